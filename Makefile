@@ -1,0 +1,56 @@
+# The four commands of the project. Needs Python >= 3.11, git and make; everything else is installed into .venv from the lock file.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PYTEST_WORKERS ?= 2
+
+.PHONY: install demo sandbox test bench lint format types layers unit lock schema clean
+
+install: $(STAMP)
+
+$(STAMP): requirements-dev.lock pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit("Muster needs Python 3.11 or newer, this is " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	touch $@
+
+demo: install
+	$(BIN)/muster demo
+
+sandbox: install
+	$(BIN)/muster sandbox
+
+test: lint types layers unit
+
+lint: install
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: install
+	$(BIN)/mypy
+
+layers: install
+	$(BIN)/lint-imports
+
+unit: install
+	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) tests
+
+bench: install
+	$(BIN)/python -m bench
+
+format: install
+	$(BIN)/ruff check --fix-only --exit-zero .
+	$(BIN)/ruff format .
+
+schema: install
+	$(BIN)/python -m model.schema schemas
+
+# Needs uv; the lock carries hashes and no index address.
+lock:
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header pyproject.toml -o requirements.lock
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --extra sandbox --group dev pyproject.toml -o requirements-dev.lock
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache build dist

@@ -1,0 +1,1 @@
+"""The decisions: pure, deterministic functions of (desired, observed, prices, now)."""

@@ -1,0 +1,284 @@
+"""What the deciders ask for. An action is a value and idempotent: doing it twice, or after a crash, is harmless.
+
+`subjects` names what an action touches; while it is under way the brain shows those subjects as busy in the snapshot,
+and deciders leave them alone.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from fleet.snapshot import Claim, Gang, JobRef, LaunchRequest, Pod
+from model.kinds import Taint, Toleration
+
+
+def gang_subject(uid: str) -> str:
+    """The busy key of a gang."""
+    return f"gang/{uid}"
+
+
+def claim_subject(name: str) -> str:
+    """The busy key of a claim."""
+    return f"claim/{name}"
+
+
+def node_subject(name: str) -> str:
+    """The busy key of a node."""
+    return f"node/{name}"
+
+
+def instance_subject(instance_id: str) -> str:
+    """The busy key of an instance."""
+    return f"instance/{instance_id}"
+
+
+def pod_subject(uid: str) -> str:
+    """The busy key of a pod."""
+    return f"pod/{uid}"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenGang:
+    """Create the Workload object of a job that asks to be managed."""
+
+    gang: Gang
+
+    @property
+    def subjects(self) -> tuple[str, ...]:
+        """The gang."""
+        return (gang_subject(self.gang.uid),)
+
+
+@dataclass(frozen=True, slots=True)
+class SaveGang:
+    """Write what was decided for a gang into its Workload's status."""
+
+    gang: Gang
+
+    @property
+    def subjects(self) -> tuple[str, ...]:
+        """The gang."""
+        return (gang_subject(self.gang.uid),)
+
+
+@dataclass(frozen=True, slots=True)
+class CloseGang:
+    """Delete the Workload of a job that no longer exists."""
+
+    gang: Gang
+
+    @property
+    def subjects(self) -> tuple[str, ...]:
+        """The gang."""
+        return (gang_subject(self.gang.uid),)
+
+
+@dataclass(frozen=True, slots=True)
+class StartJob:
+    """Unsuspend a job once: its pods start behind the gate `muster.dev/placement` and carry the added tolerations."""
+
+    job: JobRef
+    resource_version: str
+    gang_uid: str
+    workload: str
+    tolerations: Mapping[str, tuple[Toleration, ...]] = field(default_factory=dict)
+    """Pod set -> tolerations of its flavor."""
+
+    @property
+    def subjects(self) -> tuple[str, ...]:
+        """The gang."""
+        return (gang_subject(self.gang_uid),)
+
+
+@dataclass(frozen=True, slots=True)
+class StopJob:
+    """Suspend a job: its controller ends the pods with their grace period. Our additions leave the template."""
+
+    job: JobRef
+    gang_uid: str
+
+    @property
+    def subjects(self) -> tuple[str, ...]:
+        """The gang."""
+        return (gang_subject(self.gang_uid),)
+
+
+@dataclass(frozen=True, slots=True)
+class ReleasePod:
+    """Pin a gated pod to its node and take the gate away, in one write."""
+
+    pod: Pod
+    node: str
+    hostname: str
+    """Value of the node's label `kubernetes.io/hostname`."""
+
+    @property
+    def subjects(self) -> tuple[str, ...]:
+        """The pod."""
+        return (pod_subject(self.pod.uid),)
+
+
+@dataclass(frozen=True, slots=True)
+class EvictPod:
+    """End a pod that is not a gang's: by the eviction API (PDBs count), or by force when `force_grace_s` is given."""
+
+    pod: Pod
+    force_grace_s: int | None = None
+
+    @property
+    def subjects(self) -> tuple[str, ...]:
+        """The pod."""
+        return (pod_subject(self.pod.uid),)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenClaims:
+    """Write the intent to own machines: one NodeClaim each, before any money is spent."""
+
+    claims: tuple[Claim, ...]
+
+    @property
+    def subjects(self) -> tuple[str, ...]:
+        """The claims and the gang they are for."""
+        gangs = sorted({claim.gang for claim in self.claims if claim.gang})
+        return (*(claim_subject(claim.name) for claim in self.claims), *(gang_subject(uid) for uid in gangs))
+
+
+@dataclass(frozen=True, slots=True)
+class SaveClaim:
+    """Write what became of a claim into its status."""
+
+    claim: Claim
+
+    @property
+    def subjects(self) -> tuple[str, ...]:
+        """The claim."""
+        return (claim_subject(self.claim.name),)
+
+
+@dataclass(frozen=True, slots=True)
+class CloseClaim:
+    """Delete a NodeClaim; its finalizer keeps it until the machine is gone."""
+
+    claim: Claim
+
+    @property
+    def subjects(self) -> tuple[str, ...]:
+        """The claim."""
+        return (claim_subject(self.claim.name),)
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetClaim:
+    """Take the finalizer away: the machine is gone (or never was)."""
+
+    claim: Claim
+
+    @property
+    def subjects(self) -> tuple[str, ...]:
+        """The claim."""
+        return (claim_subject(self.claim.name),)
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchMachines:
+    """Buy the machines of one lot, all or nothing; the outcome comes back as an event."""
+
+    request: LaunchRequest
+    claims: tuple[str, ...]
+    """Names of the lot's claims, sorted; the n-th instance id (sorted) becomes the n-th claim's machine."""
+
+    @property
+    def subjects(self) -> tuple[str, ...]:
+        """The claims."""
+        return tuple(claim_subject(name) for name in self.claims)
+
+
+@dataclass(frozen=True, slots=True)
+class TerminateMachines:
+    """Give machines back."""
+
+    instance_ids: tuple[str, ...]
+    reason: str
+
+    @property
+    def subjects(self) -> tuple[str, ...]:
+        """The instances."""
+        return tuple(instance_subject(instance_id) for instance_id in self.instance_ids)
+
+
+@dataclass(frozen=True, slots=True)
+class PatchNode:
+    """Change labels and taints of a node, touching no others."""
+
+    node: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+    add_taints: tuple[Taint, ...] = ()
+    remove_taints: tuple[str, ...] = ()
+    """Keys of taints to take away."""
+
+    @property
+    def subjects(self) -> tuple[str, ...]:
+        """The node."""
+        return (node_subject(self.node),)
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveNode:
+    """Delete the Node object of a machine that is gone."""
+
+    node: str
+
+    @property
+    def subjects(self) -> tuple[str, ...]:
+        """The node."""
+        return (node_subject(self.node),)
+
+
+@dataclass(frozen=True, slots=True)
+class PublishLayouts:
+    """Write the mig-parted configuration that mig-manager reads (one ConfigMap)."""
+
+    config: str
+    """YAML text."""
+
+    @property
+    def subjects(self) -> tuple[str, ...]:
+        """The configuration."""
+        return ("layouts",)
+
+
+@dataclass(frozen=True, slots=True)
+class Announce:
+    """A Kubernetes event on an object, for people."""
+
+    about: JobRef
+    reason: str
+    message: str
+    type: Literal["Normal", "Warning"] = "Normal"
+
+    @property
+    def subjects(self) -> tuple[str, ...]:
+        """Nothing: an event never makes anything wait."""
+        return ()
+
+
+Action = (
+    OpenGang
+    | SaveGang
+    | CloseGang
+    | StartJob
+    | StopJob
+    | ReleasePod
+    | EvictPod
+    | OpenClaims
+    | SaveClaim
+    | CloseClaim
+    | ForgetClaim
+    | LaunchMachines
+    | TerminateMachines
+    | PatchNode
+    | RemoveNode
+    | PublishLayouts
+    | Announce
+)

@@ -1,0 +1,199 @@
+"""The life of a gang between decisions: opened, started once, its pods released onto their nodes, evicted, finished.
+
+Level-triggered: every step follows from what is observed, so that a crash between any two loses nothing.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+from fleet.actions import Action, CloseGang, OpenGang, SaveGang, StartJob, StopJob, gang_subject
+from fleet.admission.release import releases
+from fleet.admission.screen import priority_of
+from fleet.admission.transitions import evicted, released
+from fleet.capacity.stock import usable
+from fleet.reasons import Reason
+from fleet.snapshot import Gang, GangState, Job, Snapshot
+from model.fleet import Fleet
+
+NODE_FAILURE_AFTER_S = 60.0
+"""A gang leaves when one of its nodes has not been ready for this long (Kueue waits 30 s, Kubernetes 300 s)."""
+
+
+class _Case(NamedTuple):
+    fleet: Fleet
+    snapshot: Snapshot
+    gang: Gang
+    job: Job
+
+
+def decide(fleet: Fleet, snapshot: Snapshot) -> list[Action]:
+    """The next step of every gang and of every job that wants to become one."""
+    actions: list[Action] = []
+    for uid, job in sorted(snapshot.jobs.items()):
+        if uid not in snapshot.gangs and gang_subject(uid) not in snapshot.busy:
+            actions += _open(fleet, snapshot, job)
+    for uid, gang in sorted(snapshot.gangs.items()):
+        if gang_subject(uid) not in snapshot.busy:
+            actions += _step(fleet, snapshot, gang)
+    return actions
+
+
+def _open(fleet: Fleet, snapshot: Snapshot, job: Job) -> list[Action]:
+    if not job.queue or job.result or job.deleting:
+        return []
+    return [OpenGang(new_gang(fleet, job, snapshot.now_s))]
+
+
+def new_gang(fleet: Fleet, job: Job, now_s: float) -> Gang:
+    """The gang of a job that asks to be managed. Its place in the queue goes by the job's age."""
+    return Gang(
+        uid=job.ref.uid,
+        namespace=job.ref.namespace,
+        workload=f"{job.ref.kind.lower()}-{job.ref.name[:200]}-{job.ref.uid[:5]}",
+        job=job.ref,
+        queue=job.queue,
+        priority_class=job.priority_class,
+        priority=priority_of(fleet, job.priority_class),
+        pod_sets=job.pod_sets,
+        created_at_s=job.created_at_s,
+        reason=Reason.QUEUED,
+        message="not considered yet",
+        since_s=now_s,
+    )
+
+
+def _step(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> list[Action]:
+    job = snapshot.jobs.get(gang.uid)
+    if job is None:
+        return [] if _active_pods(snapshot, gang) else [CloseGang(gang)]
+    if gang.state is GangState.FINISHED:
+        return []
+    if job.result and not _active_pods(snapshot, gang):
+        message = f"the job has {job.result.lower()}"
+        return [SaveGang(gang.moved(GangState.FINISHED, Reason.FINISHED, message, snapshot.now_s, pins=(), recuts={}))]
+    if job.result:
+        return []
+    return list(_STEPS[gang.state](_Case(fleet, snapshot, gang, job)))
+
+
+def _active_pods(snapshot: Snapshot, gang: Gang) -> bool:
+    pods = snapshot.gang_pods.get(f"{gang.namespace}/{gang.workload}", ())
+    return any(pod.active for pod in pods)
+
+
+def _pending(case: _Case) -> Iterator[Action]:
+    gang, job = case.gang, case.job
+    asked = (job.queue, job.priority_class, job.pod_sets)
+    if asked != (gang.queue, gang.priority_class, gang.pod_sets):
+        yield CloseGang(gang)  # what it asks has changed: it is opened again, at its old place in the queue
+    elif not job.suspended:
+        yield StopJob(job.ref, gang.uid)
+
+
+def _reserved(case: _Case) -> Iterator[Action]:
+    snapshot, gang, now = case.snapshot, case.gang, case.snapshot.now_s
+    if not case.job.suspended:
+        yield StopJob(case.job.ref, gang.uid)
+    elif stopped := _queue_stopped(case):
+        yield SaveGang(released(gang, Reason.QUEUE_STOPPED, stopped, now))
+    elif lost := _lost_claim(snapshot, gang):
+        yield SaveGang(released(gang, *lost, now))
+    elif _machines_ready(snapshot, gang):
+        pins = tuple(
+            sorted(replace(pin, node=snapshot.claims[pin.claim].node) if pin.claim else pin for pin in gang.pins)
+        )
+        machines = len({pin.node for pin in pins})
+        message = f"quota, place and {machines} ready machine{'s' if machines != 1 else ''}"
+        yield SaveGang(
+            gang.moved(GangState.ADMITTED, Reason.ADMITTED, message, now, pins=pins, recuts={}, admitted_at_s=now)
+        )
+
+
+def _lost_claim(snapshot: Snapshot, gang: Gang) -> tuple[Reason, str] | None:
+    """A machine the gang counted on that will not come."""
+    for name in sorted({pin.claim for pin in gang.pins if pin.claim}):
+        claim = snapshot.claims.get(name)
+        if claim is None:
+            return Reason.MACHINE_LOST, f"machine {name} is gone before it was used"
+        if claim.deleting or claim.disruption:
+            why = f": {claim.disruption.message}" if claim.disruption else ""
+            return Reason.MACHINE_LOST, f"machine {name} leaves before it was used{why}"
+    for name in sorted({pin.node for pin in gang.pins if not pin.claim}):
+        if name not in snapshot.nodes:
+            return Reason.MACHINE_LOST, f"node {name} is gone before it was used"
+    return None
+
+
+def _machines_ready(snapshot: Snapshot, gang: Gang) -> bool:
+    for pin in gang.pins:
+        claim = snapshot.claims.get(pin.claim) if pin.claim else None
+        node = snapshot.nodes.get(claim.node if claim else pin.node)
+        if node is None or not usable(node, claim):
+            return False
+        if claim and gang.recuts.get(claim.name, claim.layout) != claim.layout:
+            return False
+    return True
+
+
+def _admitted(case: _Case) -> Iterator[Action]:
+    snapshot, gang, job = case.snapshot, case.gang, case.job
+    leave = _must_leave(case)
+    if leave is not None:
+        yield SaveGang(evicted(gang, *leave, snapshot.now_s))
+    elif job.suspended:
+        tolerations = {
+            name: case.fleet.flavors[flavor].spec.tolerations
+            for name, flavor in sorted(gang.flavors.items())
+            if flavor in case.fleet.flavors
+        }
+        yield StartJob(job.ref, job.resource_version, gang.uid, gang.workload, tolerations)
+    else:
+        yield from releases(snapshot, gang)
+        wanted = sum(pod_set.count for pod_set in gang.pod_sets)
+        if job.ready_pods >= wanted and not gang.pods_ready:
+            message = f"all {wanted} pods are ready"
+            yield SaveGang(gang.moved(gang.state, Reason.RUNNING, message, snapshot.now_s, pods_ready=True))
+
+
+def _must_leave(case: _Case) -> tuple[Reason, str] | None:
+    """Why a running gang cannot stay where it is: its machine leaves or failed, or its queue is drained."""
+    snapshot = case.snapshot
+    if stopped := _queue_stopped(case, "HoldAndDrain"):
+        return Reason.QUEUE_DRAINED, stopped
+    for pin in case.gang.pins:
+        claim = snapshot.claims.get(pin.claim) if pin.claim else None
+        if claim is not None and claim.disruption is not None:
+            return Reason(claim.disruption.reason), f"machine {claim.node} leaves: {claim.disruption.message}"
+        node = snapshot.nodes.get(pin.node)
+        if node is None or (pin.claim and (claim is None or claim.deleting)):
+            return Reason.NODE_FAILURE, f"node {pin.node} is gone"
+        if not node.ready and snapshot.now_s - node.ready_changed_at_s >= NODE_FAILURE_AFTER_S:
+            return Reason.NODE_FAILURE, f"node {pin.node} has not been ready for {NODE_FAILURE_AFTER_S:.0f} s"
+    return None
+
+
+def _queue_stopped(case: _Case, *policies: str) -> str:
+    queue = case.fleet.queues.get(case.gang.queue)
+    stopping = policies or ("Hold", "HoldAndDrain")
+    if queue is None or queue.spec.stop_policy not in stopping:
+        return ""
+    return f"queue {queue.name!r} is stopped ({queue.spec.stop_policy})"
+
+
+def _evicting(case: _Case) -> Iterator[Action]:
+    gang = case.gang
+    if not case.job.suspended:
+        yield StopJob(case.job.ref, gang.uid)
+    elif not _active_pods(case.snapshot, gang):
+        why = gang.eviction.message if gang.eviction else gang.message
+        message = f"requeued; was evicted because it {why}" if why.startswith("makes") else f"requeued; {why}"
+        yield SaveGang(released(gang, Reason.QUEUED, message, case.snapshot.now_s))
+
+
+_STEPS: dict[GangState, Callable[[_Case], Iterator[Action]]] = {
+    GangState.PENDING: _pending,
+    GangState.RESERVED: _reserved,
+    GangState.ADMITTED: _admitted,
+    GangState.EVICTING: _evicting,
+}

@@ -1,0 +1,99 @@
+"""What a gang must satisfy before quota is even looked at: a table of rules, first refusal wins."""
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from fleet.capacity.provision import Refusal
+from fleet.reasons import Reason
+from fleet.snapshot import Gang, Snapshot
+from model.fleet import Fleet
+from model.kinds import Queue, Team
+
+
+class _Case(NamedTuple):
+    fleet: Fleet
+    snapshot: Snapshot
+    gang: Gang
+    queue: Queue
+    team: Team
+
+
+def screen(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> Refusal | None:
+    """The first rule that keeps the gang from being considered now; None when it may be."""
+    queue = fleet.queues.get(gang.queue)
+    if queue is None:
+        return Refusal(
+            Reason.QUEUE_NOT_FOUND, f"queue {gang.queue!r} is not declared; declared: {_listed(fleet.queues)}"
+        )
+    case = _Case(fleet, snapshot, gang, queue, fleet.teams[queue.spec.team])
+    return next((refusal for rule in _RULES if (refusal := rule(case))), None)
+
+
+def priority_of(fleet: Fleet, priority_class: str) -> int:
+    """The value of a priority class; 0 without one, or when it is not declared."""
+    declared = fleet.priority_classes.get(priority_class)
+    return declared.spec.value if declared else 0
+
+
+def _namespace(case: _Case) -> Refusal | None:
+    allowed = case.team.spec.namespaces
+    if case.gang.namespace in allowed:
+        return None
+    return Refusal(
+        Reason.NAMESPACE_NOT_ALLOWED,
+        f"namespace {case.gang.namespace!r} may not use queue {case.gang.queue!r}: "
+        f"team {case.team.name!r} has {_listed(allowed)}",
+    )
+
+
+def _priority_exists(case: _Case) -> Refusal | None:
+    wanted = case.gang.priority_class
+    if not wanted or wanted in case.fleet.priority_classes:
+        return None
+    known = _listed(case.fleet.priority_classes)
+    return Refusal(Reason.PRIORITY_NOT_FOUND, f"priority class {wanted!r} is not declared; declared: {known}")
+
+
+def _priority_allowed(case: _Case) -> Refusal | None:
+    wanted, allowed = case.gang.priority_class, case.team.spec.priority_classes
+    if not wanted or not allowed or wanted in allowed:
+        return None
+    message = f"team {case.team.name!r} may not use priority class {wanted!r}, only {_listed(allowed)}"
+    return Refusal(Reason.PRIORITY_NOT_ALLOWED, message)
+
+
+def _not_stopped(case: _Case) -> Refusal | None:
+    policy = case.queue.spec.stop_policy
+    return (
+        None if policy == "None" else Refusal(Reason.QUEUE_STOPPED, f"queue {case.queue.name!r} is stopped ({policy})")
+    )
+
+
+def _budget(case: _Case) -> Refusal | None:
+    budget = case.team.spec.budget
+    spent = case.snapshot.spent_usd.get(case.team.name, 0.0)
+    if budget is None or spent < budget.usd_per_month:
+        return None
+    message = f"team {case.team.name!r} has spent {spent:.2f} of {budget.usd_per_month:.2f} USD this month"
+    return Refusal(Reason.BUDGET_EXHAUSTED, message)
+
+
+def _back_off(case: _Case) -> Refusal | None:
+    left_s = case.gang.requeue_at_s - case.snapshot.now_s
+    if left_s <= 0:
+        return None
+    return Refusal(Reason.BACK_OFF, "waits out the pause after its last eviction", case.gang.requeue_at_s)
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names)) or "none"
+
+
+_RULES: tuple[Callable[[_Case], Refusal | None], ...] = (
+    _namespace,
+    _priority_exists,
+    _priority_allowed,
+    _not_stopped,
+    _budget,
+    _back_off,
+)

@@ -1,0 +1,29 @@
+"""How a gang changes state when it gives capacity back."""
+
+from fleet.reasons import Reason
+from fleet.snapshot import Eviction, Gang, GangState
+
+
+def evicted(gang: Gang, reason: Reason, message: str, now_s: float) -> Gang:
+    """The gang told to leave. One that has not started yet gives everything back at once."""
+    eviction = Eviction(reason, message, now_s)
+    if gang.state is GangState.RESERVED:
+        return released(gang, reason, message, now_s, requeue_at_s=now_s, eviction=eviction)
+    return gang.moved(GangState.EVICTING, reason, message, now_s, eviction=eviction, evictions=gang.evictions + 1)
+
+
+def released(gang: Gang, reason: Reason, message: str, now_s: float, **changes: object) -> Gang:
+    """Back in the queue, holding nothing."""
+    return gang.moved(
+        GangState.PENDING,
+        reason,
+        message,
+        now_s,
+        flavors={},
+        pins=(),
+        recuts={},
+        quota_reserved_at_s=0.0,
+        admitted_at_s=0.0,
+        pods_ready=False,
+        **changes,
+    )

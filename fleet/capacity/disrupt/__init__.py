@@ -1,0 +1,51 @@
+"""Giving machines back, one file a method behind one small interface.
+
+A method looks at a `Yard` and returns commands; it changes nothing. Methods run in this order and each sees what the
+ones before it took from the budgets: emptiness, drift, expiry, consolidation.
+"""
+
+from collections.abc import Callable, Sequence
+
+from fleet.actions import Action, OpenClaims, SaveClaim
+from fleet.capacity.disrupt.command import Command
+from fleet.capacity.disrupt.consolidation import consolidate
+from fleet.capacity.disrupt.drift import drift
+from fleet.capacity.disrupt.emptiness import emptiness
+from fleet.capacity.disrupt.expiry import expiry
+from fleet.capacity.disrupt.yard import Yard
+from fleet.capacity.lifecycle import leaving
+from fleet.snapshot import Snapshot
+from model.cron import Cron, window_active
+from model.fleet import Fleet
+
+METHODS: tuple[Callable[[Yard], Sequence[Command]], ...] = (emptiness, drift, expiry, consolidate)
+
+
+def decide(fleet: Fleet, snapshot: Snapshot) -> list[Action]:
+    """Voluntary disruption of this moment; none while a freeze window blocks it."""
+    if frozen(fleet, snapshot.now_s, "Disruption"):
+        return []
+    yard = Yard.of(fleet, snapshot)
+    actions: list[Action] = []
+    for method in METHODS:
+        for command in method(yard):
+            actions += _actions(yard, command)
+    return actions
+
+
+def frozen(fleet: Fleet, now_s: float, activity: str) -> str:
+    """The freeze window that blocks `activity` (`Sync`, `Disruption`) now; empty when none does."""
+    for window in fleet.policy.spec.freeze_windows:
+        if activity in window.blocks and window_active(Cron.parse(window.schedule), window.duration, now_s):
+            return window.name
+    return ""
+
+
+def _actions(yard: Yard, command: Command) -> list[Action]:
+    if command.replacements:
+        return [OpenClaims(command.replacements)]
+    now = yard.snapshot.now_s
+    return [
+        SaveClaim(leaving(claim, command.reason, command.message, now, yard.deadline_s(claim)))
+        for claim in command.claims
+    ]

@@ -1,0 +1,120 @@
+"""Replacement first: machines with gangs on them go only when there is another place for every gang, whole.
+
+Level-triggered, in two steps that survive a crash between them: claims that name what they replace are bought; when
+all of them are ready, the old machines are told to go, the gangs are requeued and find their new places reserved.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fleet.admission.flavors import Flavors
+from fleet.capacity.disrupt.command import Command
+from fleet.capacity.disrupt.yard import Yard
+from fleet.capacity.intent import write_claims
+from fleet.capacity.provision import Plan, Refusal, Supply, provide
+from fleet.capacity.stock import build_board, build_supply, holders
+from fleet.placement.board import Board
+from fleet.reasons import Reason
+from fleet.snapshot import Claim, ClaimState, Gang
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Machines that go together because gangs span them, and those gangs."""
+
+    claims: tuple[Claim, ...]
+    gangs: tuple[Gang, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the machines."""
+        return tuple(claim.name for claim in self.claims)
+
+
+def replacing(
+    yard: Yard, fates: Mapping[str, tuple[Reason, str]], *, budgeted: bool = True, insist: bool = False
+) -> list[Command]:
+    """Commands for the busy machines among `fates` (claim -> reason and sentence), unit by unit.
+
+    `insist`: where no replacement can be had, the machines go all the same.
+    """
+    commands = []
+    for unit in units(yard, fates):
+        reason, why = fates[unit.names[0]]
+        pending = [claim for claim in yard.snapshot.claims.values() if set(claim.replaces) & set(unit.names)]
+        if pending and not all(claim.state is ClaimState.READY for claim in pending if not claim.disruption):
+            continue
+        if budgeted and not pending and not yard.may_take(unit.claims, reason):
+            continue
+        yard.gone.update(unit.names)
+        plans = None if pending else move(yard, unit)
+        if isinstance(plans, Refusal) and not insist:
+            continue
+        if plans and not isinstance(plans, Refusal) and any(plan.lots for plan in plans.values()):
+            commands.append(Command(unit.claims, reason, why, _claims(plans, unit, yard.snapshot.now_s)))
+        else:
+            commands.append(Command(unit.claims, reason, why))
+    return commands
+
+
+def units(yard: Yard, fates: Mapping[str, tuple[Reason, str]]) -> list[Unit]:
+    """The busy machines among `fates`, joined where a gang spans several; without those whose gangs may not move."""
+    by_name = {claim.name: claim for _, claim in yard.candidates() if claim.name in fates and not yard.is_empty(claim)}
+    seen: set[str] = set()
+    found = []
+    for name in sorted(by_name):
+        if name in seen:
+            continue
+        claims, gangs = _closure(yard, by_name, name)
+        seen |= set(claims)
+        if all(yard.unit(by_name[member]) is not None for member in claims):
+            found.append(Unit(tuple(by_name[c] for c in sorted(claims)), tuple(gangs[uid] for uid in sorted(gangs))))
+    return found
+
+
+def _closure(yard: Yard, by_name: Mapping[str, Claim], start: str) -> tuple[set[str], dict[str, Gang]]:
+    claims, gangs, todo = {start}, {}, [start]
+    while todo:
+        for gang in yard.gangs_on(by_name[todo.pop()]):
+            gangs[gang.uid] = gang
+            more = {pin.claim for pin in gang.pins if pin.claim in by_name} - claims
+            claims |= more
+            todo += sorted(more)
+    return claims, gangs
+
+
+def move(yard: Yard, unit: Unit, *, may_buy: bool = True) -> dict[str, Plan] | Refusal:
+    """A place for every gang of the unit on a world without the unit's machines; a refusal when one finds none."""
+    moving = {gang.uid for gang in unit.gangs}
+    board = build_board(yard.snapshot, [gang for gang in holders(yard.snapshot) if gang.uid not in moving])
+    without = Board({name: slot for name, slot in board.slots.items() if slot.claim not in unit.names})
+    supply: Supply = build_supply(yard.fleet, yard.snapshot, may_buy=may_buy)
+    supply.recuts = []
+    flavors = Flavors(yard.fleet, supply.shapes, without)
+    plans: dict[str, Plan] = {}
+    for number, gang in enumerate(unit.gangs):
+        if any(flavor not in yard.fleet.flavors for flavor in gang.flavors.values()):
+            return Refusal(Reason.NO_MATCHING_FLAVOR, f"a flavor of {gang.name} is no longer declared")
+        needs = [flavors.need(pod_set, gang.flavors[pod_set.name]) for pod_set in gang.pod_sets]
+        plan = provide(without, supply, gang.uid, needs)
+        if isinstance(plan, Refusal):
+            return plan
+        plans[gang.uid] = plan
+        _keep(without, number)
+    return plans
+
+
+def _keep(board: Board, number: int) -> None:
+    """Slots bought for one gang get a name of their own, so that the next gang of the unit may buy as well."""
+    for name in [name for name in board.slots if name.startswith("new/")]:
+        slot = board.slots.pop(name)
+        slot.name = f"kept/{number}/{name}"
+        board.slots[slot.name] = slot
+
+
+def _claims(plans: Mapping[str, Plan], unit: Unit, now_s: float) -> tuple[Claim, ...]:
+    """Claims for everything the plans buy, each gang a launch group of its own."""
+    bought: list[Claim] = []
+    for uid, plan in sorted(plans.items()):
+        bought += write_claims(plan, uid, now_s, gang=uid, replaces=unit.names).claims
+    return tuple(bought)

@@ -1,0 +1,64 @@
+"""Fixed pools: exactly `replicas` machines, whatever the queues hold (Karpenter's static capacity)."""
+
+from fleet.actions import Action, OpenClaims, SaveClaim, claim_subject
+from fleet.capacity.intent import write_claims
+from fleet.capacity.lifecycle import leaving
+from fleet.capacity.provision import Lot, Plan, Supply
+from fleet.capacity.shapes import Shape
+from fleet.capacity.stock import build_supply, holders, machines_held
+from fleet.reasons import Reason
+from fleet.snapshot import Claim, Snapshot
+from model.fleet import Fleet
+from model.kinds import NodePool
+
+
+def decide(fleet: Fleet, snapshot: Snapshot) -> list[Action]:
+    """Buy what is missing, each machine on its own; let go what is too many, idle and youngest first."""
+    supply: Supply | None = None
+    actions: list[Action] = []
+    for name, pool in sorted(fleet.node_pools.items()):
+        if pool.spec.replicas is None:
+            continue
+        claims = [claim for claim in snapshot.claims.values() if claim.node_pool == name]
+        staying = [claim for claim in claims if not claim.deleting and not claim.disruption]
+        missing = pool.spec.replicas - len(staying)
+        if any(claim_subject(claim.name) in snapshot.busy for claim in claims):
+            continue
+        if missing > 0:
+            supply = supply or build_supply(fleet, snapshot)
+            actions += _buy(pool, supply, missing, snapshot.now_s)
+        else:
+            actions += _let_go(pool, snapshot, staying, -missing)
+    return actions
+
+
+def _buy(pool: NodePool, supply: Supply, missing: int, now_s: float) -> list[Action]:
+    actions: list[Action] = []
+    for number in range(missing):
+        shape = _best(pool, supply)
+        if shape is None:
+            break
+        supply.headroom[pool.name].spend(shape, 1)
+        plan = Plan(lots=(Lot(shape, 1),))
+        actions.append(OpenClaims(write_claims(plan, f"{pool.name}/{number}", now_s).claims))
+    return actions
+
+
+def _best(pool: NodePool, supply: Supply) -> Shape | None:
+    ranked = sorted(
+        supply.shapes.of(pool),
+        key=lambda shape: (
+            pool.spec.capacity_types.index(shape.offer.capacity_type),
+            shape.offer.price_usd_h,
+            shape.key,
+        ),
+    )
+    free = supply.headroom[pool.name]
+    return next((s for s in ranked if s.offer.pool_key not in supply.shortages and free.most(s) > 0), None)
+
+
+def _let_go(pool: NodePool, snapshot: Snapshot, staying: list[Claim], surplus: int) -> list[Action]:
+    held = machines_held(holders(snapshot))
+    ranked = sorted(staying, key=lambda claim: (claim.name in held, -claim.created_at_s, claim.name))
+    message = f"node pool {pool.name} now has {pool.spec.replicas} replicas"
+    return [SaveClaim(leaving(claim, Reason.SCALED_DOWN, message, snapshot.now_s)) for claim in ranked[:surplus]]

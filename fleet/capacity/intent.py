@@ -1,0 +1,56 @@
+"""The intent to buy, written down before any money is spent: the claims of a plan."""
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fleet.capacity.pools import pool_hash
+from fleet.capacity.provision import Lot, Plan
+from fleet.snapshot import Claim, Launch
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenClaims:
+    """The claims of a purchase and which bought slot each stands for: (lot, number) -> claim name."""
+
+    claims: tuple[Claim, ...]
+    names: dict[tuple[int, int], str]
+
+
+def write_claims(
+    plan: Plan, owner: str, now_s: float, *, gang: str = "", replaces: tuple[str, ...] = ()
+) -> WrittenClaims:
+    """One claim for each machine of a plan, in one all-or-nothing launch group.
+
+    `owner` (a gang's uid, a pool's name) and the instant name the group, so that two purchases never share one.
+    """
+    digest = hashlib.sha256(f"{owner}/{now_s!r}/{','.join(replaces)}".encode()).hexdigest()[:10]
+    size = sum(lot.count for lot in plan.lots)
+    claims: list[Claim] = []
+    names: dict[tuple[int, int], str] = {}
+    for index, number, lot in _machines(plan):
+        shape = lot.shape
+        names[index, number] = f"{shape.pool.name[:40]}-{digest}-{len(claims)}"
+        claims.append(
+            Claim(
+                name=names[index, number],
+                uid="",
+                node_pool=shape.pool.name,
+                pool_hash=pool_hash(shape.pool),
+                capacity_pool=shape.offer.pool_key,
+                price_usd_h=shape.offer.price_usd_h,
+                launch=Launch(digest, index, size),
+                created_at_s=now_s,
+                gang=gang,
+                replaces=replaces,
+                resources=shape.allocatable,
+                layout=shape.layout,
+            )
+        )
+    return WrittenClaims(tuple(claims), names)
+
+
+def _machines(plan: Plan) -> Iterator[tuple[int, int, Lot]]:
+    for index, lot in enumerate(plan.lots):
+        for number in range(lot.count):
+            yield index, number, lot

@@ -1,0 +1,67 @@
+"""What an interruption notice leads to (Karpenter `pkg/controllers/interruption`, with the deadline made explicit)."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from fleet.actions import Action, SaveClaim
+from fleet.capacity.lifecycle import leaving
+from fleet.reasons import Reason
+from fleet.snapshot import CapacityPool, Claim, Notice, NoticeKind, Snapshot
+from model.kinds import NEVER
+
+NOTICE_S = 120.0
+"""EC2 takes a spot machine this long after the notice was written."""
+MARGIN_S = 15.0
+"""The drain is over this much earlier."""
+SHORTAGE_S = 180.0
+
+
+class _Rule(NamedTuple):
+    drains: bool
+    grace_s: float
+    """From the time the notice was written until the drain must be over."""
+    short: bool
+    """Whether the capacity pool counts as short from now on."""
+    words: str
+
+
+RULES: Mapping[NoticeKind, _Rule] = {
+    NoticeKind.SPOT_INTERRUPTED: _Rule(True, NOTICE_S - MARGIN_S, True, "EC2 takes the spot machine back"),
+    NoticeKind.CAPACITY_RESERVATION_INTERRUPTED: _Rule(
+        True, NOTICE_S - MARGIN_S, True, "its capacity reservation ends"
+    ),
+    NoticeKind.SCHEDULED_CHANGE: _Rule(True, NEVER, False, "AWS Health announces maintenance"),
+    NoticeKind.INSTANCE_STOPPED: _Rule(True, 0.0, False, "the machine is being stopped"),
+    NoticeKind.INSTANCE_TERMINATED: _Rule(True, 0.0, False, "the machine is being terminated"),
+    NoticeKind.REBALANCE_RECOMMENDATION: _Rule(False, NEVER, False, ""),
+    NoticeKind.NO_OP: _Rule(False, NEVER, False, ""),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """Writes that follow from notices, and capacity pools to avoid until an instant."""
+
+    actions: tuple[Action, ...]
+    shortages: Mapping[CapacityPool, float]
+
+
+def respond(notices: Iterable[Notice], snapshot: Snapshot) -> Response:
+    """Mark the machines concerned; their gangs are then evicted whole and requeued. A repeat changes nothing."""
+    by_instance = {claim.instance_id: claim for claim in snapshot.claims.values() if claim.instance_id}
+    changed: dict[str, Claim] = {}
+    shortages: dict[CapacityPool, float] = {}
+    for notice in notices:
+        rule = RULES[notice.kind]
+        for instance_id in notice.instance_ids:
+            claim = by_instance.get(instance_id)
+            if claim is None:
+                continue
+            if rule.short:
+                shortages[claim.capacity_pool] = snapshot.now_s + SHORTAGE_S
+            current = changed.get(claim.name, claim)
+            marked = leaving(current, Reason.INTERRUPTED, rule.words, snapshot.now_s, notice.at_s + rule.grace_s)
+            if rule.drains and marked is not current and not claim.deleting:
+                changed[claim.name] = marked
+    return Response(tuple(SaveClaim(claim) for _, claim in sorted(changed.items())), shortages)

@@ -1,0 +1,266 @@
+"""The life of a claim: launched, adopted, ready, drained, terminated, forgotten; and what belongs to nobody.
+
+Level-triggered like the gang's. Time limits are Karpenter's (`pkg/controllers/nodeclaim/lifecycle`, reference 3).
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+
+from fleet.actions import (
+    Action,
+    CloseClaim,
+    ForgetClaim,
+    LaunchMachines,
+    PatchNode,
+    RemoveNode,
+    SaveClaim,
+    TerminateMachines,
+    claim_subject,
+    instance_subject,
+    node_subject,
+)
+from fleet.capacity.drain import drain
+from fleet.capacity.launch import LAUNCH_GROUP_TAG, launch_request
+from fleet.capacity.stock import holders, machines_held
+from fleet.mig.convergence import owed
+from fleet.reasons import Reason
+from fleet.snapshot import Claim, ClaimState, Disruption, Gang, GangState, Instance, Node, Snapshot
+from fleet.taints import DISRUPTED, EPHEMERAL_KEYS, EPHEMERAL_PREFIX, RECUTTING, UNREGISTERED
+from model import labels
+from model.fleet import Fleet
+from model.kinds import NEVER
+
+INTENT_TIMEOUT_S = 30.0
+"""A launch group that is still incomplete, or wanted by nobody, after this long is dropped: nothing was bought."""
+REGISTRATION_TIMEOUT_S = 15 * 60.0
+INITIALIZATION_TIMEOUT_S = 30 * 60.0
+ORPHAN_AGE_S = 30.0
+"""An instance or node of this cluster without a claim is left alone this long: its claim may not be visible yet."""
+LISTING_LAG_S = 60.0
+"""EC2's listing may lag behind a launch by this much; a machine missing from it earlier is not taken for gone."""
+
+
+@dataclass(slots=True)
+class _Yard:
+    """A snapshot with the look-ups that every step needs."""
+
+    fleet: Fleet
+    snapshot: Snapshot
+    held: dict[str, list[Gang]]
+    node_by_instance: dict[str, Node] = field(default_factory=dict)
+    groups: dict[str, list[Claim]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, fleet: Fleet, snapshot: Snapshot) -> "_Yard":
+        yard = cls(fleet, snapshot, machines_held(holders(snapshot)))
+        yard.node_by_instance = {node.instance_id: node for node in snapshot.nodes.values() if node.instance_id}
+        for claim in sorted(snapshot.claims.values(), key=lambda claim: claim.name):
+            yard.groups.setdefault(claim.launch.group, []).append(claim)
+        return yard
+
+    def node_of(self, claim: Claim) -> Node | None:
+        return self.snapshot.nodes.get(claim.node) or self.node_by_instance.get(claim.instance_id)
+
+    def instance_gone(self, claim: Claim) -> bool:
+        """Whether the cloud says that the machine is no more."""
+        if not claim.instance_id:
+            return True
+        instance = self.snapshot.instances.get(claim.instance_id)
+        if instance is not None:
+            return instance.gone
+        return self.snapshot.instances_at_s > claim.launched_at_s + LISTING_LAG_S
+
+
+def decide(fleet: Fleet, snapshot: Snapshot) -> list[Action]:
+    """The next step of every claim, then of every machine and node that no claim answers for."""
+    yard = _Yard.of(fleet, snapshot)
+    actions: list[Action] = []
+    for name, claim in sorted(snapshot.claims.items()):
+        if claim_subject(name) not in snapshot.busy:
+            actions += _STEPS[claim.state](yard, claim)
+    return [*actions, *_orphans(yard)]
+
+
+def leaving(claim: Claim, reason: Reason, message: str, now_s: float, deadline_s: float = NEVER) -> Claim:
+    """The claim told to go; `lifecycle` then closes it and drains its node."""
+    return claim.with_disruption(Disruption(reason, message, now_s, deadline_s))
+
+
+def _close(yard: _Yard, claim: Claim, reason: Reason, message: str) -> Iterator[Action]:
+    if claim.disruption is None:
+        yield SaveClaim(leaving(claim, reason, message, yard.snapshot.now_s))
+    else:
+        yield CloseClaim(claim)
+
+
+def _pending(yard: _Yard, claim: Claim) -> Iterator[Action]:
+    now = yard.snapshot.now_s
+    group = yard.groups[claim.launch.group]
+    complete = len(group) == claim.launch.size and not any(member.deleting or member.disruption for member in group)
+    if claim.disruption is not None:
+        yield CloseClaim(claim)
+    elif not complete or not _wanted(yard, claim):
+        if now - claim.created_at_s >= INTENT_TIMEOUT_S or any(member.disruption for member in group):
+            yield from _close(yard, claim, Reason.NOT_NEEDED, "nobody waits for it any more")
+    elif claim is _first_of_lot(group, claim):
+        lot = [member for member in group if member.launch.lot == claim.launch.lot]
+        if not any(claim_subject(member.name) in yard.snapshot.busy for member in lot) and all(m.uid for m in lot):
+            names = tuple(member.name for member in lot)
+            yield LaunchMachines(launch_request(yard.fleet, yard.snapshot, lot), names)
+
+
+def _first_of_lot(group: list[Claim], claim: Claim) -> Claim:
+    return next(member for member in group if member.launch.lot == claim.launch.lot and not member.launched_at_s)
+
+
+def _wanted(yard: _Yard, claim: Claim) -> bool:
+    """Whether whoever the machine is for still waits for it."""
+    if claim.node_pool not in yard.fleet.node_pools:
+        return False
+    if claim.replaces:
+        return any(name in yard.snapshot.claims for name in claim.replaces)
+    gang = yard.snapshot.gangs.get(claim.gang)
+    if claim.gang:
+        return gang is not None and gang.state is GangState.RESERVED and any(p.claim == claim.name for p in gang.pins)
+    return yard.fleet.node_pools[claim.node_pool].spec.replicas is not None
+
+
+def _launched(yard: _Yard, claim: Claim) -> Iterator[Action]:
+    now = yard.snapshot.now_s
+    node = yard.node_by_instance.get(claim.instance_id)
+    if claim.disruption is not None:
+        yield CloseClaim(claim)
+    elif yard.instance_gone(claim):
+        yield from _close(yard, claim, Reason.INSTANCE_GONE, f"instance {claim.instance_id} ended before it joined")
+    elif node is not None:
+        if node_subject(node.name) not in yard.snapshot.busy:
+            yield PatchNode(node.name, _adoption_labels(claim), remove_taints=(UNREGISTERED.key,))
+            yield SaveClaim(replace(claim, node=node.name, registered_at_s=now))
+    elif now - claim.launched_at_s >= REGISTRATION_TIMEOUT_S:
+        message = f"no node joined within {REGISTRATION_TIMEOUT_S / 60:.0f} min"
+        yield from _close(yard, claim, Reason.REGISTRATION_TIMEOUT, message)
+
+
+def _adoption_labels(claim: Claim) -> dict[str, str]:
+    return {
+        labels.NODE_POOL: claim.node_pool,
+        labels.NODE_CLAIM: claim.name,
+        labels.CAPACITY_TYPE: claim.capacity_pool.capacity_type,
+    }
+
+
+def _registered(yard: _Yard, claim: Claim) -> Iterator[Action]:
+    now = yard.snapshot.now_s
+    node = yard.node_of(claim)
+    if claim.disruption is not None:
+        yield CloseClaim(claim)
+    elif node is None or yard.instance_gone(claim):
+        yield from _close(yard, claim, Reason.INSTANCE_GONE, f"instance {claim.instance_id} is gone")
+    elif any(taint.key == UNREGISTERED.key for taint in node.taints):
+        if node_subject(node.name) not in yard.snapshot.busy:
+            yield PatchNode(node.name, _adoption_labels(claim), remove_taints=(UNREGISTERED.key,))
+    elif not (missing := _not_initialised(yard, claim, node)):
+        yield SaveClaim(replace(claim, ready_at_s=now, emptied_at_s=0.0 if claim.name in yard.held else now))
+    elif now - claim.registered_at_s >= INITIALIZATION_TIMEOUT_S:
+        yield from _close(yard, claim, Reason.INITIALIZATION_TIMEOUT, f"not initialised: {missing}")
+
+
+def _not_initialised(yard: _Yard, claim: Claim, node: Node) -> str:
+    """What a node still owes before pods may count on it; empty when nothing (Karpenter `initialization.go`)."""
+    if not node.ready:
+        return "the node is not ready"
+    pool = yard.fleet.node_pools.get(claim.node_pool)
+    startup = {taint.key for taint in pool.spec.template.startup_taints} if pool else set()
+    for taint in node.taints:
+        if taint.key in startup | EPHEMERAL_KEYS or taint.key.startswith(EPHEMERAL_PREFIX):
+            return f"taint {taint.key} is still there"
+    return owed(claim, node)
+
+
+def _ready(yard: _Yard, claim: Claim) -> Iterator[Action]:
+    snapshot, now = yard.snapshot, yard.snapshot.now_s
+    node = yard.node_of(claim)
+    holders_here = yard.held.get(claim.name, [])
+    if claim.disruption is not None:
+        yield CloseClaim(claim)
+    elif node is None or yard.instance_gone(claim):
+        yield from _close(yard, claim, Reason.INSTANCE_GONE, f"instance {claim.instance_id} is gone")
+    elif claim.recut_at_s > claim.ready_at_s:
+        yield from _recut(yard, claim, node)
+    elif any(taint.key == RECUTTING.key for taint in node.taints) and node_subject(node.name) not in snapshot.busy:
+        yield PatchNode(node.name, remove_taints=(RECUTTING.key,))
+    elif holders_here and claim.emptied_at_s:
+        yield SaveClaim(replace(claim, emptied_at_s=0.0))
+    elif not holders_here and not claim.emptied_at_s:
+        yield SaveClaim(replace(claim, emptied_at_s=now))
+
+
+def _recut(yard: _Yard, claim: Claim, node: Node) -> Iterator[Action]:
+    """Taint, label, then wait until the node really offers what the layout promises (never trust the state label)."""
+    if node_subject(node.name) in yard.snapshot.busy:
+        return
+    tainted = any(taint.key == RECUTTING.key for taint in node.taints)
+    if node.labels.get(labels.MIG_CONFIG) != claim.layout or not tainted:
+        yield PatchNode(node.name, {labels.MIG_CONFIG: claim.layout}, add_taints=(RECUTTING,))
+    elif not owed(claim, node):
+        yield SaveClaim(replace(claim, ready_at_s=yard.snapshot.now_s))
+    elif yard.snapshot.now_s - claim.recut_at_s >= INITIALIZATION_TIMEOUT_S:
+        yield from _close(
+            yard, claim, Reason.INITIALIZATION_TIMEOUT, f"cut to {claim.layout} failed: {owed(claim, node)}"
+        )
+
+
+def _terminating(yard: _Yard, claim: Claim) -> Iterator[Action]:
+    snapshot = yard.snapshot
+    node = yard.node_of(claim)
+    gone = yard.instance_gone(claim)
+    if node is not None and not gone:
+        if not any(taint.key == DISRUPTED.key for taint in node.taints):
+            if node_subject(node.name) not in snapshot.busy:
+                yield PatchNode(node.name, add_taints=(DISRUPTED,))
+            return
+        waits, steps = drain(snapshot, claim, node)
+        yield from steps
+        if waits:
+            return
+    if not gone:
+        if instance_subject(claim.instance_id) not in snapshot.busy:
+            reason = claim.disruption.reason if claim.disruption else Reason.NOT_NEEDED
+            yield TerminateMachines((claim.instance_id,), reason)
+    elif node is not None:
+        if node_subject(node.name) not in snapshot.busy:
+            yield RemoveNode(node.name)
+    else:
+        yield ForgetClaim(claim)
+
+
+_STEPS: dict[ClaimState, Callable[[_Yard, Claim], Iterator[Action]]] = {
+    ClaimState.PENDING: _pending,
+    ClaimState.LAUNCHED: _launched,
+    ClaimState.REGISTERED: _registered,
+    ClaimState.READY: _ready,
+    ClaimState.TERMINATING: _terminating,
+}
+
+
+def _orphans(yard: _Yard) -> Iterator[Action]:
+    """Machines and nodes of this cluster that no claim answers for (garbage collection both ways)."""
+    snapshot = yard.snapshot
+    for instance_id, instance in sorted(snapshot.instances.items()):
+        if instance.gone or instance_subject(instance_id) in snapshot.busy or _claimed(yard, instance):
+            continue
+        if snapshot.now_s - instance.launched_at_s >= ORPHAN_AGE_S:
+            yield TerminateMachines((instance_id,), Reason.ORPHANED)
+    for name, node in sorted(snapshot.nodes.items()):
+        claim = node.labels.get(labels.NODE_CLAIM)
+        if not claim or claim in snapshot.claims or node_subject(name) in snapshot.busy:
+            continue
+        behind = snapshot.instances.get(node.instance_id)
+        if (behind is None or behind.gone) and snapshot.now_s - node.created_at_s >= ORPHAN_AGE_S:
+            yield RemoveNode(name)
+
+
+def _claimed(yard: _Yard, instance: Instance) -> bool:
+    """By id, or by launch group while the answer to the launch is still on its way."""
+    group = yard.groups.get(instance.tags.get(LAUNCH_GROUP_TAG, ""), [])
+    return any(claim.instance_id in {instance.id, ""} for claim in group)

@@ -1,0 +1,356 @@
+"""A place for every pod of a gang, or nothing: on ready machines, on idle ones cut anew, on ones bought for it.
+
+The order of preference is free to dear: what stands idle, then a re-cut, then a purchase of exactly what is missing.
+Purchases stay in one zone, and prefer (capacity type by the pool's order, pool by weight, cost, name): the order in
+which `CreateFleet` is attempted, because a shortage removes a shape and the next call of `provide` finds the next best.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from fleet.capacity.pools import Headroom
+from fleet.capacity.shapes import Shape, Shapes
+from fleet.placement.board import Board, Slot
+from fleet.placement.fit import admits
+from fleet.placement.pack import Seat, choose_domain, domains, seat
+from fleet.reasons import Reason
+from fleet.snapshot import CapacityPool, Pin, PodSet
+from model import labels
+from model.kinds import NodePool, Toleration
+from model.quantity import Resources
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """A pod set with the flavor chosen for it: which slots and pools may serve it."""
+
+    pod_set: PodSet
+    tolerations: tuple[Toleration, ...]
+    node_labels: Mapping[str, str]
+    """A slot must carry these (flavors over existing nodes)."""
+    pools: tuple[NodePool, ...]
+    """Heaviest first; a slot must be of one of them unless `node_labels` is given."""
+
+    def accepts(self, slot: Slot) -> bool:
+        """Whether a pod of the set may stand on the slot."""
+        if self.node_labels:
+            if any(slot.labels.get(key) != value for key, value in self.node_labels.items()):
+                return False
+        elif slot.pool not in {pool.name for pool in self.pools}:
+            return False
+        return admits(self.pod_set, self.tolerations, slot.labels, slot.taints)
+
+
+@dataclass(frozen=True, slots=True)
+class Recut:
+    """An idle machine and what it would offer under another layout of its pool."""
+
+    claim: str
+    layout: str
+    gpus: Resources
+    """The GPU resources the machine would offer."""
+    slot: Slot
+
+
+@dataclass(frozen=True, slots=True)
+class Lot:
+    """`count` equal machines to buy from one capacity pool."""
+
+    shape: Shape
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Where every pod of a gang goes and what must be done first. Slots bought are named `new/<lot>/<n>`."""
+
+    seats: tuple[Seat, ...] = ()
+    recuts: tuple[Recut, ...] = ()
+    lots: tuple[Lot, ...] = ()
+
+    @property
+    def cost_usd_h(self) -> float:
+        """What the purchase costs an hour."""
+        return sum(lot.shape.offer.price_usd_h * lot.count for lot in self.lots)
+
+    @property
+    def ready(self) -> bool:
+        """Whether nothing has to be bought or cut first."""
+        return not self.lots and not self.recuts
+
+    def pins(self) -> tuple[Pin, ...]:
+        """The seats as they are written down."""
+        return tuple(sorted(Pin(s.pod_set, s.slot.node, s.slot.claim, s.count) for s in self.seats))
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why there is no place, and when it is worth another look (epoch seconds; 0 = when something changes)."""
+
+    reason: Reason
+    message: str
+    retry_at_s: float = 0.0
+
+
+@dataclass(slots=True)
+class Supply:
+    """What can be bought or re-cut. `spend` is undone together with the board by the caller that took it."""
+
+    shapes: Shapes
+    headroom: dict[str, Headroom]
+    shortages: Mapping[CapacityPool, float]
+    recuts: list[Recut] = field(default_factory=list)
+    may_buy: bool = True
+
+
+def provide(board: Board, supply: Supply, gang: str, needs: Iterable[Need]) -> Plan | Refusal:
+    """The best plan for all of `needs`, taken on the board and from the headroom; on refusal nothing is changed."""
+    ordered = sorted(needs, key=lambda need: (-max(need.pod_set.requests.values(), default=0), need.pod_set.name))
+    zone_bound = any(need.pod_set.required_topology == labels.ZONE for need in ordered)
+    best: tuple[tuple[object, ...], str] | None = None
+    refusals: list[Refusal] = []
+    for zone in ["", *_zones(supply, ordered)] if not zone_bound else _all_zones(board, supply, ordered):
+        trial = _Trial(board, supply, gang, zone, bound=zone_bound, may_buy=supply.may_buy and bool(zone))
+        outcome = trial.run(ordered)
+        trial.undo()
+        if isinstance(outcome, Refusal):
+            refusals.append(outcome)
+        elif best is None or (trial.rank(), zone) < best:
+            best = (trial.rank(), zone)
+            if outcome.ready and not zone_bound:
+                break
+    if best is None:
+        return _most_telling(refusals)
+    trial = _Trial(board, supply, gang, best[1], bound=zone_bound, may_buy=supply.may_buy and bool(best[1]))
+    return trial.run(ordered)
+
+
+def _zones(supply: Supply, needs: Iterable[Need]) -> list[str]:
+    pools = {pool.name: pool for need in needs for pool in need.pools}
+    return sorted({shape.offer.zone for pool in pools.values() for shape in supply.shapes.of(pool)})
+
+
+def _all_zones(board: Board, supply: Supply, needs: list[Need]) -> list[str]:
+    return sorted({*domains(board.slots.values(), labels.ZONE), *_zones(supply, needs)})
+
+
+def _most_telling(refusals: list[Refusal]) -> Refusal:
+    """The refusal that says most: a shortage passes, a limit can be raised, the rest needs another gang or pool."""
+    order = [Reason.NO_CAPACITY, Reason.POOL_LIMIT, Reason.TOPOLOGY, Reason.NO_OFFER]
+    ranked = sorted(refusals, key=lambda refusal: (order.index(refusal.reason), refusal.retry_at_s, refusal.message))
+    return ranked[0] if ranked else Refusal(Reason.NO_OFFER, "no machine of its flavors exists or may be bought")
+
+
+@dataclass(slots=True)
+class _Trial:
+    """One attempt with purchases in one zone; everything it takes is undone by `undo`."""
+
+    board: Board
+    supply: Supply
+    gang: str
+    zone: str
+    bound: bool
+    """Every pod set that asks for one zone is held to `zone`, on existing machines too."""
+    may_buy: bool
+    seats: list[Seat] = field(default_factory=list)
+    recuts: list[Recut] = field(default_factory=list)
+    lots: list[Lot] = field(default_factory=list)
+    new: list[Slot] = field(default_factory=list)
+    worst_capacity_rank: int = 0
+    worst_pool_rank: int = 0
+    _mark: int = -1
+
+    def run(self, needs: list[Need]) -> Plan | Refusal:
+        self._mark = self.board.mark()
+        for need in needs:
+            refusal = self._serve(need)
+            if refusal is not None:
+                return refusal
+        return Plan(tuple(self.seats), tuple(self.recuts), tuple(self.lots))
+
+    def undo(self) -> None:
+        self.board.undo(self._mark)
+        for lot in self.lots:
+            self.supply.headroom[lot.shape.pool.name].spend(lot.shape, -lot.count)
+
+    def rank(self) -> tuple[object, ...]:
+        cost = sum(lot.shape.offer.price_usd_h * lot.count for lot in self.lots)
+        return (bool(self.lots), self.worst_capacity_rank, self.worst_pool_rank, round(cost, 6), len(self.recuts))
+
+    def _serve(self, need: Need) -> Refusal | None:
+        pod_set = need.pod_set
+        slots = self._usable(need)
+        if pod_set.required_topology and pod_set.required_topology != labels.ZONE:
+            domain = choose_domain(slots, pod_set)
+            if domain is not None:
+                self.seats += seat(self.board, domain, pod_set, pod_set.count)
+                return None
+            if pod_set.required_topology != labels.HOSTNAME:
+                return Refusal(
+                    Reason.TOPOLOGY,
+                    f"{pod_set.count} pods of {pod_set.name} need one domain of {pod_set.required_topology}; "
+                    "no domain has the room, and a purchase cannot promise one",
+                )
+            return self._buy(need, pod_set.count, whole=True)
+        placed = seat(self.board, slots, pod_set, pod_set.count)
+        self.seats += placed
+        missing = pod_set.count - sum(taken.count for taken in placed)
+        missing -= self._recut(need, missing)
+        return self._buy(need, missing, whole=False) if missing else None
+
+    def _usable(self, need: Need) -> list[Slot]:
+        held = self.bound and need.pod_set.required_topology == labels.ZONE
+        return [
+            slot
+            for slot in self.board.slots.values()
+            if slot.only_for in {"", self.gang}
+            and (not held or slot.labels.get(labels.ZONE) == self.zone)
+            and need.accepts(slot)
+        ]
+
+    def _recut(self, need: Need, missing: int) -> int:
+        """Serve from idle machines cut anew, roomiest first; returns how many pods found a place."""
+        placed = 0
+        held = self.bound and need.pod_set.required_topology == labels.ZONE
+        while placed < missing:
+            used = {recut.claim for recut in self.recuts}
+            options = [
+                recut
+                for recut in self.supply.recuts
+                if recut.claim not in used
+                and self._untouched(recut)
+                and (not held or recut.slot.labels.get(labels.ZONE) == self.zone)
+                and recut.slot.room_for(need.pod_set.requests)
+                and need.accepts(recut.slot)
+            ]
+            if not options:
+                break
+            chosen = min(options, key=lambda r: (-r.slot.room_for(need.pod_set.requests), r.claim, r.layout))
+            slot = Slot(
+                f"recut/{chosen.claim}",
+                chosen.slot.node,
+                chosen.claim,
+                chosen.slot.labels,
+                chosen.slot.taints,
+                dict(chosen.slot.free),
+                chosen.slot.pool,
+                self.gang,
+            )
+            self.board.add(slot)
+            self.recuts.append(chosen)
+            seats = seat(self.board, [slot], need.pod_set, missing - placed)
+            self.seats += seats
+            placed += sum(taken.count for taken in seats)
+        return placed
+
+    def _untouched(self, recut: Recut) -> bool:
+        """A machine can be cut anew only while nothing of this what-if stands on it as it is."""
+        return (
+            all(taken.slot.claim != recut.claim for taken in self.seats)
+            and f"recut/{recut.claim}" not in self.board.slots
+        )
+
+    def _buy(self, need: Need, missing: int, *, whole: bool) -> Refusal | None:
+        if not whole:
+            fitting = [slot for slot in self.new if need.accepts(slot)]
+            leftover = seat(self.board, fitting, need.pod_set, missing)
+            self.seats += leftover
+            missing -= sum(taken.count for taken in leftover)
+            if not missing:
+                return None
+        choice = self._choose(need, missing, whole=whole)
+        if isinstance(choice, Refusal):
+            return choice
+        lot = choice
+        self.supply.headroom[lot.shape.pool.name].spend(lot.shape, lot.count)
+        self.lots.append(lot)
+        bought = [lot.shape.slot(f"new/{len(self.lots) - 1}/{n}", self.gang) for n in range(lot.count)]
+        for slot in bought:
+            self.board.add(slot)
+        self.new += bought
+        self.seats += seat(self.board, bought, need.pod_set, missing)
+        return None
+
+    def _choose(self, need: Need, missing: int, *, whole: bool) -> Lot | Refusal:
+        """The lot by (capacity type in the pool's order, pool by weight, cost, name) that holds all that is missing."""
+        if not self.may_buy:
+            return Refusal(Reason.NO_OFFER, f"{missing} pods of {need.pod_set.name} have no room on existing machines")
+        best: tuple[tuple[object, ...], Lot, int, int] | None = None
+        hurdles = _Hurdles(need.pod_set, missing, self.zone)
+        for pool_rank, pool in enumerate(need.pools):
+            roomy = self._roomy(need, pool, missing if whole else 1, hurdles)
+            if not self.supply.shapes.flexible(pool, [shape for shape, _ in roomy]):
+                hurdles.inflexible.add(pool.name)
+                continue
+            for shape, fits in roomy:
+                count = -(-missing // fits)
+                if self.supply.headroom[pool.name].most(shape) < count:
+                    hurdles.over_limit.add(pool.name)
+                    continue
+                if (until := self.supply.shortages.get(shape.offer.pool_key)) is not None:
+                    hurdles.short(shape, until)
+                    continue
+                capacity_rank = pool.spec.capacity_types.index(shape.offer.capacity_type)
+                rank = (capacity_rank, pool_rank, round(count * shape.offer.price_usd_h, 6), shape.key)
+                if best is None or rank < best[0]:
+                    best = (rank, Lot(shape, count), capacity_rank, pool_rank)
+        if best is None:
+            return hurdles.refusal()
+        self.worst_capacity_rank = max(self.worst_capacity_rank, best[2])
+        self.worst_pool_rank = max(self.worst_pool_rank, best[3])
+        return best[1]
+
+    def _roomy(self, need: Need, pool: NodePool, least: int, hurdles: "_Hurdles") -> list[tuple[Shape, int]]:
+        """Shapes of the pool in this zone that hold at least `least` pods, with how many they hold."""
+        if pool.spec.replicas is not None:
+            return []
+        found = []
+        for shape in self.supply.shapes.of(pool):
+            if shape.offer.zone != self.zone or not admits(need.pod_set, need.tolerations, shape.labels, shape.taints):
+                continue
+            hurdles.seen += 1
+            fits = shape.slot("probe", "").room_for(need.pod_set.requests)
+            if fits >= least:
+                found.append((shape, fits))
+        return found
+
+
+@dataclass(slots=True)
+class _Hurdles:
+    """What stood in the way of a purchase, for the refusal's sentence."""
+
+    pod_set: PodSet
+    missing: int
+    zone: str
+    seen: int = 0
+    inflexible: set[str] = field(default_factory=set)
+    over_limit: set[str] = field(default_factory=set)
+    pools_short: list[str] = field(default_factory=list)
+    short_until_s: float = 0.0
+
+    def short(self, shape: Shape, until_s: float) -> None:
+        self.pools_short.append(str(shape.offer.pool_key))
+        self.short_until_s = until_s if not self.short_until_s else min(self.short_until_s, until_s)
+
+    def refusal(self) -> Refusal:
+        what = f"{self.missing} more pods of {self.pod_set.name}"
+        if self.pools_short:
+            shown = ", ".join(sorted(self.pools_short)[:4])
+            return Refusal(
+                Reason.NO_CAPACITY, f"no machine for {what}: the cloud is short of {shown}", self.short_until_s
+            )
+        if self.over_limit:
+            return Refusal(
+                Reason.POOL_LIMIT, f"{what} need machines beyond the limits of {', '.join(sorted(self.over_limit))}"
+            )
+        if self.inflexible:
+            shown = ", ".join(sorted(self.inflexible))
+            return Refusal(Reason.NO_OFFER, f"too few kinds of machines left for minValues of {shown} to buy {what}")
+        if self.seen:
+            return Refusal(
+                Reason.NO_OFFER, f"no machine its pools may buy in {self.zone} holds one pod of {self.pod_set.name}"
+            )
+        return Refusal(
+            Reason.NO_OFFER,
+            f"its pools may buy no machine in {self.zone} that {self.pod_set.name} selects and tolerates",
+        )

@@ -1,0 +1,130 @@
+"""What stands in the yard: the board of usable machines and the supply of further ones, from a snapshot."""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from fleet.capacity.pools import Headroom
+from fleet.capacity.provision import Recut, Supply
+from fleet.capacity.shapes import Shapes
+from fleet.mig.layouts import cut, gpu_part, pool_layouts, with_gpus
+from fleet.placement.board import PODS, Board, Slot
+from fleet.snapshot import Claim, ClaimState, Gang, GangState, Node, Snapshot
+from fleet.taints import OWN_KEYS
+from model import labels
+from model.fleet import Fleet
+
+
+def claims_by_node(snapshot: Snapshot) -> dict[str, Claim]:
+    """Node name -> the claim whose machine it is."""
+    return {claim.node: claim for claim in snapshot.claims.values() if claim.node}
+
+
+def holders(snapshot: Snapshot) -> list[Gang]:
+    """Gangs that hold capacity, by uid."""
+    return [gang for _, gang in sorted(snapshot.gangs.items()) if gang.holds_capacity]
+
+
+def machines_held(gangs: Iterable[Gang]) -> dict[str, list[Gang]]:
+    """Claim or node name -> gangs with pods pinned there (claim names where the machine is claimed)."""
+    held: dict[str, list[Gang]] = {}
+    for gang in gangs:
+        for name in sorted({pin.claim or pin.node for pin in gang.pins}):
+            held.setdefault(name, []).append(gang)
+    return held
+
+
+def usable(node: Node, claim: Claim | None) -> bool:
+    """Whether new pods may go to a node: well, not leaving, not being cut, and initialised if it is ours."""
+    if not node.ready or node.unschedulable or node.deleting:
+        return False
+    if claim is None:
+        return labels.NODE_CLAIM not in node.labels
+    return claim.state is ClaimState.READY and claim.disruption is None and claim.recut_at_s <= claim.ready_at_s
+
+
+def build_board(snapshot: Snapshot, held_by: Iterable[Gang]) -> Board:
+    """Every usable node with what is free on it after pods of no gang and the pins of `held_by`."""
+    owner = claims_by_node(snapshot)
+    board = Board()
+    by_claim: dict[str, Slot] = {}
+    for name in sorted(snapshot.nodes):
+        node = snapshot.nodes[name]
+        claim = owner.get(name)
+        if usable(node, claim):
+            slot = _slot(snapshot, node, claim)
+            board.add(slot)
+            if claim is not None:
+                by_claim[claim.name] = slot
+    for gang in held_by:
+        for pin in gang.pins:
+            standing = by_claim.get(pin.claim) if pin.claim else board.slots.get(pin.node)
+            if standing is not None:
+                board.take(standing, gang.pod_set(pin.pod_set).requests, pin.count)
+    return board
+
+
+def _slot(snapshot: Snapshot, node: Node, claim: Claim | None) -> Slot:
+    free = dict(node.allocatable)
+    for resource, amount in snapshot.foreign_use.get(node.name, {}).items():
+        free[resource] = free.get(resource, 0) - amount
+    taints = tuple(taint for taint in node.taints if taint.key not in OWN_KEYS)
+    return Slot(
+        node.name,
+        node.name,
+        claim.name if claim else "",
+        node.labels,
+        taints,
+        free,
+        claim.node_pool if claim else "",
+        _reserved_for(snapshot, claim) if claim else "",
+    )
+
+
+def _reserved_for(snapshot: Snapshot, claim: Claim) -> str:
+    """A machine bought to move a gang waits for that gang until something runs on it."""
+    gang = snapshot.gangs.get(claim.gang)
+    if not claim.replaces or gang is None or gang.state is GangState.FINISHED:
+        return ""
+    return "" if any(pin.claim == claim.name for pin in gang.pins) else claim.gang
+
+
+def build_supply(fleet: Fleet, snapshot: Snapshot, *, may_buy: bool = True) -> Supply:
+    """Shapes, limits, shortages still in force, and idle machines that may be cut anew."""
+    claims = sorted(snapshot.claims.values(), key=lambda claim: claim.name)
+    return Supply(
+        Shapes(fleet, snapshot.catalog, snapshot.daemon_overheads),
+        {name: Headroom.of(pool, claims, snapshot.catalog.types) for name, pool in sorted(fleet.node_pools.items())},
+        {pool: until for pool, until in snapshot.shortages.items() if until > snapshot.now_s},
+        list(_recuts(fleet, snapshot)),
+        may_buy,
+    )
+
+
+def _recuts(fleet: Fleet, snapshot: Snapshot) -> Iterator[Recut]:
+    held = machines_held(holders(snapshot))
+    for claim in sorted(snapshot.claims.values(), key=lambda claim: claim.name):
+        node = snapshot.nodes.get(claim.node)
+        pool = fleet.node_pools.get(claim.node_pool)
+        if node is None or pool is None or claim.name in held or not usable(node, claim):
+            continue
+        if gpu_part(snapshot.foreign_use.get(node.name, {})):
+            continue
+        machine = snapshot.catalog.types.get(claim.capacity_pool.instance_type)
+        for layout, declared in pool_layouts(fleet, pool).items():
+            gpus = cut(machine, declared) if machine and layout != claim.layout else None
+            if gpus is not None:
+                yield Recut(claim.name, layout, gpus, _cut_slot(snapshot, node, claim, layout, gpus))
+
+
+def _cut_slot(snapshot: Snapshot, node: Node, claim: Claim, layout: str, gpus: Mapping[str, int]) -> Slot:
+    slot = _slot(snapshot, node, claim)
+    free = with_gpus(slot.free, gpus)
+    return Slot(
+        slot.name,
+        slot.node,
+        slot.claim,
+        {**slot.labels, labels.MIG_CONFIG: layout},
+        slot.taints,
+        {PODS: 0, **free},
+        slot.pool,
+        slot.only_for,
+    )

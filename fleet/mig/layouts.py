@@ -1,0 +1,47 @@
+"""Layouts as capacity: what a machine offers once it is cut, and which configurations a pool may carry."""
+
+from collections.abc import Mapping
+
+from fleet.snapshot import InstanceType
+from model.fleet import Fleet
+from model.kinds import MigLayout, NodePool
+from model.labels import GPU_RESOURCE, MIG_RESOURCE_PREFIX
+from model.mig.geometry import models_for_instance_gpu
+from model.mig.layouts import LayoutMismatch, config_name, layout_resources
+from model.quantity import Resources
+
+WHOLE = ""
+"""The layout name of a machine whose GPUs are not cut."""
+
+
+def is_gpu_resource(resource: str) -> bool:
+    """Whether the resource is a whole GPU or a slice of one."""
+    return resource == GPU_RESOURCE or resource.startswith((MIG_RESOURCE_PREFIX, GPU_RESOURCE + "."))
+
+
+def cut(instance_type: InstanceType, layout: MigLayout) -> Resources | None:
+    """The GPU resources of the type under a layout; None when the layout does not fit the machine's GPUs."""
+    for model in models_for_instance_gpu(instance_type.gpu_name, instance_type.gpu_memory_mib):
+        try:
+            return layout_resources(layout, model.id, instance_type.gpu_count)
+        except LayoutMismatch:
+            continue
+    return None
+
+
+def pool_layouts(fleet: Fleet, pool: NodePool) -> dict[str, MigLayout]:
+    """Configuration name -> layout for every layout the pool allows, in the pool's order; empty without MIG."""
+    mig = pool.spec.sharing.mig
+    if mig is None:
+        return {}
+    return {config_name(layout): layout for layout in (fleet.mig_layouts[name] for name in mig.layouts)}
+
+
+def with_gpus(resources: Resources, gpus: Mapping[str, int]) -> dict[str, int]:
+    """`resources` with its GPU amounts replaced by `gpus`."""
+    return {name: amount for name, amount in resources.items() if not is_gpu_resource(name)} | dict(gpus)
+
+
+def gpu_part(resources: Resources) -> dict[str, int]:
+    """Only the GPU amounts that are not zero."""
+    return {name: amount for name, amount in sorted(resources.items()) if amount and is_gpu_resource(name)}

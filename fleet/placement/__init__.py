@@ -1,0 +1,1 @@
+"""Where pods go: slots, fitting, topology domains and packing."""

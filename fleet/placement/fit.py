@@ -1,0 +1,35 @@
+"""Whether a pod may stand on a machine at all: labels, affinity and taints (room is counted by `Slot.room_for`)."""
+
+from collections.abc import Iterable, Mapping
+
+from fleet.snapshot import PodSet
+from model.kinds import RequirementTerm, Taint, Toleration
+from model.requirements import Requirements
+
+HARD_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
+
+
+def tolerates(taints: Iterable[Taint], tolerations: Iterable[Toleration]) -> bool:
+    """Whether every hard taint is tolerated."""
+    known = tuple(tolerations)
+    return all(any(t.tolerates(taint) for t in known) for taint in taints if taint.effect in HARD_EFFECTS)
+
+
+def selects(pod_set: PodSet, labels: Mapping[str, str]) -> bool:
+    """Whether node selector and required node affinity hold on a node with exactly these labels."""
+    if any(labels.get(key) != value for key, value in pod_set.node_selector.items()):
+        return False
+    alternatives = pod_set.required_affinity
+    return not alternatives or any(requirements_of(terms).matches(labels) for terms in alternatives)
+
+
+def requirements_of(terms: tuple[RequirementTerm, ...]) -> Requirements:
+    """A conjunction of terms as requirements."""
+    return Requirements.from_terms(terms)
+
+
+def admits(
+    pod_set: PodSet, tolerations: tuple[Toleration, ...], labels: Mapping[str, str], taints: tuple[Taint, ...]
+) -> bool:
+    """Whether a pod of the set, with the flavor's `tolerations` added, may stand on such a machine."""
+    return tolerates(taints, (*pod_set.tolerations, *tolerations)) and selects(pod_set, labels)

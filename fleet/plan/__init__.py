@@ -1,0 +1,86 @@
+"""The one definition of what a revision changes. CLI, review, reconcile and simulation all call `make_plan`."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+
+from fleet.plan.changes import Change, declared_changes
+from fleet.plan.forecast import Bill, Forecast, GangImpact, forecast
+from fleet.plan.guards import refusals
+from fleet.snapshot import Snapshot
+from model.fleet import Fleet
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What would change and why it may not. `plan_id` names desired and observed state together."""
+
+    plan_id: str
+    base_revision: str
+    head_revision: str
+    observed_at_s: float
+    declared: tuple[Change, ...]
+    machines: tuple[Change, ...]
+    gangs: tuple[GangImpact, ...]
+    now: Bill
+    then: Bill
+    refusals: tuple[str, ...]
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing would change at all."""
+        return not self.declared and not self.machines
+
+    def counts(self) -> dict[str, int]:
+        """Terraform's three numbers: a replacement is one to add and one to destroy."""
+        verbs = [change.verb for change in (*self.declared, *self.machines)]
+        replaced = verbs.count("replace")
+        return {
+            "create": verbs.count("create") + replaced,
+            "update": verbs.count("update"),
+            "delete": verbs.count("delete") + replaced,
+        }
+
+
+def make_plan(
+    before: Fleet, after: Fleet, snapshot: Snapshot, *, base_revision: str = "", head_revision: str = ""
+) -> Plan:
+    """The plan from one fleet to another in the world of `snapshot` (an empty snapshot compares declarations only).
+
+    `base_revision` empty means that nothing is in force yet: the guard rails of `after` itself then apply.
+    """
+    seen: Forecast = forecast(after, snapshot)
+    return Plan(
+        plan_id=_identity(after, snapshot),
+        base_revision=base_revision,
+        head_revision=head_revision,
+        observed_at_s=snapshot.now_s,
+        declared=tuple(declared_changes(before, after)),
+        machines=seen.machines,
+        gangs=seen.gangs,
+        now=seen.now,
+        then=seen.then,
+        refusals=refusals(before, after, seen, first=not base_revision),
+    )
+
+
+def _identity(after: Fleet, snapshot: Snapshot) -> str:
+    """sha256 over what is desired and what was observed: an approval of it holds for exactly this."""
+    tables = (after.node_pools, after.mig_layouts, after.flavors, after.teams, after.queues)
+    desired = [
+        resource.model_dump(mode="json", by_alias=True)
+        for table in (*tables, after.priority_classes, after.topologies, {"": after.policy})
+        for _, resource in sorted(table.items())
+    ]
+    observed = [
+        [(name, claim.state, claim.instance_id) for name, claim in sorted(snapshot.claims.items())],
+        [
+            (uid, gang.state, [list(map(str, (p.node, p.count))) for p in gang.pins])
+            for uid, gang in sorted(snapshot.gangs.items())
+        ],
+    ]
+    text = json.dumps([desired, observed], sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+__all__ = ["Change", "Plan", "make_plan"]

@@ -1,0 +1,149 @@
+"""What a fleet would do to the world: machines bought, replaced and given back, gangs moved, and the bill."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from fleet.actions import Action, OpenClaims, SaveClaim
+from fleet.admission import cycle
+from fleet.capacity import disrupt, fixed
+from fleet.capacity.disrupt.drift import drift_of
+from fleet.capacity.shapes import Shapes
+from fleet.mig.layouts import gpu_part
+from fleet.plan.changes import Change, Verb
+from fleet.snapshot import Claim, Gang, GangState, Snapshot
+from model import labels
+from model.fleet import Fleet
+
+
+@dataclass(frozen=True, slots=True)
+class GangImpact:
+    """A running gang that would be stopped, and why."""
+
+    name: str
+    queue: str
+    gpus: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """USD an hour and GPUs."""
+
+    usd_h: float
+    gpus: int
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """The consequences of a fleet for the world as it is."""
+
+    machines: tuple[Change, ...]
+    gangs: tuple[GangImpact, ...]
+    now: Bill
+    then: Bill
+    existing: int
+    """Machines that exist now."""
+
+
+def forecast(fleet: Fleet, snapshot: Snapshot) -> Forecast:
+    """What the agent would begin to do under `fleet`, by the very deciders it runs."""
+    owned = {name: c for name, c in sorted(snapshot.claims.items()) if not c.deleting and not c.disruption}
+    changes: dict[str, Change] = {}
+    for name, claim in owned.items():
+        if why := drift_of(fleet, snapshot, claim):
+            verb: Verb = "replace" if claim.node_pool in fleet.node_pools else "delete"
+            changes[name] = _machine(claim, verb, why)
+    if snapshot.catalog.offers:
+        for action in _decided(fleet, snapshot):
+            _fold(action, changes, snapshot)
+    gangs = _impacts(fleet, snapshot, changes)
+    now = Bill(
+        sum(claim.price_usd_h for claim in owned.values()),
+        sum(_gpus(snapshot, claim.capacity_pool.instance_type) for claim in owned.values()),
+    )
+    return Forecast(
+        tuple(changes[name] for name in sorted(changes)), gangs, now, _then(fleet, snapshot, now, changes), len(owned)
+    )
+
+
+def _decided(fleet: Fleet, snapshot: Snapshot) -> Iterable[Action]:
+    yield from fixed.decide(fleet, snapshot)
+    yield from cycle.decide(fleet, snapshot)
+    yield from disrupt.decide(fleet, snapshot)
+
+
+def _fold(action: Action, changes: dict[str, Change], snapshot: Snapshot) -> None:
+    if isinstance(action, OpenClaims):
+        for claim in action.claims:
+            if not claim.replaces:
+                changes[claim.name] = _machine(claim, "create", _purpose(claim, snapshot))
+    elif isinstance(action, SaveClaim) and action.claim.disruption and action.claim.name not in changes:
+        disruption = action.claim.disruption
+        changes[action.claim.name] = _machine(action.claim, "delete", f"{disruption.reason}: {disruption.message}")
+
+
+def _purpose(claim: Claim, snapshot: Snapshot) -> str:
+    gang = snapshot.gangs.get(claim.gang)
+    return f"for {gang.name}" if gang else f"replicas of {claim.node_pool}"
+
+
+def _machine(claim: Claim, verb: Verb, why: str) -> Change:
+    where = claim.capacity_pool
+    facts = {
+        "nodePool": claim.node_pool,
+        "instanceType": where.instance_type,
+        "zone": where.zone,
+        "capacityType": where.capacity_type,
+        "usdPerHour": claim.price_usd_h,
+    }
+    return Change(
+        f"nodeclaim/{claim.name}",
+        verb,
+        reason=why,
+        before=None if verb == "create" else facts,
+        after=None if verb == "delete" else facts,
+    )
+
+
+def _impacts(fleet: Fleet, snapshot: Snapshot, changes: dict[str, Change]) -> tuple[GangImpact, ...]:
+    leaving = {name: change for name, change in changes.items() if change.verb in {"delete", "replace"}}
+    impacts = []
+    for _, gang in sorted(snapshot.gangs.items(), key=lambda entry: entry[1].name):
+        if not gang.holds_capacity or gang.state is GangState.EVICTING:
+            continue
+        hit = sorted({pin.claim for pin in gang.pins} & leaving.keys())
+        queue = fleet.queues.get(gang.queue)
+        if hit:
+            impacts.append(_impact(gang, f"{len(hit)} of its machines: {leaving[hit[0]].reason}"))
+        elif queue is not None and queue.spec.stop_policy == "HoldAndDrain":
+            impacts.append(_impact(gang, f"queue {gang.queue} is drained"))
+    return tuple(impacts)
+
+
+def _impact(gang: Gang, reason: str) -> GangImpact:
+    gpus = sum(gpu_part(pod_set.requests).get(labels.GPU_RESOURCE, 0) * pod_set.count for pod_set in gang.pod_sets)
+    return GangImpact(gang.name, gang.queue, gpus, reason)
+
+
+def _gpus(snapshot: Snapshot, instance_type: str) -> int:
+    machine = snapshot.catalog.types.get(instance_type)
+    return machine.gpu_count if machine else 0
+
+
+def _then(fleet: Fleet, snapshot: Snapshot, now: Bill, changes: dict[str, Change]) -> Bill:
+    """The bill once all of it has happened; a replaced machine costs what its pool's cheapest shape costs now."""
+    shapes = Shapes(fleet, snapshot.catalog)
+    usd, gpus = now.usd_h, now.gpus
+    for change in changes.values():
+        facts = change.before or change.after or {}
+        count = _gpus(snapshot, facts["instanceType"])
+        sign = {"create": 1, "delete": -1}.get(change.verb, 0)
+        usd += sign * facts["usdPerHour"]
+        gpus += sign * count
+        if change.verb == "replace":
+            offered = shapes.of(fleet.node_pools[facts["nodePool"]])
+            best = next((shape for shape in offered if shape.offer.capacity_type == facts["capacityType"]), None)
+            best = best or (offered[0] if offered else None)
+            usd += (best.offer.price_usd_h if best else 0.0) - facts["usdPerHour"]
+            gpus += (best.offer.instance_type.gpu_count if best else 0) - count
+    return Bill(round(usd, 6), gpus)

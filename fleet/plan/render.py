@@ -1,0 +1,101 @@
+"""A plan for people (Terraform's symbols and closing line) and for machines (Terraform's plan JSON shape)."""
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from fleet.plan.changes import SYMBOLS, Change
+
+if TYPE_CHECKING:
+    from fleet.plan import Plan
+
+FORMAT_VERSION = "1.0"
+_ACTIONS: Mapping[str, tuple[str, ...]] = {
+    "create": ("create",),
+    "update": ("update",),
+    "delete": ("delete",),
+    "replace": ("delete", "create"),
+}
+
+
+def to_text(plan: "Plan") -> str:
+    """Lines `+ ~ - -/+`, the machines with their prices, gangs affected, and the closing line."""
+    return "\n".join(_lines(plan))
+
+
+def _lines(plan: "Plan") -> Iterator[str]:
+    if not plan.declared and not plan.machines:
+        yield "No changes. The fleet is as declared."
+    for change in plan.declared:
+        yield f"{SYMBOLS[change.verb]:>3} {change.address}"
+        for field in change.fields:
+            yield f"      ~ {field.path}: {_value(field.before)} -> {_value(field.after)}"
+    if plan.machines:
+        yield ""
+        yield "Machines:"
+        for change in plan.machines:
+            yield f"{SYMBOLS[change.verb]:>3} {change.address}  {_machine(change)}"
+    if plan.gangs:
+        yield ""
+        yield "Gangs stopped and requeued:"
+        for gang in plan.gangs:
+            yield f"  ! {gang.name} (queue {gang.queue}, {gang.gpus} GPUs): {gang.reason}"
+    yield ""
+    yield summary(plan)
+    yield f"GPUs: {plan.now.gpus} -> {plan.then.gpus}. USD/h: {plan.now.usd_h:.2f} -> {plan.then.usd_h:.2f}."
+    if plan.refusals:
+        yield ""
+        yield "Refused by the guard rails; the last good revision stays in force:"
+        for refusal in plan.refusals:
+            yield f"  x {refusal}"
+
+
+def summary(plan: "Plan") -> str:
+    """Terraform's closing line, over declarations and machines."""
+    counts = plan.counts()
+    return f"Plan: {counts['create']} to add, {counts['update']} to change, {counts['delete']} to destroy."
+
+
+def _machine(change: Change) -> str:
+    facts = change.after or change.before or {}
+    return (
+        f"{facts['instanceType']} {facts['capacityType']} {facts['zone']} "
+        f"{facts['usdPerHour']:.2f} USD/h  ({change.reason})"
+    )
+
+
+def _value(value: Any) -> str:
+    return "(unset)" if value is None else str(value)
+
+
+def to_json(plan: "Plan") -> dict[str, Any]:
+    """The shape of Terraform's plan JSON, with cost, GPUs, gangs and refusals beside it."""
+    return {
+        "format_version": FORMAT_VERSION,
+        "plan_id": plan.plan_id,
+        "base_revision": plan.base_revision,
+        "head_revision": plan.head_revision,
+        "observed_at_s": plan.observed_at_s,
+        "applyable": not plan.refusals,
+        "resource_changes": [_change(change) for change in (*plan.declared, *plan.machines)],
+        "summary": plan.counts(),
+        "cost": {"usd_per_hour_before": plan.now.usd_h, "usd_per_hour_after": plan.then.usd_h},
+        "gpus": {"before": plan.now.gpus, "after": plan.then.gpus},
+        "disruption": [
+            {"gang": gang.name, "queue": gang.queue, "gpus": gang.gpus, "reason": gang.reason} for gang in plan.gangs
+        ],
+        "refusals": list(plan.refusals),
+    }
+
+
+def _change(change: Change) -> dict[str, Any]:
+    return {
+        "address": change.address,
+        "type": change.address.partition("/")[0],
+        "change": {
+            "actions": list(_ACTIONS[change.verb]),
+            "before": change.before,
+            "after": change.after,
+            "paths": [field.path for field in change.fields],
+        },
+        "action_reason": change.reason,
+    }

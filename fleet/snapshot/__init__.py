@@ -1,0 +1,84 @@
+"""What is observed, as immutable values: one `Snapshot` is all that a decider sees of the world."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from fleet.snapshot.claims import Claim, ClaimState, Disruption, Launch
+from fleet.snapshot.gangs import Eviction, Gang, GangState, Job, JobRef, JobResult, Pin, PodSet
+from fleet.snapshot.machines import (
+    CapacityPool,
+    Catalog,
+    Instance,
+    InstanceType,
+    LaunchError,
+    LaunchFailure,
+    LaunchOutcome,
+    LaunchRequest,
+    Notice,
+    NoticeKind,
+    Offer,
+)
+from fleet.snapshot.nodes import DaemonOverhead, Node, Pod
+from model.quantity import Resources
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The world at one instant. The mappings are read-only views; nobody changes them while a decider runs."""
+
+    now_s: float
+    cluster: str = "default"
+    nodes: Mapping[str, Node] = field(default_factory=dict)
+    foreign_use: Mapping[str, Resources] = field(default_factory=dict)
+    """Node -> what active pods that belong to no gang take on it."""
+    gang_pods: Mapping[str, tuple[Pod, ...]] = field(default_factory=dict)
+    """`namespace/workload` -> its pods that still exist."""
+    node_pods: Mapping[str, tuple[Pod, ...]] = field(default_factory=dict)
+    """Node -> active pods on it that no DaemonSet owns."""
+    jobs: Mapping[str, Job] = field(default_factory=dict)
+    """Job uid -> job."""
+    gangs: Mapping[str, Gang] = field(default_factory=dict)
+    """Job uid -> gang."""
+    claims: Mapping[str, Claim] = field(default_factory=dict)
+    instances: Mapping[str, Instance] = field(default_factory=dict)
+    instances_at_s: float = 0.0
+    """When `instances` was last read in full; what was launched later may be missing from it."""
+    catalog: Catalog = field(default_factory=Catalog)
+    shortages: Mapping[CapacityPool, float] = field(default_factory=dict)
+    """Capacity pool -> instant until which it is not tried again."""
+    daemon_overheads: tuple[DaemonOverhead, ...] = ()
+    spent_usd: Mapping[str, float] = field(default_factory=dict)
+    """Team -> spent this calendar month."""
+    busy: frozenset[str] = frozenset()
+    """Subjects (`gang/<uid>`, `claim/<name>`, `node/<name>`) with an action under way: decided again afterwards."""
+
+
+__all__ = [
+    "CapacityPool",
+    "Catalog",
+    "Claim",
+    "ClaimState",
+    "DaemonOverhead",
+    "Disruption",
+    "Eviction",
+    "Gang",
+    "GangState",
+    "Instance",
+    "InstanceType",
+    "Job",
+    "JobRef",
+    "JobResult",
+    "Launch",
+    "LaunchError",
+    "LaunchFailure",
+    "LaunchOutcome",
+    "LaunchRequest",
+    "Node",
+    "Notice",
+    "NoticeKind",
+    "Offer",
+    "Pin",
+    "Pod",
+    "PodSet",
+    "Snapshot",
+]

@@ -1,0 +1,99 @@
+"""Claims: the written intent to own one machine, and what became of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from fleet.snapshot.machines import CapacityPool
+from model.quantity import Resources
+
+
+class ClaimState(StrEnum):
+    """How far a machine has come. Every claim ends in TERMINATING and then disappears."""
+
+    PENDING = "Pending"
+    """Intent written, nothing bought yet (or not known)."""
+    LAUNCHED = "Launched"
+    REGISTERED = "Registered"
+    READY = "Ready"
+    """Node ready, start-up taints gone, every owed resource in allocatable."""
+    TERMINATING = "Terminating"
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """The all-or-nothing purchase a claim belongs to. All claims of a `group` succeed or none stays.
+
+    A group is made of lots, one for each capacity pool it buys from; `size` counts the claims of the whole group.
+    """
+
+    group: str
+    lot: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Disruption:
+    """Why a machine is leaving and until when its pods may take (epoch seconds; inf = no deadline)."""
+
+    reason: str
+    message: str
+    at_s: float
+    deadline_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One machine, from intent to grave (CRD `NodeClaim`). Only a re-cut changes `layout` and `resources`."""
+
+    name: str
+    uid: str
+    node_pool: str
+    pool_hash: str
+    """Hash of the pool's template at purchase; a different one now means drift."""
+    capacity_pool: CapacityPool
+    price_usd_h: float
+    launch: Launch
+    created_at_s: float
+    gang: str = ""
+    """uid of the gang it was bought for; empty for a replacement or a fixed pool."""
+    replaces: tuple[str, ...] = ()
+    """Claims that may go once this one is ready."""
+    resources: Resources = field(default_factory=dict)
+    """Allocatable that was planned with; extended resources in it are owed before the node counts as ready."""
+    layout: str = ""
+    """MIG configuration name it is, or is being, cut to; empty = MIG off."""
+    instance_id: str = ""
+    node: str = ""
+    launched_at_s: float = 0.0
+    registered_at_s: float = 0.0
+    ready_at_s: float = 0.0
+    emptied_at_s: float = 0.0
+    """When the last gang left it (or it became ready); start of the quiet time."""
+    recut_at_s: float = 0.0
+    """When the present layout was asked for; later than `ready_at_s` means a re-cut is under way."""
+    deleting: bool = False
+    disruption: Disruption | None = None
+
+    @property
+    def state(self) -> ClaimState:
+        """Derived, so that it cannot contradict the facts."""
+        if self.deleting:
+            return ClaimState.TERMINATING
+        for stamp, state in (
+            (self.ready_at_s, ClaimState.READY),
+            (self.registered_at_s, ClaimState.REGISTERED),
+            (self.launched_at_s, ClaimState.LAUNCHED),
+        ):
+            if stamp:
+                return state
+        return ClaimState.PENDING
+
+    def with_disruption(self, disruption: Disruption) -> "Claim":
+        """A copy that is on its way out; an earlier deadline is kept."""
+        if self.disruption and self.disruption.deadline_s <= disruption.deadline_s:
+            return self
+        return replace(self, disruption=disruption)
+
+
+ClaimsByName = Mapping[str, Claim]

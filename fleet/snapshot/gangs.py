@@ -1,0 +1,162 @@
+"""Gangs: what a job asks for, and what has been decided for it so far."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from model.kinds import RequirementTerm, Toleration
+from model.quantity import Resources
+
+
+@dataclass(frozen=True, slots=True)
+class PodSet:
+    """`count` equal pods of a gang. `requests` is for one pod."""
+
+    name: str
+    count: int
+    requests: Resources
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    required_affinity: tuple[tuple[RequirementTerm, ...], ...] = ()
+    """Required node affinity: any one of the terms must hold, each a conjunction; empty = no constraint."""
+    tolerations: tuple[Toleration, ...] = ()
+    required_topology: str = ""
+    """Node label whose value all pods of the set must share (`muster.dev/podset-required-topology`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobRef:
+    """The object that owns a gang's pods."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+
+    def __str__(self) -> str:
+        return f"{self.kind.lower()}/{self.namespace}/{self.name}"
+
+
+class JobResult(StrEnum):
+    """How a job ended."""
+
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A Job or JobSet as observed. `queue` is empty when it does not ask to be managed."""
+
+    ref: JobRef
+    resource_version: str
+    queue: str
+    priority_class: str
+    suspended: bool
+    pod_sets: tuple[PodSet, ...]
+    created_at_s: float
+    result: JobResult | None = None
+    finished_at_s: float = 0.0
+    ready_pods: int = 0
+    active_pods: int = 0
+    deleting: bool = False
+    last_checkpoint_s: float | None = None
+    """Annotation `muster.dev/last-checkpoint-time` (alias `volcano.sh/last-checkpoint-time`)."""
+    checkpoint_interval_s: float | None = None
+    """Annotation `muster.dev/checkpoint-interval`."""
+    do_not_disrupt: bool = False
+    """Annotation `muster.dev/preemptible: "false"` or `karpenter.sh/do-not-disrupt`: no voluntary disruption."""
+
+
+class GangState(StrEnum):
+    """Where a gang stands (DESIGN section 3). `Running` is ADMITTED with all pods ready."""
+
+    PENDING = "Pending"
+    RESERVED = "QuotaReserved"
+    """It holds quota and places; machines are being bought or re-cut for it."""
+    ADMITTED = "Admitted"
+    EVICTING = "Evicting"
+    """Told to stop; it holds quota and places until its last pod is gone."""
+    FINISHED = "Finished"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Pin:
+    """`count` pods of a pod set on one node; until the machine has joined, `claim` names what will become it."""
+
+    pod_set: str
+    node: str
+    claim: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Eviction:
+    """Why and for whom a gang leaves."""
+
+    reason: str
+    message: str
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """One all-or-nothing unit of work: the Workload object, joined with what is seen of its job.
+
+    Identity is the uid of the job, which is known before the Workload object exists. Amounts charged to quota are
+    `requests * count` of each pod set in the flavor that `flavors` names for it.
+    """
+
+    uid: str
+    """uid of the job."""
+    namespace: str
+    workload: str
+    """Name of the Workload object."""
+    job: JobRef
+    queue: str
+    priority_class: str
+    priority: int
+    pod_sets: tuple[PodSet, ...]
+    created_at_s: float
+    state: GangState = GangState.PENDING
+    reason: str = "Queued"
+    message: str = ""
+    since_s: float = 0.0
+    """When the present state was entered."""
+    flavors: Mapping[str, str] = field(default_factory=dict)
+    """Pod set -> flavor; set from QuotaReserved on."""
+    pins: tuple[Pin, ...] = ()
+    recuts: Mapping[str, str] = field(default_factory=dict)
+    """Claim -> MIG configuration name it is being cut to for this gang."""
+    quota_reserved_at_s: float = 0.0
+    admitted_at_s: float = 0.0
+    pods_ready: bool = False
+    eviction: Eviction | None = None
+    evictions: int = 0
+    requeue_at_s: float = 0.0
+    """Not considered before this instant (back-off)."""
+    last_checkpoint_s: float | None = None
+    checkpoint_interval_s: float | None = None
+    do_not_disrupt: bool = False
+
+    @property
+    def name(self) -> str:
+        """`namespace/job name`, what people call it."""
+        return f"{self.namespace}/{self.job.name}"
+
+    @property
+    def holds_capacity(self) -> bool:
+        """Whether quota and places are charged to it."""
+        return self.state in {GangState.RESERVED, GangState.ADMITTED, GangState.EVICTING}
+
+    def pod_set(self, name: str) -> PodSet:
+        """The pod set of that name; KeyError when there is none."""
+        for pod_set in self.pod_sets:
+            if pod_set.name == name:
+                return pod_set
+        raise KeyError(name)
+
+    def moved(self, state: GangState, reason: str, message: str, now_s: float, **changes: object) -> "Gang":
+        """A copy in another state; `since_s` moves only when the state does."""
+        since = self.since_s if state is self.state else now_s
+        return replace(self, state=state, reason=reason, message=message, since_s=since, **changes)  # type: ignore[arg-type]

@@ -1,0 +1,167 @@
+"""What can be bought and what was: instance types, offers, launch requests and their outcome, instances, notices."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Literal
+
+from model.kinds import CapacityType, Taint
+from model.quantity import Resources
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceType:
+    """One machine model of the cloud, with what the kubelet would report on it.
+
+    `allocatable` = `capacity` - kube-reserved - eviction threshold by the documented formulas, in canonical amounts
+    (`model.quantity.Resources`), with whole GPUs as `nvidia.com/gpu`. `labels` are those that hold for every machine of
+    the type (`node.kubernetes.io/instance-type`, `karpenter.k8s.aws/instance-*`, `kubernetes.io/arch|os`).
+    """
+
+    name: str
+    capacity: Resources
+    allocatable: Resources
+    labels: Mapping[str, str]
+    gpu_name: str = ""
+    gpu_count: int = 0
+    gpu_memory_mib: int = 0
+    efa_interfaces: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """One way to buy a machine: a type in a zone with a capacity type, at a price in USD an hour."""
+
+    instance_type: InstanceType
+    zone: str
+    capacity_type: CapacityType
+    price_usd_h: float
+
+    @property
+    def pool_key(self) -> "CapacityPool":
+        """The EC2 capacity pool that this offer draws from."""
+        return CapacityPool(self.capacity_type, self.instance_type.name, self.zone)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class CapacityPool:
+    """What runs short together: (capacity type, instance type, zone)."""
+
+    capacity_type: CapacityType
+    instance_type: str
+    zone: str
+
+    def __str__(self) -> str:
+        return f"{self.instance_type}:{self.capacity_type}:{self.zone}"
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """All types and offers of a region. `priced_at_s` is the age of the oldest price in it (epoch seconds)."""
+
+    region: str = ""
+    types: Mapping[str, InstanceType] = field(default_factory=dict)
+    offers: tuple[Offer, ...] = ()
+    """Sorted by (instance type, zone, capacity type)."""
+    priced_at_s: float = 0.0
+    price_source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchRequest:
+    """`count` equal machines, all or nothing, from one capacity pool (one EC2 `CreateFleet` of type instant).
+
+    `token` makes the call idempotent; `tags` end on every instance and are what garbage collection finds them by.
+    """
+
+    token: str
+    count: int
+    pool: CapacityPool
+    node_pool: str
+    labels: Mapping[str, str]
+    taints: tuple[Taint, ...]
+    tags: Mapping[str, str]
+    image_id: str = ""
+    image_ssm_parameter: str = ""
+    user_data: str = ""
+    instance_profile: str = ""
+    subnet_tags: Mapping[str, str] = field(default_factory=dict)
+    security_group_tags: Mapping[str, str] = field(default_factory=dict)
+    placement_group: str = ""
+    efa_interfaces: int = 0
+
+
+class LaunchError(StrEnum):
+    """Why machines did not come, by what to do about it."""
+
+    SHORTAGE = "Shortage"
+    """No capacity in this pool now: remember it and try another."""
+    QUOTA = "Quota"
+    """An account limit (vCPU, spot instances, fleets): the whole capacity type of this family is out for a while."""
+    MISCONFIGURED = "Misconfigured"
+    """The request can never work as it is (unknown image, no subnet in the zone, forbidden, unsupported)."""
+    THROTTLED = "Throttled"
+    """Too many calls: the same request later."""
+    UNKNOWN = "Unknown"
+    """Not known whether anything was launched: ask again with the same token."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchFailure:
+    """One failure of a launch; `code` is the cloud's own, for people."""
+
+    error: LaunchError
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchOutcome:
+    """What a launch brought: instances (read first) and failures. Fewer instances than asked is a shortfall."""
+
+    instances: tuple[str, ...] = ()
+    failures: tuple[LaunchFailure, ...] = ()
+
+
+InstanceState = Literal["pending", "running", "shutting-down", "terminated", "stopping", "stopped"]
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """A machine of the cloud that carries this cluster's tag."""
+
+    id: str
+    instance_type: str
+    zone: str
+    capacity_type: CapacityType
+    state: InstanceState
+    launched_at_s: float
+    tags: Mapping[str, str]
+    private_dns: str = ""
+
+    @property
+    def gone(self) -> bool:
+        """Whether it no longer runs or bills."""
+        return self.state in {"shutting-down", "terminated"}
+
+
+class NoticeKind(StrEnum):
+    """What an interruption message says (Karpenter `pkg/controllers/interruption/messages`)."""
+
+    SPOT_INTERRUPTED = "spot_interrupted"
+    REBALANCE_RECOMMENDATION = "rebalance_recommendation"
+    CAPACITY_RESERVATION_INTERRUPTED = "capacity_reservation_interrupted"
+    SCHEDULED_CHANGE = "scheduled_change"
+    INSTANCE_STOPPED = "instance_stopped"
+    INSTANCE_TERMINATED = "instance_terminated"
+    NO_OP = "no_op"
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """One interruption message: which instances, what happens to them, and when the cloud wrote it (epoch seconds)."""
+
+    id: str
+    kind: NoticeKind
+    instance_ids: tuple[str, ...]
+    at_s: float

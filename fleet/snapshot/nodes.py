@@ -1,0 +1,79 @@
+"""What the cluster shows of machines and what runs on them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from model.kinds import Taint
+from model.quantity import Resources
+
+PodPhase = Literal["Pending", "Running", "Succeeded", "Failed", "Unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A Kubernetes node. `allocatable` in canonical amounts; zero-valued leftovers of old MIG profiles are dropped."""
+
+    name: str
+    uid: str
+    provider_id: str
+    labels: Mapping[str, str]
+    taints: tuple[Taint, ...]
+    allocatable: Resources
+    ready: bool
+    unschedulable: bool
+    created_at_s: float
+    deleting: bool = False
+    ready_changed_at_s: float = 0.0
+    """When `ready` last changed."""
+
+    @property
+    def instance_id(self) -> str:
+        """The EC2 instance behind the node (`aws:///<zone>/<id>`), empty when it has none."""
+        return self.provider_id.rpartition("/")[2] if self.provider_id.startswith("aws://") else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """A pod. `workload` is the name of its gang's Workload (label `muster.dev/workload`), empty for all others."""
+
+    uid: str
+    namespace: str
+    name: str
+    node: str
+    phase: PodPhase
+    requests: Resources
+    workload: str = ""
+    pod_set: str = ""
+    gated: bool = False
+    """Still behind the scheduling gate `muster.dev/placement`."""
+    pinned_host: str = ""
+    """Value of its node selector `kubernetes.io/hostname`."""
+    ready: bool = False
+    deleting: bool = False
+    daemon: bool = False
+    """Owned by a DaemonSet or a static mirror pod: it never keeps a node."""
+    do_not_disrupt: bool = False
+    started_at_s: float = 0.0
+    deletion_grace_s: float = 30.0
+    """Its own grace period."""
+    deletion_at_s: float = 0.0
+    """When a deletion that is under way will have ended (`metadata.deletionTimestamp`)."""
+
+    @property
+    def active(self) -> bool:
+        """Whether it holds its resources."""
+        return self.phase not in {"Succeeded", "Failed"}
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`."""
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonOverhead:
+    """What DaemonSet pods take on a new node that carries these labels: subtracted before a purchase is sized."""
+
+    node_selector: Mapping[str, str]
+    requests: Resources = field(default_factory=dict)

@@ -1,0 +1,34 @@
+"""`Fleet`: everything one revision declares, checked and indexed by name."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from model.kinds import Flavor, FleetPolicy, MigLayout, NodePool, PriorityClass, Queue, Team, Topology
+from model.kinds.base import API_VERSION, Metadata
+from model.kinds.capacity import FlavorSpec
+
+
+def default_policy() -> FleetPolicy:
+    """The policy of a fleet that declares none: the guard rails' own defaults."""
+    return FleetPolicy(api_version=API_VERSION, metadata=Metadata(name="default"))
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """The declarations of one revision by name. Built by `model.loader`; every reference in it resolves."""
+
+    node_pools: Mapping[str, NodePool] = field(default_factory=dict)
+    mig_layouts: Mapping[str, MigLayout] = field(default_factory=dict)
+    flavors: Mapping[str, Flavor] = field(default_factory=dict)
+    """Declared flavors and, for each NodePool without a namesake, the flavor it implies."""
+    teams: Mapping[str, Team] = field(default_factory=dict)
+    queues: Mapping[str, Queue] = field(default_factory=dict)
+    priority_classes: Mapping[str, PriorityClass] = field(default_factory=dict)
+    topologies: Mapping[str, Topology] = field(default_factory=dict)
+    policy: FleetPolicy = field(default_factory=default_policy)
+
+
+def implied_flavor(pool: NodePool) -> Flavor:
+    """The flavor of a NodePool's own name: its nodes, tolerating nothing, with its topology."""
+    spec = FlavorSpec(node_pools=(pool.name,), topology=pool.spec.placement.topology)
+    return Flavor(api_version=API_VERSION, metadata=Metadata(name=pool.name), spec=spec)

@@ -1,0 +1,227 @@
+"""What every kind shares: the envelope, strictness, and the scalar types that carry their own syntax."""
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    Strict,
+    ValidationInfo,
+)
+from pydantic.alias_generators import to_camel
+from pydantic.json_schema import WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from model.quantity import Resources, canonical_amount, format_amount
+
+API_VERSION: Literal["muster.dev/v1alpha1"] = "muster.dev/v1alpha1"
+NEVER: float = float("inf")
+"""The duration `Never`."""
+
+FROM_YAML = {"from": "yaml"}
+"""Validation context of the loader: a duration must be text there, while code may pass seconds."""
+
+_DURATION = re.compile(r"(?:(?P<h>[0-9]{1,9})h)?(?:(?P<m>[0-9]{1,9})m)?(?:(?P<s>[0-9]{1,9})s)?")
+_DURATION_SCHEMA = r"^([0-9]+h([0-9]+m)?([0-9]+s)?|[0-9]+m([0-9]+s)?|[0-9]+s|Never)$"
+_DNS_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
+_LABEL_PART = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+_LABEL_VALUE = re.compile(rf"({_LABEL_PART.pattern})?")
+_LABEL_PREFIX = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
+_NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+
+
+def _parse_duration(value: Any, info: ValidationInfo) -> float:
+    if isinstance(value, float) and value >= 0 and info.context is not FROM_YAML:
+        return value
+    if value == "Never":
+        return NEVER
+    match = _DURATION.fullmatch(value) if isinstance(value, str) and value else None
+    if match is None:
+        raise ValueError("a duration is written like 30s, 10m, 1h30m or Never")
+    hours, minutes, seconds = (int(match[unit] or 0) for unit in "hms")
+    return float(hours * 3600 + minutes * 60 + seconds)
+
+
+def format_duration(seconds: float) -> str:
+    """The shortest text that reads back as `seconds`; `Never` for infinity."""
+    if seconds == NEVER:
+        return "Never"
+    whole = int(seconds)
+    parts = ((whole // 3600, "h"), (whole % 3600 // 60, "m"), (whole % 60, "s"))
+    return "".join(f"{amount}{unit}" for amount, unit in parts if amount) or "0s"
+
+
+def _check_name(value: str) -> str:
+    if not _DNS_NAME.fullmatch(value):
+        raise ValueError(
+            "a name is at most 63 lower-case letters, digits, '-' or '.', and starts and ends with a letter or digit"
+        )
+    return value
+
+
+def _check_namespace(value: str) -> str:
+    if not _NAMESPACE.fullmatch(value):
+        raise ValueError("a namespace is at most 63 lower-case letters, digits or '-'")
+    return value
+
+
+def _check_label_key(value: str) -> str:
+    prefix, slash, name = value.rpartition("/")
+    if not _LABEL_PART.fullmatch(name):
+        raise ValueError(
+            f"{value!r} is not a label key: the name is at most 63 letters, digits, '-', '_' or '.', "
+            "and starts and ends with a letter or digit"
+        )
+    if slash and not (len(prefix) <= 253 and _LABEL_PREFIX.fullmatch(prefix)):
+        raise ValueError(f"{value!r} is not a label key: what stands before the '/' must be a DNS name")
+    return value
+
+
+def _check_label_value(value: str) -> str:
+    if not _LABEL_VALUE.fullmatch(value):
+        raise ValueError(
+            f"{value!r} is not a label value: at most 63 letters, digits, '-', '_' or '.', "
+            "starting and ending with a letter or digit"
+        )
+    return value
+
+
+def _parse_resources(value: Any) -> Any:
+    """Canonical amounts; the error names the resource, so that the loader can point at its line."""
+    if not isinstance(value, Mapping):
+        return value
+    amounts: dict[str, int] = {}
+    for resource, quantity in value.items():
+        try:
+            amounts[_check_label_key(str(resource))] = canonical_amount(resource, quantity)
+        except ValueError as error:
+            context = {"resource": resource, "reason": str(error)}
+            raise PydanticCustomError("quantity", "{reason}", context) from None
+    return amounts
+
+
+def _format_resources(value: Resources) -> dict[str, str]:
+    return {name: format_amount(name, amount) for name, amount in sorted(value.items())}
+
+
+def _text_schema(form: re.Pattern[str], longest: int) -> WithJsonSchema:
+    return WithJsonSchema({"type": "string", "pattern": f"^{form.pattern}$", "maxLength": longest})
+
+
+Int = Annotated[int, Strict()]
+Bool = Annotated[bool, Strict()]
+Name = Annotated[str, AfterValidator(_check_name), _text_schema(_DNS_NAME, 63)]
+Duration = Annotated[
+    float,
+    BeforeValidator(_parse_duration),
+    PlainSerializer(format_duration, return_type=str),
+    WithJsonSchema({"type": "string", "pattern": _DURATION_SCHEMA, "examples": ["30s", "10m", "Never"]}),
+]
+"""Seconds; written `30s`, `10m`, `1h30m` or `Never`."""
+Amounts = Annotated[
+    dict[str, int],
+    BeforeValidator(_parse_resources),
+    PlainSerializer(_format_resources, return_type=dict[str, str]),
+    WithJsonSchema({"type": "object", "additionalProperties": {"anyOf": [{"type": "string"}, {"type": "number"}]}}),
+]
+"""Resource name -> quantity, held as canonical integers (see `model.quantity.Resources`)."""
+Usd = Annotated[float, Strict(), Field(ge=0, allow_inf_nan=False)]
+Namespace = Annotated[str, AfterValidator(_check_namespace), _text_schema(_NAMESPACE, 63)]
+LabelKey = Annotated[str, AfterValidator(_check_label_key), WithJsonSchema({"type": "string", "maxLength": 317})]
+LabelValue = Annotated[str, AfterValidator(_check_label_value), _text_schema(_LABEL_VALUE, 63)]
+Labels = dict[LabelKey, LabelValue]
+Annotations = dict[LabelKey, str]
+Tags = dict[str, str]
+"""EC2 tags, which allow more characters than labels."""
+
+
+class Spec(BaseModel):
+    """A part of a declaration: immutable, camelCase in YAML, and an unknown key is an error."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        alias_generator=to_camel,
+        validate_by_name=True,
+        validate_by_alias=True,
+        use_attribute_docstrings=True,
+    )
+
+
+class Metadata(Spec):
+    """Name and free-form labels of a declaration. Names are unique within a kind; there are no namespaces."""
+
+    name: Name
+    """Unique within the kind: lower-case letters, digits, `-` and `.`, at most 63."""
+    labels: Labels = Field(default_factory=dict)
+    """Free for your own use."""
+    annotations: Annotations = Field(default_factory=dict)
+    """Free for your own use."""
+
+
+class Kind(Spec):
+    """The envelope of every declaration. Subclasses narrow `kind` and add `spec`."""
+
+    plural: ClassVar[str]
+
+    api_version: Literal["muster.dev/v1alpha1"]
+    kind: str
+    metadata: Metadata
+
+    @property
+    def name(self) -> str:
+        """The declaration's name, unique within its kind."""
+        return self.metadata.name
+
+
+class Taint(Spec):
+    """A node taint as in `core/v1`."""
+
+    key: LabelKey
+    """A label key."""
+    value: LabelValue = ""
+    """A label value."""
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
+    """What happens to pods that do not tolerate it."""
+
+
+class Toleration(Spec):
+    """A pod toleration as in `core/v1`; an empty key with `Exists` tolerates everything."""
+
+    key: str = ""
+    """The taint's key; empty with `Exists` = every taint."""
+    operator: Literal["Exists", "Equal"] = "Equal"
+    """Whether the value must be equal."""
+    value: str = ""
+    """The taint's value, for `Equal`."""
+    effect: Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"] = ""
+    """The taint's effect; empty = any."""
+    toleration_seconds: Int | None = None
+    """How long a `NoExecute` taint is tolerated; unset = for ever."""
+
+    def tolerates(self, taint: Taint) -> bool:
+        """Whether this toleration matches `taint` (`core/v1 Toleration.ToleratesTaint`)."""
+        if self.effect and self.effect != taint.effect:
+            return False
+        if self.key and self.key != taint.key:
+            return False
+        return self.operator == "Exists" or (bool(self.key) and self.value == taint.value)
+
+
+class RequirementTerm(Spec):
+    """One node selector requirement with Karpenter's operators and `minValues`."""
+
+    key: LabelKey
+    """The node label."""
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "Gte", "Lte"]
+    """`Gt`, `Gte`, `Lt` and `Lte` compare integers."""
+    values: tuple[str, ...] = ()
+    """At least one for `In` and `NotIn`, none for `Exists` and `DoesNotExist`, one integer for the comparisons."""
+    min_values: Annotated[int, Strict(), Field(ge=1, le=50)] | None = None
+    """At least this many distinct values of the key must stay possible when a machine is bought."""

@@ -1,0 +1,200 @@
+"""`NodePool`: which machines may be bought, how they are shared and how they are given back."""
+
+from typing import Annotated, ClassVar, Literal, Self
+
+from pydantic import Field, Strict, model_validator
+
+from model.kinds.base import NEVER, Amounts, Bool, Duration, Kind, Labels, Name, RequirementTerm, Spec, Tags, Taint, Usd
+
+CapacityType = Literal["reserved", "spot", "on-demand"]
+DisruptionReason = Literal["Empty", "Underutilized", "Drifted", "Expired"]
+
+
+class GpuSelector(Spec):
+    """GPUs a machine must carry. All given conditions hold at once."""
+
+    models: tuple[str, ...] = ()
+    """Model names as in the label `karpenter.k8s.aws/instance-gpu-name` (`h100`, `a100`, `l4`); empty = any."""
+    min_count: Annotated[int, Strict(), Field(ge=1)] | None = None
+    """Fewest GPUs on one machine."""
+    max_count: Annotated[int, Strict(), Field(ge=1)] | None = None
+    """Most GPUs on one machine."""
+    min_memory_mib: Annotated[int, Strict()] | None = Field(default=None, ge=1, alias="minMemoryMiB")
+    """Memory of one GPU in MiB."""
+
+
+class MigSharing(Spec):
+    """GPUs cut by MIG. Machines are born with the first layout; idle ones may be re-cut to another."""
+
+    layouts: Annotated[tuple[Name, ...], Field(min_length=1)]
+    """Names of `MigLayout`s, the one machines are born with first."""
+
+
+class ReplicaSharing(Spec):
+    """Each GPU offered `replicas` times (time-slicing or MPS)."""
+
+    replicas: Annotated[int, Strict(), Field(ge=2, le=48)]
+    """How often each GPU is offered."""
+
+
+class Sharing(Spec):
+    """How the GPUs of a pool are divided. Nothing set: whole GPUs."""
+
+    mig: MigSharing | None = None
+    """Cut by MIG: memory and compute are isolated."""
+    time_slicing: ReplicaSharing | None = None
+    """Shared in turns: nothing is isolated."""
+    mps: ReplicaSharing | None = None
+    """Shared at once through CUDA MPS."""
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        if sum(way is not None for way in (self.mig, self.time_slicing, self.mps)) > 1:
+            raise ValueError("choose one of mig, timeSlicing and mps")
+        return self
+
+    @property
+    def replicas(self) -> int:
+        """How often each GPU appears in a node's allocatable."""
+        way = self.time_slicing or self.mps
+        return way.replicas if way else 1
+
+
+class Limits(Spec):
+    """Upper bounds of what the whole pool may hold at once; unset = no bound."""
+
+    resources: Amounts = Field(default_factory=dict)
+    """Sum of the resources of all nodes."""
+    nodes: Annotated[int, Strict(), Field(ge=0)] | None = None
+    """Number of nodes."""
+    usd_per_hour: Usd | None = None
+    """Sum of the hourly prices of all nodes."""
+
+
+class Placement(Spec):
+    """Where machines stand relative to each other."""
+
+    group: str = ""
+    """Name of an existing EC2 placement group."""
+    efa: Bool = False
+    """Attach every EFA interface the type has; types without EFA are not bought."""
+    topology: Name | None = None
+    """The `Topology` whose levels the nodes of this pool carry as labels."""
+
+
+class Ami(Spec):
+    """The machine image; exactly one of the two."""
+
+    id: str = ""
+    """An image id such as `ami-0abc`."""
+    ssm_parameter: str = ""
+    """An SSM parameter that holds the id, so that the image follows its publisher."""
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        if bool(self.id) == bool(self.ssm_parameter):
+            raise ValueError("give exactly one of id and ssmParameter")
+        return self
+
+
+class NodeTemplate(Spec):
+    """What every machine of the pool is born with."""
+
+    labels: Labels = Field(default_factory=dict)
+    """Node labels, in addition to those every node carries."""
+    taints: tuple[Taint, ...] = ()
+    """Taints that stay; gangs need a toleration, see the flavor."""
+    startup_taints: tuple[Taint, ...] = ()
+    """Taints that something on the node removes when it is ready; the node counts as initialised only afterwards."""
+    ami: Ami = Ami(ssm_parameter="/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64")
+    """The machine image; unset = the current Amazon Linux 2023."""
+    user_data: str = ""
+    """A shell script that runs before the node joins."""
+    instance_profile: str = ""
+    """IAM instance profile of the machines."""
+    subnets: Tags = Field(default_factory=dict)
+    """Tags a subnet must carry; empty = `muster.dev/cluster: <cluster>`."""
+    security_groups: Tags = Field(default_factory=dict)
+    """Tags a security group must carry; empty = `muster.dev/cluster: <cluster>`."""
+    tags: Tags = Field(default_factory=dict)
+    """Extra EC2 tags on instances and volumes."""
+    expire_after: Duration = 720 * 3600.0
+    """Age at which a node is replaced."""
+    termination_grace_period: Duration = NEVER
+    """How long a drain may take before pods are removed by force."""
+
+
+class Budget(Spec):
+    """How many nodes may be disrupted at once. Without `schedule` always; with it, in the windows it opens (UTC)."""
+
+    nodes: Annotated[int, Strict(), Field(ge=0)] | Annotated[str, Field(pattern=r"^(100|[0-9]{1,2})%$")] = "10%"
+    """A count, or a percentage of the pool's nodes, rounded up."""
+    reasons: tuple[DisruptionReason, ...] = ()
+    """Empty = all reasons."""
+    schedule: str = ""
+    """Cron (five fields, UTC) at which the window opens."""
+    duration: Duration | None = None
+    """How long the window stays open."""
+
+    @model_validator(mode="after")
+    def _window(self) -> Self:
+        if bool(self.schedule) != (self.duration is not None):
+            raise ValueError("schedule and duration go together")
+        return self
+
+
+class Disruption(Spec):
+    """When nodes are given back or replaced."""
+
+    consolidation_policy: Literal["WhenEmpty", "WhenEmptyOrUnderutilized"] = "WhenEmptyOrUnderutilized"
+    """Whether only empty nodes are given back, or also nodes whose work fits elsewhere for less."""
+    consolidate_after: Duration = 60.0
+    """Quiet time since the last pod came or went before a node counts as idle."""
+    budgets: Annotated[tuple[Budget, ...], Field(max_length=50)] = (Budget(),)
+    """All that apply hold at once; unset = one budget of `10%`."""
+
+
+class NodePoolSpec(Spec):
+    """Instance requirements (all of them hold at once), bounds, sharing, template and disruption."""
+
+    instance_types: tuple[str, ...] = ()
+    """EC2 instance types; empty = any that meets the other conditions."""
+    instance_families: tuple[str, ...] = ()
+    """EC2 instance families such as `p5`, `g6e`; empty = any."""
+    zones: tuple[str, ...] = ()
+    """Availability zones; empty = any that has a subnet."""
+    capacity_types: tuple[CapacityType, ...] = ("on-demand",)
+    """In order of preference: the first that can be had is bought, whatever the price of the others."""
+    gpu: GpuSelector | None = None
+    """GPUs a machine must carry; unset = with or without."""
+    requirements: Annotated[tuple[RequirementTerm, ...], Field(max_length=100)] = ()
+    """Further conditions on the labels of a machine."""
+    limits: Limits = Limits()
+    """Upper bounds of what the whole pool may hold at once; unset = no bound."""
+    weight: Annotated[int, Strict(), Field(ge=0, le=100)] = 0
+    """Pools of a flavor are tried heaviest first."""
+    sharing: Sharing = Sharing()
+    """How GPUs are divided; nothing set = whole GPUs."""
+    placement: Placement = Placement()
+    """Where machines stand relative to each other."""
+    template: NodeTemplate = NodeTemplate()
+    """What every machine is born with."""
+    disruption: Disruption = Disruption()
+    """When nodes are given back or replaced."""
+    replicas: Annotated[int, Strict(), Field(ge=0)] | None = None
+    """A fixed pool: this many machines, always, whatever the queues hold."""
+
+    @model_validator(mode="after")
+    def _fixed_pool(self) -> Self:
+        if self.replicas is not None and self.weight:
+            raise ValueError("a pool with replicas has no weight: it is not bought from on demand")
+        return self
+
+
+class NodePool(Kind):
+    """A kind of machine that may be bought."""
+
+    plural: ClassVar[str] = "nodepools"
+
+    kind: Literal["NodePool"] = "NodePool"
+    spec: NodePoolSpec

@@ -1,0 +1,81 @@
+"""`FleetPolicy`: what one revision may do at most, and when nothing may happen."""
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field, Strict
+
+from model.kinds.base import Bool, Duration, Kind, Name, Spec, Usd
+
+
+class GuardRails(Spec):
+    """A revision that would go beyond any of these is planned, shown and refused; the last good one stays in force."""
+
+    max_nodes_removed: Annotated[int, Strict(), Field(ge=0)] | None = None
+    """Unset = no bound."""
+    max_percent_removed: Annotated[int, Strict(), Field(ge=0, le=100)] | None = 30
+    """Of the nodes that exist now; one node is always allowed."""
+    max_nodes_added: Annotated[int, Strict(), Field(ge=0)] | None = None
+    """Unset = no bound."""
+    max_usd_per_hour_added: Usd | None = None
+    """Sum of the hourly prices of new nodes; unset = no bound."""
+    max_gangs_evicted: Annotated[int, Strict(), Field(ge=0)] | None = None
+    """Unset = no bound."""
+    allow_empty_fleet: Bool = False
+    """Whether a revision may leave no NodePool at all while machines run."""
+
+
+class Signatures(Spec):
+    """Which revisions are trusted. The signers themselves are configured outside the repository."""
+
+    required: Bool = False
+    """Refuse revisions without a valid signature."""
+    mode: Literal["HEAD", "Tag", "TagAndHEAD"] = "HEAD"
+    """What must be signed: the commit, the tag, or both."""
+
+
+class FreezeWindow(Spec):
+    """A stretch of time (UTC) in which the named activities stop."""
+
+    name: Name
+    """Shown while the window is open."""
+    schedule: str
+    """Cron (five fields, UTC) at which the window opens."""
+    duration: Duration
+    """How long the window stays open."""
+    blocks: Annotated[tuple[Literal["Sync", "Disruption"], ...], Field(min_length=1)] = ("Sync", "Disruption")
+    """Sync: no new revision comes into force. Disruption: nothing voluntary happens to running nodes."""
+
+
+class NotificationSink(Spec):
+    """Where the agent reports refused revisions, evictions, shortages and interruptions."""
+
+    name: Name
+    """Tells sinks apart in logs and metrics."""
+    type: Literal["Webhook", "Slack"] = "Webhook"
+    """Form of the message: a JSON object, or a Slack message."""
+    address_env: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=128)]
+    """The environment variable of the agent that holds the address; addresses are secrets and stay out of git."""
+    severity: Literal["Info", "Warning"] = "Warning"
+    """Least severity that is sent."""
+
+
+class FleetPolicySpec(Spec):
+    """Guard rails, signatures, freeze windows and notification sinks."""
+
+    guard_rails: GuardRails = GuardRails()
+    """What one revision may change at most."""
+    signatures: Signatures = Signatures()
+    """Which revisions are trusted."""
+    freeze_windows: tuple[FreezeWindow, ...] = ()
+    """When nothing may change."""
+    notifications: tuple[NotificationSink, ...] = ()
+    """Who is told."""
+
+
+class FleetPolicy(Kind):
+    """The rules for changing the fleet; at most one in a repository."""
+
+    plural: ClassVar[str] = "fleetpolicies"
+
+    kind: Literal["FleetPolicy"] = "FleetPolicy"
+    spec: FleetPolicySpec = FleetPolicySpec()

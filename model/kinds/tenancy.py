@@ -1,0 +1,117 @@
+"""`Team`, `Queue` and `PriorityClass`: who may use how much, where work waits, and what goes first."""
+
+from typing import Annotated, ClassVar, Literal, Self
+
+from pydantic import Field, Strict, model_validator
+
+from model.kinds.base import Amounts, Bool, Duration, Kind, Name, Namespace, Spec
+
+
+class FlavorQuota(Spec):
+    """Quota of one flavor. A resource that no quota of the tree names is not limited."""
+
+    guaranteed: Amounts
+    """Kueue's nominal quota: the team gets this much whenever it asks."""
+    borrowing_limit: Amounts | None = None
+    """Most it may use above the guarantee, per resource; unset = whatever is idle."""
+    lending_limit: Amounts | None = None
+    """Most of the guarantee that others may use while it is idle; unset = all of it."""
+
+    @model_validator(mode="after")
+    def _limits_name_guaranteed(self) -> Self:
+        for limit in (self.borrowing_limit, self.lending_limit):
+            if extra := sorted(set(limit or {}) - set(self.guaranteed)):
+                raise ValueError(f"a limit for {extra[0]} needs a guaranteed amount (0 is one)")
+        return self
+
+
+class TeamBudget(Spec):
+    """What a team may spend in a calendar month (UTC); work waits when it is used up."""
+
+    usd_per_month: Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)]
+    """Cost of the nodes its gangs hold, by share."""
+
+
+class TeamSpec(Spec):
+    """A node of the quota tree, its namespaces and its guarantees."""
+
+    parent: Name | None = None
+    """The team (cohort) above; teams without a parent share nothing with each other."""
+    namespaces: tuple[Namespace, ...] = ()
+    """Namespaces whose jobs may use this team's queues; a namespace belongs to one team."""
+    quotas: dict[str, FlavorQuota] = Field(default_factory=dict)
+    """Flavor name -> quota."""
+    weight: Annotated[float, Strict(), Field(gt=0, le=1e6)] = 1.0
+    """Share of borrowed capacity relative to the siblings, for queues with `fairness: DominantShare`."""
+    priority_classes: tuple[Name, ...] = ()
+    """Classes its jobs may name; empty = all."""
+    budget: TeamBudget | None = None
+    """Unset = no bound."""
+
+
+class Team(Kind):
+    """A group of people with guaranteed capacity, and a node of the quota tree."""
+
+    plural: ClassVar[str] = "teams"
+
+    kind: Literal["Team"] = "Team"
+    spec: TeamSpec
+
+
+class PreemptionPolicy(Spec):
+    """Whose running gangs may be evicted for a gang of this queue."""
+
+    within_queue: Literal["Never", "LowerPriority", "LowerOrNewerEqualPriority"] = "LowerPriority"
+    """Gangs of the same queue."""
+    reclaim: Literal["Never", "LowerPriority", "Any"] = "Any"
+    """Taking back the team's guarantee from teams that borrow it."""
+    while_borrowing: Literal["Never", "LowerPriority"] = "Never"
+    """Whether a gang that itself borrows may evict gangs of lower priority elsewhere."""
+
+
+class QueueSpec(Spec):
+    """Team, order, flavors and policies of a queue."""
+
+    team: Name
+    """The team whose quota it uses."""
+    flavors: Annotated[tuple[Name, ...], Field(min_length=1, max_length=64)]
+    """Tried in this order."""
+    order: Literal["BestEffortFIFO", "StrictFIFO"] = "BestEffortFIFO"
+    """StrictFIFO: nothing passes the head. BestEffortFIFO: a head that cannot run lets later gangs pass."""
+    fairness: Literal["None", "DominantShare"] = "None"
+    """DominantShare: among borrowing queues, the one with the lowest weighted dominant share goes first."""
+    preemption: PreemptionPolicy = PreemptionPolicy()
+    """Whose running gangs may be evicted for a gang of this queue."""
+    protected_run_time: Duration = 0.0
+    """A gang is not preempted before it has run this long."""
+    stop_policy: Literal["None", "Hold", "HoldAndDrain"] = "None"
+    """Hold: admit nothing new. HoldAndDrain: also evict what runs."""
+
+
+class Queue(Kind):
+    """Where work waits; jobs name it with the label `muster.dev/queue` or `kueue.x-k8s.io/queue-name`."""
+
+    plural: ClassVar[str] = "queues"
+
+    kind: Literal["Queue"] = "Queue"
+    spec: QueueSpec
+
+
+class PriorityClassSpec(Spec):
+    """The number that orders gangs, and whether it may evict."""
+
+    value: Annotated[int, Strict(), Field(ge=-2_000_000_000, le=2_000_000_000)]
+    """Higher goes first; a gang without a class has 0."""
+    preempts: Bool = True
+    """Whether its gangs may evict others."""
+    description: str = ""
+    """When to use it."""
+
+
+class PriorityClass(Kind):
+    """A priority that jobs name with `muster.dev/priority-class` or `kueue.x-k8s.io/priority-class`."""
+
+    plural: ClassVar[str] = "priorityclasses"
+
+    kind: Literal["PriorityClass"] = "PriorityClass"
+    spec: PriorityClassSpec

@@ -1,0 +1,147 @@
+"""Names of labels, taints and annotations that more than one floor reads or writes.
+
+Sources: Kubernetes "Well-Known Labels, Annotations and Taints"; Karpenter core and AWS provider `pkg/apis/v1/labels.go`
+(v1.14); NVIDIA GPU feature discovery and mig-manager (k8s-device-plugin v0.20, mig-parted v0.15).
+"""
+
+from typing import Final
+
+# Kubernetes
+ARCH: Final = "kubernetes.io/arch"
+OS: Final = "kubernetes.io/os"
+HOSTNAME: Final = "kubernetes.io/hostname"
+INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
+WINDOWS_BUILD: Final = "node.kubernetes.io/windows-build"
+ZONE: Final = "topology.kubernetes.io/zone"
+REGION: Final = "topology.kubernetes.io/region"
+ZONE_ID: Final = "topology.k8s.aws/zone-id"
+
+# Karpenter core
+CAPACITY_TYPE: Final = "karpenter.sh/capacity-type"
+DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"
+"""Annotation on pods and nodes: `"true"` or a duration."""
+
+# Karpenter AWS provider: facts of the instance type
+_AWS: Final = "karpenter.k8s.aws/"
+INSTANCE_CATEGORY: Final = _AWS + "instance-category"
+INSTANCE_FAMILY: Final = _AWS + "instance-family"
+INSTANCE_GENERATION: Final = _AWS + "instance-generation"
+INSTANCE_SIZE: Final = _AWS + "instance-size"
+INSTANCE_HYPERVISOR: Final = _AWS + "instance-hypervisor"
+INSTANCE_ENCRYPTION_IN_TRANSIT: Final = _AWS + "instance-encryption-in-transit-supported"
+INSTANCE_CAPABILITY_FLEX: Final = _AWS + "instance-capability-flex"
+INSTANCE_LOCAL_NVME: Final = _AWS + "instance-local-nvme"
+INSTANCE_CPU: Final = _AWS + "instance-cpu"
+INSTANCE_CPU_MANUFACTURER: Final = _AWS + "instance-cpu-manufacturer"
+INSTANCE_CPU_CLOCK_MHZ: Final = _AWS + "instance-cpu-sustained-clock-speed-mhz"
+INSTANCE_MEMORY: Final = _AWS + "instance-memory"
+"""MiB."""
+INSTANCE_EBS_BANDWIDTH: Final = _AWS + "instance-ebs-bandwidth"
+INSTANCE_NETWORK_BANDWIDTH: Final = _AWS + "instance-network-bandwidth"
+"""Mbit/s, as are the EBS figures."""
+INSTANCE_GPU_NAME: Final = _AWS + "instance-gpu-name"
+"""Lower case: `h100`, `a100`, `l4`, `a10g`, `l40s`."""
+INSTANCE_GPU_MANUFACTURER: Final = _AWS + "instance-gpu-manufacturer"
+INSTANCE_GPU_COUNT: Final = _AWS + "instance-gpu-count"
+INSTANCE_GPU_MEMORY: Final = _AWS + "instance-gpu-memory"
+"""MiB of one GPU."""
+INSTANCE_ACCELERATOR_NAME: Final = _AWS + "instance-accelerator-name"
+INSTANCE_ACCELERATOR_MANUFACTURER: Final = _AWS + "instance-accelerator-manufacturer"
+INSTANCE_ACCELERATOR_COUNT: Final = _AWS + "instance-accelerator-count"
+INSTANCE_TENANCY: Final = _AWS + "instance-tenancy"
+CAPACITY_RESERVATION_ID: Final = _AWS + "capacity-reservation-id"
+CAPACITY_RESERVATION_TYPE: Final = _AWS + "capacity-reservation-type"
+CAPACITY_RESERVATION_INTERRUPTIBLE: Final = _AWS + "capacity-reservation-interruptible"
+PLACEMENT_GROUP_ID: Final = _AWS + "placement-group-id"
+PLACEMENT_GROUP_PARTITION: Final = _AWS + "placement-group-partition"
+
+# EKS and EC2 topology, written by the node-topology helper of the cloud provider
+NETWORK_NODE_LAYER_1: Final = "topology.k8s.aws/network-node-layer-1"
+NETWORK_NODE_LAYER_2: Final = "topology.k8s.aws/network-node-layer-2"
+NETWORK_NODE_LAYER_3: Final = "topology.k8s.aws/network-node-layer-3"
+
+# Muster
+NODE_POOL: Final = "muster.dev/node-pool"
+NODE_CLAIM: Final = "muster.dev/node-claim"
+MIG_LAYOUT: Final = "muster.dev/mig-layout"
+"""Name of the `MigLayout` a node was cut by."""
+CLUSTER: Final = "muster.dev/cluster"
+QUEUE: Final = "muster.dev/queue"
+PRIORITY_CLASS: Final = "muster.dev/priority-class"
+KUEUE_QUEUE: Final = "kueue.x-k8s.io/queue-name"
+KUEUE_PRIORITY_CLASS: Final = "kueue.x-k8s.io/priority-class"
+
+# NVIDIA: mig-manager's protocol and GPU feature discovery
+MIG_CONFIG: Final = "nvidia.com/mig.config"
+MIG_CONFIG_STATE: Final = "nvidia.com/mig.config.state"
+MIG_STRATEGY: Final = "nvidia.com/mig.strategy"
+MIG_CAPABLE: Final = "nvidia.com/mig.capable"
+GPU_PRODUCT: Final = "nvidia.com/gpu.product"
+GPU_COUNT: Final = "nvidia.com/gpu.count"
+GPU_MEMORY: Final = "nvidia.com/gpu.memory"
+GPU_REPLICAS: Final = "nvidia.com/gpu.replicas"
+GPU_SHARING_STRATEGY: Final = "nvidia.com/gpu.sharing-strategy"
+DEVICE_PLUGIN_CONFIG: Final = "nvidia.com/device-plugin.config"
+
+# Resources
+GPU_RESOURCE: Final = "nvidia.com/gpu"
+MIG_RESOURCE_PREFIX: Final = "nvidia.com/mig-"
+EFA_RESOURCE: Final = "vpc.amazonaws.com/efa"
+
+WELL_KNOWN: Final[frozenset[str]] = frozenset(
+    {
+        ARCH,
+        OS,
+        HOSTNAME,
+        INSTANCE_TYPE,
+        WINDOWS_BUILD,
+        ZONE,
+        REGION,
+        ZONE_ID,
+        CAPACITY_TYPE,
+        INSTANCE_CATEGORY,
+        INSTANCE_FAMILY,
+        INSTANCE_GENERATION,
+        INSTANCE_SIZE,
+        INSTANCE_HYPERVISOR,
+        INSTANCE_ENCRYPTION_IN_TRANSIT,
+        INSTANCE_CAPABILITY_FLEX,
+        INSTANCE_LOCAL_NVME,
+        INSTANCE_CPU,
+        INSTANCE_CPU_MANUFACTURER,
+        INSTANCE_CPU_CLOCK_MHZ,
+        INSTANCE_MEMORY,
+        INSTANCE_EBS_BANDWIDTH,
+        INSTANCE_NETWORK_BANDWIDTH,
+        INSTANCE_GPU_NAME,
+        INSTANCE_GPU_MANUFACTURER,
+        INSTANCE_GPU_COUNT,
+        INSTANCE_GPU_MEMORY,
+        INSTANCE_ACCELERATOR_NAME,
+        INSTANCE_ACCELERATOR_MANUFACTURER,
+        INSTANCE_ACCELERATOR_COUNT,
+        INSTANCE_TENANCY,
+        CAPACITY_RESERVATION_ID,
+        CAPACITY_RESERVATION_TYPE,
+        CAPACITY_RESERVATION_INTERRUPTIBLE,
+        PLACEMENT_GROUP_ID,
+        PLACEMENT_GROUP_PARTITION,
+        NODE_POOL,
+    }
+)
+"""Labels every machine we buy may come to carry: a requirement on one is not refused because a pool leaves it open."""
+
+NORMALIZED: Final[dict[str, str]] = {
+    "beta.kubernetes.io/arch": ARCH,
+    "beta.kubernetes.io/os": OS,
+    "beta.kubernetes.io/instance-type": INSTANCE_TYPE,
+    "failure-domain.beta.kubernetes.io/zone": ZONE,
+    "failure-domain.beta.kubernetes.io/region": REGION,
+    "topology.ebs.csi.aws.com/zone": ZONE,
+}
+"""Deprecated or vendor-specific names -> the label that means the same."""
+
+
+def normalize(key: str) -> str:
+    """The current name of a label key."""
+    return NORMALIZED.get(key, key)

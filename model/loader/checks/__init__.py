@@ -1,0 +1,34 @@
+"""What must hold between declarations. Each check is a function of all of them; `CHECKS` is the table."""
+
+from collections.abc import Callable, Iterator
+
+from model.loader.checks.flavors import ambiguous_flavors, quotas_without_capacity
+from model.loader.checks.layouts import impossible_layouts, layouts_that_do_not_suit
+from model.loader.checks.pools import impossible_requirements, malformed_terms, misspelt_machines, repeated_values
+from model.loader.checks.references import dangling_references
+from model.loader.checks.schedules import invalid_windows
+from model.loader.checks.teams import namespaces_claimed_twice, team_cycles
+from model.loader.checks.tidiness import several_policies, unused_declarations
+from model.loader.declarations import Declarations
+from model.problem import Problem
+
+Check = Callable[[Declarations], Iterator[Problem]]
+
+CHECKS: tuple[Check, ...] = (
+    dangling_references,
+    team_cycles,
+    namespaces_claimed_twice,
+    malformed_terms,
+    impossible_requirements,
+    misspelt_machines,
+    repeated_values,
+    invalid_windows,
+    impossible_layouts,
+    layouts_that_do_not_suit,
+    ambiguous_flavors,
+    quotas_without_capacity,
+    several_policies,
+    unused_declarations,
+)
+
+__all__ = ["CHECKS", "Check"]

@@ -1,0 +1,83 @@
+"""Flavors and the quotas counted in them."""
+
+from collections.abc import Iterator
+
+from model.hints import listing
+from model.kinds import MigLayout, NodePool
+from model.kinds.tenancy import FlavorQuota
+from model.labels import EFA_RESOURCE, GPU_RESOURCE, MIG_RESOURCE_PREFIX
+from model.loader.declarations import Declarations
+from model.loader.tree import Path
+from model.mig import resource_name
+from model.problem import Code, Problem
+
+_ANY_MACHINE = frozenset({"cpu", "memory", "pods", "ephemeral-storage"})
+
+
+def ambiguous_flavors(declarations: Declarations) -> Iterator[Problem]:
+    """A flavor named like a pool hides the flavor the pool implies, so it must include the pool."""
+    for name, flavor in declarations.flavors.items():
+        if name in declarations.node_pools and name not in flavor.value.spec.node_pools:
+            message = f"the flavor is named like the pool {name!r} but does not include it"
+            hint = "list the pool in nodePools, or choose another name"
+            yield flavor.problem(("metadata", "name"), message, Code.AMBIGUOUS_FLAVOR, hint=hint)
+
+
+def quotas_without_capacity(declarations: Declarations) -> Iterator[Problem]:
+    """GPU quotas that no machine of the flavor can ever fill."""
+    for team in declarations.teams.values():
+        for flavor, quota in team.value.spec.quotas.items():
+            offered = _gpu_resources(declarations, flavor)
+            if offered is None:
+                continue
+            for resource in _named(quota):
+                if resource in _ANY_MACHINE or not _known_device(resource) or resource in offered:
+                    continue
+                path: Path = ("spec", "quotas", flavor, "guaranteed", resource)
+                message = f"no machine of flavor {flavor!r} offers {resource!r}"
+                hint = f"its devices are {listing(offered)}"
+                yield team.problem(path, message, Code.QUOTA_WITHOUT_CAPACITY, hint=hint, key=True)
+
+
+def _named(quota: FlavorQuota) -> list[str]:
+    """Resources with a quota above zero; a zero says that there is none."""
+    limits = quota.borrowing_limit or {}
+    return [name for name, amount in quota.guaranteed.items() if amount > 0 or limits.get(name, 0) > 0]
+
+
+def _known_device(resource: str) -> bool:
+    """Whether we know which machines offer `resource`; others may come from any device plugin."""
+    return resource in {GPU_RESOURCE, EFA_RESOURCE} or resource.startswith(MIG_RESOURCE_PREFIX)
+
+
+def _gpu_resources(declarations: Declarations, flavor: str) -> set[str] | None:
+    """The devices that pools of `flavor` can offer; None when that is not known (existing nodes, unknown names)."""
+    declared = declarations.flavors.get(flavor)
+    names = declared.value.spec.node_pools if declared else (flavor,)
+    pools = [declarations.node_pools.get(name) for name in names]
+    if not pools or any(pool is None for pool in pools):
+        return None
+    offered: set[str] = set()
+    for pool in pools:
+        mine = _of_pool(declarations, pool.value) if pool else None
+        if mine is None:
+            return None
+        offered |= mine
+    return offered
+
+
+def _of_pool(declarations: Declarations, pool: NodePool) -> set[str] | None:
+    devices = {EFA_RESOURCE} if pool.spec.placement.efa else set()
+    if pool.spec.sharing.mig is None:
+        return devices | {GPU_RESOURCE}
+    layouts = [declarations.mig_layouts.get(name) for name in pool.spec.sharing.mig.layouts]
+    if any(layout is None for layout in layouts):
+        return None
+    return devices.union(*(_of_layout(layout.value) for layout in layouts if layout))
+
+
+def _of_layout(layout: MigLayout) -> set[str]:
+    """Resources of a layout; a group without profiles leaves whole GPUs."""
+    groups = [group for groups in layout.spec.models.values() for group in groups]
+    cut = {resource_name(profile) for group in groups for profile in group.profiles}
+    return cut | ({GPU_RESOURCE} if any(not group.profiles for group in groups) else set())

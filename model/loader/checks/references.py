@@ -1,0 +1,84 @@
+"""Every name that points at another declaration must find it."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from model.hints import did_you_mean, listing
+from model.kinds import Kind
+from model.loader.declarations import Declarations, Declared
+from model.loader.tree import Path
+from model.problem import Code, Problem
+
+
+class Reference(NamedTuple):
+    """A place that names declarations of some kinds (a flavor may be declared or implied by a pool)."""
+
+    source: Declared[Kind]
+    path: Path
+    name: str
+    kinds: tuple[str, ...]
+    at_key: bool = False
+
+
+def dangling_references(declarations: Declarations) -> Iterator[Problem]:
+    """References to what is not declared. Nothing is said while a file is unreadable: the target may stand there."""
+    if not declarations.complete:
+        return
+    for reference in references(declarations):
+        known = [name for kind in reference.kinds for name in declarations.table(kind)]
+        broken = any((kind, reference.name) in declarations.broken for kind in reference.kinds)
+        if reference.name in known or broken:
+            continue
+        wanted = " or ".join(reference.kinds)
+        hint = did_you_mean(reference.name, known) or f"declared: {listing(known)}"
+        message = f"there is no {wanted} {reference.name!r}"
+        yield reference.source.problem(
+            reference.path, message, Code.DANGLING_REFERENCE, hint=hint, key=reference.at_key
+        )
+
+
+def references(declarations: Declarations) -> Iterator[Reference]:
+    """Every reference, in a fixed order."""
+    yield from _of_queues(declarations)
+    yield from _of_teams(declarations)
+    yield from _of_pools(declarations)
+    yield from _of_flavors(declarations)
+
+
+_FLAVOR = ("Flavor", "NodePool")
+
+
+def _of_queues(declarations: Declarations) -> Iterator[Reference]:
+    for queue in declarations.queues.values():
+        yield Reference(queue, ("spec", "team"), queue.value.spec.team, ("Team",))
+        for index, flavor in enumerate(queue.value.spec.flavors):
+            yield Reference(queue, ("spec", "flavors", index), flavor, _FLAVOR)
+
+
+def _of_teams(declarations: Declarations) -> Iterator[Reference]:
+    for team in declarations.teams.values():
+        spec = team.value.spec
+        if spec.parent is not None:
+            yield Reference(team, ("spec", "parent"), spec.parent, ("Team",))
+        for flavor in spec.quotas:
+            yield Reference(team, ("spec", "quotas", flavor), flavor, _FLAVOR, at_key=True)
+        for index, name in enumerate(spec.priority_classes):
+            yield Reference(team, ("spec", "priorityClasses", index), name, ("PriorityClass",))
+
+
+def _of_pools(declarations: Declarations) -> Iterator[Reference]:
+    for pool in declarations.node_pools.values():
+        spec = pool.value.spec
+        for index, layout in enumerate(spec.sharing.mig.layouts if spec.sharing.mig else ()):
+            yield Reference(pool, ("spec", "sharing", "mig", "layouts", index), layout, ("MigLayout",))
+        if spec.placement.topology is not None:
+            yield Reference(pool, ("spec", "placement", "topology"), spec.placement.topology, ("Topology",))
+
+
+def _of_flavors(declarations: Declarations) -> Iterator[Reference]:
+    for flavor in declarations.flavors.values():
+        spec = flavor.value.spec
+        for index, pool in enumerate(spec.node_pools):
+            yield Reference(flavor, ("spec", "nodePools", index), pool, ("NodePool",))
+        if spec.topology is not None:
+            yield Reference(flavor, ("spec", "topology"), spec.topology, ("Topology",))

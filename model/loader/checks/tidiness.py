@@ -1,0 +1,41 @@
+"""One policy, and nothing that lies around unused."""
+
+from collections.abc import Iterator
+
+from model.loader.declarations import Declarations
+from model.problem import Code, Problem
+
+
+def several_policies(declarations: Declarations) -> Iterator[Problem]:
+    """More than one FleetPolicy: which one would hold?"""
+    ordered = sorted(declarations.policies.values(), key=lambda policy: (policy.place, policy.value.name))
+    for policy in ordered[1:]:
+        message = f"there is already a FleetPolicy at {ordered[0].place}; a fleet has at most one"
+        yield policy.problem(("metadata", "name"), message, Code.DUPLICATE_NAME)
+
+
+def unused_declarations(declarations: Declarations) -> Iterator[Problem]:
+    """Warnings about layouts no pool uses and pools no queue can reach: usually a forgotten reference."""
+    if not declarations.complete or declarations.broken:
+        return
+    pools = declarations.node_pools
+    used_layouts = {
+        name for pool in pools.values() if pool.value.spec.sharing.mig for name in pool.value.spec.sharing.mig.layouts
+    }
+    for name, layout in declarations.mig_layouts.items():
+        if name not in used_layouts:
+            yield layout.problem(("metadata", "name"), "no NodePool uses this layout", Code.UNUSED, severity="warning")
+    reached = _reached_pools(declarations)
+    for name, pool in pools.items():
+        if name not in reached and pool.value.spec.replicas is None and declarations.queues:
+            message = "no queue has a flavor that includes this pool: nothing will ever be bought from it"
+            yield pool.problem(("metadata", "name"), message, Code.UNUSED, severity="warning")
+
+
+def _reached_pools(declarations: Declarations) -> set[str]:
+    reached: set[str] = set()
+    for queue in declarations.queues.values():
+        for name in queue.value.spec.flavors:
+            flavor = declarations.flavors.get(name)
+            reached.update(flavor.value.spec.node_pools if flavor else (name,))
+    return reached

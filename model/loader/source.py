@@ -1,0 +1,96 @@
+"""`Source`: the text of one file, its lines, and excerpts of it."""
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+
+from model.problem import Code, Problem, Severity
+
+_LINE_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
+"""What libyaml counts as the end of a line."""
+_FORBIDDEN = re.compile(
+    "[^\t\n\r\x20-\x7e\x85\xa0-\u2029\u202f-\u2065\u206a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]"
+)
+"""Control characters, and the bidirectional overrides that make text read differently from what it says."""
+_EXCERPT_WIDTH = 120
+_BOMS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file that could be decoded."""
+
+    file: str
+    text: str
+
+    @cached_property
+    def lines(self) -> list[str]:
+        """The lines without their ends."""
+        return _LINE_BREAK.split(self.text)
+
+    def problem(
+        self,
+        line: int,
+        column: int,
+        message: str,
+        code: Code,
+        *,
+        path: str = "",
+        hint: str = "",
+        severity: Severity = "error",
+    ) -> Problem:
+        """A problem at a place of this file, with its excerpt."""
+        return Problem(
+            self.file,
+            line,
+            column,
+            path,
+            printable(message),
+            code,
+            printable(hint),
+            severity,
+            self.excerpt(line, column),
+        )
+
+    def excerpt(self, line: int, column: int) -> str:
+        """Line `line` between its neighbours, with a caret under `column`."""
+        first, last = max(1, line - 1), min(len(self.lines), line + 1)
+        offset = max(0, column - _EXCERPT_WIDTH + 20)
+        width = len(str(last))
+        out = []
+        for number in range(first, last + 1):
+            text = printable(self.lines[number - 1].replace("\t", " "))[offset : offset + _EXCERPT_WIDTH]
+            out.append(f"{number:>{width}} | {text}".rstrip())
+            if number == line:
+                out.append(f"{'':>{width}} | {' ' * (column - 1 - offset)}^")
+        return "\n".join(out)
+
+
+def printable(text: str) -> str:
+    """`text` with everything a terminal might act on replaced."""
+    return _FORBIDDEN.sub("\ufffd", text)
+
+
+def decode(file: str, content: bytes) -> Source | Problem:
+    """The text of a file, or why it is none that people can review."""
+    if encoding := _BOMS.get(content[:2]):
+        return Source(file, "").problem(1, 1, f"the file is {encoding}; save it as UTF-8", Code.ENCODING)
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        source = Source(file, content.decode("utf-8-sig", "replace"))
+        line, column = _place(content[: error.start].decode("utf-8-sig", "replace"))
+        byte = content[error.start]
+        return source.problem(line, column, f"byte 0x{byte:02x} is not UTF-8; save the file as UTF-8", Code.ENCODING)
+    source = Source(file, text)
+    if match := _FORBIDDEN.search(text):
+        line, column = _place(text[: match.start()])
+        shown = f"U+{ord(match[0]):04X}"
+        return source.problem(line, column, f"the invisible or control character {shown} is not allowed", Code.ENCODING)
+    return source
+
+
+def _place(before: str) -> tuple[int, int]:
+    """Line and column, from 1, of what follows `before`."""
+    lines = _LINE_BREAK.split(before)
+    return len(lines), len(lines[-1]) + 1

@@ -1,0 +1,42 @@
+"""How MIG cuts GPUs: the facts, the geometry of one GPU, and what a layout makes of a machine."""
+
+from model.mig.arrangements import best_multisets, every_layout
+from model.mig.geometry import (
+    Impossible,
+    MigModel,
+    Placement,
+    Profile,
+    feasible,
+    mig_models,
+    model_for_product,
+    models_for_instance_gpu,
+    resource_name,
+)
+from model.mig.layouts import (
+    LayoutMismatch,
+    config_name,
+    devices_of,
+    layout_counts,
+    layout_resources,
+    mig_parted_config,
+)
+
+__all__ = [
+    "Impossible",
+    "LayoutMismatch",
+    "MigModel",
+    "Placement",
+    "Profile",
+    "best_multisets",
+    "config_name",
+    "devices_of",
+    "every_layout",
+    "feasible",
+    "layout_counts",
+    "layout_resources",
+    "mig_models",
+    "mig_parted_config",
+    "model_for_product",
+    "models_for_instance_gpu",
+    "resource_name",
+]

@@ -1,0 +1,85 @@
+"""What a `MigLayout` makes of a machine: the resources it offers and the mig-parted configuration that cuts it."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from model.kinds.capacity import DeviceGroup, MigLayout
+from model.labels import GPU_RESOURCE
+from model.mig.geometry import mig_models, resource_name
+
+_LABEL_VALUE_MAX = 63
+_HASH_LENGTH = 8
+_NVIDIA_VENDOR = "10DE"
+
+
+class LayoutMismatch(ValueError):
+    """The device groups of a layout do not name every GPU of the machine exactly once."""
+
+
+def devices_of(groups: Sequence[DeviceGroup], gpu_count: int) -> tuple[tuple[int, ...], ...]:
+    """The GPU indexes of each group on a machine with `gpu_count` GPUs; raises `LayoutMismatch`."""
+    named = tuple(tuple(range(gpu_count)) if group.devices == "all" else tuple(group.devices) for group in groups)
+    every = sorted(index for devices in named for index in devices)
+    if every != list(range(gpu_count)):
+        raise LayoutMismatch(f"the device groups name {every}; the machine has GPUs 0 to {gpu_count - 1}")
+    return named
+
+
+def layout_counts(groups: Sequence[DeviceGroup], gpu_count: int) -> dict[str, int]:
+    """The GPU resources of a machine cut by `groups`: whole GPUs left (`nvidia.com/gpu`) and MIG instances.
+
+    Resources of which there are none are left out. Raises `LayoutMismatch`.
+    """
+    counts: dict[str, int] = {}
+    for group, devices in zip(groups, devices_of(groups, gpu_count), strict=True):
+        offered = {resource_name(profile): count for profile, count in group.profiles.items()} or {GPU_RESOURCE: 1}
+        for resource, count in offered.items():
+            counts[resource] = counts.get(resource, 0) + count * len(devices)
+    return {resource: count for resource, count in sorted(counts.items()) if count}
+
+
+def layout_resources(layout: MigLayout, model: str, gpu_count: int) -> dict[str, int]:
+    """`layout_counts` for one GPU model of a layout; raises `LayoutMismatch` when the layout leaves the model out."""
+    groups = layout.spec.models.get(model)
+    if groups is None:
+        raise LayoutMismatch(f"layout {layout.name!r} says nothing about {model!r}")
+    return layout_counts(groups, gpu_count)
+
+
+def config_name(layout: MigLayout) -> str:
+    """The value of the label `nvidia.com/mig.config`: the layout's name and a hash of its content.
+
+    mig-manager acts only on a changed label value, so changed content must change the name (gpu-operator#891).
+    """
+    content = json.dumps(_entries(layout), sort_keys=True, separators=(",", ":"))
+    digest = hashlib.sha256(content.encode()).hexdigest()[:_HASH_LENGTH]
+    return f"{layout.name[: _LABEL_VALUE_MAX - _HASH_LENGTH - 1]}-{digest}"
+
+
+def mig_parted_config(layouts: Iterable[MigLayout]) -> dict[str, Any]:
+    """The configuration file of mig-parted (v1) that holds every layout under its `config_name`."""
+    ordered = sorted(layouts, key=lambda layout: layout.name)
+    return {"version": "v1", "mig-configs": {config_name(layout): _entries(layout) for layout in ordered}}
+
+
+def _entries(layout: MigLayout) -> list[dict[str, Any]]:
+    """One entry a device group; several models are told apart by their PCI ids."""
+    models = sorted(layout.spec.models)
+    return [
+        {**(_device_filter(model) if len(models) > 1 else {}), **_entry(group)}
+        for model in models
+        for group in layout.spec.models[model]
+    ]
+
+
+def _device_filter(model: str) -> dict[str, Any]:
+    return {"device-filter": [f"{device}{_NVIDIA_VENDOR}" for device in mig_models()[model].device_ids]}
+
+
+def _entry(group: DeviceGroup) -> dict[str, Any]:
+    devices = "all" if group.devices == "all" else sorted(group.devices)
+    if not group.profiles:  # mig-parted refuses mig-devices next to mig-enabled: false, and the reverse
+        return {"devices": devices, "mig-enabled": False}
+    return {"devices": devices, "mig-enabled": True, "mig-devices": dict(sorted(group.profiles.items()))}

@@ -1,0 +1,91 @@
+"""Client-side token buckets, so that the service's own are never drained.
+
+Sizes: EC2 "Request throttling" (request and resource buckets). A bucket is shared by all actions of a group, which is
+stricter than the service where it counts each action alone.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from threading import Lock
+
+from providers.ports import CloudThrottled
+
+
+class Group(StrEnum):
+    """What is counted together."""
+
+    DESCRIBE = "describe"
+    MUTATE = "mutate"
+    TERMINATE = "terminate"
+    TAG = "tag"
+    LAUNCHED_INSTANCES = "launched-instances"
+    TERMINATED_INSTANCES = "terminated-instances"
+    PRICING = "pricing"
+    SSM = "ssm"
+    SQS = "sqs"
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """A bucket that holds `burst` tokens and gains `per_s` a second."""
+
+    burst: float
+    per_s: float
+
+
+EC2_LIMITS: Mapping[Group, Size] = {
+    Group.DESCRIBE: Size(100, 20),
+    Group.MUTATE: Size(50, 5),
+    Group.TERMINATE: Size(100, 5),
+    Group.TAG: Size(100, 10),
+    Group.LAUNCHED_INSTANCES: Size(1000, 2),
+    Group.TERMINATED_INSTANCES: Size(1000, 20),
+    Group.PRICING: Size(10, 10),
+    Group.SSM: Size(40, 40),
+    Group.SQS: Size(300, 300),
+}
+
+
+class TokenBucket:
+    """A bucket that may go into debt: whoever takes is told how long to wait. Safe between threads."""
+
+    def __init__(self, size: Size, monotonic: Callable[[], float]) -> None:
+        self._size = size
+        self._monotonic = monotonic
+        self._tokens = size.burst
+        self._at_s = monotonic()
+        self._lock = Lock()
+
+    def take(self, weight: float, max_wait_s: float) -> float:
+        """Take `weight` tokens; seconds to wait before using them. Raises `CloudThrottled` beyond `max_wait_s`.
+
+        More tokens than the bucket holds are given when it is full, so that no request waits for ever.
+        """
+        with self._lock:
+            self._refill()
+            wait_s = max(0.0, (min(weight, self._size.burst) - self._tokens) / self._size.per_s)
+            if wait_s > max_wait_s:
+                raise CloudThrottled(f"would have to wait {wait_s:.0f} s to stay under the request limit")
+            self._tokens -= weight
+            return wait_s
+
+    def drain(self) -> None:
+        """Someone else emptied the service's bucket: start from nothing."""
+        with self._lock:
+            self._refill()
+            self._tokens = min(self._tokens, 0.0)
+
+    def _refill(self) -> None:
+        now_s = self._monotonic()
+        self._tokens = min(self._size.burst, self._tokens + (now_s - self._at_s) * self._size.per_s)
+        self._at_s = now_s
+
+
+def buckets_for(
+    monotonic: Callable[[], float], limits: Mapping[Group, Size] = EC2_LIMITS, share: float = 0.8
+) -> dict[Group, TokenBucket]:
+    """A bucket for each group, holding `share` of the account's limit: others use the account too."""
+    return {
+        group: TokenBucket(Size(limit.burst * share, limit.per_s * share), monotonic) for group, limit in limits.items()
+    }

@@ -1,0 +1,107 @@
+"""Facts, zones and prices -> the catalogue of a region. Pure; nothing here talks to AWS or imports boto3."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from fleet.snapshot import Catalog, InstanceType, Offer
+from model.kinds import CapacityType
+from providers.aws.allocatable import AL2023, NodeSettings
+from providers.aws.facts import TypeFacts, package, package_types
+from providers.aws.machine_types import machine_type
+from providers.aws.prices import SPOT_ESTIMATE_RATIO, OnDemandPrices, SpotPrices, package_prices
+
+_CAPACITY_TYPES: tuple[CapacityType, ...] = ("on-demand", "spot")
+"""In the order in which they sort. Capacity blocks and reservations are bought ahead, not from a price list."""
+
+Zones = Mapping[str, Sequence[str]]
+"""Instance type -> zones that offer it."""
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogBuild:
+    """A catalogue, and why types of it cannot be bought: instance type -> reason."""
+
+    catalog: Catalog
+    left_out: Mapping[str, str] = field(default_factory=dict)
+
+
+def build_catalog(
+    region: str,
+    facts: Mapping[str, TypeFacts],
+    zones: Zones,
+    on_demand: OnDemandPrices,
+    spot: SpotPrices | None = None,
+    settings: NodeSettings = AL2023,
+) -> CatalogBuild:
+    """Every type of `facts` in `Catalog.types`; an offer for each zone and capacity type that has a price.
+
+    A type without offers stays known, since machines of it may run already, and its reason is in `left_out`.
+    """
+    types = {name: machine_type(facts[name], settings, region) for name in sorted(facts)}
+    market = spot or SpotPrices()
+    offers: list[Offer] = []
+    left_out: dict[str, str] = {}
+    estimates = 0
+    for name, instance_type in types.items():
+        if reason := _unsold(facts[name], zones, on_demand):
+            left_out[name] = reason
+            continue
+        for offer, estimated in _offers(facts[name], instance_type, zones[name], on_demand, market):
+            offers.append(offer)
+            estimates += estimated
+    catalog = Catalog(
+        region=region,
+        types=types,
+        offers=tuple(offers),
+        priced_at_s=min([on_demand.at_s, *([spot.at_s] if spot and spot.hourly_usd else [])]),
+        price_source=_source(on_demand, spot, estimates),
+    )
+    return CatalogBuild(catalog, left_out)
+
+
+def package_catalog(region: str, settings: NodeSettings = AL2023) -> CatalogBuild:
+    """The catalogue with no API at all: facts, zones and prices of the package.
+
+    Zones are known for the 30 commercial regions of the package; elsewhere there are types but no offers.
+    """
+    return build_catalog(region, package_types(), package_zones(region), package_prices(region), None, settings)
+
+
+def package_zones(region: str) -> Zones:
+    """Zones that offered each type when the package was made; empty for a region it does not know."""
+    letters = package()["zones"].get(region, {})
+    return {name: [region + letter for letter in each] for name, each in letters.items()}
+
+
+def _unsold(facts: TypeFacts, zones: Zones, on_demand: OnDemandPrices) -> str:
+    if not zones.get(facts.name):
+        return "offered in no zone of the region that can be used"
+    if not set(_CAPACITY_TYPES) & set(facts.usage_classes):
+        return f"sold only as {', '.join(facts.usage_classes)}"
+    if facts.name not in on_demand.hourly_usd:
+        return f"no on-demand price ({on_demand.source})"
+    return ""
+
+
+def _offers(
+    facts: TypeFacts, instance_type: InstanceType, zones: Sequence[str], on_demand: OnDemandPrices, market: SpotPrices
+) -> Iterator[tuple[Offer, bool]]:
+    """Offers of one type in (zone, capacity type) order, each with whether its price is an estimate."""
+    price = on_demand.hourly_usd[facts.name]
+    for zone in sorted(zones):
+        for capacity_type in _CAPACITY_TYPES:
+            if capacity_type not in facts.usage_classes:
+                continue
+            paid, estimated = (price, False)
+            if capacity_type == "spot":
+                paid, estimated = market.price_usd_h(facts.name, zone, price)
+            yield Offer(instance_type, zone, capacity_type, paid), estimated
+
+
+def _source(on_demand: OnDemandPrices, spot: SpotPrices | None, estimates: int) -> str:
+    estimate = f"estimated at {SPOT_ESTIMATE_RATIO:.2f} x on-demand"
+    if spot is None or not spot.hourly_usd:
+        return f"on-demand: {on_demand.source}; spot: {estimate}"
+    if not estimates:
+        return f"on-demand: {on_demand.source}; spot: price history"
+    return f"on-demand: {on_demand.source}; spot: price history, {estimates} offers {estimate}"

@@ -1,0 +1,78 @@
+"""The boto3 clients Muster uses, made once, with every time-out set and botocore's own retries off."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from botocore.config import Config
+    from mypy_boto3_ec2 import EC2Client
+    from mypy_boto3_pricing import PricingClient
+    from mypy_boto3_sqs import SQSClient
+
+_CONNECT_TIMEOUT_S = 5
+_READ_TIMEOUT_S = 30
+_POOL = 16
+
+_PRICING_REGIONS = (("ap-", "ap-south-1"), ("cn-", "cn-northwest-1"), ("eu-", "eu-central-1"))
+
+
+@dataclass(frozen=True, slots=True)
+class Clients:
+    """The clients of one region. The Pricing API is not offered in every region; `ssm` has no type stubs."""
+
+    region: str
+    ec2: "EC2Client"
+    ssm: Any
+    pricing: "PricingClient | None"
+
+
+def connect(region: str, *, endpoint_url: str = "", pricing_endpoint_url: str = "", pricing: bool = True) -> Clients:
+    """Clients with credentials from the usual chain (environment, profile, web identity, instance role).
+
+    `endpoint_url` sends EC2 and SSM calls elsewhere, and then prices come from the package unless
+    `pricing_endpoint_url` is given too: a fake of EC2 has no price list, and the real one must not be asked.
+    """
+    import boto3
+
+    session = boto3.session.Session(region_name=region)
+    endpoint = endpoint_url or None
+    return Clients(
+        region=region,
+        ec2=session.client("ec2", endpoint_url=endpoint, config=_config()),
+        ssm=session.client("ssm", endpoint_url=endpoint, config=_config()),
+        pricing=session.client(
+            "pricing",
+            region_name=pricing_region(region),
+            endpoint_url=pricing_endpoint_url or None,
+            config=_config(),
+        )
+        if pricing and (pricing_endpoint_url or not endpoint_url)
+        else None,
+    )
+
+
+def connect_queue(region: str, *, endpoint_url: str = "", longest_wait_s: int = 20) -> "SQSClient":
+    """An SQS client whose read time-out leaves room for a long poll of `longest_wait_s`."""
+    import boto3
+
+    session = boto3.session.Session(region_name=region)
+    return session.client(
+        "sqs", endpoint_url=endpoint_url or None, config=_config(read_timeout_s=longest_wait_s + _READ_TIMEOUT_S)
+    )
+
+
+def pricing_region(region: str) -> str:
+    """The region whose Pricing API to ask (the price list of a partition is the same everywhere)."""
+    return next((home for prefix, home in _PRICING_REGIONS if region.startswith(prefix)), "us-east-1")
+
+
+def _config(read_timeout_s: int = _READ_TIMEOUT_S) -> "Config":
+    from botocore.config import Config
+
+    return Config(
+        connect_timeout=_CONNECT_TIMEOUT_S,
+        read_timeout=read_timeout_s,
+        max_pool_connections=_POOL,
+        retries={"mode": "standard", "total_max_attempts": 1},
+        user_agent_extra="muster",
+    )

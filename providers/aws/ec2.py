@@ -1,0 +1,171 @@
+"""`Ec2Cloud`: the `Cloud` port on EC2."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import TypeVar
+
+import structlog
+
+from fleet.snapshot import Catalog, Instance, LaunchOutcome, LaunchRequest
+from model import labels
+from providers.aws.allocatable import AL2023, NodeSettings
+from providers.aws.catalog import CatalogBuild, Zones, build_catalog, package_zones
+from providers.aws.clients import Clients
+from providers.aws.facts import TypeFacts, package_types
+from providers.aws.images import Images
+from providers.aws.instances import Instances
+from providers.aws.launch import Launcher
+from providers.aws.launch_template import LaunchTemplates
+from providers.aws.market import described_types, offered_zones, spot_prices
+from providers.aws.network import Network
+from providers.aws.prices import OnDemandPrices, SpotPrices, package_prices
+from providers.aws.pricing import on_demand_prices
+from providers.aws.resolve import Resolver
+from providers.aws.retry import Caller
+from providers.aws.user_data import ClusterAccess
+from providers.clock import Clock
+from providers.ports import CloudError
+
+T = TypeVar("T")
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What the catalogue is made of; each part is replaced when it could be read anew."""
+
+    facts: dict[str, TypeFacts]
+    zones: Zones
+    on_demand: OnDemandPrices
+    spot: SpotPrices | None = None
+    usable_zones: frozenset[str] = field(default_factory=frozenset)
+    """Zones where this cluster has a subnet; empty = not known, all of them."""
+
+
+class Ec2Cloud:
+    """Machines of one cluster in one region.
+
+    `access` names the cluster and tells nodes how to join it. `sleep` and `rng` serve the pauses between repetitions.
+    All methods may be called from several threads; all but `launch`, which reports failures as its outcome, raise
+    `CloudError`.
+    """
+
+    def __init__(
+        self,
+        clients: Clients,
+        access: ClusterAccess,
+        clock: Clock,
+        *,
+        settings: NodeSettings = AL2023,
+        sleep: Callable[[float], None] = time.sleep,
+        rng: Callable[[], float] | None = None,
+    ) -> None:
+        self._clients = clients
+        self._cluster = access.name
+        self._clock = clock
+        self._settings = settings
+        self._caller = Caller(clock, sleep=sleep, rng=rng)
+        self._network = Network(self._caller, clients.ec2, clock)
+        self._templates = LaunchTemplates(self._caller, clients.ec2, access.name, clock)
+        self._instances = Instances(self._caller, clients.ec2, access.name)
+        resolver = Resolver(
+            access,
+            self._network,
+            Images(self._caller, clients.ssm, clock),
+            self._templates,
+            root_volume_gib=settings.root_volume_gib,
+            efa_card=self._efa_card,
+        )
+        self._launcher = Launcher(self._caller, clients.ec2, resolver, self._instances)
+        self._known: _Known | None = None
+        self._build: CatalogBuild | None = None
+
+    def catalog(self) -> Catalog:
+        """Types, offers and prices as known now; before the first `refresh`, those of the package."""
+        return self._current().catalog
+
+    @property
+    def left_out(self) -> dict[str, str]:
+        """Instance type -> why the catalogue has no offer of it."""
+        return dict(self._current().left_out)
+
+    def refresh(self) -> Catalog:
+        """Read zones, new types, prices and subnets again; a part that cannot be read stays as it was.
+
+        Also deletes launch templates that nobody has used for an hour.
+        """
+        known = self._known or self._packaged()
+        known = replace(known, zones=self._or_else("zones", self._zones, known.zones))
+        known = replace(known, facts=self._or_else("instance types", lambda: self._facts(known), known.facts))
+        known = replace(known, on_demand=self._or_else("on-demand prices", self._on_demand, known.on_demand))
+        known = replace(known, spot=self._or_else("spot prices", self._spot, known.spot))
+        known = replace(known, usable_zones=self._or_else("subnets", self._usable_zones, known.usable_zones))
+        self._or_else("launch templates", self._templates.sweep, None)
+        self._known, self._build = known, self._built(known)
+        return self._build.catalog
+
+    def launch(self, request: LaunchRequest) -> LaunchOutcome:
+        """Buy `request.count` machines from one capacity pool, all or nothing; the same token never buys twice."""
+        return self._launcher.launch(request)
+
+    def instances(self) -> Sequence[Instance]:
+        """Every instance with this cluster's tag that EC2 still lists."""
+        return self._instances.all()
+
+    def terminate(self, instance_ids: Sequence[str]) -> None:
+        """Give machines back; unknown and already terminated ids are fine."""
+        self._instances.terminate(instance_ids)
+
+    def tag(self, instance_id: str, tags: dict[str, str]) -> None:
+        """Add or overwrite tags of one instance."""
+        self._instances.tag(instance_id, tags)
+
+    def _efa_card(self, instance_type: str) -> int:
+        facts = (self._known.facts if self._known else package_types()).get(instance_type)
+        return facts.efa_card if facts else 0
+
+    def _current(self) -> CatalogBuild:
+        if self._build is None:
+            self._build = self._built(self._packaged())
+        return self._build
+
+    def _packaged(self) -> _Known:
+        region = self._clients.region
+        return _Known(dict(package_types()), package_zones(region), package_prices(region))
+
+    def _built(self, known: _Known) -> CatalogBuild:
+        zones = known.zones
+        if known.usable_zones:
+            zones = {name: [zone for zone in each if zone in known.usable_zones] for name, each in zones.items()}
+        return build_catalog(self._clients.region, known.facts, zones, known.on_demand, known.spot, self._settings)
+
+    def _zones(self) -> Zones:
+        return offered_zones(self._caller, self._clients.ec2)
+
+    def _facts(self, known: _Known) -> dict[str, TypeFacts]:
+        """Known facts, and those of types on offer that nobody knew."""
+        unknown = set(known.zones) - set(known.facts)
+        return {**known.facts, **described_types(self._caller, self._clients.ec2, unknown)} if unknown else known.facts
+
+    def _on_demand(self) -> OnDemandPrices:
+        """The price list; where there is no Pricing API, the package's."""
+        if self._clients.pricing is None:
+            return package_prices(self._clients.region)
+        return on_demand_prices(self._caller, self._clients.pricing, self._clients.region, self._clock.now())
+
+    def _spot(self) -> SpotPrices:
+        now_s = self._clock.now()
+        return spot_prices(self._caller, self._clients.ec2, now_s, start=datetime.fromtimestamp(now_s, UTC))
+
+    def _usable_zones(self) -> frozenset[str]:
+        return self._network.zones({labels.CLUSTER: self._cluster})
+
+    def _or_else(self, what: str, read: Callable[[], T], before: T) -> T:
+        try:
+            return read()
+        except CloudError as error:
+            _log.warning("catalogue not refreshed", part=what, region=self._clients.region, error=str(error))
+            return before

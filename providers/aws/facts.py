@@ -1,0 +1,169 @@
+"""What an instance type is made of: from the package, or from `DescribeInstanceTypes` for types newer than it."""
+
+import gzip
+import json
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass, fields
+from functools import cache
+from importlib.resources import files
+from typing import Any, cast
+
+_ARCHITECTURES = {"x86_64": "amd64", "arm64": "arm64"}
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """GPUs of one model in a machine; `count` is 0 where only a fraction of one is attached (g6f, gr6f)."""
+
+    name: str
+    manufacturer: str
+    count: int
+    memory_mib: int
+
+
+@dataclass(frozen=True, slots=True)
+class Neuron:
+    """AWS Inferentia or Trainium devices in a machine."""
+
+    name: str
+    devices: int
+    cores_per_device: int
+
+
+@dataclass(frozen=True, slots=True)
+class TypeFacts:
+    """Hardware of an instance type; None = not known.
+
+    `enis` counts the interfaces of the default network card, the only ones whose addresses pods get; `branch_enis` is
+    what security groups for pods may use.
+    """
+
+    name: str
+    vcpu: int
+    memory_mib: int
+    arch: str
+    enis: int
+    ipv4_per_eni: int
+    branch_enis: int = 0
+    network_cards: int = 1
+    efa: int = 0
+    efa_card: int = 0
+    """First network card that can carry EFA; 1 where card 0 is for the machine itself (p6-b300)."""
+    nvme_gb: int | None = None
+    network_mbps: int | None = None
+    ebs_mbps: int | None = None
+    clock_mhz: int | None = None
+    cpu_manufacturer: str = ""
+    hypervisor: str = ""
+    encryption_in_transit: bool | None = None
+    usage_classes: tuple[str, ...] = ("on-demand", "spot")
+    gpus: tuple[Gpu, ...] = ()
+    neuron: Neuron | None = None
+
+    def row(self) -> list[Any]:
+        """The values in the order of `COLUMNS`, as JSON can hold them."""
+        return list(astuple(self))
+
+    @property
+    def family(self) -> str:
+        """`p5` of `p5.48xlarge`."""
+        return self.name.partition(".")[0]
+
+    @property
+    def size(self) -> str:
+        """`48xlarge` of `p5.48xlarge`."""
+        return self.name.partition(".")[2]
+
+
+COLUMNS = tuple(column.name for column in fields(TypeFacts))
+
+
+@cache
+def package() -> Mapping[str, Any]:
+    """The package data: `meta`, `columns`, `types`, `prices`, `zones` (see `data.build`). Read once, about 10 ms."""
+    packed = files("providers.aws.data").joinpath("ec2.json.gz").read_bytes()
+    return cast("dict[str, Any]", json.loads(gzip.decompress(packed)))
+
+
+@cache
+def package_types() -> Mapping[str, TypeFacts]:
+    """Type name -> facts of every type the package knows, sorted by name."""
+    document = package()
+    if tuple(document["columns"]) != COLUMNS:
+        raise RuntimeError("providers/aws/data/ec2.json.gz has other columns than this version; build it again")
+    return {row[0]: _from_row(row) for row in document["types"]}
+
+
+def _from_row(row: list[Any]) -> TypeFacts:
+    values = dict(zip(COLUMNS, row, strict=True))
+    values["usage_classes"] = tuple(values["usage_classes"])
+    values["gpus"] = tuple(Gpu(*gpu) for gpu in values["gpus"])
+    values["neuron"] = Neuron(*values["neuron"]) if values["neuron"] else None
+    return TypeFacts(**values)
+
+
+def describe_facts(info: Mapping[str, Any]) -> TypeFacts | None:
+    """The facts of one `InstanceTypeInfo` of `DescribeInstanceTypes`; None for a machine that Linux pods cannot use.
+
+    Network bandwidth and branch interfaces are not in that answer and stay unknown.
+    """
+    processor, network = info["ProcessorInfo"], info["NetworkInfo"]
+    arch = next((_ARCHITECTURES[each] for each in processor["SupportedArchitectures"] if each in _ARCHITECTURES), None)
+    if arch is None or not network.get("Ipv4AddressesPerInterface"):
+        return None
+    storage, ebs = info.get("InstanceStorageInfo", {}), info.get("EbsInfo", {})
+    clock_ghz = processor.get("SustainedClockSpeedInGhz")
+    return TypeFacts(
+        name=info["InstanceType"],
+        vcpu=info["VCpuInfo"]["DefaultVCpus"],
+        memory_mib=info["MemoryInfo"]["SizeInMiB"],
+        arch=arch,
+        enis=_default_card_interfaces(network),
+        ipv4_per_eni=network["Ipv4AddressesPerInterface"],
+        network_cards=network.get("MaximumNetworkCards", 1),
+        efa=network.get("EfaInfo", {}).get("MaximumEfaInterfaces", 0),
+        efa_card=_first_efa_card(network),
+        nvme_gb=storage.get("TotalSizeInGB") if storage.get("NvmeSupport") != "unsupported" else None,
+        ebs_mbps=ebs.get("EbsOptimizedInfo", {}).get("MaximumBandwidthInMbps")
+        if ebs.get("EbsOptimizedSupport") == "default"
+        else None,
+        clock_mhz=round(clock_ghz * 1000) if clock_ghz else None,
+        cpu_manufacturer=_kebab(processor.get("Manufacturer", "")),
+        hypervisor=info.get("Hypervisor", ""),
+        encryption_in_transit=bool(network.get("EncryptionInTransitSupported")),
+        usage_classes=tuple(sorted(info["SupportedUsageClasses"])),
+        gpus=_gpus(info),
+        neuron=_neuron(info),
+    )
+
+
+def _default_card_interfaces(network: Mapping[str, Any]) -> int:
+    default = network.get("DefaultNetworkCardIndex", 0)
+    for card in network.get("NetworkCards", ()):
+        if card["NetworkCardIndex"] == default:
+            return int(card["MaximumNetworkInterfaces"])
+    return int(network["MaximumNetworkInterfaces"])
+
+
+def _first_efa_card(network: Mapping[str, Any]) -> int:
+    cards = network.get("NetworkCards", ())
+    return min((card["NetworkCardIndex"] for card in cards if "efa" in card.get("InterfaceTypes", ())), default=0)
+
+
+def _gpus(info: Mapping[str, Any]) -> tuple[Gpu, ...]:
+    return tuple(
+        Gpu(_kebab(gpu["Name"]), _kebab(gpu["Manufacturer"]), gpu.get("Count", 0), gpu["MemoryInfo"]["SizeInMiB"])
+        for gpu in info.get("GpuInfo", {}).get("Gpus", ())
+    )
+
+
+def _neuron(info: Mapping[str, Any]) -> Neuron | None:
+    devices = info.get("NeuronInfo", {}).get("NeuronDevices", ())
+    if len(devices) != 1:
+        return None
+    device = devices[0]
+    return Neuron(_kebab(device["Name"]), device["Count"], device["CoreInfo"]["Count"])
+
+
+def _kebab(text: str) -> str:
+    return text.lower().replace(" ", "-")

@@ -1,0 +1,98 @@
+"""Instances as EC2 lists them: describe by tag, terminate in chunks, tag."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast, get_args
+
+from fleet.snapshot import Instance
+from fleet.snapshot.machines import InstanceState
+from model import labels
+from model.kinds import CapacityType
+from providers.aws.buckets import Group
+from providers.aws.errors import code_of
+from providers.aws.fleet_request import TOKEN_TAG
+from providers.aws.retry import Caller, pages
+from providers.ports import CloudRejected
+
+if TYPE_CHECKING:
+    from mypy_boto3_ec2 import EC2Client
+
+CHUNK = 500
+"""Ids a `TerminateInstances` call (EC2 accepts 1,000)."""
+_UNKNOWN_IDS = frozenset({"InvalidInstanceID.NotFound", "InvalidInstanceID.Malformed"})
+_STATES = frozenset(get_args(InstanceState))
+_LIFECYCLES: Mapping[str, CapacityType] = {"spot": "spot", "capacity-block": "reserved"}
+
+
+class Instances:
+    """The machines of one cluster, found by its tag."""
+
+    def __init__(self, caller: Caller, client: "EC2Client", cluster: str) -> None:
+        self._caller = caller
+        self._client = client
+        self._cluster = cluster
+
+    def all(self) -> Sequence[Instance]:
+        """Every instance that carries the cluster's tag, in any state, sorted by id."""
+        return self._describe({labels.CLUSTER: self._cluster})
+
+    def bought_with(self, token: str) -> Sequence[Instance]:
+        """Instances that a launch with `token` brought and that are not gone."""
+        found = self._describe({labels.CLUSTER: self._cluster, TOKEN_TAG: token})
+        return [instance for instance in found if not instance.gone]
+
+    def terminate(self, instance_ids: Sequence[str]) -> None:
+        """Give machines back; ids that EC2 does not know are skipped.
+
+        EC2 refuses a whole call for one unknown id, so such a call is halved until the unknown ones stand alone. An id
+        may be unknown because it is seconds old: whoever owns the claims lists instances again and repeats.
+        """
+        unique = sorted(set(instance_ids))
+        for start in range(0, len(unique), CHUNK):
+            self._terminate(unique[start : start + CHUNK])
+
+    def tag(self, instance_id: str, tags: Mapping[str, str]) -> None:
+        """Add or overwrite tags; raises `CloudRejected` for an unknown instance."""
+        if not tags:
+            return
+        pairs: Any = [{"Key": key, "Value": value} for key, value in sorted(tags.items())]
+        self._caller.idempotent(Group.TAG, lambda: self._client.create_tags(Resources=[instance_id], Tags=pairs))
+
+    def _describe(self, tags: Mapping[str, str]) -> list[Instance]:
+        filters = [{"Name": f"tag:{key}", "Values": [value]} for key, value in tags.items()]
+        read = pages(self._caller, Group.DESCRIBE, self._client.describe_instances, Filters=filters, MaxResults=1000)
+        found = [
+            _instance(each)
+            for page in read
+            for reservation in page["Reservations"]
+            for each in reservation["Instances"]
+        ]
+        return sorted(found, key=lambda instance: instance.id)
+
+    def _terminate(self, ids: Sequence[str]) -> None:
+        if not ids:
+            return
+        self._caller.pace(Group.TERMINATED_INSTANCES, len(ids))
+        try:
+            self._caller.idempotent(Group.TERMINATE, lambda: self._client.terminate_instances(InstanceIds=list(ids)))
+        except CloudRejected as error:
+            if code_of(error) not in _UNKNOWN_IDS:
+                raise
+            if len(ids) > 1:
+                middle = len(ids) // 2
+                self._terminate(ids[:middle])
+                self._terminate(ids[middle:])
+
+
+def _instance(entry: Mapping[str, Any]) -> Instance:
+    state = entry["State"]["Name"]
+    reserved: CapacityType = "reserved" if entry.get("CapacityReservationId") else "on-demand"
+    return Instance(
+        id=entry["InstanceId"],
+        instance_type=entry["InstanceType"],
+        zone=entry.get("Placement", {}).get("AvailabilityZone", ""),
+        capacity_type=_LIFECYCLES.get(entry.get("InstanceLifecycle", ""), reserved),
+        state=cast("InstanceState", state if state in _STATES else "pending"),
+        launched_at_s=entry["LaunchTime"].timestamp(),
+        tags={tag["Key"]: tag["Value"] for tag in entry.get("Tags", ())},
+        private_dns=entry.get("PrivateDnsName", ""),
+    )

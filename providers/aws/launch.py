@@ -1,0 +1,95 @@
+"""Buying machines: resolve, ask once, and never lose an id, whatever happens on the way."""
+
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from fleet.snapshot import LaunchError, LaunchFailure, LaunchOutcome, LaunchRequest
+from providers.aws.buckets import Group
+from providers.aws.errors import code_of
+from providers.aws.fleet_request import (
+    MISMATCH,
+    NO_ADDRESSES,
+    UNKNOWN_IMAGES,
+    FleetPlan,
+    errors_in,
+    failure_of_error,
+    fleet_arguments,
+    outcome,
+)
+from providers.aws.instances import Instances
+from providers.aws.launch_template import GONE_CODES
+from providers.aws.resolve import Resolver
+from providers.aws.retry import Caller
+from providers.ports import CloudError
+
+if TYPE_CHECKING:
+    from mypy_boto3_ec2 import EC2Client
+
+_ATTEMPTS = 2
+
+_log = structlog.get_logger(__name__)
+
+
+class Launcher:
+    """Turns a `LaunchRequest` into one `CreateFleet` and its answer into a `LaunchOutcome`."""
+
+    def __init__(self, caller: Caller, client: "EC2Client", resolver: Resolver, instances: Instances) -> None:
+        self._caller = caller
+        self._client = client
+        self._resolver = resolver
+        self._instances = instances
+
+    def launch(self, request: LaunchRequest) -> LaunchOutcome:
+        """Buy; every `CloudError` becomes a failure in the outcome."""
+        if request.pool.capacity_type == "reserved":
+            message = "reservations are bought ahead; a launch draws from on-demand or spot capacity"
+            return LaunchOutcome(failures=(LaunchFailure(LaunchError.MISCONFIGURED, "ReservedCapacity", message),))
+        try:
+            return self._buy(request)
+        except CloudError as error:
+            if code_of(error) == MISMATCH:
+                return self._adopt(request, error)
+            _log.warning("launch failed", token=request.token, pool=str(request.pool), error=str(error))
+            return LaunchOutcome(failures=(failure_of_error(error),))
+
+    def _buy(self, request: LaunchRequest) -> LaunchOutcome:
+        """Ask; once more, with a token of its own, if only the template or image was missing."""
+        for attempt in range(1, _ATTEMPTS + 1):
+            plan = self._resolver.plan(request)
+            answer = self._ask(plan, attempt)
+            codes = {entry.get("ErrorCode", "") for entry in errors_in(answer)}
+            if NO_ADDRESSES in codes:
+                self._resolver.exhausted(plan)
+            if answer.get("Instances") or not codes & self._curable(request):
+                break
+            self._resolver.forget(plan)
+        return outcome(request, answer)
+
+    def _ask(self, plan: FleetPlan, attempt: int) -> Any:
+        """The answer of `CreateFleet`; a refusal because of the template is an answer like any other."""
+        arguments = fleet_arguments(plan, attempt)
+        self._caller.pace(Group.LAUNCHED_INSTANCES, plan.request.count)
+        try:
+            return self._caller.once(Group.MUTATE, lambda: self._client.create_fleet(**arguments))
+        except CloudError as error:
+            if code_of(error) not in self._curable(plan.request):
+                raise
+            return {"Errors": [{"ErrorCode": code_of(error), "ErrorMessage": str(error)}]}
+
+    @staticmethod
+    def _curable(request: LaunchRequest) -> frozenset[str]:
+        """Codes that resolving again may cure; an image given by its id stays what it is."""
+        return GONE_CODES if request.image_id else GONE_CODES | UNKNOWN_IMAGES
+
+    def _adopt(self, request: LaunchRequest, error: CloudError) -> LaunchOutcome:
+        """The token was used before with other parameters, by a process that is gone: find what it bought by its tag.
+
+        Fewer than asked, or none, may mean that EC2 does not list them yet, so the failure stays `UNKNOWN`.
+        """
+        try:
+            found = tuple(instance.id for instance in self._instances.bought_with(request.token))
+        except CloudError as unreadable:
+            return LaunchOutcome(failures=(failure_of_error(error), failure_of_error(unreadable)))
+        _log.info("instances adopted by token", token=request.token, found=len(found), wanted=request.count)
+        return LaunchOutcome(found, () if len(found) >= request.count else (failure_of_error(error),))

@@ -1,0 +1,72 @@
+"""What EC2 itself says about the market: which zone offers which type, hardware newer than the package, spot prices."""
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from providers.aws.buckets import Group
+from providers.aws.catalog import Zones
+from providers.aws.facts import TypeFacts, describe_facts
+from providers.aws.prices import SPOT_MAX_AGE_S, SpotPrices
+from providers.aws.retry import Caller, pages
+
+if TYPE_CHECKING:
+    from mypy_boto3_ec2 import EC2Client
+
+_PRODUCTS = ["Linux/UNIX", "Linux/UNIX (Amazon VPC)"]
+_TYPES_A_CALL = 100
+
+
+def offered_zones(caller: Caller, client: "EC2Client") -> Zones:
+    """Instance type -> zones (`DescribeInstanceTypeOfferings`, whole region)."""
+    zones: dict[str, list[str]] = {}
+    for page in pages(
+        caller,
+        Group.DESCRIBE,
+        client.describe_instance_type_offerings,
+        LocationType="availability-zone",
+        MaxResults=1000,
+    ):
+        for row in page["InstanceTypeOfferings"]:
+            zones.setdefault(row["InstanceType"], []).append(row["Location"])
+    return {name: sorted(set(each)) for name, each in sorted(zones.items())}
+
+
+def described_types(caller: Caller, client: "EC2Client", names: Iterable[str]) -> Mapping[str, TypeFacts]:
+    """Facts of the types `names` (`DescribeInstanceTypes`); those no Linux pod can run on are missing."""
+    found: dict[str, TypeFacts] = {}
+    ordered = sorted(names)
+    for start in range(0, len(ordered), _TYPES_A_CALL):
+        some = ordered[start : start + _TYPES_A_CALL]
+        for page in pages(
+            caller,
+            Group.DESCRIBE,
+            client.describe_instance_types,
+            Filters=[{"Name": "instance-type", "Values": some}],
+            MaxResults=100,
+        ):
+            facts = (describe_facts(info) for info in page["InstanceTypes"])
+            found.update((each.name, each) for each in facts if each is not None)
+    return found
+
+
+def spot_prices(caller: Caller, client: "EC2Client", now_s: float, *, start: object) -> SpotPrices:
+    """The market price of every pool now (`DescribeSpotPriceHistory` from `start`, the present, a datetime).
+
+    The service then answers with the price in force and when it last changed. A change longer ago than
+    `SPOT_MAX_AGE_S` is not believed; the latest of several prices of a pool counts.
+    """
+    latest: dict[tuple[str, str], tuple[float, float]] = {}
+    for page in pages(
+        caller,
+        Group.DESCRIBE,
+        client.describe_spot_price_history,
+        StartTime=start,
+        ProductDescriptions=_PRODUCTS,
+        MaxResults=1000,
+    ):
+        for row in page["SpotPriceHistory"]:
+            changed_s, price = row["Timestamp"].timestamp(), float(row["SpotPrice"])
+            if price > 0 and now_s - changed_s <= SPOT_MAX_AGE_S:
+                key = (row["InstanceType"], row["AvailabilityZone"])
+                latest[key] = max(latest.get(key, (changed_s, price)), (changed_s, price))
+    return SpotPrices({key: price for key, (_, price) in sorted(latest.items())}, now_s)

@@ -1,0 +1,78 @@
+"""What can go wrong with a source. The type decides what the agent does; the text is only for people."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+
+class SourceError(Exception):
+    """The source could not deliver a revision; the last good one stays in force.
+
+    `transient` says whether waiting may help on its own. Every source error is tried again with back-off, but one
+    that is not transient is reported as stalled: somebody has to change something.
+    """
+
+    transient: ClassVar[bool] = False
+
+
+class Unreachable(SourceError):
+    """The remote did not answer in time, refused the connection or answered with an HTTP error."""
+
+    transient = True
+
+
+class CacheUnavailable(SourceError):
+    """The cache folder cannot be used: another process holds it, the disk is full, it cannot be written."""
+
+    transient = True
+
+
+class AuthenticationFailed(SourceError):
+    """The remote wants other credentials than the ones we have."""
+
+
+class HostKeyRejected(SourceError):
+    """The remote's SSH host key or TLS certificate is not one we trust."""
+
+
+class OwnershipRejected(SourceError):
+    """The repository on disk belongs to another user, so its content could have been planted."""
+
+
+class RevisionNotFound(SourceError):
+    """No branch, tag, version or commit matches what was asked for."""
+
+
+class PathNotFound(SourceError):
+    """The folder to read is not there. An error, since an absent folder would read as an empty fleet."""
+
+
+class InvalidSelector(SourceError):
+    """A branch, tag, version range or commit is not written as it must be."""
+
+
+class SignatureRejected(SourceError):
+    """The commit or tag is not signed by anybody who may sign; `reason` is one sentence."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class RepositoryTooLarge(SourceError):
+    """A limit on files, bytes, objects or depth was passed; limits protect the agent from a hostile repository."""
+
+
+class UnsupportedRepository(SourceError):
+    """The repository uses a feature libgit2 cannot read (SHA-256 objects, for instance)."""
+
+
+class CorruptRepository(SourceError):
+    """Objects are missing or damaged. The cache is cloned afresh once before this reaches the caller."""
+
+
+class MergeConflict(SourceError):
+    """Two revisions do not merge; `paths` are the files in conflict, empty where they share no ancestor."""
+
+    def __init__(self, message: str, paths: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.paths = tuple(paths)

@@ -1,0 +1,292 @@
+"""The mirror: a bare full clone on disk that is nothing but a cache, and may be thrown away at any time.
+
+Layout below the cache folder, one folder per remote address (without the password, which may change):
+
+    lock          held for life by the process that uses the mirror
+    home/.ssh     known_hosts, the only host keys libgit2 gets to see
+    mirror-<n>    a generation; libgit2 never collects garbage, so a new generation replaces one that grew
+    current       a link to the generation in use, replaced atomically
+    last-good     the last revision handed out, to recognise a force-push after a restart
+
+The generation before the current one is kept until the next swap, so that a reader in another thread can finish.
+"""
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import pygit2
+import structlog
+from pygit2.enums import FetchPrune
+
+from providers.clock import Clock
+from providers.git import library
+from providers.git.auth import Remote
+from providers.git.errors import CacheUnavailable, CorruptRepository, RevisionNotFound, SourceError, Unreachable
+from providers.git.opening import check_owner, open_repository, reading
+from providers.git.selector import HEADS, TAGS
+from providers.git.transport import TransferLimits, callbacks, translated
+
+_log = structlog.get_logger(__name__)
+_GENERATION = re.compile(r"mirror-(\d{1,9})")
+_REFSPECS = (f"+{HEADS}*:{HEADS}*", f"+{TAGS}*:{TAGS}*")
+# Only what can be no ref: `tmp_x` is a fine name for a branch, a name that ends in `.lock` is none.
+_LEFTOVERS = ("objects/**/tmp_*", "objects/**/*_git2_*", "**/*.lock")
+
+
+@dataclass(frozen=True)
+class MirrorLimits:
+    """How long the remote may take (seconds), how big the mirror may be, and when it is cloned afresh (packs)."""
+
+    connect_timeout_s: float = 10.0
+    read_timeout_s: float = 30.0
+    deadline_s: float = 300.0
+    max_bytes: int = 500 * 1024 * 1024
+    max_packs: int = 50
+
+
+class Mirror:
+    """The cache of one remote. Owned by one thread; `repository()` gives other threads their own view to read.
+
+    Errors: CacheUnavailable where another process holds the folder or it cannot be written.
+    """
+
+    def __init__(
+        self,
+        remote: Remote,
+        cache_dir: Path,
+        clock: Clock,
+        limits: MirrorLimits | None = None,
+        *,
+        any_owner: bool = False,
+    ) -> None:
+        self._remote = remote
+        self._clock = clock
+        self._limits = limits or MirrorLimits()
+        self._any_owner = any_owner
+        self.root = cache_dir / hashlib.sha256(remote.shown.encode()).hexdigest()[:16]
+        with translated(remote):
+            self._lock = _hold(self.root)
+            try:
+                self._write_known_hosts()
+                self._clean()
+            except BaseException:
+                self._lock.close()
+                raise
+
+    def close(self) -> None:
+        """Give the folder free for another process."""
+        self._lock.close()
+
+    def repository(self) -> Any:
+        """The current generation, opened anew: a pygit2 Repository must stay within one thread."""
+        return open_repository(self.root / "current", any_owner=self._any_owner)
+
+    def list_remote(self) -> dict[str, str]:
+        """Every ref of the remote (peeled tags as `<ref>^{}`) and its oid, without fetching. One round trip.
+
+        Errors: Unreachable, AuthenticationFailed, HostKeyRejected, UnsupportedRepository.
+        """
+        with self._network() as calls:
+            anonymous = self._ready().remotes.create_anonymous(self._remote.url)
+            heads = anonymous.list_heads(callbacks=calls, proxy=self._remote.proxy)
+            return {head.name: str(head.oid) for head in heads if head.name}
+
+    def fetch(self, extra: Sequence[str] = ()) -> None:
+        """Bring branches and tags, and the refs `extra` by full name, up to date; what the remote lost, goes.
+
+        A damaged mirror is cloned afresh, once. Errors: those of `list_remote`, RepositoryTooLarge, CorruptRepository.
+        """
+        try:
+            self._fetch_into(self._ready(), extra)
+        except CorruptRepository as error:
+            _log.warning("git.mirror.damaged", remote=self._remote.shown, error=str(error))
+            self.reclone(extra)
+        else:
+            self._shrink(extra)
+
+    def fetch_commit(self, oid: str) -> None:
+        """Fetch one commit that no branch or tag leads to. Errors: RevisionNotFound where the remote gives none."""
+        try:
+            with self._network() as calls:
+                anonymous = self._ready().remotes.create_anonymous(self._remote.url)
+                anonymous.fetch([f"+{oid}:refs/muster/{oid}"], callbacks=calls, proxy=self._remote.proxy)
+        except (Unreachable, CorruptRepository) as error:
+            # Servers refuse a bare commit in a dozen ways (uploadpack.allowReachableSHA1InWant), all in words only.
+            raise RevisionNotFound(f"{self._remote.shown} does not give out the commit {oid}: {error}") from error
+        if oid not in self.repository():
+            raise RevisionNotFound(f"{self._remote.shown} has no commit {oid}")
+
+    def heads(self) -> dict[str, str]:
+        """Every ref of the mirror and its oid; annotated tags also peeled, under `<ref>^{}`, as a remote lists them."""
+        with reading("the refs of the mirror"):
+            repo = self.repository()
+            found: dict[str, str] = {}
+            for ref in repo.references.objects:
+                found[ref.name] = str(ref.target)
+                if isinstance(repo.get(ref.target), pygit2.Tag):
+                    with suppress(pygit2.GitError):  # a tag of a tree or blob leads to no commit: it selects nothing
+                        found[f"{ref.name}^{{}}"] = str(ref.peel(pygit2.Commit).id)
+            return found
+
+    def descends(self, oid: str, ancestor: str) -> bool:
+        """Whether `ancestor` is in the history of `oid` (or is it); False where the mirror lacks either."""
+        repo = self.repository()
+        if oid not in repo or ancestor not in repo:
+            return False
+        with reading("the history of the mirror"):
+            return oid == ancestor or bool(repo.descendant_of(oid, ancestor))
+
+    def reclone(self, extra: Sequence[str] = ()) -> None:
+        """Clone into a new folder and swap it in; until that has succeeded the old one stays in use."""
+        fresh = self._generation(self._newest() + 1)
+        try:
+            self._fetch_into(open_repository(fresh, any_owner=self._any_owner), extra)
+        except BaseException:
+            shutil.rmtree(fresh, ignore_errors=True)
+            raise
+        before = self._current()
+        self._point_to(fresh)
+        self._drop_generations(keep={fresh.name, before})
+
+    def packs(self) -> tuple[int, int]:
+        """How many packs the current generation has, and how many bytes its objects take on disk."""
+        objects = self.root / "current" / "objects"
+        sizes = [entry.stat().st_size for entry in objects.rglob("*") if entry.is_file()]
+        return len(list((objects / "pack").glob("*.pack"))), sum(sizes)
+
+    def remember(self, name: str, text: str) -> None:
+        """Keep a line beside the generations, atomically; it outlives them. Errors: CacheUnavailable."""
+        with translated(self._remote):
+            fresh = self.root / f"{name}.new"
+            fresh.write_text(text)
+            fresh.replace(self.root / name)
+
+    def recall(self, name: str) -> str:
+        """The line kept under `name`, empty if there is none."""
+        try:
+            return (self.root / name).read_text(errors="replace").strip(" \n")
+        except OSError:
+            return ""
+
+    def _fetch_into(self, repo: Any, extra: Sequence[str]) -> None:
+        specs = [*_REFSPECS, *(f"+{name}:{name}" for name in extra)]
+        with self._network() as calls:
+            anonymous = repo.remotes.create_anonymous(self._remote.url)
+            _prune(repo, {head.name for head in anonymous.list_heads(callbacks=calls, proxy=self._remote.proxy)})
+            anonymous.fetch(specs, callbacks=calls, prune=FetchPrune.PRUNE, proxy=self._remote.proxy)
+
+    def _shrink(self, extra: Sequence[str]) -> None:
+        """Replace a generation that grew. It is only housekeeping: when it fails the old one serves on."""
+        packs, size = self.packs()
+        if packs < self._limits.max_packs and (size <= self._limits.max_bytes or packs <= 1):
+            return
+        try:
+            self.reclone(extra)
+        except SourceError as error:
+            _log.warning(
+                "git.mirror.reclone_failed", remote=self._remote.shown, packs=packs, bytes=size, error=str(error)
+            )
+            if size > self._limits.max_bytes:
+                raise
+
+    @contextmanager
+    def _network(self) -> Iterator[Any]:
+        """One operation on the remote: process settings in place, errors translated, deadline running."""
+        limits = self._limits
+        settings = library.NetworkSettings(
+            limits.connect_timeout_s, limits.read_timeout_s, self.root / "home", self._remote.ca_file
+        )
+        with translated(self._remote), library.network(settings):
+            if self._remote.scheme == "file":
+                self._check_path(Path(self._remote.path))
+            yield callbacks(self._remote, TransferLimits(limits.deadline_s, limits.max_bytes), self._clock)
+
+    def _check_path(self, path: Path) -> None:
+        if not path.exists():
+            raise Unreachable(f"there is no repository at {path}")
+        if not self._any_owner:
+            check_owner(path)
+
+    def _ready(self) -> Any:
+        """The current generation; an empty one takes the place of one that cannot even be opened."""
+        try:
+            return self.repository()
+        except CorruptRepository:
+            fresh = self._generation(self._newest() + 1)
+            self._point_to(fresh)
+            return self.repository()
+
+    def _generation(self, number: int) -> Path:
+        path = self.root / f"mirror-{number}"
+        repo = pygit2.init_repository(str(path), bare=True)
+        # libgit2 takes our bearer token along to wherever a redirect leads; better not to follow to another host.
+        repo.config["http.followRedirects"] = "false"
+        return path
+
+    def _point_to(self, generation: Path) -> None:
+        link = self.root / "current.new"
+        link.unlink(missing_ok=True)
+        link.symlink_to(generation.name)
+        link.replace(self.root / "current")
+
+    def _current(self) -> str:
+        link = self.root / "current"
+        return str(link.readlink()) if link.is_symlink() else ""
+
+    def _newest(self) -> int:
+        return max((int(match[1]) for match in map(_GENERATION.fullmatch, _names(self.root)) if match), default=0)
+
+    def _drop_generations(self, keep: set[str]) -> None:
+        for name in _names(self.root):
+            if _GENERATION.fullmatch(name) and name not in keep:
+                shutil.rmtree(self.root / name, ignore_errors=True)
+
+    def _clean(self) -> None:
+        """Remove what a crash left: half-made generations, partial packs, stale lock files. Nobody else is here."""
+        current = self._current()
+        self._drop_generations(keep={current})
+        for unfinished in self.root.glob("*.new"):
+            unfinished.unlink()
+        for pattern in _LEFTOVERS if current else ():
+            for leftover in (self.root / current).glob(pattern):
+                if leftover.is_file():
+                    leftover.unlink()
+
+    def _write_known_hosts(self) -> None:
+        folder = self.root / "home" / ".ssh"
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        (folder / "known_hosts").write_text(self._remote.known_hosts)
+
+
+def _prune(repo: Any, remote: set[str]) -> None:
+    """Drop branches and tags the remote lost.
+
+    libgit2 prunes only after it updates, so a branch `a` that became `a/b` would block every fetch from then on.
+    """
+    for name in repo.listall_references():
+        if name.startswith((HEADS, TAGS)) and name not in remote:
+            repo.references.delete(name)
+
+
+def _names(folder: Path) -> list[str]:
+    return sorted(entry.name for entry in folder.iterdir())
+
+
+def _hold(root: Path) -> IO[bytes]:
+    """Take the folder for this process; the kernel frees it when the process ends, however it ends."""
+    root.mkdir(parents=True, exist_ok=True, mode=0o700)
+    handle = (root / "lock").open("ab")
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        handle.close()
+        raise CacheUnavailable(f"another process ({os.getpid()} asked) uses the cache folder {root}") from error
+    return handle

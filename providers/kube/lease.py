@@ -1,0 +1,97 @@
+"""The `coordination.k8s.io` Lease as a leader election sees it."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+import msgspec
+
+from providers.kube.errors import NotFound, Unreachable
+from providers.kube.resources import LEASES
+from providers.kube.transport import KubeTransport
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseRecord:
+    """One state of a lease. `holder` is empty when nobody holds it; `resource_version` is the write precondition."""
+
+    holder: str
+    duration_s: int
+    transitions: int
+    uid: str = ""
+    resource_version: str = ""
+
+
+class LeaseStore(Protocol):
+    """Where one lease lives. Calls raise `KubeError`, and return within about `timeout_s` seconds."""
+
+    def read(self, *, timeout_s: float) -> LeaseRecord | None:
+        """The current record; None where there is no lease."""
+        ...
+
+    def create(self, record: LeaseRecord, *, now_s: float, timeout_s: float) -> LeaseRecord:
+        """A new lease, as stored; `AlreadyExists` when somebody was faster."""
+        ...
+
+    def update(self, record: LeaseRecord, *, now_s: float, timeout_s: float) -> LeaseRecord:
+        """The lease as stored; `Conflict` unless `record.resource_version` is still the current one."""
+        ...
+
+
+class KubeLease:
+    """A Lease object; fields of its spec that are not ours survive a write."""
+
+    def __init__(self, transport: KubeTransport, name: str, namespace: str) -> None:
+        self._transport = transport
+        self._name = name
+        self._namespace = namespace
+        self._last: dict[str, Any] = {}
+
+    def read(self, *, timeout_s: float) -> LeaseRecord | None:
+        """The current record; None where there is no lease."""
+        try:
+            return self._record(self._transport.read(LEASES, self._name, self._namespace, read_s=timeout_s))
+        except NotFound:
+            return None
+
+    def create(self, record: LeaseRecord, *, now_s: float, timeout_s: float) -> LeaseRecord:
+        """A new lease, as stored; `AlreadyExists` when somebody was faster."""
+        body = {
+            "apiVersion": LEASES.api_version(),
+            "kind": "Lease",
+            "metadata": {"name": self._name, "namespace": self._namespace},
+            "spec": _spec({}, record, now_s),
+        }
+        return self._record(self._transport.create(LEASES, body, self._namespace, read_s=timeout_s))
+
+    def update(self, record: LeaseRecord, *, now_s: float, timeout_s: float) -> LeaseRecord:
+        """The lease as stored; `Conflict` unless `record.resource_version` is still the current one."""
+        metadata = self._last.get("metadata", {}) | {"resourceVersion": record.resource_version, "uid": record.uid}
+        body = self._last | {"metadata": metadata, "spec": _spec(self._last.get("spec") or {}, record, now_s)}
+        return self._record(self._transport.replace(LEASES, self._name, body, self._namespace, read_s=timeout_s))
+
+    def _record(self, body: bytes) -> LeaseRecord:
+        try:
+            self._last = msgspec.json.decode(body, type=dict[str, Any])
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise Unreachable(f"the answer is not a lease: {error}") from error
+        metadata, spec = self._last.get("metadata") or {}, self._last.get("spec") or {}
+        return LeaseRecord(
+            holder=spec.get("holderIdentity") or "",
+            duration_s=spec.get("leaseDurationSeconds") or 0,
+            transitions=spec.get("leaseTransitions") or 0,
+            uid=metadata.get("uid", ""),
+            resource_version=metadata.get("resourceVersion", ""),
+        )
+
+
+def _spec(old: dict[str, Any], record: LeaseRecord, now_s: float) -> dict[str, Any]:
+    now = datetime.fromtimestamp(now_s, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    changed_hands = old.get("leaseTransitions") != record.transitions or not old.get("acquireTime")
+    return old | {
+        "holderIdentity": record.holder,
+        "leaseDurationSeconds": record.duration_s,
+        "leaseTransitions": record.transitions,
+        "renewTime": now,
+        "acquireTime": now if changed_hands else old["acquireTime"],
+    }

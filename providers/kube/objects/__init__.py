@@ -1,0 +1,74 @@
+"""Kubernetes objects as our values, and our values as Kubernetes objects: translation, nothing else.
+
+`decode_*` take the JSON of one object (bytes or `msgspec.Raw`) and raise `msgspec.MsgspecError`, `ValueError` or
+`model.quantity.InvalidQuantity` for what cannot be read. The writers return plain JSON dicts and patches:
+
+- `*_object` bodies are for `create` or server-side apply, `*_status` bodies for server-side apply to the `status`
+  subresource with `force`. A merge patch would leave behind the fields that no longer apply.
+- `*_patch` are JSON patches (RFC 6902), empty when nothing is left to do; `release_patch` is a strategic merge patch.
+"""
+
+from providers.kube.objects.claims import claim_object, claim_status, decode_claim, forget_patch
+from providers.kube.objects.conditions import Condition, Finding, decode_conditions
+from providers.kube.objects.daemons import decode_daemonset
+from providers.kube.objects.events import EventSeries, event_name, event_object
+from providers.kube.objects.job_patches import StaleObject, start_patch, stop_patch, unstart_patch
+from providers.kube.objects.jobs import decode_job, decode_jobset
+from providers.kube.objects.node_patches import node_patch, release_patch
+from providers.kube.objects.nodes import decode_node
+from providers.kube.objects.pods import decode_pod
+from providers.kube.objects.queues import node_pool_object, node_pool_status, queue_object, queue_status
+from providers.kube.objects.reports import (
+    FlavorUsage,
+    NodePoolReport,
+    PlanSummary,
+    QueueReport,
+    SyncAttempt,
+    SyncProblem,
+    SyncReport,
+    remembered,
+)
+from providers.kube.objects.sync import decode_sync, sync_object, sync_status
+from providers.kube.objects.workloads import decode_workload, workload_object, workload_status
+
+__all__ = [
+    "Condition",
+    "EventSeries",
+    "Finding",
+    "FlavorUsage",
+    "NodePoolReport",
+    "PlanSummary",
+    "QueueReport",
+    "StaleObject",
+    "SyncAttempt",
+    "SyncProblem",
+    "SyncReport",
+    "claim_object",
+    "claim_status",
+    "decode_claim",
+    "decode_conditions",
+    "decode_daemonset",
+    "decode_job",
+    "decode_jobset",
+    "decode_node",
+    "decode_pod",
+    "decode_sync",
+    "decode_workload",
+    "event_name",
+    "event_object",
+    "forget_patch",
+    "node_patch",
+    "node_pool_object",
+    "node_pool_status",
+    "queue_object",
+    "queue_status",
+    "release_patch",
+    "remembered",
+    "start_patch",
+    "stop_patch",
+    "sync_object",
+    "sync_status",
+    "unstart_patch",
+    "workload_object",
+    "workload_status",
+]

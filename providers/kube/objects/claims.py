@@ -1,0 +1,222 @@
+"""`Claim` <-> the NodeClaim object: the intent to own one machine, and what became of it.
+
+The specification is written once, before any money is spent. `uid` and `deleting` are the server's.
+"""
+
+from collections.abc import Sequence
+from math import inf
+from typing import Final
+
+import msgspec
+from msgspec import Raw
+
+from fleet.snapshot import CapacityPool, Claim, ClaimState, Disruption, Launch
+from model.kinds import CapacityType
+from model.labels import CAPACITY_TYPE, INSTANCE_TYPE, NODE_POOL, ZONE
+from model.quantity import canonical_resources
+from providers.kube.objects.conditions import Condition, Finding, written
+from providers.kube.objects.instants import format_instant, instant_of
+from providers.kube.objects.names import API_VERSION, LAUNCH_GROUP, TERMINATION_FINALIZER
+from providers.kube.objects.shapes import JsonObject, Meta, Wire, set_fields
+from providers.kube.objects.workloads import amounts_object
+
+KIND: Final = "NodeClaim"
+
+
+class _Launch(Wire, frozen=True):
+    group: str
+    lot: int
+    size: int
+
+
+class _Spec(Wire, frozen=True):
+    node_pool: str
+    pool_hash: str
+    instance_type: str
+    zone: str
+    capacity_type: CapacityType
+    usd_per_hour: float
+    launch: _Launch
+    created_at: str | None = None
+    gang: str = ""
+    replaces: list[str] | None = None
+    resources: dict[str, str | int] | None = None
+    layout: str = ""
+
+
+class _Disruption(Wire, frozen=True):
+    reason: str = ""
+    message: str = ""
+    at: str | None = None
+    deadline: str | None = None
+
+
+class _Status(Wire, frozen=True):
+    instance_id: str = ""
+    node: str = ""
+    layout: str | None = None
+    resources: dict[str, str | int] | None = None
+    launched_at: str | None = None
+    registered_at: str | None = None
+    ready_at: str | None = None
+    emptied_at: str | None = None
+    recut_at: str | None = None
+    disruption: _Disruption | None = None
+
+
+class _NodeClaim(Wire, frozen=True):
+    metadata: Meta
+    spec: _Spec
+    status: _Status | None = None
+
+
+_decoder = msgspec.json.Decoder(_NodeClaim)
+
+
+def claim_object(claim: Claim) -> JsonObject:
+    """The NodeClaim as it is created. Its finalizer keeps it until the machine is known to be gone."""
+    pool = claim.capacity_pool
+    labels = {
+        NODE_POOL: claim.node_pool,
+        LAUNCH_GROUP: claim.launch.group,
+        INSTANCE_TYPE: pool.instance_type,
+        ZONE: pool.zone,
+        CAPACITY_TYPE: pool.capacity_type,
+    }
+    spec = {
+        "nodePool": claim.node_pool,
+        "poolHash": claim.pool_hash,
+        "instanceType": pool.instance_type,
+        "zone": pool.zone,
+        "capacityType": pool.capacity_type,
+        "usdPerHour": claim.price_usd_h,
+        "launch": {"group": claim.launch.group, "lot": claim.launch.lot, "size": claim.launch.size},
+        "createdAt": format_instant(claim.created_at_s),
+    } | set_fields(
+        gang=claim.gang,
+        replaces=list(claim.replaces),
+        resources=amounts_object(claim.resources),
+        layout=claim.layout,
+    )
+    metadata = {"name": claim.name, "labels": labels, "finalizers": [TERMINATION_FINALIZER]}
+    return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec}
+
+
+def claim_status(claim: Claim, now_s: float, previous: Sequence[Condition] = ()) -> JsonObject:
+    """The body that records what became of a claim, for server-side apply to the status subresource.
+
+    `layout` and `resources` stand here too: a re-cut changes them, the specification never changes.
+    """
+    status = {
+        "state": str(claim.state),
+        "layout": claim.layout,
+        "resources": amounts_object(claim.resources),
+        "conditions": written(claim_findings(claim), previous, now_s),
+    } | set_fields(
+        instanceId=claim.instance_id,
+        node=claim.node,
+        launchedAt=_stamp(claim.launched_at_s),
+        registeredAt=_stamp(claim.registered_at_s),
+        readyAt=_stamp(claim.ready_at_s),
+        emptiedAt=_stamp(claim.emptied_at_s),
+        recutAt=_stamp(claim.recut_at_s),
+        disruption=_disruption_object(claim.disruption),
+    )
+    return {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": claim.name}, "status": status}
+
+
+def forget_patch(raw: JsonObject) -> list[JsonObject]:
+    """The JSON patch that takes our finalizer away and leaves others; empty when it is not there any more."""
+    metadata = raw["metadata"]
+    finalizers = metadata.get("finalizers") or []
+    if TERMINATION_FINALIZER not in finalizers:
+        return []
+    kept = [finalizer for finalizer in finalizers if finalizer != TERMINATION_FINALIZER]
+    return [
+        {"op": "test", "path": "/metadata/uid", "value": metadata["uid"]},
+        {"op": "test", "path": "/metadata/finalizers", "value": finalizers},
+        {"op": "replace", "path": "/metadata/finalizers", "value": kept},
+    ]
+
+
+def claim_findings(claim: Claim) -> tuple[Finding, ...]:
+    """Karpenter's vocabulary (`nodeclaim_status.go`); Disrupted and Drifted only where they apply."""
+    findings = [
+        Finding("Launched", bool(claim.launched_at_s), *_told(claim.launched_at_s, "Launched", "AwaitingLaunch")),
+        Finding("Registered", bool(claim.registered_at_s), *_told(claim.registered_at_s, "Registered", "AwaitingNode")),
+        Finding("Initialized", bool(claim.ready_at_s), *_told(claim.ready_at_s, "Initialized", "AwaitingResources")),
+        _ready(claim),
+    ]
+    if claim.disruption is not None:
+        findings.append(Finding("Disrupted", True, claim.disruption.reason, claim.disruption.message))
+        if claim.disruption.reason == "Drifted":
+            findings.append(Finding("Drifted", True, "Drifted", claim.disruption.message))
+    return tuple(findings)
+
+
+_MESSAGES: Final = {
+    "AwaitingLaunch": "No machine is known to have been bought yet",
+    "AwaitingNode": "The machine has not joined the cluster yet",
+    "AwaitingResources": "The node is not ready, keeps a start-up taint or lacks a resource it owes",
+}
+
+
+def _told(at_s: float, done: str, waiting: str) -> tuple[str, str]:
+    return (done, "") if at_s else (waiting, _MESSAGES[waiting])
+
+
+def _ready(claim: Claim) -> Finding:
+    if claim.state is ClaimState.READY and claim.disruption is None:
+        return Finding("Ready", True, "Ready")
+    if claim.disruption is not None:
+        return Finding("Ready", False, claim.disruption.reason, claim.disruption.message)
+    return Finding("Ready", False, str(claim.state), f"The claim is {claim.state}")
+
+
+def decode_claim(raw: bytes | Raw) -> Claim:
+    """The claim a NodeClaim records."""
+    found = _decoder.decode(raw)
+    meta, spec = found.metadata, found.spec
+    status = found.status or _Status()
+    return Claim(
+        name=meta.name,
+        uid=meta.uid,
+        node_pool=spec.node_pool,
+        pool_hash=spec.pool_hash,
+        capacity_pool=CapacityPool(spec.capacity_type, spec.instance_type, spec.zone),
+        price_usd_h=spec.usd_per_hour,
+        launch=Launch(spec.launch.group, spec.launch.lot, spec.launch.size),
+        created_at_s=instant_of(spec.created_at),
+        gang=spec.gang,
+        replaces=tuple(spec.replaces or ()),
+        resources=canonical_resources((spec.resources if status.resources is None else status.resources) or {}),
+        layout=spec.layout if status.layout is None else status.layout,
+        instance_id=status.instance_id,
+        node=status.node,
+        launched_at_s=instant_of(status.launched_at),
+        registered_at_s=instant_of(status.registered_at),
+        ready_at_s=instant_of(status.ready_at),
+        emptied_at_s=instant_of(status.emptied_at),
+        recut_at_s=instant_of(status.recut_at),
+        deleting=meta.deletion_timestamp is not None,
+        disruption=_disruption(status.disruption),
+    )
+
+
+def _disruption_object(disruption: Disruption | None) -> JsonObject | None:
+    if disruption is None:
+        return None
+    deadline = {} if disruption.deadline_s == inf else {"deadline": format_instant(disruption.deadline_s)}
+    at = format_instant(disruption.at_s)
+    return {"reason": disruption.reason, "message": disruption.message, "at": at, **deadline}
+
+
+def _disruption(found: _Disruption | None) -> Disruption | None:
+    if found is None:
+        return None
+    deadline_s = inf if found.deadline is None else instant_of(found.deadline)
+    return Disruption(found.reason, found.message, instant_of(found.at), deadline_s)
+
+
+def _stamp(epoch_s: float) -> str:
+    return format_instant(epoch_s) if epoch_s else ""

@@ -1,0 +1,91 @@
+"""Status conditions (`meta/v1` Condition): what they are, reading them back, and when one has changed."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+from msgspec import Raw
+
+from providers.kube.objects.instants import instant_of, whole_instant
+from providers.kube.objects.shapes import JsonObject, Wire, WireCondition
+
+MESSAGE_MAX: Final = 32768
+_REASON: Final = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]{0,1022}[A-Za-z0-9_])?")
+_STATUS: Final = {True: "True", False: "False", None: "Unknown"}
+_HOLDS: Final = {"True": True, "False": False}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What is true now: a condition without its history. `holds` None is `Unknown`."""
+
+    type: str
+    holds: bool | None
+    reason: str
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A finding, and since when (epoch seconds) it has had the same status."""
+
+    type: str
+    holds: bool | None
+    reason: str
+    message: str
+    since_s: float
+
+
+class _Status(Wire, frozen=True):
+    conditions: list[WireCondition] | None = None
+
+
+class _AnyObject(Wire, frozen=True):
+    status: _Status | None = None
+
+
+_decoder = msgspec.json.Decoder(_AnyObject)
+
+
+def decode_conditions(raw: bytes | Raw) -> tuple[Condition, ...]:
+    """The conditions an object of any kind carries."""
+    status = _decoder.decode(raw).status
+    return conditions_of(status.conditions if status else None)
+
+
+def conditions_of(found: Iterable[WireCondition] | None) -> tuple[Condition, ...]:
+    """Conditions as read."""
+    return tuple(
+        Condition(one.type, _HOLDS.get(one.status), one.reason, one.message, instant_of(one.last_transition_time))
+        for one in found or ()
+    )
+
+
+def written(findings: Iterable[Finding], previous: Sequence[Condition], now_s: float) -> list[JsonObject]:
+    """The findings as conditions; `lastTransitionTime` moves only where the status did."""
+    before = {condition.type: condition for condition in previous}
+    return [_condition(finding, before.get(finding.type), now_s) for finding in findings]
+
+
+def _condition(finding: Finding, before: Condition | None, now_s: float) -> JsonObject:
+    same = before is not None and before.holds is finding.holds and before.since_s > 0
+    since_s = before.since_s if before is not None and same else now_s
+    return {
+        "type": finding.type,
+        "status": _STATUS[finding.holds],
+        "lastTransitionTime": whole_instant(since_s),
+        "reason": condition_reason(finding.reason),
+        "message": finding.message[:MESSAGE_MAX],
+    }
+
+
+def condition_reason(text: str) -> str:
+    """`text` if the API takes it as a reason (CamelCase, no spaces), else `Unspecified`."""
+    return text if _REASON.fullmatch(text) else "Unspecified"
+
+
+def find(conditions: Iterable[Condition], kind: str) -> Condition | None:
+    """The condition of that type."""
+    return next((condition for condition in conditions if condition.type == kind), None)

@@ -1,0 +1,27 @@
+"""`apps/v1` DaemonSet -> `DaemonOverhead`."""
+
+import msgspec
+from msgspec import Raw
+
+from fleet.snapshot import DaemonOverhead
+from providers.kube.objects.pods import requests_of
+from providers.kube.objects.shapes import Meta, Wire, interned
+from providers.kube.objects.templates import Template
+
+
+class _Spec(Wire, frozen=True):
+    template: Template = Template()
+
+
+class _DaemonSet(Wire, frozen=True):
+    metadata: Meta
+    spec: _Spec = _Spec()
+
+
+_decoder = msgspec.json.Decoder(_DaemonSet)
+
+
+def decode_daemonset(raw: bytes | Raw) -> DaemonOverhead:
+    """What each of its pods takes and on which nodes. Affinity and tolerations are not looked at: rather too much."""
+    spec = _decoder.decode(raw).spec.template.spec
+    return DaemonOverhead(node_selector=interned(spec.node_selector), requests=requests_of(spec))

@@ -1,0 +1,33 @@
+"""Labels, annotations, gates and finalizers that only the objects on the wire carry; the rest is `model.labels`."""
+
+from typing import Final
+
+GROUP: Final = "muster.dev"
+API_VERSION: Final = "muster.dev/v1alpha1"
+
+WORKLOAD: Final = "muster.dev/workload"
+"""On pods: the name of their gang's Workload."""
+POD_SET: Final = "muster.dev/pod-set"
+JOB_UID: Final = "muster.dev/job-uid"
+"""On Workloads: the uid of the job, for selectors."""
+LAUNCH_GROUP: Final = "muster.dev/launch-group"
+
+PLACEMENT_GATE: Final = "muster.dev/placement"
+"""Scheduling gate behind which a gang's pods start."""
+TERMINATION_FINALIZER: Final = "muster.dev/termination"
+"""On NodeClaims: gone only when the machine is."""
+
+ADDITIONS: Final = "muster.dev/template-additions"
+"""On jobs: JSON, pod set -> tolerations that were appended to its template, so that they can be taken away again."""
+LAST_CHECKPOINT: Final = "muster.dev/last-checkpoint-time"
+VOLCANO_LAST_CHECKPOINT: Final = "volcano.sh/last-checkpoint-time"
+CHECKPOINT_INTERVAL: Final = "muster.dev/checkpoint-interval"
+PREEMPTIBLE: Final = "muster.dev/preemptible"
+REQUIRED_TOPOLOGY: Final = "muster.dev/podset-required-topology"
+KUEUE_REQUIRED_TOPOLOGY: Final = "kueue.x-k8s.io/podset-required-topology"
+SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+MIRROR: Final = "kubernetes.io/config.mirror"
+"""On the API's image of a static pod of a node."""
+
+MAIN_POD_SET: Final = "main"
+"""The one pod set of a batch/v1 Job."""

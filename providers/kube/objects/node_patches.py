@@ -1,0 +1,67 @@
+"""Patches of nodes and of gated pods."""
+
+from typing import Any
+
+from fleet.actions import PatchNode, ReleasePod
+from model.kinds import Taint
+from model.labels import HOSTNAME
+from providers.kube.objects.json_patch import at_version, became, pointer
+from providers.kube.objects.names import PLACEMENT_GATE
+from providers.kube.objects.shapes import JsonObject, set_fields
+
+
+def node_patch(action: PatchNode, raw: JsonObject) -> list[JsonObject]:
+    """The JSON patch for the node in `raw`; empty when it is as wanted.
+
+    The API replaces the list of taints as a whole, so the patch first tests that it is still the one that was read:
+    a taint somebody added meanwhile makes it fail (Invalid) instead of vanishing. A node without taints is guarded by
+    its resourceVersion (Conflict), for `test` cannot express absence.
+    """
+    taints: list[JsonObject] = raw["spec"].get("taints") or []
+    tainted = became("/spec/taints", taints, _retainted(taints, action))
+    guard = [{"op": "test", "path": "/spec/taints", "value": taints}] if taints else [at_version(raw)]
+    return [*(guard if tainted else []), *tainted, *_labelled(raw["metadata"].get("labels"), action)]
+
+
+def _retainted(taints: list[JsonObject], action: PatchNode) -> list[JsonObject]:
+    """Removed by key, added unless there; a taint is named by key and effect, its value may change."""
+    wanted = {(taint.key, taint.effect): taint for taint in action.add_taints}
+    kept: list[JsonObject] = []
+    for held in taints:
+        taint = wanted.pop((held["key"], held["effect"]), None)
+        if taint is not None:
+            kept.append(held if held.get("value", "") == taint.value else _taint_object(taint))
+        elif held["key"] not in action.remove_taints:
+            kept.append(held)
+    return [*kept, *map(_taint_object, wanted.values())]
+
+
+def _taint_object(taint: Taint) -> JsonObject:
+    return {"key": taint.key, "effect": taint.effect} | set_fields(value=taint.value)
+
+
+def _labelled(held: dict[str, str] | None, action: PatchNode) -> list[JsonObject]:
+    if not action.labels:
+        return []
+    if held is None:
+        return [{"op": "add", "path": "/metadata/labels", "value": dict(action.labels)}]
+    return [
+        {"op": "add", "path": pointer("metadata", "labels", key), "value": value}
+        for key, value in sorted(action.labels.items())
+        if held.get(key) != value
+    ]
+
+
+def release_patch(action: ReleasePod) -> dict[str, Any]:
+    """The *strategic merge* patch that pins a gated pod to its node and takes our gate, in one write.
+
+    Gates are a list keyed by name, so the patch needs no look at the pod, and gates of others stay. The uid refuses a
+    pod that has since been replaced by one of the same name. Doing it twice changes nothing.
+    """
+    return {
+        "metadata": {"uid": action.pod.uid},
+        "spec": {
+            "nodeSelector": {HOSTNAME: action.hostname},
+            "schedulingGates": [{"$patch": "delete", "name": PLACEMENT_GATE}],
+        },
+    }

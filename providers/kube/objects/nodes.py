@@ -1,0 +1,65 @@
+"""`core/v1` Node -> `Node`."""
+
+from functools import lru_cache
+from sys import intern
+
+import msgspec
+from msgspec import Raw
+
+from fleet.snapshot import Node
+from model.kinds import Taint
+from providers.kube.objects.amounts import raw_bytes, resource_list
+from providers.kube.objects.instants import instant_of
+from providers.kube.objects.shapes import Wire, WireCondition, WireTaint, holding, interned
+
+
+class _Meta(Wire, frozen=True):
+    name: str
+    uid: str = ""
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] | None = None
+
+
+class _Spec(Wire, frozen=True):
+    provider_id: str = msgspec.field(default="", name="providerID")
+    taints: list[WireTaint] | None = None
+    unschedulable: bool = False
+
+
+class _Status(Wire, frozen=True):
+    allocatable: Raw = Raw()
+    conditions: list[WireCondition] | None = None
+
+
+class _Node(Wire, frozen=True):
+    metadata: _Meta
+    spec: _Spec = _Spec()
+    status: _Status = _Status()
+
+
+_decoder = msgspec.json.Decoder(_Node)
+
+
+@lru_cache(maxsize=4096)
+def taint_of(key: str, value: str, effect: str) -> Taint:
+    """A taint; equal ones are one object. ValueError for an effect Kubernetes does not have."""
+    return Taint.model_validate({"key": key, "value": value, "effect": effect})
+
+
+def decode_node(raw: bytes | Raw) -> Node:
+    """A node. Resources of old MIG profiles that the device plugin leaves at zero are dropped."""
+    found = _decoder.decode(raw)
+    meta, spec = found.metadata, found.spec
+    return Node(
+        name=intern(meta.name),
+        uid=meta.uid,
+        provider_id=spec.provider_id,
+        labels=interned(meta.labels),
+        taints=tuple(taint_of(taint.key, taint.value or "", taint.effect) for taint in spec.taints or ()),
+        allocatable=resource_list(raw_bytes(found.status.allocatable)),
+        ready=holding(found.status.conditions, "Ready") is not None,
+        unschedulable=spec.unschedulable,
+        created_at_s=instant_of(meta.creation_timestamp),
+        deleting=meta.deletion_timestamp is not None,
+    )

@@ -1,0 +1,74 @@
+"""`Queue` and `NodePool` objects: what git declares, mirrored for `kubectl`, and a status nobody needs to write."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from model.kinds import Kind, NodePool, Queue
+from model.labels import GPU_RESOURCE
+from model.quantity import format_amount
+from providers.kube.objects.conditions import Condition, written
+from providers.kube.objects.names import API_VERSION
+from providers.kube.objects.reports import FlavorUsage, NodePoolReport, QueueReport
+from providers.kube.objects.shapes import JsonObject, set_fields
+from providers.kube.objects.workloads import amounts_object
+
+
+def queue_object(queue: Queue, revision: str) -> JsonObject:
+    """The mirror of a declared queue; `revision` says where it was declared."""
+    return _mirror(queue, revision)
+
+
+def node_pool_object(pool: NodePool, revision: str) -> JsonObject:
+    """The mirror of a declared pool; `revision` says where it was declared."""
+    return _mirror(pool, revision)
+
+
+def _mirror(declared: Kind, revision: str) -> JsonObject:
+    spec: Any = declared.model_dump(mode="json", by_alias=True, exclude_defaults=True).get("spec", {})
+    return {
+        "apiVersion": API_VERSION,
+        "kind": declared.kind,
+        "metadata": {"name": declared.name, "annotations": {"muster.dev/revision": revision}},
+        "spec": spec,
+    }
+
+
+def queue_status(report: QueueReport, now_s: float, previous: Sequence[Condition] = ()) -> JsonObject:
+    """The body for server-side apply to a Queue's status."""
+    status = {
+        "pending": report.pending,
+        "reserving": report.reserving,
+        "admitted": report.admitted,
+        "gpus": _gpus(report.usage),
+        "usage": [_usage_object(usage) for usage in sorted(report.usage, key=lambda it: (it.flavor, it.resource))],
+        "conditions": written(report.findings, previous, now_s),
+    }
+    return {"apiVersion": API_VERSION, "kind": "Queue", "metadata": {"name": report.name}, "status": status}
+
+
+def _usage_object(usage: FlavorUsage) -> JsonObject:
+    amounts = {"quota": usage.quota, "used": usage.used, "borrowed": usage.borrowed}
+    quantities = {name: format_amount(usage.resource, amount) for name, amount in amounts.items()}
+    return {"flavor": usage.flavor, "resource": usage.resource, **quantities}
+
+
+def _gpus(usage: Sequence[FlavorUsage]) -> str:
+    """Whole GPUs in use of those guaranteed, `12/16`."""
+    whole = [one for one in usage if one.resource == GPU_RESOURCE]
+    return f"{sum(one.used for one in whole)}/{sum(one.quota for one in whole)}" if whole else ""
+
+
+def node_pool_status(report: NodePoolReport, now_s: float, previous: Sequence[Condition] = ()) -> JsonObject:
+    """The body for server-side apply to a NodePool's status."""
+    bounds = {"nodes": report.limit_nodes, "usdPerHour": report.limit_usd_per_hour}
+    limits = {name: bound for name, bound in bounds.items() if bound is not None}
+    status = {
+        "nodes": report.nodes,
+        "ready": report.ready,
+        "usdPerHour": round(report.usd_per_hour, 4),
+        "resources": amounts_object(report.resources),
+        "limits": limits | set_fields(resources=amounts_object(report.limit_resources)),
+        "gpus": report.resources.get(GPU_RESOURCE, 0),
+        "conditions": written(report.findings, previous, now_s),
+    }
+    return {"apiVersion": API_VERSION, "kind": "NodePool", "metadata": {"name": report.name}, "status": status}

@@ -1,0 +1,118 @@
+"""What the agent tells people in `Queue`, `NodePool` and `FleetSync` status, as values."""
+
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from model.quantity import Resources
+from providers.kube.objects.conditions import Finding
+
+HISTORY_MAX: Final = 5
+PROBLEMS_MAX: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class FlavorUsage:
+    """One resource of one flavor in a queue, in canonical amounts. `borrowed` is the part of `used` above the quota."""
+
+    flavor: str
+    resource: str
+    quota: int
+    used: int
+    borrowed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class QueueReport:
+    """A queue now: gangs waiting, holding quota without running, and admitted; and what they use."""
+
+    name: str
+    pending: int = 0
+    reserving: int = 0
+    admitted: int = 0
+    usage: tuple[FlavorUsage, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodePoolReport:
+    """A pool now: machines (ready ones among them), what they offer and cost, and the limits that bound them."""
+
+    name: str
+    nodes: int = 0
+    ready: int = 0
+    resources: Resources = field(default_factory=dict)
+    usd_per_hour: float = 0.0
+    limit_resources: Resources = field(default_factory=dict)
+    limit_nodes: int | None = None
+    limit_usd_per_hour: float | None = None
+    findings: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SyncProblem:
+    """One fault of a revision; `line` and `column` count from 1, 0 where there is none."""
+
+    file: str
+    line: int
+    column: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlanSummary:
+    """What the last revision planned to change; amounts in USD an hour before and after."""
+
+    nodes_added: int = 0
+    nodes_removed: int = 0
+    gangs_evicted: int = 0
+    usd_per_hour_before: float = 0.0
+    usd_per_hour_after: float = 0.0
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SyncAttempt:
+    """A run of equal attempts (same revision and outcome): first, last, how many, and how long the last one took."""
+
+    revision: str
+    outcome: str
+    first_at_s: float
+    last_at_s: float
+    count: int = 1
+    duration_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class SyncReport:
+    """How far git and the fleet agree. Revisions are written as Flux does: `main@sha1:<commit>`.
+
+    `applied` is the revision in force; a failure never changes it. `findings` are kept in the order given.
+    """
+
+    name: str
+    observed: str = ""
+    """The newest revision seen at the remote."""
+    attempted: str = ""
+    """The last one that was loaded and planned, whatever came of it."""
+    applied: str = ""
+    verified: str = ""
+    """The last one with an accepted signature."""
+    verified_signer: str = ""
+    handled_request: str = ""
+    """Echo of the last manual request, so that who asked sees it was done."""
+    findings: tuple[Finding, ...] = ()
+    history: tuple[SyncAttempt, ...] = ()
+    """Newest first."""
+    plan: PlanSummary | None = None
+    problems: tuple[SyncProblem, ...] = ()
+    problem_count: int = 0
+    """Of all problems; `problems` may hold the first few only."""
+
+
+def remembered(history: tuple[SyncAttempt, ...], attempt: SyncAttempt) -> tuple[SyncAttempt, ...]:
+    """The history with one more attempt in front; an attempt equal to the newest is counted, not repeated (Flux)."""
+    newest = history[0] if history else None
+    if newest and (newest.revision, newest.outcome) == (attempt.revision, attempt.outcome):
+        again = replace(attempt, first_at_s=newest.first_at_s, count=newest.count + attempt.count)
+        return (again, *history[1:HISTORY_MAX])
+    return (attempt, *history)[:HISTORY_MAX]

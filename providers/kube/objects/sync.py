@@ -1,0 +1,164 @@
+"""`SyncReport` <-> the FleetSync object: which revision of the repository is in force, and why not a newer one."""
+
+from collections.abc import Sequence
+from typing import Final
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Raw
+
+from providers.kube.objects.conditions import Condition, Finding, conditions_of, written
+from providers.kube.objects.instants import format_instant, instant_of
+from providers.kube.objects.names import API_VERSION
+from providers.kube.objects.reports import (
+    HISTORY_MAX,
+    PROBLEMS_MAX,
+    PlanSummary,
+    SyncAttempt,
+    SyncProblem,
+    SyncReport,
+)
+from providers.kube.objects.shapes import JsonObject, Meta, Wire, WireCondition, set_fields
+
+KIND: Final = "FleetSync"
+CONDITIONS: Final = ("Ready", "Reconciling", "Stalled", "SourceVerified", "DriftDetected")
+"""The types a FleetSync may carry. Reconciling and Stalled are there only while true (kstatus)."""
+
+
+class _Attempt(Wire, frozen=True):
+    revision: str
+    outcome: str
+    first_at: str
+    last_at: str
+    count: int = 1
+    duration_seconds: float = 0.0
+
+
+class _Plan(Wire, frozen=True):
+    nodes_added: int = 0
+    nodes_removed: int = 0
+    gangs_evicted: int = 0
+    usd_per_hour_before: float = 0.0
+    usd_per_hour_after: float = 0.0
+    text: str = ""
+
+
+class _Problem(Wire, frozen=True):
+    file: str = ""
+    line: int = 0
+    column: int = 0
+    message: str = ""
+
+
+class _Status(Wire, frozen=True):
+    observed_revision: str = ""
+    attempted_revision: str = ""
+    applied_revision: str = ""
+    verified_revision: str = ""
+    verified_signer: str = ""
+    last_handled_request: str = ""
+    conditions: list[WireCondition] | None = None
+    history: list[_Attempt] | None = None
+    plan: _Plan | None = None
+    problems: list[_Problem] | None = None
+    problem_count: int = 0
+
+
+class _FleetSync(Wire, frozen=True):
+    metadata: Meta
+    status: _Status | None = None
+
+
+_decoder = msgspec.json.Decoder(_FleetSync)
+
+
+def sync_object(name: str, url: str, reference: str, path: str) -> JsonObject:
+    """The FleetSync of an agent: where it reads from. Credentials in the address stay out of the cluster."""
+    spec = {"url": _public(url), "reference": reference, "path": path}
+    return {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": name}, "spec": spec}
+
+
+def _public(url: str) -> str:
+    """The address without user, password, query and fragment; scp-like addresses carry no secrets."""
+    parts = urlsplit(url)
+    if not parts.scheme or not parts.netloc:
+        return url
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
+
+
+def sync_status(report: SyncReport, now_s: float, previous: Sequence[Condition] = ()) -> JsonObject:
+    """The body for server-side apply to a FleetSync's status. Conditions left out of `findings` disappear."""
+    status = {
+        "conditions": written(report.findings, previous, now_s),
+        "problemCount": max(report.problem_count, len(report.problems)),
+        "summary": report.plan.text if report.plan else "",
+    } | set_fields(
+        observedRevision=report.observed,
+        attemptedRevision=report.attempted,
+        appliedRevision=report.applied,
+        verifiedRevision=report.verified,
+        verifiedSigner=report.verified_signer,
+        lastHandledRequest=report.handled_request,
+        history=[_attempt_object(attempt) for attempt in report.history[:HISTORY_MAX]],
+        plan=_plan_object(report.plan) if report.plan else None,
+        problems=[_problem_object(problem) for problem in report.problems[:PROBLEMS_MAX]],
+    )
+    return {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": report.name}, "status": status}
+
+
+def decode_sync(raw: bytes | Raw) -> SyncReport:
+    """The report a FleetSync holds: after a restart it says which revision is in force."""
+    found = _decoder.decode(raw)
+    status = found.status or _Status()
+    conditions = conditions_of(status.conditions)
+    return SyncReport(
+        name=found.metadata.name,
+        observed=status.observed_revision,
+        attempted=status.attempted_revision,
+        applied=status.applied_revision,
+        verified=status.verified_revision,
+        verified_signer=status.verified_signer,
+        handled_request=status.last_handled_request,
+        findings=tuple(Finding(one.type, one.holds, one.reason, one.message) for one in conditions),
+        history=tuple(_attempt(one) for one in status.history or ()),
+        plan=PlanSummary(*msgspec.structs.astuple(status.plan)) if status.plan else None,
+        problems=tuple(SyncProblem(*msgspec.structs.astuple(one)) for one in status.problems or ()),
+        problem_count=status.problem_count,
+    )
+
+
+def _attempt_object(attempt: SyncAttempt) -> JsonObject:
+    return {
+        "revision": attempt.revision,
+        "outcome": attempt.outcome,
+        "firstAt": format_instant(attempt.first_at_s),
+        "lastAt": format_instant(attempt.last_at_s),
+        "count": attempt.count,
+        "durationSeconds": attempt.duration_s,
+    }
+
+
+def _attempt(found: _Attempt) -> SyncAttempt:
+    return SyncAttempt(
+        revision=found.revision,
+        outcome=found.outcome,
+        first_at_s=instant_of(found.first_at),
+        last_at_s=instant_of(found.last_at),
+        count=found.count,
+        duration_s=found.duration_seconds,
+    )
+
+
+def _plan_object(plan: PlanSummary) -> JsonObject:
+    return {
+        "nodesAdded": plan.nodes_added,
+        "nodesRemoved": plan.nodes_removed,
+        "gangsEvicted": plan.gangs_evicted,
+        "usdPerHourBefore": plan.usd_per_hour_before,
+        "usdPerHourAfter": plan.usd_per_hour_after,
+        "text": plan.text,
+    }
+
+
+def _problem_object(problem: SyncProblem) -> JsonObject:
+    return {"file": problem.file, "line": problem.line, "column": problem.column, "message": problem.message}

@@ -1,0 +1,130 @@
+"""Pod templates -> what a pod set asks for."""
+
+from functools import lru_cache
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from fleet.snapshot import PodSet
+from model.kinds import RequirementTerm, Toleration
+from model.labels import HOSTNAME
+from providers.kube.objects.names import KUEUE_REQUIRED_TOPOLOGY, REQUIRED_TOPOLOGY
+from providers.kube.objects.pods import PodResources, requests_of
+from providers.kube.objects.shapes import EMPTY, Wire, first_of, interned
+
+
+class TemplateMeta(Wire, frozen=True):
+    """Metadata of a template."""
+
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+
+
+class WireToleration(Wire, frozen=True):
+    """One toleration."""
+
+    key: str | None = None
+    operator: str | None = None
+    value: str | None = None
+    effect: str | None = None
+    toleration_seconds: int | None = None
+
+
+class _Expression(Wire, frozen=True):
+    key: str
+    operator: str
+    values: list[str] | None = None
+
+
+class _Term(Wire, frozen=True):
+    match_expressions: list[_Expression] | None = None
+    match_fields: list[_Expression] | None = None
+
+
+class _NodeSelector(Wire, frozen=True):
+    node_selector_terms: list[_Term] | None = None
+
+
+class _NodeAffinity(Wire, frozen=True):
+    required_during_scheduling_ignored_during_execution: _NodeSelector | None = None
+
+
+class _Affinity(Wire, frozen=True):
+    node_affinity: _NodeAffinity | None = None
+
+
+class TemplateSpec(PodResources, frozen=True):
+    """What a pod template says about where its pods may run."""
+
+    node_selector: dict[str, str] | None = None
+    affinity: _Affinity | None = None
+    tolerations: list[WireToleration] | None = None
+
+
+class Template(Wire, frozen=True):
+    """A pod template."""
+
+    metadata: TemplateMeta | None = None
+    spec: TemplateSpec = TemplateSpec()
+
+    @property
+    def annotations(self) -> dict[str, str]:
+        """The annotations, never None."""
+        return (self.metadata.annotations if self.metadata else None) or {}
+
+
+_NOWHERE: Final = (RequirementTerm(key=HOSTNAME, operator="DoesNotExist"),)
+
+
+def pod_set_of(name: str, count: int, template: Template) -> PodSet:
+    """`count` pods of `template`."""
+    spec = template.spec
+    return PodSet(
+        name=name,
+        count=count,
+        requests=requests_of(spec),
+        node_selector=interned(spec.node_selector) if spec.node_selector else EMPTY,
+        required_affinity=_required(spec.affinity),
+        tolerations=tolerations_of(spec.tolerations),
+        required_topology=first_of(template.annotations, REQUIRED_TOPOLOGY, KUEUE_REQUIRED_TOPOLOGY),
+    )
+
+
+def tolerations_of(found: list[WireToleration] | None) -> tuple[Toleration, ...]:
+    """The tolerations we understand. One with an unknown operator tolerates nothing, which errs on the safe side."""
+    read = (
+        _toleration(one.key or "", one.operator or "Equal", one.value or "", one.effect or "", one.toleration_seconds)
+        for one in found or ()
+    )
+    return tuple(toleration for toleration in read if toleration is not None)
+
+
+@lru_cache(maxsize=4096)
+def _toleration(key: str, operator: str, value: str, effect: str, seconds: int | None) -> Toleration | None:
+    given = {"key": key, "operator": operator, "value": value, "effect": effect, "toleration_seconds": seconds}
+    try:
+        return Toleration.model_validate(given)
+    except ValidationError:
+        return None
+
+
+def _required(affinity: _Affinity | None) -> tuple[tuple[RequirementTerm, ...], ...]:
+    """Required node affinity. An empty term matches no node (`core/v1` NodeSelectorTerm); fields read as labels."""
+    node = affinity.node_affinity if affinity else None
+    required = node.required_during_scheduling_ignored_during_execution if node else None
+    if required is None:
+        return ()
+    terms = tuple(_conjunction(term) for term in required.node_selector_terms or ())
+    return tuple(term for term in terms if term) or (_NOWHERE,)
+
+
+def _conjunction(term: _Term) -> tuple[RequirementTerm, ...]:
+    expressions = (*(term.match_expressions or ()), *(term.match_fields or ()))
+    return tuple(requirement_of(one.key, one.operator, tuple(one.values or ())) for one in expressions)
+
+
+@lru_cache(maxsize=4096)
+def requirement_of(key: str, operator: str, values: tuple[str, ...]) -> RequirementTerm:
+    """One requirement on a node label; equal ones are one object. ValueError for an unknown operator."""
+    given: dict[str, Any] = {"key": key, "operator": operator, "values": values}
+    return RequirementTerm.model_validate(given)

@@ -1,0 +1,271 @@
+"""`Gang` <-> the Workload object. The specification says what is asked for, the status what was decided.
+
+Both together rebuild the gang after a crash. Not kept, because they are read from the job whenever it is seen:
+`LIVE_FIELDS`.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Final
+
+import msgspec
+from msgspec import Raw
+
+from fleet.snapshot import Eviction, Gang, GangState, JobRef, Pin, PodSet
+from model.kinds import RequirementTerm, Toleration
+from model.labels import PRIORITY_CLASS, QUEUE
+from model.quantity import Resources, canonical_resources, format_amount
+from providers.kube.objects.conditions import Condition, conditions_of, find, written
+from providers.kube.objects.instants import format_instant, instant_of
+from providers.kube.objects.names import API_VERSION, JOB_UID
+from providers.kube.objects.shapes import EMPTY, JsonObject, Meta, Wire, WireCondition, set_fields
+from providers.kube.objects.templates import WireToleration, requirement_of, tolerations_of
+from providers.kube.objects.workload_conditions import POD_READY, gpus_of, workload_findings
+
+LIVE_FIELDS: Final = frozenset({"last_checkpoint_s", "checkpoint_interval_s", "do_not_disrupt"})
+"""Fields of a `Gang` that the Workload does not hold: they come from the job."""
+
+KIND: Final = "Workload"
+
+
+class _JobRef(Wire, frozen=True):
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+
+
+class _Requirement(Wire, frozen=True):
+    key: str
+    operator: str
+    values: list[str] | None = None
+
+
+class _PodSet(Wire, frozen=True):
+    name: str
+    count: int
+    requests: dict[str, str | int] | None = None
+    node_selector: dict[str, str] | None = None
+    required_affinity: list[list[_Requirement]] | None = None
+    tolerations: list[WireToleration] | None = None
+    required_topology: str = ""
+
+
+class _Spec(Wire, frozen=True):
+    job: _JobRef
+    queue: str = ""
+    priority_class: str = ""
+    priority: int = 0
+    created_at: str | None = None
+    pod_sets: list[_PodSet] | None = None
+
+
+class _Assignment(Wire, frozen=True):
+    pod_set: str
+    flavor: str
+
+
+class _Pin(Wire, frozen=True):
+    pod_set: str
+    count: int
+    node: str = ""
+    claim: str = ""
+
+
+class _Recut(Wire, frozen=True):
+    claim: str
+    layout: str
+
+
+class _Eviction(Wire, frozen=True):
+    reason: str = ""
+    message: str = ""
+    at: str | None = None
+
+
+class _Status(Wire, frozen=True):
+    state: GangState = GangState.PENDING
+    reason: str = ""
+    message: str = ""
+    since: str | None = None
+    flavors: list[_Assignment] | None = None
+    pins: list[_Pin] | None = None
+    recuts: list[_Recut] | None = None
+    quota_reserved_at: str | None = None
+    admitted_at: str | None = None
+    eviction: _Eviction | None = None
+    evictions: int = 0
+    requeue_at: str | None = None
+    conditions: list[WireCondition] | None = None
+
+
+class _Workload(Wire, frozen=True):
+    metadata: Meta
+    spec: _Spec
+    status: _Status | None = None
+
+
+_decoder = msgspec.json.Decoder(_Workload)
+
+
+def workload_object(gang: Gang) -> JsonObject:
+    """The Workload of a gang as it is created, owned by the job: metadata and specification."""
+    job = gang.job
+    labels = {JOB_UID: gang.uid} | set_fields(**{QUEUE: gang.queue, PRIORITY_CLASS: gang.priority_class})
+    owner = {"apiVersion": job.api_version, "kind": job.kind, "name": job.name, "uid": job.uid, "controller": True}
+    return {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "metadata": {
+            "name": gang.workload,
+            "namespace": gang.namespace,
+            "labels": labels,
+            "ownerReferences": [owner],
+        },
+        "spec": {
+            "job": {"apiVersion": job.api_version, "kind": job.kind, "name": job.name, "uid": job.uid},
+            "queue": gang.queue,
+            "priorityClass": gang.priority_class,
+            "priority": gang.priority,
+            "createdAt": format_instant(gang.created_at_s),
+            "podSets": [_pod_set_object(pod_set) for pod_set in gang.pod_sets],
+        },
+    }
+
+
+def workload_status(gang: Gang, now_s: float, previous: Sequence[Condition] = ()) -> JsonObject:
+    """The body that records what was decided, for server-side apply to the status subresource.
+
+    `previous` are the conditions the object has (`decode_conditions`), so that their times stay true.
+    """
+    status = {
+        "state": str(gang.state),
+        "reason": gang.reason,
+        "message": gang.message,
+        "since": format_instant(gang.since_s),
+        "conditions": written(workload_findings(gang, now_s, previous), previous, now_s),
+    } | set_fields(
+        waitingSince=_waiting_since(gang),
+        nodes=len({pin.node or pin.claim for pin in gang.pins}),
+        gpus=gpus_of(gang),
+        flavors=[{"podSet": name, "flavor": flavor} for name, flavor in sorted(gang.flavors.items())],
+        pins=[_pin_object(pin) for pin in gang.pins],
+        recuts=[{"claim": claim, "layout": layout} for claim, layout in sorted(gang.recuts.items())],
+        quotaReservedAt=_stamp(gang.quota_reserved_at_s),
+        admittedAt=_stamp(gang.admitted_at_s),
+        eviction=_eviction_object(gang.eviction),
+        evictions=gang.evictions,
+        requeueAt=_stamp(gang.requeue_at_s),
+    )
+    metadata = {"name": gang.workload, "namespace": gang.namespace}
+    return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "status": status}
+
+
+def decode_workload(raw: bytes | Raw) -> Gang:
+    """The gang a Workload records; `LIVE_FIELDS` have their defaults. Without a status nothing was decided yet."""
+    found = _decoder.decode(raw)
+    meta, spec, job = found.metadata, found.spec, found.spec.job
+    status = found.status or _Status(reason="Queued", since=meta.creation_timestamp)
+    ready = find(conditions_of(status.conditions), POD_READY)
+    return Gang(
+        uid=job.uid,
+        namespace=meta.namespace,
+        workload=meta.name,
+        job=JobRef(job.api_version, job.kind, meta.namespace, job.name, job.uid),
+        queue=spec.queue,
+        priority_class=spec.priority_class,
+        priority=spec.priority,
+        pod_sets=tuple(_pod_set(one) for one in spec.pod_sets or ()),
+        created_at_s=instant_of(spec.created_at),
+        state=status.state,
+        reason=status.reason,
+        message=status.message,
+        since_s=instant_of(status.since),
+        flavors={one.pod_set: one.flavor for one in status.flavors or ()},
+        pins=tuple(Pin(pin.pod_set, pin.node, pin.claim, pin.count) for pin in status.pins or ()),
+        recuts={one.claim: one.layout for one in status.recuts or ()},
+        quota_reserved_at_s=instant_of(status.quota_reserved_at),
+        admitted_at_s=instant_of(status.admitted_at),
+        pods_ready=ready is not None and ready.holds is True,
+        eviction=_eviction(status.eviction),
+        evictions=status.evictions,
+        requeue_at_s=instant_of(status.requeue_at),
+    )
+
+
+# -- pod sets ---------------------------------------------------------------------------------------------------------
+
+
+def _pod_set_object(pod_set: PodSet) -> JsonObject:
+    return {"name": pod_set.name, "count": pod_set.count} | set_fields(
+        requests=amounts_object(pod_set.requests),
+        nodeSelector=dict(pod_set.node_selector),
+        requiredAffinity=[[_requirement_object(term) for term in terms] for terms in pod_set.required_affinity],
+        tolerations=[toleration_object(toleration) for toleration in pod_set.tolerations],
+        requiredTopology=pod_set.required_topology,
+    )
+
+
+def _pod_set(found: _PodSet) -> PodSet:
+    return PodSet(
+        name=found.name,
+        count=found.count,
+        requests=_amounts(tuple((found.requests or {}).items())),
+        node_selector=found.node_selector or EMPTY,
+        required_affinity=tuple(_conjunction(terms) for terms in found.required_affinity or ()),
+        tolerations=tolerations_of(found.tolerations),
+        required_topology=found.required_topology,
+    )
+
+
+def amounts_object(amounts: Resources) -> dict[str, str]:
+    """Quantities as Kubernetes writes them, sorted by resource."""
+    return {name: format_amount(name, amount) for name, amount in sorted(amounts.items())}
+
+
+@lru_cache(maxsize=4096)
+def _amounts(items: tuple[tuple[str, str | int], ...]) -> Resources:
+    return canonical_resources(dict(items))
+
+
+def toleration_object(toleration: Toleration) -> JsonObject:
+    """A `core/v1` toleration."""
+    seconds = {} if toleration.toleration_seconds is None else {"tolerationSeconds": toleration.toleration_seconds}
+    fields = set_fields(key=toleration.key, value=toleration.value, effect=toleration.effect)
+    return {"operator": toleration.operator, **fields, **seconds}
+
+
+def _requirement_object(term: RequirementTerm) -> JsonObject:
+    return {"key": term.key, "operator": term.operator} | set_fields(values=list(term.values))
+
+
+def _conjunction(found: Iterable[_Requirement]) -> tuple[RequirementTerm, ...]:
+    return tuple(requirement_of(one.key, one.operator, tuple(one.values or ())) for one in found)
+
+
+# -- decisions --------------------------------------------------------------------------------------------------------
+
+
+def _pin_object(pin: Pin) -> JsonObject:
+    return {"podSet": pin.pod_set, "count": pin.count} | set_fields(node=pin.node, claim=pin.claim)
+
+
+def _eviction_object(eviction: Eviction | None) -> Mapping[str, str] | None:
+    if eviction is None:
+        return None
+    return {"reason": eviction.reason, "message": eviction.message, "at": format_instant(eviction.at_s)}
+
+
+def _eviction(found: _Eviction | None) -> Eviction | None:
+    return None if found is None else Eviction(found.reason, found.message, instant_of(found.at))
+
+
+def _stamp(epoch_s: float) -> str:
+    return format_instant(epoch_s) if epoch_s else ""
+
+
+def _waiting_since(gang: Gang) -> str:
+    """Since when people have been waiting for it; nothing while it runs, leaves or is over."""
+    if gang.state not in {GangState.PENDING, GangState.RESERVED}:
+        return ""
+    return format_instant(max(gang.created_at_s, gang.eviction.at_s if gang.eviction else 0.0))

@@ -1,0 +1,72 @@
+"""The ports of the agent: small protocols that the adapters (aws, kube, git, sim) implement."""
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from fleet.snapshot import Catalog, Instance, LaunchOutcome, LaunchRequest, Notice
+
+
+class CloudError(Exception):
+    """A call to the cloud failed. `transient` tells whether the same call may succeed later."""
+
+    transient: bool = True
+
+
+class CloudThrottled(CloudError):
+    """Too many calls; honour the pause before the next one."""
+
+
+class CloudUnreachable(CloudError):
+    """No answer, or a server error: nothing is known about what the call did."""
+
+
+class CloudDenied(CloudError):
+    """Credentials or permissions do not suffice; only an operator can help."""
+
+    transient = False
+
+
+class CloudRejected(CloudError):
+    """The request itself is wrong and stays wrong."""
+
+    transient = False
+
+
+class Cloud(Protocol):
+    """Machines. Implementations translate and decide nothing; every error is a `CloudError`."""
+
+    def catalog(self) -> Catalog:
+        """Types, offers and prices as known now; cheap to call (cached), see `refresh`."""
+        ...
+
+    def refresh(self) -> Catalog:
+        """Re-read types, zones and prices where reachable; keeps what it had where not."""
+        ...
+
+    def launch(self, request: LaunchRequest) -> LaunchOutcome:
+        """Buy machines, all or nothing. The same token never buys twice. Shortages are outcomes, not errors."""
+        ...
+
+    def instances(self) -> Sequence[Instance]:
+        """Every instance of this cluster that the cloud still lists, terminated ones for a while included."""
+        ...
+
+    def terminate(self, instance_ids: Sequence[str]) -> None:
+        """Give machines back. Unknown and already terminated ids are fine."""
+        ...
+
+    def tag(self, instance_id: str, tags: dict[str, str]) -> None:
+        """Add or overwrite tags of one instance."""
+        ...
+
+
+class Notices(Protocol):
+    """The interruption queue."""
+
+    def receive(self, wait_s: float) -> Sequence[Notice]:
+        """Up to ten messages, waiting at most `wait_s` seconds for the first; each stays hidden until acknowledged."""
+        ...
+
+    def acknowledge(self, notices: Iterable[Notice]) -> None:
+        """Delete messages that have been acted on."""
+        ...

@@ -1,0 +1,41 @@
+"""The embedded API server: HTTP for the cluster store, good enough for kubectl and every Kubernetes client."""
+
+from providers.sim.apiserver.faults import (
+    Compact,
+    CutWatch,
+    Delay,
+    Effect,
+    Faults,
+    GoneStatus,
+    Hang,
+    LoseAnswer,
+    Refuse,
+    Rule,
+    Trickle,
+    always,
+    every,
+    first,
+    nth,
+    rate,
+)
+from providers.sim.apiserver.server import ApiServer
+
+__all__ = [
+    "ApiServer",
+    "Compact",
+    "CutWatch",
+    "Delay",
+    "Effect",
+    "Faults",
+    "GoneStatus",
+    "Hang",
+    "LoseAnswer",
+    "Refuse",
+    "Rule",
+    "Trickle",
+    "always",
+    "every",
+    "first",
+    "nth",
+    "rate",
+]

@@ -1,0 +1,51 @@
+"""Request bodies: JSON or YAML in, JSON values out; protobuf is refused so that clients fall back."""
+
+from typing import Any
+
+import msgspec
+import yaml
+
+from providers.sim.store import BadRequest, UnsupportedMediaType
+
+_JSON = frozenset({"", "application/json", "application/x-www-form-urlencoded", "text/plain"})
+_YAML = frozenset({"application/yaml", "application/apply-patch+yaml"})
+_decode = msgspec.json.Decoder().decode
+
+
+def decoded(body: bytes, content_type: str) -> Any:
+    """The value in `body`; an empty one is {}. BadRequest when it does not parse, UnsupportedMediaType when unknown."""
+    if not body.strip():
+        return {}
+    if content_type in _JSON or content_type.endswith("+json"):
+        return _json(body)
+    if content_type in _YAML:
+        return _json(body) if body.lstrip()[:1] == b"{" else _yaml(body)
+    raise UnsupportedMediaType(
+        f'the body of the request was in an unknown format: "{content_type}" - accepted media types include: '
+        "application/json, application/yaml"
+    )
+
+
+def _json(body: bytes) -> Any:
+    try:
+        return _decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadRequest(f"the object provided is unrecognized: {error}") from error
+
+
+def _yaml(body: bytes) -> Any:
+    """YAML read as JSON values: no dates, no tags."""
+    try:
+        return yaml.load(body, Loader=_JsonLoader)  # noqa: S506 - a subclass of the safe loader
+    except yaml.YAMLError as error:
+        raise BadRequest(f"error converting YAML to JSON: {error}") from error
+
+
+class _JsonLoader(yaml.CSafeLoader):
+    """The safe loader without timestamps, which JSON does not have."""
+
+
+_JsonLoader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
+}

@@ -1,0 +1,365 @@
+"""One HTTP request: route it, let the faults have their say, ask the store, write the answer."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import structlog
+from aiohttp import hdrs, web
+
+from providers.clock import Clock
+from providers.sim.apiserver import discovery, openapi
+from providers.sim.apiserver.bodies import decoded
+from providers.sim.apiserver.faults import (
+    Compact,
+    CutWatch,
+    Delay,
+    Effect,
+    Faults,
+    GoneStatus,
+    Hang,
+    LoseAnswer,
+    Refuse,
+    Trickle,
+)
+from providers.sim.apiserver.reviews import reviewed
+from providers.sim.apiserver.routes import Route, flag, media_type, parse_query, parse_route
+from providers.sim.apiserver.tables import NotAcceptable, Renderer, accepted_form
+from providers.sim.apiserver.verbs import Call, perform
+from providers.sim.apiserver.watching import DEFAULT_TIMEOUT_S, Bell, Cut, Watch, WatchQuery, serve_watch
+from providers.sim.store import (
+    ApiError,
+    BadRequest,
+    Expired,
+    InternalError,
+    ListQuery,
+    MethodNotAllowed,
+    NotFound,
+    Resource,
+    Revision,
+    Store,
+)
+
+_log = structlog.get_logger(__name__)
+_encode = msgspec.json.Encoder().encode
+_JSON = "application/json"
+_CHUNK = 500
+_READ_VERBS = frozenset({"get", "list", "watch"})
+
+
+class Handler:
+    """Answers the requests of one API server."""
+
+    def __init__(self, store: Store, clock: Clock, faults: Faults, bell: Bell, bookmark_every_s: float) -> None:
+        self._store = store
+        self._clock = clock
+        self._faults = faults
+        self._bell = bell
+        self._bookmark_every_s = bookmark_every_s
+
+    async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
+        """The answer to `request`; failures become `Status` objects."""
+        try:
+            return await self._answer(request)
+        except ApiError as error:
+            return _refusal(error)
+        except NotAcceptable:
+            return web.Response(status=406, text="only the following media types are accepted: application/json")
+        except (ConnectionError, asyncio.CancelledError):
+            raise  # the client left, or was thrown out
+        except Exception as error:
+            _log.exception("request failed", method=request.method, path=request.raw_path)
+            if request.writer.output_size:
+                _abort(request)  # too late for another status line
+                raise ConnectionResetError from error
+            return _refusal(InternalError(f"Internal error occurred: {error!r}"))
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        path, _, query_text = request.raw_path.partition("?")
+        route = parse_route(path)
+        if route is None:
+            return self._document(path, request)
+        query = parse_query(query_text)
+        resource = self._store.served(route.group, route.version, route.plural)
+        if resource is None:
+            return await self._review(request, route)
+        verb = route.verb(request.method, query)
+        if not verb:
+            raise MethodNotAllowed("the server does not allow this method on the requested resource")
+        effects = self._faults.effects(verb, resource.key)
+        for effect in effects:
+            await self._suffer(effect)
+        if verb not in _READ_VERBS:
+            body = await request.read()
+            response: web.StreamResponse = self._write(request, verb, resource, route, query, body)
+        elif verb == "get":
+            response = self._get(request, resource, route, query)
+        elif verb == "list":
+            response = await self._list(request, resource, route, query)
+        else:
+            return await self._watch(request, resource, route, query, effects)
+        return await self._spoiled(request, response, effects) if effects else response
+
+    # -- resources ----------------------------------------------------------------------------------------------
+
+    def _write(
+        self, request: web.BaseRequest, verb: str, resource: Resource, route: Route, query: dict[str, str], body: bytes
+    ) -> web.Response:
+        headers = request.headers
+        content_type, agent = media_type(headers.get(hdrs.CONTENT_TYPE, "")), headers.get(hdrs.USER_AGENT, "")
+        call = Call(verb, resource, route, query, body, content_type, agent)
+        outcome = perform(self._store, self._clock, call)
+        response = _json(self._encoded(resource, outcome.obj, request), outcome.code)
+        for warning in outcome.warnings:
+            response.headers.add("Warning", f'299 - "{warning.replace(chr(34), chr(92) + chr(34))}"')
+        return response
+
+    def _encoded(self, resource: Resource, obj: dict[str, Any], request: web.BaseRequest) -> bytes:
+        """The bytes of a written object, shared with the store's cache when it is the stored one."""
+        if obj.get("kind") != resource.kind:
+            return _encode(obj)
+        meta = obj["metadata"]
+        revision = self._revision(resource, meta.get("name", ""), meta.get("namespace", ""))
+        held = revision if revision is not None and revision.obj is obj else Revision(obj, 0)
+        form = accepted_form(request.headers.get(hdrs.ACCEPT, ""))
+        return held.json if form == "object" else Renderer(resource, form, self._clock.now()).one(held)
+
+    def _revision(self, resource: Resource, name: str, namespace: str) -> Revision | None:
+        try:
+            return self._store.read(resource, name, namespace)
+        except NotFound:
+            return None
+
+    def _get(self, request: web.BaseRequest, resource: Resource, route: Route, query: dict[str, str]) -> web.Response:
+        if route.subresource == "scale":
+            return _json(_encode(self._store.scale(resource, route.name, route.namespace)))
+        if route.subresource not in ("", *(resource.subresources & {"status", "ephemeralcontainers"})):
+            raise NotFound("the server could not find the requested resource")
+        revision = self._store.read(resource, route.name, route.namespace)
+        form = accepted_form(request.headers.get(hdrs.ACCEPT, ""))
+        return _json(revision.json if form == "object" else self._renderer(resource, form, query).one(revision))
+
+    def _renderer(self, resource: Resource, form: Any, query: dict[str, str]) -> Renderer:
+        return Renderer(resource, form, self._clock.now(), query.get("includeObject", "Metadata"))
+
+    async def _list(
+        self, request: web.BaseRequest, resource: Resource, route: Route, query: dict[str, str]
+    ) -> web.StreamResponse:
+        page = self._store.page(resource, _list_query(route, query))
+        renderer = self._renderer(resource, accepted_form(request.headers.get(hdrs.ACCEPT, "")), query)
+        if len(page.rows) <= _CHUNK:
+            return _json(b"%b%b]}" % (renderer.head(page), renderer.items(page.rows)))
+        response = web.StreamResponse(headers={hdrs.CONTENT_TYPE: _JSON})
+        await response.prepare(request)
+        await response.write(renderer.head(page))
+        for start in range(0, len(page.rows), _CHUNK):
+            comma = b"," if start else b""
+            await response.write(comma + renderer.items(page.rows[start : start + _CHUNK]))
+        await response.write(b"]}")
+        await response.write_eof()
+        return response
+
+    async def _watch(
+        self,
+        request: web.BaseRequest,
+        resource: Resource,
+        route: Route,
+        query: dict[str, str],
+        effects: tuple[Effect, ...],
+    ) -> web.StreamResponse:
+        asked = _watch_query(resource, route, query)
+        renderer = self._renderer(resource, accepted_form(request.headers.get(hdrs.ACCEPT, "")), query)
+        cut = next((effect for effect in effects if isinstance(effect, CutWatch)), None)
+        gone: Expired | None = None
+        try:
+            watch = Watch(self._store, asked, renderer, cut)
+        except Expired as error:
+            if any(isinstance(effect, GoneStatus) for effect in effects):
+                raise
+            gone = error
+        response = web.StreamResponse(headers={hdrs.CONTENT_TYPE: _JSON})
+        response.enable_chunked_encoding()
+        await response.prepare(request)
+        if gone is not None:
+            await response.write(_encode({"type": "ERROR", "object": gone.status()}) + b"\n")
+            await response.write_eof()
+            return response
+        try:
+            await serve_watch(response, watch, self._bell, asked, self._bookmark_every_s)
+        except Cut as injected:
+            if injected.how == "silence":
+                await asyncio.Event().wait()
+            if injected.how == "mid-line":
+                _abort(request)
+        await response.write_eof()
+        return response
+
+    # -- faults -------------------------------------------------------------------------------------------------
+
+    async def _suffer(self, effect: Effect) -> None:
+        match effect:
+            case Delay(seconds):
+                await asyncio.sleep(seconds)
+            case Refuse():
+                raise effect.error()
+            case Hang():
+                await asyncio.Event().wait()
+            case Compact():
+                self._store.compact()
+            case _:
+                pass
+
+    async def _spoiled(
+        self, request: web.BaseRequest, response: web.StreamResponse, effects: tuple[Effect, ...]
+    ) -> web.StreamResponse:
+        """The answer after the faults that strike on the way back."""
+        for effect in effects:
+            if isinstance(effect, LoseAnswer):
+                _abort(request)
+                raise ConnectionResetError
+            if isinstance(effect, Trickle) and isinstance(response, web.Response):
+                return await _trickled(request, response, effect)
+        return response
+
+    # -- everything that is not a resource ----------------------------------------------------------------------
+
+    async def _review(self, request: web.BaseRequest, route: Route) -> web.Response:
+        group_version = f"{route.group}/{route.version}"
+        kind = dict(discovery.REVIEWS.get(group_version, ())).get(route.plural)
+        if kind is None or route.name:
+            raise NotFound("the server could not find the requested resource")
+        if request.method != "POST":
+            raise MethodNotAllowed("the server does not allow this method on the requested resource")
+        body = decoded(await request.read(), media_type(request.headers.get(hdrs.CONTENT_TYPE, "")))
+        if not isinstance(body, dict):
+            raise BadRequest("the body is not an object")
+        return _json(_encode(reviewed(group_version, kind, body)), 201)
+
+    def _document(self, path: str, request: web.BaseRequest) -> web.Response:
+        """Discovery, OpenAPI, health."""
+        resources = self._store.resources()
+        accept = request.headers.get(hdrs.ACCEPT, "")
+        if path in ("/api", "/apis") and "as=APIGroupDiscoveryList" in accept and "v=v2" in accept:
+            body = discovery.aggregated(resources, core=path == "/api")
+            return web.Response(body=_encode(body), headers={hdrs.CONTENT_TYPE: discovery.AGGREGATED})
+        accepted_form(accept)
+        fixed = _DOCUMENTS.get(path.rstrip("/"))
+        if fixed:
+            return fixed(resources, self._store.resource_version)
+        parts = path.strip("/").split("/")
+        found: dict[str, Any] | None = None
+        if parts[:2] == ["openapi", "v3"] and len(parts) > 3:
+            group_version = "/".join(parts[3:])
+            if group_version in discovery.group_versions(resources):
+                found = openapi.document(group_version, resources)
+        elif parts[0] == "apis" and len(parts) == 2:
+            of_group = [gv for gv in discovery.group_versions(resources) if gv.startswith(f"{parts[1]}/")]
+            found = discovery.api_group(of_group[0]) if of_group else None
+        elif parts[0] in ("api", "apis"):
+            found = discovery.api_resources("/".join(parts[1:]), resources)
+        if found is None:
+            raise NotFound("the server could not find the requested resource")
+        return _json(_encode(found))
+
+
+_Document = Callable[[tuple[Resource, ...], int], web.Response]
+
+
+def _health(_: tuple[Resource, ...], __: int) -> web.Response:
+    return web.Response(text="ok")
+
+
+def _index(resources: tuple[Resource, ...], _: int) -> web.Response:
+    paths = ["/api", "/api/v1", "/apis", "/healthz", "/livez", "/openapi/v3", "/readyz", "/version"]
+    paths += [f"/apis/{gv}" for gv in discovery.group_versions(resources) if "/" in gv]
+    return _json(_encode({"paths": sorted(paths)}))
+
+
+_DOCUMENTS: dict[str, _Document] = {
+    "": _index,
+    "/api": lambda _, __: _json(_encode(discovery.api_versions())),
+    "/apis": lambda resources, _: _json(_encode(discovery.api_groups(resources))),
+    "/version": lambda _, __: _json(_encode(discovery.VERSION)),
+    "/healthz": _health,
+    "/livez": _health,
+    "/readyz": _health,
+    "/openapi/v3": lambda resources, stamp: _json(_encode(openapi.index(discovery.group_versions(resources), stamp))),
+    "/openapi/v2": lambda _, __: _json(
+        _encode(
+            {"swagger": "2.0", "info": {"title": "Kubernetes", "version": "v1.32.4"}, "paths": {}, "definitions": {}}
+        )
+    ),
+}
+
+
+def _json(body: bytes, code: int = 200) -> web.Response:
+    return web.Response(body=body, status=code, headers={hdrs.CONTENT_TYPE: _JSON})
+
+
+def _refusal(error: ApiError) -> web.Response:
+    response = _json(_encode(error.status()), error.code)
+    retry = error.details.get("retryAfterSeconds")
+    if retry is not None:
+        response.headers[hdrs.RETRY_AFTER] = str(retry)
+    return response
+
+
+def _number(query: dict[str, str], name: str) -> int:
+    text = query.get(name) or "0"
+    try:
+        return int(text)
+    except ValueError as error:
+        raise BadRequest(f"{name}: {error}") from error
+
+
+def _list_query(route: Route, query: dict[str, str]) -> ListQuery:
+    fields = query.get("fieldSelector", "")
+    if route.name:
+        fields = f"metadata.name={route.name}"
+    return ListQuery(
+        route.namespace,
+        query.get("labelSelector", ""),
+        fields,
+        max(_number(query, "limit"), 0),
+        query.get("continue", ""),
+        query.get("resourceVersion", ""),
+        query.get("resourceVersionMatch", ""),
+    )
+
+
+def _watch_query(resource: Resource, route: Route, query: dict[str, str]) -> WatchQuery:
+    initial: bool | None = None
+    if "sendInitialEvents" in query:
+        initial = flag(query, "sendInitialEvents")
+        if query.get("resourceVersionMatch") != "NotOlderThan":
+            raise BadRequest(
+                "resourceVersionMatch: Forbidden: sendInitialEvents requires resourceVersionMatch NotOlderThan"
+            )
+    elif query.get("resourceVersionMatch"):
+        raise BadRequest("resourceVersionMatch: Forbidden: not for a watch without sendInitialEvents")
+    seconds = _number(query, "timeoutSeconds")
+    return WatchQuery(
+        resource,
+        _list_query(route, query),
+        bookmarks=flag(query, "allowWatchBookmarks"),
+        initial_events=initial,
+        timeout_s=float(seconds) if seconds > 0 else DEFAULT_TIMEOUT_S,
+    )
+
+
+def _abort(request: web.BaseRequest) -> None:
+    """Cut the connection without the end of the body."""
+    if request.transport is not None:
+        request.transport.abort()
+
+
+async def _trickled(request: web.BaseRequest, response: web.Response, effect: Trickle) -> web.StreamResponse:
+    body = response.body if isinstance(response.body, bytes) else b""
+    slow = web.StreamResponse(status=response.status, headers={hdrs.CONTENT_TYPE: _JSON})
+    await slow.prepare(request)
+    for start in range(0, len(body), effect.piece_bytes):
+        await slow.write(body[start : start + effect.piece_bytes])
+        await asyncio.sleep(effect.pause_s)
+    await slow.write_eof()
+    return slow

@@ -1,0 +1,252 @@
+"""The writing verbs: a decoded request to a call of the store."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal, cast
+
+from providers.clock import Clock
+from providers.sim.apiserver import openapi
+from providers.sim.apiserver.bodies import decoded
+from providers.sim.apiserver.reviews import issued_token
+from providers.sim.apiserver.routes import Route, flag
+from providers.sim.store import BadRequest, ListQuery, NotFound, PatchType, Resource, Store, UnsupportedMediaType
+
+Obj = dict[str, Any]
+_PATCH_TYPES = {kind.value: kind for kind in PatchType}
+_POLICIES = frozenset({"Background", "Foreground", "Orphan"})
+_MANAGER_MAX = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request for a writing verb."""
+
+    verb: str
+    resource: Resource
+    route: Route
+    query: dict[str, str]
+    body: bytes
+    content_type: str
+    user_agent: str
+
+    @property
+    def manager(self) -> str:
+        """The field manager: as said, or the first word of the user agent."""
+        return self.query.get("fieldManager") or self.user_agent.partition("/")[0][:_MANAGER_MAX]
+
+    @property
+    def dry_run(self) -> bool:
+        """Whether nothing is to be stored. BadRequest for a value that is not All."""
+        return _dry(self.query.get("dryRun"))
+
+    def value(self) -> Any:
+        """The decoded body."""
+        return decoded(self.body, self.content_type)
+
+    def object(self) -> Obj:
+        """The decoded body, which must be an object."""
+        value = self.value()
+        if not isinstance(value, dict):
+            raise BadRequest("the body is not an object")
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What to answer: an object, or a bare Status when `obj` is one."""
+
+    code: int
+    obj: Obj
+    warnings: tuple[str, ...] = ()
+
+
+def _dry(value: Any) -> bool:
+    if value in (None, "", []):
+        return False
+    if value in ("All", ["All"]):
+        return True
+    raise BadRequest(f"dryRun: Unsupported value: {value!r}: supported values: All")
+
+
+def perform(store: Store, clock: Clock, call: Call) -> Outcome:
+    """Carry out a writing verb. Any ApiError of the store passes."""
+    subresource = call.route.subresource
+    if subresource and subresource not in call.resource.subresources:
+        raise NotFound("the server could not find the requested resource")
+    special = _SUBRESOURCE_CREATE.get(subresource) if call.verb == "create" else None
+    if special:
+        return special(store, clock, call)
+    verb = _VERBS.get(call.verb)
+    if verb is None or (call.verb == "create" and call.route.name):
+        raise NotFound("the server could not find the requested resource")
+    return verb(store, call)
+
+
+def _create(store: Store, call: Call) -> Outcome:
+    obj = call.object()
+    warnings = _checked_fields(call, obj)
+    result = store.create(
+        call.resource, obj, namespace=call.route.namespace, dry_run=call.dry_run, field_manager=call.manager
+    )
+    return Outcome(201, result, warnings)
+
+
+def _update(store: Store, call: Call) -> Outcome:
+    obj = call.object()
+    warnings = _checked_fields(call, obj)
+    result = store.update(
+        call.resource,
+        obj,
+        namespace=call.route.namespace,
+        name=call.route.name,
+        subresource=call.route.subresource,
+        dry_run=call.dry_run,
+        field_manager=call.manager,
+    )
+    return _written(store, call, result, warnings)
+
+
+def _patch(store: Store, call: Call) -> Outcome:
+    patch_type = _PATCH_TYPES.get(call.content_type)
+    if patch_type is None:
+        raise UnsupportedMediaType(
+            "the body of the request was in an unknown format - accepted media types include: "
+            + ", ".join(_PATCH_TYPES)
+        )
+    if flag(call.query, "force") and patch_type is not PatchType.APPLY:
+        raise BadRequest("force: Forbidden: may not be specified for non-apply patch")
+    patch = call.value()
+    warnings = _checked_fields(call, patch) if isinstance(patch, dict) else ()
+    route, before = call.route, store.resource_version
+    applying = patch_type is PatchType.APPLY
+    result = store.patch(
+        call.resource,
+        route.name,
+        patch,
+        patch_type,
+        namespace=route.namespace,
+        subresource=route.subresource,
+        field_manager=call.query.get("fieldManager", "") if applying else call.manager,
+        force=flag(call.query, "force"),
+        dry_run=call.dry_run,
+    )
+    outcome = _written(store, call, result, warnings)
+    created = applying and not call.dry_run and _is_new(store, call, before)
+    return replace(outcome, code=201) if created else outcome
+
+
+def _is_new(store: Store, call: Call, before: int) -> bool:
+    """Whether the apply made the object: its first event lies behind the version noted before."""
+    key = (call.route.namespace if call.resource.namespaced else "", call.route.name)
+    changes = store.changes(call.resource, before, established=True)
+    return any(entry.key == key and entry.type == "ADDED" for entry in changes)
+
+
+def _written(store: Store, call: Call, result: Obj, warnings: tuple[str, ...]) -> Outcome:
+    if call.route.subresource == "scale" and not call.dry_run:
+        result = store.scale(call.resource, call.route.name, call.route.namespace)
+    return Outcome(200, result, warnings)
+
+
+def _checked_fields(call: Call, obj: Obj) -> tuple[str, ...]:
+    """Unknown fields, by the client's wish an error, warnings or nothing."""
+    wish = call.query.get("fieldValidation", "Ignore")
+    if wish not in ("Strict", "Warn") or call.route.subresource:
+        return ()
+    found = [f'unknown field "{path}"' for path in openapi.unknown(call.resource, obj)]
+    if found and wish == "Strict":
+        raise BadRequest(f"strict decoding error: {', '.join(found)}")
+    return tuple(found)
+
+
+def _delete_options(call: Call) -> Obj:
+    options = call.object() if call.body else {}
+    query = call.query
+    if "gracePeriodSeconds" in query:
+        try:
+            options = {"gracePeriodSeconds": int(query["gracePeriodSeconds"]), **options}
+        except ValueError as error:
+            raise BadRequest(f"gracePeriodSeconds: {error}") from error
+    policy = options.get("propagationPolicy") or query.get("propagationPolicy")
+    if policy is None and "orphanDependents" in {**query, **options}:
+        orphan = options.get("orphanDependents", flag(query, "orphanDependents"))
+        policy = "Orphan" if orphan else "Background"
+    if policy is not None and policy not in _POLICIES:
+        raise BadRequest(f'propagationPolicy: Unsupported value: "{policy}"')
+    conditions = options.get("preconditions") or {}
+    return {
+        "grace_period_s": options.get("gracePeriodSeconds"),
+        "propagation": cast("Literal['Background', 'Foreground', 'Orphan'] | None", policy),
+        "uid": conditions.get("uid"),
+        "resource_version": conditions.get("resourceVersion"),
+        "dry_run": call.dry_run or _dry(options.get("dryRun")),
+    }
+
+
+def _delete(store: Store, call: Call) -> Outcome:
+    if call.route.subresource:
+        raise NotFound("the server could not find the requested resource")
+    resource, route = call.resource, call.route
+    result = store.delete(resource, route.name, namespace=route.namespace, **_delete_options(call))
+    if "deletionTimestamp" in result["metadata"] or resource.key in ("pods", "namespaces"):
+        return Outcome(200, result)
+    said = {"name": route.name, "group": resource.group, "kind": resource.plural, "uid": result["metadata"]["uid"]}
+    details = {key: value for key, value in said.items() if value}
+    status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
+    return Outcome(200, status)
+
+
+def _delete_collection(store: Store, call: Call) -> Outcome:
+    resource, query = call.resource, call.query
+    options = _delete_options(call)
+    wanted = ListQuery(call.route.namespace, query.get("labelSelector", ""), query.get("fieldSelector", ""))
+    gone = []
+    for revision in store.page(resource, wanted).rows:
+        meta = revision.obj["metadata"]
+        try:
+            namespace = meta.get("namespace", "")
+            gone.append(store.delete(resource, meta["name"], namespace=namespace, **{**options, "uid": meta["uid"]}))
+        except NotFound:
+            continue  # taken along by the garbage collector
+    body = {
+        "kind": f"{resource.kind}List",
+        "apiVersion": resource.api_version,
+        "metadata": {"resourceVersion": str(store.resource_version)},
+        "items": gone,
+    }
+    return Outcome(200, body)
+
+
+def _evict(store: Store, _: Clock, call: Call) -> Outcome:
+    body = call.object()
+    options = body.get("deleteOptions") or {}
+    dry_run = call.dry_run or _dry(options.get("dryRun"))
+    grace = options.get("gracePeriodSeconds")
+    store.evict(call.route.name, call.route.namespace, grace_period_s=grace, dry_run=dry_run)
+    return Outcome(201, {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201})
+
+
+def _bind(store: Store, _: Clock, call: Call) -> Outcome:
+    target = call.object().get("target") or {}
+    if not call.dry_run:
+        store.bind(call.route.name, call.route.namespace, str(target.get("name") or ""))
+    return Outcome(201, {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201})
+
+
+def _token(store: Store, clock: Clock, call: Call) -> Outcome:
+    account = store.get(call.resource, call.route.name, call.route.namespace)
+    return Outcome(201, issued_token(account, call.object(), clock.now()))
+
+
+_VERBS: dict[str, Callable[[Store, Call], Outcome]] = {
+    "create": _create,
+    "update": _update,
+    "patch": _patch,
+    "delete": _delete,
+    "deletecollection": _delete_collection,
+}
+_SUBRESOURCE_CREATE: dict[str, Callable[[Store, Clock, Call], Outcome]] = {
+    "eviction": _evict,
+    "binding": _bind,
+    "token": _token,
+}

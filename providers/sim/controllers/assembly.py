@@ -1,0 +1,88 @@
+"""All simulated controllers over one store, wired together in the order the kernel steps them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from providers.clock import Clock
+from providers.sim.controllers.budgets import Budgets
+from providers.sim.controllers.device_plugin import DevicePlugin, DevicePluginOptions
+from providers.sim.controllers.gpus import GpuHardware
+from providers.sim.controllers.health import NodeHealth
+from providers.sim.controllers.heartbeat import HeartbeatOptions, Heartbeats
+from providers.sim.controllers.job import JobController
+from providers.sim.controllers.jobset import JobSetController
+from providers.sim.controllers.kubelet import Kubelet, KubeletOptions
+from providers.sim.controllers.mig_manager import Feasible, MigManager, MigOptions
+from providers.sim.controllers.mirror import Cluster
+from providers.sim.controllers.node_lifecycle import LifecycleOptions, NodeLifecycle
+from providers.sim.controllers.podgc import PodGarbage
+from providers.sim.controllers.registration import Registration, RegistrationOptions
+from providers.sim.controllers.runtime import Controller
+from providers.sim.controllers.scheduler import Scheduler
+from providers.sim.kernel import Kernel
+from providers.sim.machines import Machine, Machines, ShapeOf
+from providers.sim.store import Store
+
+
+class NoMachines:
+    """A cluster whose nodes are created by hand."""
+
+    def list(self) -> Sequence[Machine]:
+        """None at all."""
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationOptions:
+    """The delays of every part; the defaults are those of real clusters."""
+
+    registration: RegistrationOptions = field(default_factory=RegistrationOptions)
+    heartbeat: HeartbeatOptions = field(default_factory=HeartbeatOptions)
+    lifecycle: LifecycleOptions = field(default_factory=LifecycleOptions)
+    device_plugin: DevicePluginOptions = field(default_factory=DevicePluginOptions)
+    mig: MigOptions = field(default_factory=MigOptions)
+    kubelet: KubeletOptions = field(default_factory=KubeletOptions)
+    podgc_quarantine_s: float = 40.0
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedCluster:
+    """The running parts a caller may want: the kernel to drive, and the handles for faults."""
+
+    kernel: Kernel
+    health: NodeHealth
+    hardware: GpuHardware
+    registration: Registration
+    mig_manager: MigManager
+
+
+def assemble(
+    store: Store,
+    clock: Clock,
+    *,
+    machines: Machines | None = None,
+    shape_of: ShapeOf = lambda _type: None,
+    feasible: Feasible = lambda _model, _profiles: True,
+    options: SimulationOptions | None = None,
+    more: Sequence[Controller] = (),
+) -> SimulatedCluster:
+    """Every controller over `store`; the same kernel steps `more` after them (an agent's brain, a test's probe)."""
+    chosen = options or SimulationOptions()
+    cluster, health, hardware = Cluster(store), NodeHealth(clock), GpuHardware(shape_of)
+    registration = Registration(cluster, machines or NoMachines(), shape_of, health, chosen.registration)
+    mig_manager = MigManager(cluster, hardware, health, feasible, chosen.mig)
+    controllers: list[Controller] = [
+        registration,
+        Heartbeats(cluster, health, chosen.heartbeat),
+        NodeLifecycle(cluster, health, chosen.lifecycle),
+        mig_manager,
+        DevicePlugin(cluster, hardware, health, chosen.device_plugin),
+        JobSetController(cluster),
+        JobController(cluster),
+        Scheduler(cluster),
+        Kubelet(cluster, health, chosen.kubelet),
+        PodGarbage(cluster, quarantine_s=chosen.podgc_quarantine_s),
+        Budgets(cluster),
+        *more,
+    ]
+    return SimulatedCluster(Kernel(store, clock, controllers), health, hardware, registration, mig_manager)

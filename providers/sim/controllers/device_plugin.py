@@ -1,0 +1,126 @@
+"""What the GPU operator's pods do on every GPU node: the device plugin's resources and feature discovery's labels.
+
+Both stop while `nvidia.com/gpu.deploy.*` says so: resources drop to zero, labels stay as they were and become stale.
+"""
+
+from dataclasses import dataclass
+from math import ceil
+
+from providers.sim.controllers.gpus import GpuHardware, Strategy, device_resources, discovery_labels
+from providers.sim.controllers.health import NodeHealth
+from providers.sim.controllers.mirror import Cluster
+from providers.sim.controllers.nodework import NodeReconciler
+from providers.sim.controllers.objects import Obj, instant, labels_of, status_of
+
+DEPLOY = tuple(
+    f"nvidia.com/gpu.deploy.{part}"
+    for part in ("device-plugin", "gpu-feature-discovery", "dcgm-exporter", "dcgm", "nvsm")
+)
+DEVICE_PLUGIN, DISCOVERY = DEPLOY[0], DEPLOY[1]
+PAUSED = "paused-for-mig-change"
+
+
+@dataclass(frozen=True, slots=True)
+class DevicePluginOptions:
+    """How fast the operator's pods are.
+
+    `first_delay_s`: node creation to devices; `restart_delay_s`: end of a pause to devices; `discovery_interval_s`:
+    between two looks of feature discovery, and from the end of a pause to its first.
+    """
+
+    first_delay_s: float = 45.0
+    restart_delay_s: float = 10.0
+    discovery_interval_s: float = 60.0
+    strategy: Strategy = "mixed"
+
+
+@dataclass(slots=True)
+class _Plugin:
+    """The pods of one node: when they started or will, when devices are served and when discovery looks first."""
+
+    started_at: float
+    serves_at: float
+    looks_at: float
+    paused: bool = False
+
+
+class DevicePlugin(NodeReconciler):
+    """Publishes GPUs; keys are nodes."""
+
+    name = "device-plugin"
+
+    def __init__(
+        self, cluster: Cluster, hardware: GpuHardware, health: NodeHealth, options: DevicePluginOptions | None = None
+    ) -> None:
+        super().__init__(cluster, health)
+        self._hardware = hardware
+        self._options = options or DevicePluginOptions()
+        self._plugins: dict[str, _Plugin] = {}
+
+    def forget(self, node: Obj) -> None:
+        """The pods and the geometry go with the machine."""
+        self._plugins.pop(node["metadata"]["uid"], None)
+        self._hardware.forget(node)
+
+    def reconcile(self, key: str, now: float) -> float | None:
+        """Publish what one node's GPUs are."""
+        node = self._nodes.get(("", key))
+        if node is None or self._hardware.shape(node) is None or not self._health.of(key).reports:
+            return None
+        plugin = self._plugin(node, now)
+        labels = labels_of(node)
+        missing = {label: "true" for label in DEPLOY if label not in labels}
+        if missing:
+            self._nodes.update_metadata(node, labels={**labels, "nvidia.com/gpu.present": "true", **missing})
+            return now
+        wakes = [wake for wake in (self._serve(node, plugin, now), self._look(node, plugin, now)) if wake is not None]
+        return min(wakes, default=None)
+
+    def _plugin(self, node: Obj, now: float) -> _Plugin:
+        """The pods of a node; they stop and start with the deploy label."""
+        first = instant(node["metadata"]["creationTimestamp"]) + self._options.first_delay_s
+        plugin = self._plugins.setdefault(node["metadata"]["uid"], _Plugin(first, first, first))
+        paused = labels_of(node).get(DEVICE_PLUGIN, "true") != "true"
+        if paused != plugin.paused:
+            plugin.paused = paused
+            plugin.started_at = max(first, now)
+            plugin.serves_at = max(first, now + self._options.restart_delay_s)
+            plugin.looks_at = max(first, now + self._options.discovery_interval_s)
+        return plugin
+
+    def _serve(self, node: Obj, plugin: _Plugin, now: float) -> float | None:
+        """Bring allocatable and capacity up to date; returns when to look again."""
+        if not plugin.paused and now < plugin.serves_at:
+            return plugin.serves_at
+        devices = {} if plugin.paused else device_resources(self._hardware.of(node), self._options.strategy)
+        status = status_of(node)
+        changed = {field: _published(status.get(field) or {}, devices) for field in ("capacity", "allocatable")}
+        if any(changed[field] != (status.get(field) or {}) for field in changed):
+            self._nodes.update_status(node, {**status, **changed})
+        return None
+
+    def _look(self, node: Obj, plugin: _Plugin, now: float) -> float | None:
+        """Feature discovery corrects the labels, but only at its ticks; returns the tick to wait for."""
+        shape, labels = self._hardware.shape(node), labels_of(node)
+        if shape is None or labels.get(DISCOVERY, "true") != "true":
+            return None  # stale until it runs again
+        found = discovery_labels(shape, self._hardware.of(node), self._options.strategy, plugin.started_at)
+        wanted = {**{label: value for label, value in labels.items() if not _is_stale(label, found)}, **found}
+        if wanted == labels:
+            return None
+        interval_s = self._options.discovery_interval_s
+        tick = plugin.looks_at + max(0, ceil((now - plugin.looks_at) / interval_s)) * interval_s
+        if now < tick:
+            return tick
+        self._nodes.update_metadata(node, labels=wanted)
+        return None
+
+
+def _published(resources: dict[str, str], devices: dict[str, int]) -> dict[str, str]:
+    """A node's resource list with these devices; NVIDIA resources no longer served stay behind with value 0."""
+    left_behind = {name: "0" for name in resources if name.startswith("nvidia.com/")}
+    return {**resources, **left_behind, **{name: str(count) for name, count in devices.items()}}
+
+
+def _is_stale(label: str, found: dict[str, str]) -> bool:
+    return label.startswith("nvidia.com/mig-") and label not in found

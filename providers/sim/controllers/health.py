@@ -1,0 +1,88 @@
+"""The faults a node can be given, and since when; shared by the kubelet, the heartbeats and the node lifecycle."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+from providers.clock import Clock
+
+
+class Health(Enum):
+    """What is wrong with a node."""
+
+    WELL = "well"
+    UNREADY = "unready"  # heartbeats arrive and say Ready=False; pods run on
+    SILENT = "silent"  # pods run on, but nothing is heard of the node or of them
+    DEAD = "dead"  # the machine stands still: containers are gone and nothing is heard
+
+    @property
+    def reports(self) -> bool:
+        """Whether the API server hears of this node."""
+        return self in (Health.WELL, Health.UNREADY)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A state and the instant it began (UTC epoch seconds)."""
+
+    health: Health
+    since: float
+
+
+class NodeHealth:
+    """The faults of all nodes by name; a node without an entry is well.
+
+    `version` grows with every change, so that a controller sees cheaply that it has to look again. Faults may be given
+    from any thread.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._faults: dict[str, Fault] = {}
+        self._listeners: list[Callable[[], None]] = []
+        self.version = 0
+
+    def of(self, node: str) -> Health:
+        """The state of a node."""
+        fault = self._faults.get(node)
+        return Health.WELL if fault is None else fault.health
+
+    def since(self, node: str) -> float | None:
+        """When the present fault began; for a node that does not report, the time of its last heartbeat."""
+        fault = self._faults.get(node)
+        return None if fault is None else fault.since
+
+    def fail_node(self, node: str) -> None:
+        """The machine dies: its containers end and it falls silent."""
+        self._set(node, Health.DEAD)
+
+    def stop_heartbeats(self, node: str) -> None:
+        """The node is cut off: its containers run on and nobody hears of it."""
+        self._set(node, Health.SILENT)
+
+    def make_unready(self, node: str) -> None:
+        """The kubelet says it is not ready."""
+        self._set(node, Health.UNREADY)
+
+    def heal(self, node: str) -> None:
+        """The node is back; what died on it stays dead."""
+        if self._faults.pop(node, None) is not None:
+            self._changed()
+
+    def subscribe(self, listener: Callable[[], None]) -> None:
+        """Call `listener` after every change (a `KernelThread.wake`)."""
+        self._listeners.append(listener)
+
+    def _set(self, node: str, health: Health) -> None:
+        old = self._faults.get(node)
+        if old is not None and old.health is health:
+            return
+        silent_already = old is not None and not old.health.reports and not health.reports
+        since = old.since if old is not None and silent_already else self._clock.now()
+        self._faults[node] = Fault(health, since)
+        self._changed()
+
+    def _changed(self) -> None:
+        self.version += 1
+        for listener in self._listeners:
+            listener()

@@ -1,0 +1,199 @@
+"""Machines become nodes when their kubelet registers, and nodes go when their machine has."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import structlog
+
+from providers.sim.controllers.health import NodeHealth
+from providers.sim.controllers.mirror import Cluster
+from providers.sim.controllers.objects import Obj, being_deleted, is_true, stamp, status_of, with_condition
+from providers.sim.controllers.userdata import InvalidUserData, KubeletArguments, kubelet_arguments
+from providers.sim.machines import Machine, Machines, Shape, ShapeOf
+from providers.sim.store import AlreadyExists, ApiError, Conflict, NotFound
+
+_log = structlog.get_logger(__name__)
+_PROVIDER = "aws:///"
+
+
+@dataclass(frozen=True, slots=True)
+class RegistrationOptions:
+    """How machines boot and go.
+
+    `boot_delay_s(machine)`: launch to registration, None for a machine that never joins. `poll_s`: how often the
+    machines are listed. `node_gc_delay_s`: machine gone to node deleted. `extra_labels(machine)`: what the cloud adds
+    (network topology).
+    """
+
+    boot_delay_s: Callable[[Machine], float | None] = field(default=lambda _machine: 60.0)
+    poll_s: float = 2.0
+    node_gc_delay_s: float = 10.0
+    extra_labels: Callable[[Machine], Mapping[str, str]] = field(default=lambda _machine: {})
+
+
+class Registration:
+    """One look at all machines a poll; each registers once, as a kubelet does: a node deleted under it stays away.
+
+    `refused` says for each machine that never joins because of its user data, why.
+    """
+
+    name = "registration"
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        machines: Machines,
+        shape_of: ShapeOf,
+        health: NodeHealth,
+        options: RegistrationOptions | None = None,
+    ) -> None:
+        self._cluster = cluster
+        self._machines = machines
+        self._shape_of = shape_of
+        self._health = health
+        self._options = options or RegistrationOptions()
+        self._nodes = cluster.mirror("Node")
+        self._registered: dict[str, str] = {}
+        self._gone_at: dict[str, float] = {}
+        self._next_poll = float("-inf")
+        self._wake = float("inf")
+        self.refused: dict[str, str] = {}
+
+    def step(self, now: float) -> float | None:
+        """Register and remove what is due; machines are listed at most once a poll."""
+        self._cluster.sync()
+        if now >= self._next_poll or now >= self._wake:
+            self._next_poll = now + self._options.poll_s
+            self._wake = self._look(now)
+        return min(self._next_poll, self._wake)
+
+    def _look(self, now: float) -> float:
+        """Act on every machine; the next instant something is due before the next poll."""
+        machines = {machine.instance_id: machine for machine in self._machines.list()}
+        wakes = [self._boot(machine, now) for _, machine in sorted(machines.items()) if machine.state == "running"]
+        wakes += [self._check(node, machines, now) for node in self._nodes]
+        for forgotten in [instance for instance in self._registered if instance not in machines]:
+            del self._registered[forgotten]
+        return min(wakes, default=float("inf"))
+
+    # Up
+
+    def _boot(self, machine: Machine, now: float) -> float:
+        if machine.instance_id in self._registered or machine.instance_id in self.refused:
+            return float("inf")
+        delay_s = self._options.boot_delay_s(machine)
+        if delay_s is None:
+            return float("inf")
+        if now < machine.launched_at + delay_s:
+            return machine.launched_at + delay_s
+        try:
+            self._register(machine, kubelet_arguments(machine.user_data), now)
+        except InvalidUserData as error:
+            self.refused[machine.instance_id] = str(error)
+            _log.warning("machine never joins", instance=machine.instance_id, reason=str(error))
+        return float("inf")
+
+    def _register(self, machine: Machine, arguments: KubeletArguments, now: float) -> None:
+        shape = self._shape_of(machine.instance_type)
+        if shape is None:
+            raise InvalidUserData(f"nobody knows the shape of {machine.instance_type}")
+        node = new_node(machine, shape, arguments, self._options.extra_labels(machine), now)
+        self._health.heal(node["metadata"]["name"])
+        try:
+            self._nodes.create(node)
+        except AlreadyExists:
+            self._adopt(node)
+        except ApiError as error:
+            raise InvalidUserData(f"the API server refuses the node: {error.message}") from error
+        self._registered[machine.instance_id] = node["metadata"]["name"]
+
+    def _adopt(self, node: Obj) -> None:
+        """A kubelet that finds its node keeps it and brings the labels it owns up to date."""
+        held = self._nodes.get(("", node["metadata"]["name"]))
+        if held is None or held["spec"].get("providerID") not in (None, "", node["spec"]["providerID"]):
+            _log.warning("two machines under one node name", node=node["metadata"]["name"])
+            return
+        labels = {**(held["metadata"].get("labels") or {}), **node["metadata"]["labels"]}
+        spec = {**held["spec"], "providerID": node["spec"]["providerID"]}
+        self._nodes.update({**held, "metadata": {**held["metadata"], "labels": labels}, "spec": spec})
+
+    # Down
+
+    def _check(self, node: Obj, machines: Mapping[str, Machine], now: float) -> float:
+        """A node whose machine stops turns unready at once and is deleted some time after the machine is gone."""
+        provider_id = node["spec"].get("providerID") or ""
+        if not provider_id.startswith(_PROVIDER) or being_deleted(node):
+            return float("inf")
+        instance = provider_id.rpartition("/")[2]
+        machine, name = machines.get(instance), node["metadata"]["name"]
+        if machine is not None and machine.state in ("pending", "running"):
+            return float("inf")
+        self._health.fail_node(name)
+        try:
+            self._say_stopped(node, now)
+            if machine is not None and machine.state == "shutting-down":
+                return float("inf")
+            due = self._gone_at.setdefault(instance, now) + self._options.node_gc_delay_s
+            if now < due:
+                return due
+            self._nodes.delete(node)
+            self._health.heal(name)
+            self._gone_at.pop(instance, None)
+        except (Conflict, NotFound):
+            return now + self._options.poll_s
+        return float("inf")
+
+    def _say_stopped(self, node: Obj, now: float) -> None:
+        if not is_true(node, "Ready"):
+            return
+        conditions = status_of(node).get("conditions") or ()
+        stopped = with_condition(conditions, now, "Ready", "False", "KubeletNotReady", "node is shutting down")
+        self._nodes.update_status(node, {**status_of(node), "conditions": stopped})
+        self._cluster.sync()
+
+
+def new_node(
+    machine: Machine, shape: Shape, arguments: KubeletArguments, extra_labels: Mapping[str, str], now: float
+) -> Obj:
+    """The node a kubelet registers: labels, taints and resources, not ready, and no device plugin yet."""
+    name = machine.private_dns or f"{machine.instance_id}.compute.internal"
+    labels = {
+        **arguments.labels,
+        **shape.labels,
+        **extra_labels,
+        "kubernetes.io/arch": shape.architecture,
+        "kubernetes.io/hostname": name,
+        "kubernetes.io/os": "linux",
+        "node.kubernetes.io/instance-type": machine.instance_type,
+        "topology.kubernetes.io/region": machine.region,
+        "topology.kubernetes.io/zone": machine.zone,
+    }
+    unready = {
+        "type": "Ready",
+        "status": "False",
+        "reason": "KubeletNotReady",
+        "message": "container runtime network not ready",
+        "lastTransitionTime": stamp(now),
+    }
+    spec: dict[str, Any] = {"providerID": machine.provider_id}
+    if arguments.taints:
+        spec["taints"] = arguments.taints
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": labels},
+        "spec": spec,
+        "status": {
+            "capacity": _without_devices(shape.capacity, arguments.max_pods),
+            "allocatable": _without_devices(shape.allocatable, arguments.max_pods),
+            "conditions": [unready],
+            "nodeInfo": {"kubeletVersion": "v1.34.0", "operatingSystem": "linux", "architecture": shape.architecture},
+            "addresses": [{"type": "Hostname", "address": name}, {"type": "InternalDNS", "address": name}],
+        },
+    }
+
+
+def _without_devices(resources: Mapping[str, str], max_pods: int | None) -> dict[str, str]:
+    kept = {name: value for name, value in resources.items() if not name.startswith("nvidia.com/")}
+    return kept if max_pods is None else {**kept, "pods": str(max_pods)}

@@ -1,0 +1,243 @@
+"""A small kube-scheduler: filters nodes, prefers the fullest, binds, and says why a pod stays pending.
+
+Left out: preemption, pod (anti-)affinity, spread constraints, volumes and preferred affinity.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from providers.sim.controllers.matching import Taint, selects, untolerated
+from providers.sim.controllers.mirror import Cluster
+from providers.sim.controllers.objects import (
+    Key,
+    Obj,
+    being_deleted,
+    condition_of,
+    is_terminal,
+    is_true,
+    key_of,
+    labels_of,
+    node_of,
+    status_of,
+    with_condition,
+)
+from providers.sim.controllers.occupancy import Amounts, Occupancy, allocatable_of, requests_of, shortages
+from providers.sim.store import ApiError, Conflict, NotFound
+
+NOT_READY: Taint = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+UNSCHEDULABLE: Taint = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+_REPELS = frozenset({"NoSchedule", "NoExecute"})
+_GATED = "Scheduling is blocked due to non-empty scheduling gates"
+
+
+@dataclass(frozen=True, slots=True)
+class _NodeView:
+    """The part of a node that scheduling looks at; equal views need no new attempt."""
+
+    name: str
+    labels: Mapping[str, str]
+    taints: tuple[Taint, ...]
+    allocatable: Amounts
+
+    @classmethod
+    def of(cls, node: Obj) -> "_NodeView":
+        taints = [*(node["spec"].get("taints") or ())]
+        keys = {taint["key"] for taint in taints}
+        if not is_true(node, "Ready") and NOT_READY["key"] not in keys:
+            taints.append(NOT_READY)  # the node lifecycle controller would; this one does not depend on it
+        if node["spec"].get("unschedulable") and UNSCHEDULABLE["key"] not in keys:
+            taints.append(UNSCHEDULABLE)
+        return cls(node["metadata"]["name"], labels_of(node), tuple(taints), allocatable_of(node))
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A pending pod; equal signatures fit the same nodes."""
+
+    key: Key
+    order: tuple[int, int, Key]
+    signature: str
+    wanted: Amounts
+
+
+class Scheduler:
+    """Binds pods without a node and without gates; deterministic: priority, then arrival, then key."""
+
+    name = "scheduler"
+
+    def __init__(self, cluster: Cluster, *, scheduler_name: str = "default-scheduler") -> None:
+        self._cluster = cluster
+        self._scheduler_name = scheduler_name
+        self._occupancy = Occupancy()
+        self._nodes: dict[str, _NodeView] = {}
+        self._waiting: dict[Key, _Candidate] = {}
+        self._gated: dict[Key, None] = {}
+        self._parked: dict[Key, _Candidate] = {}
+        self._arrivals: dict[Key, int] = {}
+        self._arrived = 0
+        self._selected: dict[str, list[_NodeView]] = {}
+        self._pods = cluster.mirror("Pod")
+        cluster.mirror("Node").watch(self._on_node)
+        self._pods.watch(self._on_pod)
+
+    def step(self, now: float) -> float | None:
+        """One pass over the pods that may fit by now."""
+        self._cluster.sync()
+        for key in list(self._gated):
+            del self._gated[key]
+            self._say(key, now, "SchedulingGated", _GATED)
+        hopeless: dict[str, str] = {}
+        batch = sorted(self._waiting.values(), key=lambda candidate: candidate.order)
+        for candidate in batch:
+            if self._waiting.pop(candidate.key, None) is not None:
+                self._schedule(candidate, hopeless, now)
+                self._cluster.sync()
+        return now if self._waiting or self._gated else None
+
+    # What changes bring
+
+    def _on_node(self, old: Obj | None, new: Obj | None) -> None:
+        if new is None:
+            self._nodes.pop((old or {})["metadata"]["name"], None)
+            self._selected.clear()
+            return
+        view = _NodeView.of(new)
+        if self._nodes.get(view.name) != view:
+            self._nodes[view.name] = view
+            self._selected.clear()
+            self._retry()
+
+    def _on_pod(self, old: Obj | None, new: Obj | None) -> None:
+        if self._occupancy.on_pod(old, new):
+            self._retry()
+        if new is None or not self._is_mine(new):
+            key = key_of(new or old or {})
+            for queue in (self._waiting, self._parked, self._gated):
+                queue.pop(key, None)
+            if new is None:
+                self._arrivals.pop(key, None)
+        elif old is None or old["spec"] != new["spec"]:
+            self._enqueue(new)
+
+    def _is_mine(self, pod: Obj) -> bool:
+        named = pod["spec"].get("schedulerName") or "default-scheduler"
+        return named == self._scheduler_name and not (node_of(pod) or is_terminal(pod) or being_deleted(pod))
+
+    def _enqueue(self, pod: Obj) -> None:
+        key = key_of(pod)
+        self._parked.pop(key, None)
+        if pod["spec"].get("schedulingGates"):
+            self._gated[key] = None
+            return
+        self._arrived += 1
+        arrival = self._arrivals.setdefault(key, self._arrived)
+        order = (-(pod["spec"].get("priority") or 0), arrival, key)
+        self._waiting[key] = _Candidate(key, order, _signature(pod), requests_of(pod))
+
+    def _retry(self) -> None:
+        self._waiting.update(self._parked)
+        self._parked.clear()
+
+    # One pod
+
+    def _schedule(self, candidate: _Candidate, hopeless: dict[str, str], now: float) -> None:
+        message = hopeless.get(candidate.signature)
+        if message is None:
+            node = self._choose(candidate)
+            if node is not None:
+                self._bind(candidate.key, node)
+                return
+            message = hopeless[candidate.signature] = self._explain(candidate)
+        self._parked[candidate.key] = candidate
+        self._say(candidate.key, now, "Unschedulable", message)
+
+    def _choose(self, candidate: _Candidate) -> str | None:
+        """The fullest node that still fits, the first by name among equals."""
+        best: tuple[int, str] | None = None
+        for view in self._selectable(candidate):
+            used = self._occupancy.used(view.name)
+            if shortages(candidate.wanted, view.allocatable, used):
+                continue
+            ranked = (-_fullness(candidate.wanted, view.allocatable, used), view.name)
+            best = ranked if best is None else min(best, ranked)
+        return None if best is None else best[1]
+
+    def _selectable(self, candidate: _Candidate) -> list[_NodeView]:
+        found = self._selected.get(candidate.signature)
+        if found is None:
+            spec = (self._pods.get(candidate.key) or {})["spec"]
+            found = self._selected[candidate.signature] = [
+                view
+                for view in self._nodes.values()
+                if selects(spec, view.labels, view.name) and untolerated(spec, view.taints, _REPELS) is None
+            ]
+        return found
+
+    def _bind(self, key: Key, node: str) -> None:
+        try:
+            self._cluster.store.bind(key[1], key[0], node)
+        except ApiError:
+            return  # deleted, bound or gated meanwhile: the event that says so is queued
+
+    def _explain(self, candidate: _Candidate) -> str:
+        if not self._nodes:
+            return "no nodes available to schedule pods"
+        spec = (self._pods.get(candidate.key) or {})["spec"]
+        reasons: Counter[str] = Counter()
+        for view in self._nodes.values():
+            reasons.update(self._reasons(spec, candidate, view))
+        listed = ", ".join(sorted(f"{count} {reason}" for reason, count in reasons.items()))
+        return f"0/{len(self._nodes)} nodes are available: {listed}."
+
+    def _reasons(self, spec: Obj, candidate: _Candidate, view: _NodeView) -> list[str]:
+        """Why one node does not do, in the words and the order of the real filters; the first that refuses tells."""
+        taint = untolerated(spec, view.taints, _REPELS)
+        if taint is not None:
+            if taint["key"] == UNSCHEDULABLE["key"]:
+                return ["node(s) were unschedulable"]
+            return [f"node(s) had untolerated taint {{{taint['key']}: {taint.get('value') or ''}}}"]
+        if not selects(spec, view.labels, view.name):
+            return ["node(s) didn't match Pod's node affinity/selector"]
+        short = shortages(candidate.wanted, view.allocatable, self._occupancy.used(view.name))
+        return ["Too many pods" if name == "pods" else f"Insufficient {name}" for name in short]
+
+    def _say(self, key: Key, now: float, reason: str, message: str) -> None:
+        pod = self._pods.get(key)
+        if pod is None:
+            return
+        said = condition_of(pod, "PodScheduled") or {}
+        if (said.get("status"), said.get("reason"), said.get("message")) == ("False", reason, message):
+            return
+        status = status_of(pod)
+        conditions = with_condition(status.get("conditions") or (), now, "PodScheduled", "False", reason, message)
+        try:
+            self._pods.update_status(pod, {**status, "conditions": conditions})
+        except Conflict:
+            self._enqueue(pod)  # somebody wrote in between: say it again to what they wrote
+        except NotFound:
+            return
+
+
+def _signature(pod: Obj) -> str:
+    spec = pod["spec"]
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity")
+    parts: tuple[Any, ...] = (
+        spec.get("nodeSelector"),
+        affinity,
+        spec.get("tolerations"),
+        sorted(requests_of(pod).items()),
+    )
+    return json.dumps(parts, sort_keys=True)
+
+
+def _fullness(wanted: Amounts, allocatable: Amounts, used: Amounts) -> int:
+    """How full the node would be, summed over the resources asked for (MostAllocated), in millionths."""
+    total = 0
+    for name, amount in wanted.items():
+        capacity = allocatable.get(name, 0)
+        if capacity:
+            total += 1_000_000 * (used.get(name, 0) + amount) // capacity
+    return total

@@ -1,0 +1,136 @@
+"""What an AL2023 machine's user data says about its kubelet: the nodeadm `NodeConfig`, plain or inside MIME multi-part.
+
+Sources: awslabs/amazon-eks-ami `nodeadm` (NodeConfig `node.eks.aws/v1alpha1`, later parts win, flags add up), kubelet
+`--node-labels`, `--register-with-taints`, and the labels it refuses (`pkg/kubelet/apis/well_known_labels.go`).
+"""
+
+import base64
+import binascii
+import email
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+_GROUP = "node.eks.aws/"
+_ALLOWED = frozenset(
+    {
+        "beta.kubernetes.io/arch",
+        "beta.kubernetes.io/instance-type",
+        "beta.kubernetes.io/os",
+        "failure-domain.beta.kubernetes.io/region",
+        "failure-domain.beta.kubernetes.io/zone",
+        "kubernetes.io/arch",
+        "kubernetes.io/hostname",
+        "kubernetes.io/os",
+        "node.kubernetes.io/instance-type",
+        "topology.kubernetes.io/region",
+        "topology.kubernetes.io/zone",
+    }
+)
+_ALLOWED_DOMAINS = ("kubelet.kubernetes.io", "node.kubernetes.io")
+_RESERVED_DOMAINS = ("kubernetes.io", "k8s.io")
+_EFFECTS = frozenset({"NoSchedule", "PreferNoSchedule", "NoExecute"})
+
+
+class InvalidUserData(ValueError):
+    """A machine with this user data boots, but its kubelet never joins the cluster."""
+
+
+@dataclass(frozen=True, slots=True)
+class KubeletArguments:
+    """What the kubelet registers its node with, and its pod limit if one is set."""
+
+    labels: dict[str, str] = field(default_factory=dict)
+    taints: list[dict[str, str]] = field(default_factory=list)
+    max_pods: int | None = None
+
+
+def kubelet_arguments(user_data: str) -> KubeletArguments:
+    """Read user data; empty text gives a kubelet without arguments. Raises InvalidUserData."""
+    arguments = KubeletArguments()
+    max_pods: int | None = None
+    for document in _node_configs(user_data):
+        kubelet = (document.get("spec") or {}).get("kubelet") or {}
+        config = kubelet.get("config") or {}
+        max_pods = config.get("maxPods", max_pods)
+        arguments.taints.extend(_configured_taint(taint) for taint in config.get("registerWithTaints") or ())
+        for flag in kubelet.get("flags") or ():
+            _read_flag(str(flag), arguments)
+    return KubeletArguments(arguments.labels, arguments.taints, max_pods)
+
+
+def _node_configs(user_data: str) -> Iterator[dict[str, Any]]:
+    for text in _parts(_decoded(user_data)):
+        try:
+            documents = list(yaml.safe_load_all(text))
+        except yaml.YAMLError as error:
+            raise InvalidUserData(f"nodeadm cannot read its configuration: {error}") from error
+        for document in documents:
+            if isinstance(document, dict) and str(document.get("apiVersion", "")).startswith(_GROUP):
+                yield document
+
+
+def _decoded(user_data: str) -> str:
+    """User data as the machine sees it; the EC2 API carries it in base64."""
+    text = user_data.strip()
+    if not text or ":" in text:
+        return user_data
+    try:
+        return base64.b64decode(text, validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError):
+        return user_data
+
+
+def _parts(text: str) -> Iterator[str]:
+    """The YAML parts: nodeadm's media type, or plain text that is a NodeConfig; scripts are none of our business."""
+    if not text.lstrip().lower().startswith(("mime-version:", "content-type:")):
+        if _GROUP in text:
+            yield text
+        return
+    for part in email.message_from_string(text.lstrip()).walk():
+        payload = part.get_payload(decode=True)
+        if isinstance(payload, bytes) and part.get_content_type() == "application/node.eks.aws":
+            yield payload.decode(errors="replace")
+
+
+def _read_flag(flag: str, arguments: KubeletArguments) -> None:
+    name, _, value = flag.partition("=")
+    if name == "--node-labels":
+        arguments.labels.update(_label(pair) for pair in _split(value))
+    elif name == "--register-with-taints":
+        arguments.taints.extend(_taint(text) for text in _split(value))
+
+
+def _split(value: str) -> list[str]:
+    return [part for part in value.strip("\"'").split(",") if part]
+
+
+def _label(pair: str) -> tuple[str, str]:
+    key, equals, value = pair.partition("=")
+    domain = key.partition("/")[0] if "/" in key else ""
+    if not equals:
+        raise InvalidUserData(f"--node-labels: {pair!r} is not key=value")
+    if _within(domain, _RESERVED_DOMAINS) and key not in _ALLOWED and not _within(domain, _ALLOWED_DOMAINS):
+        raise InvalidUserData(f"--node-labels: the kubelet may not set {key}")
+    return key, value
+
+
+def _within(domain: str, parents: tuple[str, ...]) -> bool:
+    return any(domain == parent or domain.endswith(f".{parent}") for parent in parents)
+
+
+def _taint(text: str) -> dict[str, str]:
+    """`key=value:Effect`, `key:Effect` or `key=:Effect`."""
+    pair, colon, effect = text.rpartition(":")
+    key, _, value = pair.partition("=")
+    if not colon or not key or effect not in _EFFECTS:
+        raise InvalidUserData(f"--register-with-taints: {text!r} is not key=value:Effect")
+    return {"key": key, "value": value, "effect": effect} if value else {"key": key, "effect": effect}
+
+
+def _configured_taint(taint: Any) -> dict[str, str]:
+    if not isinstance(taint, dict) or not taint.get("key") or taint.get("effect") not in _EFFECTS:
+        raise InvalidUserData(f"registerWithTaints: {taint!r} is not a taint")
+    return {name: str(taint[name]) for name in ("key", "value", "effect") if taint.get(name)}

@@ -1,0 +1,169 @@
+"""How EC2 spreads one request over several capacity pools (CreateFleet, type instant).
+
+Source: EC2 API Reference CreateFleet, OnDemandOptionsRequest and SpotOptionsRequest; EC2 User Guide "Allocation
+strategies".
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from fleet.snapshot import CapacityPool
+from providers.sim.ec2.market import Grant, Market
+
+
+class Addresses(Protocol):
+    """Where machines get their private addresses from: one subnet."""
+
+    def free(self) -> int:
+        """Addresses left."""
+        ...
+
+    def take(self) -> str:
+        """The next IPv4 address."""
+        ...
+
+    def give_back(self, address: str) -> None:
+        """Free an address."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class MachineSpec:
+    """What a machine is made with; `details` is what only the EC2 API shows of it (image, groups, profile...)."""
+
+    addresses: Addresses
+    user_data: str = ""
+    tags: Mapping[str, str] = field(default_factory=dict)
+    details: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One override of a request: a pool to draw from. `refusal` (code, message) is set where it can never work."""
+
+    pool: CapacityPool
+    spec: MachineSpec
+    priority: float = 0.0
+    refusal: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """So many machines of one capacity type, at least `minimum` of them, from any of the candidates."""
+
+    count: int
+    candidates: tuple[Candidate, ...]
+    minimum: int = 0
+    strategy: str = "lowest-price"
+    single_type: bool = False
+    single_zone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Award:
+    """Machines granted to one candidate: one for each address."""
+
+    candidate: Candidate
+    addresses: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a candidate gave fewer than asked."""
+
+    candidate: Candidate
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """The outcome for one target."""
+
+    awards: tuple[Award, ...]
+    refusals: tuple[Refusal, ...]
+
+
+_Rank = Callable[[Candidate, Market, float], tuple[float, ...]]
+
+
+def _price(candidate: Candidate, market: Market, now_s: float) -> float:
+    price = market.price_usd_h(candidate.pool, now_s)
+    return float("inf") if price is None else price
+
+
+def _scarcity(candidate: Candidate, market: Market) -> float:
+    free = market.free(candidate.pool)
+    return float("-inf") if free is None else -float(free)
+
+
+STRATEGIES: Mapping[str, _Rank] = {
+    "lowest-price": lambda c, market, now_s: (_price(c, market, now_s),),
+    "prioritized": lambda c, market, now_s: (c.priority, _price(c, market, now_s)),
+    "price-capacity-optimized": lambda c, market, now_s: (float(market.free(c.pool) == 0), _price(c, market, now_s)),
+    "capacity-optimized": lambda c, market, now_s: (_scarcity(c, market), _price(c, market, now_s)),
+    "capacity-optimized-prioritized": lambda c, market, _now_s: (_scarcity(c, market), c.priority),
+}
+"""Allocation strategy -> the order in which pools are drawn from. AWS does not publish how price-capacity-optimized
+weighs the two; here pools without capacity come last and the rest by price. `diversified` is not modelled."""
+
+
+def allocate(market: Market, target: Target, now_s: float) -> Allocation:
+    """Draw machines for `target`. Raises KeyError for a strategy that is not modelled.
+
+    Under SingleInstanceType / SingleAvailabilityZone the first group of pools that reaches the minimum gets all.
+    """
+    refusals: list[Refusal] = []
+    for group in _groups(market, target, now_s):
+        awards = _fill(market, target, group, refusals)
+        if awards:
+            return Allocation(tuple(awards), tuple(refusals))
+    return Allocation((), tuple(refusals))
+
+
+def _groups(market: Market, target: Target, now_s: float) -> Iterable[list[Candidate]]:
+    rank = STRATEGIES[target.strategy]
+    groups: dict[tuple[str, str], list[Candidate]] = {}
+    for candidate in sorted(target.candidates, key=lambda c: rank(c, market, now_s)):
+        pool = candidate.pool
+        key = (pool.instance_type if target.single_type else "", pool.zone if target.single_zone else "")
+        groups.setdefault(key, []).append(candidate)
+    return groups.values()
+
+
+def _fill(market: Market, target: Target, group: list[Candidate], refusals: list[Refusal]) -> list[Award]:
+    awards: list[Award] = []
+    missing = target.count
+    for candidate in group:
+        grant = _draw(market, candidate, missing, target.minimum if len(group) == 1 else 0)
+        if grant.code:
+            refusals.append(Refusal(candidate, grant.code, grant.message))
+        if grant.count:
+            take = candidate.spec.addresses.take
+            awards.append(Award(candidate, tuple(take() for _ in range(grant.count))))
+            missing -= grant.count
+        if not missing:
+            return awards
+    if target.count - missing < target.minimum and not any(market.lies(award.candidate.pool) for award in awards):
+        for award in awards:
+            _undo(market, award)
+        return []
+    return awards
+
+
+def _draw(market: Market, candidate: Candidate, count: int, minimum: int) -> Grant:
+    if candidate.refusal is not None:
+        return Grant(0, *candidate.refusal)
+    room = min(count, candidate.spec.addresses.free())
+    short_of_addresses = "InsufficientFreeAddressesInSubnet", "There are not enough free addresses in the subnet."
+    if room == 0 or room < minimum:
+        return Grant(0, *short_of_addresses)
+    grant = market.take(candidate.pool, room, minimum)
+    return grant if grant.code or room == count else Grant(grant.count, *short_of_addresses)
+
+
+def _undo(market: Market, award: Award) -> None:
+    market.undo(award.candidate.pool, len(award.addresses))
+    for address in award.addresses:
+        award.candidate.spec.addresses.give_back(address)

@@ -1,0 +1,276 @@
+"""`MemoryCloud`: the Cloud and Notices ports straight on an account, without boto3 or a wire, for virtual time."""
+
+import dataclasses
+import threading
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import count
+from typing import Final
+
+from fleet.snapshot import (
+    Catalog,
+    Instance,
+    LaunchError,
+    LaunchFailure,
+    LaunchOutcome,
+    LaunchRequest,
+    Notice,
+    Offer,
+)
+from model.labels import CLUSTER
+from providers.aws.user_data import ClusterAccess, node_user_data
+from providers.clock import Clock
+from providers.ports import CloudRejected, CloudThrottled, CloudUnreachable
+from providers.sim.ec2.account import Account, ConnectionLost, Ec2Error, Order, Receipt, Timings
+from providers.sim.ec2.allocation import Candidate, MachineSpec, Target
+from providers.sim.ec2.market import Market
+from providers.sim.ec2.vm import LedgerEntry, Signal
+from providers.sim.machines import Machine
+
+_ERRORS: Final[Mapping[str, LaunchError]] = {
+    "InsufficientInstanceCapacity": LaunchError.SHORTAGE,
+    "InsufficientFreeAddressesInSubnet": LaunchError.SHORTAGE,
+    "ReservationCapacityExceeded": LaunchError.SHORTAGE,
+    "MaxSpotInstanceCountExceeded": LaunchError.QUOTA,
+    "VcpuLimitExceeded": LaunchError.QUOTA,
+    "Unsupported": LaunchError.MISCONFIGURED,
+    "RequestLimitExceeded": LaunchError.THROTTLED,
+}
+_BATCH = 10
+
+
+class _TenNet:
+    """Addresses from 10.0.0.0/8, each given out once, as long as there are any."""
+
+    def __init__(self) -> None:
+        self._next = count(4)
+        self._left = (1 << 24) - 8
+
+    def free(self) -> int:
+        return self._left
+
+    def take(self) -> str:
+        self._left -= 1
+        number = next(self._next)
+        return f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"
+
+    def give_back(self, address: str) -> None:
+        """An address is never given out twice, so that a late event cannot name the wrong node."""
+
+
+class MemoryCloud:
+    """A cloud for one cluster: the ports `Cloud`, `Notices` and `Machines`, and the controls of a fake.
+
+    Spot offers of `catalog` are priced by the market at the last `refresh`.
+    """
+
+    def __init__(
+        self,
+        market: Market,
+        catalog: Catalog,
+        clock: Clock,
+        *,
+        cluster: str = "default",
+        timings: Timings | None = None,
+        visibility_s: float = 30.0,
+    ) -> None:
+        self.name = "memory-cloud"
+        self.market = market
+        self.account = Account(market, clock, region=catalog.region or "us-east-1", timings=timings)
+        self._base = catalog
+        self._cluster = cluster
+        self._offered = {offer.pool_key for offer in catalog.offers}
+        self._addresses = _TenNet()
+        self._queue = NoticeQueue(self.account, visibility_s)
+        self._catalog = self._priced()
+
+    # Cloud
+
+    def catalog(self) -> Catalog:
+        """The catalogue with the spot prices of the last refresh."""
+        return self._catalog
+
+    def refresh(self) -> Catalog:
+        """Read the spot prices of now. Raises CloudThrottled or CloudUnreachable where the faults say so."""
+        self._admit("DescribeSpotPriceHistory")
+        self._catalog = self._priced()
+        return self._catalog
+
+    def launch(self, request: LaunchRequest) -> LaunchOutcome:
+        """Buy machines, all or nothing, from one pool; the same token never buys twice."""
+        try:
+            order = self._order(request)
+            self.account.admit("CreateFleet")
+            receipt = self.account.launch(order)
+        except CloudRejected as error:
+            return _failed(LaunchError.MISCONFIGURED, "CloudRejected", str(error))
+        except ConnectionLost:
+            return _failed(LaunchError.UNKNOWN, "ConnectionLost", "no answer")
+        except Ec2Error as error:
+            return self._refused(request, error)
+        if self.market.faults.spend("lost_answers"):
+            return _failed(LaunchError.UNKNOWN, "ConnectionLost", "no answer")
+        return _outcome(receipt)
+
+    def instances(self) -> Sequence[Instance]:
+        """Every instance with this cluster's tag that is still listed, by id."""
+        self._admit("DescribeInstances")
+        ours = (vm.as_instance() for vm in self.account.vms() if vm.tags.get(CLUSTER) == self._cluster)
+        return sorted(ours, key=lambda instance: instance.id)
+
+    def terminate(self, instance_ids: Sequence[str]) -> None:
+        """Give machines back; unknown and gone ones are fine."""
+        if not instance_ids:
+            return
+        self._admit("TerminateInstances", machines=len(instance_ids))
+        known = {vm.id for vm in self.account.vms()}
+        self.account.terminate(sorted(known.intersection(instance_ids)))
+
+    def tag(self, instance_id: str, tags: dict[str, str]) -> None:
+        """Add or overwrite tags. Raises CloudRejected for an unknown machine."""
+        self._admit("CreateTags")
+        try:
+            self.account.tag(instance_id, tags)
+        except Ec2Error as error:
+            raise CloudRejected(str(error)) from error
+
+    # Notices
+
+    def receive(self, wait_s: float) -> Sequence[Notice]:
+        """Up to ten notices; never waits, since virtual time stands still meanwhile."""
+        del wait_s
+        return self._queue.receive()
+
+    def acknowledge(self, notices: Iterable[Notice]) -> None:
+        """Delete notices."""
+        self._queue.acknowledge(notices)
+
+    # Machines and Controller
+
+    def list(self) -> Sequence[Machine]:
+        """Every machine still listed, for node registration."""
+        return self.account.machines()
+
+    def step(self, now: float) -> float | None:
+        """Let the machines live until `now`; the next instant something happens."""
+        return self.account.step(now)
+
+    # Controls
+
+    def ledger(self) -> Sequence[LedgerEntry]:
+        """Every machine ever bought: the truth about money."""
+        return self.account.ledger()
+
+    def interrupt(self, instance_id: str, notice_s: float = 120.0) -> None:
+        """Take a spot or reserved machine back `notice_s` from now, with a warning."""
+        self.account.interrupt(instance_id, notice_s)
+
+    def rebalance(self, instance_id: str) -> None:
+        """Recommend to move off a machine."""
+        self.account.rebalance(instance_id)
+
+    def schedule_change(self, instance_id: str) -> None:
+        """Announce the retirement of a machine's host."""
+        self.account.schedule_change(instance_id)
+
+    def kill(self, instance_id: str) -> None:
+        """Let a machine die at once."""
+        self.account.kill(instance_id)
+
+    def boot_delay_s(self, machine: Machine) -> float | None:
+        """Seconds from its launch until a machine's kubelet registers; None for never."""
+        return self.account.boot_delay_s(machine)
+
+    def _priced(self) -> Catalog:
+        now_s = self.account.now()
+        return replace(
+            self._base, offers=tuple(self._price(offer, now_s) for offer in self._base.offers), priced_at_s=now_s
+        )
+
+    def _price(self, offer: Offer, now_s: float) -> Offer:
+        price = self.market.price_usd_h(offer.pool_key, now_s) if offer.capacity_type == "spot" else None
+        return offer if price is None else replace(offer, price_usd_h=price)
+
+    def _admit(self, action: str, machines: int = 0) -> None:
+        try:
+            self.account.admit(action, machines=machines)
+        except ConnectionLost as error:
+            raise CloudUnreachable(f"{action}: no answer") from error
+        except Ec2Error as error:
+            raise CloudThrottled(str(error)) from error
+
+    def _order(self, request: LaunchRequest) -> Order:
+        """The order behind a request. Raises CloudRejected for labels or taints that are none."""
+        access = ClusterAccess(self._cluster)
+        user_data = node_user_data(access, request.labels, request.taints, request.user_data)
+        spec = MachineSpec(self._addresses, user_data=user_data, tags=dict(request.tags))
+        unsupported = (
+            "Unsupported",
+            f"{request.pool.instance_type} is not supported as {request.pool.capacity_type} in {request.pool.zone}.",
+        )
+        refusal = None if request.pool in self._offered else unsupported
+        candidate = Candidate(request.pool, spec, refusal=refusal)
+        target = Target(request.count, (candidate,), minimum=request.count, single_type=True, single_zone=True)
+        return Order((target,), token=request.token, fingerprint=repr(dataclasses.replace(request, token="")))
+
+    def _refused(self, request: LaunchRequest, error: Ec2Error) -> LaunchOutcome:
+        """A token that was used for another request: what it bought then is what there is, if it still runs."""
+        if error.code != "IdempotentParameterMismatch":
+            return _failed(_ERRORS.get(error.code, LaunchError.UNKNOWN), error.code, error.message)
+        found = tuple(sorted(vm.id for vm in self.account.vms() if vm.token == request.token and vm.alive))
+        whole = len(found) >= request.count
+        return LaunchOutcome(found, () if whole else (LaunchFailure(LaunchError.UNKNOWN, error.code, error.message),))
+
+
+def _outcome(receipt: Receipt) -> LaunchOutcome:
+    return LaunchOutcome(
+        instances=tuple(sorted(receipt.instance_ids)),
+        failures=tuple(
+            LaunchFailure(_ERRORS.get(refusal.code, LaunchError.UNKNOWN), refusal.code, refusal.message)
+            for refusal in receipt.refusals
+        ),
+    )
+
+
+def _failed(error: LaunchError, code: str, message: str) -> LaunchOutcome:
+    return LaunchOutcome(failures=(LaunchFailure(error, code, message),))
+
+
+class NoticeQueue:
+    """At-least-once delivery, as SQS gives it: a received notice comes again unless it is acknowledged in time."""
+
+    def __init__(self, account: Account, visibility_s: float) -> None:
+        self._account = account
+        self._visibility_s = visibility_s
+        self._lock = threading.Lock()
+        self._messages: deque[_Message] = deque()
+        account.on_signal(self._put)
+
+    def receive(self) -> list[Notice]:
+        """Up to ten visible notices, oldest first; each stays hidden for the visibility time-out."""
+        now_s = self._account.now()
+        with self._lock:
+            visible = [message for message in self._messages if message.hidden_until_s <= now_s][:_BATCH]
+            for message in visible:
+                message.hidden_until_s = now_s + self._visibility_s
+            return [message.notice for message in visible]
+
+    def acknowledge(self, notices: Iterable[Notice]) -> None:
+        """Delete what was received; a duplicate delivery that was not received yet still comes."""
+        done = {notice.id for notice in notices}
+        with self._lock:
+            self._messages = deque(
+                message for message in self._messages if message.notice.id not in done or message.hidden_until_s == 0.0
+            )
+
+    def _put(self, signal: Signal) -> None:
+        notice = Notice(id=signal.id, kind=signal.kind, instance_ids=(signal.instance_id,), at_s=signal.at_s)
+        with self._lock:
+            self._messages.append(_Message(notice))
+
+
+@dataclasses.dataclass(slots=True)
+class _Message:
+    notice: Notice
+    hidden_until_s: float = 0.0

@@ -1,0 +1,101 @@
+"""One machine of the fake cloud, the signals it sends, and its line in the books."""
+
+from dataclasses import dataclass, field
+
+from fleet.snapshot import CapacityPool, Instance, NoticeKind
+from providers.sim.ec2.allocation import MachineSpec
+from providers.sim.machines import Machine, MachineState
+
+
+@dataclass(slots=True, eq=False)
+class Vm:
+    """A machine; times are epoch seconds. `billed_until_s` is set when it starts to shut down."""
+
+    id: str
+    ordinal: int
+    pool: CapacityPool
+    spec: MachineSpec
+    launched_at_s: float
+    address: str
+    private_dns: str
+    fleet_id: str
+    token: str
+    price_usd_h: float | None
+    tags: dict[str, str]
+    state: MachineState = "pending"
+    boot_delay_s: float | None = 0.0
+    """Launch to kubelet registration; None for a machine that never becomes a node."""
+    listed_from_s: float = 0.0
+    billed_until_s: float | None = None
+    reason: str = ""
+    _machine: Machine | None = field(default=None, repr=False)
+
+    @property
+    def alive(self) -> bool:
+        """Whether it is pending or running: it bills and may be ended."""
+        return self.state in {"pending", "running"}
+
+    def changed(self) -> None:
+        """Forget the view of the state before."""
+        self._machine = None
+
+    def as_machine(self) -> Machine:
+        """As node registration sees it; the same object until something changes."""
+        if self._machine is None:
+            self._machine = Machine(
+                instance_id=self.id,
+                instance_type=self.pool.instance_type,
+                zone=self.pool.zone,
+                capacity_type=self.pool.capacity_type,
+                state=self.state,
+                launched_at=self.launched_at_s,
+                user_data=self.spec.user_data,
+                private_dns=self.private_dns,
+                tags=dict(self.tags),
+            )
+        return self._machine
+
+    def as_instance(self) -> Instance:
+        """As the agent sees it."""
+        return Instance(
+            id=self.id,
+            instance_type=self.pool.instance_type,
+            zone=self.pool.zone,
+            capacity_type=self.pool.capacity_type,
+            state=self.state,
+            launched_at_s=self.launched_at_s,
+            tags=dict(self.tags),
+            private_dns=self.private_dns,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """Something EC2 tells the world about a machine, before it is written as an EventBridge body or a `Notice`.
+
+    `state` is the new state where the signal is a state change.
+    """
+
+    id: str
+    kind: NoticeKind
+    instance_id: str
+    at_s: float
+    state: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerEntry:
+    """One launch and its end: the truth about what was bought. `ended_at_s` is None while it bills.
+
+    `price_usd_h` is the price at launch, `cost_usd` what it has cost so far at the prices of the time.
+    """
+
+    instance_id: str
+    pool: CapacityPool
+    fleet_id: str
+    token: str
+    launched_at_s: float
+    ended_at_s: float | None
+    reason: str
+    price_usd_h: float | None
+    cost_usd: float

@@ -1,0 +1,173 @@
+"""What makes the simulated controllers go: a kernel that steps them until nothing is due, and two drivers of time.
+
+`VirtualDriver` jumps a virtual clock from wake to wake, so that a day passes in seconds; `KernelThread` runs in real
+time and wakes on store events. The controllers cannot tell which one drives them.
+"""
+
+import threading
+from collections.abc import Callable, Iterable
+from typing import Self
+
+import structlog
+
+from providers.clock import Clock, VirtualClock
+from providers.sim.controllers.runtime import Controller
+from providers.sim.store import Event, Store
+
+_log = structlog.get_logger(__name__)
+
+
+class Restless(RuntimeError):
+    """The controllers do not come to rest: two of them undo each other's work, or one asks to be woken in the past."""
+
+
+class _Slot:
+    """One controller, when it wants to be woken, and how far it has seen the store."""
+
+    def __init__(self, controller: Controller) -> None:
+        self.controller = controller
+        self.wake: float | None = None
+        self.seen = -1
+
+    def due(self, now: float, resource_version: int) -> bool:
+        return self.seen != resource_version or (self.wake is not None and self.wake <= now)
+
+
+class Kernel:
+    """Steps controllers in the given order, round after round, until a whole round has nothing due."""
+
+    def __init__(
+        self, store: Store, clock: Clock, controllers: Iterable[Controller], *, max_rounds: int = 10_000
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._slots = [_Slot(controller) for controller in controllers]
+        self._max_rounds = max_rounds
+
+    @property
+    def clock(self) -> Clock:
+        """The clock the controllers live by."""
+        return self._clock
+
+    def run_until_quiet(self, now: float | None = None) -> float | None:
+        """Do all that is due at `now` (default: the clock's) and return the next wake.
+
+        Every controller is stepped at least once, because faults and machines change without a store event.
+        Raises Restless after `max_rounds` rounds.
+        """
+        instant = self._clock.now() if now is None else now
+        for slot in self._slots:
+            slot.seen = -1
+        for _ in range(self._max_rounds):
+            if not self._round(instant):
+                return self.next_wake()
+        names = sorted(slot.controller.name for slot in self._slots if slot.due(instant, self._store.resource_version))
+        raise Restless(f"still busy at {instant:.3f} after {self._max_rounds} rounds: {', '.join(names)}")
+
+    def next_wake(self) -> float | None:
+        """The earliest instant a controller asked for; None when only a store event can bring work."""
+        return min((slot.wake for slot in self._slots if slot.wake is not None), default=None)
+
+    def _round(self, now: float) -> bool:
+        stepped = False
+        for slot in self._slots:
+            version = self._store.resource_version
+            if slot.due(now, version):
+                slot.wake = slot.controller.step(now)
+                slot.seen = version
+                stepped = True
+        return stepped
+
+
+class VirtualDriver:
+    """Drives a kernel under a virtual clock."""
+
+    def __init__(self, kernel: Kernel, clock: VirtualClock) -> None:
+        self._kernel = kernel
+        self._clock = clock
+
+    def settle(self) -> None:
+        """Do what is due now, without moving the clock."""
+        self._kernel.run_until_quiet(self._clock.now())
+
+    def advance(self, to: float) -> None:
+        """Let time pass until `to` (UTC epoch seconds), stopping at every wake on the way."""
+        while True:
+            wake = self._kernel.run_until_quiet(self._clock.now())
+            if wake is None or wake > to:
+                break
+            self._clock.advance_to(wake)
+        if to > self._clock.now():
+            self._clock.advance_to(to)
+            self._kernel.run_until_quiet(self._clock.now())
+
+    def advance_by(self, seconds: float) -> None:
+        """Let `seconds` pass."""
+        self.advance(self._clock.now() + seconds)
+
+    def advance_until(self, done: Callable[[], bool], *, within_s: float) -> bool:
+        """Let time pass, wake by wake, until `done()` holds; False when it does not within `within_s`."""
+        deadline = self._clock.now() + within_s
+        while True:
+            wake = self._kernel.run_until_quiet(self._clock.now())
+            if done():
+                return True
+            if wake is None or wake > deadline:
+                self.advance(deadline)
+                return done()
+            self._clock.advance_to(wake)
+
+
+class KernelThread:
+    """Drives a kernel in real time in a thread of its own; a context manager."""
+
+    def __init__(self, kernel: Kernel, store: Store, *, on_error: Callable[[Exception], None] | None = None) -> None:
+        self._kernel = kernel
+        self._store = store
+        self._on_error = on_error
+        self._event = threading.Event()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="sim-kernel", daemon=True)
+
+    def start(self) -> Self:
+        """Begin; returns itself."""
+        self._unsubscribe = self._store.subscribe(self._woken)
+        self._thread.start()
+        return self
+
+    def wake(self) -> None:
+        """Look now: something changed that is no store event (a fault, a machine)."""
+        self._event.set()
+
+    def stop(self, timeout_s: float = 5.0) -> None:
+        """End the thread and wait for it; safe to call twice."""
+        self._stopping = True
+        self._event.set()
+        if self._thread.is_alive():
+            self._unsubscribe()
+            self._thread.join(timeout_s)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.stop()
+
+    def _woken(self, _event: Event) -> None:
+        self._event.set()
+
+    def _run(self) -> None:
+        while not self._stopping:
+            self._event.clear()
+            wake = self._settle()
+            self._event.wait(None if wake is None else max(0.0, wake - self._kernel.clock.now()))
+
+    def _settle(self) -> float | None:
+        """The next wake; after a defect, a second from now, so that one bad object does not stop the world."""
+        try:
+            return self._kernel.run_until_quiet()
+        except Exception as error:  # noqa: BLE001 - the edge of the loop: report and go on
+            _log.exception("a controller failed")
+            if self._on_error is not None:
+                self._on_error(error)
+            return self._kernel.clock.now() + 1.0

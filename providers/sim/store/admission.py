@@ -1,0 +1,183 @@
+"""What is special about each kind when it is written: a table from resource to its rules.
+
+Source: the strategies below `pkg/registry` and the validations below `pkg/apis` of kubernetes.
+"""
+
+import base64
+from collections.abc import Callable
+from typing import Any
+
+from providers.sim.store import crds, jobs, pods
+from providers.sim.store.errors import cause
+from providers.sim.store.objects import Obj, invalid
+from providers.sim.store.pods import Lookup, defaulted_spec
+from providers.sim.store.registry import Resource
+
+OnCreate = Callable[[Resource, Obj, Lookup], Obj]
+OnUpdate = Callable[[Resource, Obj, Obj], Obj]
+
+
+def admit_new(resource: Resource, obj: Obj, lookup: Lookup) -> Obj:
+    """`obj` as it is stored on creation: defaulted and validated. Invalid or Forbidden otherwise."""
+    rule = _ON_CREATE.get(resource.key)
+    return rule(resource, obj, lookup) if rule else obj
+
+
+def admit_change(resource: Resource, new: Obj, old: Obj) -> Obj:
+    """`new` if it may replace `old`. Invalid otherwise."""
+    rule = _ON_UPDATE.get(resource.key)
+    return rule(resource, new, old) if rule else new
+
+
+def _namespace(_: Resource, obj: Obj, __: Lookup) -> Obj:
+    meta = obj["metadata"]
+    labels = {"kubernetes.io/metadata.name": meta["name"], **(meta.get("labels") or {})}
+    spec = {"finalizers": ["kubernetes"], **(obj.get("spec") or {})}
+    return {**obj, "metadata": {**meta, "labels": labels}, "spec": spec, "status": {"phase": "Active"}}
+
+
+def _node(_: Resource, obj: Obj, __: Lookup) -> Obj:
+    return {**obj, "spec": obj.get("spec") or {}, "status": obj.get("status") or {}}
+
+
+def _fixed_field(path: str, text: str) -> OnUpdate:
+    """A rule: the value at `path` may be set once and not changed after."""
+
+    def rule(resource: Resource, new: Obj, old: Obj) -> Obj:
+        before, after = _at(old, path), _at(new, path)
+        if before not in (None, "") and before != after:
+            raise invalid(resource, old["metadata"]["name"], cause(path, f"Forbidden: {text}", "FieldValueForbidden"))
+        return new
+
+    return rule
+
+
+def _at(obj: Obj, path: str) -> Any:
+    value: Any = obj
+    for part in path.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return value
+
+
+def _defaults(**defaults: Any) -> OnCreate:
+    """A rule: these spec fields unless given."""
+    return lambda _, obj, __: {**obj, "spec": {**defaults, **(obj.get("spec") or {})}}
+
+
+def _workload(**defaults: Any) -> OnCreate:
+    """A rule: these spec fields and the pod defaults in the template."""
+
+    def rule(resource: Resource, obj: Obj, _: Lookup) -> Obj:
+        spec = {**defaults, **(obj.get("spec") or {})}
+        template = spec.get("template") or {}
+        labels = (template.get("metadata") or {}).get("labels") or {}
+        wanted = ((spec.get("selector") or {}).get("matchLabels")) or {}
+        faults = pods.spec_faults(template.get("spec") or {}, "spec.template.spec")
+        if not spec.get("selector"):
+            faults.append(cause("spec.selector", "Required value", "FieldValueRequired"))
+        elif any(labels.get(key) != value for key, value in wanted.items()):
+            text = "Invalid value: `selector` does not match template `labels`"
+            faults.append(cause("spec.template.metadata.labels", text))
+        if faults:
+            raise invalid(resource, obj["metadata"]["name"], *faults)
+        spec["template"] = {**template, "spec": defaulted_spec(template["spec"])}
+        return {**obj, "spec": spec}
+
+    return rule
+
+
+def _lease(resource: Resource, obj: Obj, _: Lookup) -> Obj:
+    return _lease_change(resource, obj, obj)
+
+
+def _lease_change(resource: Resource, new: Obj, _: Obj) -> Obj:
+    spec = new.get("spec") or {}
+    faults = []
+    if spec.get("leaseDurationSeconds") is not None and spec["leaseDurationSeconds"] <= 0:
+        faults.append(cause("spec.leaseDurationSeconds", "Invalid value: must be greater than 0"))
+    if spec.get("leaseTransitions") is not None and spec["leaseTransitions"] < 0:
+        faults.append(cause("spec.leaseTransitions", "Invalid value: must be greater than or equal to 0"))
+    if faults:
+        raise invalid(resource, new["metadata"]["name"], *faults)
+    return new
+
+
+def _budget(resource: Resource, obj: Obj, _: Lookup) -> Obj:
+    status = {"currentHealthy": 0, "desiredHealthy": 0, "disruptionsAllowed": 0, "expectedPods": 0}
+    return _budget_change(resource, {**obj, "status": status}, obj)
+
+
+def _budget_change(resource: Resource, new: Obj, _: Obj) -> Obj:
+    spec = new.get("spec") or {}
+    if spec.get("minAvailable") is not None and spec.get("maxUnavailable") is not None:
+        text = "Invalid value: minAvailable and maxUnavailable cannot be both set"
+        raise invalid(resource, new["metadata"]["name"], cause("spec", text))
+    return new
+
+
+def _priority_class(resource: Resource, obj: Obj, _: Lookup) -> Obj:
+    value, name = obj.get("value", 0), obj["metadata"]["name"]
+    if value > 1_000_000_000 and not name.startswith("system-"):
+        text = "Forbidden: maximum allowed value of a user defined priority is 1000000000"
+        raise invalid(resource, name, cause("value", text, "FieldValueForbidden"))
+    return {"value": 0, "preemptionPolicy": "PreemptLowerPriority", **obj}
+
+
+def _secret(_: Resource, obj: Obj, __: Lookup) -> Obj:
+    return _with_string_data({"type": "Opaque", **obj})
+
+
+def _secret_change(resource: Resource, new: Obj, old: Obj) -> Obj:
+    return _frozen_data(resource, _with_string_data(new), old)
+
+
+def _with_string_data(obj: Obj) -> Obj:
+    plain = obj.get("stringData")
+    if not plain:
+        return obj
+    encoded = {key: base64.b64encode(value.encode()).decode() for key, value in plain.items()}
+    rest = {key: value for key, value in obj.items() if key != "stringData"}
+    return {**rest, "data": {**(obj.get("data") or {}), **encoded}}
+
+
+def _frozen_data(resource: Resource, new: Obj, old: Obj) -> Obj:
+    if old.get("immutable") and (new.get("data"), new.get("binaryData")) != (old.get("data"), old.get("binaryData")):
+        text = "Forbidden: field is immutable when `immutable` is set"
+        raise invalid(resource, old["metadata"]["name"], cause("data", text, "FieldValueForbidden"))
+    return new
+
+
+_ROLLING = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}}
+_ON_CREATE: dict[str, OnCreate] = {
+    "namespaces": _namespace,
+    "nodes": _node,
+    "pods": pods.created_pod,
+    "secrets": _secret,
+    "services": _defaults(type="ClusterIP", sessionAffinity="None"),
+    "deployments.apps": _workload(replicas=1, strategy=_ROLLING, revisionHistoryLimit=10, progressDeadlineSeconds=600),
+    "replicasets.apps": _workload(replicas=1),
+    "statefulsets.apps": _workload(replicas=1, podManagementPolicy="OrderedReady", revisionHistoryLimit=10),
+    "daemonsets.apps": _workload(revisionHistoryLimit=10),
+    "jobs.batch": lambda resource, obj, _: jobs.created_job(resource, obj),
+    "cronjobs.batch": _defaults(
+        concurrencyPolicy="Allow", suspend=False, successfulJobsHistoryLimit=3, failedJobsHistoryLimit=1
+    ),
+    "jobsets.jobset.x-k8s.io": lambda resource, obj, _: jobs.created_jobset(resource, obj),
+    "leases.coordination.k8s.io": _lease,
+    "poddisruptionbudgets.policy": _budget,
+    "priorityclasses.scheduling.k8s.io": _priority_class,
+    "customresourcedefinitions.apiextensions.k8s.io": lambda resource, obj, _: crds.admitted(resource, obj),
+}
+_ON_UPDATE: dict[str, OnUpdate] = {
+    "nodes": _fixed_field("spec.providerID", 'node updates may not change providerID except from "" to valid'),
+    "pods": pods.updated_pod,
+    "configmaps": _frozen_data,
+    "secrets": _secret_change,
+    "deployments.apps": _fixed_field("spec.selector", "field is immutable"),
+    "jobs.batch": jobs.updated_job,
+    "jobsets.jobset.x-k8s.io": jobs.updated_jobset,
+    "leases.coordination.k8s.io": _lease_change,
+    "poddisruptionbudgets.policy": _budget_change,
+    "priorityclasses.scheduling.k8s.io": _fixed_field("value", "may not be changed in an update."),
+    "customresourcedefinitions.apiextensions.k8s.io": lambda resource, new, _: crds.admitted(resource, new),
+}

@@ -1,0 +1,123 @@
+"""What the API refuses, as types: each carries the HTTP code and the `reason` word clients branch on.
+
+Source: apimachinery `pkg/api/errors` and the `Status` object of meta/v1.
+"""
+
+from typing import Any, ClassVar
+
+
+class ApiError(Exception):
+    """A refused request; `status()` is the v1 `Status` body a client receives."""
+
+    code: ClassVar[int] = 500
+    reason: ClassVar[str] = "InternalError"
+
+    def __init__(self, message: str, details: dict[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.details = details or {}
+
+    def status(self) -> dict[str, Any]:
+        """The v1 `Status` object of this refusal."""
+        body: dict[str, Any] = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": self.message,
+            "reason": self.reason,
+            "code": self.code,
+        }
+        if self.details:
+            body["details"] = self.details
+        return body
+
+
+class BadRequest(ApiError):
+    """The request makes no sense whatever the state of the cluster."""
+
+    code = 400
+    reason = "BadRequest"
+
+
+class Forbidden(ApiError):
+    """Understood and refused, for example creation in a namespace that is being deleted."""
+
+    code = 403
+    reason = "Forbidden"
+
+
+class NotFound(ApiError):
+    """No such object, or no such resource."""
+
+    code = 404
+    reason = "NotFound"
+
+
+class MethodNotAllowed(ApiError):
+    """The resource exists but does not know this verb."""
+
+    code = 405
+    reason = "MethodNotAllowed"
+
+
+class AlreadyExists(ApiError):
+    """Creation of a name that is taken."""
+
+    code = 409
+    reason = "AlreadyExists"
+
+
+class Conflict(ApiError):
+    """The object moved since it was read, or another manager owns a field; `details["causes"]` says which."""
+
+    code = 409
+    reason = "Conflict"
+
+
+class Expired(ApiError):
+    """The asked resource version is no longer kept: list again (410 Gone)."""
+
+    code = 410
+    reason = "Expired"
+
+
+class UnsupportedMediaType(ApiError):
+    """A patch type this resource does not take (strategic merge on a custom resource)."""
+
+    code = 415
+    reason = "UnsupportedMediaType"
+
+
+class Invalid(ApiError):
+    """The object does not validate; `details["causes"]` has one entry a field."""
+
+    code = 422
+    reason = "Invalid"
+
+
+class TooManyRequests(ApiError):
+    """Try again after `retry_after_s`; an eviction that a disruption budget does not allow now."""
+
+    code = 429
+    reason = "TooManyRequests"
+
+    def __init__(self, message: str, details: dict[str, Any] | None = None, *, retry_after_s: int = 1) -> None:
+        super().__init__(message, {**(details or {}), "retryAfterSeconds": retry_after_s})
+        self.retry_after_s = retry_after_s
+
+
+class InternalError(ApiError):
+    """A fault of the server."""
+
+
+class Timeout(ApiError):
+    """The server does not know the asked resource version yet (504)."""
+
+    code = 504
+    reason = "Timeout"
+
+
+def cause(field: str, problem: str, kind: str = "FieldValueInvalid") -> dict[str, str]:
+    """One entry of `Status.details.causes`."""
+    return {"reason": kind, "message": problem, "field": field}

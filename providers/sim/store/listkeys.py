@@ -1,0 +1,177 @@
+"""How lists and maps merge: by key, as a set, or whole. The built-in kinds by table, custom ones by their schema.
+
+Source: the patchStrategy/patchMergeKey, listType/listMapKey and mapType markers in kubernetes/api `core/v1/types.go`,
+`batch/v1`, `apps/v1`; `x-kubernetes-list-type` and friends for custom resources.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Protocol
+
+# Field name -> the keys an item is known by in server-side apply.
+_APPLY_KEYS: dict[str, tuple[str, ...]] = {
+    "containers": ("name",),
+    "initContainers": ("name",),
+    "ephemeralContainers": ("name",),
+    "env": ("name",),
+    "imagePullSecrets": ("name",),
+    "schedulingGates": ("name",),
+    "volumes": ("name",),
+    "resourceClaims": ("name",),
+    "resourceClaimStatuses": ("name",),
+    "secrets": ("name",),
+    "ports": ("containerPort", "protocol"),
+    "volumeMounts": ("mountPath",),
+    "volumeDevices": ("devicePath",),
+    "hostAliases": ("ip",),
+    "podIPs": ("ip",),
+    "hostIPs": ("ip",),
+    "topologySpreadConstraints": ("topologyKey", "whenUnsatisfiable"),
+    "conditions": ("type",),
+    "ownerReferences": ("uid",),
+    "replicatedJobs": ("name",),
+    "replicatedJobsStatus": ("name",),
+}
+# The same field means something else below these kinds.
+_APPLY_KEYS_OF_KIND: dict[tuple[str, str], tuple[str, ...] | None] = {
+    ("Service", "ports"): ("port", "protocol"),
+    ("Node", "addresses"): ("type",),
+    ("Endpoints", "ports"): None,
+    ("ServiceAccount", "imagePullSecrets"): None,
+    ("Event", "conditions"): None,
+}
+_STRATEGIC_KEYS: dict[tuple[str, ...], str] = {
+    ("containerPort", "protocol"): "containerPort",
+    ("port", "protocol"): "port",
+    ("topologyKey", "whenUnsatisfiable"): "topologyKey",
+}
+_SETS = frozenset({"finalizers", "podCIDRs"})
+_RETAIN_KEYS = frozenset({"volumes", "resourceClaims", "resourceClaimStatuses", "strategy", "updateStrategy"})
+_ATOMIC_MAPS = frozenset(
+    {
+        "selector",
+        "labelSelector",
+        "namespaceSelector",
+        "nodeSelector",
+        "nodeSelectorTerms",
+        "configMapKeyRef",
+        "secretKeyRef",
+        "fieldRef",
+        "resourceFieldRef",
+        "involvedObject",
+        "claimRef",
+        "targetRef",
+        "roleRef",
+        "scopeSelector",
+    }
+)
+# What a key of an item is when the item leaves it out.
+KEY_DEFAULTS = {"protocol": "TCP"}
+
+
+class Shape(Protocol):
+    """How one field of an object merges."""
+
+    @property
+    def keys(self) -> tuple[str, ...] | None:
+        """The key fields of a list of maps; None when the list is a set or atomic."""
+        ...
+
+    @property
+    def is_set(self) -> bool:
+        """Whether a list is a set of scalars."""
+        ...
+
+    @property
+    def atomic_map(self) -> bool:
+        """Whether a map is owned and replaced whole."""
+        ...
+
+    def child(self, field: str) -> "Shape":
+        """The shape of a field of a map."""
+        ...
+
+    def item(self) -> "Shape":
+        """The shape of the items of a list."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class NamedShape:
+    """Built-in kinds: the name of the field says how it merges. Made by `named_shape`, which keeps one of each."""
+
+    kind: str
+    field: str
+    keys: tuple[str, ...] | None
+    is_set: bool
+    atomic_map: bool
+    strategic_key: str | None
+    retains_keys: bool
+
+    def child(self, field: str) -> "NamedShape":
+        """See `Shape`."""
+        return named_shape(self.kind, field)
+
+    def item(self) -> "NamedShape":
+        """See `Shape`: an item is not itself a list, but whole when its list's name says so."""
+        return named_shape(self.kind, self.field if self.atomic_map else "")
+
+
+@lru_cache(maxsize=65536)
+def named_shape(kind: str, field: str = "") -> NamedShape:
+    """The shape of `field` anywhere in an object of `kind`; of the object itself without a field."""
+    special = (kind, field)
+    keys = _APPLY_KEYS_OF_KIND[special] if special in _APPLY_KEYS_OF_KIND else _APPLY_KEYS.get(field)
+    return NamedShape(
+        kind=kind,
+        field=field,
+        keys=keys,
+        is_set=field in _SETS,
+        atomic_map=field in _ATOMIC_MAPS,
+        strategic_key=(_STRATEGIC_KEYS.get(keys) or keys[0]) if keys else None,
+        retains_keys=field in _RETAIN_KEYS,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaShape:
+    """Custom kinds: the structural schema says how a field merges; without a word maps are granular, lists atomic."""
+
+    schema: dict[str, Any]
+
+    @property
+    def keys(self) -> tuple[str, ...] | None:
+        """See `Shape`."""
+        if self.schema.get("x-kubernetes-list-type") != "map":
+            return None
+        return tuple(self.schema.get("x-kubernetes-list-map-keys") or ())
+
+    @property
+    def is_set(self) -> bool:
+        """See `Shape`."""
+        return self.schema.get("x-kubernetes-list-type") == "set"
+
+    @property
+    def atomic_map(self) -> bool:
+        """See `Shape`."""
+        return self.schema.get("x-kubernetes-map-type") == "atomic"
+
+    def child(self, field: str) -> "Shape":
+        """See `Shape`."""
+        properties = self.schema.get("properties") or {}
+        extra = self.schema.get("additionalProperties")
+        return SchemaShape(properties.get(field) or (extra if isinstance(extra, dict) else {}))
+
+    def item(self) -> "Shape":
+        """See `Shape`."""
+        items = self.schema.get("items")
+        return SchemaShape(items if isinstance(items, dict) else {})
+
+
+@dataclass(frozen=True, slots=True)
+class CustomShape(SchemaShape):
+    """The root of a custom object: `metadata` merges as everywhere, the rest by schema."""
+
+    def child(self, field: str) -> "Shape":
+        """See `Shape`."""
+        return named_shape("", field) if field == "metadata" else SchemaShape.child(self, field)

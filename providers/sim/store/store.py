@@ -1,0 +1,447 @@
+"""The cluster store: a Kubernetes API server without the HTTP, in memory, under an injected clock.
+
+Objects are plain JSON dicts and immutable: the store copies what it is given and never changes what it holds.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import Any
+
+import msgspec
+
+from providers.clock import Clock
+from providers.sim.store import scale as scaling
+from providers.sim.store.admission import admit_change, admit_new
+from providers.sim.store.apply import Writer, applied_object, updated_ownership
+from providers.sim.store.builtins import builtin_resources
+from providers.sim.store.crds import CRD_KEY, defined_resource, established
+from providers.sim.store.disruption import spent_budget
+from providers.sim.store.endpoints import (
+    check_patchable,
+    check_preconditions,
+    details,
+    ending_faults,
+    endpoint_view,
+    not_found,
+    qualified,
+    shape_of,
+)
+from providers.sim.store.errors import AlreadyExists, BadRequest, Conflict, Expired, Forbidden, NotFound, cause
+from providers.sim.store.jsonpatch import json_patch, merge_patch
+from providers.sim.store.ledger import Key, Ledger, Listener
+from providers.sim.store.lifecycle import Lifecycle, Propagation
+from providers.sim.store.objects import (
+    Identities,
+    Obj,
+    checked_namespace,
+    checked_type,
+    invalid,
+    metadata_faults,
+    name_faults,
+    new_metadata,
+    ordered,
+    same_but_metadata,
+    timestamp,
+)
+from providers.sim.store.paging import ListQuery, Page, read_page
+from providers.sim.store.pods import bound_pod
+from providers.sim.store.registry import Registry, Resource
+from providers.sim.store.schema import defaulted, faults, pruned
+from providers.sim.store.strategic import strategic_merge
+from providers.sim.store.watchlog import Entry, Event, Revision
+
+Objs = list[Obj]
+_NAMESPACES = ("default", "kube-system", "muster-system")
+_UNDELETABLE = frozenset({"default", "kube-system"})
+# Kinds whose PUT must carry the resource version it is based on (AllowUnconditionalUpdate is false).
+_CONDITIONAL = frozenset({"leases.coordination.k8s.io", "poddisruptionbudgets.policy", CRD_KEY})
+# Kinds whose status may be given at creation.
+_STATUS_ON_CREATE = frozenset({"nodes", "namespaces"})
+_SUFFIX_ATTEMPTS = 8
+
+
+class PatchType(Enum):
+    """The four patch formats, by media type."""
+
+    JSON = "application/json-patch+json"
+    MERGE = "application/merge-patch+json"
+    STRATEGIC = "application/strategic-merge-patch+json"
+    APPLY = "application/apply-patch+yaml"
+
+
+def _copied(value: Any) -> Any:
+    """A deep copy as plain JSON, so that no caller shares structure with the store."""
+    try:
+        return msgspec.json.decode(msgspec.json.encode(value))
+    except (TypeError, ValueError) as error:
+        raise BadRequest(f"not JSON: {error}") from error
+
+
+class Store:
+    """All objects of one cluster. Thread-safe; each write is atomic, tells its listeners and leaves no garbage."""
+
+    def __init__(
+        self, clock: Clock, *, event_log_capacity: int = 100_000, seed: int = 0, collect_garbage: bool = True
+    ) -> None:
+        self._clock = clock
+        self._lock = threading.RLock()
+        self._registry = Registry(builtin_resources())
+        self._ledger = Ledger(event_log_capacity)
+        self._identities = Identities(seed)
+        self._lifecycle = Lifecycle(self._ledger, clock, self._by_key, collect=collect_garbage)
+        self._ledger.listen(self._definition_changed, self._by_key(CRD_KEY))
+        for name in _NAMESPACES:
+            self.create(self._by_key("namespaces"), {"metadata": {"name": name}})
+
+    # -- reading ------------------------------------------------------------------------------------------------
+
+    @property
+    def resource_version(self) -> int:
+        """The version of the last write."""
+        return self._ledger.resource_version
+
+    def resource(self, kind_or_plural: str, group: str | None = None) -> Resource:
+        """The resource of that kind, plural or short name. KeyError when not served."""
+        return self._registry.find(kind_or_plural, group)
+
+    def resources(self) -> tuple[Resource, ...]:
+        """Everything served, in the order it was added."""
+        return tuple(self._registry)
+
+    def served(self, group: str, version: str, plural: str) -> Resource | None:
+        """The resource behind a URL, or None."""
+        return self._registry.served(group, version, plural)
+
+    def read(self, resource: Resource, name: str, namespace: str = "") -> Revision:
+        """The current revision, with its encoding. NotFound when there is none."""
+        revision = self._ledger.table(resource).get((namespace if resource.namespaced else "", name))
+        if revision is None:
+            raise not_found(resource, name)
+        return revision
+
+    def get(self, resource: Resource, name: str, namespace: str = "") -> Obj:
+        """The object. NotFound when there is none."""
+        return self.read(resource, name, namespace).obj
+
+    def scale(self, resource: Resource, name: str, namespace: str = "") -> Obj:
+        """The Scale of an object. NotFound when there is none or it does not scale."""
+        return scaling.read_scale(resource, self.get(resource, name, namespace))
+
+    def list(
+        self, resource: Resource, namespace: str = "", *, label_selector: str = "", field_selector: str = ""
+    ) -> Objs:
+        """The selected objects of a namespace ("" is all), in order of namespace and name."""
+        query = ListQuery(namespace, label_selector, field_selector)
+        return [revision.obj for revision in self.page(resource, query).rows]
+
+    def page(self, resource: Resource, query: ListQuery) -> Page:
+        """One page of a list with the resource version to watch from. Expired, Timeout or BadRequest as in the API."""
+        with self._lock:
+            return read_page(self._ledger, resource, query)
+
+    def changes(self, resource: Resource, since: int, *, established: bool = False) -> Sequence[Entry]:
+        """What happened to `resource` after version `since`. Expired when forgotten or no longer served.
+
+        `established` says the caller has seen everything up to `since`, so that compaction alone does not end it.
+        """
+        with self._lock:
+            if self._registry.served(resource.group, resource.version, resource.plural) is None:
+                raise Expired(f"{resource.key} is no longer served")
+            return self._ledger.table(resource).log.since(since, established=established)
+
+    def subscribe(self, callback: Listener, *, resource: Resource | None = None) -> Callable[[], None]:
+        """Call `callback` inside each write, in order; it must only enqueue. Returns what ends it."""
+        with self._lock:
+            return self._ledger.listen(callback, resource)
+
+    def compact(self, resource_version: int | None = None) -> None:
+        """Forget history up to `resource_version` (the current one): older watches and pages get 410."""
+        with self._lock:
+            self._ledger.compact(self.resource_version if resource_version is None else resource_version)
+
+    # -- writing ------------------------------------------------------------------------------------------------
+
+    def create(
+        self, resource: Resource, obj: Obj, *, namespace: str = "", dry_run: bool = False, field_manager: str = ""
+    ) -> Obj:
+        """Store a new object; returns it as stored. AlreadyExists, Invalid, NotFound (namespace), BadRequest."""
+        with self._lock:
+            return self._create(
+                resource, _copied(obj), namespace, self._writer(resource, field_manager), dry_run=dry_run
+            )
+
+    def update(
+        self,
+        resource: Resource,
+        obj: Obj,
+        *,
+        namespace: str = "",
+        name: str = "",
+        subresource: str = "",
+        dry_run: bool = False,
+        field_manager: str = "",
+    ) -> Obj:
+        """Replace an object or one of its subresources. Conflict when `obj` carries a stale resourceVersion or uid."""
+        with self._lock:
+            new = _copied(obj)
+            if subresource != "scale":
+                checked_type(resource, new)
+            meta = new.get("metadata") or {}
+            name = name or meta.get("name", "")
+            if meta.get("name", name) != name:
+                raise BadRequest(f"the name of the object ({meta['name']}) does not match the name on the URL ({name})")
+            key = (checked_namespace(resource, new, namespace), name)
+            current = self.read(resource, name, key[0]).obj
+            if (resource.custom or resource.key in _CONDITIONAL) and not (
+                meta.get("resourceVersion") or subresource == "scale"
+            ):
+                fault = cause("metadata.resourceVersion", "Invalid value: 0x0: must be specified for an update")
+                raise invalid(resource, name, fault)
+            check_preconditions(resource, current, meta.get("uid"), meta.get("resourceVersion"))
+            if subresource == "scale":
+                new = scaling.written_scale(resource, current, new)
+            return self._replace(
+                resource, key, new, self._writer(resource, field_manager, subresource), dry_run=dry_run
+            )
+
+    def patch(  # noqa: PLR0913 - the parameters of the API
+        self,
+        resource: Resource,
+        name: str,
+        patch: Any,
+        patch_type: PatchType,
+        *,
+        namespace: str = "",
+        subresource: str = "",
+        field_manager: str = "",
+        force: bool = False,
+        dry_run: bool = False,
+    ) -> Obj:
+        """Change an object by any of the four patch formats; returns it as stored.
+
+        An apply creates what is missing. Conflict on a stale resourceVersion in the result, or between managers.
+        """
+        with self._lock:
+            key = (namespace if resource.namespaced else "", name)
+            writer = self._writer(resource, field_manager, subresource)
+            if patch_type is PatchType.APPLY:
+                return self._apply(resource, key, _copied(patch), writer, force=force, dry_run=dry_run)
+            current = self.read(resource, name, namespace).obj
+            scaled = subresource == "scale"
+            base = scaling.read_scale(resource, current) if scaled else current
+            new = _patched(resource, base, _copied(patch), patch_type)
+            if not isinstance(new, dict) or not isinstance(new.get("metadata"), dict):
+                raise BadRequest("the patch does not leave an object")
+            if new["metadata"].get("name") != name:
+                raise BadRequest("the name of the object may not be changed by a patch")
+            check_preconditions(resource, current, new["metadata"].get("uid"), new["metadata"].get("resourceVersion"))
+            if scaled:
+                new = scaling.written_scale(resource, current, new)
+            return self._replace(resource, key, checked_type(resource, new), writer, dry_run=dry_run)
+
+    def delete(
+        self,
+        resource: Resource,
+        name: str,
+        *,
+        namespace: str = "",
+        grace_period_s: int | None = None,
+        propagation: Propagation | None = None,
+        uid: str | None = None,
+        resource_version: str | None = None,
+        dry_run: bool = False,
+    ) -> Obj:
+        """Delete an object, or begin to; returns its last, or its marked, state. Conflict when a precondition fails."""
+        with self._lock:
+            key = (namespace if resource.namespaced else "", name)
+            current = self.read(resource, name, namespace).obj
+            check_preconditions(resource, current, uid, resource_version)
+            if resource.key == "namespaces" and name in _UNDELETABLE:
+                raise Forbidden(f'namespaces "{name}" is forbidden: this namespace may not be deleted')
+            if dry_run:
+                return current
+            result = self._lifecycle.delete(resource, key, current, grace_period_s, propagation)
+            self._lifecycle.settle()
+            return result
+
+    def evict(self, name: str, namespace: str, *, grace_period_s: int | None = None, dry_run: bool = False) -> None:
+        """Delete a pod if its disruption budget allows it now. TooManyRequests when not; try again later."""
+        with self._lock:
+            pods, budgets = self._by_key("pods"), self._by_key("poddisruptionbudgets.policy")
+            pod = self.get(pods, name, namespace)
+            booked = spent_budget(pod, self.list(budgets, namespace), self._now())
+            if booked is not None and not dry_run:
+                self.update(budgets, booked, subresource="status")
+            self.delete(pods, name, namespace=namespace, grace_period_s=grace_period_s, dry_run=dry_run)
+
+    def bind(self, pod_name: str, namespace: str, node_name: str) -> None:
+        """Assign a pod to a node. Conflict when it is gated, assigned or ending."""
+        with self._lock:
+            pods = self._by_key("pods")
+            pod = bound_pod(self.get(pods, pod_name, namespace), node_name, self._now())
+            meta = {**pod["metadata"]}
+            self._ledger.put(pods, (namespace, pod_name), {**pod, "metadata": meta})
+
+    # -- inside -------------------------------------------------------------------------------------------------
+
+    def _by_key(self, key: str) -> Resource:
+        plural, _, group = key.partition(".")
+        return self._registry.find(plural, group)
+
+    def _now(self) -> str:
+        return timestamp(self._clock.now())
+
+    def _writer(self, resource: Resource, manager: str, subresource: str = "") -> Writer:
+        return Writer(manager, resource.api_version, self._now(), subresource)
+
+    def _lookup(self, resource_key: str, namespace: str, name: str) -> Obj | None:
+        held = self._ledger.table(self._by_key(resource_key)).get((namespace, name))
+        return held.obj if held else None
+
+    def _create(self, resource: Resource, obj: Obj, namespace: str, writer: Writer, *, dry_run: bool) -> Obj:
+        given = checked_type(resource, obj).get("metadata") or {}
+        if given.get("resourceVersion"):
+            raise BadRequest("resourceVersion should not be set on objects to be created")
+        namespace = checked_namespace(resource, obj, namespace)
+        key = (namespace, given.get("name") or self._generated(resource, namespace, given.get("generateName")))
+        if problems := [*name_faults(resource, key[1]), *metadata_faults(given)]:
+            raise invalid(resource, key[1], *problems)
+        self._check_namespace(resource, *key)
+        meta = new_metadata(
+            given,
+            name=key[1],
+            namespace=namespace,
+            uid=self._identities.uid(),
+            now=writer.time,
+            generations=resource.generations,
+        )
+        obj = {**obj, "apiVersion": resource.api_version, "kind": resource.kind, "metadata": meta}
+        if "status" in resource.subresources and resource.key not in _STATUS_ON_CREATE:
+            obj.pop("status", None)
+        obj = admit_new(resource, self._conforming(resource, obj), self._lookup)
+        if self._ledger.table(resource).get(key):
+            raise AlreadyExists(f'{qualified(resource)} "{key[1]}" already exists', details(resource, key[1]))
+        if resource.key == CRD_KEY:
+            obj["status"] = established(obj, writer.time)
+        if writer.operation == "Update":
+            obj = updated_ownership({}, obj, writer, shape_of(resource))
+        obj = ordered(obj)
+        if dry_run:
+            return obj
+        stored = self._ledger.put(resource, key, {**obj, "metadata": {**obj["metadata"]}}).obj
+        self._lifecycle.created(resource, key, stored)
+        self._lifecycle.settle()
+        return stored
+
+    def _generated(self, resource: Resource, namespace: str, prefix: str | None) -> str:
+        if not prefix:
+            return ""
+        table = self._ledger.table(resource)
+        for _ in range(_SUFFIX_ATTEMPTS):
+            name = prefix[:58] + self._identities.suffix()
+            if table.get((namespace, name)) is None:
+                return name
+        raise AlreadyExists(
+            f'{qualified(resource)} "{prefix}": no free name was found, try again', details(resource, prefix)
+        )
+
+    def _check_namespace(self, resource: Resource, namespace: str, name: str) -> None:
+        if not resource.namespaced:
+            return
+        if self._ledger.table(self._by_key("namespaces")).get(("", namespace)) is None:
+            raise NotFound(f'namespaces "{namespace}" not found', {"name": namespace, "kind": "namespaces"})
+        if self._lifecycle.terminating(namespace):
+            raise Forbidden(
+                f'{qualified(resource)} "{name}" is forbidden: unable to create new content in namespace {namespace} '
+                "because it is being terminated",
+                {
+                    **details(resource, name),
+                    "causes": [
+                        cause(
+                            "metadata.namespace", f"namespace {namespace} is being terminated", "NamespaceTerminating"
+                        )
+                    ],
+                },
+            )
+
+    def _conforming(self, resource: Resource, obj: Obj) -> Obj:
+        if resource.schema is None:
+            return obj
+        obj = defaulted(pruned(obj, resource.schema), resource.schema)
+        if problems := list(faults(obj, resource.schema)):
+            raise invalid(resource, obj["metadata"]["name"], *problems)
+        return obj
+
+    def _replace(self, resource: Resource, key: Key, new: Obj, writer: Writer, *, dry_run: bool) -> Obj:
+        current = self.read(resource, key[1], key[0]).obj
+        view = endpoint_view(resource, new, current, writer.subresource)
+        obj = self._conforming(resource, view)
+        if not writer.subresource:
+            obj = admit_change(resource, obj, current)
+        if problems := [*metadata_faults(obj["metadata"]), *ending_faults(obj["metadata"], current["metadata"])]:
+            raise invalid(resource, key[1], *problems)
+        if writer.operation == "Update":
+            obj = updated_ownership(current, obj, writer, shape_of(resource))
+        if obj == current:
+            return current
+        ignored = ("status",) if "status" in resource.subresources else ()
+        if resource.generations and not same_but_metadata(obj, current, *ignored):
+            obj = {**obj, "metadata": {**obj["metadata"], "generation": current["metadata"].get("generation", 0) + 1}}
+        if resource.key == CRD_KEY and not writer.subresource:
+            obj = {**obj, "status": {**established(obj, writer.time), **(obj.get("status") or {})}}
+        return obj if dry_run else self._commit(resource, key, obj)
+
+    def _commit(self, resource: Resource, key: Key, obj: Obj) -> Obj:
+        meta = {**obj["metadata"]}
+        ended = (
+            "deletionTimestamp" in meta and not meta.get("finalizers") and not meta.get("deletionGracePeriodSeconds")
+        )
+        if ended and resource.key != "namespaces":
+            result = self._lifecycle.remove(resource, key, obj)
+        else:
+            result = self._ledger.put(resource, key, {**obj, "metadata": meta}).obj
+            self._lifecycle.created(resource, key, result)
+        self._lifecycle.settle()
+        return result
+
+    def _apply(self, resource: Resource, key: Key, applied: Any, writer: Writer, *, force: bool, dry_run: bool) -> Obj:
+        checked_type(resource, applied)
+        meta = applied.get("metadata") or {}
+        if not writer.manager:
+            fault = cause("fieldManager", "Required value: is required for apply patch", "FieldValueRequired")
+            raise invalid(resource, key[1], fault)
+        if meta.get("managedFields"):
+            raise BadRequest("metadata.managedFields must be nil")
+        if meta.get("name", key[1]) != key[1]:
+            raise BadRequest(f"the name of the object ({meta['name']}) does not match the name on the URL ({key[1]})")
+        writer = Writer(writer.manager, writer.api_version, writer.time, writer.subresource, "Apply")
+        held = self._ledger.table(resource).get(key)
+        if held is None:
+            if writer.subresource:
+                raise not_found(resource, key[1])
+            if meta.get("uid") or meta.get("resourceVersion"):
+                raise Conflict(f'{qualified(resource)} "{key[1]}": uid or resourceVersion given, but it does not exist')
+            fresh = applied_object({}, applied, writer, shape_of(resource), force=True)
+            fresh["metadata"]["name"] = key[1]
+            return self._create(resource, fresh, key[0], writer, dry_run=dry_run)
+        check_preconditions(resource, held.obj, meta.get("uid"), meta.get("resourceVersion"))
+        result = applied_object(held.obj, applied, writer, shape_of(resource), force=force)
+        return self._replace(resource, key, result, writer, dry_run=dry_run)
+
+    def _definition_changed(self, event: Event) -> None:
+        resource = defined_resource(event.object)
+        if event.type == "DELETED":
+            self._registry.remove(resource.key)
+            self._ledger.forget(resource)
+        else:
+            self._registry.add(resource)
+
+
+def _patched(resource: Resource, base: Obj, patch: Any, patch_type: PatchType) -> Any:
+    check_patchable(resource, strategic=patch_type is PatchType.STRATEGIC)
+    if patch_type is PatchType.JSON:
+        return json_patch(base, patch)
+    if not isinstance(patch, dict):
+        raise BadRequest("a merge patch is an object")
+    return merge_patch(base, patch) if patch_type is PatchType.MERGE else strategic_merge(base, patch, resource.kind)

@@ -1,0 +1,24 @@
+"""Fixtures and rules for every test: no network but loopback, no time of day, no colour."""
+
+from collections.abc import Iterator
+
+import pytest
+from pytest_socket import socket_allow_hosts
+
+
+@pytest.fixture(autouse=True)
+def _loopback_only() -> Iterator[None]:
+    """Any connection beyond this machine is an error, so that no test depends on the network."""
+    socket_allow_hosts(["127.0.0.1", "::1", "localhost"], allow_unix_socket=True)
+    yield
+
+
+@pytest.fixture(autouse=True)
+def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No credentials, kubeconfig or proxies of the developer leak into a test."""
+    for name in ("KUBECONFIG", "AWS_PROFILE", "HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("NO_COLOR", "1")

@@ -1,0 +1,336 @@
+"""The mirror as a cache: fetched, pruned, replaced, repaired, cleaned; and never shared by two processes."""
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pygit2
+import pytest
+
+from providers.git.errors import (
+    CacheUnavailable,
+    OwnershipRejected,
+    RepositoryTooLarge,
+    RevisionNotFound,
+    SourceError,
+    Unreachable,
+    UnsupportedRepository,
+)
+from providers.git.opening import check_owner, open_repository
+from providers.git.repository import Mirror
+from tests.providers.git.support import GitHttpServer, Work
+
+MakeMirror = Callable[..., Mirror]
+root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to somebody else")
+
+
+def names(mirror: Mirror) -> list[str]:
+    return sorted(entry.name for entry in mirror.root.iterdir())
+
+
+def generations(mirror: Mirror) -> list[str]:
+    return [name for name in names(mirror) if name.startswith("mirror-")]
+
+
+@pytest.mark.parametrize("form", ["path", "file", "http"])
+def test_lists_and_fetches(work: Work, make_mirror: MakeMirror, http_git: GitHttpServer, form: str) -> None:
+    work.git("tag", "-am", "t", "v1.0.0")
+    url = {"path": str(work.path), "file": f"file://{work.path}", "http": f"{http_git.url}/work/.git"}[form]
+    mirror = make_mirror(url)
+    listed = mirror.list_remote()
+    assert listed.pop("HEAD") == work.head()
+    mirror.fetch()
+    assert mirror.heads() == listed
+    assert listed["refs/tags/v1.0.0^{}"] == work.head()
+    assert work.head() in mirror.repository()
+
+
+def test_nothing_is_fetched_by_listing(work: Work, make_mirror: MakeMirror) -> None:
+    mirror = make_mirror(str(work.path))
+    mirror.list_remote()
+    assert mirror.heads() == {}
+    assert mirror.packs() == (0, 0)
+
+
+def test_what_the_remote_lost_goes_and_a_branch_may_become_a_folder(work: Work, make_mirror: MakeMirror) -> None:
+    mirror = make_mirror(str(work.path))
+    work.git("branch", "a")
+    work.git("tag", "old")
+    mirror.fetch()
+    work.git("branch", "-D", "a")
+    work.git("tag", "-d", "old")
+    work.git("branch", "a/b")
+    mirror.fetch()
+    assert list(mirror.heads()) == ["refs/heads/a/b", "refs/heads/main"]
+    work.git("branch", "-D", "a/b")
+    work.git("branch", "a")
+    mirror.fetch()
+    assert list(mirror.heads()) == ["refs/heads/a", "refs/heads/main"]
+
+
+def test_a_force_push_is_seen(work: Work, make_mirror: MakeMirror) -> None:
+    mirror = make_mirror(str(work.path))
+    old = work.commit()
+    mirror.fetch()
+    on_top = work.commit()
+    mirror.fetch()
+    work.git("reset", "-q", "--hard", "HEAD~2")
+    rewritten = work.commit()
+    mirror.fetch()
+    assert mirror.descends(on_top, old)
+    assert mirror.descends(old, old)
+    assert not mirror.descends(rewritten, on_top)
+    assert not mirror.descends(old, on_top)
+    assert not mirror.descends(rewritten, "1" * 40)
+
+
+def test_packs_do_not_pile_up_and_a_reader_may_finish(work: Work, make_mirror: MakeMirror) -> None:
+    mirror = make_mirror(str(work.path), max_packs=4)
+    seen = []
+    reader = None
+    for _ in range(8):
+        work.commit()
+        mirror.fetch()
+        reader = reader or mirror.repository()
+        seen.append(mirror.packs()[0])
+    assert max(seen) == 3
+    assert min(seen[3:]) == 1
+    assert len(generations(mirror)) <= 2
+    before = mirror.repository()
+    mirror.reclone()
+    assert before[work.head()].tree["a.yaml"].data
+    assert set(names(mirror)) >= {"lock", "current", "home"}
+
+
+def test_a_swap_that_fails_leaves_the_old_generation(work: Work, make_mirror: MakeMirror, tmp_path: Path) -> None:
+    mirror = make_mirror(str(work.path))
+    mirror.fetch()
+    work.path.rename(tmp_path / "away")
+    with pytest.raises(Unreachable):
+        mirror.reclone()
+    assert mirror.heads()
+    assert generations(mirror) == ["mirror-1"]
+
+
+def test_housekeeping_that_fails_does_not_fail_the_fetch(
+    work: Work, make_mirror: MakeMirror, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mirror = make_mirror(str(work.path), max_packs=1)
+
+    def away(_extra: object = ()) -> None:
+        raise Unreachable("gone")
+
+    monkeypatch.setattr(mirror, "reclone", away)
+    mirror.fetch()
+    assert mirror.heads()["refs/heads/main"] == work.head()
+
+
+@pytest.mark.parametrize("damage", ["pack", "index", "head", "refs", "config", "all"])
+def test_damage_heals(work: Work, make_mirror: MakeMirror, damage: str) -> None:
+    mirror = make_mirror(str(work.path))
+    mirror.fetch()
+    current = (mirror.root / "current").resolve()
+    if damage == "all":
+        for path in current.rglob("*"):
+            if path.is_file():
+                path.unlink()
+    else:
+        pattern = {"pack": "*.pack", "index": "*.idx", "head": "HEAD", "refs": "main", "config": "config"}[damage]
+        for path in current.rglob(pattern):
+            path.chmod(0o600)
+            path.write_bytes(b"garbage")
+    work.commit()
+    mirror.fetch()
+    if work.head() not in mirror.repository() or damage in {"pack", "index"}:
+        mirror.reclone()  # what GitSource does once reading fails
+    assert mirror.repository()[work.head()].tree["a.yaml"].data
+    assert mirror.heads()["refs/heads/main"] == work.head()
+
+
+def test_leftovers_of_a_crash_are_removed_at_the_start(work: Work, make_mirror: MakeMirror) -> None:
+    mirror = make_mirror(str(work.path))
+    mirror.fetch()
+    mirror.close()
+    current = mirror.root / "current"
+    litter = [
+        current / "objects" / "pack" / "tmp_pack_x",
+        current / "objects" / "pack" / "pack_git2_a1b2c3",
+        current / "refs" / "heads" / "main.lock",
+        current / "HEAD.lock",
+        mirror.root / "mirror-7" / "objects" / "x",
+        mirror.root / "current.new",
+        mirror.root / "last-good.new",
+    ]
+    for path in litter:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x")
+    again = make_mirror(str(work.path))
+    assert [path for path in litter if path.exists()] == []
+    assert names(again) == ["current", "home", "lock", "mirror-1"]
+    work.commit()
+    again.fetch()
+    assert again.heads()["refs/heads/main"] == work.head()
+
+
+def test_cleaning_takes_no_branch_for_litter(work: Work, make_mirror: MakeMirror) -> None:
+    for name in ("tmp_x", "pack_git2_x", "objects/tmp_y"):
+        work.git("branch", name)
+    mirror = make_mirror(str(work.path))
+    mirror.fetch()
+    before = mirror.heads()
+    mirror.close()
+    assert make_mirror(str(work.path)).heads() == before
+    assert len(before) == 4
+
+
+def test_a_crash_between_clone_and_swap_loses_nothing(work: Work, make_mirror: MakeMirror) -> None:
+    mirror = make_mirror(str(work.path))
+    mirror.fetch()
+    mirror.close()
+    (mirror.root / "current").unlink()  # as if the link had never been made
+    again = make_mirror(str(work.path))
+    again.fetch()
+    assert again.heads()["refs/heads/main"] == work.head()
+
+
+def test_two_processes_do_not_share_a_cache(work: Work, make_mirror: MakeMirror) -> None:
+    first = make_mirror(str(work.path))
+    with pytest.raises(CacheUnavailable) as caught:
+        make_mirror(str(work.path))
+    assert caught.value.transient
+    first.close()
+    make_mirror(str(work.path)).fetch()
+
+
+def test_every_remote_has_a_cache_of_its_own(work: Work, make_mirror: MakeMirror) -> None:
+    assert make_mirror(str(work.path)).root != make_mirror(f"file://{work.path}").root
+
+
+def test_a_cache_that_cannot_be_written(work: Work, make_mirror: MakeMirror, tmp_path: Path) -> None:
+    (tmp_path / "cache").write_text("a file where the folder should be")
+    with pytest.raises(CacheUnavailable):
+        make_mirror(str(work.path))
+
+
+def test_a_repository_that_is_too_large(work: Work, make_mirror: MakeMirror) -> None:
+    work.write("big.bin", os.urandom(200_000).hex())
+    work.commit()
+    mirror = make_mirror(str(work.path), max_bytes=50_000)
+    with pytest.raises(RepositoryTooLarge):
+        mirror.fetch()
+    assert mirror.heads() == {}
+
+
+def test_a_growing_repository_is_stopped_at_the_cap(work: Work, make_mirror: MakeMirror) -> None:
+    mirror = make_mirror(str(work.path), max_bytes=150_000)
+    work.write("one.bin", os.urandom(50_000).hex())
+    work.commit()
+    mirror.fetch()
+    for name in ("two.bin", "three.bin"):
+        work.write(name, os.urandom(50_000).hex())
+        work.commit()
+    with pytest.raises(RepositoryTooLarge):
+        mirror.fetch()
+
+
+def test_there_is_no_such_remote(make_mirror: MakeMirror, tmp_path: Path) -> None:
+    with pytest.raises(Unreachable):
+        make_mirror(str(tmp_path / "gone")).list_remote()
+
+
+def test_sha256_repositories_are_refused_by_type(make_work: Callable[..., Work], make_mirror: MakeMirror) -> None:
+    work = make_work("modern", "--object-format=sha256")
+    work.commit()
+    with pytest.raises(UnsupportedRepository):
+        make_mirror(str(work.path)).list_remote()
+    with pytest.raises(UnsupportedRepository):
+        open_repository(work.path)
+
+
+def test_refs_beyond_branches_come_on_request(work: Work, make_mirror: MakeMirror, http_git: GitHttpServer) -> None:
+    proposed = work.commit()
+    work.git("update-ref", "refs/pull/42/head", proposed)
+    work.git("reset", "-q", "--hard", "HEAD~1")
+    mirror = make_mirror(f"{http_git.url}/work/.git")
+    mirror.fetch()
+    assert proposed not in mirror.repository()
+    mirror.fetch(["refs/pull/42/head"])
+    assert mirror.heads()["refs/pull/42/head"] == proposed
+    mirror.reclone(["refs/pull/42/head"])
+    assert mirror.heads()["refs/pull/42/head"] == proposed
+
+
+@pytest.mark.parametrize("allowed", ["true", "false"])
+def test_a_commit_no_branch_leads_to(
+    work: Work, make_mirror: MakeMirror, http_git: GitHttpServer, allowed: str
+) -> None:
+    work.git("config", "uploadpack.allowAnySHA1InWant", allowed)
+    lost = work.commit()
+    work.git("reset", "-q", "--hard", "HEAD~1")
+    mirror = make_mirror(f"{http_git.url}/work/.git")
+    mirror.fetch()
+    if allowed == "true":
+        mirror.fetch_commit(lost)
+        assert lost in mirror.repository()
+    else:
+        with pytest.raises(RevisionNotFound):
+            mirror.fetch_commit(lost)
+
+
+def test_a_branch_with_an_odd_name_does_not_stop_us(work: Work, make_mirror: MakeMirror) -> None:
+    head = work.head()
+    heads = work.path / ".git" / "refs" / "heads"
+    (heads / os.fsdecode(b"\xff\xfe")).write_text(head)
+    mirror = make_mirror(str(work.path))
+    assert mirror.list_remote()["refs/heads/main"] == head
+    mirror.fetch()
+    assert mirror.heads()["refs/heads/main"] == head
+
+
+@root_only
+def test_a_repository_of_somebody_else(work: Work, make_mirror: MakeMirror, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SUDO_UID", raising=False)
+    mirror = make_mirror(str(work.path))
+    for path in (work.path, work.path / ".git"):
+        os.chown(path, 12_345, -1)
+        with pytest.raises(OwnershipRejected, match="12345"):
+            mirror.list_remote()
+        with pytest.raises(OwnershipRejected):
+            open_repository(work.path)
+        os.chown(path, 0, -1)
+    os.chown(work.path, 12_345, -1)
+    monkeypatch.setenv("SUDO_UID", "12345")
+    check_owner(work.path)
+
+
+def test_four_threads_read_while_one_fetches(work: Work, make_mirror: MakeMirror) -> None:
+    mirror = make_mirror(str(work.path), max_packs=3)
+    mirror.fetch()
+    oid, failures, stop = work.head(), [], threading.Event()
+
+    def read() -> None:
+        while not stop.is_set():
+            try:
+                assert mirror.repository()[oid].tree["a.yaml"].data
+            except (AssertionError, KeyError, SourceError, pygit2.GitError) as error:
+                failures.append(error)
+                return
+
+    threads = [threading.Thread(target=read) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for _ in range(6):
+        work.commit()
+        mirror.fetch()
+    stop.set()
+    for thread in threads:
+        thread.join(10)
+    assert failures == []
+
+
+def test_the_address_decides_the_folder_not_the_password(make_mirror: MakeMirror) -> None:
+    first = make_mirror("https://user:test@git.example.com/fleet.git")
+    first.close()
+    assert make_mirror("https://user:changed@git.example.com/fleet.git").root == first.root
+    assert make_mirror("https://git.example.com/other.git").root != first.root

@@ -1,0 +1,193 @@
+"""Jobs and JobSets as the API writes them -> what they ask for and how far they are."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from fleet.snapshot import Job, JobRef, JobResult
+from model.kinds import RequirementTerm, Toleration
+from providers.kube.objects import decode_job, decode_jobset
+
+CREATED = "2027-01-15T08:00:00Z"
+CONTAINER = {"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": 8}, "requests": {"cpu": "90"}}}
+
+
+def template(annotations: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
+    return {"metadata": {"annotations": annotations}, "spec": {"containers": [CONTAINER], **spec}}
+
+
+def job(spec: dict[str, Any] | None = None, status: dict[str, Any] | None = None, **metadata: Any) -> Job:
+    meta = {"name": "train", "namespace": "research", "uid": "u", "resourceVersion": "5", "creationTimestamp": CREATED}
+    body = {
+        "metadata": {**meta, "labels": {"muster.dev/queue": "q"}, **metadata},
+        "spec": {"suspend": True, "template": template(), **(spec or {})},
+        "status": status or {},
+    }
+    return decode_job(msgspec.json.encode(body))
+
+
+def test_a_suspended_job() -> None:
+    found = job({"parallelism": 4, "completions": 4})
+    assert found.ref == JobRef("batch/v1", "Job", "research", "train", "u")
+    assert (found.queue, found.suspended, found.resource_version) == ("q", True, "5")
+    assert (found.created_at_s, found.result, found.ready_pods, found.active_pods) == (1_800_000_000.0, None, 0, 0)
+    (pod_set,) = found.pod_sets
+    assert (pod_set.name, pod_set.count) == ("main", 4)
+    assert pod_set.requests == {"nvidia.com/gpu": 8, "cpu": 90_000}
+
+
+@pytest.mark.parametrize(
+    ("spec", "count"),
+    [
+        ({}, 1),
+        ({"parallelism": 4}, 4),
+        ({"parallelism": 4, "completions": 2}, 2),
+        ({"parallelism": 2, "completions": 8}, 2),
+        ({"parallelism": 0, "completions": 8}, 0),
+        ({"parallelism": None, "completions": None}, 1),
+    ],
+)
+def test_pods_at_once(spec: dict[str, Any], count: int) -> None:
+    assert job(spec).pod_sets[0].count == count
+
+
+@pytest.mark.parametrize(
+    ("labels", "queue", "priority"),
+    [
+        ({"muster.dev/queue": "a", "kueue.x-k8s.io/queue-name": "b"}, "a", ""),
+        ({"kueue.x-k8s.io/queue-name": "b", "kueue.x-k8s.io/priority-class": "p"}, "b", "p"),
+        ({"muster.dev/queue": "", "muster.dev/priority-class": "m", "kueue.x-k8s.io/priority-class": "p"}, "", "m"),
+        (None, "", ""),
+    ],
+)
+def test_queue_and_priority(labels: dict[str, str] | None, queue: str, priority: str) -> None:
+    found = job(labels=labels)
+    assert (found.queue, found.priority_class) == (queue, priority)
+
+
+@pytest.mark.parametrize(
+    ("owner", "queue"),
+    [
+        ({"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "controller": True}, ""),
+        ({"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet"}, "q"),
+        ({"apiVersion": "batch/v1", "kind": "CronJob", "controller": True}, "q"),
+        ({"apiVersion": "example.com/v1", "kind": "JobSet", "controller": True}, "q"),
+    ],
+)
+def test_a_job_of_a_jobset_is_not_managed_twice(owner: dict[str, Any], queue: str) -> None:
+    assert job(ownerReferences=[{"name": "o", "uid": "x", **owner}]).queue == queue
+
+
+@pytest.mark.parametrize(
+    ("conditions", "result", "at_s"),
+    [
+        ([{"type": "Complete", "status": "True", "lastTransitionTime": CREATED}], JobResult.SUCCEEDED, 1_800_000_000.0),
+        ([{"type": "Failed", "status": "True", "lastTransitionTime": CREATED}], JobResult.FAILED, 1_800_000_000.0),
+        ([{"type": "Complete", "status": "False"}, {"type": "Suspended", "status": "True"}], None, 0.0),
+        ([{"type": "SuccessCriteriaMet", "status": "True"}, {"type": "FailureTarget", "status": "True"}], None, 0.0),
+        (None, None, 0.0),
+    ],
+)
+def test_how_it_ended(conditions: Any, result: JobResult | None, at_s: float) -> None:
+    found = job(status={"conditions": conditions, "active": 2, "ready": 1})
+    assert (found.result, found.finished_at_s, found.active_pods, found.ready_pods) == (result, at_s, 2, 1)
+
+
+@pytest.mark.parametrize(
+    ("annotations", "checkpoint_s", "interval_s"),
+    [
+        ({"muster.dev/last-checkpoint-time": CREATED, "muster.dev/checkpoint-interval": "30m"}, 1_800_000_000.0, 1800.0),
+        ({"volcano.sh/last-checkpoint-time": "2027-01-15T09:00:00+01:00"}, 1_800_000_000.0, None),
+        ({"muster.dev/last-checkpoint-time": "yesterday", "muster.dev/checkpoint-interval": "often"}, None, None),
+        ({"muster.dev/checkpoint-interval": "Never"}, None, None),
+        ({"muster.dev/checkpoint-interval": "0s"}, None, None),
+        (None, None, None),
+    ],
+)
+def test_checkpoints(annotations: dict[str, str] | None, checkpoint_s: float | None, interval_s: float | None) -> None:
+    found = job(annotations=annotations)
+    assert (found.last_checkpoint_s, found.checkpoint_interval_s) == (checkpoint_s, interval_s)
+
+
+@pytest.mark.parametrize(
+    ("own", "of_template", "expected"),
+    [
+        ({}, {}, False),
+        ({"muster.dev/preemptible": "false"}, {}, True),
+        ({"muster.dev/preemptible": "true"}, {}, False),
+        ({"karpenter.sh/do-not-disrupt": "true"}, {}, True),
+        ({}, {"karpenter.sh/do-not-disrupt": "true"}, True),
+    ],
+)
+def test_do_not_disrupt(own: dict[str, str], of_template: dict[str, str], expected: bool) -> None:
+    assert job({"template": template(of_template)}, annotations=own).do_not_disrupt is expected
+
+
+def test_where_its_pods_may_run() -> None:
+    terms = [
+        {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a", "b"]}, {"key": "gpu", "operator": "Exists"}]},
+        {"matchExpressions": []},
+        {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]},
+    ]
+    tolerations = [
+        {"key": "gpu", "operator": "Exists", "effect": "NoSchedule"},
+        {"operator": "Exists"},
+        {"key": "k", "value": "v", "effect": "NoExecute", "tolerationSeconds": 300},
+        {"key": "size", "operator": "Gt", "value": "5"},
+    ]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    spec = template(
+        {"kueue.x-k8s.io/podset-required-topology": "rack"},
+        nodeSelector={"arch": "amd64"},
+        affinity={"nodeAffinity": required, "podAffinity": {}},
+        tolerations=tolerations,
+    )
+    (found,) = job({"template": spec}).pod_sets
+    assert found.node_selector == {"arch": "amd64"}
+    assert found.required_topology == "rack"
+    assert found.required_affinity == (
+        (RequirementTerm(key="zone", operator="In", values=("a", "b")), RequirementTerm(key="gpu", operator="Exists")),
+        (RequirementTerm(key="metadata.name", operator="In", values=("n1",)),),
+    )
+    assert found.tolerations == (
+        Toleration(key="gpu", operator="Exists", effect="NoSchedule"),
+        Toleration(operator="Exists"),
+        Toleration(key="k", value="v", effect="NoExecute", toleration_seconds=300),
+    )
+
+
+def test_an_affinity_that_allows_nothing_allows_nothing() -> None:
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{}]}}
+    (found,) = job({"template": template(affinity={"nodeAffinity": required})}).pod_sets
+    assert found.required_affinity == ((RequirementTerm(key="kubernetes.io/hostname", operator="DoesNotExist"),),)
+
+
+def jobset(status: dict[str, Any] | None = None, **spec: Any) -> Job:
+    replicated = [
+        {"name": "driver", "template": {"spec": {"template": template()}}},
+        {"name": "workers", "replicas": 3, "template": {"spec": {"parallelism": 4, "completions": 4, "template": template()}}},
+    ]
+    body = {
+        "metadata": {"name": "llm", "namespace": "research", "uid": "u", "labels": {"kueue.x-k8s.io/queue-name": "q"}},
+        "spec": {"suspend": False, "replicatedJobs": replicated, **spec},
+        "status": status,
+    }
+    return decode_jobset(msgspec.json.encode({key: value for key, value in body.items() if value is not None}))
+
+
+def test_a_jobset() -> None:
+    found = jobset({"replicatedJobsStatus": [{"name": "workers", "ready": 2, "active": 3}, {"name": "driver", "ready": 1}]})
+    assert found.ref == JobRef("jobset.x-k8s.io/v1alpha2", "JobSet", "research", "llm", "u")
+    assert [(one.name, one.count) for one in found.pod_sets] == [("driver", 1), ("workers", 12)]
+    assert (found.queue, found.suspended, found.ready_pods, found.active_pods) == ("q", False, 9, 12)
+
+
+@pytest.mark.parametrize(("kind", "result"), [("Completed", JobResult.SUCCEEDED), ("Failed", JobResult.FAILED), ("Suspended", None)])
+def test_how_a_jobset_ended(kind: str, result: JobResult | None) -> None:
+    assert jobset({"conditions": [{"type": kind, "status": "True", "lastTransitionTime": CREATED}]}).result is result
+
+
+def test_a_jobset_without_jobs_or_status() -> None:
+    found = jobset(replicatedJobs=None)
+    assert (found.pod_sets, found.ready_pods) == ((), 0)

@@ -1,0 +1,115 @@
+"""What is written to the cluster says everything that must survive a crash, and the server stores all of it."""
+
+from dataclasses import fields, replace
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+
+from fleet.snapshot import Claim, Gang
+from providers.kube.objects import (
+    SyncReport,
+    claim_object,
+    claim_status,
+    decode_claim,
+    decode_conditions,
+    decode_sync,
+    decode_workload,
+    sync_object,
+    sync_status,
+    workload_object,
+    workload_status,
+)
+from providers.kube.objects.crds import definitions
+from providers.kube.objects.workloads import LIVE_FIELDS
+from tests.providers.kube.objects.structural import faults
+from tests.providers.kube.objects.values import NOW_S, as_stored, claims, gangs, reports
+
+SCHEMAS = {
+    crd["spec"]["names"]["kind"]: crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"] for crd in definitions()
+}
+
+
+def assert_stored_whole(*bodies: dict[str, Any]) -> None:
+    for body in bodies:
+        found = [fault for fault in faults(SCHEMAS[body["kind"]], body) if fault != ".spec: missing"]
+        assert not found
+
+
+@given(gang=gangs())
+def test_gang_survives(gang: Gang) -> None:
+    body, status = workload_object(gang), workload_status(gang, NOW_S)
+    assert_stored_whole(body, status)
+    assert decode_workload(msgspec.json.encode(as_stored(body, status))) == gang
+
+
+@given(gang=gangs())
+def test_gang_survives_its_own_history(gang: Gang) -> None:
+    """The conditions of an earlier state change nothing but reasons and times."""
+    body = workload_object(gang)
+    before = decode_conditions(msgspec.json.encode(as_stored(body, workload_status(gang, NOW_S))))
+    status = workload_status(gang, NOW_S + 100, before)
+    assert decode_workload(msgspec.json.encode(as_stored(body, status))) == gang
+    was = {condition.type: condition for condition in before}
+    for condition in decode_conditions(msgspec.json.encode(as_stored(body, status))):
+        changed = condition.type not in was or was[condition.type].holds is not condition.holds
+        assert condition.since_s == (NOW_S + 100 if changed else NOW_S)
+
+
+def test_live_fields_are_the_only_ones_left_out() -> None:
+    assert {field.name for field in fields(Gang)} >= LIVE_FIELDS
+
+
+@given(gang=gangs(), claim=claims)
+def test_live_fields_come_back_as_defaults(gang: Gang, claim: Claim) -> None:
+    lively = replace(gang, last_checkpoint_s=5.0, checkpoint_interval_s=60.0, do_not_disrupt=True)
+    stored = as_stored(workload_object(lively), workload_status(lively, NOW_S))
+    assert decode_workload(msgspec.json.encode(stored)) == gang
+
+
+@given(gang=gangs())
+def test_workload_without_status_is_a_pending_gang(gang: Gang) -> None:
+    body = as_stored(workload_object(gang), creationTimestamp="2027-01-15T08:00:00Z")
+    found = decode_workload(msgspec.json.encode(body))
+    assert (found.state, found.reason, found.pins, found.eviction) == ("Pending", "Queued", (), None)
+    assert (found.pod_sets, found.job, found.created_at_s) == (gang.pod_sets, gang.job, gang.created_at_s)
+    assert found.since_s == NOW_S
+
+
+@given(claim=claims)
+def test_claim_survives(claim: Claim) -> None:
+    body, status = claim_object(claim), claim_status(claim, NOW_S)
+    assert_stored_whole(body, status)
+    server = {"uid": claim.uid} | ({"deletionTimestamp": "2027-01-15T08:00:00Z"} if claim.deleting else {})
+    assert decode_claim(msgspec.json.encode(as_stored(body, status, **server))) == claim
+
+
+@given(claim=claims)
+def test_recut_is_kept_beside_the_unchanged_specification(claim: Claim) -> None:
+    recut = replace(claim, layout="", resources={}, recut_at_s=NOW_S)
+    server = {"uid": claim.uid} | ({"deletionTimestamp": "2027-01-15T08:00:00Z"} if claim.deleting else {})
+    stored = as_stored(claim_object(claim), claim_status(recut, NOW_S), **server)
+    assert decode_claim(msgspec.json.encode(stored)) == recut
+
+
+@given(report=reports)
+def test_sync_survives(report: SyncReport) -> None:
+    body, status = sync_object(report.name, "file:///fleet", "main", ""), sync_status(report, NOW_S)
+    assert_stored_whole(body, status)
+    assert decode_sync(msgspec.json.encode(as_stored(body, status))) == report
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://user:token@git.example.com/fleet.git?x=1#y", "https://git.example.com/fleet.git"),
+        ("https://git.example.com:8443/fleet.git", "https://git.example.com:8443/fleet.git"),
+        ("ssh://git@git.example.com/fleet.git", "ssh://git.example.com/fleet.git"),
+        ("git@git.example.com:fleet.git", "git@git.example.com:fleet.git"),
+        ("file:///srv/fleet", "file:///srv/fleet"),
+        ("/srv/fleet", "/srv/fleet"),
+    ],
+)
+def test_credentials_stay_out_of_the_cluster(url: str, shown: str) -> None:
+    assert sync_object("fleet", url, "main", "")["spec"]["url"] == shown

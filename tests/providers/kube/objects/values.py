@@ -1,0 +1,179 @@
+"""Sample values and hypothesis strategies for what is written to the cluster and read back."""
+
+from math import inf
+from typing import Any
+
+from hypothesis import strategies as st
+
+from fleet.snapshot import (
+    CapacityPool,
+    Claim,
+    Disruption,
+    Eviction,
+    Gang,
+    GangState,
+    JobRef,
+    Launch,
+    Pin,
+    PodSet,
+)
+from model.kinds import RequirementTerm, Toleration
+from providers.kube.objects import Finding, PlanSummary, SyncAttempt, SyncProblem, SyncReport
+
+NOW_S = 1_800_000_000.0
+
+names = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,20}[a-z0-9])?", fullmatch=True)
+reasons = st.from_regex(r"[A-Z][A-Za-z]{0,20}", fullmatch=True)
+texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=40)
+# To the microsecond, which is what the wire holds.
+instants = st.integers(min_value=1, max_value=4_000_000_000_000_000).map(lambda us: us / 1e6)
+maybe_instants = st.just(0.0) | instants
+amounts = st.dictionaries(
+    st.sampled_from(("cpu", "memory", "nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "vpc.amazonaws.com/efa", "hugepages-2Mi")),
+    st.integers(min_value=0, max_value=1 << 50),
+)
+tolerations = st.builds(
+    Toleration,
+    key=names,
+    operator=st.sampled_from(("Exists", "Equal")),
+    value=names | st.just(""),
+    effect=st.sampled_from(("", "NoSchedule", "PreferNoSchedule", "NoExecute")),
+    toleration_seconds=st.none() | st.integers(min_value=0, max_value=10_000),
+)
+terms = st.builds(
+    RequirementTerm,
+    key=names,
+    operator=st.sampled_from(("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")),
+    values=st.lists(names, max_size=3).map(tuple),
+)
+pod_sets = st.builds(
+    PodSet,
+    name=names,
+    count=st.integers(min_value=0, max_value=5000),
+    requests=amounts,
+    node_selector=st.dictionaries(names, names, max_size=3),
+    required_affinity=st.lists(st.lists(terms, min_size=1, max_size=2).map(tuple), max_size=2).map(tuple),
+    tolerations=st.lists(tolerations, max_size=2).map(tuple),
+    required_topology=names | st.just(""),
+)
+pins = st.builds(Pin, pod_set=names, node=names | st.just(""), claim=names | st.just(""), count=st.integers(1, 64))
+
+
+@st.composite
+def gangs(draw: st.DrawFn) -> Gang:
+    """Any gang, its live fields at their defaults."""
+    namespace, uid = draw(names), draw(names)
+    kind, version = draw(st.sampled_from((("Job", "batch/v1"), ("JobSet", "jobset.x-k8s.io/v1alpha2"))))
+    return Gang(
+        uid=uid,
+        namespace=namespace,
+        workload=draw(names),
+        job=JobRef(version, kind, namespace, draw(names), uid),
+        queue=draw(names),
+        priority_class=draw(names | st.just("")),
+        priority=draw(st.integers(-2_000_000_000, 2_000_000_000)),
+        pod_sets=tuple(draw(st.lists(pod_sets, max_size=3))),
+        created_at_s=draw(instants),
+        state=draw(st.sampled_from(GangState)),
+        reason=draw(reasons),
+        message=draw(texts),
+        since_s=draw(instants),
+        flavors=draw(st.dictionaries(names, names, max_size=3)),
+        pins=tuple(draw(st.lists(pins, max_size=4))),
+        recuts=draw(st.dictionaries(names, names, max_size=2)),
+        quota_reserved_at_s=draw(maybe_instants),
+        admitted_at_s=draw(maybe_instants),
+        pods_ready=draw(st.booleans()),
+        eviction=draw(st.none() | st.builds(Eviction, reason=reasons, message=texts, at_s=instants)),
+        evictions=draw(st.integers(0, 1000)),
+        requeue_at_s=draw(maybe_instants),
+    )
+
+
+disruptions = st.builds(
+    Disruption, reason=reasons, message=texts, at_s=instants, deadline_s=st.just(inf) | instants
+)
+claims = st.builds(
+    Claim,
+    name=names,
+    uid=names,
+    node_pool=names,
+    pool_hash=names,
+    capacity_pool=st.builds(
+        CapacityPool, capacity_type=st.sampled_from(("reserved", "spot", "on-demand")), instance_type=names, zone=names
+    ),
+    price_usd_h=st.floats(min_value=0, max_value=1e6),
+    launch=st.builds(Launch, group=names, lot=st.integers(0, 99), size=st.integers(1, 999)),
+    created_at_s=instants,
+    gang=names | st.just(""),
+    replaces=st.lists(names, max_size=3).map(tuple),
+    resources=amounts,
+    layout=names | st.just(""),
+    instance_id=names | st.just(""),
+    node=names | st.just(""),
+    launched_at_s=maybe_instants,
+    registered_at_s=maybe_instants,
+    ready_at_s=maybe_instants,
+    emptied_at_s=maybe_instants,
+    recut_at_s=maybe_instants,
+    deleting=st.booleans(),
+    disruption=st.none() | disruptions,
+)
+reports = st.builds(
+    SyncReport,
+    name=names,
+    observed=texts,
+    attempted=texts,
+    applied=texts,
+    verified=texts,
+    verified_signer=texts,
+    handled_request=texts,
+    findings=st.lists(
+        st.builds(
+            Finding,
+            type=st.sampled_from(("Ready", "Reconciling", "Stalled", "SourceVerified", "DriftDetected")),
+            holds=st.sampled_from((True, False, None)),
+            reason=reasons,
+            message=texts,
+        ),
+        max_size=5,
+        unique_by=lambda finding: finding.type,
+    ).map(tuple),
+    history=st.lists(
+        st.builds(
+            SyncAttempt,
+            revision=names,
+            outcome=reasons,
+            first_at_s=instants,
+            last_at_s=instants,
+            count=st.integers(1, 999),
+            duration_s=st.floats(0, 1e4),
+        ),
+        max_size=5,
+    ).map(tuple),
+    plan=st.none()
+    | st.builds(
+        PlanSummary,
+        nodes_added=st.integers(0, 99),
+        nodes_removed=st.integers(0, 99),
+        gangs_evicted=st.integers(0, 99),
+        usd_per_hour_before=st.floats(0, 1e6),
+        usd_per_hour_after=st.floats(0, 1e6),
+        text=texts,
+    ),
+    problems=st.lists(
+        st.builds(SyncProblem, file=names, line=st.integers(0, 999), column=st.integers(0, 999), message=texts),
+        max_size=20,
+    ).map(tuple),
+    problem_count=st.integers(20, 999),
+)
+
+
+def as_stored(body: dict[str, Any], status: dict[str, Any] | None = None, **metadata: Any) -> dict[str, Any]:
+    """What the server would hold after the create and the status write, with fields of other writers mixed in."""
+    stored: dict[str, Any] = {**body, "unknown": [1, {"a": None}]}
+    stored["metadata"] = {**body["metadata"], "resourceVersion": "7", "managedFields": [{"manager": "x"}], **metadata}
+    if status is not None:
+        assert status["metadata"]["name"] == body["metadata"]["name"]
+        stored["status"] = {**status["status"], "unknownStatus": {"b": 1}}
+    return stored

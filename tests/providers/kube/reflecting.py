@@ -1,0 +1,92 @@
+"""A reflector under test: what it handed over, when it paused, without ever waiting for real."""
+
+import queue
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import msgspec
+
+from providers.clock import VirtualClock
+from providers.kube.batches import Batch, Undecodable, fold
+from providers.kube.config import from_url
+from providers.kube.reflector import Reflector, Timing, Watched
+from providers.kube.resources import PODS
+from providers.kube.transport import KubeTransport
+
+
+class Meta(msgspec.Struct, frozen=True):
+    name: str
+    namespace: str
+    uid: str
+    version: str = msgspec.field(name="resourceVersion")
+
+
+class Spec(msgspec.Struct, frozen=True):
+    node: str = msgspec.field(default="", name="nodeName")
+
+
+class Pod(msgspec.Struct, frozen=True):
+    metadata: Meta
+    spec: Spec
+
+
+def key(pod: Pod) -> str:
+    return f"{pod.metadata.namespace}/{pod.metadata.name}"
+
+
+@dataclass
+class Reflection:
+    """One reflector and all it did."""
+
+    url: str
+    timing: Timing = field(default_factory=Timing)
+    pauses: int = 10_000
+    """Stop at this many."""
+
+    def __post_init__(self) -> None:
+        self.clock = VirtualClock()
+        self.batches: queue.Queue[Batch[Pod]] = queue.Queue()
+        self.objects: dict[str, Pod] = {}
+        self.gaps: list[float] = []
+        self.troubles: list[Exception] = []
+        self.undecodable: list[Undecodable] = []
+        self.on_batch: Callable[[Batch[Pod]], None] = self.batches.put
+        watched = Watched(PODS, msgspec.json.Decoder(Pod).decode, key, on_undecodable=self.undecodable.append)
+        self.reflector = Reflector(
+            KubeTransport(from_url(self.url)),
+            watched,
+            lambda batch: self.on_batch(batch),
+            clock=self.clock,
+            rng=random.Random(11),
+            timing=self.timing,
+            on_trouble=lambda error, _: self.troubles.append(error),
+            wait=self._pause,
+        )
+
+    def _pause(self, gap_s: float) -> None:
+        self.gaps.append(gap_s)
+        self.clock.advance(gap_s)
+        if len(self.gaps) >= self.pauses:
+            self.reflector.stop()
+
+    def next(self) -> Batch[Pod]:
+        batch = self.batches.get(timeout=10)
+        fold(self.objects, batch)
+        return batch
+
+    def until(self, wanted: Callable[[dict[str, Pod]], bool]) -> dict[str, Pod]:
+        while not wanted(self.objects):
+            self.next()
+        return self.objects
+
+
+@contextmanager
+def reflecting(url: str, timing: Timing | None = None) -> Iterator[Reflection]:
+    reflection = Reflection(url, timing or Timing())
+    reflection.reflector.start()
+    try:
+        yield reflection
+    finally:
+        assert reflection.reflector.stop(10)

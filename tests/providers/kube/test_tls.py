@@ -1,0 +1,96 @@
+"""The stream over TLS: records, not bytes, are what a socket holds, and reading ahead must not lose its place."""
+
+import datetime
+import ipaddress
+import ssl
+import threading
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from providers.kube.config import from_url
+from providers.kube.errors import Unreachable
+from providers.kube.resources import PODS
+from providers.kube.transport import KubeTransport
+from tests.providers.kube.scripted import Asked, Peer, reply, scripted, watch
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A self-signed certificate for 127.0.0.1 and its key, in one file."""
+    private, now = ec.generate_private_key(ec.SECP256R1()), datetime.datetime.now(datetime.UTC)
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test")])
+    signed = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(private.public_key())
+        .serial_number(1)
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(private, hashes.SHA256())
+    )
+    path = tmp_path_factory.mktemp("tls") / "server.pem"
+    path.write_bytes(
+        signed.public_bytes(serialization.Encoding.PEM)
+        + private.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+    )
+    return path
+
+
+@pytest.fixture
+def tls(certificate: Path) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    return context
+
+
+def test_requests_and_trust(certificate: Path, tls: ssl.SSLContext) -> None:
+    with scripted(reply({"ok": True}), tls=tls) as server:
+        assert KubeTransport(from_url(server.url, ca_file=certificate)).get("/a") == b'{"ok": true}'
+        with pytest.raises(Unreachable, match="certificate"):
+            KubeTransport(from_url(server.url)).get("/a")
+
+
+def test_a_firehose_loses_nothing(certificate: Path, tls: ssl.SSLContext) -> None:
+    lines = [b"%06d" % n + b"x" * (n * 37 % 6000) + b"\n" for n in range(2000)]
+
+    def firehose(peer: Peer, asked: Asked) -> bool:
+        peer.head(200, {"Transfer-Encoding": "chunked"})
+        for line in lines:
+            peer.chunk(line)
+        peer.send(b"0\r\n\r\n")
+        return False
+
+    with scripted(firehose, tls=tls) as server:
+        transport = KubeTransport(from_url(server.url, ca_file=certificate))
+        with transport.watch(PODS, "1", 30) as stream:
+            batches = list(stream)
+    assert b"".join(batches) == b"".join(lines)
+    assert all(batch.endswith(b"\n") for batch in batches)
+
+
+def test_silence_and_interruption(certificate: Path, tls: ssl.SSLContext) -> None:
+    with scripted(watch(b"one\n", then="hang"), tls=tls) as server:
+        transport = KubeTransport(from_url(server.url, ca_file=certificate))
+        with transport.watch(PODS, "1", 0, grace_s=0.3) as stream:
+            assert next(stream) == b"one\n"
+            with pytest.raises(Unreachable, match="half-open"):
+                next(stream)
+        with transport.watch(PODS, "1", 60) as stream:
+            assert next(stream) == b"one\n"
+            rest: list[list[bytes]] = []
+            reader = threading.Thread(target=lambda: rest.append(list(stream)))
+            reader.start()
+            stream.interrupt()
+            reader.join(5)
+            assert not reader.is_alive()
+            assert rest == [[]]

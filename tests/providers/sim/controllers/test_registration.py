@@ -1,0 +1,195 @@
+import base64
+from dataclasses import replace
+
+import pytest
+
+from providers.sim.controllers import RegistrationOptions
+from providers.sim.controllers.userdata import InvalidUserData, kubelet_arguments
+from providers.sim.machines import Machine
+from tests.providers.sim.controllers.world import QUICK, Obj, World
+
+CONFIG = """
+apiVersion: node.eks.aws/v1alpha1
+kind: NodeConfig
+spec:
+  cluster: {name: test, apiServerEndpoint: https://example.invalid}
+  kubelet:
+    config: {maxPods: 58, registerWithTaints: [{key: startup, effect: NoExecute}]}
+    flags:
+    - --node-labels=muster.dev/node-pool=gold,nvidia.com/mig.config=all-1g.5gb
+    - --register-with-taints=nvidia.com/gpu=present:NoSchedule,warm:PreferNoSchedule
+"""
+MIME = """MIME-Version: 1.0
+Content-Type: multipart/mixed; boundary="//"
+
+--//
+Content-Type: text/x-shellscript; charset="us-ascii"
+
+#!/bin/bash
+echo apiVersion: node.eks.aws/v1alpha1
+--//
+Content-Type: application/node.eks.aws
+
+{first}
+--//
+Content-Type: application/node.eks.aws
+
+{second}
+--//--
+"""
+SECOND = """apiVersion: node.eks.aws/v1alpha1
+kind: NodeConfig
+spec: {kubelet: {config: {maxPods: 20}, flags: ["--node-labels=extra=1,muster.dev/node-pool=iron"]}}
+"""
+LABELS = {"muster.dev/node-pool": "gold", "nvidia.com/mig.config": "all-1g.5gb"}
+TAINTS = [
+    {"key": "startup", "effect": "NoExecute"},
+    {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"},
+    {"key": "warm", "effect": "PreferNoSchedule"},
+]
+
+
+@pytest.mark.parametrize(
+    ("user_data", "labels", "taints", "max_pods"),
+    [
+        ("", {}, [], None),
+        ("#!/bin/bash\necho hello: world\n", {}, [], None),
+        (CONFIG, LABELS, TAINTS, 58),
+        (base64.b64encode(CONFIG.encode()).decode(), LABELS, TAINTS, 58),
+        (MIME.format(first=CONFIG, second=""), LABELS, TAINTS, 58),
+        ("\n" + MIME.format(first=CONFIG, second=SECOND), {**LABELS, "muster.dev/node-pool": "iron", "extra": "1"}, TAINTS, 20),
+        (f"{CONFIG}\n---\n{SECOND}", {**LABELS, "muster.dev/node-pool": "iron", "extra": "1"}, TAINTS, 20),
+    ],
+)
+def test_user_data(user_data: str, labels: Obj, taints: list[Obj], max_pods: int | None) -> None:
+    arguments = kubelet_arguments(user_data)
+    assert (arguments.labels, arguments.taints, arguments.max_pods) == (labels, taints, max_pods)
+
+
+def with_flag(flag: str) -> str:
+    return f"apiVersion: node.eks.aws/v1alpha1\nspec: {{kubelet: {{flags: ['{flag}']}}}}"
+
+
+@pytest.mark.parametrize(
+    "user_data",
+    [
+        "apiVersion: node.eks.aws/v1alpha1\nspec: [",
+        with_flag("--node-labels=node-role.kubernetes.io/gpu=true"),
+        with_flag("--node-labels=kubernetes.io/role=gpu"),
+        with_flag("--node-labels=oops"),
+        with_flag("--register-with-taints=a=b"),
+        with_flag("--register-with-taints=a=b:Sometimes"),
+    ],
+)
+def test_user_data_with_which_a_kubelet_never_joins(user_data: str, world: World) -> None:
+    with pytest.raises(InvalidUserData):
+        kubelet_arguments(user_data)
+    world.machine("i-1", user_data=user_data)
+    world.pass_s(100)
+    assert world.all("Node") == []
+    assert "i-1" in world.sim.registration.refused
+
+
+@pytest.mark.parametrize("label", ["node.kubernetes.io/speed=1", "kubelet.kubernetes.io/x=1", "topology.kubernetes.io/zone=a"])
+def test_labels_a_kubelet_may_set(label: str) -> None:
+    assert kubelet_arguments(with_flag(f"--node-labels={label}")).labels
+
+
+def test_a_machine_becomes_a_node(world: World) -> None:
+    world.machine("i-1", user_data=CONFIG)
+    world.pass_s(19)
+    assert world.all("Node") == []
+    world.pass_s(1)
+    node = world.the("Node", "i-1.ec2.internal")
+    assert node["spec"]["providerID"] == "aws:///us-east-1a/i-1"
+    expected = {
+        **LABELS,
+        "kubernetes.io/hostname": "i-1.ec2.internal",
+        "kubernetes.io/arch": "amd64",
+        "kubernetes.io/os": "linux",
+        "node.kubernetes.io/instance-type": "p4d.24xlarge",
+        "topology.kubernetes.io/region": "us-east-1",
+        "topology.kubernetes.io/zone": "us-east-1a",
+    }
+    assert expected.items() <= node["metadata"]["labels"].items()
+    assert {t["key"] for t in TAINTS} <= {t["key"] for t in node["spec"]["taints"]}
+    assert node["status"]["allocatable"] == {"cpu": "95", "memory": "1100Gi", "pods": "58"}
+    assert world.condition("Node", "i-1.ec2.internal", "Ready") == ("False", "KubeletNotReady")
+    world.pass_s(5)
+    assert world.condition("Node", "i-1.ec2.internal", "Ready") == ("True", "KubeletReady")
+    assert "nvidia.com/gpu" not in world.the("Node", "i-1.ec2.internal")["status"]["allocatable"]
+    world.pass_s(10)
+    allocatable = world.the("Node", "i-1.ec2.internal")["status"]["allocatable"]
+    assert allocatable["nvidia.com/gpu"] == "8"
+
+
+def delays(machine: Machine) -> float | None:
+    return {"i-never": None, "i-slow": 500.0}.get(machine.instance_id, 20.0)
+
+
+def test_slow_boots_and_machines_that_never_join() -> None:
+    world = World(replace(QUICK, registration=RegistrationOptions(boot_delay_s=delays)))
+    for name in ("i-1", "i-never", "i-slow"):
+        world.machine(name)
+    world.pass_s(30)
+    assert len(world.all("Node")) == 1
+    world.pass_s(480)
+    assert [n["metadata"]["name"] for n in world.all("Node")] == ["i-1.ec2.internal", "i-slow.ec2.internal"]
+
+
+@pytest.mark.parametrize("state", ["pending", "shutting-down", "terminated"])
+def test_a_machine_that_does_not_run_does_not_register(world: World, state: str) -> None:
+    world.machine("i-1", state=state)
+    world.pass_s(100)
+    assert world.all("Node") == []
+
+
+def test_a_type_nobody_knows_never_joins(world: World) -> None:
+    world.machine("i-1", "z9.huge")
+    world.pass_s(100)
+    assert "z9.huge" in world.sim.registration.refused["i-1"]
+
+
+@pytest.mark.parametrize("vanishes", [True, False])
+def test_the_node_of_a_gone_machine_turns_unready_then_goes(world: World, vanishes: bool) -> None:
+    world.machine("i-1", "m7i.xlarge")
+    world.pass_s(30)
+    world.pod("p")
+    world.pass_s(5)
+    world.machines.set("i-1", state="shutting-down")
+    world.pass_s(30)
+    assert world.condition("Node", "i-1.ec2.internal", "Ready")[0] == "False"
+    if vanishes:
+        world.machines.machines.clear()
+    else:
+        world.machines.set("i-1", state="terminated")
+    world.pass_s(9)
+    assert world.get("Node", "i-1.ec2.internal") is not None
+    world.pass_s(5)
+    assert world.get("Node", "i-1.ec2.internal") is None
+    world.pass_s(45)
+    assert world.all("Pod") == []
+
+
+def test_a_node_deleted_under_its_kubelet_stays_away(world: World) -> None:
+    world.machine("i-1", "m7i.xlarge")
+    world.pass_s(30)
+    world.delete("Node", "i-1.ec2.internal")
+    world.pass_s(600)
+    assert world.all("Node") == []
+
+
+def test_a_prepared_node_is_adopted(world: World) -> None:
+    world.node("i-1.ec2.internal", labels={"mine": "1"})
+    world.machine("i-1", "m7i.xlarge")
+    world.pass_s(30)
+    node = world.the("Node", "i-1.ec2.internal")
+    assert node["spec"]["providerID"] == "aws:///us-east-1a/i-1"
+    assert node["metadata"]["labels"]["mine"] == "1"
+    assert node["metadata"]["labels"]["node.kubernetes.io/instance-type"] == "m7i.xlarge"
+
+
+def test_nodes_of_no_machine_are_left_alone(world: World) -> None:
+    world.ready_node("handmade")
+    world.pass_s(600)
+    assert world.condition("Node", "handmade", "Ready") == ("True", "KubeletReady")
