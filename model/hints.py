@@ -13,7 +13,8 @@ def near(word: str, known: Iterable[str]) -> str | None:
     if plain in folded:
         return folded[plain]
     matches = get_close_matches(word, candidates, n=1, cutoff=0.7)
-    return matches[0] if matches else None
+    longer = (candidate for candidate in candidates if len(word) > 1 and candidate.startswith(word))
+    return matches[0] if matches else next(longer, None)
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -96,7 +96,7 @@ class Declarations:
         if not envelope:
             model = KINDS_BY_NAME[document.root.data["kind"]]
             try:
-                value = model.model_validate(document.root.data, context=FROM_YAML)
+                value = model.model_validate(document.root.data, context=FROM_YAML, by_alias=True, by_name=False)
             except ValidationError as error:
                 envelope = problems_of(document, model, error)
             else:

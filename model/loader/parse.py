@@ -92,16 +92,19 @@ def parse(source: Source, limits: Limits = DEFAULT_LIMITS) -> tuple[list[Documen
 def _syntax_problem(source: Source, error: YAMLError) -> Problem:
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-    line = min(line, len(source.lines))
+    if line > len(source.lines):  # libyaml counts the end of the text as a line of its own
+        line, column = len(source.lines), len(source.lines[-1]) + 1
     text = str(error.problem or error.context) if isinstance(error, MarkedYAMLError) else str(error)
-    hint = ""
-    if line <= len(source.lines) and "\t" in source.lines[line - 1][: column + 1]:
-        text, hint = "a tab cannot indent", "use spaces"
-    elif "undefined alias" in text:
-        hint = "an anchor must stand before its alias, in the same document"
-    elif "mapping values are not allowed" in text:
-        hint = "a ': ' inside text needs quotes, or the line above is not closed"
-    return source.problem(line, column, text, Code.YAML_SYNTAX, hint=hint)
+    if source.lines[line - 1][column - 1 : column] == "\t":
+        return source.problem(line, column, "a tab cannot indent", Code.YAML_SYNTAX, hint="use spaces")
+    return source.problem(line, column, text, Code.YAML_SYNTAX, hint=_syntax_hint(text, error))
+
+
+def _syntax_hint(text: str, error: YAMLError) -> str:
+    if "mapping values are not allowed" in text:
+        return "a ': ' inside text needs quotes, or the line above is not closed"
+    start, context = getattr(error, "context_mark", None), getattr(error, "context", None)
+    return f"{context} that starts in line {start.line + 1}, column {start.column + 1}" if start and context else ""
 
 
 def _documents(text: str, limits: Limits) -> Iterator["_Builder"]:

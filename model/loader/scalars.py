@@ -27,7 +27,7 @@ _OTHER_NUMBERS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"[+-]?[0-9][0-9_]*_[0-9_.]*"), "write the number without underscores"),
     (re.compile(r"[+-]?[0-9.]+[eE][+-]?[0-9]+"), "write the number without an exponent"),
     (re.compile(r"[+-]?\.(inf|nan)", re.IGNORECASE), "write an ordinary number"),
-    (re.compile(r"[+-]?[0-9]*\.?[0-9]*"), "the number has too many digits to be read exactly"),
+    (re.compile(r"[+-]?[0-9]+\.?[0-9]*|[+-]?\.[0-9]+"), "the number has too many digits to be read exactly"),
 )
 
 

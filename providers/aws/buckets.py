@@ -70,6 +70,11 @@ class TokenBucket:
             self._tokens -= weight
             return wait_s
 
+    def put_back(self, weight: float) -> None:
+        """Tokens taken for something that then did not happen."""
+        with self._lock:
+            self._tokens = min(self._size.burst, self._tokens + weight)
+
     def drain(self) -> None:
         """Someone else emptied the service's bucket: start from nothing."""
         with self._lock:

@@ -121,13 +121,19 @@ def client_token(token: str, attempt: int = 1) -> str:
 
 def outcome(request: LaunchRequest, answer: Mapping[str, Any]) -> LaunchOutcome:
     """Instances first: whatever is in the answer was bought, however many errors stand beside it."""
-    ids = {instance_id for entry in answer.get("Instances") or () for instance_id in entry.get("InstanceIds") or ()}
+    ids = instance_ids(answer)
     failures = {failure_of(entry.get("ErrorCode", ""), entry.get("ErrorMessage", "")) for entry in errors_in(answer)}
     if len(ids) < request.count and not failures:
         failures.add(
             LaunchFailure(LaunchError.SHORTAGE, "Shortfall", f"{len(ids)} of {request.count} came, without a reason")
         )
-    return LaunchOutcome(tuple(sorted(ids)), tuple(sorted(failures, key=lambda each: (each.code, each.message))))
+    return LaunchOutcome(ids, tuple(sorted(failures, key=lambda each: (each.code, each.message))))
+
+
+def instance_ids(answer: Mapping[str, Any]) -> tuple[str, ...]:
+    """Every machine in a `CreateFleet` answer, once, sorted."""
+    entries = answer.get("Instances") or ()
+    return tuple(sorted({instance_id for entry in entries for instance_id in entry.get("InstanceIds") or ()}))
 
 
 def errors_in(answer: Mapping[str, Any]) -> list[Mapping[str, Any]]:

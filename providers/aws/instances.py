@@ -19,6 +19,20 @@ if TYPE_CHECKING:
 CHUNK = 500
 """Ids a `TerminateInstances` call (EC2 accepts 1,000)."""
 _UNKNOWN_IDS = frozenset({"InvalidInstanceID.NotFound", "InvalidInstanceID.Malformed"})
+_READ = frozenset(
+    {
+        "CapacityReservationId",
+        "InstanceId",
+        "InstanceLifecycle",
+        "InstanceType",
+        "LaunchTime",
+        "Placement",
+        "PrivateDnsName",
+        "State",
+        "Tags",
+    }
+)
+"""Of the 60 members of an instance, those that `_instance` reads."""
 _STATES = frozenset(get_args(InstanceState))
 _LIFECYCLES: Mapping[str, CapacityType] = {"spot": "spot", "capacity-block": "reserved"}
 
@@ -29,6 +43,7 @@ class Instances:
     def __init__(self, caller: Caller, client: "EC2Client", cluster: str) -> None:
         self._caller = caller
         self._client = client
+        _parse_only_what_is_read(client)
         self._cluster = cluster
 
     def all(self) -> Sequence[Instance]:
@@ -81,6 +96,14 @@ class Instances:
                 middle = len(ids) // 2
                 self._terminate(ids[:middle])
                 self._terminate(ids[middle:])
+
+
+def _parse_only_what_is_read(client: "EC2Client") -> None:
+    """Leave the other members out of the client's model: parsing a listing then takes half the time."""
+    listing: Any = client.meta.service_model.operation_model("DescribeInstances").output_shape
+    members = listing.members["Reservations"].member.members["Instances"].member.members
+    for name in set(members) - _READ:
+        del members[name]
 
 
 def _instance(entry: Mapping[str, Any]) -> Instance:

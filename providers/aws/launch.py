@@ -1,5 +1,6 @@
 """Buying machines: resolve, ask once, and never lose an id, whatever happens on the way."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -15,13 +16,14 @@ from providers.aws.fleet_request import (
     errors_in,
     failure_of_error,
     fleet_arguments,
+    instance_ids,
     outcome,
 )
 from providers.aws.instances import Instances
 from providers.aws.launch_template import GONE_CODES
 from providers.aws.resolve import Resolver
 from providers.aws.retry import Caller
-from providers.ports import CloudError
+from providers.ports import CloudError, CloudUnreachable
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2 import EC2Client
@@ -66,16 +68,24 @@ class Launcher:
             self._resolver.forget(plan)
         return outcome(request, answer)
 
-    def _ask(self, plan: FleetPlan, attempt: int) -> Any:
+    def _ask(self, plan: FleetPlan, attempt: int) -> Mapping[str, Any]:
         """The answer of `CreateFleet`; a refusal because of the template is an answer like any other."""
         arguments = fleet_arguments(plan, attempt)
-        self._caller.pace(Group.LAUNCHED_INSTANCES, plan.request.count)
+        unused = plan.request.count
+        self._caller.pace(Group.LAUNCHED_INSTANCES, unused)
         try:
-            return self._caller.once(Group.MUTATE, lambda: self._client.create_fleet(**arguments))
+            answer: Mapping[str, Any] = self._caller.once(Group.MUTATE, lambda: self._client.create_fleet(**arguments))
+            unused -= len(instance_ids(answer))
+        except CloudUnreachable:
+            unused = 0  # perhaps they are running
+            raise
         except CloudError as error:
             if code_of(error) not in self._curable(plan.request):
                 raise
-            return {"Errors": [{"ErrorCode": code_of(error), "ErrorMessage": str(error)}]}
+            answer = {"Errors": [{"ErrorCode": code_of(error), "ErrorMessage": str(error)}]}
+        finally:
+            self._caller.unused(Group.LAUNCHED_INSTANCES, max(0, unused))
+        return answer
 
     @staticmethod
     def _curable(request: LaunchRequest) -> frozenset[str]:

@@ -56,7 +56,7 @@ class Network:
 
     def exhausted(self, subnet_id: str) -> None:
         """EC2 says the subnet is full: others of its zone come first until subnets are read again."""
-        for _, subnets in self._subnets.values():
+        for _, subnets in list(self._subnets.values()):
             for each in subnets:
                 if each.id == subnet_id:
                     each.free = 0

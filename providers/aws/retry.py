@@ -55,6 +55,10 @@ class Caller:
         """Wait until `weight` resources may be used (launched or terminated instances)."""
         self._wait_for_token(group, weight)
 
+    def unused(self, group: Group, weight: int) -> None:
+        """Give back what `pace` waited for and was not used."""
+        self._buckets[group].put_back(weight)
+
     def _retry(self, group: Group, call: Callable[[], T], again: tuple[type[Exception], ...]) -> T:
         retrying: Retrying = Retrying(
             stop=stop_after_attempt(self._attempts),

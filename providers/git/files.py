@@ -97,10 +97,12 @@ class _Walk:
         if len(self.skipped) < _MAX_SKIPPED:
             self.skipped.append(Skipped(path, reason))
 
-    def count_entry(self) -> None:
-        self.entries += 1
-        if self.entries > self.limits.max_entries:
-            raise RepositoryTooLarge(f"there are more than {self.limits.max_entries} entries")
+    def counted(self, children: Iterable[Entry]) -> Iterator[Entry]:
+        for child in children:
+            self.entries += 1
+            if self.entries > self.limits.max_entries:
+                raise RepositoryTooLarge(f"there are more than {self.limits.max_entries} entries")
+            yield child
 
     def add(self, path: str, entry: Entry) -> None:
         if len(self.files) >= self.limits.max_files:
@@ -173,8 +175,8 @@ def _entry(walk: _Walk, entry: Entry, parts: tuple[str, ...], root: int, rules: 
 
 def _named(walk: _Walk, children: Iterable[Entry], parts: tuple[str, ...]) -> Iterator[tuple[str, Entry]]:
     """The children with names that can be shown and cannot deceive; the others are recorded as left out."""
-    for child in children:
-        walk.count_entry()
+    # A disk lists in any order; what is found, left out or too much must not depend on it.
+    for child in sorted(walk.counted(children), key=lambda one: one.raw_name):
         name, reason = _name(child.raw_name)
         if name == ".git":
             continue

@@ -13,10 +13,9 @@ The generation before the current one is kept until the next swap, so that a rea
 
 import fcntl
 import hashlib
-import os
 import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,6 +76,7 @@ class Mirror:
             try:
                 self._write_known_hosts()
                 self._clean()
+                self._ready()
             except BaseException:
                 self._lock.close()
                 raise
@@ -96,7 +96,7 @@ class Mirror:
         """
         with self._network() as calls:
             anonymous = self._ready().remotes.create_anonymous(self._remote.url)
-            heads = anonymous.list_heads(callbacks=calls, proxy=self._remote.proxy)
+            heads = anonymous.list_heads(callbacks=calls(), proxy=self._remote.proxy)
             return {head.name: str(head.oid) for head in heads if head.name}
 
     def fetch(self, extra: Sequence[str] = ()) -> None:
@@ -117,7 +117,7 @@ class Mirror:
         try:
             with self._network() as calls:
                 anonymous = self._ready().remotes.create_anonymous(self._remote.url)
-                anonymous.fetch([f"+{oid}:refs/muster/{oid}"], callbacks=calls, proxy=self._remote.proxy)
+                anonymous.fetch([f"+{oid}:refs/muster/{oid}"], callbacks=calls(), proxy=self._remote.proxy)
         except (Unreachable, CorruptRepository) as error:
             # Servers refuse a bare commit in a dozen ways (uploadpack.allowReachableSHA1InWant), all in words only.
             raise RevisionNotFound(f"{self._remote.shown} does not give out the commit {oid}: {error}") from error
@@ -180,8 +180,8 @@ class Mirror:
         specs = [*_REFSPECS, *(f"+{name}:{name}" for name in extra)]
         with self._network() as calls:
             anonymous = repo.remotes.create_anonymous(self._remote.url)
-            _prune(repo, {head.name for head in anonymous.list_heads(callbacks=calls, proxy=self._remote.proxy)})
-            anonymous.fetch(specs, callbacks=calls, prune=FetchPrune.PRUNE, proxy=self._remote.proxy)
+            _prune(repo, {head.name for head in anonymous.list_heads(callbacks=calls(), proxy=self._remote.proxy)})
+            anonymous.fetch(specs, callbacks=calls(), prune=FetchPrune.PRUNE, proxy=self._remote.proxy)
 
     def _shrink(self, extra: Sequence[str]) -> None:
         """Replace a generation that grew. It is only housekeeping: when it fails the old one serves on."""
@@ -198,8 +198,8 @@ class Mirror:
                 raise
 
     @contextmanager
-    def _network(self) -> Iterator[Any]:
-        """One operation on the remote: process settings in place, errors translated, deadline running."""
+    def _network(self) -> Iterator[Callable[[], Any]]:
+        """Talk to the remote: process settings in place, errors translated; yields a maker of fresh callbacks."""
         limits = self._limits
         settings = library.NetworkSettings(
             limits.connect_timeout_s, limits.read_timeout_s, self.root / "home", self._remote.ca_file
@@ -207,7 +207,8 @@ class Mirror:
         with translated(self._remote), library.network(settings):
             if self._remote.scheme == "file":
                 self._check_path(Path(self._remote.path))
-            yield callbacks(self._remote, TransferLimits(limits.deadline_s, limits.max_bytes), self._clock)
+            transfer = TransferLimits(limits.deadline_s, limits.max_bytes)
+            yield lambda: callbacks(self._remote, transfer, self._clock)
 
     def _check_path(self, path: Path) -> None:
         if not path.exists():
@@ -255,6 +256,8 @@ class Mirror:
         self._drop_generations(keep={current})
         for unfinished in self.root.glob("*.new"):
             unfinished.unlink()
+        for area in self.root.glob("merge-*"):
+            shutil.rmtree(area, ignore_errors=True)
         for pattern in _LEFTOVERS if current else ():
             for leftover in (self.root / current).glob(pattern):
                 if leftover.is_file():
@@ -288,5 +291,5 @@ def _hold(root: Path) -> IO[bytes]:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         handle.close()
-        raise CacheUnavailable(f"another process ({os.getpid()} asked) uses the cache folder {root}") from error
+        raise CacheUnavailable(f"another process uses the cache folder {root}") from error
     return handle

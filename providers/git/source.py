@@ -127,7 +127,7 @@ class GitSource:
 
     def merged_files(self, base_oid: str, head_oid: str) -> Files:
         """The files after merging a proposed commit into another; nothing is kept. Errors: MergeConflict and others."""
-        with scratch(self._mirror.repository()) as area:
+        with scratch(self._mirror.repository(), self._mirror.root) as area:
             merged = merge_tree(area, base_oid, head_oid)
             return scan_tree(area, merged, self._settings.sub_path, self._settings.files)
 
@@ -200,9 +200,13 @@ class GitSource:
     def _accept(self, target: Target, snapshot: Snapshot) -> Snapshot:
         if snapshot.forced:
             _log.warning("git.source.forced", remote=self._settings.remote.shown, revision=snapshot.revision)
+        try:
+            self._mirror.remember(_LAST_GOOD, f"{target.ref} {target.oid}")
+        except SourceError as error:
+            # A full disk must not keep back a revision that was read; only the next restart will miss the line.
+            _log.warning("git.source.not_remembered", remote=self._settings.remote.shown, error=str(error))
         self._target = target
         self.last_good = snapshot
-        self._mirror.remember(_LAST_GOOD, f"{target.ref} {target.oid}")
         return snapshot
 
     def _remembered(self) -> Target | None:

@@ -10,7 +10,7 @@ from typing import Any
 import pygit2
 from pygit2.enums import FileMode
 
-from providers.git.errors import MergeConflict, PathNotFound, RepositoryTooLarge, RevisionNotFound
+from providers.git.errors import CacheUnavailable, MergeConflict, PathNotFound, RepositoryTooLarge, RevisionNotFound
 from providers.git.files import YAML, FileLimits, Files, Kind, collect, split_path
 from providers.git.opening import open_repository, reading
 
@@ -109,11 +109,18 @@ def merge_tree(repo: Any, base_branch_oid: str, head_oid: str) -> str:
 
 
 @contextmanager
-def scratch(repo: Any) -> Iterator[Any]:
-    """A throw-away repository that sees the objects of `repo`; what is written to it never reaches `repo`."""
-    with tempfile.TemporaryDirectory(prefix="muster-merge-") as folder, reading("the merge area"):
-        pygit2.init_repository(folder, bare=True)
-        made = open_repository(Path(folder))
+def scratch(repo: Any, place: Path | None = None) -> Iterator[Any]:
+    """A throw-away repository that sees the objects of `repo`; what is written to it never reaches `repo`.
+
+    It lies in `place`, or where the machine keeps temporary files. Errors: CacheUnavailable.
+    """
+    try:
+        folder = tempfile.TemporaryDirectory(prefix="merge-", dir=place)
+    except OSError as error:
+        raise CacheUnavailable(f"there is no place to merge in: {error.strerror}") from error
+    with folder as path, reading("the merge area"):
+        pygit2.init_repository(path, bare=True)
+        made = open_repository(Path(path))
         made.odb.add_disk_alternate(str(_objects(Path(repo.path))))
         yield made
 

@@ -178,6 +178,8 @@ class Reflector(Generic[T]):
         try:
             if self._version is None:
                 self._version = self._relist()
+            else:
+                self._check_history(self._version)
             self._follow(self._version)
         except KubeError as error:
             if not error.transient:
@@ -252,6 +254,18 @@ class Reflector(Generic[T]):
             self._watched.on_undecodable(found)
         return found
 
+    def _check_history(self, version: str) -> None:
+        """Raise `Expired` when the server is younger than what it told before: its store was restored from a backup.
+
+        Such a server accepts a watch from its future and leaves out all that happens until it gets there, bookmarks
+        included (apiserver, storage/cacher: events up to the requested version are dropped). Only a list, be it of one
+        object, tells.
+        """
+        watched = self._watched
+        page = next(self._transport.list_envelopes(watched.resource, watched.namespace, limit=1))
+        if _goes_back(version, page.resource_version):
+            raise _another_history(version, page.resource_version)
+
     # -- watch --------------------------------------------------------------------------------------------------------
 
     def _follow(self, version: str) -> None:
@@ -301,7 +315,9 @@ class Reflector(Generic[T]):
         version = _last_version(events) or self._version or ""
         if deltas:
             self._on_batch(Changes(tuple(deltas), version))
-        if version != self._version:
+        if _goes_back(self._version or "", version):
+            trouble = _another_history(self._version, version)
+        elif version != self._version:
             self._version, self._barren = version, 0
         if trouble is not None:
             raise trouble
@@ -328,6 +344,15 @@ class Reflector(Generic[T]):
                 yield wire.decode_event(line)
             except (msgspec.MsgspecError, UnicodeDecodeError) as error:
                 self._skip(line, error)
+
+
+def _goes_back(old: str, new: str) -> bool:
+    """Whether `new` is older. Versions are opaque before Kubernetes 1.35, so only those that are numbers are compared."""
+    return old.isdecimal() and new.isdecimal() and int(new) < int(old)
+
+
+def _another_history(old: str | None, new: str) -> Expired:
+    return Expired(f"version {new} after {old}: the server was restored, or is another one")
 
 
 def _last_version(events: list[wire.WatchEvent]) -> str:

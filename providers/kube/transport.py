@@ -27,6 +27,7 @@ Query = Mapping[str, str | int]
 _JSON: Final = "application/json"
 _APPLY: Final = "application/apply-patch+yaml"  # JSON is YAML
 _MERGE: Final = "application/merge-patch+json"
+_STRATEGIC: Final = "application/strategic-merge-patch+json"
 _PATCH: Final = "application/json-patch+json"
 
 
@@ -36,6 +37,10 @@ class KubeTransport:
     def __init__(self, connection: Connection, *, user_agent: str = "muster") -> None:
         self._connection = connection
         self._user_agent = user_agent
+
+    def close(self) -> None:
+        """Close the idle connections; requests and watches under way go on."""
+        self._connection.pool.clear()
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
@@ -182,6 +187,14 @@ class KubeTransport:
         """An RFC 7386 merge patch: null removes, lists are replaced; a `metadata.resourceVersion` is a precondition."""
         path = resource.object(name, namespace, subresource)
         return self._call("PATCH", path, query={"fieldManager": FIELD_MANAGER}, body=patch, content_type=_MERGE)
+
+    def patch_strategic(
+        self, resource: ResourcePath, name: str, patch: Body, namespace: str = "", subresource: str = ""
+    ) -> bytes:
+        """A strategic merge patch (built-in kinds only): keyed lists are merged, `$patch: delete` removes."""
+        path = resource.object(name, namespace, subresource)
+        query: dict[str, str | int] = {"fieldManager": FIELD_MANAGER}
+        return self._call("PATCH", path, query=query, body=patch, content_type=_STRATEGIC)
 
     def patch_status(self, resource: ResourcePath, name: str, patch: Body, namespace: str = "") -> bytes:
         """A merge patch of the status subresource: `{"status": {...}}`."""

@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 from msgspec import Raw
 
+from fleet.reasons import Reason
 from fleet.snapshot import CapacityPool, Claim, ClaimState, Disruption, Launch
 from model.kinds import CapacityType
 from model.labels import CAPACITY_TYPE, INSTANCE_TYPE, NODE_POOL, ZONE
@@ -52,9 +53,10 @@ class _Disruption(Wire, frozen=True):
 
 
 class _Status(Wire, frozen=True):
+    state: str = ""
     instance_id: str = ""
     node: str = ""
-    layout: str | None = None
+    layout: str = ""
     resources: dict[str, str | int] | None = None
     launched_at: str | None = None
     registered_at: str | None = None
@@ -109,10 +111,10 @@ def claim_status(claim: Claim, now_s: float, previous: Sequence[Condition] = ())
     """
     status = {
         "state": str(claim.state),
-        "layout": claim.layout,
-        "resources": amounts_object(claim.resources),
         "conditions": written(claim_findings(claim), previous, now_s),
     } | set_fields(
+        layout=claim.layout,
+        resources=amounts_object(claim.resources),
         instanceId=claim.instance_id,
         node=claim.node,
         launchedAt=_stamp(claim.launched_at_s),
@@ -149,8 +151,8 @@ def claim_findings(claim: Claim) -> tuple[Finding, ...]:
     ]
     if claim.disruption is not None:
         findings.append(Finding("Disrupted", True, claim.disruption.reason, claim.disruption.message))
-        if claim.disruption.reason == "Drifted":
-            findings.append(Finding("Drifted", True, "Drifted", claim.disruption.message))
+        if claim.disruption.reason == Reason.DRIFTED:
+            findings.append(Finding("Drifted", True, Reason.DRIFTED, claim.disruption.message))
     return tuple(findings)
 
 
@@ -178,6 +180,8 @@ def decode_claim(raw: bytes | Raw) -> Claim:
     found = _decoder.decode(raw)
     meta, spec = found.metadata, found.spec
     status = found.status or _Status()
+    # A status that was ever written has a state, and then its layout and resources count, also when there are none.
+    present = status if status.state else spec
     return Claim(
         name=meta.name,
         uid=meta.uid,
@@ -189,8 +193,8 @@ def decode_claim(raw: bytes | Raw) -> Claim:
         created_at_s=instant_of(spec.created_at),
         gang=spec.gang,
         replaces=tuple(spec.replaces or ()),
-        resources=canonical_resources((spec.resources if status.resources is None else status.resources) or {}),
-        layout=spec.layout if status.layout is None else status.layout,
+        resources=canonical_resources(present.resources or {}),
+        layout=present.layout,
         instance_id=status.instance_id,
         node=status.node,
         launched_at_s=instant_of(status.launched_at),

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
+from fleet.reasons import Reason
 from fleet.snapshot import Gang, GangState
 from model.labels import GPU_RESOURCE, MIG_RESOURCE_PREFIX
 from providers.kube.objects.conditions import Condition, Finding, find
@@ -65,7 +66,7 @@ def _evicted(gang: Gang) -> Finding:
 
 def _requeued(gang: Gang, now_s: float) -> Finding:
     if gang.state is GangState.PENDING and gang.requeue_at_s > now_s:
-        return Finding(REQUEUED, False, "Backoff", f"Considered again after {gang.evictions} evictions and a pause")
+        return Finding(REQUEUED, False, Reason.BACK_OFF, "Pauses after its eviction before it is considered again")
     return Finding(REQUEUED, True, "BackoffFinished", "Back in its queue")
 
 

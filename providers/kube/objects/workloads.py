@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 from msgspec import Raw
 
+from fleet.reasons import Reason
 from fleet.snapshot import Eviction, Gang, GangState, JobRef, Pin, PodSet
 from model.kinds import RequirementTerm, Toleration
 from model.labels import PRIORITY_CLASS, QUEUE
@@ -165,7 +166,7 @@ def decode_workload(raw: bytes | Raw) -> Gang:
     """The gang a Workload records; `LIVE_FIELDS` have their defaults. Without a status nothing was decided yet."""
     found = _decoder.decode(raw)
     meta, spec, job = found.metadata, found.spec, found.spec.job
-    status = found.status or _Status(reason="Queued", since=meta.creation_timestamp)
+    status = found.status or _Status(reason=Reason.QUEUED, since=meta.creation_timestamp)
     ready = find(conditions_of(status.conditions), POD_READY)
     return Gang(
         uid=job.uid,
@@ -230,9 +231,10 @@ def _amounts(items: tuple[tuple[str, str | int], ...]) -> Resources:
 
 def toleration_object(toleration: Toleration) -> JsonObject:
     """A `core/v1` toleration."""
-    seconds = {} if toleration.toleration_seconds is None else {"tolerationSeconds": toleration.toleration_seconds}
-    fields = set_fields(key=toleration.key, value=toleration.value, effect=toleration.effect)
-    return {"operator": toleration.operator, **fields, **seconds}
+    seconds = toleration.toleration_seconds
+    return set_fields(
+        key=toleration.key, operator=toleration.operator, value=toleration.value, effect=toleration.effect
+    ) | ({} if seconds is None else {"tolerationSeconds": seconds})
 
 
 def _requirement_object(term: RequirementTerm) -> JsonObject:

@@ -1,10 +1,11 @@
-"""Request bodies: JSON or YAML in, JSON values out; protobuf is refused so that clients fall back."""
+"""Request bodies: JSON, YAML or (for some kinds) protobuf in, JSON values out."""
 
 from typing import Any
 
 import msgspec
 import yaml
 
+from providers.sim.apiserver import protobuf
 from providers.sim.store import BadRequest, UnsupportedMediaType
 
 _JSON = frozenset({"", "application/json", "application/x-www-form-urlencoded", "text/plain"})
@@ -18,6 +19,8 @@ def decoded(body: bytes, content_type: str) -> Any:
         return {}
     if content_type in _JSON or content_type.endswith("+json"):
         return _json(body)
+    if content_type == protobuf.MEDIA_TYPE:
+        return protobuf.decoded_object(body)
     if content_type in _YAML:
         return _json(body) if body.lstrip()[:1] == b"{" else _yaml(body)
     raise UnsupportedMediaType(

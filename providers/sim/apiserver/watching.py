@@ -196,7 +196,7 @@ class Watch:
 async def serve_watch(
     response: web.StreamResponse, watch: Watch, bell: Bell, query: WatchQuery, bookmark_every_s: float
 ) -> None:
-    """Write the watch to `response` until its time is up. Raises Cut where a fault says so; ConnectionError when left."""
+    """Write the watch to `response` until its time is up. Cut where a fault says so, ConnectionError when left."""
     loop = asyncio.get_running_loop()
     ends = loop.time() + query.timeout_s
     marks = loop.time() + bookmark_every_s

@@ -1,6 +1,6 @@
 """All simulated controllers over one store, wired together in the order the kernel steps them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from providers.clock import Clock
@@ -19,7 +19,7 @@ from providers.sim.controllers.podgc import PodGarbage
 from providers.sim.controllers.registration import Registration, RegistrationOptions
 from providers.sim.controllers.runtime import Controller
 from providers.sim.controllers.scheduler import Scheduler
-from providers.sim.kernel import Kernel
+from providers.sim.kernel import Kernel, KernelThread
 from providers.sim.machines import Machine, Machines, ShapeOf
 from providers.sim.store import Store
 
@@ -49,11 +49,18 @@ class SimulationOptions:
 class SimulatedCluster:
     """The running parts a caller may want: the kernel to drive, and the handles for faults."""
 
+    store: Store
     kernel: Kernel
     health: NodeHealth
     hardware: GpuHardware
     registration: Registration
     mig_manager: MigManager
+
+    def in_real_time(self, *, on_error: Callable[[Exception], None] | None = None) -> KernelThread:
+        """A thread that drives the kernel and feels faults at once; not started yet."""
+        thread = KernelThread(self.kernel, self.store, on_error=on_error)
+        self.health.subscribe(thread.wake)
+        return thread
 
 
 def assemble(
@@ -85,4 +92,4 @@ def assemble(
         Budgets(cluster),
         *more,
     ]
-    return SimulatedCluster(Kernel(store, clock, controllers), health, hardware, registration, mig_manager)
+    return SimulatedCluster(store, Kernel(store, clock, controllers), health, hardware, registration, mig_manager)

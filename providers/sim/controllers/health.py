@@ -39,6 +39,7 @@ class NodeHealth:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._faults: dict[str, Fault] = {}
+        self._deaths: dict[str, int] = {}
         self._listeners: list[Callable[[], None]] = []
         self.version = 0
 
@@ -51,6 +52,10 @@ class NodeHealth:
         """When the present fault began; for a node that does not report, the time of its last heartbeat."""
         fault = self._faults.get(node)
         return None if fault is None else fault.since
+
+    def deaths(self, node: str) -> int:
+        """How often the node died so far; what ran on it when the number changed is lost."""
+        return self._deaths.get(node, 0)
 
     def fail_node(self, node: str) -> None:
         """The machine dies: its containers end and it falls silent."""
@@ -77,6 +82,8 @@ class NodeHealth:
         old = self._faults.get(node)
         if old is not None and old.health is health:
             return
+        if health is Health.DEAD:
+            self._deaths[node] = self.deaths(node) + 1
         silent_already = old is not None and not old.health.reports and not health.reports
         since = old.since if old is not None and silent_already else self._clock.now()
         self._faults[node] = Fault(health, since)

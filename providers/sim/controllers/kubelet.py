@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
 
-from providers.sim.controllers.health import Health, NodeHealth
+from providers.sim.controllers.health import NodeHealth
 from providers.sim.controllers.matching import selects
 from providers.sim.controllers.mirror import Cluster
 from providers.sim.controllers.nodework import pods_by_node
@@ -18,13 +18,14 @@ from providers.sim.controllers.objects import (
     Obj,
     annotations_of,
     being_deleted,
+    instant,
     is_terminal,
     key_of,
     labels_of,
     node_of,
     status_of,
 )
-from providers.sim.controllers.occupancy import allocatable_of, requests_of, shortages, used_by
+from providers.sim.controllers.occupancy import Amounts, Occupancy, allocatable_of, requests_of, shortages
 from providers.sim.controllers.podstatus import over, rejected, running, starting, waiting
 from providers.sim.controllers.runtime import Reconciler
 
@@ -97,7 +98,7 @@ class _Run:
     starts_at: float
     restarts: int = 0
     stops_at: float | None = None
-    killed: bool = False
+    deaths: int = 0
 
     @property
     def ends_at(self) -> float:
@@ -115,13 +116,14 @@ class Kubelet(Reconciler[Key]):
         self._health = health
         self._health_seen = health.version
         self._runs: dict[str, _Run] = {}
+        self._occupancy = Occupancy()
         self._nodes = cluster.mirror("Node")
         self._pods = pods_by_node(cluster)
         self._pods.watch(self._on_pod)
 
     def _on_pod(self, old: Obj | None, new: Obj | None) -> None:
         if new is None:
-            self._runs.pop((old or {})["metadata"]["uid"], None)
+            self._forget((old or {})["metadata"]["uid"])
         elif node_of(new):
             self._queue.add(key_of(new))
 
@@ -129,16 +131,10 @@ class Kubelet(Reconciler[Key]):
         """Step every pod that is due; all of them after a fault or a recovery of a node."""
         if self._health_seen != self._health.version:
             self._health_seen = self._health.version
-            self._feel_faults()
+            for pod in self._pods:
+                if node_of(pod):
+                    self._queue.add(key_of(pod))
         return super().step(now)
-
-    def _feel_faults(self) -> None:
-        for pod in self._pods:
-            if node_of(pod):
-                self._queue.add(key_of(pod))
-                run = self._runs.get(pod["metadata"]["uid"])
-                if run is not None and self._health.of(node_of(pod)) is Health.DEAD:
-                    run.killed = True
 
     def reconcile(self, key: Key, now: float) -> float | None:
         """Bring one pod a step on; returns when it has to be looked at again."""
@@ -149,7 +145,7 @@ class Kubelet(Reconciler[Key]):
         if node is None:
             return None  # pod garbage collection takes what stays behind on a node that is gone
         if is_terminal(pod):
-            self._runs.pop(pod["metadata"]["uid"], None)
+            self._forget(pod["metadata"]["uid"])
             return self._remove(pod)
         run = self._runs.get(pod["metadata"]["uid"])
         if being_deleted(pod):
@@ -158,25 +154,39 @@ class Kubelet(Reconciler[Key]):
             return self._admit(pod, node, now)
         return self._go_on(pod, run, now)
 
+    def _begin(self, pod: Obj, starts_at: float, restarts: int = 0) -> _Run:
+        uid, node = pod["metadata"]["uid"], node_of(pod)
+        run = self._runs[uid] = _Run(Script.of(pod), starts_at, restarts, deaths=self._health.deaths(node))
+        self._occupancy.hold(uid, node, requests_of(pod))
+        return run
+
+    def _was_killed(self, pod: Obj, run: _Run) -> bool:
+        return run.deaths != self._health.deaths(node_of(pod))
+
     # Admission
 
     def _admit(self, pod: Obj, node: Obj, now: float) -> float | None:
-        refusal = self._refusal(pod, node)
+        if status_of(pod).get("phase") == "Running":  # these controllers are new to a store that is not
+            return self._go_on(pod, self._begin(pod, *_last_start(pod, now)), now)
+        refusal = self._refusal(pod, node, requests_of(pod))
         if refusal is not None:
             self._pods.update_status(pod, rejected(pod, *refusal, now))
             return None
-        run = self._runs[pod["metadata"]["uid"]] = _Run(Script.of(pod), now + self._options.start_delay_s)
+        run = self._begin(pod, now + self._options.start_delay_s)
         if self._options.start_delay_s <= 0:
             return self._go_on(pod, run, now)
         self._pods.update_status(pod, starting(pod, now))
         return run.starts_at
 
-    def _refusal(self, pod: Obj, node: Obj) -> tuple[str, str] | None:
+    def _forget(self, uid: str) -> None:
+        self._runs.pop(uid, None)
+        self._occupancy.release(uid)
+
+    def _refusal(self, pod: Obj, node: Obj, wanted: Amounts) -> tuple[str, str] | None:
         here = node["metadata"]["name"]
         if not selects(pod["spec"], labels_of(node), here):
             return "NodeAffinity", "Pod was rejected: Predicate NodeAffinity failed"
-        admitted = [other for other in self._pods.by("node", here) if other["metadata"]["uid"] in self._runs]
-        wanted, allocatable, used = requests_of(pod), allocatable_of(node), used_by(admitted)
+        allocatable, used = allocatable_of(node), self._occupancy.used(here)
         short = shortages(wanted, allocatable, used)
         if not short:
             return None
@@ -194,8 +204,8 @@ class Kubelet(Reconciler[Key]):
     # Running
 
     def _go_on(self, pod: Obj, run: _Run, now: float) -> float | None:
-        if run.killed:
-            run.killed = False
+        if self._was_killed(pod, run):
+            run.deaths = self._health.deaths(node_of(pod))
             return self._exited(pod, run, _KILLED, now)
         if now < run.starts_at:
             return run.starts_at
@@ -209,7 +219,7 @@ class Kubelet(Reconciler[Key]):
         instant_s = ended_at if now is None else now
         policy = pod["spec"].get("restartPolicy") or "Always"
         if policy == "Never" or (policy == "OnFailure" and code == 0):
-            self._runs.pop(pod["metadata"]["uid"], None)
+            self._forget(pod["metadata"]["uid"])
             self._pods.update_status(pod, over(pod, run.starts_at, ended_at, code, run.restarts, instant_s))
             return None
         delay_s = min(self._options.restart_cap_s, self._options.restart_base_s * 2.0 ** min(run.restarts, 10))
@@ -225,13 +235,14 @@ class Kubelet(Reconciler[Key]):
             self._pods.update_status(pod, over(pod, now, now, _KILLED, 0, now))
             return now
         grace_s = float(pod["metadata"].get("deletionGracePeriodSeconds") or 0)
-        if run.stops_at is None or run.killed:
-            run.stops_at = now if run.killed else now + min(grace_s, run.script.stop_s)
+        killed = self._was_killed(pod, run)
+        if run.stops_at is None or killed:
+            run.stops_at = now if killed else now + min(grace_s, run.script.stop_s)
         run.stops_at = min(run.stops_at, now + grace_s)
         if now < run.stops_at:
             return run.stops_at
-        code = _TERMINATED if run.script.stop_s <= grace_s and not run.killed else _KILLED
-        self._runs.pop(pod["metadata"]["uid"], None)
+        code = _TERMINATED if run.script.stop_s <= grace_s and not killed else _KILLED
+        self._forget(pod["metadata"]["uid"])
         self._pods.update_status(pod, over(pod, min(run.starts_at, now), now, code, run.restarts, now))
         return now
 
@@ -239,6 +250,13 @@ class Kubelet(Reconciler[Key]):
         if being_deleted(pod) and pod["metadata"].get("deletionGracePeriodSeconds") != 0:
             self._pods.delete(pod, grace_period_s=0)  # finalizers may still hold the object
         return None
+
+
+def _last_start(pod: Obj, now: float) -> tuple[float, int]:
+    """When the containers of a running pod started last, and after how many restarts."""
+    containers = status_of(pod).get("containerStatuses") or ()
+    started = [c["state"]["running"]["startedAt"] for c in containers if "running" in c["state"]]
+    return (instant(started[0]) if started else now), max((c["restartCount"] for c in containers), default=0)
 
 
 def _is_running(pod: Obj, restarts: int) -> bool:

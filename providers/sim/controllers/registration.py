@@ -1,6 +1,6 @@
 """Machines become nodes when their kubelet registers, and nodes go when their machine has."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,6 +56,9 @@ class Registration:
         self._nodes = cluster.mirror("Node")
         self._registered: dict[str, str] = {}
         self._gone_at: dict[str, float] = {}
+        self._listed: Sequence[Machine] = ()
+        self._nodes_moved = True
+        self._nodes.watch(self._on_node)
         self._next_poll = float("-inf")
         self._wake = float("inf")
         self.refused: dict[str, str] = {}
@@ -68,9 +71,17 @@ class Registration:
             self._wake = self._look(now)
         return min(self._next_poll, self._wake)
 
+    def _on_node(self, old: Obj | None, new: Obj | None) -> None:
+        if old is None or new is None or old["spec"] != new["spec"]:
+            self._nodes_moved = True
+
     def _look(self, now: float) -> float:
         """Act on every machine; the next instant something is due before the next poll."""
-        machines = {machine.instance_id: machine for machine in self._machines.list()}
+        listed = self._machines.list()
+        if listed == self._listed and not self._nodes_moved and now < self._wake:
+            return self._wake
+        self._listed, self._nodes_moved = listed, False
+        machines = {machine.instance_id: machine for machine in listed}
         wakes = [self._boot(machine, now) for _, machine in sorted(machines.items()) if machine.state == "running"]
         wakes += [self._check(node, machines, now) for node in self._nodes]
         for forgotten in [instance for instance in self._registered if instance not in machines]:

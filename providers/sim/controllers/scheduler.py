@@ -5,7 +5,7 @@ Left out: preemption, pod (anti-)affinity, spread constraints, volumes and prefe
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,12 +24,13 @@ from providers.sim.controllers.objects import (
     status_of,
     with_condition,
 )
-from providers.sim.controllers.occupancy import Amounts, Occupancy, allocatable_of, requests_of, shortages
+from providers.sim.controllers.occupancy import Amounts, Occupancy, allocatable_of, fits, requests_of, shortages
 from providers.sim.store import ApiError, Conflict, NotFound
 
 NOT_READY: Taint = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
 UNSCHEDULABLE: Taint = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 _REPELS = frozenset({"NoSchedule", "NoExecute"})
+_SIGNATURES_KEPT = 2048
 _GATED = "Scheduling is blocked due to non-empty scheduling gates"
 
 
@@ -63,6 +64,20 @@ class _Candidate:
     wanted: Amounts
 
 
+@dataclass(slots=True)
+class _Ranking:
+    """The nodes for one signature, fullest first, as of a state of the cluster.
+
+    A pod bound to the first makes it fuller still, so it stays first until it no longer fits: a gang of equal pods is
+    placed with one look at the nodes.
+    """
+
+    signature: str
+    changes: int
+    views: Sequence[_NodeView]
+    position: int = 0
+
+
 class Scheduler:
     """Binds pods without a node and without gates; deterministic: priority, then arrival, then key."""
 
@@ -79,6 +94,8 @@ class Scheduler:
         self._arrivals: dict[Key, int] = {}
         self._arrived = 0
         self._selected: dict[str, list[_NodeView]] = {}
+        self._ranking: _Ranking | None = None
+        self._changes = 0
         self._pods = cluster.mirror("Pod")
         cluster.mirror("Node").watch(self._on_node)
         self._pods.watch(self._on_pod)
@@ -102,17 +119,16 @@ class Scheduler:
     def _on_node(self, old: Obj | None, new: Obj | None) -> None:
         if new is None:
             self._nodes.pop((old or {})["metadata"]["name"], None)
-            self._selected.clear()
+            self._forget_nodes()
             return
         view = _NodeView.of(new)
         if self._nodes.get(view.name) != view:
             self._nodes[view.name] = view
-            self._selected.clear()
+            self._forget_nodes()
             self._retry()
 
     def _on_pod(self, old: Obj | None, new: Obj | None) -> None:
-        if self._occupancy.on_pod(old, new):
-            self._retry()
+        self._account(old, new)
         if new is None or not self._is_mine(new):
             key = key_of(new or old or {})
             for queue in (self._waiting, self._parked, self._gated):
@@ -121,6 +137,17 @@ class Scheduler:
                 self._arrivals.pop(key, None)
         elif old is None or old["spec"] != new["spec"]:
             self._enqueue(new)
+
+    def _account(self, old: Obj | None, new: Obj | None) -> None:
+        """Follow what is taken; what is given back may be what a parked pod waits for."""
+        uid = (new or old or {})["metadata"]["uid"]
+        if new is not None and node_of(new) and not is_terminal(new):
+            if not self._occupancy.holds(uid):
+                self._occupancy.hold(uid, node_of(new), requests_of(new))
+                self._changes += 1
+        elif self._occupancy.release(uid):
+            self._changes += 1
+            self._retry()
 
     def _is_mine(self, pod: Obj) -> bool:
         named = pod["spec"].get("schedulerName") or "default-scheduler"
@@ -135,7 +162,12 @@ class Scheduler:
         self._arrived += 1
         arrival = self._arrivals.setdefault(key, self._arrived)
         order = (-(pod["spec"].get("priority") or 0), arrival, key)
-        self._waiting[key] = _Candidate(key, order, _signature(pod), requests_of(pod))
+        wanted = requests_of(pod)
+        self._waiting[key] = _Candidate(key, order, _signature(pod, wanted), wanted)
+
+    def _forget_nodes(self) -> None:
+        self._selected.clear()
+        self._changes += 1
 
     def _retry(self) -> None:
         self._waiting.update(self._parked)
@@ -156,19 +188,27 @@ class Scheduler:
 
     def _choose(self, candidate: _Candidate) -> str | None:
         """The fullest node that still fits, the first by name among equals."""
-        best: tuple[int, str] | None = None
-        for view in self._selectable(candidate):
-            used = self._occupancy.used(view.name)
-            if shortages(candidate.wanted, view.allocatable, used):
-                continue
-            ranked = (-_fullness(candidate.wanted, view.allocatable, used), view.name)
-            best = ranked if best is None else min(best, ranked)
-        return None if best is None else best[1]
+        ranking = self._ranking
+        if ranking is None or ranking.signature != candidate.signature or ranking.changes != self._changes:
+            ranking = self._ranking = _Ranking(candidate.signature, self._changes, self._ranked(candidate))
+        while ranking.position < len(ranking.views):
+            view = ranking.views[ranking.position]
+            if fits(candidate.wanted, view.allocatable, self._occupancy.used(view.name)):
+                return view.name
+            ranking.position += 1
+        return None
+
+    def _ranked(self, candidate: _Candidate) -> list[_NodeView]:
+        wanted, used = candidate.wanted, self._occupancy.used
+        views = [v for v in self._selectable(candidate) if fits(wanted, v.allocatable, used(v.name))]
+        return sorted(views, key=lambda v: (-_fullness(wanted, v.allocatable, used(v.name)), v.name))
 
     def _selectable(self, candidate: _Candidate) -> list[_NodeView]:
         found = self._selected.get(candidate.signature)
         if found is None:
             spec = (self._pods.get(candidate.key) or {})["spec"]
+            if len(self._selected) >= _SIGNATURES_KEPT:
+                self._selected.clear()
             found = self._selected[candidate.signature] = [
                 view
                 for view in self._nodes.values()
@@ -177,10 +217,14 @@ class Scheduler:
         return found
 
     def _bind(self, key: Key, node: str) -> None:
+        before = self._changes
         try:
             self._cluster.store.bind(key[1], key[0], node)
         except ApiError:
             return  # deleted, bound or gated meanwhile: the event that says so is queued
+        self._cluster.sync()
+        if self._ranking is not None and self._changes == before + 1:
+            self._ranking.changes = self._changes  # nothing but this binding happened
 
     def _explain(self, candidate: _Candidate) -> str:
         if not self._nodes:
@@ -221,14 +265,14 @@ class Scheduler:
             return
 
 
-def _signature(pod: Obj) -> str:
+def _signature(pod: Obj, wanted: Amounts) -> str:
     spec = pod["spec"]
     affinity = (spec.get("affinity") or {}).get("nodeAffinity")
     parts: tuple[Any, ...] = (
         spec.get("nodeSelector"),
         affinity,
         spec.get("tolerations"),
-        sorted(requests_of(pod).items()),
+        sorted(wanted.items()),
     )
     return json.dumps(parts, sort_keys=True)
 

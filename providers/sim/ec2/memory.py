@@ -28,7 +28,7 @@ from providers.sim.ec2.market import Market
 from providers.sim.ec2.vm import LedgerEntry, Signal
 from providers.sim.machines import Machine
 
-_ERRORS: Final[Mapping[str, LaunchError]] = {
+ERRORS: Final[Mapping[str, LaunchError]] = {
     "InsufficientInstanceCapacity": LaunchError.SHORTAGE,
     "InsufficientFreeAddressesInSubnet": LaunchError.SHORTAGE,
     "ReservationCapacityExceeded": LaunchError.SHORTAGE,
@@ -217,7 +217,7 @@ class MemoryCloud:
     def _refused(self, request: LaunchRequest, error: Ec2Error) -> LaunchOutcome:
         """A token that was used for another request: what it bought then is what there is, if it still runs."""
         if error.code != "IdempotentParameterMismatch":
-            return _failed(_ERRORS.get(error.code, LaunchError.UNKNOWN), error.code, error.message)
+            return _failed(ERRORS.get(error.code, LaunchError.UNKNOWN), error.code, error.message)
         found = tuple(sorted(vm.id for vm in self.account.vms() if vm.token == request.token and vm.alive))
         whole = len(found) >= request.count
         return LaunchOutcome(found, () if whole else (LaunchFailure(LaunchError.UNKNOWN, error.code, error.message),))
@@ -227,7 +227,7 @@ def _outcome(receipt: Receipt) -> LaunchOutcome:
     return LaunchOutcome(
         instances=tuple(sorted(receipt.instance_ids)),
         failures=tuple(
-            LaunchFailure(_ERRORS.get(refusal.code, LaunchError.UNKNOWN), refusal.code, refusal.message)
+            LaunchFailure(ERRORS.get(refusal.code, LaunchError.UNKNOWN), refusal.code, refusal.message)
             for refusal in receipt.refusals
         ),
     )

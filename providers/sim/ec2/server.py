@@ -139,6 +139,7 @@ class FakeAws:
             self._thread.join(5.0)
         else:
             self._server.server_close()
+        self.site.close()
 
     def __enter__(self) -> Self:
         return self.start()

@@ -113,6 +113,11 @@ class Site:
             region_name=self.zones[0],
         )
 
+    def close(self) -> None:
+        """Forget the account, so that a process that starts many fakes does not keep them all."""
+        for backends in (ec2_backends, sqs_backends):
+            backends.pop(self.account_id, None)
+
     def send(self, body: str) -> None:
         """Put a message on the interruption queue."""
         self._queues.send_message(QUEUE_NAME, body)

@@ -124,8 +124,9 @@ def applied_object(live: Obj, applied: Obj, writer: Writer, shape: Shape, *, for
     theirs: Paths = frozenset().union(*(owner.paths for owner in others.values()))
     result = without(result, before - mine - theirs, mine | theirs, shape)
     difference = Difference(_scope(live, writer), _scope(result, writer), shape)
-    _refuse_conflicts(others, difference.written, force=force)
-    lost = frozenset(difference.written | difference.removed)
+    written = difference.written - difference.emptied
+    _refuse_conflicts(others, written, force=force)
+    lost = frozenset(written | difference.removed)
     after = {key: replace(owner, paths=owner.paths - lost) for key, owner in others.items()}
     same = writer.key in owners and before == mine
     after[writer.key] = owners[writer.key] if same and not lost else _Owner(writer, mine)

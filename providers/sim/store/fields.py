@@ -183,11 +183,15 @@ def _collect(value: Any, shape: Shape, path: Path, found: set[Path]) -> None:
 
 
 class Difference:
-    """What changed between two values of one shape, as paths."""
+    """What changed between two values of one shape, as paths.
+
+    `emptied` are the maps and lists that became empty or ceased to be: nobody's value was overwritten there.
+    """
 
     def __init__(self, before: Any, after: Any, shape: Shape) -> None:
         self.written: set[Path] = set()
         self.removed: set[Path] = set()
+        self.emptied: set[Path] = set()
         self._compare(before, after, shape, ())
 
     def _compare(self, before: Any, after: Any, shape: Shape, path: Path) -> None:
@@ -202,6 +206,8 @@ class Difference:
             if old is not None and new is not None:
                 self._compare_items(old, new, shape, path, prefix="")
                 return
+        if type(before) is type(after) and isinstance(before, _NESTED) and not (before and after):
+            self.emptied.add(path)
         gone, come = _leaves(before, shape, path), _leaves(after, shape, path)
         self.removed |= gone - come
         self.written |= come
@@ -249,7 +255,7 @@ def without(value: Any, gone: Paths, kept: Paths, shape: Shape, path: Path = ())
             if here in gone and not _inside(here, kept):
                 continue
             left = without(below, gone, kept, shape.child(key), here)
-            if left not in ({}, []) or left == below:
+            if left not in ({}, []) or left == below or here in kept:
                 result[key] = left
         return result
     keyed = items_by_element(value, shape) if isinstance(value, list) else None

@@ -95,14 +95,14 @@ def _pointer(text: str) -> list[str]:
     return [part.replace("~1", "/").replace("~0", "~") for part in text[1:].split("/")]
 
 
-def _position(items: list[Any], token: str, *, end: bool) -> int:
-    if end and token == "-":
+def _position(items: list[Any], index: str, *, end: bool) -> int:
+    if end and index == "-":
         return len(items)
-    if not token.isascii() or not token.isdigit() or (len(token) > 1 and token[0] == "0"):
-        raise Invalid(f"invalid array index: {token}")
-    if len(token) > 9 or int(token) >= len(items) + end:
-        raise Invalid(f"array index out of bounds: {token}")
-    return int(token)
+    if not index.isascii() or not index.isdigit() or (len(index) > 1 and index[0] == "0"):
+        raise Invalid(f"invalid array index: {index}")
+    if len(index) > 9 or int(index) >= len(items) + end:
+        raise Invalid(f"array index out of bounds: {index}")
+    return int(index)
 
 
 def _get(node: Any, path: list[str]) -> Any:

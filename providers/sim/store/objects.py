@@ -70,9 +70,11 @@ def checked_type(resource: Resource, obj: Any) -> Obj:
         raise BadRequest("the body is not a Kubernetes object")
     for field, expected in (("apiVersion", resource.api_version), ("kind", resource.kind)):
         if obj.get(field, expected) != expected:
-            raise BadRequest(
-                f"{obj.get('apiVersion')}, Kind={obj.get('kind')} does not match {resource.api_version}, Kind={resource.kind}"
+            given, wanted = (
+                f"{obj.get('apiVersion')}, Kind={obj.get('kind')}",
+                f"{resource.api_version}, Kind={resource.kind}",
             )
+            raise BadRequest(f"{given} does not match {wanted}")
     return obj
 
 
@@ -102,8 +104,10 @@ def name_faults(resource: Resource, name: str) -> list[dict[str, str]]:
     if len(name) > limit:
         return [cause("metadata.name", f"Invalid value: must be no more than {limit} characters")]
     if not pattern.fullmatch(name):
-        text = f'Invalid value: "{name}": a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters'
-        return [cause("metadata.name", f"{text}, '-' or '.', and must start and end with an alphanumeric character")]
+        text = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.'"
+        return [
+            cause("metadata.name", f'Invalid value: "{name}": {text}, and must start and end with one of the former')
+        ]
     return []
 
 
@@ -176,6 +180,6 @@ def ordered(obj: Obj) -> Obj:
 
 
 def same_but_metadata(a: Obj, b: Obj, *ignored: str) -> bool:
-    """Whether two objects differ only in metadata and the `ignored` top-level fields (which do not count generations)."""
+    """Whether two objects differ only in metadata and the `ignored` fields, which do not count generations."""
     skip = {"metadata", "apiVersion", "kind", *ignored}
     return {k: v for k, v in a.items() if k not in skip} == {k: v for k, v in b.items() if k not in skip}

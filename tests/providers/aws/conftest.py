@@ -71,7 +71,7 @@ class Stubbed:
         self.ec2.add_response(
             "create_launch_template",
             {},
-            {k: ANY for k in ("LaunchTemplateName", "LaunchTemplateData", "TagSpecifications")},
+            dict.fromkeys(("LaunchTemplateName", "LaunchTemplateData", "TagSpecifications"), ANY),
         )
 
 

@@ -5,17 +5,17 @@ import pytest
 from botocore.exceptions import ConnectTimeoutError, ReadTimeoutError
 from botocore.stub import ANY
 
-from fleet.snapshot import CapacityPool, LaunchError, LaunchRequest
+from fleet.snapshot import CapacityPool, LaunchError
 from model import labels
 from providers.aws import fleet_request
 from providers.aws.fleet_request import FleetPlan, client_token, failure_of, fleet_arguments, outcome
-from providers.aws.launch_template import TemplateParams, template_data, template_name
+from providers.aws.launch_template import LaunchTemplates, TemplateParams, template_data, template_name
+from providers.aws.retry import Caller
 from tests.providers.aws.conftest import CLUSTER, IMAGE
 
-FLEET = {
-    name: ANY
-    for name in ("Type", "ClientToken", "LaunchTemplateConfigs", "TargetCapacitySpecification", "TagSpecifications")
-}
+FLEET = dict.fromkeys(
+    ("Type", "ClientToken", "LaunchTemplateConfigs", "TargetCapacitySpecification", "TagSpecifications"), ANY
+)
 SPOT = {**FLEET, "SpotOptions": ANY}
 
 
@@ -183,7 +183,7 @@ def test_a_lost_answer_is_unknown_and_not_asked_again_here(stubbed, request_for,
         calls.append(1)
         raise error
 
-    stubbed.clients.ec2.meta.events.register_first("before-call.ec2.CreateFleet", lose)
+    stubbed.clients.ec2.meta.events.register_first("provide-client-params.ec2.CreateFleet", lose)
     got = stubbed.cloud.launch(request_for())
     assert (got.instances, [failure.error for failure in got.failures]) == ((), [LaunchError.UNKNOWN])
     assert len(calls) == 1
@@ -284,17 +284,18 @@ def test_no_subnet_in_the_zone(stubbed, request_for):
 
 
 @pytest.mark.parametrize(
-    "changes",
+    ("changes", "message"),
     [
-        {"pool": CapacityPool("reserved", "p5.48xlarge", "us-east-1a")},
-        {"image_id": ""},
-        {"user_data": "#" * 20_000},
-        {"labels": {"a b": "c"}},
+        ({"pool": CapacityPool("reserved", "p5.48xlarge", "us-east-1a")}, "reservations are bought ahead"),
+        ({"image_id": ""}, "neither an image id nor an SSM parameter"),
+        ({"user_data": "#" * 20_000}, "EC2 accepts 16384"),
+        ({"labels": {"a b": "c"}}, "is not a label"),
     ],
 )
-def test_requests_that_can_never_work_cost_no_call(stubbed, request_for, changes):
+def test_requests_that_can_never_work_cost_no_call(stubbed, request_for, changes, message):
     got = stubbed.cloud.launch(request_for(**changes))
     assert (got.instances, [failure.error for failure in got.failures]) == ((), [LaunchError.MISCONFIGURED])
+    assert message in got.failures[0].message
 
 
 def test_no_credentials_is_for_an_operator(stubbed, request_for):
@@ -370,33 +371,50 @@ def test_b300_boots_from_a_card_without_efa(stubbed, request_for):
 
 
 def test_idle_templates_are_swept_and_used_ones_kept(stubbed, request_for, clock):
+    sent = capture(stubbed)
     stubbed.resolve()
     stubbed.ec2.add_response("create_fleet", bought("i-1", "i-2"), SPOT)
     stubbed.cloud.launch(request_for())
-    templates = stubbed.cloud._templates  # noqa: SLF001
-    (name,) = templates._used_s  # noqa: SLF001
+    name = sent[0]["LaunchTemplateConfigs"][0]["LaunchTemplateSpecification"]["LaunchTemplateName"]
     listing = {"LaunchTemplates": [{"LaunchTemplateName": each} for each in (name, "muster/old", "theirs")]}
     ask = {"Filters": [{"Name": f"tag:{labels.CLUSTER}", "Values": [CLUSTER]}], "MaxResults": 200}
+    templates = LaunchTemplates(Caller(clock, sleep=clock.advance), stubbed.clients.ec2, CLUSTER, clock)
+    params = TemplateParams(IMAGE, ("sg-1",), "x")
+    stubbed.template()
+    templates.ensure(params)
     stubbed.ec2.add_response("describe_launch_templates", listing, ask)
-    templates.sweep()
+    templates.sweep()  # names of an earlier process count as used when first seen
     clock.advance(3000.0)
-    templates.ensure(TemplateParams(IMAGE, ("sg-1",), "x")) if False else None
-    templates._used_s[name] = clock.monotonic()  # noqa: SLF001
+    templates.ensure(params)
     clock.advance(1000.0)
     stubbed.ec2.add_response("describe_launch_templates", listing, ask)
-    stubbed.ec2.add_response("delete_launch_template", {}, {"LaunchTemplateName": "muster/old"})
+    for old in sorted((name, "muster/old")):
+        stubbed.ec2.add_response("delete_launch_template", {}, {"LaunchTemplateName": old})
     templates.sweep()
+    stubbed.ec2.assert_no_pending_responses()
+
+
+def test_a_template_that_cannot_be_deleted_is_left_for_the_next_time(stubbed, clock):
+    templates = LaunchTemplates(Caller(clock, sleep=clock.advance), stubbed.clients.ec2, CLUSTER, clock)
+    ask = {"Filters": ANY, "MaxResults": 200}
+    for errors in ((), ("UnauthorizedOperation",), ("InvalidLaunchTemplateName.NotFoundException",), ()):
+        names = ["muster/old"] if errors or not clock.now() > 1_800_010_000 else []
+        listing = {"LaunchTemplates": [{"LaunchTemplateName": name} for name in names]}
+        stubbed.ec2.add_response("describe_launch_templates", listing, ask)
+        for code in errors:
+            stubbed.ec2.add_client_error("delete_launch_template", code)
+        templates.sweep()
+        clock.advance(4000.0)
     stubbed.ec2.assert_no_pending_responses()
 
 
 def test_a_large_launch_waits_for_the_instance_bucket_or_says_throttled(stubbed, request_for):
     stubbed.resolve()
-    stubbed.ec2.add_response("create_fleet", bought("i-1"), SPOT)
-    assert stubbed.cloud.launch(request_for(count=1000)).instances == ("i-1",)
+    stubbed.ec2.add_response("create_fleet", bought(*(f"i-{number:04}" for number in range(1000))), SPOT)
+    assert len(stubbed.cloud.launch(request_for(count=1000)).instances) == 1000
     got = stubbed.cloud.launch(request_for(count=500, token="t-2"))
     assert [failure.error for failure in got.failures] == [LaunchError.THROTTLED]
 
 
 def test_every_code_of_the_table_is_judged():
-    assert set(fleet_request._ERRORS.values()) == set(LaunchError)  # noqa: SLF001
-    assert isinstance(LaunchRequest, type)
+    assert set(fleet_request._ERRORS.values()) == set(LaunchError)

@@ -126,6 +126,9 @@ class SmartHttp(http.server.BaseHTTPRequestHandler):
         self.send_response(status)
         for name, value in {**fields, "Content-Length": str(len(content))}.items():
             self.send_header(name, value)
+        if self.server.closes:
+            self.send_header("Connection", "close")
+            self.close_connection = True
         self.end_headers()
         self.wfile.write(content)
         return True
@@ -143,6 +146,7 @@ class GitHttpServer(http.server.ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), SmartHttp)
         self.root = root
         self.rules: list[Rule] = []
+        self.closes = False
         self.spoil: Callable[[bytes], bytes] = lambda content: content
         self.seen: list[tuple[str, dict[str, str]]] = []
         self.stopping = threading.Event()

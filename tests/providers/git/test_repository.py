@@ -161,6 +161,7 @@ def test_leftovers_of_a_crash_are_removed_at_the_start(work: Work, make_mirror: 
         mirror.root / "mirror-7" / "objects" / "x",
         mirror.root / "current.new",
         mirror.root / "last-good.new",
+        mirror.root / "merge-abc" / "HEAD",
     ]
     for path in litter:
         path.parent.mkdir(parents=True, exist_ok=True)

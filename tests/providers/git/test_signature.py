@@ -362,6 +362,8 @@ def test_a_second_signature_or_committer_is_refused(signed: Work) -> None:
     with pytest.raises(SignatureRejected, match="no single committer"):
         split_commit(head + b"\ncommitter E <e@x> 1 +0000\n\n" + message)
     with pytest.raises(SignatureRejected, match="no single committer"):
+        split_commit(head + b"\ncommitter nobody\n\n" + message)
+    with pytest.raises(SignatureRejected, match="no single committer"):
         split_commit(b"tree x\n\nmessage")
 
 

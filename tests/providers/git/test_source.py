@@ -439,6 +439,31 @@ def test_a_remote_that_moves_on_while_we_fetch(
     assert (snapshot.oid, list(snapshot.files)) == (work.head(), ["a.yaml", "z.yaml"])
 
 
+def test_a_revision_that_was_read_is_not_kept_back_by_a_full_disk(
+    work: Work, make_source: MakeSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = make_source()
+
+    def full(*_arguments: object) -> None:
+        raise CacheUnavailable("No space left on device")
+
+    monkeypatch.setattr(source._mirror, "remember", full)
+    snapshot = source.poll()
+    assert snapshot is not None
+    assert snapshot is source.last_good
+
+
+def test_merging_leaves_nothing_in_the_cache(work: Work, make_source: MakeSource, tmp_path: Path) -> None:
+    work.git("checkout", "-qb", "topic")
+    head = work.commit("t.yaml", "t")
+    work.git("checkout", "-q", "main")
+    source, base = make_source(), work.commit("m.yaml", "m")
+    source.poll()
+    before = sorted((tmp_path / "cache").rglob("*"))
+    assert len(source.merged_files(base, head).files) == 3
+    assert sorted((tmp_path / "cache").rglob("*")) == before
+
+
 def test_two_agents_do_not_share_a_cache(make_source: MakeSource) -> None:
     make_source()
     with pytest.raises(CacheUnavailable):

@@ -5,6 +5,8 @@ import datetime as dt
 import ipaddress
 import os
 import ssl
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -33,7 +35,8 @@ from providers.git.errors import (
 )
 from providers.git.repository import Mirror, MirrorLimits
 from providers.git.transport import TransferLimits, callbacks, translated
-from tests.providers.git.support import GitHttpServer, SmartHttp, Work
+from tests.providers.git.ssh_server import half_ssh_server
+from tests.providers.git.support import ENVIRONMENT, GitHttpServer, SmartHttp, Work
 
 MakeMirror = Callable[..., Mirror]
 QUICK = {"connect_timeout_s": 0.2, "read_timeout_s": 0.2}
@@ -68,7 +71,9 @@ def test_a_server_that_drips_is_stopped_by_the_deadline(
         request.send_header("Transfer-Encoding", "chunked")
         request.end_headers()
         request.wfile.write(b"8\r\n0008NAK\n\r\n")
-        while not request.server.stopping.wait(0.05):
+        for _ in range(100):
+            if request.server.stopping.wait(0.05):
+                break
             request.wfile.write(b"7\r\n0007\x02..\r\n")
             request.wfile.flush()
         return True
@@ -157,10 +162,12 @@ def basic(user: str, password: str) -> Callable[[SmartHttp], bool]:
     return rule
 
 
+@pytest.mark.parametrize("closes", [False, True])
 @pytest.mark.parametrize("auth", [UserPassword("ada", "test"), Token("test", "ada")])
 def test_basic_authentication(
-    work: Work, make_mirror: MakeMirror, http_git: GitHttpServer, auth: UserPassword | Token
+    work: Work, make_mirror: MakeMirror, http_git: GitHttpServer, auth: UserPassword | Token, closes: bool
 ) -> None:
+    http_git.closes = closes
     http_git.rules.append(basic("ada", "test"))
     mirror = make_mirror(Remote(f"{http_git.url}/work/.git", auth))
     mirror.fetch()
@@ -232,15 +239,32 @@ def test_a_proxy_is_used_when_given(make_mirror: MakeMirror, http_git: GitHttpSe
         Remote("http://git.invalid/fleet.git", proxy=http_git.url)
 
 
+RAW = "import pygit2; r = pygit2.init_repository(sys.argv[2], bare=True)"
+OURS = """
+from providers.clock import SystemClock; from providers.git.auth import Remote
+from providers.git.repository import Mirror; import pathlib
+r = Mirror(Remote(sys.argv[1]), pathlib.Path(sys.argv[2]), SystemClock()).repository()
+"""
+
+
+@pytest.mark.parametrize(("opened", "redirected"), [(RAW, True), (OURS, False)], ids=["libgit2", "ours"])
 def test_the_users_configuration_is_out_of_reach(
-    work: Work, make_mirror: MakeMirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    work: Work, make_work: Callable[[str], Work], tmp_path: Path, opened: str, redirected: bool
 ) -> None:
-    home = tmp_path / "home"
-    home.mkdir()
-    (home / ".gitconfig").write_text('[url "/nonexistent/"]\n\tinsteadOf = /\n[http]\n\tfollowRedirects = true\n')
-    monkeypatch.setenv("HOME", str(home))
-    monkeypatch.setenv("GIT_DIR", "/nonexistent")
-    assert make_mirror(str(work.path)).list_remote()["refs/heads/main"] == work.head()
+    """libgit2 finds the home folder once a process, so each case has one; the first shows that the trap is real."""
+    other = make_work("other")
+    other.commit("x.yaml", "other")
+    (tmp_path / ".gitconfig").write_text(f'[url "{other.path}"]\n\tinsteadOf = {work.path}\n')
+    listing = "print(*(head.oid for head in r.remotes.create_anonymous(sys.argv[1]).list_heads()))"
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys\n{opened}\n{listing}", str(work.path), str(tmp_path / "probe")],
+        env={**ENVIRONMENT, "HOME": str(tmp_path), "GIT_DIR": "/nonexistent", "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        check=False,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split()[0] == (other if redirected else work).head()
 
 
 @pytest.fixture
@@ -277,6 +301,35 @@ def test_https_with_a_certificate_we_were_given(work: Work, make_mirror: MakeMir
     mirror = make_mirror(Remote(f"{url}/", ca_file=authority))
     mirror.fetch()
     assert mirror.heads()["refs/heads/main"] == work.head()
+
+
+@pytest.mark.parametrize("operation", ["list_remote", "fetch"])
+@pytest.mark.parametrize(
+    ("known", "logins", "error"),
+    [
+        ("right", 1, AuthenticationFailed),  # the server hangs up on the login
+        ("none", 0, HostKeyRejected),
+        ("other key", 0, HostKeyRejected),
+        ("other host", 0, HostKeyRejected),
+        ("garbage", 0, Unreachable),
+    ],
+)
+def test_no_login_to_an_ssh_host_we_do_not_know(
+    make_mirror: MakeMirror, known: str, logins: int, error: type[SourceError], operation: str
+) -> None:
+    with half_ssh_server() as server, half_ssh_server() as other:
+        text = {
+            "right": server.known_hosts,
+            "none": "",
+            "other key": other.known_hosts.replace(str(other.port), str(server.port)),
+            "other host": other.known_hosts,
+            "garbage": "garbage\n",
+        }[known]
+        url = f"ssh://git@127.0.0.1:{server.port}/fleet.git"
+        mirror = make_mirror(Remote(url, SshKey("test"), known_hosts=text), connect_timeout_s=2, read_timeout_s=2)
+        with pytest.raises(error):
+            getattr(mirror, operation)()
+    assert server.logins == logins
 
 
 def test_only_our_known_hosts_are_seen(make_mirror: MakeMirror, work: Work) -> None:
@@ -331,6 +384,7 @@ def test_the_host_must_be_ours_and_the_tries_end() -> None:
         made.credentials("https://evil.example.com/x", None, PLAIN)
     made.credentials("https://git.example.com/x", None, PLAIN)
     made.credentials("https://GIT.example.com/x", None, PLAIN)
+    made.credentials("https://git.example.com/x", None, PLAIN)
     with pytest.raises(AuthenticationFailed):
         made.credentials("https://git.example.com/x", None, PLAIN)
 

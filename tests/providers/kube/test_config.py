@@ -140,4 +140,6 @@ def test_importing_the_adapter_does_not_import_the_client() -> None:
         "import sys, providers.kube.reflector, providers.kube.transport, providers.kube.elector, providers.kube.lease, "
         "providers.kube.retry; sys.exit('kubernetes' in sys.modules)"
     )
-    assert subprocess.run([sys.executable, "-c", code], check=False, cwd=Path(config.__file__).parents[2]).returncode == 0
+    assert (
+        subprocess.run([sys.executable, "-c", code], check=False, cwd=Path(config.__file__).parents[2]).returncode == 0
+    )

@@ -40,7 +40,8 @@ def pass_time(world: World, seconds: float, *candidates: Candidate, tick_s: floa
 
 
 @pytest.mark.parametrize(
-    ("lease_s", "renew_s", "retry_s"), [(10, 10.0, 2.0), (15, 10.0, 10.0), (15, 10.0, 9.0), (15, 10.0, 0.0), (5, 9.0, 1.0)]
+    ("lease_s", "renew_s", "retry_s"),
+    [(10, 10.0, 2.0), (15, 10.0, 10.0), (15, 10.0, 9.0), (15, 10.0, 0.0), (5, 9.0, 1.0)],
 )
 def test_timings_that_could_elect_two_or_none_are_refused(lease_s: int, renew_s: float, retry_s: float) -> None:
     with pytest.raises(ValueError, match="lease_s > renew_s"):
@@ -135,9 +136,7 @@ def test_an_outage_ends_the_term_at_the_deadline_and_not_later(
     assert ada.lost == ["not renewed in time"]
 
 
-def test_a_renewal_whose_answer_is_lost_does_not_end_the_term(
-    world: World, lease: MemoryLease, ada: Candidate
-) -> None:
+def test_a_renewal_whose_answer_is_lost_does_not_end_the_term(world: World, lease: MemoryLease, ada: Candidate) -> None:
     ada.step()
     lease.fail(Unreachable("lost"), committed=True)
     pass_time(world, 60, ada)

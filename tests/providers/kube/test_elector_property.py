@@ -110,14 +110,16 @@ class Electors(RuleBasedStateMachine):
 
 TestElectors = Electors.TestCase
 TestElectors.settings = settings(
-    max_examples=300, stateful_step_count=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=150, stateful_step_count=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 
 
 def test_somebody_leads_most_of_the_time_on_a_bad_day() -> None:
     """Safety without liveness is easy: over hours with every tenth call failing, the lease is seldom vacant."""
     world, lease, rng = World(), MemoryLease(), random.Random(5)
-    candidates = [Candidate(world, lease, name, TIMING, SkewedClock(world, 0.9 + 0.1 * n)) for n, name in enumerate("ab")]
+    candidates = [
+        Candidate(world, lease, name, TIMING, SkewedClock(world, 0.9 + 0.1 * n)) for n, name in enumerate("ab")
+    ]
 
     def flaky(_: str) -> None:
         if rng.random() < 0.05:

@@ -158,9 +158,7 @@ def test_a_callback_that_raises_gives_the_lease_back() -> None:
         raise RuntimeError("cannot start")
 
     try:
-        elector = Elector(
-            lease_of(server), "ada", fails, lambda _: None, clock=VirtualClock(), rng=random.Random(1)
-        )
+        elector = Elector(lease_of(server), "ada", fails, lambda _: None, clock=VirtualClock(), rng=random.Random(1))
         with pytest.raises(RuntimeError):
             elector.run(threading.Event())
         assert room["lease"]["spec"]["holderIdentity"] == ""

@@ -58,7 +58,10 @@ def test_a_list_then_its_changes() -> None:
         assert (set(first.objects), first.resource_version) == ({"default/a", "default/b"}, "100")
         assert reflection.reflector.synced.wait(5)
         seen = reflection.until(lambda objects: "default/b" not in objects)
-        assert {name: found.metadata.version for name, found in seen.items()} == {"default/a": "102", "default/c": "101"}
+        assert {name: found.metadata.version for name, found in seen.items()} == {
+            "default/a": "102",
+            "default/c": "101",
+        }
         assert versions(server.asked) == [None, "100"]
 
 
@@ -69,7 +72,7 @@ def test_the_watch_begins_at_the_lists_version_not_at_the_newest_item() -> None:
 
 def test_pages_are_one_replace() -> None:
     pages = (reply(page(pod("a", 1), version=50, token="t")), reply(page(pod("b", 2), version=50)), IDLE)
-    with scripted(*pages) as server, reflecting(server.url, Timing(page_limit=1)) as reflection:
+    with scripted(*pages) as server, reflecting(server.url, Timing(page_limit=2)) as reflection:
         first = reflection.next()
         assert isinstance(first, Replace)
         assert set(first.objects) == {"default/a", "default/b"}
@@ -144,7 +147,11 @@ def test_a_line_cut_in_the_middle_is_dropped_and_comes_again() -> None:
 
 
 def test_a_half_open_watch_is_given_up_and_resumed() -> None:
-    script = (LIST, watch(event("ADDED", pod("c", 101)), then="hang"), watch(event("ADDED", pod("d", 102)), then="hang"))
+    script = (
+        LIST,
+        watch(event("ADDED", pod("c", 101)), then="hang"),
+        watch(event("ADDED", pod("d", 102)), then="hang"),
+    )
     timing = Timing(watch_s=0, grace_s=0.2)
     with scripted(*script) as server, reflecting(server.url, timing) as reflection:
         reflection.until(lambda objects: "default/d" in objects)
@@ -159,8 +166,8 @@ def test_a_server_that_accepts_a_watch_and_says_nothing_is_given_up_too() -> Non
 
 
 def test_duplicates_come_in_order_and_do_no_harm() -> None:
-    lines = [event("ADDED", pod("c", 101)), event("DELETED", pod("c", 102)), event("ADDED", pod("d", 103))]
-    with scripted(LIST, watch(*lines, then="cut"), watch(*lines, then="hang")) as server:
+    lines = b"".join((event("ADDED", pod("c", 101)), event("DELETED", pod("c", 102)), event("ADDED", pod("d", 103))))
+    with scripted(LIST, watch(lines, then="cut"), watch(lines, then="hang")) as server:
         with reflecting(server.url) as reflection:
             got: list[tuple[str, str]] = []
             reflection.next()
@@ -169,6 +176,37 @@ def test_duplicates_come_in_order_and_do_no_harm() -> None:
             expected = [("ADDED", "default/c"), ("DELETED", "default/c"), ("ADDED", "default/d")]
             assert got == expected * 2
             assert set(reflection.objects) == {"default/a", "default/b", "default/d"}
+
+
+@pytest.mark.parametrize("line", [bookmark(7), event("ADDED", pod("c", 7)), event("DELETED", pod("a", 99))])
+def test_a_version_that_falls_back_means_another_history_and_a_new_list(line: bytes) -> None:
+    script = (LIST, watch(line, then="hang"), reply(page(pod("z", 5), version=8)), IDLE)
+    with scripted(*script) as server, reflecting(server.url) as reflection:
+        assert set(reflection.until(lambda objects: "default/z" in objects)) == {"default/z"}
+        assert versions(server.wait_for(4)) == [None, "100", None, "8"]
+
+
+def test_a_server_restored_from_a_backup_is_noticed_before_the_next_watch() -> None:
+    """It would accept the watch and stay silent about all that happens until it catches up."""
+    script = (LIST, watch(bookmark(150), then="cut"), reply(page(pod("z", 5), version=120)), IDLE)
+    with scripted(*script) as server:
+        server.probe = reply(page(pod("z", 5), version=120))
+        with reflecting(server.url) as reflection:
+            assert set(reflection.until(lambda objects: "default/z" in objects)) == {"default/z"}
+            assert versions(server.wait_for(4)) == [None, "100", None, "120"]
+
+
+def test_the_same_version_is_the_same_history() -> None:
+    with scripted(LIST, watch(bookmark(150), then="cut"), IDLE) as server:
+        server.probe = reply(page(version=150))
+        with reflecting(server.url):
+            assert versions(server.wait_for(3)) == [None, "100", "150"]
+
+
+def test_versions_that_are_no_numbers_are_not_compared() -> None:
+    script = (reply(page(version="b-2")), watch(bookmark("a-1")), IDLE)
+    with scripted(*script) as server, reflecting(server.url):
+        assert versions(server.wait_for(3)) == [None, "b-2", "a-1"]
 
 
 # -- lists again ------------------------------------------------------------------------------------------------------
@@ -213,7 +251,7 @@ def test_an_expired_page_token_leaves_no_trace_of_the_first_attempt() -> None:
         reply(page(pod("a", 2), version=60)),
         IDLE,
     )
-    with scripted(*script) as server, reflecting(server.url, Timing(page_limit=1)) as reflection:
+    with scripted(*script) as server, reflecting(server.url, Timing(page_limit=2)) as reflection:
         first = reflection.next()
         assert isinstance(first, Replace)
         assert (set(first.objects), first.resource_version) == ({"default/a"}, "60")
@@ -335,7 +373,9 @@ def test_one_bad_object_hides_no_other() -> None:
         assert reflection.troubles == []
 
 
-@pytest.mark.parametrize("garbage", [b"<html>\n", b'{"type":"ADDED"}\n', b"\xff\xfe\n", b'{"type":"ADDED","object":}\n'])
+@pytest.mark.parametrize(
+    "garbage", [b"<html>\n", b'{"type":"ADDED"}\n', b"\xff\xfe\n", b'{"type":"ADDED","object":}\n']
+)
 def test_a_garbage_line_does_not_end_the_stream(garbage: bytes) -> None:
     lines = event("ADDED", pod("c", 102)) + garbage + event("ADDED", pod("d", 103))
     with scripted(LIST, watch(lines, then="hang")) as server, reflecting(server.url) as reflection:

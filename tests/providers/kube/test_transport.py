@@ -166,9 +166,10 @@ def test_connections_are_kept_also_after_refusals() -> None:
 
 
 def test_the_token_is_asked_for_each_request_and_never_follows_a_redirect() -> None:
-    with scripted(reply()) as elsewhere, scripted(
-        reply(), reply({}, 302, {"Location": f"{elsewhere.url}/stolen"})
-    ) as server:
+    with (
+        scripted(reply()) as elsewhere,
+        scripted(reply(), reply({}, 302, {"Location": f"{elsewhere.url}/stolen"})) as server,
+    ):
         tokens = iter(["one", "two"])
         plain = from_url(server.url)
         client = KubeTransport(
@@ -224,10 +225,10 @@ def test_a_body_that_breaks_off_is_no_answer() -> None:
 
 def test_pages_follow_the_token_with_all_selectors() -> None:
     with scripted(reply(page(pod("a", 1), token="t1")), reply(page(pod("b", 2)))) as server:
-        bodies = list(transport(server).list_pages(PODS, "ns", "app=x,y!=z", "spec.nodeName=", limit=1))
+        bodies = list(transport(server).list_pages(PODS, "ns", "app=x,y!=z", "spec.nodeName=", limit=2))
         first, second = server.asked
     assert [len(msgspec.json.decode(body)["items"]) for body in bodies] == [1, 1]
-    selectors = {"labelSelector": "app=x,y!=z", "fieldSelector": "spec.nodeName=", "limit": "1"}
+    selectors = {"labelSelector": "app=x,y!=z", "fieldSelector": "spec.nodeName=", "limit": "2"}
     assert dict(first.query) == selectors
     assert dict(second.query) == {**selectors, "continue": "t1"}
     assert "resourceVersion" not in first.query  # a consistent read, not whatever a cache holds
@@ -241,7 +242,7 @@ def test_an_expired_page_token_begins_again_in_one_page() -> None:
     )
     with scripted(*script) as server:
         bodies: list[bytes] = []
-        for body in transport(server).list_pages(PODS, limit=1, on_restart=bodies.clear):
+        for body in transport(server).list_pages(PODS, limit=2, on_restart=bodies.clear):
             bodies.append(body)
         assert [dict(asked.query) for asked in server.asked][2] == {}
     (body,) = bodies

@@ -24,7 +24,9 @@ def test_what_is_no_event_is_an_error(line: bytes) -> None:
         wire.decode_event(line)
 
 
-@pytest.mark.parametrize("raw", [b"", b"3", b'{"metadata":null}', b'{"metadata":{"name":3}}', b"\xff", b'{"metadata":{"name":"\xff"}}'])
+@pytest.mark.parametrize(
+    "raw", [b"", b"3", b'{"metadata":null}', b'{"metadata":{"name":3}}', b"\xff", b'{"metadata":{"name":"\xff"}}']
+)
 def test_identity_and_status_never_fail(raw: bytes) -> None:
     assert wire.identity(raw) == wire.ObjectMeta()
     assert wire.status(raw) == wire.Status()

@@ -35,14 +35,14 @@ def faults(schema: dict[str, Any], value: Any, path: str = "") -> Iterator[str]:
         yield from _list_faults(schema, value, path)
 
 
-def _text_faults(schema: dict[str, Any], value: str, path: str) -> Iterator[str]:
+def _text_faults(schema: dict[str, Any], value: Any, path: str) -> Iterator[str]:
     if schema.get("format") == "date-time" and not _DATE_TIME.fullmatch(value):
         yield f"{path}: {value!r} is not a time"
     if not schema.get("minLength", 0) <= len(value) <= schema.get("maxLength", 1 << 30):
         yield f"{path}: {len(value)} characters"
 
 
-def _object_faults(schema: dict[str, Any], value: dict[str, Any], path: str) -> Iterator[str]:
+def _object_faults(schema: dict[str, Any], value: Any, path: str) -> Iterator[str]:
     yield from (f"{path}.{name}: missing" for name in schema.get("required", ()) if name not in value)
     known = schema.get("properties", {})
     for name, part in value.items():
@@ -54,7 +54,7 @@ def _object_faults(schema: dict[str, Any], value: dict[str, Any], path: str) -> 
             yield f"{path}.{name}: would be dropped"
 
 
-def _list_faults(schema: dict[str, Any], value: list[Any], path: str) -> Iterator[str]:
+def _list_faults(schema: dict[str, Any], value: Any, path: str) -> Iterator[str]:
     if len(value) > schema.get("maxItems", 1 << 30):
         yield f"{path}: {len(value)} items"
     for index, item in enumerate(value):

@@ -26,10 +26,17 @@ class World:
     def __init__(self, kind: str, pod_template: dict[str, Any]) -> None:
         self.store = Store(VirtualClock())
         self.resource: Resource = self.store.resource(kind)
-        template = {"metadata": pod_template.get("metadata"), "spec": {"restartPolicy": "Never", **pod_template["spec"]}}
+        template = {
+            "metadata": pod_template.get("metadata"),
+            "spec": {"restartPolicy": "Never", **pod_template["spec"]},
+        }
         template = {key: value for key, value in template.items() if value is not None}
         inner = {"parallelism": 2, "completions": 2, "template": template}
-        spec = inner if kind == "Job" else {"replicatedJobs": [{"name": n, "template": {"spec": inner}} for n in ("a", "b")]}
+        spec = (
+            inner
+            if kind == "Job"
+            else {"replicatedJobs": [{"name": n, "template": {"spec": inner}} for n in ("a", "b")]}
+        )
         body = {"metadata": {"name": "train", "namespace": "default"}, "spec": {"suspend": True, **spec}}
         self.store.create(self.resource, body)
         self.original = self.raw
@@ -61,7 +68,9 @@ class World:
 
     def patch(self, operations: list[dict[str, Any]], subresource: str = "") -> None:
         if operations:
-            self.store.patch(self.resource, "train", operations, PatchType.JSON, namespace="default", subresource=subresource)
+            self.store.patch(
+                self.resource, "train", operations, PatchType.JSON, namespace="default", subresource=subresource
+            )
 
     def start(self, *added: Toleration) -> None:
         self.patch(unstart_patch(self.start_action(*added), self.raw), "status")
@@ -80,7 +89,10 @@ class World:
 def world(request: pytest.FixtureRequest) -> World:
     return World(
         request.param,
-        {"metadata": {"labels": {"app": "x"}}, "spec": {"tolerations": [USERS], "containers": [{"name": "c", "image": "i"}]}},
+        {
+            "metadata": {"labels": {"app": "x"}},
+            "spec": {"tolerations": [USERS], "containers": [{"name": "c", "image": "i"}]},
+        },
     )
 
 
@@ -179,7 +191,9 @@ def test_a_change_in_between_is_a_conflict(world: World) -> None:
         world.patch(patch)
 
 
-@pytest.mark.parametrize("change", [{"resource_version": "1"}, {"job": JobRef("batch/v1", "Job", "default", "train", "other")}])
+@pytest.mark.parametrize(
+    "change", [{"resource_version": "1"}, {"job": JobRef("batch/v1", "Job", "default", "train", "other")}]
+)
 def test_decided_on_another_object(world: World, change: dict[str, Any]) -> None:
     with pytest.raises(StaleObject):
         start_patch(replace(world.start_action(GPU), **change), world.raw)
@@ -202,7 +216,9 @@ def test_a_record_that_cannot_be_read_takes_nothing_from_the_user(world: World) 
     assert [one["key"] for one in world.templates(world.raw)[0]["spec"]["tolerations"]] == ["mine", "nvidia.com/gpu"]
 
 
-@given(runs=st.lists(st.lists(tolerations, max_size=3), min_size=1, max_size=4), kind=st.sampled_from(("Job", "JobSet")))
+@given(
+    runs=st.lists(st.lists(tolerations, max_size=3), min_size=1, max_size=4), kind=st.sampled_from(("Job", "JobSet"))
+)
 def test_any_number_of_runs_leaves_what_the_user_wrote(runs: list[list[Toleration]], kind: str) -> None:
     world = World(kind, {"spec": {"tolerations": [USERS], "containers": [{"name": "c", "image": "i"}]}})
     for added in runs:

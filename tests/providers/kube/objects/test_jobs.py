@@ -97,7 +97,11 @@ def test_how_it_ended(conditions: Any, result: JobResult | None, at_s: float) ->
 @pytest.mark.parametrize(
     ("annotations", "checkpoint_s", "interval_s"),
     [
-        ({"muster.dev/last-checkpoint-time": CREATED, "muster.dev/checkpoint-interval": "30m"}, 1_800_000_000.0, 1800.0),
+        (
+            {"muster.dev/last-checkpoint-time": CREATED, "muster.dev/checkpoint-interval": "30m"},
+            1_800_000_000.0,
+            1800.0,
+        ),
         ({"volcano.sh/last-checkpoint-time": "2027-01-15T09:00:00+01:00"}, 1_800_000_000.0, None),
         ({"muster.dev/last-checkpoint-time": "yesterday", "muster.dev/checkpoint-interval": "often"}, None, None),
         ({"muster.dev/checkpoint-interval": "Never"}, None, None),
@@ -126,7 +130,12 @@ def test_do_not_disrupt(own: dict[str, str], of_template: dict[str, str], expect
 
 def test_where_its_pods_may_run() -> None:
     terms = [
-        {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a", "b"]}, {"key": "gpu", "operator": "Exists"}]},
+        {
+            "matchExpressions": [
+                {"key": "zone", "operator": "In", "values": ["a", "b"]},
+                {"key": "gpu", "operator": "Exists"},
+            ]
+        },
         {"matchExpressions": []},
         {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]},
     ]
@@ -158,7 +167,7 @@ def test_where_its_pods_may_run() -> None:
 
 
 def test_an_affinity_that_allows_nothing_allows_nothing() -> None:
-    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{}]}}
+    required: dict[str, Any] = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{}]}}
     (found,) = job({"template": template(affinity={"nodeAffinity": required})}).pod_sets
     assert found.required_affinity == ((RequirementTerm(key="kubernetes.io/hostname", operator="DoesNotExist"),),)
 
@@ -166,7 +175,11 @@ def test_an_affinity_that_allows_nothing_allows_nothing() -> None:
 def jobset(status: dict[str, Any] | None = None, **spec: Any) -> Job:
     replicated = [
         {"name": "driver", "template": {"spec": {"template": template()}}},
-        {"name": "workers", "replicas": 3, "template": {"spec": {"parallelism": 4, "completions": 4, "template": template()}}},
+        {
+            "name": "workers",
+            "replicas": 3,
+            "template": {"spec": {"parallelism": 4, "completions": 4, "template": template()}},
+        },
     ]
     body = {
         "metadata": {"name": "llm", "namespace": "research", "uid": "u", "labels": {"kueue.x-k8s.io/queue-name": "q"}},
@@ -177,13 +190,17 @@ def jobset(status: dict[str, Any] | None = None, **spec: Any) -> Job:
 
 
 def test_a_jobset() -> None:
-    found = jobset({"replicatedJobsStatus": [{"name": "workers", "ready": 2, "active": 3}, {"name": "driver", "ready": 1}]})
+    found = jobset(
+        {"replicatedJobsStatus": [{"name": "workers", "ready": 2, "active": 3}, {"name": "driver", "ready": 1}]}
+    )
     assert found.ref == JobRef("jobset.x-k8s.io/v1alpha2", "JobSet", "research", "llm", "u")
     assert [(one.name, one.count) for one in found.pod_sets] == [("driver", 1), ("workers", 12)]
     assert (found.queue, found.suspended, found.ready_pods, found.active_pods) == ("q", False, 9, 12)
 
 
-@pytest.mark.parametrize(("kind", "result"), [("Completed", JobResult.SUCCEEDED), ("Failed", JobResult.FAILED), ("Suspended", None)])
+@pytest.mark.parametrize(
+    ("kind", "result"), [("Completed", JobResult.SUCCEEDED), ("Failed", JobResult.FAILED), ("Suspended", None)]
+)
 def test_how_a_jobset_ended(kind: str, result: JobResult | None) -> None:
     assert jobset({"conditions": [{"type": kind, "status": "True", "lastTransitionTime": CREATED}]}).result is result
 

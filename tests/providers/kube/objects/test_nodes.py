@@ -69,7 +69,9 @@ def test_not_ready(status: str) -> None:
 
 
 def test_bare_node() -> None:
-    found = decode_node(b'{"metadata": {"name": "n", "labels": null}, "spec": {"taints": null}, "status": {"allocatable": null}}')
+    found = decode_node(
+        b'{"metadata": {"name": "n", "labels": null}, "spec": {"taints": null}, "status": {"allocatable": null}}'
+    )
     assert (found.ready, found.taints, found.allocatable, dict(found.labels)) == (False, (), {}, {})
     assert decode_node(b'{"metadata": {"name": "n"}}').name == "n"
 
@@ -91,7 +93,10 @@ def test_daemonset() -> None:
             "template": {
                 "spec": {
                     "nodeSelector": {"kubernetes.io/os": "linux"},
-                    "containers": [{"resources": {"requests": {"cpu": "100m"}}}, {"resources": {"limits": {"memory": "1Gi"}}}],
+                    "containers": [
+                        {"resources": {"requests": {"cpu": "100m"}}},
+                        {"resources": {"limits": {"memory": "1Gi"}}},
+                    ],
                 }
             }
         },

@@ -29,8 +29,16 @@ SIDECAR = {"restartPolicy": "Always"}
 @pytest.mark.parametrize(
     ("spec", "requests"),
     [
-        pytest.param({"containers": [asking(cpu="500m"), asking(cpu="1", memory="1Gi")]}, {"cpu": 1500, "memory": 1 << 30}, id="sum"),
-        pytest.param({"containers": [asking(cpu=1)], "initContainers": [asking(cpu=3), asking(cpu=2)]}, {"cpu": 3000}, id="largest init container"),
+        pytest.param(
+            {"containers": [asking(cpu="500m"), asking(cpu="1", memory="1Gi")]},
+            {"cpu": 1500, "memory": 1 << 30},
+            id="sum",
+        ),
+        pytest.param(
+            {"containers": [asking(cpu=1)], "initContainers": [asking(cpu=3), asking(cpu=2)]},
+            {"cpu": 3000},
+            id="largest init container",
+        ),
         pytest.param(
             {"containers": [asking(cpu=1)], "initContainers": [asking(cpu=4), {**asking(cpu=2), **SIDECAR}]},
             {"cpu": 4000},
@@ -41,18 +49,34 @@ SIDECAR = {"restartPolicy": "Always"}
             {"cpu": 6000},
             id="an earlier sidecar does",
         ),
-        pytest.param({"containers": [asking(cpu=3)], "initContainers": [{**asking(cpu=2), **SIDECAR}]}, {"cpu": 5000}, id="a sidecar runs beside the containers"),
-        pytest.param({"containers": [asking(cpu=1)], "overhead": {"cpu": "250m", "memory": "1Mi"}}, {"cpu": 1250, "memory": 1 << 20}, id="overhead"),
+        pytest.param(
+            {"containers": [asking(cpu=3)], "initContainers": [{**asking(cpu=2), **SIDECAR}]},
+            {"cpu": 5000},
+            id="a sidecar runs beside the containers",
+        ),
+        pytest.param(
+            {"containers": [asking(cpu=1)], "overhead": {"cpu": "250m", "memory": "1Mi"}},
+            {"cpu": 1250, "memory": 1 << 20},
+            id="overhead",
+        ),
         pytest.param(
             {"containers": [asking(cpu=1, **{"nvidia.com/gpu": 1})], "resources": {"requests": {"cpu": 4}}},
             {"cpu": 4000, "nvidia.com/gpu": 1},
             id="pod-level resources replace the sum",
         ),
-        pytest.param({"containers": [{"resources": {"limits": {"nvidia.com/gpu": "8"}}}]}, {"nvidia.com/gpu": 8}, id="limits are requests"),
         pytest.param(
-            {"containers": [{"resources": {"limits": {"cpu": "4"}, "requests": {"cpu": "2"}}}]}, {"cpu": 2000}, id="requests win"
+            {"containers": [{"resources": {"limits": {"nvidia.com/gpu": "8"}}}]},
+            {"nvidia.com/gpu": 8},
+            id="limits are requests",
         ),
-        pytest.param({"containers": [asking(cpu="0", memory="100m")]}, {"memory": 1}, id="zeros vanish, fractions round up"),
+        pytest.param(
+            {"containers": [{"resources": {"limits": {"cpu": "4"}, "requests": {"cpu": "2"}}}]},
+            {"cpu": 2000},
+            id="requests win",
+        ),
+        pytest.param(
+            {"containers": [asking(cpu="0", memory="100m")]}, {"memory": 1}, id="zeros vanish, fractions round up"
+        ),
         pytest.param({"containers": None, "initContainers": None, "overhead": None, "resources": None}, {}, id="nulls"),
     ],
 )

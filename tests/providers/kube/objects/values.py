@@ -24,12 +24,14 @@ NOW_S = 1_800_000_000.0
 
 names = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,20}[a-z0-9])?", fullmatch=True)
 reasons = st.from_regex(r"[A-Z][A-Za-z]{0,20}", fullmatch=True)
-texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=40)
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 # To the microsecond, which is what the wire holds.
 instants = st.integers(min_value=1, max_value=4_000_000_000_000_000).map(lambda us: us / 1e6)
 maybe_instants = st.just(0.0) | instants
 amounts = st.dictionaries(
-    st.sampled_from(("cpu", "memory", "nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "vpc.amazonaws.com/efa", "hugepages-2Mi")),
+    st.sampled_from(
+        ("cpu", "memory", "nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "vpc.amazonaws.com/efa", "hugepages-2Mi")
+    ),
     st.integers(min_value=0, max_value=1 << 50),
 )
 tolerations = st.builds(
@@ -90,9 +92,7 @@ def gangs(draw: st.DrawFn) -> Gang:
     )
 
 
-disruptions = st.builds(
-    Disruption, reason=reasons, message=texts, at_s=instants, deadline_s=st.just(inf) | instants
-)
+disruptions = st.builds(Disruption, reason=reasons, message=texts, at_s=instants, deadline_s=st.just(inf) | instants)
 claims = st.builds(
     Claim,
     name=names,

@@ -32,7 +32,11 @@ def numbers(cluster: World) -> tuple[int, int, int, int]:
         ({"maxUnavailable": 0}, 3, (3, 3, 3, 0)),
         ({"maxUnavailable": 9}, 3, (3, 3, 0, 3)),
         ({"minAvailable": 0}, 0, (0, 0, 0, 0)),
-        ({"minAvailable": 0, "selector": {"matchExpressions": [{"key": "app", "operator": "Exists"}]}}, 2, (3, 3, 0, 3)),
+        (
+            {"minAvailable": 0, "selector": {"matchExpressions": [{"key": "app", "operator": "Exists"}]}},
+            2,
+            (3, 3, 0, 3),
+        ),
     ],
 )
 def test_counts(cluster: World, spec: Obj, pods: int, expected: tuple[int, ...]) -> None:

@@ -100,7 +100,11 @@ def test_new_pods_wait_ever_longer_after_failures(cluster: World) -> None:
     cluster.job("j", completions=1, backoffLimit=3, template=run_for(0, fail="true"))
     cluster.pass_s(200)
     births = sorted(instant(pod["metadata"]["creationTimestamp"]) for pod in cluster.pods_of("j"))
-    assert [round(b - a) for a, b in zip(births, births[1:], strict=False)] == [11, 21, 41]  # a second to start, then 10, 20, 40
+    assert [round(b - a) for a, b in zip(births, births[1:], strict=False)] == [
+        11,
+        21,
+        41,
+    ]  # a second to start, then 10, 20, 40
 
 
 def test_restarts_in_place_count_against_the_limit(cluster: World) -> None:

@@ -75,7 +75,9 @@ def test_resume_carries_template_changes(cluster: World) -> None:
     pinned = {**held, "template": {**held["template"], "spec": {**held["template"]["spec"], "template": changed}}}
     cluster.change("JobSet", "js", replicatedJobs=[pinned], suspend=False)
     cluster.pass_s(5)
-    assert {(p["spec"]["nodeName"], p["metadata"]["annotations"]["plan"]) for p in cluster.all("Pod")} == {("gold", "7")}
+    assert {(p["spec"]["nodeName"], p["metadata"]["annotations"]["plan"]) for p in cluster.all("Pod")} == {
+        ("gold", "7")
+    }
     assert cluster.condition("JobSet", "js", "Suspended") == ("False", "ResumeJobs")
 
 
@@ -132,7 +134,12 @@ def test_success_policy(cluster: World, policy: Obj, notes: tuple[Obj, Obj], out
         (None, "Failed", "FailedJobs", 0),
         ({"maxRestarts": 0}, "Failed", "ReachedMaxRestarts", 0),
         ({"maxRestarts": 2}, "Failed", "ReachedMaxRestarts", 2),
-        ({"maxRestarts": 3, "rules": [{"name": "r", "action": "FailJobSet"}]}, "Failed", "FailJobSetFailurePolicyAction", 0),
+        (
+            {"maxRestarts": 3, "rules": [{"name": "r", "action": "FailJobSet"}]},
+            "Failed",
+            "FailJobSetFailurePolicyAction",
+            0,
+        ),
         (
             {"maxRestarts": 1, "rules": [{"name": "r", "action": "FailJobSet", "targetReplicatedJobs": ["a"]}]},
             "Failed",
@@ -140,7 +147,10 @@ def test_success_policy(cluster: World, policy: Obj, notes: tuple[Obj, Obj], out
             1,
         ),
         (
-            {"maxRestarts": 1, "rules": [{"name": "r", "action": "FailJobSet", "onJobFailureReasons": ["DeadlineExceeded"]}]},
+            {
+                "maxRestarts": 1,
+                "rules": [{"name": "r", "action": "FailJobSet", "onJobFailureReasons": ["DeadlineExceeded"]}],
+            },
             "Failed",
             "ReachedMaxRestarts",
             1,

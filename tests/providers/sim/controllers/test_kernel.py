@@ -8,7 +8,7 @@ from providers.sim.controllers.mirror import Cluster
 from providers.sim.controllers.objects import Obj, key_of, with_condition
 from providers.sim.controllers.runtime import Reconciler, WorkQueue
 from providers.sim.kernel import Kernel, KernelThread, Restless, VirtualDriver
-from providers.sim.store import Conflict, Forbidden, NotFound, Store
+from providers.sim.store import Conflict, Forbidden, NotFound, PatchType, Store
 from tests.providers.sim.controllers.world import World, pod_template
 
 
@@ -95,7 +95,9 @@ class TestVirtualTime:
             for i in range(3):
                 world.ready_node(f"n{i}")
             for i in range(5):
-                world.job(f"j{i}", completions=3, parallelism=2, template=pod_template(notes={"run-seconds": str(7 + i)}))
+                world.job(
+                    f"j{i}", completions=3, parallelism=2, template=pod_template(notes={"run-seconds": str(7 + i)})
+                )
             world.pass_s(40)
             world.delete("Node", "n1")
             world.pass_s(200)
@@ -122,7 +124,11 @@ class TestRealTime:
         with KernelThread(sim.kernel, store):
             store.create(store.resource("Node"), {"metadata": {"name": "n"}, "status": status})
             template = pod_template(notes={"run-seconds": "0.01"})
-            store.create(store.resource("Pod"), {"metadata": {**template["metadata"], "name": "p"}, "spec": template["spec"]}, namespace="default")
+            store.create(
+                store.resource("Pod"),
+                {"metadata": {**template["metadata"], "name": "p"}, "spec": template["spec"]},
+                namespace="default",
+            )
             assert done.wait(10)
 
     def test_a_defect_is_reported_and_the_thread_goes_on(self) -> None:
@@ -141,6 +147,52 @@ class TestRealTime:
             thread.wake()
             assert controller.healed.wait(10)
         assert [str(error) for error in errors] == ["once"]
+
+    def test_clients_that_write_at_the_same_time_lose_nothing(self) -> None:
+        """Many conflicts between the controllers and two busy clients: every job still ends counted right."""
+        clock, jobs = SystemClock(), 30
+        store = Store(clock)
+        ready = {"type": "Ready", "status": "True"}
+        status = {"allocatable": {"cpu": "400", "pods": "1000"}, "conditions": [ready]}
+        store.create(store.resource("Node"), {"metadata": {"name": "n"}, "status": status})
+        sim = assemble(store, clock, options=SimulationOptions(kubelet=KubeletOptions(start_delay_s=0.0)))
+        over, ended, errors = threading.Event(), set(), []
+
+        def watch(event: object) -> None:
+            obj = event.object  # type: ignore[attr-defined]
+            if any(c["type"] == "Complete" and c["status"] == "True" for c in obj["status"].get("conditions", ())):
+                ended.add(obj["metadata"]["name"])
+                if len(ended) == jobs:
+                    over.set()
+
+        def scribble(kind: str) -> None:
+            resource = store.resource(kind)
+            for count in range(20):
+                for obj in store.list(resource):
+                    try:
+                        note = {"metadata": {"annotations": {"scribble": str(count)}}}
+                        store.patch(resource, obj["metadata"]["name"], note, PatchType.MERGE, namespace="default")
+                    except NotFound:
+                        continue
+
+        store.subscribe(watch, resource=store.resource("Job"))
+        clients = [threading.Thread(target=scribble, args=(kind,)) for kind in ("Pod", "Job")]
+        with sim.in_real_time(on_error=errors.append):
+            for i in range(jobs):
+                spec = {
+                    "completions": 6,
+                    "parallelism": 3,
+                    "completionMode": "Indexed",
+                    "template": pod_template(notes={"run-seconds": "0.02"}),
+                }
+                store.create(store.resource("Job"), {"metadata": {"name": f"j{i}"}, "spec": spec}, namespace="default")
+                if i == 5:
+                    [client.start() for client in clients]
+            assert over.wait(30)
+            [client.join(30) for client in clients]
+        assert errors == []
+        for job in store.list(store.resource("Job")):
+            assert (job["status"]["succeeded"], job["status"]["failed"]) == (6, 0)
 
     def test_stopping_twice_or_unstarted_is_fine(self) -> None:
         store = Store(SystemClock())
@@ -236,7 +288,11 @@ class TestMirror:
         cluster = Cluster(store)
         maps = cluster.mirror("ConfigMap")
         changes: list[tuple[str, str]] = []
-        maps.watch(lambda old, new: changes.append((old["metadata"]["name"] if old else "", new["metadata"]["name"] if new else "")))
+        maps.watch(
+            lambda old, new: changes.append(
+                (old["metadata"]["name"] if old else "", new["metadata"]["name"] if new else "")
+            )
+        )
         maps.index("label", lambda obj: (obj["metadata"].get("labels") or {}).values())
         made = maps.create({"metadata": {"name": "a", "namespace": "default", "labels": {"x": "1"}}})
         cluster.sync()

@@ -2,9 +2,11 @@ from math import inf
 
 import pytest
 
+from providers.sim.controllers import assemble
 from providers.sim.controllers.kubelet import Script
 from providers.sim.controllers.objects import condition_of, instant
-from tests.providers.sim.controllers.world import Obj, World, pod_template
+from providers.sim.kernel import VirtualDriver
+from tests.providers.sim.controllers.world import QUICK, Obj, World, pod_template
 
 
 @pytest.fixture
@@ -43,7 +45,9 @@ def test_a_pod_starts_runs_and_succeeds(cluster: World) -> None:
     cluster.pass_s(1)
     pod = cluster.the("Pod", "p")
     assert (pod["status"]["phase"], state(pod)) == ("Running", "running")
-    assert [cluster.condition("Pod", "p", kind)[0] for kind in ("PodScheduled", "Initialized", "ContainersReady", "Ready")] == ["True"] * 4
+    assert [
+        cluster.condition("Pod", "p", kind)[0] for kind in ("PodScheduled", "Initialized", "ContainersReady", "Ready")
+    ] == ["True"] * 4
     cluster.pass_s(9)
     assert cluster.the("Pod", "p")["status"]["phase"] == "Running"
     cluster.pass_s(1)
@@ -154,6 +158,16 @@ class TestFaults:
         assert status["phase"] == "Failed"
         assert status["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 137
 
+    def test_a_death_nobody_saw_counts_and_later_pods_are_spared(self, cluster: World) -> None:
+        cluster.pod("before")
+        cluster.pass_s(5)
+        cluster.sim.health.fail_node("n1")
+        cluster.sim.health.heal("n1")
+        cluster.pod("after")
+        cluster.pass_s(5)
+        assert cluster.the("Pod", "before")["status"]["phase"] == "Failed"
+        assert cluster.the("Pod", "after")["status"]["phase"] == "Running"
+
     def test_a_silent_node_runs_on(self, cluster: World) -> None:
         cluster.pod("p", notes={"run-seconds": "10"})
         cluster.pass_s(5)
@@ -189,3 +203,18 @@ def test_a_finalizer_holds_a_pod_that_is_over(cluster: World) -> None:
     cluster.store.update(pods, {**held, "metadata": {**held["metadata"], "finalizers": []}}, namespace="default")
     cluster.pass_s(1)
     assert cluster.get("Pod", "p") is None
+
+
+def test_new_controllers_take_over_what_runs(cluster: World) -> None:
+    cluster.pod("p", cpu="6", notes={"run-seconds": "30"})
+    cluster.pass_s(10)
+    version = cluster.the("Pod", "p")["metadata"]["resourceVersion"]
+    again = assemble(cluster.store, cluster.clock, options=QUICK)
+    driver = VirtualDriver(again.kernel, cluster.clock)
+    driver.settle()
+    assert cluster.the("Pod", "p")["metadata"]["resourceVersion"] == version
+    cluster.pod("q", cpu="6", nodeName="n1")
+    driver.settle()
+    assert cluster.the("Pod", "q")["status"]["reason"] == "OutOfcpu"
+    driver.advance_by(21)
+    assert cluster.the("Pod", "p")["status"]["phase"] == "Succeeded"

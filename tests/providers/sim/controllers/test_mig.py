@@ -294,7 +294,10 @@ def test_files_that_are_refused(text: str) -> None:
         ("all-disabled", [None] * 8),
         ("all-1g.5gb", [{"1g.5gb": 7}] * 8),
         ("half", [None] * 4 + [{"1g.5gb": 7}] * 4),
-        ("balanced", [{"1g.5gb": 2, "2g.10gb": 1, "3g.20gb": 1}] * 8),  # the entry for another model is not for this one
+        (
+            "balanced",
+            [{"1g.5gb": 2, "2g.10gb": 1, "3g.20gb": 1}] * 8,
+        ),  # the entry for another model is not for this one
     ],
 )
 def test_geometry(name: str, expected: list[Mapping[str, int] | None]) -> None:
@@ -311,7 +314,9 @@ def test_gpus_no_entry_speaks_of_stay_as_they_are() -> None:
     assert geometry(config, A100, before) == (Gpu({"1g.5gb": 7}), Gpu({}))
 
 
-@pytest.mark.parametrize(("profile", "resource"), [("1g.5gb", "1g.5gb"), ("1g.5gb+me", "1g.5gb.me"), ("1g.24gb-me", "1g.24gb-me")])
+@pytest.mark.parametrize(
+    ("profile", "resource"), [("1g.5gb", "1g.5gb"), ("1g.5gb+me", "1g.5gb.me"), ("1g.24gb-me", "1g.24gb-me")]
+)
 def test_resource_names(profile: str, resource: str) -> None:
     assert resource_name(profile) == f"nvidia.com/mig-{resource}"
 

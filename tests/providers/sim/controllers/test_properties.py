@@ -22,7 +22,15 @@ class ClusterLife(RuleBasedStateMachine):
         for name in NODES[:2]:
             self.world.ready_node(name)
 
-    @rule(name=st.sampled_from(NAMES), pods=small, width=small, indexed=st.booleans(), suspend=st.booleans(), run=st.sampled_from(["3", "20", ""]), fail=st.booleans())
+    @rule(
+        name=st.sampled_from(NAMES),
+        pods=small,
+        width=small,
+        indexed=st.booleans(),
+        suspend=st.booleans(),
+        run=st.sampled_from(["3", "20", ""]),
+        fail=st.booleans(),
+    )
     def create_job(self, name: str, pods: int, width: int, indexed: bool, suspend: bool, run: str, fail: bool) -> None:
         if self.world.get("Job", name) is None:
             notes = {**({"run-seconds": run} if run else {}), **({"fail": "1"} if fail else {})}
@@ -39,7 +47,12 @@ class ClusterLife(RuleBasedStateMachine):
     @rule(name=st.sampled_from(NAMES), replicas=small, pods=small, suspend=st.booleans(), restarts=st.integers(0, 2))
     def create_jobset(self, name: str, replicas: int, pods: int, suspend: bool, restarts: int) -> None:
         if self.world.get("JobSet", name) is None:
-            job = {"parallelism": pods, "completions": pods, "backoffLimit": 0, "template": pod_template(notes={"run-seconds": "9"})}
+            job = {
+                "parallelism": pods,
+                "completions": pods,
+                "backoffLimit": 0,
+                "template": pod_template(notes={"run-seconds": "9"}),
+            }
             rows = [{"name": "r", "replicas": replicas, "template": {"spec": job}}]
             spec = {"replicatedJobs": rows, "suspend": suspend, "failurePolicy": {"maxRestarts": restarts}}
             self.world.create("JobSet", {"metadata": {"name": name}, "spec": spec})
@@ -49,7 +62,11 @@ class ClusterLife(RuleBasedStateMachine):
         if self.world.get(kind, name) is not None:
             self.world.change(kind, name, suspend=suspend)
 
-    @rule(kind=st.sampled_from(["Job", "JobSet"]), name=st.sampled_from(NAMES), how=st.sampled_from(["Background", "Foreground"]))
+    @rule(
+        kind=st.sampled_from(["Job", "JobSet"]),
+        name=st.sampled_from(NAMES),
+        how=st.sampled_from(["Background", "Foreground"]),
+    )
     def delete_owner(self, kind: str, name: str, how: str) -> None:
         if self.world.get(kind, name) is not None:
             self.world.delete(kind, name, propagation=how)
@@ -67,13 +84,20 @@ class ClusterLife(RuleBasedStateMachine):
         except TooManyRequests:
             pass
 
-    @rule(name=st.sampled_from(NODES), act=st.sampled_from(["create", "delete", "cordon", "uncordon", "fail", "silence", "heal", "taint"]))
+    @rule(
+        name=st.sampled_from(NODES),
+        act=st.sampled_from(["create", "delete", "cordon", "uncordon", "fail", "silence", "heal", "taint"]),
+    )
     def touch_a_node(self, name: str, act: str) -> None:
         world, exists = self.world, self.world.get("Node", name) is not None
         if act == "create" and not exists:
             world.node(name)
         elif act in ("fail", "silence", "heal"):
-            {"fail": world.sim.health.fail_node, "silence": world.sim.health.stop_heartbeats, "heal": world.sim.health.heal}[act](name)
+            {
+                "fail": world.sim.health.fail_node,
+                "silence": world.sim.health.stop_heartbeats,
+                "heal": world.sim.health.heal,
+            }[act](name)
         elif exists:
             changes: dict[str, Any] = {"taint": {"taints": [{"key": "drain", "effect": "NoExecute"}]}}
             if act == "delete":

@@ -57,7 +57,12 @@ TAINTS = [
         (CONFIG, LABELS, TAINTS, 58),
         (base64.b64encode(CONFIG.encode()).decode(), LABELS, TAINTS, 58),
         (MIME.format(first=CONFIG, second=""), LABELS, TAINTS, 58),
-        ("\n" + MIME.format(first=CONFIG, second=SECOND), {**LABELS, "muster.dev/node-pool": "iron", "extra": "1"}, TAINTS, 20),
+        (
+            "\n" + MIME.format(first=CONFIG, second=SECOND),
+            {**LABELS, "muster.dev/node-pool": "iron", "extra": "1"},
+            TAINTS,
+            20,
+        ),
         (f"{CONFIG}\n---\n{SECOND}", {**LABELS, "muster.dev/node-pool": "iron", "extra": "1"}, TAINTS, 20),
     ],
 )
@@ -90,7 +95,9 @@ def test_user_data_with_which_a_kubelet_never_joins(user_data: str, world: World
     assert "i-1" in world.sim.registration.refused
 
 
-@pytest.mark.parametrize("label", ["node.kubernetes.io/speed=1", "kubelet.kubernetes.io/x=1", "topology.kubernetes.io/zone=a"])
+@pytest.mark.parametrize(
+    "label", ["node.kubernetes.io/speed=1", "kubelet.kubernetes.io/x=1", "topology.kubernetes.io/zone=a"]
+)
 def test_labels_a_kubelet_may_set(label: str) -> None:
     assert kubelet_arguments(with_flag(f"--node-labels={label}")).labels
 

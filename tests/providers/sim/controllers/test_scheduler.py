@@ -31,7 +31,14 @@ def expr(key: str, operator: str, *values: str) -> Obj:
         ({"affinity": terms(expr("gen", "Lt", "6"))}, True),
         ({"affinity": terms(expr("zone", "Gt", "1"))}, False),  # not a number
         ({"affinity": terms(expr("zone", "In", "b"), expr("gen", "In", "5"))}, True),  # terms are alternatives
-        ({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{}]}}}}, False),
+        (
+            {
+                "affinity": {
+                    "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{}]}}
+                }
+            },
+            False,
+        ),
         ({"nodeSelector": {"zone": "a"}, "affinity": terms(expr("zone", "In", "b"))}, False),  # both must hold
     ],
 )
@@ -41,7 +48,9 @@ def test_selects(spec: Obj, fits: bool) -> None:
 
 def test_selects_by_name() -> None:
     term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}
-    spec = {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}}
+    spec = {
+        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
+    }
     assert selects(spec, {}, "n1")
     assert not selects(spec, {}, "n2")
 
@@ -102,7 +111,10 @@ def container(requests: Obj | None = None, limits: Obj | None = None, **fields: 
             },
             {"cpu": 2000},
         ),
-        ({"containers": [container({"memory": "1Gi"})], "overhead": {"memory": "1Mi"}}, {"memory": (1 << 30) + (1 << 20)}),
+        (
+            {"containers": [container({"memory": "1Gi"})], "overhead": {"memory": "1Mi"}},
+            {"memory": (1 << 30) + (1 << 20)},
+        ),
     ],
 )
 def test_requests(spec: Obj, wanted: Obj) -> None:
@@ -190,7 +202,9 @@ class TestPlacing:
         world.pass_s(5)
         assert world.condition("Pod", "p", "PodScheduled") == ("False", "SchedulingGated")
         held = world.the("Pod", "p")
-        world.change("Pod", "p", schedulingGates=[], nodeSelector={**(held["spec"].get("nodeSelector") or {}), "slot": "7"})
+        world.change(
+            "Pod", "p", schedulingGates=[], nodeSelector={**(held["spec"].get("nodeSelector") or {}), "slot": "7"}
+        )
         world.pass_s(5)
         assert world.the("Pod", "p")["spec"]["nodeName"] == "n2"
 

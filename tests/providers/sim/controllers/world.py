@@ -1,5 +1,6 @@
 """A simulated cluster under a virtual clock, with short words for what the tests do to it."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,7 +17,7 @@ from providers.sim.controllers import (
     assemble,
 )
 from providers.sim.controllers.objects import condition_of, is_active, is_terminal, node_of
-from providers.sim.controllers.occupancy import allocatable_of, shortages, used_by
+from providers.sim.controllers.occupancy import allocatable_of, requests_of
 from providers.sim.kernel import VirtualDriver
 from providers.sim.machines import Machine, Shape
 from providers.sim.store import Store
@@ -132,7 +133,9 @@ class World:
         resource, held = self.store.resource(kind), self.the(kind, name)
         self.store.delete(resource, name, namespace=held["metadata"].get("namespace") or "", **options)
 
-    def node(self, name: str, *, labels: dict[str, str] | None = None, taints: list[Obj] | None = None, **allocatable: str) -> Obj:
+    def node(
+        self, name: str, *, labels: dict[str, str] | None = None, taints: list[Obj] | None = None, **allocatable: str
+    ) -> Obj:
         """A node made by hand; it turns Ready by itself after the delay."""
         resources = {key.replace("_", "/"): value for key, value in {"cpu": "4", "pods": "10", **allocatable}.items()}
         spec = {"taints": taints} if taints else {}
@@ -143,12 +146,22 @@ class World:
         self.node(name, **kwargs)
         self.pass_s(6)
 
-    def pod(self, name: str, *, cpu: str = "1", notes: dict[str, str] | None = None, labels: dict[str, str] | None = None, **spec: Any) -> Obj:
+    def pod(
+        self,
+        name: str,
+        *,
+        cpu: str = "1",
+        notes: dict[str, str] | None = None,
+        labels: dict[str, str] | None = None,
+        **spec: Any,
+    ) -> Obj:
         template = pod_template(cpu=cpu, notes=notes, labels=labels, **spec)
         return self.create("Pod", {"metadata": {**template["metadata"], "name": name}, "spec": template["spec"]})
 
     def job(self, name: str, *, template: Obj | None = None, **spec: Any) -> Obj:
-        return self.create("Job", {"metadata": {"name": name}, "spec": {"template": template or pod_template(), **spec}})
+        return self.create(
+            "Job", {"metadata": {"name": name}, "spec": {"template": template or pod_template(), **spec}}
+        )
 
     def machine(self, instance_id: str, instance_type: str = "p4d.24xlarge", **fields: Any) -> Machine:
         given = {"zone": "us-east-1a", "capacity_type": "spot", "state": "running", "launched_at": self.now, **fields}
@@ -166,8 +179,9 @@ class World:
                 by_node.setdefault(node_of(pod), []).append(pod)
         for name, pods in by_node.items():
             if name in nodes:
-                assert shortages({}, {}, {}) == []
-                used, free = used_by(pods), allocatable_of(nodes[name])
+                used, free = Counter[str](), allocatable_of(nodes[name])
+                for pod in pods:
+                    used.update(requests_of(pod))
                 assert all(amount <= free.get(resource, 0) for resource, amount in used.items()), (name, used, free)
         jobs = {job["metadata"]["uid"]: job for job in self.all("Job")}
         for uid, job in jobs.items():
@@ -178,7 +192,9 @@ class World:
         uids = {o["metadata"]["uid"] for kind in ("JobSet", "Job") for o in self.all(kind)}
         for kind in ("Job", "Pod"):
             for obj in self.all(kind):
-                assert _owner_uid(obj) in (None, *uids) or "deletionTimestamp" in obj["metadata"], obj["metadata"]["name"]
+                assert _owner_uid(obj) in (None, *uids) or "deletionTimestamp" in obj["metadata"], obj["metadata"][
+                    "name"
+                ]
 
 
 def _owner_uid(obj: Obj) -> str | None:
@@ -187,7 +203,12 @@ def _owner_uid(obj: Obj) -> str | None:
 
 
 def pod_template(
-    *, cpu: str = "1", gpus: int = 0, notes: dict[str, str] | None = None, labels: dict[str, str] | None = None, **spec: Any
+    *,
+    cpu: str = "1",
+    gpus: int = 0,
+    notes: dict[str, str] | None = None,
+    labels: dict[str, str] | None = None,
+    **spec: Any,
 ) -> Obj:
     limits: dict[str, str] = {"cpu": cpu, **({"nvidia.com/gpu": str(gpus)} if gpus else {})}
     container = {"name": "main", "image": "busybox:1", "resources": {"limits": limits}}

@@ -1,86 +1,12 @@
-"""A small catalogue, launch requests, and one rig for each cloud that must behave alike."""
+"""One market and one time for each test, and a rig for each cloud that must behave alike."""
 
-import functools
-import itertools
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 
-from fleet.snapshot import CapacityPool, Catalog, InstanceType, LaunchRequest, Notice, Offer
-from model.kinds import CapacityType, Taint
-from model.labels import CLUSTER
 from providers.clock import VirtualClock
-from providers.ports import Cloud, Notices
-from providers.sim.ec2 import Account, FakeAws, Market, MemoryCloud, Timings
-
-REGION = "us-east-1"
-NOW_S = 1_795_000_000.0
-IMAGE = "/aws/service/eks/optimized-ami/1.34/amazon-linux-2023/x86_64/nvidia/recommended/image_id"
-PRICES = {"p5.48xlarge": 55.04, "g6.xlarge": 0.8048, "g6.2xlarge": 0.9776, "m5.large": 0.096}
-VCPUS = {"p5.48xlarge": 192, "g6.xlarge": 4, "g6.2xlarge": 8, "m5.large": 2}
-ZONES = ("us-east-1a", "us-east-1b")
-
-
-def pool(
-    capacity_type: CapacityType = "on-demand", instance_type: str = "g6.xlarge", zone: str = "us-east-1a"
-) -> CapacityPool:
-    return CapacityPool(capacity_type, instance_type, zone)
-
-
-def small_catalog() -> Catalog:
-    types = {name: InstanceType(name, {"cpu": VCPUS[name] * 1000}, {"cpu": VCPUS[name] * 1000}, {}) for name in PRICES}
-    capacity_types: tuple[CapacityType, ...] = ("on-demand", "spot")
-    offers = [
-        Offer(types[name], zone, capacity_type, PRICES[name])
-        for name, zone, capacity_type in itertools.product(sorted(PRICES), ZONES, capacity_types)
-    ]
-    return Catalog(REGION, types, tuple(offers), NOW_S, "test")
-
-
-def launch_request(
-    token: str, count: int = 1, wanted: CapacityPool | None = None, *, cluster: str = "default"
-) -> LaunchRequest:
-    return LaunchRequest(
-        token=token,
-        count=count,
-        pool=wanted or pool(),
-        node_pool="gpu",
-        labels={"muster.dev/node-pool": "gpu"},
-        taints=(Taint(key="muster.dev/unregistered", effect="NoExecute"),),
-        tags={CLUSTER: cluster, "muster.dev/launch-group": token},
-        image_ssm_parameter=IMAGE,
-    )
-
-
-@dataclass(frozen=True)
-class Rig:
-    """A cloud with its market, account and time. `lapse` lets the visibility time-out of received messages pass."""
-
-    kind: str
-    cloud: Cloud
-    notices: Notices
-    account: Account
-    clock: VirtualClock
-    lapse: Callable[[], None]
-
-    @property
-    def market(self) -> Market:
-        return self.account.market
-
-    def wait(self, seconds: float) -> None:
-        """Let time pass, with all that is due in it."""
-        self.clock.advance(seconds)
-        self.account.step(self.clock.now())
-
-    def drain(self) -> list[Notice]:
-        """All notices there are, acknowledged."""
-        drained: list[Notice] = []
-        while received := self.notices.receive(0):
-            drained += received
-            self.notices.acknowledge(received)
-        return drained
+from providers.sim.ec2 import FakeAws, Market, MemoryCloud
+from tests.providers.sim.ec2.rigs import NOW_S, REGION, Rig, ec2_rig, small_catalog
 
 
 @pytest.fixture
@@ -111,42 +37,3 @@ def rig(request: pytest.FixtureRequest, clock: VirtualClock) -> Rig:
         return Rig("memory", memory, memory, memory.account, clock, lambda: clock.advance(30))
     fake: FakeAws = request.getfixturevalue("fake")
     return ec2_rig(fake, clock)
-
-
-@functools.cache
-def aws_session() -> Any:
-    """One session for all tests: reading the service models anew for each client costs half a second."""
-    import boto3
-
-    return boto3.session.Session(aws_access_key_id="test", aws_secret_access_key="test", region_name=REGION)
-
-
-def aws_client(service: str, fake: FakeAws) -> Any:
-    """A boto3 client of `fake` that asks once and never waits long."""
-    from botocore.config import Config
-
-    config = Config(connect_timeout=5, read_timeout=20, retries={"mode": "standard", "total_max_attempts": 1})
-    return aws_session().client(service, endpoint_url=fake.url, config=config)
-
-
-def ec2_rig(fake: FakeAws, clock: VirtualClock) -> Rig:
-    """The agent's own adapter on the fake; received messages become visible again at once."""
-    from providers.aws.clients import Clients
-    from providers.aws.ec2 import Ec2Cloud
-    from providers.aws.queue import SqsNotices
-    from providers.aws.retry import Caller
-    from providers.aws.user_data import ClusterAccess
-
-    def no_pause(_seconds: float) -> None:
-        """Virtual time stands still, so that it is the test that moves it."""
-
-    clients = Clients(REGION, aws_client("ec2", fake), aws_client("ssm", fake), None)
-    cloud = Ec2Cloud(clients, ClusterAccess("default"), clock, sleep=no_pause, rng=lambda: 0.5)
-    caller = Caller(clock, sleep=no_pause, rng=lambda: 0.5)
-    notices = SqsNotices(aws_client("sqs", fake), fake.queue_url, caller, clock, visibility_s=0)
-    return Rig("ec2", cloud, notices, fake.account, clock, lambda: None)
-
-
-@pytest.fixture
-def account(market: Market, clock: VirtualClock) -> Account:
-    return Account(market, clock, region=REGION, timings=Timings())

@@ -1,4 +1,4 @@
-"""What the agent may rely on of any cloud, and what it must survive: the same for the port without a wire and for EC2."""
+"""What the agent may rely on of any cloud, and what it must survive: alike without a wire and on the EC2 API."""
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -9,8 +9,7 @@ from fleet.snapshot import LaunchError, LaunchOutcome, NoticeKind
 from providers.ports import CloudRejected, CloudThrottled, CloudUnreachable
 from providers.sim.controllers.userdata import kubelet_arguments
 from providers.sim.ec2 import PoolFilter, Quota
-
-from .conftest import PRICES, Rig, launch_request, pool
+from tests.providers.sim.ec2.rigs import PRICES, Rig, launch_request, pool
 
 
 def errors(outcome: LaunchOutcome) -> list[LaunchError]:
@@ -86,7 +85,9 @@ def test_machines_run_out_after_so_many(rig: Rig) -> None:
     assert errors(rig.cloud.launch(launch_request("d", 1))) == [LaunchError.SHORTAGE]
 
 
-@pytest.mark.parametrize(("capacity_type", "code"), [("on-demand", "VcpuLimitExceeded"), ("spot", "MaxSpotInstanceCountExceeded")])
+@pytest.mark.parametrize(
+    ("capacity_type", "code"), [("on-demand", "VcpuLimitExceeded"), ("spot", "MaxSpotInstanceCountExceeded")]
+)
 def test_the_account_limit_is_no_shortage(rig: Rig, capacity_type: str, code: str) -> None:
     rig.market.set_quota(Quota(capacity_type == "spot", "P"), 2 * 192)
     wanted = pool(capacity_type, "p5.48xlarge")  # type: ignore[arg-type]

@@ -1,0 +1,44 @@
+# syntax=docker/dockerfile:1
+# Everything that is installed comes from the lock files, by hash; nothing is resolved while building.
+
+FROM python:3.11-slim AS wheel
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
+WORKDIR /src
+COPY requirements-dev.lock ./
+# Only the build back-end, at the version and with the hashes the lock names.
+RUN python -m venv /build \
+    && /build/bin/python -m pip install --require-hashes --only-binary :all: -r requirements-dev.lock
+COPY pyproject.toml README.md LICENSE ./
+COPY agent agent
+COPY model model
+COPY providers providers
+COPY fleet fleet
+RUN /build/bin/python -m hatchling build -t wheel -d /dist
+
+FROM python:3.11-slim AS installed
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
+COPY requirements.lock /tmp/requirements.lock
+RUN python -m venv /opt/muster \
+    && /opt/muster/bin/python -m pip install --require-hashes --only-binary :all: -r /tmp/requirements.lock
+COPY --from=wheel /dist /dist
+RUN /opt/muster/bin/python -m pip install --no-deps --no-index /dist/*.whl \
+    && /opt/muster/bin/python -m compileall -q /opt/muster/lib \
+    && /opt/muster/bin/python -m pip uninstall --yes pip setuptools
+
+FROM python:3.11-slim
+LABEL org.opencontainers.image.title="muster" \
+      org.opencontainers.image.description="A GitOps agent that runs a GPU fleet from a git repository" \
+      org.opencontainers.image.licenses="Apache-2.0"
+# The root file system is read-only in the deployment: byte code is compiled above, and only these may be written to.
+ENV PATH=/opt/muster/bin:$PATH \
+    HOME=/tmp \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONUNBUFFERED=1
+RUN install -d -o 65532 -g 65532 /var/lib/muster
+COPY --from=installed /opt/muster /opt/muster
+USER 65532:65532
+WORKDIR /tmp
+VOLUME ["/var/lib/muster"]
+EXPOSE 8080
+ENTRYPOINT ["muster"]
+CMD ["run", "--config", "/etc/muster/muster.yaml"]

@@ -1,0 +1,80 @@
+"""What an action will have made of the world, believed before its echo arrives (Kueue and kube-scheduler: "assume")."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from agent.mirror import Mirror
+from agent.tables import Table
+from fleet.actions import (
+    Action,
+    CloseClaim,
+    CloseGang,
+    ForgetClaim,
+    OpenClaims,
+    OpenGang,
+    PatchNode,
+    ReleasePod,
+    RemoveNode,
+    SaveClaim,
+    SaveGang,
+    StartJob,
+    StopJob,
+)
+from fleet.snapshot import Gang, JobRef, Node
+
+Belief = tuple[Table[Any], str, Any]
+"""(table, key, value that will be there; None = gone)."""
+
+
+def beliefs(action: Action, mirror: Mirror) -> list[Belief]:
+    """What to believe while the action is under way; nothing for actions whose effect only the world can show."""
+    believe = _TABLE.get(type(action))
+    return believe(action, mirror) if believe else []
+
+
+def _gang(gang: Gang, mirror: Mirror) -> list[Belief]:
+    return [(mirror.gangs, f"{gang.namespace}/{gang.workload}", gang)]
+
+
+def _no_gang(gang: Gang, mirror: Mirror) -> list[Belief]:
+    return [(mirror.gangs, f"{gang.namespace}/{gang.workload}", None)]
+
+
+def _job(ref: JobRef, mirror: Mirror, *, suspended: bool) -> list[Belief]:
+    table = mirror.jobsets if ref.kind == "JobSet" else mirror.jobs
+    job = table.current.get(ref.uid)
+    return [(table, ref.uid, replace(job, suspended=suspended))] if job else []
+
+
+def _pod(action: ReleasePod, mirror: Mirror) -> list[Belief]:
+    pod = mirror.pods.current.get(action.pod.key)
+    return [(mirror.pods, action.pod.key, replace(pod, gated=False, pinned_host=action.hostname))] if pod else []
+
+
+def _node(action: PatchNode, mirror: Mirror) -> list[Belief]:
+    node = mirror.nodes.current.get(action.node)
+    return [(mirror.nodes, action.node, patched(node, action))] if node else []
+
+
+def patched(node: Node, action: PatchNode) -> Node:
+    """The node as it will be."""
+    added = {taint.key for taint in action.add_taints}
+    kept = tuple(taint for taint in node.taints if taint.key not in added | set(action.remove_taints))
+    return replace(node, labels={**node.labels, **action.labels}, taints=(*kept, *action.add_taints))
+
+
+_TABLE: dict[type, Callable[[Any, Mirror], list[Belief]]] = {
+    OpenGang: lambda action, mirror: _gang(action.gang, mirror),
+    SaveGang: lambda action, mirror: _gang(action.gang, mirror),
+    CloseGang: lambda action, mirror: _no_gang(action.gang, mirror),
+    StartJob: lambda action, mirror: _job(action.job, mirror, suspended=False),
+    StopJob: lambda action, mirror: _job(action.job, mirror, suspended=True),
+    ReleasePod: _pod,
+    OpenClaims: lambda action, mirror: [(mirror.claims, claim.name, claim) for claim in action.claims],
+    SaveClaim: lambda action, mirror: [(mirror.claims, action.claim.name, action.claim)],
+    CloseClaim: lambda action, mirror: [(mirror.claims, action.claim.name, replace(action.claim, deleting=True))],
+    ForgetClaim: lambda action, mirror: [(mirror.claims, action.claim.name, None)],
+    PatchNode: _node,
+    RemoveNode: lambda action, mirror: [(mirror.nodes, action.node, None)],
+}

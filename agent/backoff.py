@@ -1,0 +1,30 @@
+"""Pauses after failures, by subject: what failed is left alone for a while, longer each time."""
+
+from dataclasses import dataclass, field
+
+BASE_S = 0.25
+MOST_S = 60.0
+
+
+@dataclass(slots=True)
+class Backoff:
+    """Exponential pauses; a success forgets them."""
+
+    _failures: dict[str, int] = field(default_factory=dict)
+    _until: dict[str, float] = field(default_factory=dict)
+
+    def failed(self, subject: str, now_s: float) -> None:
+        """Lengthen the subject's pause."""
+        count = self._failures.get(subject, 0) + 1
+        self._failures[subject] = count
+        self._until[subject] = now_s + min(MOST_S, BASE_S * 2.0 ** min(count - 1, 10))
+
+    def succeeded(self, subject: str) -> None:
+        """No pause any more."""
+        self._failures.pop(subject, None)
+        self._until.pop(subject, None)
+
+    def pausing(self, now_s: float) -> frozenset[str]:
+        """Subjects to leave alone now."""
+        self._until = {subject: until for subject, until in self._until.items() if until > now_s}
+        return frozenset(self._until)

@@ -1,0 +1,202 @@
+"""The brain: one thread that folds events into the mirror, runs the deciders on a snapshot and hands out actions."""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import structlog
+
+from agent.assume import beliefs
+from agent.backoff import Backoff
+from agent.hands import Performer
+from agent.inbox import Done, Event, Failed, Listed, Noticed, Observed, Priced, Pushed, SourceTrouble, Tick
+from agent.mirror import Mirror
+from agent.sync import Sync
+from fleet.actions import Action, LaunchMachines, TerminateMachines
+from fleet.admission import cycle
+from fleet.admission import lifecycle as gang_lifecycle
+from fleet.capacity import disrupt, fixed
+from fleet.capacity import lifecycle as claim_lifecycle
+from fleet.capacity.interruption import respond
+from fleet.capacity.launch import settle
+from fleet.mig import rollout
+from fleet.snapshot import Notice, Snapshot
+from model.fleet import Fleet
+from providers.clock import Clock
+
+log = structlog.get_logger(__name__)
+
+DECIDERS: tuple[Callable[[Fleet, Snapshot], Sequence[Action]], ...] = (
+    gang_lifecycle.decide,
+    claim_lifecycle.decide,
+    rollout.decide,
+    cycle.decide,
+    fixed.decide,
+    disrupt.decide,
+)
+"""In this order, each on what the ones before will have made of the world."""
+
+
+class Watcher(Protocol):
+    """Somebody who is told what happens: journal, metrics, announcements, ledger."""
+
+    def acting(self, action: Action, mirror: Mirror, now_s: float) -> None:
+        """An action is about to be carried out; the mirror still shows the world before it."""
+        ...
+
+    def ended(self, event: Done | Failed, now_s: float) -> None:
+        """An action is through or has failed."""
+        ...
+
+    def turned(self, fleet: Fleet, snapshot: Snapshot) -> None:
+        """A pass of all deciders is over."""
+        ...
+
+
+class Brain:
+    """Owns the mirror. `hear` and `turn` are called by one thread only."""
+
+    def __init__(
+        self,
+        mirror: Mirror,
+        sync: Sync,
+        hands: Performer,
+        clock: Clock,
+        *,
+        watchers: Sequence[Watcher] = (),
+        acknowledge: Callable[[Sequence[Notice]], None] = lambda _notices: None,
+    ) -> None:
+        self.mirror = mirror
+        self.sync = sync
+        self._hands = hands
+        self._clock = clock
+        self._watchers = watchers
+        self._acknowledge = acknowledge
+        self._under_way: dict[str, int] = {}
+        self._backoff = Backoff()
+        self._notices: list[Notice] = []
+
+    @property
+    def idle(self) -> bool:
+        """Whether no action is under way."""
+        return not self._under_way
+
+    @property
+    def ready(self) -> bool:
+        """Whether enough is known to decide: everything listed once and a fleet in force."""
+        return self.mirror.synced and self.sync.fleet is not None
+
+    def hear(self, event: Event) -> None:
+        """Fold one event."""
+        match event:
+            case Observed(table=table, batch=batch):
+                getattr(self.mirror, table).observe(batch)
+            case Listed(instances=instances, at_s=at_s):
+                self.mirror.list_instances(instances, at_s)
+            case Priced(catalog=catalog):
+                self.mirror.catalog = catalog
+            case Noticed(notices=notices):
+                self._notices += notices
+            case Pushed() | SourceTrouble():
+                self.sync.hear(event)
+            case Done():
+                self._done(event)
+            case Failed():
+                self._failed(event)
+            case Tick():
+                self.mirror.expire(self._clock.now())
+
+    def turn(self) -> None:
+        """One pass: settle the revision, then let every decider speak."""
+        if not self.mirror.synced:
+            return
+        now = self._clock.now()
+        for action in self.sync.settle(self._snapshot(), now):
+            self._act(action)
+        fleet = self.sync.fleet
+        if fleet is None:
+            return
+        self._answer_notices()
+        for decide in DECIDERS:
+            for action in decide(fleet, self._snapshot()):
+                self._act(action)
+        for watcher in self._watchers:
+            watcher.turned(fleet, self._snapshot())
+
+    def _snapshot(self) -> Snapshot:
+        now = self._clock.now()
+        return self.mirror.snapshot(now, frozenset(self._under_way) | self._backoff.pausing(now))
+
+    def _answer_notices(self) -> None:
+        """Write down what notices lead to, then let the queue forget them; a crash in between brings them again."""
+        if not self._notices:
+            return
+        response = respond(self._notices, self._snapshot())
+        self.mirror.shortages.update(response.shortages)
+        free = [action for action in response.actions if not self._under_way.keys() & set(action.subjects)]
+        for action in free:
+            self._act(action)
+        if len(free) == len(response.actions):
+            self._acknowledge(self._notices)
+            self._notices = []
+
+    def _act(self, action: Action) -> None:
+        now = self._clock.now()
+        for watcher in self._watchers:
+            watcher.acting(action, self.mirror, now)
+        for subject in action.subjects:
+            self._under_way[subject] = self._under_way.get(subject, 0) + 1
+        for table, key, value in beliefs(action, self.mirror):
+            table.assume(key, value, now)
+        self._hands.submit(action)
+
+    def _done(self, event: Done) -> None:
+        self._release(event.action)
+        for subject in event.action.subjects:
+            self._backoff.succeeded(subject)
+        expected = {key: table for table, key, _ in beliefs(event.action, self.mirror)}
+        written = {write.key: write for write in event.written}
+        for key, table in expected.items():
+            if key in written:
+                table.confirm(key, written[key].version, written[key].value)
+        if isinstance(event.action, TerminateMachines):
+            self.mirror.give_back(event.action.instance_ids)
+        for watcher in self._watchers:
+            watcher.ended(event, self._clock.now())
+        if isinstance(event.action, LaunchMachines):
+            self._settle_launch(event, event.action)
+
+    def _settle_launch(self, event: Done, action: LaunchMachines) -> None:
+        if event.outcome is None:
+            raise TypeError("a launch ends with an outcome")
+        snapshot = self._snapshot()
+        lot = [snapshot.claims[name] for name in action.claims if name in snapshot.claims]
+        if not lot:
+            return  # nobody answers for them any more: garbage collection gives them back
+        settlement = settle(event.outcome, lot, snapshot)
+        self.mirror.shortages.update(settlement.shortages)
+        if settlement.ask_again:
+            for subject in action.subjects:
+                self._backoff.failed(subject, snapshot.now_s)
+        for following in settlement.actions:
+            self._act(following)
+
+    def _failed(self, event: Failed) -> None:
+        self._release(event.action)
+        now = self._clock.now()
+        for subject in event.action.subjects:
+            self._backoff.failed(subject, now)
+        for table, key, _ in beliefs(event.action, self.mirror):
+            table.reject(key)
+        for watcher in self._watchers:
+            watcher.ended(event, now)
+        log.warning(
+            "action_failed", action=type(event.action).__name__, subjects=event.action.subjects, why=event.error
+        )
+
+    def _release(self, action: Action) -> None:
+        for subject in action.subjects:
+            left = self._under_way.get(subject, 0) - 1
+            if left > 0:
+                self._under_way[subject] = left
+            else:
+                self._under_way.pop(subject, None)

@@ -1,0 +1,120 @@
+"""The agent's own settings (`muster.yaml`). What the fleet looks like is never here: that is what git is for."""
+
+from pathlib import Path
+from typing import Annotated
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic.alias_generators import to_camel
+
+
+class InvalidConfiguration(Exception):
+    """The configuration file cannot be used; the message names file, key and remedy."""
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=True)
+
+
+class Ref(_Section):
+    """Which revision to follow; the most specific one that is given wins (branch < tag < semver < name < commit)."""
+
+    branch: str = ""
+    tag: str = ""
+    semver: str = ""
+    name: str = ""
+    commit: str = ""
+
+
+class Auth(_Section):
+    """How to reach the repository. Secrets come from files or the environment, never from this file."""
+
+    username: str = ""
+    password_env: str = ""
+    bearer_env: str = ""
+    ssh_key_file: Path | None = None
+    ssh_passphrase_env: str = ""
+
+
+class Source(_Section):
+    """The fleet repository."""
+
+    url: str
+    ref: Ref = Ref(branch="main")
+    path: str = ""
+    """Folder inside the repository; empty = all of it."""
+    poll_interval_s: Annotated[float, Field(ge=0.2)] = 60.0
+    auth: Auth = Auth()
+    allowed_signers: Path | None = None
+    """An OpenSSH `allowed_signers` file outside the repository; with it, signatures are verified."""
+    known_hosts: Path | None = None
+    cache_dir: Path = Path("/var/lib/muster/git")
+
+
+class Kube(_Section):
+    """The cluster; nothing given = the pod's own service account."""
+
+    kubeconfig: Path | None = None
+    context: str | None = None
+    url: str = ""
+
+
+class Aws(_Section):
+    """The cloud. Credentials come from the usual chain."""
+
+    endpoint_url: str = ""
+    interruption_queue_url: str = ""
+    poll_interval_s: Annotated[float, Field(ge=0.2)] = 30.0
+    """How often instances are listed by tag."""
+    refresh_interval_s: Annotated[float, Field(ge=60)] = 3600.0
+    """How often types, zones and prices are read again."""
+
+
+class Http(_Section):
+    """Health, readiness, metrics and the webhook."""
+
+    host: str = "0.0.0.0"  # noqa: S104 - probes and webhooks come from outside the pod
+    port: Annotated[int, Field(ge=0, le=65535)] = 8080
+    webhook_secret_env: str = ""
+
+
+class MigSettings(_Section):
+    """Where mig-manager reads its configurations."""
+
+    namespace: str = "gpu-operator"
+    config_map: str = "muster-mig-config"
+
+
+class Settings(_Section):
+    """Everything the process needs to know beside the fleet."""
+
+    cluster: Annotated[str, Field(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9-]{0,62}$")]
+    region: str
+    namespace: str = "muster-system"
+    """Where the lease, the ledger and the agent's events live."""
+    source: Source
+    kube: Kube = Kube()
+    aws: Aws = Aws()
+    http: Http = Http()
+    mig: MigSettings = MigSettings()
+    leader_election: bool = True
+    install_crds: bool = False
+    """Apply Muster's CRDs at start (the sandbox does; on a cluster they come with the deployment)."""
+    journal: Path | None = None
+    """A file that gets one JSON line for every decision acted on."""
+    log_format: Annotated[str, Field(pattern="^(json|console)$")] = "json"
+
+
+def load_settings(path: Path) -> Settings:
+    """Read and check a configuration file; raises `InvalidConfiguration`."""
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidConfiguration(f"{path}: {error.strerror}; give the file with --config") from error
+    except yaml.YAMLError as error:
+        raise InvalidConfiguration(f"{path}: not YAML: {error}") from error
+    try:
+        return Settings.model_validate(content)
+    except ValidationError as error:
+        lines = [f"{path}: {'.'.join(map(str, e['loc'])) or 'document'}: {e['msg']}" for e in error.errors()]
+        raise InvalidConfiguration("\n".join(lines)) from error

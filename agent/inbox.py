@@ -1,0 +1,86 @@
+"""What the brain hears: everything the ears and hands have to say, as values on one queue."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fleet.actions import Action
+from fleet.snapshot import Catalog, Instance, LaunchOutcome, Notice
+from providers.kube.actuator import Written
+from providers.kube.batches import Batch
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """A reflector's batch for one table of the mirror (`nodes`, `pods`, `jobs`, ...)."""
+
+    table: str
+    batch: Batch[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """All instances of the cluster as the cloud lists them; `at_s` is when the listing began."""
+
+    instances: Sequence[Instance]
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Priced:
+    """The catalogue was read (again)."""
+
+    catalog: Catalog
+
+
+@dataclass(frozen=True, slots=True)
+class Noticed:
+    """Interruption notices; acknowledged once the brain has acted on them."""
+
+    notices: Sequence[Notice]
+
+
+@dataclass(frozen=True, slots=True)
+class Pushed:
+    """A revision of the fleet repository, read and (where asked) verified."""
+
+    revision: str
+    files: Mapping[str, bytes]
+    signer: str | None = None
+    forced: bool = False
+    restored: bool = False
+    """It was in force before this process started: it has passed the guard rails already."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceTrouble:
+    """The repository could not be read; the last good revision stays in force."""
+
+    message: str
+    transient: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """An action is through."""
+
+    action: Action
+    written: tuple[Written, ...] = ()
+    outcome: LaunchOutcome | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """An action could not be carried out. `transient`: worth another try soon."""
+
+    action: Action
+    error: str
+    transient: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed."""
+
+
+Event = Observed | Listed | Priced | Noticed | Pushed | SourceTrouble | Done | Failed | Tick

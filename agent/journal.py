@@ -1,0 +1,105 @@
+"""The journal: one JSON line for every decision acted on and every machine bought or returned.
+
+For people and audits; nothing is ever read back from it to decide.
+"""
+
+import json
+from pathlib import Path
+from typing import Any, TextIO
+
+from agent.inbox import Done, Failed
+from agent.mirror import Mirror
+from fleet.actions import (
+    Action,
+    LaunchMachines,
+    OpenClaims,
+    OpenGang,
+    SaveClaim,
+    SaveGang,
+    TerminateMachines,
+)
+from fleet.snapshot import Claim, Gang, Snapshot
+from model.fleet import Fleet
+
+
+class Journal:
+    """Appends to a file; each line is flushed, so that a kill loses at most the line being written."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file: TextIO = path.open("a", encoding="utf-8")
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def acting(self, action: Action, mirror: Mirror, now_s: float) -> None:
+        """What is about to be done."""
+        for entry in entries(action, mirror):
+            self._write(now_s, entry)
+
+    def ended(self, event: Done | Failed, now_s: float) -> None:
+        """What launches and returns came to."""
+        if isinstance(event, Done) and isinstance(event.action, LaunchMachines) and event.outcome is not None:
+            request, outcome = event.action.request, event.outcome
+            self._write(
+                now_s,
+                {
+                    "event": "launched",
+                    "pool": request.node_pool,
+                    "capacity": str(request.pool),
+                    "asked": request.count,
+                    "instances": list(outcome.instances),
+                    "failures": [failure.code for failure in outcome.failures],
+                },
+            )
+        elif isinstance(event, Done) and isinstance(event.action, TerminateMachines):
+            ids, reason = list(event.action.instance_ids), event.action.reason
+            self._write(now_s, {"event": "returned", "instances": ids, "reason": reason})
+
+    def turned(self, fleet: Fleet, snapshot: Snapshot) -> None:
+        """Nothing to note."""
+
+    def _write(self, now_s: float, entry: dict[str, Any]) -> None:
+        self._file.write(json.dumps({"at_s": round(now_s, 3), **entry}) + "\n")
+        self._file.flush()
+
+
+def entries(action: Action, mirror: Mirror) -> list[dict[str, Any]]:
+    """The lines an action is worth: changes of state of gangs and claims."""
+    match action:
+        case OpenGang(gang=gang):
+            return [{"event": "queued", "gang": gang.name, "queue": gang.queue, "priority": gang.priority}]
+        case SaveGang(gang=gang):
+            return _gang(gang, mirror.gangs.current.get(f"{gang.namespace}/{gang.workload}"))
+        case OpenClaims(claims=claims):
+            return [_claim(claim) for claim in claims]
+        case SaveClaim(claim=claim):
+            return _machine(claim, mirror.claims.current.get(claim.name))
+        case _:
+            return []
+
+
+def _gang(gang: Gang, before: Gang | None) -> list[dict[str, Any]]:
+    if before is not None and (before.state, before.reason) == (gang.state, gang.reason):
+        return []
+    line = {"event": "gang", "gang": gang.name, "state": str(gang.state), "reason": str(gang.reason)}
+    return [{**line, "message": gang.message}]
+
+
+def _claim(claim: Claim) -> dict[str, Any]:
+    return {
+        "event": "claim",
+        "claim": claim.name,
+        "pool": claim.node_pool,
+        "capacity": str(claim.capacity_pool),
+        "usd_h": claim.price_usd_h,
+        "gang": claim.gang,
+    }
+
+
+def _machine(claim: Claim, before: Claim | None) -> list[dict[str, Any]]:
+    if before is not None and before.state is claim.state and before.disruption == claim.disruption:
+        return []
+    reason = claim.disruption.reason if claim.disruption else ""
+    return [{"event": "machine", "claim": claim.name, "state": str(claim.state), "reason": str(reason)}]

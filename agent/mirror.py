@@ -1,0 +1,167 @@
+"""The mirror: what the brain knows of cluster and cloud, folded from events and cheap to turn into a snapshot."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from agent.tables import Table
+from fleet.snapshot import (
+    CapacityPool,
+    Catalog,
+    Claim,
+    DaemonOverhead,
+    Gang,
+    Instance,
+    Job,
+    Node,
+    Pod,
+    Snapshot,
+)
+from model.quantity import Resources
+
+
+class PodIndex:
+    """Pods by node and by gang, with the sum of what pods of no gang take; only what changed is computed again."""
+
+    def __init__(self) -> None:
+        self.node_pods: dict[str, tuple[Pod, ...]] = {}
+        self.gang_pods: dict[str, tuple[Pod, ...]] = {}
+        self.foreign_use: dict[str, Resources] = {}
+        self._by_node: dict[str, dict[str, Pod]] = {}
+        self._by_gang: dict[str, dict[str, Pod]] = {}
+        self._dirty_nodes: set[str] = set()
+        self._dirty_gangs: set[str] = set()
+
+    def change(self, key: str, before: Pod | None, after: Pod | None) -> None:
+        """Move one pod from where it was to where it is."""
+        for pod, present in ((before, False), (after, True)):
+            if pod is None:
+                continue
+            if pod.node:
+                _put(self._by_node.setdefault(pod.node, {}), key, pod if present else None)
+                self._dirty_nodes.add(pod.node)
+            if pod.workload:
+                gang = f"{pod.namespace}/{pod.workload}"
+                _put(self._by_gang.setdefault(gang, {}), key, pod if present else None)
+                self._dirty_gangs.add(gang)
+
+    def settle(self) -> None:
+        """Bring the three views up to date."""
+        for gang in self._dirty_gangs:
+            _view(self.gang_pods, gang, tuple(pod for _, pod in sorted(self._by_gang[gang].items())))
+        for node in self._dirty_nodes:
+            active = [pod for _, pod in sorted(self._by_node[node].items()) if pod.active]
+            _view(self.node_pods, node, tuple(pod for pod in active if not pod.daemon))
+            _view(self.foreign_use, node, _total([pod for pod in active if not pod.workload]))
+        self._dirty_gangs.clear()
+        self._dirty_nodes.clear()
+
+
+def _put(pods: dict[str, Pod], key: str, pod: Pod | None) -> None:
+    if pod is None:
+        pods.pop(key, None)
+    else:
+        pods[key] = pod
+
+
+def _view(view: dict[str, Any], key: str, value: object) -> None:
+    if value:
+        view[key] = value
+    else:
+        view.pop(key, None)
+
+
+def _total(pods: Sequence[Pod]) -> dict[str, int]:
+    total = {"pods": len(pods)} if pods else {}
+    for pod in pods:
+        for resource, amount in pod.requests.items():
+            total[resource] = total.get(resource, 0) + amount
+    return total
+
+
+class Mirror:
+    """All tables. One thread, the brain's, reads and writes it."""
+
+    def __init__(self, cluster: str) -> None:
+        self.cluster = cluster
+        self.pod_index = PodIndex()
+        self.nodes: Table[Node] = Table()
+        self.pods: Table[Pod] = Table(self.pod_index.change)
+        self.jobs: Table[Job] = Table()
+        self.jobsets: Table[Job] = Table()
+        self.gangs: Table[Gang] = Table()
+        """By `namespace/workload`."""
+        self.claims: Table[Claim] = Table()
+        self.daemonsets: Table[DaemonOverhead] = Table()
+        self.instances: dict[str, Instance] = {}
+        self.instances_at_s = 0.0
+        self.catalog = Catalog()
+        self.shortages: dict[CapacityPool, float] = {}
+        self.spent_usd: Mapping[str, float] = {}
+
+    @property
+    def synced(self) -> bool:
+        """Whether everything has been listed once."""
+        return all(table.synced for table in self._tables()) and bool(self.instances_at_s) and bool(self.catalog.offers)
+
+    def _tables(self) -> tuple[Table[Any], ...]:
+        return (self.nodes, self.pods, self.jobs, self.jobsets, self.gangs, self.claims, self.daemonsets)
+
+    def expire(self, now_s: float) -> None:
+        """Let old assumptions and shortages go."""
+        for table in self._tables():
+            table.expire(now_s)
+        self.shortages = {pool: until for pool, until in self.shortages.items() if until > now_s}
+
+    def list_instances(self, instances: Sequence[Instance], at_s: float) -> None:
+        """A full listing of the cloud, begun at `at_s`. What was given back meanwhile stays given back."""
+        given_back = {i.id for i in self.instances.values() if i.gone}
+        self.instances = {
+            found.id: replace(found, state="shutting-down") if found.id in given_back and not found.gone else found
+            for found in instances
+        }
+        self.instances_at_s = at_s
+
+    def give_back(self, instance_ids: Sequence[str]) -> None:
+        """Machines that have been terminated: gone from now on, whatever an older listing says."""
+        for instance_id in instance_ids:
+            known = self.instances.get(instance_id)
+            if known is not None:
+                self.instances[instance_id] = replace(known, state="shutting-down")
+
+    def job(self, uid: str) -> Job | None:
+        """The Job or JobSet of that uid."""
+        return self.jobs.current.get(uid) or self.jobsets.current.get(uid)
+
+    def snapshot(self, now_s: float, busy: frozenset[str]) -> Snapshot:
+        """The present belief. Valid until the next event is folded."""
+        self.pod_index.settle()
+        jobs = {**self.jobs.current, **self.jobsets.current}
+        return Snapshot(
+            now_s=now_s,
+            cluster=self.cluster,
+            nodes=self.nodes.current,
+            foreign_use=self.pod_index.foreign_use,
+            gang_pods=self.pod_index.gang_pods,
+            node_pods=self.pod_index.node_pods,
+            jobs=jobs,
+            gangs={gang.uid: _joined(gang, jobs.get(gang.uid)) for gang in self.gangs.current.values()},
+            claims=self.claims.current,
+            instances=self.instances,
+            instances_at_s=self.instances_at_s,
+            catalog=self.catalog,
+            shortages=self.shortages,
+            daemon_overheads=tuple(self.daemonsets.current[key] for key in sorted(self.daemonsets.current)),
+            spent_usd=self.spent_usd,
+            busy=busy,
+        )
+
+
+def _joined(gang: Gang, job: Job | None) -> Gang:
+    """What only the job knows at this moment."""
+    if job is None:
+        return gang
+    live = (job.last_checkpoint_s, job.checkpoint_interval_s, job.do_not_disrupt)
+    if live == (gang.last_checkpoint_s, gang.checkpoint_interval_s, gang.do_not_disrupt):
+        return gang
+    return replace(gang, last_checkpoint_s=live[0], checkpoint_interval_s=live[1], do_not_disrupt=live[2])

@@ -1,0 +1,106 @@
+"""Tables of the mirror: the objects of one kind as the brain believes them to be.
+
+A belief is what was last observed, or, between an action and its echo from the API, what the action will have made of
+it. Assumptions end when the watch has passed the action's resourceVersion, when the action failed, or after a while.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from providers.kube.batches import Batch, Replace
+
+T = TypeVar("T")
+
+ASSUMED_AT_MOST_S = 30.0
+"""An echo that has not come by then is not waited for: what the API shows counts again."""
+
+
+@dataclass(slots=True)
+class _Assumption(Generic[T]):
+    underneath: T | None
+    """What the API last showed; None = nothing."""
+    version: int | None
+    """resourceVersion of the write, once it is through."""
+    until_s: float
+
+
+class Table(Generic[T]):
+    """Objects by key. `on_change(key, before, after)` hears of every change of belief."""
+
+    def __init__(self, on_change: Callable[[str, T | None, T | None], None] | None = None) -> None:
+        self.current: dict[str, T] = {}
+        self.synced = False
+        self._assumptions: dict[str, _Assumption[T]] = {}
+        self._on_change = on_change
+        self._seen_version = 0
+
+    def __len__(self) -> int:
+        return len(self.current)
+
+    def observe(self, batch: Batch[T]) -> None:
+        """Fold what a reflector brought."""
+        for key, value in self._observed(batch):
+            assumption = self._assumptions.get(key)
+            if assumption is None:
+                self._believe(key, value)
+            else:
+                assumption.underneath = value
+        self.synced = self.synced or isinstance(batch, Replace)
+        self._seen_version = max(self._seen_version, _number(batch.resource_version))
+        for key in [key for key, it in self._assumptions.items() if it.version and it.version <= self._seen_version]:
+            self._end(key)
+
+    def _observed(self, batch: Batch[T]) -> Iterator[tuple[str, T | None]]:
+        if not isinstance(batch, Replace):
+            for delta in batch.deltas:
+                yield delta.key, None if delta.kind.value == "DELETED" else delta.object
+            return
+        unreadable = frozenset[str]().union(*(it.keys() for it in batch.undecodable))
+        for key in sorted((self.current.keys() | self._assumptions.keys()) - batch.objects.keys() - unreadable):
+            yield key, None
+        yield from batch.objects.items()
+
+    def assume(self, key: str, value: T | None, now_s: float) -> None:
+        """Believe `value` (None = gone) from now on, because an action under way will make it so."""
+        known = self._assumptions.get(key)
+        underneath = known.underneath if known else self.current.get(key)
+        self._assumptions[key] = _Assumption(underneath, None, now_s + ASSUMED_AT_MOST_S)
+        self._believe(key, value)
+
+    def confirm(self, key: str, version: str, value: T | None = None) -> None:
+        """The write behind an assumption is through with this resourceVersion (empty: not known)."""
+        assumption = self._assumptions.get(key)
+        if assumption is None:
+            return
+        if value is not None:
+            self._believe(key, value)
+        assumption.version = _number(version) or None
+        if assumption.version is not None and assumption.version <= self._seen_version:
+            self._end(key)
+
+    def reject(self, key: str) -> None:
+        """The action failed: what the API shows counts."""
+        if key in self._assumptions:
+            self._end(key)
+
+    def expire(self, now_s: float) -> None:
+        """Let go of assumptions nobody confirmed in time."""
+        for key in [key for key, it in self._assumptions.items() if it.until_s <= now_s]:
+            self._end(key)
+
+    def _end(self, key: str) -> None:
+        self._believe(key, self._assumptions.pop(key).underneath)
+
+    def _believe(self, key: str, value: T | None) -> None:
+        before = self.current.get(key)
+        if value is None:
+            self.current.pop(key, None)
+        else:
+            self.current[key] = value
+        if self._on_change is not None and before is not value:
+            self._on_change(key, before, value)
+
+
+def _number(version: str) -> int:
+    return int(version) if version.isdigit() else 0

@@ -1,0 +1,275 @@
+"""Actions as API calls. Every one is idempotent: done twice, or after somebody else did it, nothing changes.
+
+Returns what the API answered (`Written`), so that the brain need not wait for the echo of the watch.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import msgspec
+import yaml
+
+from fleet.actions import (
+    Action,
+    Announce,
+    CloseClaim,
+    CloseGang,
+    EvictPod,
+    ForgetClaim,
+    OpenClaims,
+    OpenGang,
+    PatchNode,
+    PublishLayouts,
+    ReleasePod,
+    RemoveNode,
+    SaveClaim,
+    SaveGang,
+    StartJob,
+    StopJob,
+)
+from fleet.snapshot import Claim, Job, JobRef
+from providers.clock import Clock
+from providers.kube.errors import AlreadyExists, Conflict, NotFound
+from providers.kube.objects import (
+    claim_object,
+    claim_status,
+    decode_claim,
+    decode_conditions,
+    decode_job,
+    decode_jobset,
+    decode_node,
+    decode_pod,
+    decode_workload,
+    event_name,
+    event_object,
+    forget_patch,
+    node_patch,
+    release_patch,
+    start_patch,
+    stop_patch,
+    unstart_patch,
+    workload_object,
+    workload_status,
+)
+from providers.kube.objects.paths import (
+    CONFIG_MAPS,
+    EVENTS,
+    JOB_KINDS,
+    NODE_CLAIMS,
+    NODES,
+    WORKLOADS,
+)
+from providers.kube.resources import PODS, ResourcePath
+from providers.kube.retry import Retrier
+from providers.kube.transport import KubeTransport
+
+
+class Written(NamedTuple):
+    """What a write left behind: the object's key in its table, its resourceVersion (empty = unknown) and its value."""
+
+    key: str
+    version: str
+    value: Any = None
+
+
+class Actuator:
+    """Performs actions against one cluster. Thread-safe, as the transport is."""
+
+    def __init__(
+        self,
+        transport: KubeTransport,
+        retrier: Retrier,
+        clock: Clock,
+        *,
+        instance: str = "",
+        layouts_at: tuple[str, str] = ("gpu-operator", "muster-mig-config"),
+    ) -> None:
+        self._api = transport
+        self._retry = retrier
+        self._clock = clock
+        self._instance = instance
+        self._layouts_at = layouts_at
+        self._table: dict[type, Callable[[Any], tuple[Written, ...]]] = {
+            OpenGang: self._open_gang,
+            SaveGang: self._save_gang,
+            CloseGang: self._close_gang,
+            StartJob: self._start_job,
+            StopJob: self._stop_job,
+            ReleasePod: self._release_pod,
+            EvictPod: self._evict_pod,
+            OpenClaims: self._open_claims,
+            SaveClaim: self._save_claim,
+            CloseClaim: self._close_claim,
+            ForgetClaim: self._forget_claim,
+            PatchNode: self._patch_node,
+            RemoveNode: self._remove_node,
+            PublishLayouts: self._publish_layouts,
+            Announce: self._announce,
+        }
+
+    def perform(self, action: Action) -> tuple[Written, ...]:
+        """Carry an action out; raises `KubeError` or `StaleObject` when it could not be."""
+        return self._table[type(action)](action)
+
+    def _open_gang(self, action: OpenGang) -> tuple[Written, ...]:
+        gang = action.gang
+        body = workload_object(gang)
+        raw = self._create(WORKLOADS, gang.workload, body, gang.namespace)
+        return (self._workload(f"{gang.namespace}/{gang.workload}", raw),)
+
+    def _save_gang(self, action: SaveGang) -> tuple[Written, ...]:
+        gang = action.gang
+        held = self._read(WORKLOADS, gang.workload, gang.namespace)
+        body = workload_status(gang, self._clock.now(), decode_conditions(held))
+        raw = self._apply_status(WORKLOADS, gang.workload, body, gang.namespace)
+        return (self._workload(f"{gang.namespace}/{gang.workload}", raw),)
+
+    @staticmethod
+    def _workload(key: str, raw: bytes) -> Written:
+        return Written(key, _version(raw), decode_workload(raw))
+
+    def _close_gang(self, action: CloseGang) -> tuple[Written, ...]:
+        gang = action.gang
+        return (Written(f"{gang.namespace}/{gang.workload}", self._delete(WORKLOADS, gang.workload, gang.namespace)),)
+
+    def _start_job(self, action: StartJob) -> tuple[Written, ...]:
+        resource, name, namespace = _job_path(action.job)
+        raw = msgspec.json.decode(self._read(resource, name, namespace))
+        first = unstart_patch(action, raw)
+        if first:
+            answer = self._api.patch_json(resource, name, first, namespace, "status")
+            raw = msgspec.json.decode(answer)
+            version = raw["metadata"]["resourceVersion"]
+            action = StartJob(action.job, version, action.gang_uid, action.workload, action.tolerations)
+        patch = start_patch(action, raw)
+        done = self._api.patch_json(resource, name, patch, namespace) if patch else msgspec.json.encode(raw)
+        return (_job(action.job, done),)
+
+    def _stop_job(self, action: StopJob) -> tuple[Written, ...]:
+        resource, name, namespace = _job_path(action.job)
+        try:
+            raw = msgspec.json.decode(self._read(resource, name, namespace))
+        except NotFound:
+            return (Written(action.job.uid, ""),)
+        patch = stop_patch(action, raw)
+        done = self._api.patch_json(resource, name, patch, namespace) if patch else msgspec.json.encode(raw)
+        return (_job(action.job, done),)
+
+    def _release_pod(self, action: ReleasePod) -> tuple[Written, ...]:
+        pod = action.pod
+        patch = release_patch(action)
+        raw = self._retry.call(lambda: self._api.patch_strategic(PODS, pod.name, patch, pod.namespace), idempotent=True)
+        return (Written(pod.key, _version(raw), decode_pod(raw)),)
+
+    def _evict_pod(self, action: EvictPod) -> tuple[Written, ...]:
+        pod = action.pod
+        try:
+            if action.force_grace_s is None:
+                self._api.evict(pod.name, pod.namespace, uid=pod.uid)
+            else:
+                self._api.delete(PODS, pod.name, pod.namespace, uid=pod.uid, grace_s=action.force_grace_s)
+        except (NotFound, Conflict):
+            pass  # gone, or replaced by another pod of the same name: either way this one no longer stands there
+        return ()
+
+    def _open_claims(self, action: OpenClaims) -> tuple[Written, ...]:
+        return tuple(self._open_claim(claim) for claim in action.claims)
+
+    def _open_claim(self, claim: Claim) -> Written:
+        raw = self._create(NODE_CLAIMS, claim.name, claim_object(claim))
+        return Written(claim.name, _version(raw), decode_claim(raw))
+
+    def _save_claim(self, action: SaveClaim) -> tuple[Written, ...]:
+        claim = action.claim
+        held = self._read(NODE_CLAIMS, claim.name)
+        body = claim_status(claim, self._clock.now(), decode_conditions(held))
+        raw = self._apply_status(NODE_CLAIMS, claim.name, body)
+        return (Written(claim.name, _version(raw), decode_claim(raw)),)
+
+    def _close_claim(self, action: CloseClaim) -> tuple[Written, ...]:
+        return (Written(action.claim.name, self._delete(NODE_CLAIMS, action.claim.name)),)
+
+    def _forget_claim(self, action: ForgetClaim) -> tuple[Written, ...]:
+        name = action.claim.name
+        try:
+            raw = msgspec.json.decode(self._read(NODE_CLAIMS, name))
+        except NotFound:
+            return (Written(name, ""),)
+        patch = forget_patch(raw)
+        if patch:
+            self._retry.call(lambda: self._api.patch_json(NODE_CLAIMS, name, patch), idempotent=False)
+        return (Written(name, ""),)
+
+    def _patch_node(self, action: PatchNode) -> tuple[Written, ...]:
+        raw = self._read(NODES, action.node)
+        patch = node_patch(action, msgspec.json.decode(raw))
+        done = self._api.patch_json(NODES, action.node, patch) if patch else raw
+        return (Written(action.node, _version(done), decode_node(done)),)
+
+    def _remove_node(self, action: RemoveNode) -> tuple[Written, ...]:
+        return (Written(action.node, self._delete(NODES, action.node)),)
+
+    def _publish_layouts(self, action: PublishLayouts) -> tuple[Written, ...]:
+        namespace, name = self._layouts_at
+        body = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": name, "namespace": namespace},
+            "data": {"config.yaml": action.config},
+        }
+        yaml.safe_load(action.config)  # never hand mig-manager a file it cannot read
+        self._retry.call(lambda: self._api.apply(CONFIG_MAPS, name, body, namespace, force=True), idempotent=True)
+        return ()
+
+    def _announce(self, action: Announce) -> tuple[Written, ...]:
+        name = event_name(action)
+        body = event_object(action, self._clock.now(), instance=self._instance)
+        namespace = body["metadata"]["namespace"]
+        self._retry.call(lambda: self._api.apply(EVENTS, name, body, namespace, force=True), idempotent=True)
+        return ()
+
+    def _read(self, resource: ResourcePath, name: str, namespace: str = "") -> bytes:
+        return self._retry.call(lambda: self._api.read(resource, name, namespace), idempotent=True)
+
+    def _create(self, resource: ResourcePath, name: str, body: dict[str, Any], namespace: str = "") -> bytes:
+        try:
+            return self._retry.call(lambda: self._api.create(resource, body, namespace), idempotent=True)
+        except AlreadyExists:
+            return self._read(resource, name, namespace)
+
+    def _apply_status(self, resource: ResourcePath, name: str, body: dict[str, Any], namespace: str = "") -> bytes:
+        return self._retry.call(
+            lambda: self._api.apply(resource, name, body, namespace, "status", force=True), idempotent=True
+        )
+
+    def _delete(self, resource: ResourcePath, name: str, namespace: str = "") -> str:
+        try:
+            return _version(self._retry.call(lambda: self._api.delete(resource, name, namespace), idempotent=True))
+        except NotFound:
+            return ""
+
+
+class _Meta(msgspec.Struct):
+    resourceVersion: str = ""  # noqa: N815 - the wire's name
+
+
+class _Any(msgspec.Struct):
+    metadata: _Meta = msgspec.field(default_factory=_Meta)
+
+
+_any = msgspec.json.Decoder(_Any)
+
+
+def _version(raw: bytes) -> str:
+    return _any.decode(raw).metadata.resourceVersion
+
+
+def _job(job: JobRef, raw: bytes) -> Written:
+    return Written(job.uid, _version(raw), _DECODE_JOB[job.kind](raw))
+
+
+_DECODE_JOB: dict[str, Callable[[bytes], Job]] = {"Job": decode_job, "JobSet": decode_jobset}
+
+
+def _job_path(job: JobRef) -> tuple[ResourcePath, str, str]:
+    return JOB_KINDS[job.kind], job.name, job.namespace

@@ -1,0 +1,112 @@
+"""Files in, a Fleet or every problem out."""
+
+import pytest
+
+from model.fleet import Fleet
+from model.loader import Code, InvalidFleet, Limits, inspect, load
+from model.loader.load import is_fleet_file
+from tests.model.loader.conftest import declare
+
+POOL = declare("NodePool", "h100", "{instanceTypes: [p5.48xlarge], placement: {topology: hosts}}")
+TOPOLOGY = declare("Topology", "hosts", "{levels: [kubernetes.io/hostname]}")
+
+
+def test_a_fleet_by_name() -> None:
+    fleet = load({"b.yaml": POOL.encode(), "deep/down/a.yml": TOPOLOGY.encode()})
+    assert list(fleet.node_pools) == ["h100"]
+    assert list(fleet.topologies) == ["hosts"]
+    assert fleet.policy.name == "default"
+    assert fleet.policy.spec.guard_rails.max_percent_removed == 30
+
+
+def test_a_pool_implies_a_flavor() -> None:
+    implied = load({"a.yaml": f"{POOL}---\n{TOPOLOGY}".encode()}).flavors["h100"]
+    assert (implied.spec.node_pools, implied.spec.topology, implied.spec.tolerations) == (("h100",), "hosts", ())
+
+
+def test_a_declared_flavor_replaces_the_implied_one() -> None:
+    flavor = declare("Flavor", "h100", "{nodePools: [h100], tolerations: [{operator: Exists}]}")
+    fleet = load({"a.yaml": f"{POOL}---\n{TOPOLOGY}---\n{flavor}".encode()})
+    assert len(fleet.flavors["h100"].spec.tolerations) == 1
+
+
+def test_nothing_is_an_empty_fleet() -> None:
+    assert load({}) == Fleet()
+    assert (
+        load({"README.md": b"# hi", ".github/workflows/ci.yaml": b"on: push", "empty.yaml": b"\n# nothing\n"})
+        == Fleet()
+    )
+
+
+@pytest.mark.parametrize(
+    ("path", "read"),
+    [
+        ("a.yaml", True),
+        ("a/b.yml", True),
+        ("a/b.yaml.md", False),
+        ("README.md", False),
+        (".github/workflows/x.yaml", False),
+        ("a/.hidden/x.yaml", False),
+        (".fleet.yaml", False),
+        ("a.b/c.yaml", True),
+    ],
+)
+def test_which_files_are_read(path: str, read: bool) -> None:
+    assert is_fleet_file(path) is read
+
+
+def test_all_problems_of_all_files_at_once_by_place() -> None:
+    files = {
+        "z.yaml": declare("Queue", "q", "{team: nobody, flavors: [x]}").encode(),
+        "a.yaml": declare("NodePool", "p", "{replicas: x, wait: 1}").encode(),
+        "m.yaml": b"a: [",
+        "k.yaml": b"\xff",
+    }
+    with pytest.raises(InvalidFleet) as raised:
+        load(files)
+    found = raised.value.problems
+    assert [(problem.file, problem.code) for problem in found] == [
+        ("a.yaml", Code.INVALID_VALUE),
+        ("a.yaml", Code.UNKNOWN_KEY),
+        ("k.yaml", Code.ENCODING),
+        ("m.yaml", Code.YAML_SYNTAX),
+    ]
+    assert str(raised.value).splitlines()[0].startswith("a.yaml:4:18: spec.replicas: must be a whole number")
+
+
+def test_order_of_files_does_not_matter() -> None:
+    files = {"a.yaml": POOL.encode(), "b.yaml": POOL.encode(), "c.yaml": TOPOLOGY.encode()}
+    turned = dict(reversed(files.items()))
+    assert inspect(files) == inspect(turned)
+    assert load({"a.yaml": POOL.encode(), "c.yaml": TOPOLOGY.encode()}) == load(
+        {"c.yaml": TOPOLOGY.encode(), "a.yaml": POOL.encode()}
+    )
+
+
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [
+        (Limits(file_bytes=100), "at most 100 are read"),
+        (Limits(total_bytes=100), "more than 100 bytes together"),
+        (Limits(documents=1), "more than 1 documents"),
+        (Limits(values=5), "more than 5 values"),
+        (Limits(depth=1), "deeper than 1 levels"),
+    ],
+)
+def test_limits(limits: Limits, message: str) -> None:
+    found = inspect({"a.yaml": f"{POOL}---\n{TOPOLOGY}".encode()}, limits)
+    assert found.fleet is None
+    assert found.problems[0].code is Code.TOO_LARGE
+    assert message in found.problems[0].message
+
+
+def test_a_flood_of_problems_is_cut() -> None:
+    many = "---\n".join(declare("Team", f"t{number}", "{parent: x}") for number in range(1500))
+    assert len(inspect({"a.yaml": many.encode()}).problems) == 1000
+
+
+def test_warnings_do_not_stop_a_fleet() -> None:
+    text = declare("MigLayout", "m", "{models: {h100-80gb: [{profiles: {1g.10gb: 7}}]}}")
+    loaded = inspect({"a.yaml": text.encode()})
+    assert loaded.fleet is not None
+    assert [problem.severity for problem in loaded.problems] == ["warning"]

@@ -1,0 +1,78 @@
+"""The kind pages: tables that match the models, examples that load, links that lead somewhere."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from model import report
+from model.field_table import field_table, fields_of, page_name, with_table
+from model.kinds import KINDS, Kind
+from model.loader import inspect
+from model.mig import mig_models
+
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "kinds"
+_FENCE = re.compile(r"^```yaml( fragment)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
+
+
+def page(kind: type[Kind]) -> str:
+    return (DOCS / page_name(kind)).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_table_is_current(kind: type[Kind]) -> None:
+    assert page(kind) == with_table(page(kind), kind), "run `python -m model.field_table docs/kinds`"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_field_says_what_it_means(kind: type[Kind]) -> None:
+    assert [row.path for row in fields_of(kind) if not row.meaning] == []
+    assert field_table(kind).count("\n") >= 3
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_examples_form_a_fleet(kind: type[Kind]) -> None:
+    examples = [text for fragment, text in _FENCE.findall(page(kind)) if not fragment]
+    loaded = inspect({"page.yaml": "---\n".join(examples).encode()})
+    errors = [problem for problem in loaded.problems if problem.severity == "error"]
+    assert errors == [], report.text(errors)
+    assert any(f"kind: {kind.__name__}\n" in text for text in examples)
+
+
+def test_there_is_a_page_for_each_kind_and_no_other() -> None:
+    assert {path.name for path in DOCS.glob("*.md")} == {page_name(kind) for kind in KINDS} | {"README.md"}
+
+
+@pytest.mark.parametrize("path", sorted(DOCS.glob("*.md")), ids=lambda path: path.name)
+def test_links_lead_somewhere(path: Path) -> None:
+    targets = _LINK.findall(path.read_text(encoding="utf-8"))
+    assert [target for target in targets if not (path.parent / target).exists()] == []
+
+
+def test_the_mig_page_names_every_model() -> None:
+    text = (DOCS / "mig-layout.md").read_text(encoding="utf-8")
+    assert [name for name in mig_models() if f"`{name}`" not in text] == []
+
+
+def test_a_page_without_markers_is_refused() -> None:
+    with pytest.raises(ValueError, match="lacks the lines"):
+        with_table("# Team", KINDS[0])
+
+
+@pytest.mark.parametrize(
+    ("path", "type_", "default"),
+    [
+        ("spec.capacityTypes", "list of `reserved`, `spot`, `on-demand`", "`[on-demand]`"),
+        ("spec.template.expireAfter", "duration", "`720h`"),
+        ("spec.template.terminationGracePeriod", "duration", "`Never`"),
+        ("spec.disruption.budgets[].nodes", "integer, at least 0 or percentage", "`10%`"),
+        ("spec.limits.resources", "resource -> quantity", ""),
+        ("spec.requirements[].key", "text", "required"),
+        ("spec.placement.efa", "true or false", "`false`"),
+        ("spec.gpu.minMemoryMiB", "integer, at least 1", ""),
+    ],
+)
+def test_rows(path: str, type_: str, default: str) -> None:
+    row = next(row for row in fields_of(KINDS[0]) if row.path == path)
+    assert (row.type, row.default) == (type_, default)

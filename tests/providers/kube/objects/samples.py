@@ -1,0 +1,139 @@
+"""One typical value of each kind, for golden files and walks through the store."""
+
+from dataclasses import replace
+
+from fleet.actions import Announce, PatchNode, ReleasePod
+from fleet.snapshot import CapacityPool, Claim, Disruption, Eviction, Gang, GangState, JobRef, Launch, Pin, Pod, PodSet
+from model.kinds import RequirementTerm, Taint, Toleration
+from providers.kube.objects import (
+    Finding,
+    FlavorUsage,
+    NodePoolReport,
+    PlanSummary,
+    QueueReport,
+    SyncAttempt,
+    SyncProblem,
+    SyncReport,
+)
+from tests.providers.kube.objects.values import NOW_S
+
+JOB = JobRef("batch/v1", "Job", "research", "train", "6c1f")
+PENDING = Gang(
+    uid="6c1f",
+    namespace="research",
+    workload="job-train",
+    job=JOB,
+    queue="research",
+    priority_class="normal",
+    priority=100,
+    pod_sets=(
+        PodSet(
+            name="main",
+            count=2,
+            requests={"cpu": 90_000, "memory": 1024**4, "nvidia.com/gpu": 8},
+            node_selector={"kubernetes.io/arch": "amd64"},
+            required_affinity=(
+                (RequirementTerm(key="topology.kubernetes.io/zone", operator="In", values=("us-east-1a",)),),
+            ),
+            tolerations=(Toleration(key="nvidia.com/gpu", operator="Exists", effect="NoSchedule"),),
+            required_topology="topology.kubernetes.io/zone",
+        ),
+    ),
+    created_at_s=NOW_S - 600,
+    reason="WaitingForQuota",
+    message="8 more nvidia.com/gpu of h100-full are needed; research borrows all that is idle",
+    since_s=NOW_S - 600,
+)
+ADMITTED = replace(
+    PENDING,
+    state=GangState.ADMITTED,
+    reason="Admitted",
+    message="Placed on 2 nodes",
+    since_s=NOW_S - 60.5,
+    flavors={"main": "h100-full"},
+    pins=(Pin("main", "ip-10-0-0-1", "h100-full-7k2", 1), Pin("main", "ip-10-0-0-2", "h100-full-9xq", 1)),
+    quota_reserved_at_s=NOW_S - 300,
+    admitted_at_s=NOW_S - 60.5,
+    pods_ready=True,
+)
+BACKING_OFF = replace(
+    PENDING,
+    reason="Backoff",
+    message="Considered again in 2m",
+    eviction=Eviction("Preempted", "To make room for prod/serve", NOW_S - 30),
+    evictions=1,
+    requeue_at_s=NOW_S + 120,
+)
+BORN = Claim(
+    name="h100-full-7k2",
+    uid="c1",
+    node_pool="h100-full",
+    pool_hash="9f2c",
+    capacity_pool=CapacityPool("on-demand", "p5.48xlarge", "us-east-1a"),
+    price_usd_h=55.04,
+    launch=Launch("lg-1", 0, 2),
+    created_at_s=NOW_S - 300,
+    gang="6c1f",
+    replaces=("h100-full-old",),
+    resources={"cpu": 191_450, "memory": 2 * 1024**4, "nvidia.com/gpu": 8},
+)
+LEAVING = replace(
+    BORN,
+    instance_id="i-0abc",
+    node="ip-10-0-0-1",
+    launched_at_s=NOW_S - 290,
+    registered_at_s=NOW_S - 200,
+    ready_at_s=NOW_S - 100,
+    emptied_at_s=NOW_S - 50,
+    disruption=Disruption("Drifted", "The pool's template has changed", NOW_S - 10, NOW_S + 600),
+)
+QUEUE = QueueReport(
+    "research",
+    pending=3,
+    reserving=1,
+    admitted=2,
+    usage=(
+        FlavorUsage("h100-full", "nvidia.com/gpu", quota=16, used=24, borrowed=8),
+        FlavorUsage("h100-full", "cpu", quota=0, used=180_000),
+    ),
+    findings=(Finding("Active", True, "Ready", "Admits work"),),
+)
+POOL = NodePoolReport(
+    "h100-full",
+    nodes=3,
+    ready=2,
+    resources={"nvidia.com/gpu": 24, "cpu": 574_350},
+    usd_per_hour=165.12,
+    limit_resources={"nvidia.com/gpu": 64},
+    limit_nodes=8,
+    findings=(Finding("Ready", True, "Ready"),),
+)
+SYNC = SyncReport(
+    "fleet",
+    observed="main@sha1:2222222222222222222222222222222222222222",
+    attempted="main@sha1:2222222222222222222222222222222222222222",
+    applied="main@sha1:1111111111111111111111111111111111111111",
+    verified="main@sha1:2222222222222222222222222222222222222222",
+    verified_signer="ada@example.com",
+    findings=(
+        Finding("Ready", False, "InvalidFleet", "1 problem; the last good revision stays in force"),
+        Finding("Stalled", True, "InvalidFleet", "Waits for another revision"),
+        Finding("SourceVerified", True, "SignatureAccepted", "Signed by ada@example.com"),
+    ),
+    history=(
+        SyncAttempt("main@sha1:2222", "InvalidFleet", NOW_S - 120, NOW_S, count=3, duration_s=0.21),
+        SyncAttempt("main@sha1:1111", "Applied", NOW_S - 900, NOW_S - 180, count=7, duration_s=0.4),
+    ),
+    plan=PlanSummary(1, 0, 0, 165.12, 220.16, "+1 node, +55.04 USD/h"),
+    problems=(SyncProblem("queues.yaml", 7, 11, "queue 'research' names the flavor 'h100', which does not exist"),),
+    problem_count=1,
+)
+ANNOUNCE = Announce(JOB, "Admitted", "Placed on 2 nodes", "Normal")
+POD = Pod(uid="p1", namespace="research", name="train-0-x7k2p", node="", phase="Pending", requests={}, gated=True)
+RELEASE = ReleasePod(POD, "ip-10-0-0-1.ec2.internal", "ip-10-0-0-1")
+PATCH_NODE = PatchNode(
+    "ip-10-0-0-1",
+    labels={"muster.dev/mig-layout": "half"},
+    add_taints=(Taint(key="muster.dev/disrupted", effect="NoSchedule"),),
+    remove_taints=("muster.dev/unregistered",),
+)

@@ -1,0 +1,217 @@
+"""The objects on a server that enforces schemas, ownership and preconditions: what is written is what is read back."""
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from fleet.actions import PatchNode
+from fleet.snapshot import GangState
+from model.kinds import Taint
+from providers.clock import VirtualClock
+from providers.kube.objects import (
+    claim_object,
+    claim_status,
+    decode_claim,
+    decode_conditions,
+    decode_node,
+    decode_pod,
+    decode_sync,
+    decode_workload,
+    event_name,
+    event_object,
+    forget_patch,
+    node_patch,
+    node_pool_status,
+    queue_status,
+    release_patch,
+    sync_object,
+    sync_status,
+    workload_object,
+    workload_status,
+)
+from providers.kube.objects.crds import definitions
+from providers.sim.store import Invalid, NotFound, PatchType, Store
+from tests.providers.kube.objects import samples
+from tests.providers.kube.objects.values import NOW_S
+
+
+@pytest.fixture
+def store() -> Store:
+    made = Store(VirtualClock(NOW_S))
+    for definition in definitions():
+        made.create(made.resource("CustomResourceDefinition"), definition)
+    made.create(made.resource("Namespace"), {"metadata": {"name": "research"}})
+    return made
+
+
+def apply(store: Store, body: dict[str, Any], subresource: str = "") -> dict[str, Any]:
+    group = body["apiVersion"].rpartition("/")[0]
+    resource = store.resource(body["kind"], group)
+    return store.patch(
+        resource,
+        body["metadata"]["name"],
+        body,
+        PatchType.APPLY,
+        namespace=body["metadata"].get("namespace", ""),
+        subresource=subresource,
+        field_manager="muster",
+        force=True,
+    )
+
+
+def test_a_gang_through_its_life(store: Store) -> None:
+    """Owned by its job, without which the garbage collector takes it."""
+    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}
+    job = {"metadata": {"name": "train"}, "spec": {"suspend": True, "template": template}}
+    uid = store.create(store.resource("Job"), job, namespace="research")["metadata"]["uid"]
+    evicting = samples.ADMITTED.moved(
+        GangState.EVICTING, "Preempted", "For prod/serve", NOW_S, eviction=samples.BACKING_OFF.eviction
+    )
+    gangs = (samples.PENDING, samples.ADMITTED, evicting, samples.BACKING_OFF)
+    states = [replace(gang, uid=uid, job=replace(gang.job, uid=uid)) for gang in gangs]
+    apply(store, workload_object(states[0]))
+    stored: dict[str, Any] = store.get(store.resource("Workload"), "job-train", "research")
+    for gang in states:
+        previous = decode_conditions(msgspec.json.encode(stored))
+        stored = apply(store, workload_status(gang, NOW_S, previous), "status")
+        assert decode_workload(msgspec.json.encode(stored)) == gang
+    store.delete(store.resource("Job"), "train", namespace="research", propagation="Background")
+    with pytest.raises(NotFound):
+        store.get(store.resource("Workload"), "job-train", "research")
+
+
+def test_the_status_needs_its_workload(store: Store) -> None:
+    with pytest.raises(NotFound):
+        apply(store, workload_status(samples.PENDING, NOW_S), "status")
+
+
+def test_a_claim_from_intent_to_grave(store: Store) -> None:
+    resource = store.resource("NodeClaim")
+    uid = store.create(resource, claim_object(samples.BORN))["metadata"]["uid"]
+    for claim in (samples.BORN, samples.LEAVING, replace(samples.BORN, resources={}, layout="half-1a2b")):
+        stored = apply(store, claim_status(claim, NOW_S), "status")
+        assert decode_claim(msgspec.json.encode(stored)) == replace(claim, uid=uid)
+    store.delete(resource, "h100-full-7k2")
+    marked = store.get(resource, "h100-full-7k2")
+    assert decode_claim(msgspec.json.encode(marked)).deleting
+    store.patch(resource, "h100-full-7k2", forget_patch(marked), PatchType.JSON)
+    with pytest.raises(NotFound):
+        store.get(resource, "h100-full-7k2")
+    assert forget_patch({"metadata": {"uid": uid}}) == []
+
+
+def test_reports(store: Store) -> None:
+    apply(store, sync_object("fleet", "https://git.example.com/fleet.git", "main", ""))
+    stored = apply(store, sync_status(samples.SYNC, NOW_S), "status")
+    assert decode_sync(msgspec.json.encode(stored)) == samples.SYNC
+    recovered = replace(samples.SYNC, findings=samples.SYNC.findings[:1], problems=(), problem_count=0, plan=None)
+    stored = apply(store, sync_status(recovered, NOW_S), "status")
+    assert decode_sync(msgspec.json.encode(stored)) == recovered
+    for kind, status in (
+        ("Queue", queue_status(samples.QUEUE, NOW_S)),
+        ("NodePool", node_pool_status(samples.POOL, NOW_S)),
+    ):
+        name = status["metadata"]["name"]
+        store.create(store.resource(kind, "muster.dev"), {"metadata": {"name": name}, "spec": {"team": "research"}})
+        assert apply(store, status, "status")["status"] == status["status"]
+
+
+def test_equal_events_are_one_object(store: Store) -> None:
+    apply(store, event_object(samples.ANNOUNCE, NOW_S))
+    apply(store, event_object(samples.ANNOUNCE, NOW_S + 5))
+    events = store.list(store.resource("Event", ""), "research")
+    assert [event["metadata"]["name"] for event in events] == [event_name(samples.ANNOUNCE)]
+    assert events[0]["lastTimestamp"] == "2027-01-15T08:00:05Z"
+
+
+def node(store: Store, *taints: dict[str, str]) -> dict[str, Any]:
+    body = {"metadata": {"name": "n"}, "spec": {"taints": list(taints)} if taints else {}}
+    return store.create(store.resource("Node"), body)
+
+
+FOREIGN = {"key": "node.kubernetes.io/not-ready", "effect": "NoExecute"}
+UNREGISTERED = {"key": "muster.dev/unregistered", "effect": "NoExecute"}
+DISRUPTED = Taint(key="muster.dev/disrupted", effect="NoSchedule")
+
+
+@pytest.mark.parametrize("taints", [(), (FOREIGN,), (FOREIGN, UNREGISTERED), (UNREGISTERED,)])
+def test_taints_of_others_stay(store: Store, taints: tuple[dict[str, str], ...]) -> None:
+    raw = node(store, *taints)
+    action = PatchNode("n", {"a/b": "c"}, (DISRUPTED,), ("muster.dev/unregistered",))
+    stored = store.patch(store.resource("Node"), "n", node_patch(action, raw), PatchType.JSON)
+    found = decode_node(msgspec.json.encode(stored))
+    assert set(found.taints) == {DISRUPTED} | ({Taint.model_validate(FOREIGN)} if FOREIGN in taints else set())
+    assert found.labels["a/b"] == "c"
+    assert node_patch(action, stored) == []
+
+
+def test_the_last_taint_goes(store: Store) -> None:
+    raw = node(store, UNREGISTERED)
+    action = PatchNode("n", remove_taints=("muster.dev/unregistered",))
+    stored = store.patch(store.resource("Node"), "n", node_patch(action, raw), PatchType.JSON)
+    assert not stored["spec"].get("taints")
+
+
+@pytest.mark.parametrize("taints", [(), (FOREIGN,)])
+def test_a_taint_added_in_between_is_not_wiped(store: Store, taints: tuple[dict[str, str], ...]) -> None:
+    raw = node(store, *taints)
+    late = {"key": "late", "effect": "NoSchedule"}
+    store.update(store.resource("Node"), {**raw, "spec": {"taints": [*taints, late]}})
+    with pytest.raises(Exception, match=r"testing value|modified|object has been"):
+        store.patch(
+            store.resource("Node"), "n", node_patch(PatchNode("n", add_taints=(DISRUPTED,)), raw), PatchType.JSON
+        )
+    assert late in store.get(store.resource("Node"), "n")["spec"]["taints"]
+
+
+def test_a_changed_value_replaces_the_taint(store: Store) -> None:
+    raw = node(store, {"key": "muster.dev/disrupted", "value": "old", "effect": "NoSchedule"})
+    stored = store.patch(
+        store.resource("Node"), "n", node_patch(PatchNode("n", add_taints=(DISRUPTED,)), raw), PatchType.JSON
+    )
+    assert decode_node(msgspec.json.encode(stored)).taints == (DISRUPTED,)
+
+
+def gated_pod(store: Store, **spec: Any) -> dict[str, Any]:
+    gates = [{"name": "muster.dev/placement"}, {"name": "example.com/other"}]
+    body = {
+        "metadata": {"name": samples.POD.name},
+        "spec": {"containers": [{"name": "c", "image": "i"}], "schedulingGates": gates, **spec},
+    }
+    return store.create(store.resource("Pod"), body, namespace="research")
+
+
+@pytest.mark.parametrize("spec", [{}, {"nodeSelector": {"zone": "a"}}])
+def test_release_pins_and_ungates_in_one_write(store: Store, spec: dict[str, Any]) -> None:
+    uid = gated_pod(store, **spec)["metadata"]["uid"]
+    patch = release_patch(replace(samples.RELEASE, pod=replace(samples.POD, uid=uid)))
+    for _ in range(2):
+        stored = store.patch(store.resource("Pod"), samples.POD.name, patch, PatchType.STRATEGIC, namespace="research")
+        assert stored["spec"]["nodeSelector"] == {
+            "kubernetes.io/hostname": "ip-10-0-0-1",
+            **spec.get("nodeSelector", {}),
+        }
+        assert stored["spec"]["schedulingGates"] == [{"name": "example.com/other"}]
+        assert not decode_pod(msgspec.json.encode(stored)).gated
+
+
+def test_release_of_another_pod_of_the_name_is_refused(store: Store) -> None:
+    gated_pod(store)
+    with pytest.raises(Exception, match=r"uid|UID|Precondition") as refused:
+        store.patch(
+            store.resource("Pod"),
+            samples.POD.name,
+            release_patch(samples.RELEASE),
+            PatchType.STRATEGIC,
+            namespace="research",
+        )
+    assert not isinstance(refused.value, NotFound)
+
+
+def test_a_schema_refuses_what_the_agent_never_writes(store: Store) -> None:
+    body = claim_object(samples.BORN)
+    body["spec"]["capacityType"] = "free"
+    with pytest.raises(Invalid):
+        store.create(store.resource("NodeClaim"), body)

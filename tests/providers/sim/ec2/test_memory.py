@@ -1,0 +1,42 @@
+"""What only the cloud without a wire has, and that it means the same as the adapter it stands in for."""
+
+import subprocess
+import sys
+
+import pytest
+
+from providers.clock import VirtualClock
+from providers.ports import CloudThrottled
+from providers.sim.ec2 import EC2_BUCKETS, Market, MemoryCloud
+from providers.sim.ec2.memory import ERRORS
+from tests.providers.sim.ec2.rigs import launch_request, small_catalog
+
+
+def test_errors_mean_what_the_adapter_says_they_mean() -> None:
+    from providers.aws.fleet_request import failure_of
+
+    assert {code: failure_of(code, "").error for code in ERRORS} == dict(ERRORS)
+
+
+def test_request_limits_hold_here_too(clock: VirtualClock) -> None:
+    cloud = MemoryCloud(Market.from_catalog(small_catalog(), buckets=EC2_BUCKETS), small_catalog(), clock)
+    for _ in range(100):
+        cloud.instances()
+    with pytest.raises(CloudThrottled):
+        cloud.instances()
+    clock.advance(1)
+    assert list(cloud.instances()) == []
+
+
+def test_the_same_story_has_the_same_ids(market: Market, clock: VirtualClock) -> None:
+    def launched() -> tuple[str, ...]:
+        cloud = MemoryCloud(Market.from_catalog(small_catalog()), small_catalog(), VirtualClock(0))
+        return cloud.launch(launch_request("a", 5)).instances
+
+    assert launched() == launched()
+
+
+def test_it_needs_neither_boto3_nor_moto() -> None:
+    program = "import sys, providers.sim.ec2.memory; print(sorted({'boto3', 'botocore', 'moto'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == "[]"
