@@ -6,8 +6,10 @@ ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
 WORKDIR /src
 COPY requirements-dev.lock ./
 # Only the build back-end, at the version and with the hashes the lock names.
-RUN python -m venv /build \
-    && /build/bin/python -m pip install --require-hashes --only-binary :all: -r requirements-dev.lock
+RUN awk '/^[a-z]/ { keep = /^(hatchling|packaging|pathspec|pluggy|tomlkit|trove-classifiers)==/ } keep' \
+        requirements-dev.lock > build.lock \
+    && python -m venv /build \
+    && /build/bin/python -m pip install --require-hashes --only-binary :all: -r build.lock
 COPY pyproject.toml README.md LICENSE ./
 COPY agent agent
 COPY model model
@@ -22,14 +24,14 @@ RUN python -m venv /opt/muster \
     && /opt/muster/bin/python -m pip install --require-hashes --only-binary :all: -r /tmp/requirements.lock
 COPY --from=wheel /dist /dist
 RUN /opt/muster/bin/python -m pip install --no-deps --no-index /dist/*.whl \
-    && /opt/muster/bin/python -m compileall -q /opt/muster/lib \
     && /opt/muster/bin/python -m pip uninstall --yes pip setuptools
 
 FROM python:3.11-slim
 LABEL org.opencontainers.image.title="muster" \
       org.opencontainers.image.description="A GitOps agent that runs a GPU fleet from a git repository" \
       org.opencontainers.image.licenses="Apache-2.0"
-# The root file system is read-only in the deployment: byte code is compiled above, and only these may be written to.
+# The root file system is read-only in the deployment: pip has compiled the byte code, only /tmp and /var/lib/muster
+# may be written to.
 ENV PATH=/opt/muster/bin:$PATH \
     HOME=/tmp \
     PYTHONDONTWRITEBYTECODE=1 \

@@ -1,7 +1,6 @@
 """The brain: one thread that folds events into the mirror, runs the deciders on a snapshot and hands out actions."""
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 import structlog
 
@@ -11,6 +10,7 @@ from agent.hands import Performer
 from agent.inbox import Done, Event, Failed, Listed, Noticed, Observed, Priced, Pushed, SourceTrouble, Tick
 from agent.mirror import Mirror
 from agent.sync import Sync
+from agent.watch import Watcher
 from fleet.actions import Action, LaunchMachines, TerminateMachines
 from fleet.admission import cycle
 from fleet.admission import lifecycle as gang_lifecycle
@@ -34,22 +34,6 @@ DECIDERS: tuple[Callable[[Fleet, Snapshot], Sequence[Action]], ...] = (
     disrupt.decide,
 )
 """In this order, each on what the ones before will have made of the world."""
-
-
-class Watcher(Protocol):
-    """Somebody who is told what happens: journal, metrics, announcements, ledger."""
-
-    def acting(self, action: Action, mirror: Mirror, now_s: float) -> None:
-        """An action is about to be carried out; the mirror still shows the world before it."""
-        ...
-
-    def ended(self, event: Done | Failed, now_s: float) -> None:
-        """An action is through or has failed."""
-        ...
-
-    def turned(self, fleet: Fleet, snapshot: Snapshot) -> None:
-        """A pass of all deciders is over."""
-        ...
 
 
 class Brain:

@@ -9,6 +9,7 @@ from typing import Any, TextIO
 
 from agent.inbox import Done, Failed
 from agent.mirror import Mirror
+from agent.watch import Watcher
 from fleet.actions import (
     Action,
     LaunchMachines,
@@ -18,11 +19,10 @@ from fleet.actions import (
     SaveGang,
     TerminateMachines,
 )
-from fleet.snapshot import Claim, Gang, Snapshot
-from model.fleet import Fleet
+from fleet.snapshot import Claim, Gang
 
 
-class Journal:
+class Journal(Watcher):
     """Appends to a file; each line is flushed, so that a kill loses at most the line being written."""
 
     def __init__(self, path: Path) -> None:
@@ -56,9 +56,6 @@ class Journal:
         elif isinstance(event, Done) and isinstance(event.action, TerminateMachines):
             ids, reason = list(event.action.instance_ids), event.action.reason
             self._write(now_s, {"event": "returned", "instances": ids, "reason": reason})
-
-    def turned(self, fleet: Fleet, snapshot: Snapshot) -> None:
-        """Nothing to note."""
 
     def _write(self, now_s: float, entry: dict[str, Any]) -> None:
         self._file.write(json.dumps({"at_s": round(now_s, 3), **entry}) + "\n")

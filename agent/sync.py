@@ -49,6 +49,7 @@ class Sync:
 
     fleet: Fleet | None = None
     state: SyncState = field(default_factory=SyncState)
+    _restored: Pushed | None = None
     _waiting: Pushed | None = None
     _look_again_s: float = 0.0
     _layouts_of: str = ""
@@ -59,19 +60,23 @@ class Sync:
             outcome = self.state.outcome if self.fleet else "SourceFailed"
             self.state = replace(self.state, outcome=outcome, message=event.message)
             return
+        if event.restored:
+            self._restored = event
+            return
         self._waiting = event
         self._look_again_s = 0.0
         self.state = replace(self.state, observed=event.revision)
 
     def settle(self, snapshot: Snapshot, now_s: float) -> Sequence[Action]:
-        """Try to bring the waiting revision into force; what has to be written because of it."""
-        event = self._waiting
-        if event is None or now_s < self._look_again_s:
+        """Try to bring a revision into force, what was in force before a restart first; what must be written then."""
+        restored, self._restored = self._restored, None
+        event = restored or self._waiting
+        if event is None or (restored is None and now_s < self._look_again_s):
             return ()
         try:
             fleet = load(event.files)
         except InvalidFleet as invalid:
-            self._waiting = None
+            self._waiting = self._waiting if restored else None
             first = invalid.problems[0]
             text = f"{len(invalid.problems)} problems; first: {first.file}:{first.line}:{first.column}: {first.message}"
             self._attempt(event, "Invalid", text, now_s, problems=invalid.problems, stalled=True)
@@ -86,7 +91,7 @@ class Sync:
             self._look_again_s = now_s + RECONSIDER_S
             self._attempt(event, *refusal, now_s, plan=plan, stalled=refusal[0] != "Frozen")
             return ()
-        self._waiting = None
+        self._waiting = self._waiting if restored else None
         self.fleet = fleet
         self._attempt(event, "Applied", f"{event.revision} is in force", now_s, plan=plan)
         self.state = replace(self.state, applied=event.revision, signer=event.signer or "")

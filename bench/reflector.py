@@ -18,13 +18,16 @@ from providers.clock import SystemClock
 from providers.kube import wire
 from providers.kube.batches import Batch, Replace
 from providers.kube.config import from_url
-from providers.kube.reflector import Reflector, Watched
+from providers.kube.reading import Watched
+from providers.kube.reflector import Reflector
 from providers.kube.resources import PODS
 from providers.kube.transport import KubeTransport
 
 EVENTS = 20_000
 LISTED = 5_000
 PAGE = 500
+_FIRST_VERSION = 100_000_000  # as many digits for all
+_MARK = b"%d" % _FIRST_VERSION
 
 
 class Meta(msgspec.Struct, gc=False):
@@ -139,7 +142,7 @@ def _timed_us(action: Callable[[], object]) -> float:
 
 def _serve(pipe: Pipe) -> None:
     """An empty list, then `EVENTS` events, each a chunk of its own as API servers send them."""
-    events = [_chunk(n) for n in range(1000)]
+    head, tail = _chunk(0).split(_MARK)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         pipe.send(listener.getsockname()[1])
         sock, _ = listener.accept()
@@ -149,9 +152,8 @@ def _serve(pipe: Pipe) -> None:
                     pass
                 if b"watch=true" in line:
                     sock.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
-                    for _ in range(EVENTS // len(events)):
-                        for event in events:
-                            sock.sendall(event)
+                    for version in range(EVENTS):
+                        sock.sendall(b"%s%d%s" % (head, _FIRST_VERSION + version, tail))
                     pipe.recv()  # never: the parent ends this process
                 body = b'{"metadata":{"resourceVersion":"1"},"items":[]}'
                 sock.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
@@ -164,7 +166,7 @@ def _chunk(number: int) -> bytes:
 
 def _pod(number: int) -> dict[str, object]:
     """About 6 KB, as pods of a training job are, managedFields included."""
-    owned = {f"f:field-{n}": {".": {}, "f:name": {}, "f:value": {}} for n in range(40)}
+    owned: dict[str, object] = {f"f:field-{n}": {".": {}, "f:name": {}, "f:value": {}} for n in range(40)}
     env = [{"name": f"VARIABLE_{n}", "value": f"value-of-variable-{n}"} for n in range(12)]
     container = {
         "name": "worker",
@@ -188,7 +190,7 @@ def _pod(number: int) -> dict[str, object]:
             "name": f"train-{number}",
             "namespace": "team-a",
             "uid": f"00000000-0000-0000-0000-{number:012d}",
-            "resourceVersion": str(100 + number),
+            "resourceVersion": str(_FIRST_VERSION + number),
             "labels": {f"muster.dev/label-{n}": f"value-{n}" for n in range(6)},
             "annotations": {"kueue.x-k8s.io/workload": "job-train"},
             "managedFields": [

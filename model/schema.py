@@ -11,11 +11,24 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import core_schema
 
+from model.docstrings import field_docstrings
 from model.kinds import KINDS, Declaration, Kind
 from model.kinds.base import format_duration
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+class _WithDocstrings(GenerateJsonSchema):
+    """Describes every property by the docstring below its field."""
+
+    def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
+        described = super().model_schema(schema)
+        for key, text in field_docstrings(schema["cls"]).items():
+            described.get("properties", {}).get(key, {})["description"] = text
+        return described
 
 
 def schemas() -> Mapping[str, str]:
@@ -26,14 +39,14 @@ def schemas() -> Mapping[str, str]:
 
 def schema_of(kind: type[Kind]) -> dict[str, Any]:
     """The JSON Schema of one kind."""
-    schema = kind.model_json_schema(by_alias=True)
+    schema = kind.model_json_schema(by_alias=True, schema_generator=_WithDocstrings)
     _require_kind(schema, kind.__name__)
     return _finish(kind.__name__, schema)
 
 
 def _of_any() -> dict[str, Any]:
     adapter: TypeAdapter[Any] = TypeAdapter(Declaration)  # type: ignore[arg-type]  # a union is a type form
-    schema = adapter.json_schema(by_alias=True)
+    schema = adapter.json_schema(by_alias=True, schema_generator=_WithDocstrings)
     for kind in KINDS:
         _require_kind(schema["$defs"][kind.__name__], kind.__name__)
     return _finish("A declaration of a Muster fleet", schema)

@@ -77,3 +77,5 @@ class DaemonOverhead:
 
     node_selector: Mapping[str, str]
     requests: Resources = field(default_factory=dict)
+    name: str = ""
+    """`namespace/name` of the DaemonSet."""

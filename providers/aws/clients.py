@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from boto3.session import Session
     from botocore.config import Config
     from mypy_boto3_ec2 import EC2Client
     from mypy_boto3_pricing import PricingClient
@@ -26,44 +27,52 @@ class Clients:
     pricing: "PricingClient | None"
 
 
-def connect(region: str, *, endpoint_url: str = "", pricing_endpoint_url: str = "", pricing: bool = True) -> Clients:
-    """Clients with credentials from the usual chain (environment, profile, web identity, instance role).
+def connect(
+    region: str, *, endpoint_url: str = "", pricing_endpoint_url: str = "", session: "Session | None" = None
+) -> Clients:
+    """Clients of `session`, or with credentials from the usual chain (environment, profile, web identity, role).
 
     `endpoint_url` sends EC2 and SSM calls elsewhere, and then prices come from the package unless
     `pricing_endpoint_url` is given too: a fake of EC2 has no price list, and the real one must not be asked.
     """
-    import boto3
-
-    session = boto3.session.Session(region_name=region)
+    session = session or _session()
     endpoint = endpoint_url or None
     return Clients(
         region=region,
-        ec2=session.client("ec2", endpoint_url=endpoint, config=_config()),
-        ssm=session.client("ssm", endpoint_url=endpoint, config=_config()),
+        ec2=session.client("ec2", region, endpoint_url=endpoint, config=_config()),
+        ssm=session.client("ssm", region, endpoint_url=endpoint, config=_config()),
         pricing=session.client(
             "pricing",
             region_name=pricing_region(region),
             endpoint_url=pricing_endpoint_url or None,
             config=_config(),
         )
-        if pricing and (pricing_endpoint_url or not endpoint_url)
+        if pricing_endpoint_url or not endpoint_url
         else None,
     )
 
 
-def connect_queue(region: str, *, endpoint_url: str = "", longest_wait_s: int = 20) -> "SQSClient":
+def connect_queue(
+    region: str, *, endpoint_url: str = "", longest_wait_s: int = 20, session: "Session | None" = None
+) -> "SQSClient":
     """An SQS client whose read time-out leaves room for a long poll of `longest_wait_s`."""
-    import boto3
-
-    session = boto3.session.Session(region_name=region)
-    return session.client(
-        "sqs", endpoint_url=endpoint_url or None, config=_config(read_timeout_s=longest_wait_s + _READ_TIMEOUT_S)
+    return (session or _session()).client(
+        "sqs",
+        region,
+        endpoint_url=endpoint_url or None,
+        config=_config(read_timeout_s=longest_wait_s + _READ_TIMEOUT_S),
     )
 
 
 def pricing_region(region: str) -> str:
     """The region whose Pricing API to ask (the price list of a partition is the same everywhere)."""
     return next((home for prefix, home in _PRICING_REGIONS if region.startswith(prefix)), "us-east-1")
+
+
+def _session() -> "Session":
+    import boto3
+
+    return boto3.session.Session()
 
 
 def _config(read_timeout_s: int = _READ_TIMEOUT_S) -> "Config":

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 CHUNK = 500
 """Ids a `TerminateInstances` call (EC2 accepts 1,000)."""
 _UNKNOWN_IDS = frozenset({"InvalidInstanceID.NotFound", "InvalidInstanceID.Malformed"})
+_ONE_SPOILS_ALL = _UNKNOWN_IDS | {"OperationNotPermitted"}
+"""Refusals of a whole call for the sake of one machine; the last is termination protection."""
 _READ = frozenset(
     {
         "CapacityReservationId",
@@ -58,12 +60,16 @@ class Instances:
     def terminate(self, instance_ids: Sequence[str]) -> None:
         """Give machines back; ids that EC2 does not know are skipped.
 
-        EC2 refuses a whole call for one unknown id, so such a call is halved until the unknown ones stand alone. An id
-        may be unknown because it is seconds old: whoever owns the claims lists instances again and repeats.
+        EC2 refuses a whole call for one unknown or protected machine, so such a call is halved until these stand
+        alone; the refusal of a protected one is raised after all others have gone. An id may be unknown because it is
+        seconds old: whoever owns the claims lists instances again and repeats.
         """
         unique = sorted(set(instance_ids))
+        refusals: list[CloudRejected] = []
         for start in range(0, len(unique), CHUNK):
-            self._terminate(unique[start : start + CHUNK])
+            self._terminate(unique[start : start + CHUNK], refusals)
+        if refusals:
+            raise refusals[0]
 
     def tag(self, instance_id: str, tags: Mapping[str, str]) -> None:
         """Add or overwrite tags; raises `CloudRejected` for an unknown instance."""
@@ -75,27 +81,24 @@ class Instances:
     def _describe(self, tags: Mapping[str, str]) -> list[Instance]:
         filters = [{"Name": f"tag:{key}", "Values": [value]} for key, value in tags.items()]
         read = pages(self._caller, Group.DESCRIBE, self._client.describe_instances, Filters=filters, MaxResults=1000)
-        found = [
-            _instance(each)
-            for page in read
-            for reservation in page["Reservations"]
-            for each in reservation["Instances"]
-        ]
-        return sorted(found, key=lambda instance: instance.id)
+        entries = (each for page in read for reservation in page["Reservations"] for each in reservation["Instances"])
+        found = {entry["InstanceId"]: _instance(entry) for entry in entries}
+        return [found[instance_id] for instance_id in sorted(found)]
 
-    def _terminate(self, ids: Sequence[str]) -> None:
-        if not ids:
-            return
+    def _terminate(self, ids: Sequence[str], refusals: list[CloudRejected]) -> None:
         self._caller.pace(Group.TERMINATED_INSTANCES, len(ids))
         try:
             self._caller.idempotent(Group.TERMINATE, lambda: self._client.terminate_instances(InstanceIds=list(ids)))
         except CloudRejected as error:
-            if code_of(error) not in _UNKNOWN_IDS:
+            self._caller.unused(Group.TERMINATED_INSTANCES, len(ids))
+            if code_of(error) not in _ONE_SPOILS_ALL:
                 raise
             if len(ids) > 1:
                 middle = len(ids) // 2
-                self._terminate(ids[:middle])
-                self._terminate(ids[middle:])
+                self._terminate(ids[:middle], refusals)
+                self._terminate(ids[middle:], refusals)
+            elif code_of(error) not in _UNKNOWN_IDS:
+                refusals.append(error)
 
 
 def _parse_only_what_is_read(client: "EC2Client") -> None:

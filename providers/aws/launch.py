@@ -1,5 +1,6 @@
 """Buying machines: resolve, ask once, and never lose an id, whatever happens on the way."""
 
+from collections import OrderedDict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -7,7 +8,7 @@ import structlog
 
 from fleet.snapshot import LaunchError, LaunchFailure, LaunchOutcome, LaunchRequest
 from providers.aws.buckets import Group
-from providers.aws.errors import code_of
+from providers.aws.errors import THROTTLED_CODES, code_of
 from providers.aws.fleet_request import (
     MISMATCH,
     NO_ADDRESSES,
@@ -28,7 +29,10 @@ from providers.ports import CloudError, CloudUnreachable
 if TYPE_CHECKING:
     from mypy_boto3_ec2 import EC2Client
 
-_ATTEMPTS = 2
+_ASKS = 2
+_REMEMBERED = 1000
+_STALE_CODES = GONE_CODES | UNKNOWN_IMAGES
+"""Refusals that resolving names again may cure."""
 
 _log = structlog.get_logger(__name__)
 
@@ -41,6 +45,8 @@ class Launcher:
         self._client = client
         self._resolver = resolver
         self._instances = instances
+        self._attempts: OrderedDict[str, int] = OrderedDict()
+        """Token -> the attempt to begin with; 1 where there is none."""
 
     def launch(self, request: LaunchRequest) -> LaunchOutcome:
         """Buy; every `CloudError` becomes a failure in the outcome."""
@@ -56,17 +62,31 @@ class Launcher:
             return LaunchOutcome(failures=(failure_of_error(error),))
 
     def _buy(self, request: LaunchRequest) -> LaunchOutcome:
-        """Ask; once more, with a token of its own, if only the template or image was missing."""
-        for attempt in range(1, _ATTEMPTS + 1):
+        """Ask; once more if the refusal says nothing about capacity (no template, no image, too many calls).
+
+        A token that made a fleet gets the same answer for ever, so a new question needs a new one: that of the next
+        attempt. Attempts are counted from 1 in every process, so that one whose answer was lost is found again. A
+        token that was refused before there was a fleet is not spent, and must not be passed over.
+        """
+        for _ in range(_ASKS):
+            attempt = self._attempts.get(request.token, 1)
             plan = self._resolver.plan(request)
             answer = self._ask(plan, attempt)
             codes = {entry.get("ErrorCode", "") for entry in errors_in(answer)}
             if NO_ADDRESSES in codes:
                 self._resolver.exhausted(plan)
-            if answer.get("Instances") or not codes & self._curable(request):
+            if instance_ids(answer) or not codes & (_STALE_CODES | THROTTLED_CODES):
                 break
-            self._resolver.forget(plan)
+            if "FleetId" in answer:
+                self._next_attempt(request.token, attempt)
+            if codes & _STALE_CODES:
+                self._resolver.forget(plan)
         return outcome(request, answer)
+
+    def _next_attempt(self, token: str, attempt: int) -> None:
+        self._attempts[token] = attempt + 1
+        while len(self._attempts) > _REMEMBERED:
+            self._attempts.popitem(last=False)
 
     def _ask(self, plan: FleetPlan, attempt: int) -> Mapping[str, Any]:
         """The answer of `CreateFleet`; a refusal because of the template is an answer like any other."""
@@ -80,17 +100,12 @@ class Launcher:
             unused = 0  # perhaps they are running
             raise
         except CloudError as error:
-            if code_of(error) not in self._curable(plan.request):
+            if code_of(error) not in _STALE_CODES:
                 raise
             answer = {"Errors": [{"ErrorCode": code_of(error), "ErrorMessage": str(error)}]}
         finally:
             self._caller.unused(Group.LAUNCHED_INSTANCES, max(0, unused))
         return answer
-
-    @staticmethod
-    def _curable(request: LaunchRequest) -> frozenset[str]:
-        """Codes that resolving again may cure; an image given by its id stays what it is."""
-        return GONE_CODES if request.image_id else GONE_CODES | UNKNOWN_IMAGES
 
     def _adopt(self, request: LaunchRequest, error: CloudError) -> LaunchOutcome:
         """The token was used before with other parameters, by a process that is gone: find what it bought by its tag.

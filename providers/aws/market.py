@@ -1,6 +1,7 @@
 """What EC2 itself says about the market: which zone offers which type, hardware newer than the package, spot prices."""
 
 from collections.abc import Iterable, Mapping
+from math import inf
 from typing import TYPE_CHECKING
 
 from providers.aws.buckets import Group
@@ -66,7 +67,7 @@ def spot_prices(caller: Caller, client: "EC2Client", now_s: float, *, start: obj
     ):
         for row in page["SpotPriceHistory"]:
             changed_s, price = row["Timestamp"].timestamp(), float(row["SpotPrice"])
-            if price > 0 and now_s - changed_s <= SPOT_MAX_AGE_S:
+            if 0 < price < inf and now_s - changed_s <= SPOT_MAX_AGE_S:
                 key = (row["InstanceType"], row["AvailabilityZone"])
                 latest[key] = max(latest.get(key, (changed_s, price)), (changed_s, price))
     return SpotPrices({key: price for key, (_, price) in sorted(latest.items())}, now_s)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from providers.aws.buckets import Group
@@ -53,7 +54,7 @@ def parse_products(price_list: Iterator[str] | tuple[str, ...] | list[str]) -> I
             name, price = product["product"]["attributes"]["instanceType"], _hourly_usd(product["terms"]["OnDemand"])
         except (KeyError, TypeError, ValueError, AttributeError):
             continue
-        if price > 0:
+        if 0 < price < inf:
             yield name, price
 
 

@@ -11,6 +11,7 @@ from providers.aws.buckets import Group
 from providers.aws.interruption import UnparsableNotice, parse_notice
 from providers.aws.retry import Caller
 from providers.clock import Clock
+from providers.ports import CloudError
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
@@ -64,7 +65,10 @@ class SqsNotices:
                 broken.append((message_id, receipt))
                 _log.warning("interruption message deleted", message=message_id, error=str(error))
         self.unparsable += len(broken)
-        self._delete(broken)
+        try:
+            self._delete(broken)
+        except CloudError as error:
+            _log.warning("interruption messages not deleted, they will come again", error=str(error))
         return notices
 
     def acknowledge(self, notices: Iterable[Notice]) -> None:

@@ -86,13 +86,11 @@ def _trimmed(line: str) -> str:
 
 
 def _segments(text: str) -> tuple[re.Pattern[str] | None, ...]:
-    parts = _split(text)
+    parts = _split(text.removeprefix("/"))
     if parts is None:
         return (_NEVER,)
     if "/" not in text:
         return None, _pattern(text)
-    if not parts[0]:
-        parts = parts[1:]
     segments = [None if len(part) > 1 and not part.strip("*") else _pattern(part) for part in parts]
     if segments[-1] is None:
         segments.insert(-1, _ANY)  # `a/**` is what is in `a`, not `a`

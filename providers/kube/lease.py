@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from providers.kube import wire
 from providers.kube.errors import NotFound, Unreachable
 from providers.kube.resources import LEASES
 from providers.kube.transport import KubeTransport
@@ -73,7 +74,7 @@ class KubeLease:
     def _record(self, body: bytes) -> LeaseRecord:
         try:
             self._last = msgspec.json.decode(body, type=dict[str, Any])
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except wire.MALFORMED as error:
             raise Unreachable(f"the answer is not a lease: {error}") from error
         metadata, spec = self._last.get("metadata") or {}, self._last.get("spec") or {}
         return LeaseRecord(

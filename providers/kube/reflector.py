@@ -6,80 +6,27 @@ with events and bookmarks; list again when the server has forgotten the version 
 
 import random
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, TypeVar
 
-import msgspec
 import structlog
-from msgspec import Raw
 
 from providers.clock import Clock
 from providers.kube import wire
-from providers.kube.batches import Batch, Changes, Delta, DeltaKind, Replace, Undecodable
-from providers.kube.errors import Expired, KubeError, from_status
+from providers.kube.batches import Batch, Changes, Replace, Undecodable
+from providers.kube.errors import Expired, KubeError
 from providers.kube.pace import Pace, Pacing
-from providers.kube.resources import ResourcePath
+from providers.kube.reading import Reader, Watched
 from providers.kube.stream import LineStream
+from providers.kube.transport import KubeTransport
 
 T = TypeVar("T")
-D = TypeVar("D")
 
 log = structlog.get_logger(__name__)
 
-_KINDS: Final = {kind.value: kind for kind in DeltaKind}
-_RAW_KEPT: Final = 4096
 _ASKED_MAX_S: Final = 60.0  # no Retry-After, however long, may blind the agent for longer
-
-
-class ListWatch(Protocol):
-    """The part of `KubeTransport` a reflector needs."""
-
-    def list_envelopes(
-        self,
-        resource: ResourcePath,
-        namespace: str = "",
-        label_selector: str = "",
-        field_selector: str = "",
-        limit: int = 500,
-        *,
-        on_restart: Callable[[], None] | None = None,
-    ) -> Iterator[wire.ListPage]:
-        """Pages of a list."""
-        ...
-
-    def watch(
-        self,
-        resource: ResourcePath,
-        resource_version: str,
-        timeout_s: int,
-        *,
-        bookmarks: bool = True,
-        namespace: str = "",
-        label_selector: str = "",
-        field_selector: str = "",
-        grace_s: float = 30.0,
-    ) -> LineStream:
-        """Batches of event lines."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Watched(Generic[T]):
-    """What to reflect: a resource, narrowed by namespace and selectors, and how to read its objects.
-
-    `decode` takes the JSON of one object (items of a list carry no kind) and raises whatever it likes; `key` names an
-    object among its kind: `namespace/name`, `name` or uid; `on_undecodable` hears of each object that was skipped.
-    """
-
-    resource: ResourcePath
-    decode: Callable[[Raw], T]
-    key: Callable[[T], str]
-    namespace: str = ""
-    label_selector: str = ""
-    field_selector: str = ""
-    on_undecodable: Callable[[Undecodable], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +50,7 @@ class Reflector(Generic[T]):
 
     def __init__(
         self,
-        transport: ListWatch,
+        transport: KubeTransport,
         watched: Watched[T],
         on_batch: Callable[[Batch[T]], None],
         *,
@@ -116,6 +63,7 @@ class Reflector(Generic[T]):
         self.synced = threading.Event()
         self._transport = transport
         self._watched = watched
+        self._reader = Reader(watched)
         self._on_batch = on_batch
         self._clock = clock
         self._rng = rng
@@ -142,7 +90,7 @@ class Reflector(Generic[T]):
         with self._stream_lock:
             if self._stream is not None:
                 self._stream.interrupt()
-        if self._thread.is_alive():
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
@@ -170,7 +118,7 @@ class Reflector(Generic[T]):
         self._barren = self._barren + 1 if gap_s else 0
         if self._barren >= self._timing.relist_after:
             self._version = None
-        return max(gap_s, min(_ASKED_MAX_S, getattr(trouble, "retry_after_s", None) or 0.0))
+        return max(0.0, 0*min(_ASKED_MAX_S, getattr(trouble, "retry_after_s", None) or 0.0))
 
     def _attempt(self) -> Exception | None:
         """List if need be, then watch until that ends; the error it ended with, if any."""
@@ -193,8 +141,12 @@ class Reflector(Generic[T]):
     def _report(self, trouble: Exception, gap_s: float) -> None:
         level = log.warning if isinstance(trouble, KubeError) else log.error
         level("reflector_trouble", resource=str(self._watched.resource), error=str(trouble), next_try_s=round(gap_s, 1))
-        if self._on_trouble is not None:
+        if self._on_trouble is None:
+            return
+        try:
             self._on_trouble(trouble, gap_s)
+        except Exception:
+            log.exception("on_trouble_failed", resource=str(self._watched.resource))
 
     # -- list ---------------------------------------------------------------------------------------------------------
 
@@ -213,7 +165,7 @@ class Reflector(Generic[T]):
         for page in self._pages(forget):
             version = version or page.resource_version
             self._heard_at_s = self._clock.monotonic()
-            objects.update(self._decoded(page.items or (), skipped))
+            objects.update(self._reader.objects(page.items or (), skipped))
         self._on_batch(Replace(MappingProxyType(objects), version, tuple(skipped)))
         self.synced.set()
         return version
@@ -232,27 +184,6 @@ class Reflector(Generic[T]):
             if self._stop.is_set():
                 raise KubeError("stopped during the list")
             yield page
-
-    def _decoded(self, items: Iterable[Raw], skipped: list[Undecodable]) -> Iterator[tuple[str, T]]:
-        decode, key = self._watched.decode, self._watched.key
-        for raw in items:
-            try:
-                found = decode(raw)
-                name = key(found)
-            except Exception as error:  # noqa: BLE001 - decoders are the caller's; one bad object must not hide the rest
-                skipped.append(self._skip(raw, error))
-                continue
-            yield name, found
-
-    def _skip(self, raw: Raw | bytes, error: Exception) -> Undecodable:
-        who = wire.identity(raw)
-        found = Undecodable(
-            who.namespace, who.name, who.uid, bytes(raw)[:_RAW_KEPT], f"{type(error).__name__}: {error}"
-        )
-        log.warning("undecodable_object", resource=str(self._watched.resource), name=found.name, error=found.error)
-        if self._watched.on_undecodable is not None:
-            self._watched.on_undecodable(found)
-        return found
 
     def _check_history(self, version: str) -> None:
         """Raise `Expired` when the server is younger than what it told before: its store was restored from a backup.
@@ -299,65 +230,26 @@ class Reflector(Generic[T]):
         return stream
 
     def _take(self, lines: bytes) -> None:
-        """Whole lines of a watch: hand over their deltas, move the version on, then raise what the server complains of.
+        """Hand over the deltas of some lines, move the version on, then raise what the server complains of.
 
         In this order: what came before a complaint is good, and a version is passed only once its event is delivered.
         """
-        events, deltas, trouble = self._events(lines), list[Delta[T]](), None
-        for at, event in enumerate(events):
-            if (kind := _KINDS.get(event.type)) is not None:
-                trouble = self._add(kind, event.object, deltas)
-            elif event.type == "ERROR":
-                trouble = from_status(0, event.object, context=f"watch {self._watched.resource}")
-            if trouble is not None:
-                del events[at:]
-                break
-        version = _last_version(events) or self._version or ""
-        if deltas:
-            self._on_batch(Changes(tuple(deltas), version))
+        reading = self._reader.events(lines)
+        version = reading.version or self._version or ""
+        if reading.deltas:
+            self._on_batch(Changes(reading.deltas, version))
         if _goes_back(self._version or "", version):
-            trouble = _another_history(self._version, version)
-        elif version != self._version:
+            raise _another_history(self._version, version)
+        if version != self._version:
             self._version, self._barren = version, 0
-        if trouble is not None:
-            raise trouble
-
-    def _add(self, kind: DeltaKind, raw: Raw, deltas: list[Delta[T]]) -> KubeError | None:
-        try:
-            found = self._watched.decode(raw)
-            deltas.append(Delta(kind, self._watched.key(found), found))
-        except Exception as error:  # noqa: BLE001 - see `_decoded`
-            self._skip(raw, error)
-            if kind is DeltaKind.DELETED:
-                return Expired("an object that cannot be read was deleted: only a list shows what is left")
-        return None
-
-    def _events(self, lines: bytes) -> list[wire.WatchEvent]:
-        try:
-            return wire.decode_events(lines)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
-            return list(self._sound(lines.splitlines()))
-
-    def _sound(self, lines: list[bytes]) -> Iterator[wire.WatchEvent]:
-        for line in lines:
-            try:
-                yield wire.decode_event(line)
-            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-                self._skip(line, error)
+        if reading.trouble is not None:
+            raise reading.trouble
 
 
 def _goes_back(old: str, new: str) -> bool:
-    """Whether `new` is older. Versions are opaque before Kubernetes 1.35, so only those that are numbers are compared."""
+    """Whether `new` is older; only numbers are compared: before Kubernetes 1.35 versions are opaque by contract."""
     return old.isdecimal() and new.isdecimal() and int(new) < int(old)
 
 
 def _another_history(old: str | None, new: str) -> Expired:
     return Expired(f"version {new} after {old}: the server was restored, or is another one")
-
-
-def _last_version(events: list[wire.WatchEvent]) -> str:
-    """Versions of one watch only grow, so the last that can be read stands for all (bookmarks carry nothing else)."""
-    for event in reversed(events):
-        if version := wire.identity(event.object).resource_version:
-            return version
-    return ""

@@ -310,7 +310,7 @@ def _retry_after_s(response: urllib3.BaseHTTPResponse) -> float | None:
 def _list_page(body: bytes) -> wire.ListPage:
     try:
         return wire.decode_page(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except wire.MALFORMED as error:
         raise Unreachable(f"the answer is not a list: {error}") from error
 
 

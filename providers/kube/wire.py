@@ -4,6 +4,8 @@ Scanning an envelope around `msgspec.Raw` allocates nothing per field, so a page
 caller's own Struct. Go writes nil slices and unset structs as `null`: every field here accepts it.
 """
 
+from typing import Final
+
 import msgspec
 from msgspec import Raw, Struct, field
 
@@ -78,6 +80,9 @@ class Status(Struct, frozen=True):
     details: StatusDetails | None = None
 
 
+MALFORMED: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What reading foreign JSON may raise; the last where somebody nests a thousand objects."""
+
 _page = msgspec.json.Decoder(ListPage)
 _event = msgspec.json.Decoder(WatchEvent)
 _identified = msgspec.json.Decoder(Identified)
@@ -103,7 +108,7 @@ def identity(raw: Raw | bytes) -> ObjectMeta:
     """Which object this is; empty fields where even that cannot be read. Never raises."""
     try:
         return _identified.decode(raw).metadata
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except MALFORMED:
         return ObjectMeta()
 
 
@@ -111,5 +116,5 @@ def status(raw: Raw | bytes) -> Status:
     """The Status in a failure's body; an empty one where a proxy answered with something else. Never raises."""
     try:
         return _status.decode(raw)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except MALFORMED:
         return Status()

@@ -4,11 +4,13 @@ from collections.abc import Callable, Iterator
 
 from model.loader.checks.flavors import ambiguous_flavors, quotas_without_capacity
 from model.loader.checks.layouts import impossible_layouts, layouts_that_do_not_suit
-from model.loader.checks.pools import impossible_requirements, malformed_terms, misspelt_machines, repeated_values
+from model.loader.checks.pools import impossible_requirements, malformed_terms, misspelt_machines
 from model.loader.checks.references import dangling_references
+from model.loader.checks.repetitions import repeated_values
 from model.loader.checks.schedules import invalid_windows
 from model.loader.checks.teams import namespaces_claimed_twice, team_cycles
 from model.loader.checks.tidiness import several_policies, unused_declarations
+from model.loader.checks.topologies import misordered_levels
 from model.loader.declarations import Declarations
 from model.problem import Problem
 
@@ -23,6 +25,7 @@ CHECKS: tuple[Check, ...] = (
     misspelt_machines,
     repeated_values,
     invalid_windows,
+    misordered_levels,
     impossible_layouts,
     layouts_that_do_not_suit,
     ambiguous_flavors,

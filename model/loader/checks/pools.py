@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from model import labels
 from model.kinds import NodePool
@@ -112,34 +111,3 @@ def _form_hint(value: str, what: str) -> str:
             return f"that is a zone id; require the label {labels.ZONE_ID} for it"
         return "write it like us-east-1a"
     return f"write {value.strip().lower().replace(' ', '-')!r}"
-
-
-def repeated_values(declarations: Declarations) -> Iterator[Problem]:
-    """Lists that are ordered sets and name something twice."""
-    for pool in declarations.node_pools.values():
-        spec = pool.value.spec
-        layouts = spec.sharing.mig.layouts if spec.sharing.mig else ()
-        yield from _repeated(pool, ("spec", "instanceTypes"), spec.instance_types)
-        yield from _repeated(pool, ("spec", "instanceFamilies"), spec.instance_families)
-        yield from _repeated(pool, ("spec", "zones"), spec.zones)
-        yield from _repeated(pool, ("spec", "capacityTypes"), spec.capacity_types)
-        yield from _repeated(pool, ("spec", "sharing", "mig", "layouts"), layouts)
-        for field, taints in (("taints", spec.template.taints), ("startupTaints", spec.template.startup_taints)):
-            keys = [f"{taint.key}:{taint.effect}" for taint in taints]
-            yield from _repeated(pool, ("spec", "template", field), keys)
-    for queue in declarations.queues.values():
-        yield from _repeated(queue, ("spec", "flavors"), queue.value.spec.flavors)
-    for team in declarations.teams.values():
-        yield from _repeated(team, ("spec", "priorityClasses"), team.value.spec.priority_classes)
-    for flavor in declarations.flavors.values():
-        yield from _repeated(flavor, ("spec", "nodePools"), flavor.value.spec.node_pools)
-    for topology in declarations.topologies.values():
-        yield from _repeated(topology, ("spec", "levels"), topology.value.spec.levels)
-
-
-def _repeated(source: Declared[Any], path: Path, values: Iterable[str]) -> Iterator[Problem]:
-    seen: set[str] = set()
-    for index, value in enumerate(values):
-        if value in seen:
-            yield source.problem((*path, index), f"{value!r} is listed twice", Code.INVALID_VALUE)
-        seen.add(value)

@@ -23,5 +23,7 @@ _decoder = msgspec.json.Decoder(_DaemonSet)
 
 def decode_daemonset(raw: bytes | Raw) -> DaemonOverhead:
     """What each of its pods takes and on which nodes. Affinity and tolerations are not looked at: rather too much."""
-    spec = _decoder.decode(raw).spec.template.spec
-    return DaemonOverhead(node_selector=interned(spec.node_selector), requests=requests_of(spec))
+    found = _decoder.decode(raw)
+    spec = found.spec.template.spec
+    name = f"{found.metadata.namespace}/{found.metadata.name}"
+    return DaemonOverhead(node_selector=interned(spec.node_selector), requests=requests_of(spec), name=name)

@@ -10,7 +10,7 @@ from fleet.snapshot import Node
 from model.kinds import Taint
 from providers.kube.objects.amounts import raw_bytes, resource_list
 from providers.kube.objects.instants import instant_of
-from providers.kube.objects.shapes import Wire, WireCondition, WireTaint, holding, interned
+from providers.kube.objects.shapes import Wire, WireCondition, WireTaint, interned
 
 
 class _Meta(Wire, frozen=True):
@@ -51,6 +51,7 @@ def decode_node(raw: bytes | Raw) -> Node:
     """A node. Resources of old MIG profiles that the device plugin leaves at zero are dropped."""
     found = _decoder.decode(raw)
     meta, spec = found.metadata, found.spec
+    ready = next((one for one in found.status.conditions or () if one.type == "Ready"), None)
     return Node(
         name=intern(meta.name),
         uid=meta.uid,
@@ -58,8 +59,9 @@ def decode_node(raw: bytes | Raw) -> Node:
         labels=interned(meta.labels),
         taints=tuple(taint_of(taint.key, taint.value or "", taint.effect) for taint in spec.taints or ()),
         allocatable=resource_list(raw_bytes(found.status.allocatable)),
-        ready=holding(found.status.conditions, "Ready") is not None,
+        ready=ready is not None and ready.status == "True",
         unschedulable=spec.unschedulable,
         created_at_s=instant_of(meta.creation_timestamp),
         deleting=meta.deletion_timestamp is not None,
+        ready_changed_at_s=instant_of(ready.last_transition_time) if ready else 0.0,
     )

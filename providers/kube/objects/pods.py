@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Raw, field
 
 from fleet.snapshot import Pod
-from model.labels import DO_NOT_DISRUPT
+from model.labels import DO_NOT_DISRUPT, HOSTNAME
 from model.quantity import Resources
 from providers.kube.objects.amounts import pod_requests, raw_bytes
 from providers.kube.objects.instants import instant_of
@@ -61,11 +61,15 @@ class _Meta(Wire, frozen=True):
     annotations: _Annotations | None = None
     owner_references: list[Owner] | None = None
     deletion_timestamp: str | None = None
-    deletion_grace_period_seconds: int | None = None
+
+
+class _NodeSelector(Wire, frozen=True):
+    hostname: str = field(default="", name=HOSTNAME)
 
 
 class _Spec(PodResources, frozen=True):
     node_name: str = ""
+    node_selector: _NodeSelector | None = None
     scheduling_gates: list[Gate] | None = None
     termination_grace_period_seconds: int | None = None
 
@@ -108,11 +112,12 @@ def protects(do_not_disrupt: str, safe_to_evict: str = "") -> bool:
 
 
 def decode_pod(raw: bytes | Raw) -> Pod:
-    """A pod. `deletion_grace_s` is the grace in force: the deletion's own while it is being deleted."""
+    """A pod, with only those of its labels and annotations that decide something here."""
     found = _decoder.decode(raw)
     meta, spec, status = found.metadata, found.spec, found.status
     labels = meta.labels or _NO_LABELS
     annotations = meta.annotations or _NO_ANNOTATIONS
+    grace_s = spec.termination_grace_period_seconds
     return Pod(
         uid=meta.uid,
         namespace=intern(meta.namespace),
@@ -123,18 +128,13 @@ def decode_pod(raw: bytes | Raw) -> Pod:
         workload=intern(labels.workload),
         pod_set=intern(labels.pod_set),
         gated=any(gate.name == PLACEMENT_GATE for gate in spec.scheduling_gates or ()),
+        pinned_host=intern(spec.node_selector.hostname) if spec.node_selector else "",
         ready=holding(status.conditions, "Ready") is not None,
         deleting=meta.deletion_timestamp is not None,
         daemon=annotations.mirror is not None
         or any(owner.kind == "DaemonSet" for owner in meta.owner_references or ()),
         do_not_disrupt=protects(annotations.do_not_disrupt, annotations.safe_to_evict),
         started_at_s=instant_of(status.start_time),
-        deletion_grace_s=_grace_s(meta, spec),
+        deletion_grace_s=float(DEFAULT_GRACE_S if grace_s is None else grace_s),
+        deletion_at_s=instant_of(meta.deletion_timestamp),
     )
-
-
-def _grace_s(meta: _Meta, spec: _Spec) -> float:
-    if meta.deletion_grace_period_seconds is not None:
-        return float(meta.deletion_grace_period_seconds)
-    asked = spec.termination_grace_period_seconds
-    return float(DEFAULT_GRACE_S if asked is None else asked)

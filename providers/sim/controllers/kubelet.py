@@ -119,7 +119,13 @@ class Kubelet(Reconciler[Key]):
         self._occupancy = Occupancy()
         self._nodes = cluster.mirror("Node")
         self._pods = pods_by_node(cluster)
+        self._nodes.watch(self._on_node)
         self._pods.watch(self._on_pod)
+
+    def _on_node(self, old: Obj | None, new: Obj | None) -> None:
+        if old is None and new is not None:  # it may be back, with pods that waited for it
+            for pod in self._pods.by("node", new["metadata"]["name"]):
+                self._queue.add(key_of(pod))
 
     def _on_pod(self, old: Obj | None, new: Obj | None) -> None:
         if new is None:

@@ -101,7 +101,7 @@ class Account:
         self._clock = clock
         self._throttle = Throttle(market.buckets)
         self._vms: dict[str, Vm] = {}
-        self._history: list[Vm] = []
+        self._history: dict[str, Vm] = {}
         self._receipts: dict[str, tuple[float, Hashable, Receipt]] = {}
         self._sinks: list[Callable[[Signal], None]] = []
         self._wakers: list[Callable[[], None]] = []
@@ -201,13 +201,18 @@ class Account:
         vm.boot_delay_s = None if faults.spend("never_boots") else pending_s + self.timings.boot_s
         vm.listed_from_s = now_s + (faults.late_listing_s if faults.spend("late_listings") else 0.0)
         self._vms[vm.id] = vm
-        self._history.append(vm)
+        self._history[vm.id] = vm
         self._at(now_s + pending_s, lambda at_s: self._run(vm, at_s))
         if candidate.pool.capacity_type == "spot":
             lifetime_s = self.market.spot.lifetime_s(candidate.pool, vm.ordinal)
             if lifetime_s is not None:
                 self._at(now_s + lifetime_s, lambda at_s: self._interrupt(vm, 120.0, at_s))
         return vm
+
+    def launched(self, receipt: Receipt) -> list[Vm]:
+        """The machines of a receipt, also those that are not listed yet or no longer."""
+        with self.lock:
+            return [self._history[instance_id] for instance_id in receipt.instance_ids]
 
     def terminate(self, instance_ids: Sequence[str]) -> list[tuple[Vm, MachineState]]:
         """Give machines back; returns each with its state before. Nothing happens if one id is unknown (Ec2Error)."""
@@ -308,7 +313,7 @@ class Account:
         """Every machine ever bought, in launch order."""
         now_s = self.now()
         with self.lock:
-            return [self._entry(vm, now_s) for vm in self._history]
+            return [self._entry(vm, now_s) for vm in self._history.values()]
 
     def _entry(self, vm: Vm, now_s: float) -> LedgerEntry:
         ended_s = vm.billed_until_s

@@ -3,7 +3,8 @@
 All are below `/muster-sim/`, JSON in and out, e.g. `curl --json '{"zone": "us-east-1a"}' <url>/muster-sim/shortage`.
 A *pool* is `"instance_type"`, `"zone"` and `"capacity_type"` (`spot`, `on-demand`, `reserved`).
 
-- `GET machines`: every machine there is. `GET ledger`: every launch and its end, with what it cost.
+- `GET machines`: every machine there is, with its user data and when its kubelet is to register.
+- `GET ledger`: every launch and its end, with what it cost.
 - `GET market`: pools with a capacity or with machines in use, their prices, and the faults.
 - `POST shortage`, pool keys and `"on"` (default true): no capacity there; a key left out means any.
 - `POST lying`, the same: the minimum of a request is ignored there, so fewer machines may come.
@@ -69,7 +70,11 @@ class Control:
         return 200, json.dumps({} if answer is None else answer)
 
     def _machines(self, _: Mapping[str, Any]) -> Any:
-        return [dataclasses.asdict(dataclasses.replace(machine, user_data="")) for machine in self._account.machines()]
+        account = self._account
+        return [
+            dataclasses.asdict(machine) | {"boot_delay_s": account.boot_delay_s(machine)}
+            for machine in account.machines()
+        ]
 
     def _ledger(self, _: Mapping[str, Any]) -> Any:
         return [dataclasses.asdict(entry) for entry in self._account.ledger()]

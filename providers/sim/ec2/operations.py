@@ -84,8 +84,7 @@ class Ec2Operations(EC2Response):  # type: ignore[misc]
         if not receipt.launched:
             raise Ec2Error(receipt.refusals[0].code, receipt.refusals[0].message)
         self._lose_answer()
-        vms = [self._account.get(instance_id) for instance_id in receipt.instance_ids]
-        return ActionResult(describe.reservations(vms, self._account.account_id)[0])
+        return ActionResult(describe.reservations(self._account.launched(receipt), self._account.account_id)[0])
 
     def _lose_answer(self) -> None:
         if self._account.market.faults.spend("lost_answers"):

@@ -108,7 +108,7 @@ class FakeAws:
         self._moto = DomainDispatcherApplication(create_backend_app)
         self._server = _Server(port, self._app)
         self._ticker = None if isinstance(clock, VirtualClock) else _Ticker(self.account, clock)
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), name="fake-aws", daemon=True)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), name="fake-aws", daemon=True)
         self.account.on_signal(
             lambda signal: self.site.send(eventbridge.body(signal, account_id=account_id, region=region))
         )

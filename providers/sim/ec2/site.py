@@ -5,13 +5,16 @@ Everything here is kept in moto's backends; machines are not (see `operations`).
 
 import hashlib
 from collections import deque
+from contextlib import suppress
 from itertools import islice
 from typing import Any
+from uuid import uuid4
 
 from moto.ec2.models import ec2_backends
 from moto.ec2.models.amis import Ami
 from moto.ec2.models.instance_types import INSTANCE_TYPE_OFFERINGS, INSTANCE_TYPES
-from moto.sqs.models import sqs_backends
+from moto.sqs.exceptions import QueueDoesNotExist
+from moto.sqs.models import Message, sqs_backends
 
 from model.labels import CLUSTER
 from providers.sim.ec2.account import Ec2Error
@@ -119,8 +122,12 @@ class Site:
             backends.pop(self.account_id, None)
 
     def send(self, body: str) -> None:
-        """Put a message on the interruption queue."""
-        self._queues.send_message(QUEUE_NAME, body)
+        """Put a message on the interruption queue; a message for a queue that was deleted is lost."""
+        with suppress(QueueDoesNotExist):
+            queue = self._queues.get_queue(QUEUE_NAME)
+            message = Message(str(uuid4()), body)  # the backend's send_message would look at every message there is
+            message.mark_sent(delay_seconds=0)
+            queue.add_message(message)
 
     def offers(self, instance_type: str, zone: str) -> bool:
         """Whether the zone has the type at all."""

@@ -3,6 +3,7 @@
 import hashlib
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 from fleet.snapshot import CapacityPool
 
@@ -37,10 +38,13 @@ class SpotProcess:
 
     def price_usd_h(self, pool: CapacityPool, on_demand_usd_h: float, now_s: float) -> float:
         """The spot price of `pool` at `now_s` in USD an hour, rounded to EC2's four decimals and never below 0.0001."""
-        step = math.floor(now_s / self.period_s)
+        return _price_usd_h(self, pool, on_demand_usd_h, math.floor(now_s / self.period_s))
+
+    def ratio(self, pool: CapacityPool, step: int) -> float:
+        """Spot price over on-demand price of `pool` in the `step`-th period since the epoch; at most 1."""
         base = self.low_ratio + (self.high_ratio - self.low_ratio) * _unit(self.seed, pool, "base")
         wave = 0.7 * self._noise(pool, step / 24.0, "slow") + 0.3 * self._noise(pool, float(step), "fast")
-        return max(0.0001, round(on_demand_usd_h * min(1.0, base * (1.0 + self.swing * wave)), 4))
+        return min(1.0, base * (1.0 + self.swing * wave))
 
     def cost_usd(self, pool: CapacityPool, on_demand_usd_h: float, start_s: float, end_s: float) -> float:
         """What one machine of `pool` costs from `start_s` to `end_s`: the integral of the price."""
@@ -68,3 +72,9 @@ class SpotProcess:
         left = math.floor(x)
         here, there = (_unit(self.seed, pool, name, knot) for knot in (left, left + 1))
         return 2.0 * (here + (there - here) * (x - left)) - 1.0
+
+
+@lru_cache(maxsize=65_536)
+def _price_usd_h(process: SpotProcess, pool: CapacityPool, on_demand_usd_h: float, step: int) -> float:
+    """The price in the `step`-th period; remembered, since a thousand machines of a gang ask for the same one."""
+    return max(0.0001, round(on_demand_usd_h * process.ratio(pool, step), 4))

@@ -1,22 +1,11 @@
-"""Small fleets written in place."""
+"""Small fleets loaded from text."""
 
-from collections.abc import Callable, Sequence
-from textwrap import dedent
+from collections.abc import Callable
 
 import pytest
 
 from model.loader import inspect
 from model.problem import Problem
-
-Lines = Sequence[str]
-HEAD = "apiVersion: muster.dev/v1alpha1\n"
-
-
-def declare(kind: str, name: str, spec: str = "{}") -> str:
-    """One document; `spec` is YAML, in flow style or indented."""
-    body = dedent(spec).strip()
-    below = f" {body}" if body.startswith("{") else "\n" + "\n".join("  " + line for line in body.splitlines())
-    return f"{HEAD}kind: {kind}\nmetadata: {{name: {name}}}\nspec:{below}\n"
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from model.problem import Code, Problem
-from tests.model.loader.conftest import declare
+from tests.model.loader.writing import declare
 
 Load = Callable[..., list[Problem]]
 
@@ -279,6 +279,42 @@ def test_layouts_that_do_not_suit(problems: Load, gpu: str, spec: str, message: 
 @pytest.mark.parametrize("gpu", ["{models: [h100]}", "{models: [h100], minCount: 8, maxCount: 8}", "{minCount: 8}"])
 def test_layouts_that_suit(problems: Load, gpu: str) -> None:
     assert problems(declare("MigLayout", "small", EIGHT), mig_pool(gpu)) == []
+
+
+TOPOLOGIES = [
+    ("[kubernetes.io/hostname, topology.kubernetes.io/zone]", 0, "'kubernetes.io/hostname' must be the last level"),
+    ("[kubernetes.io/hostname, example.com/gpu]", 0, "'kubernetes.io/hostname' must be the last level"),
+    ("[topology.kubernetes.io/zone, example.com/block, topology.kubernetes.io/region]", 2, "must stand before"),
+    ("[example.com/block, example.com/rack, example.com/block]", 2, "is listed twice"),
+]
+
+
+@pytest.mark.parametrize(("levels", "index", "message"), TOPOLOGIES)
+def test_topologies(problems: Load, levels: str, index: int, message: str) -> None:
+    (problem,) = problems(declare("Topology", "t", f"{{levels: {levels}}}"))
+    assert problem.path == f"spec.levels[{index}]"
+    assert message in problem.message
+
+
+@pytest.mark.parametrize(
+    "levels",
+    [
+        "[topology.kubernetes.io/region, topology.kubernetes.io/zone, example.com/rack, kubernetes.io/hostname]",
+        "[example.com/block, topology.kubernetes.io/zone]",
+        "[kubernetes.io/hostname]",
+    ],
+)
+def test_good_topologies(problems: Load, levels: str) -> None:
+    assert problems(declare("Topology", "t", f"{{levels: {levels}}}")) == []
+
+
+def test_names_within_a_policy(problems: Load) -> None:
+    window = "{name: x, schedule: '@daily', duration: 1h}"
+    sink = "{name: y, addressEnv: A}"
+    found = problems(
+        declare("FleetPolicy", "p", f"{{freezeWindows: [{window}, {window}], notifications: [{sink}, {sink}]}}")
+    )
+    assert [problem.path for problem in found] == ["spec.freezeWindows[1]", "spec.notifications[1]"]
 
 
 def quota(flavor: str, amounts: str) -> str:

@@ -5,7 +5,7 @@ import pytest
 from model.fleet import Fleet
 from model.loader import Code, InvalidFleet, Limits, inspect, load
 from model.loader.load import is_fleet_file
-from tests.model.loader.conftest import declare
+from tests.model.loader.writing import declare
 
 POOL = declare("NodePool", "h100", "{instanceTypes: [p5.48xlarge], placement: {topology: hosts}}")
 TOPOLOGY = declare("Topology", "hosts", "{levels: [kubernetes.io/hostname]}")

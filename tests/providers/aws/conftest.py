@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from boto3.session import Session
 from botocore.stub import ANY, Stubber
 
 from fleet.snapshot import CapacityPool, LaunchRequest
@@ -23,6 +24,12 @@ ACCESS = ClusterAccess(CLUSTER, "https://127.0.0.1:6443", "dGVzdA==", "10.100.0.
 @pytest.fixture
 def clock() -> VirtualClock:
     return VirtualClock()
+
+
+@pytest.fixture(scope="session")
+def session() -> Session:
+    """One boto3 session: the models of the services are read once."""
+    return Session(aws_access_key_id="test", aws_secret_access_key="test")
 
 
 @dataclass
@@ -76,8 +83,9 @@ class Stubbed:
 
 
 @pytest.fixture
-def stubbed(clock: VirtualClock) -> Iterator[Stubbed]:
-    clients = connect("us-east-1", endpoint_url="http://127.0.0.1:1", pricing_endpoint_url="http://127.0.0.1:1")
+def stubbed(clock: VirtualClock, session: Session) -> Iterator[Stubbed]:
+    nowhere = "http://127.0.0.1:1"
+    clients = connect("us-east-1", endpoint_url=nowhere, pricing_endpoint_url=nowhere, session=session)
     pauses: list[float] = []
 
     def sleep(seconds: float) -> None:

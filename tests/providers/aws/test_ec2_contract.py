@@ -5,7 +5,6 @@ import json
 from dataclasses import replace
 from itertools import count
 
-import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 from structlog.testing import capture_logs
@@ -35,9 +34,9 @@ def moto():
 
 
 @pytest.fixture
-def moto_cloud(moto, clock):
+def moto_cloud(moto, clock, session):
     """A cloud with a cluster of its own in the shared moto, with tagged subnets in two zones."""
-    ec2 = boto3.client("ec2", region_name="us-east-1", endpoint_url=moto)
+    ec2 = session.client("ec2", region_name="us-east-1", endpoint_url=moto)
     cluster = f"moto-{next(_CLUSTERS)}"
 
     def tagged(kind):
@@ -52,7 +51,7 @@ def moto_cloud(moto, clock):
         GroupName=cluster, Description="nodes", VpcId=vpc, TagSpecifications=tagged("security-group")
     )
     image = ec2.describe_images(Owners=["amazon"])["Images"][0]["ImageId"]
-    clients = connect("us-east-1", endpoint_url=moto)
+    clients = connect("us-east-1", endpoint_url=moto, session=session)
     cloud = Ec2Cloud(clients, replace(ACCESS, name=cluster), clock, sleep=clock.advance)
     return cloud, ec2, {"image_id": image, "tags": {labels.CLUSTER: cluster, labels.NODE_POOL: "gpu"}}
 
@@ -116,8 +115,10 @@ def aws(market, clock):
 
 
 @pytest.fixture
-def cloud(aws, clock):
-    return Ec2Cloud(connect("us-east-1", endpoint_url=aws.url), ACCESS, clock, sleep=clock.advance, rng=lambda: 0.5)
+def cloud(aws, clock, session):
+    return Ec2Cloud(
+        connect("us-east-1", endpoint_url=aws.url, session=session), ACCESS, clock, sleep=clock.advance, rng=lambda: 0.5
+    )
 
 
 @pytest.fixture
@@ -184,11 +185,13 @@ def test_a_lost_answer_then_the_same_token_finds_the_machines(aws, cloud, wanted
     assert set(running(aws)) == before | set(found.instances)
 
 
-def test_another_process_finds_them_too(aws, cloud, clock, wanted):
+def test_another_process_finds_them_too(aws, cloud, clock, session, wanted):
     """Its plan is gone with the process: EC2 refuses the token with other parameters, and the tag leads on."""
     aws.market.faults.lost_answers = 1
     assert cloud.launch(wanted()).instances == ()
-    successor = Ec2Cloud(connect("us-east-1", endpoint_url=aws.url), ACCESS, clock, sleep=clock.advance)
+    successor = Ec2Cloud(
+        connect("us-east-1", endpoint_url=aws.url, session=session), ACCESS, clock, sleep=clock.advance
+    )
     found = successor.launch(wanted(user_data="echo changed"))
     assert sorted(found.instances) == running(aws)
     assert len(found.instances) == 2
@@ -244,7 +247,7 @@ def test_the_instance_bucket_counts_only_what_was_launched(aws, market, cloud, w
         assert {failure.error for failure in got.failures} == {LaunchError.SHORTAGE}
 
 
-def test_refresh_reads_the_market(aws, market, cloud):
+def test_refresh_reads_the_market(aws, cloud):
     known = cloud.catalog()
     assert "estimated" in known.price_source
     read = cloud.refresh()
@@ -257,9 +260,9 @@ def test_refresh_reads_the_market(aws, market, cloud):
     )
 
 
-def test_a_cloud_out_of_reach_leaves_the_package(clock):
+def test_a_cloud_out_of_reach_leaves_the_package(clock, session):
     """Offline, the catalogue is that of the package, and says how old it is."""
-    clients = connect("us-east-1", endpoint_url="http://127.0.0.1:1")
+    clients = connect("us-east-1", endpoint_url="http://127.0.0.1:1", session=session)
     offline = Ec2Cloud(clients, ACCESS, clock, sleep=clock.advance, rng=lambda: 0.0)
     known = offline.catalog()
     with capture_logs() as logs:
@@ -296,8 +299,8 @@ def test_prices_are_read_where_there_is_a_price_list(stubbed):
     assert "no on-demand price" in stubbed.cloud.left_out["p5.48xlarge"]
 
 
-def test_interruption_reaches_the_queue_and_leaves_it(aws, clock, cloud, wanted):
-    client = connect_queue("us-east-1", endpoint_url=aws.url)
+def test_interruption_reaches_the_queue_and_leaves_it(aws, clock, cloud, session, wanted):
+    client = connect_queue("us-east-1", endpoint_url=aws.url, session=session)
     notices = SqsNotices(client, aws.queue_url, Caller(clock, sleep=clock.advance), clock)
     (instance_id, _) = cloud.launch(wanted()).instances
     aws.step(clock.now())

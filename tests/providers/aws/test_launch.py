@@ -202,26 +202,51 @@ def test_throttling_is_waited_out_and_then_told(stubbed, request_for):
     assert [failure.error for failure in got.failures] == [LaunchError.THROTTLED]
 
 
-def test_a_vanished_template_is_made_again_once(stubbed, request_for):
+GONE = "InvalidLaunchTemplateName.NotFoundException"
+
+
+def test_a_vanished_template_is_made_again_and_an_unspent_token_used_again(stubbed, request_for):
     sent = capture(stubbed)
-    gone = "InvalidLaunchTemplateName.NotFoundException"
     stubbed.resolve()
-    stubbed.ec2.add_client_error("create_fleet", gone)
+    stubbed.ec2.add_client_error("create_fleet", GONE)
     stubbed.template()
     stubbed.ec2.add_response("create_fleet", bought("i-1", "i-2"), SPOT)
     assert stubbed.cloud.launch(request_for()).instances == ("i-1", "i-2")
-    assert sent[0]["ClientToken"] == "token-1"
-    assert sent[1]["ClientToken"] == client_token("token-1", 2)
+    assert [each["ClientToken"] for each in sent] == ["token-1", "token-1"]
+
+
+def test_a_spent_token_is_followed_by_the_next_attempt_and_that_is_remembered(stubbed, request_for):
+    sent = capture(stubbed)
+    stubbed.resolve()
+    stubbed.ec2.add_response("create_fleet", refused(GONE), SPOT)
+    stubbed.template()
+    stubbed.ec2.add_client_error("create_fleet", "InternalError", http_status_code=500)
+    assert stubbed.cloud.launch(request_for()).failures[0].error is LaunchError.UNKNOWN
+    stubbed.ec2.add_response("create_fleet", bought("i-1", "i-2"), SPOT)
+    assert stubbed.cloud.launch(request_for()).instances == ("i-1", "i-2")
+    second = client_token("token-1", 2)
+    assert [each["ClientToken"] for each in sent] == ["token-1", second, second]
+
+
+def test_a_fleet_that_was_throttled_inside_is_not_asked_for_with_its_token_again(stubbed, request_for):
+    sent = capture(stubbed)
+    stubbed.resolve()
+    for _ in range(2):
+        stubbed.ec2.add_response("create_fleet", refused("RequestLimitExceeded"), SPOT)
+    got = stubbed.cloud.launch(request_for())
+    assert [failure.error for failure in got.failures] == [LaunchError.THROTTLED]
+    stubbed.ec2.add_response("create_fleet", bought("i-1", "i-2"), SPOT)
+    assert stubbed.cloud.launch(request_for()).instances == ("i-1", "i-2")
+    assert [each["ClientToken"] for each in sent] == [client_token("token-1", attempt) for attempt in (1, 2, 3)]
 
 
 def test_a_template_that_stays_away_is_a_failure(stubbed, request_for):
-    gone = "InvalidLaunchTemplateName.NotFoundException"
     stubbed.resolve()
-    stubbed.ec2.add_response("create_fleet", refused(gone), SPOT)
+    stubbed.ec2.add_response("create_fleet", refused(GONE), SPOT)
     stubbed.template()
-    stubbed.ec2.add_response("create_fleet", refused(gone), SPOT)
+    stubbed.ec2.add_response("create_fleet", refused(GONE), SPOT)
     got = stubbed.cloud.launch(request_for())
-    assert [(failure.error, failure.code) for failure in got.failures] == [(LaunchError.MISCONFIGURED, gone)]
+    assert [(failure.error, failure.code) for failure in got.failures] == [(LaunchError.MISCONFIGURED, GONE)]
 
 
 def test_a_template_that_exists_already_is_the_one(stubbed, request_for):

@@ -14,8 +14,8 @@ URL = "http://127.0.0.1:1/1/queue"
 
 
 @pytest.fixture
-def client():
-    return connect_queue("us-east-1", endpoint_url="http://127.0.0.1:1")
+def client(session):
+    return connect_queue("us-east-1", endpoint_url="http://127.0.0.1:1", session=session)
 
 
 @pytest.fixture
@@ -138,3 +138,9 @@ def test_a_missing_queue_is_an_error(notices, stub, code, kind):
     stub.add_client_error("receive_message", code)
     with pytest.raises(kind):
         notices.receive(20.0)
+
+
+def test_garbage_that_cannot_be_deleted_costs_no_warning(notices, stub):
+    receive(stub, message(1, "garbage"), message(2))
+    stub.add_client_error("delete_message_batch", "AccessDenied")
+    assert [notice.id for notice in notices.receive(20.0)] == ["m-2"]

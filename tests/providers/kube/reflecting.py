@@ -11,7 +11,8 @@ import msgspec
 from providers.clock import VirtualClock
 from providers.kube.batches import Batch, Undecodable, fold
 from providers.kube.config import from_url
-from providers.kube.reflector import Reflector, Timing, Watched
+from providers.kube.reading import Watched
+from providers.kube.reflector import Reflector, Timing
 from providers.kube.resources import PODS
 from providers.kube.transport import KubeTransport
 
@@ -57,13 +58,16 @@ class Reflection:
         self.reflector = Reflector(
             KubeTransport(from_url(self.url)),
             watched,
-            lambda batch: self.on_batch(batch),
+            self._take,
             clock=self.clock,
             rng=random.Random(11),
             timing=self.timing,
             on_trouble=lambda error, _: self.troubles.append(error),
             wait=self._pause,
         )
+
+    def _take(self, batch: Batch[Pod]) -> None:
+        self.on_batch(batch)
 
     def _pause(self, gap_s: float) -> None:
         self.gaps.append(gap_s)

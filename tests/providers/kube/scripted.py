@@ -1,4 +1,4 @@
-"""A server that misbehaves to order: raw sockets, one scripted answer per request, everything it was asked on record."""
+"""A server that misbehaves to order: raw sockets, one scripted answer per request, a record of what it was asked."""
 
 import json
 import socket

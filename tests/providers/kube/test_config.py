@@ -63,7 +63,8 @@ def test_an_exec_plugin_is_run_and_its_token_refreshed_when_it_expires(tmp_path:
         n = int(path.read_text()) + 1 if path.exists() else 1
         path.write_text(str(n))
         status = {{"token": f"test-{{n}}", "expirationTimestamp": "2020-01-01T00:00:00Z"}}
-        print(json.dumps({{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status}}))
+        version = "client.authentication.k8s.io/v1"
+        print(json.dumps({{"apiVersion": version, "kind": "ExecCredential", "status": status}}))
         """)
     )
     user = {

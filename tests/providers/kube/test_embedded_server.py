@@ -13,7 +13,8 @@ from providers.kube.batches import Batch, fold
 from providers.kube.config import from_kubeconfig, from_url
 from providers.kube.elector import ElectionTiming, Elector, Token
 from providers.kube.lease import KubeLease
-from providers.kube.reflector import Reflector, Timing, Watched
+from providers.kube.reading import Watched
+from providers.kube.reflector import Reflector, Timing
 from providers.kube.resources import PODS, ResourcePath
 from providers.kube.transport import KubeTransport
 from providers.sim.apiserver import (

@@ -11,7 +11,8 @@ from providers.kube.batches import Changes, DeltaKind, Replace
 from providers.kube.config import from_url
 from providers.kube.errors import Expired, KubeError, TooManyRequests, Unreachable
 from providers.kube.pace import Pacing
-from providers.kube.reflector import Reflector, Timing, Watched
+from providers.kube.reading import Watched
+from providers.kube.reflector import Reflector, Timing
 from providers.kube.resources import PODS
 from providers.kube.transport import KubeTransport
 from tests.providers.kube.reflecting import Pod, Reflection, key, reflecting
@@ -167,15 +168,14 @@ def test_a_server_that_accepts_a_watch_and_says_nothing_is_given_up_too() -> Non
 
 def test_duplicates_come_in_order_and_do_no_harm() -> None:
     lines = b"".join((event("ADDED", pod("c", 101)), event("DELETED", pod("c", 102)), event("ADDED", pod("d", 103))))
-    with scripted(LIST, watch(lines, then="cut"), watch(lines, then="hang")) as server:
-        with reflecting(server.url) as reflection:
-            got: list[tuple[str, str]] = []
-            reflection.next()
-            while len(got) < 6:
-                got += names(reflection.next())
-            expected = [("ADDED", "default/c"), ("DELETED", "default/c"), ("ADDED", "default/d")]
-            assert got == expected * 2
-            assert set(reflection.objects) == {"default/a", "default/b", "default/d"}
+    script = (LIST, watch(lines, then="cut"), watch(lines, then="hang"))
+    with scripted(*script) as server, reflecting(server.url) as reflection:
+        got: list[tuple[str, str]] = []
+        reflection.next()
+        while len(got) < 6:
+            got += names(reflection.next())
+        assert got == [("ADDED", "default/c"), ("DELETED", "default/c"), ("ADDED", "default/d")] * 2
+        assert set(reflection.objects) == {"default/a", "default/b", "default/d"}
 
 
 @pytest.mark.parametrize("line", [bookmark(7), event("ADDED", pod("c", 7)), event("DELETED", pod("a", 99))])
@@ -356,6 +356,7 @@ def test_retry_after_is_honoured_within_reason(asked_s: str, at_least_s: float) 
 
 # -- objects that cannot be read --------------------------------------------------------------------------------------
 
+DEEP = b'{"type":"ADDED","object":' + b'{"a":' * 20_000 + b"1" + b"}" * 20_001 + b"\n"
 BROKEN = {"metadata": {"name": "x", "namespace": "default", "uid": "u", "resourceVersion": "101"}, "spec": 3}
 
 
@@ -374,7 +375,7 @@ def test_one_bad_object_hides_no_other() -> None:
 
 
 @pytest.mark.parametrize(
-    "garbage", [b"<html>\n", b'{"type":"ADDED"}\n', b"\xff\xfe\n", b'{"type":"ADDED","object":}\n']
+    "garbage", [b"<html>\n", b'{"type":"ADDED"}\n', b"\xff\xfe\n", b'{"type":"ADDED","object":}\n', DEEP]
 )
 def test_a_garbage_line_does_not_end_the_stream(garbage: bytes) -> None:
     lines = event("ADDED", pod("c", 102)) + garbage + event("ADDED", pod("d", 103))
@@ -394,6 +395,15 @@ def test_the_deletion_of_an_unreadable_object_is_learnt_from_a_list() -> None:
     with scripted(*script) as server, reflecting(server.url) as reflection:
         reflection.next()
         assert reflection.next() == Replace({}, "200")
+
+
+def test_a_listener_that_fails_does_not_end_the_reflector() -> None:
+    with scripted(die, LIST, IDLE) as server:
+        reflection = Reflection(server.url)
+        reflection.reflector._on_trouble = lambda error, gap_s: 1 / 0
+        reflection.reflector.start()
+        assert isinstance(reflection.next(), Replace)
+        assert reflection.reflector.stop(5)
 
 
 # -- stopping ---------------------------------------------------------------------------------------------------------
@@ -431,6 +441,15 @@ def test_stop_before_start_is_no_error_and_nothing_is_asked() -> None:
         reflection.reflector.start()
         assert reflection.reflector.stop(5)
         assert server.asked == []
+
+
+def test_a_consumer_may_stop_the_reflector_itself() -> None:
+    with scripted(LIST, IDLE) as server:
+        reflection = Reflection(server.url)
+        reflection.on_batch = lambda _: reflection.batches.put(reflection.reflector.stop())  # type: ignore[arg-type]
+        reflection.reflector.start()
+        assert reflection.batches.get(timeout=5) is False  # it still runs: this very call
+        assert reflection.reflector.stop(5)
 
 
 def test_stop_between_pages() -> None:

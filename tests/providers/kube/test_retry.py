@@ -2,6 +2,7 @@
 
 import random
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given
@@ -111,10 +112,8 @@ def test_stop_ends_a_wait() -> None:
         entered.set()
         raise TooManyRequests("x", retry_after_s=30.0)
 
-    thread = threading.Thread(target=lambda: pytest.raises(TooManyRequests, retry.call, fails, idempotent=True))
-    retry = Retrier(stop=stop, rng=random.Random(1))
-    thread.start()
-    assert entered.wait(5)
-    stop.set()
-    thread.join(5)
-    assert not thread.is_alive()
+    with ThreadPoolExecutor(1) as pool:
+        call = pool.submit(Retrier(stop=stop, rng=random.Random(1)).call, fails, idempotent=True)
+        assert entered.wait(5)
+        stop.set()
+        assert isinstance(call.exception(timeout=5), TooManyRequests)

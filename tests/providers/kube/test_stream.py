@@ -91,10 +91,9 @@ def test_a_line_in_many_pieces_comes_whole() -> None:
 @pytest.mark.parametrize("then", ["cut", "reset"])
 def test_a_cut_stream_gives_its_whole_lines_and_then_fails(then: str) -> None:
     with scripted(watch(b"one\n", tail=b'{"ty', then=then)) as server, opened(server) as stream:
-        got = []
+        got: list[bytes] = []
         with pytest.raises(Unreachable):
-            for lines in stream:
-                got.append(lines)
+            got.extend(stream)
         # A reset may overtake data that was not read yet; half a line is never handed over.
         assert got == [b"one\n"] if then == "cut" else b"".join(got) in {b"", b"one\n"}
 

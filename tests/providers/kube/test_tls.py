@@ -1,6 +1,6 @@
 """The stream over TLS: records, not bytes, are what a socket holds, and reading ahead must not lose its place."""
 
-import datetime
+import datetime as dt
 import ipaddress
 import ssl
 import threading
@@ -22,7 +22,7 @@ from tests.providers.kube.scripted import Asked, Peer, reply, scripted, watch
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A self-signed certificate for 127.0.0.1 and its key, in one file."""
-    private, now = ec.generate_private_key(ec.SECP256R1()), datetime.datetime.now(datetime.UTC)
+    private, now = ec.generate_private_key(ec.SECP256R1()), dt.datetime.now(dt.UTC)
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test")])
     signed = (
         x509.CertificateBuilder()
@@ -30,8 +30,8 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
         .issuer_name(name)
         .public_key(private.public_key())
         .serial_number(1)
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
+        .not_valid_before(now - dt.timedelta(days=1))
+        .not_valid_after(now + dt.timedelta(days=1))
         .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(private, hashes.SHA256())

@@ -60,12 +60,15 @@ def test_everything_that_is_read() -> None:
         ready=True,
         unschedulable=True,
         created_at_s=1_800_000_000.0,
+        ready_changed_at_s=1_800_000_060.0,
     )
 
 
 @pytest.mark.parametrize("status", ["False", "Unknown"])
 def test_not_ready(status: str) -> None:
-    assert not decoded(status={"conditions": [{"type": "Ready", "status": status}]}).ready
+    condition = {"type": "Ready", "status": status, "lastTransitionTime": "2027-01-15T08:02:00Z"}
+    found = decoded(status={"conditions": [condition]})
+    assert (found.ready, found.ready_changed_at_s) == (False, 1_800_000_120.0)
 
 
 def test_bare_node() -> None:
@@ -105,3 +108,4 @@ def test_daemonset() -> None:
     found = decode_daemonset(msgspec.json.encode(body))
     assert found.node_selector == {"kubernetes.io/os": "linux"}
     assert found.requests == {"cpu": 100, "memory": 1 << 30}
+    assert found.name == "kube-system/d"

@@ -139,8 +139,17 @@ def test_running_pod_on_its_way_out() -> None:
         deletionTimestamp="2027-01-15T09:00:00Z",
         deletionGracePeriodSeconds=0,
     )
-    assert (found.node, found.ready, found.deleting, found.deletion_grace_s) == ("ip-10-0-0-1", True, True, 0.0)
+    assert (found.node, found.ready, found.deleting, found.deletion_grace_s) == ("ip-10-0-0-1", True, True, 30.0)
+    assert found.deletion_at_s == 1_800_003_600.0
     assert found.started_at_s == 1_800_000_000.0
+
+
+@pytest.mark.parametrize(
+    ("selector", "host"),
+    [(None, ""), ({"zone": "a"}, ""), ({"zone": "a", "kubernetes.io/hostname": "ip-10-0-0-1"}, "ip-10-0-0-1")],
+)
+def test_pinned_host(selector: dict[str, str] | None, host: str) -> None:
+    assert pod({"nodeSelector": selector}).pinned_host == host
 
 
 def test_a_foreign_gate_is_not_ours() -> None:

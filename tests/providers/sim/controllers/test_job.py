@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import pytest
 
 from providers.sim.controllers.jobpods import completed_indexes, format_indexes
@@ -100,7 +102,7 @@ def test_new_pods_wait_ever_longer_after_failures(cluster: World) -> None:
     cluster.job("j", completions=1, backoffLimit=3, template=run_for(0, fail="true"))
     cluster.pass_s(200)
     births = sorted(instant(pod["metadata"]["creationTimestamp"]) for pod in cluster.pods_of("j"))
-    assert [round(b - a) for a, b in zip(births, births[1:], strict=False)] == [
+    assert [round(b - a) for a, b in pairwise(births)] == [
         11,
         21,
         41,

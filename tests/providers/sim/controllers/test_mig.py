@@ -21,7 +21,9 @@ mig-configs:
   all-disabled: [{devices: all, mig-enabled: false}]
   all-1g.5gb: [{devices: all, mig-enabled: true, mig-devices: {1g.5gb: 7}}]
   all-3g.20gb: [{devices: all, mig-enabled: true, mig-devices: {3g.20gb: 2}}]
-  half: [{devices: [0, 1, 2, 3], mig-enabled: false}, {devices: [4, 5, 6, 7], mig-enabled: true, mig-devices: {1g.5gb: 7}}]
+  half:
+  - {devices: [0, 1, 2, 3], mig-enabled: false}
+  - {devices: [4, 5, 6, 7], mig-enabled: true, mig-devices: {1g.5gb: 7}}
   too-much: [{devices: all, mig-enabled: true, mig-devices: {7g.40gb: 2}}]
   balanced:
   - {device-filter: "0x233010DE", devices: all, mig-enabled: true, mig-devices: {1g.10gb: 7}}

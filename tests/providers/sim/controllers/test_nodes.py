@@ -150,3 +150,15 @@ def test_a_node_back_within_the_quarantine_keeps_its_pods(world: World) -> None:
     world.ready_node("n")
     world.pass_s(100)
     assert world.the("Pod", "p")["status"]["phase"] == "Running"
+
+
+def test_a_pod_told_to_stop_while_its_node_was_away_stops_when_it_is_back(world: World) -> None:
+    world.ready_node("n")
+    world.pod("p")
+    world.pass_s(5)
+    world.delete("Node", "n")
+    world.delete("Pod", "p")
+    world.pass_s(20)
+    assert world.get("Pod", "p") is not None
+    world.ready_node("n")
+    assert world.get("Pod", "p") is None

@@ -1,0 +1,177 @@
+"""The ears: threads that only listen and enqueue. What they hear is judged by the brain alone."""
+
+import random
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import structlog
+
+from agent.inbox import Event, Listed, Noticed, Observed, Priced, Pushed, SourceTrouble, Tick
+from providers.clock import Clock
+from providers.git.errors import SourceError
+from providers.git.source import GitSource
+from providers.kube.objects import (
+    decode_claim,
+    decode_daemonset,
+    decode_job,
+    decode_jobset,
+    decode_node,
+    decode_pod,
+    decode_workload,
+)
+from providers.kube.objects.paths import DAEMON_SETS, JOB_SETS, JOBS, NODE_CLAIMS, NODES, WORKLOADS
+from providers.kube.reading import Watched
+from providers.kube.reflector import Reflector
+from providers.kube.resources import PODS
+from providers.kube.transport import KubeTransport
+from providers.ports import Cloud, CloudError, Notices
+
+log = structlog.get_logger(__name__)
+
+Enqueue = Callable[[Event], None]
+
+WATCHED: dict[str, Watched[Any]] = {
+    "nodes": Watched(NODES, decode_node, lambda node: node.name),
+    "pods": Watched(PODS, decode_pod, lambda pod: pod.key),
+    "jobs": Watched(JOBS, decode_job, lambda job: job.ref.uid),
+    "jobsets": Watched(JOB_SETS, decode_jobset, lambda job: job.ref.uid),
+    "gangs": Watched(WORKLOADS, decode_workload, lambda gang: f"{gang.namespace}/{gang.workload}"),
+    "claims": Watched(NODE_CLAIMS, decode_claim, lambda claim: claim.name),
+    "daemonsets": Watched(DAEMON_SETS, decode_daemonset, lambda daemon: daemon.name),
+}
+"""Table of the mirror -> what is reflected into it."""
+
+
+def reflectors(transport: KubeTransport, enqueue: Enqueue, clock: Clock, rng: random.Random) -> list[Reflector[Any]]:
+    """One reflector for each table, not started yet."""
+
+    def batches_of(table: str) -> Callable[[Any], None]:
+        return lambda batch: enqueue(Observed(table, batch))
+
+    return [
+        Reflector(
+            transport,
+            watched,
+            batches_of(table),
+            clock=clock,
+            rng=random.Random(rng.random()),
+            on_trouble=lambda error, gap_s, table=table: log.warning(  # type: ignore[misc]
+                "watch_trouble", table=table, error=str(error), next_try_s=round(gap_s, 1)
+            ),
+        )
+        for table, watched in WATCHED.items()
+    ]
+
+
+class Ear:
+    """A thread that repeats `listen` until stopped, sooner when poked. `listen` returns the pause until the next."""
+
+    def __init__(self, name: str, listen: Callable[[], float], stop: threading.Event) -> None:
+        self._listen = listen
+        self._stop = stop
+        self._poked = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self.name = name
+
+    def start(self) -> None:
+        """Begin to listen."""
+        self._thread.start()
+
+    def poke(self) -> None:
+        """Listen now."""
+        self._poked.set()
+
+    def join(self, timeout_s: float) -> None:
+        """Wait for the end, once `stop` is set."""
+        self._poked.set()
+        self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                pause_s = self._listen()
+            except Exception:
+                log.exception("ear_crashed", ear=self.name)
+                pause_s = 5.0
+            self._poked.wait(pause_s)
+            self._poked.clear()
+
+
+def git_ear(source: GitSource, enqueue: Enqueue) -> Callable[[], float]:
+    """Polls the repository; an unreachable one is reported and tried again later and later."""
+
+    def listen() -> float:
+        try:
+            snapshot = source.poll()
+        except SourceError as error:
+            enqueue(SourceTrouble(f"{type(error).__name__}: {error}", transient=error.transient))
+            return source.next_poll_s
+        if snapshot is not None:
+            enqueue(Pushed(snapshot.revision, snapshot.files, snapshot.verified_signer, forced=snapshot.forced))
+        return source.next_poll_s
+
+    return listen
+
+
+def instances_ear(cloud: Cloud, enqueue: Enqueue, clock: Clock, interval_s: float) -> Callable[[], float]:
+    """Lists the cluster's instances."""
+
+    def listen() -> float:
+        at_s = clock.now()
+        try:
+            enqueue(Listed(tuple(cloud.instances()), at_s))
+        except CloudError as error:
+            log.warning("listing_failed", error=str(error))
+        return interval_s
+
+    return listen
+
+
+def catalog_ear(cloud: Cloud, enqueue: Enqueue, interval_s: float) -> Callable[[], float]:
+    """Reads types, zones and prices: what is known at once, then what the cloud says."""
+    known = False
+
+    def listen() -> float:
+        nonlocal known
+        if not known:
+            known = True
+            enqueue(Priced(cloud.catalog()))
+            return 0.0
+        try:
+            enqueue(Priced(cloud.refresh()))
+        except CloudError as error:
+            log.warning("refresh_failed", error=str(error))
+        return interval_s
+
+    return listen
+
+
+def notices_ear(notices: Notices, enqueue: Enqueue) -> Callable[[], float]:
+    """Long-polls the interruption queue."""
+
+    def listen() -> float:
+        try:
+            heard = notices.receive(20.0)
+        except CloudError as error:
+            log.warning("queue_failed", error=str(error))
+            return 5.0
+        if heard:
+            enqueue(Noticed(tuple(heard)))
+        return 0.0
+
+    return listen
+
+
+def timers(enqueue: Enqueue, jobs: Sequence[tuple[str, float, Callable[[], None]]] = ()) -> Any:
+    """An APScheduler that only enqueues: a tick every second, and further named jobs (name, interval in s, call)."""
+    from apscheduler.executors.pool import ThreadPoolExecutor
+    from apscheduler.schedulers.background import BackgroundScheduler
+
+    scheduler = BackgroundScheduler(executors={"default": ThreadPoolExecutor(1)}, timezone="UTC")
+    every = (("tick", 1.0, lambda: enqueue(Tick())), *jobs)
+    for name, interval_s, call in every:
+        scheduler.add_job(
+            call, "interval", seconds=interval_s, id=name, coalesce=True, max_instances=1, misfire_grace_time=None
+        )
+    return scheduler

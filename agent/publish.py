@@ -1,0 +1,178 @@
+"""Publishing: what git declares and how it stands, as read-only objects in the cluster.
+
+Never read back to decide, with one exception: the FleetSync says after a restart which revision was in force.
+"""
+
+from collections.abc import Callable
+from concurrent.futures import Executor
+from functools import partial
+from typing import Any
+
+import msgspec
+import structlog
+
+from agent.reports import pool_reports, queue_reports, sync_report
+from agent.sync import Sync
+from agent.watch import Watcher
+from fleet.capacity.disrupt.drift import drift_of
+from fleet.snapshot import Snapshot
+from model.fleet import Fleet
+from providers.clock import Clock
+from providers.kube.errors import KubeError, NotFound
+from providers.kube.objects import (
+    NodePoolReport,
+    QueueReport,
+    SyncReport,
+    decode_conditions,
+    decode_sync,
+    node_pool_object,
+    node_pool_status,
+    queue_object,
+    queue_status,
+    sync_object,
+    sync_status,
+)
+from providers.kube.objects.paths import CONFIG_MAPS, FLEET_SYNCS, NODE_POOLS, QUEUES
+from providers.kube.resources import ResourcePath
+from providers.kube.transport import KubeTransport
+
+log = structlog.get_logger(__name__)
+
+EVERY_S = 1.0
+Job = Callable[[], None]
+
+
+class Board:
+    """Writes reports to the cluster, each only when it has changed. Runs on its own executor, one write at a time."""
+
+    def __init__(self, transport: KubeTransport, executor: Executor, clock: Clock, name: str, namespace: str) -> None:
+        self._api = transport
+        self._executor = executor
+        self._clock = clock
+        self.name = name
+        self._namespace = namespace
+        self._shown: dict[tuple[str, str], Any] = {}
+
+    def show(self, kind: str, name: str, report: Any, write: Job) -> None:
+        """Write a report unless it is the one already shown."""
+        if self._shown.get((kind, name)) == report:
+            return
+        self._shown[kind, name] = report
+        self._submit(kind, name, write)
+
+    def withdraw(self, kind: str, resource: ResourcePath, keep: set[str]) -> None:
+        """Delete objects of what is no longer declared."""
+        for shown_kind, name in [key for key in self._shown if key[0] == kind and key[1] not in keep]:
+            del self._shown[shown_kind, name]
+            self._submit(kind, name, partial(self._delete, resource, name))
+
+    def _submit(self, kind: str, name: str, write: Job) -> None:
+        def run() -> None:
+            try:
+                write()
+            except KubeError as error:
+                self._shown.pop((kind, name), None)
+                log.warning("publish_failed", kind=kind, name=name, error=str(error))
+
+        self._executor.submit(run)
+
+    def _delete(self, resource: ResourcePath, name: str) -> None:
+        try:
+            self._api.delete(resource, name)
+        except NotFound:
+            return
+
+    def put(self, resource: ResourcePath, body: dict[str, Any], status: Callable[[bytes], dict[str, Any]]) -> None:
+        """Apply an object and then its status; `status` gets the object as it stands, for its conditions' times."""
+        name = body["metadata"]["name"]
+        held = self._api.apply(resource, name, body, force=True)
+        self._api.apply(resource, name, status(held), "", "status", force=True)
+
+    def sync(self, url: str, reference: str, path: str, report: SyncReport) -> None:
+        """The FleetSync."""
+        body = sync_object(self.name, url, reference, path)
+        self.put(FLEET_SYNCS, body, lambda held: sync_status(report, self._clock.now(), decode_conditions(held)))
+
+    def read_sync(self) -> SyncReport:
+        """What an earlier process left; an empty report where nobody was."""
+        try:
+            return decode_sync(self._api.read(FLEET_SYNCS, self.name))
+        except NotFound:
+            return SyncReport(self.name)
+
+    def queue(self, fleet: Fleet, revision: str, report: QueueReport) -> None:
+        """A queue."""
+        body = queue_object(fleet.queues[report.name], revision)
+        self.put(QUEUES, body, lambda held: queue_status(report, self._clock.now(), decode_conditions(held)))
+
+    def pool(self, fleet: Fleet, revision: str, report: NodePoolReport) -> None:
+        """A node pool."""
+        body = node_pool_object(fleet.node_pools[report.name], revision)
+        self.put(NODE_POOLS, body, lambda held: node_pool_status(report, self._clock.now(), decode_conditions(held)))
+
+    def save_books(self, text: str) -> None:
+        """Keep the books in a ConfigMap."""
+        name = self._books
+        body = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": name, "namespace": self._namespace},
+            "data": {"books.json": text},
+        }
+
+        def write() -> None:
+            self._api.apply(CONFIG_MAPS, name, body, self._namespace, force=True)
+
+        self._submit("books", name, write)
+
+    @property
+    def _books(self) -> str:
+        return f"muster-books-{self.name}"
+
+    def read_books(self) -> str:
+        """The books as kept; empty where there are none."""
+        try:
+            raw = self._api.read(CONFIG_MAPS, self._books, self._namespace)
+        except NotFound:
+            return ""
+        data: dict[str, str] = msgspec.json.decode(raw).get("data") or {}
+        return data.get("books.json", "")
+
+
+class Publisher(Watcher):
+    """Shows queues, pools and the sync about once a second, on behalf of the brain."""
+
+    def __init__(self, board: Board, sync: Sync, source: tuple[str, str, str], clock: Clock) -> None:
+        self._board = board
+        self._sync = sync
+        self._source = source
+        self._clock = clock
+        self._report = SyncReport(board.name)
+        self._shown_at_s = float("-inf")
+
+    def continue_from(self, report: SyncReport) -> None:
+        """Carry an earlier process's history on."""
+        self._report = report
+
+    def turned(self, fleet: Fleet, snapshot: Snapshot) -> None:
+        """Show what has changed."""
+        if snapshot.now_s - self._shown_at_s < EVERY_S:
+            return
+        self._shown_at_s = snapshot.now_s
+        revision = self._sync.state.applied
+        for queue in queue_reports(fleet, snapshot):
+            write = partial(self._board.queue, fleet, revision, queue)
+            self._board.show("Queue", queue.name, (revision, queue), write)
+        for pool in pool_reports(fleet, snapshot):
+            write = partial(self._board.pool, fleet, revision, pool)
+            self._board.show("NodePool", pool.name, (revision, pool), write)
+        self._board.withdraw("Queue", QUEUES, set(fleet.queues))
+        self._board.withdraw("NodePool", NODE_POOLS, set(fleet.node_pools))
+        drifting = sum(1 for claim in snapshot.claims.values() if drift_of(fleet, snapshot, claim))
+        self.show_sync(drifting)
+
+    def show_sync(self, drifting: int = 0) -> None:
+        """Show the sync, also while no fleet is in force yet."""
+        report = sync_report(self._board.name, self._sync.state, drifting, self._report)
+        self._report = report
+        self._board.show("FleetSync", self._board.name, report, lambda: self._board.sync(*self._source, report))

@@ -1,0 +1,139 @@
+"""How queues, pools and the sync stand, as the reports that `kubectl get` shows."""
+
+from agent.sync import SyncState
+from fleet.admission.compile import compile_tree, usage_of
+from fleet.admission.share import owner
+from fleet.admission.tree import QuotaTree
+from fleet.plan import Plan
+from fleet.plan.render import summary
+from fleet.snapshot import ClaimState, Gang, GangState, Snapshot
+from model.fleet import Fleet
+from model.kinds import NodePool
+from providers.kube.objects import (
+    Finding,
+    FlavorUsage,
+    NodePoolReport,
+    PlanSummary,
+    QueueReport,
+    SyncAttempt,
+    SyncProblem,
+    SyncReport,
+    remembered,
+)
+
+_RUNNING = frozenset({GangState.ADMITTED, GangState.EVICTING})
+
+
+def queue_reports(fleet: Fleet, snapshot: Snapshot) -> list[QueueReport]:
+    """One report a queue: gangs by state and use of the flavors it may take, against its team's guarantee."""
+    tree = compile_tree(fleet)
+    by_queue: dict[str, list[Gang]] = {name: [] for name in fleet.queues}
+    for gang in snapshot.gangs.values():
+        if gang.queue in by_queue:
+            by_queue[gang.queue].append(gang)
+            if gang.holds_capacity:
+                tree.charge(gang.queue, usage_of(tree, gang))
+    return [_queue(fleet, tree, name, gangs) for name, gangs in sorted(by_queue.items())]
+
+
+def _queue(fleet: Fleet, tree: QuotaTree, name: str, gangs: list[Gang]) -> QueueReport:
+    node = tree.queues[name]
+    team = owner(node)
+    cells = sorted(cell for cell in {*team.quotas, *node.usage} if cell.flavor in fleet.queues[name].spec.flavors)
+    stopped = fleet.queues[name].spec.stop_policy
+    active = Finding("Active", stopped == "None", "Ready" if stopped == "None" else "Stopped", _stop_words(stopped))
+    return QueueReport(
+        name,
+        pending=sum(1 for gang in gangs if gang.state is GangState.PENDING),
+        reserving=sum(1 for gang in gangs if gang.state is GangState.RESERVED),
+        admitted=sum(1 for gang in gangs if gang.state in _RUNNING),
+        usage=tuple(
+            FlavorUsage(
+                cell.flavor,
+                cell.resource,
+                quota=team.subtree.get(cell, 0),
+                used=node.usage.get(cell, 0),
+                borrowed=max(0, -team.unused(cell)) if node.usage.get(cell, 0) else 0,
+            )
+            for cell in cells
+        ),
+        findings=(active,),
+    )
+
+
+def _stop_words(policy: str) -> str:
+    return "admits work" if policy == "None" else f"stopPolicy is {policy}"
+
+
+def pool_reports(fleet: Fleet, snapshot: Snapshot) -> list[NodePoolReport]:
+    """One report a pool: machines, what they offer, what they cost."""
+    return [_pool(pool, snapshot) for _, pool in sorted(fleet.node_pools.items())]
+
+
+def _pool(pool: NodePool, snapshot: Snapshot) -> NodePoolReport:
+    claims = [claim for claim in snapshot.claims.values() if claim.node_pool == pool.name]
+    ready = [claim for claim in claims if claim.state is ClaimState.READY]
+    resources: dict[str, int] = {}
+    for claim in ready:
+        node = snapshot.nodes.get(claim.node)
+        for resource, amount in (node.allocatable if node else {}).items():
+            resources[resource] = resources.get(resource, 0) + amount
+    limits = pool.spec.limits
+    return NodePoolReport(
+        pool.name,
+        nodes=len(claims),
+        ready=len(ready),
+        resources={name: amount for name, amount in resources.items() if "/" in name or name in {"cpu", "memory"}},
+        usd_per_hour=sum(claim.price_usd_h for claim in claims if claim.launched_at_s),
+        limit_resources=limits.resources,
+        limit_nodes=limits.nodes,
+        limit_usd_per_hour=limits.usd_per_hour,
+        findings=(Finding("Ready", holds=True, reason="Declared", message="the pool is in force"),),
+    )
+
+
+def sync_report(name: str, state: SyncState, drifting: int, before: SyncReport) -> SyncReport:
+    """The sync's report; `before` carries the history on."""
+    applied = state.outcome == "Applied"
+    findings = [
+        Finding("Ready", applied, state.outcome, state.message),
+        Finding("Reconciling", not state.stalled and not applied, state.outcome, state.message),
+        Finding("Stalled", state.stalled, state.outcome, state.message if state.stalled else ""),
+        Finding("DriftDetected", bool(drifting), "Drifted" if drifting else "InSync", f"{drifting} machines differ"),
+    ]
+    if state.signer or state.outcome == "Unsigned":
+        words = f"signed by {state.signer}" if state.signer else state.message
+        findings.append(
+            Finding("SourceVerified", bool(state.signer), "Verified" if state.signer else "Unsigned", words)
+        )
+    history = before.history
+    if state.attempted and (
+        not history or (history[0].revision, history[0].outcome) != (state.attempted, state.outcome)
+    ):
+        history = remembered(history, SyncAttempt(state.attempted, state.outcome, state.at_s, state.at_s))
+    shown = tuple(SyncProblem(p.file, p.line, p.column, f"{p.path}: {p.message}") for p in state.problems)
+    return SyncReport(
+        name,
+        observed=state.observed,
+        attempted=state.attempted,
+        applied=state.applied,
+        verified=state.applied if state.signer else "",
+        verified_signer=state.signer,
+        findings=tuple(findings),
+        history=history,
+        plan=_summary(state.plan) if state.plan else before.plan,
+        problems=shown,
+        problem_count=len(shown),
+    )
+
+
+def _summary(plan: Plan) -> PlanSummary:
+    verbs = [change.verb for change in plan.machines]
+    return PlanSummary(
+        nodes_added=verbs.count("create") + verbs.count("replace"),
+        nodes_removed=verbs.count("delete") + verbs.count("replace"),
+        gangs_evicted=len(plan.gangs),
+        usd_per_hour_before=plan.now.usd_h,
+        usd_per_hour_after=plan.then.usd_h,
+        text=summary(plan) + (f" Refused: {'; '.join(plan.refusals)}" if plan.refusals else ""),
+    )

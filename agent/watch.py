@@ -1,0 +1,20 @@
+"""Watchers: whoever is told what the brain does and may not change it (journal, metrics, announcements, books)."""
+
+from agent.inbox import Done, Failed
+from agent.mirror import Mirror
+from fleet.actions import Action
+from fleet.snapshot import Snapshot
+from model.fleet import Fleet
+
+
+class Watcher:
+    """Hears of everything and, unless a subclass cares, does nothing."""
+
+    def acting(self, action: Action, mirror: Mirror, now_s: float) -> None:
+        """An action is about to be carried out; the mirror still shows the world before it."""
+
+    def ended(self, event: Done | Failed, now_s: float) -> None:
+        """An action is through or has failed."""
+
+    def turned(self, fleet: Fleet, snapshot: Snapshot) -> None:
+        """A pass of all deciders is over."""

@@ -1,0 +1,82 @@
+"""A running API server and a plain HTTP client for it."""
+
+import http.client
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from providers.clock import SystemClock
+from providers.sim.apiserver import ApiServer
+from providers.sim.store import Store
+
+Obj = dict[str, Any]
+TIMEOUT_S = 10.0
+
+
+class Client:
+    """One connection a request; `watch` returns a reader of lines."""
+
+    def __init__(self, server: ApiServer) -> None:
+        self._address = server.url.removeprefix("http://")
+        self._open: list[http.client.HTTPConnection] = []
+
+    def send(
+        self, method: str, path: str, body: Any = None, *, media: str = "application/json", timeout_s: float = TIMEOUT_S, **headers: str
+    ) -> http.client.HTTPResponse:
+        connection = http.client.HTTPConnection(self._address, timeout=timeout_s)
+        self._open.append(connection)
+        data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+        given = {name.replace("_", "-"): value for name, value in headers.items()}
+        connection.request(method, path, data, {"Content-Type": media, "User-Agent": "tester/1.0", **given})
+        return connection.getresponse()
+
+    def __call__(self, method: str, path: str, body: Any = None, **options: Any) -> tuple[int, Obj]:
+        response = self.send(method, path, body, **options)
+        return response.status, json.loads(response.read())
+
+    def get(self, path: str, **options: Any) -> Obj:
+        status, body = self("GET", path, **options)
+        assert status == 200, body
+        return body
+
+    def watch(self, path: str, **options: Any) -> Iterator[Obj]:
+        response = self.send("GET", path, **options)
+        assert response.status == 200, response.read()
+
+        def lines() -> Iterator[Obj]:
+            while line := response.readline():
+                yield json.loads(line)
+
+        return lines()
+
+    def close(self) -> None:
+        for connection in self._open:
+            connection.close()
+
+
+@pytest.fixture
+def store() -> Store:
+    return Store(SystemClock())
+
+
+@pytest.fixture
+def server(store: Store) -> Iterator[ApiServer]:
+    with ApiServer(store, bookmark_every_s=0.05) as running:
+        yield running
+
+
+@pytest.fixture
+def http_client(server: ApiServer) -> Iterator[Client]:
+    client = Client(server)
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def config() -> Callable[..., Obj]:
+    def make(name: str = "cm", **data: str) -> Obj:
+        return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "default"}, "data": data}
+
+    return make
