@@ -47,6 +47,8 @@ class Source(_Section):
     auth: Auth = Auth()
     allowed_signers: Path | None = None
     """An OpenSSH `allowed_signers` file outside the repository; with it, signatures are verified."""
+    signature_mode: Annotated[str, Field(pattern="^(HEAD|Tag|TagAndHEAD)$")] = "HEAD"
+    """What must be signed: the commit, the tag that names it, or both."""
     known_hosts: Path | None = None
     cache_dir: Path = Path("/var/lib/muster/git")
 
@@ -64,6 +66,11 @@ class Aws(_Section):
 
     endpoint_url: str = ""
     interruption_queue_url: str = ""
+    cluster_endpoint: str = ""
+    """API server address that new nodes join by; empty where the machine image brings its own."""
+    certificate_authority: str = ""
+    """base64 of the cluster's certificate authority (PEM), for new nodes."""
+    service_cidr: str = ""
     poll_interval_s: Annotated[float, Field(ge=0.2)] = 30.0
     """How often instances are listed by tag."""
     refresh_interval_s: Annotated[float, Field(ge=60)] = 3600.0

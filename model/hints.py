@@ -2,12 +2,17 @@
 
 from collections.abc import Iterable
 
+_MOST_KNOWN, _LONGEST = 300, 80
+"""Comparing grows with both; beyond this nobody expects a suggestion."""
+
 
 def near(word: str, known: Iterable[str]) -> str | None:
     """The one of `known` that `word` is most likely a misspelling of, or None."""
     from difflib import get_close_matches
 
     candidates = sorted(set(known) - {word})
+    if len(candidates) > _MOST_KNOWN or len(word) > _LONGEST:
+        return None
     folded = {candidate.lower().replace("_", "").replace("-", ""): candidate for candidate in reversed(candidates)}
     plain = word.lower().replace("_", "").replace("-", "")
     if plain in folded:

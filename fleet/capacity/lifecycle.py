@@ -32,6 +32,8 @@ from model.kinds import NEVER
 
 INTENT_TIMEOUT_S = 30.0
 """A launch group that is still incomplete, or wanted by nobody, after this long is dropped: nothing was bought."""
+LAUNCH_TIMEOUT_S = 5 * 60.0
+"""A launch whose outcome stays unknown is given up; garbage collection finds what it may have bought."""
 REGISTRATION_TIMEOUT_S = 15 * 60.0
 INITIALIZATION_TIMEOUT_S = 30 * 60.0
 ORPHAN_AGE_S = 30.0
@@ -102,6 +104,9 @@ def _pending(yard: _Yard, claim: Claim) -> Iterator[Action]:
     elif not complete or not _wanted(yard, claim):
         if now - claim.created_at_s >= INTENT_TIMEOUT_S or any(member.disruption for member in group):
             yield from _close(yard, claim, Reason.NOT_NEEDED, "nobody waits for it any more")
+    elif now - claim.created_at_s >= LAUNCH_TIMEOUT_S:
+        message = f"the cloud has not said within {LAUNCH_TIMEOUT_S / 60:.0f} min whether it was bought"
+        yield from _close(yard, claim, Reason.LAUNCH_TIMEOUT, message)
     elif claim is _first_of_lot(group, claim):
         lot = [member for member in group if member.launch.lot == claim.launch.lot]
         if not any(claim_subject(member.name) in yard.snapshot.busy for member in lot) and all(m.uid for m in lot):

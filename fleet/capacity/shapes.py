@@ -83,12 +83,17 @@ class Shapes:
             for layout in layouts or (WHOLE,):
                 gpus = cut(machine, layouts[layout]) if layout else whole_gpus(pool, machine)
                 if gpus is not None:
-                    yield self._shape(pool, offer, layout, with_gpus(machine.allocatable, gpus))
+                    offered = with_gpus(machine.allocatable, gpus)
+                    if not pool.spec.placement.efa:
+                        offered.pop(labels.EFA_RESOURCE, None)  # the type has EFA, but it is not asked for
+                    yield self._shape(pool, offer, layout, offered)
 
     @staticmethod
     def _suits(pool: NodePool, wanted: Requirements, machine: InstanceType) -> bool:
         if pool.spec.placement.efa and not machine.efa_interfaces:
             return False
+        if pool.spec.gpu is not None and not machine.gpu_count:
+            return False  # fractional GPUs (g6f) carry a GPU's name but no whole GPU
         return Requirements.from_labels(machine.labels).compatible(wanted)
 
     def _shape(self, pool: NodePool, offer: Offer, layout: str, allocatable: Resources) -> Shape:

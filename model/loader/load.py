@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from model.fleet import Fleet, default_policy, implied_flavor
@@ -41,30 +42,40 @@ def load(files: Mapping[str, bytes], limits: Limits = DEFAULT_LIMITS) -> Fleet:
 def inspect(files: Mapping[str, bytes], limits: Limits = DEFAULT_LIMITS) -> Loaded:
     """The fleet and all problems, without raising."""
     declarations = Declarations()
-    problems: list[Problem] = []
-    total = documents = 0
-    for file in sorted(filter(is_fleet_file, files)):
-        total += len(files[file])
-        if total > limits.total_bytes:
-            message = f"the fleet's files hold more than {limits.total_bytes} bytes together"
-            problems.append(Source(file, "").problem(1, 1, message, Code.TOO_LARGE))
-            declarations.complete = False
-            break
-        read, found = _read(file, files[file], limits)
-        declarations.complete &= not found
-        problems += found
-        documents += len(read)
-        if documents > limits.documents:
-            message = f"the fleet has more than {limits.documents} documents"
-            problems.append(Source(file, "").problem(1, 1, message, Code.TOO_LARGE))
-            declarations.complete = False
-            break
-        for document in read:
-            problems += declarations.add(document)
-    problems += _check(declarations)
-    ordered = tuple(sorted(problems, key=Problem.sort_key)[:_MOST_PROBLEMS])
+    problems = list(islice(_problems(files, limits, declarations), _MOST_PROBLEMS))
     failed = any(problem.severity == "error" for problem in problems)
+    ordered = tuple(sorted(problems, key=Problem.sort_key))
     return Loaded(None if failed else _fleet(declarations), ordered)
+
+
+def _problems(files: Mapping[str, bytes], limits: Limits, declarations: Declarations) -> Iterator[Problem]:
+    """Fills `declarations` and yields what is wrong, as it is found; errors come before all warnings."""
+    size = documents = values = 0
+    for file in sorted(filter(is_fleet_file, files)):
+        size += len(files[file])
+        read, found = ([], []) if size > limits.total_bytes else _read(file, files[file], limits)
+        documents += len(read)
+        values += sum(document.root.weight for document in read)
+        if excess := _excess(limits, size, documents, values):
+            yield Source(file, "").problem(1, 1, f"the fleet has more than {excess}", Code.TOO_LARGE)
+            declarations.complete = False
+            return
+        declarations.complete &= not found
+        yield from found
+        for document in read:
+            yield from declarations.add(document)
+    for check in CHECKS:
+        yield from check(declarations)
+
+
+def _excess(limits: Limits, size: int, documents: int, values: int) -> str:
+    """The limit of the whole fleet that is passed with this file, if one is."""
+    table = (
+        (size, limits.total_bytes, "bytes"),
+        (documents, limits.documents, "documents"),
+        (values, limits.total_values, "values, aliases expanded"),
+    )
+    return next((f"{limit} {what}" for amount, limit, what in table if amount > limit), "")
 
 
 def is_fleet_file(path: str) -> bool:
@@ -80,11 +91,6 @@ def _read(file: str, content: bytes, limits: Limits) -> tuple[list[Document], li
     if isinstance(source, Problem):
         return [], [source]
     return parse(source, limits)
-
-
-def _check(declarations: Declarations) -> Iterator[Problem]:
-    for check in CHECKS:
-        yield from check(declarations)
 
 
 def _values(table: Mapping[str, Declared[Any]]) -> dict[str, Any]:

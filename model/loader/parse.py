@@ -40,6 +40,8 @@ class Limits(NamedTuple):
     depth: int = 32
     values: int = 100_000
     """Values in one document, aliases expanded."""
+    total_values: int = 2_000_000
+    """Values in all documents together, aliases expanded."""
 
 
 DEFAULT_LIMITS = Limits()

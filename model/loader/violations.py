@@ -44,6 +44,10 @@ _MESSAGES: dict[str, Callable[[dict[str, Any]], str]] = {
 }
 
 
+_MOST_ERRORS = 200
+"""Of one document; each costs an excerpt."""
+
+
 class _Violation(NamedTuple):
     path: Path
     """As far as it exists in the document."""
@@ -54,8 +58,8 @@ class _Violation(NamedTuple):
 
 def problems_of(document: Document, model: type[BaseModel], error: ValidationError) -> list[Problem]:
     """Every violation as a problem; the alternatives of a union become one."""
-    found = [_violation(document, details) for details in error.errors(include_url=False)]
-    found = [one for one in found if not _is_echo(document, one)]
+    every = (_violation(document, details) for details in error.errors(include_url=False)[:_MOST_ERRORS])
+    found = [one for one in every if not _is_echo(document, one)]
     plain = [_problem(document, model, one) for one in found if not one.branch]
     branches = sorted((one for one in found if one.branch), key=lambda one: (text_path(one.path), -len(one.path)))
     return plain + [_either(document, list(group)) for group in _alternatives(branches)]

@@ -118,7 +118,7 @@ class Reflector(Generic[T]):
         self._barren = self._barren + 1 if gap_s else 0
         if self._barren >= self._timing.relist_after:
             self._version = None
-        return max(0.0, 0*min(_ASKED_MAX_S, getattr(trouble, "retry_after_s", None) or 0.0))
+        return max(gap_s, min(_ASKED_MAX_S, getattr(trouble, "retry_after_s", None) or 0.0))
 
     def _attempt(self) -> Exception | None:
         """List if need be, then watch until that ends; the error it ended with, if any."""

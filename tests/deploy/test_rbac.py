@@ -6,6 +6,7 @@ from typing import Any
 
 import yaml
 
+from agent.config import MigSettings
 from providers.kube.objects.paths import ALL
 from providers.kube.resources import LEASES
 
@@ -62,6 +63,13 @@ def test_the_role_is_the_table() -> None:
 
 def test_the_mig_role_is_the_table() -> None:
     assert granted("components/mig/rbac.yaml", "Role") == MIG_NAMESPACE
+
+
+def test_the_mig_role_is_for_the_one_config_map_the_agent_writes() -> None:
+    (role,) = [document for document in documents("components/mig/rbac.yaml") if document["kind"] == "Role"]
+    assert role["metadata"]["namespace"] == MigSettings().namespace
+    for rule in role["rules"]:
+        assert rule["verbs"] == ["create"] or rule["resourceNames"] == [MigSettings().config_map]
 
 
 def test_the_table_covers_every_path_of_the_code_and_nothing_else() -> None:

@@ -25,9 +25,12 @@ def ambiguous_flavors(declarations: Declarations) -> Iterator[Problem]:
 
 def quotas_without_capacity(declarations: Declarations) -> Iterator[Problem]:
     """GPU quotas that no machine of the flavor can ever fill."""
+    by_flavor: dict[str, set[str] | None] = {}
     for team in declarations.teams.values():
         for flavor, quota in team.value.spec.quotas.items():
-            offered = _gpu_resources(declarations, flavor)
+            if flavor not in by_flavor:
+                by_flavor[flavor] = _gpu_resources(declarations, flavor)
+            offered = by_flavor[flavor]
             if offered is None:
                 continue
             for resource in _named(quota):

@@ -42,8 +42,8 @@ def _of_pool(pool: NodePool) -> Iterator[_List]:
 
 
 def _repeated(source: Declared[Kind], path: Path, values: tuple[str, ...]) -> Iterator[Problem]:
-    if len(set(values)) == len(values):
-        return
+    seen: set[str] = set()
     for index, value in enumerate(values):
-        if value in values[:index]:
+        if value in seen:
             yield source.problem((*path, index), f"{value!r} is listed twice", Code.INVALID_VALUE)
+        seen.add(value)

@@ -12,13 +12,13 @@ def team_cycles(declarations: Declarations) -> Iterator[Problem]:
     parents = {name: team.value.spec.parent for name, team in declarations.teams.items()}
     settled: set[str] = set()
     for start in sorted(parents):
-        trail: list[str] = []
+        trail: dict[str, int] = {}
         name: str | None = start
         while name in parents and name not in settled and name not in trail:
-            trail.append(name)
+            trail[name] = len(trail)
             name = parents[name]
         if name in trail:
-            cycle = trail[trail.index(name) :]
+            cycle = list(trail)[trail[name] :]
             first = min(cycle)
             round_trip = " -> ".join([*cycle[cycle.index(first) :], *cycle[: cycle.index(first)], first])
             yield declarations.teams[first].problem(
@@ -32,9 +32,10 @@ def namespaces_claimed_twice(declarations: Declarations) -> Iterator[Problem]:
     owners: dict[str, Declared[Team]] = {}
     for _, team in sorted(declarations.teams.items()):
         for index, namespace in enumerate(team.value.spec.namespaces):
-            owner = owners.setdefault(namespace, team)
-            first = owner is team and team.value.spec.namespaces.index(namespace) == index
-            if not first:
+            owner = owners.get(namespace)
+            if owner is None:
+                owners[namespace] = team
+            else:
                 where = f"team {owner.value.name!r} ({owner.place})"
                 message = f"the namespace {namespace!r} already belongs to {where}"
                 yield team.problem(("spec", "namespaces", index), message, Code.NAMESPACE_CLAIMED_TWICE)

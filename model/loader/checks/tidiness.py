@@ -34,8 +34,7 @@ def unused_declarations(declarations: Declarations) -> Iterator[Problem]:
 
 def _reached_pools(declarations: Declarations) -> set[str]:
     reached: set[str] = set()
-    for queue in declarations.queues.values():
-        for name in queue.value.spec.flavors:
-            flavor = declarations.flavors.get(name)
-            reached.update(flavor.value.spec.node_pools if flavor else (name,))
+    for name in {name for queue in declarations.queues.values() for name in queue.value.spec.flavors}:
+        flavor = declarations.flavors.get(name)
+        reached.update(flavor.value.spec.node_pools if flavor else (name,))
     return reached

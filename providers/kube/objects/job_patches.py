@@ -40,8 +40,7 @@ def start_patch(action: StartJob, raw: JsonObject) -> list[JsonObject]:
         if changes:
             raise StaleObject(f"{action.job} runs although nobody here started it")
         return []
-    if raw["metadata"]["resourceVersion"] != action.resource_version:
-        raise StaleObject(f"{action.job} has changed since the decision")
+    _same_version(action, raw)
     return [at_version(raw), *changes, {"op": "add", "path": "/spec/suspend", "value": False}]
 
 
@@ -49,13 +48,16 @@ def unstart_patch(action: StartJob, raw: JsonObject) -> list[JsonObject]:
     """The patch of the `status` subresource that must come before `start_patch`; empty when none is needed.
 
     A Job that has run before keeps its `startTime` while suspended, and with it an immutable template. The patch
-    changes the resourceVersion: read again, and start with the new one in the action.
+    changes the resourceVersion: start with what it answers, and with that version in the action. Raises `StaleObject`
+    as `start_patch` does.
     """
+    _same_job(action.job, raw)
     status = raw.get("status") or {}
     if raw["kind"] != "Job" or not _suspended(raw) or not status.get("startTime"):
         return []
     if not any(_template_changes(action, raw)):
         return []
+    _same_version(action, raw)
     return [at_version(raw), {"op": "remove", "path": "/status/startTime"}]
 
 
@@ -78,6 +80,11 @@ def stop_patch(action: StopJob, raw: JsonObject) -> list[JsonObject]:
 def _same_job(job: JobRef, raw: JsonObject) -> None:
     if raw["metadata"]["uid"] != job.uid:
         raise StaleObject(f"{job} has been replaced by another object of its name")
+
+
+def _same_version(action: StartJob, raw: JsonObject) -> None:
+    if raw["metadata"]["resourceVersion"] != action.resource_version:
+        raise StaleObject(f"{action.job} has changed since the decision")
 
 
 def _suspended(raw: JsonObject) -> bool:

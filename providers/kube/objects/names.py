@@ -19,6 +19,8 @@ TERMINATION_FINALIZER: Final = "muster.dev/termination"
 
 ADDITIONS: Final = "muster.dev/template-additions"
 """On jobs: JSON, pod set -> tolerations that were appended to its template, so that they can be taken away again."""
+REVISION: Final = "muster.dev/revision"
+"""On mirrored declarations: the revision they come from."""
 LAST_CHECKPOINT: Final = "muster.dev/last-checkpoint-time"
 VOLCANO_LAST_CHECKPOINT: Final = "volcano.sh/last-checkpoint-time"
 CHECKPOINT_INTERVAL: Final = "muster.dev/checkpoint-interval"

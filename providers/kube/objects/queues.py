@@ -7,7 +7,7 @@ from model.kinds import Kind, NodePool, Queue
 from model.labels import GPU_RESOURCE
 from model.quantity import format_amount
 from providers.kube.objects.conditions import Condition, written
-from providers.kube.objects.names import API_VERSION
+from providers.kube.objects.names import API_VERSION, REVISION
 from providers.kube.objects.reports import FlavorUsage, NodePoolReport, QueueReport
 from providers.kube.objects.shapes import JsonObject, set_fields
 from providers.kube.objects.workloads import amounts_object
@@ -28,7 +28,7 @@ def _mirror(declared: Kind, revision: str) -> JsonObject:
     return {
         "apiVersion": API_VERSION,
         "kind": declared.kind,
-        "metadata": {"name": declared.name, "annotations": {"muster.dev/revision": revision}},
+        "metadata": {"name": declared.name, "annotations": {REVISION: revision}},
         "spec": spec,
     }
 

@@ -45,6 +45,7 @@ _log = structlog.get_logger(__name__)
 _encode = msgspec.json.Encoder().encode
 _JSON = "application/json"
 _CHUNK = 500
+_CLIENT_CLOSED = 499
 _READ_VERBS = frozenset({"get", "list", "watch"})
 
 
@@ -66,13 +67,12 @@ class Handler:
             return _refusal(error)
         except NotAcceptable:
             return web.Response(status=406, text="only the following media types are accepted: application/json")
-        except (ConnectionError, asyncio.CancelledError):
-            raise  # the client left, or was thrown out
+        except ConnectionError:
+            return web.Response(status=_CLIENT_CLOSED)  # nobody is there to read it
         except Exception as error:
             _log.exception("request failed", method=request.method, path=request.raw_path)
             if request.writer.output_size:
                 _abort(request)  # too late for another status line
-                raise ConnectionResetError from error
             return _refusal(InternalError(f"Internal error occurred: {error!r}"))
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -192,6 +192,7 @@ class Handler:
                 await asyncio.Event().wait()
             if injected.how == "mid-line":
                 _abort(request)
+                return response
         await response.write_eof()
         return response
 
@@ -217,7 +218,7 @@ class Handler:
         for effect in effects:
             if isinstance(effect, LoseAnswer):
                 _abort(request)
-                raise ConnectionResetError
+                return response
             if isinstance(effect, Trickle) and isinstance(response, web.Response):
                 return await _trickled(request, response, effect)
         return response

@@ -38,14 +38,8 @@ class Bell:
         self._stop = store.subscribe(self._ring)
 
     def close(self) -> None:
-        """Stop listening and wake everybody."""
+        """Stop listening."""
         self._stop()
-        self.wake_all()
-
-    def wake_all(self) -> None:
-        """Wake every watch, whatever it waits for."""
-        self._dirty.update(self._waiting)
-        self._flush()
 
     async def wait(self, resource_key: str, timeout_s: float) -> None:
         """Until the resource changes, or the time is up."""
@@ -53,7 +47,8 @@ class Bell:
         waiting = self._waiting.setdefault(resource_key, set())
         waiting.add(future)
         try:
-            await asyncio.wait_for(future, max(timeout_s, 0))
+            async with asyncio.timeout(max(timeout_s, 0)):  # unlike wait_for it never swallows a cancellation
+                await future
         except TimeoutError:
             pass
         finally:

@@ -10,7 +10,6 @@ from providers.sim.controllers.objects import (
     Key,
     Obj,
     being_deleted,
-    instant,
     is_active,
     is_terminal,
     is_true,
@@ -21,7 +20,6 @@ from providers.sim.controllers.objects import (
 )
 from providers.sim.controllers.runtime import Reconciler
 
-_DISRUPTED_FOR_S = 120.0
 _SCALES = {"ReplicaSet": ("apps", "replicas"), "StatefulSet": ("apps", "replicas"), "Job": ("batch", "parallelism")}
 
 
@@ -55,13 +53,12 @@ class Budgets(Reconciler[Key]):
                 self._queue.add(key_of(budget))
 
     def reconcile(self, key: Key, now: float) -> float | None:
-        """Recount one budget; returns when the oldest booked eviction is forgotten if its pod never goes."""
+        """Recount one budget."""
         budget = self._budgets.get(key)
         if budget is None or being_deleted(budget):
             return None
         pods = [pod for pod in self._pods.by("namespace", key[0]) if _covers(budget, pod) and not is_terminal(pod)]
-        disrupted = self._still_disrupted(budget, now)
-        healthy = sum(is_active(p) and is_true(p, "Ready") and p["metadata"]["name"] not in disrupted for p in pods)
+        healthy = sum(is_active(p) and is_true(p, "Ready") for p in pods)
         expected, desired = _wanted(budget["spec"], self._expected(pods), len(pods))
         allowed = max(0, healthy - desired) if expected > 0 else 0
         status = {
@@ -73,24 +70,10 @@ class Budgets(Reconciler[Key]):
             "observedGeneration": budget["metadata"].get("generation", 1),
             "conditions": _conditions(budget, allowed, now),
         }
-        status.pop("disruptedPods", None)
-        if disrupted:
-            status["disruptedPods"] = disrupted
+        status.pop("disruptedPods", None)  # eviction books and deletes in one write: what was booked is going by now
         if status != status_of(budget):
             self._budgets.update_status(budget, status)
-        return min((instant(when) + _DISRUPTED_FOR_S for when in disrupted.values()), default=None)
-
-    def _still_disrupted(self, budget: Obj, now: float) -> dict[str, str]:
-        """Evictions that were granted but whose pod is not yet seen going."""
-        booked: dict[str, str] = status_of(budget).get("disruptedPods") or {}
-        namespace = budget["metadata"]["namespace"]
-        return {
-            name: when
-            for name, when in booked.items()
-            if (pod := self._pods.get((namespace, name))) is not None
-            and not being_deleted(pod)
-            and now < instant(when) + _DISRUPTED_FOR_S
-        }
+        return None
 
     def _expected(self, pods: list[Obj]) -> int:
         scales: dict[Hashable, int] = {}

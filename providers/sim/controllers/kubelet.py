@@ -243,7 +243,7 @@ class Kubelet(Reconciler[Key]):
         grace_s = float(pod["metadata"].get("deletionGracePeriodSeconds") or 0)
         killed = self._was_killed(pod, run)
         if run.stops_at is None or killed:
-            run.stops_at = now if killed else now + min(grace_s, run.script.stop_s)
+            run.stops_at = now if killed else now + run.script.stop_s
         run.stops_at = min(run.stops_at, now + grace_s)
         if now < run.stops_at:
             return run.stops_at

@@ -35,14 +35,9 @@ _OURS = frozenset({NOT_READY, UNREACHABLE, UNSCHEDULABLE})
 
 @dataclass(frozen=True, slots=True)
 class LifecycleOptions:
-    """`grace_s`: silence until a node counts as unreachable (node-monitor-grace-period).
-
-    `toleration_s`: how long a pod that says nothing stays on an unready or unreachable node, as the
-    DefaultTolerationSeconds admission plugin would have it.
-    """
+    """`grace_s`: silence until a node counts as unreachable (node-monitor-grace-period)."""
 
     grace_s: float = 40.0
-    toleration_s: float = 300.0
 
 
 class NodeLifecycle(NodeReconciler):
@@ -124,17 +119,8 @@ class NodeLifecycle(NodeReconciler):
         leaves_at = inf
         for taint in taints:
             since = self._tainted_at[node, taint["key"], taint.get("value") or ""]
-            stay_s = self._stay_s(pod, taint)
-            leaves_at = min(leaves_at, since + stay_s)
+            leaves_at = min(leaves_at, since + _stay_s(pod, taint))
         return leaves_at
-
-    def _stay_s(self, pod: Obj, taint: Mapping[str, Any]) -> float:
-        """How long this pod tolerates this taint: the shortest of the tolerations that match it."""
-        matching = [t for t in pod["spec"].get("tolerations") or () if tolerates(t, taint)]
-        if not matching:
-            return self._options.toleration_s if taint["key"] in (NOT_READY, UNREACHABLE) else 0.0
-        limits = [t["tolerationSeconds"] for t in matching if t.get("tolerationSeconds") is not None]
-        return max(0.0, float(min(limits))) if limits else inf
 
     def _remember(self, node: str, taints: list[Obj], now: float) -> None:
         """Since when each taint is there: what it says itself, else when it was first seen."""
@@ -144,6 +130,18 @@ class NodeLifecycle(NodeReconciler):
         for key, taint in seen.items():
             added = instant(taint["timeAdded"]) if taint.get("timeAdded") else now
             self._tainted_at.setdefault(key, added)
+
+
+def _stay_s(pod: Obj, taint: Mapping[str, Any]) -> float:
+    """How long this pod tolerates this taint: the shortest of the tolerations that match it.
+
+    That pods stay five minutes on an unreachable node comes from the tolerations admission gives every pod.
+    """
+    matching = [t for t in pod["spec"].get("tolerations") or () if tolerates(t, taint)]
+    if not matching:
+        return 0.0
+    limits = [t["tolerationSeconds"] for t in matching if t.get("tolerationSeconds") is not None]
+    return max(0.0, float(min(limits))) if limits else inf
 
 
 def _readiness(node: Obj) -> str:

@@ -3,13 +3,9 @@
 Left out: preemption, pod (anti-)affinity, spread constraints, volumes and preferred affinity.
 """
 
-import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
 
-from providers.sim.controllers.matching import Taint, selects, untolerated
+from providers.sim.controllers.matching import selects, untolerated
 from providers.sim.controllers.mirror import Cluster
 from providers.sim.controllers.objects import (
     Key,
@@ -17,65 +13,17 @@ from providers.sim.controllers.objects import (
     being_deleted,
     condition_of,
     is_terminal,
-    is_true,
     key_of,
-    labels_of,
     node_of,
     status_of,
     with_condition,
 )
-from providers.sim.controllers.occupancy import Amounts, Occupancy, allocatable_of, fits, requests_of, shortages
+from providers.sim.controllers.occupancy import Occupancy, fits, requests_of, shortages
+from providers.sim.controllers.scheduling import UNSCHEDULABLE, Candidate, NodeView, Ranking, fullness, signature_of
 from providers.sim.store import ApiError, Conflict, NotFound
 
-NOT_READY: Taint = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
-UNSCHEDULABLE: Taint = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 _REPELS = frozenset({"NoSchedule", "NoExecute"})
 _SIGNATURES_KEPT = 2048
-_GATED = "Scheduling is blocked due to non-empty scheduling gates"
-
-
-@dataclass(frozen=True, slots=True)
-class _NodeView:
-    """The part of a node that scheduling looks at; equal views need no new attempt."""
-
-    name: str
-    labels: Mapping[str, str]
-    taints: tuple[Taint, ...]
-    allocatable: Amounts
-
-    @classmethod
-    def of(cls, node: Obj) -> "_NodeView":
-        taints = [*(node["spec"].get("taints") or ())]
-        keys = {taint["key"] for taint in taints}
-        if not is_true(node, "Ready") and NOT_READY["key"] not in keys:
-            taints.append(NOT_READY)  # the node lifecycle controller would; this one does not depend on it
-        if node["spec"].get("unschedulable") and UNSCHEDULABLE["key"] not in keys:
-            taints.append(UNSCHEDULABLE)
-        return cls(node["metadata"]["name"], labels_of(node), tuple(taints), allocatable_of(node))
-
-
-@dataclass(frozen=True, slots=True)
-class _Candidate:
-    """A pending pod; equal signatures fit the same nodes."""
-
-    key: Key
-    order: tuple[int, int, Key]
-    signature: str
-    wanted: Amounts
-
-
-@dataclass(slots=True)
-class _Ranking:
-    """The nodes for one signature, fullest first, as of a state of the cluster.
-
-    A pod bound to the first makes it fuller still, so it stays first until it no longer fits: a gang of equal pods is
-    placed with one look at the nodes.
-    """
-
-    signature: str
-    changes: int
-    views: Sequence[_NodeView]
-    position: int = 0
 
 
 class Scheduler:
@@ -87,14 +35,14 @@ class Scheduler:
         self._cluster = cluster
         self._scheduler_name = scheduler_name
         self._occupancy = Occupancy()
-        self._nodes: dict[str, _NodeView] = {}
-        self._waiting: dict[Key, _Candidate] = {}
-        self._gated: dict[Key, None] = {}
-        self._parked: dict[Key, _Candidate] = {}
+        self._nodes: dict[str, NodeView] = {}
+        self._waiting: dict[Key, Candidate] = {}
+        self._parked: dict[Key, Candidate] = {}
+        self._hopeless: dict[str, str] = {}
         self._arrivals: dict[Key, int] = {}
         self._arrived = 0
-        self._selected: dict[str, list[_NodeView]] = {}
-        self._ranking: _Ranking | None = None
+        self._selected: dict[str, list[NodeView]] = {}
+        self._ranking: Ranking | None = None
         self._changes = 0
         self._pods = cluster.mirror("Pod")
         cluster.mirror("Node").watch(self._on_node)
@@ -103,16 +51,13 @@ class Scheduler:
     def step(self, now: float) -> float | None:
         """One pass over the pods that may fit by now."""
         self._cluster.sync()
-        for key in list(self._gated):
-            del self._gated[key]
-            self._say(key, now, "SchedulingGated", _GATED)
-        hopeless: dict[str, str] = {}
+        self._hopeless.clear()
         batch = sorted(self._waiting.values(), key=lambda candidate: candidate.order)
         for candidate in batch:
             if self._waiting.pop(candidate.key, None) is not None:
-                self._schedule(candidate, hopeless, now)
+                self._schedule(candidate, now)
                 self._cluster.sync()
-        return now if self._waiting or self._gated else None
+        return now if self._waiting else None
 
     # What changes bring
 
@@ -121,7 +66,7 @@ class Scheduler:
             self._nodes.pop((old or {})["metadata"]["name"], None)
             self._forget_nodes()
             return
-        view = _NodeView.of(new)
+        view = NodeView.of(new)
         if self._nodes.get(view.name) != view:
             self._nodes[view.name] = view
             self._forget_nodes()
@@ -131,7 +76,7 @@ class Scheduler:
         self._account(old, new)
         if new is None or not self._is_mine(new):
             key = key_of(new or old or {})
-            for queue in (self._waiting, self._parked, self._gated):
+            for queue in (self._waiting, self._parked):
                 queue.pop(key, None)
             if new is None:
                 self._arrivals.pop(key, None)
@@ -157,13 +102,12 @@ class Scheduler:
         key = key_of(pod)
         self._parked.pop(key, None)
         if pod["spec"].get("schedulingGates"):
-            self._gated[key] = None
-            return
+            return  # the API server has said so in its condition; the change that removes the gates brings it back
         self._arrived += 1
         arrival = self._arrivals.setdefault(key, self._arrived)
         order = (-(pod["spec"].get("priority") or 0), arrival, key)
         wanted = requests_of(pod)
-        self._waiting[key] = _Candidate(key, order, _signature(pod, wanted), wanted)
+        self._waiting[key] = Candidate(key, order, signature_of(pod, wanted), wanted)
 
     def _forget_nodes(self) -> None:
         self._selected.clear()
@@ -172,25 +116,26 @@ class Scheduler:
     def _retry(self) -> None:
         self._waiting.update(self._parked)
         self._parked.clear()
+        self._hopeless.clear()
 
     # One pod
 
-    def _schedule(self, candidate: _Candidate, hopeless: dict[str, str], now: float) -> None:
-        message = hopeless.get(candidate.signature)
+    def _schedule(self, candidate: Candidate, now: float) -> None:
+        message = self._hopeless.get(candidate.signature)
         if message is None:
             node = self._choose(candidate)
             if node is not None:
                 self._bind(candidate.key, node)
                 return
-            message = hopeless[candidate.signature] = self._explain(candidate)
+            message = self._hopeless[candidate.signature] = self._explain(candidate)
         self._parked[candidate.key] = candidate
-        self._say(candidate.key, now, "Unschedulable", message)
+        self._say(candidate.key, message, now)
 
-    def _choose(self, candidate: _Candidate) -> str | None:
+    def _choose(self, candidate: Candidate) -> str | None:
         """The fullest node that still fits, the first by name among equals."""
         ranking = self._ranking
         if ranking is None or ranking.signature != candidate.signature or ranking.changes != self._changes:
-            ranking = self._ranking = _Ranking(candidate.signature, self._changes, self._ranked(candidate))
+            ranking = self._ranking = Ranking(candidate.signature, self._changes, self._ranked(candidate))
         while ranking.position < len(ranking.views):
             view = ranking.views[ranking.position]
             if fits(candidate.wanted, view.allocatable, self._occupancy.used(view.name)):
@@ -198,12 +143,12 @@ class Scheduler:
             ranking.position += 1
         return None
 
-    def _ranked(self, candidate: _Candidate) -> list[_NodeView]:
+    def _ranked(self, candidate: Candidate) -> list[NodeView]:
         wanted, used = candidate.wanted, self._occupancy.used
         views = [v for v in self._selectable(candidate) if fits(wanted, v.allocatable, used(v.name))]
-        return sorted(views, key=lambda v: (-_fullness(wanted, v.allocatable, used(v.name)), v.name))
+        return sorted(views, key=lambda v: (-fullness(wanted, v.allocatable, used(v.name)), v.name))
 
-    def _selectable(self, candidate: _Candidate) -> list[_NodeView]:
+    def _selectable(self, candidate: Candidate) -> list[NodeView]:
         found = self._selected.get(candidate.signature)
         if found is None:
             spec = (self._pods.get(candidate.key) or {})["spec"]
@@ -226,7 +171,7 @@ class Scheduler:
         if self._ranking is not None and self._changes == before + 1:
             self._ranking.changes = self._changes  # nothing but this binding happened
 
-    def _explain(self, candidate: _Candidate) -> str:
+    def _explain(self, candidate: Candidate) -> str:
         if not self._nodes:
             return "no nodes available to schedule pods"
         spec = (self._pods.get(candidate.key) or {})["spec"]
@@ -236,7 +181,7 @@ class Scheduler:
         listed = ", ".join(sorted(f"{count} {reason}" for reason, count in reasons.items()))
         return f"0/{len(self._nodes)} nodes are available: {listed}."
 
-    def _reasons(self, spec: Obj, candidate: _Candidate, view: _NodeView) -> list[str]:
+    def _reasons(self, spec: Obj, candidate: Candidate, view: NodeView) -> list[str]:
         """Why one node does not do, in the words and the order of the real filters; the first that refuses tells."""
         taint = untolerated(spec, view.taints, _REPELS)
         if taint is not None:
@@ -248,40 +193,20 @@ class Scheduler:
         short = shortages(candidate.wanted, view.allocatable, self._occupancy.used(view.name))
         return ["Too many pods" if name == "pods" else f"Insufficient {name}" for name in short]
 
-    def _say(self, key: Key, now: float, reason: str, message: str) -> None:
+    def _say(self, key: Key, message: str, now: float) -> None:
         pod = self._pods.get(key)
         if pod is None:
             return
         said = condition_of(pod, "PodScheduled") or {}
-        if (said.get("status"), said.get("reason"), said.get("message")) == ("False", reason, message):
+        if (said.get("status"), said.get("reason"), said.get("message")) == ("False", "Unschedulable", message):
             return
         status = status_of(pod)
-        conditions = with_condition(status.get("conditions") or (), now, "PodScheduled", "False", reason, message)
+        conditions = with_condition(
+            status.get("conditions") or (), now, "PodScheduled", "False", "Unschedulable", message
+        )
         try:
             self._pods.update_status(pod, {**status, "conditions": conditions})
         except Conflict:
             self._enqueue(pod)  # somebody wrote in between: say it again to what they wrote
         except NotFound:
             return
-
-
-def _signature(pod: Obj, wanted: Amounts) -> str:
-    spec = pod["spec"]
-    affinity = (spec.get("affinity") or {}).get("nodeAffinity")
-    parts: tuple[Any, ...] = (
-        spec.get("nodeSelector"),
-        affinity,
-        spec.get("tolerations"),
-        sorted(wanted.items()),
-    )
-    return json.dumps(parts, sort_keys=True)
-
-
-def _fullness(wanted: Amounts, allocatable: Amounts, used: Amounts) -> int:
-    """How full the node would be, summed over the resources asked for (MostAllocated), in millionths."""
-    total = 0
-    for name, amount in wanted.items():
-        capacity = allocatable.get(name, 0)
-        if capacity:
-            total += 1_000_000 * (used.get(name, 0) + amount) // capacity
-    return total

@@ -87,8 +87,9 @@ def test_order_of_files_does_not_matter() -> None:
     ("limits", "message"),
     [
         (Limits(file_bytes=100), "at most 100 are read"),
-        (Limits(total_bytes=100), "more than 100 bytes together"),
+        (Limits(total_bytes=100), "the fleet has more than 100 bytes"),
         (Limits(documents=1), "more than 1 documents"),
+        (Limits(total_values=10), "more than 10 values, aliases expanded"),
         (Limits(values=5), "more than 5 values"),
         (Limits(depth=1), "deeper than 1 levels"),
     ],
@@ -103,6 +104,32 @@ def test_limits(limits: Limits, message: str) -> None:
 def test_a_flood_of_problems_is_cut() -> None:
     many = "---\n".join(declare("Team", f"t{number}", "{parent: x}") for number in range(1500))
     assert len(inspect({"a.yaml": many.encode()}).problems) == 1000
+
+
+def hostile(kind: str) -> dict[str, bytes]:
+    """Small repositories that would cost a careless reader minutes."""
+    anchors = "a: &a [x,x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\n"
+    chain = (declare("Team", f"t{n}", f"{{parent: t{n + 1}}}") for n in range(5000))
+    dangling = (declare("Queue", f"queue-{n}", f"{{team: team-{n}, flavors: [x]}}") for n in range(5000))
+    texts = {
+        "aliases": "---\n".join([anchors + "d: [*c,*c,*c,*c,*c,*c,*c,*c,*c,*c]\n"] * 3000),
+        "namespaces": declare("Team", "t", "{namespaces: [" + "a," * 90_000 + "]}"),
+        "numbers": declare("NodePool", "p", "{instanceTypes: [" + "1," * 90_000 + "]}"),
+        "chain": "---\n".join(chain),
+        "dangling": "---\n".join(dangling),
+    }
+    return {"a.yaml": texts[kind].encode()}
+
+
+@pytest.mark.parametrize("kind", ["aliases", "namespaces", "numbers", "chain", "dangling"])
+def test_hostile_repositories_are_cheap(kind: str) -> None:
+    from time import process_time
+
+    files, start = hostile(kind), process_time()
+    loaded = inspect(files)
+    assert loaded.fleet is None
+    assert len(loaded.problems) <= 1000
+    assert process_time() - start < 5.0
 
 
 def test_warnings_do_not_stop_a_fleet() -> None:

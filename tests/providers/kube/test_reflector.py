@@ -36,6 +36,8 @@ from tests.providers.kube.scripted import (
 
 LIST = reply(page(pod("a", 3), pod("b", 99), version=100))
 IDLE = watch(then="hang")
+DEEP = b'{"type":"ADDED","object":' + b'{"a":' * 20_000 + b"1" + b"}" * 20_001 + b"\n"
+BROKEN = {"metadata": {"name": "x", "namespace": "default", "uid": "u", "resourceVersion": "101"}, "spec": 3}
 
 
 def names(batch: object) -> list[tuple[str, str]]:
@@ -77,6 +79,12 @@ def test_pages_are_one_replace() -> None:
         first = reflection.next()
         assert isinstance(first, Replace)
         assert set(first.objects) == {"default/a", "default/b"}
+
+
+def test_of_pages_that_disagree_the_older_version_is_safe() -> None:
+    pages = (reply(page(pod("a", 1), version=50, token="t")), reply(page(pod("b", 2), version=70)), IDLE)
+    with scripted(*pages) as server, reflecting(server.url, Timing(page_limit=2)):
+        assert versions(server.wait_for(3)) == [None, None, "50"]
 
 
 def test_one_read_is_one_batch() -> None:
@@ -233,8 +241,8 @@ def test_what_precedes_an_error_event_is_delivered() -> None:
 
 
 def test_a_transient_error_event_resumes_after_what_was_delivered() -> None:
-    busy = event("ERROR", status_body(500, "InternalError"))
-    with scripted(LIST, watch(event("ADDED", pod("c", 101)) + busy), IDLE) as server, reflecting(server.url):
+    lines = event("ADDED", pod("c", 101)), event("ERROR", status_body(500, "X")), event("ADDED", pod("d", 103))
+    with scripted(LIST, watch(b"".join(lines)), IDLE) as server, reflecting(server.url):
         assert versions(server.wait_for(3)) == [None, "100", "101"]
 
 
@@ -246,7 +254,7 @@ def test_a_watch_refused_for_good_is_doubted_down_to_the_list(code: int) -> None
 
 def test_an_expired_page_token_leaves_no_trace_of_the_first_attempt() -> None:
     script = (
-        reply(page(pod("ghost", 1), version=50, token="t")),
+        reply(page(pod("ghost", 1), BROKEN, version=50, token="t")),
         status(410, "Expired"),
         reply(page(pod("a", 2), version=60)),
         IDLE,
@@ -254,7 +262,7 @@ def test_an_expired_page_token_leaves_no_trace_of_the_first_attempt() -> None:
     with scripted(*script) as server, reflecting(server.url, Timing(page_limit=2)) as reflection:
         first = reflection.next()
         assert isinstance(first, Replace)
-        assert (set(first.objects), first.resource_version) == ({"default/a"}, "60")
+        assert (set(first.objects), first.resource_version, first.undecodable) == ({"default/a"}, "60", ())
 
 
 def test_a_version_that_leads_nowhere_is_given_up_after_a_few_attempts() -> None:
@@ -355,9 +363,6 @@ def test_retry_after_is_honoured_within_reason(asked_s: str, at_least_s: float) 
 
 
 # -- objects that cannot be read --------------------------------------------------------------------------------------
-
-DEEP = b'{"type":"ADDED","object":' + b'{"a":' * 20_000 + b"1" + b"}" * 20_001 + b"\n"
-BROKEN = {"metadata": {"name": "x", "namespace": "default", "uid": "u", "resourceVersion": "101"}, "spec": 3}
 
 
 def test_one_bad_object_hides_no_other() -> None:

@@ -157,3 +157,12 @@ def test_keepalive_is_on() -> None:
         assert stream._socket is not None
         assert stream._socket.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         assert stream._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+def test_a_quiet_watch_may_be_quiet_for_its_whole_time() -> None:
+    """The headers have less time than the events; the socket must not remember it."""
+    with scripted(watch(b"one\n", then="hang")) as server, opened(server, timeout_s=600, grace_s=30.0) as stream:
+        assert stream._socket is not None
+        assert stream._socket.gettimeout() == 630.0
+        next(stream)
+        assert stream._socket.gettimeout() == 630.0

@@ -199,6 +199,17 @@ def test_decided_on_another_object(world: World, change: dict[str, Any]) -> None
         start_patch(replace(world.start_action(GPU), **change), world.raw)
 
 
+def test_a_second_run_decided_on_an_older_version_does_not_touch_the_status() -> None:
+    world = World("Job", {"spec": {"containers": [{"name": "c", "image": "i"}]}})
+    world.start(GPU, SPOT)
+    world.run()
+    world.stop()
+    action = world.start_action(GPU)
+    assert unstart_patch(action, world.raw)
+    with pytest.raises(StaleObject):
+        unstart_patch(replace(action, resource_version="1"), world.raw)
+
+
 def test_a_stop_of_a_replaced_job_is_refused(world: World) -> None:
     with pytest.raises(StaleObject):
         stop_patch(StopJob(replace(world.ref, uid="other"), "gang"), world.raw)

@@ -109,6 +109,31 @@ def test_new_pods_wait_ever_longer_after_failures(cluster: World) -> None:
     ]  # a second to start, then 10, 20, 40
 
 
+def test_a_success_ends_the_backoff(cluster: World) -> None:
+    cluster.job("j", completions=8, parallelism=1, backoffLimit=20, template=run_for(5))
+    births = []
+    for _ in range(4):  # two good runs between any two bad ones
+        cluster.pass_s(8)
+        victim = next(pod for pod in cluster.pods_of("j") if is_active(pod))
+        cluster.delete("Pod", victim["metadata"]["name"], grace_period_s=0)
+        cluster.pass_s(9)
+        assert not any(map(is_active, cluster.pods_of("j")))
+        cluster.pass_s(2)
+        births.append(sum(map(is_active, cluster.pods_of("j"))))
+    assert births == [1, 1, 1, 1]  # ten seconds each time, never twenty
+
+
+def test_a_failed_job_is_not_failed_before_its_pods_are_gone(cluster: World) -> None:
+    template = pod_template(notes={"stop-seconds": "15"})
+    cluster.job("j", completions=2, parallelism=2, activeDeadlineSeconds=10, template=template)
+    cluster.pass_s(20)
+    assert cluster.condition("Job", "j", "FailureTarget") == ("True", "DeadlineExceeded")
+    assert cluster.condition("Job", "j", "Failed") is None
+    assert cluster.the("Job", "j")["status"]["terminating"] == 2
+    cluster.pass_s(10)
+    assert cluster.condition("Job", "j", "Failed") == ("True", "DeadlineExceeded")
+
+
 def test_restarts_in_place_count_against_the_limit(cluster: World) -> None:
     template = pod_template(notes={"run-seconds": "5", "fail": "true"}, restartPolicy="OnFailure")
     cluster.job("j", completions=1, backoffLimit=2, template=template)

@@ -188,6 +188,19 @@ def test_a_restart_renews_every_job(cluster: World) -> None:
     assert counts(cluster, "a") == counts(cluster, "b") == {"ready": 1, "active": 1}
 
 
+def test_a_restart_waits_until_the_old_pods_are_gone(cluster: World) -> None:
+    slow = pod_template(notes={"stop-seconds": "20"})
+    jobset(cluster, entry("a", template=slow), entry("b", template=slow), failurePolicy={"maxRestarts": 5})
+    cluster.pass_s(5)
+    cluster.delete("Pod", cluster.pods_of("js-b-0")[0]["metadata"]["name"], grace_period_s=0)
+    cluster.pass_s(10)
+    (old,) = cluster.pods_of("js-a-0")
+    assert "deletionTimestamp" in old["metadata"]
+    cluster.pass_s(20)
+    (new,) = cluster.pods_of("js-a-0")
+    assert new["metadata"]["labels"][PREFIX + "restart-attempt"] == "1"
+
+
 def test_in_order_startup(cluster: World) -> None:
     blocked = entry("a", template=pod_template(nodeSelector={"pool": "late"}))
     jobset(cluster, blocked, entry("b"), startupPolicy={"startupPolicyOrder": "InOrder"})

@@ -320,6 +320,18 @@ class TestMirror:
         assert made["metadata"]["uid"] != again["metadata"]["uid"]
         assert list(maps) == [again]
 
+    def test_old_news_is_ignored(self) -> None:
+        """A list may be ahead of the events still in the queue."""
+        _, store = at_zero()
+        first = write(store, "a")
+        maps = Cluster(store).mirror("ConfigMap")
+        again = maps.update_metadata(first, labels={"x": "1"})
+        versions = [int(obj["metadata"]["resourceVersion"]) for obj in (first, again)]
+        maps.apply("MODIFIED", again, versions[1])
+        maps.apply("ADDED", first, versions[0])
+        maps.apply("DELETED", first, versions[0])
+        assert list(maps) == [again]
+
 
 def test_conditions_keep_their_time_until_the_status_changes() -> None:
     first = with_condition([], 10, "Ready", "False", "Booting")

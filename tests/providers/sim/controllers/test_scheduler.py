@@ -2,6 +2,7 @@ import pytest
 
 from providers.sim.controllers.matching import selector_matches, selects, tolerates, untolerated
 from providers.sim.controllers.occupancy import requests_of
+from providers.sim.store import Event
 from tests.providers.sim.controllers.world import Obj, World
 
 
@@ -213,3 +214,22 @@ class TestPlacing:
         world.pod("p", schedulerName="volcano")
         world.pass_s(5)
         assert "nodeName" not in world.the("Pod", "p")["spec"]
+
+    def test_room_that_appears_during_a_pass_is_not_missed(self, world: World) -> None:
+        """While the pass is at the second of two equal pods, somebody takes away what was in their way."""
+        world.ready_node("n", cpu="2")
+        world.pod("blocker", cpu="2")
+        world.pass_s(2)
+        for name in ("a", "b"):
+            world.pod(name)
+        room: list[str] = []
+
+        def make_room(event: Event) -> None:
+            if event.object["metadata"]["name"] == "a" and not room:
+                room.append("made")
+                world.delete("Pod", "blocker", grace_period_s=0)
+
+        world.store.subscribe(make_room, resource=world.store.resource("Pod"))
+        world.settle()
+        assert room
+        assert [world.the("Pod", name)["spec"].get("nodeName") for name in ("a", "b")] == ["n", "n"]

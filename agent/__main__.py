@@ -1,0 +1,5 @@
+"""`python -m agent` is `muster`."""
+
+from agent.cli import main
+
+main()

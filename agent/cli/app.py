@@ -1,0 +1,186 @@
+"""The commands and their options; what they do lives in the modules beside this one."""
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from agent.cli import exits
+
+app = typer.Typer(
+    name="muster",
+    help="Runs a GPU fleet from a git repository: quota, placement and purchase as one decision.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+get = typer.Typer(help="Show what the agent knows, from the cluster.", no_args_is_help=True, rich_markup_mode=None)
+explain = typer.Typer(help="Say why something is as it is.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(get, name="get")
+app.add_typer(explain, name="explain")
+
+
+class ProblemFormat(StrEnum):
+    """How `validate` prints problems."""
+
+    TEXT = "text"
+    JSON = "json"
+    SARIF = "sarif"
+    GITHUB = "github"
+
+
+class PlanFormat(StrEnum):
+    """How `plan` prints."""
+
+    TEXT = "text"
+    JSON = "json"
+    GITLAB = "gitlab"
+
+
+class TableFormat(StrEnum):
+    """How `get` prints."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+Kubeconfig = Annotated[
+    Path | None, typer.Option("--kubeconfig", help="Default: $KUBECONFIG, ~/.kube/config, in-cluster.")
+]
+Context = Annotated[str | None, typer.Option("--context", help="Context of the kubeconfig.")]
+Output = Annotated[TableFormat, typer.Option("--output", "-o", help="Output format.")]
+
+
+@app.command()
+def validate(
+    path: Annotated[Path, typer.Argument(help="A folder or file of fleet declarations.")] = Path(),
+    output: Annotated[ProblemFormat, typer.Option("--output", "-o", help="Output format.")] = ProblemFormat.TEXT,
+) -> None:
+    """Check a fleet: every problem at once, with file, line and remedy. Exit 0 valid, 3 invalid, 1 error."""
+    from agent.cli.validate import run_validate
+
+    raise typer.Exit(run_validate(path, output.value))
+
+
+@app.command()
+def plan(
+    repository: Annotated[Path, typer.Argument(help="The fleet repository (a clone), or a folder of it.")] = Path(),
+    base: Annotated[str, typer.Option("--from", help="Base revision; empty = what is in force on the cluster.")] = "",
+    head: Annotated[str, typer.Option("--to", help="Head revision; empty = the working tree.")] = "",
+    path: Annotated[str, typer.Option("--path", help="Folder of the fleet inside the repository.")] = "",
+    against_world: Annotated[bool, typer.Option("--world/--no-world", help="Forecast against the cluster.")] = False,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    region: Annotated[str, typer.Option("--region", help="Region of the prices.")] = "us-east-1",
+    output: Annotated[PlanFormat, typer.Option("--output", "-o", help="Output format.")] = PlanFormat.TEXT,
+    detailed_exitcode: Annotated[
+        bool, typer.Option("--detailed-exitcode", help="Exit 2 when there are changes.")
+    ] = False,
+) -> None:
+    """Show what a change of the fleet would do: declarations, machines, gangs, GPUs, USD/h. Changes nothing."""
+    from agent.cli.plan import PlanRequest, run_plan
+
+    request = PlanRequest(repository, base, head, path, against_world, kubeconfig, context, region)
+    raise typer.Exit(run_plan(request, output.value, detailed_exitcode=detailed_exitcode))
+
+
+@app.command()
+def run(
+    config: Annotated[Path, typer.Option("--config", "-c", help="The agent's settings.")] = Path("muster.yaml"),
+) -> None:
+    """Run the agent until it is told to stop."""
+    from agent.cli.run import run_agent
+
+    raise typer.Exit(run_agent(config))
+
+
+@app.command()
+def sandbox(
+    folder: Annotated[
+        Path | None, typer.Option("--dir", help="Where it keeps its files; default: a new temporary folder.")
+    ] = None,
+    api_port: Annotated[int, typer.Option("--api-port", help="Port of the API server; 0 = any.")] = 0,
+    speed: Annotated[
+        float, typer.Option("--speed", min=0.1, max=100, help="How much faster than life machines boot and drain.")
+    ] = 10.0,
+) -> None:
+    """A whole world on this machine: API server, EC2, git repository and the agent. Stays up until Ctrl-C."""
+    from agent.sandbox.command import run_sandbox
+
+    raise typer.Exit(run_sandbox(folder, api_port, speed))
+
+
+@app.command()
+def demo(
+    folder: Annotated[
+        Path | None, typer.Option("--dir", help="Where it keeps its files; default: a new temporary folder.")
+    ] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the files and the logs.")] = False,
+) -> None:
+    """The main job, from a git push to a running gang, with every expectation checked. Exit 0 only if all held."""
+    from agent.demo.command import run_demo
+
+    raise typer.Exit(run_demo(folder, keep=keep))
+
+
+@get.command("workloads")
+def get_workloads(kubeconfig: Kubeconfig = None, context: Context = None, output: Output = TableFormat.TEXT) -> None:
+    """Gangs: state, reason, machines, waiting time."""
+    from agent.cli.tables import show
+
+    raise typer.Exit(show("workloads", kubeconfig, context, output.value))
+
+
+@get.command("nodes")
+def get_nodes(kubeconfig: Kubeconfig = None, context: Context = None, output: Output = TableFormat.TEXT) -> None:
+    """Nodes: pool, type, GPUs in use, gangs, price."""
+    from agent.cli.tables import show
+
+    raise typer.Exit(show("nodes", kubeconfig, context, output.value))
+
+
+@get.command("queues")
+def get_queues(kubeconfig: Kubeconfig = None, context: Context = None, output: Output = TableFormat.TEXT) -> None:
+    """Queues: gangs by state, quota used and borrowed."""
+    from agent.cli.tables import show
+
+    raise typer.Exit(show("queues", kubeconfig, context, output.value))
+
+
+@get.command("claims")
+def get_claims(kubeconfig: Kubeconfig = None, context: Context = None, output: Output = TableFormat.TEXT) -> None:
+    """Machines from intent to grave: pool, type, zone, state, price."""
+    from agent.cli.tables import show
+
+    raise typer.Exit(show("claims", kubeconfig, context, output.value))
+
+
+@explain.command("workload")
+def explain_workload(
+    name: Annotated[str, typer.Argument(help="Job or Workload name, or namespace/name.")],
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Why a gang waits or runs, its place in the queue, and what would change it."""
+    from agent.cli.explain import explain_gang
+
+    raise typer.Exit(explain_gang(name, kubeconfig, context))
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    from importlib.metadata import version as version_of
+
+    sys.stdout.write(f"muster {version_of('muster')}\n")
+
+
+def main() -> None:
+    """The console script."""
+    try:
+        app()
+    except KeyboardInterrupt:
+        raise SystemExit(exits.INTERRUPTED) from None

@@ -1,0 +1,107 @@
+"""`muster explain workload`: why a gang waits or runs, its place in the queue, and what would change it."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from agent.cli import exits
+from agent.cli.tables import age, world
+from agent.world import open_cluster
+from fleet.admission.order import queue_key
+from fleet.mig.layouts import gpu_part
+from fleet.reasons import Reason
+from fleet.snapshot import Gang, GangState, Snapshot
+from providers.kube.errors import KubeError, NotFound
+from providers.kube.objects.paths import QUEUES
+from providers.kube.transport import KubeTransport
+
+REMEDIES: dict[str, str] = {
+    Reason.QUEUE_NOT_FOUND: "name a declared queue in the label muster.dev/queue, or declare this one in git",
+    Reason.NAMESPACE_NOT_ALLOWED: "add the namespace to the team in git, or submit from one the team owns",
+    Reason.PRIORITY_NOT_FOUND: "declare the priority class in git, or name another",
+    Reason.PRIORITY_NOT_ALLOWED: "use a class the team may use, or add it to the team in git",
+    Reason.QUEUE_STOPPED: "set the queue's stopPolicy to None in git",
+    Reason.BUDGET_EXHAUSTED: "raise the team's budget in git, or wait for the next month",
+    Reason.BACK_OFF: "nothing to do: it is considered again after the pause",
+    Reason.BEHIND_HEAD: "let the head of the queue run, or set the queue's order to BestEffortFIFO",
+    Reason.NO_MATCHING_FLAVOR: "add a flavor that offers the resource to the queue and give its team quota there",
+    Reason.EXCEEDS_MAX_QUOTA: "ask for less, or raise quota or borrowing limit in git",
+    Reason.WAITING_FOR_QUOTA: "it runs when others finish; a higher priority or more guaranteed quota gets it sooner",
+    Reason.WAITING_FOR_PREEMPTED: "nothing to do: it runs as soon as the named gangs have left",
+    Reason.NO_OFFER: "change the pods' selectors or sizes, or a pool's requirements in git",
+    Reason.POOL_LIMIT: "raise the pool's limits in git, or wait until machines are free",
+    Reason.NO_CAPACITY: "nothing to do: the shortage is forgotten after some minutes; more zones or types help",
+    Reason.TOPOLOGY: "ask for a coarser topology level, or wait until a whole domain is free",
+    Reason.BUYING: "nothing to do: it starts when every machine is ready",
+    Reason.RECUTTING: "nothing to do: it starts when the GPUs are cut",
+}
+
+
+def explain_gang(name: str, kubeconfig: Path | None, context: str | None) -> int:
+    """Print the explanation; the exit code."""
+    try:
+        transport = open_cluster(kubeconfig, context)
+        snapshot = world(transport)
+        gangs = find(snapshot, name)
+        if not gangs:
+            known = ", ".join(sorted(gang.name for gang in snapshot.gangs.values())[:10]) or "none"
+            sys.stderr.write(f"muster: no workload {name!r}; there are: {known}\n")
+            return exits.ERROR
+        for gang in gangs:
+            sys.stdout.write("\n".join(lines(transport, snapshot, gang)) + "\n")
+    except KubeError as error:
+        sys.stderr.write(f"muster: {error}\n")
+        return exits.ERROR
+    return exits.OK
+
+
+def find(snapshot: Snapshot, name: str) -> list[Gang]:
+    """Gangs by job name, Workload name, or either behind `namespace/`."""
+    return [
+        gang
+        for _, gang in sorted(snapshot.gangs.items(), key=lambda entry: entry[1].name)
+        if name in {gang.job.name, gang.workload, gang.name, f"{gang.namespace}/{gang.workload}"}
+    ]
+
+
+def lines(transport: KubeTransport, snapshot: Snapshot, gang: Gang) -> Iterator[str]:
+    """The explanation, line by line."""
+    now = snapshot.now_s
+    asked = "; ".join(
+        f"{s.count} x ({', '.join(f'{a} {r}' for r, a in gpu_part(s.requests).items()) or 'no GPU'})"
+        for s in gang.pod_sets
+    )
+    yield f"{gang.name}  ({gang.job.kind}, queue {gang.queue}, priority {gang.priority})"
+    yield f"  asks:     {asked}"
+    yield f"  state:    {gang.state} for {age(now - gang.since_s)}, {age(now - gang.created_at_s)} since submission"
+    yield f"  reason:   {gang.reason}: {gang.message}"
+    if gang.eviction:
+        yield f"  evicted:  {gang.evictions} times; last {age(now - gang.eviction.at_s)} ago: {gang.eviction.reason}"
+    if gang.state is GangState.PENDING:
+        waiting = sorted(
+            (g for g in snapshot.gangs.values() if g.queue == gang.queue and g.state is GangState.PENDING),
+            key=queue_key,
+        )
+        place = [g.uid for g in waiting].index(gang.uid) + 1
+        yield f"  position: {place} of {len(waiting)} in queue {gang.queue}"
+        yield from _usage(transport, gang)
+    if gang.pins:
+        yield f"  machines: {', '.join(sorted({pin.node or pin.claim for pin in gang.pins}))}"
+    if remedy := REMEDIES.get(gang.reason):
+        yield f"  what would change it: {remedy}"
+
+
+def _usage(transport: KubeTransport, gang: Gang) -> Iterator[str]:
+    try:
+        queue = msgspec.json.decode(transport.read(QUEUES, gang.queue))
+    except NotFound:
+        return
+    yield f"  team:     {queue['spec']['team']}"
+    for usage in (queue.get("status") or {}).get("usage") or ():
+        borrowed = f", team borrows {usage['borrowed']}" if usage["borrowed"] != "0" else ""
+        yield (
+            f"  quota:    {usage['resource']} of {usage['flavor']}: guaranteed {usage['quota']}, "
+            f"queue uses {usage['used']}{borrowed}"
+        )

@@ -1,0 +1,95 @@
+"""`muster plan`: two revisions, or a revision against what is in force, with or without a look at the world."""
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from agent.cli import exits
+from agent.cli.validate import read_folder
+from fleet.plan import Plan, make_plan
+from fleet.plan.render import to_json, to_text
+from fleet.snapshot import Snapshot
+from model.fleet import Fleet
+from model.loader import InvalidFleet, load
+from model.report import text as problem_text
+from providers.clock import SystemClock
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRequest:
+    """What to compare with what."""
+
+    repository: Path
+    base: str
+    head: str
+    path: str
+    world: bool
+    kubeconfig: Path | None
+    context: str | None
+    region: str
+
+
+class NothingInForce(Exception):
+    """No base revision was given and the cluster names none."""
+
+
+def run_plan(request: PlanRequest, output: str, *, detailed_exitcode: bool) -> int:
+    """Make and print the plan; the exit code."""
+    from providers.git.errors import SourceError
+    from providers.kube.errors import KubeError
+
+    try:
+        plan = _plan(request)
+    except InvalidFleet as invalid:
+        sys.stdout.write(problem_text(invalid.problems, colour=sys.stdout.isatty()) + "\n")
+        return exits.INVALID
+    except (SourceError, KubeError, OSError, NothingInForce) as error:
+        sys.stderr.write(f"muster: {error}\n")
+        return exits.ERROR
+    sys.stdout.write(_rendered(plan, output))
+    if plan.refusals:
+        return exits.REFUSED
+    return exits.CHANGES if detailed_exitcode and not plan.empty else exits.OK
+
+
+def _rendered(plan: Plan, output: str) -> str:
+    if output == "json":
+        return json.dumps(to_json(plan), indent=2, sort_keys=True) + "\n"
+    if output == "gitlab":
+        return json.dumps(plan.counts()) + "\n"
+    return to_text(plan) + "\n"
+
+
+def _plan(request: PlanRequest) -> Plan:
+    snapshot, applied = _world(request) if request.world else (Snapshot(now_s=SystemClock().now()), "")
+    base_name = request.base or applied
+    base = load(_files(request, base_name)) if base_name else Fleet()
+    head = load(_files(request, request.head))
+    return make_plan(base, head, snapshot, base_revision=base_name, head_revision=request.head or "(working tree)")
+
+
+def _files(request: PlanRequest, revision: str) -> Mapping[str, bytes]:
+    """The fleet's files at a revision; the working tree for an empty one."""
+    if not revision:
+        return read_folder(request.repository / request.path)
+    from providers.git.local import open_local
+
+    return open_local(request.repository / request.path).snapshot(revision).files
+
+
+def _world(request: PlanRequest) -> tuple[Snapshot, str]:
+    """The snapshot of the cluster and the revision in force there."""
+    from agent.world import open_cluster, read_world
+    from providers.aws.catalog import package_catalog
+    from providers.kube.objects import decode_sync
+    from providers.kube.objects.paths import FLEET_SYNCS
+
+    transport = open_cluster(request.kubeconfig, request.context)
+    snapshot = read_world(transport, SystemClock(), package_catalog(request.region).catalog)
+    reports = [decode_sync(raw) for page in transport.list_envelopes(FLEET_SYNCS) for raw in page.items or ()]
+    applied = next((report.applied for report in reports if report.applied), "")
+    if not applied and not request.base:
+        raise NothingInForce("no revision is in force on the cluster yet; name the base with --from")
+    return snapshot, applied

@@ -1,0 +1,117 @@
+"""`muster run`: build the adapters from the settings and let the agent run."""
+
+import os
+import random
+import signal
+import sys
+from pathlib import Path
+
+import structlog
+
+from agent.cli import exits
+from agent.config import InvalidConfiguration, Settings, load_settings
+from agent.logs import configure_logs
+from agent.process import Agent
+from providers.clock import Clock, SystemClock
+from providers.git.auth import Auth, Bearer, Remote, SshKey, UserPassword
+from providers.git.selector import select
+from providers.git.signature import Mode, Verification
+from providers.git.source import GitSettings, GitSource
+from providers.kube.config import connect
+from providers.kube.errors import AlreadyExists, KubeError
+from providers.kube.transport import KubeTransport
+from providers.ports import Cloud, CloudError, Notices
+
+log = structlog.get_logger(__name__)
+
+
+def run_agent(config: Path) -> int:
+    """Run until told to stop; the exit code. A lost lease ends the process with an error, so that it is started anew."""
+    try:
+        settings = load_settings(config)
+    except InvalidConfiguration as error:
+        sys.stderr.write(f"muster: {error}\n")
+        return exits.ERROR
+    configure_logs(settings.log_format)
+    clock = SystemClock()
+    try:
+        transport = KubeTransport(connect(settings.kube.url, settings.kube.kubeconfig, settings.kube.context))
+        if settings.install_crds:
+            install_crds(transport)
+        cloud, notices = open_cloud(settings, clock)
+        source = open_source(settings, clock)
+    except (KubeError, CloudError, ValueError, OSError) as error:
+        log.error("cannot_start", why=f"{type(error).__name__}: {error}")  # noqa: TRY400 - the cause is in the message
+        return exits.ERROR
+    agent = Agent(settings, transport, cloud, source, notices, clock=clock)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: agent.stop())
+    log.info("started", cluster=settings.cluster, source=settings.source.url, pid=os.getpid())
+    agent.run()
+    log.info("stopped", lost_lease=agent.lost_lease)
+    return exits.ERROR if agent.lost_lease else exits.OK
+
+
+def install_crds(transport: KubeTransport) -> None:
+    """Create Muster's CRDs where they are missing, and bring them up to date where they are not."""
+    from providers.kube.objects.crds import definitions
+    from providers.kube.resources import ResourcePath
+
+    crds = ResourcePath("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)
+    for definition in definitions():
+        try:
+            transport.create(crds, definition)
+        except AlreadyExists:
+            transport.apply(crds, definition["metadata"]["name"], definition, force=True)
+
+
+def open_cloud(settings: Settings, clock: Clock) -> tuple[Cloud, Notices | None]:
+    """EC2 and, when configured, its interruption queue."""
+    from providers.aws.clients import connect as connect_aws
+    from providers.aws.clients import connect_queue
+    from providers.aws.ec2 import Ec2Cloud
+    from providers.aws.queue import SqsNotices
+    from providers.aws.retry import Caller
+    from providers.aws.user_data import ClusterAccess
+
+    aws = settings.aws
+    access = ClusterAccess(settings.cluster, aws.cluster_endpoint, aws.certificate_authority, aws.service_cidr)
+    cloud = Ec2Cloud(connect_aws(settings.region, endpoint_url=aws.endpoint_url), access, clock)
+    if not aws.interruption_queue_url:
+        return cloud, None
+    client = connect_queue(settings.region, endpoint_url=aws.endpoint_url)
+    return cloud, SqsNotices(client, aws.interruption_queue_url, Caller(clock), clock)
+
+
+def open_source(settings: Settings, clock: Clock) -> GitSource:
+    """The fleet repository."""
+    source = settings.source
+    ref = source.ref
+    known_hosts = source.known_hosts.read_text(encoding="utf-8") if source.known_hosts else ""
+    verification = Verification(source.allowed_signers, Mode(source.signature_mode)) if source.allowed_signers else None
+    return GitSource(
+        GitSettings(
+            remote=Remote(source.url, auth=_auth(settings), known_hosts=known_hosts),
+            cache_dir=source.cache_dir,
+            selector=select(ref.branch, ref.tag, ref.semver, ref.name, ref.commit),
+            sub_path=source.path,
+            verification=verification,
+            interval_s=source.poll_interval_s,
+            max_backoff_s=max(900.0, source.poll_interval_s),
+        ),
+        clock,
+        random.Random(),
+    )
+
+
+def _auth(settings: Settings) -> Auth | None:
+    auth = settings.source.auth
+    if auth.ssh_key_file:
+        passphrase = os.environ.get(auth.ssh_passphrase_env, "") if auth.ssh_passphrase_env else ""
+        key = auth.ssh_key_file.read_text(encoding="utf-8")
+        return SshKey(key, passphrase=passphrase, user=auth.username or "git")
+    if auth.bearer_env:
+        return Bearer(os.environ[auth.bearer_env])
+    if auth.password_env:
+        return UserPassword(auth.username or "x-access-token", os.environ[auth.password_env])
+    return None

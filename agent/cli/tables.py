@@ -1,0 +1,178 @@
+"""`muster get`: what the agent knows, read from the cluster; tables for people, JSON for programs."""
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from agent.cli import exits
+from agent.world import open_cluster, read_world
+from fleet.capacity.stock import holders, machines_held
+from fleet.mig.layouts import gpu_part
+from fleet.snapshot import Catalog, GangState, Snapshot
+from providers.clock import SystemClock
+from providers.kube.errors import KubeError
+from providers.kube.objects.paths import QUEUES
+from providers.kube.transport import KubeTransport
+
+
+class Table(NamedTuple):
+    """Rows of equal keys."""
+
+    columns: tuple[str, ...]
+    rows: list[dict[str, Any]]
+
+
+def show(what: str, kubeconfig: Path | None, context: str | None, output: str) -> int:
+    """Print one table; the exit code."""
+    try:
+        transport = open_cluster(kubeconfig, context)
+        table = _TABLES[what](transport)
+    except KubeError as error:
+        sys.stderr.write(f"muster: {error}\n")
+        return exits.ERROR
+    if output == "json":
+        sys.stdout.write(json.dumps(table.rows, indent=2) + "\n")
+    else:
+        sys.stdout.write(render(table) + "\n")
+    return exits.OK
+
+
+def render(table: Table) -> str:
+    """Columns padded as kubectl does it."""
+    if not table.rows:
+        return "nothing to show"
+    cells = [[column.upper() for column in table.columns]]
+    cells += [[str(row[column]) for column in table.columns] for row in table.rows]
+    widths = [max(len(line[n]) for line in cells) for n in range(len(table.columns))]
+    return "\n".join("   ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in cells)
+
+
+def age(seconds: float) -> str:
+    """`42s`, `7m`, `3h12m`, `5d` as kubectl shows ages."""
+    whole = max(0, int(seconds))
+    if whole < 120:
+        return f"{whole}s"
+    if whole < 3 * 3600:
+        return f"{whole // 60}m"
+    return f"{whole // 3600}h" if whole < 48 * 3600 else f"{whole // 86400}d"
+
+
+def world(transport: KubeTransport) -> Snapshot:
+    """A look at the cluster, without prices."""
+    return read_world(transport, SystemClock(), Catalog())
+
+
+def workloads(transport: KubeTransport) -> Table:
+    """Gangs, the waiting ones first."""
+    snapshot = world(transport)
+    rows = [
+        {
+            "name": gang.name,
+            "queue": gang.queue,
+            "priority": gang.priority,
+            "pods": sum(pod_set.count for pod_set in gang.pod_sets),
+            "state": "Running" if gang.pods_ready and gang.state is GangState.ADMITTED else str(gang.state),
+            "reason": str(gang.reason),
+            "machines": len({pin.node or pin.claim for pin in gang.pins}),
+            "evictions": gang.evictions,
+            "age": age(snapshot.now_s - gang.created_at_s),
+        }
+        for gang in sorted(
+            snapshot.gangs.values(), key=lambda g: (list(GangState).index(g.state), g.created_at_s, g.uid)
+        )
+    ]
+    return Table(("name", "queue", "priority", "pods", "state", "reason", "machines", "evictions", "age"), rows)
+
+
+def nodes(transport: KubeTransport) -> Table:
+    """Machines that have joined, with the GPUs in use on each."""
+    snapshot = world(transport)
+    held = machines_held(holders(snapshot))
+    rows = []
+    for claim in sorted(snapshot.claims.values(), key=lambda claim: claim.name):
+        node = snapshot.nodes.get(claim.node)
+        if node is None:
+            continue
+        gangs = held.get(claim.name, [])
+        used: dict[str, int] = {}
+        for gang in gangs:
+            for pin in (pin for pin in gang.pins if pin.claim == claim.name):
+                for resource, amount in gpu_part(gang.pod_set(pin.pod_set).requests).items():
+                    used[resource] = used.get(resource, 0) + amount * pin.count
+        gpus = [
+            f"{used.get(name, 0)}/{total} {name.partition('/')[2]}"
+            for name, total in gpu_part(node.allocatable).items()
+        ]
+        rows.append(
+            {
+                "name": node.name,
+                "pool": claim.node_pool,
+                "type": claim.capacity_pool.instance_type,
+                "zone": claim.capacity_pool.zone,
+                "capacity": claim.capacity_pool.capacity_type,
+                "state": str(claim.state),
+                "gpus": ", ".join(gpus) or "-",
+                "gangs": ", ".join(gang.name for gang in gangs) or "-",
+                "usd/h": f"{claim.price_usd_h:.2f}",
+            }
+        )
+    return Table(("name", "pool", "type", "zone", "capacity", "state", "gpus", "gangs", "usd/h"), rows)
+
+
+def claims(transport: KubeTransport) -> Table:
+    """Machines from intent to grave."""
+    snapshot = world(transport)
+    rows = [
+        {
+            "name": claim.name,
+            "pool": claim.node_pool,
+            "type": claim.capacity_pool.instance_type,
+            "zone": claim.capacity_pool.zone,
+            "capacity": claim.capacity_pool.capacity_type,
+            "state": str(claim.state),
+            "instance": claim.instance_id or "-",
+            "node": claim.node or "-",
+            "usd/h": f"{claim.price_usd_h:.2f}",
+            "leaves": f"{claim.disruption.reason}: {claim.disruption.message}" if claim.disruption else "-",
+        }
+        for claim in sorted(snapshot.claims.values(), key=lambda claim: claim.name)
+    ]
+    return Table(("name", "pool", "type", "zone", "capacity", "state", "instance", "node", "usd/h", "leaves"), rows)
+
+
+def queues(transport: KubeTransport) -> Table:
+    """Queues as the agent publishes them."""
+    import msgspec
+
+    rows = []
+    for page in transport.list_envelopes(QUEUES):
+        for raw in page.items or ():
+            queue = msgspec.json.decode(raw)
+            status = queue.get("status") or {}
+            usage = [
+                f"{u['used']}/{u['quota']} {u['resource'].partition('/')[2] or u['resource']} of {u['flavor']}"
+                for u in status.get("usage") or ()
+                if u["used"] != "0" or u["quota"] != "0"
+            ]
+            rows.append(
+                {
+                    "name": queue["metadata"]["name"],
+                    "team": queue["spec"]["team"],
+                    "pending": status.get("pending", 0),
+                    "reserving": status.get("reserving", 0),
+                    "admitted": status.get("admitted", 0),
+                    "usage": "; ".join(usage) or "-",
+                }
+            )
+    rows.sort(key=lambda row: row["name"])
+    return Table(("name", "team", "pending", "reserving", "admitted", "usage"), rows)
+
+
+_TABLES: Mapping[str, Callable[[KubeTransport], Table]] = {
+    "workloads": workloads,
+    "nodes": nodes,
+    "queues": queues,
+    "claims": claims,
+}

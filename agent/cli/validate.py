@@ -1,0 +1,51 @@
+"""`muster validate`."""
+
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from agent.cli import exits
+from model import report
+from model.loader import inspect
+from model.problem import Problem
+
+
+def run_validate(path: Path, output: str) -> int:
+    """Read, check, print; the exit code."""
+    try:
+        files = read_folder(path)
+    except OSError as error:
+        sys.stderr.write(f"muster: {path}: {error.strerror or error}\n")
+        return exits.ERROR
+    if not files:
+        sys.stderr.write(f"muster: {path}: no .yaml or .yml file there\n")
+        return exits.ERROR
+    loaded = inspect(files)
+    renderers: Mapping[str, Callable[[tuple[Problem, ...]], str]] = {
+        "text": lambda problems: report.text(problems, colour=sys.stdout.isatty()),
+        "json": report.as_json,
+        "sarif": report.sarif,
+        "github": report.github,
+    }
+    text = renderers[output](loaded.problems)
+    if text:
+        sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
+    if output == "text":
+        verdict = "valid" if loaded.fleet is not None else "invalid"
+        sys.stdout.write(f"{len(files)} file{'' if len(files) == 1 else 's'} read: the fleet is {verdict}.\n")
+    return exits.OK if loaded.fleet is not None else exits.INVALID
+
+
+def read_folder(path: Path) -> dict[str, bytes]:
+    """The YAML files of a folder (or one file), by path relative to it; links and hidden folders are not followed."""
+    if path.is_file():
+        return {path.name: path.read_bytes()}
+    if not path.exists():
+        raise FileNotFoundError(2, "no such file or folder", str(path))
+    found = {}
+    for file in sorted(path.rglob("*")):
+        inside = file.relative_to(path)
+        hidden = any(part.startswith(".") for part in inside.parts)
+        if not hidden and file.suffix in {".yaml", ".yml"} and file.is_file() and not file.is_symlink():
+            found[inside.as_posix()] = file.read_bytes()
+    return found

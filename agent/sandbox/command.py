@@ -1,0 +1,93 @@
+"""`muster sandbox`: stays up until Ctrl-C and says how to use it."""
+
+import contextlib
+import signal
+import socket
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from agent.cli import exits
+from agent.logs import configure_logs
+from agent.sandbox.agent_process import SECRET, AgentProcess
+from agent.sandbox.example import example_fleet
+from agent.sandbox.repository import GitFailed, Repository
+from agent.sandbox.world import World
+
+HELP = """
+A world on this machine. It ends with Ctrl-C; nothing of it is real but git, kubectl and the agent.
+
+  export KUBECONFIG={kubeconfig}
+  kubectl get nodes,nodeclaims,workloads,queues.muster.dev,nodepools.muster.dev -A
+  kubectl describe fleetsync {cluster}
+
+  cd {clone}            # the fleet repository; change it, commit, git push
+  muster plan {clone} --world --kubeconfig {kubeconfig}
+
+Submit work (see docs/guides/first-fleet.md): a suspended Job or JobSet with the label muster.dev/queue.
+Cause faults:   curl --json '{{"instance_type": "p5.48xlarge", "zone": "us-east-1a"}}' {cloud}/muster-sim/shortage
+Agent:          {agent}/readyz  {agent}/metrics   log {log}   journal {journal}
+"""
+
+
+@contextlib.contextmanager
+def sandboxed(
+    folder: Path, *, cluster: str, speed: float, api_port: int = 0, poll_s: float = 5.0
+) -> Iterator[tuple[World, Repository, AgentProcess]]:
+    """A world with its repository (nothing pushed yet) and its agent (not started yet)."""
+    repository = Repository(folder)
+    with World(folder, cluster=cluster, speed=speed, api_port=api_port) as world:
+        repository.create(example_fleet())
+        agent = AgentProcess(folder, world, repository, port=free_port(), poll_s=poll_s)
+        repository.notify(f"{agent.url}/webhook", SECRET)
+        try:
+            yield world, repository, agent
+        finally:
+            agent.stop()
+
+
+def free_port() -> int:
+    """A port nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def run_sandbox(folder: Path | None, api_port: int, speed: float) -> int:
+    """Bring the world up, push the example fleet, wait for a signal; the exit code."""
+    configure_logs("console", level="WARNING")
+    stopping = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stopping.set())
+    with contextlib.ExitStack() as stack:
+        place = folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="muster-sandbox-")))
+        try:
+            world, repository, agent = stack.enter_context(
+                sandboxed(place, cluster="sandbox", speed=speed, api_port=api_port)
+            )
+            repository.push("The example fleet")
+            agent.start()
+            agent.wait_healthy()
+        except (GitFailed, OSError) as error:
+            sys.stderr.write(f"muster: {error}\n")
+            return exits.ERROR
+        sys.stdout.write(
+            HELP.format(
+                kubeconfig=world.kubeconfig,
+                cluster=world.cluster,
+                clone=repository.clone,
+                cloud=world.cloud.url,
+                agent=agent.url,
+                log=agent.log,
+                journal=agent.journal,
+            )
+        )
+        sys.stdout.flush()
+        while not stopping.wait(1.0):
+            if not agent.pid:
+                sys.stderr.write(f"muster: the agent has ended; see {agent.log}\n")
+                return exits.ERROR
+    return exits.OK

@@ -1,0 +1,80 @@
+"""The simulated world: everything around the agent, in this process, over real HTTP."""
+
+import contextlib
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import structlog
+
+from agent.sandbox.pace import MIG_CONFIG_MAP, Pace
+from providers.aws.catalog import package_catalog
+from providers.clock import Clock, SystemClock
+from providers.sim.apiserver.server import ApiServer
+from providers.sim.controllers.assembly import SimulatedCluster, assemble
+from providers.sim.ec2.market import Market
+from providers.sim.ec2.server import FakeAws
+from providers.sim.kernel import KernelThread
+from providers.sim.shapes import can_be_cut, shapes_of
+from providers.sim.store import AlreadyExists, Store
+
+log = structlog.get_logger(__name__)
+
+REGION = "us-east-1"
+NAMESPACES = ("muster-system", MIG_CONFIG_MAP[0], "prod", "research", "batch")
+
+
+class World:
+    """API server, EC2 and controllers; a context manager. Nothing listens beyond this machine."""
+
+    def __init__(
+        self, folder: Path, *, cluster: str, speed: float, api_port: int = 0, clock: Clock | None = None
+    ) -> None:
+        self.clock = clock or SystemClock()
+        self.folder = folder
+        self.cluster = cluster
+        catalog = package_catalog(REGION).catalog
+        pace = Pace(speed)
+        self.market = Market.from_catalog(catalog)
+        self.store = Store(self.clock)
+        self.api = ApiServer(self.store, port=api_port, clock=self.clock)
+        self.cloud = FakeAws(self.market, self.clock, region=REGION, cluster=cluster, timings=pace.timings())
+        self.simulation: SimulatedCluster = assemble(
+            self.store,
+            self.clock,
+            machines=self.cloud,
+            shape_of=shapes_of(catalog),
+            feasible=can_be_cut,
+            options=pace.controllers(self.cloud),
+        )
+        self._kernel: KernelThread | None = None
+        self._open = contextlib.ExitStack()
+
+    def __enter__(self) -> Self:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._open.callback(self.cloud.stop)
+        self.cloud.start()
+        self._open.callback(self.api.stop)
+        self.api.start()
+        namespaces = self.store.resource("Namespace")
+        for name in NAMESPACES:
+            with contextlib.suppress(AlreadyExists):
+                self.store.create(namespaces, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        self._kernel = self.simulation.in_real_time(on_error=_report)
+        self._open.enter_context(self._kernel)
+        self.api.kubeconfig(self.kubeconfig)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._open.close()
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The file that kubectl and the agent use."""
+        return self.folder / "kubeconfig"
+
+
+def _report(error: Exception) -> None:
+    log.error("simulation_fault", error=f"{type(error).__name__}: {error}")

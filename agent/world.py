@@ -1,0 +1,31 @@
+"""One look at the cluster, for commands that only read."""
+
+from pathlib import Path
+from typing import Any
+
+from agent.ears import WATCHED
+from agent.mirror import Mirror
+from fleet.snapshot import Catalog, Snapshot
+from providers.clock import Clock
+from providers.kube.batches import Replace
+from providers.kube.config import connect
+from providers.kube.transport import KubeTransport
+
+
+def open_cluster(kubeconfig: Path | None, context: str | None = None, url: str = "") -> KubeTransport:
+    """A transport to the cluster that kubectl would talk to; raises `BadConnection`."""
+    return KubeTransport(connect(url, kubeconfig, context))
+
+
+def read_world(transport: KubeTransport, clock: Clock, catalog: Catalog, cluster: str = "default") -> Snapshot:
+    """Everything the deciders look at, listed once; the instances are taken for what the claims say."""
+    mirror = Mirror(cluster)
+    mirror.catalog = catalog
+    for table, watched in WATCHED.items():
+        objects: dict[str, Any] = {}
+        for page in transport.list_envelopes(watched.resource):
+            for raw in page.items or ():
+                value = watched.decode(raw)
+                objects[watched.key(value)] = value
+        getattr(mirror, table).observe(Replace(objects, "0"))
+    return mirror.snapshot(clock.now(), frozenset())
