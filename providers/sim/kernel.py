@@ -16,6 +16,8 @@ from providers.sim.store import Event, Store
 
 _log = structlog.get_logger(__name__)
 
+_RETRY_S = 1.0
+
 
 class Restless(RuntimeError):
     """The controllers do not come to rest: two of them undo each other's work, or one asks to be woken in the past."""
@@ -49,17 +51,20 @@ class Kernel:
         """The clock the controllers live by."""
         return self._clock
 
-    def run_until_quiet(self, now: float | None = None) -> float | None:
+    def run_until_quiet(
+        self, now: float | None = None, *, on_error: Callable[[str, Exception], None] | None = None
+    ) -> float | None:
         """Do all that is due at `now` (default: the clock's) and return the next wake.
 
         Every controller is stepped at least once, because faults and machines change without a store event.
-        Raises Restless after `max_rounds` rounds.
+        Raises Restless after `max_rounds` rounds. What a controller raises comes through; with `on_error` (name, error)
+        it is handed over instead, the others go on, and the failed one is tried again a second later.
         """
         instant = self._clock.now() if now is None else now
         for slot in self._slots:
             slot.seen = -1
         for _ in range(self._max_rounds):
-            if not self._round(instant):
+            if not self._round(instant, on_error):
                 return self.next_wake()
         names = sorted(slot.controller.name for slot in self._slots if slot.due(instant, self._store.resource_version))
         raise Restless(f"still busy at {instant:.3f} after {self._max_rounds} rounds: {', '.join(names)}")
@@ -68,13 +73,19 @@ class Kernel:
         """The earliest instant a controller asked for; None when only a store event can bring work."""
         return min((slot.wake for slot in self._slots if slot.wake is not None), default=None)
 
-    def _round(self, now: float) -> bool:
+    def _round(self, now: float, on_error: Callable[[str, Exception], None] | None) -> bool:
         stepped = False
         for slot in self._slots:
             version = self._store.resource_version
             if slot.due(now, version):
-                slot.wake = slot.controller.step(now)
                 slot.seen = version
+                try:
+                    slot.wake = slot.controller.step(now)
+                except Exception as error:
+                    if on_error is None:
+                        raise
+                    on_error(slot.controller.name, error)
+                    slot.wake = now + _RETRY_S
                 stepped = True
         return stepped
 
@@ -163,11 +174,14 @@ class KernelThread:
             self._event.wait(None if wake is None else max(0.0, wake - self._kernel.clock.now()))
 
     def _settle(self) -> float | None:
-        """The next wake; after a defect, a second from now, so that one bad object does not stop the world."""
+        """The next wake; one controller that fails, or two that quarrel, do not stop the world."""
         try:
-            return self._kernel.run_until_quiet()
-        except Exception as error:  # noqa: BLE001 - the edge of the loop: report and go on
-            _log.exception("a controller failed")
-            if self._on_error is not None:
-                self._on_error(error)
-            return self._kernel.clock.now() + 1.0
+            return self._kernel.run_until_quiet(on_error=self._failed)
+        except Restless as error:
+            self._failed("kernel", error)
+            return self._kernel.clock.now() + _RETRY_S
+
+    def _failed(self, controller: str, error: Exception) -> None:
+        _log.error("a controller failed", controller=controller, exc_info=error)
+        if self._on_error is not None:
+            self._on_error(error)

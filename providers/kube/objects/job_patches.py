@@ -10,19 +10,14 @@ while it is suspended or becoming so.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any
-
-import msgspec
 
 from fleet.actions import StartJob, StopJob
 from fleet.snapshot import JobRef
+from providers.kube.objects.additions import Additions, record, recorded, without
 from providers.kube.objects.json_patch import at_version, became, pointer
 from providers.kube.objects.names import ADDITIONS, MAIN_POD_SET, PLACEMENT_GATE, POD_SET, WORKLOAD
 from providers.kube.objects.shapes import JsonObject
 from providers.kube.objects.workloads import toleration_object
-
-Additions = Mapping[str, list[JsonObject]]
-"""Pod set -> tolerations that a start appended to its template."""
 
 
 class StaleObject(Exception):
@@ -133,7 +128,7 @@ def _wanted(
     action: StartJob, raw: JsonObject, pod_set: str, template: JsonObject
 ) -> tuple[list[JsonObject], list[JsonObject]]:
     """All tolerations of a template after the start, and those of them that are ours."""
-    users = _without(template["spec"].get("tolerations") or [], _additions(raw).get(pod_set, []))
+    users = without(template["spec"].get("tolerations") or [], _additions(raw).get(pod_set, []))
     added: list[JsonObject] = []
     for toleration in map(toleration_object, action.tolerations.get(pod_set, ())):
         if toleration not in users and toleration not in added:
@@ -167,34 +162,20 @@ def _cleared(where: str, template: JsonObject, added: list[JsonObject]) -> list[
     return [
         *({"op": "remove", "path": where + _label(key)} for key in (WORKLOAD, POD_SET) if key in labels),
         *became(f"{where}/spec/schedulingGates", gates, [gate for gate in gates if gate["name"] != PLACEMENT_GATE]),
-        *became(f"{where}/spec/tolerations", tolerations, _without(tolerations, added)),
+        *became(f"{where}/spec/tolerations", tolerations, without(tolerations, added)),
     ]
-
-
-def _without(tolerations: list[JsonObject], added: list[JsonObject]) -> list[JsonObject]:
-    """`tolerations` less one of each of `added`, taken from the end, where they were appended."""
-    kept = list(tolerations)
-    for toleration in reversed(added):
-        if toleration in kept:
-            del kept[len(kept) - 1 - kept[::-1].index(toleration)]
-    return kept
 
 
 # -- the record -------------------------------------------------------------------------------------------------------
 
 
 def _additions(raw: JsonObject) -> Additions:
-    """What an earlier start appended; a record that cannot be read counts as none."""
-    text = (raw["metadata"].get("annotations") or {}).get(ADDITIONS, "")
-    try:
-        return msgspec.json.decode(text, type=dict[str, list[dict[str, Any]]]) if text else {}
-    except msgspec.MsgspecError:
-        return {}
+    return recorded(raw["metadata"].get("annotations"))
 
 
 def _recorded(raw: JsonObject, additions: Additions) -> list[JsonObject]:
     annotations = raw["metadata"].get("annotations")
-    text = msgspec.json.encode(additions, order="sorted").decode() if additions else ""
+    text = record(additions)
     if annotations is None:
         return [{"op": "add", "path": "/metadata/annotations", "value": {ADDITIONS: text}}] if text else []
     return became(pointer("metadata", "annotations", ADDITIONS), annotations.get(ADDITIONS), text)

@@ -10,6 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 from fleet.snapshot import Job, JobRef, JobResult, PodSet
 from model.kinds.base import NEVER, Duration
 from model.labels import DO_NOT_DISRUPT, KUEUE_PRIORITY_CLASS, KUEUE_QUEUE, PRIORITY_CLASS, QUEUE
+from providers.kube.objects.additions import Additions, recorded
 from providers.kube.objects.instants import instant_of, parse_instant
 from providers.kube.objects.names import (
     CHECKPOINT_INTERVAL,
@@ -103,7 +104,7 @@ def decode_job(raw: bytes | Raw) -> Job:
         meta,
         queue="" if _controlled_by_jobset(meta) else _queue(meta),
         suspended=bool(found.spec.suspend),
-        pod_sets=(pod_set_of(MAIN_POD_SET, found.spec.pods, template),),
+        pod_sets=(pod_set_of(MAIN_POD_SET, found.spec.pods, template, recorded(meta.annotations)),),
         templates=(template,),
         progress=_progress(status.conditions, "Complete", status.ready or 0, status.active),
     )
@@ -118,13 +119,14 @@ def decode_jobset(raw: bytes | Raw) -> Job:
     meta, status = found.metadata, found.status
     replicated = found.spec.replicated_jobs or []
     per_job = {one.name: one.template.spec.pods for one in replicated}
+    additions = recorded(meta.annotations)
     counted = [(one, per_job.get(one.name, 0)) for one in status.replicated_jobs_status or ()]
     return _job(
         JobRef(JOB_SETS.api_version(), "JobSet", meta.namespace, meta.name, meta.uid),
         meta,
         queue=_queue(meta),
         suspended=bool(found.spec.suspend),
-        pod_sets=tuple(_replicated(one) for one in replicated),
+        pod_sets=tuple(_replicated(one, additions) for one in replicated),
         templates=tuple(one.template.spec.template for one in replicated),
         progress=_progress(
             status.conditions,
@@ -135,9 +137,9 @@ def decode_jobset(raw: bytes | Raw) -> Job:
     )
 
 
-def _replicated(one: _ReplicatedJob) -> PodSet:
+def _replicated(one: _ReplicatedJob, additions: Additions) -> PodSet:
     replicas = 1 if one.replicas is None else one.replicas
-    return pod_set_of(one.name, replicas * one.template.spec.pods, one.template.spec.template)
+    return pod_set_of(one.name, replicas * one.template.spec.pods, one.template.spec.template, additions)
 
 
 def _job(

@@ -3,14 +3,16 @@
 from functools import lru_cache
 from typing import Any, Final
 
+import msgspec
 from pydantic import ValidationError
 
 from fleet.snapshot import PodSet
 from model.kinds import RequirementTerm, Toleration
 from model.labels import HOSTNAME
+from providers.kube.objects.additions import Additions, without
 from providers.kube.objects.names import KUEUE_REQUIRED_TOPOLOGY, REQUIRED_TOPOLOGY
 from providers.kube.objects.pods import PodResources, requests_of
-from providers.kube.objects.shapes import EMPTY, Wire, first_of, interned
+from providers.kube.objects.shapes import EMPTY, JsonObject, Wire, first_of, interned
 
 
 class TemplateMeta(Wire, frozen=True):
@@ -76,16 +78,19 @@ class Template(Wire, frozen=True):
 _NOWHERE: Final = (RequirementTerm(key=HOSTNAME, operator="DoesNotExist"),)
 
 
-def pod_set_of(name: str, count: int, template: Template) -> PodSet:
-    """`count` pods of `template`."""
+def pod_set_of(name: str, count: int, template: Template, additions: Additions) -> PodSet:
+    """`count` pods of `template`, as the user wrote it: without what a start has appended (`additions`)."""
     spec = template.spec
+    tolerations = tolerations_of(spec.tolerations)
+    if added := additions.get(name):
+        tolerations = tuple(without(tolerations, _appended(added)))
     return PodSet(
         name=name,
         count=count,
         requests=requests_of(spec),
         node_selector=interned(spec.node_selector) if spec.node_selector else EMPTY,
         required_affinity=_required(spec.affinity),
-        tolerations=tolerations_of(spec.tolerations),
+        tolerations=tolerations,
         required_topology=first_of(template.annotations, REQUIRED_TOPOLOGY, KUEUE_REQUIRED_TOPOLOGY),
     )
 
@@ -97,6 +102,14 @@ def tolerations_of(found: list[WireToleration] | None) -> tuple[Toleration, ...]
         for one in found or ()
     )
     return tuple(toleration for toleration in read if toleration is not None)
+
+
+def _appended(record: list[JsonObject]) -> tuple[Toleration, ...]:
+    """What the record of a start names; nothing when somebody has written nonsense into it."""
+    try:
+        return tolerations_of(msgspec.convert(record, list[WireToleration]))
+    except msgspec.ValidationError:
+        return ()
 
 
 @lru_cache(maxsize=4096)

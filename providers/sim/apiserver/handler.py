@@ -36,6 +36,7 @@ from providers.sim.store import (
     ListQuery,
     MethodNotAllowed,
     NotFound,
+    RequestTooLarge,
     Resource,
     Revision,
     Store,
@@ -67,9 +68,11 @@ class Handler:
             return _refusal(error)
         except NotAcceptable:
             return web.Response(status=406, text="only the following media types are accepted: application/json")
+        except web.HTTPRequestEntityTooLarge as error:
+            return _refusal(RequestTooLarge(f"the request is too large: {error.text}"))
         except ConnectionError:
             return web.Response(status=_CLIENT_CLOSED)  # nobody is there to read it
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - the edge: a bug is a 500 and a log line, not a dead connection
             _log.exception("request failed", method=request.method, path=request.raw_path)
             if request.writer.output_size:
                 _abort(request)  # too late for another status line

@@ -4,7 +4,7 @@ import asyncio
 import threading
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import yaml
 from aiohttp import web
@@ -16,6 +16,7 @@ from providers.sim.apiserver.watching import Bell
 from providers.sim.store import Store
 
 _START_TIMEOUT_S = 10.0
+_STOP_TIMEOUT_S = 1.0  # zero would mean to wait for ever for open watches
 _MAX_BODY_BYTES = 3 * 1024 * 1024  # the request limit of the real server
 _CONTEXT = "muster-sandbox"
 
@@ -113,16 +114,25 @@ class ApiServer:
         self._loop, self._finish = asyncio.get_running_loop(), asyncio.Event()
         bell = Bell(self.store, self._loop)
         handler = Handler(self.store, self._clock, self.faults, bell, self._bookmark_every_s)
-        self._server = web.Server(handler, access_log=None, handler_cancellation=True)
+        self._server = web.Server(handler, request_factory=_request, access_log=None, handler_cancellation=True)
         listener = await self._loop.create_server(self._server, self._host, self._port, backlog=1024)
         self._port = listener.sockets[0].getsockname()[1]
         self._ready.set()
         await self._finish.wait()
         listener.close()
         bell.close()
-        await self._server.shutdown(0)
+        await self._cut_all()
+        await self._server.shutdown(_STOP_TIMEOUT_S)
 
     async def _cut_all(self) -> None:
         for connection in list(self._server.connections) if self._server else ():
             if connection.transport is not None:
                 connection.transport.abort()
+
+
+def _request(
+    message: Any, payload: Any, protocol: Any, writer: Any, task: Any
+) -> web.BaseRequest:
+    """A request that may be as large as the real server takes."""
+    loop = asyncio.get_running_loop()
+    return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=_MAX_BODY_BYTES)

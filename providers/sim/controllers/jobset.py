@@ -103,8 +103,6 @@ class JobSetController(Reconciler[Key]):
         if suspended:
             self._jobs.update({**job, "spec": {**job["spec"], "suspend": True}})
             return
-        if status_of(job).get("startTime"):  # the template is frozen while it stands; its controller would clear it
-            job = self._jobs.update_status(job, {k: v for k, v in status_of(job).items() if k != "startTime"})
         template = refreshed_template(replicated, job)
         self._jobs.update({**job, "spec": {**job["spec"], "suspend": False, "template": template}})
 

@@ -152,7 +152,6 @@ class MigManager(NodeReconciler):
         """After the boot the mode is as wished, nothing is cut, and the manager starts from the beginning."""
         self._hardware.cut(node, tuple(Gpu({}) if gpu.mig_enabled else Gpu() for gpu in manager.wanted))
         self._health.heal(node["metadata"]["name"])
-        manager.last_read = ""
         return manager.enter(_Stage.WAKING, now + self._options.wake_s)
 
     def _applying(self, node: Obj, manager: _Manager, now: float) -> float | None:

@@ -77,7 +77,7 @@ class Registration:
 
     def _look(self, now: float) -> float:
         """Act on every machine; the next instant something is due before the next poll."""
-        listed = self._machines.list()
+        listed = tuple(self._machines.list())
         if listed == self._listed and not self._nodes_moved and now < self._wake:
             return self._wake
         self._listed, self._nodes_moved = listed, False

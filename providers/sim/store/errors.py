@@ -82,6 +82,13 @@ class Expired(ApiError):
     reason = "Expired"
 
 
+class RequestTooLarge(ApiError):
+    """A body beyond the limit of the server."""
+
+    code = 413
+    reason = "RequestEntityTooLarge"
+
+
 class UnsupportedMediaType(ApiError):
     """A patch type this resource does not take (strategic merge on a custom resource)."""
 

@@ -3,17 +3,18 @@
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.actions import StartJob, StopJob
-from fleet.snapshot import JobRef
+from fleet.snapshot import Job, JobRef
 from model.kinds import Toleration
 from providers.clock import VirtualClock
-from providers.kube.objects import StaleObject, start_patch, stop_patch, unstart_patch
+from providers.kube.objects import StaleObject, decode_job, decode_jobset, start_patch, stop_patch, unstart_patch
 from providers.sim.store import Conflict, PatchType, Resource, Store
-from tests.providers.kube.objects.values import tolerations
+from tests.providers.kube.objects.values import tolerations, unhurried
 
 GPU = Toleration(key="nvidia.com/gpu", operator="Exists", effect="NoSchedule")
 SPOT = Toleration(key="spot", operator="Equal", value="true", effect="NoSchedule")
@@ -53,6 +54,10 @@ class World:
     @property
     def pod_sets(self) -> list[str]:
         return ["main"] if self.raw["kind"] == "Job" else ["a", "b"]
+
+    def decoded(self) -> Job:
+        decode = {"Job": decode_job, "JobSet": decode_jobset}[self.raw["kind"]]
+        return decode(msgspec.json.encode(self.raw))
 
     def templates(self, raw: dict[str, Any]) -> list[dict[str, Any]]:
         if raw["kind"] == "Job":
@@ -165,6 +170,16 @@ def test_second_run_in_the_same_flavor_needs_no_template_change() -> None:
     ]
 
 
+def test_what_a_job_asks_for_is_what_the_user_wrote(world: World) -> None:
+    """Whatever stands in the template after a stop: a gang must not be taken for another one."""
+    asked = world.decoded().pod_sets
+    world.start(GPU, SPOT)
+    world.run()
+    world.stop()
+    assert world.decoded().pod_sets == asked
+    assert [one.key for one in asked[0].tolerations] == ["mine"]
+
+
 def test_a_toleration_the_user_has_is_neither_doubled_nor_taken(world: World) -> None:
     mine = Toleration(key="mine", operator="Exists")
     world.start(mine, GPU)
@@ -221,19 +236,24 @@ def test_a_job_that_runs_without_our_gate_is_not_ours_to_start(world: World) -> 
         start_patch(world.start_action(GPU), world.raw)
 
 
-def test_a_record_that_cannot_be_read_takes_nothing_from_the_user(world: World) -> None:
-    world.patch([{"op": "add", "path": "/metadata/annotations", "value": {"muster.dev/template-additions": "]"}}])
+@pytest.mark.parametrize("text", ["]", "[]", '{"main": [1]}', '{"main": [{"key": 1}], "a": [{"key": 1}]}'])
+def test_a_record_that_cannot_be_read_takes_nothing_from_the_user(world: World, text: str) -> None:
+    world.patch([{"op": "add", "path": "/metadata/annotations", "value": {"muster.dev/template-additions": text}}])
+    assert [one.key for one in world.decoded().pod_sets[0].tolerations] == ["mine"]
     world.start(GPU)
     assert [one["key"] for one in world.templates(world.raw)[0]["spec"]["tolerations"]] == ["mine", "nvidia.com/gpu"]
 
 
+@unhurried
 @given(
     runs=st.lists(st.lists(tolerations, max_size=3), min_size=1, max_size=4), kind=st.sampled_from(("Job", "JobSet"))
 )
 def test_any_number_of_runs_leaves_what_the_user_wrote(runs: list[list[Toleration]], kind: str) -> None:
     world = World(kind, {"spec": {"tolerations": [USERS], "containers": [{"name": "c", "image": "i"}]}})
+    asked = world.decoded().pod_sets
     for added in runs:
         world.start(*added)
+        assert world.decoded().pod_sets == asked
         world.run()
         for template in world.templates(world.raw):
             held = template["spec"]["tolerations"]
@@ -241,3 +261,4 @@ def test_any_number_of_runs_leaves_what_the_user_wrote(runs: list[list[Toleratio
             assert len(held) == 1 + len(set(added))
             assert template["spec"]["schedulingGates"] == [{"name": "muster.dev/placement"}]
         world.stop()
+        assert world.decoded().pod_sets == asked

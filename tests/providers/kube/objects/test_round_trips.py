@@ -24,7 +24,7 @@ from providers.kube.objects import (
 from providers.kube.objects.crds import definitions
 from providers.kube.objects.workloads import LIVE_FIELDS
 from tests.providers.kube.objects.structural import faults
-from tests.providers.kube.objects.values import NOW_S, as_stored, claims, gangs, reports
+from tests.providers.kube.objects.values import NOW_S, as_stored, claims, gangs, reports, unhurried
 
 SCHEMAS = {
     crd["spec"]["names"]["kind"]: crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"] for crd in definitions()
@@ -37,6 +37,7 @@ def assert_stored_whole(*bodies: dict[str, Any]) -> None:
         assert not found
 
 
+@unhurried
 @given(gang=gangs())
 def test_gang_survives(gang: Gang) -> None:
     body, status = workload_object(gang), workload_status(gang, NOW_S)
@@ -44,6 +45,7 @@ def test_gang_survives(gang: Gang) -> None:
     assert decode_workload(msgspec.json.encode(as_stored(body, status))) == gang
 
 
+@unhurried
 @given(gang=gangs())
 def test_gang_survives_its_own_history(gang: Gang) -> None:
     """The conditions of an earlier state change nothing but reasons and times."""
@@ -81,6 +83,7 @@ def test_live_fields_are_fields_of_the_job() -> None:
     assert {field.name for field in fields(Job)} > LIVE_FIELDS
 
 
+@unhurried
 @given(gang=gangs())
 def test_live_fields_come_back_as_defaults(gang: Gang) -> None:
     lively = replace(gang, last_checkpoint_s=5.0, checkpoint_interval_s=60.0, do_not_disrupt=True)
@@ -88,6 +91,7 @@ def test_live_fields_come_back_as_defaults(gang: Gang) -> None:
     assert decode_workload(msgspec.json.encode(stored)) == gang
 
 
+@unhurried
 @given(gang=gangs())
 def test_workload_without_status_is_a_pending_gang(gang: Gang) -> None:
     body = as_stored(workload_object(gang), creationTimestamp="2027-01-15T08:00:00Z")
@@ -97,6 +101,7 @@ def test_workload_without_status_is_a_pending_gang(gang: Gang) -> None:
     assert found.since_s == NOW_S
 
 
+@unhurried
 @given(claim=claims)
 def test_claim_survives(claim: Claim) -> None:
     body, status = claim_object(claim), claim_status(claim, NOW_S)
@@ -105,6 +110,7 @@ def test_claim_survives(claim: Claim) -> None:
     assert decode_claim(msgspec.json.encode(as_stored(body, status, **server))) == claim
 
 
+@unhurried
 @given(claim=claims)
 def test_recut_is_kept_beside_the_unchanged_specification(claim: Claim) -> None:
     recut = replace(claim, layout="", resources={}, recut_at_s=NOW_S)
@@ -113,6 +119,7 @@ def test_recut_is_kept_beside_the_unchanged_specification(claim: Claim) -> None:
     assert decode_claim(msgspec.json.encode(stored)) == recut
 
 
+@unhurried
 @given(report=reports)
 def test_sync_survives(report: SyncReport) -> None:
     body, status = sync_object(report.name, "file:///fleet", "main", ""), sync_status(report, NOW_S)

@@ -3,6 +3,7 @@
 from math import inf
 from typing import Any
 
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from fleet.snapshot import (
@@ -21,6 +22,9 @@ from model.kinds import RequirementTerm, Toleration
 from providers.kube.objects import Finding, PlanSummary, SyncAttempt, SyncProblem, SyncReport
 
 NOW_S = 1_800_000_000.0
+
+unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+"""A busy machine is no reason to fail."""
 
 names = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,20}[a-z0-9])?", fullmatch=True)
 reasons = st.from_regex(r"[A-Z][A-Za-z]{0,20}", fullmatch=True)

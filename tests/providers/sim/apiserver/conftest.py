@@ -1,8 +1,12 @@
 """A running API server and a plain HTTP client for it."""
 
+import hashlib
 import http.client
+import importlib.util
 import json
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +17,19 @@ from providers.sim.store import Store
 
 Obj = dict[str, Any]
 TIMEOUT_S = 10.0
+
+
+def _load_clusters() -> dict[str, Callable[[Path], AbstractContextManager[Path]]]:
+    """The module beside this file; test folders are no packages."""
+    spec = importlib.util.spec_from_file_location("apiserver_clusters", Path(__file__).with_name("clusters.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return {"embedded": module.embedded, "envtest": module.envtest}
+
+
+CLUSTERS = _load_clusters()
 
 
 class Client:
@@ -80,3 +97,24 @@ def config() -> Callable[..., Obj]:
         return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "default"}, "data": data}
 
     return make
+
+
+@pytest.fixture(scope="module", params=["embedded", pytest.param("envtest", marks=pytest.mark.envtest)])
+def kubeconfig(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The kubeconfig of a running cluster API, one of each kind a module."""
+    with CLUSTERS[request.param](tmp_path_factory.mktemp(request.param)) as path:
+        yield path
+
+
+@pytest.fixture
+def namespace(kubeconfig: Path, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A namespace of one test's own."""
+    import kubernetes.client
+    import kubernetes.config
+
+    api = kubernetes.client.CoreV1Api(kubernetes.config.new_client_from_config(str(kubeconfig)))
+    digest = hashlib.sha256(request.node.name.encode()).hexdigest()[:12]
+    name = f"t-{digest}"
+    api.create_namespace({"metadata": {"name": name}})
+    yield name
+    api.delete_namespace(name)

@@ -49,6 +49,14 @@ def test_runs_to_completion(cluster: World, spec: dict, peak: int, succeeded: in
     assert all(not pod["metadata"].get("finalizers") for pod in cluster.pods_of("j"))
 
 
+def test_a_work_queue_starts_nothing_after_its_first_success(cluster: World) -> None:
+    template = pod_template(cpu="4", notes={"run-seconds": "10"})  # two fit, the third waits
+    cluster.job("j", parallelism=3, template=template)
+    cluster.pass_s(60)
+    assert cluster.phases("j") == ["Succeeded"] * 3
+    assert cluster.condition("Job", "j", "Complete") == ("True", "CompletionsReached")
+
+
 def test_indexed_pods_say_who_they_are(cluster: World) -> None:
     cluster.job("train", completions=3, parallelism=3, completionMode="Indexed")
     cluster.pass_s(3)

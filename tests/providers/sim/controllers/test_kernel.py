@@ -148,6 +148,23 @@ class TestRealTime:
             assert controller.healed.wait(10)
         assert [str(error) for error in errors] == ["once"]
 
+    def test_a_defect_in_one_controller_does_not_hold_up_the_others(self) -> None:
+        class Broken:
+            name = "broken"
+
+            def step(self, now: float) -> float | None:
+                raise ConnectionError("the cloud does not answer")
+
+        store, errors = Store(SystemClock()), []
+        done = threading.Event()
+        store.subscribe(lambda event: done.set() if event.object["metadata"]["name"] == "c2" else None)
+        with KernelThread(Kernel(store, SystemClock(), [Broken(), Scribe(store, 3)]), store, on_error=errors.append):
+            write(store, "c0")
+            assert done.wait(10)
+        assert errors
+        with pytest.raises(ConnectionError):
+            Kernel(store, SystemClock(), [Broken()]).run_until_quiet()
+
     def test_clients_that_write_at_the_same_time_lose_nothing(self) -> None:
         """Many conflicts between the controllers and two busy clients: every job still ends counted right."""
         clock, jobs = SystemClock(), 30

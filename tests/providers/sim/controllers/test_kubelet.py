@@ -42,9 +42,11 @@ def test_a_pod_starts_runs_and_succeeds(cluster: World) -> None:
     cluster.settle()
     pod = cluster.the("Pod", "p")
     assert (pod["status"]["phase"], state(pod)) == ("Pending", "waiting")
+    admitted_at = pod["status"]["startTime"]
     cluster.pass_s(1)
     pod = cluster.the("Pod", "p")
     assert (pod["status"]["phase"], state(pod)) == ("Running", "running")
+    assert pod["status"]["startTime"] == admitted_at
     assert [
         cluster.condition("Pod", "p", kind)[0] for kind in ("PodScheduled", "Initialized", "ContainersReady", "Ready")
     ] == ["True"] * 4

@@ -26,8 +26,8 @@ mig-configs:
   - {devices: [4, 5, 6, 7], mig-enabled: true, mig-devices: {1g.5gb: 7}}
   too-much: [{devices: all, mig-enabled: true, mig-devices: {7g.40gb: 2}}]
   balanced:
-  - {device-filter: "0x233010DE", devices: all, mig-enabled: true, mig-devices: {1g.10gb: 7}}
   - {device-filter: ["0x20B010DE"], devices: all, mig-enabled: true, mig-devices: {1g.5gb: 2, 2g.10gb: 1, 3g.20gb: 1}}
+  - {device-filter: "0x233010DE", devices: all, mig-enabled: true, mig-devices: {1g.10gb: 7}}
 """
 
 

@@ -186,6 +186,18 @@ def test_a_node_deleted_under_its_kubelet_stays_away(world: World) -> None:
     assert world.all("Node") == []
 
 
+def test_a_machine_in_a_dead_ones_name_is_well(world: World) -> None:
+    world.machine("i-1", "m7i.xlarge")
+    world.pass_s(30)
+    world.machines.set("i-1", state="shutting-down")
+    world.pass_s(5)
+    world.delete("Node", "i-1.ec2.internal")  # somebody is faster than the cloud
+    world.machine("i-2", "m7i.xlarge")
+    world.machines.set("i-2", private_dns="i-1.ec2.internal")
+    world.pass_s(60)
+    assert world.condition("Node", "i-1.ec2.internal", "Ready") == ("True", "KubeletReady")
+
+
 def test_a_prepared_node_is_adopted(world: World) -> None:
     world.node("i-1.ec2.internal", labels={"mine": "1"})
     world.machine("i-1", "m7i.xlarge")

@@ -2,6 +2,7 @@ import pytest
 
 from providers.sim.controllers.matching import selector_matches, selects, tolerates, untolerated
 from providers.sim.controllers.occupancy import requests_of
+from providers.sim.controllers.scheduling import NodeView
 from providers.sim.store import Event
 from tests.providers.sim.controllers.world import Obj, World
 
@@ -120,6 +121,22 @@ def container(requests: Obj | None = None, limits: Obj | None = None, **fields: 
 )
 def test_requests(spec: Obj, wanted: Obj) -> None:
     assert requests_of({"spec": spec}) == {**wanted, "pods": 1}
+
+
+@pytest.mark.parametrize(
+    ("ready", "spec", "taints"),
+    [
+        ("True", {}, []),
+        ("True", {"unschedulable": True}, ["unschedulable"]),
+        ("False", {}, ["not-ready"]),
+        ("Unknown", {"taints": [{"key": "node.kubernetes.io/unreachable", "effect": "NoSchedule"}]}, ["unreachable"]),
+        (None, {"unschedulable": True}, ["not-ready", "unschedulable"]),
+    ],
+)
+def test_what_is_unready_or_cordoned_counts_as_tainted(ready: str | None, spec: Obj, taints: list[str]) -> None:
+    conditions = [{"type": "Ready", "status": ready}] if ready else []
+    view = NodeView.of({"metadata": {"name": "n"}, "spec": spec, "status": {"conditions": conditions}})
+    assert [taint["key"].rpartition("/")[2] for taint in view.taints] == taints
 
 
 class TestPlacing:
