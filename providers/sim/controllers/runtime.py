@@ -94,8 +94,9 @@ class Reconciler(ABC, Generic[K]):
         for position, key in enumerate(batch):
             try:
                 self._queue.at(key, self._attempt(key, now))
-            except BaseException:
-                for unseen in batch[position:]:  # a defect must not lose the rest of the batch
+            except Exception:
+                self._queue.at(key, now + self._retry_s(key))
+                for unseen in batch[position + 1 :]:  # a defect must neither lose the rest nor stand in its way
                     self._queue.add(unseen)
                 raise
             self._cluster.sync()
@@ -109,9 +110,13 @@ class Reconciler(ABC, Generic[K]):
         except NotFound:
             return None  # gone in between: its removal is on its way here
         except ApiError as error:
-            failures = self._attempts[key] = self._attempts.get(key, 0) + 1
-            delay_s = min(_RETRY_CAP_S, _RETRY_S * 2.0 ** min(failures - 1, 10))
+            delay_s = self._retry_s(key)
             _log.warning("reconcile refused", controller=self.name, key=key, error=error.message, retry_s=delay_s)
             return now + delay_s
         self._attempts.pop(key, None)
         return wake
+
+    def _retry_s(self, key: K) -> float:
+        """How long to leave a key alone that could not be reconciled; ever longer."""
+        failures = self._attempts[key] = self._attempts.get(key, 0) + 1
+        return min(_RETRY_CAP_S, _RETRY_S * 2.0 ** min(failures - 1, 10))

@@ -1,0 +1,163 @@
+"""The stage: the sandbox seen through the `kubernetes` client, as any user of the cluster sees it."""
+
+import json
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from agent.demo.jobs import Manifest
+from agent.sandbox.agent_process import AgentProcess
+from agent.sandbox.repository import Repository
+from agent.sandbox.world import World
+from providers.sim.ec2.vm import LedgerEntry
+from providers.sim.store import Event
+
+GROUP, VERSION = "muster.dev", "v1alpha1"
+
+
+@dataclass(slots=True)
+class Recorder:
+    """When pods came and machines became ready, from the store's own log: what polling might miss."""
+
+    pods: list[tuple[float, str, str]] = field(default_factory=list)
+    """(instant, ADDED or DELETED, namespace/name)."""
+    ready: dict[str, float] = field(default_factory=dict)
+    """NodeClaim -> instant it became ready."""
+
+    def hear(self, event: Event) -> None:
+        """One committed write."""
+        metadata = event.object["metadata"]
+        if event.resource.kind == "Pod" and event.type != "MODIFIED":
+            self.pods.append((time.time(), event.type, f"{metadata['namespace']}/{metadata['name']}"))
+        elif event.resource.kind == "NodeClaim" and (event.object.get("status") or {}).get("state") == "Ready":
+            self.ready.setdefault(metadata["name"], time.time())
+
+    def births(self, prefix: str) -> list[float]:
+        """Instants at which pods whose `namespace/name` begins so were created."""
+        return [at for at, kind, name in self.pods if kind == "ADDED" and name.startswith(prefix)]
+
+
+class Stage:
+    """Submits, looks and causes faults."""
+
+    def __init__(self, world: World, repository: Repository, agent: AgentProcess) -> None:
+        from kubernetes import client, config
+
+        self.world = world
+        self.repository = repository
+        self.agent = agent
+        self.recorder = Recorder()
+        world.store.subscribe(self.recorder.hear)
+        api = config.new_client_from_config(config_file=str(world.kubeconfig))
+        self._custom = client.CustomObjectsApi(api)
+        self._core = client.CoreV1Api(api)
+        self._batch = client.BatchV1Api(api)
+
+    # -- submitting -----------------------------------------------------------------------------------------------
+
+    def submit(self, manifest: Manifest) -> None:
+        """Create a Job or JobSet."""
+        namespace = manifest["metadata"]["namespace"]
+        if manifest["kind"] == "JobSet":
+            self._custom.create_namespaced_custom_object("jobset.x-k8s.io", "v1alpha2", namespace, "jobsets", manifest)
+        else:
+            self._batch.create_namespaced_job(namespace, manifest)
+
+    def delete(self, manifest: Manifest) -> None:
+        """Delete a Job or JobSet with its pods."""
+        name, namespace = manifest["metadata"]["name"], manifest["metadata"]["namespace"]
+        if manifest["kind"] == "JobSet":
+            self._custom.delete_namespaced_custom_object("jobset.x-k8s.io", "v1alpha2", namespace, "jobsets", name)
+        else:
+            self._batch.delete_namespaced_job(name, namespace, propagation_policy="Background")
+
+    # -- looking --------------------------------------------------------------------------------------------------
+
+    def sync(self) -> Mapping[str, Any]:
+        """Status of the FleetSync; empty before there is one."""
+        found = self._listed("fleetsyncs")
+        return found[0].get("status") or {} if found else {}
+
+    def claims(self) -> list[Mapping[str, Any]]:
+        """All NodeClaims."""
+        return self._listed("nodeclaims")
+
+    def workload(self, job: str) -> Mapping[str, Any]:
+        """Status of the Workload of a job; empty when there is none."""
+        found = self._custom.list_cluster_custom_object(GROUP, VERSION, "workloads")["items"]
+        return next((w.get("status") or {} for w in found if w["spec"]["job"]["name"] == job), {})
+
+    def _listed(self, plural: str) -> list[Mapping[str, Any]]:
+        from kubernetes.client.exceptions import ApiException
+
+        try:
+            items: list[Mapping[str, Any]] = self._custom.list_cluster_custom_object(GROUP, VERSION, plural)["items"]
+        except ApiException as error:
+            if error.status == 404:
+                return []
+            raise
+        return items
+
+    def running(self, job: str) -> bool:
+        """Whether every pod of the job's gang is ready."""
+        status = self.workload(job)
+        return status.get("state") == "Admitted" and status.get("reason") == "PodsReady"
+
+    def state(self, job: str) -> str:
+        """State of the job's gang."""
+        return str(self.workload(job).get("state", ""))
+
+    def pods(self, namespace: str, prefix: str) -> list[Any]:
+        """Pods whose name begins so."""
+        return [p for p in self._core.list_namespaced_pod(namespace).items if p.metadata.name.startswith(prefix)]
+
+    def nodes_of(self, job: str) -> set[str]:
+        """Nodes the job's gang is pinned to."""
+        return {pin["node"] for pin in self.workload(job).get("pins") or () if pin.get("node")}
+
+    def node_labels(self, name: str) -> Mapping[str, str]:
+        """Labels of a node."""
+        return dict(self._core.read_node(name).metadata.labels)
+
+    def node_count(self) -> int:
+        """How many nodes have joined."""
+        return len(self._core.list_node().items)
+
+    def books(self) -> Mapping[str, Any]:
+        """What every team has spent, as the agent keeps it."""
+        found = self._core.list_namespaced_config_map("muster-system").items
+        kept = next((m for m in found if m.metadata.name.startswith("muster-books-")), None)
+        return json.loads(kept.data["books.json"]) if kept else {"total": 0, "by_team": {}}
+
+    def ledger(self, *, instance_type: str = "", zone: str = "", running: bool | None = None) -> list[LedgerEntry]:
+        """The cloud's own books: every machine ever launched."""
+        return [
+            entry
+            for entry in self.world.cloud.ledger()
+            if (not instance_type or entry.pool.instance_type == instance_type)
+            and (not zone or entry.pool.zone == zone)
+            and (running is None or (entry.ended_at_s is None) == running)
+        ]
+
+    def muster(self, *arguments: str) -> str:
+        """Output of a `muster` command, run as a person would."""
+        done = subprocess.run(  # noqa: S603 - our own module
+            [sys.executable, "-m", "agent", *arguments], capture_output=True, text=True, check=False, timeout=60
+        )
+        return done.stdout + done.stderr
+
+    # -- faults ---------------------------------------------------------------------------------------------------
+
+    def fault(self, route: str, **body: Any) -> None:
+        """Cause one, over the fake cloud's control routes."""
+        request = urllib.request.Request(  # noqa: S310 - loopback
+            f"{self.world.cloud.url}/muster-sim/{route}",
+            json.dumps(body).encode(),
+            {"Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=5) as answer:  # noqa: S310 - loopback
+            answer.read()
