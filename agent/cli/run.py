@@ -26,7 +26,7 @@ log = structlog.get_logger(__name__)
 
 
 def run_agent(config: Path) -> int:
-    """Run until told to stop; the exit code. A lost lease ends the process with an error, so that it is started anew."""
+    """Run until told to stop; the exit code. A lost lease ends it with an error, so that it is started anew."""
     try:
         settings = load_settings(config)
     except InvalidConfiguration as error:

@@ -16,6 +16,7 @@ from fleet.reasons import Reason
 from fleet.snapshot import Gang, GangState, Job, Snapshot
 from model.fleet import Fleet
 
+LABEL_VALUE_MAX = 63
 NODE_FAILURE_AFTER_S = 60.0
 """A gang leaves when one of its nodes has not been ready for this long (Kueue waits 30 s, Kubernetes 300 s)."""
 
@@ -50,7 +51,7 @@ def new_gang(fleet: Fleet, job: Job, now_s: float) -> Gang:
     return Gang(
         uid=job.ref.uid,
         namespace=job.ref.namespace,
-        workload=f"{job.ref.kind.lower()}-{job.ref.name[:200]}-{job.ref.uid[:5]}",
+        workload=workload_name(job),
         job=job.ref,
         queue=job.queue,
         priority_class=job.priority_class,
@@ -61,6 +62,13 @@ def new_gang(fleet: Fleet, job: Job, now_s: float) -> Gang:
         message="not considered yet",
         since_s=now_s,
     )
+
+
+def workload_name(job: Job) -> str:
+    """`jobset-<name>-<start of the uid>`, short enough to be a label value on the pods."""
+    kind, uid = job.ref.kind.lower(), job.ref.uid[:5]
+    room = LABEL_VALUE_MAX - len(kind) - len(uid) - 2
+    return f"{kind}-{job.ref.name[:room].rstrip('.-')}-{uid}"
 
 
 def _step(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> list[Action]:

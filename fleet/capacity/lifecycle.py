@@ -23,6 +23,7 @@ from fleet.capacity.drain import drain
 from fleet.capacity.launch import LAUNCH_GROUP_TAG, launch_request
 from fleet.capacity.stock import holders, machines_held
 from fleet.mig.convergence import owed
+from fleet.mig.layouts import layout_name
 from fleet.reasons import Reason
 from fleet.snapshot import Claim, ClaimState, Disruption, Gang, GangState, Instance, Node, Snapshot
 from fleet.taints import DISRUPTED, EPHEMERAL_KEYS, EPHEMERAL_PREFIX, RECUTTING, UNREGISTERED
@@ -206,7 +207,8 @@ def _recut(yard: _Yard, claim: Claim, node: Node) -> Iterator[Action]:
         return
     tainted = any(taint.key == RECUTTING.key for taint in node.taints)
     if node.labels.get(labels.MIG_CONFIG) != claim.layout or not tainted:
-        yield PatchNode(node.name, {labels.MIG_CONFIG: claim.layout}, add_taints=(RECUTTING,))
+        asked = {labels.MIG_CONFIG: claim.layout, labels.MIG_LAYOUT: layout_name(claim.layout)}
+        yield PatchNode(node.name, asked, add_taints=(RECUTTING,))
     elif not owed(claim, node):
         yield SaveClaim(replace(claim, ready_at_s=yard.snapshot.now_s))
     elif yard.snapshot.now_s - claim.recut_at_s >= INITIALIZATION_TIMEOUT_S:

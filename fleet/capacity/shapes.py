@@ -7,7 +7,7 @@ DaemonSets take, and the labels and taints the node will carry.
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from fleet.mig.layouts import WHOLE, cut, pool_layouts, with_gpus
+from fleet.mig.layouts import WHOLE, cut, layout_name, pool_layouts, with_gpus
 from fleet.placement.board import Slot
 from fleet.snapshot import Catalog, DaemonOverhead, InstanceType, Offer
 from model import labels
@@ -94,7 +94,8 @@ class Shapes:
             return False
         if pool.spec.gpu is not None and not machine.gpu_count:
             return False  # fractional GPUs (g6f) carry a GPU's name but no whole GPU
-        return Requirements.from_labels(machine.labels).compatible(wanted)
+        carried = {**machine.labels, **pool.spec.template.labels, labels.NODE_POOL: pool.name}
+        return Requirements.from_labels(carried).compatible(wanted, undefined=_DECIDED_LATER)
 
     def _shape(self, pool: NodePool, offer: Offer, layout: str, allocatable: Resources) -> Shape:
         node_labels = node_labels_of(pool, offer, layout, self.catalog.region)
@@ -104,6 +105,10 @@ class Shapes:
                 for resource, amount in (*daemon.requests.items(), ("pods", 1)):
                     left[resource] = left.get(resource, 0) - amount
         return Shape(pool, offer, layout, left, node_labels, pool.spec.template.taints)
+
+
+_DECIDED_LATER = labels.WELL_KNOWN | {labels.MIG_LAYOUT}
+"""Labels that the offer and the layout decide, not the type."""
 
 
 def whole_gpus(pool: NodePool, machine: InstanceType) -> dict[str, int]:
@@ -123,7 +128,7 @@ def node_labels_of(pool: NodePool, offer: Offer, layout: str, region: str) -> di
     }
     sharing = pool.spec.sharing
     if layout:
-        found[labels.MIG_CONFIG] = layout
+        found |= {labels.MIG_CONFIG: layout, labels.MIG_LAYOUT: layout_name(layout)}
     elif sharing.time_slicing is not None:
         found[labels.DEVICE_PLUGIN_CONFIG] = f"time-slicing-{sharing.replicas}"
     elif sharing.mps is not None:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from fleet.capacity.pools import Headroom
 from fleet.capacity.provision import Recut, Supply
 from fleet.capacity.shapes import Shapes
-from fleet.mig.layouts import cut, gpu_part, pool_layouts, with_gpus
+from fleet.mig.layouts import cut, gpu_part, layout_name, pool_layouts, with_gpus
 from fleet.placement.board import PODS, Board, Slot
 from fleet.snapshot import Claim, ClaimState, Gang, GangState, Node, Snapshot
 from fleet.taints import OWN_KEYS
@@ -122,7 +122,7 @@ def _cut_slot(snapshot: Snapshot, node: Node, claim: Claim, layout: str, gpus: M
         slot.name,
         slot.node,
         slot.claim,
-        {**slot.labels, labels.MIG_CONFIG: layout},
+        {**slot.labels, labels.MIG_CONFIG: layout, labels.MIG_LAYOUT: layout_name(layout)},
         slot.taints,
         {PODS: 0, **free},
         slot.pool,

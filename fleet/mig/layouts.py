@@ -37,6 +37,11 @@ def pool_layouts(fleet: Fleet, pool: NodePool) -> dict[str, MigLayout]:
     return {config_name(layout): layout for layout in (fleet.mig_layouts[name] for name in mig.layouts)}
 
 
+def layout_name(config: str) -> str:
+    """The declared name behind a configuration name (`all-1g.10gb-400a3253` -> `all-1g.10gb`)."""
+    return config.rpartition("-")[0]
+
+
 def with_gpus(resources: Resources, gpus: Mapping[str, int]) -> dict[str, int]:
     """`resources` with its GPU amounts replaced by `gpus`."""
     return {name: amount for name, amount in resources.items() if not is_gpu_resource(name)} | dict(gpus)

@@ -45,6 +45,8 @@ def _requirements(pool: NodePool, snapshot: Snapshot, claim: Claim) -> str:
     carried |= {labels.ZONE: where.zone, labels.CAPACITY_TYPE: where.capacity_type, labels.NODE_POOL: pool.name}
     carried |= {labels.INSTANCE_TYPE: where.instance_type, labels.REGION: snapshot.catalog.region}
     for key, requirement in sorted(pool_requirements(pool).items()):
+        if key == labels.MIG_LAYOUT:
+            continue  # a machine with another layout is cut anew in place (`fleet.mig.rollout`)
         value = carried.get(key)
         if machine is not None and not (requirement.allows_absent if value is None else requirement.has(value)):
             return f"{key}={value} no longer meets the requirements of node pool {pool.name}"

@@ -229,6 +229,8 @@ class Handler:
     # -- everything that is not a resource ----------------------------------------------------------------------
 
     async def _review(self, request: web.BaseRequest, route: Route) -> web.Response:
+        if (route.group, route.plural, route.name, request.method) == ("", "bindings", "", "POST"):
+            return await self._bind(request, route)
         group_version = f"{route.group}/{route.version}"
         kind = dict(discovery.REVIEWS.get(group_version, ())).get(route.plural)
         if kind is None or route.name:
@@ -239,6 +241,16 @@ class Handler:
         if not isinstance(body, dict):
             raise BadRequest("the body is not an object")
         return _json(_encode(reviewed(group_version, kind, body)), 201)
+
+    async def _bind(self, request: web.BaseRequest, route: Route) -> web.Response:
+        """The first form of binding, still what clients generate: a Binding posted to its namespace."""
+        body = decoded(await request.read(), media_type(request.headers.get(hdrs.CONTENT_TYPE, "")))
+        if not isinstance(body, dict):
+            raise BadRequest("the body is not an object")
+        pod, node = (body.get("metadata") or {}).get("name"), (body.get("target") or {}).get("name")
+        self._store.bind(str(pod or ""), route.namespace, str(node or ""))
+        success = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
+        return _json(_encode(success), 201)
 
     def _document(self, path: str, request: web.BaseRequest) -> web.Response:
         """Discovery, OpenAPI, health."""

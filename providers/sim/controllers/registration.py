@@ -199,9 +199,25 @@ def new_node(
             "capacity": _without_devices(shape.capacity, arguments.max_pods),
             "allocatable": _without_devices(shape.allocatable, arguments.max_pods),
             "conditions": [unready],
-            "nodeInfo": {"kubeletVersion": "v1.34.0", "operatingSystem": "linux", "architecture": shape.architecture},
+            "nodeInfo": _node_info(shape.architecture, name),
             "addresses": [{"type": "Hostname", "address": name}, {"type": "InternalDNS", "address": name}],
         },
+    }
+
+
+def _node_info(architecture: str, name: str) -> dict[str, str]:
+    """Every field: typed clients refuse a node that leaves one out."""
+    return {
+        "architecture": architecture,
+        "bootID": f"boot-{name}",
+        "containerRuntimeVersion": "containerd://2.1.4",
+        "kernelVersion": "6.12.46",
+        "kubeProxyVersion": "",
+        "kubeletVersion": "v1.34.0",
+        "machineID": f"machine-{name}",
+        "operatingSystem": "linux",
+        "osImage": "Amazon Linux 2023",
+        "systemUUID": f"system-{name}",
     }
 
 

@@ -95,8 +95,6 @@ class Ec2Operations(EC2Response):  # type: ignore[misc]
         ids = self._get_param("InstanceIds", [])
         if not ids:
             raise Ec2Error("MissingParameter", "The request must contain the parameter InstanceId")
-        for instance_id in ids:
-            self._account.get(instance_id)
         self.error_on_dryrun()
         changes = [
             {"InstanceId": vm.id, "CurrentState": describe.state(vm.state), "PreviousState": describe.state(before)}

@@ -2,7 +2,6 @@
 
 import hashlib
 import http.client
-import importlib.util
 import json
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -14,22 +13,13 @@ import pytest
 from providers.clock import SystemClock
 from providers.sim.apiserver import ApiServer
 from providers.sim.store import Store
+from tests.providers.sim.apiserver.clusters import embedded, envtest
 
 Obj = dict[str, Any]
 TIMEOUT_S = 10.0
 
 
-def _load_clusters() -> dict[str, Callable[[Path], AbstractContextManager[Path]]]:
-    """The module beside this file; test folders are no packages."""
-    spec = importlib.util.spec_from_file_location("apiserver_clusters", Path(__file__).with_name("clusters.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return {"embedded": module.embedded, "envtest": module.envtest}
-
-
-CLUSTERS = _load_clusters()
+CLUSTERS: dict[str, Callable[[Path], AbstractContextManager[Path]]] = {"embedded": embedded, "envtest": envtest}
 
 
 class Client:
@@ -40,7 +30,14 @@ class Client:
         self._open: list[http.client.HTTPConnection] = []
 
     def send(
-        self, method: str, path: str, body: Any = None, *, media: str = "application/json", timeout_s: float = TIMEOUT_S, **headers: str
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        media: str = "application/json",
+        timeout_s: float = TIMEOUT_S,
+        **headers: str,
     ) -> http.client.HTTPResponse:
         connection = http.client.HTTPConnection(self._address, timeout=timeout_s)
         self._open.append(connection)
@@ -94,7 +91,12 @@ def http_client(server: ApiServer) -> Iterator[Client]:
 @pytest.fixture
 def config() -> Callable[..., Obj]:
     def make(name: str = "cm", **data: str) -> Obj:
-        return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "default"}, "data": data}
+        return {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": name, "namespace": "default"},
+            "data": data,
+        }
 
     return make
 

@@ -110,7 +110,15 @@ def test_eviction_meets_the_budget(api: Any, namespace: str) -> None:
     with pytest.raises(ApiException) as refused:
         core.create_namespaced_pod_eviction("p", namespace, eviction)
     assert code(refused) == 429
-    allowed = {"status": {"observedGeneration": 1, "disruptionsAllowed": 1, "expectedPods": 2, "currentHealthy": 2, "desiredHealthy": 1}}
+    allowed = {
+        "status": {
+            "observedGeneration": 1,
+            "disruptionsAllowed": 1,
+            "expectedPods": 2,
+            "currentHealthy": 2,
+            "desiredHealthy": 1,
+        }
+    }
     policy.patch_namespaced_pod_disruption_budget_status("b", namespace, allowed)
     core.create_namespaced_pod_eviction("p", namespace, eviction)
     assert core.read_namespaced_pod("p", namespace).metadata.deletion_timestamp is not None

@@ -120,7 +120,10 @@ def test_strict_validation_reaches_into_built_in_kinds(http_client: Any) -> None
     pod = a_pod()
     pod["spec"]["containers"][0]["imagePullPolcy"] = "x"
     status, refused = http_client("POST", f"{PODS}?fieldValidation=Strict", pod)
-    assert (status, refused["message"]) == (400, 'strict decoding error: unknown field "spec.containers[0].imagePullPolcy"')
+    assert (status, refused["message"]) == (
+        400,
+        'strict decoding error: unknown field "spec.containers[0].imagePullPolcy"',
+    )
     good = a_pod()
     good["spec"] |= {"nodeSelector": {"any": "x"}, "volumes": [{"name": "v", "emptyDir": {}}]}
     good["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "1", "cpu": 1}}

@@ -62,6 +62,8 @@ def test_the_order_of_pools(strategy: str, pools: list[CapacityPool], expected: 
         (True, True, 4, {DEAR_A: 4}),
         (True, True, 5, {}),
         (True, True, 0, {CHEAP_A: 2}),
+        (False, True, 7, {}),
+        (True, False, 6, {}),
     ],
 )
 def test_single_type_and_single_zone(

@@ -138,6 +138,15 @@ def test_the_same_token_repeats_a_shortage(rig: Rig) -> None:
     assert rig.cloud.launch(launch_request("b")).instances
 
 
+@pytest.mark.parametrize(("count", "failures"), [(1, []), (2, []), (3, [LaunchError.UNKNOWN])])
+def test_a_token_used_for_another_request_buys_nothing_and_names_what_there_is(
+    rig: Rig, count: int, failures: list[LaunchError]
+) -> None:
+    first = rig.cloud.launch(launch_request("a", 2))
+    again = rig.cloud.launch(replace(launch_request("a", count), node_pool="other", labels={"x": "y"}))
+    assert (again.instances, errors(again), bought(rig)) == (first.instances, failures, 2)
+
+
 def test_a_lost_answer_is_found_again_by_its_token(rig: Rig) -> None:
     rig.cloud.launch(launch_request("warm"))
     rig.market.faults.lost_answers = 1

@@ -138,7 +138,9 @@ def test_fields_from_before_the_first_apply_have_an_owner(store: Store, config: 
 def test_status_is_owned_apart(store: Store) -> None:
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}
     apply(store, {**node, "spec": {"providerID": "aws:///a/i"}}, "one")
-    result = apply(store, {**node, "status": {"phase": "x"}, "spec": {"providerID": "other"}}, "kubelet", subresource="status")
+    result = apply(
+        store, {**node, "status": {"phase": "x"}, "spec": {"providerID": "other"}}, "kubelet", subresource="status"
+    )
     assert result["spec"] == {"providerID": "aws:///a/i"}
     assert result["status"] == {"phase": "x"}
     entry = result["metadata"]["managedFields"][-1]
@@ -156,7 +158,9 @@ def test_ownership_can_be_reset(store: Store, config: Any) -> None:
 def test_an_update_without_managed_fields_keeps_them(store: Store, config: Any) -> None:
     held = apply(store, config(a="1"), "git")
     meta = {key: value for key, value in held["metadata"].items() if key != "managedFields"}
-    result = store.update(store.resource("cm"), {**held, "metadata": meta, "data": {"a": "1", "b": "2"}}, field_manager="m")
+    result = store.update(
+        store.resource("cm"), {**held, "metadata": meta, "data": {"a": "1", "b": "2"}}, field_manager="m"
+    )
     assert set(owners(result)) == {("git", "Apply"), ("m", "Update")}
 
 

@@ -47,7 +47,10 @@ def crd(store: Store) -> Obj:
 
 
 def test_a_definition_is_established_and_served(store: Store, crd: Obj) -> None:
-    assert {c["type"]: c["status"] for c in crd["status"]["conditions"]} == {"NamesAccepted": "True", "Established": "True"}
+    assert {c["type"]: c["status"] for c in crd["status"]["conditions"]} == {
+        "NamesAccepted": "True",
+        "Established": "True",
+    }
     assert crd["status"]["storedVersions"] == ["v1"]
     resource = store.resource("wd")
     assert (resource.api_version, resource.kind, resource.subresources) == ("example.test/v1", "Widget", {"status"})
@@ -71,7 +74,12 @@ def test_status_is_apart(store: Store, crd: Obj) -> None:
     made = store.create(resource, {**widget(), "status": {"x": 1}})
     assert "status" not in made
     after = store.patch(
-        resource, "w", {"status": {"x": 1}, "spec": {"size": 5}}, PatchType.MERGE, namespace="default", subresource="status"
+        resource,
+        "w",
+        {"status": {"x": 1}, "spec": {"size": 5}},
+        PatchType.MERGE,
+        namespace="default",
+        subresource="status",
     )
     assert (after["status"], after["spec"]["size"], after["metadata"]["generation"]) == ({"x": 1}, 1, 1)
 

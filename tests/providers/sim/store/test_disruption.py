@@ -17,7 +17,10 @@ def world(store: Store, pod: Any, pod_status: Obj, budget_status: Obj | None, **
     store.bind("p", "default", "n1")
     store.patch(pods, "p", {"status": pod_status}, PatchType.MERGE, namespace="default", subresource="status")
     if budget_status is not None:
-        body = {"metadata": {"name": "pdb"}, "spec": {"selector": {"matchLabels": {"a": "b"}}, "minAvailable": 1, **spec}}
+        body = {
+            "metadata": {"name": "pdb"},
+            "spec": {"selector": {"matchLabels": {"a": "b"}}, "minAvailable": 1, **spec},
+        }
         store.create(budgets, body, namespace="default")
         status = {"status": {"observedGeneration": 1, **budget_status}}
         store.patch(budgets, "pdb", status, PatchType.MERGE, namespace="default", subresource="status")

@@ -23,7 +23,9 @@ SHAPE = named_shape("Pod")
 _names = st.sampled_from(["a", "b", "c"])
 _leaf = st.integers(0, 2) | st.just({}) | st.just([])
 _env = st.lists(st.fixed_dictionaries({"name": _names, "value": _leaf}), max_size=3, unique_by=lambda i: i["name"])
-_container = st.fixed_dictionaries({"name": _names}, optional={"env": _env, "image": _leaf, "command": st.lists(_names)})
+_container = st.fixed_dictionaries(
+    {"name": _names}, optional={"env": _env, "image": _leaf, "command": st.lists(_names)}
+)
 _objects = st.fixed_dictionaries(
     {},
     optional={

@@ -181,9 +181,7 @@ def test_an_owner_that_never_was_makes_an_orphan_from_birth(store: Store, config
     assert names(keeper, "cm") == ["cm"]
 
 
-def test_a_namespace_goes_when_it_is_empty_and_takes_nothing_in_until_then(
-    store: Store, config: Any, pod: Any
-) -> None:
+def test_a_namespace_goes_when_it_is_empty_and_takes_nothing_in_until_then(store: Store, config: Any, pod: Any) -> None:
     spaces = store.resource("ns")
     store.create(spaces, {"metadata": {"name": "team"}})
     store.create(store.resource("cm"), config(namespace="team"))

@@ -91,7 +91,13 @@ def test_prune_drops_what_the_schema_does_not_know() -> None:
         "apiVersion": "v1",
         "metadata": {"anything": 1},
         "junk": 1,
-        "spec": {"size": 1, "junk": 2, "free": {"kept": 1}, "parts": [{"name": "a", "junk": 3}], "labels": {"any": "x"}},
+        "spec": {
+            "size": 1,
+            "junk": 2,
+            "free": {"kept": 1},
+            "parts": [{"name": "a", "junk": 3}],
+            "labels": {"any": "x"},
+        },
     }
     kept = pruned(given, S)
     assert kept == {

@@ -35,7 +35,12 @@ def test_a_new_object_is_stamped(store: Store, config: Any) -> None:
 
 def test_client_values_of_server_fields_are_dropped(store: Store, config: Any) -> None:
     obj = config()
-    obj["metadata"] |= {"uid": "mine", "creationTimestamp": "1999-01-01T00:00:00Z", "generation": 7, "deletionTimestamp": "x"}
+    obj["metadata"] |= {
+        "uid": "mine",
+        "creationTimestamp": "1999-01-01T00:00:00Z",
+        "generation": 7,
+        "deletionTimestamp": "x",
+    }
     meta = store.create(store.resource("cm"), obj)["metadata"]
     assert meta["uid"] != "mine"
     assert meta["creationTimestamp"].startswith("2027")
@@ -137,7 +142,10 @@ def test_replace_needs_the_current_version(store: Store, config: Any) -> None:
 
 def test_leases_are_never_replaced_blindly(store: Store) -> None:
     resource = store.resource("leases")
-    body = {"metadata": {"name": "l", "namespace": "default"}, "spec": {"holderIdentity": "a", "leaseDurationSeconds": 15}}
+    body = {
+        "metadata": {"name": "l", "namespace": "default"},
+        "spec": {"holderIdentity": "a", "leaseDurationSeconds": 15},
+    }
     held = store.create(resource, body)
     with pytest.raises(Invalid, match="must be specified for an update"):
         store.update(resource, body)
@@ -244,17 +252,28 @@ def test_secrets_and_frozen_config(store: Store, config: Any) -> None:
 
 def test_scale_reads_and_writes_replicas(store: Store) -> None:
     template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "x"}]}}
-    body = {"metadata": {"name": "d", "namespace": "default"}, "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template}}
+    body = {
+        "metadata": {"name": "d", "namespace": "default"},
+        "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template},
+    }
     resource = store.resource("deploy")
     store.create(resource, body)
     scale = store.scale(resource, "d", "default")
-    assert (scale["kind"], scale["spec"], scale["status"]) == ("Scale", {"replicas": 1}, {"replicas": 0, "selector": "a=b"})
+    assert (scale["kind"], scale["spec"], scale["status"]) == (
+        "Scale",
+        {"replicas": 1},
+        {"replicas": 0, "selector": "a=b"},
+    )
     store.update(resource, {**scale, "spec": {"replicas": 4}}, namespace="default", subresource="scale")
-    after = store.patch(resource, "d", {"spec": {"replicas": 5}}, PatchType.MERGE, namespace="default", subresource="scale")
+    after = store.patch(
+        resource, "d", {"spec": {"replicas": 5}}, PatchType.MERGE, namespace="default", subresource="scale"
+    )
     assert after["spec"]["replicas"] == 5
     assert after["metadata"]["generation"] == 3
     with pytest.raises(Invalid):
-        store.patch(resource, "d", {"spec": {"replicas": -1}}, PatchType.MERGE, namespace="default", subresource="scale")
+        store.patch(
+            resource, "d", {"spec": {"replicas": -1}}, PatchType.MERGE, namespace="default", subresource="scale"
+        )
     with pytest.raises(Conflict):
         store.update(resource, scale, namespace="default", subresource="scale")
     with pytest.raises(NotFound):
@@ -279,7 +298,11 @@ def test_subscribers_hear_of_each_write_in_order_until_they_leave(store: Store, 
     held = store.create(resource, config(a="1"))
     store.update(resource, {**held, "data": {"a": "2"}})
     store.delete(resource, "cm", namespace="default")
-    assert [(e.type, e.object["data"]) for e in seen] == [("ADDED", {"a": "1"}), ("MODIFIED", {"a": "2"}), ("DELETED", {"a": "2"})]
+    assert [(e.type, e.object["data"]) for e in seen] == [
+        ("ADDED", {"a": "1"}),
+        ("MODIFIED", {"a": "2"}),
+        ("DELETED", {"a": "2"}),
+    ]
     assert [e.resource_version for e in seen] == sorted({e.resource_version for e in seen})
     assert all(e.object["metadata"]["resourceVersion"] == str(e.resource_version) for e in seen)
     assert (seen[0].previous, seen[1].previous) == (None, held)
