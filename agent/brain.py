@@ -25,7 +25,8 @@ from providers.clock import Clock
 
 log = structlog.get_logger(__name__)
 
-DECIDERS: tuple[Callable[[Fleet, Snapshot], Sequence[Action]], ...] = (
+Decider = Callable[[Fleet, Snapshot], Sequence[Action]]
+DECIDERS: tuple[Decider, ...] = (
     gang_lifecycle.decide,
     claim_lifecycle.decide,
     rollout.decide,
@@ -101,10 +102,20 @@ class Brain:
             return
         self._answer_notices()
         for decide in DECIDERS:
-            for action in decide(fleet, self._snapshot()):
+            for action in self._decided(decide, fleet):
                 self._act(action)
         for watcher in self._watchers:
             watcher.turned(fleet, self._snapshot())
+
+    def _decided(self, decide: Decider, fleet: Fleet) -> Sequence[Action]:
+        """What one decider asks for. One that fails is reported and skipped: the others go on with their work."""
+        try:
+            return decide(fleet, self._snapshot())
+        except Exception:
+            log.exception("decider_failed", decider=decide.__module__)
+            for watcher in self._watchers:
+                watcher.stumbled(decide.__module__)
+            return ()
 
     def _snapshot(self) -> Snapshot:
         now = self._clock.now()

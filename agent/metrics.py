@@ -19,6 +19,7 @@ class Metrics(Watcher):
         self._shown_at_s = 0.0
         r = self.registry
         self.actions = Counter("muster_actions_total", "Actions by kind and result", ["action", "result"], registry=r)
+        self.failures = Counter("muster_decider_failures_total", "Deciders that failed", ["decider"], registry=r)
         self.turn_s = Histogram(
             "muster_turn_duration_seconds",
             "One pass of all deciders",
@@ -76,6 +77,10 @@ class Metrics(Watcher):
             self.bought.labels(event.action.request.node_pool).inc(len(event.outcome.instances))
             for failure in event.outcome.failures:
                 self.shortfalls.labels(failure.error).inc()
+
+    def stumbled(self, decider: str) -> None:
+        """Count failures of deciders: each is a defect worth an alert."""
+        self.failures.labels(decider).inc()
 
     def turned(self, fleet: Fleet, snapshot: Snapshot) -> None:
         """Show how the fleet stands, at most once a second."""

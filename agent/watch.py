@@ -16,5 +16,8 @@ class Watcher:
     def ended(self, event: Done | Failed, now_s: float) -> None:
         """An action is through or has failed."""
 
+    def stumbled(self, decider: str) -> None:
+        """A decider has failed on this snapshot; its work is left for the next turn."""
+
     def turned(self, fleet: Fleet, snapshot: Snapshot) -> None:
         """A pass of all deciders is over."""

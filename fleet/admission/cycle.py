@@ -19,7 +19,7 @@ from fleet.admission.tree import QuotaTree
 from fleet.capacity.intent import write_claims
 from fleet.capacity.provision import Need, Plan, Refusal, Supply, provide
 from fleet.capacity.stock import build_board, build_supply, holders
-from fleet.mig.layouts import with_gpus
+from fleet.mig.layouts import cut_anew
 from fleet.placement.board import Board
 from fleet.reasons import Reason
 from fleet.snapshot import Gang, GangState, Pin, Snapshot
@@ -43,6 +43,8 @@ class Cycle:
     supply: Supply
     flavors: Flavors
     running: dict[str, Gang]
+    decided: set[str] = field(default_factory=set)
+    """Gangs this pass has admitted or bought for: nothing else is decided about them in it."""
     actions: list[Action] = field(default_factory=list)
 
     @classmethod
@@ -69,6 +71,7 @@ class Cycle:
                 self._wait(gang, refusal)
         for gang in waiting.in_order():
             if gang_subject(gang.uid) in self.snapshot.busy:
+                waiting.stays(gang)
                 continue
             outcome = self._consider(gang, self.fleet.queues[gang.queue])
             if outcome is not None:
@@ -134,14 +137,17 @@ class Cycle:
             eviction=None,
         )
         self.running[gang.uid] = changed
+        self.decided.add(gang.uid)
+        for slot_name, claim_name in names.items():
+            bought = self.board.slots[slot_name]
+            self.board.rename(bought, f"claim/{claim_name}")
+            bought.claim = claim_name
         self.actions.append(SaveGang(changed))
         if claims.claims:
             self.actions.append(OpenClaims(claims.claims))
         for recut in plan.recuts:
-            claim = self.snapshot.claims[recut.claim]
-            resources = with_gpus(claim.resources, recut.gpus)
-            cut = replace(claim, layout=recut.layout, resources=resources, recut_at_s=now, emptied_at_s=0.0)
-            self.actions.append(SaveClaim(cut))
+            cut = cut_anew(self.snapshot.claims[recut.claim], recut.layout, recut.gpus, now)
+            self.actions.append(SaveClaim(replace(cut, emptied_at_s=0.0)))
 
     def _preempt(self, gang: Gang, queue: Queue, assignment: Assignment) -> Refusal | None:
         """Wait for gangs that are leaving already, or make some leave; None when neither helps."""
@@ -171,8 +177,9 @@ class Cycle:
         if plan is None or not (leaving or chosen):
             return None
         self._hold(gang, assignment, plan)
-        for victim in chosen:
-            self._evict(victim, gang)
+        if not any(self._unsettled(victim.gang) for victim in chosen):
+            for victim in chosen:
+                self._evict(victim, gang)
         return waiting_for(leaving, chosen)
 
     def _plan_without(self, gang: Gang, assignment: Assignment, chosen: tuple[Victim, ...]) -> Plan | None:
@@ -206,6 +213,14 @@ class Cycle:
             standing = self.board.slots.get(taken.slot.name)
             if standing is not None:
                 self.board.take(standing, gang.pod_set(taken.pod_set).requests, taken.count)
+        for recut in plan.recuts:
+            self.board.close(recut.slot.name)
+        for lot in plan.lots:
+            self.supply.headroom[lot.shape.pool.name].spend(lot.shape, lot.count)
+
+    def _unsettled(self, gang: Gang) -> bool:
+        """Whether an action on the gang is under way or was just asked for; who waits for it looks again then."""
+        return gang.uid in self.decided or gang_subject(gang.uid) in self.snapshot.busy
 
     def _evict(self, victim: Victim, preemptor: Gang) -> None:
         now = self.snapshot.now_s

@@ -73,7 +73,7 @@ def workload_name(job: Job) -> str:
 
 def _step(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> list[Action]:
     job = snapshot.jobs.get(gang.uid)
-    if job is None:
+    if job is None or job.deleting:
         return [] if _active_pods(snapshot, gang) else [CloseGang(gang)]
     if gang.state is GangState.FINISHED:
         return []
@@ -92,17 +92,24 @@ def _active_pods(snapshot: Snapshot, gang: Gang) -> bool:
 
 def _pending(case: _Case) -> Iterator[Action]:
     gang, job = case.gang, case.job
-    asked = (job.queue, job.priority_class, job.pod_sets)
-    if asked != (gang.queue, gang.priority_class, gang.pod_sets):
+    if _asks_otherwise(case):
         yield CloseGang(gang)  # what it asks has changed: it is opened again, at its old place in the queue
     elif not job.suspended:
         yield StopJob(job.ref, gang.uid)
+
+
+def _asks_otherwise(case: _Case) -> bool:
+    """Whether the job, still suspended, no longer asks what was decided for."""
+    gang, job = case.gang, case.job
+    return (job.queue, job.priority_class, job.pod_sets) != (gang.queue, gang.priority_class, gang.pod_sets)
 
 
 def _reserved(case: _Case) -> Iterator[Action]:
     snapshot, gang, now = case.snapshot, case.gang, case.snapshot.now_s
     if not case.job.suspended:
         yield StopJob(case.job.ref, gang.uid)
+    elif _asks_otherwise(case):
+        yield SaveGang(released(gang, Reason.QUEUED, "the job asks something else now", now))
     elif stopped := _queue_stopped(case):
         yield SaveGang(released(gang, Reason.QUEUE_STOPPED, stopped, now))
     elif lost := _lost_claim(snapshot, gang):
@@ -149,6 +156,8 @@ def _admitted(case: _Case) -> Iterator[Action]:
     leave = _must_leave(case)
     if leave is not None:
         yield SaveGang(evicted(gang, *leave, snapshot.now_s))
+    elif job.suspended and _asks_otherwise(case):
+        yield SaveGang(evicted(gang, Reason.QUEUED, "the job asks something else now", snapshot.now_s))
     elif job.suspended:
         tolerations = {
             name: case.fleet.flavors[flavor].spec.tolerations

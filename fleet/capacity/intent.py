@@ -22,9 +22,11 @@ def write_claims(
 ) -> WrittenClaims:
     """One claim for each machine of a plan, in one all-or-nothing launch group.
 
-    `owner` (a gang's uid, a pool's name) and the instant name the group, so that two purchases never share one.
+    `owner` (a gang's uid, a pool's name), the instant and what is bought name the group, so that two purchases never
+    share one, nor an attempt with the next one.
     """
-    digest = hashlib.sha256(f"{owner}/{now_s!r}/{','.join(replaces)}".encode()).hexdigest()[:10]
+    wanted = [(*lot.shape.key, lot.count) for lot in plan.lots]
+    digest = hashlib.sha256(f"{owner}/{now_s!r}/{','.join(replaces)}/{wanted!r}".encode()).hexdigest()[:10]
     size = sum(lot.count for lot in plan.lots)
     claims: list[Claim] = []
     names: dict[tuple[int, int], str] = {}

@@ -62,6 +62,6 @@ def respond(notices: Iterable[Notice], snapshot: Snapshot) -> Response:
                 shortages[claim.capacity_pool] = snapshot.now_s + SHORTAGE_S
             current = changed.get(claim.name, claim)
             marked = leaving(current, Reason.INTERRUPTED, rule.words, snapshot.now_s, notice.at_s + rule.grace_s)
-            if rule.drains and marked is not current and not claim.deleting:
+            if rule.drains and marked is not current:
                 changed[claim.name] = marked
     return Response(tuple(SaveClaim(claim) for _, claim in sorted(changed.items())), shortages)

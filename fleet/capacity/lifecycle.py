@@ -123,6 +123,8 @@ def _wanted(yard: _Yard, claim: Claim) -> bool:
     """Whether whoever the machine is for still waits for it."""
     if claim.node_pool not in yard.fleet.node_pools:
         return False
+    if claim.capacity_pool.instance_type not in yard.snapshot.catalog.types:
+        return False  # no longer sold
     if claim.replaces:
         return any(name in yard.snapshot.claims for name in claim.replaces)
     gang = yard.snapshot.gangs.get(claim.gang)
@@ -210,7 +212,7 @@ def _recut(yard: _Yard, claim: Claim, node: Node) -> Iterator[Action]:
         asked = {labels.MIG_CONFIG: claim.layout, labels.MIG_LAYOUT: layout_name(claim.layout)}
         yield PatchNode(node.name, asked, add_taints=(RECUTTING,))
     elif not owed(claim, node):
-        yield SaveClaim(replace(claim, ready_at_s=yard.snapshot.now_s))
+        yield SaveClaim(replace(claim, ready_at_s=max(yard.snapshot.now_s, claim.recut_at_s)))
     elif yard.snapshot.now_s - claim.recut_at_s >= INITIALIZATION_TIMEOUT_S:
         yield from _close(
             yard, claim, Reason.INITIALIZATION_TIMEOUT, f"cut to {claim.layout} failed: {owed(claim, node)}"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from fleet.capacity.pools import Headroom
 from fleet.capacity.shapes import Shape, Shapes
-from fleet.placement.board import Board, Slot
+from fleet.placement.board import PODS, Board, Slot
 from fleet.placement.fit import admits
 from fleet.placement.pack import Seat, choose_domain, domains, seat
 from fleet.reasons import Reason
@@ -120,7 +120,7 @@ def provide(board: Board, supply: Supply, gang: str, needs: Iterable[Need]) -> P
             if outcome.ready and not zone_bound:
                 break
     if best is None:
-        return _most_telling(refusals)
+        return _most_telling(refusals if zone_bound else refusals[1:] or refusals)
     trial = _Trial(board, supply, gang, best[1], bound=zone_bound, may_buy=supply.may_buy and bool(best[1]))
     return trial.run(ordered)
 
@@ -236,6 +236,7 @@ class _Trial:
                 chosen.slot.pool,
                 self.gang,
             )
+            self.board.close(chosen.slot.name)
             self.board.add(slot)
             self.recuts.append(chosen)
             seats = seat(self.board, [slot], need.pod_set, missing - placed)
@@ -244,11 +245,9 @@ class _Trial:
         return placed
 
     def _untouched(self, recut: Recut) -> bool:
-        """A machine can be cut anew only while nothing of this what-if stands on it as it is."""
-        return (
-            all(taken.slot.claim != recut.claim for taken in self.seats)
-            and f"recut/{recut.claim}" not in self.board.slots
-        )
+        """A machine can be cut anew only while nothing decided since stands on it as it is."""
+        standing = self.board.slots.get(recut.slot.name)
+        return standing is not None and standing.free.get(PODS, 0) == recut.slot.free.get(PODS, 0)
 
     def _buy(self, need: Need, missing: int, *, whole: bool) -> Refusal | None:
         if not whole:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from fleet.actions import claim_subject
 from fleet.capacity.pools import Headroom
 from fleet.capacity.provision import Recut, Supply
 from fleet.capacity.shapes import Shapes
@@ -105,6 +106,8 @@ def _recuts(fleet: Fleet, snapshot: Snapshot) -> Iterator[Recut]:
         node = snapshot.nodes.get(claim.node)
         pool = fleet.node_pools.get(claim.node_pool)
         if node is None or pool is None or claim.name in held or not usable(node, claim):
+            continue
+        if claim_subject(claim.name) in snapshot.busy:
             continue
         if gpu_part(snapshot.foreign_use.get(node.name, {})):
             continue

@@ -1,8 +1,9 @@
 """Layouts as capacity: what a machine offers once it is cut, and which configurations a pool may carry."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
-from fleet.snapshot import InstanceType
+from fleet.snapshot import Claim, InstanceType
 from model.fleet import Fleet
 from model.kinds import MigLayout, NodePool
 from model.labels import GPU_RESOURCE, MIG_RESOURCE_PREFIX
@@ -45,6 +46,12 @@ def layout_name(config: str) -> str:
 def with_gpus(resources: Resources, gpus: Mapping[str, int]) -> dict[str, int]:
     """`resources` with its GPU amounts replaced by `gpus`."""
     return {name: amount for name, amount in resources.items() if not is_gpu_resource(name)} | dict(gpus)
+
+
+def cut_anew(claim: Claim, layout: str, gpus: Mapping[str, int], now_s: float) -> Claim:
+    """The claim asked to be cut to another layout; `recut_at_s` is after `ready_at_s` even at the same instant."""
+    asked_at_s = max(now_s, claim.ready_at_s + 0.001)
+    return replace(claim, layout=layout, resources=with_gpus(claim.resources, gpus), recut_at_s=asked_at_s)
 
 
 def gpu_part(resources: Resources) -> dict[str, int]:

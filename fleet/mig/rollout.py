@@ -1,10 +1,8 @@
 """Rolling a changed layout out: idle machines whose cut the pool no longer allows are cut anew in place."""
 
-from dataclasses import replace
-
 from fleet.actions import Action, SaveClaim, claim_subject
 from fleet.capacity.stock import build_supply
-from fleet.mig.layouts import pool_layouts, with_gpus
+from fleet.mig.layouts import cut_anew, pool_layouts
 from fleet.snapshot import Snapshot
 from model.fleet import Fleet
 
@@ -23,10 +21,9 @@ def decide(fleet: Fleet, snapshot: Snapshot) -> list[Action]:
         return []
     actions: list[Action] = []
     for recut in build_supply(fleet, snapshot).recuts:
-        claim = snapshot.claims[recut.claim]
         if recut.claim not in stale or claim_subject(recut.claim) in snapshot.busy:
             continue
         stale.discard(recut.claim)
-        resources = with_gpus(claim.resources, recut.gpus)
-        actions.append(SaveClaim(replace(claim, layout=recut.layout, resources=resources, recut_at_s=snapshot.now_s)))
+        claim = snapshot.claims[recut.claim]
+        actions.append(SaveClaim(cut_anew(claim, recut.layout, recut.gpus, snapshot.now_s)))
     return actions

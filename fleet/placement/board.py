@@ -61,6 +61,18 @@ class Board:
         _change(slot, requests, count)
         self._log.append(_Taken(slot, requests, count))
 
+    def rename(self, slot: Slot, name: str) -> None:
+        """Give a slot that stays on the board a name of its own, so that the next what-if may use the old one."""
+        del self.slots[slot.name]
+        slot.name = name
+        self.slots[name] = slot
+
+    def close(self, name: str) -> None:
+        """Let a slot, if it is there, take no further pod (undoable)."""
+        slot = self.slots.get(name)
+        if slot is not None and slot.free.get(PODS, 0) > 0:
+            self.take(slot, {}, slot.free[PODS])
+
     def mark(self) -> int:
         """The present state, for `undo`."""
         return len(self._log)

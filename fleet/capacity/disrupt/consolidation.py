@@ -65,7 +65,7 @@ def _eligible(yard: Yard, pool: NodePool, claim: Claim) -> bool:
     policy = pool.spec.disruption
     if policy.consolidation_policy != "WhenEmptyOrUnderutilized" or pool.spec.replicas is not None:
         return False
-    if yard.is_empty(claim) or yard.unit(claim) is None:
+    if not yard.gangs_on(claim) or yard.unit(claim) is None:
         return False
     if any(claim.name in other.replaces for other in yard.snapshot.claims.values()):
         return False

@@ -4,8 +4,8 @@ Level-triggered, in two steps that survive a crash between them: claims that nam
 all of them are ready, the old machines are told to go, the gangs are requeued and find their new places reserved.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from fleet.admission.flavors import Flavors
 from fleet.capacity.disrupt.command import Command
@@ -15,7 +15,7 @@ from fleet.capacity.provision import Plan, Refusal, Supply, provide
 from fleet.capacity.stock import build_board, build_supply, holders
 from fleet.placement.board import Board
 from fleet.reasons import Reason
-from fleet.snapshot import Claim, ClaimState, Gang
+from fleet.snapshot import Claim, ClaimState, Gang, Launch
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,20 +41,38 @@ def replacing(
     commands = []
     for unit in units(yard, fates):
         reason, why = fates[unit.names[0]]
-        pending = [claim for claim in yard.snapshot.claims.values() if set(claim.replaces) & set(unit.names)]
-        if pending and not all(claim.state is ClaimState.READY for claim in pending if not claim.disruption):
+        pending = coming(yard, unit.names)
+        if any(claim.state is not ClaimState.READY for claim in pending):
             continue
         if budgeted and not pending and not yard.may_take(unit.claims, reason):
             continue
         yard.gone.update(unit.names)
-        plans = None if pending else move(yard, unit)
+        plans = None if _complete(pending) else move(yard, unit)
         if isinstance(plans, Refusal) and not insist:
             continue
+        if plans and not isinstance(plans, Refusal):
+            yard.promised += [(gang, plans[gang.uid]) for gang in unit.gangs]
         if plans and not isinstance(plans, Refusal) and any(plan.lots for plan in plans.values()):
             commands.append(Command(unit.claims, reason, why, _claims(plans, unit, yard.snapshot.now_s)))
         else:
             commands.append(Command(unit.claims, reason, why))
     return commands
+
+
+def coming(yard: Yard, names: Iterable[str]) -> list[Claim]:
+    """Replacements of these machines that are, or will be, there; those given up do not count."""
+    wanted = set(names)
+    return [
+        claim
+        for claim in yard.snapshot.claims.values()
+        if wanted & set(claim.replaces) and not claim.disruption and not claim.deleting
+    ]
+
+
+def _complete(pending: list[Claim]) -> bool:
+    """Whether there are replacements and none of their launch group has been lost since."""
+    groups = {claim.launch.group: claim.launch.size for claim in pending}
+    return bool(pending) and sum(groups.values()) == len(pending)
 
 
 def units(yard: Yard, fates: Mapping[str, tuple[Reason, str]]) -> list[Unit]:
@@ -90,6 +108,7 @@ def move(yard: Yard, unit: Unit, *, may_buy: bool = True) -> dict[str, Plan] | R
     without = Board({name: slot for name, slot in board.slots.items() if slot.claim not in unit.names})
     supply: Supply = build_supply(yard.fleet, yard.snapshot, may_buy=may_buy)
     supply.recuts = []
+    _keep_promises(yard, without, supply)
     flavors = Flavors(yard.fleet, supply.shapes, without)
     plans: dict[str, Plan] = {}
     for number, gang in enumerate(unit.gangs):
@@ -104,17 +123,30 @@ def move(yard: Yard, unit: Unit, *, may_buy: bool = True) -> dict[str, Plan] | R
     return plans
 
 
+def _keep_promises(yard: Yard, board: Board, supply: Supply) -> None:
+    """Take what this pass has found for others already, so that two units never count on the same place or limit."""
+    for gang, plan in yard.promised:
+        for lot in plan.lots:
+            supply.headroom[lot.shape.pool.name].spend(lot.shape, lot.count)
+        for taken in plan.seats:
+            if taken.slot.name in board.slots:
+                board.take(board.slots[taken.slot.name], gang.pod_set(taken.pod_set).requests, taken.count)
+
+
 def _keep(board: Board, number: int) -> None:
     """Slots bought for one gang get a name of their own, so that the next gang of the unit may buy as well."""
     for name in [name for name in board.slots if name.startswith("new/")]:
-        slot = board.slots.pop(name)
-        slot.name = f"kept/{number}/{name}"
-        board.slots[slot.name] = slot
+        board.rename(board.slots[name], f"kept/{number}/{name}")
 
 
 def _claims(plans: Mapping[str, Plan], unit: Unit, now_s: float) -> tuple[Claim, ...]:
-    """Claims for everything the plans buy, each gang a launch group of its own."""
+    """Claims for everything the plans buy, in one launch group: the unit leaves whole or not at all."""
     bought: list[Claim] = []
     for uid, plan in sorted(plans.items()):
         bought += write_claims(plan, uid, now_s, gang=uid, replaces=unit.names).claims
-    return tuple(bought)
+    lots = sorted({(claim.launch.group, claim.launch.lot) for claim in bought})
+    group = lots[0][0]
+    return tuple(
+        replace(claim, launch=Launch(group, lots.index((claim.launch.group, claim.launch.lot)), len(bought)))
+        for claim in bought
+    )

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from fleet.actions import claim_subject, gang_subject
 from fleet.capacity.disrupt.budgets import allowed, disrupted
+from fleet.capacity.provision import Plan
 from fleet.capacity.stock import holders, machines_held
 from fleet.reasons import Reason
 from fleet.snapshot import Claim, ClaimState, Gang, GangState, Snapshot
@@ -24,6 +25,8 @@ class Yard:
     gone: set[str] = field(default_factory=set)
     """Claims that an earlier method has taken already."""
     spent: dict[str, int] = field(default_factory=dict)
+    promised: list[tuple[Gang, Plan]] = field(default_factory=list)
+    """Gangs that will move, and the places found for them in this pass."""
 
     @classmethod
     def of(cls, fleet: Fleet, snapshot: Snapshot) -> "Yard":

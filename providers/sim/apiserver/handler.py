@@ -316,7 +316,7 @@ def _json(body: bytes, code: int = 200) -> web.Response:
 def _refusal(error: ApiError) -> web.Response:
     response = _json(_encode(error.status()), error.code)
     retry = error.details.get("retryAfterSeconds")
-    if retry is not None:
+    if retry:
         response.headers[hdrs.RETRY_AFTER] = str(retry)
     return response
 

@@ -104,9 +104,10 @@ class Watch:
         self._sent = 0
         self._first = True
         self.cursor = parsed_version(query.select.resource_version)
-        if self._from_start():
-            return
-        store.changes(query.resource, self.cursor)  # Expired now, before anything is answered
+        if query.initial_events is False and not self.cursor:
+            self.cursor = store.resource_version
+        elif not self._from_start():
+            store.changes(query.resource, self.cursor)  # Expired now, before anything is answered
 
     def _from_start(self) -> bool:
         """Whether the watch begins with the objects there are, as ADDED events."""
@@ -117,8 +118,6 @@ class Watch:
     def opening(self) -> Iterator[bytes]:
         """The synthetic ADDED events, and the bookmark that ends them when they were asked for."""
         if not self._from_start():
-            if self._query.initial_events is False and not self.cursor:
-                self.cursor = self._store.resource_version
             return
         select = self._query.select
         page = self._store.page(

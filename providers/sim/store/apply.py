@@ -28,7 +28,7 @@ from providers.sim.store.fields import (
     without,
 )
 from providers.sim.store.listkeys import Shape
-from providers.sim.store.objects import Obj
+from providers.sim.store.objects import Obj, client_metadata
 
 _META = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "selfLink")
 _MORE_META = ("deletionTimestamp", "deletionGracePeriodSeconds", "generateName")
@@ -117,6 +117,8 @@ def applied_object(live: Obj, applied: Obj, writer: Writer, shape: Shape, *, for
         first = Writer(_BEFORE_FIRST, writer.api_version, writer.time)
         owners = {first.key: _Owner(first, paths_of(_scope(live, first), shape) - _UNOWNED)}
     applied = _scope(_without_nulls(applied), writer)
+    if "metadata" in applied:
+        applied = {**applied, "metadata": client_metadata(applied["metadata"])}
     mine = paths_of(applied, shape) - _UNOWNED
     before = owners[writer.key].paths if writer.key in owners else frozenset()
     others = {key: owner for key, owner in owners.items() if key != writer.key}

@@ -10,7 +10,6 @@ from providers.sim.store.objects import Obj
 from providers.sim.store.selectors import matches_label_selector
 
 _REFUSED = "Cannot evict pod as it would violate the pod's disruption budget."
-_LATER_S = 10
 
 
 def spent_budget(pod: Obj, budgets: list[Obj], now: str) -> Obj | None:
@@ -59,7 +58,7 @@ def _booked(pod: Obj, budget: Obj, now: str) -> Obj:
     status, name = budget.get("status") or {}, budget["metadata"]["name"]
     if status.get("observedGeneration", 0) < budget["metadata"].get("generation", 0):
         reason = f"The disruption budget {name} is still being processed by the server."
-        raise TooManyRequests(_REFUSED, _because(reason), retry_after_s=_LATER_S)
+        raise TooManyRequests(_REFUSED, _because(reason), retry_after_s=0)
     allowed = status.get("disruptionsAllowed", 0)
     if allowed < 0:
         raise Forbidden("pdb disruptions allowed is negative")

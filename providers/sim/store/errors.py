@@ -104,13 +104,14 @@ class Invalid(ApiError):
 
 
 class TooManyRequests(ApiError):
-    """Try again after `retry_after_s`; an eviction that a disruption budget does not allow now."""
+    """Try again after `retry_after_s` (0: nobody knows when), as an eviction that a budget does not allow now."""
 
     code = 429
     reason = "TooManyRequests"
 
     def __init__(self, message: str, details: dict[str, Any] | None = None, *, retry_after_s: int = 1) -> None:
-        super().__init__(message, {**(details or {}), "retryAfterSeconds": retry_after_s})
+        wait = {"retryAfterSeconds": retry_after_s} if retry_after_s else {}
+        super().__init__(message, {**(details or {}), **wait})
         self.retry_after_s = retry_after_s
 
 

@@ -20,6 +20,7 @@ _SERVER_OWNED = (
     "generation",
     "selfLink",
 )
+_OMITTED_WHEN_EMPTY = frozenset({"labels", "annotations", "finalizers", "ownerReferences"})
 _DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _PATH_SEGMENT = re.compile(r"(?!\.{1,2}$)[^/%]+")
@@ -143,9 +144,19 @@ def metadata_faults(metadata: Obj) -> list[dict[str, str]]:
     return faults
 
 
+def client_metadata(metadata: Obj) -> Obj:
+    """The fields a client may set; empty collections are left out, as in the JSON of the real ObjectMeta."""
+    return {
+        key: value
+        for key, value in metadata.items()
+        if key not in _SERVER_OWNED and (value or key not in _OMITTED_WHEN_EMPTY)
+    }
+
+
 def new_metadata(metadata: Obj, *, name: str, namespace: str, uid: str, now: str, generations: bool) -> Obj:
     """The metadata of a fresh object; whatever the client said of server-owned fields is dropped."""
-    kept = {key: value for key, value in metadata.items() if key not in _SERVER_OWNED and key != "resourceVersion"}
+    kept = client_metadata(metadata)
+    kept.pop("resourceVersion", None)
     kept["name"] = name
     if namespace:
         kept["namespace"] = namespace
@@ -158,7 +169,7 @@ def new_metadata(metadata: Obj, *, name: str, namespace: str, uid: str, now: str
 
 def kept_metadata(new: Obj, old: Obj) -> Obj:
     """The metadata of a replaced object: the client's, but server-owned fields as stored."""
-    kept = {key: value for key, value in new.items() if key not in _SERVER_OWNED}
+    kept = client_metadata(new)
     kept["name"] = old["name"]
     if "namespace" in old:
         kept["namespace"] = old["namespace"]

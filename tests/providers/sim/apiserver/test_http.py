@@ -139,7 +139,7 @@ def test_lists_page_and_select(http_client: Any, store: Store) -> None:
     second = http_client.get(f"{CMS}?limit=2&continue={first['metadata']['continue']}")
     assert [i["metadata"]["name"] for i in second["items"]] == ["c", "d"]
     assert "continue" not in second["metadata"]
-    chosen = http_client.get(f"/api/v1/configmaps?labelSelector=side%3Dleft&fieldSelector=metadata.name!%3Db")
+    chosen = http_client.get("/api/v1/configmaps?labelSelector=side%3Dleft&fieldSelector=metadata.name!%3Db")
     assert [i["metadata"]["name"] for i in chosen["items"]] == ["a", "c"]
     http_client("POST", CMS, {"metadata": {"name": "e"}})
     store.compact()
@@ -190,7 +190,7 @@ def test_subresources(http_client: Any, store: Store) -> None:
     http_client("POST", budgets, budget)
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "p"}}
     response = http_client.send("POST", f"{PODS}/p/eviction", eviction)
-    assert (response.status, response.headers["Retry-After"]) == (429, "10")
+    assert (response.status, response.headers["Retry-After"]) == (429, None)  # or clients would sit it out
     assert json.loads(response.read())["details"]["causes"][0]["reason"] == "DisruptionBudget"
     http_client("DELETE", f"{budgets}/b")
     assert http_client("POST", f"{PODS}/p/eviction", eviction)[0] == 201
@@ -408,15 +408,15 @@ def test_a_reader_that_is_too_slow_gets_410_and_not_a_gap() -> None:
             path = f"{CMS}?watch=1&resourceVersion={store.resource_version}"
             raw.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
             assert raw.recv(1)
-            body = {"metadata": {"name": "big", "namespace": "default"}, "data": {"x": "y" * 200_000}}
+            body = {"metadata": {"name": "big", "namespace": "default"}, "data": {"x": "y" * 100_000}}
             store.create(store.resource("cm"), body)
-            for i in range(200):
+            for i in range(150):
                 store.patch(store.resource("cm"), "big", {"data": {"n": str(i)}}, PatchType.MERGE, namespace="default")
             received = bytearray()
             while b'"ERROR"' not in received and (chunk := raw.recv(1 << 20)):
                 received += chunk
     assert b'"code":410' in received or b'"code": 410' in received
-    assert received.count(b'"MODIFIED"') < 200
+    assert received.count(b'"MODIFIED"') < 150
 
 
 # -- the server -------------------------------------------------------------------------------------------------

@@ -226,10 +226,11 @@ def test_ownership_invariants(steps: list[tuple[str, Obj, Obj, bool]]) -> None:
 
 
 def _check_owners(after: Obj, manager: str, data: Obj, labels: Obj) -> None:
-    present = {("f:data", f"f:{key}") for key in after.get("data") or {}}
+    present: set[tuple[str, ...]] = {("f:data", f"f:{key}") for key in after.get("data") or {}}
     present |= {("f:metadata", "f:labels", f"f:{key}") for key in after["metadata"].get("labels") or {}}
     by_manager = owners(after)
-    mine = {("f:data", f"f:{key}") for key in data} | {("f:metadata", "f:labels", f"f:{key}") for key in labels}
+    mine: set[tuple[str, ...]] = {("f:data", f"f:{key}") for key in data}
+    mine |= {("f:metadata", "f:labels", f"f:{key}") for key in labels}
     empty = {("f:data",), ("f:metadata", "f:labels")}
     assert by_manager.get((manager, "Apply"), frozenset()) - empty == mine
     owned = frozenset().union(*by_manager.values()) - empty

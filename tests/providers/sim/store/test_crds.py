@@ -53,7 +53,11 @@ def test_a_definition_is_established_and_served(store: Store, crd: Obj) -> None:
     }
     assert crd["status"]["storedVersions"] == ["v1"]
     resource = store.resource("wd")
-    assert (resource.api_version, resource.kind, resource.subresources) == ("example.test/v1", "Widget", {"status"})
+    assert (resource.api_version, resource.kind, resource.subresources) == (
+        "example.test/v1",
+        "Widget",
+        frozenset({"status"}),
+    )
     assert store.served("example.test", "v1", "widgets") == resource
     assert store.served("example.test", "v2", "widgets") is None
 

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - a row of a table is a line
 """Eviction against disruption budgets."""
 
 from typing import Any

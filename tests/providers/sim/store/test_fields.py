@@ -20,16 +20,24 @@ from providers.sim.store.fields import (
 from providers.sim.store.listkeys import named_shape
 
 SHAPE = named_shape("Pod")
+
+
+def _name(item: Any) -> str:
+    return str(item["name"])
+
+
 _names = st.sampled_from(["a", "b", "c"])
-_leaf = st.integers(0, 2) | st.just({}) | st.just([])
-_env = st.lists(st.fixed_dictionaries({"name": _names, "value": _leaf}), max_size=3, unique_by=lambda i: i["name"])
-_container = st.fixed_dictionaries(
+_leaf: st.SearchStrategy[Any] = st.integers(0, 2) | st.just({}) | st.just([])
+_env: st.SearchStrategy[Any] = st.lists(
+    st.fixed_dictionaries({"name": _names, "value": _leaf}), max_size=3, unique_by=_name
+)
+_container: st.SearchStrategy[Any] = st.fixed_dictionaries(
     {"name": _names}, optional={"env": _env, "image": _leaf, "command": st.lists(_names)}
 )
 _objects = st.fixed_dictionaries(
     {},
     optional={
-        "containers": st.lists(_container, max_size=3, unique_by=lambda i: i["name"]),
+        "containers": st.lists(_container, max_size=3, unique_by=_name),
         "finalizers": st.lists(_names, max_size=3, unique=True),
         "tolerations": st.lists(st.fixed_dictionaries({"key": _names}), max_size=2),
         "selector": st.dictionaries(_names, _leaf, max_size=2),

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - a row of a table is a line
 """Job and JobSet: defaults and what may change when."""
 
 from typing import Any

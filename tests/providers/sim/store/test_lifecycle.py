@@ -222,10 +222,7 @@ def test_no_garbage_is_ever_left(operations: list[tuple[str, int, list[int], boo
         if what == "create" and name not in alive:
             owners = [alive[f"c{p}"] for p in parents if f"c{p}" in alive]
             meta: Obj = {"name": name, "finalizers": ["x.test/hold"] if held else []}
-            meta["ownerReferences"] = [
-                {"apiVersion": "v1", "kind": "ConfigMap", "name": o["metadata"]["name"], "uid": o["metadata"]["uid"], "blockOwnerDeletion": held}
-                for o in owners
-            ]  # fmt: skip
+            meta["ownerReferences"] = [{**_reference(o), "blockOwnerDeletion": held} for o in owners]
             store.create(resource, {"metadata": meta}, namespace="default")
         elif what == "release" and name in alive:
             kept = [f for f in alive[name]["metadata"].get("finalizers") or [] if f != "x.test/hold"]
@@ -235,6 +232,11 @@ def test_no_garbage_is_ever_left(operations: list[tuple[str, int, list[int], boo
             policy: Any = {"delete": "Background", "orphan": "Orphan", "foreground": "Foreground"}[what]
             store.delete(resource, name, namespace="default", propagation=policy)
         _check_no_garbage(store)
+
+
+def _reference(owner: Obj) -> Obj:
+    meta = owner["metadata"]
+    return {"apiVersion": "v1", "kind": "ConfigMap", "name": meta["name"], "uid": meta["uid"]}
 
 
 def _check_no_garbage(store: Store) -> None:

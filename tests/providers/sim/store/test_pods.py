@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - a row of a table is a line
 """The pod: defaults, gates, what may change, binding."""
 
 from typing import Any

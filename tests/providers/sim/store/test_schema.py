@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - a row of a table is a line
 """Structural schemas as a table."""
 
 from typing import Any

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - a row of a table is a line
 """Strategic merge: which lists merge, in what order, and the directives."""
 
 from typing import Any

@@ -1,0 +1,362 @@
+"""A tiny interpreter: the world after actions. Machines boot at once, jobs make their pods at once, stopped pods vanish.
+
+It knows no rules of its own, so that what it shows follows from the deciders alone.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from fleet.actions import (
+    Action,
+    CloseClaim,
+    CloseGang,
+    EvictPod,
+    ForgetClaim,
+    LaunchMachines,
+    OpenClaims,
+    OpenGang,
+    PatchNode,
+    ReleasePod,
+    RemoveNode,
+    SaveClaim,
+    SaveGang,
+    StartJob,
+    StopJob,
+    TerminateMachines,
+)
+from fleet.admission import cycle
+from fleet.admission import lifecycle as gang_lifecycle
+from fleet.capacity import disrupt, fixed
+from fleet.capacity import lifecycle as claim_lifecycle
+from fleet.capacity.launch import settle
+from fleet.mig import rollout
+from fleet.mig.layouts import gpu_part, with_gpus
+from fleet.snapshot import (
+    CapacityPool,
+    Catalog,
+    Claim,
+    ClaimState,
+    Gang,
+    GangState,
+    Instance,
+    Job,
+    LaunchError,
+    LaunchFailure,
+    LaunchOutcome,
+    LaunchRequest,
+    Node,
+    Pin,
+    Pod,
+    Snapshot,
+)
+from model import labels
+from model.fleet import Fleet
+from model.kinds import CapacityType
+from model.quantity import Resources
+from tests.support.fleets import (
+    A,
+    NOW,
+    P5,
+    catalog,
+    gang_pod,
+    instance_of,
+    job_of,
+    node_of,
+    ready_claim,
+    shape,
+)
+
+DECIDERS: tuple[Callable[[Fleet, Snapshot], Sequence[Action]], ...] = (
+    gang_lifecycle.decide,
+    claim_lifecycle.decide,
+    rollout.decide,
+    cycle.decide,
+    fixed.decide,
+    disrupt.decide,
+)
+
+
+@dataclass
+class World:
+    """Everything there is, mutable. `fleet` is what is in force."""
+
+    fleet: Fleet
+    now_s: float = NOW
+    catalog: Catalog = field(default_factory=catalog)
+    nodes: dict[str, Node] = field(default_factory=dict)
+    pods: dict[str, Pod] = field(default_factory=dict)
+    jobs: dict[str, Job] = field(default_factory=dict)
+    gangs: dict[str, Gang] = field(default_factory=dict)
+    claims: dict[str, Claim] = field(default_factory=dict)
+    instances: dict[str, Instance] = field(default_factory=dict)
+    shortages: dict[CapacityPool, float] = field(default_factory=dict)
+    spent_usd: dict[str, float] = field(default_factory=dict)
+    busy: frozenset[str] = frozenset()
+    sold_out: set[CapacityPool] = field(default_factory=set)
+    """Capacity pools that refuse every launch."""
+    launches: list[LaunchRequest] = field(default_factory=list)
+    _made: int = 0
+
+    # -- putting things into it --
+
+    def machine(
+        self,
+        name: str,
+        pool: str = "h100",
+        kind: str = P5.name,
+        zone: str = A,
+        capacity_type: CapacityType = "on-demand",
+        *,
+        node: dict[str, Any] | None = None,
+        **claim: Any,
+    ) -> Claim:
+        """A ready machine of a pool, idle for nearly two hours; `claim` and `node` change what is written there."""
+        it = shape(self.fleet, self.catalog, pool, kind, zone, capacity_type)
+        made = ready_claim(it, name, **claim)
+        self.claims[name] = made
+        self.instances[made.instance_id] = instance_of(made)
+        self.nodes[made.node] = node_of(made, it, **(node or {}))
+        return made
+
+    def waits(self, *gangs: Gang) -> None:
+        """Pending gangs with their suspended jobs."""
+        for gang in gangs:
+            self.gangs[gang.uid] = gang
+            self.jobs[gang.uid] = job_of(gang)
+
+    def runs(self, gang: Gang, *places: tuple[str, int], flavor: str = "h100", pods: bool = True, **more: Any) -> Gang:
+        """A gang of one pod set admitted onto claims (or plain nodes): `("m0", 2)` puts two pods on machine `m0`."""
+        name = gang.pod_sets[0].name
+        pins = tuple(
+            sorted(
+                Pin(name, self.claims[place].node, place, count) if place in self.claims else Pin(name, place, "", count)
+                for place, count in places
+            )
+        )
+        facts: dict[str, Any] = {
+            "state": GangState.ADMITTED,
+            "reason": "PodsReady",
+            "flavors": {pod_set.name: flavor for pod_set in gang.pod_sets},
+            "pins": pins,
+            "quota_reserved_at_s": self.now_s - 500,
+            "admitted_at_s": self.now_s - 500,
+            "pods_ready": True,
+        }
+        running = replace(gang, **facts | more)
+        self.gangs[gang.uid] = running
+        self.jobs[gang.uid] = job_of(running, suspended=False, ready_pods=sum(pin.count for pin in pins))
+        for pin in pins if pods else ():
+            for n in range(pin.count):
+                self._add(gang_pod(running, f"{gang.job.name}-{pin.node}-{n}", name, pin.node))
+            if pin.claim:
+                self.claims[pin.claim] = replace(self.claims[pin.claim], emptied_at_s=0.0)
+        return running
+
+    def _add(self, pod: Pod) -> None:
+        self.pods[pod.key] = pod
+
+    def stands(self, *pods: Pod) -> None:
+        """Pods as they are."""
+        for pod in pods:
+            self._add(pod)
+
+    # -- looking at it --
+
+    def snapshot(self) -> Snapshot:
+        """What a decider sees."""
+        active = [pod for _, pod in sorted(self.pods.items()) if pod.active]
+        on_node: dict[str, tuple[Pod, ...]] = {}
+        foreign: dict[str, Resources] = {}
+        of_gang: dict[str, tuple[Pod, ...]] = {}
+        for _, pod in sorted(self.pods.items()):
+            if pod.workload:
+                key = f"{pod.namespace}/{pod.workload}"
+                of_gang[key] = (*of_gang.get(key, ()), pod)
+        for pod in active:
+            if pod.node and not pod.daemon:
+                on_node[pod.node] = (*on_node.get(pod.node, ()), pod)
+            if pod.node and not pod.workload:
+                foreign[pod.node] = _plus(foreign.get(pod.node, {}), {**pod.requests, "pods": 1})
+        return Snapshot(
+            now_s=self.now_s,
+            nodes=dict(self.nodes),
+            foreign_use=foreign,
+            gang_pods=of_gang,
+            node_pods=on_node,
+            jobs=dict(self.jobs),
+            gangs=dict(self.gangs),
+            claims=dict(self.claims),
+            instances=dict(self.instances),
+            instances_at_s=self.now_s,
+            catalog=self.catalog,
+            shortages=dict(self.shortages),
+            spent_usd=dict(self.spent_usd),
+            busy=self.busy,
+        )
+
+    def gang(self, name: str) -> Gang:
+        """A gang by its job's name."""
+        return self.gangs[f"uid-{name}"]
+
+    # -- what actions do to it --
+
+    def apply(self, actions: Iterable[Action]) -> None:
+        """Fold actions in order."""
+        for action in actions:
+            _EFFECTS[type(action)](self, action)
+
+    def pass_once(self, *, boot: bool = True) -> list[Action]:
+        """One turn of the brain: every decider on what the ones before have made of the world."""
+        done: list[Action] = []
+        for decide in DECIDERS:
+            actions = decide(self.fleet, self.snapshot())
+            self.apply(actions)
+            done += actions
+        self.shortages = {pool: until for pool, until in self.shortages.items() if until > self.now_s}
+        if boot:
+            self.boot()
+        return done
+
+    def settle_down(self, *, rounds: int = 60, step_s: float = 5.0) -> list[Action]:
+        """Passes until one asks for nothing; all actions. Fails when there is no end to it."""
+        done: list[Action] = []
+        for _ in range(rounds):
+            actions = self.pass_once()
+            if not actions:
+                return done
+            done += actions
+            self.now_s += step_s
+        raise AssertionError(f"not quiet after {rounds} passes; last: {actions}")
+
+    def boot(self) -> None:
+        """Machines that run become ready nodes; re-cut nodes show their new cut."""
+        for claim in list(self.claims.values()):
+            if claim.state is ClaimState.LAUNCHED and not self._node_behind(claim):
+                self._join(claim)
+            node = self.nodes.get(claim.node)
+            if node and claim.layout and node.labels.get(labels.MIG_CONFIG) == claim.layout:
+                done = {**node.labels, labels.MIG_CONFIG_STATE: "success"}
+                cut = with_gpus(node.allocatable, gpu_part(claim.resources))
+                self.nodes[node.name] = replace(node, labels=done, allocatable=cut)
+
+    def _node_behind(self, claim: Claim) -> bool:
+        return any(node.instance_id == claim.instance_id for node in self.nodes.values())
+
+    def _join(self, claim: Claim) -> None:
+        where = claim.capacity_pool
+        it = shape(
+            self.fleet,
+            self.catalog,
+            claim.node_pool,
+            where.instance_type,
+            where.zone,
+            where.capacity_type,
+            claim.layout,
+        )
+        node = node_of(claim, it, created_at_s=self.now_s, ready_changed_at_s=self.now_s)
+        unadopted = {key: value for key, value in node.labels.items() if key != labels.NODE_CLAIM}
+        self.nodes[node.name] = replace(node, labels=unadopted, taints=(*self._launched(claim).taints,))
+
+    def _launched(self, claim: Claim) -> LaunchRequest:
+        return next(it for it in reversed(self.launches) if it.tags["muster.dev/launch-group"] == claim.launch.group)
+
+    # -- effects, one an action --
+
+    def _open_claims(self, action: OpenClaims) -> None:
+        for claim in action.claims:
+            assert claim.name not in self.claims, f"claim {claim.name} exists already"
+            self._made += 1
+            self.claims[claim.name] = replace(claim, uid=f"uid-{claim.name}-{self._made}")
+
+    def _save_claim(self, action: SaveClaim) -> None:
+        if action.claim.name in self.claims:
+            uid, deleting = self.claims[action.claim.name].uid, self.claims[action.claim.name].deleting
+            self.claims[action.claim.name] = replace(action.claim, uid=uid, deleting=deleting)
+
+    def _close_claim(self, action: CloseClaim) -> None:
+        self.claims[action.claim.name] = replace(self.claims[action.claim.name], deleting=True)
+
+    def _start(self, action: StartJob) -> None:
+        gang = self.gangs[action.gang_uid]
+        self.jobs[gang.uid] = replace(self.jobs[gang.uid], suspended=False)
+        for pod_set in gang.pod_sets:
+            for n in range(pod_set.count):
+                self._made += 1
+                self._add(gang_pod(gang, f"{gang.job.name}-{pod_set.name}-{n}-{self._made}", pod_set.name))
+
+    def _stop(self, action: StopJob) -> None:
+        gang = self.gangs[action.gang_uid]
+        self.jobs[gang.uid] = replace(self.jobs[gang.uid], suspended=True, ready_pods=0)
+        self.pods = {k: pod for k, pod in self.pods.items() if (pod.namespace, pod.workload) != _key(gang)}
+
+    def _release(self, action: ReleasePod) -> None:
+        pod = self.pods[action.pod.key]
+        assert pod.gated, f"{pod.key} is released twice"
+        freed = replace(
+            pod, gated=False, pinned_host=action.hostname, node=action.node, phase="Running", ready=True
+        )
+        self._add(freed)
+        gang = next(g for g in self.gangs.values() if _key(g) == (pod.namespace, pod.workload))
+        job = self.jobs[gang.uid]
+        self.jobs[gang.uid] = replace(job, ready_pods=job.ready_pods + 1)
+
+    def _launch(self, action: LaunchMachines) -> None:
+        request = action.request
+        self.launches.append(request)
+        lot = [self.claims[name] for name in action.claims]
+        if request.pool in self.sold_out:
+            failure = LaunchFailure(LaunchError.SHORTAGE, "InsufficientInstanceCapacity", "none left")
+            outcome = LaunchOutcome((), (failure,))
+        else:
+            outcome = LaunchOutcome(tuple(self._boot_instance(request, claim) for claim in lot))
+        settlement = settle(outcome, lot, self.snapshot())
+        self.shortages.update(settlement.shortages)
+        self.apply(settlement.actions)
+
+    def _boot_instance(self, request: LaunchRequest, claim: Claim) -> str:
+        self._made += 1
+        made = replace(claim, instance_id=f"i-{self._made:06d}", launched_at_s=self.now_s)
+        self.instances[made.instance_id] = replace(instance_of(made), tags=dict(request.tags))
+        return made.instance_id
+
+    def _terminate(self, action: TerminateMachines) -> None:
+        for instance_id in action.instance_ids:
+            self.instances[instance_id] = replace(self.instances[instance_id], state="terminated")
+            gone = {node.name for node in self.nodes.values() if node.instance_id == instance_id}
+            self.pods = {key: pod for key, pod in self.pods.items() if pod.node not in gone}
+
+    def _patch(self, action: PatchNode) -> None:
+        node = self.nodes[action.node]
+        added = {taint.key for taint in action.add_taints}
+        kept = tuple(taint for taint in node.taints if taint.key not in added | set(action.remove_taints))
+        self.nodes[node.name] = replace(
+            node, labels={**node.labels, **action.labels}, taints=(*kept, *action.add_taints)
+        )
+
+
+def _key(gang: Gang) -> tuple[str, str]:
+    return gang.namespace, gang.workload
+
+
+def _plus(left: Resources, right: Resources) -> dict[str, int]:
+    return {name: left.get(name, 0) + right.get(name, 0) for name in sorted({*left, *right})}
+
+
+_EFFECTS: dict[type, Callable[[World, Any], object]] = {
+    OpenGang: lambda world, action: world.gangs.__setitem__(action.gang.uid, action.gang),
+    SaveGang: lambda world, action: world.gangs.__setitem__(action.gang.uid, action.gang),
+    CloseGang: lambda world, action: world.gangs.pop(action.gang.uid, None),
+    StartJob: World._start,
+    StopJob: World._stop,
+    ReleasePod: World._release,
+    EvictPod: lambda world, action: world.pods.pop(action.pod.key, None),
+    OpenClaims: World._open_claims,
+    SaveClaim: World._save_claim,
+    CloseClaim: World._close_claim,
+    ForgetClaim: lambda world, action: world.claims.pop(action.claim.name, None),
+    LaunchMachines: World._launch,
+    TerminateMachines: World._terminate,
+    PatchNode: World._patch,
+    RemoveNode: lambda world, action: world.nodes.pop(action.node, None),
+}
