@@ -46,6 +46,7 @@ format: install
 
 schema: install
 	$(BIN)/python -m model.schema schemas
+	$(BIN)/python -m model.field_table docs/kinds
 
 # Needs uv; the lock carries hashes and no index address.
 lock:

@@ -11,8 +11,8 @@ from fleet.cost.allocation import MICRO, Bill, allocate
 from fleet.snapshot import Snapshot
 from model.fleet import Fleet
 
-LONGEST_GAP_S = 300.0
-"""A longer silence (the agent was down) is not charged as one stretch: what ran meanwhile is not known."""
+LONGEST_GAP_S = 3600.0
+"""A silence (the agent was down) is charged by the world as found; a longer one is not: who knows what ran."""
 
 
 @dataclass(slots=True)
@@ -41,7 +41,14 @@ class Accounts:
 
     def dump(self) -> str:
         """What is kept, as text."""
-        return json.dumps({"month": self.month, "total": self.bill.total, "by_team": dict(self.bill.by_team)})
+        return json.dumps(
+            {
+                "month": self.month,
+                "total": self.bill.total,
+                "by_team": dict(self.bill.by_team),
+                "until_s": self._until_s,
+            }
+        )
 
     def restore(self, text: str) -> None:
         """Continue from what was kept; raises ValueError for anything else."""
@@ -50,12 +57,13 @@ class Accounts:
         if sum(by_team.values()) != int(kept["total"]):
             raise ValueError("the kept books do not add up")
         self.month, self.bill = str(kept["month"]), Bill(int(kept["total"]), by_team)
+        self._until_s = float(kept.get("until_s", 0.0))
 
 
 class Bookkeeper(Watcher):
     """Watches the brain's turns and saves the books now and then."""
 
-    def __init__(self, accounts: Accounts, save: Callable[[str], None], every_s: float = 30.0) -> None:
+    def __init__(self, accounts: Accounts, save: Callable[[str], None], every_s: float = 5.0) -> None:
         self.accounts = accounts
         self._save = save
         self._every_s = every_s

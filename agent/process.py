@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import structlog
@@ -24,6 +23,7 @@ from agent.inbox import Event, Pushed
 from agent.journal import Journal
 from agent.metrics import Metrics
 from agent.mirror import Mirror
+from agent.notify import Notifier, post_json
 from agent.publish import Board, Publisher
 from agent.sync import Sync
 from agent.watch import Watcher
@@ -178,7 +178,8 @@ class Agent:
         source = (settings.source.url, _reference(settings), settings.source.path)
         publisher = Publisher(board, sync, source, self._clock)
         announcer = Announcer(lambda announce: _quietly(desk, actuator, announce))
-        watchers: list[Watcher] = [self.metrics, announcer, books, publisher]
+        notifier = Notifier(settings.cluster, sync, lambda *news: _later(desk, *news))
+        watchers: list[Watcher] = [self.metrics, announcer, books, publisher, notifier]
         journal = Journal(settings.journal) if settings.journal else None
         watchers += [journal] if journal else []
         mirror.spent_usd = books.accounts.spent_usd
@@ -318,11 +319,11 @@ def _quietly(desk: ThreadPoolExecutor, actuator: Actuator, announce: Announce) -
     desk.submit(write)
 
 
+def _later(desk: ThreadPoolExecutor, *news: Any) -> None:
+    """Send a notification when there is time."""
+    desk.submit(post_json, *news)
+
+
 def _reference(settings: Settings) -> str:
     ref = settings.source.ref
     return ref.commit or ref.name or ref.semver or ref.tag or ref.branch
-
-
-def read_text(path: Path | None) -> str:
-    """The text of an optional file."""
-    return path.read_text(encoding="utf-8") if path else ""

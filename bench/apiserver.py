@@ -72,7 +72,7 @@ async def _measure(address: str) -> dict[str, float]:
         address, OBJECTS, lambda i: _request(address, "PATCH", f"{_PODS}/{names[i]}", _PATCH % i, _MERGE)
     )
     await watched
-    events = await _watch_rate(address, names[0])
+    events = await _watch_rate(address)
     lists = await _rate(address, 20, lambda _: _request(address, "GET", f"{_PODS}?limit=500"))
     return {
         "creates_per_s": creates,
@@ -130,9 +130,8 @@ async def _count_events(address: str, wanted: int) -> None:
             return
 
 
-async def _watch_rate(address: str, first: str) -> float:
+async def _watch_rate(address: str) -> float:
     """Events a second when a watch replays the log."""
-    del first
     start, seen = time.perf_counter(), 0
     async for chunk in _watch(address, f"{_PODS}?watch=1&resourceVersion=3&timeoutSeconds=60"):
         seen += chunk.count(b'{"type":"')

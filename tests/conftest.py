@@ -1,16 +1,18 @@
 """Fixtures and rules for every test: no network but loopback, no time of day, no colour."""
 
-from collections.abc import Iterator
-
 import pytest
+from hypothesis import settings
 from pytest_socket import socket_allow_hosts
+
+# Machines are shared: how long one example takes says nothing about the code.
+settings.register_profile("muster", deadline=None, derandomize=True, print_blob=True)
+settings.load_profile("muster")
 
 
 @pytest.fixture(autouse=True)
-def _loopback_only() -> Iterator[None]:
+def _loopback_only() -> None:
     """Any connection beyond this machine is an error, so that no test depends on the network."""
     socket_allow_hosts(["127.0.0.1", "::1", "localhost"], allow_unix_socket=True)
-    yield
 
 
 @pytest.fixture(autouse=True)

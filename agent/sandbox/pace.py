@@ -33,7 +33,7 @@ class Pace:
                 boot_delay_s=cloud.boot_delay_s, poll_s=max(0.1, 1 / speed), node_gc_delay_s=10 / speed
             ),
             heartbeat=HeartbeatOptions(ready_delay_s=5 / speed),
-            lifecycle=LifecycleOptions(),
+            lifecycle=LifecycleOptions(grace_s=max(5.0, 40 / speed)),
             device_plugin=DevicePluginOptions(
                 first_delay_s=15 / speed, restart_delay_s=5 / speed, discovery_interval_s=30 / speed
             ),
@@ -45,4 +45,5 @@ class Pace:
                 apply_s=10 / speed,
             ),
             kubelet=KubeletOptions(start_delay_s=2 / speed),
+            podgc_quarantine_s=max(5.0, 40 / speed),
         )

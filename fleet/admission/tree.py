@@ -63,6 +63,16 @@ class Cohort:
         """Subtree quota not used; negative while it borrows."""
         return self.subtree.get(cell, 0) - self.usage.get(cell, 0)
 
+    def potential(self, cell: FlavorResource) -> int:
+        """What it could use at most if everybody else were idle."""
+        if self.parent is None:
+            return self.subtree.get(cell, 0)
+        most = self.local_quota(cell) + self.parent.potential(cell)
+        quota = self.quotas.get(cell)
+        if quota is not None and quota.borrowing_limit is not None:
+            most = min(most, self.subtree.get(cell, 0) + quota.borrowing_limit)
+        return most
+
     def borrows_with(self, cell: FlavorResource, amount: int) -> bool:
         """Whether `amount` more would be above the subtree's own quota."""
         return self.unused(cell) < amount
@@ -151,7 +161,7 @@ class QuotaTree:
 
     def potential(self, queue: str, cell: FlavorResource) -> int:
         """What the queue could use at most if everybody else were idle."""
-        return _potential(self.queues[queue], cell)
+        return self.queues[queue].potential(cell)
 
     def fits(self, queue: str, usage: Usage) -> bool:
         """Whether all of `usage` is available now."""
@@ -187,16 +197,6 @@ def _available(node: Cohort, cell: FlavorResource) -> int:
         used_of_parent = max(0, node.usage.get(cell, 0) - local)
         above = min(above, node.subtree.get(cell, 0) - local - used_of_parent + quota.borrowing_limit)
     return node.local_available(cell) + above
-
-
-def _potential(node: Cohort, cell: FlavorResource) -> int:
-    if node.parent is None:
-        return node.subtree.get(cell, 0)
-    most = node.local_quota(cell) + _potential(node.parent, cell)
-    quota = node.quotas.get(cell)
-    if quota is not None and quota.borrowing_limit is not None:
-        most = min(most, node.subtree.get(cell, 0) + quota.borrowing_limit)
-    return most
 
 
 def _add(node: Cohort, cell: FlavorResource, amount: int) -> None:

@@ -25,12 +25,10 @@ class GuardRails(Spec):
 
 
 class Signatures(Spec):
-    """Which revisions are trusted. The signers themselves are configured outside the repository."""
+    """Which revisions are trusted. The signers, and what they must sign, are configured outside the repository."""
 
     required: Bool = False
     """Refuse revisions without a valid signature."""
-    mode: Literal["HEAD", "Tag", "TagAndHEAD"] = "HEAD"
-    """What must be signed: the commit, the tag, or both."""
 
 
 class FreezeWindow(Spec):

@@ -27,7 +27,7 @@ from fleet.snapshot import (
     PodSet,
 )
 from model import labels
-from model.fleet import Fleet, implied_flavor
+from model.fleet import Fleet, default_policy, implied_flavor
 from model.kinds import (
     CapacityType,
     Flavor,
@@ -178,10 +178,10 @@ class FleetBuilder:
 
     def build(self) -> Fleet:
         """The fleet, with the flavors its pools imply."""
-        tables = {name: dict(sorted(table.items())) for name, table in self.tables.items()}
+        tables: dict[str, Any] = {name: dict(sorted(table.items())) for name, table in self.tables.items()}
         implied = {name: implied_flavor(pool) for name, pool in tables.get("node_pools", {}).items()}
         tables["flavors"] = implied | tables.get("flavors", {})
-        return Fleet(**tables) if self._policy is None else Fleet(**tables, policy=self._policy)
+        return replace(Fleet(**tables), policy=self._policy or default_policy())
 
 
 def small_fleet(**pool: Any) -> Fleet:

@@ -32,15 +32,17 @@ def decoded(body: bytes, content_type: str) -> Any:
 def _json(body: bytes) -> Any:
     try:
         return _decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadRequest(f"the object provided is unrecognized: {error}") from error
 
 
 def _yaml(body: bytes) -> Any:
-    """YAML read as JSON values: no dates, no tags."""
+    """YAML read as JSON values: no dates, no tags, no aliases (which can multiply without bound)."""
     try:
+        if b"*" in body and any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(body, yaml.CSafeLoader)):
+            raise BadRequest("YAML aliases are not accepted")
         return yaml.load(body, Loader=_JsonLoader)  # noqa: S506 - a subclass of the safe loader
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         raise BadRequest(f"error converting YAML to JSON: {error}") from error
 
 

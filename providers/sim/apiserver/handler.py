@@ -262,7 +262,7 @@ class Handler:
         accepted_form(accept)
         fixed = _DOCUMENTS.get(path.rstrip("/"))
         if fixed:
-            return fixed(resources, self._store.resource_version)
+            return fixed(resources, self._definitions_version())
         parts = path.strip("/").split("/")
         found: dict[str, Any] | None = None
         if parts[:2] == ["openapi", "v3"] and len(parts) > 3:
@@ -277,6 +277,11 @@ class Handler:
         if found is None:
             raise NotFound("the server could not find the requested resource")
         return _json(_encode(found))
+
+    def _definitions_version(self) -> int:
+        """Grows whenever a custom definition changed, and with it the schemas."""
+        definitions = self._store.list(self._store.resource("customresourcedefinitions"))
+        return max((int(crd["metadata"]["resourceVersion"]) for crd in definitions), default=0)
 
 
 _Document = Callable[[tuple[Resource, ...], int], web.Response]

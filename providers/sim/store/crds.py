@@ -8,6 +8,7 @@ from typing import Any
 from providers.sim.store.errors import cause
 from providers.sim.store.objects import Obj, invalid
 from providers.sim.store.registry import Column, Resource
+from providers.sim.store.schema import schema_faults
 
 CRD_KEY = "customresourcedefinitions.apiextensions.k8s.io"
 
@@ -38,6 +39,9 @@ def admitted(resource: Resource, crd: Obj) -> Obj:
         for i, version in enumerate(versions)
         if not (version.get("schema") or {}).get("openAPIV3Schema")
     ]
+    for i, version in enumerate(versions):
+        held = (version.get("schema") or {}).get("openAPIV3Schema") or {}
+        faults += schema_faults(held, f"spec.versions[{i}].schema.openAPIV3Schema")
     if faults:
         raise invalid(resource, name, *faults)
     names = {"singular": names["kind"].lower(), "listKind": f"{names['kind']}List", **names}

@@ -20,6 +20,19 @@ _SERVER_OWNED = (
     "generation",
     "selfLink",
 )
+_METADATA_FORM: dict[str, type] = {
+    "name": str,
+    "generateName": str,
+    "namespace": str,
+    "resourceVersion": str,
+    "uid": str,
+    "labels": dict,
+    "annotations": dict,
+    "finalizers": list,
+    "ownerReferences": list,
+    "managedFields": list,
+}
+_OBJECT_FORM: dict[str, type] = {"spec": dict, "status": dict, "data": dict, "stringData": dict}
 _OMITTED_WHEN_EMPTY = frozenset({"labels", "annotations", "finalizers", "ownerReferences"})
 _DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
@@ -69,6 +82,9 @@ def checked_type(resource: Resource, obj: Any) -> Obj:
     """`obj` if it is an object of the right kind and version; both may be left out. BadRequest otherwise."""
     if not isinstance(obj, dict) or not isinstance(obj.get("metadata", {}), dict):
         raise BadRequest("the body is not a Kubernetes object")
+    _check_form("metadata", obj.get("metadata") or {}, _METADATA_FORM)
+    if resource.schema is None:
+        _check_form("", obj, _OBJECT_FORM)
     for field, expected in (("apiVersion", resource.api_version), ("kind", resource.kind)):
         if obj.get(field, expected) != expected:
             given, wanted = (
@@ -77,6 +93,15 @@ def checked_type(resource: Resource, obj: Any) -> Obj:
             )
             raise BadRequest(f"{given} does not match {wanted}")
     return obj
+
+
+def _check_form(path: str, value: Obj, form: dict[str, type]) -> None:
+    for field, expected in form.items():
+        if value.get(field) is not None and not isinstance(value[field], expected):
+            where = f"{path}.{field}".lstrip(".")
+            raise BadRequest(
+                f"cannot unmarshal {type(value[field]).__name__} into {where}, which is a {expected.__name__}"
+            )
 
 
 def checked_namespace(resource: Resource, obj: Obj, namespace: str) -> str:

@@ -30,6 +30,27 @@ Schema = dict[str, Any]
 Fault = dict[str, str]
 
 
+def schema_faults(schema: Any, path: str) -> Iterator[Fault]:
+    """What keeps a schema from being used: an unknown type, a broken pattern, a part that is no schema."""
+    if not isinstance(schema, dict):
+        yield cause(path, "Invalid value: must be a schema")
+        return
+    if schema.get("type", "object") not in _TYPES:
+        yield cause(f"{path}.type", f'Unsupported value: "{schema["type"]}"', "FieldValueNotSupported")
+    try:
+        _pattern(schema.get("pattern") or "")
+    except (re.error, TypeError) as error:
+        yield cause(f"{path}.pattern", f"Invalid value: must be a valid regular expression: {error}")
+    parts = {f"properties[{name}]": below for name, below in (schema.get("properties") or {}).items()}
+    parts |= {word: schema[word] for word in ("items", "not") if word in schema}
+    if isinstance(schema.get("additionalProperties"), dict):
+        parts["additionalProperties"] = schema["additionalProperties"]
+    for word in ("allOf", "anyOf", "oneOf"):
+        parts |= {f"{word}[{i}]": part for i, part in enumerate(schema.get(word) or ())}
+    for name, below in parts.items():
+        yield from schema_faults(below, f"{path}.{name}")
+
+
 def pruned(value: Any, schema: Schema, *, root: bool = True) -> Any:
     """`value` without the fields its schema does not know, where the schema does not keep them."""
     if isinstance(value, list):

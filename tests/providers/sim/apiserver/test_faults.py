@@ -113,8 +113,8 @@ def fill(store: Store, count: int) -> int:
     return version
 
 
-def watch(http_client: Any, version: int) -> bytes:
-    response = http_client.send("GET", f"{CMS}?watch=1&resourceVersion={version}", timeout_s=0.5)
+def watch(http_client: Any, version: int, timeout_s: float) -> bytes:
+    response = http_client.send("GET", f"{CMS}?watch=1&resourceVersion={version}", timeout_s=timeout_s)
     body = bytearray()
     while True:
         try:
@@ -132,7 +132,7 @@ def watch(http_client: Any, version: int) -> bytes:
 def test_a_watch_is_cut(http_client: Any, server: ApiServer, store: Store, how: Any, ending: bytes) -> None:
     version = fill(store, 5)
     server.faults.add(Rule(CutWatch(3, how), verbs=frozenset({"watch"}), when=first(1)))
-    received = watch(http_client, version)
+    received = watch(http_client, version, timeout_s=2 if how == "silence" else 10)
     assert received.endswith(ending)
     *whole, rest = received.removesuffix(ending).split(b"\n")
     assert [json.loads(line)["object"]["metadata"]["name"] for line in whole] == ["n0", "n1", "n2"]

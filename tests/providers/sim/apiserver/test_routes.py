@@ -88,6 +88,8 @@ def test_bodies(body: bytes, media: str, value: Any) -> None:
         (b"\xff", "application/json", BadRequest),
         (b"a: [", "application/yaml", BadRequest),
         (b"!!python/object/apply:os.system ['x']", "application/yaml", BadRequest),
+        (b"a: &x [1]\nb: *x", "application/yaml", BadRequest),
+        (b"[" * 100_000, "application/json", BadRequest),
         (b"x", "application/cbor", UnsupportedMediaType),
         (b"nonsense", MEDIA_TYPE, BadRequest),
     ],

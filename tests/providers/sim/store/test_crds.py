@@ -126,6 +126,16 @@ def test_broken_definitions_are_refused(store: Store, path: tuple[str, str], val
         store.create(store.resource("crd"), broken)
 
 
+@pytest.mark.parametrize(
+    "schema",
+    [{"type": "thing"}, {"type": "string", "pattern": "("}, {"type": "array", "items": 5}, {"anyOf": [{"type": 7}]}],
+)
+def test_schemas_that_cannot_be_used_are_refused_early(store: Store, schema: Obj) -> None:
+    whole = {"type": "object", "properties": {"spec": {"type": "object", "properties": {"x": schema}}}}
+    with pytest.raises(Invalid, match="openAPIV3Schema"):
+        store.create(store.resource("crd"), definition(schema={"openAPIV3Schema": whole}))
+
+
 def test_a_changed_definition_changes_the_rules(store: Store, crd: Obj) -> None:
     schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
     spec = definition(schema=schema)["spec"]

@@ -99,6 +99,25 @@ def test_kind_version_and_scope_must_fit(store: Store, config: Any) -> None:
         store.create(store.resource("cm"), {"metadata": {"name": "x"}, "data": object()}, namespace="default")
 
 
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        ("cm", []),
+        ("cm", {"metadata": []}),
+        ("cm", {"metadata": {"name": 5}}),
+        ("cm", {"metadata": {"name": "x", "labels": "no"}}),
+        ("cm", {"metadata": {"name": "x", "finalizers": {}}}),
+        ("cm", {"metadata": {"name": "x"}, "data": []}),
+        ("pods", {"metadata": {"name": "x"}, "spec": []}),
+        ("nodes", {"metadata": {"name": "x"}, "status": "fine"}),
+    ],
+)
+def test_bodies_of_the_wrong_form_are_bad_requests(store: Store, kind: str, body: Any) -> None:
+    resource = store.resource(kind)
+    with pytest.raises(BadRequest):
+        store.create(resource, body, namespace="default" if resource.namespaced else "")
+
+
 def test_a_name_is_taken_once(store: Store, config: Any) -> None:
     store.create(store.resource("cm"), config())
     with pytest.raises(AlreadyExists) as refused:
