@@ -3,6 +3,8 @@
 Returns what the API answered (`Written`), so that the brain need not wait for the echo of the watch.
 """
 
+import threading
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -31,6 +33,7 @@ from fleet.snapshot import Claim, Job, JobRef
 from providers.clock import Clock
 from providers.kube.errors import AlreadyExists, Conflict, NotFound
 from providers.kube.objects import (
+    EventSeries,
     claim_object,
     claim_status,
     decode_claim,
@@ -63,6 +66,8 @@ from providers.kube.resources import PODS, ResourcePath
 from providers.kube.retry import Retrier
 from providers.kube.transport import KubeTransport
 
+_SAID_MOST = 4096
+
 
 class Written(NamedTuple):
     """What a write left behind: the object's key in its table, its resourceVersion (empty = unknown) and its value."""
@@ -89,6 +94,8 @@ class Actuator:
         self._clock = clock
         self._instance = instance
         self._layouts_at = layouts_at
+        self._said: OrderedDict[str, EventSeries] = OrderedDict()
+        self._said_lock = threading.Lock()
         self._table: dict[type, Callable[[Any], tuple[Written, ...]]] = {
             OpenGang: self._open_gang,
             SaveGang: self._save_gang,
@@ -223,10 +230,22 @@ class Actuator:
 
     def _announce(self, action: Announce) -> tuple[Written, ...]:
         name = event_name(action)
-        body = event_object(action, self._clock.now(), instance=self._instance)
+        now = self._clock.now()
+        series = self._series_of(name, now)
+        body = event_object(action, now, series, instance=self._instance)
         namespace = body["metadata"]["namespace"]
         self._retry.call(lambda: self._api.apply(EVENTS, name, body, namespace, force=True), idempotent=True)
         return ()
+
+    def _series_of(self, name: str, now_s: float) -> EventSeries:
+        """How often this has been said; what has not been said for long is forgotten."""
+        with self._said_lock:
+            before = self._said.pop(name, None)
+            series = EventSeries(before.first_s, before.count + 1) if before else EventSeries(now_s)
+            self._said[name] = series
+            while len(self._said) > _SAID_MOST:
+                self._said.popitem(last=False)
+        return series
 
     def _read(self, resource: ResourcePath, name: str, namespace: str = "") -> bytes:
         return self._retry.call(lambda: self._api.read(resource, name, namespace), idempotent=True)

@@ -26,7 +26,7 @@ def _policy(case: Case) -> Queue:
     name = case["incoming"]["cluster_queue"]
     declared = next(queue for queue in case["cluster_queues"] if queue["name"] == name)["preemption"]
     return _queue(
-        name.replace("_", "-"),
+        "q",
         withinQueue=declared["within_cluster_queue"],
         reclaim=declared["reclaim_within_cohort"],
         whileBorrowing=declared.get("borrow_within_cohort", {}).get("policy", "Never"),

@@ -135,7 +135,7 @@ def test_stop_gives_a_jobset_its_template_back() -> None:
     world.stop()
     held = [template["spec"] for template in world.templates(world.original)]
     assert [template["spec"] for template in world.templates(world.raw)] == held
-    assert "muster.dev/template-additions" not in world.raw["metadata"]["annotations"]
+    assert "muster.dev/template-additions" not in world.raw["metadata"].get("annotations", {})
 
 
 def test_stop_before_the_first_run_gives_a_job_its_template_back(world: World) -> None:

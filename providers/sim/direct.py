@@ -1,0 +1,207 @@
+"""The API server without a wire: the agent's transport and its reflectors straight on a store, for virtual time.
+
+Requests take the same verbs, bodies and refusals as over HTTP (`apiserver.verbs`), so that what runs here runs there.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final, Generic, Literal, NoReturn, TypeVar
+from urllib.parse import parse_qsl
+
+import msgspec
+import urllib3
+
+from providers.clock import Clock
+from providers.kube.batches import Batch, Changes, Replace, Undecodable
+from providers.kube.errors import KubeError, Unreachable, from_status
+from providers.kube.reading import Reader, Watched
+from providers.kube.resources import ResourcePath
+from providers.kube.transport import FIELD_MANAGER, READ_S, Body, KubeTransport, Query
+from providers.sim.apiserver.routes import Route, parse_route
+from providers.sim.apiserver.verbs import Call, perform
+from providers.sim.store import ApiError, Conflict, InternalError, ListQuery, NotFound, Resource, Store, TooManyRequests
+
+T = TypeVar("T")
+
+_JSON: Final = "application/json"
+_METHODS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+
+Fault = Literal["conflicts", "throttled", "errors", "lost_answers"]
+
+
+@dataclass(slots=True)
+class ApiFaults:
+    """What goes wrong with the next writes; each count is spent by one of them.
+
+    - `conflicts`: refused with 409, `throttled`: with 429, `errors`: with 500; nothing has happened.
+    - `lost_answers`: the write happens, and the connection breaks before the answer.
+    """
+
+    conflicts: int = 0
+    throttled: int = 0
+    errors: int = 0
+    lost_answers: int = 0
+
+    def spend(self, fault: Fault) -> bool:
+        """Whether the fault strikes this write; counts it off if so."""
+        left: int = getattr(self, fault)
+        if left <= 0:
+            return False
+        setattr(self, fault, left - 1)
+        return True
+
+    def refusal(self) -> ApiError | None:
+        """The refusal of this write, if it is to be refused."""
+        for fault, error in _REFUSALS.items():
+            if self.spend(fault):
+                return error()
+        return None
+
+
+_REFUSALS: Final[dict[Fault, Callable[[], ApiError]]] = {
+    "conflicts": lambda: Conflict("the object has been modified; please apply your changes to the latest version"),
+    "throttled": lambda: TooManyRequests("too many requests, please try again later"),
+    "errors": lambda: InternalError("etcdserver: request timed out"),
+}
+
+
+class DirectTransport(KubeTransport):
+    """Every verb of `KubeTransport` but `watch` (see `Feed`), carried out on the store at once.
+
+    `wrote` is called around each write with "before" or "after"; what it raises comes through, so that a caller can end
+    a simulated process between two writes.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        *,
+        faults: ApiFaults | None = None,
+        wrote: Callable[[Literal["before", "after"]], None] = lambda _moment: None,
+    ) -> None:
+        # No connection: the base class is never asked to open one.
+        self.faults = faults or ApiFaults()
+        self._store = store
+        self._clock = clock
+        self._wrote = wrote
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def _open(  # type: ignore[override]
+        self, method: str, path: str, **_options: object
+    ) -> NoReturn:
+        raise NotImplementedError(f"{method} {path}: there is no wire; use a Feed instead of a watch")
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Query | None = None,
+        body: Body | None = None,
+        content_type: str = _JSON,
+        read_s: float = READ_S,
+    ) -> bytes:
+        context = f"{method} {path}"
+        try:
+            if method == "GET":
+                return self._get(path, query or {})
+            self._wrote("before")
+            refusal = self.faults.refusal()
+            if refusal is not None:
+                raise refusal
+            answer = self._write(method, path, query or {}, body, content_type)
+        except ApiError as error:
+            raise refused(error, context) from error
+        self._wrote("after")
+        if self.faults.spend("lost_answers"):
+            raise Unreachable(f"{context}: the answer broke off")
+        return answer
+
+    def _get(self, path: str, query: Query) -> bytes:
+        resource, route = self._route(path)
+        if route.name:
+            return self._store.read(resource, route.name, route.namespace).json
+        wanted = ListQuery(
+            route.namespace,
+            str(query.get("labelSelector", "")),
+            str(query.get("fieldSelector", "")),
+            int(query.get("limit", 0)),
+            str(query.get("continue", "")),
+        )
+        page = self._store.page(resource, wanted)
+        head = msgspec.json.encode({"resourceVersion": str(page.resource_version), "continue": page.token})
+        return b'{"metadata":' + head + b',"items":[' + b",".join(row.json for row in page.rows) + b"]}"
+
+    def _write(self, method: str, path: str, query: Query, body: Body | None, content_type: str) -> bytes:
+        resource, route = self._route(path)
+        raw = b"" if body is None else body if isinstance(body, bytes) else msgspec.json.encode(body)
+        words = {name: str(value) for name, value in query.items()}
+        call = Call(_METHODS[method], resource, route, words, raw, content_type, FIELD_MANAGER)
+        return msgspec.json.encode(perform(self._store, self._clock, call).obj)
+
+    def _route(self, url: str) -> tuple[Resource, Route]:
+        path, _, _ = url.partition("?")
+        route = parse_route(path)
+        resource = self._store.served(route.group, route.version, route.plural) if route else None
+        if route is None or resource is None:
+            raise NotFound("the server could not find the requested resource")
+        return resource, route
+
+
+def refused(error: ApiError, context: str) -> KubeError:
+    """The transport's error for a refusal of the store, by way of the Status it would have sent."""
+    return from_status(error.code, msgspec.json.encode(error.status()), context=context)
+
+
+class Feed(Generic[T]):
+    """What a reflector would hand over, in the store's order: one `Replace`, then `Changes`; nothing is lost between."""
+
+    def __init__(self, store: Store, watched: Watched[T]) -> None:
+        self._store = store
+        self._watched = watched
+        self._reader = Reader(watched)
+        self._resource = _resource(store, watched.resource)
+        self._version: int | None = None
+        self._looked_at = -1
+
+    def take(self) -> list[Batch[T]]:
+        """Everything new since the last call: nothing, or one batch."""
+        if self._looked_at == self._store.resource_version:
+            return []
+        self._looked_at = self._store.resource_version
+        if self._version is None:
+            return [self._everything()]
+        return list(self._changes(self._version))
+
+    def _everything(self) -> Replace[T]:
+        watched = self._watched
+        page = self._store.page(
+            self._resource, ListQuery(watched.namespace, watched.label_selector, watched.field_selector)
+        )
+        skipped: list[Undecodable] = []
+        objects = dict(self._reader.objects((msgspec.Raw(row.json) for row in page.rows), skipped))
+        self._version = page.resource_version
+        return Replace(objects, str(page.resource_version), tuple(skipped))
+
+    def _changes(self, since: int) -> Iterator[Changes[T]]:
+        entries = self._store.changes(self._resource, since, established=True)
+        if not entries:
+            return
+        lines = b"".join(b'{"type":"%s","object":%s}\n' % (it.type.encode(), it.revision.json) for it in entries)
+        reading = self._reader.events(lines)
+        if reading.trouble is not None:
+            self._version = None  # as a reflector does: only a list shows what is left
+            return
+        self._version = entries[-1].revision.resource_version
+        if reading.deltas:
+            yield Changes(reading.deltas, str(self._version))
+
+
+def _resource(store: Store, path: ResourcePath) -> Resource:
+    resource = store.served(path.group, path.version, path.plural)
+    if resource is None:
+        raise LookupError(f"the store does not serve {path}")
+    return resource

@@ -1,0 +1,98 @@
+"""The board: rooms are counted right, and undo restores everything."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+import pytest
+
+from fleet.placement.board import Board, Slot
+from tests.support.fleets import GPU
+
+
+def slot(name: str, gpus: int = 8, pods: int = 10, **labels: str) -> Slot:
+    return Slot(name, name, "", labels, (), {GPU: gpus, "cpu": 64000, "pods": pods}, "h100")
+
+
+@pytest.mark.parametrize(
+    ("requests", "room"),
+    [
+        ({GPU: 8}, 1),
+        ({GPU: 3}, 2),
+        ({GPU: 9}, 0),
+        ({"cpu": 1000}, 10),
+        ({"cpu": 30000, GPU: 1}, 2),
+        ({"nvidia.com/mig-1g.10gb": 1}, 0),
+        ({"nvidia.com/mig-1g.10gb": 0, GPU: 4}, 2),
+        ({}, 10),
+    ],
+)
+def test_room(requests: dict[str, int], room: int) -> None:
+    """The scarcest resource decides, and the number of pods is one of them."""
+    assert slot("a").room_for(requests) == room
+
+
+def test_a_slot_that_is_overfull_has_no_room() -> None:
+    board = Board({"a": slot("a", gpus=2)})
+    board.take(board.slots["a"], {GPU: 3}, 1)
+    assert board.slots["a"].room_for({GPU: 1}) == 0
+
+
+def test_two_slots_of_one_name_are_an_error() -> None:
+    board = Board({"a": slot("a")})
+    with pytest.raises(ValueError, match="on the board already"):
+        board.add(slot("a"))
+
+
+def test_a_closed_slot_takes_nothing_until_that_is_undone() -> None:
+    board = Board({"a": slot("a")})
+    mark = board.mark()
+    board.close("a")
+    board.close("not there")
+    assert board.slots["a"].room_for({}) == 0
+    board.close("a")
+    board.undo(mark)
+    assert board.slots["a"].room_for({}) == 10
+
+
+def test_a_renamed_slot_makes_room_for_the_next_of_its_name() -> None:
+    board = Board()
+    board.add(slot("new/0/0"))
+    board.rename(board.slots["new/0/0"], "claim/x")
+    mark = board.mark()
+    board.add(slot("new/0/0"))
+    board.undo(mark)
+    assert list(board.slots) == ["claim/x"]
+    assert board.slots["claim/x"].name == "claim/x"
+
+
+Step = tuple[str, str, int, int]
+steps = st.lists(
+    st.tuples(st.sampled_from(("take", "add", "close")), st.sampled_from("abcdef"), st.integers(0, 3), st.integers(-2, 4)),
+    max_size=15,
+)
+
+
+@given(steps, steps)
+def test_undo_restores_the_exact_state(kept: list[Step], undone: list[Step]) -> None:
+    board = Board({name: slot(name) for name in "abc"})
+    _do(board, kept)
+    before = {name: (it, _amounts(it)) for name, it in board.slots.items()}
+    mark = board.mark()
+    _do(board, undone)
+    board.undo(mark)
+    assert {name: (it, _amounts(it)) for name, it in board.slots.items()} == before
+    assert board.mark() == mark
+
+
+def _amounts(it: Slot) -> dict[str, int]:
+    return {resource: amount for resource, amount in it.free.items() if amount}
+
+
+def _do(board: Board, moves: list[Step]) -> None:
+    for what, name, gpus, count in moves:
+        if what == "add" and name not in board.slots:
+            board.add(slot(name))
+        elif what == "close":
+            board.close(name)
+        elif name in board.slots:
+            board.take(board.slots[name], {GPU: gpus, "cpu": 100}, count)
