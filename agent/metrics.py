@@ -7,6 +7,7 @@ from agent.mirror import Mirror
 from agent.watch import Watcher
 from fleet.actions import Action, LaunchMachines, SaveGang, TerminateMachines
 from fleet.admission.compile import compile_tree, usage_of
+from fleet.capacity.lifecycle import orphaned
 from fleet.snapshot import GangState, Snapshot
 from model.fleet import Fleet
 
@@ -47,6 +48,11 @@ class Metrics(Watcher):
         self.spent = Gauge("muster_spent_usd_month", "Spent this calendar month by team", ["team"], registry=r)
         self.leading = Gauge("muster_leading", "1 while this process holds the lease", registry=r)
         self.revision = Gauge("muster_revision_info", "The revision in force", ["revision", "outcome"], registry=r)
+        self.orphans = Gauge(
+            "muster_orphaned_machines",
+            "Machines of this cluster without a claim; many at once are left alone",
+            registry=r,
+        )
         self.prices_age_s = Gauge("muster_prices_age_seconds", "Age of the oldest price in use", registry=r)
 
     def exposition(self) -> bytes:
@@ -100,4 +106,5 @@ class Metrics(Watcher):
             self.usd_h.labels(claim.node_pool).inc(claim.price_usd_h if claim.launched_at_s else 0.0)
         for team, usd in snapshot.spent_usd.items():
             self.spent.labels(team).set(usd)
+        self.orphans.set(len(orphaned(snapshot)))
         self.prices_age_s.set(max(0.0, snapshot.now_s - snapshot.catalog.priced_at_s))

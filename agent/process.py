@@ -46,6 +46,8 @@ HANDS = 16
 STUCK_AFTER_S = 60.0
 """The brain is unwell when it has not finished a turn for this long."""
 DRAIN_MOST = 10_000
+LONG_TURN_S = 0.05
+LONGEST_REST_S = 1.0
 
 
 class Agent:
@@ -280,13 +282,16 @@ class Agent:
             self.metrics.leading.set(1)
             began_s = time.perf_counter()
             brain.turn()
-            self.metrics.turn_s.observe(time.perf_counter() - began_s)
+            took_s = time.perf_counter() - began_s
+            self.metrics.turn_s.observe(took_s)
             self._turned_at_s = self._clock.monotonic()
             if brain.sync.fleet is None:
                 publisher.show_sync()
             if not settled and brain.mirror.synced:
                 settled = True
                 settle_heap()
+            if took_s > LONG_TURN_S:
+                self._stopping.wait(min(took_s, LONGEST_REST_S))  # let events gather instead of deciding on each
         self.metrics.leading.set(0)
 
     def _drain(self) -> list[Event]:

@@ -17,6 +17,8 @@ from fleet.snapshot import Gang, GangState, Job, Snapshot
 from model.fleet import Fleet
 
 LABEL_VALUE_MAX = 63
+LOST_MACHINE_PAUSE_S = 60.0
+"""Before a gang is considered again whose machine was bought and never joined."""
 NODE_FAILURE_AFTER_S = 60.0
 """A gang leaves when one of its nodes has not been ready for this long (Kueue waits 30 s, Kubernetes 300 s)."""
 
@@ -113,7 +115,8 @@ def _reserved(case: _Case) -> Iterator[Action]:
     elif stopped := _queue_stopped(case):
         yield SaveGang(released(gang, Reason.QUEUE_STOPPED, stopped, now))
     elif lost := _lost_claim(snapshot, gang):
-        yield SaveGang(released(gang, *lost, now))
+        pause_s = LOST_MACHINE_PAUSE_S if _never_came(snapshot, gang) else 0.0
+        yield SaveGang(released(gang, *lost, now, requeue_at_s=now + pause_s))
     elif _machines_ready(snapshot, gang):
         pins = tuple(
             sorted(replace(pin, node=snapshot.claims[pin.claim].node) if pin.claim else pin for pin in gang.pins)
@@ -138,6 +141,15 @@ def _lost_claim(snapshot: Snapshot, gang: Gang) -> tuple[Reason, str] | None:
         if name not in snapshot.nodes:
             return Reason.MACHINE_LOST, f"node {name} is gone before it was used"
     return None
+
+
+def _never_came(snapshot: Snapshot, gang: Gang) -> bool:
+    """Whether a machine was bought for it that did not become a node: buying the next at once would do the same."""
+    claims = (snapshot.claims.get(pin.claim) for pin in gang.pins if pin.claim)
+    return any(claim and claim.disruption and claim.disruption.reason in _NEVER_CAME for claim in claims)
+
+
+_NEVER_CAME = frozenset({Reason.LAUNCH_TIMEOUT, Reason.REGISTRATION_TIMEOUT, Reason.INITIALIZATION_TIMEOUT})
 
 
 def _machines_ready(snapshot: Snapshot, gang: Gang) -> bool:

@@ -3,7 +3,7 @@
 Level-triggered like the gang's. Time limits are Karpenter's (`pkg/controllers/nodeclaim/lifecycle`, reference 3).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from fleet.actions import (
@@ -39,6 +39,8 @@ REGISTRATION_TIMEOUT_S = 15 * 60.0
 INITIALIZATION_TIMEOUT_S = 30 * 60.0
 ORPHAN_AGE_S = 30.0
 """An instance or node of this cluster without a claim is left alone this long: its claim may not be visible yet."""
+MASS_ORPHANS = 8
+"""More orphans than this, and more than half of all machines, are not collected: see `mass_orphaned`."""
 LISTING_LAG_S = 60.0
 """EC2's listing may lag behind a launch by this much; a machine missing from it earlier is not taken for gone."""
 
@@ -57,8 +59,7 @@ class _Yard:
     def of(cls, fleet: Fleet, snapshot: Snapshot) -> "_Yard":
         yard = cls(fleet, snapshot, machines_held(holders(snapshot)))
         yard.node_by_instance = {node.instance_id: node for node in snapshot.nodes.values() if node.instance_id}
-        for claim in sorted(snapshot.claims.values(), key=lambda claim: claim.name):
-            yard.groups.setdefault(claim.launch.group, []).append(claim)
+        yard.groups = _groups(snapshot)
         return yard
 
     def node_of(self, claim: Claim) -> Node | None:
@@ -255,11 +256,11 @@ _STEPS: dict[ClaimState, Callable[[_Yard, Claim], Iterator[Action]]] = {
 def _orphans(yard: _Yard) -> Iterator[Action]:
     """Machines and nodes of this cluster that no claim answers for (garbage collection both ways)."""
     snapshot = yard.snapshot
-    for instance_id, instance in sorted(snapshot.instances.items()):
-        if instance.gone or instance_subject(instance_id) in snapshot.busy or _claimed(yard, instance):
-            continue
-        if snapshot.now_s - instance.launched_at_s >= ORPHAN_AGE_S:
-            yield TerminateMachines((instance_id,), Reason.ORPHANED)
+    orphans = orphaned(snapshot, yard.groups)
+    if not mass_orphaned(snapshot, orphans):
+        for instance in orphans:
+            if instance_subject(instance.id) not in snapshot.busy:
+                yield TerminateMachines((instance.id,), Reason.ORPHANED)
     for name, node in sorted(snapshot.nodes.items()):
         claim = node.labels.get(labels.NODE_CLAIM)
         if not claim or claim in snapshot.claims or node_subject(name) in snapshot.busy:
@@ -269,7 +270,36 @@ def _orphans(yard: _Yard) -> Iterator[Action]:
             yield RemoveNode(name)
 
 
-def _claimed(yard: _Yard, instance: Instance) -> bool:
+def orphaned(snapshot: Snapshot, groups: Mapping[str, Sequence[Claim]] | None = None) -> list[Instance]:
+    """Running machines of this cluster, old enough to be known, that no claim answers for; by id."""
+    by_group = groups if groups is not None else _groups(snapshot)
+    return [
+        instance
+        for _, instance in sorted(snapshot.instances.items())
+        if not instance.gone
+        and snapshot.now_s - instance.launched_at_s >= ORPHAN_AGE_S
+        and not _claimed(by_group, instance)
+    ]
+
+
+def mass_orphaned(snapshot: Snapshot, orphans: Sequence[Instance]) -> bool:
+    """Whether so many machines lack a claim that the claims, not the machines, are likelier to be what is missing.
+
+    Somebody deleted the CRD, or the API server came back from an old backup: the machines keep running, the agent says
+    so, and an operator decides.
+    """
+    running = sum(1 for instance in snapshot.instances.values() if not instance.gone)
+    return len(orphans) > MASS_ORPHANS and len(orphans) * 2 > running
+
+
+def _groups(snapshot: Snapshot) -> dict[str, list[Claim]]:
+    groups: dict[str, list[Claim]] = {}
+    for claim in sorted(snapshot.claims.values(), key=lambda claim: claim.name):
+        groups.setdefault(claim.launch.group, []).append(claim)
+    return groups
+
+
+def _claimed(groups: Mapping[str, Sequence[Claim]], instance: Instance) -> bool:
     """By id, or by launch group while the answer to the launch is still on its way."""
-    group = yard.groups.get(instance.tags.get(LAUNCH_GROUP_TAG, ""), [])
+    group = groups.get(instance.tags.get(LAUNCH_GROUP_TAG, ""), [])
     return any(claim.instance_id in {instance.id, ""} for claim in group)

@@ -30,12 +30,21 @@ class Shape:
     """Without what DaemonSets take."""
     labels: Mapping[str, str]
     taints: tuple[Taint, ...]
+    layout_rank: int = 0
+    """Place of the layout in the pool's order."""
 
     @property
-    def key(self) -> tuple[str, str, str, str, str]:
-        """Ends every tie between shapes."""
+    def key(self) -> tuple[str, str, str, str, int, str]:
+        """Ends every tie between shapes: machines are born with the pool's first layout that does."""
         offer = self.offer
-        return (self.pool.name, offer.instance_type.name, offer.zone, offer.capacity_type, self.layout)
+        return (
+            self.pool.name,
+            offer.instance_type.name,
+            offer.zone,
+            offer.capacity_type,
+            self.layout_rank,
+            self.layout,
+        )
 
     def slot(self, name: str, only_for: str) -> Slot:
         """A fresh machine of this shape, for the board."""
@@ -104,7 +113,8 @@ class Shapes:
             if all(node_labels.get(key) == value for key, value in daemon.node_selector.items()):
                 for resource, amount in (*daemon.requests.items(), ("pods", 1)):
                     left[resource] = left.get(resource, 0) - amount
-        return Shape(pool, offer, layout, left, node_labels, pool.spec.template.taints)
+        rank = list(pool_layouts(self.fleet, pool)).index(layout) if layout else 0
+        return Shape(pool, offer, layout, left, node_labels, pool.spec.template.taints, rank)
 
 
 _DECIDED_LATER = labels.WELL_KNOWN | {labels.MIG_LAYOUT}

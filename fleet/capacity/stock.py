@@ -38,7 +38,7 @@ def usable(node: Node, claim: Claim | None) -> bool:
     if not node.ready or node.unschedulable or node.deleting:
         return False
     if claim is None:
-        return labels.NODE_CLAIM not in node.labels
+        return labels.NODE_CLAIM not in node.labels and not any(taint.key in OWN_KEYS for taint in node.taints)
     return claim.state is ClaimState.READY and claim.disruption is None and claim.recut_at_s <= claim.ready_at_s
 
 

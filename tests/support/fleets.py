@@ -245,7 +245,7 @@ def shape(
     """The one shape of a pool with these properties; the first layout when none is named."""
     found = [
         it
-        for it in Shapes(fleet, sold).of(fleet.node_pools[pool])
+        for it in sorted(Shapes(fleet, sold).of(fleet.node_pools[pool]), key=lambda it: it.layout_rank)
         if (it.offer.instance_type.name, it.offer.zone, it.offer.capacity_type) == (kind, zone, capacity_type)
         and (not layout or it.layout == layout)
     ]

@@ -1,0 +1,152 @@
+"""One turn of the brain on 10,000 machines and 100,000 pods with nothing to do, and where its time goes.
+
+The brain, mirror, deciders and watchers are the agent's own; only hands, clock and the API behind the board are not.
+"""
+
+import json
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future
+from typing import Any
+
+from agent import brain as brains
+from agent.accounts import Accounts, Bookkeeper
+from agent.brain import Brain
+from agent.ears import WATCHED
+from agent.inbox import Listed, Observed, Priced, Pushed
+from agent.metrics import Metrics
+from agent.mirror import Mirror
+from agent.publish import Board, Publisher
+from agent.sync import Sync
+from bench import cluster
+from fleet.actions import Action
+from providers.aws.catalog import package_catalog
+from providers.clock import VirtualClock
+from providers.kube.batches import Changes, Delta, DeltaKind, Replace
+from providers.kube.memory import settle_heap
+
+TURNS, CHANGES = 15, 100
+"""Turns measured; pods that change before each of them."""
+_TABLES = {"Node": "nodes", "Pod": "pods", "Job": "jobs", "Workload": "gangs", "NodeClaim": "claims"}
+
+
+class _Idle:
+    """Hands that only count what they are asked to do."""
+
+    def __init__(self) -> None:
+        self.asked: list[Action] = []
+
+    def submit(self, action: Action) -> None:
+        self.asked.append(action)
+
+
+class _Nobody(Executor):
+    """An executor that never runs anything: what is published is prepared but not sent."""
+
+    def submit(self, *_args: Any, **_kwargs: Any) -> "Future[Any]":
+        return Future()
+
+
+class World:
+    """A brain that knows the cluster."""
+
+    def __init__(self, size: cluster.Size = cluster.Size()) -> None:
+        self.clock = VirtualClock(1_800_000_000.0)
+        self.hands = _Idle()
+        self.mirror, self.sync = Mirror("bench"), Sync()
+        board = Board(None, _Nobody(), self.clock, "bench", "muster-system")  # type: ignore[arg-type]
+        publisher = Publisher(board, self.sync, ("", "", ""), self.clock)
+        self.watchers = [Metrics(), Bookkeeper(Accounts(), lambda _text: None), publisher]
+        self.brain = Brain(self.mirror, self.sync, self.hands, self.clock, watchers=self.watchers)
+        now = self.clock.now()
+        self.pods = self._fill(now, size)
+        self.brain.hear(Listed(cluster.instances(now, size), now))
+        self.brain.hear(Priced(package_catalog(cluster.REGION).catalog))
+        self.brain.hear(Pushed("main@sha1:0", {n: text.encode() for n, text in cluster.FLEET.items()}))
+        self._version = 10_000_000
+
+    def _fill(self, now_s: float, size: cluster.Size) -> list[Any]:
+        tables: dict[str, dict[str, Any]] = {table: {} for table in WATCHED}
+        count = 0
+
+        def put(kind: str, body: dict[str, Any]) -> dict[str, Any]:
+            nonlocal count
+            count += 1
+            body["metadata"] |= {"uid": f"uid-{count}", "resourceVersion": str(count)}
+            watched = WATCHED[_TABLES[kind]]
+            value = watched.decode(json.dumps(body).encode())
+            tables[_TABLES[kind]][watched.key(value)] = value
+            return body
+
+        cluster.fill(put, now_s, size)
+        for table, objects in tables.items():
+            self.brain.hear(Observed(table, Replace(objects, "1")))
+        return list(tables["pods"].values())
+
+    def churn(self, number: int) -> None:
+        """Some pods change (a probe, say) and are heard of again."""
+        first = number * CHANGES % len(self.pods)
+        self._version += CHANGES
+        deltas = tuple(Delta(DeltaKind.MODIFIED, pod.key, _copy(pod)) for pod in self.pods[first : first + CHANGES])
+        self.brain.hear(Observed("pods", Changes(deltas, str(self._version))))
+
+
+def _copy(pod: Any) -> Any:
+    from dataclasses import replace
+
+    return replace(pod)
+
+
+def run() -> dict[str, float]:
+    """Milliseconds of a turn, with its watchers (once a second) and without, and of each decider alone."""
+    world = World()
+    world.brain.turn()
+    settle_heap()
+    if world.hands.asked or world.sync.fleet is None:
+        raise RuntimeError(f"the cluster should be at rest: {world.sync.state.message} {world.hands.asked[:3]}")
+    results = {"turn_ms": _turns(world, 0.0), "turn_with_watchers_ms": _turns(world, 1.0)}
+    fleet = world.sync.fleet
+    for decide in brains.DECIDERS:
+        name = decide.__module__.removeprefix("fleet.").replace(".", "_")
+        results[f"{name}_ms"] = _median_ms(lambda decide=decide: decide(fleet, _snapshot(world)))
+    results["snapshot_ms"] = _median_ms(lambda: _snapshot(world))
+    for watcher in world.watchers:
+        results[f"{type(watcher).__name__.lower()}_ms"] = _median_ms(lambda watcher=watcher: _told(world, watcher))
+    if world.hands.asked:
+        raise RuntimeError(f"nothing was to be done, but {world.hands.asked[:3]}")
+    return results
+
+
+def _snapshot(world: World) -> Any:
+    return world.mirror.snapshot(world.clock.now(), frozenset())
+
+
+def _told(world: World, watcher: Any) -> None:
+    world.clock.advance(1.0)
+    watcher.turned(world.sync.fleet, _snapshot(world))
+
+
+def _turns(world: World, step_s: float) -> float:
+    taken = []
+    for number in range(TURNS):
+        world.churn(number)
+        world.clock.advance(step_s)
+        began = time.perf_counter()
+        world.brain.turn()
+        taken.append(time.perf_counter() - began)
+    return 1000 * statistics.median(taken)
+
+
+def _median_ms(work: Callable[[], Sequence[Action] | None | Any]) -> float:
+    taken = []
+    for _ in range(5):
+        began = time.perf_counter()
+        work()
+        taken.append(time.perf_counter() - began)
+    return 1000 * statistics.median(taken)
+
+
+if __name__ == "__main__":
+    for label, value in run().items():
+        print(f"{label:44} {value:12,.1f}")
