@@ -66,6 +66,8 @@ class Aws(_Section):
 
     endpoint_url: str = ""
     interruption_queue_url: str = ""
+    instance_health: Annotated[str, Field(pattern="^(Act|Report|Off)$")] = "Act"
+    """Machines that fail EC2's checks: replace them, only count them, or do not ask."""
     cluster_endpoint: str = ""
     """API server address that new nodes join by; empty where the machine image brings its own."""
     certificate_authority: str = ""

@@ -8,6 +8,7 @@ from typing import Any
 import structlog
 
 from agent.inbox import Event, Listed, Noticed, Observed, Priced, Pushed, SourceTrouble, Tick
+from fleet.snapshot import NoticeKind
 from providers.clock import Clock
 from providers.git.errors import SourceError
 from providers.git.source import GitSource
@@ -25,7 +26,7 @@ from providers.kube.reading import Watched
 from providers.kube.reflector import Reflector
 from providers.kube.resources import PODS
 from providers.kube.transport import KubeTransport
-from providers.ports import Cloud, CloudError, Notices
+from providers.ports import Cloud, CloudError, Health, Notices
 
 log = structlog.get_logger(__name__)
 
@@ -159,6 +160,33 @@ def notices_ear(notices: Notices, enqueue: Enqueue) -> Callable[[], float]:
         if heard:
             enqueue(Noticed(tuple(heard)))
         return 0.0
+
+    return listen
+
+
+HEALTH_EVERY_S = 60.0
+
+
+def health_ear(
+    health: Health, enqueue: Enqueue, count: Callable[[NoticeKind], None], *, act: bool
+) -> Callable[[], float]:
+    """Asks for machines that fail the cloud's checks. Each is counted once; with `act` the brain hears of it."""
+    known: set[str] = set()
+
+    def listen() -> float:
+        nonlocal known
+        try:
+            unwell = health.poll()
+        except CloudError as error:
+            log.warning("health_failed", error=str(error))
+            return HEALTH_EVERY_S
+        for notice in unwell:
+            if notice.id not in known:
+                count(notice.kind)
+        known = {notice.id for notice in unwell}
+        if unwell and act:
+            enqueue(Noticed(tuple(unwell)))
+        return HEALTH_EVERY_S
 
     return listen
 

@@ -40,6 +40,7 @@ class Metrics(Watcher):
         self.machines = Gauge("muster_machines", "Machines by pool and state", ["node_pool", "state"], registry=r)
         self.usd_h = Gauge("muster_usd_per_hour", "What a pool costs now", ["node_pool"], registry=r)
         self.bought = Counter("muster_machines_bought_total", "Machines bought", ["node_pool"], registry=r)
+        self.unhealthy = Counter("muster_instance_unhealthy_total", "Failed checks of EC2", ["category"], registry=r)
         self.returned = Counter("muster_machines_returned_total", "Machines given back", ["reason"], registry=r)
         self.shortfalls = Counter("muster_launch_failures_total", "Launches by error", ["error"], registry=r)
         self.quota_used = Gauge(

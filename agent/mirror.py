@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final, TypeVar
 
 from agent.tables import Table
+from fleet.memo import remembered
 from fleet.snapshot import (
     CapacityPool,
     Catalog,
@@ -19,14 +20,17 @@ from fleet.snapshot import (
 )
 from model.quantity import Resources
 
+V = TypeVar("V")
+_NOTHING: Final = object()
+
 
 class PodIndex:
     """Pods by node and by gang, with the sum of what pods of no gang take; only what changed is computed again."""
 
     def __init__(self) -> None:
-        self.node_pods: dict[str, tuple[Pod, ...]] = {}
-        self.gang_pods: dict[str, tuple[Pod, ...]] = {}
-        self.foreign_use: dict[str, Resources] = {}
+        self.node_pods: Mapping[str, tuple[Pod, ...]] = {}
+        self.gang_pods: Mapping[str, tuple[Pod, ...]] = {}
+        self.foreign_use: Mapping[str, Resources] = {}
         self._by_node: dict[str, dict[str, Pod]] = {}
         self._by_gang: dict[str, dict[str, Pod]] = {}
         self._dirty_nodes: set[str] = set()
@@ -46,13 +50,19 @@ class PodIndex:
                 self._dirty_gangs.add(gang)
 
     def settle(self) -> None:
-        """Bring the three views up to date."""
+        """Bring the three views up to date; one in which nothing has changed stays the same object."""
+        gang_pods: dict[str, tuple[Pod, ...]] = {}
+        node_pods: dict[str, tuple[Pod, ...]] = {}
+        foreign_use: dict[str, Resources] = {}
         for gang in self._dirty_gangs:
-            _view(self.gang_pods, gang, tuple(pod for _, pod in sorted(self._by_gang[gang].items())))
+            gang_pods[gang] = tuple(pod for _, pod in sorted(self._by_gang[gang].items()))
         for node in self._dirty_nodes:
             active = [pod for _, pod in sorted(self._by_node[node].items()) if pod.active]
-            _view(self.node_pods, node, tuple(pod for pod in active if not pod.daemon))
-            _view(self.foreign_use, node, _total([pod for pod in active if not pod.workload]))
+            node_pods[node] = tuple(pod for pod in active if not pod.daemon)
+            foreign_use[node] = _total([pod for pod in active if not pod.workload])
+        self.gang_pods = _updated(self.gang_pods, gang_pods)
+        self.node_pods = _updated(self.node_pods, node_pods)
+        self.foreign_use = _updated(self.foreign_use, foreign_use)
         self._dirty_gangs.clear()
         self._dirty_nodes.clear()
 
@@ -64,11 +74,18 @@ def _put(pods: dict[str, Pod], key: str, pod: Pod | None) -> None:
         pods[key] = pod
 
 
-def _view(view: dict[str, Any], key: str, value: object) -> None:
-    if value:
-        view[key] = value
-    else:
-        view.pop(key, None)
+def _updated(view: Mapping[str, V], found: Mapping[str, V]) -> Mapping[str, V]:
+    """`view` with what was found, without what is empty; `view` itself where that is the same."""
+    changed = {key: value for key, value in found.items() if view.get(key, _NOTHING) != (value or _NOTHING)}
+    if not changed:
+        return view
+    updated = dict(view)
+    for key, value in changed.items():
+        if value:
+            updated[key] = value
+        else:
+            del updated[key]
+    return updated
 
 
 def _total(pods: Sequence[Pod]) -> dict[str, int]:
@@ -116,10 +133,12 @@ class Mirror:
     def list_instances(self, instances: Sequence[Instance], at_s: float) -> None:
         """A full listing of the cloud, begun at `at_s`. What was given back meanwhile stays given back."""
         given_back = {i.id for i in self.instances.values() if i.gone}
-        self.instances = {
+        listed = {
             found.id: replace(found, state="shutting-down") if found.id in given_back and not found.gone else found
             for found in instances
         }
+        if listed != self.instances:
+            self.instances = listed
         self.instances_at_s = at_s
 
     def give_back(self, instance_ids: Sequence[str]) -> None:
@@ -127,7 +146,7 @@ class Mirror:
         for instance_id in instance_ids:
             known = self.instances.get(instance_id)
             if known is not None:
-                self.instances[instance_id] = replace(known, state="shutting-down")
+                self.instances = {**self.instances, instance_id: replace(known, state="shutting-down")}
 
     def job(self, uid: str) -> Job | None:
         """The Job or JobSet of that uid."""
@@ -136,28 +155,44 @@ class Mirror:
     def snapshot(self, now_s: float, busy: frozenset[str]) -> Snapshot:
         """The present belief. Valid until the next event is folded."""
         self.pod_index.settle()
-        jobs = {**self.jobs.current, **self.jobsets.current}
+        jobs = _both(self.jobs.view, self.jobsets.view)
         return Snapshot(
             now_s=now_s,
             cluster=self.cluster,
-            nodes=self.nodes.current,
+            nodes=self.nodes.view,
             foreign_use=self.pod_index.foreign_use,
             gang_pods=self.pod_index.gang_pods,
             node_pods=self.pod_index.node_pods,
             jobs=jobs,
-            gangs={gang.uid: _joined(gang, jobs.get(gang.uid)) for gang in self.gangs.current.values()},
-            claims=self.claims.current,
+            gangs=_joined(self.gangs.view, jobs),
+            claims=self.claims.view,
             instances=self.instances,
             instances_at_s=self.instances_at_s,
             catalog=self.catalog,
             shortages=self.shortages,
-            daemon_overheads=tuple(self.daemonsets.current[key] for key in sorted(self.daemonsets.current)),
+            daemon_overheads=_overheads(self.daemonsets.view),
             spent_usd=self.spent_usd,
             busy=busy,
         )
 
 
-def _joined(gang: Gang, job: Job | None) -> Gang:
+@remembered(1)
+def _both(jobs: Mapping[str, Job], jobsets: Mapping[str, Job]) -> Mapping[str, Job]:
+    return {**jobs, **jobsets}
+
+
+@remembered(1)
+def _overheads(daemonsets: Mapping[str, DaemonOverhead]) -> tuple[DaemonOverhead, ...]:
+    return tuple(daemonsets[name] for name in sorted(daemonsets))
+
+
+@remembered(1)
+def _joined(gangs: Mapping[str, Gang], jobs: Mapping[str, Job]) -> Mapping[str, Gang]:
+    """The gangs by the uid of their jobs."""
+    return {gang.uid: _live(gang, jobs.get(gang.uid)) for gang in gangs.values()}
+
+
+def _live(gang: Gang, job: Job | None) -> Gang:
     """What only the job knows at this moment."""
     if job is None:
         return gang

@@ -16,7 +16,7 @@ from agent.accounts import Accounts, Bookkeeper
 from agent.announce import Announcer
 from agent.brain import Brain
 from agent.config import Settings
-from agent.ears import Ear, catalog_ear, git_ear, instances_ear, notices_ear, reflectors, timers
+from agent.ears import Ear, catalog_ear, git_ear, health_ear, instances_ear, notices_ear, reflectors, timers
 from agent.hands import Hands
 from agent.http import HttpFace
 from agent.inbox import Event, Pushed
@@ -38,7 +38,7 @@ from providers.kube.lease import KubeLease
 from providers.kube.memory import settle_heap
 from providers.kube.retry import Retrier
 from providers.kube.transport import KubeTransport
-from providers.ports import Cloud, Notices
+from providers.ports import Cloud, Health, Notices
 
 log = structlog.get_logger(__name__)
 
@@ -60,6 +60,7 @@ class Agent:
         cloud: Cloud,
         source: GitSource,
         notices: Notices | None = None,
+        health: Health | None = None,
         *,
         clock: Clock | None = None,
     ) -> None:
@@ -68,6 +69,7 @@ class Agent:
         self._cloud = cloud
         self._source = source
         self._notices = notices
+        self._health = health
         self._clock = clock or SystemClock()
         self._rng = random.Random()
         self._inbox: queue.SimpleQueue[Event] = queue.SimpleQueue()
@@ -260,6 +262,10 @@ class Agent:
         ]
         if self._notices is not None:
             ears.append(Ear("notices", notices_ear(self._notices, put), self._stopping))
+        if self._health is not None and settings.aws.instance_health != "Off":
+            act = settings.aws.instance_health == "Act"
+            listen = health_ear(self._health, put, lambda kind: self.metrics.unhealthy.labels(kind).inc(), act=act)
+            ears.append(Ear("health", listen, self._stopping))
         watching = reflectors(self._transport, put, self._clock, self._rng)
         for ear in ears:
             ear.start()

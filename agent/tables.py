@@ -4,7 +4,7 @@ A belief is what was last observed, or, between an action and its echo from the 
 it. Assumptions end when the watch has passed the action's resourceVersion, when the action failed, or after a while.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -34,9 +34,17 @@ class Table(Generic[T]):
         self._assumptions: dict[str, _Assumption[T]] = {}
         self._on_change = on_change
         self._seen_version = 0
+        self._view: Mapping[str, T] | None = None
 
     def __len__(self) -> int:
         return len(self.current)
+
+    @property
+    def view(self) -> Mapping[str, T]:
+        """What is believed now, for good: the same object until a belief changes."""
+        if self._view is None:
+            self._view = dict(self.current)
+        return self._view
 
     def observe(self, batch: Batch[T]) -> None:
         """Fold what a reflector brought."""
@@ -94,11 +102,14 @@ class Table(Generic[T]):
 
     def _believe(self, key: str, value: T | None) -> None:
         before = self.current.get(key)
+        if before == value:
+            return  # heartbeats and the like: nothing that anybody here looks at has changed
+        self._view = None
         if value is None:
             self.current.pop(key, None)
         else:
             self.current[key] = value
-        if self._on_change is not None and before is not value:
+        if self._on_change is not None:
             self._on_change(key, before, value)
 
 

@@ -60,6 +60,14 @@ class Cloud(Protocol):
         ...
 
 
+class Health(Protocol):
+    """The cloud's own checks of the machines."""
+
+    def poll(self) -> Sequence[Notice]:
+        """Machines that fail a check or have an event announced; the same ones again as long as it lasts."""
+        ...
+
+
 class Notices(Protocol):
     """The interruption queue."""
 

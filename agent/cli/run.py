@@ -20,7 +20,7 @@ from providers.git.source import GitSettings, GitSource
 from providers.kube.config import connect
 from providers.kube.errors import AlreadyExists, KubeError
 from providers.kube.transport import KubeTransport
-from providers.ports import Cloud, CloudError, Notices
+from providers.ports import Cloud, CloudError, Health, Notices
 
 log = structlog.get_logger(__name__)
 
@@ -38,12 +38,12 @@ def run_agent(config: Path) -> int:
         transport = KubeTransport(connect(settings.kube.url, settings.kube.kubeconfig, settings.kube.context))
         if settings.install_crds:
             install_crds(transport)
-        cloud, notices = open_cloud(settings, clock)
+        cloud, notices, health = open_cloud(settings, clock)
         source = open_source(settings, clock)
     except (KubeError, CloudError, ValueError, OSError) as error:
         log.error("cannot_start", why=f"{type(error).__name__}: {error}")  # noqa: TRY400 - the cause is in the message
         return exits.ERROR
-    agent = Agent(settings, transport, cloud, source, notices, clock=clock)
+    agent = Agent(settings, transport, cloud, source, notices, health, clock=clock)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: agent.stop())
     log.info("started", cluster=settings.cluster, source=settings.source.url, pid=os.getpid())
@@ -65,22 +65,25 @@ def install_crds(transport: KubeTransport) -> None:
             transport.apply(crds, definition["metadata"]["name"], definition, force=True)
 
 
-def open_cloud(settings: Settings, clock: Clock) -> tuple[Cloud, Notices | None]:
-    """EC2 and, when configured, its interruption queue."""
+def open_cloud(settings: Settings, clock: Clock) -> tuple[Cloud, Notices | None, Health]:
+    """EC2, its interruption queue when configured, and its health checks."""
     from providers.aws.clients import connect as connect_aws
     from providers.aws.clients import connect_queue
     from providers.aws.ec2 import Ec2Cloud
+    from providers.aws.health import InstanceHealth
     from providers.aws.queue import SqsNotices
     from providers.aws.retry import Caller
     from providers.aws.user_data import ClusterAccess
 
     aws = settings.aws
     access = ClusterAccess(settings.cluster, aws.cluster_endpoint, aws.certificate_authority, aws.service_cidr)
-    cloud = Ec2Cloud(connect_aws(settings.region, endpoint_url=aws.endpoint_url), access, clock)
+    clients = connect_aws(settings.region, endpoint_url=aws.endpoint_url)
+    cloud = Ec2Cloud(clients, access, clock)
+    health = InstanceHealth(Caller(clock), clients.ec2, clock)
     if not aws.interruption_queue_url:
-        return cloud, None
+        return cloud, None, health
     client = connect_queue(settings.region, endpoint_url=aws.endpoint_url)
-    return cloud, SqsNotices(client, aws.interruption_queue_url, Caller(clock), clock)
+    return cloud, SqsNotices(client, aws.interruption_queue_url, Caller(clock), clock), health
 
 
 def open_source(settings: Settings, clock: Clock) -> GitSource:

@@ -34,6 +34,9 @@ RULES: Mapping[NoticeKind, _Rule] = {
     NoticeKind.SCHEDULED_CHANGE: _Rule(True, NEVER, False, "AWS Health announces maintenance"),
     NoticeKind.INSTANCE_STOPPED: _Rule(True, 0.0, False, "the machine is being stopped"),
     NoticeKind.INSTANCE_TERMINATED: _Rule(True, 0.0, False, "the machine is being terminated"),
+    NoticeKind.INSTANCE_STATUS: _Rule(True, 0.0, False, "EC2's check of the instance fails"),
+    NoticeKind.SYSTEM_STATUS: _Rule(True, 0.0, False, "EC2's check of the host fails"),
+    NoticeKind.EVENT_STATUS: _Rule(True, NEVER, False, "EC2 has announced an event for the machine"),
     NoticeKind.REBALANCE_RECOMMENDATION: _Rule(False, NEVER, False, ""),
     NoticeKind.NO_OP: _Rule(False, NEVER, False, ""),
 }

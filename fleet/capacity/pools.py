@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from fleet.capacity.shapes import Shape
+from fleet.memo import remembered
 from fleet.snapshot import Claim, InstanceType
 from model.kinds import NodePool
 from model.quantity import Resources
@@ -13,6 +14,7 @@ from model.quantity import Resources
 HASH_VERSION = "v1"
 
 
+@remembered(1024)
 def pool_hash(pool: NodePool) -> str:
     """Hash of what a machine is born with. Requirements are left out: they are judged one by one (`drift`).
 

@@ -7,6 +7,7 @@ DaemonSets take, and the labels and taints the node will carry.
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from fleet.memo import remembered
 from fleet.mig.layouts import WHOLE, cut, layout_name, pool_layouts, with_gpus
 from fleet.placement.board import Slot
 from fleet.snapshot import Catalog, DaemonOverhead, InstanceType, Offer
@@ -53,7 +54,7 @@ class Shape:
 
 @dataclass(slots=True)
 class Shapes:
-    """All shapes of a fleet, computed once a pool and decision."""
+    """All shapes of a fleet, computed once a pool; see `shapes_of`."""
 
     fleet: Fleet
     catalog: Catalog
@@ -115,6 +116,12 @@ class Shapes:
                     left[resource] = left.get(resource, 0) - amount
         rank = list(pool_layouts(self.fleet, pool)).index(layout) if layout else 0
         return Shape(pool, offer, layout, left, node_labels, pool.spec.template.taints, rank)
+
+
+@remembered(4)
+def shapes_of(fleet: Fleet, catalog: Catalog, daemons: tuple[DaemonOverhead, ...] = ()) -> Shapes:
+    """The shapes of a fleet: the same until revision, prices or DaemonSets change, whatever happens in the cluster."""
+    return Shapes(fleet, catalog, daemons)
 
 
 _DECIDED_LATER = labels.WELL_KNOWN | {labels.MIG_LAYOUT}

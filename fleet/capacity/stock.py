@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from fleet.actions import claim_subject
 from fleet.capacity.pools import Headroom
 from fleet.capacity.provision import Recut, Supply
-from fleet.capacity.shapes import Shapes
+from fleet.capacity.shapes import shapes_of
 from fleet.mig.layouts import cut, gpu_part, layout_name, pool_layouts, with_gpus
 from fleet.placement.board import PODS, Board, Slot
 from fleet.snapshot import Claim, ClaimState, Gang, GangState, Node, Snapshot
@@ -92,7 +92,7 @@ def build_supply(fleet: Fleet, snapshot: Snapshot, *, may_buy: bool = True) -> S
     """Shapes, limits, shortages still in force, and idle machines that may be cut anew."""
     claims = sorted(snapshot.claims.values(), key=lambda claim: claim.name)
     return Supply(
-        Shapes(fleet, snapshot.catalog, snapshot.daemon_overheads),
+        shapes_of(fleet, snapshot.catalog, snapshot.daemon_overheads),
         {name: Headroom.of(pool, claims, snapshot.catalog.types) for name, pool in sorted(fleet.node_pools.items())},
         {pool: until for pool, until in snapshot.shortages.items() if until > snapshot.now_s},
         list(_recuts(fleet, snapshot)),

@@ -7,7 +7,7 @@ from fleet.actions import Action, OpenClaims, SaveClaim
 from fleet.admission import cycle
 from fleet.capacity import disrupt, fixed
 from fleet.capacity.disrupt.drift import drift_of
-from fleet.capacity.shapes import Shapes
+from fleet.capacity.shapes import shapes_of
 from fleet.mig.layouts import gpu_part
 from fleet.plan.changes import Change, Verb
 from fleet.snapshot import Claim, Gang, GangState, Snapshot
@@ -132,7 +132,7 @@ def _gpus(snapshot: Snapshot, instance_type: str) -> int:
 
 def _then(fleet: Fleet, snapshot: Snapshot, now: Bill, changes: dict[str, Change]) -> Bill:
     """The bill once all of it has happened; a replaced machine costs what its pool's cheapest shape costs now."""
-    shapes = Shapes(fleet, snapshot.catalog)
+    shapes = shapes_of(fleet, snapshot.catalog)
     usd, gpus = now.usd_h, now.gpus
     for change in changes.values():
         facts = change.before or change.after or {}

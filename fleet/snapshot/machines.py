@@ -154,6 +154,11 @@ class NoticeKind(StrEnum):
     SCHEDULED_CHANGE = "scheduled_change"
     INSTANCE_STOPPED = "instance_stopped"
     INSTANCE_TERMINATED = "instance_terminated"
+    INSTANCE_STATUS = "instance_status"
+    """EC2's reachability check of the instance has failed for a while (polled, not a message)."""
+    SYSTEM_STATUS = "system_status"
+    EVENT_STATUS = "event_status"
+    """EC2 has announced an event (reboot, retirement) for the instance."""
     NO_OP = "no_op"
 
 

@@ -66,7 +66,9 @@ def _everyone_once(plan: Plan, wanted: Mapping[str, Need]) -> list[str]:
     wrong = {name: seated[name] for name, need in wanted.items() if seated[name] != need.pod_set.count}
     strangers = seated.keys() - wanted.keys()
     empty = [seat for seat in plan.seats if seat.count <= 0]
-    return [f"seated {wrong}"] * bool(wrong) + [f"strangers {strangers}"] * bool(strangers) + ["empty seat"] * bool(empty)
+    return (
+        [f"seated {wrong}"] * bool(wrong) + [f"strangers {strangers}"] * bool(strangers) + ["empty seat"] * bool(empty)
+    )
 
 
 def _rooms(plan: Plan, wanted: Mapping[str, Need], machines: Mapping[str, Machine]) -> list[str]:

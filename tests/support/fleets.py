@@ -145,7 +145,9 @@ class FleetBuilder:
 
     def layout(self, name: str, **models: Any) -> Self:
         """A MigLayout: `h100_80gb=[{...groups}]`."""
-        return self._put("mig_layouts", MigLayout, name, {"models": {k.replace("_", "-"): v for k, v in models.items()}})
+        return self._put(
+            "mig_layouts", MigLayout, name, {"models": {k.replace("_", "-"): v for k, v in models.items()}}
+        )
 
     def flavor(self, name: str, **spec: Any) -> Self:
         """A Flavor of its own."""
@@ -340,7 +342,9 @@ def gang_pod(gang: Gang, name: str, pod_set: str = "main", node: str = "", **mor
     """A pod of a gang: gated and pending until a node is given."""
     facts: dict[str, Any] = {"phase": "Running", "ready": True} if node else {"phase": "Pending", "gated": True}
     return replace(
-        Pod(f"uid-{name}", gang.namespace, name, node, "Pending", gang.pod_set(pod_set).requests, gang.workload, pod_set),
+        Pod(
+            f"uid-{name}", gang.namespace, name, node, "Pending", gang.pod_set(pod_set).requests, gang.workload, pod_set
+        ),
         **facts | more,
     )
 

@@ -130,7 +130,9 @@ class World:
         name = gang.pod_sets[0].name
         pins = tuple(
             sorted(
-                Pin(name, self.claims[place].node, place, count) if place in self.claims else Pin(name, place, "", count)
+                Pin(name, self.claims[place].node, place, count)
+                if place in self.claims
+                else Pin(name, place, "", count)
                 for place, count in places
             )
         )
@@ -293,9 +295,7 @@ class World:
     def _release(self, action: ReleasePod) -> None:
         pod = self.pods[action.pod.key]
         assert pod.gated, f"{pod.key} is released twice"
-        freed = replace(
-            pod, gated=False, pinned_host=action.hostname, node=action.node, phase="Running", ready=True
-        )
+        freed = replace(pod, gated=False, pinned_host=action.hostname, node=action.node, phase="Running", ready=True)
         self._add(freed)
         gang = next(g for g in self.gangs.values() if _key(g) == (pod.namespace, pod.workload))
         job = self.jobs[gang.uid]

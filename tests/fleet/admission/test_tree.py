@@ -193,7 +193,9 @@ moves = st.lists(st.tuples(st.sampled_from(NAMES), st.integers(1, 15)), max_size
 
 
 @given(trees(), moves, st.randoms(use_true_random=False))
-def test_releases_undo_charges_exactly_in_any_order(nodes: tuple[N, ...], charged: list[tuple[str, int]], rng: object) -> None:
+def test_releases_undo_charges_exactly_in_any_order(
+    nodes: tuple[N, ...], charged: list[tuple[str, int]], rng: object
+) -> None:
     made = tree(nodes, a=3, b=5)
     before = state(made)
     for queue, much in charged:

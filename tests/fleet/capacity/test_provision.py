@@ -389,7 +389,9 @@ def test_a_rack_cannot_be_bought() -> None:
             f"its pools may buy no machine in {A} that main selects and tolerates",
             id="not selected",
         ),
-        pytest.param({"zones": ["us-east-1c"]}, pod_set(), "1 pods of main have no room on existing machines", id="nowhere"),
+        pytest.param(
+            {"zones": ["us-east-1c"]}, pod_set(), "1 pods of main have no room on existing machines", id="nowhere"
+        ),
     ],
 )
 def test_refusals_say_why(pool: dict[str, Any], pods: PodSet, message: str) -> None:

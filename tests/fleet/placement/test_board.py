@@ -67,7 +67,9 @@ def test_a_renamed_slot_makes_room_for_the_next_of_its_name() -> None:
 
 Step = tuple[str, str, int, int]
 steps = st.lists(
-    st.tuples(st.sampled_from(("take", "add", "close")), st.sampled_from("abcdef"), st.integers(0, 3), st.integers(-2, 4)),
+    st.tuples(
+        st.sampled_from(("take", "add", "close")), st.sampled_from("abcdef"), st.integers(0, 3), st.integers(-2, 4)
+    ),
     max_size=15,
 )
 

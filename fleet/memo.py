@@ -1,0 +1,41 @@
+"""Remembering what a pure function found for the values it was last given.
+
+Values are compared by identity, which costs nothing however large they are: a snapshot's mappings, a fleet, a catalogue
+stay the same objects as long as nothing in them has changed. The arguments are kept alive with the result, so that an
+identity is never taken over by another object. What is returned is shared: callers do not change it.
+"""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def remembered(most: int = 4) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Decorates a pure function of immutable values: results for the last `most` of them are kept.
+
+    TypeError for keyword arguments: the order is part of what is compared.
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        kept: dict[tuple[int, ...], tuple[tuple[object, ...], R]] = {}
+
+        @wraps(function)
+        def recall(*values: P.args, **named: P.kwargs) -> R:
+            if named:
+                raise TypeError(f"{function.__name__} takes its arguments by position")
+            key = tuple(map(id, values))
+            held = kept.get(key)
+            if held is not None:
+                return held[1]
+            result = function(*values, **named)
+            kept[key] = (values, result)
+            for oldest in list(kept)[:-most]:
+                kept.pop(oldest, None)
+            return result
+
+        return recall
+
+    return decorate
