@@ -15,6 +15,7 @@ import structlog
 from agent.accounts import Accounts, Bookkeeper
 from agent.announce import Announcer
 from agent.brain import Brain
+from agent.chronicle import Chronicler
 from agent.config import Settings
 from agent.ears import Ear, catalog_ear, git_ear, health_ear, instances_ear, notices_ear, reflectors, timers
 from agent.hands import Hands
@@ -183,7 +184,7 @@ class Agent:
         publisher = Publisher(board, sync, source, self._clock)
         announcer = Announcer(lambda announce: _quietly(desk, actuator, announce))
         notifier = Notifier(settings.cluster, sync, lambda *news: _later(desk, *news))
-        watchers: list[Watcher] = [self.metrics, announcer, books, publisher, notifier]
+        watchers: list[Watcher] = [self.metrics, Chronicler(sync), announcer, books, publisher, notifier]
         journal = Journal(settings.journal) if settings.journal else None
         watchers += [journal] if journal else []
         mirror.spent_usd = books.accounts.spent_usd

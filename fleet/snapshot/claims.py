@@ -90,10 +90,12 @@ class Claim:
         return ClaimState.PENDING
 
     def with_disruption(self, disruption: Disruption) -> "Claim":
-        """A copy that is on its way out; an earlier deadline is kept."""
-        if self.disruption and self.disruption.deadline_s <= disruption.deadline_s:
+        """A copy that is on its way out. The first reason stays; only an earlier deadline changes it any more."""
+        if self.disruption is None:
+            return replace(self, disruption=disruption)
+        if self.disruption.deadline_s <= disruption.deadline_s:
             return self
-        return replace(self, disruption=disruption)
+        return replace(self, disruption=replace(self.disruption, deadline_s=disruption.deadline_s))
 
 
 ClaimsByName = Mapping[str, Claim]
