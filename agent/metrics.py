@@ -1,5 +1,7 @@
 """Prometheus metrics: a registry of our own, and never a label per pod, job or machine."""
 
+from collections import Counter as Counts
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from agent.inbox import Done, Failed
@@ -8,6 +10,7 @@ from agent.watch import Watcher
 from fleet.actions import Action, LaunchMachines, SaveGang, TerminateMachines
 from fleet.admission.compile import compile_tree, usage_of
 from fleet.capacity.lifecycle import orphaned
+from fleet.capacity.stock import claims_by_pool
 from fleet.snapshot import GangState, Snapshot
 from model.fleet import Fleet
 
@@ -102,9 +105,10 @@ class Metrics(Watcher):
             if gang.holds_capacity:
                 for cell, amount in usage_of(tree, gang).items():
                     self.quota_used.labels(gang.queue, cell.flavor, cell.resource).inc(amount)
-        for claim in snapshot.claims.values():
-            self.machines.labels(claim.node_pool, claim.state).inc()
-            self.usd_h.labels(claim.node_pool).inc(claim.price_usd_h if claim.launched_at_s else 0.0)
+        for pool, claims in claims_by_pool(snapshot).items():
+            for state, count in Counts(claim.state for claim in claims).items():
+                self.machines.labels(pool, state).set(count)
+            self.usd_h.labels(pool).set(sum(claim.price_usd_h for claim in claims if claim.launched_at_s))
         for team, usd in snapshot.spent_usd.items():
             self.spent.labels(team).set(usd)
         self.orphans.set(len(orphaned(snapshot)))

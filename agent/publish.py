@@ -14,7 +14,7 @@ import structlog
 from agent.reports import pool_reports, queue_reports, sync_report
 from agent.sync import Sync
 from agent.watch import Watcher
-from fleet.capacity.disrupt.drift import drift_of
+from fleet.capacity.disrupt.drift import drifted_claims
 from fleet.snapshot import Snapshot
 from model.fleet import Fleet
 from providers.clock import Clock
@@ -168,8 +168,7 @@ class Publisher(Watcher):
             self._board.show("NodePool", pool.name, (revision, pool), write)
         self._board.withdraw("Queue", QUEUES, set(fleet.queues))
         self._board.withdraw("NodePool", NODE_POOLS, set(fleet.node_pools))
-        drifting = sum(1 for claim in snapshot.claims.values() if drift_of(fleet, snapshot, claim))
-        self.show_sync(drifting)
+        self.show_sync(len(drifted_claims(fleet, snapshot)))
 
     def show_sync(self, drifting: int = 0) -> None:
         """Show the sync, also while no fleet is in force yet."""

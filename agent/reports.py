@@ -1,12 +1,15 @@
 """How queues, pools and the sync stand, as the reports that `kubectl get` shows."""
 
+from collections.abc import Sequence
+
 from agent.sync import SyncState
 from fleet.admission.compile import compile_tree, usage_of
 from fleet.admission.share import owner
 from fleet.admission.tree import QuotaTree
+from fleet.capacity.stock import claims_by_pool
 from fleet.plan import Plan
 from fleet.plan.render import summary
-from fleet.snapshot import ClaimState, Gang, GangState, Snapshot
+from fleet.snapshot import Claim, ClaimState, Gang, GangState, Snapshot
 from model.fleet import Fleet
 from model.kinds import NodePool
 from providers.kube.objects import (
@@ -67,11 +70,11 @@ def _stop_words(policy: str) -> str:
 
 def pool_reports(fleet: Fleet, snapshot: Snapshot) -> list[NodePoolReport]:
     """One report a pool: machines, what they offer, what they cost."""
-    return [_pool(pool, snapshot) for _, pool in sorted(fleet.node_pools.items())]
+    claims = claims_by_pool(snapshot)
+    return [_pool(pool, snapshot, claims.get(name, ())) for name, pool in sorted(fleet.node_pools.items())]
 
 
-def _pool(pool: NodePool, snapshot: Snapshot) -> NodePoolReport:
-    claims = [claim for claim in snapshot.claims.values() if claim.node_pool == pool.name]
+def _pool(pool: NodePool, snapshot: Snapshot, claims: Sequence[Claim]) -> NodePoolReport:
     ready = [claim for claim in claims if claim.state is ClaimState.READY]
     resources: dict[str, int] = {}
     for claim in ready:

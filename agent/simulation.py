@@ -7,6 +7,7 @@ two writes and started again; what was in flight then is lost, or happens withou
 import heapq
 import random
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field, replace
@@ -21,7 +22,7 @@ from agent.brain import Brain
 from agent.cli.run import install_crds
 from agent.ears import WATCHED, catalog_ear, instances_ear, notices_ear
 from agent.hands import Hands
-from agent.inbox import Event, Observed, Pushed, Tick
+from agent.inbox import Done, Event, Failed, Observed, Pushed, Tick
 from agent.mirror import Mirror
 from agent.publish import Board, Publisher
 from agent.sync import Sync
@@ -39,7 +40,7 @@ from providers.sim.direct import ApiFaults, DirectTransport, Feed
 from providers.sim.ec2.account import Timings
 from providers.sim.ec2.market import Market
 from providers.sim.ec2.memory import MemoryCloud
-from providers.sim.kernel import VirtualDriver
+from providers.sim.kernel import Restless, VirtualDriver
 from providers.sim.shapes import can_be_cut, shapes_of
 from providers.sim.store import AlreadyExists, NotFound, Store
 
@@ -47,6 +48,8 @@ Obj = dict[str, Any]
 Manifest = Mapping[str, Any]
 Moment = Literal["before", "after"]
 Latency = Callable[[Action], float]
+MOST_TURNS = 1000
+"""More turns than this at one instant: the agent undoes and redoes its own work, and in real time would spin."""
 LAYOUTS_AT = ("gpu-operator", "muster-mig-config")
 SOURCE = ("sim://fleet", "main", "")
 
@@ -150,7 +153,8 @@ class _Process:
             self.desk.submit(_quietly, actuator, announce)
 
         watchers = [Announcer(say), books, publisher, *world.watchers]
-        hands = Hands(actuator, world.cloud, self.hands_queue, self.inbox.append)
+        self._acted: deque[Action] = deque(maxlen=20)
+        hands = Hands(actuator, world.cloud, self.hands_queue, self._report)
         self.brain = Brain(
             mirror,
             sync,
@@ -183,21 +187,32 @@ class _Process:
         if pushed and pushed[-1].revision != report.applied:
             self.inbox.append(pushed[-1])
 
+    def _report(self, event: Event) -> None:
+        if isinstance(event, Done | Failed):
+            self._acted.append(event.action)
+        self.inbox.append(event)
+
     def _tick(self) -> float:
         self.inbox.append(Tick())
         return self._tick_s
 
     def step(self, now: float) -> float | None:
         """Hear what there is to hear, think once for each batch, act; until nothing more is due now."""
-        while True:
+        for _ in range(MOST_TURNS):
             self._listen(now)
             if self.inbox:
                 self._think()
             if not (self.hands_queue.run(now) or self.inbox):
                 break
+        else:
+            raise Restless(f"the agent is still busy at {now:.3f} after {MOST_TURNS} turns: {self.doing(5)}")
         self.desk.run(now)
         due = [self.hands_queue.next_at(), *(at for _, at in self._ears)]
         return min(at for at in due if at is not None)
+
+    def doing(self, most: int) -> list[str]:
+        """The last few actions, for whoever has to find out."""
+        return [f"{type(action).__name__} {', '.join(action.subjects)}" for action in list(self._acted)[-most:]]
 
     def _listen(self, now: float) -> None:
         for table, feed in self._feeds.items():

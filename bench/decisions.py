@@ -95,7 +95,7 @@ class World:
 def _copy(pod: Any) -> Any:
     from dataclasses import replace
 
-    return replace(pod)
+    return replace(pod, ready=not pod.ready)
 
 
 def run() -> dict[str, float]:

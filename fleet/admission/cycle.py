@@ -29,6 +29,8 @@ from model.kinds import Queue
 
 def decide(fleet: Fleet, snapshot: Snapshot, *, may_buy: bool = True) -> list[Action]:
     """What to do for every gang that waits. Gangs and claims with an action under way are left alone."""
+    if not any(gang.state is GangState.PENDING for gang in snapshot.gangs.values()):
+        return []
     return Cycle.start(fleet, snapshot, may_buy=may_buy).run()
 
 

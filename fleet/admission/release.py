@@ -11,6 +11,8 @@ from model import labels
 def releases(snapshot: Snapshot, gang: Gang) -> Iterator[Action]:
     """A release for every gated pod of the gang that has a free slot left in the pins."""
     pods = [pod for pod in snapshot.gang_pods.get(f"{gang.namespace}/{gang.workload}", ()) if pod.active]
+    if not any(pod.gated for pod in pods):
+        return
     free = Counter({(pin.pod_set, pin.node): pin.count for pin in gang.pins})
     node_of_host = {_hostname(snapshot, pin.node): pin.node for pin in gang.pins}
     for pod in pods:

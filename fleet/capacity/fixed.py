@@ -5,7 +5,7 @@ from fleet.capacity.intent import write_claims
 from fleet.capacity.lifecycle import leaving
 from fleet.capacity.provision import Lot, Plan, Supply
 from fleet.capacity.shapes import Shape
-from fleet.capacity.stock import build_supply, holders, machines_held
+from fleet.capacity.stock import build_supply, claims_by_pool, holders, machines_held
 from fleet.reasons import Reason
 from fleet.snapshot import Claim, Snapshot
 from model.fleet import Fleet
@@ -19,7 +19,7 @@ def decide(fleet: Fleet, snapshot: Snapshot) -> list[Action]:
     for name, pool in sorted(fleet.node_pools.items()):
         if pool.spec.replicas is None:
             continue
-        claims = [claim for claim in snapshot.claims.values() if claim.node_pool == name]
+        claims = claims_by_pool(snapshot).get(name, ())
         staying = [claim for claim in claims if not claim.deleting and not claim.disruption]
         missing = pool.spec.replicas - len(staying)
         if any(claim_subject(claim.name) in snapshot.busy for claim in claims):

@@ -4,7 +4,7 @@ Level-triggered like the gang's. Time limits are Karpenter's (`pkg/controllers/n
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from fleet.actions import (
     Action,
@@ -22,6 +22,7 @@ from fleet.actions import (
 from fleet.capacity.drain import drain
 from fleet.capacity.launch import LAUNCH_GROUP_TAG, launch_request
 from fleet.capacity.stock import holders, machines_held
+from fleet.memo import remembered
 from fleet.mig.convergence import owed
 from fleet.mig.layouts import layout_name
 from fleet.reasons import Reason
@@ -51,16 +52,14 @@ class _Yard:
 
     fleet: Fleet
     snapshot: Snapshot
-    held: dict[str, list[Gang]]
-    node_by_instance: dict[str, Node] = field(default_factory=dict)
-    groups: dict[str, list[Claim]] = field(default_factory=dict)
+    held: Mapping[str, Sequence[Gang]]
+    node_by_instance: Mapping[str, Node]
+    groups: Mapping[str, Sequence[Claim]]
 
     @classmethod
     def of(cls, fleet: Fleet, snapshot: Snapshot) -> "_Yard":
-        yard = cls(fleet, snapshot, machines_held(holders(snapshot)))
-        yard.node_by_instance = {node.instance_id: node for node in snapshot.nodes.values() if node.instance_id}
-        yard.groups = _groups(snapshot)
-        return yard
+        held = machines_held(holders(snapshot))
+        return cls(fleet, snapshot, held, _nodes_by_instance(snapshot.nodes), _groups(snapshot.claims))
 
     def node_of(self, claim: Claim) -> Node | None:
         return self.snapshot.nodes.get(claim.node) or self.node_by_instance.get(claim.instance_id)
@@ -79,10 +78,37 @@ def decide(fleet: Fleet, snapshot: Snapshot) -> list[Action]:
     """The next step of every claim, then of every machine and node that no claim answers for."""
     yard = _Yard.of(fleet, snapshot)
     actions: list[Action] = []
-    for name, claim in sorted(snapshot.claims.items()):
-        if claim_subject(name) not in snapshot.busy:
+    for claim in _restless(snapshot.claims, snapshot.nodes, snapshot.instances, yard.held):
+        if claim_subject(claim.name) not in snapshot.busy:
             actions += _STEPS[claim.state](yard, claim)
     return [*actions, *_orphans(yard)]
+
+
+@remembered()
+def _nodes_by_instance(nodes: Mapping[str, Node]) -> Mapping[str, Node]:
+    return {instance_id: node for node in nodes.values() if (instance_id := node.instance_id)}
+
+
+@remembered(2)
+def _restless(
+    claims: Mapping[str, Claim],
+    nodes: Mapping[str, Node],
+    instances: Mapping[str, Instance],
+    held: Mapping[str, Sequence[Gang]],
+) -> Sequence[Claim]:
+    """The claims, by name, but for those of which `_ready` has nothing to say however late it is."""
+    return [
+        claim
+        for name, claim in sorted(claims.items())
+        if claim.disruption is not None
+        or claim.state is not ClaimState.READY
+        or claim.recut_at_s > claim.ready_at_s
+        or bool(claim.emptied_at_s) is (name in held)
+        or (instance := instances.get(claim.instance_id)) is None
+        or instance.gone
+        or (node := nodes.get(claim.node)) is None
+        or any(taint.key == RECUTTING.key for taint in node.taints)
+    ]
 
 
 def leaving(claim: Claim, reason: Reason, message: str, now_s: float, deadline_s: float = NEVER) -> Claim:
@@ -116,7 +142,7 @@ def _pending(yard: _Yard, claim: Claim) -> Iterator[Action]:
             yield LaunchMachines(launch_request(yard.fleet, yard.snapshot, lot), names)
 
 
-def _first_of_lot(group: list[Claim], claim: Claim) -> Claim:
+def _first_of_lot(group: Sequence[Claim], claim: Claim) -> Claim:
     return next(member for member in group if member.launch.lot == claim.launch.lot and not member.launched_at_s)
 
 
@@ -189,7 +215,7 @@ def _not_initialised(yard: _Yard, claim: Claim, node: Node) -> str:
 def _ready(yard: _Yard, claim: Claim) -> Iterator[Action]:
     snapshot, now = yard.snapshot, yard.snapshot.now_s
     node = yard.node_of(claim)
-    holders_here = yard.held.get(claim.name, [])
+    holders_here = yard.held.get(claim.name, ())
     if claim.disruption is not None:
         yield CloseClaim(claim)
     elif node is None or yard.instance_gone(claim):
@@ -256,30 +282,36 @@ _STEPS: dict[ClaimState, Callable[[_Yard, Claim], Iterator[Action]]] = {
 def _orphans(yard: _Yard) -> Iterator[Action]:
     """Machines and nodes of this cluster that no claim answers for (garbage collection both ways)."""
     snapshot = yard.snapshot
-    orphans = orphaned(snapshot, yard.groups)
+    orphans = orphaned(snapshot)
     if not mass_orphaned(snapshot, orphans):
         for instance in orphans:
             if instance_subject(instance.id) not in snapshot.busy:
                 yield TerminateMachines((instance.id,), Reason.ORPHANED)
-    for name, node in sorted(snapshot.nodes.items()):
-        claim = node.labels.get(labels.NODE_CLAIM)
-        if not claim or claim in snapshot.claims or node_subject(name) in snapshot.busy:
+    for name, node in _unclaimed_nodes(snapshot.nodes, snapshot.claims):
+        if node_subject(name) in snapshot.busy:
             continue
         behind = snapshot.instances.get(node.instance_id)
         if (behind is None or behind.gone) and snapshot.now_s - node.created_at_s >= ORPHAN_AGE_S:
             yield RemoveNode(name)
 
 
-def orphaned(snapshot: Snapshot, groups: Mapping[str, Sequence[Claim]] | None = None) -> list[Instance]:
+def orphaned(snapshot: Snapshot) -> list[Instance]:
     """Running machines of this cluster, old enough to be known, that no claim answers for; by id."""
-    by_group = groups if groups is not None else _groups(snapshot)
-    return [
-        instance
-        for _, instance in sorted(snapshot.instances.items())
-        if not instance.gone
-        and snapshot.now_s - instance.launched_at_s >= ORPHAN_AGE_S
-        and not _claimed(by_group, instance)
-    ]
+    found = _unclaimed(snapshot.instances, snapshot.claims)
+    return [instance for instance in found if snapshot.now_s - instance.launched_at_s >= ORPHAN_AGE_S]
+
+
+@remembered()
+def _unclaimed(instances: Mapping[str, Instance], claims: Mapping[str, Claim]) -> Sequence[Instance]:
+    groups = _groups(claims)
+    return [found for _, found in sorted(instances.items()) if not found.gone and not _claimed(groups, found)]
+
+
+@remembered()
+def _unclaimed_nodes(nodes: Mapping[str, Node], claims: Mapping[str, Claim]) -> Sequence[tuple[str, Node]]:
+    """Nodes, by name, of claims that are no more."""
+    named = ((name, node, node.labels.get(labels.NODE_CLAIM)) for name, node in sorted(nodes.items()))
+    return [(name, node) for name, node, claim in named if claim and claim not in claims]
 
 
 def mass_orphaned(snapshot: Snapshot, orphans: Sequence[Instance]) -> bool:
@@ -288,13 +320,15 @@ def mass_orphaned(snapshot: Snapshot, orphans: Sequence[Instance]) -> bool:
     Somebody deleted the CRD, or the API server came back from an old backup: the machines keep running, the agent says
     so, and an operator decides.
     """
-    running = sum(1 for instance in snapshot.instances.values() if not instance.gone)
-    return len(orphans) > MASS_ORPHANS and len(orphans) * 2 > running
+    if len(orphans) <= MASS_ORPHANS:
+        return False
+    return len(orphans) * 2 > sum(1 for instance in snapshot.instances.values() if not instance.gone)
 
 
-def _groups(snapshot: Snapshot) -> dict[str, list[Claim]]:
+@remembered()
+def _groups(claims: Mapping[str, Claim]) -> Mapping[str, Sequence[Claim]]:
     groups: dict[str, list[Claim]] = {}
-    for claim in sorted(snapshot.claims.values(), key=lambda claim: claim.name):
+    for claim in sorted(claims.values(), key=lambda claim: claim.name):
         groups.setdefault(claim.launch.group, []).append(claim)
     return groups
 

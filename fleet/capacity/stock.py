@@ -1,11 +1,12 @@
 """What stands in the yard: the board of usable machines and the supply of further ones, from a snapshot."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from fleet.actions import claim_subject
 from fleet.capacity.pools import Headroom
 from fleet.capacity.provision import Recut, Supply
 from fleet.capacity.shapes import shapes_of
+from fleet.memo import remembered
 from fleet.mig.layouts import cut, gpu_part, layout_name, pool_layouts, with_gpus
 from fleet.placement.board import PODS, Board, Slot
 from fleet.snapshot import Claim, ClaimState, Gang, GangState, Node, Snapshot
@@ -14,17 +15,41 @@ from model import labels
 from model.fleet import Fleet
 
 
-def claims_by_node(snapshot: Snapshot) -> dict[str, Claim]:
+def claims_by_node(snapshot: Snapshot) -> Mapping[str, Claim]:
     """Node name -> the claim whose machine it is."""
-    return {claim.node: claim for claim in snapshot.claims.values() if claim.node}
+    return _claims_by_node(snapshot.claims)
 
 
-def holders(snapshot: Snapshot) -> list[Gang]:
+@remembered()
+def _claims_by_node(claims: Mapping[str, Claim]) -> Mapping[str, Claim]:
+    return {claim.node: claim for claim in claims.values() if claim.node}
+
+
+def claims_by_pool(snapshot: Snapshot) -> Mapping[str, Sequence[Claim]]:
+    """Pool name -> its claims, each in order of name."""
+    return _claims_by_pool(snapshot.claims)
+
+
+@remembered()
+def _claims_by_pool(claims: Mapping[str, Claim]) -> Mapping[str, Sequence[Claim]]:
+    members: dict[str, list[Claim]] = {}
+    for claim in sorted(claims.values(), key=lambda claim: claim.name):
+        members.setdefault(claim.node_pool, []).append(claim)
+    return dict(sorted(members.items()))
+
+
+def holders(snapshot: Snapshot) -> Sequence[Gang]:
     """Gangs that hold capacity, by uid."""
-    return [gang for _, gang in sorted(snapshot.gangs.items()) if gang.holds_capacity]
+    return _holders(snapshot.gangs)
 
 
-def machines_held(gangs: Iterable[Gang]) -> dict[str, list[Gang]]:
+@remembered()
+def _holders(gangs: Mapping[str, Gang]) -> Sequence[Gang]:
+    return tuple(gang for _, gang in sorted(gangs.items()) if gang.holds_capacity)
+
+
+@remembered()
+def machines_held(gangs: Sequence[Gang]) -> Mapping[str, Sequence[Gang]]:
     """Claim or node name -> gangs with pods pinned there (claim names where the machine is claimed)."""
     held: dict[str, list[Gang]] = {}
     for gang in gangs:
@@ -90,10 +115,11 @@ def _reserved_for(snapshot: Snapshot, claim: Claim) -> str:
 
 def build_supply(fleet: Fleet, snapshot: Snapshot, *, may_buy: bool = True) -> Supply:
     """Shapes, limits, shortages still in force, and idle machines that may be cut anew."""
-    claims = sorted(snapshot.claims.values(), key=lambda claim: claim.name)
+    claims = claims_by_pool(snapshot)
+    types = snapshot.catalog.types
     return Supply(
         shapes_of(fleet, snapshot.catalog, snapshot.daemon_overheads),
-        {name: Headroom.of(pool, claims, snapshot.catalog.types) for name, pool in sorted(fleet.node_pools.items())},
+        {name: Headroom.of(pool, claims.get(name, ()), types) for name, pool in sorted(fleet.node_pools.items())},
         {pool: until for pool, until in snapshot.shortages.items() if until > snapshot.now_s},
         list(_recuts(fleet, snapshot)),
         may_buy,
@@ -102,17 +128,18 @@ def build_supply(fleet: Fleet, snapshot: Snapshot, *, may_buy: bool = True) -> S
 
 def _recuts(fleet: Fleet, snapshot: Snapshot) -> Iterator[Recut]:
     held = machines_held(holders(snapshot))
-    for claim in sorted(snapshot.claims.values(), key=lambda claim: claim.name):
+    cutting = {name: pool_layouts(fleet, pool) for name, pool in fleet.node_pools.items() if pool.spec.sharing.mig}
+    able = (claim for pool in cutting for claim in claims_by_pool(snapshot).get(pool, ()))
+    for claim in sorted(able, key=lambda claim: claim.name):
         node = snapshot.nodes.get(claim.node)
-        pool = fleet.node_pools.get(claim.node_pool)
-        if node is None or pool is None or claim.name in held or not usable(node, claim):
+        if node is None or claim.name in held or not usable(node, claim):
             continue
         if claim_subject(claim.name) in snapshot.busy:
             continue
         if gpu_part(snapshot.foreign_use.get(node.name, {})):
             continue
         machine = snapshot.catalog.types.get(claim.capacity_pool.instance_type)
-        for layout, declared in pool_layouts(fleet, pool).items():
+        for layout, declared in cutting[claim.node_pool].items():
             gpus = cut(machine, declared) if machine and layout != claim.layout else None
             if gpus is not None:
                 yield Recut(claim.name, layout, gpus, _cut_slot(snapshot, node, claim, layout, gpus))

@@ -4,7 +4,7 @@ A machine's price is split over its GPUs (its CPUs where it has none); what no g
 team but `IDLE`. Amounts are integers of micro-USD and add up to the bill exactly.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fleet.capacity.stock import holders, machines_held
@@ -34,16 +34,20 @@ class Bill:
 def allocate(fleet: Fleet, snapshot: Snapshot, seconds: float) -> Bill:
     """The bill for `seconds` of the world as it is: every launched machine that is not gone yet."""
     held = machines_held(holders(snapshot))
-    bill = Bill()
-    for name, claim in sorted(snapshot.claims.items()):
+    by_team: dict[str, int] = {}
+    for name, claim in snapshot.claims.items():
         instance = snapshot.instances.get(claim.instance_id)
         if claim.launched_at_s and not (instance and instance.gone):
-            bill = bill.plus(_machine(fleet, claim, held.get(name, []), seconds))
-    return bill
+            for team, amount in _machine(fleet, claim, held.get(name, ()), seconds).items():
+                by_team[team] = by_team.get(team, 0) + amount
+    return Bill(sum(by_team.values()), dict(sorted(by_team.items())))
 
 
-def _machine(fleet: Fleet, claim: Claim, gangs: list[Gang], seconds: float) -> Bill:
+def _machine(fleet: Fleet, claim: Claim, gangs: Sequence[Gang], seconds: float) -> Mapping[str, int]:
+    """What each team pays for one machine; together its price."""
     price = round(claim.price_usd_h * MICRO * seconds / 3600)
+    if not gangs:
+        return {IDLE: price} if price else {}
     shares: dict[str, float] = {}
     for gang in gangs:
         queue = fleet.queues.get(gang.queue)
@@ -52,7 +56,7 @@ def _machine(fleet: Fleet, claim: Claim, gangs: list[Gang], seconds: float) -> B
     scale = max(1.0, sum(shares.values()))
     paid = {team: int(price * share / scale) for team, share in sorted(shares.items())}
     paid[IDLE] = paid.get(IDLE, 0) + price - sum(paid.values())
-    return Bill(price, {team: amount for team, amount in paid.items() if amount})
+    return {team: amount for team, amount in paid.items() if amount}
 
 
 def share_of(claim: Claim, gang: Gang) -> float:

@@ -24,7 +24,10 @@ from model.quantity import Resources
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The world at one instant. The mappings are read-only views; nobody changes them while a decider runs."""
+    """The world at one instant. Nobody ever changes the mappings: what is different comes as another mapping.
+
+    Look-ups made of a mapping may therefore be kept by its identity (`fleet.memo`).
+    """
 
     now_s: float
     cluster: str = "default"

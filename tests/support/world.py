@@ -116,7 +116,8 @@ class World:
         made = ready_claim(it, name, **claim)
         self.claims[name] = made
         self.instances[made.instance_id] = instance_of(made)
-        self.nodes[made.node] = node_of(made, it, **(node or {}))
+        joined = node_of(made, it, **(node or {}))
+        self.nodes[joined.name] = joined
         return made
 
     def waits(self, *gangs: Gang) -> None:

@@ -39,7 +39,8 @@ def _nodes(budget: Budget, nodes: int, now_s: float) -> int:
 def disrupted(claims: Iterable[Claim], snapshot: Snapshot) -> int:
     """Machines that count against every budget: on their way out, being replaced, or not well."""
     known = list(claims)
-    replaced = {name for claim in snapshot.claims.values() for name in claim.replaces if not claim.disruption}
+    coming = (claim for claim in snapshot.claims.values() if not claim.disruption and not claim.deleting)
+    replaced = {name for claim in coming for name in claim.replaces}
     return sum(
         1 for claim in known if claim.deleting or claim.disruption or claim.name in replaced or _unwell(claim, snapshot)
     )

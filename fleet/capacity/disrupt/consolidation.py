@@ -4,9 +4,11 @@ Karpenter's rule (delete if all fits elsewhere, replace by at most one cheaper m
 condition: the saving over `PAYBACK_S` must exceed the value of the work lost since the last checkpoint.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fleet.capacity.disrupt.command import Command
+from fleet.capacity.disrupt.prospects import Prospects
 from fleet.capacity.disrupt.replace import Unit, move
 from fleet.capacity.disrupt.yard import Yard
 from fleet.capacity.intent import write_claims
@@ -18,6 +20,12 @@ from model.kinds import NodePool
 
 PAYBACK_S = 4 * 3600.0
 """The saving of this long must pay for the interruption."""
+WHAT_IFS = 16
+"""Machines tried in one pass: a bound in steps, so that the same input gives the same answer."""
+ROUND_S = 10.0
+"""Where there are more of them, the next ones are tried after this long."""
+EPSILON_USD_H = 1e-6
+"""Rounding must not rule out what the exact sum allows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +40,7 @@ def consolidate(yard: Yard) -> list[Command]:
     finished = _finish(yard)
     if finished:
         return finished
-    for pool, claim in sorted(yard.candidates(), key=lambda entry: (-entry[1].price_usd_h, entry[1].name)):
-        if pool is None or not _eligible(yard, pool, claim):
-            continue
+    for claim in _turn_of(_worth_trying(yard), yard.snapshot.now_s):
         found = _best(yard, claim)
         if found is None or not yard.may_take([claim], Reason.UNDERUTILIZED):
             continue
@@ -50,10 +56,10 @@ def consolidate(yard: Yard) -> list[Command]:
 
 def _finish(yard: Yard) -> list[Command]:
     """A cheaper machine that was bought for this is ready: the old one may go."""
+    if not yard.successors:
+        return []
     for _, claim in yard.candidates():
-        coming = [
-            other for other in yard.snapshot.claims.values() if claim.name in other.replaces and not other.disruption
-        ]
+        coming = [other for other in yard.successors.get(claim.name, ()) if not other.disruption]
         if coming and all(other.state is ClaimState.READY for other in coming):
             saving = claim.price_usd_h - sum(other.price_usd_h for other in coming)
             yard.gone.add(claim.name)
@@ -61,16 +67,41 @@ def _finish(yard: Yard) -> list[Command]:
     return []
 
 
-def _eligible(yard: Yard, pool: NodePool, claim: Claim) -> bool:
-    policy = pool.spec.disruption
-    if policy.consolidation_policy != "WhenEmptyOrUnderutilized" or pool.spec.replicas is not None:
-        return False
-    if not yard.gangs_on(claim) or yard.unit(claim) is None:
-        return False
-    if any(claim.name in other.replaces for other in yard.snapshot.claims.values()):
-        return False
-    quiet_since_s = max(gang.admitted_at_s for gang in yard.gangs_on(claim))
-    return yard.snapshot.now_s - quiet_since_s >= policy.consolidate_after
+def _worth_trying(yard: Yard) -> list[Claim]:
+    """Machines whose gangs may move, with a saving that could pay for it and room that could be there; dearest first.
+
+    The tests come in order of cost: what most machines fail is asked first.
+    """
+    pools = {name for name, pool in yard.fleet.node_pools.items() if _consolidates(pool)}
+    prospects = Prospects.of(yard.fleet, yard.snapshot) if yard.held else None
+    lost: dict[str, float] = {}
+    found = []
+    for pool, claim in yard.candidates():
+        gangs = yard.gangs_on(claim)
+        if prospects is None or not gangs or pool is None or pool.name not in pools or claim.name in yard.successors:
+            continue
+        quiet_since_s = max(gang.admitted_at_s for gang in gangs)
+        if yard.snapshot.now_s - quiet_since_s < pool.spec.disruption.consolidate_after:
+            continue
+        affordable_usd_h = claim.price_usd_h - _lost(yard, gangs, lost) * 3600 / PAYBACK_S
+        if affordable_usd_h <= -EPSILON_USD_H or prospects.hopeless(claim, gangs, affordable_usd_h + EPSILON_USD_H):
+            continue
+        if yard.unit(claim) is not None:
+            found.append(claim)
+    return sorted(found, key=lambda claim: (-claim.price_usd_h, claim.name))
+
+
+def _consolidates(pool: NodePool) -> bool:
+    policy = pool.spec.disruption.consolidation_policy
+    return policy == "WhenEmptyOrUnderutilized" and pool.spec.replicas is None
+
+
+def _turn_of(ranked: list[Claim], now_s: float) -> list[Claim]:
+    """The machines to try now: all, or where they are too many a window that moves with time."""
+    if len(ranked) <= WHAT_IFS:
+        return ranked
+    start = int(now_s // ROUND_S) * WHAT_IFS % len(ranked)
+    return (ranked[start:] + ranked[:start])[:WHAT_IFS]
 
 
 def _best(yard: Yard, claim: Claim) -> _Move | None:
@@ -84,10 +115,13 @@ def _best(yard: Yard, claim: Claim) -> _Move | None:
     if claim.capacity_pool.capacity_type == "spot" and any(lot.shape.offer.capacity_type == "spot" for lot in lots):
         return None  # spot for cheaper spot only trades interruption risk (Karpenter's rule of fifteen types)
     saving = claim.price_usd_h - sum(plan.cost_usd_h for plan in plans.values())
-    if saving <= 0 or saving * PAYBACK_S / 3600 <= _lost(yard, unit.gangs):
+    if saving <= 0 or saving * PAYBACK_S / 3600 <= _lost(yard, unit.gangs, {}):
         return None
     return _Move(unit, plans, saving)
 
 
-def _lost(yard: Yard, gangs: tuple[Gang, ...]) -> float:
-    return sum(lost_work_usd(gang, yard.snapshot) for gang in gangs)
+def _lost(yard: Yard, gangs: Sequence[Gang], known: dict[str, float]) -> float:
+    for gang in gangs:
+        if gang.uid not in known:
+            known[gang.uid] = lost_work_usd(gang, yard.snapshot)
+    return sum(known[gang.uid] for gang in gangs)

@@ -11,9 +11,10 @@ def expiry(yard: Yard) -> list[Command]:
     now = yard.snapshot.now_s
     commands: list[Command] = []
     fates: dict[str, tuple[Reason, str]] = {}
+    born_before_s = {name: now - pool.spec.template.expire_after for name, pool in yard.fleet.node_pools.items()}
     for pool, claim in yard.candidates():
         age_s = now - claim.launched_at_s
-        if pool is None or age_s < pool.spec.template.expire_after:
+        if pool is None or claim.launched_at_s > born_before_s[pool.name]:
             continue
         why = f"it is {age_s / 3600:.1f} h old, the pool allows {pool.spec.template.expire_after / 3600:.1f} h"
         if yard.is_empty(claim):

@@ -61,12 +61,8 @@ def replacing(
 
 def coming(yard: Yard, names: Iterable[str]) -> list[Claim]:
     """Replacements of these machines that are, or will be, there; those given up do not count."""
-    wanted = set(names)
-    return [
-        claim
-        for claim in yard.snapshot.claims.values()
-        if wanted & set(claim.replaces) and not claim.disruption and not claim.deleting
-    ]
+    found = {claim.name: claim for name in names for claim in yard.successors.get(name, ())}
+    return [claim for claim in found.values() if not claim.disruption and not claim.deleting]
 
 
 def _complete(pending: list[Claim]) -> bool:
@@ -77,6 +73,8 @@ def _complete(pending: list[Claim]) -> bool:
 
 def units(yard: Yard, fates: Mapping[str, tuple[Reason, str]]) -> list[Unit]:
     """The busy machines among `fates`, joined where a gang spans several; without those whose gangs may not move."""
+    if not fates:
+        return []
     by_name = {claim.name: claim for _, claim in yard.candidates() if claim.name in fates and not yard.is_empty(claim)}
     seen: set[str] = set()
     found = []

@@ -1,13 +1,14 @@
 """What disruption methods look at: machines that may go, what runs on them, and the budgets left."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fleet.actions import claim_subject, gang_subject
 from fleet.capacity.disrupt.budgets import allowed, disrupted
 from fleet.capacity.provision import Plan
-from fleet.capacity.stock import holders, machines_held
+from fleet.capacity.stock import claims_by_pool, holders, machines_held
+from fleet.memo import remembered
 from fleet.reasons import Reason
 from fleet.snapshot import Claim, ClaimState, Gang, GangState, Snapshot
 from model.fleet import Fleet
@@ -20,52 +21,46 @@ class Yard:
 
     fleet: Fleet
     snapshot: Snapshot
-    held: dict[str, list[Gang]]
-    members: dict[str, list[Claim]]
+    held: Mapping[str, Sequence[Gang]]
+    members: Mapping[str, Sequence[Claim]]
+    successors: Mapping[str, Sequence[Claim]]
+    """Claim -> the claims that name it as one they replace, whatever became of them."""
     gone: set[str] = field(default_factory=set)
     """Claims that an earlier method has taken already."""
     spent: dict[str, int] = field(default_factory=dict)
     promised: list[tuple[Gang, Plan]] = field(default_factory=list)
     """Gangs that will move, and the places found for them in this pass."""
+    _counts: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Pool -> ready machines, and how many of them count as disrupted already."""
 
     @classmethod
     def of(cls, fleet: Fleet, snapshot: Snapshot) -> "Yard":
         """Claims by pool, in order of name."""
-        members: dict[str, list[Claim]] = {}
-        for claim in sorted(snapshot.claims.values(), key=lambda claim: claim.name):
-            members.setdefault(claim.node_pool, []).append(claim)
-        return cls(fleet, snapshot, machines_held(holders(snapshot)), members)
+        held = machines_held(holders(snapshot))
+        return cls(fleet, snapshot, held, claims_by_pool(snapshot), _successors(snapshot.claims))
 
     def candidates(self) -> list[tuple[NodePool | None, Claim]]:
         """Ready machines that nothing else is happening to, with their pool (None when it was removed)."""
+        pools = self.fleet.node_pools
+        busy = {subject for subject in self.snapshot.busy if subject.startswith(claim_subject(""))}
         return [
-            (self.fleet.node_pools.get(claim.node_pool), claim)
-            for _, claims in sorted(self.members.items())
-            for claim in claims
-            if self._undisturbed(claim)
+            (pools.get(claim.node_pool), claim)
+            for claim in _undisturbed(self.snapshot.claims)
+            if claim.name not in self.gone
+            and not (busy and claim_subject(claim.name) in busy)
+            and not (claim.replaces and self._awaits_move(claim))
         ]
 
-    def _undisturbed(self, claim: Claim) -> bool:
-        return (
-            claim.state is ClaimState.READY
-            and claim.disruption is None
-            and claim.recut_at_s <= claim.ready_at_s
-            and claim.name not in self.gone
-            and claim_subject(claim.name) not in self.snapshot.busy
-            and not self._awaits_move(claim)
-        )
-
     def _awaits_move(self, claim: Claim) -> bool:
-        """A replacement whose gang has not moved in yet."""
+        """Whether the gang of a replacement has not moved in yet."""
         if any(name in self.snapshot.claims for name in claim.replaces):
             return True
         gang = self.snapshot.gangs.get(claim.gang)
-        waiting = gang is not None and gang.state in {GangState.PENDING, GangState.EVICTING}
-        return bool(claim.replaces) and waiting
+        return gang is not None and gang.state in {GangState.PENDING, GangState.EVICTING}
 
-    def gangs_on(self, claim: Claim) -> list[Gang]:
+    def gangs_on(self, claim: Claim) -> Sequence[Gang]:
         """Gangs with pods pinned to the machine."""
-        return self.held.get(claim.name, [])
+        return self.held.get(claim.name, ())
 
     def is_empty(self, claim: Claim) -> bool:
         """No gang, and no pod but those of DaemonSets."""
@@ -109,13 +104,34 @@ class Yard:
         pool = self.fleet.node_pools.get(pool_name)
         if pool is None:
             return 1 << 31  # the guard rails have let the pool's removal pass
-        claims = self.members.get(pool_name, [])
-        ready = [claim for claim in claims if claim.ready_at_s]
+        if pool_name not in self._counts:
+            ready = [claim for claim in self.members.get(pool_name, ()) if claim.ready_at_s]
+            self._counts[pool_name] = len(ready), disrupted(ready, self.snapshot)
+        ready_count, leaving = self._counts[pool_name]
         taken = self.spent.get(pool_name, 0)
-        return allowed(pool, reason, len(ready), disrupted(ready, self.snapshot) + taken, self.snapshot.now_s)
+        return allowed(pool, reason, ready_count, leaving + taken, self.snapshot.now_s)
 
     def deadline_s(self, claim: Claim) -> float:
         """Until when the drain may take, by the pool's termination grace period."""
         pool = self.fleet.node_pools.get(claim.node_pool)
         grace_s = pool.spec.template.termination_grace_period if pool else math.inf
         return self.snapshot.now_s + grace_s
+
+
+@remembered()
+def _undisturbed(claims: Mapping[str, Claim]) -> Sequence[Claim]:
+    """Ready machines that are not leaving nor being cut anew, by pool and name."""
+    return [
+        claim
+        for claim in sorted(claims.values(), key=lambda claim: (claim.node_pool, claim.name))
+        if claim.state is ClaimState.READY and claim.disruption is None and claim.recut_at_s <= claim.ready_at_s
+    ]
+
+
+@remembered()
+def _successors(claims: Mapping[str, Claim]) -> Mapping[str, Sequence[Claim]]:
+    found: dict[str, list[Claim]] = {}
+    for claim in claims.values():
+        for name in claim.replaces:
+            found.setdefault(name, []).append(claim)
+    return found

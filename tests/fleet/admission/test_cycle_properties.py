@@ -20,8 +20,8 @@ TEAMS = ("a", "b", "c")
 SMALL, LARGE = labels.MIG_RESOURCE_PREFIX + "1g.10gb", labels.MIG_RESOURCE_PREFIX + "3g.40gb"
 policies = st.fixed_dictionaries(
     {
-        "withinQueue": st.sampled_from(("Never", "LowerPriority", "LowerOrNewerEqualPriority")),
-        "reclaim": st.sampled_from(("Never", "LowerPriority", "Any")),
+        "withinQueue": st.sampled_from(("Never", "LowerPriority", "LowerPriority", "LowerOrNewerEqualPriority")),
+        "reclaim": st.sampled_from(("Never", "LowerPriority", "Any", "Any")),
         "whileBorrowing": st.sampled_from(("Never", "LowerPriority")),
     }
 )
@@ -30,9 +30,9 @@ policies = st.fixed_dictionaries(
 @st.composite
 def quotas(draw: st.DrawFn) -> dict[str, Any]:
     """Eight GPUs more or less, with limits now and then."""
-    quota: dict[str, Any] = {"guaranteed": {GPU: draw(st.sampled_from((0, 4, 8, 16)))}}
+    quota: dict[str, Any] = {"guaranteed": {GPU: draw(st.sampled_from((0, 4, 8, 8, 16)))}}
     for limit in ("borrowingLimit", "lendingLimit"):
-        if draw(st.integers(0, 2)) == 0:
+        if draw(st.integers(0, 4)) == 0:
             quota[limit] = {GPU: draw(st.sampled_from((0, 4, 8)))}
     return quota
 
@@ -42,7 +42,7 @@ def worlds(draw: st.DrawFn) -> World:
     """Three teams, two pools (one cut by MIG), a few machines, running gangs that fit, more that wait."""
     builder = FleetBuilder().layout("small", h100_80gb=[{"profiles": {"1g.10gb": 7}}])
     builder.layout("large", h100_80gb=[{"profiles": {"3g.40gb": 2}}])
-    builder.pool("h100", instanceTypes=[P5.name, P5S.name], limits={"nodes": draw(st.integers(0, 3))})
+    builder.pool("h100", instanceTypes=[P5.name, P5S.name], limits={"nodes": draw(st.integers(0, 5))})
     builder.pool("mig", limits={"nodes": draw(st.integers(0, 2))}, sharing={"mig": {"layouts": ["small", "large"]}})
     builder.team("org", quotas={"h100": draw(quotas())}, namespaces=[])
     for team in TEAMS:
@@ -58,10 +58,10 @@ def worlds(draw: st.DrawFn) -> World:
             preemption=draw(policies),
         )
     world = World(builder.build())
-    for n in range(draw(st.integers(0, 3))):
-        pool = draw(st.sampled_from(("h100", "h100", "mig")))
+    for n in range(draw(st.integers(2, 5))):
+        pool = draw(st.sampled_from(("h100", "h100", "h100", "mig")))
         world.machine(f"m{n}", pool, zone=draw(st.sampled_from((A, B))))
-    world.waits(*[draw(gangs(n)) for n in range(draw(st.integers(1, 5)))])
+    world.waits(*[draw(gangs(n, 0)) for n in range(draw(st.integers(3, 8)))])
     actions = cycle.decide(world.fleet, world.snapshot(), may_buy=False)
     world.apply(actions)
     for uid, it in world.gangs.items():
@@ -70,17 +70,17 @@ def worlds(draw: st.DrawFn) -> World:
             world.runs(reserved, pins=it.pins, flavors=it.flavors, pods=False)
         else:
             assert it.state in {GangState.PENDING, GangState.RESERVED}, uid
-    world.waits(*[draw(gangs(10 + n)) for n in range(draw(st.integers(1, 5)))])
+    world.waits(*[draw(gangs(10 + n, 1)) for n in range(draw(st.integers(1, 5)))])
     return world
 
 
 @st.composite
-def gangs(draw: st.DrawFn, number: int) -> Gang:
-    """One or two pod sets of GPUs or slices."""
+def gangs(draw: st.DrawFn, number: int, importance: int) -> Gang:
+    """One or two pod sets of GPUs or slices; priorities of two generations overlap."""
     team = draw(st.sampled_from(TEAMS))
     sets = []
     for n in range(draw(st.sampled_from((1, 1, 1, 2)))):
-        resource = draw(st.sampled_from((GPU, GPU, GPU, SMALL, LARGE)))
+        resource = draw(st.sampled_from((GPU,) * 6 + (SMALL, LARGE)))
         amount = draw(st.sampled_from((1, 4, 8))) if resource == GPU else 1
         sets.append(PodSet(f"s{n}", draw(st.integers(1, 3)), {**amounts(), resource: amount}))
     return gang(
@@ -88,7 +88,7 @@ def gangs(draw: st.DrawFn, number: int) -> Gang:
         *sets,
         queue=f"q{team}",
         namespace=team,
-        priority=draw(st.integers(0, 2)),
+        priority=importance + draw(st.integers(0, 1)),
         created_s=NOW - 900 + draw(st.integers(0, 3)),
     )
 
