@@ -154,7 +154,7 @@ class Brain:
             if key in written:
                 table.confirm(key, written[key].version, written[key].value)
         if isinstance(event.action, TerminateMachines):
-            self.mirror.give_back(event.action.instance_ids)
+            self.mirror.give_back(event.action.instance_ids, self._clock.now())
         for watcher in self._watchers:
             watcher.ended(event, self._clock.now())
         if isinstance(event.action, LaunchMachines):

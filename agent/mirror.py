@@ -24,6 +24,10 @@ V = TypeVar("V")
 _NOTHING: Final = object()
 
 
+UNLISTED_S = 60.0
+"""EC2's listing may lag behind a launch by this much: a machine given back meanwhile is gone all the same."""
+
+
 class PodIndex:
     """Pods by node and by gang, with the sum of what pods of no gang take; only what changed is computed again."""
 
@@ -112,6 +116,8 @@ class Mirror:
         self.daemonsets: Table[DaemonOverhead] = Table()
         self.instances: dict[str, Instance] = {}
         self.instances_at_s = 0.0
+        self._unlisted: dict[str, Instance] = {}
+        """Given back before any listing has shown them; only id, state and the instant are known."""
         self.catalog = Catalog()
         self.shortages: dict[CapacityPool, float] = {}
         self.spent_usd: Mapping[str, float] = {}
@@ -137,16 +143,21 @@ class Mirror:
             found.id: replace(found, state="shutting-down") if found.id in given_back and not found.gone else found
             for found in instances
         }
+        listed = {i: it for i, it in self._unlisted.items() if at_s < it.launched_at_s + UNLISTED_S} | listed
+        self._unlisted = {i: it for i, it in self._unlisted.items() if listed.get(i) is it}
         if listed != self.instances:
             self.instances = listed
         self.instances_at_s = at_s
 
-    def give_back(self, instance_ids: Sequence[str]) -> None:
-        """Machines that have been terminated: gone from now on, whatever an older listing says."""
+    def give_back(self, instance_ids: Sequence[str], now_s: float) -> None:
+        """Machines that have been terminated: gone from now on, whatever an older listing says, or does not say yet."""
         for instance_id in instance_ids:
             known = self.instances.get(instance_id)
-            if known is not None:
-                self.instances = {**self.instances, instance_id: replace(known, state="shutting-down")}
+            if known is None:
+                known = self._unlisted[instance_id] = Instance(
+                    instance_id, "", "", "on-demand", "shutting-down", now_s, {}
+                )
+            self.instances = {**self.instances, instance_id: replace(known, state="shutting-down")}
 
     def job(self, uid: str) -> Job | None:
         """The Job or JobSet of that uid."""

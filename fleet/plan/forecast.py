@@ -10,6 +10,7 @@ from fleet.capacity.disrupt.drift import drift_of
 from fleet.capacity.shapes import shapes_of
 from fleet.mig.layouts import gpu_part
 from fleet.plan.changes import Change, Verb
+from fleet.reasons import Reason
 from fleet.snapshot import Claim, Gang, GangState, Snapshot
 from model import labels
 from model.fleet import Fleet
@@ -77,9 +78,14 @@ def _fold(action: Action, changes: dict[str, Change], snapshot: Snapshot) -> Non
         for claim in action.claims:
             if not claim.replaces:
                 changes[claim.name] = _machine(claim, "create", _purpose(claim, snapshot))
-    elif isinstance(action, SaveClaim) and action.claim.disruption and action.claim.name not in changes:
-        disruption = action.claim.disruption
+    elif isinstance(action, SaveClaim) and (disruption := action.claim.disruption):
+        if disruption.reason in _DRIFT and action.claim.name in changes:
+            return
         changes[action.claim.name] = _machine(action.claim, "delete", f"{disruption.reason}: {disruption.message}")
+
+
+_DRIFT = frozenset({Reason.DRIFTED, Reason.POOL_REMOVED})
+"""What `forecast` has seen for itself; any other reason says that the machine goes without being replaced."""
 
 
 def _purpose(claim: Claim, snapshot: Snapshot) -> str:

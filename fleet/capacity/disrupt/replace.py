@@ -4,7 +4,7 @@ Level-triggered, in two steps that survive a crash between them: claims that nam
 all of them are ready, the old machines are told to go, the gangs are requeued and find their new places reserved.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from fleet.admission.flavors import Flavors
@@ -47,7 +47,7 @@ def replacing(
         if budgeted and not pending and not yard.may_take(unit.claims, reason):
             continue
         yard.gone.update(unit.names)
-        plans = None if _complete(pending) else move(yard, unit)
+        plans = None if _complete(pending) else move(yard, unit, avoid=fates)
         if isinstance(plans, Refusal) and not insist:
             continue
         if plans and not isinstance(plans, Refusal):
@@ -99,12 +99,16 @@ def _closure(yard: Yard, by_name: Mapping[str, Claim], start: str) -> tuple[set[
     return claims, gangs
 
 
-def move(yard: Yard, unit: Unit, *, may_buy: bool = True) -> dict[str, Plan] | Refusal:
-    """A place for every gang of the unit on a world without the unit's machines; a refusal when one finds none."""
+def move(yard: Yard, unit: Unit, *, avoid: Collection[str] = ()) -> dict[str, Plan] | Refusal:
+    """A place for every gang of the unit on a world without the unit's machines; a refusal when one finds none.
+
+    Machines that this pass has told to go, and those of `avoid`, are no place to move to.
+    """
     moving = {gang.uid for gang in unit.gangs}
     board = build_board(yard.snapshot, [gang for gang in holders(yard.snapshot) if gang.uid not in moving])
-    without = Board({name: slot for name, slot in board.slots.items() if slot.claim not in unit.names})
-    supply: Supply = build_supply(yard.fleet, yard.snapshot, may_buy=may_buy)
+    going = {*unit.names, *yard.gone, *avoid}
+    without = Board({name: slot for name, slot in board.slots.items() if slot.claim not in going})
+    supply: Supply = build_supply(yard.fleet, yard.snapshot)
     supply.recuts = []
     _keep_promises(yard, without, supply)
     flavors = Flavors(yard.fleet, supply.shapes, without)

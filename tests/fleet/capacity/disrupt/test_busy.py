@@ -351,3 +351,18 @@ def test_idle_machines_go_and_then_nothing_happens() -> None:
     world.settle_down()
     assert not world.claims
     quiet(world)
+
+
+def test_a_machine_that_goes_in_this_pass_is_no_place_to_move_to() -> None:
+    """The idle machine goes; the gang whose work would fit on it stays where it is."""
+    world = standing(2, limits={"nodes": 2})
+    world.runs(gang("g"), ("m0", 1), admitted_at_s=NOW - 600)
+    assert told(decided(world)) == {"m1": "Empty"}
+
+
+def test_a_gang_is_not_moved_from_one_drifted_machine_to_another() -> None:
+    world = standing(2)
+    world.runs(gang("a", gpu=2), ("m0", 1))
+    world.runs(gang("b", gpu=2), ("m1", 1))
+    declare(world, **CHANGED)
+    assert opened(decided(world)) == [(P5.name, "uid-a", ("m0",)), (P5.name, "uid-b", ("m1",))]

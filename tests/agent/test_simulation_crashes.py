@@ -1,0 +1,180 @@
+"""The agent is killed between any two writes, and started again: the same end, nothing twice, nothing left over.
+
+The story has a purchase, a shortfall, a re-cut, a preemption and a way back; a write is a call that changes the cluster
+or the cloud. `SAMPLE` of its writes are tried one by one, each just before and just after it has taken effect.
+"""
+
+import random
+
+import pytest
+
+from agent.simulation import Moment, Simulation, Tempo
+from tests.agent.scenes import A, B, C, P4DE, P5, Scene, files, gpu_job, gpu_jobset, layout, pool, queue, team
+from tests.agent.test_simulation_trouble import slices
+
+SAMPLE = 24
+DOWN_S = 3.0
+
+
+class Nurse:
+    """Starts a dead agent again after a while, and lights the next fuse."""
+
+    name = "nurse"
+
+    def __init__(self, every: int = 0, moment: Moment = "before", rng: random.Random | None = None) -> None:
+        self.sim: Simulation
+        self.every = every
+        self.moment = moment
+        self.rng = rng
+        self.deaths = 0
+        self._up_at_s: float | None = None
+
+    def step(self, now: float) -> float | None:
+        if self.sim.alive:
+            return None
+        if self._up_at_s is None:
+            self.deaths += 1
+            self._up_at_s = now + DOWN_S
+        if now < self._up_at_s:
+            return self._up_at_s
+        self._up_at_s = None
+        self.sim.restart()
+        self.light()
+        return now + 0.001  # the agent's turn comes with the next instant
+
+    def light(self) -> None:
+        if self.every:
+            steps = self.rng.randrange(1, 2 * self.every) if self.rng else self.every
+            moment = self.rng.choice(["before", "after"]) if self.rng else self.moment
+            self.sim.crash_at(self.sim.writes + steps, moment)  # type: ignore[arg-type]
+
+
+def fleet() -> dict[str, str]:
+    thin_and_thick = {"nvidia.com/mig-3g.40gb": 32, "nvidia.com/mig-1g.10gb": 112}
+    return files(
+        pool("h100", limits={"nodes": 4}),
+        pool("mig", (P4DE,), zones=[B, C], sharing={"mig": {"layouts": ["thick", "thin"]}}, limits={"nodes": 1}),
+        layout("thick", **{"3g_40gb": 2}),
+        layout("thin", **{"1g_10gb": 7}),
+        team(quotas={"h100": {"nvidia.com/gpu": 32}, "mig": thin_and_thick}),
+        queue(flavors=("h100", "mig")),
+    )
+
+
+def tell(nurse: Nurse, tempo: Tempo | None = None) -> Scene:
+    """The story, from the push to the last machine given back."""
+    scene = Scene(tempo=tempo, more=[nurse])
+    nurse.sim = scene.sim
+    return scene
+
+
+def play(scene: Scene) -> None:
+    scene.sim.push(fleet())
+    scene.capacity(3, zone=A)
+    scene.lies(zone=A)
+    big, high = gpu_jobset("big", workers=4), gpu_job("high", pods=2, priority="high")
+    thick, thin = slices("thick", "3g.40gb", pods=2, run_s=20), slices("thin", "1g.10gb", pods=7)
+    scene.sim.submit(big)
+    scene.sim.submit(thick)
+    scene.until_running("big", 2400)
+    scene.until_state("thick", "Finished", 2400)
+    scene.sim.submit(thin)
+    scene.sim.submit(high)
+    scene.until_running("thin", 2400)
+    scene.until_running("high", 2400)
+    scene.until_state("big", "Pending")
+    assert not [pod for pod in scene.sim.objects("Pod") if pod["metadata"]["name"].startswith("big-")]
+    scene.sim.delete(high)
+    scene.until_running("big", 2400)
+    for manifest in (big, thick, thin):
+        scene.sim.delete(manifest)
+    scene.until(lambda: not scene.sim.machines() and not scene.sim.claims(), 2400)
+    scene.until(lambda: scene.sim.alive, 60)
+    scene.settle(180)
+
+
+def same_end(scene: Scene, crashes: int) -> None:
+    assert scene.bought(P5, B) == 4
+    assert scene.bought(P4DE) == 1
+    assert scene.bought(P5, A) in range(3, 3 * (crashes + 1) + 1, 3), "the shortage itself may be forgotten"
+    assert scene.laws.evictions == {"big": 1}
+    assert not scene.sim.objects("Workload")
+    assert not scene.sim.objects("Node")
+
+
+def undisturbed() -> tuple[int, int]:
+    """The first and the last write of the story."""
+    scene = tell(Nurse())
+    first = scene.sim.writes
+    play(scene)
+    same_end(scene, 0)
+    return first, scene.sim.writes
+
+
+FIRST, LAST = undisturbed()
+POINTS = sorted(random.Random(7).sample(range(FIRST + 1, LAST), SAMPLE))
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("write", POINTS)
+def test_killed_once(write: int, moment: Moment) -> None:
+    nurse = Nurse()
+    scene = tell(nurse)
+    scene.sim.crash_at(write, moment)
+    play(scene)
+    assert nurse.deaths == 1
+    same_end(scene, 1)
+
+
+@pytest.mark.parametrize("every", [5, 9, 14, 23, 40])
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_killed_again_and_again(every: int, moment: Moment) -> None:
+    nurse = Nurse(every, moment)
+    scene = tell(nurse)
+    nurse.light()
+    play(scene)
+    assert nurse.deaths >= 3
+    same_end(scene, nurse.deaths)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_killed_at_random_with_slow_hands_in_any_order(seed: int) -> None:
+    rng = random.Random(seed)
+    tempo = Tempo(latency_s=lambda _action: rng.choice([0.0, 0.0, 0.3, 2.0]), shuffle=seed)
+    nurse = Nurse(15, rng=rng)
+    scene = tell(nurse, tempo)
+    nurse.light()
+    play(scene)
+    assert nurse.deaths >= 3
+    same_end(scene, nurse.deaths)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_actions_in_flight_that_happen_after_the_death_do_no_harm(seed: int) -> None:
+    """A dead process's last requests may still reach the servers."""
+    rng = random.Random(100 + seed)
+    scene = tell(Nurse(), Tempo(latency_s=lambda _action: rng.choice([0.1, 1.0, 3.0])))
+    deaths = 0
+
+    def strike(_event: object) -> None:
+        nonlocal deaths
+        if rng.random() < 0.01 and scene.sim.alive and deaths < 6:
+            deaths += 1
+            due.append(scene.sim.now_s)
+
+    due: list[float] = []
+    scene.sim.store.subscribe(strike)
+
+    class Reaper:
+        name = "reaper"
+
+        def step(self, now: float) -> float | None:
+            if due:
+                due.clear()
+                scene.sim.crash(rng)
+            return None
+
+    scene.sim.world.kernel._slots.append(type(scene.sim.world.kernel._slots[0])(Reaper()))
+    play(scene)
+    assert deaths
+    same_end(scene, deaths)

@@ -1,0 +1,164 @@
+"""Who pays: shares, and an identity that is exact whatever the world; and what an interruption would waste."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fleet.cost.allocation import IDLE, Bill, allocate, share_of
+from fleet.cost.lost import lost_since_s, lost_work_usd
+from fleet.snapshot import PodSet
+from model import labels
+from tests.support.fleets import GPU, M7, NOW, FleetBuilder, gang
+from tests.support.world import World
+
+HOUR = 3600.0
+
+
+def world() -> World:
+    builder = FleetBuilder().pool().pool("cpu", instanceTypes=[M7.name])
+    for team in ("a", "b"):
+        builder.team(team, {"h100": {GPU: 99}, "cpu": {"cpu": "99"}}, namespaces=[team]).queue(f"q{team}", team)
+    made = World(builder.build())
+    made.machine("m0")
+    return made
+
+
+def of(team: str, gpu: int, name: str = "", **more: Any) -> Any:
+    return gang(name or f"{team}{gpu}", gpu=gpu, queue=f"q{team}", namespace=team, **more)
+
+
+def bill(made: World, seconds: float = HOUR) -> dict[str, float]:
+    found = allocate(made.fleet, made.snapshot(), seconds)
+    assert sum(found.by_team.values()) == found.total
+    return {team: amount / 1e6 for team, amount in found.by_team.items()}
+
+
+def test_what_nobody_takes_is_idle() -> None:
+    assert bill(world()) == {IDLE: 98.0}
+
+
+def test_gpus_are_what_a_machine_is_shared_by() -> None:
+    made = world()
+    made.runs(of("a", 4), ("m0", 1))
+    made.runs(of("b", 2), ("m0", 1))
+    assert bill(made) == {"a": 49.0, "b": 24.5, IDLE: 24.5}
+    assert bill(made, 1800) == {"a": 24.5, "b": 12.25, IDLE: 12.25}
+
+
+def test_several_gangs_of_a_team_pay_together() -> None:
+    made = world()
+    made.runs(of("a", 4, "x"), ("m0", 1))
+    made.runs(of("a", 4, "y"), ("m0", 1))
+    assert bill(made) == {"a": 98.0}
+
+
+def test_cpus_where_there_is_no_gpu() -> None:
+    made = world()
+    made.machine("c0", "cpu", M7.name)
+    made.runs(gang("g", PodSet("main", 1, {"cpu": 7000}), queue="qa", namespace="a"), ("c0", 1), flavor="cpu")
+    assert bill(made) == {"a": 0.4, IDLE: 98.4}
+
+
+def test_slices_count_by_number() -> None:
+    builder = FleetBuilder().layout("small", h100_80gb=[{"profiles": {"1g.10gb": 7}}])
+    made = World(builder.pool(sharing={"mig": {"layouts": ["small"]}}).team().queue().build())
+    made.machine("m0")
+    made.runs(gang("g", PodSet("main", 14, {labels.MIG_RESOURCE_PREFIX + "1g.10gb": 1})), ("m0", 14))
+    assert bill(made) == {"t": 24.5, IDLE: 73.5}
+
+
+def test_a_machine_that_is_over_full_costs_what_it_costs() -> None:
+    """Two gangs pinned to more than there is (a machine that shrank): they share the price."""
+    made = world()
+    made.runs(of("a", 8), ("m0", 1))
+    made.runs(of("b", 8), ("m0", 1))
+    assert bill(made) == {"a": 49.0, "b": 49.0}
+
+
+def test_a_queue_that_is_no_more_pays_nothing() -> None:
+    made = world()
+    made.runs(of("a", 8), ("m0", 1))
+    made.gangs["uid-a8"] = replace(made.gang("a8"), queue="gone")
+    assert bill(made) == {IDLE: 98.0}
+
+
+@pytest.mark.parametrize(
+    ("claim", "state", "pays"),
+    [
+        ({}, "running", True),
+        ({"ready_at_s": 0.0, "registered_at_s": 0.0}, "pending", True),
+        ({"deleting": True}, "running", True),
+        ({"launched_at_s": 0.0, "registered_at_s": 0.0, "ready_at_s": 0.0}, "running", False),
+        ({}, "shutting-down", False),
+        ({}, "terminated", False),
+    ],
+)
+def test_what_bills(claim: dict[str, Any], state: Any, pays: bool) -> None:
+    made = world()
+    made.claims["m0"] = replace(made.claims["m0"], **claim)
+    made.instances["i-m0"] = replace(made.instances["i-m0"], state=state)
+    assert bool(bill(made)) is pays
+
+
+def test_bills_add_up() -> None:
+    left, right = Bill(5, {"a": 2, IDLE: 3}), Bill(7, {"b": 4, IDLE: 3})
+    assert left.plus(right) == Bill(12, {"a": 2, "b": 4, IDLE: 6})
+    assert Bill().plus(left) == left
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_the_teams_and_the_idle_rest_are_the_bill(data: st.DataObject) -> None:
+    made = world()
+    for n in range(data.draw(st.integers(0, 3))):
+        made.machine(f"x{n}", price_usd_h=data.draw(st.floats(0, 300, allow_nan=False)))
+    for n in range(data.draw(st.integers(0, 5))):
+        team = data.draw(st.sampled_from("ab"))
+        places = data.draw(st.lists(st.sampled_from(sorted(made.claims)), min_size=1, max_size=3, unique=True))
+        it = of(team, data.draw(st.integers(1, 8)), f"g{n}", count=len(places))
+        made.runs(it, *[(place, data.draw(st.integers(1, 2))) for place in places], pods=False)
+    seconds = data.draw(st.floats(0, 1e5, allow_nan=False))
+    found = allocate(made.fleet, made.snapshot(), seconds)
+    assert found.total == sum(found.by_team.values())
+    assert found.total == sum(round(claim.price_usd_h * 1_000_000 * seconds / HOUR) for claim in made.claims.values())
+    assert all(amount >= 0 for amount in found.by_team.values())
+
+
+def test_a_gang_takes_at_most_a_whole_machine() -> None:
+    made = world()
+    it = made.runs(of("a", 8, count=2), ("m0", 2), pods=False)
+    assert share_of(made.claims["m0"], it) == 1.0
+
+
+# -- lost work --------------------------------------------------------------------------------------------------------
+
+STARTED = NOW - 5 * HOUR
+
+
+@pytest.mark.parametrize(
+    ("checkpoint_s", "interval_s", "since_s"),
+    [
+        pytest.param(None, None, STARTED, id="nothing known: all of it"),
+        pytest.param(NOW - HOUR, None, NOW - HOUR, id="since the checkpoint"),
+        pytest.param(NOW - HOUR, 60.0, NOW - HOUR, id="what is known beats what is promised"),
+        pytest.param(None, 2 * HOUR, NOW - HOUR, id="half an interval"),
+        pytest.param(None, 99 * HOUR, STARTED, id="no more than it has run"),
+        pytest.param(STARTED - HOUR, None, STARTED, id="a checkpoint of an earlier run"),
+        pytest.param(NOW + HOUR, None, NOW, id="a clock that runs ahead"),
+    ],
+)
+def test_since_when_work_is_lost(checkpoint_s: float | None, interval_s: float | None, since_s: float) -> None:
+    it = gang("g", admitted_at_s=STARTED, last_checkpoint_s=checkpoint_s, checkpoint_interval_s=interval_s)
+    assert lost_since_s(it, NOW) == since_s
+
+
+def test_lost_work_is_the_price_of_all_its_machines() -> None:
+    made = world()
+    made.machine("m1")
+    it = made.runs(of("a", 8, count=2), ("m0", 1), ("m1", 1), admitted_at_s=NOW - 2 * HOUR)
+    assert lost_work_usd(it, made.snapshot()) == pytest.approx(2 * 2 * 98.0)
+    assert lost_work_usd(replace(it, last_checkpoint_s=NOW), made.snapshot()) == 0
+    assert lost_work_usd(gang("new"), made.snapshot()) == 0

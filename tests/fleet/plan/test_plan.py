@@ -1,0 +1,292 @@
+"""The plan of a revision: machines, gangs, bill, guard rails, its name, and how it is shown.
+
+`MUSTER_GOLDEN=write` writes the golden files anew.
+"""
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleet.plan import Plan, make_plan
+from fleet.plan.render import summary, to_json, to_text
+from fleet.snapshot import Disruption, GangState, Snapshot
+from model.fleet import Fleet
+from model.kinds import NEVER
+from tests.support.fleets import B, GPU, NOW, P5S, FleetBuilder, gang
+from tests.support.world import World
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def fleet(
+    *,
+    pool: dict[str, Any] | None = None,
+    team: dict[str, Any] | None = None,
+    queue: dict[str, Any] | None = None,
+    **rails: Any,
+) -> Fleet:
+    builder = FleetBuilder().pool(**{"disruption": {"budgets": [{"nodes": "100%"}]}, **(pool or {})})
+    builder.team(**{"quotas": {"h100": {GPU: 99}}, **(team or {})}).queue(**(queue or {}))
+    return builder.policy(guardRails={"maxPercentRemoved": None, **rails}).build()
+
+
+def standing(machines: int = 2, *, busy: int = 0, before: Fleet | None = None) -> World:
+    """Machines of the pool that became idle a moment ago, the first ones with a gang each."""
+    world = World(before or fleet())
+    for n in range(machines):
+        world.machine(f"m{n}", emptied_at_s=NOW)
+    for n in range(busy):
+        world.runs(gang(f"g{n}"), (f"m{n}", 1))
+    return world
+
+
+def plan(world: World, after: Fleet, **more: Any) -> Plan:
+    return make_plan(world.fleet, after, world.snapshot(), base_revision="aaa", head_revision="bbb", **more)
+
+
+def verbs(it: Plan) -> dict[str, str]:
+    return {change.address.removeprefix("nodeclaim/"): change.verb for change in it.machines}
+
+
+# -- what would happen ------------------------------------------------------------------------------------------------
+
+
+def test_nothing() -> None:
+    world = standing(2, busy=2)
+    it = plan(world, fleet())
+    assert it.empty
+    assert it.counts() == {"create": 0, "update": 0, "delete": 0}
+    assert (it.now, it.then) == (it.then, it.now)
+    assert to_text(it).splitlines()[0] == "No changes. The fleet is as declared."
+
+
+CHANGED = {"template": {"labels": {"a": "b"}}}
+
+
+def test_drifted_machines_are_replaced_and_their_gangs_stopped() -> None:
+    it = plan(standing(2, busy=1), fleet(pool=CHANGED))
+    assert verbs(it) == {"m0": "replace", "m1": "replace"}
+    assert [(hit.name, hit.queue, hit.gpus, hit.reason) for hit in it.gangs] == [
+        ("ns/g0", "q", 8, "1 of its machines: the template of node pool h100 has changed")
+    ]
+    assert it.counts() == {"create": 2, "update": 1, "delete": 2}
+    assert it.then == it.now
+
+
+def test_another_type_changes_the_bill() -> None:
+    it = plan(standing(2, busy=2), fleet(pool={"instanceTypes": [P5S.name]}))
+    assert set(verbs(it).values()) == {"replace"}
+    assert (it.now.usd_h, it.then.usd_h, it.now.gpus, it.then.gpus) == (196.0, 28.0, 16, 2)
+
+
+def test_a_removed_pool_takes_its_machines_with_it() -> None:
+    after = FleetBuilder().pool("other").team(quotas={"other": {GPU: 9}}).queue(flavors=["other"]).build()
+    it = plan(standing(2, busy=1), after)
+    assert verbs(it) == {"m0": "delete", "m1": "delete"}
+    assert (it.then.usd_h, it.then.gpus) == (0.0, 0)
+    assert [hit.name for hit in it.gangs] == ["ns/g0"]
+
+
+def test_a_fixed_pool_that_grows_and_shrinks() -> None:
+    world = standing(2, before=fleet(pool={"replicas": 2}))
+    assert list(verbs(plan(world, fleet(pool={"replicas": 4}))).values()) == ["create"] * 2
+    assert list(verbs(plan(world, fleet(pool={"replicas": 1}))).values()) == ["delete"]
+    grown = plan(world, fleet(pool={"replicas": 4}))
+    assert (grown.now.usd_h, grown.then.usd_h) == (196.0, 392.0)
+    assert grown.machines[0].reason == "replicas of h100"
+
+
+def test_more_quota_lets_gangs_run_and_buys_their_machines() -> None:
+    before = fleet(team={"quotas": {"h100": {GPU: 0}}})
+    world = standing(0, before=before)
+    world.waits(gang("w", count=2))
+    it = plan(world, fleet())
+    assert list(verbs(it).values()) == ["create"] * 2
+    assert {change.reason for change in it.machines} == {"for ns/w"}
+    assert it.then.usd_h == 196.0
+
+
+def test_a_drained_queue_stops_its_gangs() -> None:
+    it = plan(standing(1, busy=1), fleet(queue={"stopPolicy": "HoldAndDrain"}))
+    assert [(hit.name, hit.reason) for hit in it.gangs] == [("ns/g0", "queue q is drained")]
+
+
+def test_gangs_that_leave_anyway_are_not_the_revisions_doing() -> None:
+    world = standing(1, busy=1)
+    world.gangs["uid-g0"] = replace(world.gang("g0"), state=GangState.EVICTING)
+    assert plan(world, fleet(queue={"stopPolicy": "HoldAndDrain"})).gangs == ()
+
+
+def test_machines_that_leave_already_are_not_counted() -> None:
+    world = standing(2, busy=1)
+    world.claims["m1"] = replace(world.claims["m1"], disruption=Disruption("Empty", "x", NOW, NEVER))
+    it = plan(world, fleet(pool=CHANGED))
+    assert verbs(it) == {"m0": "replace"}
+    assert it.now.usd_h == 98.0
+
+
+def test_without_a_world_only_declarations_are_compared() -> None:
+    it = make_plan(Fleet(), fleet(), Snapshot(now_s=NOW))
+    assert [change.address for change in it.declared] == ["fleetpolicy/policy", "nodepool/h100", "queue/q", "team/t"]
+    assert it.machines == ()
+
+
+# -- guard rails ------------------------------------------------------------------------------------------------------
+
+GONE = {"replicas": 0}
+RAILS: list[tuple[str, dict[str, Any], int, str]] = [
+    ("maxNodesRemoved", {"pool": GONE}, 3, "it removes 4 machines, guardRails.maxNodesRemoved allows 3"),
+    ("maxNodesRemoved", {"pool": GONE}, 4, ""),
+    (
+        "maxPercentRemoved",
+        {"pool": GONE},
+        74,
+        "it removes 4 of 4 machines, guardRails.maxPercentRemoved allows 74 % (3)",
+    ),
+    ("maxPercentRemoved", {"pool": GONE}, 76, ""),
+    ("maxPercentRemoved", {"pool": {"replicas": 3}}, 0, ""),
+    (
+        "maxPercentRemoved",
+        {"pool": {"replicas": 2}},
+        0,
+        "it removes 2 of 4 machines, guardRails.maxPercentRemoved allows 0 % (1)",
+    ),
+    ("maxNodesAdded", {"pool": {"replicas": 7}}, 2, "it adds 3 machines, guardRails.maxNodesAdded allows 2"),
+    ("maxNodesAdded", {"pool": {"replicas": 7}}, 3, ""),
+    (
+        "maxUsdPerHourAdded",
+        {"pool": {"replicas": 6}},
+        195,
+        "it adds 196.00 USD/h, guardRails.maxUsdPerHourAdded allows 195.00",
+    ),
+    ("maxUsdPerHourAdded", {"pool": {"replicas": 6}}, 196, ""),
+    (
+        "maxGangsEvicted",
+        {"pool": {"replicas": 4}, "queue": {"stopPolicy": "HoldAndDrain"}},
+        1,
+        "it stops 2 gangs, guardRails.maxGangsEvicted allows 1",
+    ),
+    ("maxGangsEvicted", {"pool": {"replicas": 4}, "queue": {"stopPolicy": "HoldAndDrain"}}, 2, ""),
+]
+
+
+@pytest.mark.parametrize(("rail", "after", "most", "refusal"), RAILS)
+def test_rails(rail: str, after: dict[str, Any], most: float, refusal: str) -> None:
+    """The rails in force are those before the revision; it cannot lift one and run through it."""
+    bound = float(most) if rail == "maxUsdPerHourAdded" else most
+    world = standing(4, busy=2, before=fleet(pool={"replicas": 4}, **{rail: bound}))
+    lifted: dict[str, Any] = {rail: None if rail != "maxPercentRemoved" else 100}
+    it = plan(world, fleet(**after, **lifted))
+    assert it.refusals == ((refusal,) if refusal else ())
+    assert to_json(it)["applyable"] is not bool(refusal)
+
+
+def test_the_first_revision_is_held_to_its_own_rails() -> None:
+    world = standing(0)
+    own = fleet(pool={"replicas": 3}, maxNodesAdded=2)
+    refused = make_plan(Fleet(), own, world.snapshot(), base_revision="", head_revision="bbb")
+    assert refused.refusals == ("it adds 3 machines, guardRails.maxNodesAdded allows 2",)
+
+
+@pytest.mark.parametrize(("allowed", "refused"), [(False, True), (True, False)])
+def test_an_empty_fleet(allowed: bool, refused: bool) -> None:
+    world = standing(0, before=fleet(allowEmptyFleet=allowed))
+    it = plan(world, Fleet())
+    assert bool(it.refusals) is refused
+    if refused:
+        assert it.refusals[0].startswith("it deletes every node pool (1);")
+
+
+def test_replacements_and_idle_machines_are_not_removals() -> None:
+    world = standing(4, busy=2, before=fleet(maxNodesRemoved=0))
+    for name in ("m2", "m3"):
+        world.claims[name] = replace(world.claims[name], emptied_at_s=NOW - 999)
+    it = plan(world, fleet(maxNodesRemoved=0))
+    assert verbs(it) == {"m2": "delete", "m3": "delete"}
+    assert it.refusals == ()
+    assert plan(world, fleet(pool=CHANGED)).refusals == ()
+
+
+# -- its name ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_name_is_the_same_for_the_same_and_another_for_anything_else() -> None:
+    world = standing(2, busy=1)
+    name = plan(world, fleet()).plan_id
+    assert len(name) == 64
+    world.gangs = dict(reversed(world.gangs.items()))
+    world.claims = dict(reversed(world.claims.items()))
+    assert plan(world, fleet()).plan_id == name
+    assert plan(world, fleet(pool={"weight": 1})).plan_id != name
+    assert plan(world, fleet(maxNodesAdded=1)).plan_id != name
+    assert plan(world, fleet(queue={"stopPolicy": "Hold"})).plan_id != name
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda w: w.machine("m9"),
+        lambda w: w.claims.update(m1=replace(w.claims["m1"], deleting=True)),
+        lambda w: w.claims.update(m1=replace(w.claims["m1"], instance_id="i-other")),
+        lambda w: w.waits(gang("new")),
+        lambda w: w.gangs.update({"uid-g0": replace(w.gang("g0"), state=GangState.EVICTING)}),
+        lambda w: w.gangs.update({"uid-g0": replace(w.gang("g0"), pins=())}),
+        lambda w: w.gangs.clear(),
+    ],
+    ids=["another machine", "one leaves", "another instance", "a gang waits", "a gang leaves", "other pins", "no gang"],
+)
+def test_an_approval_holds_for_the_world_it_was_given_in(change: Any) -> None:
+    world = standing(2, busy=1)
+    before = plan(world, fleet()).plan_id
+    change(world)
+    assert plan(world, fleet()).plan_id != before
+
+
+# -- how it is shown --------------------------------------------------------------------------------------------------
+
+
+def sample() -> Plan:
+    """One of everything: an update, a creation, a deletion, a replacement, stopped gangs, a refusal."""
+    world = standing(2, busy=1, before=fleet(pool={"replicas": 2}, maxNodesAdded=0))
+    world.machine("spare", zone=B, emptied_at_s=NOW, price_usd_h=97.5)
+    builder = FleetBuilder().pool(**CHANGED, replicas=2).pool("extra", replicas=1, instanceTypes=[P5S.name])
+    builder.team(quotas={"h100": {GPU: 99}}).queue().priority("high", 10)
+    return plan(world, builder.policy(guardRails={"maxPercentRemoved": None}).build())
+
+
+def test_the_closing_line() -> None:
+    assert summary(sample()) == "Plan: 5 to add, 2 to change, 3 to destroy."
+
+
+@pytest.mark.parametrize("form", ["json", "txt"])
+def test_golden(form: str) -> None:
+    it = replace(sample(), plan_id="0" * 64)
+    shown = json.dumps(to_json(it), indent=2, sort_keys=True) if form == "json" else to_text(it)
+    path = GOLDEN / f"plan.{form}"
+    if os.environ.get("MUSTER_GOLDEN") == "write":
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(shown + "\n", "utf-8")
+    assert path.read_text("utf-8") == shown + "\n"
+
+
+def test_the_json_is_plain() -> None:
+    found = to_json(sample())
+    assert json.loads(json.dumps(found)) == found
+    assert {tuple(change["change"]["actions"]) for change in found["resource_changes"]} == {
+        ("create",),
+        ("update",),
+        ("delete",),
+        ("delete", "create"),
+    }
+
+
+def test_a_revision_cannot_hide_removals_behind_a_changed_template() -> None:
+    world = standing(4, busy=2, before=fleet(pool={"replicas": 4}, maxNodesRemoved=2))
+    it = plan(world, fleet(pool={"replicas": 1, **CHANGED}))
+    assert sorted(verbs(it).values()) == ["delete"] * 3 + ["replace"]
+    assert it.refusals == ("it removes 3 machines, guardRails.maxNodesRemoved allows 2",)
+    assert it.then.usd_h == 98.0

@@ -1,0 +1,235 @@
+"""All deciders together, turn after turn, while jobs come and go, machines fail and the cloud runs short.
+
+Whatever happens: nothing is promised twice, nothing leaks, limits hold, and when the noise stops so does the engine.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fleet.capacity.interruption import respond
+from fleet.snapshot import GangState, JobResult, Notice, NoticeKind, PodSet
+from model import labels
+from model.fleet import Fleet
+from tests.support.checker import over_limits
+from tests.support.fleets import A, B, GPU, P5, P5S, FleetBuilder, amounts, capacity_pool, foreign_pod, gang
+from tests.support.world import World
+
+SMALL, LARGE = labels.MIG_RESOURCE_PREFIX + "1g.10gb", labels.MIG_RESOURCE_PREFIX + "3g.40gb"
+
+
+def fleet(*, changed: bool = False, fixed: int = 1) -> Fleet:
+    builder = FleetBuilder().layout("small", h100_80gb=[{"profiles": {"1g.10gb": 7}}])
+    builder.layout("large", h100_80gb=[{"profiles": {"3g.40gb": 2}}])
+    budgets = {"budgets": [{"nodes": "50%"}]}
+    template: dict[str, Any] = {"labels": {"generation": "two"}} if changed else {}
+    builder.pool(
+        "h100",
+        instanceTypes=[P5.name, P5S.name],
+        capacityTypes=["spot", "on-demand"],
+        limits={"nodes": 4, "usdPerHour": 350.0},
+        disruption=budgets,
+        template=template,
+    )
+    layouts = ["large", "small"] if changed else ["small", "large"]
+    builder.pool("mig", limits={"nodes": 2}, sharing={"mig": {"layouts": layouts}}, disruption=budgets)
+    builder.pool("fixed", replicas=fixed, instanceTypes=[P5S.name])
+    builder.team("org", quotas={}, namespaces=[])
+    for team in ("a", "b"):
+        quotas = {"h100": {GPU: 16}, "mig": {"cpu": "99"}, "fixed": {GPU: 2}}
+        builder.team(team, quotas, parent="org", namespaces=[team])
+        builder.queue(f"q{team}", team, ["fixed", "h100", "mig"], preemption={"withinQueue": "LowerPriority"})
+    return builder.build()
+
+
+# -- what happens -----------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def arrivals(draw: st.DrawFn) -> Callable[[World], object]:
+    resource, amount = draw(st.sampled_from(((GPU, 1), (GPU, 4), (GPU, 8), (SMALL, 1), (LARGE, 1))))
+    count, team, priority = draw(st.integers(1, 3)), draw(st.sampled_from("ab")), draw(st.integers(0, 2))
+    level = draw(st.sampled_from(("", "", labels.ZONE, labels.HOSTNAME)))
+
+    def arrive(world: World) -> None:
+        name = f"j{len(world.jobs)}x{int(world.now_s) % 100000}"
+        pods = PodSet("main", count, {**amounts(), resource: amount}, required_topology=level)
+        it = gang(name, pods, queue=f"q{team}", namespace=team, priority=priority, created_s=world.now_s)
+        world.waits(it)
+        world.gangs.pop(it.uid)
+
+    return arrive
+
+
+def finish(world: World) -> None:
+    """The oldest job that runs is done; its pods have ended."""
+    for uid, it in sorted(world.gangs.items(), key=lambda entry: (entry[1].created_at_s, entry[0])):
+        if it.pods_ready and not world.jobs[uid].result:
+            world.jobs[uid] = replace(world.jobs[uid], result=JobResult.SUCCEEDED, finished_at_s=world.now_s)
+            mine = (it.namespace, it.workload)
+            world.pods = {
+                key: replace(pod, phase="Succeeded") if (pod.namespace, pod.workload) == mine else pod
+                for key, pod in world.pods.items()
+            }
+            return
+
+
+def delete_job(world: World) -> None:
+    """The youngest job is deleted, with its pods."""
+    if world.jobs:
+        uid = max(world.jobs, key=lambda it: (world.jobs[it].created_at_s, it))
+        job = world.jobs.pop(uid)
+        world.pods = {
+            k: pod for k, pod in world.pods.items() if not (pod.workload and pod.name.startswith(job.ref.name))
+        }
+
+
+def interrupt(world: World) -> None:
+    """EC2 takes back the first spot machine."""
+    ids = [it.id for _, it in sorted(world.instances.items()) if not it.gone and it.capacity_type == "spot"][:1]
+    notice = Notice("n", NoticeKind.SPOT_INTERRUPTED, tuple(ids), world.now_s)
+    response = respond([notice], world.snapshot())
+    world.shortages.update(response.shortages)
+    world.apply(response.actions)
+
+
+def vanish(world: World) -> None:
+    """An instance ends by itself; its node stays behind, not ready, and its pods are gone with it."""
+    for _, it in sorted(world.instances.items()):
+        if not it.gone:
+            world.instances[it.id] = replace(it, state="terminated")
+            gone = {node.name for node in world.nodes.values() if node.instance_id == it.id}
+            world.pods = {key: pod for key, pod in world.pods.items() if pod.node not in gone}
+            for name in gone:
+                world.nodes[name] = replace(world.nodes[name], ready=False, ready_changed_at_s=world.now_s)
+            return
+
+
+def sell_out(world: World) -> None:
+    """No more spot machines, and none in the first zone."""
+    world.sold_out = {
+        capacity_pool(kind, zone, ct)
+        for kind in (P5.name, P5S.name)
+        for zone, ct in ((A, "spot"), (B, "spot"), (A, "on-demand"))
+    }
+
+
+def restock(world: World) -> None:
+    """Everything can be had again."""
+    world.sold_out = set()
+
+
+def change_fleet(world: World) -> None:
+    """A revision: another template, another first layout, one fixed machine more."""
+    world.fleet = fleet(changed=True, fixed=2)
+
+
+def wait_long(world: World) -> None:
+    """Nothing for twenty minutes."""
+    world.now_s += 1200
+
+
+def stray_pod(world: World) -> None:
+    """Somebody starts a pod of their own on the first node, or stops it."""
+    if world.pods.pop("other/stray", None) is None and world.nodes:
+        world.stands(foreign_pod("stray", min(world.nodes), {"cpu": 1000}))
+
+
+EVENTS = st.one_of(
+    arrivals(),
+    arrivals(),
+    arrivals(),
+    st.sampled_from(
+        (finish, finish, delete_job, interrupt, vanish, sell_out, restock, change_fleet, wait_long, stray_pod)
+    ),
+)
+
+
+# -- what must hold ---------------------------------------------------------------------------------------------------
+
+
+def check(world: World) -> None:
+    _gangs_are_whole(world)
+    _rooms(world)
+    for name, pool in world.fleet.node_pools.items():
+        mine = [claim for claim in world.claims.values() if claim.node_pool == name and pool.spec.replicas is None]
+        types = world.catalog.types
+        assert not over_limits(pool, [(it.price_usd_h, types[it.capacity_pool.instance_type].capacity) for it in mine])
+    for launch in world.launches:
+        assert launch.count >= 1
+    tokens = Counter(launch.token for launch in world.launches)
+    assert max(tokens.values(), default=1) == 1, "one launch a set of claims"
+
+
+def _gangs_are_whole(world: World) -> None:
+    for it in world.gangs.values():
+        pinned = Counter[str]()
+        for pin in it.pins:
+            pinned[pin.pod_set] += pin.count
+        if it.holds_capacity:
+            assert pinned == Counter({pod_set.name: pod_set.count for pod_set in it.pod_sets}), it.name
+        else:
+            assert not pinned, it.name
+
+
+def _rooms(world: World) -> None:
+    """On every machine that is there, the pods pinned to it fit together."""
+    taken: dict[str, Counter[str]] = {}
+    for it in world.gangs.values():
+        for pin in it.pins:
+            on = taken.setdefault(pin.claim, Counter())
+            for resource, amount in it.pod_set(pin.pod_set).requests.items():
+                on[resource] += amount * pin.count
+    for name, amounts_taken in taken.items():
+        claim = world.claims.get(name)
+        if claim is not None:
+            over = {r: n for r, n in amounts_taken.items() if n > claim.resources.get(r, 0)}
+            assert not over, f"{name}: {over}"
+
+
+def nothing_leaks(world: World) -> None:
+    """Every machine that bills belongs to a claim, and every claim to a machine."""
+    alive = {it.id for it in world.instances.values() if not it.gone}
+    assert alive == {claim.instance_id for claim in world.claims.values()}
+    assert {node.name for node in world.nodes.values()} == {claim.node for claim in world.claims.values()}
+    assert not [taint.key for node in world.nodes.values() for taint in node.taints]
+    for it in world.gangs.values():
+        assert it.message
+        assert it.state in {GangState.PENDING, GangState.ADMITTED, GangState.FINISHED}
+        if it.state is GangState.ADMITTED:
+            assert it.pods_ready
+    uids = {it.uid for it in world.gangs.values()}
+    assert uids == set(world.jobs)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(EVENTS, st.integers(0, 4)), min_size=4, max_size=25))
+def test_whatever_happens(story: list[tuple[Callable[[World], object], int]]) -> None:
+    world = World(fleet())
+    for event, passes in story:
+        event(world)
+        for _ in range(passes):
+            world.pass_once()
+            check(world)
+            world.now_s += 7
+    world.pods.pop("other/stray", None)
+    world.sold_out = set()
+    _come_to_rest(world)
+    check(world)
+    nothing_leaks(world)
+
+
+def _come_to_rest(world: World) -> None:
+    """Hours later nothing is asked for any more: shortages are over, quiet times past, everything moved that pays."""
+    quiet = 0
+    for _ in range(400):
+        quiet = 0 if world.pass_once() else quiet + 1
+        world.now_s += 30 if quiet else 5
+        if quiet == 10:
+            return
+    actions = world.pass_once()
+    raise AssertionError(f"never quiet; now {[(type(it).__name__, it.subjects) for it in actions]}")
