@@ -100,8 +100,8 @@ def sync_report(name: str, state: SyncState, drifting: int, before: SyncReport) 
     applied = state.outcome == "Applied"
     findings = [
         Finding("Ready", applied, state.outcome, state.message),
-        Finding("Reconciling", not state.stalled and not applied, state.outcome, state.message),
-        Finding("Stalled", state.stalled, state.outcome, state.message if state.stalled else ""),
+        *([Finding("Stalled", True, state.outcome, state.message)] if state.stalled else []),
+        *([Finding("Reconciling", True, state.outcome, state.message)] if not (applied or state.stalled) else []),
         Finding("DriftDetected", bool(drifting), "Drifted" if drifting else "InSync", f"{drifting} machines differ"),
     ]
     if state.signer or state.outcome == "Unsigned":
@@ -124,7 +124,7 @@ def sync_report(name: str, state: SyncState, drifting: int, before: SyncReport) 
         verified_signer=state.signer,
         findings=tuple(findings),
         history=history,
-        plan=_summary(state.plan) if state.plan else before.plan,
+        plan=_summary(state.plan) if state.plan else None if state.attempted else before.plan,
         problems=shown,
         problem_count=len(shown),
     )

@@ -30,13 +30,11 @@ class Reason(StrEnum):
     """The cloud has none of the machines it could use, for now."""
     TOPOLOGY = "TopologyPlacementFailed"
     # a gang moves
-    PLACED = "Placed"
     BUYING = "Buying"
     RECUTTING = "Recutting"
     ADMITTED = "Admitted"
     RUNNING = "PodsReady"
     MACHINE_LOST = "MachineLost"
-    JOB_GONE = "JobGone"
     FINISHED = "Finished"
     # a gang is evicted
     PREEMPTED = "InClusterQueue"

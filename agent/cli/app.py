@@ -108,6 +108,7 @@ def sandbox(
     ] = 10.0,
 ) -> None:
     """A whole world on this machine: API server, EC2, git repository and the agent. Stays up until Ctrl-C."""
+    _needs_sandbox()
     from agent.sandbox.command import run_sandbox
 
     raise typer.Exit(run_sandbox(folder, api_port, speed))
@@ -121,6 +122,7 @@ def demo(
     keep: Annotated[bool, typer.Option("--keep", help="Keep the files and the logs.")] = False,
 ) -> None:
     """The main job, from a git push to a running gang, with every expectation checked. Exit 0 only if all held."""
+    _needs_sandbox()
     from agent.demo.command import run_demo
 
     raise typer.Exit(run_demo(folder, keep=keep))
@@ -176,6 +178,15 @@ def version() -> None:
     from importlib.metadata import version as version_of
 
     sys.stdout.write(f"muster {version_of('muster')}\n")
+
+
+def _needs_sandbox() -> None:
+    """The simulated EC2 comes with an extra; say so instead of failing on an import."""
+    from importlib.util import find_spec
+
+    if find_spec("moto") is None:
+        sys.stderr.write("muster: this needs the extra 'sandbox'; install it with: pip install 'muster[sandbox]'\n")
+        raise typer.Exit(exits.ERROR)
 
 
 def main() -> None:

@@ -35,6 +35,10 @@ class NothingInForce(Exception):
     """No base revision was given and the cluster names none."""
 
 
+class UnknownRegion(Exception):
+    """Nothing is known to be sold there, so no purchase could be forecast."""
+
+
 def run_plan(request: PlanRequest, output: str, *, detailed_exitcode: bool) -> int:
     """Make and print the plan; the exit code."""
     from providers.git.errors import SourceError
@@ -43,9 +47,10 @@ def run_plan(request: PlanRequest, output: str, *, detailed_exitcode: bool) -> i
     try:
         plan = _plan(request)
     except InvalidFleet as invalid:
-        sys.stdout.write(problem_text(invalid.problems, colour=sys.stdout.isatty()) + "\n")
+        stream = sys.stdout if output == "text" else sys.stderr
+        stream.write(problem_text(invalid.problems, colour=stream.isatty()) + "\n")
         return exits.INVALID
-    except (SourceError, KubeError, OSError, NothingInForce) as error:
+    except (SourceError, KubeError, OSError, NothingInForce, UnknownRegion) as error:
         sys.stderr.write(f"muster: {error}\n")
         return exits.ERROR
     sys.stdout.write(_rendered(plan, output))
@@ -87,7 +92,10 @@ def _world(request: PlanRequest) -> tuple[Snapshot, str]:
     from providers.kube.objects.paths import FLEET_SYNCS
 
     transport = open_cluster(request.kubeconfig, request.context)
-    snapshot = read_world(transport, SystemClock(), package_catalog(request.region).catalog)
+    catalog = package_catalog(request.region).catalog
+    if not catalog.offers:
+        raise UnknownRegion(f"no machine is known to be sold in region {request.region!r}; check --region")
+    snapshot = read_world(transport, SystemClock(), catalog)
     reports = [decode_sync(raw) for page in transport.list_envelopes(FLEET_SYNCS) for raw in page.items or ()]
     applied = next((report.applied for report in reports if report.applied), "")
     if not applied and not request.base:

@@ -39,7 +39,7 @@ def run_validate(path: Path, output: str) -> int:
 def read_folder(path: Path) -> dict[str, bytes]:
     """The YAML files of a folder (or one file), by path relative to it; links and hidden folders are not followed."""
     if path.is_file():
-        return {path.name: path.read_bytes()}
+        return {_shown(path.parent) + path.name: path.read_bytes()}
     if not path.exists():
         raise FileNotFoundError(2, "no such file or folder", str(path))
     found = {}
@@ -47,5 +47,16 @@ def read_folder(path: Path) -> dict[str, bytes]:
         inside = file.relative_to(path)
         hidden = any(part.startswith(".") for part in inside.parts)
         if not hidden and file.suffix in {".yaml", ".yml"} and file.is_file() and not file.is_symlink():
-            found[inside.as_posix()] = file.read_bytes()
+            found[_shown(path) + inside.as_posix()] = file.read_bytes()
     return found
+
+
+def _shown(folder: Path) -> str:
+    """How files of the folder begin in messages: from where the user stands, as editors and forges expect."""
+    try:
+        relative = folder.resolve().relative_to(Path.cwd())
+    except ValueError:
+        return ""
+    return (
+        "" if relative == Path() or any(part.startswith(".") for part in relative.parts) else f"{relative.as_posix()}/"
+    )

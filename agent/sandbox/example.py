@@ -1,4 +1,4 @@
-"""The example fleet that sandbox and demo start from: in a checkout `examples/sandbox`, installed as package data."""
+"""The example fleet that sandbox and demo start from; it ships with the package."""
 
 from pathlib import Path
 

@@ -1,7 +1,7 @@
 """What a fleet would do to the world: machines bought, replaced and given back, gangs moved, and the bill."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from fleet.actions import Action, OpenClaims, SaveClaim
 from fleet.admission import cycle
@@ -23,7 +23,10 @@ class GangImpact:
     name: str
     queue: str
     gpus: int
+    """Whole GPUs."""
     reason: str
+    resources: Mapping[str, int] = field(default_factory=dict)
+    """GPU resources, slices included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +130,11 @@ def _impacts(fleet: Fleet, snapshot: Snapshot, changes: dict[str, Change]) -> tu
 
 
 def _impact(gang: Gang, reason: str) -> GangImpact:
-    gpus = sum(gpu_part(pod_set.requests).get(labels.GPU_RESOURCE, 0) * pod_set.count for pod_set in gang.pod_sets)
-    return GangImpact(gang.name, gang.queue, gpus, reason)
+    resources: dict[str, int] = {}
+    for pod_set in gang.pod_sets:
+        for name, amount in gpu_part(pod_set.requests).items():
+            resources[name] = resources.get(name, 0) + amount * pod_set.count
+    return GangImpact(gang.name, gang.queue, resources.get(labels.GPU_RESOURCE, 0), reason, resources)
 
 
 def _gpus(snapshot: Snapshot, instance_type: str) -> int:

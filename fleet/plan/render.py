@@ -38,7 +38,8 @@ def _lines(plan: "Plan") -> Iterator[str]:
         yield ""
         yield "Gangs stopped and requeued:"
         for gang in plan.gangs:
-            yield f"  ! {gang.name} (queue {gang.queue}, {gang.gpus} GPUs): {gang.reason}"
+            held = ", ".join(f"{amount} {name}" for name, amount in gang.resources.items()) or "no GPU"
+            yield f"  ! {gang.name} (queue {gang.queue}, {held}): {gang.reason}"
     yield ""
     yield summary(plan)
     yield f"GPUs: {plan.now.gpus} -> {plan.then.gpus}. USD/h: {plan.now.usd_h:.2f} -> {plan.then.usd_h:.2f}."
@@ -81,7 +82,14 @@ def to_json(plan: "Plan") -> dict[str, Any]:
         "cost": {"usd_per_hour_before": plan.now.usd_h, "usd_per_hour_after": plan.then.usd_h},
         "gpus": {"before": plan.now.gpus, "after": plan.then.gpus},
         "disruption": [
-            {"gang": gang.name, "queue": gang.queue, "gpus": gang.gpus, "reason": gang.reason} for gang in plan.gangs
+            {
+                "gang": gang.name,
+                "queue": gang.queue,
+                "gpus": gang.gpus,
+                "resources": dict(gang.resources),
+                "reason": gang.reason,
+            }
+            for gang in plan.gangs
         ],
         "refusals": list(plan.refusals),
     }
