@@ -53,10 +53,14 @@ class Accounts:
     def restore(self, text: str) -> None:
         """Continue from what was kept; raises ValueError for anything else."""
         kept: Any = json.loads(text)
-        by_team = {str(team): int(amount) for team, amount in kept["by_team"].items()}
-        if sum(by_team.values()) != int(kept["total"]):
+        try:
+            by_team = {str(team): int(amount) for team, amount in kept["by_team"].items()}
+            month, total = str(kept["month"]), int(kept["total"])
+        except (AttributeError, KeyError, TypeError) as error:
+            raise ValueError(f"these are no books: {error!r}") from error
+        if sum(by_team.values()) != total:
             raise ValueError("the kept books do not add up")
-        self.month, self.bill = str(kept["month"]), Bill(int(kept["total"]), by_team)
+        self.month, self.bill = month, Bill(total, by_team)
         self._until_s = float(kept.get("until_s", 0.0))
 
 

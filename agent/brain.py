@@ -94,8 +94,7 @@ class Brain:
         """One pass: settle the revision, then let every decider speak."""
         if not self.mirror.synced:
             return
-        now = self._clock.now()
-        for action in self.sync.settle(self._snapshot(), now):
+        for action in self._settled():
             self._act(action)
         fleet = self.sync.fleet
         if fleet is None:
@@ -104,8 +103,17 @@ class Brain:
         for decide in DECIDERS:
             for action in self._decided(decide, fleet):
                 self._act(action)
-        for watcher in self._watchers:
-            watcher.turned(fleet, self._snapshot())
+        snapshot = self._snapshot()
+        self._tell(lambda watcher: watcher.turned(fleet, snapshot))
+
+    def _settled(self) -> Sequence[Action]:
+        """What the revision asks for. One that cannot even be judged changes nothing, and is left for a later turn."""
+        try:
+            return self.sync.settle(self._snapshot(), self._clock.now())
+        except Exception:
+            log.exception("sync_failed")
+            self._tell(lambda watcher: watcher.stumbled("agent.sync"))
+            return ()
 
     def _decided(self, decide: Decider, fleet: Fleet) -> Sequence[Action]:
         """What one decider asks for. One that fails is reported and skipped: the others go on with their work."""
@@ -113,9 +121,16 @@ class Brain:
             return decide(fleet, self._snapshot())
         except Exception:
             log.exception("decider_failed", decider=decide.__module__)
-            for watcher in self._watchers:
-                watcher.stumbled(decide.__module__)
+            self._tell(lambda watcher: watcher.stumbled(decide.__module__))
             return ()
+
+    def _tell(self, say: Callable[[Watcher], None]) -> None:
+        """Let every watcher hear. They only look on: one that fails (a full disk) must not stop the work."""
+        for watcher in self._watchers:
+            try:
+                say(watcher)
+            except Exception:
+                log.exception("watcher_failed", watcher=type(watcher).__name__)
 
     def _snapshot(self) -> Snapshot:
         now = self._clock.now()
@@ -136,8 +151,7 @@ class Brain:
 
     def _act(self, action: Action) -> None:
         now = self._clock.now()
-        for watcher in self._watchers:
-            watcher.acting(action, self.mirror, now)
+        self._tell(lambda watcher: watcher.acting(action, self.mirror, now))
         for subject in action.subjects:
             self._under_way[subject] = self._under_way.get(subject, 0) + 1
         for table, key, value in beliefs(action, self.mirror):
@@ -155,8 +169,7 @@ class Brain:
                 table.confirm(key, written[key].version, written[key].value)
         if isinstance(event.action, TerminateMachines):
             self.mirror.give_back(event.action.instance_ids, self._clock.now())
-        for watcher in self._watchers:
-            watcher.ended(event, self._clock.now())
+        self._tell(lambda watcher: watcher.ended(event, self._clock.now()))
         if isinstance(event.action, LaunchMachines):
             self._settle_launch(event, event.action)
 
@@ -182,8 +195,7 @@ class Brain:
             self._backoff.failed(subject, now)
         for table, key, _ in beliefs(event.action, self.mirror):
             table.reject(key)
-        for watcher in self._watchers:
-            watcher.ended(event, now)
+        self._tell(lambda watcher: watcher.ended(event, now))
         log.warning(
             "action_failed", action=type(event.action).__name__, subjects=event.action.subjects, why=event.error
         )

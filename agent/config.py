@@ -120,7 +120,7 @@ def load_settings(path: Path) -> Settings:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InvalidConfiguration(f"{path}: {error.strerror}; give the file with --config") from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise InvalidConfiguration(f"{path}: not YAML: {error}") from error
     try:
         return Settings.model_validate(content)

@@ -197,7 +197,7 @@ def _overheads(daemonsets: Mapping[str, DaemonOverhead]) -> tuple[DaemonOverhead
     return tuple(daemonsets[name] for name in sorted(daemonsets))
 
 
-@remembered(1)
+@remembered(1, steady=True)
 def _joined(gangs: Mapping[str, Gang], jobs: Mapping[str, Job]) -> Mapping[str, Gang]:
     """The gangs by the uid of their jobs."""
     return {gang.uid: _live(gang, jobs.get(gang.uid)) for gang in gangs.values()}

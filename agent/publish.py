@@ -12,7 +12,7 @@ import msgspec
 import structlog
 
 from agent.reports import pool_reports, queue_reports, sync_report
-from agent.sync import Sync
+from agent.sync import Sync, SyncState
 from agent.watch import Watcher
 from fleet.capacity.disrupt.drift import drifted_claims
 from fleet.snapshot import Snapshot
@@ -149,14 +149,17 @@ class Publisher(Watcher):
         self._clock = clock
         self._report = SyncReport(board.name)
         self._shown_at_s = float("-inf")
+        self._shown_state: SyncState | None = None
 
     def continue_from(self, report: SyncReport) -> None:
         """Carry an earlier process's history on."""
         self._report = report
 
     def turned(self, fleet: Fleet, snapshot: Snapshot) -> None:
-        """Show what has changed."""
+        """Show what has changed; news of a revision at once."""
         if snapshot.now_s - self._shown_at_s < EVERY_S:
+            if self._sync.state is not self._shown_state:
+                self.show_sync(len(drifted_claims(fleet, snapshot)))
             return
         self._shown_at_s = snapshot.now_s
         revision = self._sync.state.applied
@@ -172,6 +175,7 @@ class Publisher(Watcher):
 
     def show_sync(self, drifting: int = 0) -> None:
         """Show the sync, also while no fleet is in force yet."""
+        self._shown_state = self._sync.state
         report = sync_report(self._board.name, self._sync.state, drifting, self._report)
         self._report = report
         self._board.show("FleetSync", self._board.name, report, lambda: self._board.sync(*self._source, report))

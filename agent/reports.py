@@ -1,15 +1,16 @@
 """How queues, pools and the sync stand, as the reports that `kubectl get` shows."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from agent.sync import SyncState
+from fleet import memo
 from fleet.admission.compile import compile_tree, usage_of
 from fleet.admission.share import owner
 from fleet.admission.tree import QuotaTree
 from fleet.capacity.stock import claims_by_pool
 from fleet.plan import Plan
 from fleet.plan.render import summary
-from fleet.snapshot import Claim, ClaimState, Gang, GangState, Snapshot
+from fleet.snapshot import Claim, ClaimState, Gang, GangState, Node, Snapshot
 from model.fleet import Fleet
 from model.kinds import NodePool
 from providers.kube.objects import (
@@ -68,17 +69,23 @@ def _stop_words(policy: str) -> str:
     return "admits work" if policy == "None" else f"stopPolicy is {policy}"
 
 
-def pool_reports(fleet: Fleet, snapshot: Snapshot) -> list[NodePoolReport]:
+def pool_reports(fleet: Fleet, snapshot: Snapshot) -> Sequence[NodePoolReport]:
     """One report a pool: machines, what they offer, what they cost."""
-    claims = claims_by_pool(snapshot)
-    return [_pool(pool, snapshot, claims.get(name, ())) for name, pool in sorted(fleet.node_pools.items())]
+    return _pool_reports(fleet, claims_by_pool(snapshot), snapshot.nodes)
 
 
-def _pool(pool: NodePool, snapshot: Snapshot, claims: Sequence[Claim]) -> NodePoolReport:
+@memo.remembered(1)
+def _pool_reports(
+    fleet: Fleet, claims: Mapping[str, Sequence[Claim]], nodes: Mapping[str, Node]
+) -> Sequence[NodePoolReport]:
+    return [_pool(pool, claims.get(name, ()), nodes) for name, pool in sorted(fleet.node_pools.items())]
+
+
+def _pool(pool: NodePool, claims: Sequence[Claim], nodes: Mapping[str, Node]) -> NodePoolReport:
     ready = [claim for claim in claims if claim.state is ClaimState.READY]
     resources: dict[str, int] = {}
     for claim in ready:
-        node = snapshot.nodes.get(claim.node)
+        node = nodes.get(claim.node)
         for resource, amount in (node.allocatable if node else {}).items():
             resources[resource] = resources.get(resource, 0) + amount
     limits = pool.spec.limits

@@ -38,7 +38,7 @@ metadata: {name: train}
 spec:
   instanceTypes: [p5.48xlarge]
   zones: [us-east-1a, us-east-1b, us-east-1c]
-  limits: {nodes: 6000}
+  limits: {nodes: 5000}
 ---
 apiVersion: muster.dev/v1alpha1
 kind: NodePool
@@ -61,7 +61,7 @@ metadata: {{name: team-{n}}}
 spec:
   namespaces: [team-{n}]
   quotas:
-    train: {{guaranteed: {{nvidia.com/gpu: 4000}}}}
+    train: {{guaranteed: {{nvidia.com/gpu: 5000}}}}
 ---
 apiVersion: muster.dev/v1alpha1
 kind: Queue
@@ -91,7 +91,10 @@ class Size:
         return self.nodes // 2 * sum(PODS_A_NODE)
 
 
-def fill(put: Put, now_s: float, size: Size = Size()) -> None:
+FULL = Size()
+
+
+def fill(put: Put, now_s: float, size: Size = FULL) -> None:
     """Put every object of the cluster: nodes, claims, jobs, workloads, pods."""
     fleet = declared()
     born_s = now_s - BORN_S
@@ -106,7 +109,7 @@ def fill(put: Put, now_s: float, size: Size = Size()) -> None:
             put("Pod", pod)
 
 
-def instances(now_s: float, size: Size = Size()) -> list[Instance]:
+def instances(now_s: float, size: Size = FULL) -> list[Instance]:
     """The cloud's side."""
     fleet, born_s = declared(), now_s - BORN_S
     return [_instance(_machine(fleet, number, born_s, size)[0], born_s) for number in range(size.nodes)]
@@ -259,7 +262,7 @@ def _container(image: str, requests: dict[str, str]) -> Object:
 
 
 _GANG_REQUESTS = {"cpu": "80", "memory": "900Gi", "nvidia.com/gpu": "4"}
-_OWNED = {f"f:field-{n}": {".": {}, "f:name": {}, "f:value": {}} for n in range(26)}
+_OWNED: Object = {f"f:field-{n}": {".": {}, "f:name": {}, "f:value": {}} for n in range(26)}
 _MANAGED = [
     {"manager": manager, "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": _OWNED}
     for manager in ("kube-controller-manager", "kubelet")

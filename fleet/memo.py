@@ -13,9 +13,10 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def remembered(most: int = 4) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def remembered(most: int = 4, *, steady: bool = False) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Decorates a pure function of immutable values: results for the last `most` of them are kept.
 
+    `steady`: a result equal to the one before is that very object, so that what is kept of it in turn stays good.
     TypeError for keyword arguments: the order is part of what is compared.
     """
 
@@ -31,6 +32,8 @@ def remembered(most: int = 4) -> Callable[[Callable[P, R]], Callable[P, R]]:
             if held is not None:
                 return held[1]
             result = function(*values, **named)
+            if steady:
+                result = next((old for _, old in list(kept.values())[-1:] if old == result), result)
             kept[key] = (values, result)
             for oldest in list(kept)[:-most]:
                 kept.pop(oldest, None)

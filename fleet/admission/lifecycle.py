@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from fleet.actions import Action, CloseGang, OpenGang, SaveGang, StartJob, StopJob, gang_subject
+from fleet.actions import Action, CloseGang, OpenGang, SaveGang, StartJob, StopJob, claim_subject, gang_subject
 from fleet.admission.release import releases
 from fleet.admission.screen import priority_of
 from fleet.admission.transitions import evicted, released
@@ -95,13 +95,16 @@ def _active_pods(snapshot: Snapshot, gang: Gang) -> bool:
 def _pending(case: _Case) -> Iterator[Action]:
     gang, job = case.gang, case.job
     if _asks_otherwise(case):
-        yield CloseGang(gang)  # what it asks has changed: it is opened again, at its old place in the queue
+        yield CloseGang(gang)
     elif not job.suspended:
         yield StopJob(job.ref, gang.uid)
 
 
 def _asks_otherwise(case: _Case) -> bool:
-    """Whether the job, still suspended, no longer asks what was decided for."""
+    """Whether the job, not started yet, no longer asks what the gang says.
+
+    The gang is then closed, giving everything back, and opened again at its old place in the queue.
+    """
     gang, job = case.gang, case.job
     return (job.queue, job.priority_class, job.pod_sets) != (gang.queue, gang.priority_class, gang.pod_sets)
 
@@ -111,7 +114,7 @@ def _reserved(case: _Case) -> Iterator[Action]:
     if not case.job.suspended:
         yield StopJob(case.job.ref, gang.uid)
     elif _asks_otherwise(case):
-        yield SaveGang(released(gang, Reason.QUEUED, "the job asks something else now", now))
+        yield CloseGang(gang)
     elif stopped := _queue_stopped(case):
         yield SaveGang(released(gang, Reason.QUEUE_STOPPED, stopped, now))
     elif lost := _lost_claim(snapshot, gang):
@@ -137,6 +140,8 @@ def _lost_claim(snapshot: Snapshot, gang: Gang) -> tuple[Reason, str] | None:
         if claim.deleting or claim.disruption:
             why = f": {claim.disruption.message}" if claim.disruption else ""
             return Reason.MACHINE_LOST, f"machine {name} leaves before it was used{why}"
+        if gang.recuts.get(name, claim.layout) != claim.layout and claim_subject(name) not in snapshot.busy:
+            return Reason.MACHINE_LOST, f"machine {name} was not asked for its new cut, or for another since"
     for name in sorted({pin.node for pin in gang.pins if not pin.claim}):
         if name not in snapshot.nodes:
             return Reason.MACHINE_LOST, f"node {name} is gone before it was used"
@@ -169,7 +174,8 @@ def _admitted(case: _Case) -> Iterator[Action]:
     if leave is not None:
         yield SaveGang(evicted(gang, *leave, snapshot.now_s))
     elif job.suspended and _asks_otherwise(case):
-        yield SaveGang(evicted(gang, Reason.QUEUED, "the job asks something else now", snapshot.now_s))
+        if not _active_pods(snapshot, gang):
+            yield CloseGang(gang)
     elif job.suspended:
         tolerations = {
             name: case.fleet.flavors[flavor].spec.tolerations
@@ -214,7 +220,11 @@ def _evicting(case: _Case) -> Iterator[Action]:
     gang = case.gang
     if not case.job.suspended:
         yield StopJob(case.job.ref, gang.uid)
-    elif not _active_pods(case.snapshot, gang):
+    elif _active_pods(case.snapshot, gang):
+        return
+    elif _asks_otherwise(case):
+        yield CloseGang(gang)
+    else:
         why = gang.eviction.message if gang.eviction else gang.message
         message = f"requeued; was evicted because it {why}" if why.startswith("makes") else f"requeued; {why}"
         yield SaveGang(released(gang, Reason.QUEUED, message, case.snapshot.now_s))

@@ -85,6 +85,14 @@ def _back_off(case: _Case) -> Refusal | None:
     return Refusal(Reason.BACK_OFF, "waits out the pause after its last eviction", case.gang.requeue_at_s)
 
 
+def _stands_still(case: _Case) -> Refusal | None:
+    """A job that somebody started past the queue has pods behind no gate: they go before it is considered."""
+    job = case.snapshot.jobs.get(case.gang.uid)
+    if job is None or (job.suspended and not job.active_pods):
+        return None
+    return Refusal(Reason.QUEUED, "its job was started past the queue and is suspended first")
+
+
 def _listed(names: Iterable[str]) -> str:
     return ", ".join(sorted(names)) or "none"
 
@@ -96,4 +104,5 @@ _RULES: tuple[Callable[[_Case], Refusal | None], ...] = (
     _not_stopped,
     _budget,
     _back_off,
+    _stands_still,
 )

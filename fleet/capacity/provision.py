@@ -199,11 +199,13 @@ class _Trial:
         return self._buy(need, missing, whole=False) if missing else None
 
     def _usable(self, need: Need) -> list[Slot]:
-        held = self.bound and need.pod_set.required_topology == labels.ZONE
+        pod_set = need.pod_set
+        held = self.bound and pod_set.required_topology == labels.ZONE
         return [
             slot
             for slot in self.board.slots.values()
-            if slot.only_for in {"", self.gang}
+            if (slot.room_for(pod_set.requests) or not pod_set.count)
+            and slot.only_for in {"", self.gang}
             and (not held or slot.labels.get(labels.ZONE) == self.zone)
             and need.accepts(slot)
         ]

@@ -43,7 +43,7 @@ def holders(snapshot: Snapshot) -> Sequence[Gang]:
     return _holders(snapshot.gangs)
 
 
-@remembered()
+@remembered(steady=True)
 def _holders(gangs: Mapping[str, Gang]) -> Sequence[Gang]:
     return tuple(gang for _, gang in sorted(gangs.items()) if gang.holds_capacity)
 

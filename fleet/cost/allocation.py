@@ -4,17 +4,21 @@ A machine's price is split over its GPUs (its CPUs where it has none); what no g
 team but `IDLE`. Amounts are integers of micro-USD and add up to the bill exactly.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fleet.capacity.stock import holders, machines_held
+from fleet.memo import remembered
 from fleet.mig.layouts import is_gpu_resource
-from fleet.snapshot import Claim, Gang, Snapshot
+from fleet.snapshot import Claim, Gang, Instance, Snapshot
 from model.fleet import Fleet
 from model.quantity import CPU
 
 IDLE = "(idle)"
 MICRO = 1_000_000
+_Use = tuple[float, tuple[tuple[str, float], ...]]
+"""(USD an hour, shares by team) of a machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,26 +39,43 @@ def allocate(fleet: Fleet, snapshot: Snapshot, seconds: float) -> Bill:
     """The bill for `seconds` of the world as it is: every launched machine that is not gone yet."""
     held = machines_held(holders(snapshot))
     by_team: dict[str, int] = {}
-    for name, claim in snapshot.claims.items():
-        instance = snapshot.instances.get(claim.instance_id)
-        if claim.launched_at_s and not (instance and instance.gone):
-            for team, amount in _machine(fleet, claim, held.get(name, ()), seconds).items():
-                by_team[team] = by_team.get(team, 0) + amount
+    for (price_usd_h, shares), count in _uses(fleet, snapshot.claims, snapshot.instances, held).items():
+        for team, amount in _machine(price_usd_h, shares, seconds).items():
+            by_team[team] = by_team.get(team, 0) + amount * count
     return Bill(sum(by_team.values()), dict(sorted(by_team.items())))
 
 
-def _machine(fleet: Fleet, claim: Claim, gangs: Sequence[Gang], seconds: float) -> Mapping[str, int]:
-    """What each team pays for one machine; together its price."""
-    price = round(claim.price_usd_h * MICRO * seconds / 3600)
-    if not gangs:
-        return {IDLE: price} if price else {}
+@remembered(1)
+def _uses(
+    fleet: Fleet,
+    claims: Mapping[str, Claim],
+    instances: Mapping[str, Instance],
+    held: Mapping[str, Sequence[Gang]],
+) -> Mapping[_Use, int]:
+    """How many machines there are of each price and division."""
+    uses: Counter[_Use] = Counter()
+    for name, claim in claims.items():
+        instance = instances.get(claim.instance_id)
+        if claim.launched_at_s and not (instance and instance.gone):
+            uses[claim.price_usd_h, _shares(fleet, claim, held.get(name, ()))] += 1
+    return uses
+
+
+def _shares(fleet: Fleet, claim: Claim, gangs: Sequence[Gang]) -> tuple[tuple[str, float], ...]:
+    """Team -> the part of the machine that its gangs take, in order of team."""
     shares: dict[str, float] = {}
     for gang in gangs:
         queue = fleet.queues.get(gang.queue)
         team = queue.spec.team if queue else IDLE
         shares[team] = shares.get(team, 0.0) + share_of(claim, gang)
-    scale = max(1.0, sum(shares.values()))
-    paid = {team: int(price * share / scale) for team, share in sorted(shares.items())}
+    return tuple(sorted(shares.items()))
+
+
+def _machine(price_usd_h: float, shares: tuple[tuple[str, float], ...], seconds: float) -> Mapping[str, int]:
+    """What each team pays for one machine; together its price."""
+    price = round(price_usd_h * MICRO * seconds / 3600)
+    scale = max(1.0, sum(share for _, share in shares))
+    paid = {team: int(price * share / scale) for team, share in shares}
     paid[IDLE] = paid.get(IDLE, 0) + price - sum(paid.values())
     return {team: amount for team, amount in paid.items() if amount}
 

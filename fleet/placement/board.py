@@ -28,10 +28,13 @@ class Slot:
 
     def room_for(self, requests: Resources) -> int:
         """How many pods with these requests still fit."""
-        room = self.free.get(PODS, 0)
+        free = self.free
+        room = free.get(PODS, 0)
         for resource, amount in requests.items():
-            if amount:
-                room = min(room, self.free.get(resource, 0) // amount)
+            if room <= 0:
+                return 0
+            if amount and (fits := free.get(resource, 0) // amount) < room:
+                room = fits
         return max(0, room)
 
 

@@ -12,7 +12,7 @@ from agent.simulation import Moment, Simulation, Tempo
 from tests.agent.scenes import A, B, C, P4DE, P5, Scene, files, gpu_job, gpu_jobset, layout, pool, queue, team
 from tests.agent.test_simulation_trouble import slices
 
-SAMPLE = 24
+SAMPLE = 16
 DOWN_S = 3.0
 
 
@@ -49,10 +49,10 @@ class Nurse:
             self.sim.crash_at(self.sim.writes + steps, moment)  # type: ignore[arg-type]
 
 
-def fleet() -> dict[str, str]:
+def fleet(zones: tuple[str, ...] = (A, B)) -> dict[str, str]:
     thin_and_thick = {"nvidia.com/mig-3g.40gb": 32, "nvidia.com/mig-1g.10gb": 112}
     return files(
-        pool("h100", limits={"nodes": 4}),
+        pool("h100", zones=list(zones), limits={"nodes": 4}),
         pool("mig", (P4DE,), zones=[B, C], sharing={"mig": {"layouts": ["thick", "thin"]}}, limits={"nodes": 1}),
         layout("thick", **{"3g_40gb": 2}),
         layout("thin", **{"1g_10gb": 7}),
@@ -68,8 +68,8 @@ def tell(nurse: Nurse, tempo: Tempo | None = None) -> Scene:
     return scene
 
 
-def play(scene: Scene) -> None:
-    scene.sim.push(fleet())
+def play(scene: Scene, *, shortfall: bool = True) -> None:
+    scene.sim.push(fleet((A, B) if shortfall else (B,)))
     scene.capacity(3, zone=A)
     scene.lies(zone=A)
     big, high = gpu_jobset("big", workers=4), gpu_job("high", pods=2, priority="high")
@@ -93,10 +93,12 @@ def play(scene: Scene) -> None:
     scene.settle(180)
 
 
-def same_end(scene: Scene, crashes: int) -> None:
+def same_end(scene: Scene, crashes: int, *, shortfall: bool = True) -> None:
     assert scene.bought(P5, B) == 4
     assert scene.bought(P4DE) == 1
-    assert scene.bought(P5, A) in range(3, 3 * (crashes + 1) + 1, 3), "the shortage itself may be forgotten"
+    most = 3 * (crashes + 1) if shortfall else 0
+    assert scene.bought(P5, A) <= most, "a shortage may be forgotten and met again, once a life"
+    assert scene.bought(P5, A) % 3 == 0
     assert scene.laws.evictions == {"big": 1}
     assert not scene.sim.objects("Workload")
     assert not scene.sim.objects("Node")
@@ -126,22 +128,23 @@ def test_killed_once(write: int, moment: Moment) -> None:
     same_end(scene, 1)
 
 
-@pytest.mark.parametrize("every", [5, 9, 14, 23, 40])
+@pytest.mark.parametrize(("every", "shortfall"), [(20, False), (33, False), (50, True), (80, True)])
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_killed_again_and_again(every: int, moment: Moment) -> None:
+def test_killed_again_and_again(every: int, shortfall: bool, moment: Moment) -> None:
+    """A life must be long enough for one attempt: intent, launch and answer; for two where the first zone falls short."""
     nurse = Nurse(every, moment)
     scene = tell(nurse)
     nurse.light()
-    play(scene)
+    play(scene, shortfall=shortfall)
     assert nurse.deaths >= 3
-    same_end(scene, nurse.deaths)
+    same_end(scene, nurse.deaths, shortfall=shortfall)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 def test_killed_at_random_with_slow_hands_in_any_order(seed: int) -> None:
     rng = random.Random(seed)
     tempo = Tempo(latency_s=lambda _action: rng.choice([0.0, 0.0, 0.3, 2.0]), shuffle=seed)
-    nurse = Nurse(15, rng=rng)
+    nurse = Nurse(50, rng=rng)
     scene = tell(nurse, tempo)
     nurse.light()
     play(scene)

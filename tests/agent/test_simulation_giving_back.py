@@ -17,7 +17,9 @@ def fixed(replicas: int, **rails: Any) -> dict[str, str]:
     docs = [pool("fixed", replicas=replicas), team(quotas={"fixed": {"nvidia.com/gpu": 64}}), queue(flavors=("fixed",))]
     if rails:
         spec = {"guardRails": rails}
-        docs.append({"apiVersion": "muster.dev/v1alpha1", "kind": "FleetPolicy", "metadata": {"name": "p"}, "spec": spec})
+        docs.append(
+            {"apiVersion": "muster.dev/v1alpha1", "kind": "FleetPolicy", "metadata": {"name": "p"}, "spec": spec}
+        )
     return files(*docs)
 
 

@@ -1,4 +1,4 @@
-"""Builders for the decision engine's inputs, so that a case reads in five lines: fleets, catalogs, gangs, claims, nodes.
+"""Builders for the decision engine's inputs, so that a case reads in five lines: fleets, catalogs, gangs, claims.
 
 Everything has a default that works with everything else: pool `h100` buys `p5.48xlarge` (eight GPUs), queue `q` of team
 `t` may use it, namespace `ns` may use the queue.

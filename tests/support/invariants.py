@@ -130,7 +130,9 @@ class Invariants:
         if after == "Admitted":
             for pod_set in gang.pod_sets:
                 pinned = sum(pin.count for pin in gang.pins if pin.pod_set == pod_set.name)
-                self._says(pinned == pod_set.count, f"{name}/{pod_set.name}: {pinned} of {pod_set.count} pods have a place")
+                self._says(
+                    pinned == pod_set.count, f"{name}/{pod_set.name}: {pinned} of {pod_set.count} pods have a place"
+                )
             self._says(all(pin.node for pin in gang.pins), f"{name} is admitted without a node: {gang.pins}")
 
     def _claim(self, event: Event) -> None:

@@ -1,4 +1,4 @@
-"""A tiny interpreter: the world after actions. Machines boot at once, jobs make their pods at once, stopped pods vanish.
+"""A tiny interpreter: the world after actions. Machines boot at once, jobs make pods at once, stopped pods vanish.
 
 It knows no rules of its own, so that what it shows follows from the deciders alone.
 """
@@ -55,9 +55,9 @@ from model.fleet import Fleet
 from model.kinds import CapacityType
 from model.quantity import Resources
 from tests.support.fleets import (
-    A,
     NOW,
     P5,
+    A,
     catalog,
     gang_pod,
     instance_of,
@@ -96,6 +96,10 @@ class World:
     sold_out: set[CapacityPool] = field(default_factory=set)
     """Capacity pools that refuse every launch."""
     launches: list[LaunchRequest] = field(default_factory=list)
+    answers_lost: int = 0
+    """So many launches will be carried out without anybody hearing of it."""
+    _bought: dict[str, LaunchOutcome] = field(default_factory=dict)
+    """Token -> what it bought: asking again buys nothing more."""
     _made: int = 0
 
     # -- putting things into it --
@@ -268,7 +272,10 @@ class World:
 
     def _open_claims(self, action: OpenClaims) -> None:
         for claim in action.claims:
-            assert claim.name not in self.claims, f"claim {claim.name} exists already"
+            known = self.claims.get(claim.name)
+            if known is not None:  # the same intent once more, after a crash
+                assert (known.launch, known.capacity_pool) == (claim.launch, claim.capacity_pool), claim.name
+                continue
             self._made += 1
             self.claims[claim.name] = replace(claim, uid=f"uid-{claim.name}-{self._made}")
 
@@ -306,14 +313,20 @@ class World:
         request = action.request
         self.launches.append(request)
         lot = [self.claims[name] for name in action.claims]
-        if request.pool in self.sold_out:
-            failure = LaunchFailure(LaunchError.SHORTAGE, "InsufficientInstanceCapacity", "none left")
-            outcome = LaunchOutcome((), (failure,))
-        else:
-            outcome = LaunchOutcome(tuple(self._boot_instance(request, claim) for claim in lot))
+        outcome = self._bought.get(request.token) or self._buy(request, lot)
+        if self.answers_lost:
+            self.answers_lost -= 1
+            outcome = LaunchOutcome((), (LaunchFailure(LaunchError.UNKNOWN, "RequestTimeout", "no answer"),))
         settlement = settle(outcome, lot, self.snapshot())
         self.shortages.update(settlement.shortages)
         self.apply(settlement.actions)
+
+    def _buy(self, request: LaunchRequest, lot: Sequence[Claim]) -> LaunchOutcome:
+        if request.pool in self.sold_out:
+            failure = LaunchFailure(LaunchError.SHORTAGE, "InsufficientInstanceCapacity", "none left")
+            return LaunchOutcome((), (failure,))
+        self._bought[request.token] = LaunchOutcome(tuple(self._boot_instance(request, claim) for claim in lot))
+        return self._bought[request.token]
 
     def _boot_instance(self, request: LaunchRequest, claim: Claim) -> str:
         self._made += 1

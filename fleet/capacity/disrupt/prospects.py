@@ -56,7 +56,7 @@ class Prospects:
     def of(cls, fleet: Fleet, snapshot: Snapshot) -> "Prospects":
         """The prospects of a snapshot."""
         shapes = shapes_of(fleet, snapshot.catalog, snapshot.daemon_overheads)
-        return _prospects(fleet, shapes, snapshot.nodes, snapshot.claims, snapshot.foreign_use, snapshot.gangs)
+        return _prospects(fleet, shapes, snapshot.nodes, snapshot.claims, snapshot.foreign_use, holders(snapshot))
 
     def hopeless(self, claim: Claim, gangs: Sequence[Gang], below_usd_h: float) -> bool:
         """Whether the gangs, moved whole, cannot do without `claim` even with one more machine for less than that."""
@@ -140,10 +140,10 @@ def _prospects(
     nodes: Mapping[str, Node],
     claims: Mapping[str, Claim],
     foreign_use: Mapping[str, Resources],
-    gangs: Mapping[str, Gang],
+    held_by: Sequence[Gang],
 ) -> Prospects:
-    seen = Snapshot(0.0, nodes=nodes, claims=claims, foreign_use=foreign_use, gangs=gangs)
-    board = build_board(seen, holders(seen))
+    seen = Snapshot(0.0, nodes=nodes, claims=claims, foreign_use=foreign_use)
+    board = build_board(seen, held_by)
     by_claim = {slot.claim: slot for slot in board.slots.values() if slot.claim}
     return Prospects(fleet, board, by_claim, Flavors(fleet, shapes, board))
 

@@ -10,11 +10,11 @@ from fleet.admission import cycle
 from fleet.snapshot import Gang, GangState
 from model import labels
 from tests.support.fleets import (
-    A,
-    B,
     GPU,
     NOW,
     P5,
+    A,
+    B,
     FleetBuilder,
     amounts,
     capacity_pool,
@@ -280,6 +280,18 @@ def test_reasons_to_wait(change: dict[str, Any], reason: str, message: str) -> N
     assert message in g.message
     assert g.since_s == NOW - 600, "waiting for another reason is still the same wait"
     assert run(world) == [], "an unchanged reason is not written twice"
+
+
+@pytest.mark.parametrize(("suspended", "active_pods", "waits"), [(True, 0, False), (False, 0, True), (True, 1, True)])
+def test_a_job_started_past_the_queue_is_stopped_first(suspended: bool, active_pods: int, waits: bool) -> None:
+    world = yard()
+    world.waits(gang("g"))
+    world.jobs["uid-g"] = replace(world.jobs["uid-g"], suspended=suspended, active_pods=active_pods)
+    run(world)
+    g = world.gang("g")
+    assert (g.state is GangState.PENDING) is waits
+    if waits:
+        assert (g.reason, g.message) == ("Queued", "its job was started past the queue and is suspended first")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Whatever waits and runs: order of input does not matter, quota holds, deciding twice changes nothing, nobody thrashes."""
+"""Whatever waits and runs: the input's order does not matter, quota holds, decisions are stable, nobody thrashes."""
 
 from collections import Counter
 from dataclasses import replace
@@ -13,7 +13,7 @@ from fleet.admission.compile import compile_tree, usage_of
 from fleet.snapshot import Gang, GangState, PodSet, Snapshot
 from model import labels
 from tests.support.checker import over_limits
-from tests.support.fleets import A, B, GPU, NOW, P5, P5S, FleetBuilder, amounts, gang
+from tests.support.fleets import GPU, NOW, P5, P5S, A, B, FleetBuilder, amounts, gang
 from tests.support.world import World
 
 TEAMS = ("a", "b", "c")
@@ -112,7 +112,8 @@ def _mixed(snapshot: Snapshot, rng: Any) -> Snapshot:
         return dict(entries)
 
     tables = ("nodes", "gangs", "claims", "jobs", "instances", "gang_pods", "node_pods", "shortages")
-    return replace(snapshot, **{name: shuffled(getattr(snapshot, name)) for name in tables})
+    mixed: dict[str, Any] = {name: shuffled(getattr(snapshot, name)) for name in tables}
+    return replace(snapshot, **mixed)
 
 
 @settings(max_examples=200, deadline=None)
@@ -193,9 +194,11 @@ def test_two_gangs_never_evict_each_other_for_ever(world: World) -> None:
             if isinstance(it, SaveGang) and it.gang.eviction and not it.gang.flavors:
                 evictions[it.gang.uid] += 1
         leaving = [it for it in world.gangs.values() if it.state is GangState.EVICTING]
-        for it in leaving:
-            evictions[it.uid] += 1
-            world.gangs[it.uid] = replace(it, state=GangState.PENDING, pins=(), flavors={}, recuts={}, eviction=None)
+        for left in leaving:
+            evictions[left.uid] += 1
+            world.gangs[left.uid] = replace(
+                left, state=GangState.PENDING, pins=(), flavors={}, recuts={}, eviction=None
+            )
         _machines_join(world)
         world.now_s += 5
         if not actions:

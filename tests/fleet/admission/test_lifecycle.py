@@ -113,6 +113,22 @@ Expected = tuple[Any, ...]
 """Class of the action and, for SaveGang, the state and reason it writes; () = nothing to do."""
 PENDING, RESERVED, ADMITTED, EVICTING, FINISHED = GangState
 
+
+def _not_ready_yet() -> World:
+    world = running()
+    world.gangs[G] = replace(world.gang("g"), pods_ready=False)
+    return world
+
+
+def _evicting() -> World:
+    from fleet.snapshot import Eviction
+
+    world = running()
+    eviction = Eviction("InClusterQueue", "makes room for ns/h", NOW - 9)
+    world.gangs[G] = replace(world.gang("g"), state=EVICTING, reason="InClusterQueue", eviction=eviction, evictions=1)
+    return world
+
+
 CASES: list[tuple[str, Callable[[], World], Change, Expected]] = [
     # pending
     ("waits", pending, job(), ()),
@@ -129,7 +145,12 @@ CASES: list[tuple[str, Callable[[], World], Change, Expected]] = [
     ("node not ready", lambda: holding(RESERVED), node(ready=False), ()),
     ("cordoned", lambda: holding(RESERVED), node(unschedulable=True), ()),
     ("still being cut", lambda: holding(RESERVED), claim(recut_at_s=NOW), ()),
-    ("cut to something else", lambda: holding(RESERVED, recuts={"m0": "other"}), job(), ()),
+    (
+        "its cut was never asked for",
+        lambda: holding(RESERVED, recuts={"m0": "x"}),
+        job(),
+        (SaveGang, PENDING, "MachineLost"),
+    ),
     ("claim gone", lambda: holding(RESERVED), no_claim, (SaveGang, PENDING, "MachineLost")),
     ("claim leaves", lambda: holding(RESERVED), claim(disruption=LEAVES), (SaveGang, PENDING, "MachineLost")),
     ("claim deleted", lambda: holding(RESERVED), claim(deleting=True), (SaveGang, PENDING, "MachineLost")),
@@ -137,16 +158,17 @@ CASES: list[tuple[str, Callable[[], World], Change, Expected]] = [
     ("queue drained", lambda: holding(RESERVED), queue("HoldAndDrain"), (SaveGang, PENDING, "QueueStopped")),
     ("queue removed", lambda: holding(RESERVED), no_queue, (SaveGang, ADMITTED, "Admitted")),
     ("unsuspended by hand", lambda: holding(RESERVED), job(suspended=False), (StopJob,)),
-    ("asks other pods now", lambda: holding(RESERVED), job(pod_sets=OTHER_PODS), (SaveGang, PENDING, "Queued")),
+    ("asks other pods now", lambda: holding(RESERVED), job(pod_sets=OTHER_PODS), (CloseGang,)),
     ("job gone", lambda: holding(RESERVED), no_job, (CloseGang,)),
     # admitted, not started
     ("is started", lambda: holding(ADMITTED), job(), (StartJob,)),
-    ("changed before it started", lambda: holding(ADMITTED), job(pod_sets=OTHER_PODS), (SaveGang, EVICTING, "Queued")),
+    ("changed before it started", lambda: holding(ADMITTED), job(pod_sets=OTHER_PODS), (CloseGang,)),
+    ("changed while its pods end", running, job(suspended=True, pod_sets=OTHER_PODS), ()),
     ("its queue is held", lambda: holding(ADMITTED), queue("Hold"), (StartJob,)),
     # admitted, started
     ("runs", running, job(), ()),
-    ("all pods ready", lambda: _not_ready_yet(), job(ready_pods=2), (SaveGang, ADMITTED, "PodsReady")),
-    ("some pods ready", lambda: _not_ready_yet(), job(ready_pods=1), ()),
+    ("all pods ready", _not_ready_yet, job(ready_pods=2), (SaveGang, ADMITTED, "PodsReady")),
+    ("some pods ready", _not_ready_yet, job(ready_pods=1), ()),
     ("queue held, work goes on", running, queue("Hold"), ()),
     ("HoldAndDrain", running, queue("HoldAndDrain"), (SaveGang, EVICTING, "ClusterQueueStopped")),
     ("its machine leaves", running, claim(disruption=LEAVES), (SaveGang, EVICTING, "Interrupted")),
@@ -168,36 +190,22 @@ CASES: list[tuple[str, Callable[[], World], Change, Expected]] = [
     ("job being deleted, pods still there", running, job(deleting=True), ()),
     ("job and pods gone", running, two(no_job, no_pods), (CloseGang,)),
     # evicting
-    ("is stopped", lambda: _evicting(), job(), (StopJob,)),
-    ("pods still end", lambda: _evicting(), job(suspended=True), ()),
-    ("all gone", lambda: _evicting(), two(job(suspended=True), no_pods), (SaveGang, PENDING, "Queued")),
-    ("pods ended", lambda: _evicting(), two(job(suspended=True), ended_pods), (SaveGang, PENDING, "Queued")),
+    ("is stopped", _evicting, job(), (StopJob,)),
+    ("pods still end", _evicting, job(suspended=True), ()),
+    ("all gone", _evicting, two(job(suspended=True), no_pods), (SaveGang, PENDING, "Queued")),
+    ("asks other pods now", _evicting, two(job(suspended=True, pod_sets=OTHER_PODS), no_pods), (CloseGang,)),
+    ("pods ended", _evicting, two(job(suspended=True), ended_pods), (SaveGang, PENDING, "Queued")),
     (
         "finished meanwhile",
-        lambda: _evicting(),
+        _evicting,
         two(job(result=JobResult.SUCCEEDED), no_pods),
         (SaveGang, FINISHED, "Finished"),
     ),
-    ("job gone meanwhile", lambda: _evicting(), two(no_job, no_pods), (CloseGang,)),
+    ("job gone meanwhile", _evicting, two(no_job, no_pods), (CloseGang,)),
     # finished
     ("stays finished", lambda: holding(FINISHED), job(result=JobResult.SUCCEEDED), ()),
     ("until the job goes", lambda: holding(FINISHED), no_job, (CloseGang,)),
 ]
-
-
-def _not_ready_yet() -> World:
-    world = running()
-    world.gangs[G] = replace(world.gang("g"), pods_ready=False)
-    return world
-
-
-def _evicting() -> World:
-    from fleet.snapshot import Eviction
-
-    world = running()
-    eviction = Eviction("InClusterQueue", "makes room for ns/h", NOW - 9)
-    world.gangs[G] = replace(world.gang("g"), state=EVICTING, reason="InClusterQueue", eviction=eviction, evictions=1)
-    return world
 
 
 @pytest.mark.parametrize(("start", "change", "expected"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])

@@ -37,8 +37,7 @@ def _gang(workload: Case, queue: str, **more: Any) -> Gang:
     sets = [PodSet(it["name"], it["count"], it["requests"]) for it in workload["pod_sets"]]
     name = workload["name"]
     created_s = NOW + (workload["created_s"] or 0)
-    made = gang(name, *sets, queue=queue, priority=workload.get("priority", 0), created_s=created_s, **more)
-    return made
+    return gang(name, *sets, queue=queue, priority=workload.get("priority", 0), created_s=created_s, **more)
 
 
 def _running(workload: Case) -> Gang:

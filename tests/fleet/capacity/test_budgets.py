@@ -96,12 +96,13 @@ def test_what_counts_as_disrupted() -> None:
     for name in ("fine", "deleting", "told", "replaced", "unwell", "lost", "new"):
         world.machine(name)
     leaves = Disruption("Drifted", "x", NOW, NEVER)
-    for name, facts in {
+    changes: dict[str, dict[str, Any]] = {
         "deleting": {"deleting": True},
         "told": {"disruption": leaves},
         "new": {"replaces": ("replaced",)},
         "lost": {"node": "nowhere"},
-    }.items():
+    }
+    for name, facts in changes.items():
         world.claims[name] = replace(world.claims[name], **facts)
     world.nodes["node-unwell"] = replace(world.nodes["node-unwell"], ready=False)
     snapshot = world.snapshot()

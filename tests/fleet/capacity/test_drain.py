@@ -1,6 +1,7 @@
 """Emptying a node: politely, then in a hurry, then not at all."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -22,11 +23,11 @@ def drained(deadline_s: float | None, *pods: Pod) -> tuple[bool, list[tuple[str,
     return waits, [(it.pod.name, it.force_grace_s) for it in steps if isinstance(it, EvictPod)]
 
 
-def other(name: str = "a", **facts: object) -> Pod:
-    return foreign_pod(name, "node-m0", **facts)  # type: ignore[arg-type]
+def other(name: str = "a", **facts: Any) -> Pod:
+    return foreign_pod(name, "node-m0", **facts)
 
 
-def of_gang(name: str = "g-0", **facts: object) -> Pod:
+def of_gang(name: str = "g-0", **facts: Any) -> Pod:
     return gang_pod(gang("g"), name, node="node-m0", **facts)
 
 

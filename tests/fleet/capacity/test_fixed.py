@@ -9,7 +9,7 @@ from fleet.actions import OpenClaims, SaveClaim
 from fleet.capacity import fixed
 from fleet.snapshot import Claim, Disruption
 from model.kinds import NEVER
-from tests.support.fleets import A, B, NOW, P5, P5S, FleetBuilder, capacity_pool, gang, small_fleet
+from tests.support.fleets import NOW, P5, P5S, A, B, FleetBuilder, capacity_pool, gang, small_fleet
 from tests.support.world import World
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from fleet.actions import SaveClaim, TerminateMachines
 from fleet.capacity.launch import Settlement, settle
 from fleet.snapshot import Claim, Launch, LaunchError, LaunchFailure, LaunchOutcome
-from tests.support.fleets import A, B, NOW, P5, capacity_pool, claim_of, shape, small_fleet
+from tests.support.fleets import NOW, P5, A, B, capacity_pool, claim_of, shape, small_fleet
 from tests.support.world import World
 
 

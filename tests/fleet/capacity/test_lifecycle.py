@@ -23,10 +23,10 @@ from fleet.snapshot import Claim, ClaimState, Disruption, GangState, Launch, Pin
 from model import labels
 from model.kinds import NEVER, Taint
 from tests.support.fleets import (
-    A,
     GPU,
     NOW,
     P5,
+    A,
     FleetBuilder,
     amounts,
     claim_of,
@@ -64,12 +64,13 @@ def bought(stage: ClaimState, *, since_s: float = 10.0, **claim: Any) -> World:
     """One machine `m0` that has come this far, `since_s` ago, with its node as it should be."""
     world = World(small_fleet())
     at_s = NOW - since_s
-    stamps = {
+    per_stage: dict[ClaimState, dict[str, Any]] = {
         LAUNCHED: {"registered_at_s": 0.0, "ready_at_s": 0.0, "node": "", "emptied_at_s": 0.0},
         REGISTERED: {"ready_at_s": 0.0, "emptied_at_s": 0.0},
         READY: {},
         TERMINATING: {"deleting": True},
-    }[stage]
+    }
+    stamps = per_stage[stage]
     world.machine("m0", at_s=at_s, **{**stamps, **claim})
     if stage is LAUNCHED:
         world.nodes.clear()
@@ -89,6 +90,14 @@ def tainted(*keys: str) -> Change:
 
 def claim(**facts: Any) -> Change:
     return lambda world: world.claims.__setitem__("m0", replace(world.claims["m0"], **facts))
+
+
+def both(*changes: Change) -> Change:
+    def change(world: World) -> None:
+        for one in changes:
+            one(world)
+
+    return change
 
 
 def nothing(world: World) -> None:
@@ -161,7 +170,7 @@ CASES: list[tuple[str, ClaimState, float, Change, list[Any]]] = [
     ("stands idle", READY, 10, nothing, []),
     ("is idle from now on", READY, 10, claim(emptied_at_s=0.0), [SaveClaim]),
     ("is used", READY, 10, held, []),
-    ("not idle any more", READY, 10, lambda w: (held(w), claim(emptied_at_s=NOW)(w)), [SaveClaim]),
+    ("not idle any more", READY, 10, both(held, claim(emptied_at_s=NOW)), [SaveClaim]),
     ("told to go", READY, 10, claim(disruption=LEAVES), [CloseClaim]),
     ("not ready is the gangs' business", READY, 10, node(ready=False), []),
     ("its node vanished", READY, 10, no_node, ["InstanceTerminated"]),
@@ -171,13 +180,13 @@ CASES: list[tuple[str, ClaimState, float, Change, list[Any]]] = [
     ("tainted first", TERMINATING, 10, nothing, [PatchNode]),
     ("then given back", TERMINATING, 10, tainted("muster.dev/disrupted"), [TerminateMachines]),
     ("never joined", TERMINATING, 10, no_node, [TerminateMachines]),
-    ("then its node goes", TERMINATING, 10, lambda w: instance_terminated(w), [RemoveNode]),
-    ("then it is forgotten", TERMINATING, 10, lambda w: (instance_terminated(w), no_node(w)), [ForgetClaim]),
+    ("then its node goes", TERMINATING, 10, instance_terminated, [RemoveNode]),
+    ("then it is forgotten", TERMINATING, 10, both(instance_terminated, no_node), [ForgetClaim]),
     (
         "never bought",
         TERMINATING,
         10,
-        lambda w: (claim(instance_id="", node="")(w), no_node(w), unlisted(w)),
+        both(claim(instance_id="", node=""), no_node, unlisted),
         [ForgetClaim],
     ),
 ]

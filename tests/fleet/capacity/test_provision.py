@@ -14,8 +14,6 @@ from fleet.snapshot import CapacityPool, PodSet
 from model import labels
 from tests.support.checker import before, faults
 from tests.support.fleets import (
-    A,
-    B,
     G6,
     GPU,
     M7,
@@ -23,6 +21,8 @@ from tests.support.fleets import (
     P4,
     P5,
     P5S,
+    A,
+    B,
     FleetBuilder,
     amounts,
     capacity_pool,

@@ -13,7 +13,7 @@ from fleet.snapshot import CapacityPool, PodSet
 from model import labels
 from model.kinds import Taint, Toleration
 from tests.support.checker import before, faults, over_limits
-from tests.support.fleets import A, B, GPU, NOW, P4, P5, P5S, FleetBuilder, amounts, gang
+from tests.support.fleets import GPU, NOW, P4, P5, P5S, A, B, FleetBuilder, amounts, gang
 from tests.support.world import World
 
 KINDS = (P5, P5S, P4)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from fleet.snapshot import Claim, Node
 from model import labels
 from model.fleet import Fleet
 from model.mig import config_name
-from tests.support.fleets import A, G6, GPU, M7, NOW, P4, P5, FleetBuilder
+from tests.support.fleets import G6, GPU, M7, NOW, P4, P5, A, FleetBuilder
 from tests.support.world import World
 
 SMALL, LARGE = labels.MIG_RESOURCE_PREFIX + "1g.10gb", labels.MIG_RESOURCE_PREFIX + "3g.40gb"
@@ -68,7 +69,7 @@ def test_with_gpus_replaces_all_of_them() -> None:
     assert gpu_part({"cpu": 1, GPU: 0, SMALL: 7}) == {SMALL: 7}
 
 
-def standing(**sharing: object) -> tuple[Claim, Node]:
+def standing(**sharing: Any) -> tuple[Claim, Node]:
     made = fleet() if not sharing else FleetBuilder().pool(**sharing).team().queue().build()
     world = World(made)
     claim = world.machine("m0", zone=A)

@@ -1,9 +1,8 @@
 """The board: rooms are counted right, and undo restores everything."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-import pytest
 
 from fleet.placement.board import Board, Slot
 from tests.support.fleets import GPU

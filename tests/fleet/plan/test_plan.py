@@ -16,7 +16,7 @@ from fleet.plan.render import summary, to_json, to_text
 from fleet.snapshot import Disruption, GangState, Snapshot
 from model.fleet import Fleet
 from model.kinds import NEVER
-from tests.support.fleets import B, GPU, NOW, P5S, FleetBuilder, gang
+from tests.support.fleets import GPU, NOW, P5S, B, FleetBuilder, gang
 from tests.support.world import World
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -64,7 +64,7 @@ def test_nothing() -> None:
     assert to_text(it).splitlines()[0] == "No changes. The fleet is as declared."
 
 
-CHANGED = {"template": {"labels": {"a": "b"}}}
+CHANGED: dict[str, Any] = {"template": {"labels": {"a": "b"}}}
 
 
 def test_drifted_machines_are_replaced_and_their_gangs_stopped() -> None:
@@ -177,8 +177,8 @@ RAILS: list[tuple[str, dict[str, Any], int, str]] = [
 @pytest.mark.parametrize(("rail", "after", "most", "refusal"), RAILS)
 def test_rails(rail: str, after: dict[str, Any], most: float, refusal: str) -> None:
     """The rails in force are those before the revision; it cannot lift one and run through it."""
-    bound = float(most) if rail == "maxUsdPerHourAdded" else most
-    world = standing(4, busy=2, before=fleet(pool={"replicas": 4}, **{rail: bound}))
+    bound: dict[str, Any] = {rail: float(most) if rail == "maxUsdPerHourAdded" else most}
+    world = standing(4, busy=2, before=fleet(pool={"replicas": 4}, **bound))
     lifted: dict[str, Any] = {rail: None if rail != "maxPercentRemoved" else 100}
     it = plan(world, fleet(**after, **lifted))
     assert it.refusals == ((refusal,) if refusal else ())

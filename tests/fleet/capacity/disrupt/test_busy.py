@@ -10,11 +10,11 @@ from fleet.actions import Action, OpenClaims, SaveClaim
 from fleet.capacity import disrupt
 from fleet.snapshot import Disruption, GangState, Launch
 from model.kinds import NEVER
-from tests.support.fleets import B, NOW, P5, P5S, FleetBuilder, capacity_pool, foreign_pod, gang
+from tests.support.fleets import NOW, P5, P5S, B, FleetBuilder, capacity_pool, foreign_pod, gang
 from tests.support.world import World
 
 BOTH = [P5.name, P5S.name]
-OPEN = {"budgets": [{"nodes": "100%"}]}
+OPEN: dict[str, Any] = {"budgets": [{"nodes": "100%"}]}
 
 
 def decided(world: World) -> list[Action]:
@@ -46,7 +46,7 @@ def standing(machines: int = 1, **pool: Any) -> World:
     return world
 
 
-CHANGED = {"template": {"labels": {"a": "b"}}}
+CHANGED: dict[str, Any] = {"template": {"labels": {"a": "b"}}}
 
 
 # -- replaced first ---------------------------------------------------------------------------------------------------

@@ -12,10 +12,10 @@ from fleet.capacity.disrupt.drift import drift_of
 from fleet.snapshot import Claim, Disruption, GangState
 from model import labels
 from model.kinds import NEVER
-from tests.support.fleets import A, B, NOW, P5, P5S, FleetBuilder, foreign_pod, gang, small_fleet
+from tests.support.fleets import NOW, P5, P5S, A, B, FleetBuilder, foreign_pod, gang, small_fleet
 from tests.support.world import World
 
-ANY = {"disruption": {"budgets": [{"nodes": "100%"}]}}
+ANY: dict[str, Any] = {"disruption": {"budgets": [{"nodes": "100%"}]}}
 
 
 def told(world: World) -> dict[str, str]:

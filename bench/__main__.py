@@ -1,0 +1,106 @@
+"""`python -m bench [names...] [--json FILE]`: numbers as one JSON object on stdout, progress on stderr.
+
+Each benchmark runs in a process of its own, so that none inherits another's memory, imports or threads.
+"""
+
+import argparse
+import contextlib
+import importlib
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import bench
+
+WITHIN_S = 240.0
+AT_MOST, AT_LEAST = "at_most", "at_least"
+GOALS: dict[str, dict[str, tuple[str, float]]] = {
+    "agent": {"mirrored_s": (AT_MOST, 20), "rss_mib": (AT_MOST, 500), "churn_rss_mib": (AT_MOST, 500)},
+    "apiserver": {"creates_per_s": (AT_LEAST, 5_000), "gets_per_s": (AT_LEAST, 10_000)},
+    "catalog": {"aws_facts_load_ms": (AT_MOST, 60)},
+    "cli": {"help_ms": (AT_MOST, 150), "validate_reference_ms": (AT_MOST, 400), "validate_300_ms": (AT_MOST, 400)},
+    "cloud": {"memory_machines_launched_at_once_per_s": (AT_LEAST, 100_000), "ec2_describe_996_ms": (AT_MOST, 2_000)},
+    "decisions": {"turn_ms": (AT_MOST, 50)},
+    "push": {"push_start_to_plan_ms": (AT_MOST, 2_000)},
+    "reflector": {"events_per_s": (AT_LEAST, 20_000)},
+    "validate": {"load_300_ms": (AT_MOST, 150)},
+}
+Result = dict[str, Any]
+
+
+def main() -> int:
+    """Run what is asked for; 1 when a benchmark failed. A missed goal is shown and fails nothing: machines differ."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description="Muster's numbers.")
+    parser.add_argument("names", nargs="*", help=f"of {', '.join(bench.names())}; default: all")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the numbers to a file")
+    parser.add_argument("--here", metavar="NAME", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.here:
+        return _here(arguments.here)
+    if unknown := sorted(set(arguments.names) - set(bench.names())):
+        parser.error(f"no such benchmark: {', '.join(unknown)}")
+    results = {name: _measured(name) for name in arguments.names or bench.names()}
+    text = json.dumps({"machine": _machine(), **results}, indent=2)
+    print(text)
+    if arguments.json:
+        arguments.json.write_text(text + "\n", encoding="utf-8")
+    return int(any("error" in result for result in results.values()))
+
+
+def _machine() -> Result:
+    """What the numbers were measured on; with more load than cores they say little."""
+    load_5_min = os.getloadavg()[1]
+    return {"cores": os.cpu_count(), "python": platform.python_version(), "load_5_min": round(load_5_min, 2)}
+
+
+def _here(name: str) -> int:
+    """One benchmark in this process; only its numbers go to stdout."""
+    with contextlib.redirect_stdout(sys.stderr):
+        numbers = importlib.import_module(f"bench.{name}").run()
+    print(json.dumps({metric: round(value, 3) for metric, value in numbers.items()}))
+    return 0
+
+
+def _measured(name: str) -> Result:
+    _tell(f"{name} ...")
+    began_s = time.monotonic()
+    command = [sys.executable, "-m", "bench", "--here", name]
+    try:
+        done = subprocess.run(command, capture_output=True, check=False, timeout=WITHIN_S, text=True)
+    except subprocess.TimeoutExpired:
+        _tell(f"  took longer than {WITHIN_S:.0f} s")
+        return {"error": f"took longer than {WITHIN_S:.0f} s"}
+    if done.returncode:
+        lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        _tell("\n".join(f"  {line}" for line in lines[-15:]))
+        return {"error": lines[-1]}
+    numbers: dict[str, float] = json.loads(done.stdout)
+    goals = {metric: goal for metric, goal in GOALS.get(name, {}).items() if metric in numbers}
+    verdicts = {metric: _verdict(numbers[metric], *goal) for metric, goal in goals.items()}
+    for metric, value in numbers.items():
+        verdict = verdicts.get(metric)
+        goal = "" if verdict is None else f"   goal {_words(*goals[metric])}: {'met' if verdict['met'] else 'MISSED'}"
+        _tell(f"  {metric:44} {value:14,.1f}{goal}")
+    _tell(f"  ({time.monotonic() - began_s:.0f} s)")
+    return {**numbers, "goals": verdicts}
+
+
+def _verdict(value: float, kind: str, bound: float) -> Result:
+    return {kind: bound, "met": value <= bound if kind == AT_MOST else value >= bound}
+
+
+def _words(kind: str, bound: float) -> str:
+    return f"{kind.replace('_', ' ')} {bound:,.0f}"
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

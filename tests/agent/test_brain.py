@@ -1,0 +1,348 @@
+"""The brain: what it hears, whom it tells, what it leaves alone, and that nothing it calls can stop it."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from agent import brain as brain_module
+from agent.backoff import BASE_S, MOST_S, Backoff
+from agent.brain import Brain
+from agent.inbox import Done, Failed, Listed, Noticed, Observed, Priced, Pushed, Tick
+from agent.mirror import Mirror
+from agent.sync import Sync
+from agent.watch import Watcher
+from fleet.actions import Action, LaunchMachines, OpenClaims, SaveClaim, SaveGang, TerminateMachines, claim_subject
+from fleet.snapshot import (
+    ClaimState,
+    GangState,
+    LaunchError,
+    LaunchFailure,
+    LaunchOutcome,
+    Notice,
+    NoticeKind,
+    Snapshot,
+)
+from model.fleet import Fleet
+from providers.clock import VirtualClock
+from providers.kube.actuator import Written
+from providers.kube.batches import Replace
+from tests.agent.scenes import CATALOG, simple
+from tests.support.fleets import NOW, gang, instance_of, job_of, node_of, ready_claim, shape
+
+TABLES = ("nodes", "pods", "jobs", "jobsets", "gangs", "claims", "daemonsets")
+
+
+class Hands:
+    """Keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.given: list[Action] = []
+
+    def submit(self, action: Action) -> None:
+        self.given.append(action)
+
+    def take(self, *kinds: type) -> list[Action]:
+        taken, self.given = self.given, []
+        return [action for action in taken if not kinds or isinstance(action, kinds)]
+
+
+class World:
+    """A brain with a fleet in force, on an empty world."""
+
+    def __init__(self, *watchers: Watcher) -> None:
+        self.clock = VirtualClock(NOW)
+        self.hands = Hands()
+        self.acknowledged: list[Notice] = []
+        self.brain = Brain(
+            Mirror("default"),
+            Sync(),
+            self.hands,
+            self.clock,
+            watchers=watchers,
+            acknowledge=self.acknowledged.extend,
+        )
+        for table in TABLES:
+            self.sees(table)
+        self.brain.hear(Listed((), NOW))
+        self.brain.hear(Priced(CATALOG))
+        self.brain.hear(Pushed("r1", {k: v.encode() for k, v in simple().items()}))
+        self.brain.turn()
+        assert self.brain.ready
+        self.hands.take()
+
+    def sees(self, table: str, **objects: object) -> None:
+        self.brain.hear(Observed(table, Replace(objects, "1")))
+
+    def fleet(self) -> Fleet:
+        assert self.brain.sync.fleet is not None
+        return self.brain.sync.fleet
+
+    def submits(self, name: str = "g") -> None:
+        found = gang(name, queue="t", namespace="t", gpu=8, priority_class="normal", priority=100)
+        self.sees("jobs", **{found.uid: job_of(found)})
+        self.sees("gangs", **{f"t/{found.workload}": found})
+
+
+def test_without_everything_listed_once_it_does_nothing() -> None:
+    hands = Hands()
+    brain = Brain(Mirror("c"), Sync(), hands, VirtualClock(NOW))
+    brain.hear(Pushed("r1", {k: v.encode() for k, v in simple().items()}))
+    brain.turn()
+    assert not brain.ready
+    assert brain.sync.fleet is None
+    assert hands.given == []
+
+
+def test_what_is_under_way_is_left_alone_until_the_answer() -> None:
+    world = World()
+    world.submits()
+    world.brain.turn()
+    first = world.hands.take()
+    assert [type(action) for action in first] == [SaveGang, OpenClaims]
+    assert not world.brain.idle
+    world.brain.turn()
+    assert world.hands.take() == []
+    for action in first:
+        world.brain.hear(Done(action))
+    assert world.brain.idle
+
+
+def test_intent_is_written_before_money_is_spent() -> None:
+    world = World()
+    world.submits()
+    world.brain.turn()
+    save, intent = world.hands.take()
+    assert isinstance(intent, OpenClaims)
+    world.brain.hear(Done(save))
+    world.brain.turn()
+    assert world.hands.take(LaunchMachines) == []
+    claims = [replace(claim, uid=f"uid-{claim.name}") for claim in intent.claims]
+    world.brain.hear(Done(intent, tuple(Written(claim.name, "7", claim) for claim in claims)))
+    world.brain.turn()
+    launches = world.hands.take(LaunchMachines)
+    assert len(launches) == 1
+
+
+def launching(world: World) -> LaunchMachines:
+    world.submits()
+    world.brain.turn()
+    save, intent = world.hands.take()
+    assert isinstance(intent, OpenClaims)
+    world.brain.hear(Done(save))
+    claims = [replace(claim, uid=f"uid-{claim.name}") for claim in intent.claims]
+    world.brain.hear(Done(intent, tuple(Written(claim.name, "7", claim) for claim in claims)))
+    world.brain.turn()
+    (launch,) = world.hands.take(LaunchMachines)
+    assert isinstance(launch, LaunchMachines)
+    return launch
+
+
+def test_a_launch_that_succeeds_names_its_machines() -> None:
+    world = World()
+    launch = launching(world)
+    world.brain.hear(Done(launch, outcome=LaunchOutcome(("i-1",))))
+    (saved,) = world.hands.take()
+    assert isinstance(saved, SaveClaim)
+    assert (saved.claim.instance_id, saved.claim.state) == ("i-1", ClaimState.LAUNCHED)
+
+
+def test_a_shortage_is_remembered_and_the_claims_given_up() -> None:
+    world = World()
+    launch = launching(world)
+    failure = LaunchFailure(LaunchError.SHORTAGE, "InsufficientInstanceCapacity", "none")
+    world.brain.hear(Done(launch, outcome=LaunchOutcome((), (failure,))))
+    assert launch.request.pool in world.brain.mirror.shortages
+    (saved,) = world.hands.take()
+    assert isinstance(saved, SaveClaim)
+    assert saved.claim.disruption is not None
+
+
+@pytest.mark.parametrize("error", [LaunchError.UNKNOWN, LaunchError.THROTTLED])
+def test_an_unknown_outcome_is_asked_for_again_after_a_pause_with_the_same_token(error: LaunchError) -> None:
+    world = World()
+    launch = launching(world)
+    world.brain.hear(Done(launch, outcome=LaunchOutcome((), (LaunchFailure(error, "x", "y"),))))
+    world.brain.turn()
+    assert world.hands.take() == []
+    world.clock.advance(BASE_S + 0.01)
+    world.brain.turn()
+    (again,) = world.hands.take(LaunchMachines)
+    assert isinstance(again, LaunchMachines)
+    assert again.request.token == launch.request.token
+
+
+def test_an_answer_for_claims_that_are_gone_is_left_to_garbage_collection() -> None:
+    world = World()
+    launch = launching(world)
+    for name in launch.claims:
+        world.brain.mirror.claims._assumptions.pop(name, None)
+    world.sees("claims")
+    world.brain.hear(Done(launch, outcome=LaunchOutcome(("i-1",))))
+    assert world.hands.take() == []
+
+
+def test_a_failure_takes_the_belief_back_and_pauses_longer_each_time() -> None:
+    world = World()
+    world.submits()
+    pauses = []
+    for _ in range(4):
+        world.brain.turn()
+        save, *rest = world.hands.take()
+        assert isinstance(save, SaveGang)
+        assert world.brain.mirror.gangs.current["t/job-g"].state is GangState.RESERVED
+        for action in (save, *rest):
+            world.brain.hear(Failed(action, "no"))
+        assert world.brain.mirror.gangs.current["t/job-g"].state is GangState.PENDING
+        waited = 0.0
+        while not world.hands.given:
+            world.clock.advance(0.05)
+            waited += 0.05
+            world.brain.turn()
+        pauses.append(waited)
+        world.brain.hear(Failed(world.hands.given[0], "no"))
+        for action in world.hands.take()[1:]:
+            world.brain.hear(Failed(action, "no"))
+        world.clock.advance(MOST_S)
+    assert pauses == sorted(pauses)
+    assert pauses[-1] > pauses[0]
+
+
+def test_a_decider_that_fails_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Ear(Watcher):
+        def __init__(self) -> None:
+            self.heard: list[str] = []
+
+        def stumbled(self, decider: str) -> None:
+            self.heard.append(decider)
+
+    def broken(_fleet: Fleet, _snapshot: Snapshot) -> Sequence[Action]:
+        raise ZeroDivisionError
+
+    ear = Ear()
+    world = World(ear)
+    world.submits()
+    monkeypatch.setattr(brain_module, "DECIDERS", (broken, *brain_module.DECIDERS))
+    world.brain.turn()
+    assert world.hands.take(SaveGang)
+    assert ear.heard == [__name__]
+
+
+def test_a_watcher_that_fails_stops_nothing() -> None:
+    class Full(Watcher):
+        def acting(self, action: Action, mirror: Mirror, now_s: float) -> None:
+            raise OSError(28, "No space left on device")
+
+        ended = turned = acting  # type: ignore[assignment]
+
+    world = World(Full())
+    world.submits()
+    world.brain.turn()
+    (save, *_) = world.hands.take(SaveGang)
+    world.brain.hear(Done(save))
+    world.brain.hear(Failed(save, "no"))
+
+
+def test_a_revision_that_cannot_be_judged_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    world.submits()
+
+    def broken(*_args: object) -> Sequence[Action]:
+        raise RecursionError
+
+    monkeypatch.setattr(Sync, "settle", broken)
+    world.brain.turn()
+    assert world.hands.take(SaveGang)
+
+
+# -- notices ----------------------------------------------------------------------------------------------------------
+
+
+def with_machine(world: World) -> str:
+    it = shape(world.fleet(), CATALOG, "h100", "p5.48xlarge", "us-east-1a", "on-demand")
+    claim = ready_claim(it, "m0", at_s=NOW - 10)
+    world.sees("claims", m0=claim)
+    world.sees("nodes", **{claim.node: node_of(claim, it)})
+    world.brain.hear(Listed((instance_of(claim),), NOW))
+    return claim.instance_id
+
+
+def notice(instance_id: str, name: str = "n1") -> Notice:
+    return Notice(name, NoticeKind.SPOT_INTERRUPTED, (instance_id,), NOW)
+
+
+def test_a_notice_is_acknowledged_once_what_follows_is_asked_for() -> None:
+    world = World()
+    told = notice(with_machine(world))
+    world.brain.hear(Noticed((told,)))
+    assert world.acknowledged == []
+    world.brain.turn()
+    (saved,) = world.hands.take(SaveClaim)
+    assert isinstance(saved, SaveClaim)
+    assert saved.claim.disruption is not None
+    assert world.acknowledged == [told]
+
+
+def test_a_notice_about_a_busy_machine_waits_unacknowledged() -> None:
+    world = World()
+    told = notice(with_machine(world))
+    world.brain._under_way[claim_subject("m0")] = 1
+    world.brain.hear(Noticed((told,)))
+    world.brain.turn()
+    assert (world.hands.take(), world.acknowledged) == ([], [])
+    world.brain._under_way.clear()
+    world.brain.turn()
+    assert world.hands.take(SaveClaim)
+    assert world.acknowledged == [told]
+
+
+def test_a_notice_twice_is_acted_on_once() -> None:
+    world = World()
+    machine = with_machine(world)
+    for name in ("n1", "n2"):
+        world.brain.hear(Noticed((notice(machine, name),)))
+    world.brain.turn()
+    assert len(world.hands.take(SaveClaim)) == 1
+    assert len(world.acknowledged) == 2
+
+
+def test_a_machine_given_back_is_not_given_back_again_before_the_next_listing() -> None:
+    world = World()
+    action = TerminateMachines(("i-new",), "Empty")
+    world.brain.hear(Done(action))
+    assert world.brain.mirror.instances["i-new"].gone
+
+
+def test_ticks_let_old_assumptions_go() -> None:
+    world = World()
+    world.brain.mirror.gangs.assume("t/x", gang("x"), world.clock.now())
+    world.clock.advance(31)
+    world.brain.hear(Tick())
+    assert "t/x" not in world.brain.mirror.gangs.current
+
+
+# -- pauses -----------------------------------------------------------------------------------------------------------
+
+
+def test_pauses_double_to_a_limit_and_a_success_forgets_them() -> None:
+    backoff = Backoff()
+    lengths = []
+    now = 0.0
+    for _ in range(14):
+        backoff.failed("s", now)
+        until = backoff._until["s"]
+        lengths.append(until - now)
+        assert backoff.pausing(until - 0.001) == {"s"}
+        assert backoff.pausing(until) == frozenset()
+        now = until
+    assert lengths[:4] == [BASE_S, 2 * BASE_S, 4 * BASE_S, 8 * BASE_S]
+    assert lengths[-1] == MOST_S
+    backoff.succeeded("s")
+    backoff.failed("s", now)
+    assert backoff._until["s"] - now == BASE_S
+
+
+def test_pauses_are_each_subject_s_own() -> None:
+    backoff = Backoff()
+    backoff.failed("a", 0.0)
+    assert backoff.pausing(0.1) == {"a"}

@@ -1,0 +1,67 @@
+"""The agent's settings: every mistake names file, key and what is wrong."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from agent.config import InvalidConfiguration, load_settings
+
+GOOD = {"cluster": "c1", "region": "us-east-1", "source": {"url": "https://git.example.com/fleet.git"}}
+
+
+def written(folder: Path, content: object) -> Path:
+    file = folder / "muster.yaml"
+    file.write_text(content if isinstance(content, str) else yaml.safe_dump(content), encoding="utf-8")
+    return file
+
+
+def test_the_least_that_is_needed(tmp_path: Path) -> None:
+    settings = load_settings(written(tmp_path, GOOD))
+    assert (settings.cluster, settings.source.ref.branch, settings.leader_election) == ("c1", "main", True)
+    assert settings.http.port == 8080
+
+
+MISTAKES = [
+    ({**GOOD, "clutser": "x"}, "clutser", "Extra inputs"),
+    ({"region": "r", "source": GOOD["source"]}, "cluster", "Field required"),
+    ({**GOOD, "source": {}}, "source.url", "Field required"),
+    ({**GOOD, "cluster": "no spaces"}, "cluster", "pattern"),
+    ({**GOOD, "http": {"port": 70000}}, "http.port", "65535"),
+    ({**GOOD, "source": {"url": "x", "pollIntervalS": 0}}, "source.pollIntervalS", "0.2"),
+    ({**GOOD, "source": {"url": "x", "signatureMode": "Sometimes"}}, "source.signatureMode", "pattern"),
+    ({**GOOD, "logFormat": "xml"}, "logFormat", "pattern"),
+    ({**GOOD, "aws": {"refreshIntervalS": 1}}, "aws.refreshIntervalS", "60"),
+    ("- a list", "document", "dictionary"),
+    ("", "document", "dictionary"),
+    ("a: [", "not YAML", ""),
+]
+
+
+@pytest.mark.parametrize(("content", "key", "words"), MISTAKES, ids=lambda value: str(value)[:30])
+def test_mistakes(tmp_path: Path, content: object, key: str, words: str) -> None:
+    file = written(tmp_path, content)
+    with pytest.raises(InvalidConfiguration) as caught:
+        load_settings(file)
+    message = str(caught.value)
+    assert message.startswith(str(file))
+    assert key in message
+    assert words in message
+
+
+def test_all_mistakes_at_once(tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfiguration) as caught:
+        load_settings(written(tmp_path, {"x": 1, "y": 2}))
+    assert len(str(caught.value).splitlines()) == 5
+
+
+def test_a_file_that_is_not_there_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfiguration, match="--config"):
+        load_settings(tmp_path / "none.yaml")
+
+
+def test_a_file_that_is_not_text(tmp_path: Path) -> None:
+    file = tmp_path / "muster.yaml"
+    file.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InvalidConfiguration):
+        load_settings(file)

@@ -1,0 +1,182 @@
+"""Ears say what they hear and survive what they cannot; a broken one listens again."""
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, cast
+
+import pytest
+
+from agent.ears import WATCHED, Ear, catalog_ear, git_ear, instances_ear, notices_ear, reflectors, timers
+from agent.inbox import Event, Listed, Noticed, Priced, Pushed, SourceTrouble, Tick
+from fleet.snapshot import Catalog, Instance, Notice, NoticeKind
+from providers.clock import VirtualClock
+from providers.git.errors import AuthenticationFailed, SignatureRejected, SourceError, Unreachable
+from providers.git.snapshot import Snapshot
+from providers.git.source import GitSource
+from providers.ports import Cloud, CloudThrottled, CloudUnreachable, Notices
+from tests.support.fleets import NOW
+
+
+class Source:
+    next_poll_s = 42.0
+
+    def __init__(self, *answers: Any) -> None:
+        self.answers = list(answers)
+
+    def poll(self) -> Snapshot | None:
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return cast("Snapshot | None", answer)
+
+
+class Clouds:
+    """A cloud whose calls do what the test says."""
+
+    def __init__(self, *answers: Any) -> None:
+        self.answers = list(answers)
+        self.acknowledged: list[Notice] = []
+
+    def _next(self, *_: object) -> Any:
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    instances = refresh = receive = _next
+
+    def catalog(self) -> Catalog:
+        return Catalog("packaged")
+
+    def acknowledge(self, notices: Iterable[Notice]) -> None:
+        self.acknowledged += notices
+
+
+def listening(answers: Sequence[Any], ear: Callable[[Clouds, Callable[[Event], None]], Callable[[], float]]) -> tuple[list[float], list[Event]]:
+    heard: list[Event] = []
+    listen = ear(Clouds(*answers), heard.append)
+    return [listen() for _ in answers], heard
+
+
+# -- git --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_revision_is_handed_on_and_nothing_new_is_not() -> None:
+    class Found:
+        revision, files, verified_signer, forced = "main@sha1:1", {"a.yaml": b""}, "ada", True
+
+    heard: list[Event] = []
+    listen = git_ear(cast("GitSource", Source(Found(), None)), heard.append)
+    assert [listen(), listen()] == [42.0, 42.0]
+    assert heard == [Pushed("main@sha1:1", {"a.yaml": b""}, "ada", forced=True)]
+
+
+@pytest.mark.parametrize(
+    ("error", "transient"),
+    [(Unreachable("no answer"), True), (AuthenticationFailed("no"), False), (SignatureRejected("nobody"), False)],
+    ids=lambda value: type(value).__name__,
+)
+def test_trouble_with_git_is_said_and_tried_again_when_the_source_says(error: SourceError, transient: bool) -> None:
+    heard: list[Event] = []
+    listen = git_ear(cast("GitSource", Source(error)), heard.append)
+    assert listen() == 42.0
+    assert heard == [SourceTrouble(f"{type(error).__name__}: {error}", transient)]
+
+
+# -- the cloud --------------------------------------------------------------------------------------------------------
+
+
+def test_a_listing_carries_the_instant_it_began() -> None:
+    clock = VirtualClock(NOW)
+
+    class Slow(Clouds):
+        def instances(self) -> Sequence[Instance]:
+            clock.advance(7)
+            return []
+
+    heard: list[Event] = []
+    pause_s = instances_ear(cast("Cloud", Slow()), heard.append, clock, 30.0)()
+    assert (pause_s, heard) == (30.0, [Listed((), NOW)])
+
+
+def test_a_listing_that_fails_says_nothing_and_is_tried_again() -> None:
+    pauses, heard = listening(
+        [CloudThrottled("x"), CloudUnreachable("x"), []],
+        lambda cloud, put: instances_ear(cast("Cloud", cloud), put, VirtualClock(NOW), 30.0),
+    )
+    assert pauses == [30.0, 30.0, 30.0]
+    assert heard == [Listed((), NOW)]
+
+
+def test_prices_of_the_package_come_first_and_fresh_ones_when_they_can() -> None:
+    pauses, heard = listening(
+        ["unused", CloudUnreachable("x"), Catalog("fresh")],
+        lambda cloud, put: (cloud.answers.pop(0), catalog_ear(cast("Cloud", cloud), put, 3600.0))[1],
+    )
+    assert pauses == [0.0, 3600.0, 3600.0]
+    assert [event.catalog.region for event in heard if isinstance(event, Priced)] == ["packaged", "fresh"]
+
+
+def test_notices_are_handed_on_and_not_acknowledged_here() -> None:
+    told = Notice("n", NoticeKind.SPOT_INTERRUPTED, ("i-1",), NOW)
+    cloud = Clouds([told], [], CloudUnreachable("x"))
+    heard: list[Event] = []
+    listen = notices_ear(cast("Notices", cloud), heard.append)
+    assert [listen(), listen(), listen()] == [0.0, 0.0, 5.0]
+    assert heard == [Noticed((told,))]
+    assert cloud.acknowledged == []
+
+
+# -- threads ----------------------------------------------------------------------------------------------------------
+
+
+def test_an_ear_listens_again_at_once_when_poked_and_after_a_crash() -> None:
+    stop, times, third = threading.Event(), [0], threading.Event()
+
+    def listen() -> float:
+        times[0] += 1
+        if times[0] == 1:
+            raise ZeroDivisionError
+        if times[0] == 3:
+            third.set()
+        return 3600.0
+
+    ear = Ear("test", listen, stop)
+    ear.start()
+    for _ in range(500):
+        if third.wait(0.01):
+            break
+        ear.poke()
+    assert third.is_set()
+    stop.set()
+    ear.join(5.0)
+    assert not ear._thread.is_alive()
+
+
+def test_timers_only_enqueue() -> None:
+    heard: list[Event] = []
+    ticked = threading.Event()
+
+    def put(event: Event) -> None:
+        heard.append(event)
+        ticked.set()
+
+    scheduler = timers(put)
+    scheduler.start()
+    try:
+        assert ticked.wait(5.0)
+    finally:
+        scheduler.shutdown()
+    assert all(isinstance(event, Tick) for event in heard)
+
+
+def test_every_table_of_the_mirror_has_its_reflector() -> None:
+    from agent.mirror import Mirror
+
+    mirror = Mirror("c")
+    assert all(hasattr(mirror, table) for table in WATCHED)
+    assert len(WATCHED) == len(mirror._tables())
+    import random
+
+    made = reflectors(cast("Any", None), lambda _event: None, VirtualClock(), random.Random(1))
+    assert [str(it._watched.resource) for it in made] == [str(watched.resource) for watched in WATCHED.values()]

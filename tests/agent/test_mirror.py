@@ -1,0 +1,255 @@
+"""The mirror: what is kept up to date step by step equals what is computed from scratch."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent.assume import beliefs, patched
+from agent.mirror import UNLISTED_S, Mirror, PodIndex
+from fleet.actions import (
+    CloseClaim,
+    CloseGang,
+    EvictPod,
+    ForgetClaim,
+    LaunchMachines,
+    OpenClaims,
+    OpenGang,
+    PatchNode,
+    PublishLayouts,
+    ReleasePod,
+    RemoveNode,
+    SaveClaim,
+    SaveGang,
+    StartJob,
+    StopJob,
+    TerminateMachines,
+)
+from fleet.capacity.launch import launch_request
+from fleet.snapshot import CapacityPool, Instance, Pod
+from fleet.taints import DISRUPTED, RECUTTING
+from model.quantity import Resources
+from providers.kube.batches import Replace
+from tests.support.fleets import (
+    NOW,
+    P5,
+    A,
+    amounts,
+    catalog,
+    gang,
+    gang_pod,
+    instance_of,
+    job_of,
+    node_of,
+    ready_claim,
+    shape,
+    small_fleet,
+)
+
+NAMES, NODES, GANGS = st.sampled_from("pqrs"), st.sampled_from(["", "n1", "n2"]), st.sampled_from(["", "g1", "g2"])
+PODS = st.builds(
+    lambda name, node, workload, phase, daemon: Pod(
+        f"uid-{name}", "ns", name, node, phase, amounts(gpu=2), workload, "main", daemon=daemon
+    ),
+    NAMES,
+    NODES,
+    GANGS,
+    st.sampled_from(["Pending", "Running", "Succeeded", "Failed"]),
+    st.booleans(),
+)
+
+
+def from_scratch(pods: dict[str, Pod]) -> tuple[dict[str, tuple[Pod, ...]], dict[str, tuple[Pod, ...]], dict[str, Resources]]:
+    gangs: dict[str, list[Pod]] = {}
+    nodes: dict[str, list[Pod]] = {}
+    foreign: dict[str, dict[str, int]] = {}
+    for _, pod in sorted(pods.items()):
+        if pod.workload:
+            gangs.setdefault(f"ns/{pod.workload}", []).append(pod)
+        if pod.node and pod.active and not pod.daemon:
+            nodes.setdefault(pod.node, []).append(pod)
+        if pod.node and pod.active and not pod.workload:
+            use = foreign.setdefault(pod.node, {})
+            for name, amount in {**pod.requests, "pods": 1}.items():
+                use[name] = use.get(name, 0) + amount
+    tuples = [{key: tuple(found) for key, found in view.items()} for view in (gangs, nodes)]
+    return tuples[0], tuples[1], dict(foreign)
+
+
+@settings(max_examples=200)
+@given(st.lists(st.one_of(PODS, st.tuples(NAMES), st.just("settle")), max_size=30))
+def test_the_index_of_pods_equals_one_made_anew(steps: list[Pod | tuple[str] | str]) -> None:
+    index, pods = PodIndex(), dict[str, Pod]()
+    for step in steps:
+        if isinstance(step, Pod):
+            index.change(step.key, pods.get(step.key), step)
+            pods[step.key] = step
+        elif isinstance(step, tuple):
+            key = f"ns/{step[0]}"
+            index.change(key, pods.pop(key, None), None)
+        else:
+            index.settle()
+            seen = (index.gang_pods, index.node_pods, index.foreign_use)
+            copies = tuple(dict(view) for view in seen)
+            assert (index.gang_pods, index.node_pods, index.foreign_use) == from_scratch(pods)
+            assert tuple(dict(view) for view in seen) == copies
+    index.settle()
+    assert (index.gang_pods, index.node_pods, index.foreign_use) == from_scratch(pods)
+
+
+def test_a_snapshot_is_not_changed_by_what_is_heard_later() -> None:
+    mirror = Mirror("c")
+    pod = gang_pod(gang(), "p", node="n1")
+    mirror.pods.observe(Replace({pod.key: pod}, "1"))
+    before = mirror.snapshot(NOW, frozenset())
+    mirror.pods.observe(Replace({}, "2"))
+    mirror.list_instances([Instance("i-1", P5.name, A, "spot", "running", NOW, {})], NOW)
+    after = mirror.snapshot(NOW, frozenset())
+    assert before.node_pods == {"n1": (pod,)}
+    assert before.instances == {}
+    assert after.node_pods == {}
+
+
+def test_a_gang_carries_what_only_its_job_knows() -> None:
+    mirror = Mirror("c")
+    found = gang()
+    job = replace(job_of(found), last_checkpoint_s=NOW - 60, do_not_disrupt=True)
+    mirror.gangs.observe(Replace({"ns/job-g": found}, "1"))
+    mirror.jobs.observe(Replace({found.uid: job}, "1"))
+    seen = mirror.snapshot(NOW, frozenset()).gangs[found.uid]
+    assert (seen.last_checkpoint_s, seen.do_not_disrupt) == (NOW - 60, True)
+
+
+@pytest.mark.parametrize("missing", ["nodes", "pods", "jobs", "jobsets", "gangs", "claims", "daemonsets", "instances", "catalog"])
+def test_synced_means_everything_once(missing: str) -> None:
+    mirror = Mirror("c")
+    for table in ("nodes", "pods", "jobs", "jobsets", "gangs", "claims", "daemonsets"):
+        if table != missing:
+            getattr(mirror, table).observe(Replace({}, "1"))
+    if missing != "instances":
+        mirror.list_instances([], NOW)
+    if missing != "catalog":
+        mirror.catalog = catalog()
+    assert not mirror.synced
+    if missing not in {"instances", "catalog"}:
+        getattr(mirror, missing).observe(Replace({}, "1"))
+    mirror.list_instances([], NOW)
+    mirror.catalog = catalog()
+    assert mirror.synced
+
+
+# -- machines given back ----------------------------------------------------------------------------------------------
+
+
+def running(instance_id: str) -> Instance:
+    return Instance(instance_id, P5.name, A, "on-demand", "running", NOW - 100, {})
+
+
+def test_a_machine_given_back_stays_so_whatever_an_older_listing_says() -> None:
+    mirror = Mirror("c")
+    mirror.list_instances([running("i-1")], NOW)
+    mirror.give_back(["i-1"], NOW + 1)
+    mirror.list_instances([running("i-1")], NOW + 0.5)
+    assert mirror.instances["i-1"].gone
+
+
+def test_a_machine_given_back_before_it_was_ever_listed_is_gone_too() -> None:
+    mirror = Mirror("c")
+    mirror.list_instances([], NOW)
+    mirror.give_back(["i-1"], NOW + 1)
+    assert mirror.instances["i-1"].gone
+    mirror.list_instances([], NOW + 10)
+    assert mirror.instances["i-1"].gone, "the listing lags"
+    mirror.list_instances([running("i-1")], NOW + 20)
+    assert mirror.instances["i-1"].gone
+    mirror.list_instances([], NOW + 2 * UNLISTED_S)
+    assert mirror.instances == {}
+
+
+def test_a_machine_given_back_and_never_listed_is_forgotten_in_the_end() -> None:
+    mirror = Mirror("c")
+    mirror.give_back(["i-1"], NOW)
+    mirror.list_instances([], NOW + UNLISTED_S)
+    assert mirror.instances == {}
+
+
+def test_shortages_are_forgotten_when_their_time_has_come() -> None:
+    mirror = Mirror("c")
+    pool = CapacityPool("spot", P5.name, A)
+    mirror.shortages = {pool: NOW + 10}
+    mirror.expire(NOW + 9)
+    assert pool in mirror.shortages
+    mirror.expire(NOW + 10)
+    assert not mirror.shortages
+
+
+# -- what actions will have made of it --------------------------------------------------------------------------------
+
+FLEET, SOLD = small_fleet(), catalog()
+SHAPE = shape(FLEET, SOLD, "h100", P5.name, A, "on-demand")
+CLAIM = ready_claim(SHAPE, "m0")
+NODE = node_of(CLAIM, SHAPE)
+GANG = gang()
+POD = gang_pod(GANG, "p0")
+
+
+def known() -> Mirror:
+    mirror = Mirror("c")
+    mirror.catalog = SOLD
+    mirror.nodes.observe(Replace({NODE.name: NODE}, "1"))
+    mirror.claims.observe(Replace({CLAIM.name: CLAIM}, "1"))
+    mirror.jobs.observe(Replace({GANG.uid: job_of(GANG)}, "1"))
+    mirror.pods.observe(Replace({POD.key: POD}, "1"))
+    mirror.gangs.observe(Replace({f"ns/{GANG.workload}": GANG}, "1"))
+    mirror.list_instances([instance_of(CLAIM)], NOW)
+    return mirror
+
+
+MOVED = replace(GANG, message="moved")
+BELIEVED = {
+    "OpenGang": (OpenGang(MOVED), f"ns/{GANG.workload}", MOVED),
+    "SaveGang": (SaveGang(MOVED), f"ns/{GANG.workload}", MOVED),
+    "CloseGang": (CloseGang(GANG), f"ns/{GANG.workload}", None),
+    "StartJob": (StartJob(GANG.job, "1", GANG.uid, GANG.workload), GANG.uid, job_of(GANG, suspended=False)),
+    "StopJob": (StopJob(GANG.job, GANG.uid), GANG.uid, job_of(GANG)),
+    "ReleasePod": (ReleasePod(POD, "n", "host"), POD.key, replace(POD, gated=False, pinned_host="host")),
+    "OpenClaims": (OpenClaims((CLAIM,)), "m0", CLAIM),
+    "SaveClaim": (SaveClaim(replace(CLAIM, layout="x")), "m0", replace(CLAIM, layout="x")),
+    "CloseClaim": (CloseClaim(CLAIM), "m0", replace(CLAIM, deleting=True)),
+    "ForgetClaim": (ForgetClaim(CLAIM), "m0", None),
+    "PatchNode": (
+        PatchNode(NODE.name, {"a": "b"}, (DISRUPTED,)),
+        NODE.name,
+        replace(NODE, labels={**NODE.labels, "a": "b"}, taints=(*NODE.taints, DISRUPTED)),
+    ),
+    "RemoveNode": (RemoveNode(NODE.name), NODE.name, None),
+}
+
+
+@pytest.mark.parametrize("name", BELIEVED)
+def test_what_an_action_will_make_of_the_world(name: str) -> None:
+    action, key, value = BELIEVED[name]
+    found = beliefs(action, known())
+    assert [(k, v) for _, k, v in found] == [(key, value)]
+
+
+REQUEST = launch_request(FLEET, known().snapshot(NOW, frozenset()), [CLAIM])
+SILENT = [LaunchMachines(REQUEST, ("m0",)), TerminateMachines(("i-m0",), "Empty"), EvictPod(POD), PublishLayouts("")]
+
+
+@pytest.mark.parametrize("action", SILENT, ids=lambda action: type(action).__name__)
+def test_what_only_the_world_can_show_is_not_believed(action: LaunchMachines) -> None:
+    assert beliefs(action, known()) == []
+
+
+def test_nothing_is_believed_of_what_is_not_there() -> None:
+    empty = Mirror("c")
+    for action in (StartJob(GANG.job, "1", GANG.uid, "w"), ReleasePod(POD, "n", "h"), PatchNode("n", {"a": "b"})):
+        assert beliefs(action, empty) == []
+
+
+def test_a_patched_node_has_each_taint_once() -> None:
+    twice = patched(patched(NODE, PatchNode(NODE.name, {}, (DISRUPTED,))), PatchNode(NODE.name, {}, (DISRUPTED, RECUTTING)))
+    assert twice.taints == (*NODE.taints, DISRUPTED, RECUTTING)
+    assert patched(twice, PatchNode(NODE.name, remove_taints=(DISRUPTED.key,))).taints == (*NODE.taints, RECUTTING)

@@ -1,0 +1,236 @@
+"""Which revision is in force: every way a pushed one may fare, and what a restart makes of it."""
+
+from typing import Any
+
+import pytest
+
+from agent.inbox import Pushed, SourceTrouble
+from agent.sync import RECONSIDER_S, Sync
+from fleet.actions import PublishLayouts
+from fleet.snapshot import Snapshot
+from tests.agent.scenes import A, CATALOG, G6, P4DE, P5, B, C, doc, files, layout, pool, queue, simple, team
+from tests.support.fleets import NOW, ready_claim, shape
+
+
+def push(revision: str, fleet: dict[str, str], **more: Any) -> Pushed:
+    return Pushed(revision, {path: text.encode() for path, text in fleet.items()}, **more)
+
+
+def policy(**spec: Any) -> dict[str, Any]:
+    return doc("FleetPolicy", "p", **spec)
+
+
+EMPTY = Snapshot(now_s=NOW, catalog=CATALOG)
+FIXED = [team(quotas={"fixed": {"nvidia.com/gpu": 64}}), queue(flavors=("fixed",))]
+
+
+def fixed(replicas: int, *more: dict[str, Any]) -> dict[str, str]:
+    return files(pool("fixed", replicas=replicas), *FIXED, *more)
+
+
+def in_force(fleet: dict[str, str], snapshot: Snapshot = EMPTY, **more: Any) -> Sync:
+    sync = Sync()
+    sync.hear(push("r1", fleet, **more))
+    sync.settle(snapshot, NOW)
+    assert sync.state.outcome == "Applied", sync.state
+    return sync
+
+
+def machines(sync: Sync, count: int) -> Snapshot:
+    assert sync.fleet is not None
+    it = shape(sync.fleet, CATALOG, "fixed", P5, A, "on-demand")
+    claims = {f"m{n}": ready_claim(it, f"m{n}") for n in range(count)}
+    return Snapshot(now_s=NOW, catalog=CATALOG, claims=claims)
+
+
+def test_a_valid_revision_comes_into_force() -> None:
+    sync = in_force(simple(), signer="ada")
+    assert sync.fleet is not None
+    assert list(sync.fleet.node_pools) == ["h100"]
+    assert (sync.state.applied, sync.state.attempted, sync.state.observed) == ("r1", "r1", "r1")
+    assert (sync.state.signer, sync.state.stalled) == ("ada", False)
+
+
+def test_nothing_pushed_nothing_done() -> None:
+    sync = Sync()
+    assert sync.settle(EMPTY, NOW) == ()
+    assert sync.state.outcome == "Waiting"
+
+
+def test_an_invalid_revision_names_every_problem_and_changes_nothing() -> None:
+    sync = in_force(simple())
+    before = sync.fleet
+    text = simple()["fleet.yaml"].replace("instanceTypes", "instanceTyps").replace("nvidia.com/gpu: 32", "nvidia.com/gpu: x")
+    sync.hear(push("r2", {"fleet.yaml": text}))
+    sync.settle(EMPTY, NOW + 1)
+    assert sync.fleet is before
+    state = sync.state
+    assert (state.applied, state.attempted, state.outcome, state.stalled) == ("r1", "r2", "Invalid", True)
+    assert len(state.problems) >= 2
+    assert state.message.startswith(f"{len(state.problems)} problems; first: fleet.yaml:")
+    sync.settle(EMPTY, NOW + 1000)
+    assert sync.state.at_s == NOW + 1, "an invalid revision is not read again"
+
+
+def test_the_first_revision_may_be_invalid_and_mended() -> None:
+    sync = Sync()
+    sync.hear(push("r1", {"fleet.yaml": "kind: Nonsense"}))
+    sync.settle(EMPTY, NOW)
+    assert (sync.fleet, sync.state.outcome) == (None, "Invalid")
+    sync.hear(push("r2", simple()))
+    sync.settle(EMPTY, NOW)
+    assert (sync.state.applied, sync.state.problems) == ("r2", ())
+
+
+def test_a_refused_revision_is_looked_at_again_when_the_world_may_have_changed() -> None:
+    sync = in_force(fixed(4))
+    sync.hear(push("r2", fixed(0)))
+    sync.settle(machines(sync, 4), NOW)
+    assert (sync.state.applied, sync.state.outcome) == ("r1", "Refused")
+    assert "maxPercentRemoved" in sync.state.message
+    sync.settle(machines(sync, 0), NOW + RECONSIDER_S - 1)
+    assert sync.state.outcome == "Refused"
+    sync.settle(machines(sync, 0), NOW + RECONSIDER_S)
+    assert (sync.state.applied, sync.state.outcome) == ("r2", "Applied")
+
+
+def test_a_newer_push_takes_the_place_of_a_refused_one_at_once() -> None:
+    sync = in_force(fixed(4))
+    sync.hear(push("r2", fixed(0)))
+    snapshot = machines(sync, 4)
+    sync.settle(snapshot, NOW)
+    sync.hear(push("r3", fixed(3)))
+    sync.settle(snapshot, NOW + 1)
+    assert (sync.state.applied, sync.state.observed) == ("r3", "r3")
+    sync.settle(machines(sync, 0), NOW + 100)
+    assert sync.state.applied == "r3", "the refused one does not come back"
+
+
+def test_one_push_cannot_lift_a_rail_and_run_through_it() -> None:
+    sync = in_force(fixed(4))
+    sync.hear(push("r2", fixed(0, policy(guardRails={"maxPercentRemoved": 100}))))
+    sync.settle(machines(sync, 4), NOW)
+    assert sync.state.outcome == "Refused"
+
+
+SIGNED = policy(signatures={"required": True})
+
+
+@pytest.mark.parametrize(("signer", "outcome"), [(None, "Unsigned"), ("ada", "Applied")])
+def test_where_signatures_are_required_the_others_wait(signer: str | None, outcome: str) -> None:
+    sync = in_force(files(pool(), team(), queue(), SIGNED), signer="ada")
+    sync.hear(push("r2", simple(), signer=signer))
+    sync.settle(EMPTY, NOW)
+    assert sync.state.outcome == outcome
+    assert sync.state.applied == ("r2" if signer else "r1")
+
+
+def test_a_revision_cannot_lift_the_demand_for_signatures_unsigned() -> None:
+    sync = in_force(files(pool(), team(), queue(), SIGNED), signer="ada")
+    sync.hear(push("r2", files(pool(), team(), queue(), policy(signatures={"required": False}))))
+    sync.settle(EMPTY, NOW)
+    assert (sync.state.outcome, sync.state.applied) == ("Unsigned", "r1")
+
+
+def test_a_freeze_holds_revisions_back_until_it_thaws() -> None:
+    window = {"name": "night", "schedule": "0 8 * * *", "duration": "1h", "blocks": ["Sync"]}
+    sync = in_force(files(pool(), team(), queue(), policy(freezeWindows=[window])))
+    sync.hear(push("r2", simple()))
+    sync.settle(EMPTY, NOW + 60)
+    assert (sync.state.outcome, sync.state.stalled) == ("Frozen", False)
+    assert "night" in sync.state.message
+    sync.settle(EMPTY, NOW + 3601)
+    assert sync.state.applied == "r2"
+
+
+# -- a restart --------------------------------------------------------------------------------------------------------
+
+
+def test_what_was_in_force_comes_back_past_rails_signatures_and_freezes() -> None:
+    window = {"name": "always", "schedule": "* * * * *", "duration": "1h"}
+    everything = policy(signatures={"required": True}, freezeWindows=[window], guardRails={"maxNodesAdded": 0})
+    sync = Sync()
+    sync.hear(push("r1", fixed(4, everything), restored=True))
+    sync.settle(EMPTY, NOW)
+    assert (sync.state.applied, sync.state.outcome) == ("r1", "Applied")
+
+
+def test_what_was_refused_before_the_restart_is_refused_after_it() -> None:
+    sync = Sync()
+    sync.hear(push("r1", fixed(4), restored=True))
+    sync.hear(push("r2", fixed(0)))
+    snapshot = Snapshot(now_s=NOW, catalog=CATALOG)
+    sync.settle(snapshot, NOW)
+    assert sync.state.applied == "r1"
+    sync.settle(machines(sync, 4), NOW)
+    assert (sync.state.applied, sync.state.attempted, sync.state.outcome) == ("r1", "r2", "Refused")
+
+
+def test_the_newest_does_not_get_lost_whatever_order_they_are_heard_in() -> None:
+    sync = Sync()
+    sync.hear(push("r2", simple()))
+    sync.hear(push("r1", simple(weight=3), restored=True))
+    sync.settle(EMPTY, NOW)
+    assert sync.state.applied == "r1"
+    sync.settle(EMPTY, NOW)
+    assert sync.state.applied == "r2"
+
+
+def test_a_restored_revision_that_no_longer_loads_leaves_the_newest_its_chance() -> None:
+    sync = Sync()
+    sync.hear(push("r1", {"fleet.yaml": "kind: OfAnOlderRelease"}, restored=True))
+    sync.hear(push("r2", simple()))
+    sync.settle(EMPTY, NOW)
+    assert sync.fleet is None
+    sync.settle(EMPTY, NOW)
+    assert sync.state.applied == "r2"
+
+
+# -- trouble with the source ------------------------------------------------------------------------------------------
+
+
+def test_a_source_that_cannot_be_read_changes_nothing_that_is_in_force() -> None:
+    sync = in_force(simple())
+    before = sync.fleet
+    sync.hear(SourceTrouble("Unreachable: no answer", transient=True))
+    assert sync.fleet is before
+    assert (sync.state.applied, sync.state.outcome) == ("r1", "Applied")
+    assert "no answer" in sync.state.message
+
+
+def test_a_source_that_cannot_be_read_at_the_start_says_so() -> None:
+    sync = Sync()
+    sync.hear(SourceTrouble("AuthenticationFailed: no", transient=False))
+    assert (sync.state.outcome, sync.state.message) == ("SourceFailed", "AuthenticationFailed: no")
+
+
+# -- the cuts ---------------------------------------------------------------------------------------------------------
+
+
+def mig(thin: int) -> dict[str, str]:
+    return files(
+        pool("mig", (P4DE,), zones=[B, C], sharing={"mig": {"layouts": ["thin"]}}),
+        layout("thin", **{"1g_10gb": thin}),
+        team(quotas={"mig": {"nvidia.com/mig-1g.10gb": 8}}),
+        queue(flavors=("mig",)),
+    )
+
+
+def test_the_configuration_of_the_cuts_is_published_when_it_changes() -> None:
+    sync = Sync()
+    sync.hear(push("r1", mig(7)))
+    (first,) = sync.settle(EMPTY, NOW)
+    assert isinstance(first, PublishLayouts)
+    assert "1g.10gb" in first.config
+    sync.hear(push("r2", mig(7)))
+    assert sync.settle(EMPTY, NOW) == ()
+    sync.hear(push("r3", mig(6)))
+    (second,) = sync.settle(EMPTY, NOW)
+    assert isinstance(second, PublishLayouts)
+    assert second.config != first.config
+
+
+def test_without_cuts_nothing_is_published() -> None:
+    sync = Sync()
+    sync.hear(push("r1", files(pool("g", (G6,)), team(quotas={}), queue(flavors=("g",)))))
+    assert sync.settle(EMPTY, NOW) == ()

@@ -1,0 +1,296 @@
+"""Whoever looks on: the books, the journal, announcements, metrics and the log."""
+
+import io
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.accounts import LONGEST_GAP_S, Accounts, Bookkeeper
+from agent.announce import Announcer
+from agent.inbox import Done, Failed
+from agent.journal import Journal
+from agent.logs import configure_logs
+from agent.metrics import Metrics
+from agent.mirror import Mirror
+from fleet.actions import Announce, LaunchMachines, OpenClaims, OpenGang, SaveClaim, SaveGang, TerminateMachines
+from fleet.capacity.launch import launch_request
+from fleet.capacity.lifecycle import leaving
+from fleet.cost.allocation import IDLE
+from fleet.reasons import Reason
+from fleet.snapshot import GangState, LaunchError, LaunchFailure, LaunchOutcome, Snapshot
+from providers.kube.batches import Replace
+from tests.support.fleets import NOW, P5, A, catalog, gang, instance_of, node_of, ready_claim, shape, small_fleet
+
+FLEET, SOLD = small_fleet(), catalog()
+SHAPE = shape(FLEET, SOLD, "h100", P5.name, A, "on-demand")
+CLAIM = ready_claim(SHAPE, "m0")
+GANG = gang()
+
+
+def world(now_s: float = NOW, *, machines: int = 1) -> Snapshot:
+    claims = {f"m{n}": ready_claim(SHAPE, f"m{n}") for n in range(machines)}
+    instances = {claim.instance_id: instance_of(claim) for claim in claims.values()}
+    return Snapshot(now_s=now_s, claims=claims, instances=instances, catalog=SOLD)
+
+
+def mirror() -> Mirror:
+    made = Mirror("c")
+    made.gangs.observe(Replace({f"ns/{GANG.workload}": GANG}, "1"))
+    made.claims.observe(Replace({"m0": CLAIM}, "1"))
+    made.nodes.observe(Replace({CLAIM.node: node_of(CLAIM, SHAPE)}, "1"))
+    return made
+
+
+# -- the books --------------------------------------------------------------------------------------------------------
+
+
+def test_an_hour_of_an_idle_machine_costs_its_price() -> None:
+    accounts = Accounts()
+    for minute in range(61):
+        accounts.charge(FLEET, world(NOW + 60 * minute))
+    assert accounts.spent_usd[IDLE] == pytest.approx(SHAPE.offer.price_usd_h, rel=1e-6)
+
+
+def test_a_long_silence_is_not_charged() -> None:
+    accounts = Accounts()
+    accounts.charge(FLEET, world(NOW))
+    accounts.charge(FLEET, world(NOW + LONGEST_GAP_S + 1))
+    assert accounts.bill.total == 0
+    accounts.charge(FLEET, world(NOW + 2 * LONGEST_GAP_S + 1))
+    assert accounts.bill.total > 0
+
+
+def test_a_clock_that_jumps_back_charges_nothing() -> None:
+    accounts = Accounts()
+    accounts.charge(FLEET, world(NOW))
+    accounts.charge(FLEET, world(NOW - 3600))
+    accounts.charge(FLEET, world(NOW - 3600))
+    assert accounts.bill.total == 0
+
+
+def test_a_new_month_starts_from_nothing() -> None:
+    accounts = Accounts()
+    last = datetime(2027, 1, 31, 23, 59, 0, tzinfo=UTC).timestamp()
+    accounts.charge(FLEET, world(last))
+    accounts.charge(FLEET, world(last + 30))
+    before = accounts.bill.total
+    accounts.charge(FLEET, world(last + 90))
+    assert accounts.month == "2027-02"
+    assert 0 < accounts.bill.total <= 2 * before + 2
+
+
+def test_books_come_back_as_they_were_kept() -> None:
+    accounts = Accounts()
+    for second in range(0, 300, 10):
+        accounts.charge(FLEET, world(NOW + second, machines=3))
+    again = Accounts()
+    again.restore(accounts.dump())
+    assert (again.month, again.bill) == (accounts.month, accounts.bill)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "no JSON", "[]", "{}", '{"month": "2027-01", "total": 5, "by_team": {"a": 4}}', '{"by_team": 3}']
+)
+def test_books_that_cannot_be_read_are_an_error(text: str) -> None:
+    with pytest.raises(ValueError):
+        Accounts().restore(text)
+
+
+@given(st.lists(st.floats(0, 400), max_size=30))
+def test_the_teams_add_up_to_the_total_whatever_the_pauses(pauses: list[float]) -> None:
+    accounts, now = Accounts(), NOW
+    for pause in pauses:
+        now += pause
+        accounts.charge(FLEET, world(now, machines=2))
+        assert sum(accounts.bill.by_team.values()) == accounts.bill.total
+
+
+def test_books_are_charged_once_a_second_and_saved_now_and_then() -> None:
+    saved: list[str] = []
+    keeper = Bookkeeper(Accounts(), saved.append, every_s=30.0)
+    for tenth in range(650):
+        keeper.turned(FLEET, world(NOW + tenth / 10))
+    assert len(saved) == 3
+    assert json.loads(saved[-1])["total"] > 0
+
+
+# -- the journal ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[tuple[Journal, Path]]:
+    path = tmp_path / "deep" / "journal.jsonl"
+    made = Journal(path)
+    yield made, path
+    made.close()
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def test_the_journal_has_a_line_for_each_change_and_none_for_none(journal: tuple[Journal, Path]) -> None:
+    made, path = journal
+    known = mirror()
+    made.acting(OpenGang(GANG), known, NOW)
+    admitted = GANG.moved(GangState.ADMITTED, Reason.ADMITTED, "placed", NOW)
+    made.acting(SaveGang(admitted), known, NOW + 1)
+    made.acting(SaveGang(replace(GANG, message="another sentence")), known, NOW + 2)
+    made.acting(OpenClaims((CLAIM,)), known, NOW + 3)
+    made.acting(SaveClaim(replace(CLAIM, emptied_at_s=0.0)), known, NOW + 4)
+    made.acting(SaveClaim(leaving(CLAIM, Reason.EMPTY, "idle", NOW)), known, NOW + 5)
+    found = lines(path)
+    assert [line["event"] for line in found] == ["queued", "gang", "claim", "machine"]
+    assert (found[1]["state"], found[1]["at_s"]) == ("Admitted", NOW + 1)
+    assert found[3]["reason"] == "Empty"
+
+
+def test_the_journal_has_what_launches_and_returns_came_to(journal: tuple[Journal, Path]) -> None:
+    made, path = journal
+    request = launch_request(FLEET, world(), [CLAIM])
+    failure = LaunchFailure(LaunchError.SHORTAGE, "InsufficientInstanceCapacity", "none")
+    launch = LaunchMachines(request, ("m0",))
+    made.ended(Done(launch, outcome=LaunchOutcome(("i-1",), (failure,))), NOW)
+    made.ended(Done(TerminateMachines(("i-1",), "Empty")), NOW)
+    made.ended(Failed(launch, "no"), NOW)
+    launched, returned = lines(path)
+    assert (launched["instances"], launched["failures"]) == (["i-1"], ["InsufficientInstanceCapacity"])
+    assert (returned["instances"], returned["reason"]) == (["i-1"], "Empty")
+
+
+def test_a_journal_goes_on_where_an_earlier_process_stopped(tmp_path: Path) -> None:
+    for _ in range(2):
+        made = Journal(tmp_path / "j")
+        made.acting(OpenGang(GANG), mirror(), NOW)
+        made.close()
+    assert len(lines(tmp_path / "j")) == 2
+
+
+# -- announcements ----------------------------------------------------------------------------------------------------
+
+
+def said(*actions: Any) -> list[Announce]:
+    heard: list[Announce] = []
+    announcer, known = Announcer(heard.append), mirror()
+    for action in actions:
+        announcer.acting(action, known, NOW)
+    return heard
+
+
+def test_a_change_of_state_is_announced_on_the_job() -> None:
+    (event,) = said(SaveGang(GANG.moved(GangState.RESERVED, Reason.BUYING, "buying 2 machines", NOW)))
+    assert (event.about, event.reason, event.type) == (GANG.job, "Buying", "Normal")
+    assert event.message == "QuotaReserved: buying 2 machines"
+
+
+def test_the_same_state_and_reason_are_not_announced_again() -> None:
+    assert said(SaveGang(replace(GANG, message="another sentence"))) == []
+
+
+def test_an_eviction_is_called_so_and_shortages_are_warnings() -> None:
+    evicted = GANG.moved(GangState.EVICTING, Reason.PREEMPTED, "makes room", NOW)
+    short = GANG.moved(GangState.PENDING, Reason.NO_CAPACITY, "none", NOW)
+    first, second = said(SaveGang(evicted), SaveGang(short))
+    assert (first.reason, first.type) == ("Evicted", "Normal")
+    assert (second.reason, second.type) == (str(Reason.NO_CAPACITY), "Warning")
+
+
+def test_a_machine_that_is_told_to_go_is_announced_once() -> None:
+    going = leaving(CLAIM, Reason.EMPTY, "idle for 60 s", NOW)
+    (event,) = said(SaveClaim(going))
+    assert (event.about.kind, event.reason, event.message) == ("NodeClaim", "Empty", "idle for 60 s")
+    assert said(SaveClaim(CLAIM)) == []
+
+
+# -- metrics ----------------------------------------------------------------------------------------------------------
+
+
+def test_metrics_tell_how_the_fleet_stands() -> None:
+    metrics = Metrics()
+    running = GANG.moved(GangState.ADMITTED, Reason.RUNNING, "", NOW, flavors={"main": "h100"})
+    snapshot = replace(world(), gangs={GANG.uid: running}, spent_usd={"t": 12.5})
+    metrics.turned(FLEET, snapshot)
+    text = metrics.exposition().decode()
+    assert 'muster_gangs{queue="q",state="Admitted"} 1.0' in text
+    assert 'muster_machines{node_pool="h100",state="Ready"} 1.0' in text
+    assert 'muster_quota_used{flavor="h100",queue="q",resource="nvidia.com/gpu"} 8.0' in text
+    assert 'muster_spent_usd_month{team="t"} 12.5' in text
+    metrics.turned(FLEET, Snapshot(now_s=NOW + 5))
+    assert "muster_gangs{" not in metrics.exposition().decode(), "what is gone is not shown"
+
+
+def test_metrics_count_what_is_done() -> None:
+    metrics = Metrics()
+    request = launch_request(FLEET, world(), [CLAIM])
+    failure = LaunchFailure(LaunchError.SHORTAGE, "x", "y")
+    metrics.ended(Done(LaunchMachines(request, ("m0",)), outcome=LaunchOutcome(("i-1",), (failure,))), NOW)
+    metrics.ended(Done(TerminateMachines(("i-1", "i-2"), "Empty")), NOW)
+    metrics.ended(Failed(TerminateMachines(("i-3",), "Empty"), "no"), NOW)
+    metrics.stumbled("fleet.mig.rollout")
+    admitted = GANG.moved(GangState.ADMITTED, Reason.ADMITTED, "", NOW)
+    metrics.acting(SaveGang(admitted), mirror(), GANG.created_at_s + 60)
+    metrics.acting(SaveGang(GANG.moved(GangState.EVICTING, Reason.PREEMPTED, "", NOW)), mirror(), NOW)
+    text = metrics.exposition().decode()
+    for line in (
+        'muster_machines_bought_total{node_pool="h100"} 1.0',
+        'muster_machines_returned_total{reason="Empty"} 2.0',
+        'muster_launch_failures_total{error="Shortage"} 1.0',
+        'muster_actions_total{action="TerminateMachines",result="failed"} 1.0',
+        'muster_decider_failures_total{decider="fleet.mig.rollout"} 1.0',
+        'muster_admission_wait_seconds_sum{queue="q"} 60.0',
+        'muster_evictions_total{queue="q",reason="InClusterQueue"} 1.0',
+    ):
+        assert line in text, line
+
+
+# -- the log ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def _structlog() -> Iterator[None]:
+    yield
+    structlog.reset_defaults()
+
+
+@pytest.mark.usefixtures("_structlog")
+def test_logs_are_json_lines_with_bound_fields_on_standard_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    configure_logs("json")
+    log = structlog.get_logger("test").bind(revision="r1", gang="g")
+    log.debug("not shown")
+    log.warning("bought", claim="c1")
+    try:
+        raise ZeroDivisionError
+    except ZeroDivisionError:
+        log.exception("broken")
+    first, second = (json.loads(line) for line in stream.getvalue().splitlines())
+    assert (first["event"], first["level"], first["revision"], first["gang"], first["claim"]) == (
+        "bought",
+        "warning",
+        "r1",
+        "g",
+        "c1",
+    )
+    assert first["timestamp"].endswith("Z")
+    assert "ZeroDivisionError" in second["exception"]
+
+
+@pytest.mark.usefixtures("_structlog")
+def test_logs_for_people_are_lines_without_colour_where_nobody_sees_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    configure_logs("console")
+    structlog.get_logger("test").info("bought", claim="c1")
+    assert "bought" in stream.getvalue()
+    assert "claim=c1" in stream.getvalue()
+    assert "\x1b" not in stream.getvalue()
