@@ -7,7 +7,20 @@ import structlog
 from agent.assume import beliefs
 from agent.backoff import Backoff
 from agent.hands import Performer
-from agent.inbox import Done, Event, Failed, Listed, Noticed, Observed, Priced, Pushed, SourceTrouble, Tick
+from agent.inbox import (
+    Done,
+    Event,
+    Failed,
+    Listed,
+    Noticed,
+    Observed,
+    Priced,
+    Pushed,
+    RevisionLost,
+    SourceTrouble,
+    SourceWell,
+    Tick,
+)
 from agent.mirror import Mirror
 from agent.sync import Sync
 from agent.watch import Watcher
@@ -81,7 +94,7 @@ class Brain:
                 self.mirror.catalog = catalog
             case Noticed(notices=notices):
                 self._notices += notices
-            case Pushed() | SourceTrouble():
+            case Pushed() | SourceTrouble() | SourceWell() | RevisionLost():
                 self.sync.hear(event)
             case Done():
                 self._done(event)
@@ -96,10 +109,10 @@ class Brain:
             return
         for action in self._settled():
             self._act(action)
+        self._answer_notices()
         fleet = self.sync.fleet
         if fleet is None:
             return
-        self._answer_notices()
         for decide in DECIDERS:
             for action in self._decided(decide, fleet):
                 self._act(action)

@@ -7,7 +7,18 @@ from typing import Any
 
 import structlog
 
-from agent.inbox import Event, Listed, Noticed, Observed, Priced, Pushed, SourceTrouble, Tick
+from agent.inbox import (
+    Event,
+    Listed,
+    Noticed,
+    Observed,
+    Priced,
+    Pushed,
+    RevisionLost,
+    SourceTrouble,
+    SourceWell,
+    Tick,
+)
 from fleet.snapshot import NoticeKind
 from providers.clock import Clock
 from providers.git.errors import SourceError
@@ -99,15 +110,40 @@ class Ear:
             self._poked.clear()
 
 
-def git_ear(source: GitSource, enqueue: Enqueue) -> Callable[[], float]:
-    """Polls the repository; an unreachable one is reported and tried again later and later."""
+def git_ear(source: GitSource, enqueue: Enqueue, wanted: tuple[str, str] = ("", "")) -> Callable[[], float]:
+    """Polls the repository; an unreachable one is reported and tried again later and later.
+
+    `wanted` is the revision (and its signer) that was in force before this process: it is looked for in the cache and,
+    after each good poll, in what was fetched, until it is found or known to be gone.
+    """
+    restoring, ill = wanted, False
+
+    def restored() -> bool:
+        try:
+            files = source.revision_files(source.resolve(restoring[0]))
+        except SourceError:
+            return False
+        enqueue(Pushed(restoring[0], files, restoring[1] or None, restored=True))
+        return True
 
     def listen() -> float:
+        nonlocal restoring, ill
+        if restoring[0] and restored():
+            restoring = ("", "")
         try:
             snapshot = source.poll()
         except SourceError as error:
+            ill = True
             enqueue(SourceTrouble(f"{type(error).__name__}: {error}", transient=error.transient))
             return source.next_poll_s
+        if ill:
+            ill = False
+            enqueue(SourceWell())
+        if restoring[0]:
+            if restored():
+                restoring = ("", "")
+            else:
+                enqueue(RevisionLost(restoring[0]))
         if snapshot is not None:
             enqueue(Pushed(snapshot.revision, snapshot.files, snapshot.verified_signer, forced=snapshot.forced))
         return source.next_poll_s

@@ -61,6 +61,18 @@ class SourceTrouble:
 
 
 @dataclass(frozen=True, slots=True)
+class SourceWell:
+    """The repository can be read (again)."""
+
+
+@dataclass(frozen=True, slots=True)
+class RevisionLost:
+    """The revision that was in force before this process is not in the repository any more."""
+
+    revision: str
+
+
+@dataclass(frozen=True, slots=True)
 class Done:
     """An action is through."""
 
@@ -83,4 +95,4 @@ class Tick:
     """Time has passed."""
 
 
-Event = Observed | Listed | Priced | Noticed | Pushed | SourceTrouble | Done | Failed | Tick
+Event = Observed | Listed | Priced | Noticed | Pushed | SourceTrouble | SourceWell | RevisionLost | Done | Failed | Tick

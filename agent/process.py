@@ -20,7 +20,7 @@ from agent.config import Settings
 from agent.ears import Ear, catalog_ear, git_ear, health_ear, instances_ear, notices_ear, reflectors, timers
 from agent.hands import Hands
 from agent.http import HttpFace
-from agent.inbox import Event, Pushed
+from agent.inbox import Event
 from agent.journal import Journal
 from agent.metrics import Metrics
 from agent.mirror import Mirror
@@ -31,7 +31,6 @@ from agent.watch import Watcher
 from fleet.actions import Announce
 from fleet.snapshot import Notice
 from providers.clock import Clock, SystemClock
-from providers.git.errors import SourceError
 from providers.git.source import GitSource
 from providers.kube.actuator import Actuator
 from providers.kube.elector import Elector
@@ -201,8 +200,7 @@ class Agent:
             acknowledge=acknowledge,
         )
         self._brain = brain
-        self._restore(board, publisher)
-        ears, watching, scheduler = self._listen()
+        ears, watching, scheduler = self._listen(self._restore(board, publisher, sync))
         try:
             self._think(brain, books, publisher)
         finally:
@@ -231,30 +229,17 @@ class Agent:
         if self._notices is not None:
             self._notices.acknowledge(notices)
 
-    def _restore(self, board: Board, publisher: Publisher) -> None:
-        """The revision in force before this process, so that a restart never adopts what was refused."""
+    def _restore(self, board: Board, publisher: Publisher, sync: Sync) -> tuple[str, str]:
+        """The revision in force before this process and its signer, so that a restart never adopts what was refused."""
         report = board.read_sync()
         publisher.continue_from(report)
-        if not report.applied:
-            return
-        try:
-            self._source.poll()
-        except SourceError as error:
-            log.warning("source_unreachable", why=str(error))
-        try:
-            oid = self._source.resolve(report.applied)
-            files = self._source.revision_files(oid)
-        except SourceError as error:
-            log.warning("last_revision_unreadable", revision=report.applied, why=str(error))
-            return
-        self._inbox.put(Pushed(report.applied, files, report.verified_signer or None, restored=True))
-        newest = self._source.last_good
-        if newest is not None and newest.revision != report.applied:
-            self._inbox.put(Pushed(newest.revision, newest.files, newest.verified_signer, forced=newest.forced))
+        if report.applied:
+            sync.expect(report.applied, report.verified_signer)
+        return report.applied, report.verified_signer
 
-    def _listen(self) -> tuple[list[Ear], list[Any], Any]:
+    def _listen(self, in_force: tuple[str, str]) -> tuple[list[Ear], list[Any], Any]:
         settings, put = self._settings, self._inbox.put
-        self._git = Ear("git", git_ear(self._source, put), self._stopping)
+        self._git = Ear("git", git_ear(self._source, put, in_force), self._stopping)
         listing = instances_ear(self._cloud, put, self._clock, settings.aws.poll_interval_s)
         ears = [
             self._git,

@@ -13,6 +13,7 @@ from fleet.plan.render import summary
 from fleet.snapshot import Claim, ClaimState, Gang, GangState, Node, Snapshot
 from model.fleet import Fleet
 from model.kinds import NodePool
+from model.problem import Problem
 from providers.kube.objects import (
     Finding,
     FlavorUsage,
@@ -104,11 +105,13 @@ def _pool(pool: NodePool, claims: Sequence[Claim], nodes: Mapping[str, Node]) ->
 
 def sync_report(name: str, state: SyncState, drifting: int, before: SyncReport) -> SyncReport:
     """The sync's report; `before` carries the history on."""
-    applied = state.outcome == "Applied"
+    applied = state.outcome == "Applied" and state.trouble is None
+    stalled = state.stalled or (state.trouble is not None and not state.trouble.transient)
+    reason, message = ("SourceFailed", state.trouble.message) if state.trouble else (state.outcome, state.message)
     findings = [
-        Finding("Ready", applied, state.outcome, state.message),
-        *([Finding("Stalled", True, state.outcome, state.message)] if state.stalled else []),
-        *([Finding("Reconciling", True, state.outcome, state.message)] if not (applied or state.stalled) else []),
+        Finding("Ready", applied, reason, message),
+        *([Finding("Stalled", True, reason, message)] if stalled else []),
+        *([Finding("Reconciling", True, reason, message)] if not (applied or stalled) else []),
         Finding("DriftDetected", bool(drifting), "Drifted" if drifting else "InSync", f"{drifting} machines differ"),
     ]
     if state.signer or state.outcome == "Unsigned":
@@ -121,7 +124,7 @@ def sync_report(name: str, state: SyncState, drifting: int, before: SyncReport) 
         not history or (history[0].revision, history[0].outcome) != (state.attempted, state.outcome)
     ):
         history = remembered(history, SyncAttempt(state.attempted, state.outcome, state.at_s, state.at_s))
-    shown = tuple(SyncProblem(p.file, p.line, p.column, f"{p.path}: {p.message}") for p in state.problems)
+    shown = tuple(SyncProblem(p.file, p.line, p.column, _words(p)) for p in state.problems)
     return SyncReport(
         name,
         observed=state.observed,
@@ -135,6 +138,11 @@ def sync_report(name: str, state: SyncState, drifting: int, before: SyncReport) 
         problems=shown,
         problem_count=len(shown),
     )
+
+
+def _words(problem: Problem) -> str:
+    text = f"{problem.path}: {problem.message}" if problem.path else problem.message
+    return f"{text} (hint: {problem.hint})" if problem.hint else text
 
 
 def _summary(plan: Plan) -> PlanSummary:

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field, replace
 import structlog
 import yaml
 
-from agent.inbox import Pushed, SourceTrouble
+from agent.inbox import Pushed, RevisionLost, SourceTrouble, SourceWell
 from fleet.actions import Action, PublishLayouts
 from fleet.capacity.disrupt import frozen
 from fleet.plan import Plan, make_plan
+from fleet.plan.changes import FieldChange, declared_changes
 from fleet.snapshot import Snapshot
 from model.fleet import Fleet
 from model.loader import InvalidFleet, Problem, load
@@ -34,13 +35,15 @@ class SyncState:
     applied: str = ""
     signer: str = ""
     outcome: str = "Waiting"
-    """Applied, Invalid, Refused, Frozen, Unsigned, SourceFailed or Waiting."""
+    """Applied, Invalid, Refused, Frozen, Unsigned, RevisionLost or Waiting."""
     message: str = "no revision read yet"
     problems: tuple[Problem, ...] = ()
     plan: Plan | None = None
     at_s: float = 0.0
     stalled: bool = False
     """Nothing but a new push will help."""
+    trouble: SourceTrouble | None = None
+    """Why the repository cannot be read at present; the revision in force stays."""
 
 
 @dataclass(slots=True)
@@ -49,17 +52,36 @@ class Sync:
 
     fleet: Fleet | None = None
     state: SyncState = field(default_factory=SyncState)
+    _expected: str = ""
+    """The revision in force before this process; nothing else is looked at until it is in force again."""
     _restored: Pushed | None = None
     _waiting: Pushed | None = None
     _look_again_s: float = 0.0
     _layouts_of: str = ""
 
-    def hear(self, event: Pushed | SourceTrouble) -> None:
-        """A new revision, or the news that none can be read."""
-        if isinstance(event, SourceTrouble):
-            outcome = self.state.outcome if self.fleet else "SourceFailed"
-            self.state = replace(self.state, outcome=outcome, message=event.message)
-            return
+    def expect(self, revision: str, signer: str) -> None:
+        """Start where an earlier process stood: `revision` must be in force again before any other is judged."""
+        self._expected = revision
+        self.state = replace(self.state, applied=revision, signer=signer, message=f"{revision} is being restored")
+
+    def hear(self, event: Pushed | SourceTrouble | SourceWell | RevisionLost) -> None:
+        """A new revision, or how the repository is."""
+        match event:
+            case SourceTrouble():
+                self.state = replace(self.state, trouble=event)
+            case SourceWell():
+                self.state = replace(self.state, trouble=None)
+            case RevisionLost(revision=revision):
+                message = (
+                    f"{revision}, the revision in force, is not in the repository any more; nothing is decided "
+                    "without it. Push it again, or delete the FleetSync and restart to begin with what is there"
+                )
+                self.state = replace(self.state, outcome="RevisionLost", message=message, stalled=True)
+            case Pushed():
+                self._pushed(event)
+
+    def _pushed(self, event: Pushed) -> None:
+        self.state = replace(self.state, trouble=None)
         if event.restored:
             self._restored = event
             return
@@ -69,19 +91,21 @@ class Sync:
 
     def settle(self, snapshot: Snapshot, now_s: float) -> Sequence[Action]:
         """Try to bring a revision into force, what was in force before a restart first; what must be written then."""
-        restored, self._restored = self._restored, None
-        event = restored or self._waiting
+        restored = self._restored
+        event = restored or (None if self._expected else self._waiting)
         if event is None or (restored is None and now_s < self._look_again_s):
             return ()
         try:
             fleet = load(event.files)
         except InvalidFleet as invalid:
-            self._waiting = self._waiting if restored else None
+            self._settled(event)
             first = invalid.problems[0]
-            text = f"{len(invalid.problems)} problems; first: {first.file}:{first.line}:{first.column}: {first.message}"
+            count = len(invalid.problems)
+            shown = f"{first.path}: {first.message}" if first.path else first.message
+            text = f"{'1 problem:' if count == 1 else f'{count} problems; first:'} {first.file}:{first.line}:{first.column}: {shown}"
             self._attempt(event, "Invalid", text, now_s, problems=invalid.problems, stalled=True)
             return ()
-        refusal = self._held_back(event, now_s)
+        refusal = self._held_back(event, fleet, now_s)
         plan = make_plan(
             self.fleet or Fleet(), fleet, snapshot, base_revision=self.state.applied, head_revision=event.revision
         )
@@ -91,19 +115,26 @@ class Sync:
             self._look_again_s = now_s + RECONSIDER_S
             self._attempt(event, *refusal, now_s, plan=plan, stalled=refusal[0] != "Frozen")
             return ()
-        self._waiting = self._waiting if restored else None
+        self._settled(event)
         self.fleet = fleet
         self._attempt(event, "Applied", f"{event.revision} is in force", now_s, plan=plan)
         self.state = replace(self.state, applied=event.revision, signer=event.signer or "")
         return self._layouts(fleet)
 
-    def _held_back(self, event: Pushed, now_s: float) -> tuple[str, str] | None:
+    def _settled(self, event: Pushed) -> None:
+        """The event has been judged for good."""
+        if event.restored:
+            self._restored, self._expected = None, ""
+        else:
+            self._waiting = None
+
+    def _held_back(self, event: Pushed, fleet: Fleet, now_s: float) -> tuple[str, str] | None:
         """Signature and freeze rules, by the policy already in force."""
         if self.fleet is None or event.restored:
             return None
         if self.fleet.policy.spec.signatures.required and not event.signer:
             return "Unsigned", "the policy in force requires a signature by an allowed signer; this revision has none"
-        if window := frozen(self.fleet, now_s, "Sync"):
+        if (window := frozen(self.fleet, now_s, "Sync")) and not _only_freezes(self.fleet, fleet):
             return "Frozen", f"freeze window {window!r} holds new revisions back"
         return None
 
@@ -141,3 +172,13 @@ class Sync:
             return ()
         self._layouts_of = text
         return (PublishLayouts(text),)
+
+
+def _only_freezes(before: Fleet, after: Fleet) -> bool:
+    """Whether nothing but freeze windows changes: the way out of a window must not be frozen itself."""
+    fields = [field.path for change in declared_changes(before, after) for field in change.fields or _WHOLE]
+    return bool(fields) and all(path.startswith("spec.freezeWindows") for path in fields)
+
+
+_WHOLE = (FieldChange("", None, None),)
+"""Stands for a whole resource that comes or goes."""

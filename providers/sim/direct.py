@@ -168,7 +168,7 @@ class Feed(Generic[T]):
         self._looked_at = -1
 
     def take(self) -> list[Batch[T]]:
-        """Everything new since the last call: nothing, or one batch."""
+        """Everything new since the last call, most often nothing or one batch."""
         if self._looked_at == self._store.resource_version:
             return []
         self._looked_at = self._store.resource_version
@@ -186,18 +186,17 @@ class Feed(Generic[T]):
         self._version = page.resource_version
         return Replace(objects, str(page.resource_version), tuple(skipped))
 
-    def _changes(self, since: int) -> Iterator[Changes[T]]:
+    def _changes(self, since: int) -> Iterator[Batch[T]]:
         entries = self._store.changes(self._resource, since, established=True)
         if not entries:
             return
         lines = b"".join(b'{"type":"%s","object":%s}\n' % (it.type.encode(), it.revision.json) for it in entries)
         reading = self._reader.events(lines)
-        if reading.trouble is not None:
-            self._version = None  # as a reflector does: only a list shows what is left
-            return
         self._version = entries[-1].revision.resource_version
         if reading.deltas:
-            yield Changes(reading.deltas, str(self._version))
+            yield Changes(reading.deltas, reading.version)
+        if reading.trouble is not None:  # as a reflector does: only a list shows what is left
+            yield self._everything()
 
 
 def _resource(store: Store, path: ResourcePath) -> Resource:

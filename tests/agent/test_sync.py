@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from agent.inbox import Pushed, SourceTrouble
+from agent.inbox import Pushed, RevisionLost, SourceTrouble, SourceWell
 from agent.sync import RECONSIDER_S, Sync
 from fleet.actions import PublishLayouts
 from fleet.snapshot import Snapshot
-from tests.agent.scenes import A, CATALOG, G6, P4DE, P5, B, C, doc, files, layout, pool, queue, simple, team
+from tests.agent.scenes import CATALOG, G6, P4DE, P5, A, B, C, doc, files, layout, pool, queue, simple, team
 from tests.support.fleets import NOW, ready_claim, shape
 
 
@@ -60,7 +60,11 @@ def test_nothing_pushed_nothing_done() -> None:
 def test_an_invalid_revision_names_every_problem_and_changes_nothing() -> None:
     sync = in_force(simple())
     before = sync.fleet
-    text = simple()["fleet.yaml"].replace("instanceTypes", "instanceTyps").replace("nvidia.com/gpu: 32", "nvidia.com/gpu: x")
+    text = (
+        simple()["fleet.yaml"]
+        .replace("instanceTypes", "instanceTyps")
+        .replace("nvidia.com/gpu: 32", "nvidia.com/gpu: x")
+    )
     sync.hear(push("r2", {"fleet.yaml": text}))
     sync.settle(EMPTY, NOW + 1)
     assert sync.fleet is before
@@ -166,6 +170,33 @@ def test_what_was_refused_before_the_restart_is_refused_after_it() -> None:
     assert (sync.state.applied, sync.state.attempted, sync.state.outcome) == ("r1", "r2", "Refused")
 
 
+def test_nothing_else_is_judged_before_what_was_in_force_is_back() -> None:
+    sync = Sync()
+    sync.expect("r1", "")
+    assert sync.state.applied == "r1"
+    sync.hear(push("r2", simple()))
+    sync.settle(EMPTY, NOW)
+    assert (sync.fleet, sync.state.applied) == (None, "r1")
+    sync.hear(RevisionLost("r1"))
+    sync.settle(EMPTY, NOW)
+    assert (sync.fleet, sync.state.outcome, sync.state.stalled) == (None, "RevisionLost", True)
+    sync.hear(push("r1", simple(weight=3), restored=True))
+    sync.settle(EMPTY, NOW)
+    sync.settle(EMPTY, NOW)
+    assert sync.state.applied == "r2"
+
+
+def test_a_window_without_end_can_be_lifted_and_nothing_else_with_it() -> None:
+    window = {"name": "always", "schedule": "* * * * *", "duration": "1h"}
+    sync = in_force(fixed(1, policy(freezeWindows=[window])))
+    sync.hear(push("r2", fixed(2, policy())))
+    sync.settle(EMPTY, NOW)
+    assert sync.state.outcome == "Frozen"
+    sync.hear(push("r3", fixed(1, policy())))
+    sync.settle(EMPTY, NOW)
+    assert sync.state.applied == "r3"
+
+
 def test_the_newest_does_not_get_lost_whatever_order_they_are_heard_in() -> None:
     sync = Sync()
     sync.hear(push("r2", simple()))
@@ -195,13 +226,16 @@ def test_a_source_that_cannot_be_read_changes_nothing_that_is_in_force() -> None
     sync.hear(SourceTrouble("Unreachable: no answer", transient=True))
     assert sync.fleet is before
     assert (sync.state.applied, sync.state.outcome) == ("r1", "Applied")
-    assert "no answer" in sync.state.message
+    assert sync.state.trouble == SourceTrouble("Unreachable: no answer", transient=True)
+    sync.hear(SourceWell())
+    assert sync.state.trouble is None
 
 
 def test_a_source_that_cannot_be_read_at_the_start_says_so() -> None:
     sync = Sync()
-    sync.hear(SourceTrouble("AuthenticationFailed: no", transient=False))
-    assert (sync.state.outcome, sync.state.message) == ("SourceFailed", "AuthenticationFailed: no")
+    trouble = SourceTrouble("AuthenticationFailed: no", transient=False)
+    sync.hear(trouble)
+    assert (sync.state.outcome, sync.state.trouble) == ("Waiting", trouble)
 
 
 # -- the cuts ---------------------------------------------------------------------------------------------------------

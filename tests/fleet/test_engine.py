@@ -37,7 +37,7 @@ def fleet(*, changed: bool = False, fixed: int = 1) -> Fleet:
         template=template,
     )
     layouts = ["large", "small"] if changed else ["small", "large"]
-    builder.pool("mig", limits={"nodes": 2}, sharing={"mig": {"layouts": layouts}}, disruption=budgets)
+    builder.pool("mig", limits={"nodes": 1}, sharing={"mig": {"layouts": layouts}}, disruption=budgets)
     builder.pool("fixed", replicas=fixed, instanceTypes=[P5S.name])
     builder.team("org", quotas={}, namespaces=[])
     for team in ("a", "b"):
@@ -52,7 +52,9 @@ def fleet(*, changed: bool = False, fixed: int = 1) -> Fleet:
 
 @st.composite
 def arrivals(draw: st.DrawFn) -> Callable[[World], object]:
-    resource, amount = draw(st.sampled_from(((GPU, 1), (GPU, 4), (GPU, 8), (SMALL, 1), (LARGE, 1))))
+    resource, amount = draw(
+        st.sampled_from(((GPU, 1), (GPU, 4), (GPU, 8), (SMALL, 1), (SMALL, 7), (LARGE, 1), (LARGE, 2)))
+    )
     count, team, priority = draw(st.integers(1, 3)), draw(st.sampled_from("ab")), draw(st.integers(0, 2))
     level = draw(st.sampled_from(("", "", labels.ZONE, labels.HOSTNAME)))
 

@@ -73,20 +73,21 @@ def _worth_trying(yard: Yard) -> list[Claim]:
     The tests come in order of cost: what most machines fail is asked first.
     """
     pools = {name for name, pool in yard.fleet.node_pools.items() if _consolidates(pool)}
-    prospects = Prospects.of(yard.fleet, yard.snapshot) if yard.held else None
+    prospects: Prospects | None = None
     lost: dict[str, float] = {}
     found = []
     for pool, claim in yard.candidates():
         gangs = yard.gangs_on(claim)
-        if prospects is None or not gangs or pool is None or pool.name not in pools or claim.name in yard.successors:
+        if not gangs or pool is None or pool.name not in pools or claim.name in yard.successors:
             continue
         quiet_since_s = max(gang.admitted_at_s for gang in gangs)
         if yard.snapshot.now_s - quiet_since_s < pool.spec.disruption.consolidate_after:
             continue
         affordable_usd_h = claim.price_usd_h - _lost(yard, gangs, lost) * 3600 / PAYBACK_S
-        if affordable_usd_h <= -EPSILON_USD_H or prospects.hopeless(claim, gangs, affordable_usd_h + EPSILON_USD_H):
+        if affordable_usd_h <= -EPSILON_USD_H:
             continue
-        if yard.unit(claim) is not None:
+        prospects = prospects or Prospects.of(yard.fleet, yard.snapshot)
+        if not prospects.hopeless(claim, gangs, affordable_usd_h + EPSILON_USD_H) and yard.unit(claim) is not None:
             found.append(claim)
     return sorted(found, key=lambda claim: (-claim.price_usd_h, claim.name))
 

@@ -1,0 +1,334 @@
+"""The commands as a user types them: what they print, and the exit codes scripts rely on."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from agent.cli import exits
+from agent.cli.app import app
+from agent.cli.tables import age
+from providers.sim.apiserver import ApiServer
+from tests.agent.scenes import Scene, doc, files, gpu_job, gpu_jobset, pool, queue, simple, team
+from tests.providers.git.support import Work
+
+ROOT = Path(__file__).resolve().parents[3]
+RAILS = doc("FleetPolicy", "p", guardRails={"maxPercentRemoved": 30})
+
+
+def muster(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
+
+
+def written(folder: Path, fleet: Mapping[str, str]) -> Path:
+    for name, text in fleet.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+    return folder
+
+
+def typo() -> dict[str, str]:
+    return {"fleet.yaml": simple()["fleet.yaml"].replace("instanceTypes", "instanceTyps")}
+
+
+# -- validate ---------------------------------------------------------------------------------------------------------
+
+
+def test_validate_a_valid_fleet(tmp_path: Path) -> None:
+    done = muster("validate", written(tmp_path, simple()))
+    assert (done.exit_code, done.stdout) == (exits.OK, "no problems\n1 file read: the fleet is valid.\n")
+
+
+def test_validate_an_invalid_fleet_shows_where(tmp_path: Path) -> None:
+    done = muster("validate", written(tmp_path, typo()))
+    assert done.exit_code == exits.INVALID == 3
+    assert "fleet.yaml:" in done.stdout
+    assert "did you mean" in done.stdout.lower()
+    assert "^" in done.stdout
+    assert "the fleet is invalid" in done.stdout
+
+
+def test_validate_as_json(tmp_path: Path) -> None:
+    done = muster("validate", written(tmp_path, typo()), "-o", "json")
+    assert done.exit_code == exits.INVALID
+    assert "instanceTyps" in json.dumps(json.loads(done.stdout))
+    assert json.loads(muster("validate", written(tmp_path, simple()), "-o", "json").stdout) is not None
+
+
+def test_validate_as_sarif(tmp_path: Path) -> None:
+    done = muster("validate", written(tmp_path, typo()), "--output", "sarif")
+    report = json.loads(done.stdout)
+    assert report["version"] == "2.1.0"
+    place = report["runs"][0]["results"][0]["locations"][0]["physicalLocation"]
+    assert place["artifactLocation"]["uri"].endswith("fleet.yaml")
+    assert place["region"]["startLine"] > 1
+
+
+def test_validate_as_github_annotations(tmp_path: Path) -> None:
+    done = muster("validate", written(tmp_path, typo()), "--output", "github")
+    assert done.stdout.startswith("::error file=")
+    assert muster("validate", written(tmp_path, simple()), "--output", "github").stdout == ""
+
+
+def test_validate_one_file_and_a_tree_of_them(tmp_path: Path) -> None:
+    text = simple()["fleet.yaml"]
+    first, _, rest = text.partition("---\n")
+    written(tmp_path, {"a/one.yaml": first, "b/two.yml": rest, ".hidden/x.yaml": "kind: Nonsense", "c/readme.md": "#"})
+    assert "2 files read" in muster("validate", tmp_path).stdout
+    (tmp_path / "link.yaml").symlink_to("/etc/hostname")
+    assert muster("validate", tmp_path).exit_code == exits.OK
+    whole = tmp_path / "whole"
+    whole.mkdir()
+    assert muster("validate", written(whole, simple()) / "fleet.yaml").exit_code == exits.OK
+
+
+@pytest.mark.parametrize("name", ["missing", "empty"])
+def test_validate_nothing_is_an_error(tmp_path: Path, name: str) -> None:
+    (tmp_path / "empty").mkdir()
+    done = muster("validate", tmp_path / name)
+    assert done.exit_code == exits.ERROR
+    assert name in done.stderr
+
+
+# -- plan -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Work:
+    made = Work(tmp_path / "repository")
+    made.path.mkdir()
+    made.git("init", "-q", "-b", "main")
+    return made
+
+
+def commit(work: Work, fleet: Mapping[str, str]) -> str:
+    return work.commit("fleet.yaml", fleet["fleet.yaml"])
+
+
+def test_plan_of_two_revisions(work: Work) -> None:
+    first = commit(work, simple())
+    second = commit(work, files(pool(), pool("more"), team(), queue()))
+    done = muster("plan", work.path, "--from", first, "--to", second)
+    assert done.exit_code == exits.OK
+    assert "  + nodepool/more" in done.stdout
+    assert "Plan: 1 to add, 0 to change, 0 to destroy." in done.stdout
+    back = muster("plan", work.path, "--from", second, "--to", first)
+    assert "  - nodepool/more" in back.stdout
+    assert "0 to add, 0 to change, 1 to destroy" in back.stdout
+
+
+def test_plan_of_the_working_tree(work: Work) -> None:
+    first = commit(work, simple())
+    work.write("fleet.yaml", simple(weight=7)["fleet.yaml"])
+    done = muster("plan", work.path, "--from", first)
+    assert "  ~ nodepool/h100" in done.stdout
+    assert "weight" in done.stdout
+
+
+def test_plan_without_a_base_is_everything(work: Work) -> None:
+    commit(work, simple())
+    assert "Plan: 5 to add" in muster("plan", work.path).stdout
+
+
+def test_plan_exit_codes(work: Work) -> None:
+    first = commit(work, simple())
+    assert muster("plan", work.path, "--from", first, "--detailed-exitcode").exit_code == exits.OK == 0
+    work.write("fleet.yaml", simple(weight=7)["fleet.yaml"])
+    assert muster("plan", work.path, "--from", first, "--detailed-exitcode").exit_code == exits.CHANGES == 2
+    assert muster("plan", work.path, "--from", first).exit_code == exits.OK
+    work.write("fleet.yaml", typo()["fleet.yaml"])
+    assert muster("plan", work.path, "--from", first).exit_code == exits.INVALID == 3
+    assert muster("plan", work.path, "--from", "nonsense").exit_code == exits.ERROR == 1
+    assert muster("plan", work.path.parent / "nowhere", "--from", first).exit_code == exits.ERROR
+
+
+def test_plan_refused_by_the_guard_rails(work: Work) -> None:
+    first = commit(work, files(pool(), team(), queue(), RAILS))
+    second = commit(work, files(team(quotas={}), RAILS))
+    done = muster("plan", work.path, "--from", first, "--to", second, "--detailed-exitcode")
+    assert done.exit_code == exits.REFUSED == 5
+    assert "Refused by the guard rails" in done.stdout
+    assert "allowEmptyFleet" in done.stdout
+
+
+def test_plan_as_json_has_a_stable_id(work: Work) -> None:
+    first = commit(work, simple())
+    second = commit(work, files(pool(), pool("more"), team(), queue()))
+    plans = [
+        json.loads(muster("plan", work.path, "--from", first, "--to", to, "-o", "json").stdout) for to in (second, second)
+    ]
+    assert len({plan.pop("observed_at_s") for plan in plans}) == 2, "only the instant differs"
+    assert plans[0] == plans[1]
+    assert plans[0]["plan_id"]
+    third = commit(work, simple(weight=9))
+    other = json.loads(muster("plan", work.path, "--from", first, "--to", third, "-o", "json").stdout)
+    assert other["plan_id"] != plans[0]["plan_id"]
+
+
+def test_plan_for_gitlab_counts(work: Work) -> None:
+    first = commit(work, simple())
+    commit(work, files(pool(), pool("more"), team(), queue()))
+    done = muster("plan", work.path, "--from", first, "-o", "gitlab")
+    assert json.loads(done.stdout) == {"create": 1, "update": 0, "delete": 0}
+
+
+def test_plan_of_a_folder_inside_the_repository(work: Work) -> None:
+    work.write("other/bad.yaml", "kind: Nonsense")
+    work.write("fleets/a/fleet.yaml", simple()["fleet.yaml"])
+    first = work.commit_all()
+    work.write("fleets/a/fleet.yaml", simple(weight=7)["fleet.yaml"])
+    second = work.commit_all()
+    for arguments in (("--to", second), ()):
+        done = muster("plan", work.path, "--path", "fleets/a", "--from", first, *arguments)
+        assert (done.exit_code, "nodepool/h100" in done.stdout) == (exits.OK, True), done.output
+
+
+# -- against a cluster ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Scene, Path]]:
+    """A simulated fleet with one gang that runs and one that waits, behind a real API server."""
+    scene = Scene(files(pool(limits={"nodes": 2}), team(quotas={"h100": {"nvidia.com/gpu": 16}}), queue()))
+    scene.runs(gpu_jobset("train"))
+    scene.sim.submit(gpu_job("later", gpus=8))
+    scene.sim.advance(5)
+    with ApiServer(scene.sim.store, clock=scene.sim.clock) as server:
+        yield scene, server.kubeconfig(tmp_path_factory.mktemp("cluster") / "kubeconfig")
+        server.drop_connections()
+
+
+def test_get_workloads(cluster: tuple[Scene, Path]) -> None:
+    _, kubeconfig = cluster
+    done = muster("get", "workloads", "--kubeconfig", kubeconfig)
+    assert done.exit_code == exits.OK
+    head, *rows = done.stdout.splitlines()
+    assert head.split() == ["NAME", "QUEUE", "PRIORITY", "PODS", "STATE", "REASON", "MACHINES", "EVICTIONS", "AGE"]
+    assert [row.split()[0] for row in rows] == ["t/later", "t/train"]
+    assert "Running" in rows[1]
+    as_json = json.loads(muster("get", "workloads", "--kubeconfig", kubeconfig, "-o", "json").stdout)
+    assert [(row["name"], row["pods"], row["machines"]) for row in as_json] == [("t/later", 1, 0), ("t/train", 2, 2)]
+
+
+@pytest.mark.parametrize("what", ["nodes", "claims", "queues"])
+def test_get_the_others(cluster: tuple[Scene, Path], what: str) -> None:
+    scene, kubeconfig = cluster
+    done = muster("get", what, "--kubeconfig", kubeconfig)
+    assert done.exit_code == exits.OK
+    rows = json.loads(muster("get", what, "--kubeconfig", kubeconfig, "-o", "json").stdout)
+    assert len(done.stdout.splitlines()) == len(rows) + 1
+    if what == "queues":
+        assert [(row["name"], row["pending"], row["admitted"]) for row in rows] == [("t", 1, 1)]
+        assert rows[0]["usage"].startswith("16/16 gpu of h100")
+    else:
+        assert {row["type"] for row in rows} == {"p5.48xlarge"}
+        assert {row["state"] for row in rows} == {"Ready"}
+    if what == "nodes":
+        assert {row["gpus"] for row in rows} == {"8/8 gpu"}
+        assert {row["gangs"] for row in rows} == {"t/train"}
+    if what == "claims":
+        assert {row["instance"] for row in rows} == {machine.id for machine in scene.sim.machines()}
+
+
+def test_explain_a_gang_that_waits(cluster: tuple[Scene, Path]) -> None:
+    done = muster("explain", "workload", "later", "--kubeconfig", cluster[1])
+    assert done.exit_code == exits.OK
+    for words in ("state:    Pending", "reason:", "position: 1 of 1 in queue t", "what would change it:", "team:     t"):
+        assert words in done.stdout, words
+
+
+@pytest.mark.parametrize("name", ["train", "t/train"])
+def test_explain_a_gang_that_runs(cluster: tuple[Scene, Path], name: str) -> None:
+    done = muster("explain", "workload", name, "--kubeconfig", cluster[1])
+    assert "state:    Admitted" in done.stdout
+    assert "machines: ip-" in done.stdout
+
+
+def test_explain_a_gang_that_is_not_there(cluster: tuple[Scene, Path]) -> None:
+    done = muster("explain", "workload", "nobody", "--kubeconfig", cluster[1])
+    assert done.exit_code == exits.ERROR
+    assert "t/later, t/train" in done.stderr
+
+
+def test_plan_against_the_world(cluster: tuple[Scene, Path], work: Work) -> None:
+    scene, kubeconfig = cluster
+    first = commit(work, files(pool(limits={"nodes": 2}), team(quotas={"h100": {"nvidia.com/gpu": 16}}), queue()))
+    commit(work, files(pool("other"), team(quotas={"other": {"nvidia.com/gpu": 16}}), queue(flavors=("other",))))
+    done = muster("plan", work.path, "--world", "--from", first, "--kubeconfig", kubeconfig)
+    assert done.exit_code == exits.REFUSED, "it would take both machines"
+    assert "Machines:" in done.stdout
+    assert "p5.48xlarge" in done.stdout
+
+
+@pytest.mark.parametrize("command", [("get", "nodes"), ("explain", "workload", "x")])
+def test_without_a_cluster_it_says_so(command: tuple[str, ...], tmp_path: Path) -> None:
+    done = muster(*command, "--kubeconfig", tmp_path / "none")
+    assert done.exit_code == exits.ERROR
+    assert done.stderr.startswith("muster: ")
+
+
+def test_a_cluster_that_does_not_answer(tmp_path: Path) -> None:
+    config = tmp_path / "kubeconfig"
+    with ApiServer(Scene().sim.store) as server:
+        server.kubeconfig(config)
+    done = muster("get", "nodes", "--kubeconfig", config)
+    assert done.exit_code == exits.ERROR
+    assert "muster: " in done.stderr
+
+
+# -- the program ------------------------------------------------------------------------------------------------------
+
+
+def run(*arguments: str, script: str = "") -> subprocess.CompletedProcess[str]:
+    command = ["-c", script, *arguments] if script else ["-m", "agent", *arguments]
+    return subprocess.run([sys.executable, *command], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_version() -> None:
+    done = run("version")
+    assert done.returncode == 0
+    assert done.stdout.startswith("muster 0.")
+
+
+def test_no_arguments_show_help() -> None:
+    assert "validate" in run().stdout + run().stderr
+
+
+HEAVY = ("boto3", "botocore", "kubernetes", "pygit2", "moto", "aiohttp", "apscheduler", "prometheus_client", "cryptography")
+LIGHT = {
+    "help": (["--help"], HEAVY + ("pydantic", "msgspec", "yaml")),
+    "validate": (["validate", "examples/minimal"], HEAVY),
+}
+
+
+@pytest.mark.parametrize("name", LIGHT)
+def test_what_a_quick_command_does_not_import(name: str) -> None:
+    arguments, heavy = LIGHT[name]
+    script = (
+        "import sys\n"
+        "from agent.cli import main\n"
+        f"sys.argv = ['muster', *{arguments!r}]\n"
+        "try: main()\n"
+        "except SystemExit as end: assert not end.code, end.code\n"
+        f"print('HEAVY', sorted(set({heavy!r}) & sys.modules.keys()))"
+    )
+    done = run(script=script)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "HEAVY []"
+
+
+def test_run_without_a_usable_configuration(tmp_path: Path) -> None:
+    done = run("run", "--config", str(tmp_path / "none.yaml"))
+    assert done.returncode == exits.ERROR
+    assert "none.yaml" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"), [(-5, "0s"), (42, "42s"), (119, "119s"), (600, "10m"), (4 * 3600, "4h"), (3 * 86400, "3d")]
+)
+def test_ages(seconds: float, shown: str) -> None:
+    assert age(seconds) == shown

@@ -1,0 +1,203 @@
+"""The agent's process on a real API server, a real EC2 wire and a real repository; two of them and one lease."""
+
+import functools
+import json
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from agent import process as process_module
+from agent.cli.run import install_crds, open_cloud, open_source
+from agent.config import Settings
+from agent.demo.jobs import job
+from agent.process import Agent
+from agent.sandbox.repository import Repository
+from agent.sandbox.world import World
+from providers.clock import SystemClock
+from providers.kube.config import from_url
+from providers.kube.elector import ElectionTiming, Elector
+from providers.kube.errors import Unreachable
+from providers.kube.transport import KubeTransport
+from tests.agent.scenes import simple
+
+WITHIN_S = 30.0
+QUICK = ElectionTiming(lease_s=3, renew_s=2.0, retry_s=0.3)
+
+
+def until(holds: Callable[[], object], words: str) -> None:
+    deadline = time.monotonic() + WITHIN_S
+    while time.monotonic() < deadline:
+        if holds():
+            return
+        time.sleep(0.02)
+    raise AssertionError(f"not within {WITHIN_S} s: {words}")
+
+
+class Running:
+    """An agent in a thread."""
+
+    def __init__(self, place: "Place", name: str, *, election: bool) -> None:
+        settings = Settings.model_validate(
+            {
+                "cluster": "test",
+                "region": "us-east-1",
+                "source": {"url": str(place.repository.bare), "pollIntervalS": 0.5, "cacheDir": str(place.folder / name)},
+                "aws": {"endpointUrl": place.world.cloud.url, "pollIntervalS": 0.5},
+                "http": {"host": "127.0.0.1", "port": 0},
+                "leaderElection": election,
+                "journal": str(place.folder / f"{name}.jsonl"),
+            }
+        )
+        clock = SystemClock()
+        self.journal = settings.journal or Path()
+        self.transport = KubeTransport(from_url(place.world.api.url))
+        self.source = open_source(settings, clock)
+        self.agent = Agent(settings, self.transport, open_cloud(settings, clock)[0], self.source, clock=clock)
+        self.thread = threading.Thread(target=self.agent.run, daemon=True)
+        self.thread.start()
+
+    def get(self, path: str) -> tuple[int, str]:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.agent.face.port}{path}", timeout=5) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+        except OSError as error:
+            return 0, str(error)
+
+    @property
+    def leads(self) -> bool:
+        return "muster_leading 1.0" in self.get("/metrics")[1]
+
+    def stop(self) -> None:
+        self.agent.stop()
+        self.thread.join(15.0)
+        self.source.close()
+        assert not self.thread.is_alive()
+
+    def lines(self, event: str) -> list[dict[str, object]]:
+        text = self.journal.read_text(encoding="utf-8") if self.journal.exists() else ""
+        return [line for line in map(json.loads, text.splitlines()) if line["event"] == event]
+
+
+class Place:
+    """A sandbox's world with an empty agent's seat."""
+
+    def __init__(self, folder: Path, world: World) -> None:
+        self.folder = folder
+        self.world = world
+        self.repository = Repository(folder)
+        example = folder / "example"
+        example.mkdir()
+        (example / "fleet.yaml").write_text(simple()["fleet.yaml"], encoding="utf-8")
+        self.repository.create(example)
+        self.repository.push("The fleet")
+        install_crds(KubeTransport(from_url(world.api.url)))
+        world.store.create(world.store.resource("Namespace"), {"metadata": {"name": "t"}})
+        self.agents: list[Running] = []
+
+    def start(self, name: str, *, election: bool = True) -> Running:
+        self.agents.append(Running(self, name, election=election))
+        return self.agents[-1]
+
+    def submit(self, name: str) -> None:
+        manifest = job(name, "t", "normal", pods=1, requests={"nvidia.com/gpu": "8"})
+        self.world.store.create(self.world.store.resource("Job"), manifest, namespace="t")
+
+    def running(self, name: str) -> bool:
+        workloads = self.world.store.list(self.world.store.resource("Workload"))
+        states = {w["spec"]["job"]["name"]: (w.get("status") or {}).get("reason") for w in workloads}
+        return states.get(name) == "PodsReady"
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    monkeypatch.setattr(process_module, "settle_heap", lambda: None)
+    monkeypatch.setattr(process_module, "Elector", functools.partial(Elector, timing=QUICK))
+    with World(tmp_path / "world", cluster="test", speed=60.0) as world:
+        made = Place(tmp_path, world)
+        yield made
+        for running in made.agents:
+            if running.thread.is_alive():
+                running.stop()
+        world.api.drop_connections()
+
+
+def test_an_agent_starts_works_and_stops(place: Place) -> None:
+    first = place.start("first", election=False)
+    until(lambda: first.get("/readyz") == (200, "ok\n"), "ready")
+    assert first.get("/healthz") == (200, "ok\n")
+    place.submit("a")
+    until(lambda: place.running("a"), "the job runs")
+    assert "muster_machines_bought_total" in first.get("/metrics")[1]
+    first.stop()
+    assert not first.agent.lost_lease
+    assert first.get("/healthz")[0] == 0
+    assert [line["event"] for line in first.lines("launched")] == ["launched"]
+    books = place.world.store.get(place.world.store.resource("ConfigMap"), "muster-books-test", "muster-system")
+    assert json.loads(books["data"]["books.json"])["total"] > 0
+    again = place.start("again", election=False)
+    until(lambda: again.get("/readyz") == (200, "ok\n"), "ready again")
+    place.submit("b")
+    until(lambda: place.running("b"), "the next job runs")
+    assert len(place.world.cloud.ledger()) == 2
+
+
+def test_it_is_not_ready_and_says_why_while_no_fleet_is_in_force(place: Place) -> None:
+    (place.repository.clone / "fleet.yaml").write_text("kind: Nonsense\n", encoding="utf-8")
+    place.repository.push("A mistake")
+    first = place.start("first", election=False)
+    until(lambda: "no fleet in force" in first.get("/readyz")[1], "it says why")
+    assert first.get("/readyz")[0] == 503
+    assert first.get("/healthz")[0] == 200
+    (place.repository.clone / "fleet.yaml").write_text(simple()["fleet.yaml"], encoding="utf-8")
+    place.repository.push("Mended")
+    until(lambda: first.get("/readyz")[0] == 200, "ready")
+
+
+def test_of_two_agents_one_acts_and_the_other_takes_over_when_it_is_stopped(place: Place) -> None:
+    first = place.start("first")
+    until(lambda: first.leads, "the first leads")
+    second = place.start("second")
+    until(lambda: second.get("/readyz") == (200, "ok\n"), "a standby is ready to take over")
+    place.submit("a")
+    until(lambda: place.running("a"), "the job runs")
+    assert first.leads
+    assert not second.leads
+    assert second.lines("launched") == []
+    first.stop()
+    assert not first.agent.lost_lease, "it gave the lease up of its own will"
+    until(lambda: second.leads, "the second leads")
+    place.submit("b")
+    until(lambda: place.running("b"), "the next job runs")
+    assert place.running("a")
+    assert len(second.lines("launched")) == 1
+    assert len(place.world.cloud.ledger()) == 2
+
+
+def test_a_deposed_agent_ends_with_an_error_and_the_other_takes_over(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = place.start("first")
+    until(lambda: first.leads, "the first leads")
+    second = place.start("second")
+
+    def cut_off(*_: object, **__: object) -> bytes:
+        raise Unreachable("no route to host")
+
+    assert first.agent._elector is not None
+    lease = first.agent._elector._lease
+    monkeypatch.setattr(lease, "read", cut_off)
+    monkeypatch.setattr(lease, "update", cut_off)
+    first.thread.join(WITHIN_S)
+    assert not first.thread.is_alive()
+    assert first.agent.lost_lease, "which `muster run` turns into exit code 1"
+    until(lambda: second.leads, "the second leads")
+    place.submit("a")
+    until(lambda: place.running("a"), "the job runs")
+    assert first.lines("launched") == []
