@@ -18,7 +18,7 @@ from fleet.admission.transitions import evicted
 from fleet.admission.tree import QuotaTree
 from fleet.capacity.intent import write_claims
 from fleet.capacity.provision import Need, Plan, Refusal, Supply, provide
-from fleet.capacity.stock import build_board, build_supply, holders
+from fleet.capacity.stock import build_board, build_supply, coming_machines, holders
 from fleet.mig.layouts import cut_anew
 from fleet.placement.board import Board
 from fleet.reasons import Reason
@@ -57,7 +57,7 @@ class Cycle:
         for gang in held:
             if gang.queue in tree.queues:
                 tree.charge(gang.queue, usage_of(tree, gang))
-        board = build_board(snapshot, held)
+        board = build_board(snapshot, held, coming_machines(fleet, snapshot))
         supply = build_supply(fleet, snapshot, may_buy=may_buy)
         flavors = Flavors(fleet, supply.shapes, board)
         return cls(fleet, snapshot, tree, board, supply, flavors, {gang.uid: gang for gang in held})
@@ -144,12 +144,20 @@ class Cycle:
             bought = self.board.slots[slot_name]
             self.board.rename(bought, f"claim/{claim_name}")
             bought.claim = claim_name
+        self._share(plan)
         self.actions.append(SaveGang(changed))
         if claims.claims:
             self.actions.append(OpenClaims(claims.claims))
         for recut in plan.recuts:
             cut = cut_anew(self.snapshot.claims[recut.claim], recut.layout, recut.gpus, now)
             self.actions.append(SaveClaim(replace(cut, emptied_at_s=0.0)))
+
+    def _share(self, plan: Plan) -> None:
+        """What is left on machines bought or cut for the gang is for everybody who can wait for them."""
+        for seat in plan.seats:
+            if seat.slot.name.startswith(("claim/", "recut/")):
+                seat.slot.only_for = ""
+                seat.slot.node = ""  # not usable yet: whoever is placed there next waits for it as well
 
     def _preempt(self, gang: Gang, queue: Queue, assignment: Assignment) -> Refusal | None:
         """Wait for gangs that are leaving already, or make some leave; None when neither helps."""
@@ -277,6 +285,10 @@ def _progress(plan: Plan) -> tuple[GangState, Reason, str]:
     ]
     if plan.recuts:
         parts.append(f"a new cut of {', '.join(recut.slot.node for recut in plan.recuts)}")
+    if not parts:
+        awaited = len({seat.slot.claim for seat in plan.seats if not seat.slot.node})
+        message = f"waits for {awaited} machine{'s' if awaited != 1 else ''} on the way"
+        return GangState.RESERVED, Reason.BUYING, message
     if plan.lots:
         return GangState.RESERVED, Reason.BUYING, f"buying {', '.join(parts)} at {plan.cost_usd_h:.2f} USD/h"
     return GangState.RESERVED, Reason.RECUTTING, f"waits for {', '.join(parts)}"

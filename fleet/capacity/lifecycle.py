@@ -154,9 +154,8 @@ def _wanted(yard: _Yard, claim: Claim) -> bool:
         return False  # no longer sold
     if claim.replaces:
         return any(name in yard.snapshot.claims for name in claim.replaces)
-    gang = yard.snapshot.gangs.get(claim.gang)
     if claim.gang:
-        return gang is not None and gang.state is GangState.RESERVED and any(p.claim == claim.name for p in gang.pins)
+        return any(gang.state is GangState.RESERVED for gang in yard.held.get(claim.name, ()))
     return yard.fleet.node_pools[claim.node_pool].spec.replicas is not None
 
 

@@ -75,8 +75,8 @@ class Plan:
 
     @property
     def ready(self) -> bool:
-        """Whether nothing has to be bought or cut first."""
-        return not self.lots and not self.recuts
+        """Whether nothing has to be bought, cut or waited for first."""
+        return not self.lots and not self.recuts and all(taken.slot.node for taken in self.seats)
 
     def pins(self) -> tuple[Pin, ...]:
         """The seats as they are written down."""
@@ -181,7 +181,7 @@ class _Trial:
         pod_set = need.pod_set
         slots = self._usable(need)
         if pod_set.required_topology and pod_set.required_topology != labels.ZONE:
-            domain = choose_domain(slots, pod_set)
+            domain = choose_domain([slot for slot in slots if slot.node], pod_set) or choose_domain(slots, pod_set)
             if domain is not None:
                 self.seats += seat(self.board, domain, pod_set, pod_set.count)
                 return None
@@ -192,9 +192,11 @@ class _Trial:
                     "no domain has the room, and a purchase cannot promise one",
                 )
             return self._buy(need, pod_set.count, whole=True)
-        placed = seat(self.board, slots, pod_set, pod_set.count)
-        self.seats += placed
-        missing = pod_set.count - sum(taken.count for taken in placed)
+        missing = pod_set.count
+        for standing in (True, False):  # machines on the way only for what the standing ones do not hold
+            placed = seat(self.board, [slot for slot in slots if bool(slot.node) is standing], pod_set, missing)
+            self.seats += placed
+            missing -= sum(taken.count for taken in placed)
         missing -= self._recut(need, missing)
         return self._buy(need, missing, whole=False) if missing else None
 

@@ -5,11 +5,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fleet.actions import claim_subject
 from fleet.capacity.pools import Headroom
 from fleet.capacity.provision import Recut, Supply
-from fleet.capacity.shapes import shapes_of
+from fleet.capacity.shapes import node_labels_of, shapes_of
 from fleet.memo import remembered
 from fleet.mig.layouts import cut, gpu_part, layout_name, pool_layouts, with_gpus
 from fleet.placement.board import PODS, Board, Slot
-from fleet.snapshot import Claim, ClaimState, Gang, GangState, Node, Snapshot
+from fleet.snapshot import Claim, ClaimState, Gang, GangState, Node, Offer, Snapshot
 from fleet.taints import OWN_KEYS
 from model import labels
 from model.fleet import Fleet
@@ -67,8 +67,11 @@ def usable(node: Node, claim: Claim | None) -> bool:
     return claim.state is ClaimState.READY and claim.disruption is None and claim.recut_at_s <= claim.ready_at_s
 
 
-def build_board(snapshot: Snapshot, held_by: Iterable[Gang]) -> Board:
-    """Every usable node with what is free on it after pods of no gang and the pins of `held_by`."""
+def build_board(snapshot: Snapshot, held_by: Iterable[Gang], coming: Iterable[Slot] = ()) -> Board:
+    """Every usable node with what is free on it after pods of no gang and the pins of `held_by`.
+
+    `coming` are machines on their way (`coming_machines`): whoever is placed on one waits for it.
+    """
     owner = claims_by_node(snapshot)
     board = Board()
     by_claim: dict[str, Slot] = {}
@@ -80,6 +83,9 @@ def build_board(snapshot: Snapshot, held_by: Iterable[Gang]) -> Board:
             board.add(slot)
             if claim is not None:
                 by_claim[claim.name] = slot
+    for slot in coming:
+        board.add(slot)
+        by_claim[slot.claim] = slot
     for gang in held_by:
         for pin in gang.pins:
             standing = by_claim.get(pin.claim) if pin.claim else board.slots.get(pin.node)
@@ -103,6 +109,30 @@ def _slot(snapshot: Snapshot, node: Node, claim: Claim | None) -> Slot:
         claim.node_pool if claim else "",
         _reserved_for(snapshot, claim) if claim else "",
     )
+
+
+def coming_machines(fleet: Fleet, snapshot: Snapshot) -> Iterator[Slot]:
+    """Machines that are bought or being cut anew and will be usable, with what they promise; by claim.
+
+    Without them every waiting gang would buy machines of its own while those of others still boot half empty.
+    """
+    for name, claim in sorted(snapshot.claims.items()):
+        pool = fleet.node_pools.get(claim.node_pool)
+        machine = snapshot.catalog.types.get(claim.capacity_pool.instance_type)
+        if pool is None or machine is None or claim.deleting or claim.disruption is not None:
+            continue
+        recutting = claim.state is ClaimState.READY and claim.recut_at_s > claim.ready_at_s
+        if claim.state is ClaimState.READY and not recutting:
+            continue
+        node = snapshot.nodes.get(claim.node) if recutting else None
+        where = claim.capacity_pool
+        offer = Offer(machine, where.zone, where.capacity_type, claim.price_usd_h)
+        found = node_labels_of(pool, offer, claim.layout, snapshot.catalog.region) | {labels.HOSTNAME: name}
+        free = with_gpus(node.allocatable, gpu_part(claim.resources)) if node else dict(claim.resources)
+        for resource, amount in (snapshot.foreign_use.get(node.name, {}) if node else {}).items():
+            free[resource] = free.get(resource, 0) - amount
+        reserved = _reserved_for(snapshot, claim)
+        yield Slot(f"coming/{name}", "", name, found, pool.spec.template.taints, free, pool.name, reserved)
 
 
 def _reserved_for(snapshot: Snapshot, claim: Claim) -> str:

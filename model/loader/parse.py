@@ -99,7 +99,7 @@ def _syntax_problem(source: Source, error: YAMLError) -> Problem:
     text = str(error.problem or error.context) if isinstance(error, MarkedYAMLError) else str(error)
     if source.lines[line - 1][column - 1 : column] == "\t":
         return source.problem(line, column, "a tab cannot indent", Code.YAML_SYNTAX, hint="use spaces")
-    return source.problem(line, column, text, Code.YAML_SYNTAX, hint=_syntax_hint(text, error))
+    return source.problem(line, column, f"not YAML here: {text}", Code.YAML_SYNTAX, hint=_syntax_hint(text, error))
 
 
 def _syntax_hint(text: str, error: YAMLError) -> str:

@@ -25,7 +25,7 @@ def dangling_references(declarations: Declarations) -> Iterator[Problem]:
     if not declarations.complete:
         return
     for reference in references(declarations):
-        known = [name for kind in reference.kinds for name in declarations.table(kind)]
+        known = {name for kind in reference.kinds for name in declarations.table(kind)}
         broken = any((kind, reference.name) in declarations.broken for kind in reference.kinds)
         if reference.name in known or broken:
             continue

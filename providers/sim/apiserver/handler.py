@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -86,7 +87,7 @@ class Handler:
         query = parse_query(query_text)
         resource = self._store.served(route.group, route.version, route.plural)
         if resource is None:
-            return await self._review(request, route)
+            return await self._review(request, route, query)
         verb = route.verb(request.method, query)
         if not verb:
             raise MethodNotAllowed("the server does not allow this method on the requested resource")
@@ -228,9 +229,9 @@ class Handler:
 
     # -- everything that is not a resource ----------------------------------------------------------------------
 
-    async def _review(self, request: web.BaseRequest, route: Route) -> web.Response:
+    async def _review(self, request: web.BaseRequest, route: Route, query: dict[str, str]) -> web.Response:
         if (route.group, route.plural, route.name, request.method) == ("", "bindings", "", "POST"):
-            return await self._bind(request, route)
+            return await self._bind(request, route, query)
         group_version = f"{route.group}/{route.version}"
         kind = dict(discovery.REVIEWS.get(group_version, ())).get(route.plural)
         if kind is None or route.name:
@@ -242,15 +243,15 @@ class Handler:
             raise BadRequest("the body is not an object")
         return _json(_encode(reviewed(group_version, kind, body)), 201)
 
-    async def _bind(self, request: web.BaseRequest, route: Route) -> web.Response:
+    async def _bind(self, request: web.BaseRequest, route: Route, query: dict[str, str]) -> web.Response:
         """The first form of binding, still what clients generate: a Binding posted to its namespace."""
-        body = decoded(await request.read(), media_type(request.headers.get(hdrs.CONTENT_TYPE, "")))
-        if not isinstance(body, dict):
-            raise BadRequest("the body is not an object")
-        pod, node = (body.get("metadata") or {}).get("name"), (body.get("target") or {}).get("name")
-        self._store.bind(str(pod or ""), route.namespace, str(node or ""))
-        success = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
-        return _json(_encode(success), 201)
+        content = media_type(request.headers.get(hdrs.CONTENT_TYPE, ""))
+        body = await request.read()
+        pods, binding = self._store.resource("pods"), replace(route, plural="pods", subresource="binding")
+        call = Call("create", pods, binding, query, body, content, request.headers.get(hdrs.USER_AGENT, ""))
+        name = str((call.object().get("metadata") or {}).get("name") or "")
+        outcome = perform(self._store, self._clock, replace(call, route=replace(binding, name=name)))
+        return _json(_encode(outcome.obj), outcome.code)
 
     def _document(self, path: str, request: web.BaseRequest) -> web.Response:
         """Discovery, OpenAPI, health."""
@@ -259,6 +260,8 @@ class Handler:
         if path in ("/api", "/apis") and "as=APIGroupDiscoveryList" in accept and "v=v2" in accept:
             body = discovery.aggregated(resources, core=path == "/api")
             return web.Response(body=_encode(body), headers={hdrs.CONTENT_TYPE: discovery.AGGREGATED})
+        if path == "/openapi/v2" and openapi.wants_v2_protobuf(accept):
+            return web.Response(body=openapi.v2_protobuf(), headers={hdrs.CONTENT_TYPE: openapi.V2_PROTOBUF})
         accepted_form(accept)
         fixed = _DOCUMENTS.get(path.rstrip("/"))
         if fixed:
@@ -306,11 +309,7 @@ _DOCUMENTS: dict[str, _Document] = {
     "/livez": _health,
     "/readyz": _health,
     "/openapi/v3": lambda resources, stamp: _json(_encode(openapi.index(discovery.group_versions(resources), stamp))),
-    "/openapi/v2": lambda _, __: _json(
-        _encode(
-            {"swagger": "2.0", "info": {"title": "Kubernetes", "version": "v1.32.4"}, "paths": {}, "definitions": {}}
-        )
-    ),
+    "/openapi/v2": lambda _, __: _json(_encode(openapi.V2)),
 }
 
 

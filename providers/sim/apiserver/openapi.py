@@ -1,4 +1,4 @@
-"""OpenAPI v3, enough for `kubectl explain`, `--validate` and `--dry-run=server`.
+"""OpenAPI v3, enough for `kubectl explain`, `--validate` and `--dry-run=server`; of v2 only what says that it is there.
 
 Custom resources show the schema of their definition. The schemas of built-in kinds come from the models of the Python
 client, which are generated from the same upstream document; they are only loaded when somebody asks.
@@ -18,6 +18,10 @@ _REF = "#/components/schemas/"
 _PERMISSIVE: Schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 _PATCHES = ("application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml")
 _STRATEGIC = "application/strategic-merge-patch+json"
+V2_PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+_INFO = {"title": "Kubernetes", "version": "v1.32.4"}
+V2: Schema = {"swagger": "2.0", "info": _INFO, "paths": {}, "definitions": {}}
+"""The v2 document without definitions: a client takes it as having no word on any kind, and leaves it to the server."""
 
 
 def index(group_versions: Iterable[str], stamp: int) -> dict[str, Any]:
@@ -35,8 +39,26 @@ def document(group_version: str, resources: Iterable[Resource]) -> dict[str, Any
             name, needed = _components(resource)
             schemas |= needed
             paths |= _paths(resource, name)
-    info = {"title": "Kubernetes", "version": "v1.32.4"}
-    return {"openapi": "3.0.0", "info": info, "paths": paths, "components": {"schemas": schemas}}
+    return {"openapi": "3.0.0", "info": _INFO, "paths": paths, "components": {"schemas": schemas}}
+
+
+def wants_v2_protobuf(accept: str) -> bool:
+    """Whether a client asks for v2 as protobuf and nothing else, with either spelling of the media type.
+
+    kubectl does for every `kind: List`, which has no OpenAPI v3 entry of its own (`queryParamVerifierV3.HasSupport`).
+    """
+    return "proto-openapi.spec.v2" in accept and "application/json" not in accept
+
+
+def v2_protobuf() -> bytes:
+    """`V2` as a `Document` of gnostic's OpenAPIv2.proto: field 1 the version, field 2 the `Info` {1 title, 2 version}."""
+    info = _proto_field(1, _INFO["title"].encode()) + _proto_field(2, _INFO["version"].encode())
+    return _proto_field(1, V2["swagger"].encode()) + _proto_field(2, info)
+
+
+def _proto_field(number: int, value: bytes) -> bytes:
+    """A length-delimited field; both number and length fit in one byte here."""
+    return bytes((number << 3 | 2, len(value))) + value
 
 
 def unknown(resource: Resource, obj: dict[str, Any]) -> Iterator[str]:
@@ -88,7 +110,7 @@ def _converted(schema: Any, kind: str, field: str) -> Schema:
     if options:
         text = {"description": schema["description"]} if "description" in schema else {}
         if len(options) > 1:
-            return {**text, "x-kubernetes-int-or-string": True}
+            return {**text, **_union(frozenset(option.get("type") for option in options))}
         return {**_converted(options[0], kind, field), **text}
     result: Schema = {}
     for key in ("type", "format", "description", "required", "enum"):
@@ -110,6 +132,23 @@ def _converted(schema: Any, kind: str, field: str) -> Schema:
     if not result.keys() - {"description"}:
         result["x-kubernetes-preserve-unknown-fields"] = True
     return result
+
+
+_UNIONS: dict[frozenset[str], Schema] = {
+    frozenset({"integer", "string"}): {"x-kubernetes-int-or-string": True},
+    frozenset({"string"}): {"type": "string", "format": "byte"},  # base64, or the bytes themselves
+    frozenset({"integer", "number"}): {"type": "number"},
+}
+_SCHEMA_PROPS: Schema = {"$ref": f"{_REF}io.k8s.V1JSONSchemaProps"}
+
+
+def _union(types: frozenset[str]) -> Schema:
+    """What the models give several types.
+
+    With a mapping among them it is a JSON schema that stands alone, in a list, or is replaced by a flag or by names
+    (`JSONSchemaPropsOrArray`, `...OrBool`, `...OrStringArray`): there the schema says which fields a mapping may have.
+    """
+    return _UNIONS.get(types, _SCHEMA_PROPS)
 
 
 def _merge_words(shape: NamedShape) -> Schema:

@@ -227,9 +227,12 @@ def _evict(store: Store, _: Clock, call: Call) -> Outcome:
 
 
 def _bind(store: Store, _: Clock, call: Call) -> Outcome:
-    target = call.object().get("target") or {}
+    """Assign a pod; the uid and version of a Binding say which pod is meant (registry/core/pod `BindingREST.Create`)."""
+    binding = call.object()
+    meta, node = binding.get("metadata") or {}, str((binding.get("target") or {}).get("name") or "")
+    which = {"uid": meta.get("uid"), "resource_version": meta.get("resourceVersion")}
     if not call.dry_run:
-        store.bind(call.route.name, call.route.namespace, str(target.get("name") or ""))
+        store.bind(call.route.name, call.route.namespace, node, **which)
     return Outcome(201, {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201})
 
 

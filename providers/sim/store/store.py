@@ -275,13 +275,16 @@ class Store:
                 self.update(budgets, booked, subresource="status")
             self.delete(pods, name, namespace=namespace, grace_period_s=grace_period_s, dry_run=dry_run)
 
-    def bind(self, pod_name: str, namespace: str, node_name: str) -> None:
-        """Assign a pod to a node. Conflict when it is gated, assigned or ending."""
+    def bind(
+        self, pod_name: str, namespace: str, node: str, *, uid: str | None = None, resource_version: str | None = None
+    ) -> None:
+        """Assign a pod to a node. Conflict when it is gated, assigned or ending, or a precondition fails."""
         with self._lock:
             pods = self._by_key("pods")
-            pod = bound_pod(self.get(pods, pod_name, namespace), node_name, self._now())
-            meta = {**pod["metadata"]}
-            self._ledger.put(pods, (namespace, pod_name), {**pod, "metadata": meta})
+            held = self.get(pods, pod_name, namespace)
+            check_preconditions(pods, held, uid, resource_version)
+            pod = bound_pod(held, node, self._now())
+            self._ledger.put(pods, (namespace, pod_name), {**pod, "metadata": {**pod["metadata"]}})
 
     # -- inside -------------------------------------------------------------------------------------------------
 
