@@ -59,9 +59,9 @@ class PodIndex:
         node_pods: dict[str, tuple[Pod, ...]] = {}
         foreign_use: dict[str, Resources] = {}
         for gang in self._dirty_gangs:
-            gang_pods[gang] = tuple(pod for _, pod in sorted(self._by_gang[gang].items()))
+            gang_pods[gang] = tuple(_sorted(self._by_gang, gang))
         for node in self._dirty_nodes:
-            active = [pod for _, pod in sorted(self._by_node[node].items()) if pod.active]
+            active = [pod for pod in _sorted(self._by_node, node) if pod.active]
             node_pods[node] = tuple(pod for pod in active if not pod.daemon)
             foreign_use[node] = _total([pod for pod in active if not pod.workload])
         self.gang_pods = _updated(self.gang_pods, gang_pods)
@@ -76,6 +76,14 @@ def _put(pods: dict[str, Pod], key: str, pod: Pod | None) -> None:
         pods.pop(key, None)
     else:
         pods[key] = pod
+
+
+def _sorted(pods: dict[str, dict[str, Pod]], place: str) -> list[Pod]:
+    """The pods of one place by key; a place that has none left is forgotten: names come and never come back."""
+    found = [pod for _, pod in sorted(pods[place].items())]
+    if not found:
+        del pods[place]
+    return found
 
 
 def _updated(view: Mapping[str, V], found: Mapping[str, V]) -> Mapping[str, V]:

@@ -15,14 +15,14 @@ from fleet.admission.order import Waiting
 from fleet.admission.preempt import Contest, Victim, victims
 from fleet.admission.screen import screen
 from fleet.admission.transitions import evicted
-from fleet.admission.tree import QuotaTree
+from fleet.admission.tree import FlavorResource, QuotaTree
 from fleet.capacity.intent import write_claims
 from fleet.capacity.provision import Need, Plan, Refusal, Supply, provide
 from fleet.capacity.stock import build_board, build_supply, coming_machines, holders
 from fleet.mig.layouts import cut_anew
 from fleet.placement.board import Board
 from fleet.reasons import Reason
-from fleet.snapshot import Gang, GangState, Pin, Snapshot
+from fleet.snapshot import Gang, GangState, Pin, PodSet, Snapshot
 from model.fleet import Fleet
 from model.kinds import Queue
 
@@ -116,7 +116,18 @@ class Cycle:
         return None
 
     def _needs(self, gang: Gang, assignment: Assignment) -> list[Need]:
-        return [self.flavors.need(pod_set, assignment[pod_set.name]) for pod_set in gang.pod_sets]
+        return [
+            replace(
+                self.flavors.need(pod_set, assignment[pod_set.name]),
+                charged=self._charged(gang, pod_set, assignment[pod_set.name]),
+            )
+            for pod_set in gang.pod_sets
+        ]
+
+    def _charged(self, gang: Gang, pod_set: PodSet, flavor: str) -> bool:
+        """Whether any quota counts what a pod of the set takes of the flavor."""
+        cells = (FlavorResource(flavor, resource) for resource, amount in pod_set.requests.items() if amount)
+        return any(self.tree.counts(gang.queue, cell) for cell in cells)
 
     def _commit(self, gang: Gang, assignment: Assignment, plan: Plan) -> None:
         claims = write_claims(plan, gang.uid, self.snapshot.now_s, gang=gang.uid)

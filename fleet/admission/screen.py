@@ -74,7 +74,7 @@ def _budget(case: _Case) -> Refusal | None:
     spent = case.snapshot.spent_usd.get(case.team.name, 0.0)
     if budget is None or spent < budget.usd_per_month:
         return None
-    message = f"team {case.team.name!r} has spent {spent:.2f} of {budget.usd_per_month:.2f} USD this month"
+    message = f"team {case.team.name!r} has used up its {budget.usd_per_month:.2f} USD of this month"
     return Refusal(Reason.BUDGET_EXHAUSTED, message)
 
 

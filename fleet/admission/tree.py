@@ -168,8 +168,13 @@ class QuotaTree:
         return all(amount <= self.available(queue, cell) for cell, amount in usage.items())
 
     def borrow_height(self, queue: str, cell: FlavorResource, amount: int) -> int:
-        """How far up the tree the amount has to be borrowed: 0 = within the queue's own quota (reference 2.4)."""
+        """How far up the tree the amount has to be borrowed: 0 = within its own quota (reference 2.4).
+
+        "Its own" is the queue's quota, or its team's where the queue has none.
+        """
         node = self.queues[queue]
+        if not node.quotas and node.parent is not None:
+            node = node.parent
         if node.parent is None or not node.borrows_with(cell, amount):
             return 0
         remainder = amount

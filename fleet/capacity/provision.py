@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from fleet.capacity.pools import Headroom
 from fleet.capacity.shapes import Shape, Shapes
+from fleet.mig.layouts import gpu_part
 from fleet.placement.board import PODS, Board, Slot
 from fleet.placement.fit import admits
 from fleet.placement.pack import Seat, choose_domain, domains, seat
@@ -17,7 +18,7 @@ from fleet.reasons import Reason
 from fleet.snapshot import CapacityPool, Pin, PodSet
 from model import labels
 from model.kinds import NodePool, Toleration
-from model.quantity import Resources
+from model.quantity import CPU, Resources
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,8 @@ class Need:
     """A slot must carry these (flavors over existing nodes)."""
     pools: tuple[NodePool, ...]
     """Heaviest first; a slot must be of one of them unless `node_labels` is given."""
+    charged: bool = True
+    """Whether quota counts any of what it asks; what nobody's quota counts may use machines, never cause a purchase."""
 
     def accepts(self, slot: Slot) -> bool:
         """Whether a pod of the set may stand on the slot."""
@@ -105,7 +108,7 @@ class Supply:
 
 def provide(board: Board, supply: Supply, gang: str, needs: Iterable[Need]) -> Plan | Refusal:
     """The best plan for all of `needs`, taken on the board and from the headroom; on refusal nothing is changed."""
-    ordered = sorted(needs, key=lambda need: (-max(need.pod_set.requests.values(), default=0), need.pod_set.name))
+    ordered = sorted(needs, key=_hardest_first)
     zone_bound = any(need.pod_set.required_topology == labels.ZONE for need in ordered)
     best: tuple[tuple[object, ...], str] | None = None
     refusals: list[Refusal] = []
@@ -123,6 +126,13 @@ def provide(board: Board, supply: Supply, gang: str, needs: Iterable[Need]) -> P
         return _most_telling(refusals if zone_bound else refusals[1:] or refusals)
     trial = _Trial(board, supply, gang, best[1], bound=zone_bound, may_buy=supply.may_buy and bool(best[1]))
     return trial.run(ordered)
+
+
+def _hardest_first(need: Need) -> tuple[object, ...]:
+    """What may buy before what may not, GPUs before the rest, then by size and name."""
+    requests = need.pod_set.requests
+    gpus = sum(gpu_part(requests).values())
+    return (not need.charged, -gpus, -requests.get(CPU, 0), -max(requests.values(), default=0), need.pod_set.name)
 
 
 def _zones(supply: Supply, needs: Iterable[Need]) -> list[str]:
@@ -276,6 +286,12 @@ class _Trial:
 
     def _choose(self, need: Need, missing: int, *, whole: bool) -> Lot | Refusal:
         """The lot by (capacity type in the pool's order, pool by weight, cost, name) that holds all that is missing."""
+        if not need.charged:
+            return Refusal(
+                Reason.NO_OFFER,
+                f"{missing} pods of {need.pod_set.name} have no room, and ask nothing that their queue's quota counts: "
+                "such pods may use machines that stand, but none is bought for them",
+            )
         if not self.may_buy:
             return Refusal(Reason.NO_OFFER, f"{missing} pods of {need.pod_set.name} have no room on existing machines")
         best: tuple[tuple[object, ...], Lot, int, int] | None = None

@@ -49,7 +49,7 @@ def make_plan(
 
     `base_revision` empty means that nothing is in force yet: the guard rails of `after` itself then apply.
     """
-    seen: Forecast = forecast(after, snapshot)
+    seen: Forecast = forecast(before, after, snapshot)
     return Plan(
         plan_id=_identity(after, snapshot),
         base_revision=base_revision,

@@ -37,6 +37,8 @@ class Change:
     verb: Verb
     fields: tuple[FieldChange, ...] = ()
     reason: str = ""
+    upkeep: bool = False
+    """The agent would do it anyway (an idle, expired or underused machine): not the revision's doing."""
     before: Mapping[str, Any] | None = None
     after: Mapping[str, Any] | None = None
 

@@ -1,14 +1,15 @@
 """What a fleet would do to the world: machines bought, replaced and given back, gangs moved, and the bill."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from fleet.actions import Action, OpenClaims, SaveClaim
+from fleet.actions import Action, OpenClaims, SaveClaim, SaveGang
 from fleet.admission import cycle
 from fleet.capacity import disrupt, fixed
 from fleet.capacity.disrupt.drift import drift_of
 from fleet.capacity.shapes import shapes_of
-from fleet.mig.layouts import gpu_part
+from fleet.mig import rollout
+from fleet.mig.layouts import gpu_part, layout_name
 from fleet.plan.changes import Change, Verb
 from fleet.reasons import Reason
 from fleet.snapshot import Claim, Gang, GangState, Snapshot
@@ -49,18 +50,26 @@ class Forecast:
     """Machines that exist now."""
 
 
-def forecast(fleet: Fleet, snapshot: Snapshot) -> Forecast:
-    """What the agent would begin to do under `fleet`, by the very deciders it runs."""
+def forecast(before: Fleet, fleet: Fleet, snapshot: Snapshot) -> Forecast:
+    """What the agent would begin to do under `fleet`, by the very deciders it runs.
+
+    Gangs that would be preempted under `before` as well are not counted: work comes and goes without a revision.
+    """
     owned = {name: c for name, c in sorted(snapshot.claims.items()) if not c.deleting and not c.disruption}
     changes: dict[str, Change] = {}
     for name, claim in owned.items():
         if why := drift_of(fleet, snapshot, claim):
             verb: Verb = "replace" if claim.node_pool in fleet.node_pools else "delete"
             changes[name] = _machine(claim, verb, why)
+    preempted: dict[str, str] = {}
     if snapshot.catalog.offers:
-        for action in _decided(fleet, snapshot):
+        actions = list(_decided(fleet, snapshot))
+        for action in actions:
             _fold(action, changes, snapshot)
-    gangs = _impacts(fleet, snapshot, changes)
+        preempted = _preempted(actions)
+        for uid in _preempted(cycle.decide(before, snapshot)) if preempted else ():
+            preempted.pop(uid, None)
+    gangs = _impacts(fleet, snapshot, changes, preempted)
     now = Bill(
         sum(claim.price_usd_h for claim in owned.values()),
         sum(_gpus(snapshot, claim.capacity_pool.instance_type) for claim in owned.values()),
@@ -71,9 +80,16 @@ def forecast(fleet: Fleet, snapshot: Snapshot) -> Forecast:
 
 
 def _decided(fleet: Fleet, snapshot: Snapshot) -> Iterable[Action]:
+    yield from rollout.decide(fleet, snapshot)
     yield from fixed.decide(fleet, snapshot)
     yield from cycle.decide(fleet, snapshot)
     yield from disrupt.decide(fleet, snapshot)
+
+
+def _preempted(actions: Iterable[Action]) -> dict[str, str]:
+    """Gang uid -> why it would be told to leave."""
+    leaving = (action.gang for action in actions if isinstance(action, SaveGang) and action.gang.eviction)
+    return {gang.uid: gang.message for gang in leaving if gang.state in {GangState.EVICTING, GangState.PENDING}}
 
 
 def _fold(action: Action, changes: dict[str, Change], snapshot: Snapshot) -> None:
@@ -84,9 +100,14 @@ def _fold(action: Action, changes: dict[str, Change], snapshot: Snapshot) -> Non
     elif isinstance(action, SaveClaim) and (disruption := action.claim.disruption):
         if disruption.reason in _DRIFT and action.claim.name in changes:
             return
-        changes[action.claim.name] = _machine(action.claim, "delete", f"{disruption.reason}: {disruption.message}")
+        change = _machine(action.claim, "delete", f"{disruption.reason}: {disruption.message}")
+        changes[action.claim.name] = replace(change, upkeep=disruption.reason in _UPKEEP)
+    elif isinstance(action, SaveClaim) and action.claim.layout != snapshot.claims[action.claim.name].layout:
+        layout = layout_name(action.claim.layout)
+        changes.setdefault(action.claim.name, _machine(action.claim, "update", f"is cut anew to {layout}"))
 
 
+_UPKEEP = frozenset({Reason.EMPTY, Reason.EXPIRED, Reason.UNDERUTILIZED})
 _DRIFT = frozenset({Reason.DRIFTED, Reason.POOL_REMOVED})
 """What `forecast` has seen for itself; any other reason says that the machine goes without being replaced."""
 
@@ -114,16 +135,20 @@ def _machine(claim: Claim, verb: Verb, why: str) -> Change:
     )
 
 
-def _impacts(fleet: Fleet, snapshot: Snapshot, changes: dict[str, Change]) -> tuple[GangImpact, ...]:
+def _impacts(
+    fleet: Fleet, snapshot: Snapshot, changes: dict[str, Change], preempted: Mapping[str, str]
+) -> tuple[GangImpact, ...]:
     leaving = {name: change for name, change in changes.items() if change.verb in {"delete", "replace"}}
     impacts = []
-    for _, gang in sorted(snapshot.gangs.items(), key=lambda entry: entry[1].name):
+    for _, gang in sorted(snapshot.gangs.items(), key=lambda entry: (entry[1].name, entry[0])):
         if not gang.holds_capacity or gang.state is GangState.EVICTING:
             continue
         hit = sorted({pin.claim for pin in gang.pins} & leaving.keys())
         queue = fleet.queues.get(gang.queue)
         if hit:
             impacts.append(_impact(gang, f"{len(hit)} of its machines: {leaving[hit[0]].reason}"))
+        elif gang.uid in preempted:
+            impacts.append(_impact(gang, preempted[gang.uid]))
         elif queue is not None and queue.spec.stop_policy == "HoldAndDrain":
             impacts.append(_impact(gang, f"queue {gang.queue} is drained"))
     return tuple(impacts)

@@ -22,7 +22,7 @@ def refusals(before: Fleet, after: Fleet, seen: Forecast, *, first: bool) -> tup
 
 def removed_by_revision(seen: Forecast) -> list[Change]:
     """Machines that go because of what is declared."""
-    return [change for change in seen.machines if change.verb == "delete" and not change.reason.startswith("Empty:")]
+    return [change for change in seen.machines if change.verb == "delete" and not change.upkeep]
 
 
 def _broken(rails: GuardRails, before: Fleet, after: Fleet, seen: Forecast) -> Iterator[str]:

@@ -9,6 +9,7 @@ import random
 import pytest
 
 from agent.simulation import Moment, Simulation, Tempo
+from providers.sim.store import Event
 from tests.agent.scenes import A, B, C, P4DE, P5, Scene, files, gpu_job, gpu_jobset, layout, pool, queue, team
 from tests.agent.test_simulation_trouble import slices
 
@@ -152,32 +153,53 @@ def test_killed_at_random_with_slow_hands_in_any_order(seed: int) -> None:
     same_end(scene, nurse.deaths)
 
 
+class Reaper:
+    """Kills the agent now and then, with actions in flight, some of which happen all the same."""
+
+    name = "reaper"
+
+    def __init__(self, rng: random.Random, most: int) -> None:
+        self.sim: Simulation
+        self.rng = rng
+        self.most = most
+        self.kills = 0
+        self._version = 0
+
+    def step(self, now: float) -> float | None:
+        moved, self._version = self._version != self.sim.store.resource_version, self.sim.store.resource_version
+        if moved and self.sim.alive and self.kills < self.most and self.rng.random() < 0.02:
+            self.kills += 1
+            self.sim.crash(self.rng)
+        return None
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_actions_in_flight_that_happen_after_the_death_do_no_harm(seed: int) -> None:
     """A dead process's last requests may still reach the servers."""
     rng = random.Random(100 + seed)
-    scene = tell(Nurse(), Tempo(latency_s=lambda _action: rng.choice([0.1, 1.0, 3.0])))
-    deaths = 0
-
-    def strike(_event: object) -> None:
-        nonlocal deaths
-        if rng.random() < 0.01 and scene.sim.alive and deaths < 6:
-            deaths += 1
-            due.append(scene.sim.now_s)
-
-    due: list[float] = []
-    scene.sim.store.subscribe(strike)
-
-    class Reaper:
-        name = "reaper"
-
-        def step(self, now: float) -> float | None:
-            if due:
-                due.clear()
-                scene.sim.crash(rng)
-            return None
-
-    scene.sim.world.kernel._slots.append(type(scene.sim.world.kernel._slots[0])(Reaper()))
+    nurse, reaper = Nurse(), Reaper(rng, 6)
+    scene = Scene(tempo=Tempo(latency_s=lambda _action: rng.choice([0.1, 1.0, 3.0])), more=[reaper, nurse])
+    nurse.sim = reaper.sim = scene.sim
     play(scene)
-    assert deaths
-    same_end(scene, deaths)
+    assert reaper.kills
+    same_end(scene, reaper.kills)
+
+
+def test_killed_between_the_reservation_and_the_request_for_a_new_cut() -> None:
+    nurse = Nurse()
+    scene = tell(nurse)
+    scene.sim.push(fleet())
+    thick, thin = slices("thick", "3g.40gb", run_s=20), slices("thin", "1g.10gb")
+    scene.runs(thick)
+    scene.until_state("thick", "Finished")
+
+    def strike(event: Event) -> None:
+        if (event.object.get("status") or {}).get("reason") == "Recutting" and not nurse.deaths:
+            scene.sim.crash_at(scene.sim.writes + 1)
+
+    scene.sim.store.subscribe(strike, resource=scene.sim.store.resource("Workload"))
+    scene.sim.submit(thin)
+    scene.until_running("thin", 900)
+    assert nurse.deaths == 1
+    assert scene.bought() == 1
+    scene.settle()

@@ -7,6 +7,7 @@ all of them are ready, the old machines are told to go, the gangs are requeued a
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from fleet.admission.compile import compile_tree, usage_of
 from fleet.admission.flavors import Flavors
 from fleet.capacity.disrupt.command import Command
 from fleet.capacity.disrupt.yard import Yard
@@ -104,6 +105,8 @@ def move(yard: Yard, unit: Unit, *, avoid: Collection[str] = ()) -> dict[str, Pl
 
     Machines that this pass has told to go, and those of `avoid`, are no place to move to.
     """
+    if refused := _over_quota(yard, unit):
+        return refused
     moving = {gang.uid for gang in unit.gangs}
     board = build_board(yard.snapshot, [gang for gang in holders(yard.snapshot) if gang.uid not in moving])
     going = {*unit.names, *yard.gone, *avoid}
@@ -123,6 +126,22 @@ def move(yard: Yard, unit: Unit, *, avoid: Collection[str] = ()) -> dict[str, Pl
         plans[gang.uid] = plan
         _keep(without, number)
     return plans
+
+
+def _over_quota(yard: Yard, unit: Unit) -> Refusal | None:
+    """A gang whose queue has lost quota would not come back: it stays where it is until it ends."""
+    tree = compile_tree(yard.fleet)
+    staying = {gang.uid for gang in unit.gangs}
+    for gang in holders(yard.snapshot):
+        if gang.uid not in staying and gang.queue in tree.queues:
+            tree.charge(gang.queue, usage_of(tree, gang))
+    for gang in unit.gangs:
+        usage = usage_of(tree, gang)
+        if gang.queue not in tree.queues or not tree.fits(gang.queue, usage):
+            message = f"{gang.name} has no quota to come back to"
+            return Refusal(Reason.WAITING_FOR_QUOTA, message)
+        tree.charge(gang.queue, usage)
+    return None
 
 
 def _keep_promises(yard: Yard, board: Board, supply: Supply) -> None:

@@ -51,7 +51,7 @@ def wants_v2_protobuf(accept: str) -> bool:
 
 
 def v2_protobuf() -> bytes:
-    """`V2` as a `Document` of gnostic's OpenAPIv2.proto: field 1 the version, field 2 the `Info` {1 title, 2 version}."""
+    """`V2` as the `Document` of gnostic's OpenAPIv2.proto: 1 is the version, 2 the `Info` (1 title, 2 version)."""
     info = _proto_field(1, _INFO["title"].encode()) + _proto_field(2, _INFO["version"].encode())
     return _proto_field(1, V2["swagger"].encode()) + _proto_field(2, info)
 

@@ -227,7 +227,7 @@ def _evict(store: Store, _: Clock, call: Call) -> Outcome:
 
 
 def _bind(store: Store, _: Clock, call: Call) -> Outcome:
-    """Assign a pod; the uid and version of a Binding say which pod is meant (registry/core/pod `BindingREST.Create`)."""
+    """Assign a pod; a Binding's uid and version say which one is meant (registry/core/pod `BindingREST.Create`)."""
     binding = call.object()
     meta, node = binding.get("metadata") or {}, str((binding.get("target") or {}).get("name") or "")
     which = {"uid": meta.get("uid"), "resource_version": meta.get("resourceVersion")}

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from providers.sim.store.jobset_schema import jobset_schema
 from providers.sim.store.registry import Resource
 
 _STATUS = frozenset({"status"})
@@ -66,7 +67,8 @@ def builtin_resources() -> tuple[Resource, ...]:
                 short_names=tuple(short.split()),
                 categories=("all",) if plural in _IN_ALL else (),
                 subresources=subresources,
-                custom=group_version.startswith("jobset"),
+                schema=jobset_schema() if kind == "JobSet" else None,
+                custom=kind == "JobSet",
                 generations=generations,
             )
         )

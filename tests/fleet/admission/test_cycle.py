@@ -99,13 +99,34 @@ def test_several_pod_sets_are_one_gang() -> None:
     assert {(pin.pod_set, pin.count) for pin in world.gang("g").pins} == {("leader", 1), ("worker", 8)}
 
 
-def test_two_gangs_may_buy_in_one_pass_and_share_no_machine() -> None:
+def test_two_gangs_may_buy_in_one_pass() -> None:
     world = World(small_fleet())
-    world.waits(gang("g", gpu=4), gang("h", gpu=4))
+    world.waits(gang("g"), gang("h"))
     opened = [it for it in run(world) if isinstance(it, OpenClaims)]
     assert len(opened) == 2
     assert len({claim.name for it in opened for claim in it.claims}) == 2
     assert len({claim.launch.group for it in opened for claim in it.claims}) == 2
+
+
+def test_what_is_left_on_a_machine_on_its_way_is_for_the_next_gang_in_this_pass_and_the_next() -> None:
+    world = World(small_fleet())
+    world.waits(gang("g", gpu=4), gang("h", gpu=2))
+    [opened] = [it for it in run(world) if isinstance(it, OpenClaims)]
+    assert len(opened.claims) == 1
+    assert reasons(world) == {"g": "Buying", "h": "Buying"}
+    world.waits(gang("i", gpu=2))
+    assert not [it for it in run(world) if isinstance(it, OpenClaims)]
+    assert {pin.claim for name in "ghi" for pin in world.gang(name).pins} == {opened.claims[0].name}
+
+
+def test_nothing_is_bought_for_pods_that_no_quota_counts() -> None:
+    world = World(small_fleet())
+    world.waits(gang("g", pod_set(count=1, requests={"cpu": 1000})))
+    assert not [it for it in run(world) if isinstance(it, OpenClaims)]
+    assert reasons(world) == {"g": "NoMatchingOffer"}
+    world.machine("m0")
+    run(world)
+    assert reasons(world) == {"g": "Admitted"}
 
 
 def test_two_gangs_in_one_pass_respect_one_limit() -> None:
@@ -126,7 +147,8 @@ def mig_world() -> World:
     builder = FleetBuilder().layout("small", h100_80gb=[{"profiles": {"1g.10gb": 7}}])
     builder.layout("large", h100_80gb=[{"profiles": {"3g.40gb": 2}}])
     builder.pool(limits={"nodes": 1}, sharing={"mig": {"layouts": ["small", "large"]}})
-    return World(builder.team().queue().build())
+    counted = {labels.MIG_RESOURCE_PREFIX + profile: 99 for profile in ("1g.10gb", "3g.40gb")}
+    return World(builder.team(quotas={"h100": counted}).queue().build())
 
 
 def slices(profile: str, count: int = 1) -> Any:
@@ -259,7 +281,7 @@ SCREEN: list[Any] = [
     (
         {"team": {"budget": {"usdPerMonth": 50.0}}, "spent": {"t": 50.0}},
         "BudgetExhausted",
-        "team 't' has spent 50.00 of 50.00 USD this month",
+        "team 't' has used up its 50.00 USD of this month",
     ),
     ({"requeue_at_s": NOW + 1}, "BackOff", "waits out the pause after its last eviction"),
     ({"gpu": 17}, "ExceedsMaxQuota", "at most 16 with everybody else idle"),
