@@ -34,6 +34,8 @@ class Reason(StrEnum):
     RECUTTING = "Recutting"
     ADMITTED = "Admitted"
     RUNNING = "PodsReady"
+    NOT_READY = "PodsNotReady"
+    """Some pods are gone or not ready any more; it leaves as a whole unless they come back in time."""
     MACHINE_LOST = "MachineLost"
     FINISHED = "Finished"
     # a gang is evicted
@@ -44,6 +46,8 @@ class Reason(StrEnum):
     RECLAIMED_WHILE_BORROWING = "InCohortReclaimWhileBorrowing"
     QUEUE_DRAINED = "ClusterQueueStopped"
     NODE_FAILURE = "NodeFailures"
+    PODS_READY_TIMEOUT = "PodsReadyTimeout"
+    """Not all pods were ready in time, at the start or after a loss (Kueue's word)."""
     INTERRUPTED = "Interrupted"
     # a machine leaves
     EMPTY = "Empty"

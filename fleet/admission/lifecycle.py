@@ -13,12 +13,19 @@ from fleet.admission.screen import priority_of
 from fleet.admission.transitions import evicted, released
 from fleet.capacity.stock import usable
 from fleet.reasons import Reason
-from fleet.snapshot import Gang, GangState, Job, Snapshot
+from fleet.snapshot import Gang, GangState, Job, Node, Pin, Snapshot
 from model.fleet import Fleet
 
 LABEL_VALUE_MAX = 63
 LOST_MACHINE_PAUSE_S = 60.0
 """Before a gang is considered again whose machine was bought and never joined."""
+PODS_START_TIMEOUT_S = 30 * 60.0
+"""From admission until all pods must be ready (Kueue's default)."""
+PODS_RECOVERY_TIMEOUT_S = 5 * 60.0
+"""From the loss of a pod until all must be ready again; a job controller replaces one within seconds."""
+REQUEUE_BASE_S = 60.0
+REQUEUE_MOST_S = 3600.0
+"""Pause after a time-out, doubled each time (Kueue's `requeuingStrategy`)."""
 NODE_FAILURE_AFTER_S = 60.0
 """A gang leaves when one of its nodes has not been ready for this long (Kueue waits 30 s, Kubernetes 300 s)."""
 
@@ -185,26 +192,77 @@ def _admitted(case: _Case) -> Iterator[Action]:
         yield StartJob(job.ref, job.resource_version, gang.uid, gang.workload, tolerations)
     else:
         yield from releases(snapshot, gang)
-        wanted = sum(pod_set.count for pod_set in gang.pod_sets)
-        if job.ready_pods >= wanted and not gang.pods_ready:
-            message = f"all {wanted} pods are ready"
-            yield SaveGang(gang.moved(gang.state, Reason.RUNNING, message, snapshot.now_s, pods_ready=True))
+        yield from _readiness(case)
+
+
+def _readiness(case: _Case) -> Iterator[Action]:
+    """Write down when all pods have become ready, and when they no longer are."""
+    gang, now = case.gang, case.snapshot.now_s
+    ready, wanted = ready_pods(case.snapshot, gang, case.job)
+    if ready >= wanted and not gang.pods_ready:
+        message = f"all {wanted} pods are ready"
+        yield SaveGang(gang.moved(gang.state, Reason.RUNNING, message, now, pods_ready=True, not_ready_since_s=0.0))
+    elif ready < wanted and gang.pods_ready:
+        message = f"{ready} of {wanted} pods are ready"
+        yield SaveGang(gang.moved(gang.state, Reason.NOT_READY, message, now, pods_ready=False, not_ready_since_s=now))
+
+
+def ready_pods(snapshot: Snapshot, gang: Gang, job: Job) -> tuple[int, int]:
+    """(pods that are ready or have succeeded, pods there should be)."""
+    wanted = sum(pod_set.count for pod_set in gang.pod_sets)
+    if job.ready_pods >= wanted:
+        return wanted, wanted
+    pods = snapshot.gang_pods.get(f"{gang.namespace}/{gang.workload}", ())
+    good = sum(1 for pod in pods if pod.phase == "Succeeded" or (pod.active and pod.ready and not pod.deleting))
+    return min(good, wanted), wanted
+
+
+def _not_ready_in_time(case: _Case) -> tuple[Reason, str] | None:
+    """A gang that is not whole does not keep its machines for ever (Kueue `waitForPodsReady`)."""
+    gang, now = case.gang, case.snapshot.now_s
+    if gang.pods_ready or case.job.suspended:
+        return None
+    since_s, limit_s = gang.admitted_at_s, PODS_START_TIMEOUT_S
+    if gang.not_ready_since_s:
+        since_s, limit_s = gang.not_ready_since_s, PODS_RECOVERY_TIMEOUT_S
+    if now - since_s < limit_s:
+        return None
+    ready, wanted = ready_pods(case.snapshot, gang, case.job)
+    if ready >= wanted:
+        return None
+    return Reason.PODS_READY_TIMEOUT, f"{ready} of {wanted} pods were ready after {limit_s / 60:.0f} min"
+
+
+def _driven_off(case: _Case, node: Node) -> bool:
+    """Whether a pod of the gang has left a cordoned node: it could never come back to its place there."""
+    gang = case.gang
+    if not node.unschedulable or (gang.pods_ready and case.job.ready_pods >= sum(s.count for s in gang.pod_sets)):
+        return False
+    pods = case.snapshot.gang_pods.get(f"{gang.namespace}/{gang.workload}", ())
+    here = sum(1 for pod in pods if pod.node == node.name and not pod.deleting and pod.phase != "Failed")
+    return here < sum(pin.count for pin in gang.pins if pin.node == node.name)
 
 
 def _must_leave(case: _Case) -> tuple[Reason, str] | None:
-    """Why a running gang cannot stay where it is: its machine leaves or failed, or its queue is drained."""
-    snapshot = case.snapshot
+    """Why a running gang cannot stay where it is: its queue is drained, it is not whole, a machine leaves or failed."""
     if stopped := _queue_stopped(case, "HoldAndDrain"):
         return Reason.QUEUE_DRAINED, stopped
-    for pin in case.gang.pins:
-        claim = snapshot.claims.get(pin.claim) if pin.claim else None
-        if claim is not None and claim.disruption is not None:
-            return Reason(claim.disruption.reason), f"machine {claim.node} leaves: {claim.disruption.message}"
-        node = snapshot.nodes.get(pin.node)
-        if node is None or (pin.claim and (claim is None or claim.deleting)):
-            return Reason.NODE_FAILURE, f"node {pin.node} is gone"
-        if not node.ready and snapshot.now_s - node.ready_changed_at_s >= NODE_FAILURE_AFTER_S:
-            return Reason.NODE_FAILURE, f"node {pin.node} has not been ready for {NODE_FAILURE_AFTER_S:.0f} s"
+    machines = (_machine_lost(case, pin) for pin in case.gang.pins)
+    return _not_ready_in_time(case) or next((lost for lost in machines if lost), None)
+
+
+def _machine_lost(case: _Case, pin: Pin) -> tuple[Reason, str] | None:
+    snapshot = case.snapshot
+    claim = snapshot.claims.get(pin.claim) if pin.claim else None
+    node = snapshot.nodes.get(pin.node)
+    if claim is not None and claim.disruption is not None:
+        return Reason(claim.disruption.reason), f"machine {claim.node} leaves: {claim.disruption.message}"
+    if node is None or (pin.claim and (claim is None or claim.deleting)):
+        return Reason.NODE_FAILURE, f"node {pin.node} is gone"
+    if not node.ready and snapshot.now_s - node.ready_changed_at_s >= NODE_FAILURE_AFTER_S:
+        return Reason.NODE_FAILURE, f"node {pin.node} has not been ready for {NODE_FAILURE_AFTER_S:.0f} s"
+    if not case.job.suspended and _driven_off(case, node):
+        return Reason.NODE_FAILURE, f"node {pin.node} is cordoned and a pod has left it"
     return None
 
 
@@ -227,7 +285,11 @@ def _evicting(case: _Case) -> Iterator[Action]:
     else:
         why = gang.eviction.message if gang.eviction else gang.message
         message = f"requeued; was evicted because it {why}" if why.startswith("makes") else f"requeued; {why}"
-        yield SaveGang(released(gang, Reason.QUEUED, message, case.snapshot.now_s))
+        pause_s = 0.0
+        if gang.eviction and gang.eviction.reason == Reason.PODS_READY_TIMEOUT:
+            pause_s = min(REQUEUE_MOST_S, REQUEUE_BASE_S * 2.0 ** min(gang.evictions - 1, 10))
+        now = case.snapshot.now_s
+        yield SaveGang(released(gang, Reason.QUEUED, message, now, requeue_at_s=now + pause_s))
 
 
 _STEPS: dict[GangState, Callable[[_Case], Iterator[Action]]] = {

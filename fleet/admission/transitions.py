@@ -25,5 +25,6 @@ def released(gang: Gang, reason: Reason, message: str, now_s: float, **changes: 
         quota_reserved_at_s=0.0,
         admitted_at_s=0.0,
         pods_ready=False,
+        not_ready_since_s=0.0,
         **changes,
     )

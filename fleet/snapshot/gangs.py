@@ -131,6 +131,8 @@ class Gang:
     quota_reserved_at_s: float = 0.0
     admitted_at_s: float = 0.0
     pods_ready: bool = False
+    not_ready_since_s: float = 0.0
+    """Since when pods that were all ready are not any more; 0 = they are, or never were."""
     eviction: Eviction | None = None
     evictions: int = 0
     requeue_at_s: float = 0.0

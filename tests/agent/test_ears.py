@@ -52,7 +52,9 @@ class Clouds:
         self.acknowledged += notices
 
 
-def listening(answers: Sequence[Any], ear: Callable[[Clouds, Callable[[Event], None]], Callable[[], float]]) -> tuple[list[float], list[Event]]:
+def listening(
+    answers: Sequence[Any], ear: Callable[[Clouds, Callable[[Event], None]], Callable[[], float]]
+) -> tuple[list[float], list[Event]]:
     heard: list[Event] = []
     listen = ear(Clouds(*answers), heard.append)
     return [listen() for _ in answers], heard

@@ -60,7 +60,9 @@ PODS = st.builds(
 )
 
 
-def from_scratch(pods: dict[str, Pod]) -> tuple[dict[str, tuple[Pod, ...]], dict[str, tuple[Pod, ...]], dict[str, Resources]]:
+def from_scratch(
+    pods: dict[str, Pod],
+) -> tuple[dict[str, tuple[Pod, ...]], dict[str, tuple[Pod, ...]], dict[str, Resources]]:
     gangs: dict[str, list[Pod]] = {}
     nodes: dict[str, list[Pod]] = {}
     foreign: dict[str, dict[str, int]] = {}
@@ -121,7 +123,9 @@ def test_a_gang_carries_what_only_its_job_knows() -> None:
     assert (seen.last_checkpoint_s, seen.do_not_disrupt) == (NOW - 60, True)
 
 
-@pytest.mark.parametrize("missing", ["nodes", "pods", "jobs", "jobsets", "gangs", "claims", "daemonsets", "instances", "catalog"])
+@pytest.mark.parametrize(
+    "missing", ["nodes", "pods", "jobs", "jobsets", "gangs", "claims", "daemonsets", "instances", "catalog"]
+)
 def test_synced_means_everything_once(missing: str) -> None:
     mirror = Mirror("c")
     for table in ("nodes", "pods", "jobs", "jobsets", "gangs", "claims", "daemonsets"):
@@ -250,6 +254,8 @@ def test_nothing_is_believed_of_what_is_not_there() -> None:
 
 
 def test_a_patched_node_has_each_taint_once() -> None:
-    twice = patched(patched(NODE, PatchNode(NODE.name, {}, (DISRUPTED,))), PatchNode(NODE.name, {}, (DISRUPTED, RECUTTING)))
+    twice = patched(
+        patched(NODE, PatchNode(NODE.name, {}, (DISRUPTED,))), PatchNode(NODE.name, {}, (DISRUPTED, RECUTTING))
+    )
     assert twice.taints == (*NODE.taints, DISRUPTED, RECUTTING)
     assert patched(twice, PatchNode(NODE.name, remove_taints=(DISRUPTED.key,))).taints == (*NODE.taints, RECUTTING)

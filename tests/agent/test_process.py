@@ -46,7 +46,11 @@ class Running:
             {
                 "cluster": "test",
                 "region": "us-east-1",
-                "source": {"url": str(place.repository.bare), "pollIntervalS": 0.5, "cacheDir": str(place.folder / name)},
+                "source": {
+                    "url": str(place.repository.bare),
+                    "pollIntervalS": 0.5,
+                    "cacheDir": str(place.folder / name),
+                },
                 "aws": {"endpointUrl": place.world.cloud.url, "pollIntervalS": 0.5},
                 "http": {"host": "127.0.0.1", "port": 0},
                 "leaderElection": election,

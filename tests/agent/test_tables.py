@@ -79,7 +79,10 @@ CASES: dict[str, tuple[list[Step], str | None]] = {
         ],
         "theirs",
     ),
-    "a rejected deletion brings the object back": ([lambda t: t.assume("a", None, NOW), lambda t: t.reject("a")], "first"),
+    "a rejected deletion brings the object back": (
+        [lambda t: t.assume("a", None, NOW), lambda t: t.reject("a")],
+        "first",
+    ),
     "what nobody confirms is believed only so long": (
         [lambda t: t.assume("a", "new", NOW), lambda t: t.expire(NOW + ASSUMED_AT_MOST_S)],
         "first",

@@ -117,22 +117,28 @@ def created_jobset(resource: Resource, jobset: Obj) -> Obj:
         faults += spec_faults(pod_spec, f"spec.replicatedJobs[{i}].template.spec.template.spec")
     if faults:
         raise invalid(resource, jobset["metadata"]["name"], *faults)
+    return _defaulted_jobset(jobset)
+
+
+def _defaulted_jobset(jobset: Obj) -> Obj:
+    """What the mutating webhook makes of every written jobset, new or not (`jobSetWebhook.Default`)."""
+    given = jobset.get("spec") or {}
     spec = {
         "suspend": False,
         "successPolicy": {"operator": "All"},
         "startupPolicy": {"startupPolicyOrder": "AnyOrder"},
         "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
         **given,
-        "replicatedJobs": [_replicated(job) for job in replicated],
+        "replicatedJobs": [_replicated(job) for job in given.get("replicatedJobs") or ()],
     }
     return {**jobset, "spec": spec}
 
 
 def _replicated(job: Obj) -> Obj:
-    template = job["template"]
-    spec = {"completionMode": "Indexed", **template["spec"]}
-    pod = spec["template"]
-    spec["template"] = {**pod, "spec": {"restartPolicy": "OnFailure", **pod["spec"]}}
+    template = job.get("template") or {}
+    spec = {"completionMode": "Indexed", **(template.get("spec") or {})}
+    pod = spec.get("template") or {}
+    spec["template"] = {**pod, "spec": {"restartPolicy": "OnFailure", **(pod.get("spec") or {})}}
     if spec["completionMode"] == "Indexed":
         spec.setdefault("parallelism", 1)
         spec.setdefault("completions", spec["parallelism"])
@@ -141,9 +147,10 @@ def _replicated(job: Obj) -> Obj:
 
 def updated_jobset(resource: Resource, new: Obj, old: Obj) -> Obj:
     """A replaced jobset: its jobs are fixed, but for scheduling directives while it is, or becomes, suspended."""
-    spec, held = new.get("spec") or {}, old["spec"]
-    if spec == held:
+    if new.get("spec") == old["spec"]:
         return new
+    new = _defaulted_jobset(new)
+    spec, held = new["spec"], old["spec"]
     jobs, stored = spec.get("replicatedJobs") or [], held.get("replicatedJobs") or []
     suspended = held.get("suspend") or spec.get("suspend")
     if suspended and len(jobs) == len(stored):

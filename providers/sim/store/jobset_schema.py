@@ -1,8 +1,8 @@
 """The structural schema of JobSet, as its CustomResourceDefinition gives it.
 
-Source: jobset.sigs.k8s.io `api/jobset/v1alpha2/jobset_types.go` and `batch/v1` JobSpec. Where the JobSet webhook fills
-a field in before the definition is asked (`successPolicy.operator`, the name of a failure rule), it is not required here.
-Pod templates are open: the schema says how their lists merge, and keeps every field it does not name.
+Source: jobset.sigs.k8s.io `api/jobset/v1alpha2/jobset_types.go`, `batch/v1` JobSpec. What the JobSet webhook fills in
+before the definition is asked (`successPolicy.operator`, the name of a failure rule) is not required here. Pod
+templates are open: the schema says how their lists merge, and keeps every field it does not name.
 """
 
 from functools import cache

@@ -159,7 +159,8 @@ def test_plan_as_json_has_a_stable_id(work: Work) -> None:
     first = commit(work, simple())
     second = commit(work, files(pool(), pool("more"), team(), queue()))
     plans = [
-        json.loads(muster("plan", work.path, "--from", first, "--to", to, "-o", "json").stdout) for to in (second, second)
+        json.loads(muster("plan", work.path, "--from", first, "--to", to, "-o", "json").stdout)
+        for to in (second, second)
     ]
     assert len({plan.pop("observed_at_s") for plan in plans}) == 2, "only the instant differs"
     assert plans[0] == plans[1]
@@ -237,7 +238,13 @@ def test_get_the_others(cluster: tuple[Scene, Path], what: str) -> None:
 def test_explain_a_gang_that_waits(cluster: tuple[Scene, Path]) -> None:
     done = muster("explain", "workload", "later", "--kubeconfig", cluster[1])
     assert done.exit_code == exits.OK
-    for words in ("state:    Pending", "reason:", "position: 1 of 1 in queue t", "what would change it:", "team:     t"):
+    for words in (
+        "state:    Pending",
+        "reason:",
+        "position: 1 of 1 in queue t",
+        "what would change it:",
+        "team:     t",
+    ):
         assert words in done.stdout, words
 
 
@@ -298,7 +305,17 @@ def test_no_arguments_show_help() -> None:
     assert "validate" in run().stdout + run().stderr
 
 
-HEAVY = ("boto3", "botocore", "kubernetes", "pygit2", "moto", "aiohttp", "apscheduler", "prometheus_client", "cryptography")
+HEAVY = (
+    "boto3",
+    "botocore",
+    "kubernetes",
+    "pygit2",
+    "moto",
+    "aiohttp",
+    "apscheduler",
+    "prometheus_client",
+    "cryptography",
+)
 LIGHT = {
     "help": (["--help"], HEAVY + ("pydantic", "msgspec", "yaml")),
     "validate": (["validate", "examples/minimal"], HEAVY),

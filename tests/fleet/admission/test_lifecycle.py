@@ -80,6 +80,24 @@ def ended_pods(world: World) -> None:
     world.pods = {key: replace(pod, phase="Succeeded") for key, pod in world.pods.items()}
 
 
+def one_pod_less(world: World) -> None:
+    job(ready_pods=1)(world)
+    first = min(world.pods)
+    world.pods[first] = replace(world.pods[first], ready=False)
+
+
+def one_pod_succeeds(world: World) -> None:
+    job(ready_pods=1)(world)
+    first = min(world.pods)
+    world.pods[first] = replace(world.pods[first], ready=False, phase="Succeeded")
+
+
+def cordoned_and_left(world: World) -> None:
+    job(ready_pods=1)(world)
+    node(unschedulable=True)(world)
+    del world.pods[min(world.pods)]
+
+
 def no_claim(world: World) -> None:
     world.claims.clear()
 
@@ -118,6 +136,24 @@ def _not_ready_yet() -> World:
     world = running()
     world.gangs[G] = replace(world.gang("g"), pods_ready=False)
     return world
+
+
+def _lost_a_pod(ago_s: float) -> Callable[[], World]:
+    def start() -> World:
+        world = running()
+        world.gangs[G] = replace(world.gang("g"), pods_ready=False, not_ready_since_s=NOW - ago_s)
+        return world
+
+    return start
+
+
+def _slow_start(ago_s: float) -> Callable[[], World]:
+    def start() -> World:
+        world = running()
+        world.gangs[G] = replace(world.gang("g"), pods_ready=False, admitted_at_s=NOW - ago_s)
+        return world
+
+    return start
 
 
 def _evicting() -> World:
@@ -168,7 +204,16 @@ CASES: list[tuple[str, Callable[[], World], Change, Expected]] = [
     # admitted, started
     ("runs", running, job(), ()),
     ("all pods ready", _not_ready_yet, job(ready_pods=2), (SaveGang, ADMITTED, "PodsReady")),
-    ("some pods ready", _not_ready_yet, job(ready_pods=1), ()),
+    ("some pods ready", _not_ready_yet, one_pod_less, ()),
+    ("one pod of two lost", running, one_pod_less, (SaveGang, ADMITTED, "PodsNotReady")),
+    ("a pod has done its part", running, one_pod_succeeds, ()),
+    ("back in time", _lost_a_pod(299), job(), (SaveGang, ADMITTED, "PodsReady")),
+    ("not back yet", _lost_a_pod(299), one_pod_less, ()),
+    ("not back in time", _lost_a_pod(300), one_pod_less, (SaveGang, EVICTING, "PodsReadyTimeout")),
+    ("slow to start", _slow_start(1799), one_pod_less, ()),
+    ("too slow to start", _slow_start(1800), one_pod_less, (SaveGang, EVICTING, "PodsReadyTimeout")),
+    ("cordoned, all there", running, node(unschedulable=True), ()),
+    ("cordoned, and a pod has left", running, cordoned_and_left, (SaveGang, EVICTING, "NodeFailures")),
     ("queue held, work goes on", running, queue("Hold"), ()),
     ("HoldAndDrain", running, queue("HoldAndDrain"), (SaveGang, EVICTING, "ClusterQueueStopped")),
     ("its machine leaves", running, claim(disruption=LEAVES), (SaveGang, EVICTING, "Interrupted")),

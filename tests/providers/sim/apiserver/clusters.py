@@ -8,7 +8,7 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,31 @@ from providers.sim.store import Store
 
 _START_TIMEOUT_S = 60.0
 _TOKEN = "test"
+_KUBECTL_TIMEOUT_S = 30
+KUBECTL = shutil.which("kubectl")
+Kubectl = Callable[..., subprocess.CompletedProcess[str]]
+"""`kubectl(*arguments, stdin=None, fails=False)`."""
+
+
+def kubectl_of(kubeconfig: Path, namespace: str, home: Path) -> Kubectl:
+    """Runs kubectl in one namespace; fails the test when it fails, unless told `fails=True`. Skips without kubectl."""
+    if KUBECTL is None:
+        pytest.skip("kubectl is not on the PATH")
+
+    def run(*arguments: str, stdin: str | None = None, fails: bool = False) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [str(KUBECTL), f"--namespace={namespace}", *arguments],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=_KUBECTL_TIMEOUT_S,
+            check=False,
+            env={"PATH": os.environ["PATH"], "KUBECONFIG": str(kubeconfig), "HOME": str(home)},
+        )
+        assert (done.returncode != 0) is fails, done.stdout + done.stderr
+        return done
+
+    return run
 
 
 @contextlib.contextmanager
@@ -129,9 +154,8 @@ def _wait(url: str) -> None:
 
 def _wait_ready(config: Path) -> None:
     deadline = time.monotonic() + _START_TIMEOUT_S
-    kubectl = shutil.which("kubectl")
-    while kubectl:
-        command = [kubectl, f"--kubeconfig={config}", "get", "namespace", "default"]
+    while KUBECTL:
+        command = [KUBECTL, f"--kubeconfig={config}", "get", "namespace", "default"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode == 0:
             return

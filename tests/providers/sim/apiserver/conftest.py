@@ -13,7 +13,7 @@ import pytest
 from providers.clock import SystemClock
 from providers.sim.apiserver import ApiServer
 from providers.sim.store import Store
-from tests.providers.sim.apiserver.clusters import embedded, envtest
+from tests.providers.sim.apiserver.clusters import Kubectl, embedded, envtest, kubectl_of
 
 Obj = dict[str, Any]
 TIMEOUT_S = 10.0
@@ -120,3 +120,9 @@ def namespace(kubeconfig: Path, request: pytest.FixtureRequest) -> Iterator[str]
     api.create_namespace({"metadata": {"name": name}})
     yield name
     api.delete_namespace(name)
+
+
+@pytest.fixture
+def kubectl(kubeconfig: Path, namespace: str, tmp_path: Path) -> Kubectl:
+    """kubectl in the test's namespace."""
+    return kubectl_of(kubeconfig, namespace, tmp_path)

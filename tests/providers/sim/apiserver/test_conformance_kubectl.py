@@ -1,19 +1,11 @@
 """kubectl against the embedded server, and against a real one where it is installed."""
 
-import os
 import re
-import shutil
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-KUBECTL = shutil.which("kubectl")
-pytestmark = pytest.mark.skipif(KUBECTL is None, reason="kubectl is not on the PATH")
-_TIMEOUT_S = 30
-Kubectl = Callable[..., subprocess.CompletedProcess[str]]
+from tests.providers.sim.apiserver.clusters import KUBECTL, Kubectl
 
 POD = """
 apiVersion: v1
@@ -76,26 +68,6 @@ spec:
               note: {{type: string}}
           status: {{type: object, x-kubernetes-preserve-unknown-fields: true}}
 """
-
-
-@pytest.fixture
-def kubectl(kubeconfig: Path, namespace: str, tmp_path: Path) -> Kubectl:
-    """Runs kubectl in the test's namespace; fails the test when it fails, unless told `fails=True`."""
-
-    def run(*arguments: str, stdin: str | None = None, fails: bool = False) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            [str(KUBECTL), f"--namespace={namespace}", *arguments],
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=_TIMEOUT_S,
-            check=False,
-            env={"PATH": os.environ["PATH"], "KUBECONFIG": str(kubeconfig), "HOME": str(tmp_path)},
-        )
-        assert (done.returncode != 0) is fails, done.stdout + done.stderr
-        return done
-
-    return run
 
 
 def rows(text: str) -> list[list[str]]:
