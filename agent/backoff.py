@@ -4,6 +4,8 @@ from dataclasses import dataclass, field
 
 BASE_S = 0.25
 MOST_S = 60.0
+FORGOTTEN_BEYOND = 10_000
+"""Failures of subjects that are long gone are let go beyond this many."""
 
 
 @dataclass(slots=True)
@@ -19,6 +21,10 @@ class Backoff:
         self._failures[subject] = count
         self._until[subject] = now_s + min(MOST_S, BASE_S * 2.0 ** min(count - 1, 10))
 
+    def pause(self, subject: str, until_s: float) -> None:
+        """Leave a subject alone until then, without counting a failure."""
+        self._until[subject] = max(until_s, self._until.get(subject, 0.0))
+
     def succeeded(self, subject: str) -> None:
         """No pause any more."""
         self._failures.pop(subject, None)
@@ -27,4 +33,6 @@ class Backoff:
     def pausing(self, now_s: float) -> frozenset[str]:
         """Subjects to leave alone now."""
         self._until = {subject: until for subject, until in self._until.items() if until > now_s}
+        if len(self._failures) > FORGOTTEN_BEYOND:
+            self._failures = {s: n for s, n in self._failures.items() if s in self._until}
         return frozenset(self._until)

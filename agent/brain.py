@@ -1,6 +1,7 @@
 """The brain: one thread that folds events into the mirror, runs the deciders on a snapshot and hands out actions."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import structlog
 
@@ -24,7 +25,7 @@ from agent.inbox import (
 from agent.mirror import Mirror
 from agent.sync import Sync
 from agent.watch import Watcher
-from fleet.actions import Action, LaunchMachines, TerminateMachines
+from fleet.actions import Action, LaunchMachines, TerminateMachines, gang_subject
 from fleet.admission import cycle
 from fleet.admission import lifecycle as gang_lifecycle
 from fleet.capacity import disrupt, fixed
@@ -35,6 +36,7 @@ from fleet.mig import rollout
 from fleet.snapshot import Notice, Snapshot
 from model.fleet import Fleet
 from providers.clock import Clock
+from providers.kube.batches import Batch, DeltaKind, Replace
 
 log = structlog.get_logger(__name__)
 
@@ -48,6 +50,10 @@ DECIDERS: tuple[Decider, ...] = (
     disrupt.decide,
 )
 """In this order, each on what the ones before will have made of the world."""
+
+
+VANISHED_PAUSE_S = 3.0
+"""A job is not opened anew this soon after its Workload went away by another hand."""
 
 
 class Brain:
@@ -87,6 +93,8 @@ class Brain:
         """Fold one event."""
         match event:
             case Observed(table=table, batch=batch):
+                if table == "gangs":
+                    self._pause_vanished(batch)
                 getattr(self.mirror, table).observe(batch)
             case Listed(instances=instances, at_s=at_s):
                 self.mirror.list_instances(instances, at_s)
@@ -102,6 +110,15 @@ class Brain:
                 self._failed(event)
             case Tick():
                 self.mirror.expire(self._clock.now())
+
+    def _pause_vanished(self, batch: Batch[Any]) -> None:
+        """A Workload that somebody else deleted most likely goes with its job, whose own deletion is yet to be seen."""
+        if isinstance(batch, Replace):
+            return
+        now = self._clock.now()
+        for delta in batch.deltas:
+            if delta.kind is DeltaKind.DELETED and delta.key in self.mirror.gangs.current:
+                self._backoff.pause(gang_subject(delta.object.uid), now + VANISHED_PAUSE_S)
 
     def turn(self) -> None:
         """One pass: settle the revision, then let every decider speak."""

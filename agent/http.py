@@ -28,8 +28,8 @@ class Status(Protocol):
         """Metrics as Prometheus text."""
         ...
 
-    def pushed(self) -> None:
-        """Somebody says that the repository has moved."""
+    def pushed(self) -> bool:
+        """Somebody says that the repository has moved; False when this process is not the one to care."""
         ...
 
 
@@ -105,8 +105,10 @@ class HttpFace:
         except WebhookRejected as rejection:
             log.warning("webhook_rejected", status=rejection.http_status, why=str(rejection))
             return web.Response(status=rejection.http_status, text=f"{rejection}\n")
-        if trigger.event is Event.PUSH:
-            self._status.pushed()
+        if trigger.event is Event.PUSH and not self._status.pushed():
+            return web.Response(
+                status=503, text="standby: the leader polls, or takes the delivery when it is sent again\n"
+            )
         return web.Response(status=202, text="fetching\n" if trigger.event is Event.PUSH else "heard\n")
 
 

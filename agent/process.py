@@ -26,9 +26,9 @@ from agent.metrics import Metrics
 from agent.mirror import Mirror
 from agent.notify import Notifier, post_json
 from agent.publish import Board, Publisher
+from agent.side import SideChannel
 from agent.sync import Sync
 from agent.watch import Watcher
-from fleet.actions import Announce
 from fleet.snapshot import Notice
 from providers.clock import Clock, SystemClock
 from providers.git.source import GitSource
@@ -36,6 +36,7 @@ from providers.kube.actuator import Actuator
 from providers.kube.elector import Elector
 from providers.kube.lease import KubeLease
 from providers.kube.memory import settle_heap
+from providers.kube.objects.paths import NODE_POOLS, QUEUES
 from providers.kube.retry import Retrier
 from providers.kube.transport import KubeTransport
 from providers.ports import Cloud, Health, Notices
@@ -102,10 +103,12 @@ class Agent:
         """Metrics as Prometheus text."""
         return self.metrics.exposition()
 
-    def pushed(self) -> None:
-        """Poll the repository now."""
-        if self._git is not None:
-            self._git.poke()
+    def pushed(self) -> bool:
+        """Poll the repository now; False from a standby, which polls nothing."""
+        if self._git is None:
+            return False
+        self._git.poke()
+        return True
 
     def _webhook_secret(self) -> str:
         name = self._settings.http.webhook_secret_env
@@ -165,6 +168,7 @@ class Agent:
 
     def _lead(self) -> None:
         settings = self._settings
+        self._turned_at_s = self._clock.monotonic()
         hands_pool = ThreadPoolExecutor(HANDS, thread_name_prefix="hand")
         desk = ThreadPoolExecutor(1, thread_name_prefix="desk")
         retrier = Retrier(stop=self._stopping, rng=random.Random(self._rng.random()))
@@ -176,13 +180,16 @@ class Agent:
             layouts_at=(settings.mig.namespace, settings.mig.config_map),
         )
         board = Board(self._transport, desk, self._clock, settings.cluster, settings.namespace)
+        board.known("Queue", QUEUES)
+        board.known("NodePool", NODE_POOLS)
         mirror, sync = Mirror(settings.cluster), Sync()
         hands = Hands(actuator, self._cloud, hands_pool, self._inbox.put, self._leading)
         books = self._books(board)
         source = (settings.source.url, _reference(settings), settings.source.path)
         publisher = Publisher(board, sync, source, self._clock)
-        announcer = Announcer(lambda announce: _quietly(desk, actuator, announce))
-        notifier = Notifier(settings.cluster, sync, lambda *news: _later(desk, *news))
+        side = SideChannel()
+        announcer = Announcer(lambda announce: side.send(actuator.perform, announce))
+        notifier = Notifier(settings.cluster, sync, lambda *news: side.send(post_json, *news))
         watchers: list[Watcher] = [self.metrics, Chronicler(sync), announcer, books, publisher, notifier]
         journal = Journal(settings.journal) if settings.journal else None
         watchers += [journal] if journal else []
@@ -213,6 +220,7 @@ class Agent:
             hands_pool.shutdown(wait=True, cancel_futures=True)
             board.save_books(books.accounts.dump())
             desk.shutdown(wait=True)
+            side.close()
             if journal:
                 journal.close()
 
@@ -302,23 +310,6 @@ class _Wake:
 
 
 _WAKE: Any = _Wake()
-
-
-def _quietly(desk: ThreadPoolExecutor, actuator: Actuator, announce: Announce) -> None:
-    """Write an event when there is time; nobody waits for it."""
-
-    def write() -> None:
-        try:
-            actuator.perform(announce)
-        except Exception as error:  # noqa: BLE001 - the edge of a side channel: an event is never worth a failure
-            log.debug("event_not_written", reason=announce.reason, why=str(error))
-
-    desk.submit(write)
-
-
-def _later(desk: ThreadPoolExecutor, *news: Any) -> None:
-    """Send a notification when there is time."""
-    desk.submit(post_json, *news)
 
 
 def _reference(settings: Settings) -> str:

@@ -6,6 +6,7 @@ Never read back to decide, with one exception: the FleetSync says after a restar
 from collections.abc import Callable
 from concurrent.futures import Executor
 from functools import partial
+from queue import SimpleQueue
 from typing import Any
 
 import msgspec
@@ -39,6 +40,19 @@ from providers.kube.transport import KubeTransport
 log = structlog.get_logger(__name__)
 
 EVERY_S = 1.0
+_UNKNOWN: Any = object()
+"""Equal to no report: what stands in the cluster is not known."""
+
+
+class _Meta(msgspec.Struct):
+    name: str = ""
+
+
+class _Named(msgspec.Struct):
+    metadata: _Meta = msgspec.field(default_factory=_Meta)
+
+
+_any = msgspec.json.Decoder(_Named)
 Job = Callable[[], None]
 
 
@@ -52,9 +66,22 @@ class Board:
         self.name = name
         self._namespace = namespace
         self._shown: dict[tuple[str, str], Any] = {}
+        self._failed: SimpleQueue[tuple[str, str]] = SimpleQueue()
+        """What the desk could not write; the brain's thread alone changes `_shown`."""
+
+    def known(self, kind: str, resource: ResourcePath) -> None:
+        """Take over what an earlier process has shown, so that what is no longer declared can be withdrawn."""
+        for page in self._api.list_envelopes(resource):
+            for raw in page.items or ():
+                self._shown.setdefault((kind, _any.decode(raw).metadata.name), _UNKNOWN)
+
+    def _forget_failed(self) -> None:
+        while not self._failed.empty():
+            self._shown[self._failed.get_nowait()] = _UNKNOWN
 
     def show(self, kind: str, name: str, report: Any, write: Job) -> None:
         """Write a report unless it is the one already shown."""
+        self._forget_failed()
         if self._shown.get((kind, name)) == report:
             return
         self._shown[kind, name] = report
@@ -62,6 +89,7 @@ class Board:
 
     def withdraw(self, kind: str, resource: ResourcePath, keep: set[str]) -> None:
         """Delete objects of what is no longer declared."""
+        self._forget_failed()
         for shown_kind, name in [key for key in self._shown if key[0] == kind and key[1] not in keep]:
             del self._shown[shown_kind, name]
             self._submit(kind, name, partial(self._delete, resource, name))
@@ -71,7 +99,7 @@ class Board:
             try:
                 write()
             except KubeError as error:
-                self._shown.pop((kind, name), None)
+                self._failed.put((kind, name))
                 log.warning("publish_failed", kind=kind, name=name, error=str(error))
 
         self._executor.submit(run)

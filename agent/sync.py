@@ -102,7 +102,8 @@ class Sync:
             first = invalid.problems[0]
             count = len(invalid.problems)
             shown = f"{first.path}: {first.message}" if first.path else first.message
-            text = f"{'1 problem:' if count == 1 else f'{count} problems; first:'} {first.file}:{first.line}:{first.column}: {shown}"
+            place = f"{first.file}:{first.line}:{first.column}"
+            text = f"{'1 problem:' if count == 1 else f'{count} problems; first:'} {place}: {shown}"
             self._attempt(event, "Invalid", text, now_s, problems=invalid.problems, stalled=True)
             return ()
         refusal = self._held_back(event, fleet, now_s)

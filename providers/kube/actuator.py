@@ -31,7 +31,7 @@ from fleet.actions import (
 )
 from fleet.snapshot import Claim, Job, JobRef
 from providers.clock import Clock
-from providers.kube.errors import AlreadyExists, Conflict, NotFound
+from providers.kube.errors import AlreadyExists, Conflict, Invalid, NotFound
 from providers.kube.objects import (
     EventSeries,
     claim_object,
@@ -67,6 +67,7 @@ from providers.kube.retry import Retrier
 from providers.kube.transport import KubeTransport
 
 _SAID_MOST = 4096
+_NODE_TRIES = 4
 
 
 class Written(NamedTuple):
@@ -208,10 +209,17 @@ class Actuator:
         return (Written(name, ""),)
 
     def _patch_node(self, action: PatchNode) -> tuple[Written, ...]:
-        raw = self._read(NODES, action.node)
-        patch = node_patch(action, msgspec.json.decode(raw))
-        done = self._api.patch_json(NODES, action.node, patch) if patch else raw
-        return (Written(action.node, _version(done), decode_node(done)),)
+        for attempt in range(_NODE_TRIES):
+            raw = self._read(NODES, action.node)
+            patch = node_patch(action, msgspec.json.decode(raw))
+            try:
+                done = self._api.patch_json(NODES, action.node, patch) if patch else raw
+            except (Conflict, Invalid):  # somebody else tainted it between our look and our write
+                if attempt + 1 == _NODE_TRIES:
+                    raise
+            else:
+                return (Written(action.node, _version(done), decode_node(done)),)
+        raise AssertionError("unreachable")
 
     def _remove_node(self, action: RemoveNode) -> tuple[Written, ...]:
         return (Written(action.node, self._delete(NODES, action.node)),)

@@ -15,7 +15,7 @@ from providers.kube.errors import BadConnection
 if TYPE_CHECKING:
     from kubernetes.client import Configuration
 
-POOL_SIZE: Final = 16
+POOL_SIZE: Final = 32
 """Idle connections kept: a few reflectors and the hands. A watch holds a connection of its own beyond that."""
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")

@@ -10,7 +10,7 @@ import pytest
 
 from agent.simulation import Moment, Simulation, Tempo
 from providers.sim.store import Event
-from tests.agent.scenes import A, B, C, P4DE, P5, Scene, files, gpu_job, gpu_jobset, layout, pool, queue, team
+from tests.agent.scenes import P4DE, P5, A, B, C, Scene, files, gpu_job, gpu_jobset, layout, pool, queue, team
 from tests.agent.test_simulation_trouble import slices
 
 SAMPLE = 16

@@ -3,7 +3,7 @@
 from typing import Any
 
 from providers.sim.ec2.market import PoolFilter
-from tests.agent.scenes import A, B, G5, G6, P5, Scene, files, gpu_job, gpu_jobset, pool, queue, simple, team
+from tests.agent.scenes import G5, G6, P5, A, B, Scene, files, gpu_job, gpu_jobset, pool, queue, simple, team
 
 ONE_BY_ONE = {"consolidationPolicy": "WhenEmpty", "consolidateAfter": "60s", "budgets": [{"nodes": 1}]}
 THRIFTY = {

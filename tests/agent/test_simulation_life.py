@@ -5,11 +5,11 @@ import pytest
 from agent.demo.jobs import Manifest
 from providers.sim.ec2.market import PoolFilter
 from tests.agent.scenes import (
-    A,
-    B,
     G5,
     G6,
     P5,
+    A,
+    B,
     Scene,
     doc,
     files,

@@ -9,13 +9,13 @@ from agent.simulation import Tempo
 from fleet.snapshot import NoticeKind
 from providers.sim.ec2.vm import Signal
 from tests.agent.scenes import (
-    A,
-    B,
-    C,
     G5,
     G6,
     P4DE,
     P5,
+    A,
+    B,
+    C,
     Scene,
     files,
     gpu_job,

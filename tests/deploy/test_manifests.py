@@ -14,6 +14,7 @@ from providers.kube.objects.crds import NAMES
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
 MANIFESTS = sorted(path for path in DEPLOY.rglob("*.yaml") if path.parent != DEPLOY / "aws")
+KUSTOMIZATIONS = sorted([*DEPLOY.rglob("kustomization.yaml"), *DEPLOY.rglob("Kustomization")])
 
 
 @pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: str(path.relative_to(DEPLOY)))
@@ -23,7 +24,7 @@ def test_every_file_parses(path: Path) -> None:
     assert all(isinstance(document, dict) for document in found)
 
 
-@pytest.mark.parametrize("path", sorted(DEPLOY.rglob("kustomization.yaml")), ids=lambda path: path.parent.name)
+@pytest.mark.parametrize("path", KUSTOMIZATIONS, ids=lambda path: path.parent.name)
 def test_everything_a_kustomization_names_exists(path: Path) -> None:
     content = yaml.safe_load(path.read_text("utf-8"))
     generated = [name for generator in content.get("configMapGenerator", ()) for name in generator["files"]]
@@ -97,6 +98,16 @@ def test_the_agent_never_lives_on_a_machine_it_may_give_back() -> None:
     affinity = deployment()["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
     (term,) = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
     assert term["matchExpressions"] == [{"key": "muster.dev/node-pool", "operator": "DoesNotExist"}]
+
+
+def test_the_folder_of_definitions_holds_nothing_else_that_kubectl_reads() -> None:
+    """`kubectl apply -f` takes every .json, .yaml and .yml of a folder, and no other file."""
+    taken = [path for path in (DEPLOY / "crds").iterdir() if path.suffix in (".json", ".yaml", ".yml")]
+    assert {yaml.safe_load(path.read_text("utf-8"))["metadata"]["name"] for path in taken} == {
+        f"{plural}.muster.dev" for plural in NAMES
+    }
+    listed = yaml.safe_load((DEPLOY / "crds/Kustomization").read_text("utf-8"))["resources"]
+    assert listed == sorted(path.name for path in taken)
 
 
 @pytest.mark.parametrize("overlay", ["base", "overlays/example"])

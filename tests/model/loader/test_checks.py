@@ -82,6 +82,12 @@ def test_dangling_references(problems: Load, documents: tuple[str, ...], path: s
     assert hint in problem.hint
 
 
+def test_a_hint_names_a_flavor_and_its_pool_once(problems: Load) -> None:
+    flavor = declare("Flavor", "h100", "{nodePools: [h100]}")
+    (problem,) = problems(*FLEET, flavor, declare("Queue", "q", "{team: ml, flavors: [tpu]}"))
+    assert problem.hint == "declared: 'h100'"
+
+
 def test_a_broken_target_is_not_also_missing(problems: Load) -> None:
     broken = declare("NodePool", "h100", "{replicas: x}")
     (problem,) = problems(broken, TEAM, QUEUE)

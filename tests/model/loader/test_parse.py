@@ -51,11 +51,11 @@ def test_read(text: str, expected: list[object]) -> None:
     [
         ("a: 1\nb: 2\na: 3", 3, 1, "already given in line 1, column 1", Code.DUPLICATE_KEY),
         ("a:\n  b: 1\n  b: 1", 3, 3, "already given in line 2, column 3", Code.DUPLICATE_KEY),
-        ("a: [1,\n\tb", 2, 3, "did not find expected ',' or ']'", Code.YAML_SYNTAX),
+        ("a: [1,\n\tb", 2, 3, "not YAML here: did not find expected ',' or ']'", Code.YAML_SYNTAX),
         ("a:\n\tb: 1", 2, 1, "a tab cannot indent", Code.YAML_SYNTAX),
-        ("a: b: c", 1, 5, "mapping values are not allowed", Code.YAML_SYNTAX),
-        ("a: [1, 2", 1, 9, "did not find expected", Code.YAML_SYNTAX),
-        ("a: 'x", 1, 6, "found unexpected end of stream", Code.YAML_SYNTAX),
+        ("a: b: c", 1, 5, "not YAML here: mapping values are not allowed", Code.YAML_SYNTAX),
+        ("a: [1, 2", 1, 9, "not YAML here: did not find expected", Code.YAML_SYNTAX),
+        ("a: 'x", 1, 6, "not YAML here: found unexpected end of stream", Code.YAML_SYNTAX),
         ("a: !!str 3", 1, 4, "the tag !!str is not read", Code.YAML_SYNTAX),
         ("a: !!python/object/apply:os.system [x]", 1, 4, "is not read", Code.YAML_SYNTAX),
         ("a: !custom {}", 1, 4, "the tag !custom is not read", Code.YAML_SYNTAX),
@@ -77,6 +77,7 @@ def test_problems(text: str, line: int, column: int, message: str, code: Code) -
     assert rest == []
     assert (problem.line, problem.column, problem.code) == (line, column, code)
     assert message in problem.message
+    assert problem.message[0].islower()  # it goes on behind a place, or a path, and a colon
     assert problem.excerpt
 
 

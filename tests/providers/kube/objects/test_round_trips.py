@@ -60,9 +60,9 @@ def test_gang_survives_its_own_history(gang: Gang) -> None:
 
 
 KNOWN = {
-    Gang: "uid namespace workload job queue priority_class priority pod_sets created_at_s state reason message since_s "
-    "flavors pins recuts quota_reserved_at_s admitted_at_s pods_ready not_ready_since_s eviction evictions requeue_at_s "
-    "last_checkpoint_s checkpoint_interval_s do_not_disrupt",
+    Gang: "uid namespace workload job queue priority_class priority pod_sets created_at_s state reason message "
+    "since_s flavors pins recuts quota_reserved_at_s admitted_at_s pods_ready not_ready_since_s eviction evictions "
+    "requeue_at_s last_checkpoint_s checkpoint_interval_s do_not_disrupt",
     PodSet: "name count requests node_selector required_affinity tolerations required_topology",
     Pin: "pod_set node claim count",
     Eviction: "reason message at_s",

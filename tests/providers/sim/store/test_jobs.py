@@ -117,3 +117,46 @@ def test_jobset_changes(store: Store, suspended: bool, change: Obj, allowed: boo
 def test_jobset_creation_is_refused(store: Store, jobs: list[Obj]) -> None:
     with pytest.raises(Invalid):
         store.create(store.resource("jobsets"), jobset(replicatedJobs=jobs))
+
+
+def test_a_jobset_may_be_written_again_without_its_defaults(store: Store) -> None:
+    resource = store.resource("jobsets")
+    made = store.create(resource, jobset())
+    after = store.patch(resource, "js", {"spec": jobset()["spec"]}, PatchType.MERGE, namespace="default")
+    assert after["spec"] == made["spec"]
+    assert after["metadata"]["generation"] == made["metadata"]["generation"]
+
+
+@pytest.mark.parametrize(
+    "jobs",
+    [[{}], [{"name": "workers"}], [{"name": "workers", "template": {}}], [{"name": "w", "template": {"spec": {}}}], []],
+)
+def test_a_jobset_does_not_lose_its_jobs(store: Store, jobs: list[Obj]) -> None:
+    resource = store.resource("jobsets")
+    store.create(resource, jobset())
+    with pytest.raises(Invalid):
+        store.patch(resource, "js", {"spec": {"replicatedJobs": jobs}}, PatchType.MERGE, namespace="default")
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"suspend": "yes"}, "spec.suspend"),
+        ({"successPolicy": {"operator": "Most"}}, "spec.successPolicy.operator"),
+        ({"failurePolicy": {"rules": [{"name": "r"}]}}, "spec.failurePolicy.rules[0].action"),
+        ({"startupPolicy": {}}, "spec.startupPolicy.startupPolicyOrder"),
+        ({"ttlSecondsAfterFinished": -1}, "spec.ttlSecondsAfterFinished"),
+    ],
+)
+def test_the_schema_of_jobset(store: Store, spec: Obj, field: str) -> None:
+    with pytest.raises(Invalid) as refused:
+        store.create(store.resource("jobsets"), jobset(**spec))
+    assert [cause["field"] for cause in refused.value.details["causes"]] == [field]
+
+
+def test_what_the_schema_of_jobset_does_not_know_is_dropped_outside_pod_templates(store: Store) -> None:
+    given = jobset(invented=1)
+    given["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["later"] = {"kept": True}
+    spec = store.create(store.resource("jobsets"), given)["spec"]
+    assert "invented" not in spec
+    assert spec["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["later"] == {"kept": True}
