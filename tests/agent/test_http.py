@@ -19,6 +19,7 @@ SECRET = "test"
 class Status:
     def __init__(self) -> None:
         self.ill = self.unready = ""
+        self.leads = True
         self.rung = threading.Event()
 
     def healthy(self) -> str:
@@ -30,8 +31,9 @@ class Status:
     def exposition(self) -> bytes:
         return b"# HELP muster_x x\n"
 
-    def pushed(self) -> None:
+    def pushed(self) -> bool:
         self.rung.set()
+        return self.leads
 
 
 class Face:
@@ -80,6 +82,11 @@ def test_a_signed_push_rings(face: Face) -> None:
 def test_a_signed_ping_is_heard_and_does_not_ring(face: Face) -> None:
     assert face.ring(X_Muster_Event="ping") == (202, "heard\n")
     assert not face.status.rung.is_set()
+
+
+def test_a_standby_sends_the_delivery_away(face: Face) -> None:
+    face.status.leads = False
+    assert face.ring()[0] == 503
 
 
 def test_github_s_signature_counts(face: Face) -> None:

@@ -199,26 +199,6 @@ def test_subresources(http_client: Any, store: Store) -> None:
     assert (status_code, token["status"]["token"]) == (201, "test.default.sa")
 
 
-@pytest.mark.parametrize("path", [f"{PODS}/p/binding", "/api/v1/namespaces/default/bindings"])
-def test_a_binding_means_one_pod(http_client: Any, path: str) -> None:
-    _, made = http_client("POST", PODS, a_pod())
-    target = {"kind": "Node", "name": "n1"}
-
-    def bind(query: str = "", **metadata: str) -> int:
-        body = {"kind": "Binding", "metadata": {"name": "p", **metadata}, "target": target}
-        status: int = http_client("POST", path + query, body)[0]
-        return status
-
-    code, refused = http_client("POST", path, {"metadata": {"name": "p", "uid": "another"}, "target": target})
-    assert (code, refused["reason"]) == (409, "Conflict")
-    assert "UID in precondition: another" in refused["message"]
-    assert bind(resourceVersion="1") == 409
-    assert bind("?dryRun=All", uid=made["metadata"]["uid"]) == 201
-    assert "nodeName" not in http_client.get(f"{PODS}/p")["spec"]
-    assert bind(uid=made["metadata"]["uid"], resourceVersion=made["metadata"]["resourceVersion"]) == 201
-    assert http_client.get(f"{PODS}/p")["spec"]["nodeName"] == "n1"
-
-
 def test_the_namespace_object_is_not_a_namespace_of_things(http_client: Any) -> None:
     assert http_client.get("/api/v1/namespaces/default")["kind"] == "Namespace"
     assert http_client.get("/api/v1/namespaces/default/status")["kind"] == "Namespace"
