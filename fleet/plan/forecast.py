@@ -7,6 +7,8 @@ from fleet.actions import Action, OpenClaims, SaveClaim, SaveGang
 from fleet.admission import cycle
 from fleet.capacity import disrupt, fixed
 from fleet.capacity.disrupt.drift import drift_of
+from fleet.capacity.disrupt.held_back import held_back
+from fleet.capacity.disrupt.yard import Yard
 from fleet.capacity.shapes import shapes_of
 from fleet.mig import rollout
 from fleet.mig.layouts import gpu_part, layout_name
@@ -61,6 +63,9 @@ def forecast(before: Fleet, fleet: Fleet, snapshot: Snapshot) -> Forecast:
         if why := drift_of(fleet, snapshot, claim):
             verb: Verb = "replace" if claim.node_pool in fleet.node_pools else "delete"
             changes[name] = _machine(claim, verb, why)
+    fates = {name: (Reason.DRIFTED, change.reason) for name, change in changes.items() if change.verb == "replace"}
+    for name, words in held_back(Yard.of(fleet, snapshot), fates).items():
+        changes[name] = replace(changes[name], reason=f"{changes[name].reason}; {words}")
     preempted: dict[str, str] = {}
     if snapshot.catalog.offers:
         actions = list(_decided(fleet, snapshot))

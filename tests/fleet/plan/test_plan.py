@@ -16,7 +16,7 @@ from fleet.plan.render import summary, to_json, to_text
 from fleet.snapshot import Disruption, GangState, Snapshot
 from model.fleet import Fleet
 from model.kinds import NEVER
-from tests.support.fleets import GPU, NOW, P5S, B, FleetBuilder, gang
+from tests.support.fleets import GPU, NOW, P5S, B, FleetBuilder, gang, pod_set
 from tests.support.world import World
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -75,6 +75,33 @@ def test_drifted_machines_are_replaced_and_their_gangs_stopped() -> None:
     ]
     assert it.counts() == {"create": 2, "update": 1, "delete": 2}
     assert it.then == it.now
+
+
+def test_a_plan_says_what_a_budget_can_never_let_go() -> None:
+    budget = {"disruption": {"budgets": [{"nodes": 1}]}}
+    world = standing(3, before=fleet(pool=budget))
+    world.runs(gang("wide", pod_set(count=2, gpu=8)), ("m0", 1), ("m1", 1))
+    it = plan(world, fleet(pool={**budget, **CHANGED}))
+    said = {change.address.partition("/")[2]: change.reason for change in it.machines}
+    words = "stays until ns/wide end: 2 machines go together, the budget of h100 allows 1"
+    assert [words in said[name] for name in ("m0", "m1", "m2")] == [True, True, False]
+
+
+def test_a_plan_counts_whom_it_preempts() -> None:
+    def shared(mine: int, theirs: int) -> Fleet:
+        builder = FleetBuilder().pool(limits={"nodes": 1}).team("org", quotas={}, namespaces=[])
+        builder.team("mine", quotas={"h100": {GPU: mine}}, parent="org").queue("mine", "mine")
+        builder.team("theirs", quotas={"h100": {GPU: theirs}}, parent="org").queue("theirs", "theirs")
+        return builder.policy(guardRails={"maxGangsEvicted": 0}).build()
+
+    world = World(shared(0, 8))
+    world.machine("m0")
+    world.runs(gang("borrower", queue="theirs", gpu=8), ("m0", 1))
+    world.waits(gang("lender", queue="mine", gpu=8))
+    assert plan(world, shared(0, 8)).gangs == ()
+    raised = plan(world, shared(8, 0))
+    assert [hit.name for hit in raised.gangs] == ["ns/borrower"]
+    assert "maxGangsEvicted" in raised.refusals[0]
 
 
 def test_another_type_changes_the_bill() -> None:
