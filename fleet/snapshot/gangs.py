@@ -65,7 +65,7 @@ class Job:
     checkpoint_interval_s: float | None = None
     """Annotation `muster.dev/checkpoint-interval`."""
     do_not_disrupt: bool = False
-    """Annotation `muster.dev/preemptible: "false"` or `karpenter.sh/do-not-disrupt`: no voluntary disruption."""
+    """Annotation `muster.dev/do-not-disrupt` or `karpenter.sh/do-not-disrupt`: no voluntary disruption."""
 
 
 class GangState(StrEnum):

@@ -16,7 +16,7 @@ from providers.kube.objects.names import (
     CHECKPOINT_INTERVAL,
     LAST_CHECKPOINT,
     MAIN_POD_SET,
-    PREEMPTIBLE,
+    OWN_DO_NOT_DISRUPT,
     VOLCANO_LAST_CHECKPOINT,
 )
 from providers.kube.objects.paths import JOB_SETS, JOBS
@@ -191,7 +191,7 @@ def _progress(conditions: list[WireCondition] | None, succeeded: str, ready_pods
 
 
 def _protected(annotations: dict[str, str]) -> bool:
-    return annotations.get(PREEMPTIBLE) == "false" or protects(annotations.get(DO_NOT_DISRUPT, ""))
+    return any(protects(annotations.get(name, "")) for name in (OWN_DO_NOT_DISRUPT, DO_NOT_DISRUPT))
 
 
 def _instant(text: str) -> float | None:

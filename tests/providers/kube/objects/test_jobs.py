@@ -118,8 +118,8 @@ def test_checkpoints(annotations: dict[str, str] | None, checkpoint_s: float | N
     ("own", "of_template", "expected"),
     [
         ({}, {}, False),
-        ({"muster.dev/preemptible": "false"}, {}, True),
-        ({"muster.dev/preemptible": "true"}, {}, False),
+        ({"muster.dev/do-not-disrupt": "true"}, {}, True),
+        ({"muster.dev/do-not-disrupt": "false"}, {}, False),
         ({"karpenter.sh/do-not-disrupt": "true"}, {}, True),
         ({}, {"karpenter.sh/do-not-disrupt": "true"}, True),
     ],
