@@ -6,10 +6,8 @@ Requests take the same verbs, bodies and refusals as over HTTP (`apiserver.verbs
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, Generic, Literal, NoReturn, TypeVar
-from urllib.parse import parse_qsl
 
 import msgspec
-import urllib3
 
 from providers.clock import Clock
 from providers.kube.batches import Batch, Changes, Replace, Undecodable
@@ -89,9 +87,7 @@ class DirectTransport(KubeTransport):
     def close(self) -> None:
         """Nothing is open."""
 
-    def _open(  # type: ignore[override]
-        self, method: str, path: str, **_options: object
-    ) -> NoReturn:
+    def _open(self, method: str, path: str, **_options: object) -> NoReturn:
         raise NotImplementedError(f"{method} {path}: there is no wire; use a Feed instead of a watch")
 
     def _call(
@@ -157,7 +153,7 @@ def refused(error: ApiError, context: str) -> KubeError:
 
 
 class Feed(Generic[T]):
-    """What a reflector would hand over, in the store's order: one `Replace`, then `Changes`; nothing is lost between."""
+    """What a reflector would hand over, in the store's order: a `Replace`, then `Changes`; nothing is lost between."""
 
     def __init__(self, store: Store, watched: Watched[T]) -> None:
         self._store = store

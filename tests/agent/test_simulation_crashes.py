@@ -94,13 +94,14 @@ def play(scene: Scene, *, shortfall: bool = True) -> None:
     scene.settle(180)
 
 
-def same_end(scene: Scene, crashes: int, *, shortfall: bool = True) -> None:
+def same_end(scene: Scene, crashes: int, *, shortfall: bool = True, evictions: int = 1) -> None:
     assert scene.bought(P5, B) == 4
     assert scene.bought(P4DE) == 1
     most = 3 * (crashes + 1) if shortfall else 0
     assert scene.bought(P5, A) <= most, "a shortage may be forgotten and met again, once a life"
     assert scene.bought(P5, A) % 3 == 0
-    assert scene.laws.evictions == {"big": 1}
+    assert set(scene.laws.evictions) == {"big"}
+    assert scene.laws.evictions["big"] <= evictions
     assert not scene.sim.objects("Workload")
     assert not scene.sim.objects("Node")
 
@@ -132,7 +133,7 @@ def test_killed_once(write: int, moment: Moment) -> None:
 @pytest.mark.parametrize(("every", "shortfall"), [(20, False), (33, False), (50, True), (80, True)])
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_killed_again_and_again(every: int, shortfall: bool, moment: Moment) -> None:
-    """A life must be long enough for one attempt: intent, launch and answer; for two where the first zone falls short."""
+    """A life must be long enough for one attempt: intent, launch, answer; for two where the first zone falls short."""
     nurse = Nurse(every, moment)
     scene = tell(nurse)
     nurse.light()
@@ -150,7 +151,7 @@ def test_killed_at_random_with_slow_hands_in_any_order(seed: int) -> None:
     nurse.light()
     play(scene)
     assert nurse.deaths >= 3
-    same_end(scene, nurse.deaths)
+    same_end(scene, nurse.deaths, evictions=2)  # see test_a_preemptor_whose_status_is_being_written_keeps_its_turn
 
 
 class Reaper:
@@ -182,7 +183,7 @@ def test_actions_in_flight_that_happen_after_the_death_do_no_harm(seed: int) -> 
     nurse.sim = reaper.sim = scene.sim
     play(scene)
     assert reaper.kills
-    same_end(scene, reaper.kills)
+    same_end(scene, reaper.kills, evictions=2)
 
 
 def test_killed_between_the_reservation_and_the_request_for_a_new_cut() -> None:

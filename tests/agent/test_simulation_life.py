@@ -3,6 +3,8 @@
 import pytest
 
 from agent.demo.jobs import Manifest
+from agent.simulation import Tempo
+from fleet.actions import Action, SaveGang
 from providers.sim.ec2.market import PoolFilter
 from tests.agent.scenes import (
     G5,
@@ -255,6 +257,21 @@ def test_priority_goes_first_and_evicts_whole_gangs_of_its_queue() -> None:
     assert not [p for p in scene.sim.objects("Pod") if p["metadata"]["name"].startswith("low")]
     assert scene.bought() == 4, "it runs on the machines of its victim"
     scene.settle()
+
+
+@pytest.mark.xfail(
+    strict=True,
+    reason="a waiting gang with a write under way is passed over and holds nothing: its victim takes the machines back",
+)
+def test_a_preemptor_whose_status_is_being_written_keeps_its_turn() -> None:
+    def slow_for_high(action: Action) -> float:
+        return 20.0 if isinstance(action, SaveGang) and action.gang.job.name == "high" else 0.0
+
+    scene = Scene(simple(limits={"nodes": 4}), tempo=Tempo(latency_s=slow_for_high))
+    scene.runs(gpu_jobset("low", workers=4))
+    scene.sim.submit(gpu_job("high", pods=2, priority="high"))
+    scene.until_running("high", 900)
+    assert scene.laws.evictions == {"low": 1}
 
 
 def two_teams(**lender: object) -> dict[str, str]:

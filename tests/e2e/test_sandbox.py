@@ -1,4 +1,4 @@
-"""`muster sandbox` as a newcomer uses it: a job runs, kubectl reads well, a git push is followed, SIGTERM ends it all."""
+"""`muster sandbox` as a newcomer uses it: a job runs, kubectl reads well, a push is followed, SIGTERM ends it all."""
 
 import os
 import shutil

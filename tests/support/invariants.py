@@ -1,4 +1,4 @@
-"""What must hold at every write of a simulated fleet, whatever goes wrong: collected while it runs, asserted by `check`.
+"""What must hold at every write of a simulated fleet, whatever goes wrong: collected on the way, asserted by `check`.
 
 Written against the objects of the cluster and the books of the cloud alone, so that the agent cannot vouch for itself.
 """

@@ -262,7 +262,7 @@ def test_explain_a_gang_that_is_not_there(cluster: tuple[Scene, Path]) -> None:
 
 
 def test_plan_against_the_world(cluster: tuple[Scene, Path], work: Work) -> None:
-    scene, kubeconfig = cluster
+    _, kubeconfig = cluster
     first = commit(work, files(pool(limits={"nodes": 2}), team(quotas={"h100": {"nvidia.com/gpu": 16}}), queue()))
     commit(work, files(pool("other"), team(quotas={"other": {"nvidia.com/gpu": 16}}), queue(flavors=("other",))))
     done = muster("plan", work.path, "--world", "--from", first, "--kubeconfig", kubeconfig)
@@ -317,7 +317,7 @@ HEAVY = (
     "cryptography",
 )
 LIGHT = {
-    "help": (["--help"], HEAVY + ("pydantic", "msgspec", "yaml")),
+    "help": (["--help"], (*HEAVY, "pydantic", "msgspec", "yaml")),
     "validate": (["validate", "examples/minimal"], HEAVY),
 }
 

@@ -151,7 +151,7 @@ def name_of(raw: msgspec.Raw) -> str:
     return str(msgspec.json.decode(raw)["metadata"]["name"])
 
 
-WATCHED = Watched(MAPS, lambda raw: msgspec.json.decode(raw), lambda obj: str(obj["metadata"]["name"]))
+WATCHED = Watched(MAPS, msgspec.json.decode, lambda obj: str(obj["metadata"]["name"]))
 STEPS = st.lists(st.tuples(st.sampled_from(["put", "delete", "take"]), st.sampled_from("abc"), st.integers(0, 3)))
 
 

@@ -1,0 +1,294 @@
+"""One life of the agent without threads: what `agent.process` wires with them, wired for a kernel that steps it."""
+
+import heapq
+import random
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, NamedTuple, Protocol, cast
+
+from agent.accounts import Accounts, Bookkeeper
+from agent.announce import Announcer
+from agent.brain import Brain
+from agent.ears import WATCHED, catalog_ear, git_ear, instances_ear, notices_ear
+from agent.hands import Hands
+from agent.inbox import Done, Event, Failed, Observed, Pushed, Tick
+from agent.mirror import Mirror
+from agent.publish import Board, Publisher
+from agent.sync import Sync
+from agent.watch import Watcher
+from fleet.actions import Action, Announce
+from providers.clock import VirtualClock
+from providers.git.errors import RevisionNotFound, SourceError
+from providers.git.source import GitSource
+from providers.kube.actuator import Actuator
+from providers.kube.errors import KubeError
+from providers.kube.objects.paths import NODE_POOLS, QUEUES
+from providers.kube.retry import Retrier, RetryPolicy
+from providers.sim.direct import DirectTransport, Feed
+from providers.sim.ec2.memory import MemoryCloud
+from providers.sim.store import Store
+
+Latency = Callable[[Action], float]
+MOST_TURNS = 1000
+"""More turns than this at one instant: the agent undoes and redoes its own work, and in real time would spin."""
+MOST_IN_A_ROW = 100
+"""Messages one ear takes in before the brain has its turn."""
+LAYOUTS_AT = ("gpu-operator", "muster-mig-config")
+SOURCE = ("sim://fleet", "main", "")
+
+
+class Spinning(RuntimeError):
+    """The agent does not come to rest at one instant; the message names its last actions."""
+
+
+class Killed(BaseException):
+    """The agent's process ends here and now: no handler of the agent may catch it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tempo:
+    """How often the agent looks and how long its hands take, in seconds."""
+
+    tick_s: float = 1.0
+    listing_s: float = 10.0
+    refresh_s: float = 3600.0
+    latency_s: Latency = field(default=lambda _action: 0.0)
+    attempts: int = 6
+    """Tries of one API call (see `RetryPolicy`); virtual time stands still between them."""
+    shuffle: int | None = None
+    """Seed of the order in which actions that are due together are carried out; None: as they were asked for."""
+
+
+class _Queue(Executor):
+    """An executor whose tasks run when the simulation says so."""
+
+    def __init__(self, clock: VirtualClock, latency_s: Latency, rng: random.Random | None) -> None:
+        self._clock = clock
+        self._latency_s = latency_s
+        self._rng = rng
+        self._order = count()
+        self._tasks: list[tuple[float, float, int, Callable[[], object]]] = []
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Put a task in line; its future stays unfinished, as nobody here waits for one."""
+        latency_s = self._latency_s(args[0]) if args else 0.0
+        luck = self._rng.random() if self._rng else 0.0
+        due_s = self._clock.now() + latency_s
+        heapq.heappush(self._tasks, (due_s, luck, next(self._order), lambda: fn(*args, **kwargs)))
+        return Future()
+
+    def next_at(self) -> float | None:
+        """When the first task is due."""
+        return self._tasks[0][0] if self._tasks else None
+
+    def run(self, now: float) -> bool:
+        """Carry out what is due; whether anything was."""
+        ran = False
+        while self._tasks and self._tasks[0][0] <= now:
+            heapq.heappop(self._tasks)[-1]()
+            ran = True
+        return ran
+
+    def drain(self) -> list[Callable[[], object]]:
+        """Take away everything in line."""
+        tasks, self._tasks = [task[-1] for task in self._tasks], []
+        return tasks
+
+
+class Surroundings(Protocol):
+    """What a process finds around it; it outlives the process."""
+
+    clock: VirtualClock
+    store: Store
+    api: DirectTransport
+    cloud: MemoryCloud
+    commits: "Commits"
+    tempo: Tempo
+    watchers: Sequence[Watcher]
+    publishes: bool
+    cluster_name: str
+
+
+class Commits:
+    """The fleet repository without git: revisions in order. `trouble` is raised by every look at it while it is set."""
+
+    def __init__(self) -> None:
+        self.pushed: list[Pushed] = []
+        self.trouble: SourceError | None = None
+
+
+class _Source:
+    """What one process has seen of the commits; stands in for `GitSource`."""
+
+    next_poll_s = 60.0
+
+    def __init__(self, commits: Commits) -> None:
+        self._commits = commits
+        self._handed_out = ""
+
+    def poll(self) -> "_Revision | None":
+        if self._commits.trouble is not None:
+            raise self._commits.trouble
+        newest = self._commits.pushed[-1] if self._commits.pushed else None
+        if newest is None or newest.revision == self._handed_out:
+            return None
+        self._handed_out = newest.revision
+        return _Revision(newest.revision, newest.files, newest.signer, newest.forced)
+
+    def resolve(self, revision: str) -> str:
+        if self._commits.trouble is not None or all(it.revision != revision for it in self._commits.pushed):
+            raise RevisionNotFound(f"there is no revision {revision!r}")
+        return revision
+
+    def revision_files(self, revision: str) -> Mapping[str, bytes]:
+        return next(it.files for it in self._commits.pushed if it.revision == revision)
+
+
+class _Revision(NamedTuple):
+    revision: str
+    files: Mapping[str, bytes]
+    verified_signer: str | None
+    forced: bool
+
+
+@dataclass(slots=True)
+class _Ear:
+    """Listens when its time has come; `listen` returns the pause until the next time."""
+
+    listen: Callable[[], float]
+    due_s: float
+
+    def step(self, now: float) -> None:
+        for _ in range(MOST_IN_A_ROW):
+            if self.due_s > now:
+                return
+            self.due_s = now + self.listen()
+
+
+class Process:
+    """One life of the agent, from start to crash: what `agent.process` wires with threads, wired without."""
+
+    def __init__(self, world: Surroundings) -> None:
+        tempo, clock, api = world.tempo, world.clock, world.api
+        rng = None if tempo.shuffle is None else random.Random(tempo.shuffle)
+        self.inbox: list[Event] = []
+        self.hands_queue = _Queue(clock, tempo.latency_s, rng)
+        self.desk = _Queue(clock, lambda _work: 0.0, None)
+        retrier = Retrier(
+            stop=threading.Event(),
+            rng=random.Random(0),
+            sleep=lambda _s: None,
+            policy=RetryPolicy(attempts=tempo.attempts),
+        )
+        actuator = Actuator(api, retrier, clock, instance="sim", layouts_at=LAYOUTS_AT)
+        board = Board(api, self.desk, clock, world.cluster_name, "muster-system")
+        mirror, sync = Mirror(world.cluster_name), Sync()
+        books = _books(board)
+        self.books = books
+        publisher = Publisher(board, sync, SOURCE, clock)
+
+        def say(announce: Announce) -> None:
+            self.desk.submit(_quietly, actuator, announce)
+
+        watchers = [Announcer(say), books, publisher, *world.watchers]
+        self._acted: deque[Action] = deque(maxlen=20)
+        hands = Hands(actuator, world.cloud, self.hands_queue, self._report)
+        self.brain = Brain(
+            mirror,
+            sync,
+            hands,
+            clock,
+            watchers=watchers if world.publishes else world.watchers,
+            acknowledge=world.cloud.acknowledge,
+        )
+        self._publisher = publisher if world.publishes else None
+        self._feeds = {table: Feed[Any](world.store, watched) for table, watched in WATCHED.items()}
+        put, now = self.inbox.append, clock.now()
+        in_force = self._restore(board, publisher, sync)
+        self.git = _Ear(git_ear(cast("GitSource", _Source(world.commits)), put, in_force), now)
+        self._notices = notices_ear(world.cloud, put)
+        self._ears = (
+            self.git,
+            _Ear(instances_ear(world.cloud, put, clock, tempo.listing_s), now),
+            _Ear(catalog_ear(world.cloud, put, tempo.refresh_s), now),
+            _Ear(self._tick, now),
+        )
+        self._tick_s = tempo.tick_s
+        self.turns = 0
+
+    def _restore(self, board: Board, publisher: Publisher, sync: Sync) -> tuple[str, str]:
+        """As `Agent._restore` does."""
+        report = board.read_sync()
+        publisher.continue_from(report)
+        board.known("Queue", QUEUES)
+        board.known("NodePool", NODE_POOLS)
+        if report.applied:
+            sync.expect(report.applied, report.verified_signer)
+        return report.applied, report.verified_signer
+
+    def _report(self, event: Event) -> None:
+        if isinstance(event, Done | Failed):
+            self._acted.append(event.action)
+        self.inbox.append(event)
+
+    def _tick(self) -> float:
+        self.inbox.append(Tick())
+        return self._tick_s
+
+    def step(self, now: float) -> float | None:
+        """Hear what there is to hear, think once for each batch, act; until nothing more is due now."""
+        for _ in range(MOST_TURNS):
+            self._listen(now)
+            if self.inbox:
+                self._think()
+            if not (self.hands_queue.run(now) or self.inbox):
+                break
+        else:
+            raise Spinning(f"the agent is still busy at {now:.3f} after {MOST_TURNS} turns: {self.doing(5)}")
+        self.desk.run(now)
+        due = [self.hands_queue.next_at(), *(ear.due_s for ear in self._ears)]
+        return min(at for at in due if at is not None)
+
+    def doing(self, most: int) -> list[str]:
+        """The last few actions, for whoever has to find out."""
+        return [f"{type(action).__name__} {', '.join(action.subjects)}" for action in list(self._acted)[-most:]]
+
+    def _listen(self, now: float) -> None:
+        for table, feed in self._feeds.items():
+            for batch in feed.take():
+                self.inbox.append(Observed(table, batch))
+        for ear in self._ears:
+            ear.step(now)
+        for _ in range(MOST_IN_A_ROW):
+            heard = len(self.inbox)
+            if self._notices() or len(self.inbox) == heard:
+                return
+
+    def _think(self) -> None:
+        events = list(self.inbox)
+        self.inbox.clear()
+        for event in events:
+            self.brain.hear(event)
+        self.brain.mirror.spent_usd = self.books.accounts.spent_usd
+        self.brain.turn()
+        self.turns += 1
+        if self._publisher is not None and self.brain.sync.fleet is None:
+            self._publisher.show_sync()
+
+
+def _books(board: Board) -> Bookkeeper:
+    accounts = Accounts()
+    if kept := board.read_books():
+        accounts.restore(kept)
+    return Bookkeeper(accounts, board.save_books)
+
+
+def _quietly(actuator: Actuator, announce: Announce) -> None:
+    try:
+        actuator.perform(announce)
+    except KubeError:
+        return  # an event is never worth a failure

@@ -1,0 +1,259 @@
+"""A fleet under a virtual clock: the agent as one controller among the cluster's, and the means to disturb it."""
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+import msgspec
+
+from agent.brain import Brain
+from agent.cli.run import install_crds
+from agent.ears import WATCHED
+from agent.inbox import Pushed
+from agent.simulation.process import LAYOUTS_AT, Commits, Killed, Process, Tempo
+from agent.watch import Watcher
+from fleet.snapshot import Catalog, Claim, Gang, Instance, LaunchOutcome, LaunchRequest
+from providers.aws.catalog import package_catalog
+from providers.clock import VirtualClock
+from providers.sim.controllers.assembly import SimulationOptions, assemble
+from providers.sim.controllers.runtime import Controller
+from providers.sim.direct import ApiFaults, DirectTransport
+from providers.sim.ec2.account import Timings
+from providers.sim.ec2.market import Market
+from providers.sim.ec2.memory import MemoryCloud
+from providers.sim.kernel import VirtualDriver
+from providers.sim.shapes import can_be_cut, shapes_of
+from providers.sim.store import AlreadyExists, NotFound, Store
+
+Obj = dict[str, Any]
+Manifest = Mapping[str, Any]
+Moment = Literal["before", "after"]
+
+
+class _WatchedCloud(MemoryCloud):
+    """The cloud with a bell before and after each call that spends or returns money."""
+
+    wrote: Callable[[Moment], None] = staticmethod(lambda _moment: None)
+
+    def launch(self, request: LaunchRequest) -> LaunchOutcome:
+        """Buy machines."""
+        self.wrote("before")
+        outcome = super().launch(request)
+        self.wrote("after")
+        return outcome
+
+    def terminate(self, instance_ids: Sequence[str]) -> None:
+        """Give machines back."""
+        self.wrote("before")
+        super().terminate(instance_ids)
+        self.wrote("after")
+
+
+class _AgentSeat:
+    """The agent's place in the kernel; empty while the agent is dead."""
+
+    name = "agent"
+
+    def __init__(self, world: "Simulation") -> None:
+        self._world = world
+
+    def step(self, now: float) -> float | None:
+        """Let the agent live; it dies here when it is killed."""
+        process = self._world.process
+        if process is None:
+            return None
+        try:
+            return process.step(now)
+        except Killed:
+            self._world.process = None
+            return None
+
+
+class Simulation:
+    """A fleet under a virtual clock: the agent, the cluster, the cloud, and the means to disturb them.
+
+    Faults: `cloud.market.faults` and the market's shortages, `api_faults`, `health` (nodes), `mig_manager.hanging`,
+    `commits.trouble`. Without `publishes` nothing is shown in the cluster but workloads and claims, and nothing is kept
+    of books and revisions: quicker, and a restart begins anew.
+    """
+
+    def __init__(
+        self,
+        *,
+        catalog: Catalog | None = None,
+        market: Market | None = None,
+        options: SimulationOptions | None = None,
+        timings: Timings | None = None,
+        tempo: Tempo | None = None,
+        watchers: Sequence[Watcher] = (),
+        publishes: bool = True,
+        more: Sequence[Controller] = (),
+    ) -> None:
+        sold = catalog or package_catalog("us-east-1").catalog
+        self.cluster_name = "default"
+        self.tempo = tempo or Tempo()
+        self.watchers: Sequence[Watcher] = tuple(watchers)
+        self.publishes = publishes
+        self.clock = VirtualClock()
+        self.store = Store(self.clock)
+        self.market = market or Market.from_catalog(sold)
+        watched = _WatchedCloud(self.market, sold, self.clock, cluster=self.cluster_name, timings=timings)
+        self.cloud: MemoryCloud = watched
+        self.api_faults = ApiFaults()
+        self.api = DirectTransport(self.store, self.clock, faults=self.api_faults, wrote=self._wrote)
+        self.process: Process | None = None
+        self.commits = Commits()
+        self.writes = 0
+        self._fuse: tuple[int, Moment] | None = None
+        install_crds(self.api)
+        self.world = assemble(
+            self.store,
+            self.clock,
+            machines=self.cloud,
+            shape_of=shapes_of(sold),
+            feasible=can_be_cut,
+            options=self._options(options),
+            more=[self.cloud, _AgentSeat(self), *more],
+        )
+        self.health = self.world.health
+        self.mig_manager = self.world.mig_manager
+        self._driver = VirtualDriver(self.world.kernel, self.clock)
+        self._namespace(LAYOUTS_AT[0])
+        watched.wrote = self._wrote
+        self.restart()
+
+    def _options(self, given: SimulationOptions | None) -> SimulationOptions:
+        chosen = given or SimulationOptions()
+        return replace(
+            chosen,
+            registration=replace(chosen.registration, boot_delay_s=self.cloud.boot_delay_s),
+            mig=replace(chosen.mig, config_map=LAYOUTS_AT),
+        )
+
+    # -- what people do -----------------------------------------------------------------------------------------------
+
+    def push(self, files: Mapping[str, str | bytes], *, signer: str | None = None, forced: bool = False) -> str:
+        """A revision of the fleet repository; its name."""
+        revision = f"main@sha1:{len(self.commits.pushed) + 1:040x}"
+        found = {path: text.encode() if isinstance(text, str) else text for path, text in files.items()}
+        self.commits.pushed.append(Pushed(revision, found, signer, forced=forced))
+        if self.process is not None:
+            self.process.git.due_s = self.now_s  # as the webhook does
+        return revision
+
+    def submit(self, manifest: Manifest) -> Obj:
+        """Create an object; its namespace is made where it is missing."""
+        resource = self.store.resource(manifest["kind"])
+        namespace = manifest["metadata"].get("namespace", "") if resource.namespaced else ""
+        if namespace:
+            self._namespace(namespace)
+        return self.store.create(resource, dict(manifest), namespace=namespace)
+
+    def delete(self, manifest: Manifest) -> None:
+        """Delete an object with what it owns."""
+        resource = self.store.resource(manifest["kind"])
+        meta = manifest["metadata"]
+        self.store.delete(resource, meta["name"], namespace=meta.get("namespace", ""), propagation="Background")
+
+    def _namespace(self, name: str) -> None:
+        try:
+            self.store.create(self.store.resource("Namespace"), {"metadata": {"name": name}})
+        except AlreadyExists:
+            return
+
+    # -- time ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def now_s(self) -> float:
+        """The virtual instant."""
+        return self.clock.now()
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass."""
+        self._driver.advance_by(seconds)
+
+    def advance_until(self, holds: Callable[[], bool], within_s: float) -> bool:
+        """Let time pass until `holds()`; False when it does not within `within_s`."""
+        return self._driver.advance_until(holds, within_s=within_s)
+
+    # -- death and resurrection ---------------------------------------------------------------------------------------
+
+    def crash(self, rng: random.Random | None = None) -> None:
+        """The agent dies. With `rng`, each action in flight has happened all the same or not; without, none has."""
+        process, self.process = self.process, None
+        if process is None:
+            return
+        for task in process.hands_queue.drain():
+            if rng is not None and rng.random() < 0.5:
+                task()  # its report goes to an inbox nobody reads any more
+
+    def crash_at(self, write: int, moment: Moment = "before") -> None:
+        """The agent dies just before or just after its `write`-th write from the start (API or cloud), see `writes`."""
+        self._fuse = (write, moment)
+
+    def restart(self) -> None:
+        """Start the agent (anew)."""
+        self._fuse = None
+        self.process = Process(self)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the agent runs."""
+        return self.process is not None
+
+    def _wrote(self, moment: Moment) -> None:
+        self.writes += moment == "before"
+        if self._fuse == (self.writes, moment):
+            raise Killed
+
+    # -- observations -------------------------------------------------------------------------------------------------
+
+    @property
+    def brain(self) -> Brain:
+        """The living agent's brain."""
+        if self.process is None:
+            raise LookupError("the agent is dead")
+        return self.process.brain
+
+    def objects(self, kind: str, namespace: str = "") -> list[Obj]:
+        """All objects of a kind."""
+        return self.store.list(self.store.resource(kind), namespace)
+
+    def object(self, kind: str, name: str, namespace: str = "") -> Obj | None:
+        """One object; None where there is none."""
+        try:
+            return self.store.get(self.store.resource(kind), name, namespace)
+        except NotFound:
+            return None
+
+    def gangs(self) -> dict[str, Gang]:
+        """Gangs as the cluster shows them, by job name."""
+        decode = WATCHED["gangs"].decode
+        found = [decode(msgspec.Raw(msgspec.json.encode(raw))) for raw in self.objects("Workload")]
+        return {gang.job.name: gang for gang in found}
+
+    def gang(self, job: str) -> Gang | None:
+        """The gang of a job; None before it is opened."""
+        return self.gangs().get(job)
+
+    def running(self, job: str) -> bool:
+        """Whether all pods of the job's gang are ready."""
+        gang = self.gang(job)
+        return gang is not None and gang.state == "Admitted" and gang.pods_ready
+
+    def claims(self) -> dict[str, Claim]:
+        """Claims as the cluster shows them."""
+        decode = WATCHED["claims"].decode
+        found = [decode(msgspec.Raw(msgspec.json.encode(raw))) for raw in self.objects("NodeClaim")]
+        return {claim.name: claim for claim in found}
+
+    def machines(self) -> list[Instance]:
+        """Machines that bill now, by id."""
+        alive = (vm.as_instance() for vm in self.cloud.account.vms() if vm.alive)
+        return sorted(alive, key=lambda instance: instance.id)
+
+    def sync(self) -> Obj:
+        """Status of the FleetSync; empty before there is one."""
+        found = self.object("FleetSync", self.cluster_name)
+        return (found or {}).get("status") or {}
