@@ -73,6 +73,7 @@ class Cycle:
                 self._wait(gang, refusal)
         for gang in waiting.in_order():
             if gang_subject(gang.uid) in self.snapshot.busy:
+                self._keep_turn(gang, self.fleet.queues[gang.queue])
                 waiting.stays(gang)
                 continue
             outcome = self._consider(gang, self.fleet.queues[gang.queue])
@@ -82,6 +83,15 @@ class Cycle:
         for gang, head in waiting.blocked():
             self._wait(gang, Refusal(Reason.BEHIND_HEAD, f"waits behind {head.name} in a StrictFIFO queue"))
         return self.actions
+
+    def _keep_turn(self, gang: Gang, queue: Queue) -> None:
+        """Nobody takes what a gang could have now, just because its last decision is still being written."""
+        options = self.flavors.assignments(gang, queue, self.tree)
+        for assignment in () if isinstance(options, Refusal) else options:
+            plan = self._reach(gang, assignment)
+            if plan is not None:
+                self._hold(gang, assignment, plan)
+                return
 
     def _consider(self, gang: Gang, queue: Queue) -> Refusal | None:
         """Admit or buy for the gang, or evict for it; the refusal when it has to wait."""

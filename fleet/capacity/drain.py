@@ -17,8 +17,8 @@ def drain(snapshot: Snapshot, claim: Claim, node: Node) -> tuple[bool, list[Acti
     pods = snapshot.node_pods.get(node.name, ())
     steps: list[Action] = []
     for pod in sorted(pods, key=lambda pod: (pod.namespace, pod.name)):
-        if pod_subject(pod.uid) in snapshot.busy:
-            continue
+        if pod_subject(pod.uid) in snapshot.busy or (pod.workload and not pod.deleting):
+            continue  # its job is suspended first: a pod deleted under a running job counts as a failure of the job
         hurry = _hurry(pod, snapshot.now_s, deadline_s)
         if hurry is not None:
             steps.append(EvictPod(pod, force_grace_s=hurry))

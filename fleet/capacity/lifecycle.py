@@ -38,6 +38,10 @@ LAUNCH_TIMEOUT_S = 5 * 60.0
 """A launch whose outcome stays unknown is given up; garbage collection finds what it may have bought."""
 REGISTRATION_TIMEOUT_S = 15 * 60.0
 INITIALIZATION_TIMEOUT_S = 30 * 60.0
+REPAIR_AFTER_S = 5 * 60.0
+"""A machine whose node has not been ready for this long is replaced; its pods are not waited for: nobody ends them."""
+REPAIR_MOST_PERCENT = 20
+"""When more of a pool are not ready, the fault is somewhere else (Karpenter `pkg/controllers/node/health`)."""
 ORPHAN_AGE_S = 30.0
 """An instance or node of this cluster without a claim is left alone this long: its claim may not be visible yet."""
 MASS_ORPHANS = 8
@@ -107,6 +111,7 @@ def _restless(
         or (instance := instances.get(claim.instance_id)) is None
         or instance.gone
         or (node := nodes.get(claim.node)) is None
+        or not node.ready
         or any(taint.key == RECUTTING.key for taint in node.taints)
     ]
 
@@ -219,6 +224,9 @@ def _ready(yard: _Yard, claim: Claim) -> Iterator[Action]:
         yield CloseClaim(claim)
     elif node is None or yard.instance_gone(claim):
         yield from _close(yard, claim, Reason.INSTANCE_GONE, f"instance {claim.instance_id} is gone")
+    elif _dead(yard, claim, node):
+        message = f"node {node.name} has not been ready for {REPAIR_AFTER_S / 60:.0f} min"
+        yield SaveClaim(leaving(claim, Reason.NODE_FAILURE, message, now, now))
     elif claim.recut_at_s > claim.ready_at_s:
         yield from _recut(yard, claim, node)
     elif any(taint.key == RECUTTING.key for taint in node.taints) and node_subject(node.name) not in snapshot.busy:
@@ -227,6 +235,16 @@ def _ready(yard: _Yard, claim: Claim) -> Iterator[Action]:
         yield SaveClaim(replace(claim, emptied_at_s=0.0))
     elif not holders_here and not claim.emptied_at_s:
         yield SaveClaim(replace(claim, emptied_at_s=now))
+
+
+def _dead(yard: _Yard, claim: Claim, node: Node) -> bool:
+    """Whether the machine behind a silent node should be replaced; not while many of its pool are silent at once."""
+    now = yard.snapshot.now_s
+    if node.ready or now - node.ready_changed_at_s < REPAIR_AFTER_S:
+        return False
+    members = [other for other in yard.snapshot.claims.values() if other.node_pool == claim.node_pool and other.node]
+    silent = sum(1 for other in members if (it := yard.snapshot.nodes.get(other.node)) and not it.ready)
+    return silent <= max(1, len(members) * REPAIR_MOST_PERCENT // 100)
 
 
 def _recut(yard: _Yard, claim: Claim, node: Node) -> Iterator[Action]:

@@ -259,10 +259,6 @@ def test_priority_goes_first_and_evicts_whole_gangs_of_its_queue() -> None:
     scene.settle()
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="a waiting gang with a write under way is passed over and holds nothing: its victim takes the machines back",
-)
 def test_a_preemptor_whose_status_is_being_written_keeps_its_turn() -> None:
     def slow_for_high(action: Action) -> float:
         return 20.0 if isinstance(action, SaveGang) and action.gang.job.name == "high" else 0.0

@@ -66,10 +66,6 @@ def test_an_interrupted_gang_leaves_whole_before_the_deadline_and_resumes_elsewh
     scene.settle(300)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="the drain deletes pods of a gang before its job is suspended: the job counts that as a failure and ends",
-)
 def test_a_slow_pod_is_cut_short_at_the_deadline() -> None:
     scene = Scene(spot_only())
     slow = gpu_job("g", gpus=4)
@@ -153,20 +149,7 @@ def test_a_machine_that_dies_under_a_gang_takes_the_gang_elsewhere() -> None:
     assert len(scene.sim.machines()) == 2
 
 
-NO_REPAIR = pytest.mark.xfail(
-    strict=True,
-    reason="a machine whose kubelet is silent is never repaired: its pods never end, so its gang stays Evicting",
-)
-
-
-@pytest.mark.parametrize(
-    "fault",
-    [
-        "make_unready",
-        pytest.param("fail_node", marks=NO_REPAIR),
-        pytest.param("stop_heartbeats", marks=NO_REPAIR),
-    ],
-)
+@pytest.mark.parametrize("fault", ["make_unready", "fail_node", "stop_heartbeats"])
 def test_a_node_that_falls_silent_is_left_after_a_minute(fault: str) -> None:
     scene = Scene(simple())
     scene.runs(gpu_jobset("g"))

@@ -48,7 +48,10 @@ def of_gang(name: str = "g-0", **facts: Any) -> Pod:
         ),
         pytest.param(NEVER, of_gang(), (True, []), id="a gang's pods go with their gang"),
         pytest.param(NOW + 100, of_gang(), (True, []), id="while there is time"),
-        pytest.param(NOW + 10, of_gang(), (True, [("g-0", 10)]), id="and by force when there is none"),
+        pytest.param(NOW + 10, of_gang(), (True, []), id="and never before their job is suspended"),
+        pytest.param(
+            NOW + 100, of_gang(deleting=True, deletion_at_s=NOW + 300), (True, [("g-0", 100)]), id="then they hurry too"
+        ),
         pytest.param(NEVER, other(daemon=True), (False, []), id="DaemonSets are not waited for"),
         pytest.param(NEVER, replace(other(), phase="Succeeded"), (False, []), id="nor is what has ended"),
     ],
