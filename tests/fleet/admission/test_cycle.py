@@ -679,6 +679,18 @@ def test_a_busy_gang_is_left_alone() -> None:
     assert run(world) == []
 
 
+def test_a_busy_gang_keeps_its_turn() -> None:
+    """Its last decision is still being written: what it could have now goes to nobody behind it."""
+    world = yard(1)
+    world.waits(gang("first", priority=1), gang("second"))
+    world.busy = frozenset({gang_subject("uid-first")})
+    run(world)
+    assert states(world) == {"first": "Pending", "second": "Pending"}
+    world.busy = frozenset()
+    run(world)
+    assert states(world) == {"first": "Admitted", "second": "Pending"}
+
+
 def test_a_busy_victim_is_waited_for_and_nobody_else_goes_in_its_place() -> None:
     world = full()
     world.waits(gang("new", priority=1))
