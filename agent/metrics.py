@@ -39,6 +39,7 @@ class Metrics(Watcher):
             buckets=(1, 5, 15, 60, 300, 900, 3600, 14400, 86400),
             registry=r,
         )
+        self.news_dropped = Counter("muster_news_dropped_total", "Events and notifications given up", registry=r)
         self.evictions = Counter("muster_evictions_total", "Gangs evicted", ["queue", "reason"], registry=r)
         self.machines = Gauge("muster_machines", "Machines by pool and state", ["node_pool", "state"], registry=r)
         self.usd_h = Gauge("muster_usd_per_hour", "What a pool costs now", ["node_pool"], registry=r)

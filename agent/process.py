@@ -187,7 +187,7 @@ class Agent:
         books = self._books(board)
         source = (settings.source.url, _reference(settings), settings.source.path)
         publisher = Publisher(board, sync, source, self._clock)
-        side = SideChannel()
+        side = SideChannel(self.metrics.news_dropped.inc)
         announcer = Announcer(lambda announce: side.send(actuator.perform, announce))
         notifier = Notifier(settings.cluster, sync, lambda *news: side.send(post_json, *news))
         watchers: list[Watcher] = [self.metrics, Chronicler(sync), announcer, books, publisher, notifier]

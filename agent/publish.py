@@ -71,7 +71,7 @@ class Board:
 
     def known(self, kind: str, resource: ResourcePath) -> None:
         """Take over what an earlier process has shown, so that what is no longer declared can be withdrawn."""
-        for page in self._api.list_envelopes(resource):
+        for page in self._api.list_pages(resource):
             for raw in page.items or ():
                 self._shown.setdefault((kind, _any.decode(raw).metadata.name), _UNKNOWN)
 

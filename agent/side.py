@@ -11,17 +11,17 @@ log = structlog.get_logger(__name__)
 
 
 class SideChannel:
-    """Two workers and at most `most` things waiting; what comes beyond that is dropped and counted."""
+    """Two workers and at most `most` things waiting; what comes beyond that is dropped, and `on_drop` told."""
 
-    def __init__(self, most: int = 1000) -> None:
+    def __init__(self, on_drop: Callable[[], object], most: int = 1000) -> None:
         self._room = threading.BoundedSemaphore(most)
         self._executor = ThreadPoolExecutor(2, thread_name_prefix="side")
-        self.dropped = 0
+        self._on_drop = on_drop
 
     def send(self, what: Callable[..., object], *arguments: Any) -> None:
         """Do it some time soon; never raises, never waits."""
         if not self._room.acquire(blocking=False):
-            self.dropped += 1
+            self._on_drop()
             return
 
         def run() -> None:

@@ -4,11 +4,11 @@ A belief is what was last observed, or, between an action and its echo from the 
 it. Assumptions end when the watch has passed the action's resourceVersion, when the action failed, or after a while.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from providers.kube.batches import Batch, Replace
+from providers.kube.batches import Batch, Replace, told
 
 T = TypeVar("T")
 
@@ -48,7 +48,7 @@ class Table(Generic[T]):
 
     def observe(self, batch: Batch[T]) -> None:
         """Fold what a reflector brought."""
-        for key, value in self._observed(batch):
+        for key, value in told(batch, self.current.keys() | self._assumptions.keys()):
             assumption = self._assumptions.get(key)
             if assumption is None:
                 self._believe(key, value)
@@ -58,16 +58,6 @@ class Table(Generic[T]):
         self._seen_version = max(self._seen_version, _number(batch.resource_version))
         for key in [key for key, it in self._assumptions.items() if it.version and it.version <= self._seen_version]:
             self._end(key)
-
-    def _observed(self, batch: Batch[T]) -> Iterator[tuple[str, T | None]]:
-        if not isinstance(batch, Replace):
-            for delta in batch.deltas:
-                yield delta.key, None if delta.kind.value == "DELETED" else delta.object
-            return
-        unreadable = frozenset[str]().union(*(it.keys() for it in batch.undecodable))
-        for key in sorted((self.current.keys() | self._assumptions.keys()) - batch.objects.keys() - unreadable):
-            yield key, None
-        yield from batch.objects.items()
 
     def assume(self, key: str, value: T | None, now_s: float) -> None:
         """Believe `value` (None = gone) from now on, because an action under way will make it so."""

@@ -23,7 +23,7 @@ def read_world(transport: KubeTransport, clock: Clock, catalog: Catalog, cluster
     mirror.catalog = catalog
     for table, watched in WATCHED.items():
         objects: dict[str, Any] = {}
-        for page in transport.list_envelopes(watched.resource):
+        for page in transport.list_pages(watched.resource):
             for raw in page.items or ():
                 value = watched.decode(raw)
                 objects[watched.key(value)] = value

@@ -55,11 +55,6 @@ CAPACITY_RESERVATION_INTERRUPTIBLE: Final = _AWS + "capacity-reservation-interru
 PLACEMENT_GROUP_ID: Final = _AWS + "placement-group-id"
 PLACEMENT_GROUP_PARTITION: Final = _AWS + "placement-group-partition"
 
-# EKS and EC2 topology, written by the node-topology helper of the cloud provider
-NETWORK_NODE_LAYER_1: Final = "topology.k8s.aws/network-node-layer-1"
-NETWORK_NODE_LAYER_2: Final = "topology.k8s.aws/network-node-layer-2"
-NETWORK_NODE_LAYER_3: Final = "topology.k8s.aws/network-node-layer-3"
-
 # Muster
 NODE_POOL: Final = "muster.dev/node-pool"
 NODE_CLAIM: Final = "muster.dev/node-claim"
@@ -74,13 +69,6 @@ KUEUE_PRIORITY_CLASS: Final = "kueue.x-k8s.io/priority-class"
 # NVIDIA: mig-manager's protocol and GPU feature discovery
 MIG_CONFIG: Final = "nvidia.com/mig.config"
 MIG_CONFIG_STATE: Final = "nvidia.com/mig.config.state"
-MIG_STRATEGY: Final = "nvidia.com/mig.strategy"
-MIG_CAPABLE: Final = "nvidia.com/mig.capable"
-GPU_PRODUCT: Final = "nvidia.com/gpu.product"
-GPU_COUNT: Final = "nvidia.com/gpu.count"
-GPU_MEMORY: Final = "nvidia.com/gpu.memory"
-GPU_REPLICAS: Final = "nvidia.com/gpu.replicas"
-GPU_SHARING_STRATEGY: Final = "nvidia.com/gpu.sharing-strategy"
 DEVICE_PLUGIN_CONFIG: Final = "nvidia.com/device-plugin.config"
 
 # Resources

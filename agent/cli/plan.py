@@ -96,7 +96,7 @@ def _world(request: PlanRequest) -> tuple[Snapshot, str]:
     if not catalog.offers:
         raise UnknownRegion(f"no machine is known to be sold in region {request.region!r}; check --region")
     snapshot = read_world(transport, SystemClock(), catalog)
-    reports = [decode_sync(raw) for page in transport.list_envelopes(FLEET_SYNCS) for raw in page.items or ()]
+    reports = [decode_sync(raw) for page in transport.list_pages(FLEET_SYNCS) for raw in page.items or ()]
     applied = next((report.applied for report in reports if report.applied), "")
     if not applied and not request.base:
         raise NothingInForce("no revision is in force on the cluster yet; name the base with --from")

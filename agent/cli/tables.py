@@ -147,7 +147,7 @@ def queues(transport: KubeTransport) -> Table:
     import msgspec
 
     rows = []
-    for page in transport.list_envelopes(QUEUES):
+    for page in transport.list_pages(QUEUES):
         for raw in page.items or ():
             queue = msgspec.json.decode(raw)
             status = queue.get("status") or {}

@@ -18,8 +18,6 @@ class FlavorResource(NamedTuple):
 
 
 Usage = Mapping[FlavorResource, int]
-UNLIMITED = 1 << 62
-"""More than any cluster has; amounts never reach it."""
 
 
 @dataclass(frozen=True, slots=True)

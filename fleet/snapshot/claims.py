@@ -1,6 +1,5 @@
 """Claims: the written intent to own one machine, and what became of it."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -96,6 +95,3 @@ class Claim:
         if self.disruption.deadline_s <= disruption.deadline_s:
             return self
         return replace(self, disruption=replace(self.disruption, deadline_s=disruption.deadline_s))
-
-
-ClaimsByName = Mapping[str, Claim]

@@ -8,7 +8,6 @@ What a live node reports wins over this table: a driver may rename profiles.
 
 from typing import NamedTuple
 
-DATED = "2026-08"
 FAMILY_MIB_SHARE = 0.95
 """Usable part of a slice's nominal memory where no listing was seen; the smallest share observed (A100 1g.5gb)."""
 

@@ -1,9 +1,8 @@
 """The files of a commit, read from the object store without a checkout, and the merge of two commits in memory."""
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import pygit2
 from pygit2.enums import FileMode
 
 from providers.git.errors import CacheUnavailable, MergeConflict, PathNotFound, RepositoryTooLarge, RevisionNotFound
-from providers.git.files import YAML, FileLimits, Files, Kind, collect, split_path
+from providers.git.files import FileLimits, Files, Kind, collect, split_path
 from providers.git.opening import open_repository, reading
 
 _MAX_TREE_BYTES = 16 * 1024 * 1024
@@ -58,22 +57,6 @@ def scan_tree(repo: Any, oid: str, sub_path: str = "", limits: FileLimits | None
     with reading(f"the tree of {oid[:10]}"):
         tree = _GitEntry(repo, pygit2.Oid(hex=tree_oid(repo, oid, sub_path)), b"", Kind.FOLDER)
         return collect(tree, parts, limits or FileLimits())
-
-
-def read_tree(
-    repo: Any,
-    oid: str,
-    sub_path: str = "",
-    suffixes: Sequence[str] = YAML,
-    max_files: int = 5_000,
-    max_bytes: int = 2**26,
-) -> dict[str, bytes]:
-    """The YAML files below `sub_path` at the commit or tree `oid`: path from the repository's root, sorted, to content.
-
-    Errors: those of `scan_tree`.
-    """
-    limits = replace(FileLimits(), suffixes=tuple(suffixes), max_files=max_files, max_bytes=max_bytes)
-    return dict(scan_tree(repo, oid, sub_path, limits).files)
 
 
 def tree_oid(repo: Any, oid: str, sub_path: str = "") -> str:

@@ -1,6 +1,7 @@
-"""What a reflector hands over: immutable batches, and the fold that turns them into the current objects."""
+"""What a reflector hands over: immutable batches, and what they say of each object."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from enum import Enum
 from typing import Generic, TypeVar
 
@@ -58,27 +59,17 @@ class Changes(Struct, Generic[T], frozen=True):
 Batch = Replace[T] | Changes[T]
 
 
-def fold(objects: dict[str, T], batch: Batch[T]) -> set[str]:
-    """Bring `objects` (key to object) up to date in place and return the keys that changed or went.
+def told(batch: Batch[T], known: AbstractSet[str]) -> Iterator[tuple[str, T | None]]:
+    """What a batch says of each object, in order: key and state, None = gone. `known`: the keys held so far.
 
-    Of an object that a list holds but cannot be decoded the last good state stays: it exists, and to take it for
-    deleted could cost a node. Keys are expected to be one of `Undecodable.keys()` for that.
+    Of an object that a list holds but cannot be decoded nothing is said, so the last good state stays: it exists, and
+    to take it for deleted could cost a node. Keys are expected to be one of `Undecodable.keys()` for that.
     """
-    if isinstance(batch, Replace):
-        return _replace(objects, batch)
-    for delta in batch.deltas:
-        if delta.kind is DeltaKind.DELETED:
-            objects.pop(delta.key, None)
-        else:
-            objects[delta.key] = delta.object
-    return {delta.key for delta in batch.deltas}
-
-
-def _replace(objects: dict[str, T], batch: Replace[T]) -> set[str]:
+    if isinstance(batch, Changes):
+        for delta in batch.deltas:
+            yield delta.key, None if delta.kind is DeltaKind.DELETED else delta.object
+        return
     unreadable = frozenset[str]().union(*(it.keys() for it in batch.undecodable))
-    gone = objects.keys() - batch.objects.keys() - unreadable
-    changed = {key for key, found in batch.objects.items() if key not in objects or objects[key] != found}
-    for key in gone:
-        del objects[key]
-    objects.update(batch.objects)
-    return gone | changed
+    for key in sorted(known - batch.objects.keys() - unreadable):
+        yield key, None
+    yield from batch.objects.items()

@@ -172,7 +172,7 @@ class Reflector(Generic[T]):
 
     def _pages(self, forget: Callable[[], None]) -> Iterator[wire.ListPage]:
         watched = self._watched
-        pages = self._transport.list_envelopes(
+        pages = self._transport.list_pages(
             watched.resource,
             watched.namespace,
             watched.label_selector,
@@ -193,7 +193,7 @@ class Reflector(Generic[T]):
         object, tells.
         """
         watched = self._watched
-        page = next(self._transport.list_envelopes(watched.resource, watched.namespace, limit=1))
+        page = next(self._transport.list_pages(watched.resource, watched.namespace, limit=1))
         if _goes_back(version, page.resource_version):
             raise _another_history(version, page.resource_version)
 

@@ -61,33 +61,14 @@ class KubeTransport:
         limit: int = 500,
         *,
         on_restart: Callable[[], None] | None = None,
-    ) -> Iterator[bytes]:
-        """The bodies of a list's pages, from a consistent read.
+    ) -> Iterator[wire.ListPage]:
+        """A list's pages from a consistent read, the objects raw.
 
         A continue token lives about five minutes. Where it expires, `on_restart` is called, which must make the caller
         forget the pages so far, and the list begins anew in one page (as client-go's pager does: the next token would
         not fare better). Without `on_restart` the `Expired` is raised: pages of two attempts must not be mixed.
         """
-        query = _selectors(label_selector, field_selector)
-        return (body for body, _ in self._pages(resource.collection(namespace), query, limit, on_restart))
-
-    def list_envelopes(
-        self,
-        resource: ResourcePath,
-        namespace: str = "",
-        label_selector: str = "",
-        field_selector: str = "",
-        limit: int = 500,
-        *,
-        on_restart: Callable[[], None] | None = None,
-    ) -> Iterator[wire.ListPage]:
-        """The same pages with the envelope decoded and the objects raw, which saves scanning them a second time."""
-        query = _selectors(label_selector, field_selector)
-        return (page for _, page in self._pages(resource.collection(namespace), query, limit, on_restart))
-
-    def _pages(
-        self, path: str, selectors: Query, limit: int, on_restart: Callable[[], None] | None
-    ) -> Iterator[tuple[bytes, wire.ListPage]]:
+        path, selectors = resource.collection(namespace), _selectors(label_selector, field_selector)
         token = ""
         while True:
             paging: Query = {"limit": limit} | ({"continue": token} if token else {}) if limit else {}
@@ -101,7 +82,7 @@ class KubeTransport:
                 continue
             page = _list_page(body)
             token = page.continue_token
-            yield body, page
+            yield page
             if not token:
                 return
 
@@ -195,10 +176,6 @@ class KubeTransport:
         path = resource.object(name, namespace, subresource)
         query: dict[str, str | int] = {"fieldManager": FIELD_MANAGER}
         return self._call("PATCH", path, query=query, body=patch, content_type=_STRATEGIC)
-
-    def patch_status(self, resource: ResourcePath, name: str, patch: Body, namespace: str = "") -> bytes:
-        """A merge patch of the status subresource: `{"status": {...}}`."""
-        return self.patch_merge(resource, name, patch, namespace, "status")
 
     def delete(
         self,

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.tables import ASSUMED_AT_MOST_S, Table
-from providers.kube.batches import Changes, Delta, DeltaKind, Replace, Undecodable, fold
+from providers.kube.batches import Changes, Delta, DeltaKind, Replace, Undecodable
+from tests.support.batches import fold
 
 NOW = 1000.0
 

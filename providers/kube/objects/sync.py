@@ -21,8 +21,6 @@ from providers.kube.objects.reports import (
 from providers.kube.objects.shapes import JsonObject, Meta, Wire, WireCondition, set_fields
 
 KIND: Final = "FleetSync"
-CONDITIONS: Final = ("Ready", "Reconciling", "Stalled", "SourceVerified", "DriftDetected")
-"""The types a FleetSync may carry. Reconciling and Stalled are there only while true (kstatus)."""
 
 
 class _Attempt(Wire, frozen=True):

@@ -6,7 +6,7 @@ Source: API concepts (watch bookmarks, streaming lists, KEP-3157), apiserver `st
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,6 @@ from providers.sim.store.watchlog import Entry
 _encode = msgspec.json.Encoder().encode
 _BATCH = 1_000
 DEFAULT_TIMEOUT_S = 1800.0  # the real server draws between one and two of these
-Sink = Callable[[bytes], Any]
 
 
 class Bell:

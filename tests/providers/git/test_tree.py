@@ -1,7 +1,8 @@
 """Reading a commit without a checkout: what is taken, what is left out, and hostile trees."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import pygit2
 import pytest
@@ -9,10 +10,14 @@ import pytest
 from providers.git.errors import CorruptRepository, MergeConflict, PathNotFound, RepositoryTooLarge, RevisionNotFound
 from providers.git.files import FileLimits
 from providers.git.opening import open_repository
-from providers.git.tree import merge_tree, read_tree, scan_tree, scratch, tree_oid
+from providers.git.tree import merge_tree, scan_tree, scratch, tree_oid
 from tests.providers.git.support import Work
 
 MakeWork = Callable[..., Work]
+
+
+def read_tree(repo: Any, oid: str, sub_path: str = "", **limits: Any) -> Mapping[str, bytes]:
+    return scan_tree(repo, oid, sub_path, FileLimits(**limits)).files
 
 
 def test_reads_sorted_yaml_with_paths_from_the_root(work: Work) -> None:
@@ -26,7 +31,7 @@ def test_reads_sorted_yaml_with_paths_from_the_root(work: Work) -> None:
         ("pools/z.yml", b"pools/z.yml"),
     ]
     assert list(read_tree(repo, oid, "pools/b")) == ["pools/b/a.yaml"]
-    assert list(read_tree(repo, oid, "/pools/./b/", suffixes=[".json"])) == ["pools/b/x.json"]
+    assert list(read_tree(repo, oid, "/pools/./b/", suffixes=(".json",))) == ["pools/b/x.json"]
 
 
 def test_the_oid_of_a_folder_changes_only_with_its_content(work: Work) -> None:

@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 import msgspec
 
 from providers.clock import VirtualClock
-from providers.kube.batches import Batch, Undecodable, fold
+from providers.kube.batches import Batch, Undecodable
 from providers.kube.config import from_url
 from providers.kube.reading import Watched
 from providers.kube.reflector import Reflector, Timing
 from providers.kube.resources import PODS
 from providers.kube.transport import KubeTransport
+from tests.support.batches import fold
 
 
 class Meta(msgspec.Struct, frozen=True):

@@ -1,7 +1,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from providers.kube.batches import Changes, Delta, DeltaKind, Replace, Undecodable, fold
+from providers.kube.batches import Changes, Delta, DeltaKind, Replace, Undecodable
+from tests.support.batches import fold
 
 ADDED, MODIFIED, DELETED = DeltaKind
 KEYS = st.sampled_from(["default/a", "default/b", "default/c"])

@@ -9,7 +9,7 @@ import pytest
 
 from providers.clock import SystemClock, VirtualClock
 from providers.kube import errors
-from providers.kube.batches import Batch, fold
+from providers.kube.batches import Batch
 from providers.kube.config import from_kubeconfig, from_url
 from providers.kube.elector import ElectionTiming, Elector, Token
 from providers.kube.lease import KubeLease
@@ -32,6 +32,7 @@ from providers.sim.apiserver import (
 from providers.sim.apiserver import rate as share
 from providers.sim.store import Store
 from tests.providers.kube.electing import Candidate, SkewedClock, World
+from tests.support.batches import fold
 
 MAPS = ResourcePath("", "v1", "configmaps", namespaced=True)
 NODES = ResourcePath("", "v1", "nodes", namespaced=False)
@@ -96,7 +97,7 @@ def test_pods_are_bound_evicted_and_their_status_set(transport: KubeTransport) -
     transport.bind("p", "default", "n1", uid=uid)
     with pytest.raises(errors.Conflict):
         transport.bind("p", "default", "n2")
-    transport.patch_status(PODS, "p", {"status": {"phase": "Running"}}, "default")
+    transport.patch_merge(PODS, "p", {"status": {"phase": "Running"}}, "default", "status")
     found = read(transport.read(PODS, "p", "default"))
     assert (found["spec"]["nodeName"], found["status"]["phase"]) == ("n1", "Running")
     transport.evict("p", "default", uid=uid, grace_s=30)
@@ -107,7 +108,7 @@ def test_a_disruption_budget_holds_an_eviction(transport: KubeTransport) -> None
     budgets = ResourcePath("policy", "v1", "poddisruptionbudgets", namespaced=True)
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "labels": {"a": "b"}}, "spec": SPEC}
     transport.create(PODS, pod, "default")
-    transport.patch_status(PODS, "p", {"status": {"phase": "Running"}}, "default")
+    transport.patch_merge(PODS, "p", {"status": {"phase": "Running"}}, "default", "status")
     budget = {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
@@ -126,7 +127,7 @@ def test_pages_and_selectors(transport: KubeTransport) -> None:
         obj["metadata"]["labels"] = {"odd": str(number % 2)}
         transport.create(MAPS, obj, "default")
     pages = list(transport.list_pages(MAPS, "default", label_selector="odd=1", limit=2))
-    assert [[item["metadata"]["name"] for item in read(page)["items"]] for page in pages] == [["m1", "m3"], ["m5"]]
+    assert [[read(raw)["metadata"]["name"] for raw in page.items or ()] for page in pages] == [["m1", "m3"], ["m5"]]
 
 
 def test_a_kubeconfig_of_the_server(server: ApiServer, tmp_path) -> None:

@@ -7,6 +7,7 @@ from providers.kube import errors
 from providers.kube.config import Connection, from_url
 from providers.kube.resources import PODS, ResourcePath
 from providers.kube.transport import KubeTransport
+from providers.kube.wire import ListPage
 from tests.providers.kube.scripted import Asked, Peer, Scripted, die, page, pod, reply, scripted, silence, status
 
 NODES = ResourcePath("", "v1", "nodes", namespaced=False)
@@ -71,7 +72,7 @@ def transport(server: Scripted, **options) -> KubeTransport:
             {"a": None},
         ),
         (
-            lambda t: t.patch_status(PODS, "p", {"status": {}}, "default"),
+            lambda t: t.patch_merge(PODS, "p", {"status": {}}, "default", "status"),
             "PATCH",
             f"{POD}/status",
             {"fieldManager": "muster"},
@@ -225,9 +226,9 @@ def test_a_body_that_breaks_off_is_no_answer() -> None:
 
 def test_pages_follow_the_token_with_all_selectors() -> None:
     with scripted(reply(page(pod("a", 1), token="t1")), reply(page(pod("b", 2)))) as server:
-        bodies = list(transport(server).list_pages(PODS, "ns", "app=x,y!=z", "spec.nodeName=", limit=2))
+        pages = list(transport(server).list_pages(PODS, "ns", "app=x,y!=z", "spec.nodeName=", limit=2))
         first, second = server.asked
-    assert [len(msgspec.json.decode(body)["items"]) for body in bodies] == [1, 1]
+    assert [len(page.items or ()) for page in pages] == [1, 1]
     selectors = {"labelSelector": "app=x,y!=z", "fieldSelector": "spec.nodeName=", "limit": "2"}
     assert dict(first.query) == selectors
     assert dict(second.query) == {**selectors, "continue": "t1"}
@@ -241,12 +242,12 @@ def test_an_expired_page_token_begins_again_in_one_page() -> None:
         reply(page(pod("a", 2), pod("b", 3), version=200)),
     )
     with scripted(*script) as server:
-        bodies: list[bytes] = []
-        for body in transport(server).list_pages(PODS, limit=2, on_restart=bodies.clear):
-            bodies.append(body)
+        pages: list[ListPage] = []
+        for page_read in transport(server).list_pages(PODS, limit=2, on_restart=pages.clear):
+            pages.append(page_read)
         assert [dict(asked.query) for asked in server.asked][2] == {}
-    (body,) = bodies
-    assert [item["metadata"]["name"] for item in msgspec.json.decode(body)["items"]] == ["a", "b"]
+    (only,) = pages
+    assert [msgspec.json.decode(raw)["metadata"]["name"] for raw in only.items or ()] == ["a", "b"]
 
 
 def test_without_a_way_to_restart_expiry_is_the_callers() -> None:
@@ -259,7 +260,7 @@ def test_without_a_way_to_restart_expiry_is_the_callers() -> None:
 
 def test_a_list_that_is_gone_from_the_start_is_no_restart() -> None:
     with scripted(status(410, "Expired")) as server, pytest.raises(errors.Expired):
-        list(transport(server).list_pages(PODS, on_restart=list[bytes]().clear))
+        list(transport(server).list_pages(PODS, on_restart=list[ListPage]().clear))
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"[]", b'{"items": 3}', b'{"items": [{]}'])
@@ -271,14 +272,14 @@ def test_what_is_no_list_is_unreachable(body: bytes) -> None:
 @pytest.mark.parametrize("body", [{"metadata": None, "items": None}, {}, {"kind": "PodList", "items": []}])
 def test_nulls_are_an_empty_list(body: dict) -> None:
     with scripted(reply(body)) as server:
-        (envelope,) = transport(server).list_envelopes(PODS)
+        (envelope,) = transport(server).list_pages(PODS)
         assert not envelope.items
 
 
 def test_metadata_may_come_last_as_in_custom_resources() -> None:
     body = b'{"apiVersion":"x/v1","items":[{"metadata":{"name":"a"}}],"metadata":{"resourceVersion":"9"}}'
     with scripted(reply(body)) as server:
-        (envelope,) = transport(server).list_envelopes(PODS)
+        (envelope,) = transport(server).list_pages(PODS)
         assert (envelope.resource_version, len(envelope.items or ())) == ("9", 1)
 
 

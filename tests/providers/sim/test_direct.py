@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from providers.clock import VirtualClock
 from providers.kube import errors
-from providers.kube.batches import Changes, Replace, fold
+from providers.kube.batches import Changes, Replace
 from providers.kube.config import from_url
 from providers.kube.lease import KubeLease, LeaseRecord
 from providers.kube.reading import Watched
@@ -19,6 +19,7 @@ from providers.kube.transport import KubeTransport
 from providers.sim.apiserver import ApiServer
 from providers.sim.direct import ApiFaults, DirectTransport, Feed
 from providers.sim.store import Store
+from tests.support.batches import fold
 
 MAPS = ResourcePath("", "v1", "configmaps", namespaced=True)
 NODES = ResourcePath("", "v1", "nodes", namespaced=False)
@@ -53,7 +54,7 @@ def story(api: KubeTransport) -> Iterator[Callable[[], Any]]:
     yield lambda: api.apply(MAPS, "a", config_map("a", z="5"), "default", force=True)
     yield lambda: api.apply(MAPS, "b", config_map("b", z="5"), "default", force=True)
     yield lambda: api.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}})
-    yield lambda: api.patch_status(NODES, "n1", {"status": {"phase": "Running"}})
+    yield lambda: api.patch_merge(NODES, "n1", {"status": {"phase": "Running"}}, "", "status")
     yield lambda: api.create(PODS, pod("p"), "default")
     yield lambda: api.patch_strategic(PODS, "p", {"metadata": {"labels": {"a": "b"}}}, "default")
     yield lambda: api.bind("p", "default", "n1")
@@ -63,8 +64,8 @@ def story(api: KubeTransport) -> Iterator[Callable[[], Any]]:
     yield lambda: api.delete(MAPS, "a", "default", uid="another")
     yield lambda: api.delete(MAPS, "a", "default")
     yield lambda: api.delete(MAPS, "a", "default")
-    yield lambda: [[bytes(raw) for raw in page.items or ()] for page in api.list_envelopes(MAPS, limit=1)]
-    yield lambda: [[bytes(raw) for raw in page.items or ()] for page in api.list_envelopes(MAPS, "default")]
+    yield lambda: [[bytes(raw) for raw in page.items or ()] for page in api.list_pages(MAPS, limit=1)]
+    yield lambda: [[bytes(raw) for raw in page.items or ()] for page in api.list_pages(MAPS, "default")]
     yield lambda: KubeLease(api, "l", "default").create(LEASE, now_s=0.0, timeout_s=1.0)
     yield lambda: KubeLease(api, "l", "default").read(timeout_s=1.0)
     yield lambda: api.get("/apis/nothing/v1/here")
@@ -119,7 +120,7 @@ def test_a_lost_answer_is_a_write_that_has_happened() -> None:
 
 def test_reads_are_never_struck_and_there_is_no_watch() -> None:
     api, _ = api_with(errors=5)
-    assert list(api.list_envelopes(MAPS, "default"))
+    assert list(api.list_pages(MAPS, "default"))
     with pytest.raises(NotImplementedError):
         api.watch(MAPS, "", 1)
 
