@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fleet.snapshot.claims import Claim, ClaimState, Disruption, Launch
-from fleet.snapshot.gangs import Eviction, Gang, GangState, Job, JobRef, JobResult, Pin, PodSet
+from fleet.snapshot.gangs import Eviction, Gang, GangState, Job, JobRef, JobResult, Pin, PodSet, Slice
 from fleet.snapshot.machines import (
     CapacityPool,
     Catalog,
@@ -83,5 +83,6 @@ __all__ = [
     "Pin",
     "Pod",
     "PodSet",
+    "Slice",
     "Snapshot",
 ]

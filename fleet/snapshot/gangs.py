@@ -9,6 +9,14 @@ from model.quantity import Resources
 
 
 @dataclass(frozen=True, slots=True)
+class Slice:
+    """Pods of a set go together in groups of `size`, each group inside one domain of the node label `level`."""
+
+    level: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
 class PodSet:
     """`count` equal pods of a gang. `requests` is for one pod."""
 
@@ -21,6 +29,18 @@ class PodSet:
     tolerations: tuple[Toleration, ...] = ()
     required_topology: str = ""
     """Node label whose value all pods of the set must share (`muster.dev/podset-required-topology`)."""
+    preferred_topology: str = ""
+    """Node label whose value the pods should share; the next coarser level is tried before they are spread."""
+    any_topology: bool = False
+    """The pods want places chosen on the topology, but have no wish where (Kueue's `unconstrained`)."""
+    slices: tuple[Slice, ...] = ()
+    """Groups within the set, coarse to fine; each size divides the one before."""
+    group: str = ""
+    """Pod sets of one group (a leader and its workers) get the same flavors and the same domain."""
+    min_count: int | None = None
+    """Fewest pods it may be admitted with (partial admission); None = all of them. The count is final at admission."""
+    core: int | None = None
+    """Pods that start together or not at all; the rest is elastic surplus that joins and leaves one by one. None = all."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,31 @@
+"""Quota admission: what Kueue decides (kubernetes-sigs/kueue at ff69552e79ad)."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.conformance.cases import Result, Runner, lines_of, run_case
+from tests.conformance.kueue import topology
+
+RUNNERS: dict[str, Runner] = {**topology.RUNNERS}
+
+
+class _Kueue:
+    def run(self, files: Iterable[Path]) -> Iterator[Result]:
+        for path in files:
+            if path.suffix == ".jsonl":
+                for case in lines_of(path):
+                    yield run_case(case, RUNNERS, same)
+
+    def summary(self, results: Sequence[Result]) -> list[str]:
+        return []
+
+
+def same(expected: Any, got: Any) -> bool:
+    """Everything expected came; what a case does not mention is not compared."""
+    if isinstance(expected, dict) and isinstance(got, dict):
+        return all(same(value, got.get(key)) for key, value in expected.items())
+    return expected == got
+
+
+SUITE = _Kueue()
