@@ -40,7 +40,7 @@ class PodSet:
     min_count: int | None = None
     """Fewest pods it may be admitted with (partial admission); None = all of them. The count is final at admission."""
     core: int | None = None
-    """Pods that start together or not at all; the rest is elastic surplus that joins and leaves one by one. None = all."""
+    """Pods that start together or not at all; None = all. The rest is elastic surplus that joins and leaves singly."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,10 +39,11 @@ def _print(suite: Suite, results: Iterable[Result]) -> int:
     for result in results:
         kept.append(result)
         if not result.passed:
-            pass
-    for _line in suite.summary(kept):
-        pass
+            print(f"{result.id}: expected {_short(result.expected)}, got {_short(result.got)}{_because(result)}")
+    for line in suite.summary(kept):
+        print(line)
     failed = sum(not result.passed for result in kept)
+    print(f"{len(kept) - failed} passed, {failed} failed")
     return 1 if failed else 0
 
 
