@@ -44,6 +44,8 @@ class Reason(StrEnum):
     RECLAIMED = "InCohortReclamation"
     """A team takes back its guarantee."""
     RECLAIMED_WHILE_BORROWING = "InCohortReclaimWhileBorrowing"
+    FAIR_SHARING = "InCohortFairSharing"
+    """Its queue has the larger dominant share of what is borrowed."""
     QUEUE_DRAINED = "ClusterQueueStopped"
     NODE_FAILURE = "NodeFailures"
     PODS_READY_TIMEOUT = "PodsReadyTimeout"

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.conformance.cases import Result, Runner, lines_of, run_case
-from tests.conformance.kueue import topology
+from tests.conformance.kueue import decisions, schedule, topology
 
-RUNNERS: dict[str, Runner] = {**topology.RUNNERS}
+RUNNERS: dict[str, Runner] = {**topology.RUNNERS, **decisions.RUNNERS, **schedule.RUNNERS}
 
 
 class _Kueue:

@@ -1,0 +1,149 @@
+"""What the quota engine is told: cohorts, queues with their policies, flavors. Kueue's terms, plain values."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+from model.kinds import Taint, Toleration
+
+UNLIMITED = 1 << 62
+"""An amount without bound."""
+
+
+class FlavorResource(NamedTuple):
+    """What quotas are counted in: an amount of `resource` of one `flavor`."""
+
+    flavor: str
+    resource: str
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """One cell of quota, in canonical amounts. `None` = no limit."""
+
+    nominal: int
+    borrowing_limit: int | None = None
+    lending_limit: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceGroup:
+    """Resources that are always given from one flavor together; flavors in the order they are tried."""
+
+    resources: tuple[str, ...]
+    flavors: tuple[str, ...]
+
+
+class Policy(StrEnum):
+    """Which candidates may be preempted, compared with the preemptor."""
+
+    NEVER = "Never"
+    LOWER = "LowerPriority"
+    LOWER_OR_NEWER = "LowerOrNewerEqualPriority"
+    ANY = "Any"
+
+
+class OnCandidate(StrEnum):
+    """What to do with a flavor that would need borrowing, or preemption: take it, or look at the next one first."""
+
+    STOP = "MayStopSearch"
+    NEXT = "TryNextFlavor"
+
+
+@dataclass(frozen=True, slots=True)
+class Preemption:
+    """Whose workloads may be evicted for one of this queue."""
+
+    within_queue: Policy = Policy.NEVER
+    reclaim: Policy = Policy.NEVER
+    while_borrowing: Policy = Policy.NEVER
+    """LOWER: a workload that itself borrows may evict others of lower priority elsewhere (not under fair sharing)."""
+    while_borrowing_below: int | None = None
+    """The highest priority that may be evicted that way; None = no bound but the preemptor's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fungibility:
+    """How the flavors of a group stand in for each other."""
+
+    when_can_borrow: OnCandidate = OnCandidate.STOP
+    when_can_preempt: OnCandidate = OnCandidate.NEXT
+    prefer_preemption: bool = False
+    """Less borrowing counts before less preemption when two flavors are compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class CohortSpec:
+    """A node of the tree that shares what its children lend, with quota of its own added to it."""
+
+    name: str
+    parent: str = ""
+    quotas: Mapping[FlavorResource, Quota] = field(default_factory=dict)
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSpec:
+    """A leaf of the tree, where workloads wait (Kueue's ClusterQueue, or a Queue below a Team)."""
+
+    name: str
+    cohort: str = ""
+    groups: tuple[ResourceGroup, ...] = ()
+    quotas: Mapping[FlavorResource, Quota] = field(default_factory=dict)
+    weight: float = 1.0
+    strict: bool = False
+    """StrictFIFO: nothing passes the head."""
+    preemption: Preemption = Preemption()
+    fungibility: Fungibility = Fungibility()
+    through_team: bool = False
+    """The queue has no quota of its own and uses its cohort's as if it were (a Queue below a Team)."""
+    usage_ordered: bool = False
+    """Workloads go in the order of their local queue's decayed usage first."""
+    checked: bool = False
+    """Admission checks stand between a quota reservation and the start."""
+
+    _group_of: Mapping[str, ResourceGroup] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_group_of", {name: group for group in reversed(self.groups) for name in group.resources})
+
+    def group_of(self, resource: str) -> ResourceGroup | None:
+        """The group that covers a resource."""
+        return self._group_of.get(resource)
+
+
+@dataclass(frozen=True, slots=True)
+class FlavorSpec:
+    """A kind of capacity: what its nodes are labelled and tainted with."""
+
+    name: str
+    node_labels: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+    topology: str = ""
+
+
+class FairStrategy(StrEnum):
+    """When one cohort's workload may go for another's, comparing dominant shares (reference 3.3)."""
+
+    FINAL = "LessThanOrEqualToFinalShare"
+    INITIAL = "LessThanInitialShare"
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Switches of the engine that hold for every queue."""
+
+    fair: tuple[FairStrategy, ...] = ()
+    """Fair sharing is on when there is a strategy; the second is tried when the first finds too little."""
+    upstream_defects: bool = False
+    """Decide as Kueue does where we hold it to be wrong, to compare with its recorded decisions: a flavor counts by its
+    worst (mode, borrowing) pair, and victims are put back without asking whether the others may then still be taken."""
+    partial_admission: bool = True
+    priority_between_queues: bool = True
+    """Priority counts before age between heads that borrow equally."""
+    preemptors_first: bool = False
+    """Heads that already had others evicted for them go before all others of the cycle."""
+    one_head: bool = True
+    """One head a queue and cycle, as Kueue does it; otherwise a queue goes on while its heads are admitted."""

@@ -1,0 +1,230 @@
+"""Fair-sharing preemption: the workload of the queue with the larger dominant share goes (reference 3.3).
+
+Kueue `pkg/scheduler/preemption/fairsharing`, with two decisions of our own: children of equal share are taken in name
+order, not in the order of a hash table, and every victim of another queue is judged again after fill back, because the
+victims that justified it may have been put back (upstream issue 14543).
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from fleet.admission.quota.candidates import Contest, Victim, candidates_in, fill_back
+from fleet.admission.quota.declared import FairStrategy
+from fleet.admission.quota.share import Share, share_of
+from fleet.admission.quota.tree import Node, charge, release
+from fleet.admission.quota.workload import Holder
+from fleet.reasons import Reason
+
+
+@dataclass(slots=True)
+class Targets:
+    """The queues of a tree that have candidates, handed out by share, highest first."""
+
+    contest: Contest
+    left: dict[str, list[Holder]]
+    """Queue -> its candidates not handed out yet, next one first."""
+    _pruned: set[int] = field(default_factory=set)
+    _own_path: set[int] = field(default_factory=set)
+    _rank: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, contest: Contest, candidates: list[Holder]) -> "Targets":
+        """`candidates` in their order."""
+        left: dict[str, list[Holder]] = {}
+        for holder in candidates:
+            left.setdefault(holder.queue.name, []).append(holder)
+        rank = {holder.workload.uid: index for index, holder in enumerate(candidates)}
+        path = {id(contest.node), *(id(node) for node in contest.node.ancestors())}
+        return cls(contest, left, set(), path, rank)
+
+    def __iter__(self) -> Iterator[Node]:
+        """Queues, one at a time, by the shares as they stand when the next one is asked for."""
+        root = self.contest.node.root
+        if root is self.contest.node:
+            while self.left.get(root.name):
+                yield root
+            return
+        while id(root) not in self._pruned:
+            target = self._next(root)
+            if target is not None:
+                yield target
+
+    def drop(self, queue: Node) -> None:
+        """Nothing more is wanted of this queue."""
+        self._pruned.add(id(queue))
+
+    def _next(self, cohort: Node) -> Node | None:
+        """The target below a cohort; None when a child or the cohort itself was just ruled out."""
+        queue = self._highest_queue(cohort)
+        child = self._highest_cohort(cohort)
+        if queue is None and child is None:
+            self._pruned.add(id(cohort))
+            return None
+        if queue is None or (child is not None and child[0].key >= queue[0].key):
+            assert child is not None  # noqa: S101 -- one of the two is there
+            return self._next(child[1])
+        return queue[1]
+
+    def _highest_queue(self, cohort: Node) -> tuple[Share, Node] | None:
+        best: tuple[Share, Node] | None = None
+        for child in cohort.children:
+            if not child.is_queue or id(child) in self._pruned:
+                continue
+            share = share_of(self.contest.books.tree, child)
+            if not self.left.get(child.name) or (not share.borrowing and child is not self.contest.node):
+                self._pruned.add(id(child))
+                continue
+            if best is None or share.key > best[0].key or (share.key == best[0].key and self._before(child, best[1])):
+                best = (share, child)
+        return best
+
+    def _before(self, a: Node, b: Node) -> bool:
+        first_a, first_b = self.left[a.name][0], self.left[b.name][0]
+        return self._rank[first_a.workload.uid] < self._rank[first_b.workload.uid]
+
+    def _highest_cohort(self, cohort: Node) -> tuple[Share, Node] | None:
+        best: tuple[Share, Node] | None = None
+        for child in cohort.children:
+            if child.is_queue or id(child) in self._pruned:
+                continue
+            share = share_of(self.contest.books.tree, child)
+            if not share.borrowing and id(child) not in self._own_path:
+                self._pruned.add(id(child))
+                continue
+            if best is None or share.key > best[0].key:
+                best = (share, child)
+        return best
+
+
+def fair(contest: Contest, strategies: tuple[FairStrategy, ...], *, recheck: bool = True) -> list[Victim]:
+    """The holders to evict; empty when no set of permitted ones makes the workload fit. The books end as they began."""
+    candidates = _collect(contest)
+    if not candidates:
+        return []
+    charge(contest.node, contest.usage)
+    taken, retry, done = _first(contest, candidates, _RULES[strategies[0]])
+    if not done and len(strategies) > 1:
+        done = _second(contest, retry, taken, _RULES[strategies[1]])
+    release(contest.node, contest.usage)
+    legality = _Legality(contest, tuple(_RULES[strategy] for strategy in strategies))
+    unharmed = legality.unharmed(taken) if done and recheck else _anything
+    kept = fill_back(contest, taken, borrowing=True, still_right=unharmed) if done else []
+    for victim in reversed(kept if done else taken):
+        contest.books.put_back(victim.holder)
+    return kept
+
+
+def _collect(contest: Contest) -> list[Holder]:
+    policy = contest.queue.preemption
+    found = list(candidates_in(contest, contest.node, policy.within_queue))
+    for queue in contest.node.root.queues():
+        if queue is not contest.node and not queue.within(contest.cells):
+            found += candidates_in(contest, queue, policy.reclaim)
+    return contest.ordered(found)
+
+
+Rule = Callable[[Share, Share, Share], bool]
+"""(preemptor's share with its request, target's share before, target's share after) -> whether it may be taken."""
+
+_RULES: dict[FairStrategy, Rule] = {
+    FairStrategy.FINAL: lambda mine, before, after: mine.key <= after.key,
+    FairStrategy.INITIAL: lambda mine, before, after: mine.key < before.key,
+}
+
+
+def _fits(contest: Contest) -> bool:
+    """`Contest.fits`, while the request itself is charged."""
+    release(contest.node, contest.usage)
+    fit = contest.fits()
+    charge(contest.node, contest.usage)
+    return fit
+
+
+def _first(contest: Contest, candidates: list[Holder], rule: Rule) -> tuple[list[Victim], list[Holder], bool]:
+    """Victims by the first strategy, who was passed over, and whether the workload fits now."""
+    targets = Targets.of(contest, candidates)
+    taken: list[Victim] = []
+    retry: list[Holder] = []
+    entitled = Reason.RECLAIMED if contest.node.owner.within(contest.cells) else None
+    for queue in targets:
+        waiting = targets.left[queue.name]
+        reason = Reason.PREEMPTED if queue is contest.node else entitled
+        if reason is not None:
+            holder = waiting.pop(0)
+            contest.books.lift(holder)
+            taken.append(Victim(holder, reason))
+            if _fits(contest):
+                return taken, retry, True
+            continue
+        mine, theirs = _almost_shared(contest.node, queue)
+        before, asked = share_of(contest.books.tree, theirs), share_of(contest.books.tree, mine)
+        while waiting:
+            holder = waiting.pop(0)
+            contest.books.lift(holder)
+            after = share_of(contest.books.tree, theirs)
+            if rule(asked, before, after):
+                taken.append(Victim(holder, Reason.FAIR_SHARING))
+                if _fits(contest):
+                    return taken, retry, True
+                break
+            contest.books.put_back(holder)
+            retry.append(holder)
+    return taken, retry, False
+
+
+def _second(contest: Contest, retry: list[Holder], taken: list[Victim], rule: Rule) -> bool:
+    """One more candidate a queue by the second strategy; extends `taken`, says whether the workload fits now."""
+    targets = Targets.of(contest, retry)
+    for queue in targets:
+        mine, theirs = _almost_shared(contest.node, queue)
+        before, asked = share_of(contest.books.tree, theirs), share_of(contest.books.tree, mine)
+        holder = targets.left[queue.name].pop(0)
+        if rule(asked, before, before):
+            contest.books.lift(holder)
+            taken.append(Victim(holder, Reason.FAIR_SHARING))
+            if _fits(contest):
+                return True
+        targets.drop(queue)
+    return False
+
+
+def _almost_shared(mine: Node, theirs: Node) -> tuple[Node, Node]:
+    """The ancestors of both, just below the lowest one they share."""
+    above = {id(node): below for node, below in zip(mine.ancestors(), (mine, *mine.ancestors()), strict=False)}
+    node = theirs
+    while node.parent is not None and id(node.parent) not in above:
+        node = node.parent
+    assert node.parent is not None  # noqa: S101 -- both are in one tree
+    return above[id(node.parent)], node
+
+
+def _anything(left: list[Victim]) -> bool:
+    """No objection, whoever is left."""
+    return True
+
+
+@dataclass(slots=True)
+class _Legality:
+    """Whether victims of other queues may be taken, judged with all the others out."""
+
+    contest: Contest
+    rules: tuple[Rule, ...]
+
+    def unharmed(self, taken: list[Victim]) -> Callable[[list[Victim]], bool]:
+        """A test of what is left of `taken`: everyone who could be taken before still can."""
+        legal = self._legal(taken)
+        return lambda left: not legal or all(id(v) not in legal or self._may_go(v) for v in left)
+
+    def _legal(self, taken: list[Victim]) -> set[int]:
+        return {id(victim) for victim in taken if victim.reason is Reason.FAIR_SHARING and self._may_go(victim)}
+
+    def _may_go(self, victim: Victim) -> bool:
+        contest = self.contest
+        charge(contest.node, contest.usage)
+        mine, theirs = _almost_shared(contest.node, victim.holder.queue)
+        asked, after = share_of(contest.books.tree, mine), share_of(contest.books.tree, theirs)
+        contest.books.put_back(victim.holder)
+        before = share_of(contest.books.tree, theirs)
+        contest.books.lift(victim.holder)
+        release(contest.node, contest.usage)
+        return any(rule(asked, before, after) for rule in self.rules)

@@ -1,0 +1,384 @@
+"""Which flavor each resource of a workload would get, and what that would take (Kueue `flavorassigner`; reference 2.5).
+
+Differs from upstream in one thing, on purpose: a flavor's worst mode and its borrowing are combined separately over the
+resources. Taking the worst pair reports a fit where one resource does not fit.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import NamedTuple
+
+from fleet.admission.quota.declared import FlavorResource, FlavorSpec, Fungibility, OnCandidate, Policy, QueueSpec
+from fleet.admission.quota.tree import Cell, Node, QuotaTree, available, borrow_height
+from fleet.admission.quota.workload import Given, Workload
+from fleet.placement.fit import tolerates
+from fleet.reasons import Reason
+from fleet.snapshot import PodSet
+from model.kinds import RequirementTerm
+from model.requirements import Requirements
+
+PODS = "pods"
+
+
+class Mode(IntEnum):
+    """How an amount could be had, best last."""
+
+    NO_FIT = 0
+    NO_CANDIDATES = 1
+    """Only by preemption, and there is nobody to preempt."""
+    PREEMPT = 2
+    """By preemption, of a workload of the own queue among others."""
+    RECLAIM = 3
+    """By preemption in other queues only."""
+    FIT = 4
+
+    @property
+    def preempting(self) -> bool:
+        """Neither fits nor is out of the question."""
+        return self not in {Mode.NO_FIT, Mode.FIT}
+
+
+class Granule(NamedTuple):
+    """How a flavor could be had: by which means, borrowing how far up the tree."""
+
+    mode: Mode
+    borrow: int
+
+
+class Problem(NamedTuple):
+    """Why a flavor is out of the question for a pod set."""
+
+    reason: Reason
+    sentence: str
+
+
+@dataclass(slots=True)
+class Choice:
+    """The flavor chosen for one resource of a pod set."""
+
+    flavor: str
+    mode: Mode
+    borrow: int
+    next_index: int
+    """Where the search goes on next time: the index of the last flavor tried, -1 when all were."""
+
+
+@dataclass(slots=True)
+class PodSetChoice:
+    """Flavors for the resources of one pod set. `choices` is None when some resource fits no flavor."""
+
+    pod_set: PodSet
+    count: int
+    amounts: dict[str, int]
+    """Resource -> amount for all pods."""
+    choices: dict[str, Choice] | None = None
+    problems: list[Problem] = field(default_factory=list)
+
+    @property
+    def mode(self) -> Mode:
+        """The worst of its resources."""
+        if self.choices is None:
+            return Mode.NO_FIT
+        return min((choice.mode for choice in self.choices.values()), default=Mode.FIT)
+
+
+@dataclass(slots=True)
+class Assignment:
+    """An answer for the whole workload."""
+
+    pod_sets: list[PodSetChoice]
+    usage: dict[Cell, int]
+    place: object = None
+    """Where the pods would stand, as the ground knows it."""
+
+    @property
+    def mode(self) -> Mode:
+        """The worst of its pod sets."""
+        return min((pods.mode for pods in self.pod_sets), default=Mode.NO_FIT)
+
+    @property
+    def borrow(self) -> int:
+        """The highest level anything is borrowed from."""
+        return max((c.borrow for p in self.pod_sets for c in (p.choices or {}).values()), default=0)
+
+    @property
+    def given(self) -> tuple[Given, ...]:
+        """What the workload would hold."""
+        return tuple(
+            Given(
+                pods.pod_set.name,
+                pods.count,
+                {resource: choice.flavor for resource, choice in (pods.choices or {}).items()},
+                {resource: pods.amounts[resource] for resource in pods.choices or {}},
+            )
+            for pods in self.pod_sets
+        )
+
+    def contested(self, tree: QuotaTree) -> frozenset[Cell]:
+        """Cells that have to be preempted for."""
+        return frozenset(
+            tree.cell(FlavorResource(choice.flavor, resource))
+            for pods in self.pod_sets
+            for resource, choice in (pods.choices or {}).items()
+            if choice.mode is not Mode.FIT
+        )
+
+    def indexes(self) -> list[dict[str, int]]:
+        """For each pod set: resource -> where its search goes on."""
+        return [{name: choice.next_index for name, choice in (pods.choices or {}).items()} for pods in self.pod_sets]
+
+    @property
+    def problem(self) -> Reason | None:
+        """The word for why it cannot be had: the least final reason of the first pod set that has no flavor."""
+        for pods in self.pod_sets:
+            if pods.choices is None:
+                reasons = {problem.reason for problem in pods.problems}
+                return next((reason for reason in _LEAST_FINAL_FIRST if reason in reasons), None)
+        return None
+
+    def untried(self) -> bool:
+        """Whether some resource has flavors left to try."""
+        return any(index != -1 for indexes in self.indexes() for index in indexes.values())
+
+
+_LEAST_FINAL_FIRST = (
+    Reason.TOPOLOGY,
+    Reason.WAITING_FOR_QUOTA,
+    Reason.EXCEEDS_MAX_QUOTA,
+    Reason.NO_MATCHING_FLAVOR,
+)
+
+Oracle = Callable[[Cell, int], Granule]
+"""What preemption could do for an amount of one cell: mode, and the borrow level once the victims are gone."""
+
+
+def better(a: Granule, b: Granule, fungibility: Fungibility) -> bool:
+    """Whether `a` is preferred to `b`."""
+    if not a.mode or not b.mode:
+        return bool(a.mode)
+    if fungibility.prefer_preemption:
+        return _viable_key(a) > _viable_key(b)
+    return (a.mode, -a.borrow) > (b.mode, -b.borrow)
+
+
+def _viable_key(granule: Granule) -> tuple[bool, int, Mode]:
+    return (granule.mode > Mode.NO_CANDIDATES, -granule.borrow, granule.mode)
+
+
+def may_stop(found: Granule, fungibility: Fungibility) -> bool:
+    """Whether the search ends with this flavor."""
+    if found.mode <= Mode.NO_CANDIDATES:
+        return False
+    if found.mode < Mode.FIT and fungibility.when_can_preempt is OnCandidate.NEXT:
+        return False
+    return not (found.borrow > 0 and fungibility.when_can_borrow is OnCandidate.NEXT)
+
+
+@dataclass(slots=True)
+class Assigner:
+    """Finds flavors for one workload against the tree as it stands."""
+
+    tree: QuotaTree
+    queue: QueueSpec
+    node: Node
+    flavors: Mapping[str, FlavorSpec]
+    oracle: Oracle
+    fair: bool = False
+    """Fair sharing is on."""
+    pairwise: bool = False
+    """A flavor counts by its worst pair of mode and borrowing, as upstream has it."""
+    ignore_undeclared: bool = False
+    """A resource that no quota of the tree names is not limited, rather than refused."""
+    own_usage: Mapping[Cell, int] = field(default_factory=dict)
+    """What the workload holds already through the one it replaces."""
+    only: Mapping[str, Mapping[str, str]] | None = None
+    """Pod set -> resource -> the one flavor to look at; None = all."""
+
+    def assign(
+        self,
+        workload: Workload,
+        counts: Sequence[int] | None = None,
+        resume: Sequence[Mapping[str, int]] | None = None,
+    ) -> Assignment:
+        """Flavors for every pod set. `counts` stands in for the pod sets' own; `resume` says which flavors were tried."""
+        found = Assignment([], {})
+        wanted = [self._wanted(pods, n) for pods, n in zip(workload.pod_sets, _counts(workload, counts), strict=True)]
+        for members in _together([pods.pod_set for pods in wanted]):
+            if not self._assign_together(workload, [wanted[index] for index in members], found, resume, members):
+                break
+        found.pod_sets = wanted
+        return found
+
+    def _wanted(self, pod_set: PodSet, count: int) -> PodSetChoice:
+        amounts = {resource: amount * count for resource, amount in pod_set.requests.items()}
+        if self.queue.group_of(PODS) is not None:
+            amounts[PODS] = count
+        return PodSetChoice(pod_set, count, amounts)
+
+    def _assign_together(
+        self,
+        workload: Workload,
+        members: list[PodSetChoice],
+        found: Assignment,
+        resume: Sequence[Mapping[str, int]] | None,
+        positions: Sequence[int],
+    ) -> bool:
+        """Fill in the choices of pod sets that share their flavors; False when one of their resources fits nowhere."""
+        total: dict[str, int] = {}
+        for pods in members:
+            for resource, amount in pods.amounts.items():
+                total[resource] = total.get(resource, 0) + amount
+        chosen: dict[str, Choice] = {}
+        problems: list[Problem] = []
+        failed = False
+        for resource in sorted(total):
+            if resource in chosen or self._not_limited(resource, total[resource]):
+                continue
+            after = resume[positions[0]].get(resource, -1) if resume else -1
+            of_group = self._of_group(workload, members, resource, total, found.usage, after, problems)
+            if not of_group:
+                failed = True
+                break
+            chosen |= of_group
+        for pods in members:
+            pods.problems = list(problems)
+            pods.choices = None if failed else {name: chosen[name] for name in pods.amounts if name in chosen}
+            if failed:
+                continue
+            for resource, choice in (pods.choices or {}).items():
+                cell = self.tree.cell(FlavorResource(choice.flavor, resource))
+                found.usage[cell] = found.usage.get(cell, 0) + pods.amounts[resource]
+        return not failed
+
+    def _not_limited(self, resource: str, amount: int) -> bool:
+        return self.queue.group_of(resource) is None and (self.ignore_undeclared or not amount)
+
+    def _of_group(
+        self,
+        workload: Workload,
+        members: list[PodSetChoice],
+        resource: str,
+        total: Mapping[str, int],
+        assumed: Mapping[Cell, int],
+        after: int,
+        problems: list[Problem],
+    ) -> dict[str, Choice] | None:
+        """The best flavor for all resources of one group; None when there is none (upstream's findFlavorForPodSets)."""
+        group = self.queue.group_of(resource)
+        if group is None:
+            problems.append(Problem(Reason.NO_MATCHING_FLAVOR, f"queue {self.queue.name} has no quota for {resource}"))
+            return None
+        wanted = {name: amount for name, amount in total.items() if name in group.resources}
+        best: dict[str, Choice] | None = None
+        best_granule = Granule(Mode.NO_FIT, 0)
+        tried = -1
+        for index in range(after + 1, len(group.flavors)):
+            tried = index
+            flavor = group.flavors[index]
+            unfit = self._unfit(workload, members, flavor, resource)
+            if unfit is not None:
+                problems.append(unfit)
+                continue
+            granule, choices = self._at(flavor, wanted, assumed, problems)
+            if better(granule, best_granule, self.queue.fungibility):
+                best, best_granule = choices, granule
+            if may_stop(granule, self.queue.fungibility):
+                best = choices
+                break
+        next_index = -1 if tried == len(group.flavors) - 1 else tried
+        for choice in (best or {}).values():
+            choice.next_index = next_index
+        return best
+
+    def _unfit(
+        self, workload: Workload, members: Iterable[PodSetChoice], name: str, resource: str
+    ) -> Problem | None:
+        """Why pods of these sets could not stand on nodes of the flavor at all."""
+        flavor = self.flavors.get(name)
+        if flavor is None:
+            return Problem(Reason.NO_MATCHING_FLAVOR, f"flavor {name} is not declared")
+        if self.only is not None:
+            nominated = {self.only.get(pods.pod_set.name, {}).get(resource) for pods in members}
+            if name not in nominated:
+                return Problem(Reason.NO_MATCHING_FLAVOR, f"flavor {name} was not nominated in this cycle")
+        if workload.allowed_flavors is not None and name not in workload.allowed_flavors:
+            return Problem(Reason.NO_MATCHING_FLAVOR, f"flavor {name} is not among the allowed ones")
+        for pods in members:
+            if not tolerates(flavor.taints, (*pods.pod_set.tolerations, *flavor.tolerations)):
+                return Problem(
+                    Reason.NO_MATCHING_FLAVOR, f"{pods.pod_set.name} does not tolerate a taint of flavor {name}"
+                )
+            if not _selects(pods.pod_set, flavor.node_labels):
+                return Problem(
+                    Reason.NO_MATCHING_FLAVOR, f"flavor {name} does not match the node affinity of {pods.pod_set.name}"
+                )
+        return None
+
+    def _at(
+        self, flavor: str, wanted: Mapping[str, int], assumed: Mapping[Cell, int], problems: list[Problem]
+    ) -> tuple[Granule, dict[str, Choice]]:
+        mode, borrow = Mode.FIT, 0
+        choices: dict[str, Choice] = {}
+        for resource, amount in wanted.items():
+            cell = self.tree.cell(FlavorResource(flavor, resource))
+            granule = self._granule(cell, assumed.get(cell, 0) + amount, problems)
+            if not self.pairwise:
+                mode, borrow = min(mode, granule.mode), max(borrow, granule.borrow)
+            elif better(Granule(mode, borrow), granule, self.queue.fungibility):
+                mode, borrow = granule
+            if not granule.mode:
+                return Granule(Mode.NO_FIT, 0), {}
+            choices[resource] = Choice(flavor, granule.mode, granule.borrow, -1)
+        return Granule(mode, borrow), choices
+
+    def _granule(self, cell: Cell, amount: int, problems: list[Problem]) -> Granule:
+        amount -= self.own_usage.get(cell, 0)
+        named = self.tree.cells[cell]
+        most = self.node.potential[cell]
+        if amount > most:
+            problems.append(Problem(Reason.EXCEEDS_MAX_QUOTA, f"{named.resource} of {named.flavor}: {amount} > {most}"))
+            return Granule(Mode.NO_FIT, 0)
+        borrow, below_root = borrow_height(self.node, cell, amount)
+        free = available(self.node, cell)
+        if amount <= free:
+            return Granule(Mode.FIT, borrow)
+        problems.append(
+            Problem(Reason.WAITING_FOR_QUOTA, f"{named.resource} of {named.flavor}: {amount - free} more needed")
+        )
+        owner = self.node.owner
+        own = owner.subtree[cell] if owner is not self.node else self.node.nominal[cell]
+        if amount <= own or below_root or self._may_preempt_while_borrowing():
+            return self.oracle(cell, amount)
+        return Granule(Mode.NO_FIT, 0)
+
+    def _may_preempt_while_borrowing(self) -> bool:
+        preemption = self.queue.preemption
+        return (preemption.reclaim if self.fair else preemption.while_borrowing) is not Policy.NEVER
+
+
+def _counts(workload: Workload, counts: Sequence[int] | None) -> Sequence[int]:
+    return counts if counts is not None else [pods.count for pods in workload.pod_sets]
+
+
+def _together(pod_sets: Sequence[PodSet]) -> list[list[int]]:
+    """Positions of the pod sets that get the same flavors, in the order of the first of each."""
+    groups: dict[str, list[int]] = {}
+    for index, pods in enumerate(pod_sets):
+        groups.setdefault(pods.group or f"/{index}", []).append(index)
+    return list(groups.values())
+
+
+def _selects(pod_set: PodSet, node_labels: Mapping[str, str]) -> bool:
+    """Node selector and required affinity, as far as they speak of labels that the flavor defines."""
+    if any(node_labels[key] != value for key, value in pod_set.node_selector.items() if key in node_labels):
+        return False
+    alternatives = pod_set.required_affinity
+    if not alternatives:
+        return True
+    narrowed = [tuple(term for term in terms if term.key in node_labels) for terms in alternatives]
+    return any(not terms or _holds(terms, node_labels) for terms in narrowed)
+
+
+def _holds(terms: tuple[RequirementTerm, ...], node_labels: Mapping[str, str]) -> bool:
+    return Requirements.from_terms(terms).matches(node_labels)

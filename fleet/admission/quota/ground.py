@@ -1,0 +1,47 @@
+"""Machines, as far as quota decisions depend on them: behind one protocol, so that the engine runs with and without."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from fleet.admission.quota.workload import Given, Holder, Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """No place for these pod sets, and why."""
+
+    pod_sets: tuple[str, ...]
+    sentence: str
+
+
+class Ground(Protocol):
+    """Where pods can stand. `put` and `lift` undo each other exactly; `find` changes nothing."""
+
+    def find(self, workload: "Workload", given: Sequence["Given"], *, empty: bool = False) -> object | Misfit:
+        """A place for all pods as the ground stands, or as if no workload stood on it; what comes is opaque."""
+
+    def put(self, holder: "Holder") -> None:
+        """Its pods stand where `holder.place` says."""
+
+    def lift(self, holder: "Holder") -> None:
+        """Its pods are gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Nowhere:
+    """No machines: only quota counts."""
+
+    def find(self, workload: "Workload", given: Sequence["Given"], *, empty: bool = False) -> object | Misfit:
+        """Nothing is ever in the way."""
+        return None
+
+    def put(self, holder: "Holder") -> None:
+        """Nothing stands anywhere."""
+
+    def lift(self, holder: "Holder") -> None:
+        """Nothing stands anywhere."""
+
+
+NOWHERE = Nowhere()

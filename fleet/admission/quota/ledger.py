@@ -1,0 +1,56 @@
+"""Decayed usage of local queues: who had much lately goes later (Kueue's admission fair sharing; reference 3.6)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from model.quantity import Resources
+
+
+def weighted(consumed: Mapping[str, float], queue_weight: float, resource_weights: Mapping[str, float]) -> float:
+    """The number that orders local queues, in natural units; a queue without weight comes after all others."""
+    if queue_weight <= 0:
+        return float("inf")
+    return sum(resource_weights.get(name, 1.0) * _natural(name, value) for name, value in consumed.items()) / queue_weight
+
+
+def _natural(resource: str, amount: float) -> float:
+    """Cores for cpu, bytes and devices for the rest."""
+    return amount / 1000.0 if resource == "cpu" else amount
+
+
+def forgetting(elapsed_s: float, half_life_s: float) -> float:
+    """The share of the past that `elapsed_s` forgets; all of it without a half life."""
+    return 1.0 - 0.5 ** (elapsed_s / half_life_s) if half_life_s > 0 else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What one local queue used lately."""
+
+    consumed: Mapping[str, float] = field(default_factory=dict)
+    """Resource -> decayed usage, canonical amounts."""
+    at_s: float = 0.0
+    """When `consumed` was last brought up to date."""
+    penalty: Mapping[str, float] = field(default_factory=dict)
+    """Admitted since the last sample: counts at once, until the sample has it."""
+
+    def sampled(self, usage: Resources, now_s: float, half_life_s: float) -> "Account":
+        """Decayed to now, with the present usage mixed in; what was counted ahead is in it."""
+        share = forgetting(max(0.0, now_s - self.at_s), half_life_s)
+        names = {*self.consumed, *usage}
+        mixed = {name: (1 - share) * self.consumed.get(name, 0.0) + share * usage.get(name, 0) for name in sorted(names)}
+        return Account(mixed, now_s)
+
+    def admitted(self, requests: Resources, sampling_s: float, half_life_s: float) -> "Account":
+        """A workload was admitted: its share of one sampling interval counts from now on."""
+        if half_life_s <= 0:
+            return self
+        share = forgetting(sampling_s, half_life_s)
+        names = {*self.penalty, *requests}
+        return replace(self, penalty={n: self.penalty.get(n, 0.0) + share * requests.get(n, 0) for n in sorted(names)})
+
+    def value(self, queue_weight: float, resource_weights: Mapping[str, float]) -> float:
+        """The number that orders it."""
+        names = {*self.consumed, *self.penalty}
+        total = {name: self.consumed.get(name, 0.0) + self.penalty.get(name, 0.0) for name in names}
+        return weighted(dict(sorted(total.items())), queue_weight, resource_weights)

@@ -1,0 +1,160 @@
+"""What a head could be given right now: flavors, a place, and victims if that is what it takes (reference 2.3-2.5)."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from fleet.admission.quota.candidates import Contest, Victim
+from fleet.admission.quota.classical import classical
+from fleet.admission.quota.declared import FlavorSpec, QueueSpec, Rules
+from fleet.admission.quota.fair import fair
+from fleet.admission.quota.flavors import Assigner, Assignment, Granule, Mode, Problem
+from fleet.admission.quota.ground import Misfit
+from fleet.admission.quota.tree import Cell, Node, borrow_height
+from fleet.admission.quota.workload import Books, Holder, Workload
+from fleet.reasons import Reason
+
+Found = tuple[Assignment, list[Victim]]
+
+
+@dataclass(slots=True)
+class Nominator:
+    """Answers for one workload against the books as they stand, without changing them."""
+
+    books: Books
+    rules: Rules
+    queue: QueueSpec
+    node: Node
+    flavors: Mapping[str, FlavorSpec]
+    local_usage: Mapping[str, float] = field(default_factory=dict)
+    only: Mapping[str, Mapping[str, str]] | None = None
+    ignore_undeclared: bool = False
+
+    def nominate(self, workload: Workload, resume: Sequence[Mapping[str, int]] | None = None) -> Found:
+        """The best assignment, with its victims when it needs some; fewer pods where that is what makes it possible."""
+        assigner = self._assigner(workload)
+        full = self._placed(workload, assigner.assign(workload, None, resume))
+        if full.mode is Mode.FIT:
+            return full, []
+        if full.mode.preempting and (victims := self.victims(workload, full)):
+            return full, victims
+        if self.rules.partial_admission and any(pods.min_count is not None for pods in workload.pod_sets):
+            found = self._partial(workload, assigner)
+            if found is not None:
+                return found
+        return full, []
+
+    def _partial(self, workload: Workload, assigner: Assigner) -> Found | None:
+        kept: dict[tuple[int, ...], Found] = {}
+
+        def possible(counts: tuple[int, ...]) -> bool:
+            assignment = self._placed(workload, assigner.assign(workload, counts))
+            victims = self.victims(workload, assignment) if assignment.mode.preempting else []
+            kept[counts] = (assignment, victims)
+            return assignment.mode is Mode.FIT or bool(victims)
+
+        counts = most_possible([(pods.count, pods.min_count) for pods in workload.pod_sets], possible)
+        return kept[counts] if counts is not None else None
+
+    def _assigner(self, workload: Workload) -> Assigner:
+        replaced = self.books.holders.get(workload.replaces)
+        return Assigner(
+            self.books.tree,
+            self.queue,
+            self.node,
+            self.flavors,
+            self._oracle(workload),
+            fair=bool(self.rules.fair),
+            pairwise=self.rules.upstream_defects,
+            ignore_undeclared=self.ignore_undeclared,
+            own_usage=replaced.usage if replaced else {},
+            only=self.only,
+        )
+
+    def _placed(self, workload: Workload, assignment: Assignment) -> Assignment:
+        """The assignment with its place; the pod sets without one need preemption, or fit nowhere at all."""
+        if assignment.mode is Mode.FIT:
+            place = self.books.ground.find(workload, assignment.given)
+            if not isinstance(place, Misfit):
+                assignment.place = place
+                return assignment
+            _lower(assignment, place, Mode.PREEMPT, Reason.TOPOLOGY)
+        if assignment.mode.preempting:
+            place = self.books.ground.find(workload, assignment.given, empty=True)
+            if isinstance(place, Misfit):
+                _lower(assignment, place, Mode.NO_FIT, Reason.TOPOLOGY)
+        return assignment
+
+    def victims(self, workload: Workload, assignment: Assignment) -> list[Victim]:
+        """Whom to evict for the assignment; empty when nobody may be, or all of them would not do."""
+        if not workload.preempts:
+            return []
+        cells = assignment.contested(self.books.tree)
+        contest = self._contest(workload, assignment.usage, cells)
+        given = assignment.given
+        contest.finds_place = lambda: not isinstance(self.books.ground.find(workload, given), Misfit)
+        return self._search(contest)
+
+    def _contest(self, workload: Workload, usage: Mapping[Cell, int], cells: frozenset[Cell]) -> Contest:
+        return Contest(self.books, workload, self.queue, self.node, usage, cells, local_usage=self.local_usage)
+
+    def _search(self, contest: Contest) -> list[Victim]:
+        if self.rules.fair:
+            return fair(contest, self.rules.fair, recheck=not self.rules.upstream_defects)
+        return classical(contest)
+
+    def _oracle(self, workload: Workload) -> Callable[[Cell, int], Granule]:
+        def ask(cell: Cell, amount: int) -> Granule:
+            victims: list[Victim] = []
+            if workload.preempts:
+                victims = self._search(self._contest(workload, {cell: amount}, frozenset((cell,))))
+            if not victims:
+                return Granule(Mode.NO_CANDIDATES, borrow_height(self.node, cell, amount)[0])
+            for victim in victims:
+                self.books.lift(victim.holder)
+            borrow, _ = borrow_height(self.node, cell, amount)
+            for victim in reversed(victims):
+                self.books.put_back(victim.holder)
+            own = any(victim.holder.queue is self.node for victim in victims)
+            return Granule(Mode.PREEMPT if own else Mode.RECLAIM, borrow)
+
+        return ask
+
+
+def _lower(assignment: Assignment, misfit: Misfit, mode: Mode, reason: Reason) -> None:
+    for pods in assignment.pod_sets:
+        if pods.pod_set.name in misfit.pod_sets:
+            pods.problems.append(Problem(reason, misfit.sentence))
+            if mode is Mode.NO_FIT:
+                pods.choices = None
+            for choice in (pods.choices or {}).values():
+                choice.mode = min(choice.mode, mode)
+
+
+def most_possible(
+    wanted: Sequence[tuple[int, int | None]], possible: Callable[[tuple[int, ...]], bool]
+) -> tuple[int, ...] | None:
+    """The largest counts that are possible, by binary search over how much is given up (reference 2.5).
+
+    `wanted`: (count, least count or None = all) of each pod set. All sets give up in proportion to what they can spare.
+    """
+    spare = [count - (count if least is None else least) for count, least in wanted]
+    total = sum(spare)
+    if not total:
+        return None
+
+    def counts(given_up: int) -> tuple[int, ...]:
+        return tuple(count - part * given_up // total for (count, _), part in zip(wanted, spare, strict=True))
+
+    low, high = 0, total + 1
+    while low < high:
+        middle = (low + high) // 2
+        if possible(counts(middle)):
+            high = middle
+        else:
+            low = middle + 1
+    return counts(low) if low <= total else None
+
+
+def evicted_for(holders: Sequence[Holder]) -> frozenset[str]:
+    """uids of holders."""
+    return frozenset(holder.workload.uid for holder in holders)

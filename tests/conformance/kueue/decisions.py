@@ -1,0 +1,325 @@
+"""Kinds that pin one rule each: amounts of the tree, shares, orders, searches."""
+
+import math
+from typing import Any
+
+from fleet.admission.quota.candidates import Contest, allowed
+from fleet.admission.quota.classical import classical
+from fleet.admission.quota.declared import FlavorResource, Policy, QueueSpec
+from fleet.admission.quota.entries import (
+    Entry,
+    Outcome,
+    Standing,
+    classical_order,
+    goes_first,
+    looks_again,
+    stays_at_head,
+)
+from fleet.admission.quota.fair import Targets, fair
+from fleet.admission.quota.flavors import Assigner, Assignment, Choice, Granule, Mode, PodSetChoice, better
+from fleet.admission.quota.nominate import most_possible
+from fleet.admission.quota.pending import Pending
+from fleet.admission.quota.share import Share, borrows_any, share_of
+from fleet.admission.quota.cycle import to_reserve
+from fleet.admission.quota.tree import Node, QuotaTree, available, charge
+from fleet.admission.quota.workload import Books, Workload
+from tests.conformance.cases import Case, Runner
+from tests.conformance.kueue import world
+from tests.conformance.kueue.world import by_flavor, cells_of, holder, queue_spec, rules_of, tree_of, workload
+
+GRANULES = {"no_fit": Mode.NO_FIT, "no_candidates": Mode.NO_CANDIDATES, "preempt": Mode.PREEMPT, "reclaim": Mode.RECLAIM, "fit": Mode.FIT}
+POSSIBILITIES = {"NoCandidates": Mode.NO_CANDIDATES, "Preempt": Mode.PREEMPT, "Reclaim": Mode.RECLAIM}
+
+
+def public_mode(mode: Mode) -> str:
+    """Fit, Preempt or NoFit."""
+    return {Mode.NO_FIT: "NoFit", Mode.FIT: "Fit"}.get(mode, "Preempt")
+
+
+def _available(case: Case) -> Any:
+    tree = tree_of(case)
+
+    def of_queues(read: Any) -> Any:
+        return {
+            name: by_flavor(tree, {cell: read(node, cell) for cell in sorted(_own_cells(tree, name, case))})
+            for name, node in tree.queues.items()
+        }
+
+    return {"available": of_queues(available), "potentially_available": of_queues(lambda node, cell: node.potential[cell])}
+
+
+def _own_cells(tree: QuotaTree, name: str, case: Case) -> set[int]:
+    (spec,) = [queue_spec(cq) for cq in case["cluster_queues"] if cq["name"] == name]
+    return {tree.cell(named) for named in spec.quotas}
+
+
+def _dominant_share(case: Case) -> Any:
+    tree = tree_of(case)
+    for name, usage in case.get("extra_request", {}).items():
+        charge(tree.queues[name], cells_of(tree, usage))
+    shares = []
+    for wanted in case["expect"]["shares"]:
+        node = (tree.cohorts if wanted["is_cohort"] else tree.queues)[wanted["node"]]
+        share = share_of(tree, node)
+        value = 2**63 - 1 if share.infinite else math.ceil(share.key[1])
+        shares.append(
+            {
+                "borrowing": share.borrowing,
+                "dominant_resource": share.resource,
+                "is_cohort": wanted["is_cohort"],
+                "node": wanted["node"],
+                "weighted_share": value,
+            }
+        )
+    return {"shares": shares}
+
+
+def _borrowing_on(case: Case) -> Any:
+    tree = tree_of(case)
+    node = tree.queues["cq"]
+    return {
+        "borrowing": borrows_any(node, range(len(tree.cells))),
+        "borrowing_on_requested": borrows_any(node, cells_of(tree, case["requested"])),
+    }
+
+
+def _entry(item: Case, gates: Case, requeuing: str) -> Entry:
+    asks = workload(item, gates=gates, requeuing=requeuing)
+    borrow = PodSetChoice(world.pod_set({"name": "main", "count": 1}), 1, {}, {"cpu": Choice("", Mode.FIT, item["borrowing_level"], -1)})
+    node = Node("q", None, 1.0, is_queue=True)
+    return Entry(asks, QueueSpec("q"), node, Assignment([borrow], {}))
+
+
+def _entry_order(case: Case) -> Any:
+    config = case["config"]
+    entries = [_entry(item, config["feature_gates"], config["requeuing_timestamp"]) for item in case["entries"]]
+    ordered = classical_order(entries, rules_of(config))
+    return {"order": [entry.workload.name.removeprefix("/") for entry in ordered]}
+
+
+def _fair_entry_less(case: Case) -> Any:
+    rules = rules_of(case["config"])
+
+    def side(item: Case) -> tuple[Workload, Standing]:
+        name = f"default/{item['name']}"
+        share = case["share"][name]
+        requested = {(f, r) for f, resources in case["requested"].get(name, {}).items() for r in resources}
+        borrowed = {tuple(pair) for pair in share["borrowed"]}
+        standing = Standing(
+            Share(float(share["unweighted_ratio"]), float(share["fair_weight"]), "", share["borrowing"]), bool(requested & borrowed)
+        )
+        return workload(item), standing
+
+    return {"a_before_b": goes_first(side(case["a"]), side(case["b"]), rules)}
+
+
+def _queue_order(case: Case) -> Any:
+    afs = case["config"].get("admission_fair_sharing")
+    usage_of = None
+    if afs is not None and case.get("admission_scope") == "UsageBasedAdmissionFairSharing":
+        weights = {f"{lq['namespace']}/{lq['name']}": lq.get("fair_weight", 1) for lq in case["local_queues"]}
+        kept = {
+            name: usage_of_local_queue(usage, weights.get(name, 1), afs.get("resource_weights") or {})
+            for name, usage in case.get("initial_usage", {}).items()
+        }
+
+        def usage_of(asks: Workload) -> float:
+            return kept.get(asks.local_queue, 0.0)
+
+    line = Pending(case["strategy"] == "StrictFIFO", usage_of)
+    for item in case["workloads"]:
+        line.push(workload(item, requeuing=case["config"]["requeuing_timestamp"]))
+    if case.get("sticky"):
+        line.sticky = case["sticky"]
+    head = line.pop()
+    return {"head": head.name if head else None}
+
+
+def usage_of_local_queue(usage: Case, weight: float, weights: Case) -> float:
+    """Decayed usage in natural units over weights."""
+    from fleet.admission.quota.ledger import weighted
+
+    return weighted(usage, weight, weights)
+
+
+def _requeue(case: Case) -> Any:
+    strict = case["strategy"] == "StrictFIFO"
+    hints = case["next_index_hints"] or []
+    outcome = Outcome(case["reason"])
+    untried = any(index != -1 for hint in hints for index in hint.values())
+    return {
+        "inadmissible": not looks_again(outcome, strict=strict, untried=untried),
+        "sticky_at_head": stays_at_head(outcome, strict=strict),
+    }
+
+
+def _reserve(case: Case) -> Any:
+    spec = queue_spec(case["cluster_queue"])
+    tree = QuotaTree([], [spec])
+    node = tree.queues[spec.name]
+    charge(node, cells_of(tree, case["usage"]))
+    usage = cells_of(tree, case["assignment_usage"])
+    mode = Mode.FIT if case["assignment_mode"] == "Fit" else Mode.PREEMPT
+    pods = PodSetChoice(world.pod_set({"name": "main", "count": 1}), 1, {}, {"any": Choice("", mode, case["borrowing_level"], -1)})
+    reserved = to_reserve(node, Assignment([pods], usage))
+    return {"reserved": by_flavor(tree, dict.fromkeys(usage, 0) | reserved)}
+
+
+def _preference(case: Case) -> Any:
+    a, b = (Granule(GRANULES[case[side]["mode"]], case[side]["borrowing_level"]) for side in "ab")
+    return {"a_preferred": better(a, b, world.fungibility_of(case["flavor_fungibility"]))}
+
+
+def _partial(case: Case) -> Any:
+    most = case["fits_when_total_at_most"]
+    wanted = [(pods["count"], pods["min_count"]) for pods in case["pod_sets"]]
+    found = most_possible(wanted, lambda counts: sum(counts) <= most)
+    return {"found": found is not None, "total": sum(found) if found else 0}
+
+
+def _policy(case: Case) -> Any:
+    gates = case["config"]["feature_gates"]
+    preemptor, candidate = (workload(case[side], gates=gates) for side in ("preemptor", "candidate"))
+    return {"allowed": allowed(Policy(case["policy"]), preemptor, candidate)}
+
+
+def _contest(tree: QuotaTree, spec: QueueSpec, asks: Workload, usage: Any, cells: Any) -> Contest:
+    return Contest(Books(tree), asks, spec, tree.queues[spec.name], usage, cells)
+
+
+def _candidate_order(case: Case) -> Any:
+    names = sorted({case["preemptor_cluster_queue"], *(c["admission"]["cluster_queue"] for c in case["candidates"] if c.get("admission"))})
+    tree = QuotaTree([], [QueueSpec(name) for name in names])
+    gates = case["config"]["feature_gates"]
+    holders = [holder(tree, candidate, gates=gates) for candidate in case["candidates"]]
+    usage = {
+        f"{c.get('namespace', '')}/{c.get('queue', '')}": c["local_queue_usage"]
+        for c in case["candidates"]
+        if c.get("local_queue_usage") is not None
+    }
+    preemptor = case["preemptor_cluster_queue"]
+    contest = _contest(tree, QueueSpec(preemptor), workload({"name": "x"}, preemptor), {}, ())
+    contest.local_usage = usage if case["config"].get("admission_fair_sharing") else {}
+    return {"order": [found.workload.name.split("/", 1)[1] for found in contest.ordered(holders)]}
+
+
+def _fair_target_order(case: Case) -> Any:
+    tree = tree_of(case)
+    books = Books(tree)
+    for item in case["workloads"]:
+        books.enter(holder(tree, item))
+    preemptor = case["preemptor_cluster_queue"]
+    spec = next(queue_spec(cq) for cq in case["cluster_queues"] if cq["name"] == preemptor)
+    contest = Contest(books, workload({"name": "x"}, preemptor), spec, tree.queues[preemptor], {}, range(len(tree.cells)))
+    wanted = set(case["candidate_cluster_queues"])
+    candidates = contest.ordered([h for h in books.holders.values() if h.queue.name in wanted])
+    targets = Targets.of(contest, candidates)
+    actions = iter(case["actions"])
+    order = []
+    for queue in targets:
+        order.append(queue.name)
+        action = next(actions, "pop")
+        if action == "drop":
+            targets.drop(queue)
+        else:
+            targets.left[queue.name].pop(0)
+    return {"order": order}
+
+
+def _preemption(case: Case) -> Any:
+    tree = tree_of(case)
+    books = Books(tree)
+    for item in case["workloads"]:
+        if item.get("admission"):
+            books.enter(holder(tree, item))
+    incoming = case["incoming"]
+    queue = incoming["cluster_queue"]
+    spec = next(queue_spec(cq) for cq in case["cluster_queues"] if cq["name"] == queue)
+    asks = workload(incoming, queue)
+    usage: dict[int, int] = {}
+    contested = set()
+    requests = {pods["name"]: pods for pods in incoming["pod_sets"]}
+    for pods in case["assignment"]:
+        for resource, choice in pods["flavors"].items():
+            cell = tree.cell(FlavorResource(choice["flavor"], resource))
+            amounts = requests[pods["name"]].get("requests", {})
+            usage[cell] = usage.get(cell, 0) + world.amount(amounts.get(resource, 0)) * pods["count"]
+            if choice["mode"] != "Fit":
+                contested.add(cell)
+    contest = Contest(books, asks, spec, tree.queues[queue], usage, frozenset(contested))
+    rules = rules_of(case["config"])
+    victims = fair(contest, rules.fair, recheck=not rules.upstream_defects) if rules.fair else classical(contest)
+    found = [{"reason": victim.reason.value, "workload": victim.holder.workload.name} for victim in victims]
+    return {"preempted": sorted(found, key=lambda item: item["workload"])}
+
+
+def _flavor_assignment(case: Case) -> Any:
+    given = [case["cluster_queue"], case["other_cluster_queue"]]
+    specs = [queue_spec(cq) for cq in given if cq]
+    tree = QuotaTree([world.cohort_spec(cohort) for cohort in case.get("cohorts", ())], specs)
+    for spec, usage in zip(specs, (case["usage"], case["other_usage"]), strict=False):
+        charge(tree.queues[spec.name], cells_of(tree, usage))
+    simulated = {
+        tree.cell(FlavorResource(item["flavor"], item["resource"])): Granule(POSSIBILITIES[item["possibility"]], item["borrow_after"])
+        for item in case["simulated_preemption"]
+    }
+    default = case["simulated_preemption_default"]
+    fallback = Granule(POSSIBILITIES[default["possibility"]], default["borrow_after"])
+    gates = case["config"]["feature_gates"]
+    reclaimable = case.get("reclaimable", {}) if gates.get("ReclaimablePods", True) else {}
+    pod_sets = tuple(world.pod_set(p, p["count"] - reclaimable.get(p["name"], 0)) for p in case["pod_sets"])
+    assigner = Assigner(
+        tree,
+        specs[0],
+        tree.queues[specs[0].name],
+        {f["name"]: world.flavor_spec(f) for f in case["flavors"]},
+        lambda cell, amount: simulated.get(cell, fallback),
+        fair=bool(case["config"]["fair_sharing"]),
+    )
+    if case.get("replaced_slice"):
+        assigner.own_usage = cells_of(tree, case["replaced_slice"]["usage"])
+    found = assigner.assign(Workload("uid", "asks", specs[0].name, 0, 0.0, pod_sets))
+    if "flavors" in case["expect"]:
+        flavors = {r: c.flavor for pods in found.pod_sets for r, c in (pods.choices or {}).items()}
+        return {"flavors": flavors, "mode": public_mode(found.mode)}
+    return assignment_out(tree, found)
+
+
+def assignment_out(tree: QuotaTree, found: Assignment) -> Any:
+    """An assignment as cases write it."""
+    return {
+        "mode": public_mode(found.mode),
+        "borrowing_level": found.borrow,
+        "usage": by_flavor(tree, found.usage),
+        "no_fit_reason": found.problem.value if found.problem else None,
+        "pod_sets": [_pods_out(pods) for pods in found.pod_sets],
+    }
+
+
+def _pods_out(pods: PodSetChoice) -> Any:
+    found: dict[str, Any] = {"name": pods.pod_set.name, "count": pods.count}
+    if pods.choices is not None:
+        found["flavors"] = {
+            resource: {"flavor": c.flavor, "mode": public_mode(c.mode), "next_index_hint": c.next_index}
+            for resource, c in pods.choices.items()
+        }
+    return found
+
+
+RUNNERS: dict[str, Runner] = {
+    "available": _available,
+    "dominant_share": _dominant_share,
+    "borrowing_on": _borrowing_on,
+    "entry_order": _entry_order,
+    "fair_entry_less": _fair_entry_less,
+    "queue_order": _queue_order,
+    "requeue": _requeue,
+    "reserve_for_blocked_preemptor": _reserve,
+    "flavor_preference": _preference,
+    "partial_admission_search": _partial,
+    "preemption_policy": _policy,
+    "candidate_order": _candidate_order,
+    "fair_target_order": _fair_target_order,
+    "preemption": _preemption,
+    "flavor_assignment": _flavor_assignment,
+}

@@ -1,0 +1,259 @@
+"""From a case's JSON to the values of the quota engine."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from fleet.admission.quota.declared import (
+    UNLIMITED,
+    CohortSpec,
+    FairStrategy,
+    FlavorResource,
+    FlavorSpec,
+    Fungibility,
+    OnCandidate,
+    Policy,
+    Preemption,
+    QueueSpec,
+    Quota,
+    ResourceGroup,
+    Rules,
+)
+from fleet.admission.quota.tree import QuotaTree, charge
+from fleet.admission.quota.workload import NEVER_CREATED_S, Given, Holder, Workload, usage_in
+from fleet.snapshot import PodSet, Slice
+from model.kinds import RequirementTerm, Taint, Toleration
+
+Json = Mapping[str, Any]
+
+
+def amount(value: Any) -> int:
+    """A quantity of a case."""
+    return UNLIMITED if value == "unlimited" else int(value)
+
+
+def quotas(groups: Iterable[Json]) -> dict[FlavorResource, Quota]:
+    """The cells of resource groups."""
+    found = {}
+    for group in groups:
+        for flavor in group["flavors"]:
+            for resource, quota in flavor["quotas"].items():
+                borrowing, lending = quota.get("borrowing_limit"), quota.get("lending_limit")
+                found[FlavorResource(flavor["name"], resource)] = Quota(
+                    amount(quota["nominal"]),
+                    None if borrowing in {None, "unlimited"} else int(borrowing),
+                    None if lending in {None, "unlimited"} else int(lending),
+                )
+    return found
+
+
+def queue_spec(cq: Json) -> QueueSpec:
+    """A ClusterQueue."""
+    groups = cq.get("resource_groups", ())
+    preemption, fungibility = cq.get("preemption", {}), cq.get("flavor_fungibility", {})
+    borrow = preemption.get("borrow_within_cohort") or {}
+    reclaim = "Never" if cq.get("reclaim_unset") else preemption.get("reclaim_within_cohort", "Never")
+    return QueueSpec(
+        cq["name"],
+        cq.get("cohort", ""),
+        tuple(ResourceGroup(tuple(g["resources"]), tuple(f["name"] for f in g["flavors"])) for g in groups),
+        quotas(groups),
+        float(cq.get("fair_weight", 1)),
+        strict=cq.get("strategy") == "StrictFIFO",
+        preemption=Preemption(
+            Policy(preemption.get("within_cluster_queue") or "Never"),
+            Policy(reclaim or "Never"),
+            Policy(borrow.get("policy") or "Never"),
+            borrow.get("max_priority_threshold"),
+        ),
+        fungibility=fungibility_of(fungibility),
+        usage_ordered=cq.get("admission_scope") == "UsageBasedAdmissionFairSharing",
+        checked=bool(cq.get("admission_checks")),
+    )
+
+
+def fungibility_of(given: Json) -> Fungibility:
+    """A ClusterQueue's flavorFungibility."""
+    return Fungibility(
+        OnCandidate(given.get("when_can_borrow") or "MayStopSearch"),
+        OnCandidate(given.get("when_can_preempt") or "TryNextFlavor"),
+        prefer_preemption=given.get("preference") == "PreemptionOverBorrowing",
+    )
+
+
+def cohort_spec(cohort: Json) -> CohortSpec:
+    """A Cohort."""
+    return CohortSpec(
+        cohort["name"], cohort.get("parent", ""), quotas(cohort.get("resource_groups", ())), float(cohort.get("fair_weight", 1))
+    )
+
+
+def tree_of(case: Json) -> QuotaTree:
+    """The tree of a case, with its `usage` charged."""
+    queues = [queue_spec(cq) for cq in case["cluster_queues"]]
+    tree = QuotaTree([cohort_spec(cohort) for cohort in case.get("cohorts", ())], queues)
+    for name, usage in case.get("usage", {}).items():
+        charge(tree.queues[name], cells_of(tree, usage))
+    return tree
+
+
+def cells_of(tree: QuotaTree, usage: Json) -> dict[int, int]:
+    """`{flavor: {resource: amount}}` as cells."""
+    return {
+        tree.cell(FlavorResource(flavor, resource)): amount(value)
+        for flavor, resources in usage.items()
+        for resource, value in resources.items()
+    }
+
+
+def by_flavor(tree: QuotaTree, usage: Mapping[int, int]) -> dict[str, dict[str, int]]:
+    """Cells as `{flavor: {resource: amount}}`."""
+    found: dict[str, dict[str, int]] = {}
+    for cell, value in usage.items():
+        named = tree.cells[cell]
+        found.setdefault(named.flavor, {})[named.resource] = value
+    return found
+
+
+def flavor_spec(flavor: Json) -> FlavorSpec:
+    """A ResourceFlavor."""
+    return FlavorSpec(
+        flavor["name"],
+        flavor.get("node_labels", {}),
+        tuple(taint(entry) for entry in flavor.get("taints", ())),
+        tuple(toleration(entry) for entry in flavor.get("tolerations", ())),
+        flavor.get("topology", ""),
+    )
+
+
+def taint(entry: Json) -> Taint:
+    """A node taint."""
+    return Taint(key=entry["key"], value=entry.get("value", ""), effect=entry["effect"])
+
+
+def toleration(entry: Json) -> Toleration:
+    """A toleration."""
+    return Toleration.model_validate({key: value for key, value in entry.items() if value})
+
+
+def pod_set(entry: Json, count: int | None = None) -> PodSet:
+    """A pod set; `count` stands in for its own."""
+    topology = entry.get("topology_request") or {}
+    requests = {name: amount(value) for name, value in entry.get("requests", {}).items()}
+    return PodSet(
+        entry["name"],
+        entry["count"] if count is None else count,
+        requests,
+        node_selector=entry.get("node_selector", {}),
+        required_affinity=affinity(entry.get("node_affinity") or {}),
+        tolerations=tuple(toleration(item) for item in entry.get("tolerations", ())),
+        required_topology=topology.get("required", ""),
+        preferred_topology=topology.get("preferred", ""),
+        any_topology=bool(topology.get("unconstrained")),
+        slices=slices(topology),
+        group=topology.get("group", "") or topology.get("pod_set_group", ""),
+        min_count=entry.get("min_count"),
+    )
+
+
+def slices(topology: Json) -> tuple[Slice, ...]:
+    """Slice constraints, coarse to fine."""
+    if layers := topology.get("slice_constraints"):
+        return tuple(Slice(layer["topology"], layer["size"]) for layer in layers)
+    if topology.get("slice_required"):
+        return (Slice(topology["slice_required"], topology["slice_size"]),)
+    return ()
+
+
+def affinity(entry: Json) -> tuple[tuple[RequirementTerm, ...], ...]:
+    """Required node affinity."""
+    required = entry.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+    return tuple(
+        tuple(
+            RequirementTerm(key=e["key"], operator=e["operator"], values=tuple(e.get("values") or ()))
+            for e in term.get("matchExpressions") or ()
+        )
+        for term in required.get("nodeSelectorTerms") or ()
+    )
+
+
+def workload(entry: Json, queue: str = "", *, gates: Json | None = None, requeuing: str = "Eviction") -> Workload:
+    """A workload. Its uid is `entry`'s, or its name."""
+    gates = gates or {}
+    name = workload_name(entry)
+    created = entry.get("created_s")
+    reclaimed = {r["name"]: r["count"] for r in entry.get("reclaimable_pods", ())}
+    return Workload(
+        entry.get("uid") or name,
+        name,
+        queue,
+        priority_of(entry, gates),
+        NEVER_CREATED_S if created is None else float(created),
+        tuple(pod_set(p, p["count"] - reclaimed.get(p["name"], 0)) for p in entry.get("pod_sets", ())),
+        queued_at_s=queued_at(entry, gates, requeuing),
+        evicted_at_s=max((float(c["at_s"]) for c in entry.get("conditions", ()) if c["type"] in {"Evicted", "Preempted"}), default=0.0),
+        local_queue=f"{entry.get('namespace', '')}/{entry.get('queue', '')}",
+        nominated=bool(entry.get("waiting_for_preemption")),
+    )
+
+
+def workload_name(entry: Json) -> str:
+    """`namespace/name`, as cases write it."""
+    return f"{entry.get('namespace', '')}/{entry['name']}"
+
+
+def priority_of(entry: Json, gates: Json) -> int:
+    """Priority with its boost, where boosts count."""
+    boost = entry.get("annotations", {}).get("kueue.x-k8s.io/priority-boost", "0")
+    if not gates.get("PriorityBoost") or not boost.lstrip("-").isdigit():
+        boost = "0"
+    return int(entry.get("priority", 0)) + int(boost)
+
+
+def queued_at(entry: Json, gates: Json, requeuing: str) -> float | None:
+    """The time that counts in its queue, when that is not its creation (reference 2.2)."""
+    for condition in entry.get("conditions", ()):
+        if condition.get("status") != "True":
+            continue
+        kind, reason = condition["type"], condition.get("reason", "")
+        if kind == "Evicted" and (reason == "AdmissionCheck" or (reason == "PodsReadyTimeout" and requeuing == "Eviction")):
+            return float(condition["at_s"])
+        if kind == "Preempted" and reason == "InCohortReclaimWhileBorrowing" and gates.get("PrioritySortingWithinCohort") is False:
+            return float(condition["at_s"]) + 0.001
+    return None
+
+
+def is_leaving(entry: Json) -> bool:
+    """Whether it is evicted already."""
+    return any(c["type"] == "Evicted" and c.get("status") == "True" for c in entry.get("conditions", ()))
+
+
+def holder(tree: QuotaTree, entry: Json, *, gates: Json | None = None) -> Holder:
+    """A workload with its admission."""
+    admission = entry.get("admission") or {"cluster_queue": next(iter(tree.queues)), "pod_sets": ()}
+    queue = admission["cluster_queue"]
+    given = tuple(
+        Given(pods["name"], pods["count"], pods.get("flavors", {}), {r: amount(v) for r, v in pods.get("usage", {}).items()})
+        for pods in admission["pod_sets"]
+    )
+    return Holder(
+        workload(entry, queue, gates=gates),
+        tree.queues[queue],
+        given,
+        usage_in(tree, given),
+        float(admission.get("reserved_at_s") or 0),
+        leaving=is_leaving(entry),
+    )
+
+
+def rules_of(config: Json) -> Rules:
+    """What a case's configuration switches on."""
+    fair = config.get("fair_sharing")
+    gates = config.get("feature_gates", {})
+    strategies = (fair.get("strategies") if isinstance(fair, dict) else None) or [s.value for s in FairStrategy]
+    return Rules(
+        fair=tuple(FairStrategy(name) for name in strategies) if fair else (),
+        upstream_defects=True,
+        partial_admission=gates.get("PartialAdmission", True),
+        priority_between_queues=gates.get("PrioritySortingWithinCohort", True),
+        preemptors_first=gates.get("PrioritizePreemptorWorkloads", False),
+    )
