@@ -238,7 +238,8 @@ class _Run:
         for victim in reversed(gone):
             self.books.put_back(victim.holder)
         entry.deferred = entry.mode is Mode.FIT
-        self.result.recomputed[entry.queue.name] = "deferred_fit" if entry.deferred else "preempt"
+        how = "deferred_fit" if entry.deferred else "preempt" if entry.victims else "skipped"
+        self.result.recomputed[entry.queue.name] = how
 
     def _place_again(self, entry: Entry) -> None:
         """Its place may have gone to a head before it; another may be there."""

@@ -236,9 +236,10 @@ class Assigner:
             if resource in chosen or self._not_limited(resource, total[resource]):
                 continue
             after = resume[positions[0]].get(resource, -1) if resume else -1
+            known = len(problems)
             of_group = self._of_group(workload, members, resource, total, found.usage, after, problems)
             if not of_group:
-                failed = True
+                problems, failed = problems[known:], True
                 break
             chosen |= of_group
         for pods in members:

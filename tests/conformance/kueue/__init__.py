@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.conformance.cases import Result, Runner, lines_of, run_case
-from tests.conformance.kueue import decisions, schedule, topology
+from tests.conformance.kueue import decisions, runs, schedule, topology
 
 RUNNERS: dict[str, Runner] = {**topology.RUNNERS, **decisions.RUNNERS, **schedule.RUNNERS}
 
@@ -16,6 +16,8 @@ class _Kueue:
             if path.suffix == ".jsonl":
                 for case in lines_of(path):
                     yield run_case(case, RUNNERS, same)
+            elif runs.is_run(path):
+                yield from runs.run(path)
 
     def summary(self, results: Sequence[Result]) -> list[str]:
         return []

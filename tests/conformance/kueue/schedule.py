@@ -5,10 +5,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fleet.admission.quota.cycle import CycleResult, Scheduler
-from fleet.admission.quota.entries import Entry, Outcome
+from fleet.admission.quota.entries import Entry, Outcome, looks_again
 from fleet.admission.quota.flavors import Mode
 from fleet.admission.quota.tree import QuotaTree
-from fleet.admission.quota.workload import Books, Given, Holder
+from fleet.admission.quota.workload import Books, Given, Holder, Workload
 from fleet.reasons import Reason
 from model.kinds import RequirementTerm
 from model.requirements import Requirements
@@ -67,14 +67,31 @@ class Scene:
         for head in self.scheduler.heads():
             if self._inactive(head.queue):
                 self.scheduler.pending[head.queue].put_back(head, again=True)
-            elif self._selects(head.queue, head.name.split("/")[0]):
-                welcome.append(head)
+            elif not self._selects(head.queue, head.name.split("/")[0]):
+                self._misconfigured(head, Outcome.NAMESPACE_MISMATCH)
+            elif self._above_limits(head.name):
+                self._misconfigured(head, Outcome.GENERIC)
             else:
-                self.scheduler.pending[head.queue].put_back(head, again=False)
+                welcome.append(head)
         result = self.scheduler.decide(welcome)
         for entry in result.waiting:
             self.pending[entry.workload.name] = reason_of(entry)
         return result
+
+    def _misconfigured(self, head: Workload, outcome: Outcome) -> None:
+        strict = self.scheduler.queues[head.queue].strict
+        self.scheduler.pending[head.queue].put_back(head, again=looks_again(outcome, strict=strict, untried=False))
+        self.pending[head.name] = "Misconfigured"
+
+    def _above_limits(self, name: str) -> bool:
+        """Whether some container asks more than its limit."""
+        (entry,) = [entry for entry in self.case["workloads"] if world.workload_name(entry) == name]
+        containers = [c for pods in entry["pod_sets"] for c in pods.get("containers", ())]
+        return any(
+            amount > container.get("limits", {}).get(resource, amount)
+            for container in containers
+            for resource, amount in container.get("requests", {}).items()
+        )
 
     def _inactive(self, queue: str) -> bool:
         declared = self.scheduler.flavors

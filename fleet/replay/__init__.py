@@ -1,0 +1,1 @@
+"""A trace through the engines in virtual time."""
