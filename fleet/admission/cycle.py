@@ -17,11 +17,11 @@ from fleet.admission.screen import screen
 from fleet.admission.transitions import evicted
 from fleet.admission.tree import FlavorResource, QuotaTree
 from fleet.capacity.intent import write_claims
-from fleet.capacity.provision import Need, Plan, Refusal, Supply, provide
+from fleet.capacity.provision import Need, Plan, Supply, provide
 from fleet.capacity.stock import build_board, build_supply, coming_machines, holders
 from fleet.mig.layouts import cut_anew
 from fleet.placement.board import Board
-from fleet.reasons import Reason
+from fleet.reasons import Reason, Refusal
 from fleet.snapshot import Gang, GangState, Pin, PodSet, Snapshot
 from model.fleet import Fleet
 from model.kinds import Queue

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from fleet.admission.preempt import Victim
 from fleet.admission.share import owner
 from fleet.admission.tree import Cohort, FlavorResource, QuotaTree, Usage
-from fleet.capacity.provision import Refusal
-from fleet.reasons import Reason
+from fleet.reasons import Reason, Refusal
 from fleet.snapshot import Gang
 from model.quantity import format_amount
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from itertools import islice, product
 
 from fleet.admission.tree import QuotaTree
-from fleet.capacity.provision import Need, Refusal
+from fleet.capacity.provision import Need
 from fleet.capacity.shapes import Shapes
 from fleet.placement.board import Board, Slot
-from fleet.reasons import Reason
+from fleet.reasons import Reason, Refusal
 from fleet.snapshot import Gang, PodSet
 from model.fleet import Fleet
 from model.kinds import Flavor, NodePool, Queue

@@ -14,7 +14,7 @@ from fleet.mig.layouts import gpu_part
 from fleet.placement.board import PODS, Board, Slot
 from fleet.placement.fit import admits
 from fleet.placement.pack import Seat, choose_domain, domains, seat
-from fleet.reasons import Reason
+from fleet.reasons import Reason, Refusal
 from fleet.snapshot import CapacityPool, Pin, PodSet
 from model import labels
 from model.kinds import NodePool, Toleration
@@ -84,15 +84,6 @@ class Plan:
     def pins(self) -> tuple[Pin, ...]:
         """The seats as they are written down."""
         return tuple(sorted(Pin(s.pod_set, s.slot.node, s.slot.claim, s.count) for s in self.seats))
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """Why there is no place, and when it is worth another look (epoch seconds; 0 = when something changes)."""
-
-    reason: Reason
-    message: str
-    retry_at_s: float = 0.0
 
 
 @dataclass(slots=True)

@@ -27,6 +27,10 @@ class Quota:
     lending_limit: int | None = None
 
 
+EVERY_RESOURCE = "*"
+"""As the one resource of a queue's one group: all that is asked comes from one flavor."""
+
+
 @dataclass(frozen=True, slots=True)
 class ResourceGroup:
     """Resources that are always given from one flavor together; flavors in the order they are tried."""
@@ -106,11 +110,13 @@ class QueueSpec:
     _group_of: Mapping[str, ResourceGroup] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_group_of", {name: group for group in reversed(self.groups) for name in group.resources})
+        object.__setattr__(
+            self, "_group_of", {name: group for group in reversed(self.groups) for name in group.resources}
+        )
 
     def group_of(self, resource: str) -> ResourceGroup | None:
         """The group that covers a resource."""
-        return self._group_of.get(resource)
+        return self._group_of.get(resource) or self._group_of.get(EVERY_RESOURCE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,5 +151,11 @@ class Rules:
     """Priority counts before age between heads that borrow equally."""
     preemptors_first: bool = False
     """Heads that already had others evicted for them go before all others of the cycle."""
-    one_head: bool = True
-    """One head a queue and cycle, as Kueue does it; otherwise a queue goes on while its heads are admitted."""
+    fair_trees: frozenset[str] | None = None
+    """Names of the roots fair sharing is on for; None = all."""
+    wait_for_leaving: bool = False
+    """What somebody is about to leave counts as coming, whoever they leave for, before anybody else is evicted."""
+    every_flavor: bool = False
+    """Where quota fits and no machine can be had, look at the next flavor at once."""
+    count_declared_only: bool = False
+    """A resource that no quota of the tree names is not limited, rather than refused (Kueue's IgnoreUndeclared)."""

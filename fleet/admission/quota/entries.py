@@ -1,6 +1,6 @@
 """The heads of a cycle with what was found for them, and the order they are decided in (reference 2.6)."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -9,7 +9,7 @@ from fleet.admission.quota.declared import QueueSpec, Rules
 from fleet.admission.quota.flavors import Assignment, Mode
 from fleet.admission.quota.share import Share, borrows_any, share_of
 from fleet.admission.quota.tree import Node, QuotaTree, charge, release
-from fleet.admission.quota.workload import Workload
+from fleet.admission.quota.workload import Holder, Workload
 
 
 class Outcome(StrEnum):
@@ -56,8 +56,8 @@ class Entry:
     outcome: Outcome = Outcome.GENERIC
     deferred: bool = False
     """It fits once the victims of others in this cycle are gone, and has none of its own."""
-    overtaken: bool = False
-    """It was nominated, but heads before it in the cycle took what it needed."""
+    gone: tuple[Holder, ...] = ()
+    """Holders that are leaving already, whom it was nominated without."""
 
     @property
     def mode(self) -> Mode:
@@ -156,6 +156,3 @@ def _winner(root: Node, entries: Sequence[Entry], tree: QuotaTree, rules: Rules)
     best = champion(root)
     assert best is not None  # noqa: S101 -- there is at least one entry below this root
     return best
-
-
-Order = Callable[[Sequence[Entry]], Iterator[Entry]]

@@ -13,7 +13,7 @@ from fleet.admission.quota.declared import FlavorResource, FlavorSpec, Fungibili
 from fleet.admission.quota.tree import Cell, Node, QuotaTree, available, borrow_height
 from fleet.admission.quota.workload import Given, Workload
 from fleet.placement.fit import tolerates
-from fleet.reasons import Reason
+from fleet.reasons import Reason, Refusal
 from fleet.snapshot import PodSet
 from model.kinds import RequirementTerm
 from model.requirements import Requirements
@@ -46,13 +46,6 @@ class Granule(NamedTuple):
     borrow: int
 
 
-class Problem(NamedTuple):
-    """Why a flavor is out of the question for a pod set."""
-
-    reason: Reason
-    sentence: str
-
-
 @dataclass(slots=True)
 class Choice:
     """The flavor chosen for one resource of a pod set."""
@@ -73,14 +66,21 @@ class PodSetChoice:
     amounts: dict[str, int]
     """Resource -> amount for all pods."""
     choices: dict[str, Choice] | None = None
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[Refusal] = field(default_factory=list)
+    no_place: bool = False
+    """Quota or not: its pods could not stand anywhere, even if no workload stood there."""
 
     @property
     def mode(self) -> Mode:
         """The worst of its resources."""
-        if self.choices is None:
+        if self.choices is None or self.no_place:
             return Mode.NO_FIT
         return min((choice.mode for choice in self.choices.values()), default=Mode.FIT)
+
+    @property
+    def flavors(self) -> frozenset[str]:
+        """Names of the flavors chosen."""
+        return frozenset(choice.flavor for choice in (self.choices or {}).values())
 
 
 @dataclass(slots=True)
@@ -132,7 +132,7 @@ class Assignment:
     def problem(self) -> Reason | None:
         """The word for why it cannot be had: the least final reason of the first pod set that has no flavor."""
         for pods in self.pod_sets:
-            if pods.choices is None:
+            if pods.mode is Mode.NO_FIT:
                 reasons = {problem.reason for problem in pods.problems}
                 return next((reason for reason in _LEAST_FINAL_FIRST if reason in reasons), None)
         return None
@@ -188,12 +188,14 @@ class Assigner:
     """Fair sharing is on."""
     pairwise: bool = False
     """A flavor counts by its worst pair of mode and borrowing, as upstream has it."""
-    ignore_undeclared: bool = False
+    declared_only: bool = False
     """A resource that no quota of the tree names is not limited, rather than refused."""
     own_usage: Mapping[Cell, int] = field(default_factory=dict)
     """What the workload holds already through the one it replaces."""
     only: Mapping[str, Mapping[str, str]] | None = None
     """Pod set -> resource -> the one flavor to look at; None = all."""
+    passed_over: set[tuple[str, str]] = field(default_factory=set)
+    """(pod set, flavor) not to look at: there is no machine."""
 
     def assign(
         self,
@@ -201,7 +203,7 @@ class Assigner:
         counts: Sequence[int] | None = None,
         resume: Sequence[Mapping[str, int]] | None = None,
     ) -> Assignment:
-        """Flavors for every pod set. `counts` stands in for the pod sets' own; `resume` says which flavors were tried."""
+        """Flavors for every pod set, of which there are `counts`; `resume` says which flavors were tried before."""
         found = Assignment([], {})
         wanted = [self._wanted(pods, n) for pods, n in zip(workload.pod_sets, _counts(workload, counts), strict=True)]
         for members in _together([pods.pod_set for pods in wanted]):
@@ -230,7 +232,7 @@ class Assigner:
             for resource, amount in pods.amounts.items():
                 total[resource] = total.get(resource, 0) + amount
         chosen: dict[str, Choice] = {}
-        problems: list[Problem] = []
+        problems: list[Refusal] = []
         failed = False
         for resource in sorted(total):
             if resource in chosen or self._not_limited(resource, total[resource]):
@@ -248,12 +250,14 @@ class Assigner:
             if failed:
                 continue
             for resource, choice in (pods.choices or {}).items():
+                if not self._counted(choice.flavor, resource):
+                    continue
                 cell = self.tree.cell(FlavorResource(choice.flavor, resource))
                 found.usage[cell] = found.usage.get(cell, 0) + pods.amounts[resource]
         return not failed
 
     def _not_limited(self, resource: str, amount: int) -> bool:
-        return self.queue.group_of(resource) is None and (self.ignore_undeclared or not amount)
+        return self.queue.group_of(resource) is None and (self.declared_only or not amount)
 
     def _of_group(
         self,
@@ -263,14 +267,14 @@ class Assigner:
         total: Mapping[str, int],
         assumed: Mapping[Cell, int],
         after: int,
-        problems: list[Problem],
+        problems: list[Refusal],
     ) -> dict[str, Choice] | None:
         """The best flavor for all resources of one group; None when there is none (upstream's findFlavorForPodSets)."""
         group = self.queue.group_of(resource)
         if group is None:
-            problems.append(Problem(Reason.NO_MATCHING_FLAVOR, f"queue {self.queue.name} has no quota for {resource}"))
+            problems.append(Refusal(Reason.NO_MATCHING_FLAVOR, f"queue {self.queue.name} has no quota for {resource}"))
             return None
-        wanted = {name: amount for name, amount in total.items() if name in group.resources}
+        wanted = {name: amount for name, amount in total.items() if self.queue.group_of(name) is group}
         best: dict[str, Choice] | None = None
         best_granule = Granule(Mode.NO_FIT, 0)
         tried = -1
@@ -292,38 +296,40 @@ class Assigner:
             choice.next_index = next_index
         return best
 
-    def _unfit(
-        self, workload: Workload, members: Iterable[PodSetChoice], name: str, resource: str
-    ) -> Problem | None:
+    def _unfit(self, workload: Workload, members: Iterable[PodSetChoice], name: str, resource: str) -> Refusal | None:
         """Why pods of these sets could not stand on nodes of the flavor at all."""
         flavor = self.flavors.get(name)
         if flavor is None:
-            return Problem(Reason.NO_MATCHING_FLAVOR, f"flavor {name} is not declared")
+            return Refusal(Reason.NO_MATCHING_FLAVOR, f"flavor {name} is not declared")
         if self.only is not None:
             nominated = {self.only.get(pods.pod_set.name, {}).get(resource) for pods in members}
             if name not in nominated:
-                return Problem(Reason.NO_MATCHING_FLAVOR, f"flavor {name} was not nominated in this cycle")
+                return Refusal(Reason.NO_MATCHING_FLAVOR, f"flavor {name} was not nominated in this cycle")
         if workload.allowed_flavors is not None and name not in workload.allowed_flavors:
-            return Problem(Reason.NO_MATCHING_FLAVOR, f"flavor {name} is not among the allowed ones")
+            return Refusal(Reason.NO_MATCHING_FLAVOR, f"flavor {name} is not among the allowed ones")
         for pods in members:
+            if (pods.pod_set.name, name) in self.passed_over:
+                return Refusal(Reason.NO_MATCHING_FLAVOR, f"flavor {name} has no machine for {pods.pod_set.name}")
             if not tolerates(flavor.taints, (*pods.pod_set.tolerations, *flavor.tolerations)):
-                return Problem(
+                return Refusal(
                     Reason.NO_MATCHING_FLAVOR, f"{pods.pod_set.name} does not tolerate a taint of flavor {name}"
                 )
             if not _selects(pods.pod_set, flavor.node_labels):
-                return Problem(
+                return Refusal(
                     Reason.NO_MATCHING_FLAVOR, f"flavor {name} does not match the node affinity of {pods.pod_set.name}"
                 )
         return None
 
     def _at(
-        self, flavor: str, wanted: Mapping[str, int], assumed: Mapping[Cell, int], problems: list[Problem]
+        self, flavor: str, wanted: Mapping[str, int], assumed: Mapping[Cell, int], problems: list[Refusal]
     ) -> tuple[Granule, dict[str, Choice]]:
         mode, borrow = Mode.FIT, 0
         choices: dict[str, Choice] = {}
         for resource, amount in wanted.items():
-            cell = self.tree.cell(FlavorResource(flavor, resource))
-            granule = self._granule(cell, assumed.get(cell, 0) + amount, problems)
+            granule = Granule(Mode.FIT, 0)
+            if self._counted(flavor, resource):
+                cell = self.tree.cell(FlavorResource(flavor, resource))
+                granule = self._granule(cell, assumed.get(cell, 0) + amount, problems)
             if not self.pairwise:
                 mode, borrow = min(mode, granule.mode), max(borrow, granule.borrow)
             elif better(Granule(mode, borrow), granule, self.queue.fungibility):
@@ -333,19 +339,22 @@ class Assigner:
             choices[resource] = Choice(flavor, granule.mode, granule.borrow, -1)
         return Granule(mode, borrow), choices
 
-    def _granule(self, cell: Cell, amount: int, problems: list[Problem]) -> Granule:
+    def _counted(self, flavor: str, resource: str) -> bool:
+        return not self.declared_only or self.tree.counts(self.node, FlavorResource(flavor, resource))
+
+    def _granule(self, cell: Cell, amount: int, problems: list[Refusal]) -> Granule:
         amount -= self.own_usage.get(cell, 0)
         named = self.tree.cells[cell]
         most = self.node.potential[cell]
         if amount > most:
-            problems.append(Problem(Reason.EXCEEDS_MAX_QUOTA, f"{named.resource} of {named.flavor}: {amount} > {most}"))
+            problems.append(Refusal(Reason.EXCEEDS_MAX_QUOTA, f"{named.resource} of {named.flavor}: {amount} > {most}"))
             return Granule(Mode.NO_FIT, 0)
         borrow, below_root = borrow_height(self.node, cell, amount)
         free = available(self.node, cell)
         if amount <= free:
             return Granule(Mode.FIT, borrow)
         problems.append(
-            Problem(Reason.WAITING_FOR_QUOTA, f"{named.resource} of {named.flavor}: {amount - free} more needed")
+            Refusal(Reason.WAITING_FOR_QUOTA, f"{named.resource} of {named.flavor}: {amount - free} more needed")
         )
         owner = self.node.owner
         own = owner.subtree[cell] if owner is not self.node else self.node.nominal[cell]

@@ -12,10 +12,10 @@ from fleet.admission.flavors import Flavors
 from fleet.capacity.disrupt.command import Command
 from fleet.capacity.disrupt.yard import Yard
 from fleet.capacity.intent import write_claims
-from fleet.capacity.provision import Plan, Refusal, Supply, provide
+from fleet.capacity.provision import Plan, Supply, provide
 from fleet.capacity.stock import build_board, build_supply, holders
 from fleet.placement.board import Board
-from fleet.reasons import Reason
+from fleet.reasons import Reason, Refusal
 from fleet.snapshot import Claim, ClaimState, Gang, Launch
 
 

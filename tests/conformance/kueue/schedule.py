@@ -1,12 +1,11 @@
 """Kinds `schedule` and `schedule_twice`: whole worlds, one cycle (or a few) of the scheduler."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
-from fleet.admission.quota.cycle import CycleResult, Scheduler
 from fleet.admission.quota.entries import Entry, Outcome, looks_again
-from fleet.admission.quota.flavors import Mode
+from fleet.admission.quota.run import CycleResult
+from fleet.admission.quota.scheduler import Scheduler
 from fleet.admission.quota.tree import QuotaTree
 from fleet.admission.quota.workload import Books, Given, Holder, Workload
 from fleet.reasons import Reason
@@ -34,9 +33,7 @@ class Scene:
         specs = [world.queue_spec(cq) for cq in case["cluster_queues"]]
         tree = QuotaTree([world.cohort_spec(cohort) for cohort in case.get("cohorts", ())], specs)
         flavors = {flavor["name"]: world.flavor_spec(flavor) for flavor in case["flavors"]}
-        scheduler = Scheduler(
-            Books(tree), {spec.name: spec for spec in specs}, flavors, world.rules_of(case["config"])
-        )
+        scheduler = Scheduler(Books(tree), {spec.name: spec for spec in specs}, flavors, world.rules_of(case["config"]))
         scene = cls(case, scheduler)
         for entry in case["workloads"]:
             scene._add(entry, gates)

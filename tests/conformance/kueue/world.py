@@ -83,7 +83,10 @@ def fungibility_of(given: Json) -> Fungibility:
 def cohort_spec(cohort: Json) -> CohortSpec:
     """A Cohort."""
     return CohortSpec(
-        cohort["name"], cohort.get("parent", ""), quotas(cohort.get("resource_groups", ())), float(cohort.get("fair_weight", 1))
+        cohort["name"],
+        cohort.get("parent", ""),
+        quotas(cohort.get("resource_groups", ())),
+        float(cohort.get("fair_weight", 1)),
     )
 
 
@@ -190,7 +193,10 @@ def workload(entry: Json, queue: str = "", *, gates: Json | None = None, requeui
         NEVER_CREATED_S if created is None else float(created),
         tuple(pod_set(p, p["count"] - reclaimed.get(p["name"], 0)) for p in entry.get("pod_sets", ())),
         queued_at_s=queued_at(entry, gates, requeuing),
-        evicted_at_s=max((float(c["at_s"]) for c in entry.get("conditions", ()) if c["type"] in {"Evicted", "Preempted"}), default=0.0),
+        evicted_at_s=max(
+            (float(c["at_s"]) for c in entry.get("conditions", ()) if c["type"] in {"Evicted", "Preempted"}),
+            default=0.0,
+        ),
         local_queue=f"{entry.get('namespace', '')}/{entry.get('queue', '')}",
         nominated=bool(entry.get("waiting_for_preemption")),
     )
@@ -215,9 +221,15 @@ def queued_at(entry: Json, gates: Json, requeuing: str) -> float | None:
         if condition.get("status") != "True":
             continue
         kind, reason = condition["type"], condition.get("reason", "")
-        if kind == "Evicted" and (reason == "AdmissionCheck" or (reason == "PodsReadyTimeout" and requeuing == "Eviction")):
+        if kind == "Evicted" and (
+            reason == "AdmissionCheck" or (reason == "PodsReadyTimeout" and requeuing == "Eviction")
+        ):
             return float(condition["at_s"])
-        if kind == "Preempted" and reason == "InCohortReclaimWhileBorrowing" and gates.get("PrioritySortingWithinCohort") is False:
+        if (
+            kind == "Preempted"
+            and reason == "InCohortReclaimWhileBorrowing"
+            and gates.get("PrioritySortingWithinCohort") is False
+        ):
             return float(condition["at_s"]) + 0.001
     return None
 
@@ -232,7 +244,12 @@ def holder(tree: QuotaTree, entry: Json, *, gates: Json | None = None) -> Holder
     admission = entry.get("admission") or {"cluster_queue": next(iter(tree.queues)), "pod_sets": ()}
     queue = admission["cluster_queue"]
     given = tuple(
-        Given(pods["name"], pods["count"], pods.get("flavors", {}), {r: amount(v) for r, v in pods.get("usage", {}).items()})
+        Given(
+            pods["name"],
+            pods["count"],
+            pods.get("flavors", {}),
+            {r: amount(v) for r, v in pods.get("usage", {}).items()},
+        )
         for pods in admission["pod_sets"]
     )
     return Holder(
