@@ -128,6 +128,8 @@ class FlavorSpec:
     taints: tuple[Taint, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     topology: str = ""
+    offers: frozenset[str] | None = None
+    """Every resource that some machine of it has or could have; None = not known."""
 
 
 class FairStrategy(StrEnum):

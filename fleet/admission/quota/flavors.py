@@ -4,7 +4,7 @@ Differs from upstream in one thing, on purpose: a flavor's worst mode and its bo
 resources. Taking the worst pair reports a fit where one resource does not fit.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
@@ -76,6 +76,10 @@ class PodSetChoice:
         if self.choices is None or self.no_place:
             return Mode.NO_FIT
         return min((choice.mode for choice in self.choices.values()), default=Mode.FIT)
+
+    def asks(self) -> set[str]:
+        """Resources it asks for."""
+        return {name for name, amount in self.amounts.items() if amount}
 
     @property
     def flavors(self) -> frozenset[str]:
@@ -296,29 +300,31 @@ class Assigner:
             choice.next_index = next_index
         return best
 
-    def _unfit(self, workload: Workload, members: Iterable[PodSetChoice], name: str, resource: str) -> Refusal | None:
+    def _unfit(self, workload: Workload, members: list[PodSetChoice], name: str, resource: str) -> Refusal | None:
         """Why pods of these sets could not stand on nodes of the flavor at all."""
+        objection = next(self._objections(workload, members, name, resource), "")
+        return Refusal(Reason.NO_MATCHING_FLAVOR, f"{name}: {objection}") if objection else None
+
+    def _objections(self, workload: Workload, members: list[PodSetChoice], name: str, resource: str) -> Iterator[str]:
         flavor = self.flavors.get(name)
         if flavor is None:
-            return Refusal(Reason.NO_MATCHING_FLAVOR, f"flavor {name} is not declared")
-        if self.only is not None:
-            nominated = {self.only.get(pods.pod_set.name, {}).get(resource) for pods in members}
-            if name not in nominated:
-                return Refusal(Reason.NO_MATCHING_FLAVOR, f"flavor {name} was not nominated in this cycle")
+            yield "not declared"
+            return
+        if self.only is not None and name not in {self.only.get(m.pod_set.name, {}).get(resource) for m in members}:
+            yield "not nominated in this cycle"
         if workload.allowed_flavors is not None and name not in workload.allowed_flavors:
-            return Refusal(Reason.NO_MATCHING_FLAVOR, f"flavor {name} is not among the allowed ones")
+            yield "not among the workload's allowed flavors"
+        if self.declared_only and not any(self.tree.cells[cell].flavor == name for cell in self.node.root.declared):
+            yield "no team of its tree has quota"
         for pods in members:
+            if flavor.offers is not None and (missing := pods.asks() - flavor.offers - {PODS}):
+                yield f"no machine offers {', '.join(sorted(missing))}"
             if (pods.pod_set.name, name) in self.passed_over:
-                return Refusal(Reason.NO_MATCHING_FLAVOR, f"flavor {name} has no machine for {pods.pod_set.name}")
+                yield f"no machine for {pods.pod_set.name}"
             if not tolerates(flavor.taints, (*pods.pod_set.tolerations, *flavor.tolerations)):
-                return Refusal(
-                    Reason.NO_MATCHING_FLAVOR, f"{pods.pod_set.name} does not tolerate a taint of flavor {name}"
-                )
+                yield f"{pods.pod_set.name} does not tolerate its taints"
             if not _selects(pods.pod_set, flavor.node_labels):
-                return Refusal(
-                    Reason.NO_MATCHING_FLAVOR, f"flavor {name} does not match the node affinity of {pods.pod_set.name}"
-                )
-        return None
+                yield f"{pods.pod_set.name} selects other nodes"
 
     def _at(
         self, flavor: str, wanted: Mapping[str, int], assumed: Mapping[Cell, int], problems: list[Refusal]

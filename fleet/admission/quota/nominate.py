@@ -49,7 +49,7 @@ class Nominator:
     def _options(
         self, workload: Workload, assigner: Assigner, resume: Sequence[Mapping[str, int]] | None
     ) -> Iterator[Assignment]:
-        """The assignment; where quota fits and no machine can be had also the next best, and so on, up to one that fits."""
+        """The assignment; where its quota fits and no machine can be had also the next best, and so on."""
         for _ in range(MOST_OPTIONS if self.rules.every_flavor else 1):
             found = assigner.assign(workload, None, resume)
             fitting = found.mode is Mode.FIT
