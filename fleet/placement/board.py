@@ -70,11 +70,13 @@ class Board:
         slot.name = name
         self.slots[name] = slot
 
-    def close(self, name: str) -> None:
-        """Let a slot, if it is there, take no further pod (undoable)."""
+    def close(self, name: str) -> int:
+        """Let a slot, if it is there, take no further pod (undoable); how many more it could have taken."""
         slot = self.slots.get(name)
-        if slot is not None and slot.free.get(PODS, 0) > 0:
-            self.take(slot, {}, slot.free[PODS])
+        room = max(0, slot.free.get(PODS, 0)) if slot is not None else 0
+        if slot is not None and room:
+            self.take(slot, {}, room)
+        return room
 
     def mark(self) -> int:
         """The present state, for `undo`."""

@@ -13,7 +13,7 @@ from fleet.admission.quota.declared import FlavorResource, FlavorSpec, Fungibili
 from fleet.admission.quota.tree import Cell, Node, QuotaTree, available, borrow_height
 from fleet.admission.quota.workload import Given, Workload
 from fleet.placement.fit import tolerates
-from fleet.reasons import Reason, Refusal
+from fleet.reasons import Reason
 from fleet.snapshot import PodSet
 from model.kinds import RequirementTerm
 from model.requirements import Requirements
@@ -46,6 +46,17 @@ class Granule(NamedTuple):
     borrow: int
 
 
+class Problem(NamedTuple):
+    """What stands in the way of a pod set: where it is quota, a cell with the amounts asked of it and there."""
+
+    reason: Reason
+    message: str = ""
+    cell: Cell = -1
+    asked: int = 0
+    there: int = 0
+    retry_at_s: float = 0.0
+
+
 @dataclass(slots=True)
 class Choice:
     """The flavor chosen for one resource of a pod set."""
@@ -66,7 +77,7 @@ class PodSetChoice:
     amounts: dict[str, int]
     """Resource -> amount for all pods."""
     choices: dict[str, Choice] | None = None
-    problems: list[Refusal] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
     no_place: bool = False
     """Quota or not: its pods could not stand anywhere, even if no workload stood there."""
 
@@ -236,7 +247,7 @@ class Assigner:
             for resource, amount in pods.amounts.items():
                 total[resource] = total.get(resource, 0) + amount
         chosen: dict[str, Choice] = {}
-        problems: list[Refusal] = []
+        problems: list[Problem] = []
         failed = False
         for resource in sorted(total):
             if resource in chosen or self._not_limited(resource, total[resource]):
@@ -271,12 +282,12 @@ class Assigner:
         total: Mapping[str, int],
         assumed: Mapping[Cell, int],
         after: int,
-        problems: list[Refusal],
+        problems: list[Problem],
     ) -> dict[str, Choice] | None:
         """The best flavor for all resources of one group; None when there is none (upstream's findFlavorForPodSets)."""
         group = self.queue.group_of(resource)
         if group is None:
-            problems.append(Refusal(Reason.NO_MATCHING_FLAVOR, f"queue {self.queue.name} has no quota for {resource}"))
+            problems.append(Problem(Reason.NO_MATCHING_FLAVOR, f"no quota for {resource}"))
             return None
         wanted = {name: amount for name, amount in total.items() if self.queue.group_of(name) is group}
         best: dict[str, Choice] | None = None
@@ -300,10 +311,10 @@ class Assigner:
             choice.next_index = next_index
         return best
 
-    def _unfit(self, workload: Workload, members: list[PodSetChoice], name: str, resource: str) -> Refusal | None:
+    def _unfit(self, workload: Workload, members: list[PodSetChoice], name: str, resource: str) -> Problem | None:
         """Why pods of these sets could not stand on nodes of the flavor at all."""
         objection = next(self._objections(workload, members, name, resource), "")
-        return Refusal(Reason.NO_MATCHING_FLAVOR, f"{name}: {objection}") if objection else None
+        return Problem(Reason.NO_MATCHING_FLAVOR, f"{name}: {objection}") if objection else None
 
     def _objections(self, workload: Workload, members: list[PodSetChoice], name: str, resource: str) -> Iterator[str]:
         flavor = self.flavors.get(name)
@@ -327,7 +338,7 @@ class Assigner:
                 yield f"{pods.pod_set.name} selects other nodes"
 
     def _at(
-        self, flavor: str, wanted: Mapping[str, int], assumed: Mapping[Cell, int], problems: list[Refusal]
+        self, flavor: str, wanted: Mapping[str, int], assumed: Mapping[Cell, int], problems: list[Problem]
     ) -> tuple[Granule, dict[str, Choice]]:
         mode, borrow = Mode.FIT, 0
         choices: dict[str, Choice] = {}
@@ -348,20 +359,17 @@ class Assigner:
     def _counted(self, flavor: str, resource: str) -> bool:
         return not self.declared_only or self.tree.counts(self.node, FlavorResource(flavor, resource))
 
-    def _granule(self, cell: Cell, amount: int, problems: list[Refusal]) -> Granule:
+    def _granule(self, cell: Cell, amount: int, problems: list[Problem]) -> Granule:
         amount -= self.own_usage.get(cell, 0)
-        named = self.tree.cells[cell]
         most = self.node.potential[cell]
         if amount > most:
-            problems.append(Refusal(Reason.EXCEEDS_MAX_QUOTA, f"{named.resource} of {named.flavor}: {amount} > {most}"))
+            problems.append(Problem(Reason.EXCEEDS_MAX_QUOTA, "", cell, amount, most))
             return Granule(Mode.NO_FIT, 0)
         borrow, below_root = borrow_height(self.node, cell, amount)
         free = available(self.node, cell)
         if amount <= free:
             return Granule(Mode.FIT, borrow)
-        problems.append(
-            Refusal(Reason.WAITING_FOR_QUOTA, f"{named.resource} of {named.flavor}: {amount - free} more needed")
-        )
+        problems.append(Problem(Reason.WAITING_FOR_QUOTA, "", cell, amount, free))
         owner = self.node.owner
         own = owner.subtree[cell] if owner is not self.node else self.node.nominal[cell]
         if amount <= own or below_root or self._may_preempt_while_borrowing():

@@ -7,7 +7,7 @@ from fleet.admission.quota.candidates import Contest, Victim
 from fleet.admission.quota.classical import classical
 from fleet.admission.quota.declared import FlavorSpec, QueueSpec, Rules
 from fleet.admission.quota.fair import fair
-from fleet.admission.quota.flavors import Assigner, Assignment, Granule, Mode
+from fleet.admission.quota.flavors import Assigner, Assignment, Granule, Mode, Problem
 from fleet.admission.quota.ground import Misfit
 from fleet.admission.quota.tree import Cell, Node, borrow_height
 from fleet.admission.quota.workload import Books, Workload
@@ -140,7 +140,8 @@ class Nominator:
 def _lower(assignment: Assignment, misfit: Misfit, mode: Mode) -> None:
     for pods in assignment.pod_sets:
         if pods.pod_set.name in misfit.pod_sets:
-            pods.problems.append(misfit.refusal)
+            said = misfit.refusal
+            pods.problems.append(Problem(said.reason, said.message, retry_at_s=said.retry_at_s))
             pods.no_place = mode is Mode.NO_FIT
             for choice in (pods.choices or {}).values():
                 choice.mode = min(choice.mode, mode)

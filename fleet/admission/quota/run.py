@@ -109,7 +109,8 @@ class Run:
         return Outcome.ADMITTED
 
     def _evict(self, entry: Entry) -> None:
-        for victim in entry.victims:
+        settled = not any(victim.holder.unsettled for victim in entry.victims)
+        for victim in entry.victims if settled else ():
             self.taken[victim.holder.workload.uid] = victim
             self.result.evictions.append((victim, entry.workload))
         self._keep(entry, entry.assignment.usage)
@@ -148,7 +149,9 @@ class Run:
     def _still_fits(self, entry: Entry) -> bool:
         """Whether it has quota and a place with everybody gone who leaves; a preemptor's place is the one found now."""
         gone = [victim.holder for victim in (*self.taken.values(), *entry.victims)]
-        gone += [holder for holder in entry.gone if not holder.out]
+        if self.scheduler.rules.wait_for_leaving and not entry.victims:
+            gone = []  # it starts at once, on what is free now
+        gone += [holder for holder in entry.gone if holder not in gone]
         for holder in gone:
             self.books.lift(holder)
         enough = fits(entry.node, entry.assignment.usage)

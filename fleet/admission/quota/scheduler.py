@@ -102,9 +102,30 @@ class Scheduler:
             result = self._decide(heads, keep=True)
             total.admitted += result.admitted
             total.evictions += result.evictions
-            total.waiting += [entry for entry in result.waiting if entry.outcome is not Outcome.SKIPPED]
-            closed |= {e.queue.name for e in result.waiting if e.queue.strict and e.outcome is not Outcome.SKIPPED}
+            for victim, _ in result.evictions:
+                victim.holder.leaving = True
+            for holder in result.admitted:
+                holder.unsettled = True
+            done = [e for e in result.waiting if e.outcome is not Outcome.SKIPPED or not result.progressed]
+            total.waiting += done
+            closed |= {entry.queue.name for entry in done if entry.queue.strict}
+            for entry in done:
+                if entry.outcome is Outcome.SKIPPED:  # it would be overtaken again and again
+                    self.withdraw(entry.workload)
         return total
+
+    def keep(self, workload: Workload) -> None:
+        """Keep for this sweep what a workload that is in no line could have now, if it could have anything."""
+        assignment, _ = self.nominator(workload.queue).nominate(workload)
+        if assignment.mode is Mode.FIT:
+            node = self.books.tree.queues[workload.queue]
+            kept = Kept(workload, node, assignment.usage, assignment.place)
+            kept.take(self.books)
+            self.kept.append(kept)
+
+    def left(self) -> list[Workload]:
+        """Everybody still in a line, by queue and in order."""
+        return [workload for name in sorted(self.pending) for workload in self.pending[name].in_order()]
 
     def decide(self, heads: Iterable[Workload]) -> CycleResult:
         """Decide these heads, which are in no line any more."""
@@ -187,7 +208,7 @@ class Scheduler:
             line.sticky = uid
         if parked:
             return
-        untried = uid in self._progress and entry.assignment.untried()
+        untried = uid in self._progress and entry.assignment.untried() and not self.rules.every_flavor
         again = looks_again(entry.outcome, strict=strict, untried=untried)
         if not again and entry.outcome in {Outcome.NO_FIT, Outcome.NO_CANDIDATES}:
             line.give_up_on(entry.workload.shape)

@@ -93,6 +93,8 @@ class Holder:
     """Where its pods stand, as the ground knows it."""
     protected: bool = False
     """It may not be chosen as a victim now."""
+    unsettled: bool = False
+    """What was decided for it last is still being written: who wants it to go waits until that is done."""
     out: bool = False
     """Lifted off the books for the moment."""
 
