@@ -56,11 +56,13 @@ def _upstream(document: Document, group: str) -> Problem:
     if advice := UNSUPPORTED_KINDS.get((group, kind)):
         return document.problem(("kind",), f"{group} {kind} is not supported", Code.UNSUPPORTED, hint=advice)
     known = [(version, name) for version, name in KINDS_BY_VERSION if version.startswith(f"{group}/")]
+    names = sorted({name for _, name in known})
+    if "kind" not in document.root.data:
+        return document.problem((), "the key 'kind' is required", Code.MISSING_KEY, hint=f"one of {listing(names)}")
     versions = sorted(version for version, name in known if name == kind)
     if versions:
         message = f"{kind} is not read in the version {api_version!r}"
         return document.problem(("apiVersion",), message, Code.UNKNOWN_KIND, hint=f"write {versions[-1]}")
-    names = sorted({name for _, name in known})
     hint = did_you_mean(kind, names) or f"of {group} these are read: {listing(names)}"
     return document.problem(("kind",), f"unknown kind {kind!r} of {group}", Code.UNKNOWN_KIND, hint=hint)
 

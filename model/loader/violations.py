@@ -38,6 +38,7 @@ _MESSAGES: dict[str, Callable[[dict[str, Any]], str]] = {
     "less_than_equal": lambda ctx: f"must be at most {_number(ctx['le'])}",
     "too_short": lambda ctx: f"needs at least {ctx['min_length']} item{'s' if ctx['min_length'] > 1 else ''}",
     "too_long": lambda ctx: f"takes at most {ctx['max_length']} items",
+    "string_too_short": lambda _: "must not be empty",
     "string_too_long": lambda ctx: f"takes at most {ctx['max_length']} characters",
     "literal_error": lambda ctx: f"must be {ctx['expected']}",
     "string_pattern_mismatch": lambda ctx: f"must be {_FORMS.get(ctx['pattern'], ctx['pattern'])}",
