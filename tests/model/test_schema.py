@@ -70,6 +70,39 @@ def test_the_schema_refuses_what_the_loader_refuses(change: dict[str, Any]) -> N
     assert inspect({"a.yaml": json.dumps(bad).encode()}).fleet is None
 
 
+UPSTREAM = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": "a"}}
+
+
+@pytest.mark.parametrize(
+    ("change", "valid"),
+    [
+        ({}, True),
+        ({"spec": {"cohortName": "c", "fairSharing": {"weight": "500m"}}}, True),
+        ({"spec": {"fairSharing": {"weight": 0.5}}}, True),
+        ({"status": {"admittedWorkloads": 1}}, True),
+        ({"metadata": {"name": "a", "uid": "b", "creationTimestamp": None, "managedFields": []}}, True),
+        ({"metadata": {"name": "a", "namespace": "b"}}, False),
+        ({"spec": {"cohort": "c"}}, False),
+        ({"spec": {"cohort": "c"}, "apiVersion": "kueue.x-k8s.io/v1beta1"}, True),
+        ({"spec": {"concurrentAdmissionPolicy": {}}}, False),
+        ({"spec": {"flavorFungibility": {"whenCanBorrow": "Borrow"}}}, False),
+        ({"spec": {"flavorFungibility": {"whenCanBorrow": "Borrow"}}, "apiVersion": "kueue.x-k8s.io/v1beta1"}, True),
+        ({"spec": {"admissionScope": {"admissionMode": "UsageBasedAdmissionFairSharing"}}}, False),
+        ({"spec": {"fairSharing": {"weight": [1]}}}, False),
+        ({"kind": "Queue"}, False),
+        ({"kind": "Queue", "apiVersion": "scheduling.volcano.sh/v1beta1"}, True),
+        ({"kind": "Queue", "apiVersion": "scheduling.volcano.sh/v1beta1", "spec": {"type": "x"}}, False),
+    ],
+)
+def test_the_schema_and_the_loader_agree_about_other_kinds(change: dict[str, Any], valid: bool) -> None:
+    from model.loader import inspect
+
+    validator = jsonschema.Draft202012Validator(json.loads(schemas()["fleet.json"]))
+    document = UPSTREAM | change
+    assert validator.is_valid(document) is valid
+    assert (inspect({"a.yaml": json.dumps(document).encode()}).fleet is not None) is valid
+
+
 def test_writing(tmp_path: Path) -> None:
     main(str(tmp_path))
     assert {path.name: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()} == schemas()

@@ -7,7 +7,7 @@ from model.loader.checks.cycles import cycles
 from model.loader.declarations import Declarations
 from model.problem import Code, Problem
 from model.requirement import InvalidRequirement
-from model.upstream import carried_labels, wanted_labels
+from model.upstream import carried_labels, pools_of, wanted_labels
 
 _ONE_NAME = (
     (("Queue", "ClusterQueue", "VolcanoQueue"), "queues are the leaves of one tree"),
@@ -42,15 +42,15 @@ def cohort_cycles(declarations: Declarations) -> Iterator[Problem]:
 
 
 def resource_flavor_pools(declarations: Declarations) -> Mapping[str, set[str]]:
-    """ResourceFlavor -> its pools; a pool with malformed terms is in none (`malformed_terms` has said so)."""
+    """ResourceFlavor -> its pools; of a pool with malformed terms (`malformed_terms` has said so) no label is known."""
     carriers: dict[tuple[str, str], set[str]] = {}
     pools: set[str] = set()
     for name, pool in declarations.node_pools.items():
+        pools.add(name)
         try:
             carried = carried_labels(pool.value)
         except InvalidRequirement:
             continue
-        pools.add(name)
         for label in carried.items():
             carriers.setdefault(label, set()).add(name)
     return {
@@ -61,13 +61,15 @@ def resource_flavor_pools(declarations: Declarations) -> Mapping[str, set[str]]:
 
 def ambiguous_resource_flavors(declarations: Declarations) -> Iterator[Problem]:
     """A ResourceFlavor named like a pool hides the flavor the pool implies, so the pool must belong to it."""
-    namesakes = declarations.resource_flavors.keys() & declarations.node_pools.keys()
-    pools = resource_flavor_pools(declarations) if namesakes else {}
-    for name in sorted(namesakes):
-        if name not in pools[name]:
+    for name in sorted(declarations.resource_flavors.keys() & declarations.node_pools.keys()):
+        flavor = declarations.resource_flavors[name]
+        try:
+            belongs = bool(pools_of(flavor.value, [declarations.node_pools[name].value]))
+        except InvalidRequirement:
+            continue  # malformed_terms has said so
+        if not belongs:
             message = f"the flavor is named like the pool {name!r}, whose machines do not all carry its nodeLabels"
             hint = "add the labels to the pool's template, or choose another name"
-            flavor = declarations.resource_flavors[name]
             yield flavor.problem(("metadata", "name"), message, Code.AMBIGUOUS_FLAVOR, hint=hint)
 
 
