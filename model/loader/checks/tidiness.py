@@ -27,7 +27,8 @@ def unused_declarations(declarations: Declarations) -> Iterator[Problem]:
         if name not in used_layouts:
             yield layout.problem(("metadata", "name"), "no NodePool uses this layout", Code.UNUSED, severity="warning")
     reached = _reached_pools(declarations)
-    has_queues = declarations.queues or declarations.cluster_queues
+    # A Volcano queue names no flavors: its work may go anywhere.
+    has_queues = (declarations.queues or declarations.cluster_queues) and not declarations.volcano_queues
     for name, pool in pools.items():
         if name not in reached and pool.value.spec.replicas is None and has_queues:
             message = "no queue has a flavor that includes this pool: nothing will ever be bought from it"

@@ -95,6 +95,8 @@ GOOD = [
     (ours("NodePool", "p", "{instanceTypes: [p5.48xlarge], placement: {topology: t}}"),
      manifest("Topology", "t", "{levels: [{nodeLabel: a}]}")),
     (manifest("Queue", "a", version=VOLCANO), manifest("Queue", "b", "{parent: a}", version=VOLCANO)),
+    (CQ, FLAVOR.replace("{}", "{nodeLabels: {gpu: a100}}"), POOL.replace("replicas: 0, ", ""),
+     manifest("Queue", "anywhere", version=VOLCANO)),
     (manifest("Queue", "root", version=VOLCANO), manifest("Queue", "default", version=VOLCANO)),
     (POOL, TEAM, QUEUE, FLAVOR, CQ, LOCAL.replace("name: l,", "name: ml,").replace("namespace: n", "namespace: other")),
     (manifest("Cohort", "x"), manifest("ClusterQueue", "x")),
