@@ -1,4 +1,4 @@
-"""How much of a GPU cluster is allocated when it is full: `python -m bench.openb POD_CSV...`, the node list beside them.
+"""How much of a GPU cluster is allocated once it is full: `python -m bench.openb POD_CSV...`, the node list beside.
 
 Prints a line for each run and at last one for each list: `NAME allocated PCT fragmented PCT seconds S`, means of the
 runs with seeds 42, 43, ... and the seconds they took together on the clock. Every run is the same on every machine.
@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.packing import Choice, NoTrace, Outcome, Trace, read, run as fill
+from bench.packing import Choice, NoTrace, Outcome, Trace, fill, read
 from bench.published import BestFit, Fgd, RepeatedFit
 from fleet.placement.fragmentation import ExpectedFill, Measure, Request
 from fleet.placement.packer import UNFIT, Machine, Packer, Place, models

@@ -1,4 +1,4 @@
-"""The protocol of "Beware of Fragmentation": a trace's pods in random order, each placed if it fits, none ever moved."""
+"""The protocol of "Beware of Fragmentation": a trace's pods in random order, placed where they fit, never moved."""
 
 import csv
 import random
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fleet.placement.fragmentation import WHOLE_MILLI, Measure, Request
-from fleet.placement.packer import Machine, Packer, Place, models, states_of
+from fleet.placement.packer import Machine, Packer, Place, states_of
 
 REQUESTED = 1.3
 """GPUs requested over all of a run, by the GPUs there are."""
@@ -86,7 +86,7 @@ def arrivals(trace: Trace, seed: int) -> list[Request]:
     return pods
 
 
-def run(trace: Trace, measure: Measure, choose: Choice, fragmented: Measure, seed: int) -> Outcome:
+def fill(trace: Trace, measure: Measure, choose: Choice, fragmented: Measure, seed: int) -> Outcome:
     """One run; `fragmented` is a measure whose worth is minus the fragmented millionths of a GPU."""
     packer = Packer(trace.nodes, measure)
     pods = arrivals(trace, seed)
@@ -99,6 +99,7 @@ def run(trace: Trace, measure: Measure, choose: Choice, fragmented: Measure, see
             packer.take(pod, place)
             placed += 1
             allocated += pod.total_gpu_milli
+    seconds = time.perf_counter() - began_s
     return Outcome(
         seed=seed,
         pods=len(pods),
@@ -106,7 +107,7 @@ def run(trace: Trace, measure: Measure, choose: Choice, fragmented: Measure, see
         allocated_pct=100 * allocated / trace.gpu_milli,
         fragmented_pct=_fragmented_pct(packer, fragmented),
         slowest_s=slowest_s,
-        seconds=time.perf_counter() - began_s,
+        seconds=seconds,
     )
 
 
@@ -114,7 +115,7 @@ def _fragmented_pct(packer: Packer, measure: Measure) -> float:
     """The part of the idle GPUs that is fragmented; 0 where none is idle."""
     machines = packer.machines()
     idle_milli = sum(sum(machine.devices) for machine in machines)
-    worth = -int(measure.worth(states_of(machines, models(machines))).sum())
+    worth = -int(measure.worth(states_of(machines, measure)).sum())
     return worth / (10 * idle_milli) if idle_milli else 0.0
 
 

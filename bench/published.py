@@ -48,7 +48,7 @@ class Fgd(_Scored):
 
     def __init__(self, mix: Mapping[Request, int], models: Sequence[str]) -> None:
         self._typical = typical(mix)
-        self._models = models
+        self.models = models
 
     def worth(self, states: States) -> Ints:
         total: Ints = np.zeros(states.free_milli.shape[:-1], np.int64)
@@ -57,7 +57,7 @@ class Fgd(_Scored):
             enough = states.free_milli >= request.gpu_milli
             fits = (enough.sum(axis=-1) >= request.gpus) & (states.cpu_milli >= request.cpu_milli)
             if request.models:
-                fits &= np.array([request.runs_on(model) for model in self._models])[states.model]
+                fits &= np.array([request.runs_on(model) for model in self.models])[states.model]
             lost = np.where(enough, 0, states.free_milli).sum(axis=-1) if request.gpus else idle
             total -= np.where(fits, lost, idle) * round(share * _MICRO * 1000) // 1000
         return total
@@ -68,7 +68,7 @@ class RepeatedFit(_Scored):
 
     def __init__(self, mix: Mapping[Request, int], models: Sequence[str]) -> None:
         self._typical = typical({request: count for request, count in mix.items() if request.gpus})
-        self._models = models
+        self.models = models
 
     def worth(self, states: States) -> Ints:
         total: Ints = np.zeros(states.free_milli.shape[:-1], np.int64)
@@ -78,7 +78,7 @@ class RepeatedFit(_Scored):
             if request.cpu_milli:
                 times = np.minimum(times, states.cpu_milli // request.cpu_milli)
             if request.models:
-                times = times * np.array([request.runs_on(model) for model in self._models])[states.model]
+                times = times * np.array([request.runs_on(model) for model in self.models])[states.model]
             total -= (idle - times * request.total_gpu_milli) * round(share * _MICRO * 1000) // 1000
         return total
 
@@ -87,12 +87,13 @@ class BestFit:
     """Least left: half the free CPU and half the free GPUs, each by the largest node's."""
 
     def __init__(self, mix: Mapping[Request, int], models: Sequence[str]) -> None:
-        pass
+        self.models = models
 
     def worth(self, states: States) -> Ints:
         """Millionths of the largest node that are free."""
         cpu = states.cpu_milli * (1_000_000 // 2) // LARGEST_CPU_MILLI
-        return cpu + states.free_milli.sum(axis=-1) * (1_000_000 // 2) // LARGEST_GPU_MILLI
+        left: Ints = cpu + states.free_milli.sum(axis=-1) * (1_000_000 // 2) // LARGEST_GPU_MILLI
+        return left
 
     def rank(self, before: Ints, after: Ints) -> Ints:
         """What is left after, in whole percent, rounded up as the score is rounded down."""

@@ -1,7 +1,7 @@
 """Fragmentation: what the free part of a machine is worth to the work that may still come.
 
-A GPU share that no likely request can use is lost although it is free, and so is a free GPU without CPU or memory beside
-it. The rule, in five lines:
+A GPU share that no likely request can use is lost although it is free, and so is a free GPU without CPU or memory
+beside it. The rule, in five lines:
 
 1. Requests come one by one, each a draw from the mix; after each one all is over with a chance of 1 in `HORIZON`.
 2. A device with x free is worth the share of it that such a run fills when every request that fits takes its part.
@@ -80,11 +80,16 @@ class States:
     memory_mib: Ints
     free_milli: Ints
     model: Ints
-    """Index into the models the measure was made for."""
+    """Index into the models of the measure."""
 
 
 class Measure(Protocol):
     """What packing goes by: the worth of a node's free part, and which losses of it count as equal."""
+
+    @property
+    def models(self) -> Sequence[str]:
+        """The GPU models that nodes may have; their index is what `States.model` says."""
+        ...
 
     def worth(self, states: States) -> Ints:
         """The worth of each state; shape (...)."""
@@ -123,11 +128,12 @@ class ExpectedFill:
     Requests without GPUs say nothing about the worth of GPUs and are passed over.
     """
 
-    __slots__ = ("_filled", "_gangs", "_table_of")
+    __slots__ = ("_filled", "_gangs", "_table_of", "models")
 
     def __init__(self, mix: Mapping[Request, int], models: Sequence[str], horizon: int = HORIZON) -> None:
+        self.models = tuple(models)
         tables: dict[tuple[_Size, ...], int] = {}
-        for sizes in (by_model := [_sizes(mix, model) for model in models]):
+        for sizes in (by_model := [_sizes(mix, model) for model in self.models]):
             tables.setdefault(sizes, len(tables))
         self._table_of = np.array([tables[sizes] for sizes in by_model], np.int64)
         self._filled = np.concatenate([_filled(sizes, horizon) for sizes in tables] or [np.zeros((1, 3), np.int64)])
@@ -156,7 +162,9 @@ class ExpectedFill:
 
 def _fed(worth: Ints, free: Ints, needed: Ints) -> Ints:
     """The part of the worth that the free amount of a resource can feed."""
-    return worth * np.minimum(free, needed) // np.maximum(needed, 1)
+    short = np.minimum(free - needed, 0)
+    fed: Ints = worth + worth * short // np.maximum(needed, 1)
+    return fed
 
 
 def _times(gang: _Gang, whole: Ints, states: States) -> Ints:
@@ -197,9 +205,7 @@ def _filled(sizes: Iterable[_Size], horizon: int) -> Ints:
     for free in range(WHOLE_MILLI + 1):
         fitting = [size for size in single if size.gpu_milli <= free]
         for size in fitting:
-            run[free] += size.share * (
-                run[free - size.gpu_milli] + (size.gpu_milli, size.cpu_milli, size.memory_mib)
-            )
+            run[free] += size.share * (run[free - size.gpu_milli] + (size.gpu_milli, size.cpu_milli, size.memory_mib))
         if fitting:
             run[free] /= sum(size.share for size in fitting) + 1 / horizon
     return np.rint(run * (weight, 1, 1)).astype(np.int64)

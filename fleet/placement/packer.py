@@ -58,7 +58,7 @@ class _Ranks:
 class Packer:
     """Nodes in the order of their names, a measure of their worth, and the choice of the one that loses least.
 
-    The measure has to be made for `models(nodes)`. What is chosen is not taken: `take` it, and `give` undoes that
+    The measure has to know the models of the nodes. What is chosen is not taken: `take` it, and `give` undoes that
     exactly. A choice costs what has changed since the same kind of request was last asked for.
     """
 
@@ -69,9 +69,8 @@ class Packer:
         if len(self._at) < len(machines):
             raise ValueError("two nodes have the same name")
         self._measure = measure
-        self._models = models(machines)
         self._count = [len(machine.devices) for machine in machines]
-        self._states = states_of(machines, self._models)
+        self._states = states_of(machines, measure)
         self._changed = np.zeros(len(machines), np.int64)
         self._change = 0
         self._ranks: dict[Request, _Ranks] = {}
@@ -88,7 +87,7 @@ class Packer:
             int(states.cpu_milli[index]),
             int(states.memory_mib[index]),
             tuple(states.free_milli[index, : self._count[index]].tolist()),
-            self._models[int(states.model[index])],
+            self._measure.models[int(states.model[index])],
         )
 
     def choose(self, request: Request) -> Place | None:
@@ -100,7 +99,7 @@ class Packer:
         return None if ranks[index] == UNFIT else self.place(request, index)
 
     def ranks(self, request: Request) -> Ints:
-        """The rank of every node for a request, in the order of names; `UNFIT` where it does not fit. Not to be changed."""
+        """The rank of every node, in the order of names, `UNFIT` where the request does not fit; not to be changed."""
         kept = self._ranks.pop(request, None)
         if kept is None:
             kept = _Ranks(np.empty(len(self.names), np.int64), np.zeros(len(self.names), np.int64), -1)
@@ -177,26 +176,31 @@ class Packer:
 
     def _accepts(self, request: Request, states: States) -> Bools:
         """Whether CPU, memory and model will do."""
-        model = np.array([not request.gpus or request.runs_on(it) for it in self._models], np.bool_)[states.model]
+        model = np.array([not request.gpus or request.runs_on(it) for it in self._measure.models], np.bool_)[
+            states.model
+        ]
         fits: Bools = (states.cpu_milli >= request.cpu_milli) & (states.memory_mib >= request.memory_mib) & model
         return fits
 
 
 def models(nodes: Iterable[Machine]) -> list[str]:
-    """The GPU models of some nodes, sorted: what a measure for them is made for."""
+    """The GPU models of some nodes, sorted: what a measure for them has to know."""
     return sorted({machine.model for machine in nodes})
 
 
-def states_of(machines: Sequence[Machine], known: Sequence[str]) -> States:
-    """The machines as arrays; a node with fewer devices than another has further ones that are never free."""
-    free = np.zeros((len(machines), max((len(it.devices) for it in machines), default=0)), np.int64)
+def states_of(machines: Sequence[Machine], measure: Measure) -> States:
+    """The machines as arrays, at least one device wide; what a node has less than others is never free."""
+    known = {model: index for index, model in enumerate(measure.models)}
+    if strange := sorted({machine.model for machine in machines} - known.keys()):
+        raise ValueError(f"the measure does not know the GPU models {', '.join(strange)}")
+    free = np.zeros((len(machines), max((1, *(len(it.devices) for it in machines)))), np.int64)
     for row, machine in zip(free, machines, strict=True):
         row[: len(machine.devices)] = machine.devices
     return States(
         np.array([it.cpu_milli for it in machines], np.int64),
         np.array([it.memory_mib for it in machines], np.int64),
         free,
-        np.array([known.index(it.model) for it in machines], np.int64),
+        np.array([known[it.model] for it in machines], np.int64),
     )
 
 
