@@ -68,8 +68,8 @@ class Request:
         return self.gpus * self.gpu_milli
 
     def runs_on(self, model: str) -> bool:
-        """Whether it accepts nodes with this GPU model."""
-        return not self.models or model in self.models
+        """Whether it accepts nodes with this GPU model, which only matters to requests for GPUs."""
+        return not self.gpus or not self.models or model in self.models
 
 
 @dataclass(slots=True)

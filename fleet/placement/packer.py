@@ -149,6 +149,7 @@ class Packer:
         if (
             index is None
             or len(set(place.devices)) != request.gpus
+            or not request.runs_on(self._measure.models[self._states.model[index]])
             or not all(0 <= device < self._count[index] for device in place.devices)
         ):
             raise NoRoom(f"{place} is no place for {request}")
@@ -176,9 +177,7 @@ class Packer:
 
     def _accepts(self, request: Request, states: States) -> Bools:
         """Whether CPU, memory and model will do."""
-        model = np.array([not request.gpus or request.runs_on(it) for it in self._measure.models], np.bool_)[
-            states.model
-        ]
+        model = np.array([request.runs_on(it) for it in self._measure.models], np.bool_)[states.model]
         fits: Bools = (states.cpu_milli >= request.cpu_milli) & (states.memory_mib >= request.memory_mib) & model
         return fits
 

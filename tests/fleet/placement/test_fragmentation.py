@@ -106,6 +106,7 @@ def test_requests_that_make_no_sense(wrong: tuple[int, int, int, int]) -> None:
         ({}, [node("x", 1000, 999)], TWO, None),
         ({}, [node("x", 1000, cpu=7), node("y", 1000, memory=7)], Request(8, 8, 1), None),
         ({}, [node("x", 1000)], Request(0, 0, 1, models=("b",)), None),
+        ({}, [node("x")], Request(0, 0, 0, models=("b",)), Place("x")),
         ({}, [node("x")], ONE, None),
         ({}, [node("x")], HALF, None),
         ({}, [], ONE, None),
@@ -136,6 +137,7 @@ def test_take_and_give() -> None:
         (TWO, Place("x", (0, 0))),
         (Request(9, 0), Place("x")),
         (Request(0, 9), Place("x")),
+        (Request(0, 0, 1, models=("b",)), Place("x", (0,))),
     ],
 )
 def test_what_cannot_be_taken_changes_nothing(asked: Request, place: Place) -> None:
