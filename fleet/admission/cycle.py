@@ -121,7 +121,7 @@ class Pass:
 
     def run(self) -> list[Action]:
         """Consider every waiting gang once."""
-        blocked = self._submit()
+        self._submit()
         result = self.scheduler.sweep()
         for holder in result.admitted:
             self._commit(self.snapshot.gangs[holder.workload.uid], holder)
@@ -130,32 +130,18 @@ class Pass:
             if gang.state is not GangState.EVICTING:
                 message = f"makes room for {preemptor.name} (priority {preemptor.priority}, queue {preemptor.queue})"
                 self.actions.append(SaveGang(evicted(gang, victim.reason, message, self.snapshot.now_s)))
-        self._explain(result, blocked)
+        self._explain(result)
         return self.actions
 
-    def _submit(self) -> dict[str, Gang]:
-        """Put the waiting gangs into their queues; gangs of StrictFIFO queues behind one that may not be passed."""
-        behind: dict[str, Gang] = {}
-        blocking: dict[str, Gang] = {}
+    def _submit(self) -> None:
+        """Put the waiting gangs into their queues. One with an action under way keeps its turn there."""
         for gang in self.waiting:
-            if gang_subject(gang.uid) in self.snapshot.busy:
-                if gang.queue in self.declared.queues:
-                    self._keep_turn(gang)
-                    if self.declared.queues[gang.queue].strict:
-                        blocking.setdefault(gang.queue, gang)
-                continue
-            refusal = screen(self.fleet, self.snapshot, gang)
+            busy = gang_subject(gang.uid) in self.snapshot.busy
+            refusal = screen(self.fleet, self.snapshot, gang) if not busy else None
             if refusal is not None:
                 self._wait(gang, refusal)
-            elif gang.queue in blocking:
-                behind[gang.uid] = blocking[gang.queue]
-            else:
-                self.scheduler.submit(self._workload(gang))
-        return behind
-
-    def _keep_turn(self, gang: Gang) -> None:
-        """Nobody takes what a gang could have now, just because its last decision is still being written."""
-        self.scheduler.keep(self._workload(gang))
+            elif gang.queue in self.declared.queues:
+                self.scheduler.submit(replace(self._workload(gang), busy=busy))
 
     def _commit(self, gang: Gang, holder: Holder) -> None:
         written, now = self.machines.written[gang.uid], self.snapshot.now_s
@@ -183,19 +169,18 @@ class Pass:
             cut = cut_anew(self.snapshot.claims[recut.claim], recut.layout, recut.gpus, self.snapshot.now_s)
             yield SaveClaim(replace(cut, emptied_at_s=0.0))
 
-    def _explain(self, result: CycleResult, behind: dict[str, Gang]) -> None:
+    def _explain(self, result: CycleResult) -> None:
         explainer = Explainer(self.fleet, self.snapshot, self.scheduler)
         answers = {entry.workload.uid: explainer.entry(entry) for entry in result.waiting}
         heads = {entry.queue.name: entry.workload for entry in result.waiting if entry.queue.strict}
         of_shape = {(entry.queue.name, entry.workload.shape): entry for entry in reversed(result.waiting)}
         for waiting in self.scheduler.left():
             if waiting.uid not in answers and waiting.queue in heads:
-                behind[waiting.uid] = self.snapshot.gangs[heads[waiting.queue].uid]
+                answers[waiting.uid] = explainer.behind(heads[waiting.queue])
             elif waiting.uid not in answers:
                 answers[waiting.uid] = explainer.entry(of_shape[waiting.queue, waiting.shape])
-        answers |= {uid: explainer.behind(head) for uid, head in behind.items()}
         for gang in self.waiting:
-            if gang.uid in answers:
+            if gang.uid in answers and gang_subject(gang.uid) not in self.snapshot.busy:
                 self._wait(gang, answers[gang.uid])
 
     def _wait(self, gang: Gang, refusal: Refusal) -> None:

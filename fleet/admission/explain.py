@@ -7,8 +7,9 @@ from fleet.admission.quota.entries import Entry, Outcome
 from fleet.admission.quota.flavors import Mode, Problem
 from fleet.admission.quota.scheduler import Scheduler
 from fleet.admission.quota.tree import Cell, Node, QuotaTree, available
+from fleet.admission.quota.workload import Workload
 from fleet.reasons import Reason, Refusal
-from fleet.snapshot import Gang, Snapshot
+from fleet.snapshot import Snapshot
 from model.fleet import Fleet
 from model.quantity import format_amount
 
@@ -35,7 +36,7 @@ class Explainer:
             )
         return self._from_problems(entry)
 
-    def behind(self, head: Gang) -> Refusal:
+    def behind(self, head: Workload) -> Refusal:
         """It is not looked at before the head of its StrictFIFO queue."""
         return Refusal(Reason.BEHIND_HEAD, f"waits behind {head.name} in a StrictFIFO queue")
 

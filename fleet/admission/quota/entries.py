@@ -24,6 +24,8 @@ class Outcome(StrEnum):
     """Another head was faster."""
     PENDING_PREEMPTION = "PendingPreemption"
     GATED = "BlockedOnPreemptionGates"
+    BUSY = "Busy"
+    """It keeps its turn while its last decision is written."""
     GENERIC = "Generic"
     NAMESPACE_MISMATCH = "NamespaceMismatch"
     PREEMPTION_FAILED = "PreemptionFailed"

@@ -83,6 +83,10 @@ class Run:
         entry.outcome = self._outcome(entry)
 
     def _outcome(self, entry: Entry) -> Outcome:
+        if entry.workload.busy:
+            if entry.deferred or (entry.mode is Mode.FIT and self._still_fits(entry)):
+                self._keep(entry, entry.assignment.usage)
+            return Outcome.BUSY
         if entry.mode is Mode.NO_FIT:
             return Outcome.NO_FIT
         if entry.deferred:

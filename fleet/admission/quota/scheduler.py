@@ -114,15 +114,6 @@ class Scheduler:
                     self.withdraw(entry.workload)
         return total
 
-    def keep(self, workload: Workload) -> None:
-        """Keep for this sweep what a workload that is in no line could have now, if it could have anything."""
-        assignment, _ = self.nominator(workload.queue).nominate(workload)
-        if assignment.mode is Mode.FIT:
-            node = self.books.tree.queues[workload.queue]
-            kept = Kept(workload, node, assignment.usage, assignment.place)
-            kept.take(self.books)
-            self.kept.append(kept)
-
     def left(self) -> list[Workload]:
         """Everybody still in a line, by queue and in order."""
         return [workload for name in sorted(self.pending) for workload in self.pending[name].in_order()]
@@ -159,7 +150,7 @@ class Scheduler:
     def _stays_away(self, entry: Entry) -> bool:
         """Whether it is not looked at again in this sweep: others leave for it, or it blocks its queue."""
         blocks = entry.queue.strict and entry.outcome is Outcome.NO_CANDIDATES
-        return blocks or entry.outcome is Outcome.PENDING_PREEMPTION
+        return blocks or entry.outcome in {Outcome.PENDING_PREEMPTION, Outcome.BUSY}
 
     def nominator(self, queue: str, only: Mapping[str, Mapping[str, str]] | None = None) -> Nominator:
         """The nominator of a queue."""
