@@ -28,6 +28,9 @@ GOALS: dict[str, dict[str, tuple[str, float]]] = {
     "decisions": {"turn_ms": (AT_MOST, 50)},
     "push": {"push_start_to_plan_ms": (AT_MOST, 2_000)},
     "reflector": {"events_per_s": (AT_LEAST, 20_000)},
+    "topology": {
+        f"{fill}_{gang}_find_ms": (AT_MOST, 0.5) for fill in ("empty", "half", "full") for gang in ("64x8", "512x1")
+    },
     "validate": {"load_300_ms": (AT_MOST, 150)},
 }
 Result = dict[str, Any]
