@@ -104,7 +104,10 @@ def _thresholds(layer: Layer, greedy: _Greedy, wish: Wish) -> list[int]:
 
 
 def _greedy(layer: Layer, domains: IntArray, wish: Wish, profile: Profile) -> _Greedy | None:
-    """Fill the roomiest first, the leader's domain before the others; None when they do not hold everything."""
+    """Fill the roomiest first, the leader's domain before the others; None when they do not hold everything.
+
+    A domain without room that comes first because it is preferred ends it: no even placement where nobody likes to be.
+    """
     missing, used, last_led = wish.slices, 0, NOBODY
     if wish.leaders:
         ordered = by_led_room(layer, domains, profile)
@@ -115,7 +118,8 @@ def _greedy(layer: Layer, domains: IntArray, wish: Wish, profile: Profile) -> _G
     if missing <= 0:
         return _Greedy(used, last_led=last_led)
     ordered = by_room(layer, domains, profile)
-    filled = np.flatnonzero(np.cumsum(layer.slices[ordered]) >= missing)
+    room = layer.slices[ordered]
+    filled = np.flatnonzero((np.cumsum(room) >= missing) & (np.minimum.accumulate(room) > 0))
     if not len(filled):
         return None
     last = int(filled[0])

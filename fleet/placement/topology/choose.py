@@ -85,7 +85,7 @@ def _several(layer: Layer, level: int, wish: Wish, profile: Profile) -> Start | 
         rest = np.sort(ordered[1:])
     if missing > 0:
         ordered = by_room(layer, rest, profile)
-        found = fewest(layer, ordered, layer.slices[ordered], missing, profile)
+        found = fewest(layer, ordered, layer.slices[ordered], missing, profile, idle=bool(wish.leaders))
         if found is None:
             held = int(layer.slices[rest].sum()) + wish.slices - missing
             return Short(level, held)
@@ -97,5 +97,5 @@ def _leader_domain(layer: Layer, ordered: IntArray, missing: int, profile: Profi
     first = int(ordered[0])
     if not profile.best_fit or layer.led_slices[first] < missing:
         return first
-    able = ordered[layer.leads[ordered] > 0]
-    return int(able[tightest(layer, able, layer.led_slices[able], missing, profile)])
+    able = np.where(layer.leads[ordered] > 0, layer.led_slices[ordered], -1)
+    return int(ordered[tightest(layer, ordered, able, missing, profile)])

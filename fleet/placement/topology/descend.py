@@ -18,7 +18,7 @@ NOBODY = -1
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """Domains of one level with the pods that go there; `leader` is the domain that takes the leader, or `NOBODY`."""
+    """Domains of one level with the pods that go there, perhaps none; `leader` is the domain that takes the leader, or `NOBODY`."""
 
     domains: IntArray
     pods: IntArray
@@ -61,9 +61,11 @@ def _each(tree: Tree, layers: list[Layer], level: int, shares: Shares, wish: Wis
     size = wish.cut.size if level < wish.cut.level else max(1, inner[level + 1] if inner else 1)
     domains, pods, leader = [], [], NOBODY
     for parent, count in zip(shares.domains.tolist(), shares.pods.tolist(), strict=True):
+        leaders = int(parent == shares.leader)
+        if not count and not leaders:
+            continue
         ordered = by_room(layer, tree.children(level, parent), profile)
         room, led = layer.pods[ordered] // size, layer.led_pods[ordered] // size
-        leaders = int(parent == shares.leader)
         found = _in_units(_share(layer, ordered, room, led, count // size, leaders, profile), size)
         if found is None:
             return None
@@ -84,7 +86,7 @@ def _share(
 ) -> Shares | None:
     """`needed` units, counted by `room` (with the leader: `led`), one value a position of `ordered`."""
     if not leaders:
-        found = fewest(layer, ordered, room, needed, profile)
+        found = fewest(layer, ordered, room, needed, profile, idle=False)
         return None if found is None else Shares(*found)
     front = leader_first(layer, ordered, room, led, needed)
     ordered, room, led = ordered[front], room[front], led[front]
@@ -98,7 +100,8 @@ def _share(
         needed -= given
         taken.append((domain, given))
         if leads[position]:
-            rest = fewest(layer, ordered[position + 1 :], room[position + 1 :], needed, profile)
+            after = position + 1
+            rest = fewest(layer, ordered[after:], room[after:], needed, profile, idle=True)
             if rest is None:
                 return None
             return _listed([*taken, *zip(*(part.tolist() for part in rest), strict=True)], leader=domain)
@@ -109,11 +112,9 @@ def _closing(layer: Layer, ordered: IntArray, led: IntArray, needed: int, profil
     """The domain that takes the leader and all that is left: the first, or a tighter one."""
     if not profile.best_fit:
         return int(ordered[0])
-    able = layer.leads[ordered] > 0
-    return int(ordered[able][tightest(layer, ordered[able], led[able], needed, profile)])
+    able = np.where(layer.leads[ordered] > 0, led, -1)
+    return int(ordered[tightest(layer, ordered, able, needed, profile)])
 
 
 def _listed(taken: list[tuple[int, int]], leader: int) -> Shares:
-    """Domains that give nothing are left out, but for the leader's."""
-    kept = [entry for entry in taken if entry[1] or entry[0] == leader]
-    return Shares(np.array([d for d, _ in kept], np.int64), np.array([n for _, n in kept], np.int64), leader)
+    return Shares(np.array([d for d, _ in taken], np.int64), np.array([n for _, n in taken], np.int64), leader)

@@ -60,8 +60,8 @@ def by_led_room(layer: Layer, domains: IntArray, profile: Profile) -> IntArray:
 def tightest(layer: Layer, ordered: IntArray, room: IntArray, needed: int, profile: Profile) -> int:
     """Position in `ordered` of the first domain with the least `room` (one value a position) that is enough.
 
-    Only domains with the score of the first are looked at: affinity comes before a tight fit. At least the first holds
-    what is needed.
+    Only domains up to the first with another score are looked at: affinity comes before a tight fit. At least the first
+    holds what is needed.
     """
     if profile.weigh:
         score = layer.score[ordered]
@@ -71,12 +71,13 @@ def tightest(layer: Layer, ordered: IntArray, room: IntArray, needed: int, profi
 
 
 def fewest(
-    layer: Layer, ordered: IntArray, room: IntArray, needed: int, profile: Profile
+    layer: Layer, ordered: IntArray, room: IntArray, needed: int, profile: Profile, *, idle: bool
 ) -> tuple[IntArray, IntArray] | None:
     """The domains that take `needed` units in this order, and how many each; None when they do not hold so many.
 
     `room` has one value a position. Each gives all it has; the one that closes the count may be another of the rest,
-    if it fits more tightly. Domains that give nothing are left out.
+    if it fits more tightly. Domains that give nothing are passed over, unless `idle`: then they stay as candidates for
+    a leader further down.
     """
     before = np.cumsum(room) - room
     closing = np.flatnonzero(room >= needed - before)
@@ -89,8 +90,7 @@ def fewest(
         chosen = last + tightest(layer, ordered[last:], room[last:], rest, profile)
     domains = np.append(ordered[:last], ordered[chosen])
     taken = np.append(room[:last], rest)
-    given = taken > 0
-    return domains[given], taken[given]
+    return (domains, taken) if idle else (domains[taken > 0], taken[taken > 0])
 
 
 def leader_first(layer: Layer, ordered: IntArray, room: IntArray, led: IntArray, needed: int) -> IntArray:
