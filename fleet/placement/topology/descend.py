@@ -18,7 +18,7 @@ NOBODY = -1
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """Domains of one level with the pods that go there, perhaps none; `leader` is the domain that takes the leader, or `NOBODY`."""
+    """Domains of one level with the pods that go there, perhaps none; `leader` takes the leader, or is `NOBODY`."""
 
     domains: IntArray
     pods: IntArray

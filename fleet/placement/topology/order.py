@@ -79,6 +79,8 @@ def fewest(
     if it fits more tightly. Domains that give nothing are passed over, unless `idle`: then they stay as candidates for
     a leader further down.
     """
+    if not needed:
+        return ordered[:0], room[:0]
     before = np.cumsum(room) - room
     closing = np.flatnonzero(room >= needed - before)
     if not len(closing):

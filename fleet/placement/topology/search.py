@@ -74,6 +74,7 @@ class Search:
     def _scaled(self, workers: Ask, leader: Ask | None, wish: Wish) -> _Found | None:
         """The places they have, more or fewer of them; None when everything has to be placed anew."""
         before, leads = _before(workers), _before(leader) if leader else None
+        leads = standing.shortened(leads, 1) if leads else None
         ground, size = self._grounds[workers.flavor], wish.cut.size
         if before is None or any(standing.gone(ground, it) for it in (before, leads) if it):
             return None
@@ -91,15 +92,16 @@ class Search:
     def _grown(
         self, workers: Ask, leader: Ask | None, wish: Wish, before: Placement, leads: Placement | None
     ) -> _Found:
-        """Only the difference is placed, and the leader if it has no place yet."""
+        """Only the difference is placed, and a leader without a place; a required domain is the present one."""
         self._assumed += [before] if leads is None else [before, leads]
         anew = leader.pod_set if leader is not None and leads is None else None
         more = replace(wish, count=wish.count - before.count, leaders=int(anew is not None))
-        found = self._search(workers, more, anew)
+        ground = self._grounds[workers.flavor]
+        found = self._search(workers, more, anew, standing.domain_of(ground, before, wish))
         if isinstance(found, Refusal):
             return found
         self._assumed += found
-        total = standing.merged(self._grounds[workers.flavor], found[0], before)
+        total = standing.merged(ground, found[0], before)
         return (total, *found[1:]) if leads is None else (total, leads)
 
     # -- sets that lost a host ----------------------------------------------------------------------------------------

@@ -56,11 +56,18 @@ def repair(ground: Ground, pod_set: PodSet, kept: Placement, lost: int, wish: Wi
         return wish, None
     broken = next((layer for layer in reversed(pod_set.slices) if lost % layer.size), None)
     if broken is None:
-        return wish, _around(tree, ground.leaves_in_order(kept)[0], wish.level) if wish.required else None
+        return wish, domain_of(ground, kept, wish)
     whole = next((layer for layer in reversed(pod_set.slices) if lost % layer.size == 0), None)
     place = _broken_slice(ground, broken, kept, lost)
     cut = Cut(tree.lowest) if whole is None else Cut(tree.levels.index(whole.level), whole.size)
     return (replace(wish, cut=cut), place) if place is not None else (wish, (0, 0))
+
+
+def domain_of(ground: Ground, placement: Placement, wish: Wish) -> Range | None:
+    """The leaves of the domain that a required wish keeps to; None where pods may go anywhere."""
+    if not wish.required or not placement.domains:
+        return None
+    return _around(ground.tree, ground.leaves_in_order(placement)[0], wish.level)
 
 
 def _around(tree: Tree, leaf: int, level: int) -> Range:
