@@ -7,11 +7,12 @@ Every measured search comes after a change of 64 hosts, as in a cycle that just 
 import json
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from fleet.placement.topology import Ask, Options, Placement, Topologies, TopologyFlavor
-from fleet.snapshot import Node, PodSet
+from fleet.snapshot import Node, PodSet, Slice
 from model import labels
 
 BLOCK, RACK = "topology/block", "topology/rack"
@@ -20,12 +21,17 @@ BLOCKS, RACKS, HOSTS = 10, 50, 20
 ROUNDS = 60
 
 FLAVOR = TopologyFlavor("h100", (BLOCK, RACK, labels.HOSTNAME))
+WISH = PodSet("main", 64, {GPU: 8, "cpu": 64_000})
+SINGLE = PodSet("main", 512, {GPU: 1, "cpu": 8_000}, required_topology=BLOCK)
+LEADER = PodSet("leader", 1, {"cpu": 16_000}, required_topology=BLOCK, group="team")
 GANGS = {
-    "64x8": PodSet("main", 64, {GPU: 8, "cpu": 64_000}, required_topology=BLOCK),
-    "512x1": PodSet("main", 512, {GPU: 1, "cpu": 8_000}, required_topology=BLOCK),
-    "64x8_preferred": PodSet("main", 64, {GPU: 8, "cpu": 64_000}, preferred_topology=RACK),
-    "64x8_anywhere": PodSet("main", 64, {GPU: 8, "cpu": 64_000}, any_topology=True),
-    "4096x8_refused": PodSet("main", 4096, {GPU: 8, "cpu": 64_000}, required_topology=BLOCK),
+    "64x8": [replace(WISH, required_topology=BLOCK)],
+    "512x1": [SINGLE],
+    "64x8_preferred": [replace(WISH, preferred_topology=RACK)],
+    "64x8_anywhere": [replace(WISH, any_topology=True)],
+    "512x1_with_leader": [LEADER, replace(SINGLE, group="team")],
+    "512x1_in_racks_of_16": [replace(SINGLE, slices=(Slice(RACK, 16),))],
+    "4096x8_refused": [replace(WISH, count=4096, required_topology=BLOCK)],
 }
 FILLS = {"empty": 0, "half": 5, "full": 9}
 
@@ -70,8 +76,8 @@ def _filling(tenths: int) -> Placement:
     return Placement("filler", FLAVOR.name, {GPU: 1}, (labels.HOSTNAME,), taken)
 
 
-def _searched(world: Topologies, gang: PodSet) -> dict[str, float]:
-    ask = [Ask(gang, FLAVOR.name)]
+def _searched(world: Topologies, gang: Sequence[PodSet]) -> dict[str, float]:
+    ask = [Ask(pod_set, FLAVOR.name) for pod_set in gang]
     first_ms = _ms(lambda: world.find(ask))
     other = world.find([Ask(PodSet("other", 64, {GPU: 8}, required_topology=BLOCK), FLAVOR.name)]).placements[0]
     again, empty, take, give = [], [], [], []

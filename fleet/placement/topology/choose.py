@@ -41,14 +41,10 @@ def choose(layers: list[Layer], wish: Wish, profile: Profile) -> Start | Short:
         if single is not None:
             return Start(level, np.array([single]))
         if wish.required:
-            return Short(level, _most(layer))
+            return Short(level, int(layer.led_slices[layer.leads >= wish.leaders].max(initial=0)))
         if level == 0 or wish.unconstrained:
             return _several(layer, level, wish, profile)
         level -= 1
-
-
-def _most(layer: Layer) -> int:
-    return int(layer.slices.max(initial=0))
 
 
 def _single(layer: Layer, wish: Wish, profile: Profile) -> int | None:

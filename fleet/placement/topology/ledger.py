@@ -22,10 +22,10 @@ NEVER: Mark = (-1, 0)
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """The requests of one pod, as columns of a ledger. `possible` is False where no host has such a resource."""
+    """The requests of one pod, as columns of a ledger. `missing` is a resource that no host has, if there is one."""
 
     columns: tuple[tuple[int, int], ...]
-    possible: bool = True
+    missing: str = ""
 
 
 class Ledger:
@@ -57,7 +57,7 @@ class Ledger:
         wanted = {name: amount for name, amount in requests.items() if amount}
         wanted[PODS] = wanted.get(PODS, 0) + 1
         known = tuple(sorted((self.columns[name], wanted[name]) for name in wanted if name in self.columns))
-        return Need(known, possible=len(known) == len(wanted))
+        return Need(known, min((name for name in wanted if name not in self.columns), default=""))
 
     def charge(self, side: IntArray, rows: IntArray, requests: Resources, counts: IntArray) -> None:
         """Add `counts` pods to `rows` of `side`, which is `base` or `used`; negative counts take them off."""

@@ -49,18 +49,18 @@ class Rooms:
                 self._count(leaves)
         self._seen = self._ledger.mark()
 
-    def short_of(self) -> dict[str, int]:
-        """Resource -> suitable leaves where it is why no pod fits (the scarcest, then the first by name)."""
+    def short_of(self) -> list[tuple[str, int]]:
+        """Why no pod fits on suitable leaves -> how many: the resource that is scarcest there, sorted."""
         full = np.flatnonzero(self._mask & (self.pods == 0))
+        if not len(full):
+            return []
+        if self._need.missing:
+            return [(f"have no {self._need.missing}", len(full))]
         names = {column: name for name, column in self._ledger.columns.items()}
-        if not self._need.possible or not len(full):
-            return {}
         rooms = np.array([self._free(column, full) // amount for column, amount in self._need.columns])
         scarcest, counted = np.unique(rooms.argmin(axis=0), return_counts=True)
-        return {
-            names[self._need.columns[which][0]]: count
-            for which, count in zip(scarcest.tolist(), counted.tolist(), strict=True)
-        }
+        resources = [names[self._need.columns[which][0]] for which in scarcest.tolist()]
+        return sorted((f"have too little {name}", n) for name, n in zip(resources, counted.tolist(), strict=True))
 
     def _count(self, leaves: IntArray) -> None:
         self.version += 1
@@ -78,7 +78,7 @@ class Rooms:
     def _fitting(self, need: Need, leaves: IntArray, beside: tuple[tuple[int, int], ...]) -> IntArray:
         """Pods of `need` that fit on `leaves` after `beside` is taken off."""
         taken = dict(beside)
-        found = np.full(len(leaves), MOST if need.possible else 0, np.int64)
+        found = np.full(len(leaves), 0 if need.missing else MOST, np.int64)
         for column, amount in need.columns:
             free = self._free(column, leaves)
             if column in taken:

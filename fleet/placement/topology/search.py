@@ -4,8 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from fleet.placement.topology import standing
-from fleet.placement.topology.ground import Ground, Range
+from fleet.placement.topology.ground import Ground
 from fleet.placement.topology.values import Ask, Broken, Outcome, Placement, Refusal, RefusalKind, Scaled
+from fleet.placement.topology.views import Range
 from fleet.placement.topology.wish import Wish, wish_of
 from fleet.snapshot import PodSet
 

@@ -6,9 +6,10 @@ Source of the rules: Kueue, node replacement (`tas_flavor_snapshot.go`) and elas
 
 from dataclasses import replace
 
-from fleet.placement.topology.ground import Ground, Range
+from fleet.placement.topology.ground import Ground
 from fleet.placement.topology.tree import Tree
 from fleet.placement.topology.values import Placement
+from fleet.placement.topology.views import Range
 from fleet.placement.topology.wish import Cut, Wish
 from fleet.snapshot import PodSet, Slice
 
