@@ -26,6 +26,7 @@ GOALS: dict[str, dict[str, tuple[str, float]]] = {
     "cli": {"help_ms": (AT_MOST, 150), "validate_reference_ms": (AT_MOST, 400), "validate_300_ms": (AT_MOST, 400)},
     "cloud": {"memory_machines_launched_at_once_per_s": (AT_LEAST, 100_000), "ec2_describe_996_ms": (AT_MOST, 2_000)},
     "decisions": {"turn_ms": (AT_MOST, 50)},
+    "packing": {"fill_4000_s": (AT_MOST, 0.3), "gang_512_ms": (AT_MOST, 20), "provide_512_ms": (AT_MOST, 20)},
     "push": {"push_start_to_plan_ms": (AT_MOST, 2_000)},
     "reflector": {"events_per_s": (AT_LEAST, 20_000)},
     "topology": {

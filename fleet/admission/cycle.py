@@ -177,8 +177,7 @@ class Cycle:
         """What is left on machines bought or cut for the gang is for everybody who can wait for them."""
         for seat in plan.seats:
             if seat.slot.name.startswith(("claim/", "recut/")):
-                seat.slot.only_for = ""
-                seat.slot.node = ""  # not usable yet: whoever is placed there next waits for it as well
+                self.board.share(seat.slot)
 
     def _preempt(self, gang: Gang, queue: Queue, assignment: Assignment) -> Refusal | None:
         """Wait for gangs that are leaving already, or make some leave; None when neither helps."""
