@@ -3,7 +3,7 @@
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from fleet.placement.view import View
+from fleet.placement.view import Rooms, View
 from model.kinds import Taint
 from model.quantity import Resources
 
@@ -63,7 +63,7 @@ class Board:
     _log: list[_Taken | Slot] = field(default_factory=list)
     _touched: list[Slot] = field(default_factory=list)
     _epoch: int = 0
-    _views: dict[Hashable, View] = field(default_factory=dict)
+    _rooms: dict[Hashable, Rooms] = field(default_factory=dict)
 
     def view(self, kind: Hashable, requests: Resources, accepts: Callable[[Slot], bool] = lambda _slot: True) -> View:
         """Rooms for pods with `requests` on the slots that suit them, kept between calls.
@@ -71,12 +71,12 @@ class Board:
         `kind` must differ for pods that suit different slots: it stands for what `accepts` looks at.
         """
         key = (kind, tuple(sorted(requests.items())))
-        view = self._views.get(key)
-        if view is None:
-            if len(self._views) >= _VIEWS:
-                del self._views[next(iter(self._views))]
-            view = self._views[key] = View(self, requests, accepts)
-        return view
+        rooms = self._rooms.get(key)
+        if rooms is None:
+            if len(self._rooms) >= _VIEWS:
+                del self._rooms[next(iter(self._rooms))]
+            rooms = self._rooms[key] = Rooms(requests, accepts)
+        return View(self, rooms)
 
     def touched(self, since: Moment) -> list[Slot] | None:
         """Slots that came, went or changed since, perhaps more than once; None when that is not known any more."""

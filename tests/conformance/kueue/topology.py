@@ -73,7 +73,7 @@ def foreign_use(case: Case) -> dict[str, dict[str, int]]:
 def flavors_of(case: Case) -> list[TopologyFlavor]:
     """The flavor asked for, and one beside it over the same hosts."""
     levels, own = tuple(case["levels"]), case.get("flavor_node_labels") or {}
-    tolerations = tuple(toleration_of(it) for it in case.get("flavor_tolerations", ()))
+    tolerations = tuple(toleration_of(it) for it in case.get("flavor_tolerations") or ())
     return [TopologyFlavor(name, levels, own, tolerations) for name in (FLAVOR, SIBLING)]
 
 
