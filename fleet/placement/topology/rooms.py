@@ -2,7 +2,10 @@
 
 import numpy as np
 
-from fleet.placement.topology.ledger import MOST, NEVER, BoolArray, IntArray, Ledger, Mark, Need
+from fleet.placement.topology.ledger import NEVER, BoolArray, IntArray, Ledger, Mark, Need
+
+_ROOMIEST = 2**31
+"""No leaf counts as more, so that sums over many stay far from 64 bits."""
 
 
 class Rooms:
@@ -78,7 +81,7 @@ class Rooms:
     def _fitting(self, need: Need, leaves: IntArray, beside: tuple[tuple[int, int], ...]) -> IntArray:
         """Pods of `need` that fit on `leaves` after `beside` is taken off."""
         taken = dict(beside)
-        found = np.full(len(leaves), 0 if need.missing else MOST, np.int64)
+        found = np.full(len(leaves), 0 if need.missing else _ROOMIEST, np.int64)
         for column, amount in need.columns:
             free = self._free(column, leaves)
             if column in taken:

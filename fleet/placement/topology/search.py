@@ -29,6 +29,14 @@ class Search:
 
     def find(self, asks: Sequence[Ask]) -> Outcome:
         """Placements in the order of `asks` up to the first group that finds no place."""
+        try:
+            return self._outcome(asks)
+        finally:
+            while self._held:
+                self._held -= 1
+                self._hold(self._assumed[self._held], -1)
+
+    def _outcome(self, asks: Sequence[Ask]) -> Outcome:
         placed: dict[str, Placement] = {}
         refusal = None
         for group in _groups(asks):
@@ -38,9 +46,6 @@ class Search:
                 refusal = found
                 break
             placed |= {placement.pod_set: placement for placement in found}
-        while self._held:
-            self._held -= 1
-            self._hold(self._assumed[self._held], -1)
         return Outcome(tuple(placed[ask.pod_set.name] for ask in asks if ask.pod_set.name in placed), refusal)
 
     def _search(self, ask: Ask, wish: Wish, leader: PodSet | None = None, within: Range | None = None) -> _Found:

@@ -103,6 +103,9 @@ def test_flavors_that_share_hosts_see_each_other() -> None:
     assert topologies.find([both[1]]).refusal is None
 
 
-def test_a_flavor_without_topology_is_a_mistake() -> None:
+def test_a_flavor_without_topology_is_a_mistake_that_leaves_no_trace() -> None:
+    topologies = world({"r/a": 4})
+    wanted = [Ask(pods(2, name=name, any_topology=True), FLAVOR) for name in ("one", "two")]
     with pytest.raises(KeyError):
-        world({"r/a": 1}).find([Ask(pods(1, any_topology=True), "other")])
+        topologies.find([*wanted, Ask(pods(1, name="three", any_topology=True), "other")])
+    assert topologies.find(wanted).refusal is None
