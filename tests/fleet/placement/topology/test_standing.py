@@ -1,6 +1,10 @@
 """Sets that run already: a lost host, more pods, fewer pods."""
 
+from collections import Counter
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fleet.placement.topology import Ask, Broken, Outcome, Placement, RefusalKind, Scaled, Topologies
 from fleet.snapshot import PodSet, Slice
@@ -72,6 +76,48 @@ def test_a_host_that_nothing_replaces(
     outcome = repair(free, pod_set, running(**before), "a")
     assert outcome.refusal is not None
     assert outcome.refusal.kind is kind
+
+
+@settings(max_examples=80)
+@given(
+    free=st.lists(st.integers(0, 6), min_size=8, max_size=8),
+    slices=st.integers(1, 5),
+    lost=st.integers(0, 7),
+    wish=st.sampled_from(
+        [
+            {"required_topology": RACK},
+            {"preferred_topology": RACK},
+            {"any_topology": True},
+            {"slices": PAIRS_IN_RACKS},
+            {"required_topology": BLOCK, "slices": PAIRS_IN_RACKS},
+        ]
+    ),
+)
+def test_a_repair_keeps_what_runs_and_every_promise(
+    free: list[int], slices: int, lost: int, wish: dict[str, object]
+) -> None:
+    """The others stay where they are, all pods are there again, and domains and slices are as when they started."""
+    names = {f"h{n}": f"b{n // 4}/r{n // 2}/h{n}" for n in range(8)}
+    pod_set = pods(4 * slices, **wish)
+    before = world(dict(zip(names.values(), free, strict=True))).find([Ask(pod_set, FLAVOR)])
+    gone = f"h{lost}"
+    if before.refusal is not None or (gone,) not in before.placements[0].domains:
+        return
+    left = {path: gpus for (name, path), gpus in zip(names.items(), free, strict=True) if name != gone}
+    outcome = repair(left, pod_set, before.placements[0], gone)
+    for placement in outcome.placements:
+        kept = {values: count for values, count in before.placements[0].domains.items() if values != (gone,)}
+        assert placement.count == pod_set.count
+        assert all(placement.domains[values] >= count for values, count in kept.items())
+        racks, blocks = Counter[str](), Counter[str]()
+        for (name,), count in placement.domains.items():
+            racks[names[name].split("/")[1]] += count
+            blocks[names[name].split("/")[0]] += count
+        required = {RACK: racks, BLOCK: blocks}.get(pod_set.required_topology)
+        assert required is None or not kept or len(required) == 1
+        if pod_set.slices:
+            assert all(count % 4 == 0 for count in racks.values())
+            assert all(count % 2 == 0 for count in placement.domains.values())
 
 
 def test_a_pod_that_is_its_own_workload_stays() -> None:
