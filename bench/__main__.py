@@ -89,7 +89,7 @@ def _measured(name: str) -> Result:
     for metric, value in numbers.items():
         verdict = verdicts.get(metric)
         goal = "" if verdict is None else f"   goal {_words(*goals[metric])}: {'met' if verdict['met'] else 'MISSED'}"
-        _tell(f"  {metric:44} {value:14,.1f}{goal}")
+        _tell(f"  {metric:44} {value:14,.2f}{goal}")
     _tell(f"  ({time.monotonic() - began_s:.0f} s)")
     return {**numbers, "goals": verdicts}
 
@@ -99,7 +99,7 @@ def _verdict(value: float, kind: str, bound: float) -> Result:
 
 
 def _words(kind: str, bound: float) -> str:
-    return f"{kind.replace('_', ' ')} {bound:,.0f}"
+    return f"{kind.replace('_', ' ')} {bound:,g}"
 
 
 def _tell(text: str) -> None:
