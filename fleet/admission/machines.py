@@ -104,8 +104,7 @@ class Machines:
             self._of_claim[claim_name] = bought
         for seat in plan.seats:  # what is left there is for everybody who can wait for the machine
             if seat.slot.name.startswith(("claim/", "recut/")):
-                seat.slot.only_for = ""
-                seat.slot.node = ""
+                self.board.share(seat.slot)
                 self._of_claim[seat.slot.claim] = seat.slot
 
     def lift(self, holder: Holder) -> None:
