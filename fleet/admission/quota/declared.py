@@ -38,6 +38,10 @@ class ResourceGroup:
     resources: tuple[str, ...]
     flavors: tuple[str, ...]
 
+    def covers(self, resource: str) -> bool:
+        """Whether the resource is given from this group."""
+        return resource in self.resources or EVERY_RESOURCE in self.resources
+
 
 class Policy(StrEnum):
     """Which candidates may be preempted, compared with the preemptor."""
@@ -127,7 +131,8 @@ class FlavorSpec:
     node_labels: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[Taint, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
-    topology: str = ""
+    levels: tuple[str, ...] | None = None
+    """Levels of its topology, on which pods that ask for it are placed; empty = it has none, None = not looked at."""
     offers: frozenset[str] | None = None
     """Every resource that some machine of it has or could have; None = not known."""
 
@@ -153,6 +158,8 @@ class Rules:
     """Priority counts before age between heads that borrow equally."""
     preemptors_first: bool = False
     """Heads that already had others evicted for them go before all others of the cycle."""
+    place_again: bool = True
+    """A head whose place went to another in the same cycle is nominated once more at once."""
     fair_trees: frozenset[str] | None = None
     """Names of the roots fair sharing is on for; None = all."""
     wait_for_leaving: bool = False

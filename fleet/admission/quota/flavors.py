@@ -289,7 +289,7 @@ class Assigner:
         if group is None:
             problems.append(Problem(Reason.NO_MATCHING_FLAVOR, f"no quota for {resource}"))
             return None
-        wanted = {name: amount for name, amount in total.items() if self.queue.group_of(name) is group}
+        wanted = {name: amount for name, amount in total.items() if group.covers(name)}
         best: dict[str, Choice] | None = None
         best_granule = Granule(Mode.NO_FIT, 0)
         tried = -1
@@ -330,12 +330,21 @@ class Assigner:
         for pods in members:
             if flavor.offers is not None and (missing := pods.asks() - flavor.offers - {PODS}):
                 yield f"no machine offers {', '.join(sorted(missing))}"
+            misplaced = flavor.levels is not None and _misplaced(pods.pod_set, flavor.levels)
+            if misplaced and (flavor.levels or not self._placed_by_another(resource)):
+                yield misplaced
             if (pods.pod_set.name, name) in self.passed_over:
                 yield f"no machine for {pods.pod_set.name}"
             if not tolerates(flavor.taints, (*pods.pod_set.tolerations, *flavor.tolerations)):
                 yield f"{pods.pod_set.name} does not tolerate its taints"
             if not _selects(pods.pod_set, flavor.node_labels):
                 yield f"{pods.pod_set.name} selects other nodes"
+
+    def _placed_by_another(self, resource: str) -> bool:
+        """Whether flavors of another group of the queue have the topology that this one's do not."""
+        own = self.queue.group_of(resource)
+        placing = {id(g) for g in self.queue.groups for n in g.flavors if (f := self.flavors.get(n)) and f.levels}
+        return bool(placing) and id(own) not in placing
 
     def _at(
         self, flavor: str, wanted: Mapping[str, int], assumed: Mapping[Cell, int], problems: list[Problem]
@@ -391,6 +400,18 @@ def _together(pod_sets: Sequence[PodSet]) -> list[list[int]]:
     for index, pods in enumerate(pod_sets):
         groups.setdefault(pods.group or f"/{index}", []).append(index)
     return list(groups.values())
+
+
+def _misplaced(pod_set: PodSet, levels: tuple[str, ...]) -> str:
+    """Why a pod set and a flavor's topology do not go together; empty when they do."""
+    wished = [pod_set.required_topology, pod_set.preferred_topology, *(layer.level for layer in pod_set.slices)]
+    named = [level for level in wished if level]
+    if not levels:
+        return f"has no topology, which {pod_set.name} asks for" if named or pod_set.any_topology else ""
+    if not named and not pod_set.any_topology:
+        return f"only takes pods that ask for places on its topology, {pod_set.name} does not"
+    missing = next((level for level in named if level not in levels), "")
+    return f"its topology has no level {missing}" if missing else ""
 
 
 def _selects(pod_set: PodSet, node_labels: Mapping[str, str]) -> bool:

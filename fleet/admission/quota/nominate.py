@@ -8,7 +8,7 @@ from fleet.admission.quota.classical import classical
 from fleet.admission.quota.declared import FlavorSpec, QueueSpec, Rules
 from fleet.admission.quota.fair import fair
 from fleet.admission.quota.flavors import Assigner, Assignment, Granule, Mode, Problem
-from fleet.admission.quota.ground import Misfit
+from fleet.admission.quota.ground import NOWHERE, Misfit
 from fleet.admission.quota.tree import Cell, Node, borrow_height
 from fleet.admission.quota.workload import Books, Workload
 
@@ -41,7 +41,7 @@ class Nominator:
                 return option, victims
         full = options[0]
         if self.rules.partial_admission and any(pods.min_count is not None for pods in workload.pod_sets):
-            found = self._partial(workload, assigner)
+            found = self._partial(workload, self._assigner(workload))
             if found is not None:
                 return found
         return full, []
@@ -50,11 +50,11 @@ class Nominator:
         self, workload: Workload, assigner: Assigner, resume: Sequence[Mapping[str, int]] | None
     ) -> Iterator[Assignment]:
         """The assignment; where its quota fits and no machine can be had also the next best, and so on."""
-        for _ in range(MOST_OPTIONS if self.rules.every_flavor else 1):
+        for _ in range(MOST_OPTIONS):
             found = assigner.assign(workload, None, resume)
             fitting = found.mode is Mode.FIT
             yield self._placed(workload, found)
-            if not fitting or found.mode is Mode.FIT:
+            if not self.rules.every_flavor or not fitting or found.mode is Mode.FIT:
                 return
             for pods in found.pod_sets:
                 if pods.mode is not Mode.FIT:
@@ -105,11 +105,20 @@ class Nominator:
         """Whom to evict for the assignment; empty when nobody may be, or all of them would not do."""
         if not workload.preempts:
             return []
-        cells = assignment.contested(self.books.tree)
-        contest = self._contest(workload, assignment.usage, cells)
         given = assignment.given
-        contest.finds_place = lambda: not isinstance(self.books.ground.find(workload, given), Misfit)
-        return self._search(contest)
+
+        def finds_place() -> bool:
+            return not isinstance(self.books.ground.find(workload, given), Misfit)
+
+        contested = assignment.contested(self.books.tree)
+        for cells in dict.fromkeys((contested, frozenset(assignment.usage))):
+            contest = self._contest(workload, assignment.usage, cells)
+            contest.finds_place = finds_place
+            if victims := self._search(contest):
+                return victims
+            if self.books.ground is NOWHERE:
+                break  # only who stands in the way of a place could help beyond those who hold the contested cells
+        return []
 
     def _contest(self, workload: Workload, usage: Mapping[Cell, int], cells: frozenset[Cell]) -> Contest:
         return Contest(self.books, workload, self.queue, self.node, usage, cells, local_usage=self.local_usage)

@@ -8,7 +8,7 @@ from fleet.admission.quota.candidates import Victim
 from fleet.admission.quota.declared import Policy
 from fleet.admission.quota.entries import Entry, Outcome
 from fleet.admission.quota.flavors import Assignment, Mode
-from fleet.admission.quota.ground import Misfit
+from fleet.admission.quota.ground import NOWHERE, Misfit
 from fleet.admission.quota.tree import Node, charge, fits, release
 from fleet.admission.quota.workload import Books, Holder, Workload
 
@@ -78,7 +78,7 @@ class Run:
         """Decide one entry."""
         if any(victim.holder.workload.uid in self.taken for victim in entry.victims):
             self._recompute(entry)
-        if entry.mode is Mode.FIT and not entry.deferred:
+        elif entry.mode is Mode.FIT and not entry.deferred and self.scheduler.rules.place_again:
             self._place_again(entry)
         entry.outcome = self._outcome(entry)
 
@@ -130,32 +130,47 @@ class Run:
         self.result.skipped_preemptions[name] = self.result.skipped_preemptions.get(name, 0) + 1
 
     def _recompute(self, entry: Entry) -> None:
-        """Nominate anew as if the victims so far were gone, among the flavors nominated before."""
-        nominated = {given.name: given.flavors for given in entry.assignment.given}
-        nominator = self.scheduler.nominator(entry.queue.name, only=nominated)
-        gone = list(self.taken.values())
-        for victim in gone:
-            self.books.lift(victim.holder)
-        entry.assignment, entry.victims = nominator.nominate(entry.workload)
-        for victim in reversed(gone):
-            self.books.put_back(victim.holder)
+        """Nominate anew as if the victims so far were gone: some of them were to go for it."""
+        self._renominate(entry)
         entry.deferred = entry.mode is Mode.FIT
         how = "deferred_fit" if entry.deferred else "preempt" if entry.victims else "skipped"
         self.result.recomputed[entry.queue.name] = how
 
     def _place_again(self, entry: Entry) -> None:
-        """Its place may have gone to a head before it; another may be there."""
-        if fits(entry.node, entry.assignment.usage):
-            place = self.books.ground.find(entry.workload, entry.assignment.given)
-            if not isinstance(place, Misfit):
-                entry.assignment.place = place
+        """Its place may have gone to a head before it: find another, with victims if that is what it takes."""
+        if self.books.ground is NOWHERE:
+            return
+        gone = self._gone(entry)
+        for holder in gone:
+            self.books.lift(holder)
+        lost = fits(entry.node, entry.assignment.usage) and isinstance(
+            self.books.ground.find(entry.workload, entry.assignment.given), Misfit
+        )
+        for holder in reversed(gone):
+            self.books.put_back(holder)
+        if lost:
+            self._renominate(entry)
+
+    def _renominate(self, entry: Entry) -> None:
+        """Nominate as if everybody gone were gone, among the flavors nominated before."""
+        nominated = {given.name: given.flavors for given in entry.assignment.given}
+        gone = self._gone(entry)
+        for holder in gone:
+            self.books.lift(holder)
+        entry.assignment, entry.victims = self.scheduler.nominator(entry.queue.name, nominated).nominate(entry.workload)
+        for holder in reversed(gone):
+            self.books.put_back(holder)
+
+    def _gone(self, entry: Entry) -> list[Holder]:
+        """Who counts as gone for an entry: victims so far, and those it was nominated without."""
+        taken = [victim.holder for victim in self.taken.values()]
+        return taken + [holder for holder in entry.gone if holder not in taken]
 
     def _still_fits(self, entry: Entry) -> bool:
         """Whether it has quota and a place with everybody gone who leaves; a preemptor's place is the one found now."""
-        gone = [victim.holder for victim in (*self.taken.values(), *entry.victims)]
+        gone = [*self._gone(entry), *(victim.holder for victim in entry.victims)]
         if self.scheduler.rules.wait_for_leaving and not entry.victims:
-            gone = []  # it starts at once, on what is free now
-        gone += [holder for holder in entry.gone if holder not in gone]
+            gone = list(entry.gone)  # it starts at once, on what is free now
         for holder in gone:
             self.books.lift(holder)
         enough = fits(entry.node, entry.assignment.usage)
