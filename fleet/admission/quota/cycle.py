@@ -210,6 +210,8 @@ class _Run:
                 self.result.evictions.append((victim, entry.workload))
             self._assume(entry, entry.assignment.usage)
             entry.outcome = Outcome.PENDING_PREEMPTION
+            # Once they are gone it is the flavor they held that it wants, not the next one.
+            self.scheduler._resume.pop(entry.workload.uid, None)
             return
         holder = Holder(
             entry.workload,
