@@ -101,7 +101,7 @@ def test_under_fair_sharing_the_larger_share_gives_way() -> None:
     histories = story(Stream(world.scheduler).play([arrival(row) for row in rows]))
     assert [histories[f"b{n}"][0][0] for n in range(3)] == [10, 11, 110]
     assert [histories[f"a{n}"][1] for n in range(4)] == [[], [], [11], [10]]
-    assert [histories[f"a{n}"][0] for n in range(4)] == [[0], [1], [2, 101], [3, 100]]
+    assert [histories[f"a{n}"][0] for n in range(4)] == [[0], [1], [2, 100], [3, 101]]
 
 
 def test_cycles_are_counted_and_an_idle_strict_head_does_not_spin() -> None:
