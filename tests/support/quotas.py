@@ -5,7 +5,7 @@ asks what they are amounts of. A workload's uid is its name.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fleet.admission.quota.candidates import Contest, Victim
@@ -107,6 +107,8 @@ class World:
     scheduler: Scheduler
     now_s: float = 1000.0
     """Reservations of later cycles are newer than those of earlier ones."""
+    preemptors: set[str] = field(default_factory=set)
+    """uids of those that others were evicted for and that wait for their room."""
 
     @classmethod
     def of(cls, *specs: CohortSpec | QueueSpec, rules: Rules = CLASSICAL, flavors: Sequence[FlavorSpec] = ()) -> "World":
@@ -171,12 +173,15 @@ class World:
         return Turn.of(self.scheduler.cycle())
 
     def turn(self) -> Turn:
-        """One cycle, with its evictions carried out."""
-        result = self.scheduler.cycle()
+        """One cycle, with its evictions carried out; heads that others were evicted for say so."""
+        heads = self.scheduler.heads()
+        result = self.scheduler.decide([replace(head, nominated=head.uid in self.preemptors) for head in heads])
         self.now_s += 1
         for holder in result.admitted:
             holder.reserved_at_s = self.now_s
-        for victim, _ in result.evictions:
+            self.preemptors.discard(holder.workload.uid)
+        for victim, preemptor in result.evictions:
+            self.preemptors.add(preemptor.uid)
             gone = self.scheduler.vacate(victim.holder.workload.uid)
             self.scheduler.submit(gone.workload)
         return Turn.of(result)
