@@ -115,12 +115,16 @@ def bounds(draw: st.DrawFn, most: int) -> Bound:
 
 
 @st.composite
-def plans(draw: st.DrawFn, strategies: Sequence[tuple[FairStrategy, ...]] = STRATEGIES) -> Plan:
+def plans(
+    draw: st.DrawFn,
+    strategies: Sequence[tuple[FairStrategy, ...]] = STRATEGIES,
+    resources: Sequence[tuple[str, ...]] = (("cpu",), ("cpu",), ("cpu", "gpu")),
+) -> Plan:
     """Two to four queues in a tree, one or two flavors and resources, up to nine workloads."""
     shape = draw(st.sampled_from(SHAPES))
     flavors = draw(st.sampled_from((("f",), ("f",), ("f", "g"))))
-    resources = draw(st.sampled_from((("cpu",), ("cpu",), ("cpu", "gpu"))))
-    cells = [f"{flavor}/{resource}" for flavor in flavors for resource in resources]
+    covered = draw(st.sampled_from(resources))
+    cells = [f"{flavor}/{resource}" for flavor in flavors for resource in covered]
     cohorts = tuple(
         cohort(name, parent, {cell: draw(bounds(2)) for cell in cells}, draw(weights)) for name, parent in shape
     )
@@ -140,7 +144,7 @@ def plans(draw: st.DrawFn, strategies: Sequence[tuple[FairStrategy, ...]] = STRA
         Job(
             f"w{index}",
             draw(st.sampled_from(queues)).name,
-            tuple((resource, draw(st.integers(1, 4))) for resource in resources),
+            tuple((resource, draw(st.integers(1, 4))) for resource in covered),
             draw(st.integers(0, 2)),
             float(draw(st.integers(0, 3))),
             draw(st.sampled_from((*flavors, *flavors, ""))),

@@ -107,8 +107,6 @@ class World:
     scheduler: Scheduler
     now_s: float = 1000.0
     """Reservations of later cycles are newer than those of earlier ones."""
-    preemptors: set[str] = field(default_factory=set)
-    """uids of those that others were evicted for and that wait for their room."""
 
     @classmethod
     def of(cls, *specs: CohortSpec | QueueSpec, rules: Rules = CLASSICAL, flavors: Sequence[FlavorSpec] = ()) -> "World":
@@ -173,17 +171,17 @@ class World:
         return Turn.of(self.scheduler.cycle())
 
     def turn(self) -> Turn:
-        """One cycle, with its evictions carried out; heads that others were evicted for say so."""
-        heads = self.scheduler.heads()
-        result = self.scheduler.decide([replace(head, nominated=head.uid in self.preemptors) for head in heads])
+        """One cycle, with its evictions carried out; who waits for room that others leave is marked so."""
+        result = self.scheduler.cycle()
         self.now_s += 1
         for holder in result.admitted:
             holder.reserved_at_s = self.now_s
-            self.preemptors.discard(holder.workload.uid)
-        for victim, preemptor in result.evictions:
-            self.preemptors.add(preemptor.uid)
+        for victim, _ in result.evictions:
             gone = self.scheduler.vacate(victim.holder.workload.uid)
-            self.scheduler.submit(gone.workload)
+            self.scheduler.submit(replace(gone.workload, nominated=False))
+        for entry in result.waiting:
+            if entry.outcome is Outcome.PENDING_PREEMPTION:
+                self.scheduler.submit(replace(entry.workload, nominated=True))
         return Turn.of(result)
 
     def until_quiet(self, most: int = 100) -> list[Turn]:
