@@ -16,8 +16,8 @@ from fleet.snapshot import JobRef
 from providers.kube.objects.additions import Additions, record, recorded, without
 from providers.kube.objects.json_patch import at_version, became, pointer
 from providers.kube.objects.names import ADDITIONS, MAIN_POD_SET, PLACEMENT_GATE, POD_SET, WORKLOAD
+from providers.kube.objects.pod_sets import toleration_object
 from providers.kube.objects.shapes import JsonObject
-from providers.kube.objects.workloads import toleration_object
 
 
 class StaleObject(Exception):

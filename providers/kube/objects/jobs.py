@@ -1,5 +1,6 @@
 """`batch/v1` Job and `jobset.x-k8s.io/v1alpha2` JobSet -> `Job`."""
 
+from dataclasses import replace
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -16,6 +17,7 @@ from providers.kube.objects.names import (
     CHECKPOINT_INTERVAL,
     LAST_CHECKPOINT,
     MAIN_POD_SET,
+    MIN_PARALLELISM,
     OWN_DO_NOT_DISRUPT,
     VOLCANO_LAST_CHECKPOINT,
 )
@@ -23,6 +25,7 @@ from providers.kube.objects.paths import JOB_SETS, JOBS
 from providers.kube.objects.pods import protects
 from providers.kube.objects.shapes import Meta, Wire, WireCondition, first_of, holding
 from providers.kube.objects.templates import Template, pod_set_of
+from providers.kube.objects.topology import whole
 
 
 class _JobSpec(Wire, frozen=True):
@@ -99,12 +102,13 @@ def decode_job(raw: bytes | Raw) -> Job:
     found = _jobs.decode(raw)
     meta, status = found.metadata, found.status
     template = found.spec.template
+    main = pod_set_of(MAIN_POD_SET, found.spec.pods, template, recorded(meta.annotations))
     return _job(
         JobRef(JOBS.api_version(), "Job", meta.namespace, meta.name, meta.uid),
         meta,
         queue="" if _controlled_by_jobset(meta) else _queue(meta),
         suspended=bool(found.spec.suspend),
-        pod_sets=(pod_set_of(MAIN_POD_SET, found.spec.pods, template, recorded(meta.annotations)),),
+        pod_sets=(replace(main, min_count=_min_count(meta, main.count)),),
         templates=(template,),
         progress=_progress(status.conditions, "Complete", status.ready or 0, status.active),
     )
@@ -174,6 +178,12 @@ def _job(
 
 def _queue(meta: Meta) -> str:
     return first_of(meta.labels, QUEUE, KUEUE_QUEUE)
+
+
+def _min_count(meta: Meta, count: int) -> int | None:
+    """Fewest pods it may run with, when that is fewer than it asks for."""
+    least = whole(first_of(meta.annotations, *MIN_PARALLELISM))
+    return least if least is not None and least < count else None
 
 
 def _controlled_by_jobset(meta: Meta) -> bool:

@@ -4,6 +4,13 @@ from typing import Final
 
 GROUP: Final = "muster.dev"
 API_VERSION: Final = "muster.dev/v1alpha1"
+KUEUE: Final = "kueue.x-k8s.io"
+
+
+def either(name: str) -> tuple[str, str]:
+    """Our label or annotation of that name, and Kueue's that means the same; ours is looked at first."""
+    return f"{GROUP}/{name}", f"{KUEUE}/{name}"
+
 
 WORKLOAD: Final = "muster.dev/workload"
 """On pods: the name of their gang's Workload."""
@@ -26,8 +33,8 @@ VOLCANO_LAST_CHECKPOINT: Final = "volcano.sh/last-checkpoint-time"
 CHECKPOINT_INTERVAL: Final = "muster.dev/checkpoint-interval"
 OWN_DO_NOT_DISRUPT: Final = "muster.dev/do-not-disrupt"
 """On jobs: `"true"` keeps consolidation, drift and expiry away while the gang runs; preemption is not voluntary."""
-REQUIRED_TOPOLOGY: Final = "muster.dev/podset-required-topology"
-KUEUE_REQUIRED_TOPOLOGY: Final = "kueue.x-k8s.io/podset-required-topology"
+MIN_PARALLELISM: Final = either("job-min-parallelism")
+"""On a batch/v1 Job: fewest pods it may be admitted with."""
 SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 MIRROR: Final = "kubernetes.io/config.mirror"
 """On the API's image of a static pod of a node."""

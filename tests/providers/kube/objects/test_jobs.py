@@ -208,3 +208,18 @@ def test_how_a_jobset_ended(kind: str, result: JobResult | None) -> None:
 def test_a_jobset_without_jobs_or_status() -> None:
     found = jobset(replicatedJobs=None)
     assert (found.pod_sets, found.ready_pods) == ((), 0)
+
+
+@pytest.mark.parametrize(
+    ("annotations", "least"),
+    [
+        ({}, None),
+        ({"kueue.x-k8s.io/job-min-parallelism": "2"}, 2),
+        ({"muster.dev/job-min-parallelism": "3", "kueue.x-k8s.io/job-min-parallelism": "2"}, 3),
+        ({"muster.dev/job-min-parallelism": "4"}, None),
+        ({"muster.dev/job-min-parallelism": "0"}, None),
+        ({"muster.dev/job-min-parallelism": "few"}, None),
+    ],
+)
+def test_fewest_pods_of_a_job(annotations: dict[str, str], least: int | None) -> None:
+    assert job({"parallelism": 4}, annotations=annotations).pod_sets[0].min_count == least
