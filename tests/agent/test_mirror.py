@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.assume import beliefs, patched
+from agent.ears import WATCHED
 from agent.mirror import UNLISTED_S, Mirror, PodIndex
 from fleet.actions import (
     CloseClaim,
@@ -118,26 +119,24 @@ def test_a_gang_carries_what_only_its_job_knows() -> None:
     found = gang()
     job = replace(job_of(found), last_checkpoint_s=NOW - 60, do_not_disrupt=True)
     mirror.gangs.observe(Replace({"ns/job-g": found}, "1"))
-    mirror.jobs.observe(Replace({found.uid: job}, "1"))
+    mirror.works["jobs.batch"].observe(Replace({found.uid: job}, "1"))
     seen = mirror.snapshot(NOW, frozenset()).gangs[found.uid]
     assert (seen.last_checkpoint_s, seen.do_not_disrupt) == (NOW - 60, True)
 
 
-@pytest.mark.parametrize(
-    "missing", ["nodes", "pods", "jobs", "jobsets", "gangs", "claims", "daemonsets", "instances", "catalog"]
-)
+@pytest.mark.parametrize("missing", [*WATCHED, "instances", "catalog"])
 def test_synced_means_everything_once(missing: str) -> None:
     mirror = Mirror("c")
-    for table in ("nodes", "pods", "jobs", "jobsets", "gangs", "claims", "daemonsets"):
+    for table in WATCHED:
         if table != missing:
-            getattr(mirror, table).observe(Replace({}, "1"))
+            mirror.table(table).observe(Replace({}, "1"))
     if missing != "instances":
         mirror.list_instances([], NOW)
     if missing != "catalog":
         mirror.catalog = catalog()
     assert not mirror.synced
     if missing not in {"instances", "catalog"}:
-        getattr(mirror, missing).observe(Replace({}, "1"))
+        mirror.table(missing).observe(Replace({}, "1"))
     mirror.list_instances([], NOW)
     mirror.catalog = catalog()
     assert mirror.synced
@@ -203,7 +202,7 @@ def known() -> Mirror:
     mirror.catalog = SOLD
     mirror.nodes.observe(Replace({NODE.name: NODE}, "1"))
     mirror.claims.observe(Replace({CLAIM.name: CLAIM}, "1"))
-    mirror.jobs.observe(Replace({GANG.uid: job_of(GANG)}, "1"))
+    mirror.works["jobs.batch"].observe(Replace({GANG.uid: job_of(GANG)}, "1"))
     mirror.pods.observe(Replace({POD.key: POD}, "1"))
     mirror.gangs.observe(Replace({f"ns/{GANG.workload}": GANG}, "1"))
     mirror.list_instances([instance_of(CLAIM)], NOW)

@@ -26,6 +26,8 @@ TERMINATION_FINALIZER: Final = "muster.dev/termination"
 
 ADDITIONS: Final = "muster.dev/template-additions"
 """On jobs: JSON, pod set -> tolerations that were appended to its template, so that they can be taken away again."""
+ASKED: Final = "muster.dev/asked"
+"""On jobs: JSON, pointer -> the value its user asked for in a field that we have lowered."""
 REVISION: Final = "muster.dev/revision"
 """On mirrored declarations: the revision they come from."""
 LAST_CHECKPOINT: Final = "muster.dev/last-checkpoint-time"
@@ -38,6 +40,15 @@ MIN_PARALLELISM: Final = either("job-min-parallelism")
 SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 MIRROR: Final = "kubernetes.io/config.mirror"
 """On the API's image of a static pod of a node."""
+
+GROUP_NAME: Final = either("pod-group-name")
+"""Label of the pods of a plain group."""
+VOLCANO_TASK: Final = "volcano.sh/task-spec"
+"""On a Volcano job's pods, as label and annotation: the name of their task."""
+GROUP_TOTAL: Final = either("pod-group-total-count")
+"""Annotation: how many pods the group has."""
+EQUAL_COMPLETIONS: Final = either("job-completions-equal-parallelism")
+"""On a batch/v1 Job, `"true"`: admitted with fewer pods it also completes with as many."""
 
 MAIN_POD_SET: Final = "main"
 """The one pod set of a batch/v1 Job."""

@@ -6,8 +6,8 @@ from functools import lru_cache
 from fleet.snapshot import PodSet, Slice
 from model.kinds import RequirementTerm, Toleration
 from model.quantity import Resources, canonical_resources, format_amount
+from providers.kube.objects.pod_templates import WireToleration, requirement_of, tolerations_of
 from providers.kube.objects.shapes import EMPTY, JsonObject, Wire, set_fields
-from providers.kube.objects.templates import WireToleration, requirement_of, tolerations_of
 
 
 class _Requirement(Wire, frozen=True):

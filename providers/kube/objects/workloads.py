@@ -12,6 +12,7 @@ from msgspec import Raw
 
 from fleet.reasons import Reason
 from fleet.snapshot import Eviction, Gang, GangState, JobRef, Pin
+from fleet.snapshot.works import POD_GROUP
 from model.labels import PRIORITY_CLASS, QUEUE
 from providers.kube.objects.conditions import Condition, conditions_of, find, written
 from providers.kube.objects.instants import format_instant, instant_of
@@ -92,10 +93,14 @@ _decoder = msgspec.json.Decoder(_Workload)
 
 
 def workload_object(gang: Gang) -> JsonObject:
-    """The Workload of a gang as it is created, owned by the job: metadata and specification."""
+    """The Workload of a gang as it is created: metadata and specification.
+
+    The job owns it. A plain group is no object that could: what names an owner that is not there is collected.
+    """
     job = gang.job
     labels = {JOB_UID: gang.uid} | set_fields(**{QUEUE: gang.queue, PRIORITY_CLASS: gang.priority_class})
-    owner = {"apiVersion": job.api_version, "kind": job.kind, "name": job.name, "uid": job.uid, "controller": True}
+    ref = {"apiVersion": job.api_version, "kind": job.kind, "name": job.name, "uid": job.uid}
+    owned = {} if job.kind == POD_GROUP else {"ownerReferences": [{**ref, "controller": True}]}
     return {
         "apiVersion": API_VERSION,
         "kind": KIND,
@@ -103,10 +108,10 @@ def workload_object(gang: Gang) -> JsonObject:
             "name": gang.workload,
             "namespace": gang.namespace,
             "labels": labels,
-            "ownerReferences": [owner],
+            **owned,
         },
         "spec": {
-            "job": {"apiVersion": job.api_version, "kind": job.kind, "name": job.name, "uid": job.uid},
+            "job": ref,
             "queue": gang.queue,
             "priorityClass": gang.priority_class,
             "priority": gang.priority,

@@ -7,8 +7,9 @@ import pytest
 
 from fleet.snapshot import Job, JobRef, JobResult
 from model.kinds import RequirementTerm, Toleration
-from providers.kube.objects import decode_job, decode_jobset
+from providers.kube.objects import DECODERS
 
+decode_job, decode_jobset = DECODERS["batch", "Job"], DECODERS["jobset.x-k8s.io", "JobSet"]
 CREATED = "2027-01-15T08:00:00Z"
 CONTAINER = {"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": 8}, "requests": {"cpu": "90"}}}
 

@@ -10,7 +10,7 @@ from fleet.snapshot import PodSet
 from model.kinds import RequirementTerm, Toleration
 from model.labels import HOSTNAME
 from providers.kube.objects.additions import Additions, without
-from providers.kube.objects.pods import PodResources, requests_of
+from providers.kube.objects.pod_requests import PodResources, requests_of
 from providers.kube.objects.shapes import EMPTY, JsonObject, Wire, interned
 from providers.kube.objects.topology import wishes_of
 

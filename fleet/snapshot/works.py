@@ -1,0 +1,119 @@
+"""Jobs of every kind as the deciders see them: what is known of an object, completed by what stands beside it.
+
+- A job that only names a recipe (TrainJob) has the pod sets of the job it makes.
+- A job whose pods are held one by one has started when one of its pods has.
+- A plain group has no object of its own: it is its pods.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from hashlib import blake2b
+
+from fleet.snapshot.gangs import Hold, Job, JobRef, JobResult, PodSet
+from fleet.snapshot.nodes import Member, Pod
+
+POD_GROUP = "PodGroup"
+"""Kind of the reference to a plain group, in `v1`: there is no such object, and nothing is owned by it."""
+
+
+def group_uid(namespace: str, group: str) -> str:
+    """The identity of a plain group, fit for a label's value."""
+    return blake2b(f"{namespace}/{group}".encode(), digest_size=16).hexdigest()
+
+
+def works(jobs: Mapping[str, Job], job_pods: Mapping[str, Sequence[Pod]]) -> Mapping[str, Job]:
+    """All jobs by uid: the objects completed, and the plain groups."""
+    found = dict(jobs)
+    special = [job for job in jobs.values() if job.shaped_below or job.hold is Hold.PODS]
+    below = {job.owner_uid: job for job in jobs.values() if job.owner_uid} if special else {}
+    for job in special:
+        found[job.ref.uid] = _completed(job, below.get(job.ref.uid), job_pods.get(job.ref.uid, ()))
+    for uid, pods in job_pods.items():
+        if uid not in found and _members(pods):
+            found[uid] = group_job(uid, pods)
+    return found
+
+
+def _completed(job: Job, below: Job | None, pods: Sequence[Pod]) -> Job:
+    if job.hold is Hold.PODS:
+        return replace(job, suspended=not any(map(has_started, pods)))
+    if not job.shaped_below:
+        return job
+    if below is None:  # what it asks for is not known yet, so it asks for nothing
+        return replace(job, queue="")
+    return replace(
+        job,
+        pod_sets=below.pod_sets,
+        ready_pods=below.ready_pods,
+        active_pods=below.active_pods,
+        do_not_disrupt=job.do_not_disrupt or below.do_not_disrupt,
+    )
+
+
+def has_started(pod: Pod) -> bool:
+    """Whether a pod runs, or may: with its gang, or past it."""
+    return pod.active and not pod.deleting and (bool(pod.workload) or not pod.gated)
+
+
+def excess(pods: Sequence[Pod]) -> list[Pod]:
+    """Pods of a plain group beyond its total that have not started, youngest first (Kueue's rule for groups)."""
+    members = _members(pods)
+    beyond = sum(_counts(pod) for pod, _ in members) - members[0][1].total if members else 0
+    waiting = [(pod, member) for pod, member in members if pod.held]
+    waiting.sort(key=lambda each: (each[1].created_at_s, each[0].name, each[0].uid), reverse=True)
+    return [pod for pod, _ in waiting[: max(0, beyond)]]
+
+
+def group_job(uid: str, pods: Sequence[Pod]) -> Job:
+    """A plain group as a job. It asks for nothing while it is incomplete and none of its pods has started.
+
+    It is over when as many pods as it has in all have ended and none is left: well, if as many have succeeded.
+    """
+    members = _members(pods)
+    pod, first = members[0]
+    surplus = {extra.uid for extra in excess(pods)}
+    wanted = [(one, member) for one, member in members if _counts(one) and one.uid not in surplus]
+    started = any(has_started(one) for one, _ in members)
+    result = _result([one for one, _ in members], first.total)
+    return Job(
+        ref=JobRef("v1", POD_GROUP, pod.namespace, first.group, uid),
+        resource_version="",
+        queue=first.queue if started or result or len(wanted) >= first.total else "",
+        priority_class=first.priority_class,
+        suspended=not started,
+        pod_sets=_roles([member for _, member in wanted]),
+        created_at_s=first.created_at_s,
+        result=result,
+        last_checkpoint_s=max(
+            (m.last_checkpoint_s for _, m in members if m.last_checkpoint_s is not None), default=None
+        ),
+        checkpoint_interval_s=first.checkpoint_interval_s,
+        do_not_disrupt=any(one.do_not_disrupt for one, _ in members),
+        hold=Hold.PODS,
+    )
+
+
+def _members(pods: Sequence[Pod]) -> list[tuple[Pod, Member]]:
+    """The pods of a plain group, oldest first."""
+    found = [(pod, pod.member) for pod in pods if pod.member is not None]
+    return sorted(found, key=lambda each: (each[1].created_at_s, each[0].name, each[0].uid))
+
+
+def _counts(pod: Pod) -> bool:
+    """Whether it fills a place of the group; one that failed or is on its way out may be replaced."""
+    return pod.phase == "Succeeded" or (pod.active and not pod.deleting)
+
+
+def _roles(members: Sequence[Member]) -> tuple[PodSet, ...]:
+    counts = Counter(member.shape.name for member in members)
+    shapes = {member.shape.name: member.shape for member in reversed(members)}
+    return tuple(replace(shapes[name], count=counts[name]) for name in sorted(shapes))
+
+
+def _result(pods: Sequence[Pod], total: int) -> JobResult | None:
+    ended = [pod for pod in pods if not pod.active]
+    if len(ended) < max(1, total) or len(ended) < len(pods):
+        return None
+    succeeded = sum(pod.phase == "Succeeded" for pod in ended)
+    return JobResult.SUCCEEDED if succeeded >= total else JobResult.FAILED
