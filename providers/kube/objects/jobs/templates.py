@@ -120,11 +120,20 @@ def _label(key: str) -> str:
 
 def _without_marks(role: Role, added: list[JsonObject]) -> list[JsonObject]:
     spec = role.template["spec"]
-    labels = (role.template.get("metadata") or {}).get("labels") or {}
     gates = spec.get("schedulingGates") or []
     tolerations = spec.get("tolerations") or []
     return [
-        *({"op": "remove", "path": role.where + _label(key)} for key in (WORKLOAD, POD_SET) if key in labels),
+        *_unlabelled(role),
         *became(f"{role.where}/spec/schedulingGates", gates, [g for g in gates if g["name"] != PLACEMENT_GATE]),
         *became(f"{role.where}/spec/tolerations", tolerations, without(tolerations, added)),
     ]
+
+
+def _unlabelled(role: Role) -> list[JsonObject]:
+    """Without our labels, and without the map, or the metadata, that nothing is left in."""
+    metadata = role.template.get("metadata") or {}
+    labels = metadata.get("labels") or {}
+    ours = [key for key in (WORKLOAD, POD_SET) if key in labels]
+    if not ours or len(ours) < len(labels):
+        return [{"op": "remove", "path": role.where + _label(key)} for key in ours]
+    return [{"op": "remove", "path": f"{role.where}/metadata" + ("/labels" if len(metadata) > 1 else "")}]
