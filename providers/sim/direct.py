@@ -13,7 +13,6 @@ from providers.clock import Clock
 from providers.kube.batches import Batch, Changes, Replace, Undecodable
 from providers.kube.errors import KubeError, Unreachable, from_status
 from providers.kube.reading import Reader, Watched
-from providers.kube.resources import ResourcePath
 from providers.kube.transport import FIELD_MANAGER, READ_S, Body, KubeTransport, Query
 from providers.sim.apiserver.routes import Route, parse_route
 from providers.sim.apiserver.verbs import Call, perform
@@ -159,7 +158,8 @@ class Feed(Generic[T]):
         self._store = store
         self._watched = watched
         self._reader = Reader(watched)
-        self._resource = None if watched.optional else _resource(store, watched.resource)
+        if not watched.optional and self._served() is None:
+            raise LookupError(f"the store does not serve {watched.resource}")
         self._version: int | None = None
         self._looked_at = -1
 
@@ -168,14 +168,17 @@ class Feed(Generic[T]):
         if self._looked_at == self._store.resource_version:
             return []
         first, self._looked_at = self._looked_at < 0, self._store.resource_version
-        if self._resource is None:
-            path = self._watched.resource
-            self._resource = self._store.served(path.group, path.version, path.plural)
-        if self._resource is None:
-            return [Replace({}, "0")] if first else []
+        resource = self._served()
+        if resource is None:
+            gone, self._version = self._version is not None, None
+            return [Replace({}, "0")] if first or gone else []
         if self._version is None:
-            return [self._everything(self._resource)]
-        return list(self._changes(self._resource, self._version))
+            return [self._everything(resource)]
+        return list(self._changes(resource, self._version))
+
+    def _served(self) -> Resource | None:
+        path = self._watched.resource
+        return self._store.served(path.group, path.version, path.plural)
 
     def _everything(self, resource: Resource) -> Replace[T]:
         watched = self._watched
@@ -196,10 +199,3 @@ class Feed(Generic[T]):
             yield Changes(reading.deltas, reading.version)
         if reading.trouble is not None:  # as a reflector does: only a list shows what is left
             yield self._everything(resource)
-
-
-def _resource(store: Store, path: ResourcePath) -> Resource:
-    resource = store.served(path.group, path.version, path.plural)
-    if resource is None:
-        raise LookupError(f"the store does not serve {path}")
-    return resource
