@@ -31,9 +31,10 @@ from providers.kube.objects import (
     decode_daemonset,
     decode_node,
     decode_pod,
+    decode_pod_group,
     decode_workload,
 )
-from providers.kube.objects.paths import DAEMON_SETS, NODE_CLAIMS, NODES, WORKLOADS
+from providers.kube.objects.paths import DAEMON_SETS, NODE_CLAIMS, NODES, POD_GROUPS, WORKLOADS
 from providers.kube.reading import Watched
 from providers.kube.reflector import Reflector
 from providers.kube.resources import PODS
@@ -51,6 +52,7 @@ WATCHED: dict[str, Watched[Any]] = {
         job_table(kind): Watched(kind.path, DECODERS[kind.group_kind], lambda job: job.ref.uid, optional=kind.optional)
         for kind in KINDS
     },
+    "terms": Watched(POD_GROUPS, decode_pod_group, lambda terms: terms.key, optional=True),
     "gangs": Watched(WORKLOADS, decode_workload, lambda gang: f"{gang.namespace}/{gang.workload}"),
     "claims": Watched(NODE_CLAIMS, decode_claim, lambda claim: claim.name),
     "daemonsets": Watched(DAEMON_SETS, decode_daemonset, lambda daemon: daemon.name),

@@ -17,6 +17,7 @@ from fleet.snapshot import (
     Node,
     Pod,
     Snapshot,
+    Terms,
 )
 from fleet.snapshot.works import works
 from model.quantity import Resources
@@ -135,6 +136,7 @@ class Mirror:
         self.pods: Table[Pod] = Table(self.pod_index.change)
         self.works: dict[str, Table[Job]] = {job_table(kind): Table() for kind in KINDS}
         """A table for each kind of work."""
+        self.terms: Table[Terms] = Table()
         self.gangs: Table[Gang] = Table()
         """By `namespace/workload`."""
         self.claims: Table[Claim] = Table()
@@ -153,7 +155,7 @@ class Mirror:
         return all(table.synced for table in self._tables()) and bool(self.instances_at_s) and bool(self.catalog.offers)
 
     def _tables(self) -> tuple[Table[Any], ...]:
-        return (self.nodes, self.pods, *self.works.values(), self.gangs, self.claims, self.daemonsets)
+        return (self.nodes, self.pods, *self.works.values(), self.terms, self.gangs, self.claims, self.daemonsets)
 
     def table(self, name: str) -> Table[Any]:
         """The table of that name."""
@@ -192,7 +194,7 @@ class Mirror:
     def snapshot(self, now_s: float, busy: frozenset[str]) -> Snapshot:
         """The present belief. Valid until the next event is folded."""
         self.pod_index.settle()
-        jobs = _works(self.pod_index.job_pods, *(table.view for table in self.works.values()))
+        jobs = _works(self.pod_index.job_pods, self.terms.view, *(table.view for table in self.works.values()))
         return Snapshot(
             now_s=now_s,
             cluster=self.cluster,
@@ -215,8 +217,10 @@ class Mirror:
 
 
 @remembered(1, steady=True)
-def _works(job_pods: Mapping[str, tuple[Pod, ...]], *tables: Mapping[str, Job]) -> Mapping[str, Job]:
-    return works({uid: job for table in tables for uid, job in table.items()}, job_pods)
+def _works(
+    job_pods: Mapping[str, tuple[Pod, ...]], terms: Mapping[str, Terms], *tables: Mapping[str, Job]
+) -> Mapping[str, Job]:
+    return works({uid: job for table in tables for uid, job in table.items()}, job_pods, terms)
 
 
 @remembered(1)

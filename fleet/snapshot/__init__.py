@@ -18,7 +18,7 @@ from fleet.snapshot.machines import (
     NoticeKind,
     Offer,
 )
-from fleet.snapshot.nodes import DaemonOverhead, Member, Node, Pod
+from fleet.snapshot.nodes import DaemonOverhead, Member, Node, Pod, Terms
 from model.quantity import Resources
 
 
@@ -89,4 +89,5 @@ __all__ = [
     "PodSet",
     "Slice",
     "Snapshot",
+    "Terms",
 ]

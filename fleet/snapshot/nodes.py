@@ -40,7 +40,7 @@ class Member:
 
     group: str
     total: int
-    """Pods the group has when it is complete."""
+    """Pods the group has when it is complete; 0 = as many as there are, once its `Terms` are met."""
     shape: PodSet
     """What this pod asks for; `name` is its role."""
     queue: str
@@ -48,6 +48,23 @@ class Member:
     priority_class: str = ""
     last_checkpoint_s: float | None = None
     checkpoint_interval_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What an object beside a plain group says of it (Volcano's PodGroup)."""
+
+    namespace: str
+    group: str
+    together: int
+    """Pods that start together or not at all (`minMember`)."""
+    roles: Mapping[str, int] = field(default_factory=dict)
+    """Role -> how many of them are its pods at least (`minTaskMember`)."""
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`."""
+        return f"{self.namespace}/{self.group}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
+from types import MappingProxyType
 
+from fleet.snapshot.cores import Minimum, cores
 from fleet.snapshot.gangs import Hold, Job, JobRef, JobResult, PodSet
-from fleet.snapshot.nodes import Member, Pod
+from fleet.snapshot.nodes import Member, Pod, Terms
 
 POD_GROUP = "PodGroup"
 """Kind of the reference to a plain group, in `v1`: there is no such object, and nothing is owned by it."""
@@ -22,16 +24,19 @@ def group_uid(namespace: str, group: str) -> str:
     return blake2b(f"{namespace}/{group}".encode(), digest_size=16).hexdigest()
 
 
-def works(jobs: Mapping[str, Job], job_pods: Mapping[str, Sequence[Pod]]) -> Mapping[str, Job]:
-    """All jobs by uid: the objects completed, and the plain groups."""
+def works(
+    jobs: Mapping[str, Job], job_pods: Mapping[str, Sequence[Pod]], terms: Mapping[str, Terms] = MappingProxyType({})
+) -> Mapping[str, Job]:
+    """All jobs by uid: the objects completed, and the plain groups. `terms` by `namespace/group`."""
     found = dict(jobs)
     special = [job for job in jobs.values() if job.shaped_below or job.hold is Hold.PODS]
     below = {job.owner_uid: job for job in jobs.values() if job.owner_uid} if special else {}
     for job in special:
         found[job.ref.uid] = _completed(job, below.get(job.ref.uid), job_pods.get(job.ref.uid, ()))
     for uid, pods in job_pods.items():
-        if uid not in found and _members(pods):
-            found[uid] = group_job(uid, pods)
+        member = pods[0].member if uid not in found else None
+        if member is not None:
+            found[uid] = group_job(uid, pods, terms.get(f"{pods[0].namespace}/{member.group}"))
     return found
 
 
@@ -59,13 +64,14 @@ def has_started(pod: Pod) -> bool:
 def excess(pods: Sequence[Pod]) -> list[Pod]:
     """Pods of a plain group beyond its total that have not started, youngest first (Kueue's rule for groups)."""
     members = _members(pods)
-    beyond = sum(_counts(pod) for pod, _ in members) - members[0][1].total if members else 0
+    total = members[0][1].total if members else 0
+    beyond = sum(_counts(pod) for pod, _ in members) - total if total else 0
     waiting = [(pod, member) for pod, member in members if pod.held]
     waiting.sort(key=lambda each: (each[1].created_at_s, each[0].name, each[0].uid), reverse=True)
     return [pod for pod, _ in waiting[: max(0, beyond)]]
 
 
-def group_job(uid: str, pods: Sequence[Pod]) -> Job:
+def group_job(uid: str, pods: Sequence[Pod], terms: Terms | None = None) -> Job:
     """A plain group as a job. It asks for nothing while it is incomplete and none of its pods has started.
 
     It is over when as many pods as it has in all have ended and none is left: well, if as many have succeeded.
@@ -75,14 +81,15 @@ def group_job(uid: str, pods: Sequence[Pod]) -> Job:
     surplus = {extra.uid for extra in excess(pods)}
     wanted = [(one, member) for one, member in members if _counts(one) and one.uid not in surplus]
     started = any(has_started(one) for one, _ in members)
-    result = _result([one for one, _ in members], first.total)
+    total = first.total or max(len(wanted), terms.together if terms else 0)
+    result = _result([one for one, _ in members], total)
     return Job(
         ref=JobRef("v1", POD_GROUP, pod.namespace, first.group, uid),
         resource_version="",
-        queue=first.queue if started or result or len(wanted) >= first.total else "",
+        queue=first.queue if started or result or len(wanted) >= total else "",
         priority_class=first.priority_class,
         suspended=not started,
-        pod_sets=_roles([member for _, member in wanted]),
+        pod_sets=_roles([member for _, member in wanted], terms),
         created_at_s=first.created_at_s,
         result=result,
         last_checkpoint_s=max(
@@ -105,10 +112,13 @@ def _counts(pod: Pod) -> bool:
     return pod.phase == "Succeeded" or (pod.active and not pod.deleting)
 
 
-def _roles(members: Sequence[Member]) -> tuple[PodSet, ...]:
+def _roles(members: Sequence[Member], terms: Terms | None) -> tuple[PodSet, ...]:
     counts = Counter(member.shape.name for member in members)
     shapes = {member.shape.name: member.shape for member in reversed(members)}
-    return tuple(replace(shapes[name], count=counts[name]) for name in sorted(shapes))
+    names = sorted(shapes)
+    minima = [Minimum(counts[name], terms.roles.get(name) if terms else None) for name in names]
+    core = cores(minima, terms.together if terms else None)
+    return tuple(replace(shapes[name], count=counts[name], core=some) for name, some in zip(names, core, strict=True))
 
 
 def _result(pods: Sequence[Pod], total: int) -> JobResult | None:

@@ -8,7 +8,7 @@ import pytest
 from providers.kube.objects.jobs import BY_GROUP_KIND, JobKind
 from tests.agent.scenes import P5, Scene, files, gpu_job, pool, queue, simple, team
 from tests.support.operators import Operator, leader_worker, pytorch, ray, trainer, volcano
-from tests.support.work import install, manifest, pod
+from tests.support.work import install, install_pod_groups, manifest, pod
 
 Obj = dict[str, Any]
 
@@ -233,6 +233,24 @@ def test_an_evicted_plain_group_is_gone_and_its_replacement_queues_anew() -> Non
     scene.sim.submit(plain("a2", total=1))
     scene.until_running("g", 900)
     assert pinned(scene)[0] == "a2"
+    scene.settle()
+
+
+def test_pods_of_a_pod_group_start_when_enough_are_there() -> None:
+    scene = Scene(simple())
+    install_pod_groups(scene.sim.store)
+    group = {"metadata": {"name": "g", "namespace": "t"}, "spec": {"minMember": 2}}
+    for name in ("a", "b"):
+        body = plain(name)
+        body["metadata"]["labels"].pop("muster.dev/pod-group-name")
+        body["metadata"]["annotations"] = {"scheduling.k8s.io/group-name": "g"}
+        scene.sim.submit(body)
+        if name == "a":
+            scene.sim.store.create(scene.sim.store.resource("PodGroup"), group)
+            scene.settle(30)
+            assert not scene.sim.gangs()
+    scene.until_running("g")
+    assert pinned(scene) == ["a", "b"]
     scene.settle()
 
 

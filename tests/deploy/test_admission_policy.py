@@ -11,6 +11,7 @@ import yaml
 
 from providers.kube.objects import DECODERS, decode_pod
 from providers.kube.objects.jobs import BY_GROUP_KIND, KINDS, JobKind
+from providers.kube.objects.names import VOLCANO_GROUP
 from providers.sim.store.jsonpatch import json_patch
 from tests.support.cel import evaluate
 from tests.support.work import POD_SETS, manifest, pod
@@ -163,7 +164,26 @@ def test_pods_of_a_group_are_born_gated(group: str, queue: str) -> None:
     assert admitted(raw, PODS) == raw
 
 
-@pytest.mark.parametrize("labels", [{}, {"muster.dev/queue": "t"}, {"muster.dev/pod-group-name": "g"}])
+@pytest.mark.parametrize("name", VOLCANO_GROUP)
+def test_pods_of_a_pod_group_are_born_gated(name: str) -> None:
+    raw = plain(**{"muster.dev/queue": "t"})
+    raw["metadata"]["annotations"] = {name: "g"}
+    assert decode_pod(msgspec.json.encode(admitted(raw, PODS))).held
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=named)
+def test_pods_that_a_job_has_made_are_left_alone(kind: JobKind) -> None:
+    """The agent does not take them for a group, so nobody would ever let them go."""
+    raw = plain(**{"muster.dev/pod-group-name": "g", "muster.dev/queue": "t"})
+    owner = {"apiVersion": kind.path.api_version(), "kind": kind.kind, "name": "j", "uid": "o", "controller": True}
+    raw["metadata"]["ownerReferences"] = [owner]
+    assert admitted(raw, PODS) == raw
+    assert decode_pod(msgspec.json.encode(raw)).member is None
+
+
+@pytest.mark.parametrize(
+    "labels", [{}, {"muster.dev/queue": "t"}, {"muster.dev/pod-group-name": "g"}, {"kueue.x-k8s.io/queue-name": "t"}]
+)
 def test_other_pods_are_left_alone(labels: dict[str, str]) -> None:
     assert admitted(plain(**labels), PODS) == plain(**labels)
 

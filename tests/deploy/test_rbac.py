@@ -29,6 +29,7 @@ CLUSTER: dict[tuple[str, str], set[str]] = {
         (kind.path.group, kind.path.plural): _WATCHED | ({"patch"} if kind.hold is Hold.SWITCH else set())
         for kind in KINDS
     },
+    ("scheduling.volcano.sh", "podgroups"): _WATCHED,
     **{("muster.dev", plural): _OWN for plural in ("workloads", "nodeclaims", "fleetsyncs", "queues", "nodepools")},
     **{
         ("muster.dev", f"{plural}/status"): {"patch"}

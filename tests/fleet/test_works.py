@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.snapshot import Hold, Job, JobRef, JobResult, Member, Pod, PodSet
+from fleet.snapshot import Hold, Job, JobRef, JobResult, Member, Pod, PodSet, Terms
 from fleet.snapshot.works import excess, group_job, group_uid, has_started, works
 from tests.support.fleets import NOW, amounts
 
@@ -152,3 +152,41 @@ def test_what_has_started(changes: dict[str, Any], expected: bool) -> None:
 def test_groups_of_one_name_in_two_namespaces_are_two() -> None:
     assert group_uid("a", "g") != group_uid("b", "g")
     assert len(group_uid("a", "g")) == 32
+
+
+# -- groups that an object beside them speaks for ---------------------------------------------------------------------
+
+TERMS = Terms("ns", "g", 3, {"small": 2})
+
+
+def test_a_pod_group_of_volcano_is_complete_with_as_many_pods_as_must_run_together() -> None:
+    pods = [pod("a", 0, shape=LARGE), pod("b", 0), pod("c", 0), pod("d", 0)]
+    assert works({}, {UID: tuple(pods[:2])}, {TERMS.key: TERMS})[UID].queue == ""
+    job = works({}, {UID: tuple(pods)}, {TERMS.key: TERMS})[UID]
+    assert job.queue == "q"
+    assert [(one.name, one.count, one.core) for one in job.pod_sets] == [("large", 1, None), ("small", 3, 2)]
+    assert excess(pods) == []
+
+
+@pytest.mark.parametrize(
+    ("phases", "result"),
+    [
+        (["Succeeded"] * 4, JobResult.SUCCEEDED),
+        (["Succeeded"] * 3 + ["Failed"], JobResult.SUCCEEDED),
+        (["Succeeded"] * 2 + ["Failed"] * 2, JobResult.FAILED),
+        (["Succeeded"] * 3 + ["Running"], None),
+        (["Succeeded"] * 2, None),
+    ],
+)
+def test_it_has_done_well_if_as_many_have(phases: list[str], result: JobResult | None) -> None:
+    pods = [pod(str(n), 0, **{**RUNS, "phase": phase}) for n, phase in enumerate(phases)]
+    assert group_job(UID, pods, TERMS).result == result
+
+
+def test_a_total_that_the_pods_name_counts_before_the_terms() -> None:
+    job = group_job(UID, [pod("a"), pod("b")], TERMS)
+    assert (job.queue, [(one.count, one.core) for one in job.pod_sets]) == ("q", [(2, None)])
+
+
+def test_pods_of_a_group_nobody_speaks_for_are_what_is_there() -> None:
+    assert [(one.count, one.core) for one in group_job(UID, [pod("a", 0)]).pod_sets] == [(1, None)]

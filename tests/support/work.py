@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from providers.kube.objects.jobs import KINDS, JobKind
+from providers.kube.objects.paths import POD_GROUPS
+from providers.kube.resources import ResourcePath
 from providers.sim.store import Store
 
 Obj = dict[str, Any]
@@ -117,21 +119,21 @@ def manifest(kind: JobKind, name: str = "train", namespace: str = "default", **s
     }
 
 
-def definition(kind: JobKind) -> Obj:
+def definition(path: ResourcePath, kind: str) -> Obj:
     """A definition that takes whatever is written, as those of operators do for the parts that matter here."""
     anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     schema = {"type": "object", "properties": {"spec": anything, "status": anything}}
     version = {
-        "name": kind.path.version,
+        "name": path.version,
         "served": True,
         "storage": True,
         "schema": {"openAPIV3Schema": schema},
         "subresources": {"status": {}},
     }
-    names = {"plural": kind.path.plural, "kind": kind.kind, "singular": kind.path.plural[:-1]}
+    names = {"plural": path.plural, "kind": kind, "singular": path.plural[:-1]}
     return {
-        "metadata": {"name": str(kind.path)},
-        "spec": {"group": kind.path.group, "scope": "Namespaced", "names": names, "versions": [version]},
+        "metadata": {"name": str(path)},
+        "spec": {"group": path.group, "scope": "Namespaced", "names": names, "versions": [version]},
     }
 
 
@@ -139,4 +141,9 @@ def install(store: Store, *kinds: JobKind) -> None:
     """Let the store serve these kinds (all of them, where none is given), unless it does."""
     for kind in kinds or KINDS:
         if store.served(kind.path.group, kind.path.version, kind.path.plural) is None:
-            store.create(store.resource("CustomResourceDefinition"), definition(kind))
+            store.create(store.resource("CustomResourceDefinition"), definition(kind.path, kind.kind))
+
+
+def install_pod_groups(store: Store) -> None:
+    """Let the store serve Volcano's PodGroups."""
+    store.create(store.resource("CustomResourceDefinition"), definition(POD_GROUPS, "PodGroup"))

@@ -45,6 +45,8 @@ GROUP_NAME: Final = either("pod-group-name")
 """Label of the pods of a plain group."""
 VOLCANO_TASK: Final = "volcano.sh/task-spec"
 """On a Volcano job's pods, as label and annotation: the name of their task."""
+VOLCANO_GROUP: Final = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
+"""Annotations of a pod: the name of its PodGroup."""
 GROUP_TOTAL: Final = either("pod-group-total-count")
 """Annotation: how many pods the group has."""
 EQUAL_COMPLETIONS: Final = either("job-completions-equal-parallelism")

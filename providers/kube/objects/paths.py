@@ -23,6 +23,7 @@ RAY_CLUSTERS: Final = ResourcePath("ray.io", "v1", "rayclusters", namespaced=Tru
 RAY_JOBS: Final = ResourcePath("ray.io", "v1", "rayjobs", namespaced=True)
 TRAIN_JOBS: Final = ResourcePath("trainer.kubeflow.org", "v1alpha1", "trainjobs", namespaced=True)
 LEADER_WORKER_SETS: Final = ResourcePath("leaderworkerset.x-k8s.io", "v1", "leaderworkersets", namespaced=True)
+POD_GROUPS: Final = ResourcePath("scheduling.volcano.sh", "v1beta1", "podgroups", namespaced=True)
 VOLCANO_JOBS: Final = ResourcePath("batch.volcano.sh", "v1alpha1", "jobs", namespaced=True)
 WORKLOADS: Final = ResourcePath(GROUP, _VERSION, "workloads", namespaced=True)
 NODE_CLAIMS: Final = ResourcePath(GROUP, _VERSION, "nodeclaims", namespaced=False)
@@ -49,6 +50,7 @@ ALL: Final = (
     TRAIN_JOBS,
     LEADER_WORKER_SETS,
     VOLCANO_JOBS,
+    POD_GROUPS,
     WORKLOADS,
     NODE_CLAIMS,
     FLEET_SYNCS,

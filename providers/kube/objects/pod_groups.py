@@ -1,8 +1,9 @@
 """A pod of a plain group -> what it says of the group.
 
 A group is all pods of a namespace with the same label `muster.dev/pod-group-name` (or Kueue's); the annotation
-`...-total-count` says how many they are. Pods that ask for the same are one role, which the label `muster.dev/pod-set`
-may name.
+`...-total-count` says how many they are. Or they name a PodGroup of Volcano, which says how many they are at least.
+Pods that ask for the same are one role, which the label `muster.dev/pod-set` (or Volcano's `volcano.sh/task-spec`) may
+name.
 """
 
 from dataclasses import replace
@@ -12,10 +13,10 @@ from typing import Final
 import msgspec
 from msgspec import Raw
 
-from fleet.snapshot import Member, PodSet
+from fleet.snapshot import Member, PodSet, Terms
 from providers.kube.objects.instants import instant_of
 from providers.kube.objects.jobs.reading import checkpoint_of, interval_of, priority_of, queue_of
-from providers.kube.objects.names import GROUP_NAME, GROUP_TOTAL, POD_SET
+from providers.kube.objects.names import GROUP_NAME, GROUP_TOTAL, POD_SET, VOLCANO_GROUP, VOLCANO_TASK
 from providers.kube.objects.pod_sets import pod_set_object
 from providers.kube.objects.pod_templates import Template, pod_set_of
 from providers.kube.objects.shapes import Meta, Wire, first_of
@@ -28,18 +29,30 @@ class _Pod(Wire, frozen=True):
     metadata: Meta
 
 
+class _GroupSpec(Wire, frozen=True):
+    min_member: int | None = None
+    min_task_member: dict[str, int] | None = None
+
+
+class _PodGroup(Wire, frozen=True):
+    metadata: Meta
+    spec: _GroupSpec = _GroupSpec()
+
+
 _pods = msgspec.json.Decoder(_Pod)
+_groups = msgspec.json.Decoder(_PodGroup)
 _templates = msgspec.json.Decoder(Template)
 
 
 def member_of(raw: bytes | Raw) -> Member:
-    """What the pod says. A total that cannot be read is 1: the pod stands for itself."""
+    """What the pod says. A total that cannot be read is 1: the pod stands for itself; a PodGroup needs none."""
     meta = _pods.decode(raw).metadata
     labels, annotations = meta.labels or _NOTHING, meta.annotations or _NOTHING
-    shape = pod_set_of(labels.get(POD_SET, ""), 1, _templates.decode(raw), {})
+    named, role = first_of(labels, *GROUP_NAME), first_of(labels, POD_SET, VOLCANO_TASK)
+    shape = pod_set_of(role, 1, _templates.decode(raw), {})
     return Member(
-        group=first_of(labels, *GROUP_NAME),
-        total=whole(first_of(annotations, *GROUP_TOTAL)) or 1,
+        group=named or first_of(annotations, *VOLCANO_GROUP),
+        total=whole(first_of(annotations, *GROUP_TOTAL)) or (1 if named else 0),
         shape=shape if shape.name else _named(shape),
         queue=queue_of(labels),
         created_at_s=instant_of(meta.creation_timestamp),
@@ -53,3 +66,11 @@ def _named(shape: PodSet) -> PodSet:
     """The role named by what it asks for, the same for equal pods."""
     text = msgspec.json.encode(pod_set_object(shape), order="sorted")
     return replace(shape, name=f"role-{blake2b(text, digest_size=4).hexdigest()}")
+
+
+def decode_pod_group(raw: bytes | Raw) -> Terms:
+    """`scheduling.volcano.sh/v1beta1` PodGroup. One that says no `minMember` needs one pod, as Volcano has it."""
+    found = _groups.decode(raw)
+    meta, spec = found.metadata, found.spec
+    together = 1 if spec.min_member is None else spec.min_member
+    return Terms(meta.namespace, meta.name, together, spec.min_task_member or {})

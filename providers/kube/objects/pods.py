@@ -8,7 +8,7 @@ from msgspec import Raw, field
 
 from fleet.snapshot import Member, Pod
 from fleet.snapshot.works import group_uid
-from model.labels import DO_NOT_DISRUPT, HOSTNAME
+from model.labels import DO_NOT_DISRUPT, HOSTNAME, KUEUE_QUEUE, QUEUE
 from providers.kube.objects.instants import instant_of
 from providers.kube.objects.jobs.reading import managing
 from providers.kube.objects.jobs.registry import BY_GROUP_KIND, HELD_BY_POD
@@ -18,6 +18,7 @@ from providers.kube.objects.names import (
     PLACEMENT_GATE,
     POD_SET,
     SAFE_TO_EVICT,
+    VOLCANO_GROUP,
     VOLCANO_TASK,
     WORKLOAD,
 )
@@ -40,6 +41,8 @@ class _Labels(Wire, frozen=True):
     group: str = field(default="", name=GROUP_NAME[0])
     kueue_group: str = field(default="", name=GROUP_NAME[1])
     volcano_task: str = field(default="", name=VOLCANO_TASK)
+    queue: str = field(default="", name=QUEUE)
+    kueue_queue: str = field(default="", name=KUEUE_QUEUE)
 
 
 class _Annotations(Wire, frozen=True):
@@ -47,6 +50,8 @@ class _Annotations(Wire, frozen=True):
     safe_to_evict: str = field(default="", name=SAFE_TO_EVICT)
     mirror: str | None = field(default=None, name=MIRROR)
     volcano_task: str = field(default="", name=VOLCANO_TASK)
+    volcano_group: str = field(default="", name=VOLCANO_GROUP[0])
+    volcano_group_too: str = field(default="", name=VOLCANO_GROUP[1])
 
 
 class _Meta(Wire, frozen=True):
@@ -95,8 +100,8 @@ def decode_pod(raw: bytes | Raw) -> Pod:
     labels = meta.labels or _NO_LABELS
     annotations = meta.annotations or _NO_ANNOTATIONS
     grace_s = spec.termination_grace_period_seconds
-    member = member_of(raw) if labels.group or labels.kueue_group else None
-    job_uid = _job_uid(meta, member)
+    owner = managing(meta.owner_references, _WORK)
+    member = member_of(raw) if owner is None and _grouped(labels, annotations) else None
     return Pod(
         uid=meta.uid,
         namespace=intern(meta.namespace),
@@ -116,17 +121,23 @@ def decode_pod(raw: bytes | Raw) -> Pod:
         started_at_s=instant_of(status.start_time),
         deletion_grace_s=float(DEFAULT_GRACE_S if grace_s is None else grace_s),
         deletion_at_s=instant_of(meta.deletion_timestamp),
-        job_uid=job_uid,
-        member=member if job_uid else None,
+        job_uid=_job_uid(meta.namespace, owner, member),
+        member=member,
     )
 
 
-def _job_uid(meta: _Meta, member: Member | None) -> str:
-    """The job whose pods are held one by one: the owner's, or the plain group's, unless a job of some kind made it."""
-    owner = managing(meta.owner_references, _WORK)
+def _grouped(labels: _Labels, annotations: _Annotations) -> bool:
+    """Whether a pod that no job has made belongs to a plain group on a queue."""
+    if not (labels.queue or labels.kueue_queue):
+        return False
+    return bool(labels.group or labels.kueue_group or annotations.volcano_group or annotations.volcano_group_too)
+
+
+def _job_uid(namespace: str, owner: Owner | None, member: Member | None) -> str:
+    """The job whose pods are held one by one: the owner, or the plain group."""
     if owner is not None:
         return intern(owner.uid) if (owner.group, owner.kind) in HELD_BY_POD else ""
-    return intern(group_uid(meta.namespace, member.group)) if member is not None and member.queue else ""
+    return intern(group_uid(namespace, member.group)) if member is not None else ""
 
 
 def _role(labels: _Labels, annotations: _Annotations, member: Member | None) -> str:

@@ -114,9 +114,9 @@ class JobKind(ABC):
         return True
 
 
-def ended(raw: JsonObject, succeeded: str, failed: str = "Failed") -> Outcome | None:
-    """What the conditions of those types say, of which one is True at the end."""
-    for kind, result in ((succeeded, JobResult.SUCCEEDED), (failed, JobResult.FAILED)):
+def ended(raw: JsonObject, succeeded: str) -> Outcome | None:
+    """What the conditions say, of which that or Failed is True at the end."""
+    for kind, result in ((succeeded, JobResult.SUCCEEDED), ("Failed", JobResult.FAILED)):
         for condition in dig(raw, "status", "conditions") or ():
             if condition["type"] == kind and condition.get("status") == "True":
                 return Outcome(result, instant_of(condition.get("lastTransitionTime")))

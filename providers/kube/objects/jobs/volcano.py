@@ -8,8 +8,8 @@ job without the gate cannot be held and is left alone.
 from collections.abc import Sequence
 
 from fleet.snapshot import Hold, JobResult
+from fleet.snapshot.cores import Minimum, cores
 from providers.kube.objects.instants import instant_of
-from providers.kube.objects.jobs.cores import Minimum, cores
 from providers.kube.objects.jobs.kind import JobKind, Outcome, number
 from providers.kube.objects.jobs.templates import Role, gated
 from providers.kube.objects.json_patch import pointer

@@ -8,13 +8,13 @@ import msgspec
 import pytest
 
 from fleet.actions import Marks, ReleasePod
-from fleet.snapshot import Pod
+from fleet.snapshot import Pod, Terms
 from fleet.snapshot.works import group_uid
 from model.kinds import Toleration
 from providers.clock import VirtualClock
 from providers.kube.actuator import Actuator
 from providers.kube.errors import Conflict
-from providers.kube.objects import StaleObject, decode_pod, take_patch
+from providers.kube.objects import StaleObject, decode_pod, decode_pod_group, take_patch
 from providers.kube.objects.jobs import KINDS, JobKind
 from providers.kube.retry import Retrier, RetryPolicy
 from providers.sim.direct import ApiFaults, DirectTransport
@@ -111,6 +111,30 @@ def test_a_volcano_pod_is_of_its_task(where: str) -> None:
     volcano = next(kind for kind in KINDS if kind.path.group == "batch.volcano.sh")
     marks = {"labels": {}, "annotations": {}} | {where: {"volcano.sh/task-spec": "worker"}}
     assert read(raw(marks["labels"], marks["annotations"], ownerReferences=owned(volcano))).pod_set == "worker"
+
+
+@pytest.mark.parametrize("name", ["scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name"])
+def test_a_pod_may_name_a_pod_group_of_volcano(name: str) -> None:
+    found = read(raw({"muster.dev/queue": "q", "volcano.sh/task-spec": "worker"}, {name: "g"}))
+    member = found.member
+    assert member is not None
+    assert (found.job_uid, found.pod_set, member.group, member.total) == (group_uid("t", "g"), "worker", "g", 0)
+    assert read(raw({}, {name: "g"})).member is None, "it asks for no queue"
+
+
+@pytest.mark.parametrize(
+    ("spec", "terms"),
+    [
+        ({"minMember": 3, "minTaskMember": {"worker": 2}}, Terms("t", "g", 3, {"worker": 2})),
+        ({"minMember": 3, "queue": "default"}, Terms("t", "g", 3)),
+        ({}, Terms("t", "g", 1)),
+        (None, Terms("t", "g", 1)),
+    ],
+)
+def test_what_a_pod_group_says(spec: Obj | None, terms: Terms) -> None:
+    body = {"metadata": {"name": "g", "namespace": "t"}} | ({} if spec is None else {"spec": spec})
+    assert decode_pod_group(msgspec.json.encode(body)) == terms
+    assert terms.key == "t/g"
 
 
 # -- taking one in ----------------------------------------------------------------------------------------------------

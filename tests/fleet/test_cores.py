@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from providers.kube.objects.jobs.cores import Minimum, cores
+from fleet.snapshot.cores import Minimum, cores
 
 Roles = list[tuple[int, int | None]]
 
