@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from fleet.actions import Action, Marks, ReleasePod, pod_subject
 from fleet.admission.holding import flavor_tolerations
 from fleet.snapshot import Gang, Snapshot
+from fleet.snapshot.works import excess
 from model import labels
 from model.fleet import Fleet
 
@@ -16,7 +17,9 @@ def releases(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> Iterator[Action]:
     Pods that are held one by one are taken into the gang by their release.
     """
     pods = [pod for pod in snapshot.gang_pods.get(f"{gang.namespace}/{gang.workload}", ()) if pod.active]
-    pods += [pod for pod in snapshot.job_pods.get(gang.uid, ()) if pod.held]
+    own = snapshot.job_pods.get(gang.uid, ())
+    surplus = excess(own)
+    pods += [pod for pod in own if pod.held and pod not in surplus]
     if not any(pod.gated for pod in pods):
         return
     tolerations = flavor_tolerations(fleet, gang)

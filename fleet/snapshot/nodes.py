@@ -40,7 +40,7 @@ class Member:
 
     group: str
     total: int
-    """Pods the group has when it is complete; 0 = as many as there are, once its `Terms` are met."""
+    """Pods the group has when it is complete; 0 = not said, then it takes `Terms` to know when it is."""
     shape: PodSet
     """What this pod asks for; `name` is its role."""
     queue: str

@@ -74,19 +74,21 @@ def excess(pods: Sequence[Pod]) -> list[Pod]:
 def group_job(uid: str, pods: Sequence[Pod], terms: Terms | None = None) -> Job:
     """A plain group as a job. It asks for nothing while it is incomplete and none of its pods has started.
 
-    It is over when as many pods as it has in all have ended and none is left: well, if as many have succeeded.
+    How many pods it has its pods say; or `terms` say how many it needs, and it is all that are there. Nobody knows when
+    a group is complete of which neither is said. It is over when as many pods have ended and none is left: well, if as
+    many have succeeded.
     """
     members = _members(pods)
     pod, first = members[0]
     surplus = {extra.uid for extra in excess(pods)}
     wanted = [(one, member) for one, member in members if _counts(one) and one.uid not in surplus]
     started = any(has_started(one) for one, _ in members)
-    total = first.total or max(len(wanted), terms.together if terms else 0)
-    result = _result([one for one, _ in members], total)
+    total = first.total or (max(len(wanted), terms.together) if terms else 0)
+    result = _result([one for one, _ in members], total) if total else None
     return Job(
         ref=JobRef("v1", POD_GROUP, pod.namespace, first.group, uid),
         resource_version="",
-        queue=first.queue if started or result or len(wanted) >= total else "",
+        queue=first.queue if started or result or (total and len(wanted) >= total) else "",
         priority_class=first.priority_class,
         suspended=not started,
         pod_sets=_roles([member for _, member in wanted], terms),
@@ -123,7 +125,7 @@ def _roles(members: Sequence[Member], terms: Terms | None) -> tuple[PodSet, ...]
 
 def _result(pods: Sequence[Pod], total: int) -> JobResult | None:
     ended = [pod for pod in pods if not pod.active]
-    if len(ended) < max(1, total) or len(ended) < len(pods):
+    if len(ended) < total or len(ended) < len(pods):
         return None
     succeeded = sum(pod.phase == "Succeeded" for pod in ended)
     return JobResult.SUCCEEDED if succeeded >= total else JobResult.FAILED

@@ -188,5 +188,8 @@ def test_a_total_that_the_pods_name_counts_before_the_terms() -> None:
     assert (job.queue, [(one.count, one.core) for one in job.pod_sets]) == ("q", [(2, None)])
 
 
-def test_pods_of_a_group_nobody_speaks_for_are_what_is_there() -> None:
-    assert [(one.count, one.core) for one in group_job(UID, [pod("a", 0)]).pod_sets] == [(1, None)]
+def test_a_group_of_which_nobody_says_how_many_it_has_never_starts_and_loses_none() -> None:
+    pods = [pod("a", 0), pod("b", 0)]
+    job = group_job(UID, pods)
+    assert (job.queue, job.result, excess(pods)) == ("", None, [])
+    assert group_job(UID, [pod("a", 0, **DONE)]).result is None

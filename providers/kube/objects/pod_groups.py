@@ -45,14 +45,13 @@ _templates = msgspec.json.Decoder(Template)
 
 
 def member_of(raw: bytes | Raw) -> Member:
-    """What the pod says. A total that cannot be read is 1: the pod stands for itself; a PodGroup needs none."""
+    """What the pod says; a total that cannot be read is none."""
     meta = _pods.decode(raw).metadata
     labels, annotations = meta.labels or _NOTHING, meta.annotations or _NOTHING
-    named, role = first_of(labels, *GROUP_NAME), first_of(labels, POD_SET, VOLCANO_TASK)
-    shape = pod_set_of(role, 1, _templates.decode(raw), {})
+    shape = pod_set_of(first_of(labels, POD_SET, VOLCANO_TASK), 1, _templates.decode(raw), {})
     return Member(
-        group=named or first_of(annotations, *VOLCANO_GROUP),
-        total=whole(first_of(annotations, *GROUP_TOTAL)) or (1 if named else 0),
+        group=first_of(labels, *GROUP_NAME) or first_of(annotations, *VOLCANO_GROUP),
+        total=whole(first_of(annotations, *GROUP_TOTAL)) or 0,
         shape=shape if shape.name else _named(shape),
         queue=queue_of(labels),
         created_at_s=instant_of(meta.creation_timestamp),

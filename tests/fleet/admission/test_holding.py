@@ -94,6 +94,14 @@ def test_life(what: str, state: GangState, pods: list[Pod], expected: list[str])
     assert told(seen(state, pods)) == expected
 
 
+def test_a_pod_too_many_is_not_let_go_and_ended_at_once() -> None:
+    """Whatever it is called: the youngest goes, the others get the places."""
+    young = pod("a")
+    assert young.member is not None
+    young = replace(young, member=replace(young.member, created_at_s=NOW + 1))
+    assert told(seen(ADMITTED, [young, pod("b"), pod("c")])) == ["release b", "release c", "end a"]
+
+
 def test_nothing_is_done_twice() -> None:
     busy = frozenset({"pod/uid-a"})
     assert told(seen(ADMITTED, [pod("a"), pod("b")], busy)) == ["release b"]

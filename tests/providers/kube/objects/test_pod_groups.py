@@ -62,7 +62,7 @@ def test_pods_that_ask_for_the_same_have_one_role() -> None:
     assert read(raw({**GROUP, "muster.dev/pod-set": "leader"})).pod_set == "leader"
 
 
-@pytest.mark.parametrize(("text", "total"), [("3", 3), ("", 1), ("0", 1), ("many", 1)])
+@pytest.mark.parametrize(("text", "total"), [("3", 3), ("", 0), ("0", 0), ("many", 0)])
 def test_how_many_there_are(text: str, total: int) -> None:
     member = read(raw(annotations={"muster.dev/pod-group-total-count": text})).member
     assert member is not None
