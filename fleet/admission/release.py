@@ -18,8 +18,8 @@ def releases(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> Iterator[Action]:
     """
     pods = [pod for pod in snapshot.gang_pods.get(f"{gang.namespace}/{gang.workload}", ()) if pod.active]
     own = snapshot.job_pods.get(gang.uid, ())
-    surplus = excess(own)
-    pods += [pod for pod in own if pod.held and pod not in surplus]
+    surplus = {pod.uid for pod in excess(own)}
+    pods += [pod for pod in own if pod.held and pod.uid not in surplus]
     if not any(pod.gated for pod in pods):
         return
     tolerations = flavor_tolerations(fleet, gang)

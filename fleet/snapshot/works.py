@@ -11,6 +11,7 @@ from dataclasses import replace
 from hashlib import blake2b
 from types import MappingProxyType
 
+from fleet.memo import remembered
 from fleet.snapshot.cores import Minimum, cores
 from fleet.snapshot.gangs import Hold, Job, JobRef, JobResult, PodSet
 from fleet.snapshot.nodes import Member, Pod, Terms
@@ -36,7 +37,7 @@ def works(
     for uid, pods in job_pods.items():
         member = pods[0].member if uid not in found else None
         if member is not None:
-            found[uid] = group_job(uid, pods, terms.get(f"{pods[0].namespace}/{member.group}"))
+            found[uid] = _group_job(uid, pods, terms.get(f"{pods[0].namespace}/{member.group}"))
     return found
 
 
@@ -63,12 +64,13 @@ def has_started(pod: Pod) -> bool:
 
 def excess(pods: Sequence[Pod]) -> list[Pod]:
     """Pods of a plain group beyond its total that have not started, youngest first (Kueue's rule for groups)."""
+    if not any(pod.held for pod in pods):
+        return []
     members = _members(pods)
     total = members[0][1].total if members else 0
     beyond = sum(_counts(pod) for pod, _ in members) - total if total else 0
-    waiting = [(pod, member) for pod, member in members if pod.held]
-    waiting.sort(key=lambda each: (each[1].created_at_s, each[0].name, each[0].uid), reverse=True)
-    return [pod for pod, _ in waiting[: max(0, beyond)]]
+    waiting = [pod for pod, _ in reversed(members) if pod.held]
+    return waiting[: max(0, beyond)]
 
 
 def group_job(uid: str, pods: Sequence[Pod], terms: Terms | None = None) -> Job:
@@ -101,6 +103,10 @@ def group_job(uid: str, pods: Sequence[Pod], terms: Terms | None = None) -> Job:
         do_not_disrupt=any(one.do_not_disrupt for one, _ in members),
         hold=Hold.PODS,
     )
+
+
+_group_job = remembered(4096)(group_job)
+"""Most groups are the same from one look to the next."""
 
 
 def _members(pods: Sequence[Pod]) -> list[tuple[Pod, Member]]:
