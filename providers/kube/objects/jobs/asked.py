@@ -5,23 +5,30 @@ is admitted with fewer. Either way the object still says what its user wants.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
+from providers.kube.objects.json_patch import pointer
 from providers.kube.objects.names import ASKED
 from providers.kube.objects.shapes import JsonObject, dig
 
+PARALLELISM, COMPLETIONS, REPLICAS = (pointer("spec", name) for name in ("parallelism", "completions", "replicas"))
+_LOWERED: Final = frozenset({PARALLELISM, COMPLETIONS, REPLICAS})
 _decoder = msgspec.json.Decoder(dict[str, int])
 
 
 def asked(raw: JsonObject) -> Mapping[str, int]:
-    """The record; one that cannot be read counts as none."""
+    """The record; one that cannot be read counts as none, and so does a field that is never lowered.
+
+    Whoever may annotate a job must not have the agent write just any field of it.
+    """
     text = (dig(raw, "metadata", "annotations") or {}).get(ASKED, "")
     try:
-        return _decoder.decode(text) if text else {}
+        found = _decoder.decode(text) if text else {}
     except msgspec.MsgspecError:
         return {}
+    return {where: value for where, value in found.items() if where in _LOWERED and value >= 0}
 
 
 def written(record: Mapping[str, Any]) -> str:

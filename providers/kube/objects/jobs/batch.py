@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from fleet.actions import StartJob
 from fleet.snapshot import PodSet
-from providers.kube.objects.jobs.asked import asked, restored
+from providers.kube.objects.jobs.asked import COMPLETIONS, PARALLELISM, asked, restored
 from providers.kube.objects.jobs.kind import Change, Counts, JobKind, Outcome, Preparation, ended, number
 from providers.kube.objects.jobs.templates import Role
 from providers.kube.objects.json_patch import pointer
@@ -12,8 +12,6 @@ from providers.kube.objects.names import EQUAL_COMPLETIONS, MAIN_POD_SET, MIN_PA
 from providers.kube.objects.paths import JOB_SETS, JOBS
 from providers.kube.objects.shapes import JsonObject, dig, first_of
 from providers.kube.objects.topology import whole
-
-_PARALLELISM, _COMPLETIONS = pointer("spec", "parallelism"), pointer("spec", "completions")
 
 
 class BatchJob(JobKind):
@@ -44,9 +42,9 @@ class BatchJob(JobKind):
         admitted = next((one.count for one in pod_sets if one.name == MAIN_POD_SET), None)
         if admitted is None or admitted >= _at_once(raw["spec"], asked(raw)):
             return Change([*restored(raw), *change.operations])
-        wanted = {_PARALLELISM: number(raw["spec"].get("parallelism"), 1)}
-        if first_of(raw["metadata"].get("annotations"), *EQUAL_COMPLETIONS) == "true":
-            wanted[_COMPLETIONS] = raw["spec"]["completions"]
+        wanted = {PARALLELISM: number(raw["spec"].get("parallelism"), 1)}
+        if _completes_with_as_many(raw):
+            wanted[COMPLETIONS] = raw["spec"]["completions"]
         lowered = [{"op": "add", "path": where, "value": admitted} for where in sorted(wanted)]
         return Change([*lowered, *change.operations], wanted | dict(asked(raw)))
 
@@ -92,12 +90,19 @@ class JobSet(JobKind):
         return Counts(ready, active)
 
 
+def _completes_with_as_many(raw: JsonObject) -> bool:
+    """Whether fewer pods are fewer completions, too: where the user says so and the API allows it (KEP-3715)."""
+    spec = raw["spec"]
+    elastic = spec.get("completionMode") == "Indexed" and spec.get("completions") == spec.get("parallelism")
+    return elastic and first_of(raw["metadata"].get("annotations"), *EQUAL_COMPLETIONS) == "true"
+
+
 def _pods(job: JsonObject) -> int:
     return number(job.get("replicas"), 1) * _at_once(job["template"]["spec"], {})
 
 
 def _at_once(spec: JsonObject, wanted: Mapping[str, int]) -> int:
     """How many pods run at once: `parallelism`, but never more than there are completions to reach."""
-    parallelism = wanted.get(_PARALLELISM, number(spec.get("parallelism"), 1))
-    completions = wanted.get(_COMPLETIONS, spec.get("completions"))
+    parallelism = wanted.get(PARALLELISM, number(spec.get("parallelism"), 1))
+    completions = wanted.get(COMPLETIONS, spec.get("completions"))
     return parallelism if completions is None else min(parallelism, completions)

@@ -7,7 +7,7 @@ nothing, and a template may change without a rolling update.
 from collections.abc import Sequence
 
 from fleet.snapshot import PodSet
-from providers.kube.objects.jobs.asked import asked, restored
+from providers.kube.objects.jobs.asked import REPLICAS, asked, restored
 from providers.kube.objects.jobs.kind import Change, Counts, JobKind, Outcome, number
 from providers.kube.objects.jobs.templates import Role
 from providers.kube.objects.json_patch import pointer
@@ -15,7 +15,6 @@ from providers.kube.objects.paths import LEADER_WORKER_SETS
 from providers.kube.objects.shapes import JsonObject
 
 LEADER, WORKER = "leader", "worker"
-_REPLICAS = pointer("spec", "replicas")
 
 
 class LeaderWorkerSet(JobKind):
@@ -61,10 +60,10 @@ class LeaderWorkerSet(JobKind):
         if self.suspended(raw):
             return Change([], asked(raw))
         held = number(raw["spec"].get("replicas"), 1)
-        return Change([{"op": "add", "path": _REPLICAS, "value": 0}], {_REPLICAS: held})
+        return Change([{"op": "add", "path": REPLICAS, "value": 0}], {REPLICAS: held})
 
 
 def _wanted(raw: JsonObject) -> int:
     """Groups asked for: those of the object, unless it is held."""
     held = number(raw["spec"].get("replicas"), 1)
-    return held or asked(raw).get(_REPLICAS, 0)
+    return held or asked(raw).get(REPLICAS, 0)

@@ -15,6 +15,7 @@ from model.kinds import Toleration
 from providers.clock import VirtualClock
 from providers.kube.objects import DECODERS, StaleObject, prepare_patch, start_patch, stop_patch
 from providers.kube.objects.jobs import BY_GROUP_KIND, KINDS, JobKind
+from providers.kube.objects.jobs.asked import restored
 from providers.kube.objects.jobs.trainer import MANAGER
 from providers.kube.objects.names import ADDITIONS, ASKED
 from providers.sim.store import Conflict, PatchType, Store
@@ -186,9 +187,13 @@ FEWEST = {"kueue.x-k8s.io/job-min-parallelism": "2"}
 EQUAL = {**FEWEST, "muster.dev/job-completions-equal-parallelism": "true"}
 
 
-@pytest.mark.parametrize(("annotations", "completions"), [(FEWEST, 4), (EQUAL, 2)])
-def test_a_job_admitted_with_fewer_pods(annotations: dict[str, str], completions: int) -> None:
-    world = World(JOB, annotations)
+@pytest.mark.parametrize(
+    ("annotations", "spec", "completions"),
+    [(FEWEST, {}, 4), (EQUAL, {}, 2), (EQUAL, {"completions": 8}, 8), (EQUAL, {"completionMode": "NonIndexed"}, 4)],
+)
+def test_a_job_admitted_with_fewer_pods(annotations: dict[str, str], spec: Obj, completions: int) -> None:
+    world = World(JOB, annotations, **spec)
+    asked_for = world.raw["spec"]["completions"]
     (main,) = world.job.pod_sets
     assert (main.count, main.min_count) == (4, 2)
     world.start(GPU, pod_sets=[replace(main, count=2)])
@@ -196,7 +201,7 @@ def test_a_job_admitted_with_fewer_pods(annotations: dict[str, str], completions
     assert world.job.pod_sets == (main,), "it still says what its user asked for"
     world.status(startTime="2027-01-15T08:00:00Z")
     world.stop()
-    assert (world.raw["spec"]["parallelism"], world.raw["spec"]["completions"]) == (4, 4)
+    assert (world.raw["spec"]["parallelism"], world.raw["spec"]["completions"]) == (4, asked_for)
     assert ASKED not in noted(world.raw)
     world.start(GPU)
     assert world.raw["spec"]["parallelism"] == 4
@@ -212,6 +217,14 @@ def test_a_job_shrunk_twice_remembers_the_first_wish() -> None:
     world.patch([{"op": "replace", "path": "/spec/suspend", "value": True}])
     world.start()
     assert (world.raw["spec"]["parallelism"], noted(world.raw)) == (4, {})
+
+
+@pytest.mark.parametrize("text", ['{"/metadata/generation":1}', '{"/spec/replicas":-1}', '{"/spec/replicas":"2"}', "["])
+def test_a_record_that_is_not_ours_has_nothing_written(text: str) -> None:
+    world = World(LWS)
+    world.patch([{"op": "add", "path": f"/metadata/annotations/{ASKED.replace('/', '~1')}", "value": text}])
+    assert restored(world.raw) == []
+    assert world.job.queue == ""
 
 
 def test_a_leader_worker_set_is_held_at_no_replicas() -> None:
