@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from msgspec import Raw
@@ -24,17 +24,27 @@ from providers.kube.objects.names import (
 )
 from providers.kube.objects.pod_requests import protects
 from providers.kube.objects.pod_templates import Template, pod_set_of
-from providers.kube.objects.shapes import JsonObject, Meta, Owner, first_of
+from providers.kube.objects.shapes import JsonObject, Meta, Owner, Wire, first_of
 
+
+class _Object(Wire, frozen=True):
+    """Of the metadata, most of which is other people's bookkeeping, only what everybody may say."""
+
+    metadata: Meta
+    spec: dict[str, Any]
+    status: dict[str, Any] | None = None
+
+
+_objects = msgspec.json.Decoder(_Object)
 _templates = msgspec.json.Decoder(Template)
 _duration: Final = TypeAdapter[float](Duration)
 
 
 def read_job(kind: JobKind, parents: frozenset[GroupKind], data: bytes | Raw) -> Job:
     """A job of that kind; one that a job of one of the kinds `parents` made is not managed by itself."""
-    raw: JsonObject = msgspec.json.decode(data)
-    meta = msgspec.convert(raw["metadata"], Meta)
-    annotations = meta.annotations or {}
+    found = _objects.decode(data)
+    meta, annotations = found.metadata, found.metadata.annotations or {}
+    raw: JsonObject = {"metadata": {"annotations": annotations}, "spec": found.spec, "status": found.status}
     owner, outcome, counts = managing(meta.owner_references, parents), kind.outcome(raw), kind.counts(raw)
     read = [_pod_set(role, recorded(annotations)) for role in kind.roles(raw)]
     return Job(
