@@ -1,6 +1,5 @@
 """Work of other people's kinds from submission to its end, in virtual time, with what their operators do."""
 
-import copy
 from typing import Any
 
 import pytest
@@ -8,7 +7,7 @@ import pytest
 from providers.kube.objects.jobs import BY_GROUP_KIND, JobKind
 from tests.agent.scenes import P5, Scene, files, gpu_job, pool, queue, simple, team
 from tests.support.operators import Operator, leader_worker, pytorch, ray, trainer, volcano
-from tests.support.work import install, install_pod_groups, manifest, pod
+from tests.support.work import group_pod, install, install_pod_groups, lasting, manifest, pod
 
 Obj = dict[str, Any]
 
@@ -36,15 +35,6 @@ def stage(*operators: Operator, kinds: tuple[JobKind, ...], fleet: Any = None) -
     scene.sim.push(fleet or simple())
     scene.sim.advance(1)
     return scene
-
-
-def lasting(template: Obj, seconds: float | None) -> Obj:
-    """A template whose pods succeed after so long."""
-    if seconds is None:
-        return template
-    made = copy.deepcopy(template)
-    made["metadata"] = {"annotations": {"sim.muster.dev/run-seconds": str(seconds)}}
-    return made
 
 
 def torch(name: str = "g", *, suspend: bool = True, run_s: float | None = None, workers: int = 1, **labels: str) -> Obj:
@@ -173,32 +163,20 @@ def test_an_evicted_volcano_job_waits_behind_its_gates() -> None:
 # -- plain pods -------------------------------------------------------------------------------------------------------
 
 
-def plain(name: str, total: int = 2, *, group: str = "g", gated: bool = True, run_s: float | None = None) -> Obj:
-    template = lasting(pod(gated=gated), run_s)
-    labels = {
-        "muster.dev/queue": "t",
-        "muster.dev/priority-class": "normal",
-        "muster.dev/pod-group-name": group,
-    }
-    notes = {**(template.get("metadata") or {}).get("annotations", {}), "muster.dev/pod-group-total-count": str(total)}
-    meta = {"name": name, "namespace": "t", "labels": labels, "annotations": notes}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": template["spec"]}
-
-
 def test_plain_pods_are_a_gang_once_all_of_them_are_there() -> None:
     scene = Scene(simple())
-    scene.sim.submit(plain("a", run_s=60))
+    scene.sim.submit(group_pod("a", run_s=60))
     scene.settle(60)
     assert not scene.sim.gangs()
-    scene.sim.submit(plain("b", run_s=60))
+    scene.sim.submit(group_pod("b", run_s=60))
     scene.until_running("g")
     assert pinned(scene) == ["a", "b"]
     (workload,) = scene.sim.objects("Workload")
     assert workload["spec"]["job"]["kind"] == "PodGroup"
     assert "ownerReferences" not in workload["metadata"]
     scene.until_state("g", "Finished")
-    scene.sim.delete(plain("a"))
-    scene.sim.delete(plain("b"))
+    scene.sim.delete(group_pod("a"))
+    scene.sim.delete(group_pod("b"))
     scene.until(lambda: not scene.sim.objects("Workload") and not scene.sim.machines(), 900)
     scene.settle(60)
 
@@ -206,7 +184,7 @@ def test_plain_pods_are_a_gang_once_all_of_them_are_there() -> None:
 def test_too_many_plain_pods_and_the_youngest_goes() -> None:
     scene = Scene(simple())
     for name in ("a", "b", "c"):
-        scene.sim.submit(plain(name))
+        scene.sim.submit(group_pod(name))
         scene.sim.advance(2)
     scene.until_running("g")
     assert pinned(scene) == ["a", "b"]
@@ -217,7 +195,7 @@ def test_too_many_plain_pods_and_the_youngest_goes() -> None:
 def test_a_plain_pod_without_the_gate_does_not_run_past_the_queue() -> None:
     scene = Scene(simple())
     scene.runs(gpu_job("first", run_s=30))
-    scene.sim.submit(plain("a", total=1, gated=False))
+    scene.sim.submit(group_pod("a", total=1, gated=False))
     scene.until(lambda: not [it for it in scene.sim.objects("Pod") if it["metadata"]["name"] == "a"], 120)
     scene.settle(60)
 
@@ -225,12 +203,12 @@ def test_a_plain_pod_without_the_gate_does_not_run_past_the_queue() -> None:
 def test_an_evicted_plain_group_is_gone_and_its_replacement_queues_anew() -> None:
     small = files(pool(limits={"nodes": 1}), team(quotas={"h100": {"nvidia.com/gpu": 8}}), queue())
     scene = Scene(small)
-    scene.sim.submit(plain("a", total=1))
+    scene.sim.submit(group_pod("a", total=1))
     scene.until_running("g")
     scene.runs(gpu_job("urgent", priority="high", run_s=60))
     assert pinned(scene) == sorted(it for it in pinned(scene) if it.startswith("urgent"))
     scene.until(lambda: "g" not in scene.sim.gangs(), 60)
-    scene.sim.submit(plain("a2", total=1))
+    scene.sim.submit(group_pod("a2", total=1))
     scene.until_running("g", 900)
     assert pinned(scene)[0] == "a2"
     scene.settle()
@@ -241,7 +219,7 @@ def test_pods_of_a_pod_group_start_when_enough_are_there() -> None:
     install_pod_groups(scene.sim.store)
     group = {"metadata": {"name": "g", "namespace": "t"}, "spec": {"minMember": 2}}
     for name in ("a", "b"):
-        body = plain(name)
+        body = group_pod(name)
         body["metadata"]["labels"].pop("muster.dev/pod-group-name")
         body["metadata"]["annotations"] = {"scheduling.k8s.io/group-name": "g"}
         scene.sim.submit(body)

@@ -26,6 +26,24 @@ def pod(gpus: int = 8, *, gated: bool = False, **metadata: Any) -> Obj:
     return {**({"metadata": metadata} if metadata else {}), "spec": spec}
 
 
+def lasting(template: Obj, seconds: float | None) -> Obj:
+    """A template whose pods succeed after so long; None: never."""
+    if seconds is None:
+        return template
+    return {**template, "metadata": {"annotations": {"sim.muster.dev/run-seconds": str(seconds)}}}
+
+
+def group_pod(
+    name: str, total: int = 2, *, group: str = "g", gated: bool = True, run_s: float | None = None, namespace: str = "t"
+) -> Obj:
+    """A plain pod of a group, on queue `t`."""
+    template = lasting(pod(gated=gated), run_s)
+    labels = {"muster.dev/queue": "t", "muster.dev/priority-class": "normal", "muster.dev/pod-group-name": group}
+    notes = {**(template.get("metadata") or {}).get("annotations", {}), "muster.dev/pod-group-total-count": str(total)}
+    meta = {"name": name, "namespace": namespace, "labels": labels, "annotations": notes}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": template["spec"]}
+
+
 def _replica(count: int | None = None, gpus: int = 8) -> Obj:
     return {**({} if count is None else {"replicas": count}), "template": pod(gpus)}
 

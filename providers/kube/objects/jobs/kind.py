@@ -1,7 +1,7 @@
 """One kind of work, behind one interface: where it lives, what it asks for, and how it is held, started and stopped.
 
-A kind reads plain JSON, as the API wrote it: what a user can write there is whatever the kind's own controller takes. Of
-the metadata it may count on the annotations.
+A kind reads plain JSON, as the API wrote it: what a user can write there is whatever the kind's own controller takes.
+Of the metadata it may count on the annotations.
 """
 
 from abc import ABC, abstractmethod
