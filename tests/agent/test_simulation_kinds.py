@@ -1,5 +1,6 @@
 """Work of other people's kinds from submission to its end, in virtual time, with what their operators do."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -244,15 +245,39 @@ def test_a_kind_that_is_installed_later_is_seen() -> None:
     scene.settle()
 
 
-@pytest.mark.parametrize("moment", range(0, 40, 4))
-def test_a_crash_between_any_two_writes_neither_loses_nor_doubles_a_pod(moment: int) -> None:
-    scene = stage(volcano(), kinds=(VOLCANO,))
-    scene.sim.submit(vc_job(workers=2))
-    scene.sim.crash_at(scene.sim.writes + moment, "after" if moment % 8 else "before")
-    scene.sim.advance(120)
+def two_pods(**more: Any) -> Obj:
+    return {"parallelism": 2, "completions": 2, "completionMode": "Indexed", "template": pod(), **more}
+
+
+WORK: dict[str, tuple[Callable[[], list[Operator]], tuple[JobKind, ...], list[Obj]]] = {
+    "a switch": (lambda: [pytorch()], (PYTORCH,), [torch()]),
+    "no replicas": (
+        lambda: [leader_worker()],
+        (LWS,),
+        [manifest(LWS, "g", "t", leaderWorkerTemplate={"size": 1, "workerTemplate": pod()})],
+    ),
+    "two writes": (
+        lambda: [trainer([{"name": "node", "replicas": 1, "template": {"spec": two_pods()}}])],
+        (TRAIN,),
+        [manifest(TRAIN, "g", "t")],
+    ),
+    "pod by pod": (lambda: [volcano()], (VOLCANO,), [vc_job(workers=2)]),
+    "plain pods": (list, (), [group_pod("a"), group_pod("b")]),
+}
+
+
+@pytest.mark.parametrize("kind", WORK)
+@pytest.mark.parametrize("moment", [0, 12, 24, 36, *range(42, 52)])
+def test_a_crash_between_any_two_writes_neither_loses_nor_doubles_a_pod(kind: str, moment: int) -> None:
+    operators, kinds, manifests = WORK[kind]
+    scene = stage(*operators(), kinds=kinds or (JOB,))
+    for body in manifests:
+        scene.sim.submit(body)
+    scene.sim.crash_at(scene.sim.writes + moment, "after" if moment % 2 else "before")
+    scene.sim.advance(240)
     if not scene.sim.alive:
         scene.sim.restart()
     scene.until_running("g", 900)
-    assert pinned(scene) == ["g-w-0", "g-w-1"]
+    assert len(pinned(scene)) == 2
     assert scene.bought(P5) == 2
     scene.settle()
