@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from fleet.actions import Action, CloseGang, OpenGang, SaveGang, StartJob, claim_subject, gang_subject
 from fleet.admission.holding import flavor_tolerations, stop, trimmed
+from fleet.admission.lines import line_of
 from fleet.admission.release import releases
 from fleet.admission.screen import priority_of
 from fleet.admission.transitions import evicted, released
@@ -277,11 +278,11 @@ def _machine_lost(case: _Case, pin: Pin) -> tuple[Reason, str] | None:
 
 
 def _queue_stopped(case: _Case, *policies: str) -> str:
-    queue = case.fleet.queues.get(case.gang.queue)
+    line = line_of(case.fleet, case.gang.namespace, case.gang.queue)
     stopping = policies or ("Hold", "HoldAndDrain")
-    if queue is None or queue.spec.stop_policy not in stopping:
+    if line is None or line.stop_policy not in stopping:
         return ""
-    return f"queue {queue.name!r} is stopped ({queue.spec.stop_policy})"
+    return f"queue {line.name!r} is stopped ({line.stop_policy})"
 
 
 def _evicting(case: _Case) -> Iterator[Action]:

@@ -157,8 +157,8 @@ class Gang:
     message: str = ""
     since_s: float = 0.0
     """When the present state was entered."""
-    flavors: Mapping[str, str] = field(default_factory=dict)
-    """Pod set -> flavor; set from QuotaReserved on."""
+    flavors: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Pod set -> its flavors, one for each group of resources of its queue; set from QuotaReserved on."""
     pins: tuple[Pin, ...] = ()
     recuts: Mapping[str, str] = field(default_factory=dict)
     """Claim -> MIG configuration name it is being cut to for this gang."""

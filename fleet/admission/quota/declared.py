@@ -5,8 +5,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
+from fleet.snapshot import PodSet
 from model.kinds import Taint, Toleration
 
+PODS = "pods"
+"""The resource that every pod takes one of, where a queue has quota for it."""
 UNLIMITED = 1 << 62
 """An amount without bound."""
 
@@ -117,6 +120,12 @@ class QueueSpec:
         object.__setattr__(
             self, "_group_of", {name: group for group in reversed(self.groups) for name in group.resources}
         )
+
+    def asked_of(self, pod_set: PodSet) -> Mapping[str, int]:
+        """What one pod of a set asks of the queue: its requests, and itself where the queue counts pods."""
+        if PODS in self._group_of:
+            return {**pod_set.requests, PODS: 1}
+        return pod_set.requests
 
     def group_of(self, resource: str) -> ResourceGroup | None:
         """The group that covers a resource."""
