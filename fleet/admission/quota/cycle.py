@@ -192,16 +192,35 @@ class _Run:
             entry.outcome = Outcome.GATED
             return
         if entry.deferred:
-            self._assume(entry, entry.assignment.usage)
-            entry.outcome = Outcome.PENDING_PREEMPTION
-            self.scheduler._resume.pop(entry.workload.uid, None)
+            self._defer(entry)
             return
         if any(victim.holder.workload.uid in self.taken for victim in entry.victims) or not self._still_fits(entry):
             entry.outcome, entry.overtaken = Outcome.SKIPPED, True
             if entry.mode.preempting:
                 self._count_skip(entry)
             return
+        if entry.mode is Mode.FIT and not self._fits_beside_victims(entry):
+            entry.deferred = True
+            self._defer(entry)
+            return
         self._take(entry)
+
+    def _defer(self, entry: Entry) -> None:
+        """It waits for the victims of others, and what it will get is kept for it."""
+        self._assume(entry, entry.assignment.usage)
+        entry.outcome = Outcome.PENDING_PREEMPTION
+        self.scheduler._resume.pop(entry.workload.uid, None)
+
+    def _fits_beside_victims(self, entry: Entry) -> bool:
+        """Whether it fits before the victims of this cycle are gone: what they hold is not free yet."""
+        if not self.taken or self.scheduler.rules.upstream_defects:
+            return True
+        for node, usage in reversed(self.assumed):
+            release(node, usage)
+        enough = fits(entry.node, entry.assignment.usage)
+        for node, usage in self.assumed:
+            charge(node, usage)
+        return enough
 
     def _take(self, entry: Entry) -> None:
         if entry.victims:
