@@ -21,7 +21,11 @@ COPIED = Path(__file__).parent / "data" / "kueue" / "core.jsonl"
 
 
 def failures(results: Iterator[Result]) -> list[str]:
-    return [f"{result.id}: expected {result.expected}, got {result.got} {result.note}" for result in results if not result.passed]
+    return [
+        f"{result.id}: expected {result.expected}, got {result.got} {result.note}"
+        for result in results
+        if not result.passed
+    ]
 
 
 # -- what comes with the repository -----------------------------------------------------------------------------------

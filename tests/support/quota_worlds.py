@@ -1,4 +1,4 @@
-"""Random worlds for the quota engine: small trees in which quota is short, so that most heads have to take from others."""
+"""Random worlds for the quota engine: small trees in which quota is short, so that many heads must take from others."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -109,7 +109,9 @@ class World:
     """Reservations of later cycles are newer than those of earlier ones."""
 
     @classmethod
-    def of(cls, *specs: CohortSpec | QueueSpec, rules: Rules = CLASSICAL, flavors: Sequence[FlavorSpec] = ()) -> "World":
+    def of(
+        cls, *specs: CohortSpec | QueueSpec, rules: Rules = CLASSICAL, flavors: Sequence[FlavorSpec] = ()
+    ) -> "World":
         """A flavor that is named by quota and not given has no labels and no taints."""
         cohorts = [spec for spec in specs if isinstance(spec, CohortSpec)]
         queues = [spec for spec in specs if isinstance(spec, QueueSpec)]

@@ -87,6 +87,10 @@ class Scheduler:
             if (line := self.pending.get(below.name)) is not None:
                 line.retry()
 
+    def start_over(self, uid: str) -> None:
+        """A workload's next search for flavors begins with the first."""
+        self._resume.pop(uid, None)
+
     def _line(self, queue: str) -> Pending:
         if queue not in self.pending:
             spec = self.queues[queue]
@@ -139,7 +143,9 @@ class Scheduler:
         nominator = self.nominator(workload.queue)
         assignment, victims = nominator.nominate(workload, resume.indexes if resume else None)
         self._resume[workload.uid] = _Resume(assignment.indexes(), self._cycle, changes)
-        return Entry(workload, self.queues[workload.queue], node, assignment, victims)
+        began_late = resume is not None and any(index != -1 for tried in resume.indexes for index in tried.values())
+        resumed = began_late and not self.rules.upstream_defects
+        return Entry(workload, self.queues[workload.queue], node, assignment, victims, resumed=resumed)
 
     def _return(self, entry: Entry, result: CycleResult) -> None:
         uid, line = entry.workload.uid, self._line(entry.workload.queue)
@@ -150,7 +156,7 @@ class Scheduler:
             return
         result.waiting.append(entry)
         strict = entry.queue.strict
-        untried = uid in self._resume and entry.assignment.untried()
+        untried = entry.resumed or (uid in self._resume and entry.assignment.untried())
         again = looks_again(entry.outcome, strict=strict, untried=untried)
         if stays_at_head(entry.outcome, strict=strict):
             line.sticky = uid
@@ -209,7 +215,7 @@ class _Run:
         """It waits for the victims of others, and what it will get is kept for it."""
         self._assume(entry, entry.assignment.usage)
         entry.outcome = Outcome.PENDING_PREEMPTION
-        self.scheduler._resume.pop(entry.workload.uid, None)
+        self.scheduler.start_over(entry.workload.uid)
 
     def _fits_beside_victims(self, entry: Entry) -> bool:
         """Whether it fits before the victims of this cycle are gone: what they hold is not free yet."""
@@ -230,7 +236,7 @@ class _Run:
             self._assume(entry, entry.assignment.usage)
             entry.outcome = Outcome.PENDING_PREEMPTION
             # Once they are gone it is the flavor they held that it wants, not the next one.
-            self.scheduler._resume.pop(entry.workload.uid, None)
+            self.scheduler.start_over(entry.workload.uid)
             return
         holder = Holder(
             entry.workload,

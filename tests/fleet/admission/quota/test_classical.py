@@ -45,7 +45,9 @@ def pair(preemption: Preemption, *, own: int = 6, other: int = 6, **more: Any) -
         pytest.param(Policy.LOWER, 1, {"low-new": OWN}, id="the newest of the lowest"),
         pytest.param(Policy.LOWER, 4, {"low-new": OWN, "low-old": OWN}, id="one after the other"),
         pytest.param(Policy.LOWER, 5, {}, id="not enough may go"),
-        pytest.param(Policy.LOWER_OR_NEWER, 5, {"low-new": OWN, "low-old": OWN, "equal-new": OWN}, id="equal and newer"),
+        pytest.param(
+            Policy.LOWER_OR_NEWER, 5, {"low-new": OWN, "low-old": OWN, "equal-new": OWN}, id="equal and newer"
+        ),
         pytest.param(Policy.LOWER_OR_NEWER, 7, {}, id="but not equal and older"),
     ],
 )
@@ -71,12 +73,14 @@ def test_only_holders_of_a_contested_cell_go() -> None:
     [
         pytest.param(Preemption(), (("x", "b", 12, 0),), 6, {}, id="no policy"),
         pytest.param(RECLAIM, (("x", "b", 12, 9),), 6, {"x": RECLAIMED}, id="what one is entitled to, from anybody"),
-        pytest.param(
-            Preemption(reclaim=Policy.LOWER), (("x", "b", 12, 9),), 6, {}, id="or only from lower priorities"
-        ),
+        pytest.param(Preemption(reclaim=Policy.LOWER), (("x", "b", 12, 9),), 6, {}, id="or only from lower priorities"),
         pytest.param(RECLAIM, (("x", "b", 6, 0), ("y", "a", 3, 0)), 6, {}, id="nothing from a queue within its quota"),
         pytest.param(
-            RECLAIM, (("x", "b", 3, 0), ("y", "b", 3, 0), ("z", "b", 3, 0)), 6, {"z": RECLAIMED}, id="no more than it takes"
+            RECLAIM,
+            (("x", "b", 3, 0), ("y", "b", 3, 0), ("z", "b", 3, 0)),
+            6,
+            {"z": RECLAIMED},
+            id="no more than it takes",
         ),
         pytest.param(
             RECLAIM,

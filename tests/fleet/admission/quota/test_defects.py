@@ -1,4 +1,4 @@
-"""Three things upstream gets wrong, as worlds where it shows, and that we do not."""
+"""Things upstream gets wrong, as worlds where it shows, and that we do not."""
 
 from dataclasses import replace
 from itertools import permutations
@@ -114,7 +114,9 @@ def legalised(rules: Rules) -> World:
     has 7 again, and whoever was taken may come back for it."""
     evicts = Preemption(Policy.LOWER_OR_NEWER, Policy.ANY)
     world = World.of(
-        cohort("root", "", {"f": 9}), queue("mine", "root", preemption=evicts), queue("theirs", "root", preemption=RECLAIM),
+        cohort("root", "", {"f": 9}),
+        queue("mine", "root", preemption=evicts),
+        queue("theirs", "root", preemption=RECLAIM),
         rules=rules,
     )
     world.holds("own", "mine", 3, at_s=1.0, reserved_at_s=1.0)
@@ -172,3 +174,22 @@ def test_where_upstream_evicts_for_ever(rules: Rules, again: tuple[str, ...]) ->
     world = legalised(defective(rules))
     evicted = tuple(name for turn in [world.turn() for _ in range(60)] for name in turn.evicted)
     assert evicted[: 10 * len(again)] == again * 10
+
+
+# -- admitted into what victims have not left yet ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("rules", "most"), [(Rules(), 0), (defective(Rules()), 1)], ids=["here", "upstream"])
+def test_how_far_quota_is_exceeded_while_a_victim_leaves(rules: Rules, most: int) -> None:
+    """Eight in all, of which `low` has five until it is gone; `x` and `y` want two each of the other three."""
+    world = World.of(
+        queue("a", "root", {"f": 6}, preemption=WITHIN),
+        queue("b", "root", {"f": 1}),
+        queue("c", "root", {"f": 1}),
+        rules=rules,
+    )
+    world.holds("low", "a", 5)
+    for name, above, amount, priority in (("high", "a", 4, 5), ("x", "b", 2, 4), ("y", "c", 2, 3)):
+        world.waits(name, above, amount, priority=priority)
+    world.decide()
+    assert max(0, -world.node("root").unused(world.cell())) == most

@@ -96,7 +96,9 @@ NONE, INFINITE = Share(0, 1), Share(1, 0, "cpu", borrowing=True)
 @pytest.mark.parametrize(
     ("a", "b"),
     [
-        pytest.param((Standing(HIGH, False), {}), (Standing(LOW, True), {"priority": 9}), id="not borrowing what it asks"),
+        pytest.param(
+            (Standing(HIGH, False), {}), (Standing(LOW, True), {"priority": 9}), id="not borrowing what it asks"
+        ),
         pytest.param((Standing(LOW, True), {}), (Standing(HIGH, True), {"priority": 9}), id="the lower share"),
         pytest.param((Standing(NONE, False), {}), (Standing(LOW, False), {"priority": 9}), id="no share at all"),
         pytest.param((Standing(HIGH, True), {}), (Standing(INFINITE, True), {"priority": 9}), id="any finite share"),
@@ -156,7 +158,11 @@ NESTED: Specs = (
             FLAT, {}, (("x", "a", 3, {"at_s": 5.0}), ("y", "b", 3, {})), ["y", "x"], id="the older one of equal shares"
         ),
         pytest.param(
-            FLAT, {}, (("x", "a", 3, {"priority": 1}), ("y", "b", 3, {})), ["x", "y"], id="the higher priority of equals"
+            FLAT,
+            {},
+            (("x", "a", 3, {"priority": 1}), ("y", "b", 3, {})),
+            ["x", "y"],
+            id="the higher priority of equals",
         ),
         pytest.param(FLAT, {}, (("y", "b", 3, {}), ("x", "a", 3, {})), ["x", "y"], id="the name ends a tie"),
         pytest.param(

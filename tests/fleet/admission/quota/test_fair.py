@@ -91,7 +91,11 @@ def test_a_queue_on_its_own_takes_from_itself_only() -> None:
     [
         pytest.param(FINAL, (*ones("a", 3, 5), *ones("b", 9)), 1, {"b8": SHARED}, id="final: 1 against 6 - 1"),
         pytest.param(
-            FINAL, (*ones("a", 3, 5), *ones("b", 9)), 3, dict.fromkeys(("b8", "b7", "b6"), SHARED), id="final: until equal"
+            FINAL,
+            (*ones("a", 3, 5), *ones("b", 9)),
+            3,
+            dict.fromkeys(("b8", "b7", "b6"), SHARED),
+            id="final: until equal",
         ),
         pytest.param(FINAL, (*ones("a", 3, 5), *ones("b", 9)), 4, {}, id="final: not past an equal share"),
         pytest.param(BOTH, (*ones("a", 3, 5), *ones("b", 9)), 4, {}, id="both: nor would the second"),
@@ -105,9 +109,15 @@ def test_a_queue_on_its_own_takes_from_itself_only() -> None:
             id="final: the next one of the queue where the first leaves too little",
         ),
         pytest.param(INITIAL, (*ones("a", 3, 5), ("big", "b", 9, 0)), 1, {"big": SHARED}, id="initial: more before"),
-        pytest.param(INITIAL, (*ones("a", 5, 5), *ones("b", 6), ("c", "c", 1, 5)), 1, {}, id="initial: not from an equal"),
         pytest.param(
-            BOTH, (*ones("a", 3, 5), ("big", "b", 9, 0)), 1, {"big": SHARED}, id="both: the second where the first fails"
+            INITIAL, (*ones("a", 5, 5), *ones("b", 6), ("c", "c", 1, 5)), 1, {}, id="initial: not from an equal"
+        ),
+        pytest.param(
+            BOTH,
+            (*ones("a", 3, 5), ("big", "b", 9, 0)),
+            1,
+            {"big": SHARED},
+            id="both: the second where the first fails",
         ),
         pytest.param(
             BOTH,
@@ -143,7 +153,9 @@ def test_strategies(
         pytest.param({"b": 3.0}, (*ones("a", 4, 5), *ones("b", 8)), {}, id="2 against less than 2"),
         pytest.param({"a": 0.0}, (*ones("a", 3, 5), *ones("b", 9)), {}, id="without weight one wins nothing"),
         pytest.param({"b": 0.0}, (*ones("a", 7, 5), *ones("b", 5)), {"b4": SHARED}, id="and loses everything"),
-        pytest.param({"b": 0.0}, (*ones("a", 8, 5), *ones("b", 4)), {"b3": SHARED}, id="down to its own: initially infinite"),
+        pytest.param(
+            {"b": 0.0}, (*ones("a", 8, 5), *ones("b", 4)), {"b3": SHARED}, id="down to its own: initially infinite"
+        ),
         pytest.param({"b": 0.0}, (*ones("a", 7, 5), *ones("b", 3), ("c", "c", 2, 0)), {}, id="but not that"),
         pytest.param(
             {"a": 0.0, "b": 0.0}, (*ones("a", 3, 5), *ones("b", 9)), {"b8": SHARED}, id="both without: what they borrow"

@@ -257,7 +257,11 @@ THREE = {"f": 2, "g": 2, "h": 2}
         ),
         pytest.param(Fungibility(), {"f": RECLAIM0}, {"f": 4}, ("g", Mode.FIT, 0, 1), id="fit before reclaim"),
         pytest.param(
-            Fungibility(STOP, STOP), {"f": RECLAIM0}, {"f": 4}, ("f", Mode.RECLAIM, 0, 0), id="unless told to stop there"
+            Fungibility(STOP, STOP),
+            {"f": RECLAIM0},
+            {"f": 4},
+            ("f", Mode.RECLAIM, 0, 0),
+            id="unless told to stop there",
         ),
         pytest.param(
             Fungibility(),
@@ -393,7 +397,9 @@ def test_counts_stand_in_for_the_pod_sets_own() -> None:
 
 def test_pods_are_counted_where_a_group_covers_them() -> None:
     spec = queue(
-        "q", "", {"f/cpu": 9, "f/pods": 3, "g/cpu": 9, "g/pods": 9},
+        "q",
+        "",
+        {"f/cpu": 9, "f/pods": 3, "g/cpu": 9, "g/pods": 9},
         groups=(ResourceGroup(("cpu", "pods"), ("f", "g")),),
     )
     found = assigner(World.of(spec)).assign(asks("w", "q", [PodSet("main", 4, {"cpu": 1})]))

@@ -64,8 +64,10 @@ def test_without_memory_nothing_counts_ahead() -> None:
         pytest.param({"cpu": 2000.0}, 1.0, {}, 2.0, id="cores, not thousandths"),
         pytest.param({"cpu": 2000.0, "nvidia.com/gpu": 3.0}, 1.0, {}, 5.0, id="a sum"),
         pytest.param({"cpu": 2000.0, "nvidia.com/gpu": 3.0}, 2.0, {}, 2.5, id="twice the weight, half the number"),
-        pytest.param({"cpu": 2000.0, "nvidia.com/gpu": 3.0}, 1.0, {"cpu": 0.0}, 3.0, id="a resource that does not count"),
-        pytest.param({"memory": float(1 << 30)}, 1.0, {"memory": 2.0 ** -30}, 1.0, id="bytes, unless weighted"),
+        pytest.param(
+            {"cpu": 2000.0, "nvidia.com/gpu": 3.0}, 1.0, {"cpu": 0.0}, 3.0, id="a resource that does not count"
+        ),
+        pytest.param({"memory": float(1 << 30)}, 1.0, {"memory": 2.0**-30}, 1.0, id="bytes, unless weighted"),
         pytest.param({}, 0.0, {}, math.inf, id="without weight after all others"),
         pytest.param({}, -1.0, {}, math.inf, id="or with less"),
     ],

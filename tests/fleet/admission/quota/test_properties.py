@@ -1,4 +1,4 @@
-"""Whatever is declared, held and asked for: quota holds, what-ifs leave no trace, order does not matter, strict is strict."""
+"""Whatever is declared, held and asked for: quota holds, what-ifs leave no trace, the input's order does not matter."""
 
 from dataclasses import replace
 
@@ -245,13 +245,18 @@ def almost_shared(a: Node, b: Node) -> tuple[Node, Node]:
 
 
 def told(turns: list[Turn]) -> list[Turn]:
-    return [Turn(dict(sorted(t.admitted.items())), dict(sorted(t.evicted.items())), dict(sorted(t.waiting.items()))) for t in turns]
+    return [
+        Turn(dict(sorted(t.admitted.items())), dict(sorted(t.evicted.items())), dict(sorted(t.waiting.items())))
+        for t in turns
+    ]
 
 
 @settings(max_examples=100)
 @given(plans(), st.data())
 def test_the_order_of_the_input_does_not_matter(plan: Plan, data: st.DataObject) -> None:
-    other = plan.permuted(*(data.draw(st.permutations(range(len(part)))) for part in (plan.cohorts, plan.queues, plan.jobs)))
+    other = plan.permuted(
+        *(data.draw(st.permutations(range(len(part)))) for part in (plan.cohorts, plan.queues, plan.jobs))
+    )
     assert told(played(other.build())) == told(played(plan.build()))
 
 

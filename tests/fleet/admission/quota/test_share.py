@@ -31,8 +31,12 @@ def weighted(weight: float) -> Specs:
         pytest.param(FLAVORS, {"f": 6, "g": 4}, (False, 200.0), "cpu", id="flavors of a resource add up: 4 of 20"),
         pytest.param(FLAVORS, {"f": 6}, (False, 100.0), "cpu", id="unused quota of another flavor is no excuse"),
         pytest.param(RESOURCES, {"f/cpu": 5, "f/gpu": 4}, (False, 250.0), "gpu", id="the largest: 2 of 8, not 1 of 10"),
-        pytest.param(RESOURCES, {"f/cpu": 9, "f/gpu": 6}, (False, 500.0), "cpu", id="the first in the alphabet of equals"),
-        pytest.param(PRIVATE, {"f": 6}, (False, 200.0), "cpu", id="private quota counts as own, not as lendable: 2 of 10"),
+        pytest.param(
+            RESOURCES, {"f/cpu": 9, "f/gpu": 6}, (False, 500.0), "cpu", id="the first in the alphabet of equals"
+        ),
+        pytest.param(
+            PRIVATE, {"f": 6}, (False, 200.0), "cpu", id="private quota counts as own, not as lendable: 2 of 10"
+        ),
         pytest.param(NOTHING_LENT, {"f": 3}, (False, 0.0), "", id="of nothing lendable there is no share"),
         pytest.param(weighted(2), {"f": 7}, (False, 150.0), "cpu", id="twice the weight, half the share"),
         pytest.param(weighted(0.5), {"f": 7}, (False, 600.0), "cpu", id="half the weight, twice the share"),
