@@ -8,7 +8,7 @@ from agent.inbox import Done, Failed
 from agent.mirror import Mirror
 from agent.watch import Watcher
 from fleet.actions import Action, LaunchMachines, SaveGang, TerminateMachines
-from fleet.admission.compile import compile_tree, usage_of
+from fleet.admission.compile import charged_tree
 from fleet.capacity.lifecycle import orphaned
 from fleet.capacity.stock import claims_by_pool
 from fleet.snapshot import GangState, Snapshot
@@ -98,14 +98,15 @@ class Metrics(Watcher):
         if snapshot.now_s - self._shown_at_s < 1.0:
             return
         self._shown_at_s = snapshot.now_s
-        tree = compile_tree(fleet)
+        tree = charged_tree(fleet, snapshot.gangs.values())
         for gauge in (self.gangs, self.machines, self.usd_h, self.quota_used, self.spent):
             gauge.clear()
         for gang in snapshot.gangs.values():
             self.gangs.labels(gang.queue, gang.state).inc()
-            if gang.holds_capacity:
-                for cell, amount in usage_of(tree, gang).items():
-                    self.quota_used.labels(gang.queue, cell.flavor, cell.resource).inc(amount)
+        for name, queue in tree.queues.items():
+            for cell, amount in enumerate(queue.usage):
+                if amount:
+                    self.quota_used.labels(name, *tree.cells[cell]).set(amount)
         for pool, claims in claims_by_pool(snapshot).items():
             for state, count in Counts(claim.state for claim in claims).items():
                 self.machines.labels(pool, state).set(count)

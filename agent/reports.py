@@ -4,9 +4,8 @@ from collections.abc import Mapping, Sequence
 
 from agent.sync import SyncState
 from fleet import memo
-from fleet.admission.compile import compile_tree, usage_of
-from fleet.admission.share import owner
-from fleet.admission.tree import QuotaTree
+from fleet.admission.compile import charged_tree
+from fleet.admission.quota.tree import QuotaTree
 from fleet.capacity.stock import claims_by_pool
 from fleet.plan import Plan
 from fleet.plan.render import summary
@@ -31,20 +30,19 @@ _RUNNING = frozenset({GangState.ADMITTED, GangState.EVICTING})
 
 def queue_reports(fleet: Fleet, snapshot: Snapshot) -> list[QueueReport]:
     """One report a queue: gangs by state and use of the flavors it may take, against its team's guarantee."""
-    tree = compile_tree(fleet)
+    tree = charged_tree(fleet, snapshot.gangs.values())
     by_queue: dict[str, list[Gang]] = {name: [] for name in fleet.queues}
     for gang in snapshot.gangs.values():
         if gang.queue in by_queue:
             by_queue[gang.queue].append(gang)
-            if gang.holds_capacity:
-                tree.charge(gang.queue, usage_of(tree, gang))
     return [_queue(fleet, tree, name, gangs) for name, gangs in sorted(by_queue.items())]
 
 
 def _queue(fleet: Fleet, tree: QuotaTree, name: str, gangs: list[Gang]) -> QueueReport:
     node = tree.queues[name]
-    team = owner(node)
-    cells = sorted(cell for cell in {*team.quotas, *node.usage} if cell.flavor in fleet.queues[name].spec.flavors)
+    team = node.owner
+    shown = (c for c, named in enumerate(tree.cells) if named.flavor in fleet.queues[name].spec.flavors)
+    cells = sorted((c for c in shown if team.nominal[c] or node.usage[c]), key=lambda cell: tree.cells[cell])
     stopped = fleet.queues[name].spec.stop_policy
     active = Finding("Active", stopped == "None", "Ready" if stopped == "None" else "Stopped", _stop_words(stopped))
     return QueueReport(
@@ -54,11 +52,10 @@ def _queue(fleet: Fleet, tree: QuotaTree, name: str, gangs: list[Gang]) -> Queue
         admitted=sum(1 for gang in gangs if gang.state in _RUNNING),
         usage=tuple(
             FlavorUsage(
-                cell.flavor,
-                cell.resource,
-                quota=team.subtree.get(cell, 0),
-                used=node.usage.get(cell, 0),
-                borrowed=max(0, -team.unused(cell)) if node.usage.get(cell, 0) else 0,
+                *tree.cells[cell],
+                quota=team.subtree[cell],
+                used=node.usage[cell],
+                borrowed=max(0, -team.unused(cell)) if node.usage[cell] else 0,
             )
             for cell in cells
         ),

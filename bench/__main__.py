@@ -26,8 +26,13 @@ GOALS: dict[str, dict[str, tuple[str, float]]] = {
     "cli": {"help_ms": (AT_MOST, 150), "validate_reference_ms": (AT_MOST, 400), "validate_300_ms": (AT_MOST, 400)},
     "cloud": {"memory_machines_launched_at_once_per_s": (AT_LEAST, 100_000), "ec2_describe_996_ms": (AT_MOST, 2_000)},
     "decisions": {"turn_ms": (AT_MOST, 50)},
+    "openb": {"decision_us": (AT_MOST, 1_000)},
+    "board": {"fill_4000_s": (AT_MOST, 0.3), "gang_512_ms": (AT_MOST, 20), "provide_512_ms": (AT_MOST, 20)},
     "push": {"push_start_to_plan_ms": (AT_MOST, 2_000)},
     "reflector": {"events_per_s": (AT_LEAST, 20_000)},
+    "topology": {
+        f"{fill}_{gang}_find_ms": (AT_MOST, 0.5) for fill in ("empty", "half", "full") for gang in ("64x8", "512x1")
+    },
     "validate": {"load_300_ms": (AT_MOST, 150)},
 }
 Result = dict[str, Any]
@@ -85,7 +90,7 @@ def _measured(name: str) -> Result:
     for metric, value in numbers.items():
         verdict = verdicts.get(metric)
         goal = "" if verdict is None else f"   goal {_words(*goals[metric])}: {'met' if verdict['met'] else 'MISSED'}"
-        _tell(f"  {metric:44} {value:14,.1f}{goal}")
+        _tell(f"  {metric:44} {value:14,.2f}{goal}")
     _tell(f"  ({time.monotonic() - began_s:.0f} s)")
     return {**numbers, "goals": verdicts}
 
@@ -95,7 +100,7 @@ def _verdict(value: float, kind: str, bound: float) -> Result:
 
 
 def _words(kind: str, bound: float) -> str:
-    return f"{kind.replace('_', ' ')} {bound:,.0f}"
+    return f"{kind.replace('_', ' ')} {bound:,g}"
 
 
 def _tell(text: str) -> None:

@@ -1,5 +1,6 @@
 """The vocabulary of reasons: machine-readable codes that workloads, claims and events carry (docs/reasons.md)."""
 
+from dataclasses import dataclass
 from enum import StrEnum
 
 
@@ -66,3 +67,12 @@ class Reason(StrEnum):
     ORPHANED = "GarbageCollected"
     NOT_NEEDED = "NotNeeded"
     """Its gang went away before it was used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why something cannot be had now, and when to look again (epoch seconds; 0 = when something changes)."""
+
+    reason: Reason
+    message: str
+    retry_at_s: float = 0.0

@@ -15,8 +15,11 @@ from pydantic import BaseModel
 
 
 def field_docstrings(model: type[BaseModel]) -> dict[str, str]:
-    """YAML key -> docstring of the fields that `model` declares itself."""
-    named = _attribute_docstrings(model.__module__).get(model.__name__, {})
+    """YAML key -> docstring of the fields of `model`, its own before those it inherits."""
+    named: dict[str, str] = {}
+    for cls in reversed(model.__mro__):
+        if issubclass(cls, BaseModel) and cls is not BaseModel:
+            named |= _attribute_docstrings(cls.__module__).get(cls.__name__, {})
     return {field.alias or name: named[name] for name, field in model.model_fields.items() if name in named}
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from model.kinds import Flavor, FleetPolicy, MigLayout, NodePool, PriorityClass, Queue, Team, Topology
 from model.kinds.base import API_VERSION, Metadata
 from model.kinds.capacity import FlavorSpec
+from model.upstream import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, VolcanoQueue
 
 
 def default_policy() -> FleetPolicy:
@@ -15,7 +16,11 @@ def default_policy() -> FleetPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """The declarations of one revision by name. Built by `model.loader`; every reference in it resolves."""
+    """The declarations of one revision by name. Built by `model.loader`; every reference in it resolves.
+
+    Manifests of Kueue and Volcano stand beside ours; names are unique where the two meet (queues, nodes of the quota
+    tree, flavors). A WorkloadPriorityClass and a Topology of Kueue say what ours say and are found among ours.
+    """
 
     node_pools: Mapping[str, NodePool] = field(default_factory=dict)
     mig_layouts: Mapping[str, MigLayout] = field(default_factory=dict)
@@ -26,6 +31,17 @@ class Fleet:
     priority_classes: Mapping[str, PriorityClass] = field(default_factory=dict)
     topologies: Mapping[str, Topology] = field(default_factory=dict)
     policy: FleetPolicy = field(default_factory=default_policy)
+    cluster_queues: Mapping[str, ClusterQueue] = field(default_factory=dict)
+    cohorts: Mapping[str, Cohort] = field(default_factory=dict)
+    """A cohort that is named but neither here nor in `teams` is a root without quota."""
+    local_queues: Mapping[str, LocalQueue] = field(default_factory=dict)
+    """By `namespace/name`."""
+    resource_flavors: Mapping[str, ResourceFlavor] = field(default_factory=dict)
+    """One named like a pool goes before the flavor the pool implies; `model.upstream.pools_of` says which pools it has.
+    """
+    admission_checks: Mapping[str, AdmissionCheck] = field(default_factory=dict)
+    volcano_queues: Mapping[str, VolcanoQueue] = field(default_factory=dict)
+    """The root queue need not be here."""
 
 
 def implied_flavor(pool: NodePool) -> Flavor:

@@ -17,6 +17,7 @@ class Code(StrEnum):
     NOT_A_DECLARATION = "not-a-declaration"
     UNKNOWN_KIND = "unknown-kind"
     NOT_READ_YET = "not-read-yet"
+    UNSUPPORTED = "unsupported"
     UNKNOWN_KEY = "unknown-key"
     MISSING_KEY = "missing-key"
     INVALID_VALUE = "invalid-value"
@@ -41,12 +42,13 @@ DESCRIPTIONS: dict[Code, str] = {
     Code.NOT_A_DECLARATION: "Every document has apiVersion, kind and metadata.name",
     Code.UNKNOWN_KIND: "The kind and apiVersion are known",
     Code.NOT_READ_YET: "Manifests of other systems are not read",
+    Code.UNSUPPORTED: "Manifests of other systems ask only for what has an effect here",
     Code.UNKNOWN_KEY: "Every key is known",
     Code.MISSING_KEY: "Required keys are there",
     Code.INVALID_VALUE: "Values have the right type and form",
     Code.DUPLICATE_NAME: "Names are unique within a kind",
     Code.DANGLING_REFERENCE: "Every reference names something that is declared",
-    Code.CYCLE: "The team tree has no cycles",
+    Code.CYCLE: "The quota tree has no cycles",
     Code.NAMESPACE_CLAIMED_TWICE: "A namespace belongs to one team",
     Code.QUOTA_WITHOUT_CAPACITY: "Quotas are given for resources the flavor's machines can offer",
     Code.IMPOSSIBLE_MIG_LAYOUT: "MIG layouts fit on the GPU",

@@ -16,7 +16,8 @@ _SYNTAX = re.compile(
     r"(?:(?P<suffix>[KMGTPE]i|[numkMGTPE])|[eE](?P<exponent>[+-]?[0-9]{1,3}))?"
 )
 
-_MAX_AMOUNT = 2**63 - 1
+MAX_AMOUNT = 2**63 - 1
+"""What a larger quantity counts as."""
 
 CPU = "cpu"
 """The one resource counted in thousandths; every other is counted in whole units (bytes, devices, pods)."""
@@ -67,7 +68,7 @@ def canonical_amount(resource: str, value: str | float) -> int:
     exact = parse_quantity(value) * (1000 if resource == CPU else 1)
     if exact < 0:
         raise InvalidQuantity(f"{value!r} is negative")
-    return min(ceil(exact), _MAX_AMOUNT)
+    return min(ceil(exact), MAX_AMOUNT)
 
 
 def canonical_resources(amounts: Mapping[str, str | float]) -> dict[str, int]:

@@ -8,57 +8,68 @@ import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from pydantic import TypeAdapter
-from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, models_json_schema
 from pydantic_core import core_schema
 
 from model.docstrings import field_docstrings
-from model.kinds import KINDS, Declaration, Kind
-from model.kinds.base import format_duration
+from model.kinds import KINDS, Declaration
+from model.kinds.base import Spec, format_duration
+from model.upstream import UPSTREAM_KINDS
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
+ALL_KINDS: tuple[type[Declaration], ...] = (*KINDS, *UPSTREAM_KINDS)
+"""Every form in which a document may be written."""
+
+
 class _WithDocstrings(GenerateJsonSchema):
-    """Describes every property by the docstring below its field."""
+    """Describes every property by the docstring below its field, and what to do instead of an unsupported one."""
 
     def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
-        described = super().model_schema(schema)
-        for key, text in field_docstrings(schema["cls"]).items():
-            described.get("properties", {}).get(key, {})["description"] = text
+        described, cls = super().model_schema(schema), schema["cls"]
+        properties = described.setdefault("properties", {})
+        for key, text in field_docstrings(cls).items():
+            properties.get(key, {})["description"] = text
+        if issubclass(cls, Spec):
+            for key, advice in sorted(cls.unsupported.items()):
+                properties[key] = {"not": {}, "description": f"Not supported. {advice[0].upper()}{advice[1:]}."}
+            properties |= {key: {"description": "Left aside: the server writes it."} for key in sorted(cls.ignored)}
         return described
 
 
 def schemas() -> Mapping[str, str]:
     """File name -> content: one schema a kind, and `fleet.json` for a document of any kind."""
-    one_each = {f"{kind.__name__.lower()}.json": _render(schema_of(kind)) for kind in KINDS}
+    one_each = {f"{kind.__name__.lower()}.json": _render(schema_of(kind)) for kind in ALL_KINDS}
     return one_each | {"fleet.json": _render(_of_any())}
 
 
-def schema_of(kind: type[Kind]) -> dict[str, Any]:
+def schema_of(kind: type[Declaration]) -> dict[str, Any]:
     """The JSON Schema of one kind."""
     schema = kind.model_json_schema(by_alias=True, schema_generator=_WithDocstrings)
-    _require_kind(schema, kind.__name__)
+    _require_kind(schema)
     return _finish(kind.__name__, schema)
 
 
 def _of_any() -> dict[str, Any]:
-    any_kind: Any = Declaration  # a union is a type form, which mypy takes or refuses by the order of its imports
-    schema = TypeAdapter[Any](any_kind).json_schema(by_alias=True, schema_generator=_WithDocstrings)
-    for kind in KINDS:
-        _require_kind(schema["$defs"][kind.__name__], kind.__name__)
-    return _finish("A declaration of a Muster fleet", schema)
+    """Any one of them: `apiVersion` and `kind` say which."""
+    inputs: list[tuple[type[Declaration], Literal["validation"]]] = [(kind, "validation") for kind in ALL_KINDS]
+    references, schema = models_json_schema(inputs, by_alias=True, schema_generator=_WithDocstrings)
+    for kind in ALL_KINDS:
+        _require_kind(schema["$defs"][kind.__name__])
+    one_of = [references[kind, "validation"] for kind in ALL_KINDS]
+    return _finish("A declaration of a Muster fleet", schema | {"oneOf": one_of})
 
 
 def _finish(title: str, schema: dict[str, Any]) -> dict[str, Any]:
     return {"$schema": _DIALECT, **_tidy(schema), "title": title}
 
 
-def _require_kind(schema: dict[str, Any], name: str) -> None:
+def _require_kind(schema: dict[str, Any]) -> None:
     """`kind` has a default in code, but every document must say it."""
-    schema["properties"]["kind"] = {"const": name, "type": "string"}
+    schema["properties"]["kind"] = {"const": schema["properties"]["kind"]["const"], "type": "string"}
     others = [key for key in schema["required"] if key not in {"apiVersion", "kind"}]
     schema["required"] = ["apiVersion", "kind", *others]
 

@@ -1,52 +1,107 @@
-"""From declared Teams and Queues to the quota tree: a Team is a cohort with its own quota, a Queue a leaf below it."""
+"""From Teams and Queues to the quota engine: a Team is a cohort with quota of its own, a Queue a leaf below it."""
 
-from fleet.admission.tree import FlavorResource, Quota, QuotaTree, Usage
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from fleet.admission.quota.declared import (
+    EVERY_RESOURCE,
+    CohortSpec,
+    FairStrategy,
+    FlavorResource,
+    Policy,
+    Preemption,
+    QueueSpec,
+    Quota,
+    ResourceGroup,
+    Rules,
+)
+from fleet.admission.quota.tree import Cell, Node, QuotaTree, charge
+from fleet.memo import remembered
 from fleet.snapshot import Gang
 from model.fleet import Fleet
-from model.kinds import Team
+from model.kinds import Queue, Team
 
 
-def compile_tree(fleet: Fleet) -> QuotaTree:
-    """The quota tree of a fleet, without usage. The fleet's references resolve and teams have no cycle."""
-    tree = QuotaTree()
-    for team in sorted(fleet.teams.values(), key=lambda team: (_depth(fleet, team), team.name)):
-        tree.add(team.name, team.spec.parent, _quotas(team), weight=team.spec.weight)
-    for queue in sorted(fleet.queues.values(), key=lambda queue: queue.name):
-        tree.add(queue.name, queue.spec.team, {}, is_queue=True)
-    tree.seal()
-    return tree
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """A fleet's teams and queues as the quota engine knows them."""
+
+    cohorts: tuple[CohortSpec, ...]
+    queues: Mapping[str, QueueSpec]
+    rules: Rules
+
+    def tree(self) -> QuotaTree:
+        """A tree without usage."""
+        return QuotaTree(self.cohorts, tuple(self.queues.values()))
 
 
-def _depth(fleet: Fleet, team: Team) -> int:
-    depth = 0
-    while team.spec.parent:
-        team = fleet.teams[team.spec.parent]
-        depth += 1
-    return depth
+@remembered()
+def declared(fleet: Fleet) -> Declared:
+    """The quota engine's view of a fleet. The fleet's references resolve and teams have no circle."""
+    cohorts = tuple(_cohort(team) for _, team in sorted(fleet.teams.items()))
+    queues = {name: _queue(queue) for name, queue in sorted(fleet.queues.items())}
+    fair = frozenset(_root(fleet, q.spec.team) for q in fleet.queues.values() if q.spec.fairness == "DominantShare")
+    rules = Rules(
+        fair=tuple(FairStrategy) if fair else (),
+        fair_trees=fair,
+        preemptors_first=True,
+        wait_for_leaving=True,
+        every_flavor=True,
+        count_declared_only=True,
+    )
+    return Declared(cohorts, queues, rules)
 
 
-def _quotas(team: Team) -> dict[FlavorResource, Quota]:
+def _root(fleet: Fleet, team: str) -> str:
+    while above := fleet.teams[team].spec.parent:
+        team = above
+    return team
+
+
+def _cohort(team: Team) -> CohortSpec:
     cells = {}
     for flavor, quota in team.spec.quotas.items():
         for resource, nominal in quota.guaranteed.items():
             cells[FlavorResource(flavor, resource)] = Quota(
                 nominal, (quota.borrowing_limit or {}).get(resource), (quota.lending_limit or {}).get(resource)
             )
-    return cells
+    return CohortSpec(team.name, team.spec.parent or "", cells, team.spec.weight)
 
 
-def usage_of(tree: QuotaTree, gang: Gang, flavors: dict[str, str] | None = None) -> Usage:
-    """What a gang takes of the counted cells, with its own flavors or with `flavors` (pod set -> flavor)."""
-    chosen = gang.flavors if flavors is None else flavors
-    usage: dict[FlavorResource, int] = {}
-    if gang.queue not in tree.queues:
-        return usage
+def _queue(queue: Queue) -> QueueSpec:
+    spec = queue.spec
+    return QueueSpec(
+        queue.name,
+        spec.team,
+        (ResourceGroup((EVERY_RESOURCE,), spec.flavors),),
+        strict=spec.order == "StrictFIFO",
+        preemption=Preemption(
+            Policy(spec.preemption.within_queue),
+            Policy(spec.preemption.reclaim),
+            Policy(spec.preemption.while_borrowing),
+        ),
+        through_team=True,
+    )
+
+
+def usage_of(tree: QuotaTree, queue: Node, gang: Gang) -> dict[Cell, int]:
+    """What a gang with flavors takes of the cells that quotas of its queue's tree count."""
+    usage: dict[Cell, int] = {}
     for pod_set in gang.pod_sets:
-        flavor = chosen.get(pod_set.name)
-        if flavor is None:
-            continue
+        flavor = gang.flavors.get(pod_set.name, "")
         for resource, amount in pod_set.requests.items():
-            cell = FlavorResource(flavor, resource)
-            if tree.counts(gang.queue, cell):
+            named = FlavorResource(flavor, resource)
+            if amount and tree.counts(queue, named):
+                cell = tree.cell(named)
                 usage[cell] = usage.get(cell, 0) + amount * pod_set.count
-    return {cell: amount for cell, amount in usage.items() if amount}
+    return usage
+
+
+def charged_tree(fleet: Fleet, gangs: Iterable[Gang]) -> QuotaTree:
+    """The tree with what these gangs hold charged to it."""
+    tree = declared(fleet).tree()
+    for gang in gangs:
+        queue = tree.queues.get(gang.queue)
+        if queue is not None and gang.holds_capacity:
+            charge(queue, usage_of(tree, queue, gang))
+    return tree

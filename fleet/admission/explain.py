@@ -1,61 +1,114 @@
 """Sentences with numbers: what was asked, what is free, who holds the rest, what would change it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
+from dataclasses import dataclass
 
-from fleet.admission.preempt import Victim
-from fleet.admission.share import owner
-from fleet.admission.tree import Cohort, FlavorResource, QuotaTree, Usage
-from fleet.capacity.provision import Refusal
-from fleet.reasons import Reason
-from fleet.snapshot import Gang
+from fleet.admission.quota.entries import Entry, Outcome
+from fleet.admission.quota.flavors import Mode, Problem
+from fleet.admission.quota.scheduler import Scheduler
+from fleet.admission.quota.tree import Cell, Node, QuotaTree, available
+from fleet.admission.quota.workload import Workload
+from fleet.reasons import Reason, Refusal
+from fleet.snapshot import Snapshot
+from model.fleet import Fleet
 from model.quantity import format_amount
 
 
-def amount_of(cell: FlavorResource, amount: int) -> str:
-    """`8 nvidia.com/gpu of h100`."""
-    return f"{format_amount(cell.resource, amount)} {cell.resource} of {cell.flavor}"
+@dataclass(slots=True)
+class Explainer:
+    """Turns what the quota engine says of heads that wait into sentences, as the books stand after the sweep."""
+
+    fleet: Fleet
+    snapshot: Snapshot
+    scheduler: Scheduler
+
+    @property
+    def tree(self) -> QuotaTree:
+        """The quota tree."""
+        return self.scheduler.books.tree
+
+    def entry(self, entry: Entry) -> Refusal:
+        """Why a head waits."""
+        if entry.outcome is Outcome.PENDING_PREEMPTION:
+            return waiting_for(
+                [holder.workload.name for holder in entry.gone] if entry.deferred else [],
+                [victim.holder.workload.name for victim in entry.victims],
+            )
+        return self._from_problems(entry)
+
+    def behind(self, head: Workload) -> Refusal:
+        """It is not looked at before the head of its StrictFIFO queue."""
+        return Refusal(Reason.BEHIND_HEAD, f"waits behind {head.name} in a StrictFIFO queue")
+
+    def _from_problems(self, entry: Entry) -> Refusal:
+        unfit: list[str] = []
+        for pods in entry.assignment.pod_sets:
+            for problem in pods.problems:
+                if problem.reason is not Reason.NO_MATCHING_FLAVOR:
+                    return self._told(entry, problem)
+            if pods.mode is Mode.NO_FIT:
+                unfit = unfit or [pods.pod_set.name, *(problem.message for problem in pods.problems)]
+        if unfit:
+            name, *details = unfit
+            message = f"{name} fits no flavor of queue {entry.queue.name} ({'; '.join(details)})"
+            return Refusal(Reason.NO_MATCHING_FLAVOR, message)
+        return Refusal(Reason.QUEUED, "not considered yet")
+
+    def _told(self, entry: Entry, problem: Problem) -> Refusal:
+        if problem.cell < 0:
+            return Refusal(problem.reason, problem.message, problem.retry_at_s)
+        if problem.reason is Reason.EXCEEDS_MAX_QUOTA:
+            return self._too_much(problem)
+        return self._missing(entry, problem)
+
+    def _too_much(self, problem: Problem) -> Refusal:
+        """It can never run as it is."""
+        most = format_amount(self.tree.cells[problem.cell].resource, problem.there)
+        return Refusal(
+            problem.reason,
+            f"asks {amount_of(self.tree, problem.cell, problem.asked)}, but its queue could get at most {most} "
+            "with everybody else idle; raise the quota or the borrowing limit, or ask less",
+        )
+
+    def _missing(self, entry: Entry, problem: Problem) -> Refusal:
+        """How much is missing, who borrows it, and what the own team still has coming."""
+        cell = problem.cell
+        named, free = self.tree.cells[cell], available(entry.node, cell)
+        resource = named.resource
+        missing, asked, left = (format_amount(resource, n) for n in (problem.asked - free, problem.asked, free))
+        sentence = [f"needs {missing} more {resource} of {named.flavor}: asks {asked}, {left} available"]
+        if borrowers := _borrowers(entry.node.owner, cell):
+            sentence.append("; ".join(f"{name} borrows {format_amount(resource, much)}" for name, much in borrowers))
+        owner = entry.node.owner
+        unused = owner.unused(cell)
+        sentence.append(
+            f"{owner.name} is {format_amount(resource, unused)} below its guarantee"
+            if unused > 0
+            else f"{owner.name} uses its whole guarantee and would borrow"
+        )
+        return Refusal(Reason.WAITING_FOR_QUOTA, "; ".join(sentence))
 
 
-def max_quota_exceeded(cell: FlavorResource, amount: int, most: int) -> Refusal:
-    """It can never run as it is."""
-    return Refusal(
-        Reason.EXCEEDS_MAX_QUOTA,
-        f"asks {amount_of(cell, amount)}, but its queue could get at most {format_amount(cell.resource, most)} "
-        "with everybody else idle; raise the quota or the borrowing limit, or ask less",
-    )
-
-
-def quota_missing(tree: QuotaTree, gang: Gang, usage: Usage) -> Refusal:
-    """How much is missing, who borrows it, and what the own team still has coming."""
-    cell, amount = next((c, a) for c, a in sorted(usage.items()) if a > tree.available(gang.queue, c))
-    free = tree.available(gang.queue, cell)
-    team = owner(tree.queues[gang.queue])
-    missing, asked, left = (format_amount(cell.resource, value) for value in (amount - free, amount, free))
-    sentence = [f"needs {missing} more {cell.resource} of {cell.flavor}: asks {asked}, {left} available"]
-    if borrowers := _borrowers(team, cell):
-        sentence.append("; ".join(f"{name} borrows {format_amount(cell.resource, much)}" for name, much in borrowers))
-    unused = team.unused(cell)
-    sentence.append(
-        f"{team.name} is {format_amount(cell.resource, unused)} below its guarantee"
-        if unused > 0
-        else f"{team.name} uses its whole guarantee and would borrow"
-    )
-    return Refusal(Reason.WAITING_FOR_QUOTA, "; ".join(sentence))
-
-
-def _borrowers(team: Cohort, cell: FlavorResource) -> list[tuple[str, int]]:
+def _borrowers(owner: Node, cell: Cell) -> list[tuple[str, int]]:
+    """Who else uses more than its own of a cell: the largest three."""
     found = []
-    stack = [team.root]
+    stack = [owner.root]
     while stack:
         node = stack.pop()
         stack += node.children
-        if node is not team and node.parent is not None and not node.is_queue and node.unused(cell) < 0:
+        if node is not owner and node.parent is not None and not node.through_team and node.unused(cell) < 0:
             found.append((node.name, -node.unused(cell)))
     return sorted(found, key=lambda entry: (-entry[1], entry[0]))[:3]
 
 
-def waiting_for(leaving: Sequence[Gang], chosen: Sequence[Victim]) -> Refusal:
+def amount_of(tree: QuotaTree, cell: Cell, amount: int) -> str:
+    """`8 nvidia.com/gpu of h100`."""
+    named = tree.cells[cell]
+    return f"{format_amount(named.resource, amount)} {named.resource} of {named.flavor}"
+
+
+def waiting_for(leaving: Iterable[str], chosen: Iterable[str]) -> Refusal:
     """It will run when these are gone."""
-    names = sorted({victim.gang.name for victim in chosen} | {held.name for held in leaving})
+    names = sorted({*leaving, *chosen})
     shown = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
     return Refusal(Reason.WAITING_FOR_PREEMPTED, f"waits until {shown} {'have' if len(names) > 1 else 'has'} left")

@@ -3,8 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from fleet.capacity.provision import Refusal
-from fleet.reasons import Reason
+from fleet.reasons import Reason, Refusal
 from fleet.snapshot import Gang, Snapshot
 from model.fleet import Fleet
 from model.kinds import Queue, Team

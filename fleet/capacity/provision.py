@@ -5,7 +5,7 @@ Purchases stay in one zone, and prefer (capacity type by the pool's order, pool 
 which `CreateFleet` is attempted, because a shortage removes a shape and the next call of `provide` finds the next best.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from fleet.capacity.pools import Headroom
@@ -14,7 +14,7 @@ from fleet.mig.layouts import gpu_part
 from fleet.placement.board import PODS, Board, Slot
 from fleet.placement.fit import admits
 from fleet.placement.pack import Seat, choose_domain, domains, seat
-from fleet.reasons import Reason
+from fleet.reasons import Reason, Refusal
 from fleet.snapshot import CapacityPool, Pin, PodSet
 from model import labels
 from model.kinds import NodePool, Toleration
@@ -33,6 +33,18 @@ class Need:
     """Heaviest first; a slot must be of one of them unless `node_labels` is given."""
     charged: bool = True
     """Whether quota counts any of what it asks; what nobody's quota counts may use machines, never cause a purchase."""
+
+    @property
+    def kind(self) -> Hashable:
+        """Equal for needs that accept the same slots."""
+        pod_set = self.pod_set
+        return (
+            tuple(sorted(self.node_labels.items())),
+            tuple(pool.name for pool in self.pools),
+            tuple(sorted(pod_set.node_selector.items())),
+            pod_set.required_affinity,
+            (*pod_set.tolerations, *self.tolerations),
+        )
 
     def accepts(self, slot: Slot) -> bool:
         """Whether a pod of the set may stand on the slot."""
@@ -84,15 +96,6 @@ class Plan:
     def pins(self) -> tuple[Pin, ...]:
         """The seats as they are written down."""
         return tuple(sorted(Pin(s.pod_set, s.slot.node, s.slot.claim, s.count) for s in self.seats))
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """Why there is no place, and when it is worth another look (epoch seconds; 0 = when something changes)."""
-
-    reason: Reason
-    message: str
-    retry_at_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -189,9 +192,12 @@ class _Trial:
 
     def _serve(self, need: Need) -> Refusal | None:
         pod_set = need.pod_set
-        slots = self._usable(need)
+        if not pod_set.count:
+            return None
+        view = self.board.view(need.kind, pod_set.requests, need.accepts)
         if pod_set.required_topology and pod_set.required_topology != labels.ZONE:
-            domain = choose_domain([slot for slot in slots if slot.node], pod_set) or choose_domain(slots, pod_set)
+            standing, all_machines = view.among(self.gang, standing=True), view.among(self.gang)
+            domain = choose_domain(standing, pod_set) or choose_domain(all_machines, pod_set)
             if domain is not None:
                 self.seats += seat(self.board, domain, pod_set, pod_set.count)
                 return None
@@ -203,24 +209,15 @@ class _Trial:
                 )
             return self._buy(need, pod_set.count, whole=True)
         missing = pod_set.count
-        for standing in (True, False):  # machines on the way only for what the standing ones do not hold
-            placed = seat(self.board, [slot for slot in slots if bool(slot.node) is standing], pod_set, missing)
+        for standing_first in (True, False):  # machines on the way only for what the standing ones do not hold
+            scope = view.among(self.gang, standing=standing_first)
+            if self.bound and pod_set.required_topology == labels.ZONE:
+                scope = scope.within(labels.ZONE, self.zone)
+            placed = seat(self.board, scope, pod_set, missing)
             self.seats += placed
             missing -= sum(taken.count for taken in placed)
         missing -= self._recut(need, missing)
         return self._buy(need, missing, whole=False) if missing else None
-
-    def _usable(self, need: Need) -> list[Slot]:
-        pod_set = need.pod_set
-        held = self.bound and pod_set.required_topology == labels.ZONE
-        return [
-            slot
-            for slot in self.board.slots.values()
-            if (slot.room_for(pod_set.requests) or not pod_set.count)
-            and slot.only_for in {"", self.gang}
-            and (not held or slot.labels.get(labels.ZONE) == self.zone)
-            and need.accepts(slot)
-        ]
 
     def _recut(self, need: Need, missing: int) -> int:
         """Serve from idle machines cut anew, roomiest first; returns how many pods found a place."""

@@ -1,19 +1,26 @@
 """The board: every slot pods can be put on, with what is free, as do/undo state for what-ifs."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from fleet.placement.view import Rooms, View
 from model.kinds import Taint
 from model.quantity import Resources
 
 PODS = "pods"
+_VIEWS = 32
+"""Classes of pods that a board keeps a view for; the one asked for first goes."""
+
+Moment = tuple[int, int]
+"""How much of its changes somebody has seen: epoch and position."""
 
 
 @dataclass(slots=True)
 class Slot:
     """A machine that can take pods: a node, a claimed machine not yet joined, or one that might be bought or re-cut.
 
-    `node` is empty until the machine has joined, `claim` for nodes nobody claimed. `free` only changes through `Board`.
+    `node` is empty until the machine has joined, `claim` for nodes nobody claimed. `free`, `node` and `only_for` only
+    change through `Board`.
     """
 
     name: str
@@ -47,10 +54,44 @@ class _Taken:
 
 @dataclass(slots=True)
 class Board:
-    """All slots by name. `mark`/`undo` bracket a what-if and restore the exact state."""
+    """All slots by name. `mark`/`undo` bracket a what-if and restore the exact state.
+
+    A slot that is on several boards is changed through one of them only.
+    """
 
     slots: dict[str, Slot] = field(default_factory=dict)
     _log: list[_Taken | Slot] = field(default_factory=list)
+    _touched: list[Slot] = field(default_factory=list)
+    _epoch: int = 0
+    _rooms: dict[Hashable, Rooms] = field(default_factory=dict)
+
+    def view(self, kind: Hashable, requests: Resources, accepts: Callable[[Slot], bool] = lambda _slot: True) -> View:
+        """Rooms for pods with `requests` on the slots that suit them, kept between calls.
+
+        `kind` must differ for pods that suit different slots: it stands for what `accepts` looks at.
+        """
+        key = (kind, tuple(sorted(requests.items())))
+        rooms = self._rooms.get(key)
+        if rooms is None:
+            if len(self._rooms) >= _VIEWS:
+                del self._rooms[next(iter(self._rooms))]
+            rooms = self._rooms[key] = Rooms(requests, accepts)
+        return View(self, rooms)
+
+    def touched(self, since: Moment) -> list[Slot] | None:
+        """Slots that came, went or changed since, perhaps more than once; None when that is not known any more."""
+        epoch, position = since
+        return self._touched[position:] if epoch == self._epoch else None
+
+    def now(self) -> Moment:
+        """The present end of the changes."""
+        return self._epoch, len(self._touched)
+
+    def _touch(self, slot: Slot) -> None:
+        self._touched.append(slot)
+        if len(self._touched) > 4 * len(self.slots) + 4096:
+            self._touched = []
+            self._epoch += 1
 
     def add(self, slot: Slot) -> None:
         """Put a further slot on the board (undoable); its name must be new."""
@@ -58,23 +99,33 @@ class Board:
             raise ValueError(f"slot {slot.name} is on the board already")
         self.slots[slot.name] = slot
         self._log.append(slot)
+        self._touch(slot)
 
     def take(self, slot: Slot, requests: Resources, count: int) -> None:
         """Put `count` pods on a slot. A negative count takes pods off."""
         _change(slot, requests, count)
         self._log.append(_Taken(slot, requests, count))
+        self._touch(slot)
 
     def rename(self, slot: Slot, name: str) -> None:
         """Give a slot that stays on the board a name of its own, so that the next what-if may use the old one."""
         del self.slots[slot.name]
         slot.name = name
         self.slots[name] = slot
+        self._touch(slot)
 
-    def close(self, name: str) -> None:
-        """Let a slot, if it is there, take no further pod (undoable)."""
+    def share(self, slot: Slot) -> None:
+        """Let everybody use a slot that was for one gang; whoever is put there waits for its machine."""
+        slot.only_for = slot.node = ""
+        self._touch(slot)
+
+    def close(self, name: str) -> int:
+        """Let a slot, if it is there, take no further pod (undoable); how many more it could have taken."""
         slot = self.slots.get(name)
-        if slot is not None and slot.free.get(PODS, 0) > 0:
-            self.take(slot, {}, slot.free[PODS])
+        room = max(0, slot.free.get(PODS, 0)) if slot is not None else 0
+        if slot is not None and room:
+            self.take(slot, {}, room)
+        return room
 
     def mark(self) -> int:
         """The present state, for `undo`."""
@@ -86,8 +137,10 @@ class Board:
             entry = self._log.pop()
             if isinstance(entry, Slot):
                 del self.slots[entry.name]
+                self._touch(entry)
             else:
                 _change(entry.slot, entry.requests, -entry.count)
+                self._touch(entry.slot)
 
 
 def _change(slot: Slot, requests: Resources, count: int) -> None:

@@ -6,8 +6,11 @@ machines as possible, and the smallest one that still takes the rest.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import overload
 
 from fleet.placement.board import Board, Slot
+from fleet.placement.shelf import Shelf, fewest
+from fleet.placement.view import Scope
 from fleet.snapshot import PodSet
 
 
@@ -29,36 +32,42 @@ def domains(slots: Iterable[Slot], label: str) -> dict[str, list[Slot]]:
     return found
 
 
-def room(slots: Iterable[Slot], pod_set: PodSet) -> int:
+def room(among: Iterable[Slot] | Scope, pod_set: PodSet) -> int:
     """How many pods of the set fit on these slots together."""
-    return sum(slot.room_for(pod_set.requests) for slot in slots)
+    if isinstance(among, Scope):
+        return sum(shelf.total for shelf in among.shelves())
+    return sum(slot.room_for(pod_set.requests) for slot in among)
 
 
-def choose_domain(slots: Iterable[Slot], pod_set: PodSet) -> list[Slot] | None:
+@overload
+def choose_domain(among: Scope, pod_set: PodSet) -> Scope | None: ...
+@overload
+def choose_domain(among: Iterable[Slot], pod_set: PodSet) -> list[Slot] | None: ...
+def choose_domain(among: Iterable[Slot] | Scope, pod_set: PodSet) -> list[Slot] | Scope | None:
     """The tightest domain of the set's required topology that holds all of it; None when there is none."""
-    fitting = [
-        (total, value, members)
-        for value, members in domains(slots, pod_set.required_topology).items()
-        if (total := room(members, pod_set)) >= pod_set.count
-    ]
-    return min(fitting, key=lambda entry: entry[:2])[2] if fitting else None
+    label = pod_set.required_topology
+    members = {} if isinstance(among, Scope) else domains(among, label)
+    totals = among.totals(label) if isinstance(among, Scope) else {v: room(s, pod_set) for v, s in members.items()}
+    fitting = [(total, value) for value, total in totals.items() if total >= pod_set.count]
+    if not fitting:
+        return None
+    value = min(fitting)[1]
+    return among.within(label, value) if isinstance(among, Scope) else members[value]
 
 
-def seat(board: Board, slots: Sequence[Slot], pod_set: PodSet, count: int) -> list[Seat]:
-    """Put up to `count` pods on `slots` and take the room on the board; fewer when they do not all fit."""
-    rooms = [(free, slot) for slot in slots if (free := slot.room_for(pod_set.requests))]
-    rooms.sort(key=lambda entry: (-entry[0], entry[1].name))
+def seat(board: Board, among: Iterable[Slot] | Scope, pod_set: PodSet, count: int) -> list[Seat]:
+    """Put up to `count` pods on slots and take the room on the board; fewer when they do not all fit.
+
+    A scope has to be of a view of the pod set's class; it is many times cheaper than a list of many slots.
+    """
     seats = []
-    for index, (free, slot) in enumerate(rooms):
-        if not count:
-            break
-        chosen, taken = slot, free
-        if free >= count:
-            chosen = min(
-                (entry for entry in rooms[index:] if entry[0] >= count), key=lambda entry: (entry[0], entry[1].name)
-            )[1]
-            taken = count
-        board.take(chosen, pod_set.requests, taken)
-        seats.append(Seat(pod_set.name, chosen, taken))
-        count -= taken
+    for slot, taken in fewest(_shelves(among, pod_set), count):
+        board.take(slot, pod_set.requests, taken)
+        seats.append(Seat(pod_set.name, slot, taken))
     return seats
+
+
+def _shelves(among: Iterable[Slot] | Scope, pod_set: PodSet) -> Sequence[Shelf]:
+    if isinstance(among, Scope):
+        return among.shelves()
+    return (Shelf.of(among, pod_set.requests),)

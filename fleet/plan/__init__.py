@@ -66,10 +66,12 @@ def make_plan(
 
 def _identity(after: Fleet, snapshot: Snapshot) -> str:
     """sha256 over what is desired and what was observed: an approval of it holds for exactly this."""
-    tables = (after.node_pools, after.mig_layouts, after.flavors, after.teams, after.queues)
+    ours = (after.node_pools, after.mig_layouts, after.flavors, after.teams, after.queues)
+    upstream = (after.cluster_queues, after.cohorts, after.local_queues, after.resource_flavors)
+    others = (after.admission_checks, after.volcano_queues, after.priority_classes, after.topologies)
     desired = [
         resource.model_dump(mode="json", by_alias=True)
-        for table in (*tables, after.priority_classes, after.topologies, {"": after.policy})
+        for table in (*ours, *upstream, *others, {"": after.policy})
         for _, resource in sorted(table.items())
     ]
     observed = [

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from model.fleet import Fleet
-from model.kinds import Kind
+from model.kinds import Declaration
 
 Verb = Literal["create", "update", "delete", "replace"]
 SYMBOLS: Mapping[Verb, str] = {"create": "+", "update": "~", "delete": "-", "replace": "-/+"}
@@ -17,7 +17,14 @@ _TABLES = (
     ("queue", "queues"),
     ("priorityclass", "priority_classes"),
     ("topology", "topologies"),
+    ("clusterqueue", "cluster_queues"),
+    ("cohort", "cohorts"),
+    ("localqueue", "local_queues"),
+    ("resourceflavor", "resource_flavors"),
+    ("admissioncheck", "admission_checks"),
+    ("volcanoqueue", "volcano_queues"),
 )
+"""Kind as in addresses, and the table of `Fleet`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +61,14 @@ def declared_changes(before: Fleet, after: Fleet) -> list[Change]:
     return sorted(changes, key=lambda change: change.address)
 
 
-def _declared(fleet: Fleet, table: str) -> dict[str, Kind]:
-    found: dict[str, Kind] = dict(getattr(fleet, table))
+def _declared(fleet: Fleet, table: str) -> dict[str, Declaration]:
+    found: dict[str, Declaration] = dict(getattr(fleet, table))
     if table == "flavors":
         return {name: flavor for name, flavor in found.items() if name not in fleet.node_pools}
     return found
 
 
-def _plain(resource: Kind | None) -> Mapping[str, Any] | None:
+def _plain(resource: Declaration | None) -> Mapping[str, Any] | None:
     return None if resource is None else resource.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
 

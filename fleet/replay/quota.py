@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
-from fleet.admission.quota.cycle import CycleResult, Scheduler
+from fleet.admission.quota.run import CycleResult
+from fleet.admission.quota.scheduler import Scheduler
 from fleet.admission.quota.workload import Workload
 
 IDLE_CYCLES = 3

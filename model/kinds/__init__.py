@@ -1,20 +1,12 @@
 """The kinds a fleet repository declares (`muster.dev/v1alpha1`); one page each under `docs/kinds/`."""
 
-from typing import Annotated
-
-from pydantic import Field
-
-from model.kinds.base import API_VERSION, NEVER, Kind, RequirementTerm, Taint, Toleration
+from model.kinds.base import API_VERSION, NEVER, Declaration, Kind, RequirementTerm, Taint, Toleration
 from model.kinds.capacity import Flavor, MigLayout, Topology
 from model.kinds.node_pool import Budget, CapacityType, DisruptionReason, NodePool
 from model.kinds.policy import FleetPolicy
 from model.kinds.tenancy import PriorityClass, Queue, Team
 
 KINDS: tuple[type[Kind], ...] = (NodePool, MigLayout, Flavor, Team, Queue, PriorityClass, Topology, FleetPolicy)
-Declaration = Annotated[
-    NodePool | MigLayout | Flavor | Team | Queue | PriorityClass | Topology | FleetPolicy,
-    Field(discriminator="kind"),
-]
 
 __all__ = [
     "API_VERSION",

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
@@ -144,6 +145,11 @@ Tags = dict[str, str]
 class Spec(BaseModel):
     """A part of a declaration: immutable, camelCase in YAML, and an unknown key is an error."""
 
+    unsupported: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """Keys that others write here and that would change nothing -> what to do instead."""
+    ignored: ClassVar[frozenset[str]] = frozenset()
+    """Keys that a server writes here and that no declaration means."""
+
     model_config = ConfigDict(
         extra="forbid",
         frozen=True,
@@ -164,19 +170,30 @@ class Metadata(Spec):
     """Free for your own use."""
 
 
-class Kind(Spec):
-    """The envelope of every declaration. Subclasses narrow `kind` and add `spec`."""
+class Declaration(Spec):
+    """The envelope of every declaration, ours and others'. Subclasses narrow `api_version` and `kind`."""
 
-    plural: ClassVar[str]
-
-    api_version: Literal["muster.dev/v1alpha1"]
+    api_version: str
     kind: str
     metadata: Metadata
 
     @property
     def name(self) -> str:
-        """The declaration's name, unique within its kind."""
+        """The declaration's name."""
         return self.metadata.name
+
+    @property
+    def key(self) -> str:
+        """What tells it apart within its kind: the name, or `namespace/name` where names belong to namespaces."""
+        return self.metadata.name
+
+
+class Kind(Declaration):
+    """The envelope of our own declarations. Subclasses narrow `kind` and add `spec`."""
+
+    plural: ClassVar[str]
+
+    api_version: Literal["muster.dev/v1alpha1"]
 
 
 class Taint(Spec):

@@ -10,10 +10,15 @@ from model.loader.tree import Path
 
 def known_keys(model: type[BaseModel], path: Path) -> list[str]:
     """The YAML keys of the mapping at `path` inside a `model`; empty where any key is allowed."""
+    return sorted({_alias(cls, name) for cls in models_at(model, path) for name in cls.model_fields})
+
+
+def models_at(model: type[BaseModel], path: Path) -> list[type[BaseModel]]:
+    """The classes that the mapping at `path` inside a `model` may be held against."""
     here: list[Any] = [model]
     for step in path:
         here = [part for annotation in here for part in _below(annotation, step)]
-    return sorted({_alias(cls, name) for part in here for cls in _models(part) for name in cls.model_fields})
+    return [cls for part in here for cls in _models(part)]
 
 
 def _alias(cls: type[BaseModel], name: str) -> str:

@@ -111,4 +111,10 @@ def _fleet(declarations: Declarations) -> Fleet:
         priority_classes=_values(declarations.priority_classes),
         topologies=_values(declarations.topologies),
         policy=policy if policy is not None else default_policy(),
+        cluster_queues=_values(declarations.cluster_queues),
+        cohorts=_values(declarations.cohorts),
+        local_queues=_values(declarations.local_queues),
+        resource_flavors=_values(declarations.resource_flavors),
+        admission_checks=_values(declarations.admission_checks),
+        volcano_queues=_values(declarations.volcano_queues),
     )

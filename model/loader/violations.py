@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel, ValidationError
 
 from model.hints import did_you_mean, listing
-from model.loader.known_keys import known_keys
+from model.kinds.base import Spec
+from model.loader.known_keys import known_keys, models_at
 from model.loader.scalars import explain_text
 from model.loader.tree import Document, Node, Path, text_path
 from model.problem import Code, Problem
@@ -37,10 +38,12 @@ _MESSAGES: dict[str, Callable[[dict[str, Any]], str]] = {
     "less_than_equal": lambda ctx: f"must be at most {_number(ctx['le'])}",
     "too_short": lambda ctx: f"needs at least {ctx['min_length']} item{'s' if ctx['min_length'] > 1 else ''}",
     "too_long": lambda ctx: f"takes at most {ctx['max_length']} items",
+    "string_too_short": lambda _: "must not be empty",
     "string_too_long": lambda ctx: f"takes at most {ctx['max_length']} characters",
     "literal_error": lambda ctx: f"must be {ctx['expected']}",
     "string_pattern_mismatch": lambda ctx: f"must be {_FORMS.get(ctx['pattern'], ctx['pattern'])}",
     "value_error": lambda ctx: str(ctx["error"]),
+    **dict.fromkeys(("below", "unsupported"), lambda ctx: str(ctx["reason"])),
 }
 
 
@@ -101,14 +104,25 @@ def _problem(document: Document, model: type[BaseModel], violation: _Violation) 
         hint = did_you_mean(key, _strangers(document, model, path))
         return document.problem(path, f"the key {key!r} is required", Code.MISSING_KEY, hint=hint)
     if kind == "extra_forbidden":
+        if advice := _unsupported(model, path):
+            return document.problem(path, f"{path[-1]!r} is not supported", Code.UNSUPPORTED, hint=advice, key=True)
         known = known_keys(model, path[:-1])
         hint = did_you_mean(str(path[-1]), known) or f"known here: {listing(known, most=12)}"
         return document.problem(path, f"unknown key {path[-1]!r}", Code.UNKNOWN_KEY, hint=hint, key=True)
     if kind == "quantity":
         path = (*path, str(details["ctx"]["resource"]))
+    path += details.get("ctx", {}).get("below", ())
+    if kind == "unsupported":
+        return document.problem(path, _message(details), Code.UNSUPPORTED, hint=details["ctx"]["advice"])
     at_key = bool(details["loc"]) and details["loc"][-1] == "[key]"
     node = document.find(path)
     return document.problem(path, _message(details), Code.INVALID_VALUE, hint=_hint(details, node), key=at_key)
+
+
+def _unsupported(model: type[BaseModel], path: Path) -> str:
+    """What to do instead of the key at the end of `path`, if it is one that others write there."""
+    classes = (cls for cls in models_at(model, path[:-1]) if issubclass(cls, Spec))
+    return next((cls.unsupported[str(path[-1])] for cls in classes if path[-1] in cls.unsupported), "")
 
 
 def _strangers(document: Document, model: type[BaseModel], path: Path) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from agent.simulation import Simulation
-from fleet.admission.compile import compile_tree, usage_of
+from fleet.admission.compile import charged_tree
 from fleet.capacity.launch import LAUNCH_GROUP_TAG
 from fleet.snapshot import Gang
 from providers.kube.objects import decode_workload
@@ -177,10 +177,9 @@ class Invariants:
         fleet = self.sim.brain.sync.fleet if self.sim.alive else None
         if fleet is None:
             return
-        tree, total, used = compile_tree(fleet), Counter[Any](), Counter[Any]()
-        for queue in self.sim.gangs().values():
-            if queue.holds_capacity and queue.queue in tree.queues:
-                used.update(usage_of(tree, queue))
+        tree, total, used = charged_tree(fleet, self.sim.gangs().values()), Counter[Any](), Counter[Any]()
+        for queue in tree.queues.values():
+            used.update({tree.cells[cell]: amount for cell, amount in enumerate(queue.usage) if amount})
         for team in fleet.teams.values():
             for flavor, quota in team.spec.quotas.items():
                 for resource, amount in quota.guaranteed.items():

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fleet.admission.quota.candidates import Contest, Victim
-from fleet.admission.quota.cycle import CycleResult, Scheduler
 from fleet.admission.quota.declared import (
     CohortSpec,
     FairStrategy,
@@ -23,6 +22,8 @@ from fleet.admission.quota.declared import (
     Rules,
 )
 from fleet.admission.quota.entries import Outcome
+from fleet.admission.quota.run import CycleResult
+from fleet.admission.quota.scheduler import Scheduler
 from fleet.admission.quota.tree import Node, QuotaTree
 from fleet.admission.quota.workload import Books, Given, Holder, Workload, usage_in
 from fleet.reasons import Reason

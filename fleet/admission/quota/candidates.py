@@ -36,7 +36,6 @@ class Contest:
 
     def fits(self, *, borrowing: bool = True) -> bool:
         """Whether quota and a place are there, as the books stand."""
-
         node = self.node
         owner = node.owner
         for cell, amount in self.usage.items():
@@ -93,7 +92,7 @@ def fill_back(
     taken: list[Victim],
     *,
     borrowing: bool,
-    still_right: Callable[[list[Victim]], bool] = lambda left: True,
+    still_right: Callable[[list[Victim]], bool] | None = None,
 ) -> list[Victim]:
     """Put back whoever is not needed after all; the last one taken made it fit and stays out.
 
@@ -106,7 +105,7 @@ def fill_back(
         victim = kept[index]
         contest.books.put_back(victim.holder)
         left = [*kept[:index], kept[-1], *kept[index + 1 : -1]]
-        if contest.fits(borrowing=borrowing) and still_right(left):
+        if contest.fits(borrowing=borrowing) and (still_right is None or still_right(left)):
             kept = left
         else:
             contest.books.lift(victim.holder)

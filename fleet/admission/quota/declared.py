@@ -27,12 +27,20 @@ class Quota:
     lending_limit: int | None = None
 
 
+EVERY_RESOURCE = "*"
+"""As the one resource of a queue's one group: all that is asked comes from one flavor."""
+
+
 @dataclass(frozen=True, slots=True)
 class ResourceGroup:
     """Resources that are always given from one flavor together; flavors in the order they are tried."""
 
     resources: tuple[str, ...]
     flavors: tuple[str, ...]
+
+    def covers(self, resource: str) -> bool:
+        """Whether the resource is given from this group."""
+        return resource in self.resources or EVERY_RESOURCE in self.resources
 
 
 class Policy(StrEnum):
@@ -106,11 +114,13 @@ class QueueSpec:
     _group_of: Mapping[str, ResourceGroup] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_group_of", {name: group for group in reversed(self.groups) for name in group.resources})
+        object.__setattr__(
+            self, "_group_of", {name: group for group in reversed(self.groups) for name in group.resources}
+        )
 
     def group_of(self, resource: str) -> ResourceGroup | None:
         """The group that covers a resource."""
-        return self._group_of.get(resource)
+        return self._group_of.get(resource) or self._group_of.get(EVERY_RESOURCE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +131,10 @@ class FlavorSpec:
     node_labels: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[Taint, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
-    topology: str = ""
+    levels: tuple[str, ...] | None = None
+    """Levels of its topology, on which pods that ask for it are placed; empty = it has none, None = not looked at."""
+    offers: frozenset[str] | None = None
+    """Every resource that some machine of it has or could have; None = not known."""
 
 
 class FairStrategy(StrEnum):
@@ -139,13 +152,20 @@ class Rules:
     """Fair sharing is on when there is a strategy; the second is tried when the first finds too little."""
     upstream_defects: bool = False
     """Decide as Kueue does where we hold it to be wrong, to compare with its recorded decisions: a flavor counts by its
-    worst (mode, borrowing) pair; victims are put back without asking whether the others may then still be taken; what
-    victims hold is given to heads that need none before they are gone; a search that began behind flavors tried before
-    and found nothing is the last for the time being."""
+    worst (mode, borrowing) pair; victims are put back without asking whether the others may then still be taken; a
+    search that began behind flavors tried before and found nothing is the last until something changes."""
     partial_admission: bool = True
     priority_between_queues: bool = True
     """Priority counts before age between heads that borrow equally."""
     preemptors_first: bool = False
     """Heads that already had others evicted for them go before all others of the cycle."""
-    one_head: bool = True
-    """One head a queue and cycle, as Kueue does it; otherwise a queue goes on while its heads are admitted."""
+    place_again: bool = True
+    """A head whose place went to another in the same cycle is nominated once more at once."""
+    fair_trees: frozenset[str] | None = None
+    """Names of the roots fair sharing is on for; None = all."""
+    wait_for_leaving: bool = False
+    """What somebody is about to leave counts as coming, whoever they leave for, before anybody else is evicted."""
+    every_flavor: bool = False
+    """Where quota fits and no machine can be had, look at the next flavor at once."""
+    count_declared_only: bool = False
+    """A resource that no quota of the tree names is not limited, rather than refused (Kueue's IgnoreUndeclared)."""

@@ -1,6 +1,6 @@
 """The heads of a cycle with what was found for them, and the order they are decided in (reference 2.6)."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -9,7 +9,7 @@ from fleet.admission.quota.declared import QueueSpec, Rules
 from fleet.admission.quota.flavors import Assignment, Mode
 from fleet.admission.quota.share import Share, borrows_any, share_of
 from fleet.admission.quota.tree import Node, QuotaTree, charge, release
-from fleet.admission.quota.workload import Workload
+from fleet.admission.quota.workload import Holder, Workload
 
 
 class Outcome(StrEnum):
@@ -24,6 +24,8 @@ class Outcome(StrEnum):
     """Another head was faster."""
     PENDING_PREEMPTION = "PendingPreemption"
     GATED = "BlockedOnPreemptionGates"
+    BUSY = "Busy"
+    """It keeps its turn while its last decision is written."""
     GENERIC = "Generic"
     NAMESPACE_MISMATCH = "NamespaceMismatch"
     PREEMPTION_FAILED = "PreemptionFailed"
@@ -58,8 +60,8 @@ class Entry:
     """It fits once the victims of others in this cycle are gone, and has none of its own."""
     resumed: bool = False
     """Its search went on behind flavors it was overtaken on; those may be free by now and were not looked at."""
-    overtaken: bool = False
-    """It was nominated, but heads before it in the cycle took what it needed."""
+    gone: tuple[Holder, ...] = ()
+    """Holders that are leaving already, whom it was nominated without."""
 
     @property
     def mode(self) -> Mode:
@@ -158,6 +160,3 @@ def _winner(root: Node, entries: Sequence[Entry], tree: QuotaTree, rules: Rules)
     best = champion(root)
     assert best is not None  # noqa: S101 -- there is at least one entry below this root
     return best
-
-
-Order = Callable[[Sequence[Entry]], Iterator[Entry]]

@@ -107,7 +107,7 @@ def fair(contest: Contest, strategies: tuple[FairStrategy, ...], *, recheck: boo
         done = _second(contest, retry, taken, _RULES[strategies[1]])
     release(contest.node, contest.usage)
     legality = _Legality(contest, tuple(_RULES[strategy] for strategy in strategies))
-    unharmed = legality.unharmed(taken) if done and recheck else _anything
+    unharmed = legality.unharmed(taken) if done and recheck else None
     kept = fill_back(contest, taken, borrowing=True, still_right=unharmed) if done else []
     for victim in reversed(kept if done else taken):
         contest.books.put_back(victim.holder)
@@ -127,8 +127,8 @@ Rule = Callable[[Share, Share, Share], bool]
 """(preemptor's share with its request, target's share before, target's share after) -> whether it may be taken."""
 
 _RULES: dict[FairStrategy, Rule] = {
-    FairStrategy.FINAL: lambda mine, before, after: mine.key <= after.key,
-    FairStrategy.INITIAL: lambda mine, before, after: mine.key < before.key,
+    FairStrategy.FINAL: lambda mine, _before, after: mine.key <= after.key,
+    FairStrategy.INITIAL: lambda mine, before, _after: mine.key < before.key,
 }
 
 
@@ -196,11 +196,6 @@ def _almost_shared(mine: Node, theirs: Node) -> tuple[Node, Node]:
         node = node.parent
     assert node.parent is not None  # noqa: S101 -- both are in one tree
     return above[id(node.parent)], node
-
-
-def _anything(left: list[Victim]) -> bool:
-    """No objection, whoever is left."""
-    return True
 
 
 @dataclass(slots=True)

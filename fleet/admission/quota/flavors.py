@@ -4,7 +4,7 @@ Differs from upstream in one thing, on purpose: a flavor's worst mode and its bo
 resources. Taking the worst pair reports a fit where one resource does not fit.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
@@ -47,10 +47,14 @@ class Granule(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """Why a flavor is out of the question for a pod set."""
+    """What stands in the way of a pod set: where it is quota, a cell with the amounts asked of it and there."""
 
     reason: Reason
-    sentence: str
+    message: str = ""
+    cell: Cell = -1
+    asked: int = 0
+    there: int = 0
+    retry_at_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -74,13 +78,24 @@ class PodSetChoice:
     """Resource -> amount for all pods."""
     choices: dict[str, Choice] | None = None
     problems: list[Problem] = field(default_factory=list)
+    no_place: bool = False
+    """Quota or not: its pods could not stand anywhere, even if no workload stood there."""
 
     @property
     def mode(self) -> Mode:
         """The worst of its resources."""
-        if self.choices is None:
+        if self.choices is None or self.no_place:
             return Mode.NO_FIT
         return min((choice.mode for choice in self.choices.values()), default=Mode.FIT)
+
+    def asks(self) -> set[str]:
+        """Resources it asks for."""
+        return {name for name, amount in self.amounts.items() if amount}
+
+    @property
+    def flavors(self) -> frozenset[str]:
+        """Names of the flavors chosen."""
+        return frozenset(choice.flavor for choice in (self.choices or {}).values())
 
 
 @dataclass(slots=True)
@@ -132,7 +147,7 @@ class Assignment:
     def problem(self) -> Reason | None:
         """The word for why it cannot be had: the least final reason of the first pod set that has no flavor."""
         for pods in self.pod_sets:
-            if pods.choices is None:
+            if pods.mode is Mode.NO_FIT:
                 reasons = {problem.reason for problem in pods.problems}
                 return next((reason for reason in _LEAST_FINAL_FIRST if reason in reasons), None)
         return None
@@ -188,12 +203,14 @@ class Assigner:
     """Fair sharing is on."""
     pairwise: bool = False
     """A flavor counts by its worst pair of mode and borrowing, as upstream has it."""
-    ignore_undeclared: bool = False
+    declared_only: bool = False
     """A resource that no quota of the tree names is not limited, rather than refused."""
     own_usage: Mapping[Cell, int] = field(default_factory=dict)
     """What the workload holds already through the one it replaces."""
     only: Mapping[str, Mapping[str, str]] | None = None
     """Pod set -> resource -> the one flavor to look at; None = all."""
+    passed_over: set[tuple[str, str]] = field(default_factory=set)
+    """(pod set, flavor) not to look at: there is no machine."""
 
     def assign(
         self,
@@ -201,7 +218,7 @@ class Assigner:
         counts: Sequence[int] | None = None,
         resume: Sequence[Mapping[str, int]] | None = None,
     ) -> Assignment:
-        """Flavors for every pod set. `counts` stands in for the pod sets' own; `resume` says which flavors were tried."""
+        """Flavors for every pod set, of which there are `counts`; `resume` says which flavors were tried before."""
         found = Assignment([], {})
         wanted = [self._wanted(pods, n) for pods, n in zip(workload.pod_sets, _counts(workload, counts), strict=True)]
         for members in _together([pods.pod_set for pods in wanted]):
@@ -248,12 +265,14 @@ class Assigner:
             if failed:
                 continue
             for resource, choice in (pods.choices or {}).items():
+                if not self._counted(choice.flavor, resource):
+                    continue
                 cell = self.tree.cell(FlavorResource(choice.flavor, resource))
                 found.usage[cell] = found.usage.get(cell, 0) + pods.amounts[resource]
         return not failed
 
     def _not_limited(self, resource: str, amount: int) -> bool:
-        return self.queue.group_of(resource) is None and (self.ignore_undeclared or not amount)
+        return self.queue.group_of(resource) is None and (self.declared_only or not amount)
 
     def _of_group(
         self,
@@ -268,9 +287,9 @@ class Assigner:
         """The best flavor for all resources of one group; None when there is none (upstream's findFlavorForPodSets)."""
         group = self.queue.group_of(resource)
         if group is None:
-            problems.append(Problem(Reason.NO_MATCHING_FLAVOR, f"queue {self.queue.name} has no quota for {resource}"))
+            problems.append(Problem(Reason.NO_MATCHING_FLAVOR, f"no quota for {resource}"))
             return None
-        wanted = {name: amount for name, amount in total.items() if name in group.resources}
+        wanted = {name: amount for name, amount in total.items() if group.covers(name)}
         best: dict[str, Choice] | None = None
         best_granule = Granule(Mode.NO_FIT, 0)
         tried = -1
@@ -292,29 +311,40 @@ class Assigner:
             choice.next_index = next_index
         return best
 
-    def _unfit(
-        self, workload: Workload, members: Iterable[PodSetChoice], name: str, resource: str
-    ) -> Problem | None:
+    def _unfit(self, workload: Workload, members: list[PodSetChoice], name: str, resource: str) -> Problem | None:
         """Why pods of these sets could not stand on nodes of the flavor at all."""
+        objection = next(self._objections(workload, members, name, resource), "")
+        return Problem(Reason.NO_MATCHING_FLAVOR, f"{name}: {objection}") if objection else None
+
+    def _objections(self, workload: Workload, members: list[PodSetChoice], name: str, resource: str) -> Iterator[str]:
         flavor = self.flavors.get(name)
         if flavor is None:
-            return Problem(Reason.NO_MATCHING_FLAVOR, f"flavor {name} is not declared")
-        if self.only is not None:
-            nominated = {self.only.get(pods.pod_set.name, {}).get(resource) for pods in members}
-            if name not in nominated:
-                return Problem(Reason.NO_MATCHING_FLAVOR, f"flavor {name} was not nominated in this cycle")
+            yield "not declared"
+            return
+        if self.only is not None and name not in {self.only.get(m.pod_set.name, {}).get(resource) for m in members}:
+            yield "not nominated in this cycle"
         if workload.allowed_flavors is not None and name not in workload.allowed_flavors:
-            return Problem(Reason.NO_MATCHING_FLAVOR, f"flavor {name} is not among the allowed ones")
+            yield "not among the workload's allowed flavors"
+        if self.declared_only and not any(self.tree.cells[cell].flavor == name for cell in self.node.root.declared):
+            yield "no team of its tree has quota"
         for pods in members:
+            if flavor.offers is not None and (missing := pods.asks() - flavor.offers - {PODS}):
+                yield f"no machine offers {', '.join(sorted(missing))}"
+            misplaced = flavor.levels is not None and _misplaced(pods.pod_set, flavor.levels)
+            if misplaced and (flavor.levels or not self._placed_by_another(resource)):
+                yield misplaced
+            if (pods.pod_set.name, name) in self.passed_over:
+                yield f"no machine for {pods.pod_set.name}"
             if not tolerates(flavor.taints, (*pods.pod_set.tolerations, *flavor.tolerations)):
-                return Problem(
-                    Reason.NO_MATCHING_FLAVOR, f"{pods.pod_set.name} does not tolerate a taint of flavor {name}"
-                )
+                yield f"{pods.pod_set.name} does not tolerate its taints"
             if not _selects(pods.pod_set, flavor.node_labels):
-                return Problem(
-                    Reason.NO_MATCHING_FLAVOR, f"flavor {name} does not match the node affinity of {pods.pod_set.name}"
-                )
-        return None
+                yield f"{pods.pod_set.name} selects other nodes"
+
+    def _placed_by_another(self, resource: str) -> bool:
+        """Whether flavors of another group of the queue have the topology that this one's do not."""
+        own = self.queue.group_of(resource)
+        placing = {id(g) for g in self.queue.groups for n in g.flavors if (f := self.flavors.get(n)) and f.levels}
+        return bool(placing) and id(own) not in placing
 
     def _at(
         self, flavor: str, wanted: Mapping[str, int], assumed: Mapping[Cell, int], problems: list[Problem]
@@ -322,8 +352,10 @@ class Assigner:
         mode, borrow = Mode.FIT, 0
         choices: dict[str, Choice] = {}
         for resource, amount in wanted.items():
-            cell = self.tree.cell(FlavorResource(flavor, resource))
-            granule = self._granule(cell, assumed.get(cell, 0) + amount, problems)
+            granule = Granule(Mode.FIT, 0)
+            if self._counted(flavor, resource):
+                cell = self.tree.cell(FlavorResource(flavor, resource))
+                granule = self._granule(cell, assumed.get(cell, 0) + amount, problems)
             if not self.pairwise:
                 mode, borrow = min(mode, granule.mode), max(borrow, granule.borrow)
             elif better(Granule(mode, borrow), granule, self.queue.fungibility):
@@ -333,20 +365,20 @@ class Assigner:
             choices[resource] = Choice(flavor, granule.mode, granule.borrow, -1)
         return Granule(mode, borrow), choices
 
+    def _counted(self, flavor: str, resource: str) -> bool:
+        return not self.declared_only or self.tree.counts(self.node, FlavorResource(flavor, resource))
+
     def _granule(self, cell: Cell, amount: int, problems: list[Problem]) -> Granule:
         amount -= self.own_usage.get(cell, 0)
-        named = self.tree.cells[cell]
         most = self.node.potential[cell]
         if amount > most:
-            problems.append(Problem(Reason.EXCEEDS_MAX_QUOTA, f"{named.resource} of {named.flavor}: {amount} > {most}"))
+            problems.append(Problem(Reason.EXCEEDS_MAX_QUOTA, "", cell, amount, most))
             return Granule(Mode.NO_FIT, 0)
         borrow, below_root = borrow_height(self.node, cell, amount)
         free = available(self.node, cell)
         if amount <= free:
             return Granule(Mode.FIT, borrow)
-        problems.append(
-            Problem(Reason.WAITING_FOR_QUOTA, f"{named.resource} of {named.flavor}: {amount - free} more needed")
-        )
+        problems.append(Problem(Reason.WAITING_FOR_QUOTA, "", cell, amount, free))
         owner = self.node.owner
         own = owner.subtree[cell] if owner is not self.node else self.node.nominal[cell]
         if amount <= own or below_root or self._may_preempt_while_borrowing():
@@ -368,6 +400,18 @@ def _together(pod_sets: Sequence[PodSet]) -> list[list[int]]:
     for index, pods in enumerate(pod_sets):
         groups.setdefault(pods.group or f"/{index}", []).append(index)
     return list(groups.values())
+
+
+def _misplaced(pod_set: PodSet, levels: tuple[str, ...]) -> str:
+    """Why a pod set and a flavor's topology do not go together; empty when they do."""
+    wished = [pod_set.required_topology, pod_set.preferred_topology, *(layer.level for layer in pod_set.slices)]
+    named = [level for level in wished if level]
+    if not levels:
+        return f"has no topology, which {pod_set.name} asks for" if named or pod_set.any_topology else ""
+    if not named and not pod_set.any_topology:
+        return f"only takes pods that ask for places on its topology, {pod_set.name} does not"
+    missing = next((level for level in named if level not in levels), "")
+    return f"its topology has no level {missing}" if missing else ""
 
 
 def _selects(pod_set: PodSet, node_labels: Mapping[str, str]) -> bool:

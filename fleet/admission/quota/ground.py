@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from fleet.reasons import Refusal
+
 if TYPE_CHECKING:
     from fleet.admission.quota.workload import Given, Holder, Workload
 
@@ -13,20 +15,29 @@ class Misfit:
     """No place for these pod sets, and why."""
 
     pod_sets: tuple[str, ...]
-    sentence: str
+    refusal: Refusal
 
 
 class Ground(Protocol):
-    """Where pods can stand. `put` and `lift` undo each other exactly; `find` changes nothing."""
+    """Where pods can stand. `put` and `lift`, `hold` and `release` undo each other exactly; `find` changes nothing.
+
+    A place is opaque to the quota engine: what `find` returns is handed back to the others.
+    """
 
     def find(self, workload: "Workload", given: Sequence["Given"], *, empty: bool = False) -> object | Misfit:
-        """A place for all pods as the ground stands, or as if no workload stood on it; what comes is opaque."""
+        """A place for all pods as the ground stands, or as if no workload stood on it."""
 
     def put(self, holder: "Holder") -> None:
         """Its pods stand where `holder.place` says."""
 
     def lift(self, holder: "Holder") -> None:
         """Its pods are gone."""
+
+    def hold(self, workload: "Workload", place: object) -> None:
+        """Keep the place from all others, although the workload does not stand there yet."""
+
+    def release(self, workload: "Workload", place: object) -> None:
+        """Undo `hold`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +53,12 @@ class Nowhere:
 
     def lift(self, holder: "Holder") -> None:
         """Nothing stands anywhere."""
+
+    def hold(self, workload: "Workload", place: object) -> None:
+        """Nothing is kept."""
+
+    def release(self, workload: "Workload", place: object) -> None:
+        """Nothing was kept."""
 
 
 NOWHERE = Nowhere()

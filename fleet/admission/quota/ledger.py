@@ -10,7 +10,9 @@ def weighted(consumed: Mapping[str, float], queue_weight: float, resource_weight
     """The number that orders local queues, in natural units; a queue without weight comes after all others."""
     if queue_weight <= 0:
         return float("inf")
-    return sum(resource_weights.get(name, 1.0) * _natural(name, value) for name, value in consumed.items()) / queue_weight
+    return (
+        sum(resource_weights.get(name, 1.0) * _natural(name, value) for name, value in consumed.items()) / queue_weight
+    )
 
 
 def _natural(resource: str, amount: float) -> float:
@@ -38,7 +40,9 @@ class Account:
         """Decayed to now, with the present usage mixed in; what was counted ahead is in it."""
         share = forgetting(max(0.0, now_s - self.at_s), half_life_s)
         names = {*self.consumed, *usage}
-        mixed = {name: (1 - share) * self.consumed.get(name, 0.0) + share * usage.get(name, 0) for name in sorted(names)}
+        mixed = {
+            name: (1 - share) * self.consumed.get(name, 0.0) + share * usage.get(name, 0) for name in sorted(names)
+        }
         return Account(mixed, now_s)
 
     def admitted(self, requests: Resources, sampling_s: float, half_life_s: float) -> "Account":

@@ -1,6 +1,6 @@
 """What a head could be given right now: flavors, a place, and victims if that is what it takes (reference 2.3-2.5)."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fleet.admission.quota.candidates import Contest, Victim
@@ -8,10 +8,12 @@ from fleet.admission.quota.classical import classical
 from fleet.admission.quota.declared import FlavorSpec, QueueSpec, Rules
 from fleet.admission.quota.fair import fair
 from fleet.admission.quota.flavors import Assigner, Assignment, Granule, Mode, Problem
-from fleet.admission.quota.ground import Misfit
+from fleet.admission.quota.ground import NOWHERE, Misfit
 from fleet.admission.quota.tree import Cell, Node, borrow_height
-from fleet.admission.quota.workload import Books, Holder, Workload
-from fleet.reasons import Reason
+from fleet.admission.quota.workload import Books, Workload
+
+MOST_OPTIONS = 64
+"""Assignments tried for one workload: a bound in steps, so that the same input gives the same answer."""
 
 Found = tuple[Assignment, list[Victim]]
 
@@ -27,21 +29,36 @@ class Nominator:
     flavors: Mapping[str, FlavorSpec]
     local_usage: Mapping[str, float] = field(default_factory=dict)
     only: Mapping[str, Mapping[str, str]] | None = None
-    ignore_undeclared: bool = False
 
     def nominate(self, workload: Workload, resume: Sequence[Mapping[str, int]] | None = None) -> Found:
         """The best assignment, with its victims when it needs some; fewer pods where that is what makes it possible."""
         assigner = self._assigner(workload)
-        full = self._placed(workload, assigner.assign(workload, None, resume))
-        if full.mode is Mode.FIT:
-            return full, []
-        if full.mode.preempting and (victims := self.victims(workload, full)):
-            return full, victims
+        options = list(self._options(workload, assigner, resume))
+        if options[-1].mode is Mode.FIT:
+            return options[-1], []
+        for option in options:
+            if option.mode.preempting and (victims := self.victims(workload, option)):
+                return option, victims
+        full = options[0]
         if self.rules.partial_admission and any(pods.min_count is not None for pods in workload.pod_sets):
-            found = self._partial(workload, assigner)
+            found = self._partial(workload, self._assigner(workload))
             if found is not None:
                 return found
         return full, []
+
+    def _options(
+        self, workload: Workload, assigner: Assigner, resume: Sequence[Mapping[str, int]] | None
+    ) -> Iterator[Assignment]:
+        """The assignment; where its quota fits and no machine can be had also the next best, and so on."""
+        for _ in range(MOST_OPTIONS):
+            found = assigner.assign(workload, None, resume)
+            fitting = found.mode is Mode.FIT
+            yield self._placed(workload, found)
+            if not self.rules.every_flavor or not fitting or found.mode is Mode.FIT:
+                return
+            for pods in found.pod_sets:
+                if pods.mode is not Mode.FIT:
+                    assigner.passed_over |= {(pods.pod_set.name, flavor) for flavor in pods.flavors}
 
     def _partial(self, workload: Workload, assigner: Assigner) -> Found | None:
         kept: dict[tuple[int, ...], Found] = {}
@@ -65,7 +82,7 @@ class Nominator:
             self._oracle(workload),
             fair=bool(self.rules.fair),
             pairwise=self.rules.upstream_defects,
-            ignore_undeclared=self.ignore_undeclared,
+            declared_only=self.rules.count_declared_only,
             own_usage=replaced.usage if replaced else {},
             only=self.only,
         )
@@ -77,22 +94,31 @@ class Nominator:
             if not isinstance(place, Misfit):
                 assignment.place = place
                 return assignment
-            _lower(assignment, place, Mode.PREEMPT, Reason.TOPOLOGY)
+            _lower(assignment, place, Mode.PREEMPT)
         if assignment.mode.preempting:
             place = self.books.ground.find(workload, assignment.given, empty=True)
             if isinstance(place, Misfit):
-                _lower(assignment, place, Mode.NO_FIT, Reason.TOPOLOGY)
+                _lower(assignment, place, Mode.NO_FIT)
         return assignment
 
     def victims(self, workload: Workload, assignment: Assignment) -> list[Victim]:
         """Whom to evict for the assignment; empty when nobody may be, or all of them would not do."""
         if not workload.preempts:
             return []
-        cells = assignment.contested(self.books.tree)
-        contest = self._contest(workload, assignment.usage, cells)
         given = assignment.given
-        contest.finds_place = lambda: not isinstance(self.books.ground.find(workload, given), Misfit)
-        return self._search(contest)
+
+        def finds_place() -> bool:
+            return not isinstance(self.books.ground.find(workload, given), Misfit)
+
+        contested = assignment.contested(self.books.tree)
+        for cells in dict.fromkeys((contested, frozenset(assignment.usage))):
+            contest = self._contest(workload, assignment.usage, cells)
+            contest.finds_place = finds_place
+            if victims := self._search(contest):
+                return victims
+            if self.books.ground is NOWHERE:
+                break  # only who stands in the way of a place could help beyond those who hold the contested cells
+        return []
 
     def _contest(self, workload: Workload, usage: Mapping[Cell, int], cells: frozenset[Cell]) -> Contest:
         return Contest(self.books, workload, self.queue, self.node, usage, cells, local_usage=self.local_usage)
@@ -120,12 +146,12 @@ class Nominator:
         return ask
 
 
-def _lower(assignment: Assignment, misfit: Misfit, mode: Mode, reason: Reason) -> None:
+def _lower(assignment: Assignment, misfit: Misfit, mode: Mode) -> None:
     for pods in assignment.pod_sets:
         if pods.pod_set.name in misfit.pod_sets:
-            pods.problems.append(Problem(reason, misfit.sentence))
-            if mode is Mode.NO_FIT:
-                pods.choices = None
+            said = misfit.refusal
+            pods.problems.append(Problem(said.reason, said.message, retry_at_s=said.retry_at_s))
+            pods.no_place = mode is Mode.NO_FIT
             for choice in (pods.choices or {}).values():
                 choice.mode = min(choice.mode, mode)
 
@@ -153,8 +179,3 @@ def most_possible(
         else:
             low = middle + 1
     return counts(low) if low <= total else None
-
-
-def evicted_for(holders: Sequence[Holder]) -> frozenset[str]:
-    """uids of holders."""
-    return frozenset(holder.workload.uid for holder in holders)

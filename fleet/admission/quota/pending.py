@@ -14,8 +14,8 @@ Key = tuple[object, ...]
 
 
 def order_key(workload: Workload) -> Key:
-    """Higher priority, older, uid."""
-    return (-workload.priority, workload.at_s, workload.uid)
+    """Who has had others evicted for it, higher priority, older, uid."""
+    return (not workload.nominated, -workload.priority, workload.at_s, workload.uid)
 
 
 @dataclass(slots=True)

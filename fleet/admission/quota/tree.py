@@ -9,7 +9,7 @@ children lend, a child uses its private part first, and every level above may ca
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from fleet.admission.quota.declared import UNLIMITED, CohortSpec, FlavorResource, Quota, QueueSpec
+from fleet.admission.quota.declared import UNLIMITED, CohortSpec, FlavorResource, QueueSpec, Quota
 
 Cell = int
 Usage = Mapping[Cell, int]
@@ -43,7 +43,7 @@ class Node:
     def private_left(self, cell: Cell) -> int:
         """What is left of the private part."""
         left = self.private[cell] - self.usage[cell]
-        return left if left > 0 else 0
+        return max(0, left)
 
     def unused(self, cell: Cell) -> int:
         """Subtree quota not used; negative while it borrows."""
@@ -95,7 +95,7 @@ class QuotaTree:
     """All cohorts and queues. Usage is charged at queues and spills upwards past private quota."""
 
     def __init__(self, cohorts: Sequence[CohortSpec], queues: Sequence[QueueSpec]) -> None:
-        """A cohort that is named but not given exists with no quota and no parent. ValueError for a cycle of cohorts."""
+        """A cohort that is named but not given has no quota and no parent. ValueError for a circle of cohorts."""
         self.cells: list[FlavorResource] = []
         self.index: dict[FlavorResource, Cell] = {}
         self._of_resource: dict[str, list[Cell]] = {}
@@ -202,16 +202,17 @@ class QuotaTree:
         named = {self.index[cell] for cell in own[id(node)]}
         return named.union(*(self._named_below(child, own) for child in node.children))
 
-    def counts(self, queue: str, named: FlavorResource) -> bool:
-        """Whether any quota of the queue's tree names this (flavor, resource); others are not limited by quota."""
+    def counts(self, queue: Node, named: FlavorResource) -> bool:
+        """Whether any quota of the queue's tree names this (flavor, resource)."""
         cell = self.index.get(named)
-        return cell is not None and cell in self.queues[queue].root.declared
+        return cell is not None and cell in queue.root.declared
 
 
 def charge(queue: Node, usage: Usage) -> None:
     """Add usage at a queue."""
-    for cell, amount in usage.items():
+    for cell, asked in usage.items():
         node: Node | None = queue
+        amount = asked
         while node is not None and amount > 0:
             private_left = node.private[cell] - node.usage[cell]
             node.usage[cell] += amount
@@ -222,8 +223,9 @@ def charge(queue: Node, usage: Usage) -> None:
 
 def release(queue: Node, usage: Usage) -> None:
     """Take usage away; undoes `charge` exactly."""
-    for cell, amount in usage.items():
+    for cell, given in usage.items():
         node: Node | None = queue
+        amount = given
         while node is not None and amount > 0:
             stored_above = node.usage[cell] - node.private[cell]
             node.usage[cell] -= amount
@@ -234,7 +236,7 @@ def release(queue: Node, usage: Usage) -> None:
 def available(queue: Node, cell: Cell) -> int:
     """What the queue could use more now; never negative."""
     left = _available(queue, cell)
-    return left if left > 0 else 0
+    return max(0, left)
 
 
 def _available(node: Node, cell: Cell) -> int:
@@ -244,8 +246,8 @@ def _available(node: Node, cell: Cell) -> int:
     usage, private = node.usage[cell], node.private[cell]
     left = _available(above, cell)
     past = usage - private
-    most = node.ceiling[cell] - (past if past > 0 else 0)
-    return (-past if past < 0 else 0) + (left if left < most else most)
+    most = node.ceiling[cell] - (max(0, past))
+    return (-past if past < 0 else 0) + (min(most, left))
 
 
 def fits(queue: Node, usage: Usage) -> bool:
@@ -262,9 +264,9 @@ def borrow_height(queue: Node, cell: Cell, amount: int) -> tuple[int, bool]:
     if node.parent is None or not node.borrows_with(cell, amount):
         return 0, node.parent is not None
     remainder = amount
-    while node.parent is not None:
+    for above in node.ancestors():
         remainder -= node.private_left(cell)
-        node = node.parent
-        if not node.borrows_with(cell, remainder):
-            return node.height, node.parent is not None
+        if not above.borrows_with(cell, remainder):
+            return above.height, above.parent is not None
+        node = above
     return node.height, False

@@ -35,6 +35,8 @@ class Workload:
     """Only these flavors may be given to it; None = all of its queue's."""
     replaces: str = ""
     """uid of the workload it stands in for (a scaled job's new slice): that one's usage is its own."""
+    busy: bool = False
+    """What was decided for it last is still being written: it keeps its turn, and nothing new is decided."""
     nominated: bool = False
     """It already had others evicted for it and waits for them to leave."""
     lost_work_s: float = 0.0
@@ -48,7 +50,7 @@ class Workload:
         return self.created_at_s if self.queued_at_s is None else self.queued_at_s
 
     def __post_init__(self) -> None:
-        parts = (self.priority, self.allowed_flavors, self.replaces, self.may_evict)
+        parts = (self.priority, self.allowed_flavors, self.replaces, self.may_evict, self.busy)
         object.__setattr__(self, "shape", (*parts, *(_shape(pod_set) for pod_set in self.pod_sets)))
 
 
@@ -93,6 +95,8 @@ class Holder:
     """Where its pods stand, as the ground knows it."""
     protected: bool = False
     """It may not be chosen as a victim now."""
+    unsettled: bool = False
+    """What was decided for it last is still being written: who wants it to go waits until that is done."""
     out: bool = False
     """Lifted off the books for the moment."""
 

@@ -12,9 +12,9 @@ from fleet.capacity.disrupt.prospects import Prospects
 from fleet.capacity.disrupt.replace import Unit, move
 from fleet.capacity.disrupt.yard import Yard
 from fleet.capacity.intent import write_claims
-from fleet.capacity.provision import Plan, Refusal
+from fleet.capacity.provision import Plan
 from fleet.cost.lost import lost_work_usd
-from fleet.reasons import Reason
+from fleet.reasons import Reason, Refusal
 from fleet.snapshot import Claim, ClaimState, Gang
 from model.kinds import NodePool
 

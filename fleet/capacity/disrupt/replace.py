@@ -7,15 +7,16 @@ all of them are ready, the old machines are told to go, the gangs are requeued a
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from fleet.admission.compile import compile_tree, usage_of
+from fleet.admission.compile import charged_tree, usage_of
 from fleet.admission.flavors import Flavors
+from fleet.admission.quota.tree import charge, fits
 from fleet.capacity.disrupt.command import Command
 from fleet.capacity.disrupt.yard import Yard
 from fleet.capacity.intent import write_claims
-from fleet.capacity.provision import Plan, Refusal, Supply, provide
+from fleet.capacity.provision import Plan, Supply, provide
 from fleet.capacity.stock import build_board, build_supply, holders
 from fleet.placement.board import Board
-from fleet.reasons import Reason
+from fleet.reasons import Reason, Refusal
 from fleet.snapshot import Claim, ClaimState, Gang, Launch
 
 
@@ -130,17 +131,15 @@ def move(yard: Yard, unit: Unit, *, avoid: Collection[str] = ()) -> dict[str, Pl
 
 def _over_quota(yard: Yard, unit: Unit) -> Refusal | None:
     """A gang whose queue has lost quota would not come back: it stays where it is until it ends."""
-    tree = compile_tree(yard.fleet)
-    staying = {gang.uid for gang in unit.gangs}
-    for gang in holders(yard.snapshot):
-        if gang.uid not in staying and gang.queue in tree.queues:
-            tree.charge(gang.queue, usage_of(tree, gang))
+    moving = {gang.uid for gang in unit.gangs}
+    tree = charged_tree(yard.fleet, [gang for gang in holders(yard.snapshot) if gang.uid not in moving])
     for gang in unit.gangs:
-        usage = usage_of(tree, gang)
-        if gang.queue not in tree.queues or not tree.fits(gang.queue, usage):
+        queue = tree.queues.get(gang.queue)
+        usage = usage_of(tree, queue, gang) if queue is not None else {}
+        if queue is None or not fits(queue, usage):
             message = f"{gang.name} has no quota to come back to"
             return Refusal(Reason.WAITING_FOR_QUOTA, message)
-        tree.charge(gang.queue, usage)
+        charge(queue, usage)
     return None
 
 

@@ -11,6 +11,13 @@ from model.loader.checks.schedules import invalid_windows
 from model.loader.checks.teams import namespaces_claimed_twice, team_cycles
 from model.loader.checks.tidiness import several_policies, unused_declarations
 from model.loader.checks.topologies import misordered_levels
+from model.loader.checks.upstream import (
+    ambiguous_doors,
+    ambiguous_resource_flavors,
+    checks_on_no_flavor,
+    cohort_cycles,
+    names_of_one_tree,
+)
 from model.loader.declarations import Declarations
 from model.problem import Problem
 
@@ -31,7 +38,12 @@ CHECKS: tuple[Check, ...] = (
     ambiguous_flavors,
     quotas_without_capacity,
     several_policies,
+    names_of_one_tree,
+    cohort_cycles,
+    ambiguous_resource_flavors,
+    ambiguous_doors,
     unused_declarations,
+    checks_on_no_flavor,
 )
 
 __all__ = ["CHECKS", "Check"]

@@ -4,16 +4,18 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from model.hints import did_you_mean, listing
-from model.kinds import Kind
+from model.kinds import Declaration
 from model.loader.declarations import Declarations, Declared
 from model.loader.tree import Path
 from model.problem import Code, Problem
+from model.upstream import ClusterQueue, Cohort
+from model.upstream.volcano import ROOT
 
 
 class Reference(NamedTuple):
     """A place that names declarations of some kinds (a flavor may be declared or implied by a pool)."""
 
-    source: Declared[Kind]
+    source: Declared[Declaration]
     path: Path
     name: str
     kinds: tuple[str, ...]
@@ -24,8 +26,11 @@ def dangling_references(declarations: Declarations) -> Iterator[Problem]:
     """References to what is not declared. Nothing is said while a file is unreadable: the target may stand there."""
     if not declarations.complete:
         return
+    tables: dict[tuple[str, ...], set[str]] = {}
     for reference in references(declarations):
-        known = {name for kind in reference.kinds for name in declarations.table(kind)}
+        if reference.kinds not in tables:
+            tables[reference.kinds] = {name for kind in reference.kinds for name in declarations.table(kind)}
+        known = tables[reference.kinds]
         broken = any((kind, reference.name) in declarations.broken for kind in reference.kinds)
         if reference.name in known or broken:
             continue
@@ -43,6 +48,11 @@ def references(declarations: Declarations) -> Iterator[Reference]:
     yield from _of_teams(declarations)
     yield from _of_pools(declarations)
     yield from _of_flavors(declarations)
+    yield from _of_cluster_queues(declarations)
+    yield from _of_cohorts(declarations)
+    yield from _of_local_queues(declarations)
+    yield from _of_resource_flavors(declarations)
+    yield from _of_volcano_queues(declarations)
 
 
 _FLAVOR = ("Flavor", "NodePool")
@@ -82,3 +92,46 @@ def _of_flavors(declarations: Declarations) -> Iterator[Reference]:
             yield Reference(flavor, ("spec", "nodePools", index), pool, ("NodePool",))
         if spec.topology is not None:
             yield Reference(flavor, ("spec", "topology"), spec.topology, ("Topology",))
+
+
+def _of_cluster_queues(declarations: Declarations) -> Iterator[Reference]:
+    for queue in declarations.cluster_queues.values():
+        yield from _of_quotas(queue)
+        for index, check in enumerate(queue.value.spec.admission_checks_strategy.admission_checks):
+            yield Reference(queue, check_path(queue, index), check.name, ("AdmissionCheck",))
+
+
+def check_path(queue: Declared[ClusterQueue], index: int) -> Path:
+    """Where the name of a check stands: v1beta1 has a plain list of names as well."""
+    if queue.document.root.data.get("spec", {}).get("admissionChecks"):
+        return ("spec", "admissionChecks", index)
+    return ("spec", "admissionChecksStrategy", "admissionChecks", index, "name")
+
+
+def _of_cohorts(declarations: Declarations) -> Iterator[Reference]:
+    for cohort in declarations.cohorts.values():
+        yield from _of_quotas(cohort)
+
+
+def _of_quotas(node: Declared[ClusterQueue] | Declared[Cohort]) -> Iterator[Reference]:
+    for group, resources in enumerate(node.value.spec.resource_groups):
+        for index, flavor in enumerate(resources.flavors):
+            path: Path = ("spec", "resourceGroups", group, "flavors", index, "name")
+            yield Reference(node, path, flavor.name, ("ResourceFlavor", *_FLAVOR))
+
+
+def _of_local_queues(declarations: Declarations) -> Iterator[Reference]:
+    for queue in declarations.local_queues.values():
+        yield Reference(queue, ("spec", "clusterQueue"), queue.value.spec.cluster_queue, ("ClusterQueue",))
+
+
+def _of_resource_flavors(declarations: Declarations) -> Iterator[Reference]:
+    for flavor in declarations.resource_flavors.values():
+        if flavor.value.spec.topology_name is not None:
+            yield Reference(flavor, ("spec", "topologyName"), flavor.value.spec.topology_name, ("Topology",))
+
+
+def _of_volcano_queues(declarations: Declarations) -> Iterator[Reference]:
+    for queue in declarations.volcano_queues.values():
+        if queue.value.parent not in {None, ROOT}:
+            yield Reference(queue, ("spec", "parent"), queue.value.spec.parent, ("VolcanoQueue",))

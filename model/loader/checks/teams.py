@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from model.kinds import Team
+from model.loader.checks.cycles import cycles
 from model.loader.declarations import Declarations, Declared
 from model.problem import Code, Problem
 
@@ -10,21 +11,9 @@ from model.problem import Code, Problem
 def team_cycles(declarations: Declarations) -> Iterator[Problem]:
     """Teams that are their own ancestor, once a cycle, at its first team by name."""
     parents = {name: team.value.spec.parent for name, team in declarations.teams.items()}
-    settled: set[str] = set()
-    for start in sorted(parents):
-        trail: dict[str, int] = {}
-        name: str | None = start
-        while name in parents and name not in settled and name not in trail:
-            trail[name] = len(trail)
-            name = parents[name]
-        if name in trail:
-            cycle = list(trail)[trail[name] :]
-            first = min(cycle)
-            round_trip = " -> ".join([*cycle[cycle.index(first) :], *cycle[: cycle.index(first)], first])
-            yield declarations.teams[first].problem(
-                ("spec", "parent"), f"the team is its own ancestor: {round_trip}", Code.CYCLE
-            )
-        settled.update(trail)
+    for cycle in cycles(parents):
+        message = f"the team is its own ancestor: {' -> '.join(cycle)}"
+        yield declarations.teams[cycle[0]].problem(("spec", "parent"), message, Code.CYCLE)
 
 
 def namespaces_claimed_twice(declarations: Declarations) -> Iterator[Problem]:

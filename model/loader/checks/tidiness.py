@@ -1,7 +1,8 @@
 """One policy, and nothing that lies around unused."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
+from model.loader.checks.upstream import resource_flavor_pools
 from model.loader.declarations import Declarations
 from model.problem import Code, Problem
 
@@ -26,15 +27,22 @@ def unused_declarations(declarations: Declarations) -> Iterator[Problem]:
         if name not in used_layouts:
             yield layout.problem(("metadata", "name"), "no NodePool uses this layout", Code.UNUSED, severity="warning")
     reached = _reached_pools(declarations)
+    # A Volcano queue names no flavors: its work may go anywhere.
+    has_queues = (declarations.queues or declarations.cluster_queues) and not declarations.volcano_queues
     for name, pool in pools.items():
-        if name not in reached and pool.value.spec.replicas is None and declarations.queues:
+        if name not in reached and pool.value.spec.replicas is None and has_queues:
             message = "no queue has a flavor that includes this pool: nothing will ever be bought from it"
             yield pool.problem(("metadata", "name"), message, Code.UNUSED, severity="warning")
 
 
 def _reached_pools(declarations: Declarations) -> set[str]:
-    reached: set[str] = set()
-    for name in {name for queue in declarations.queues.values() for name in queue.value.spec.flavors}:
-        flavor = declarations.flavors.get(name)
-        reached.update(flavor.value.spec.node_pools if flavor else (name,))
-    return reached
+    names = {name for queue in declarations.queues.values() for name in queue.value.spec.flavors}
+    for queue in declarations.cluster_queues.values():
+        names.update(flavor.name for group in queue.value.spec.resource_groups for flavor in group.flavors)
+    by_label = resource_flavor_pools(declarations) if declarations.resource_flavors else {}
+    return {pool for name in names for pool in by_label.get(name) or _pools_of(declarations, name)}
+
+
+def _pools_of(declarations: Declarations, name: str) -> Iterable[str]:
+    flavor = declarations.flavors.get(name)
+    return flavor.value.spec.node_pools if flavor else (name,)

@@ -19,15 +19,21 @@ from fleet.admission.quota.fair import Targets, fair
 from fleet.admission.quota.flavors import Assigner, Assignment, Choice, Granule, Mode, PodSetChoice, better
 from fleet.admission.quota.nominate import most_possible
 from fleet.admission.quota.pending import Pending
+from fleet.admission.quota.run import to_reserve
 from fleet.admission.quota.share import Share, borrows_any, share_of
-from fleet.admission.quota.cycle import to_reserve
 from fleet.admission.quota.tree import Node, QuotaTree, available, charge
 from fleet.admission.quota.workload import Books, Workload
 from tests.conformance.cases import Case, Runner
 from tests.conformance.kueue import world
 from tests.conformance.kueue.world import by_flavor, cells_of, holder, queue_spec, rules_of, tree_of, workload
 
-GRANULES = {"no_fit": Mode.NO_FIT, "no_candidates": Mode.NO_CANDIDATES, "preempt": Mode.PREEMPT, "reclaim": Mode.RECLAIM, "fit": Mode.FIT}
+GRANULES = {
+    "no_fit": Mode.NO_FIT,
+    "no_candidates": Mode.NO_CANDIDATES,
+    "preempt": Mode.PREEMPT,
+    "reclaim": Mode.RECLAIM,
+    "fit": Mode.FIT,
+}
 POSSIBILITIES = {"NoCandidates": Mode.NO_CANDIDATES, "Preempt": Mode.PREEMPT, "Reclaim": Mode.RECLAIM}
 
 
@@ -45,7 +51,10 @@ def _available(case: Case) -> Any:
             for name, node in tree.queues.items()
         }
 
-    return {"available": of_queues(available), "potentially_available": of_queues(lambda node, cell: node.potential[cell])}
+    return {
+        "available": of_queues(available),
+        "potentially_available": of_queues(lambda node, cell: node.potential[cell]),
+    }
 
 
 def _own_cells(tree: QuotaTree, name: str, case: Case) -> set[int]:
@@ -85,7 +94,9 @@ def _borrowing_on(case: Case) -> Any:
 
 def _entry(item: Case, gates: Case, requeuing: str) -> Entry:
     asks = workload(item, gates=gates, requeuing=requeuing)
-    borrow = PodSetChoice(world.pod_set({"name": "main", "count": 1}), 1, {}, {"cpu": Choice("", Mode.FIT, item["borrowing_level"], -1)})
+    borrow = PodSetChoice(
+        world.pod_set({"name": "main", "count": 1}), 1, {}, {"cpu": Choice("", Mode.FIT, item["borrowing_level"], -1)}
+    )
     node = Node("q", None, 1.0, is_queue=True)
     return Entry(asks, QueueSpec("q"), node, Assignment([borrow], {}))
 
@@ -106,7 +117,8 @@ def _fair_entry_less(case: Case) -> Any:
         requested = {(f, r) for f, resources in case["requested"].get(name, {}).items() for r in resources}
         borrowed = {tuple(pair) for pair in share["borrowed"]}
         standing = Standing(
-            Share(float(share["unweighted_ratio"]), float(share["fair_weight"]), "", share["borrowing"]), bool(requested & borrowed)
+            Share(float(share["unweighted_ratio"]), float(share["fair_weight"]), "", share["borrowing"]),
+            bool(requested & borrowed),
         )
         return workload(item), standing
 
@@ -160,7 +172,9 @@ def _reserve(case: Case) -> Any:
     charge(node, cells_of(tree, case["usage"]))
     usage = cells_of(tree, case["assignment_usage"])
     mode = Mode.FIT if case["assignment_mode"] == "Fit" else Mode.PREEMPT
-    pods = PodSetChoice(world.pod_set({"name": "main", "count": 1}), 1, {}, {"any": Choice("", mode, case["borrowing_level"], -1)})
+    pods = PodSetChoice(
+        world.pod_set({"name": "main", "count": 1}), 1, {}, {"any": Choice("", mode, case["borrowing_level"], -1)}
+    )
     reserved = to_reserve(node, Assignment([pods], usage))
     return {"reserved": by_flavor(tree, dict.fromkeys(usage, 0) | reserved)}
 
@@ -188,7 +202,12 @@ def _contest(tree: QuotaTree, spec: QueueSpec, asks: Workload, usage: Any, cells
 
 
 def _candidate_order(case: Case) -> Any:
-    names = sorted({case["preemptor_cluster_queue"], *(c["admission"]["cluster_queue"] for c in case["candidates"] if c.get("admission"))})
+    names = sorted(
+        {
+            case["preemptor_cluster_queue"],
+            *(c["admission"]["cluster_queue"] for c in case["candidates"] if c.get("admission")),
+        }
+    )
     tree = QuotaTree([], [QueueSpec(name) for name in names])
     gates = case["config"]["feature_gates"]
     holders = [holder(tree, candidate, gates=gates) for candidate in case["candidates"]]
@@ -210,7 +229,9 @@ def _fair_target_order(case: Case) -> Any:
         books.enter(holder(tree, item))
     preemptor = case["preemptor_cluster_queue"]
     spec = next(queue_spec(cq) for cq in case["cluster_queues"] if cq["name"] == preemptor)
-    contest = Contest(books, workload({"name": "x"}, preemptor), spec, tree.queues[preemptor], {}, range(len(tree.cells)))
+    contest = Contest(
+        books, workload({"name": "x"}, preemptor), spec, tree.queues[preemptor], {}, range(len(tree.cells))
+    )
     wanted = set(case["candidate_cluster_queues"])
     candidates = contest.ordered([h for h in books.holders.values() if h.queue.name in wanted])
     targets = Targets.of(contest, candidates)
@@ -260,7 +281,9 @@ def _flavor_assignment(case: Case) -> Any:
     for spec, usage in zip(specs, (case["usage"], case["other_usage"]), strict=False):
         charge(tree.queues[spec.name], cells_of(tree, usage))
     simulated = {
-        tree.cell(FlavorResource(item["flavor"], item["resource"])): Granule(POSSIBILITIES[item["possibility"]], item["borrow_after"])
+        tree.cell(FlavorResource(item["flavor"], item["resource"])): Granule(
+            POSSIBILITIES[item["possibility"]], item["borrow_after"]
+        )
         for item in case["simulated_preemption"]
     }
     default = case["simulated_preemption_default"]

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from fleet.admission.quota.cycle import Scheduler
 from fleet.admission.quota.declared import (
     FlavorResource,
     FlavorSpec,
@@ -16,6 +15,7 @@ from fleet.admission.quota.declared import (
     Quota,
     ResourceGroup,
 )
+from fleet.admission.quota.scheduler import Scheduler
 from fleet.admission.quota.tree import QuotaTree
 from fleet.admission.quota.workload import Books, Workload
 from fleet.replay.quota import Arrival, History, Stream

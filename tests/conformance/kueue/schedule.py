@@ -1,12 +1,12 @@
 """Kinds `schedule` and `schedule_twice`: whole worlds, one cycle (or a few) of the scheduler."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from fleet.admission.quota.cycle import CycleResult, Scheduler
 from fleet.admission.quota.entries import Entry, Outcome, looks_again
-from fleet.admission.quota.flavors import Mode
+from fleet.admission.quota.ground import NOWHERE
+from fleet.admission.quota.run import CycleResult
+from fleet.admission.quota.scheduler import Scheduler
 from fleet.admission.quota.tree import QuotaTree
 from fleet.admission.quota.workload import Books, Given, Holder, Workload
 from fleet.reasons import Reason
@@ -14,6 +14,8 @@ from model.kinds import RequirementTerm
 from model.requirements import Requirements
 from tests.conformance.cases import Case, Runner
 from tests.conformance.kueue import world
+from tests.conformance.kueue.ground import Nodes
+from tests.conformance.kueue.topology import shown
 
 
 @dataclass(slots=True)
@@ -22,6 +24,7 @@ class Scene:
 
     case: Case
     scheduler: Scheduler
+    nodes: Nodes | None = None
     names: dict[str, str] = field(default_factory=dict)
     """uid -> workload name."""
     pending: dict[str, str] = field(default_factory=dict)
@@ -30,30 +33,48 @@ class Scene:
     @classmethod
     def of(cls, case: Case) -> "Scene":
         """Queues, holders and waiting workloads of the case."""
-        gates = case["config"].get("feature_gates", {})
         specs = [world.queue_spec(cq) for cq in case["cluster_queues"]]
         tree = QuotaTree([world.cohort_spec(cohort) for cohort in case.get("cohorts", ())], specs)
+        nodes = Nodes.of(case)
         flavors = {flavor["name"]: world.flavor_spec(flavor) for flavor in case["flavors"]}
-        scheduler = Scheduler(
-            Books(tree), {spec.name: spec for spec in specs}, flavors, world.rules_of(case["config"])
-        )
-        scene = cls(case, scheduler)
+        if nodes is not None:
+            flavors = {name: replace(spec, levels=nodes.levels.get(name, ())) for name, spec in flavors.items()}
+        queues = {spec.name: spec for spec in specs}
+        scheduler = Scheduler(Books(tree, nodes or NOWHERE), queues, flavors, world.rules_of(case["config"]))
+        scene = cls(case, scheduler, nodes)
         for entry in case["workloads"]:
-            scene._add(entry, gates)
+            scene._add(entry)
         return scene
 
-    def _add(self, entry: Case, gates: Case) -> None:
+    def _add(self, entry: Case) -> None:
         name = world.workload_name(entry)
         uid = entry.get("uid") or name
         self.names[uid] = name
         if entry.get("admission"):
             if entry["admission"]["cluster_queue"] in self.scheduler.queues:
-                self.scheduler.settle(world.holder(self.scheduler.books.tree, entry, gates=gates))
+                self._settle(entry)
             return
         queue = self._queue_of(entry)
-        if queue is None or queue not in self.scheduler.queues:
-            return
-        self.scheduler.submit(world.workload(entry, queue, gates=gates))
+        if queue is not None and queue in self.scheduler.queues:
+            self.scheduler.submit(self._workload(entry, queue))
+
+    def _workload(self, entry: Case, queue: str) -> Workload:
+        gates = self.case["config"].get("feature_gates", {})
+        offered = {name for group in self.scheduler.queues[queue].groups for name in group.flavors}
+        implied = self.nodes is not None and bool(offered) and offered <= set(self.nodes.levels)
+        found = world.workload(entry, queue, implied=implied, gates=gates)
+        if rules := self.case.get("resource_transformations"):
+            pod_sets = (replace(pods, requests=world.transformed(pods.requests, rules)) for pods in found.pod_sets)
+            found = replace(found, pod_sets=tuple(pod_sets))
+        return found
+
+    def _settle(self, entry: Case) -> None:
+        gates = self.case["config"].get("feature_gates", {})
+        holder = world.holder(self.scheduler.books.tree, entry, gates=gates)
+        holder.workload = self._workload(entry, holder.queue.name)
+        if self.nodes is not None:
+            holder.place = self.nodes.standing(holder, entry["admission"]["pod_sets"])
+        self.scheduler.settle(holder)
 
     def _queue_of(self, entry: Case) -> str | None:
         for local in self.case["local_queues"]:
@@ -111,6 +132,12 @@ class Scene:
             not terms or Requirements.from_terms(terms).matches(labels)
         )
 
+    def _pods(self, holder: Holder, given: Given) -> dict[str, Any]:
+        found = {"count": given.count, "flavors": dict(given.flavors), "name": given.name, "usage": dict(given.amounts)}
+        places: Any = holder.place or ()
+        shows = [shown(place) for place in places if place.pod_set == given.name and place.domains]
+        return found | ({"topology": shows[0]} if shows else {})
+
     def evicted(self, result: CycleResult) -> list[Any]:
         """Preemptions as cases write them."""
         found = [
@@ -132,13 +159,8 @@ class Scene:
     def admission(self, holder: Holder) -> Any:
         """A holder as cases write an admission."""
         checks = self.scheduler.queues[holder.queue.name].checked
-        found = {"cluster_queue": holder.queue.name, "pod_sets": [pods_out(given) for given in holder.given]}
+        found = {"cluster_queue": holder.queue.name, "pod_sets": [self._pods(holder, given) for given in holder.given]}
         return found if self.case["id"].startswith("replay") else found | {"admitted": not checks}
-
-
-def pods_out(given: Given) -> dict[str, Any]:
-    """One pod set of an admission."""
-    return {"count": given.count, "flavors": dict(given.flavors), "name": given.name, "usage": dict(given.amounts)}
 
 
 def reason_of(entry: Entry) -> str:

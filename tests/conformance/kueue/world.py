@@ -1,6 +1,7 @@
 """From a case's JSON to the values of the quota engine."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from fleet.admission.quota.declared import (
@@ -83,7 +84,10 @@ def fungibility_of(given: Json) -> Fungibility:
 def cohort_spec(cohort: Json) -> CohortSpec:
     """A Cohort."""
     return CohortSpec(
-        cohort["name"], cohort.get("parent", ""), quotas(cohort.get("resource_groups", ())), float(cohort.get("fair_weight", 1))
+        cohort["name"],
+        cohort.get("parent", ""),
+        quotas(cohort.get("resource_groups", ())),
+        float(cohort.get("fair_weight", 1)),
     )
 
 
@@ -121,7 +125,6 @@ def flavor_spec(flavor: Json) -> FlavorSpec:
         flavor.get("node_labels", {}),
         tuple(taint(entry) for entry in flavor.get("taints", ())),
         tuple(toleration(entry) for entry in flavor.get("tolerations", ())),
-        flavor.get("topology", ""),
     )
 
 
@@ -176,7 +179,9 @@ def affinity(entry: Json) -> tuple[tuple[RequirementTerm, ...], ...]:
     )
 
 
-def workload(entry: Json, queue: str = "", *, gates: Json | None = None, requeuing: str = "Eviction") -> Workload:
+def workload(
+    entry: Json, queue: str = "", *, implied: bool = False, gates: Json | None = None, requeuing: str = "Eviction"
+) -> Workload:
     """A workload. Its uid is `entry`'s, or its name."""
     gates = gates or {}
     name = workload_name(entry)
@@ -188,12 +193,23 @@ def workload(entry: Json, queue: str = "", *, gates: Json | None = None, requeui
         queue,
         priority_of(entry, gates),
         NEVER_CREATED_S if created is None else float(created),
-        tuple(pod_set(p, p["count"] - reclaimed.get(p["name"], 0)) for p in entry.get("pod_sets", ())),
+        tuple(
+            _placed(pod_set(p, p["count"] - reclaimed.get(p["name"], 0)), implied) for p in entry.get("pod_sets", ())
+        ),
         queued_at_s=queued_at(entry, gates, requeuing),
-        evicted_at_s=max((float(c["at_s"]) for c in entry.get("conditions", ()) if c["type"] in {"Evicted", "Preempted"}), default=0.0),
+        evicted_at_s=max(
+            (float(c["at_s"]) for c in entry.get("conditions", ()) if c["type"] in {"Evicted", "Preempted"}),
+            default=0.0,
+        ),
         local_queue=f"{entry.get('namespace', '')}/{entry.get('queue', '')}",
         nominated=bool(entry.get("waiting_for_preemption")),
     )
+
+
+def _placed(found: PodSet, implied: bool) -> PodSet:
+    """A pod set that asks for no place gets one all the same where every flavor of its queue has a topology."""
+    asks = found.required_topology or found.preferred_topology or found.any_topology or found.slices
+    return found if asks or not implied else replace(found, any_topology=True)
 
 
 def workload_name(entry: Json) -> str:
@@ -215,9 +231,15 @@ def queued_at(entry: Json, gates: Json, requeuing: str) -> float | None:
         if condition.get("status") != "True":
             continue
         kind, reason = condition["type"], condition.get("reason", "")
-        if kind == "Evicted" and (reason == "AdmissionCheck" or (reason == "PodsReadyTimeout" and requeuing == "Eviction")):
+        if kind == "Evicted" and (
+            reason == "AdmissionCheck" or (reason == "PodsReadyTimeout" and requeuing == "Eviction")
+        ):
             return float(condition["at_s"])
-        if kind == "Preempted" and reason == "InCohortReclaimWhileBorrowing" and gates.get("PrioritySortingWithinCohort") is False:
+        if (
+            kind == "Preempted"
+            and reason == "InCohortReclaimWhileBorrowing"
+            and gates.get("PrioritySortingWithinCohort") is False
+        ):
             return float(condition["at_s"]) + 0.001
     return None
 
@@ -231,10 +253,7 @@ def holder(tree: QuotaTree, entry: Json, *, gates: Json | None = None) -> Holder
     """A workload with its admission."""
     admission = entry.get("admission") or {"cluster_queue": next(iter(tree.queues)), "pod_sets": ()}
     queue = admission["cluster_queue"]
-    given = tuple(
-        Given(pods["name"], pods["count"], pods.get("flavors", {}), {r: amount(v) for r, v in pods.get("usage", {}).items()})
-        for pods in admission["pod_sets"]
-    )
+    given = tuple(_given(pods, entry) for pods in admission["pod_sets"])
     return Holder(
         workload(entry, queue, gates=gates),
         tree.queues[queue],
@@ -245,6 +264,30 @@ def holder(tree: QuotaTree, entry: Json, *, gates: Json | None = None) -> Holder
     )
 
 
+def _given(pods: Json, entry: Json) -> Given:
+    """What an admission gives a pod set; pods that it no longer has, or no longer needs, have given theirs back."""
+    reclaimed = {r["name"]: r["count"] for r in entry.get("reclaimable_pods", ())}
+    wanted = next((p["count"] for p in entry.get("pod_sets", ()) if p["name"] == pods["name"]), pods["count"])
+    count = min(pods["count"], wanted - reclaimed.get(pods["name"], 0))
+    usage = {r: amount(v) for r, v in pods.get("usage", {}).items()}
+    if count < pods["count"]:
+        usage = {r: v * count // pods["count"] for r, v in usage.items()}
+    return Given(pods["name"], count, pods.get("flavors", {}), usage)
+
+
+def transformed(requests: Mapping[str, int], rules: Iterable[Json]) -> dict[str, int]:
+    """Requests after resource transformations: outputs for every unit of the input, which is kept or replaced."""
+    found = dict(requests)
+    for rule in rules:
+        units = requests.get(rule["input"], 0)
+        if rule.get("strategy") == "Replace":
+            found.pop(rule["input"], None)
+        per = 1000 if rule["input"] == "cpu" else 1
+        for output, factor in rule["outputs"].items():
+            found[output] = found.get(output, 0) + units * int(factor) // per
+    return found
+
+
 def rules_of(config: Json) -> Rules:
     """What a case's configuration switches on."""
     fair = config.get("fair_sharing")
@@ -253,6 +296,7 @@ def rules_of(config: Json) -> Rules:
     return Rules(
         fair=tuple(FairStrategy(name) for name in strategies) if fair else (),
         upstream_defects=True,
+        place_again=gates.get("TASRecomputeAssignmentWithinSchedulingCycle", True),
         partial_admission=gates.get("PartialAdmission", True),
         priority_between_queues=gates.get("PrioritySortingWithinCohort", True),
         preemptors_first=gates.get("PrioritizePreemptorWorkloads", False),

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from fleet.actions import Action, OpenClaims, SaveClaim, SaveGang
 from fleet.admission import cycle
-from fleet.admission.compile import compile_tree, usage_of
+from fleet.admission.compile import declared, usage_of
+from fleet.admission.quota.tree import charge, fits
 from fleet.snapshot import Gang, GangState, PodSet, Snapshot
 from model import labels
 from tests.support.checker import over_limits
@@ -139,13 +140,14 @@ def test_quota_limits_and_rooms_hold_after_a_pass(world: World) -> None:
 
 def _check_quota(world: World, held_before: set[str]) -> None:
     """Charging everybody who holds capacity, newcomers last, never needs more than is available."""
-    tree = compile_tree(world.fleet)
+    tree = declared(world.fleet).tree()
     holders = sorted((it for it in world.gangs.values() if it.holds_capacity), key=lambda it: it.uid not in held_before)
     for it in holders:
-        usage = usage_of(tree, it)
+        queue = tree.queues[it.queue]
+        usage = usage_of(tree, queue, it)
         if it.uid not in held_before and it.state in {GangState.ADMITTED, GangState.RESERVED}:
-            assert tree.fits(it.queue, usage), it.name
-        tree.charge(it.queue, usage)
+            assert fits(queue, usage), it.name
+        charge(queue, usage)
 
 
 def _check_rooms(world: World) -> None:

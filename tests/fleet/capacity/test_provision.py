@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from fleet.admission.flavors import Flavors
-from fleet.capacity.provision import Need, Plan, Refusal, Supply, provide
+from fleet.capacity.provision import Need, Plan, Supply, provide
 from fleet.capacity.stock import build_board, build_supply, holders
 from fleet.placement.board import Board
+from fleet.reasons import Refusal
 from fleet.snapshot import CapacityPool, PodSet
 from model import labels
 from tests.support.checker import before, faults

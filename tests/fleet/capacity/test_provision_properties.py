@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleet.admission.flavors import Flavors
-from fleet.capacity.provision import Need, Refusal, provide
+from fleet.capacity.provision import Need, provide
 from fleet.capacity.stock import build_board, build_supply, holders
+from fleet.reasons import Refusal
 from fleet.snapshot import CapacityPool, PodSet
 from model import labels
 from model.kinds import Taint, Toleration

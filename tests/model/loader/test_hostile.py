@@ -9,16 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model import report
-from model.kinds import KINDS
 from model.loader import inspect
 from model.loader.known_keys import known_keys
+from model.schema import ALL_KINDS
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 DOCUMENTS = [
     document for path in sorted(EXAMPLES.rglob("*.yaml")) for document in yaml.safe_load_all(path.read_text("utf-8"))
 ]
 FIELDS = sorted(
-    {key for kind in KINDS for path in [(), ("spec",), ("metadata",)] for key in known_keys(kind, path)}
+    {key for kind in ALL_KINDS for path in [(), ("spec",), ("metadata",)] for key in known_keys(kind, path)}
     | {"nodes", "schedule", "duration", "key", "values", "operator", "devices", "profiles", "mig", "guaranteed", "x"}
 )
 SCALARS = (

@@ -99,10 +99,15 @@ ENVELOPES = [
     ("apiVersion: v1\nkind: ConfigMap", 1, 13, "unknown apiVersion 'v1'", Code.UNKNOWN_KIND),
     ("on: push\njobs: {}", 1, 1, "neither apiVersion nor kind", Code.NOT_A_DECLARATION),
     ("resources: [a.yaml]", 1, 1, "neither apiVersion nor kind", Code.NOT_A_DECLARATION),
-    ("apiVersion: kueue.x-k8s.io/v1beta1\nkind: ClusterQueue", 1, 13, "is not read yet", Code.NOT_READ_YET),
     ("apiVersion: karpenter.sh/v1\nkind: NodePool", 1, 13, "is not read yet", Code.NOT_READ_YET),
     ("apiVersion: karpenter.k8s.aws/v1\nkind: EC2NodeClass", 1, 13, "is not read yet", Code.NOT_READ_YET),
-    ("apiVersion: scheduling.volcano.sh/v1beta1\nkind: Queue", 1, 13, "is not read yet", Code.NOT_READ_YET),
+    ("apiVersion: batch.volcano.sh/v1alpha1\nkind: Job", 1, 13, "is not read yet", Code.NOT_READ_YET),
+    ("apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration", 1, 13, "is not read yet", Code.NOT_READ_YET),
+    ("apiVersion: kueue.x-k8s.io/v1alpha1\nkind: Cohort", 1, 13, "not read in the version", Code.UNKNOWN_KIND),
+    ("apiVersion: kueue.x-k8s.io/v1beta2\nkind: ClusterQeue", 2, 7, "unknown kind 'ClusterQeue' of", Code.UNKNOWN_KIND),
+    ("apiVersion: kueue.x-k8s.io/v1beta2", 1, 1, "the key 'kind' is required", Code.MISSING_KEY),
+    ("apiVersion: kueue.x-k8s.io/v1beta2\nkind: Workload", 2, 7, "Workload is not supported", Code.UNSUPPORTED),
+    ("apiVersion: scheduling.volcano.sh/v1beta1\nkind: PodGroup", 2, 7, "is not supported", Code.UNSUPPORTED),
     ("version: v1\nmig-configs: {}", 1, 1, "a mig-parted configuration is not read yet", Code.NOT_READ_YET),
 ]
 

@@ -179,7 +179,9 @@ def test_where_upstream_evicts_for_ever(rules: Rules, again: tuple[str, ...]) ->
 # -- admitted into what victims have not left yet ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("rules", "most"), [(Rules(), 0), (defective(Rules()), 1)], ids=["here", "upstream"])
+@pytest.mark.parametrize(
+    ("rules", "most"), [(Rules(wait_for_leaving=True), 0), (Rules(), 1)], ids=["waiting for who leaves", "as upstream"]
+)
 def test_how_far_quota_is_exceeded_while_a_victim_leaves(rules: Rules, most: int) -> None:
     """Eight in all, of which `low` has five until it is gone; `x` and `y` want two each of the other three."""
     world = World.of(

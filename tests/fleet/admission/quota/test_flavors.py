@@ -138,7 +138,7 @@ def test_a_flavor_that_is_not_declared_is_passed_over() -> None:
     world = World.of(queue("q", "", TWO))
     found = replace(assigner(world), flavors={"g": FlavorSpec("g")}).assign(asks("w", "q", 1))
     assert only(found) == ("g", Mode.FIT, 0, -1)
-    assert "flavor f is not declared" in [problem.sentence for problem in found.pod_sets[0].problems]
+    assert "f: not declared" in [problem.message for problem in found.pod_sets[0].problems]
 
 
 # -- how an amount of one cell could be had ---------------------------------------------------------------------------
@@ -418,7 +418,7 @@ def test_pods_are_counted_where_a_group_covers_them() -> None:
 )
 def test_undeclared_resources(ignore: bool, amount: int, fits: bool) -> None:
     world = World.of(queue("q", "", TWO))
-    found = assigner(world, ignore_undeclared=ignore).assign(asks("w", "q", {"cpu": 1, "disk": amount}))
+    found = assigner(world, declared_only=ignore).assign(asks("w", "q", {"cpu": 1, "disk": amount}))
     assert chosen(found) == ([{"cpu": "f"}] if fits else [None])
     assert found.problem is (None if fits else Reason.NO_MATCHING_FLAVOR)
 

@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleet.admission.quota.candidates import Victim, allowed
-from fleet.admission.quota.cycle import CycleResult
 from fleet.admission.quota.declared import FairStrategy, Policy
 from fleet.admission.quota.entries import Entry, Outcome
 from fleet.admission.quota.flavors import Mode
+from fleet.admission.quota.run import CycleResult
 from fleet.admission.quota.share import share_of
 from fleet.admission.quota.tree import Node, available, charge, fits, release
 from fleet.admission.quota.workload import Holder
@@ -118,7 +118,7 @@ def test_a_nominated_preemption_fits_once_its_victims_are_gone(plan: Plan) -> No
 @given(plans())
 def test_quota_is_never_exceeded(plan: Plan) -> None:
     """At no node, neither at the end of a cycle nor once its victims are gone and their preemptors came."""
-    world = plan.build()
+    world = replace(plan, rules=replace(plan.rules, wait_for_leaving=True)).build()
     before = over(world)
     for _ in range(CYCLES):
         result = world.scheduler.cycle()

@@ -181,10 +181,10 @@ def test_a_cell_that_no_quota_names_has_none_anywhere() -> None:
 
 def test_which_resources_quota_limits() -> None:
     made = World.of(queue("a", "root", {"f": 4}), queue("b", "root", {"g/gpu": 1}), queue("c", "other", {"h": 1}))
-    counted = {(name, named) for name in "abc" for named in made.tree.cells if made.tree.counts(name, named)}
+    counted = {(name, named) for name in "abc" for named in made.tree.cells if made.tree.counts(made.node(name), named)}
     both = {FlavorResource("f", "cpu"), FlavorResource("g", "gpu")}
     assert counted == {*(("a", n) for n in both), *(("b", n) for n in both), ("c", FlavorResource("h", "cpu"))}
-    assert not made.tree.counts("a", FlavorResource("nobody", "knows"))
+    assert not made.tree.counts(made.node("a"), FlavorResource("nobody", "knows"))
 
 
 def test_paths_and_queues_below() -> None:

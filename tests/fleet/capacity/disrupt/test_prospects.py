@@ -9,8 +9,8 @@ from fleet.capacity.disrupt.consolidation import PAYBACK_S
 from fleet.capacity.disrupt.prospects import Prospects
 from fleet.capacity.disrupt.replace import Unit, move
 from fleet.capacity.disrupt.yard import Yard
-from fleet.capacity.provision import Refusal
 from fleet.cost.lost import lost_work_usd
+from fleet.reasons import Refusal
 from fleet.snapshot import PodSet
 from model import labels
 from tests.support.fleets import GPU, NOW, P4, P5, P5S, A, B, FleetBuilder, amounts, gang

@@ -1,0 +1,159 @@
+"""How much of a GPU cluster is allocated once it is full: `python -m bench.openb POD_CSV...`, the node list beside.
+
+Prints a line for each run and at last one for each list: `NAME allocated PCT fragmented PCT seconds S`, means of the
+runs with seeds 42, 43, ... and the seconds they took together on the clock. Every run is the same on every machine.
+"""
+
+import argparse
+import os
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from bench.packing import Choice, NoTrace, Outcome, Trace, fill, read
+from bench.published import BestFit, Fgd, RepeatedFit
+from fleet.placement.fragmentation import ExpectedFill, Measure, Request
+from fleet.placement.packer import UNFIT, Machine, Packer, Place, models
+
+FIRST_SEED = 42
+OURS = "expected-fill"
+
+
+@dataclass(frozen=True, slots=True)
+class _Policy:
+    measure: Callable[[Trace], Measure]
+    choice: Callable[[int], Choice]
+    """Made from the seed of the run."""
+
+
+def _made(kind: Callable[..., Measure]) -> Callable[[Trace], Measure]:
+    return lambda trace: kind(trace.mix, models(trace.nodes))
+
+
+def _best(_: int) -> Choice:
+    return Packer.choose
+
+
+def _any(seed: int) -> Choice:
+    return partial(_drawn, random.Random(seed))
+
+
+def _drawn(draw: random.Random, packer: Packer, request: Request) -> Place | None:
+    """Any node it fits on and, for a part of a GPU, any device there."""
+    fitting = np.flatnonzero(packer.ranks(request) != UNFIT)
+    if not len(fitting):
+        return None
+    index = int(fitting[draw.randrange(len(fitting))])
+    if not request.shared:
+        return packer.place(request, index)
+    free = packer.machine(index).devices
+    return Place(packer.names[index], (draw.choice([at for at, it in enumerate(free) if it >= request.gpu_milli]),))
+
+
+POLICIES: dict[str, _Policy] = {
+    OURS: _Policy(_made(ExpectedFill), _best),
+    "repeated-fit": _Policy(_made(RepeatedFit), _best),
+    "fgd": _Policy(_made(Fgd), _best),
+    "best-fit": _Policy(_made(BestFit), _best),
+    "random": _Policy(_made(BestFit), _any),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line; 2 where the files are no trace."""
+    parser = argparse.ArgumentParser(prog="python -m bench.openb", description=__doc__)
+    parser.add_argument("pod_lists", nargs="+", type=Path, metavar="POD_CSV")
+    parser.add_argument("--seeds", type=int, default=10, metavar="N", help="runs of each list (default: 10)")
+    parser.add_argument("--policy", choices=POLICIES, default=OURS, help=f"default: {OURS}")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, metavar="N", help="default: all cores")
+    chosen = parser.parse_args(arguments)
+    if min(chosen.seeds, chosen.workers) < 1:
+        parser.error("--seeds and --workers are at least 1")
+    try:
+        traces = [read(path) for path in chosen.pod_lists]
+    except (NoTrace, OSError) as error:
+        parser.error(str(error))
+    closing = [_closing(trace, chosen.policy, chosen.seeds, chosen.workers) for trace in traces]
+    print("\n".join(closing))
+    return 0
+
+
+def _closing(trace: Trace, policy: str, seeds: int, workers: int) -> str:
+    """Run a list with every seed; the line that sums it up."""
+    began_s = time.perf_counter()
+    outcomes = []
+    for outcome in _outcomes(trace, policy, range(FIRST_SEED, FIRST_SEED + seeds), workers):
+        print(_line(trace, outcome), flush=True)
+        outcomes.append(outcome)
+    allocated_pct = statistics.fmean(it.allocated_pct for it in outcomes)
+    fragmented_pct = statistics.fmean(it.fragmented_pct for it in outcomes)
+    seconds = time.perf_counter() - began_s
+    return f"{trace.name} allocated {allocated_pct:.2f} fragmented {fragmented_pct:.2f} seconds {seconds:.1f}"
+
+
+def _line(trace: Trace, it: Outcome) -> str:
+    return (
+        f"{trace.name} seed {it.seed}: {it.placed} of {it.pods} pods, "
+        f"allocated {it.allocated_pct:.2f} fragmented {it.fragmented_pct:.2f} seconds {it.seconds:.2f} "
+        f"({1e6 * it.seconds / it.pods:.0f} us a pod, {1e3 * it.slowest_s:.1f} ms at most)"
+    )
+
+
+def _outcomes(trace: Trace, policy: str, seeds: Sequence[int], workers: int) -> Iterator[Outcome]:
+    """In the order of the seeds."""
+    one = partial(_outcome, trace, policy)
+    if min(workers, len(seeds)) == 1:
+        yield from map(one, seeds)
+        return
+    with ProcessPoolExecutor(min(workers, len(seeds))) as pool:
+        yield from pool.map(one, seeds)
+
+
+def _outcome(trace: Trace, policy: str, seed: int) -> Outcome:
+    way = POLICIES[policy]
+    return fill(trace, way.measure(trace), way.choice(seed), Fgd(trace.mix, models(trace.nodes)), seed)
+
+
+def synthetic(nodes: int = 600) -> Trace:
+    """A cluster and a workload of no one in particular: shared, whole and several GPUs, and some without."""
+    machines = tuple(
+        Machine(f"node-{n:05}", 96_000, 393_216, (1000,) * 8, "a")
+        if n % 2
+        else Machine(f"node-{n:05}", 104_000, 524_288, (1000,) * 2, "b")
+        for n in range(nodes)
+    )
+    asked = {
+        Request(3_000, 8_192, 1, 800): 13,
+        Request(12_000, 40_960, 1, 500): 13,
+        Request(8_000, 32_768, 1, 300): 9,
+        Request(4_000, 16_384, 1, 150): 3,
+        Request(11_500, 49_152, 1): 40,
+        Request(24_000, 98_304, 2): 3,
+        Request(90_000, 327_680, 8, models=("a",)): 1,
+        Request(12_500, 57_344): 18,
+    }
+    pods = tuple(request for request, count in asked.items() for _ in range(count * nodes // 15))
+    return Trace("synthetic", machines, pods)
+
+
+def run() -> dict[str, float]:
+    """A synthetic cluster of 600 nodes filled once: microseconds a decision with its pod's placement, and how full."""
+    trace = synthetic()
+    outcome = _outcome(trace, OURS, FIRST_SEED)
+    return {
+        "decision_us": 1e6 * outcome.seconds / outcome.pods,
+        "slowest_decision_ms": 1e3 * outcome.slowest_s,
+        "allocated_pct": outcome.allocated_pct,
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

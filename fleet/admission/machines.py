@@ -1,0 +1,156 @@
+"""The quota engine's ground in production: machines that stand, that are on their way, and that can be bought."""
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from fleet.admission.flavors import Flavors
+from fleet.admission.quota.declared import FlavorResource
+from fleet.admission.quota.ground import Misfit
+from fleet.admission.quota.tree import QuotaTree
+from fleet.admission.quota.workload import Given, Holder, Workload
+from fleet.capacity.intent import write_claims
+from fleet.capacity.provision import Need, Plan, Supply, provide
+from fleet.placement.board import Board, Slot
+from fleet.reasons import Refusal
+from fleet.snapshot import Claim, Gang, Pin, PodSet
+from model.fleet import Fleet
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What was decided for a gang: where it goes, and the claims that say what is bought for it."""
+
+    plan: Plan
+    claims: tuple[Claim, ...]
+    pins: tuple[Pin, ...]
+
+
+@dataclass(slots=True)
+class Machines:
+    """Places are plans of `provide`. A gang that held its place before this pass is known by its pins."""
+
+    fleet: Fleet
+    tree: QuotaTree
+    board: Board
+    supply: Supply
+    flavors: Flavors
+    empty: Board
+    """The same machines as if no gang stood on them."""
+    standing: Mapping[str, Gang]
+    """uid -> gang that holds its place since before this pass."""
+    now_s: float
+    written: dict[str, Written] = field(default_factory=dict)
+    """uid -> what this pass has decided for it."""
+    _hopeless: dict[Hashable, Misfit | None] = field(default_factory=dict)
+    _of_claim: dict[str, Slot] = field(default_factory=dict)
+    _held: dict[str, list[tuple[Slot, dict[str, int], int]]] = field(default_factory=dict)
+
+    def find(self, workload: Workload, given: Sequence[Given], *, empty: bool = False) -> Plan | Misfit:
+        """A plan for all pods; whether it would exist on empty machines is asked once for every shape."""
+        if not empty:
+            return self._try(self.board, workload, given)
+        asked = (workload.queue, workload.shape, tuple((one.name, tuple(one.flavors.values())) for one in given))
+        if asked not in self._hopeless:
+            found = self._try(self.empty, workload, given)
+            self._hopeless[asked] = found if isinstance(found, Misfit) else None
+        return self._hopeless[asked] or Plan()
+
+    def _try(self, board: Board, workload: Workload, given: Sequence[Given]) -> Plan | Misfit:
+        mark = board.mark()
+        plan = provide(board, self.supply, workload.uid, self._needs(workload, given))
+        if isinstance(plan, Refusal):
+            return Misfit(tuple(one.name for one in given), plan)
+        board.undo(mark)
+        for lot in plan.lots:
+            self.supply.headroom[lot.shape.pool.name].spend(lot.shape, -lot.count)
+        return plan
+
+    def _needs(self, workload: Workload, given: Sequence[Given]) -> list[Need]:
+        pod_sets = {pod_set.name: pod_set for pod_set in workload.pod_sets}
+        return [
+            self.flavors.need(pod_sets[one.name], self.flavor_of(workload, one), charged=self._charged(workload, one))
+            for one in given
+        ]
+
+    def flavor_of(self, workload: Workload, one: Given) -> str:
+        """The flavor of a pod set; one that asks for nothing goes with the queue's first."""
+        return next(iter(one.flavors.values()), None) or self.fleet.queues[workload.queue].spec.flavors[0]
+
+    def _charged(self, workload: Workload, one: Given) -> bool:
+        """Whether any quota counts what a pod of the set takes of the flavor."""
+        queue = self.tree.queues[workload.queue]
+        asked = ((flavor, name) for name, flavor in one.flavors.items() if one.amounts.get(name))
+        return any(self.tree.counts(queue, FlavorResource(flavor, name)) for flavor, name in asked)
+
+    def put(self, holder: Holder) -> None:
+        """A gang from before takes its pins' places; a new one gets its plan carried out, for good."""
+        uid = holder.workload.uid
+        if (pins := self._pins(uid)) is not None:
+            self.shift(pins, holder.workload.pod_sets, 1)
+            return
+        plan = provide(self.board, self.supply, uid, self._needs(holder.workload, holder.given))
+        assert isinstance(plan, Plan)  # noqa: S101 -- it was found in this very state
+        self._write(uid, plan)
+
+    def _write(self, uid: str, plan: Plan) -> None:
+        claims = write_claims(plan, uid, self.now_s, gang=uid)
+        names = {f"new/{lot}/{n}": name for (lot, n), name in claims.names.items()}
+        pins = sorted(Pin(pin.pod_set, pin.node, names.get(pin.claim, pin.claim), pin.count) for pin in plan.pins())
+        self.written[uid] = Written(plan, claims.claims, tuple(pins))
+        for slot_name, claim_name in names.items():
+            bought = self.board.slots[slot_name]
+            self.board.rename(bought, f"claim/{claim_name}")
+            bought.claim = claim_name
+            self._of_claim[claim_name] = bought
+        for seat in plan.seats:  # what is left there is for everybody who can wait for the machine
+            if seat.slot.name.startswith(("claim/", "recut/")):
+                self.board.share(seat.slot)
+                self._of_claim[seat.slot.claim] = seat.slot
+
+    def lift(self, holder: Holder) -> None:
+        """The gang's places are free."""
+        self.shift(self._pins(holder.workload.uid) or (), holder.workload.pod_sets, -1)
+
+    def _pins(self, uid: str) -> tuple[Pin, ...] | None:
+        if uid in self.written:
+            return self.written[uid].pins
+        return self.standing[uid].pins if uid in self.standing else None
+
+    def shift(self, pins: Iterable[Pin], pod_sets: Iterable[PodSet], sign: int) -> None:
+        """Put pods on the machines that pins name, or take them off."""
+        requests = {pod_set.name: pod_set.requests for pod_set in pod_sets}
+        for pin in pins:
+            slot = self._slot(pin.claim, pin.node)
+            if slot is not None:
+                self.board.take(slot, requests[pin.pod_set], sign * pin.count)
+
+    def _slot(self, claim: str, node: str) -> Slot | None:
+        if not self._of_claim:
+            self._of_claim |= {slot.claim: slot for slot in self.board.slots.values() if slot.claim}
+        return self._of_claim.get(claim) if claim else self.board.slots.get(node)
+
+    def hold(self, workload: Workload, place: object) -> None:
+        """Nobody else gets what the plan would use; what victims still stand on is counted twice meanwhile."""
+        assert isinstance(place, Plan)  # noqa: S101 -- what `find` returned
+        requests = {pod_set.name: dict(pod_set.requests) for pod_set in workload.pod_sets}
+        taken = [
+            (standing, requests[seat.pod_set], seat.count)
+            for seat in place.seats
+            if (standing := self.board.slots.get(seat.slot.name)) is not None
+        ]
+        for slot, amounts, count in taken:
+            self.board.take(slot, amounts, count)
+        for recut in place.recuts:
+            room = self.board.close(recut.slot.name)
+            taken += [(self.board.slots[recut.slot.name], {}, room)] if room else []
+        for lot in place.lots:
+            self.supply.headroom[lot.shape.pool.name].spend(lot.shape, lot.count)
+        self._held[workload.uid] = taken
+
+    def release(self, workload: Workload, place: object) -> None:
+        """Undo `hold`."""
+        assert isinstance(place, Plan)  # noqa: S101 -- what `find` returned
+        for lot in place.lots:
+            self.supply.headroom[lot.shape.pool.name].spend(lot.shape, -lot.count)
+        for slot, amounts, count in reversed(self._held.pop(workload.uid)):
+            self.board.take(slot, amounts, -count)

@@ -1,0 +1,208 @@
+"""Queues, what waits in them, and cycles: the head of every queue nominated against the same books, then decided.
+
+Kueue `pkg/scheduler/scheduler.go` (reference 2.1-2.8). `cycle` is upstream's: one head a queue. `sweep` goes on until
+nothing moves, which is what one pass of the agent does, and keeps what preemptors wait for out of reach meanwhile.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from fleet.admission.quota.declared import FlavorSpec, QueueSpec, Rules
+from fleet.admission.quota.entries import Entry, Outcome, classical_order, fair_order, looks_again, stays_at_head
+from fleet.admission.quota.flavors import Mode
+from fleet.admission.quota.nominate import Nominator
+from fleet.admission.quota.pending import Pending
+from fleet.admission.quota.run import CycleResult, Kept, Run
+from fleet.admission.quota.tree import Node
+from fleet.admission.quota.workload import Books, Holder, Workload
+
+
+class _Progress(NamedTuple):
+    """Where a workload's search for flavors goes on."""
+
+    indexes: Sequence[Mapping[str, int]]
+    cycle: int
+    changes: int
+
+
+@dataclass(slots=True)
+class Scheduler:
+    """Decides; whoever calls it carries out the evictions and tells it what came of them."""
+
+    books: Books
+    queues: Mapping[str, QueueSpec]
+    flavors: Mapping[str, FlavorSpec]
+    rules: Rules = field(default_factory=Rules)
+    now_s: float = 0.0
+    pending: dict[str, Pending] = field(default_factory=dict)
+    local_usage: dict[str, float] = field(default_factory=dict)
+    """Local queue -> decayed usage."""
+    kept: list[Kept] = field(default_factory=list)
+    """What this sweep keeps for workloads that wait, until its end."""
+    _progress: dict[str, _Progress] = field(default_factory=dict)
+    _changes: dict[str, int] = field(default_factory=dict)
+    """Root -> how often anything changed below it."""
+    _cycle: int = 0
+
+    def submit(self, workload: Workload) -> None:
+        """A workload waits in its queue from now on. KeyError when there is no such queue."""
+        self._line(workload.queue).push(workload)
+
+    def withdraw(self, workload: Workload) -> None:
+        """It waits no longer."""
+        self._line(workload.queue).forget(workload.uid)
+        self.forget_progress(workload)
+
+    def forget_progress(self, workload: Workload) -> None:
+        """Its next search for flavors starts with the first."""
+        self._progress.pop(workload.uid, None)
+
+    def settle(self, holder: Holder) -> None:
+        """A workload holds quota already."""
+        self.books.enter(holder)
+
+    def vacate(self, uid: str) -> Holder:
+        """A holder gives its quota back (finished, gone, evicted); those set aside in its tree are looked at again."""
+        holder = self.books.strike(uid)
+        self.retry(holder.queue)
+        return holder
+
+    def retry(self, queue: Node) -> None:
+        """Look again at everything set aside in the queue's tree."""
+        root = queue.root
+        self._changes[root.name] = self._changes.get(root.name, 0) + 1
+        for below in root.queues():
+            if (line := self.pending.get(below.name)) is not None:
+                line.retry()
+
+    def _line(self, queue: str) -> Pending:
+        if queue not in self.pending:
+            spec = self.queues[queue]
+            self.pending[queue] = Pending(spec.strict, self._usage_of if spec.usage_ordered else None)
+        return self.pending[queue]
+
+    def _usage_of(self, workload: Workload) -> float:
+        return self.local_usage.get(workload.local_queue, 0.0)
+
+    def heads(self, but: frozenset[str] = frozenset()) -> list[Workload]:
+        """The next workload of every queue that is not in `but`."""
+        found = (self.pending[name].pop() for name in sorted(self.pending) if name not in but)
+        return [workload for workload in found if workload is not None]
+
+    def cycle(self) -> CycleResult:
+        """Decide one head of every queue. Who is admitted is in the books; evictions are still to be carried out."""
+        return self.decide(self.heads())
+
+    def sweep(self) -> CycleResult:
+        """Cycles until nothing moves. Victims leave only after the sweep; their preemptors wait till then."""
+        total = CycleResult()
+        closed: frozenset[str] = frozenset()
+        while heads := self.heads(closed):
+            result = self._decide(heads, keep=True)
+            total.admitted += result.admitted
+            total.evictions += result.evictions
+            for victim, _ in result.evictions:
+                victim.holder.leaving = True
+            for holder in result.admitted:
+                holder.unsettled = True
+            done = [e for e in result.waiting if e.outcome is not Outcome.SKIPPED or not result.progressed]
+            total.waiting += done
+            closed |= {entry.queue.name for entry in done if entry.queue.strict}
+            for entry in done:
+                if entry.outcome is Outcome.SKIPPED:  # it would be overtaken again and again
+                    self.withdraw(entry.workload)
+        return total
+
+    def left(self) -> list[Workload]:
+        """Everybody still in a line, by queue and in order."""
+        return [workload for name in sorted(self.pending) for workload in self.pending[name].in_order()]
+
+    def decide(self, heads: Iterable[Workload]) -> CycleResult:
+        """Decide these heads, which are in no line any more."""
+        return self._decide(heads, keep=False)
+
+    def _decide(self, heads: Iterable[Workload], *, keep: bool) -> CycleResult:
+        self._cycle += 1
+        entries = [self._nominated(workload) for workload in heads]
+        run = Run(self)
+        for entry in self._ordered(entries):
+            run.process(entry)
+        stay = frozenset(e.workload.uid for e in entries if self._stays_away(e)) if keep else frozenset()
+        self.kept += run.close(but=stay)
+        for entry in entries:
+            self._return(entry, run.result, parked=entry.workload.uid in stay)
+        return run.result
+
+    def _ordered(self, entries: Sequence[Entry]) -> Iterable[Entry]:
+        fair = [entry for entry in entries if self.rules_for(entry.node).fair]
+        classical = [entry for entry in entries if not self.rules_for(entry.node).fair]
+        yield from classical_order(classical, self.rules)
+        yield from fair_order(fair, self.books.tree, self.rules)
+
+    def rules_for(self, node: Node) -> Rules:
+        """The rules of a queue's tree."""
+        trees = self.rules.fair_trees
+        if not self.rules.fair or trees is None or node.root.name in trees:
+            return self.rules
+        return replace(self.rules, fair=())
+
+    def _stays_away(self, entry: Entry) -> bool:
+        """Whether it is not looked at again in this sweep: others leave for it, or it blocks its queue."""
+        blocks = entry.queue.strict and entry.outcome is Outcome.NO_CANDIDATES
+        return blocks or entry.outcome in {Outcome.PENDING_PREEMPTION, Outcome.BUSY}
+
+    def nominator(self, queue: str, only: Mapping[str, Mapping[str, str]] | None = None) -> Nominator:
+        """The nominator of a queue."""
+        spec, node = self.queues[queue], self.books.tree.queues[queue]
+        usage = self.local_usage if spec.usage_ordered else {}
+        return Nominator(self.books, self.rules_for(node), spec, node, self.flavors, usage, only)
+
+    def _nominated(self, workload: Workload) -> Entry:
+        spec, node = self.queues[workload.queue], self.books.tree.queues[workload.queue]
+        found = self._progress.get(workload.uid)
+        changes = self._changes.get(node.root.name, 0)
+        if found is not None and found.cycle < self._cycle - 1 and found.changes != changes:
+            found = None
+        nominator = self.nominator(workload.queue)
+        assignment, victims = nominator.nominate(workload, found.indexes if found else None)
+        self._progress[workload.uid] = _Progress(assignment.indexes(), self._cycle, changes)
+        began_late = found is not None and any(index != -1 for tried in found.indexes for index in tried.values())
+        resumed = began_late and not self.rules.upstream_defects
+        entry = Entry(workload, spec, node, assignment, victims, resumed=resumed)
+        if self.rules.wait_for_leaving and entry.mode is not Mode.FIT:
+            self._wait_for_leaving(entry, nominator)
+        return entry
+
+    def _wait_for_leaving(self, entry: Entry, nominator: Nominator) -> None:
+        """Nominate as if everybody who is leaving had left, whoever they leave for: nobody else need go for that."""
+        leaving = [holder for holder in self.books.holders.values() if holder.leaving and not holder.out]
+        if not leaving:
+            return
+        for holder in leaving:
+            self.books.lift(holder)
+        entry.assignment, entry.victims = nominator.nominate(entry.workload)
+        for holder in reversed(leaving):
+            self.books.put_back(holder)
+        entry.gone = tuple(leaving)
+        entry.deferred = entry.mode is Mode.FIT
+
+    def _return(self, entry: Entry, result: CycleResult, *, parked: bool) -> None:
+        uid, line = entry.workload.uid, self._line(entry.workload.queue)
+        if entry.outcome is Outcome.ADMITTED:
+            self.forget_progress(entry.workload)
+            line.forget(uid)
+            root = entry.node.root.name
+            self._changes[root] = self._changes.get(root, 0) + 1
+            return
+        result.waiting.append(entry)
+        strict = entry.queue.strict
+        if stays_at_head(entry.outcome, strict=strict):
+            line.sticky = uid
+        if parked:
+            return
+        untried = uid in self._progress and entry.assignment.untried() and not self.rules.every_flavor
+        again = looks_again(entry.outcome, strict=strict, untried=untried or entry.resumed)
+        if not again and entry.outcome in {Outcome.NO_FIT, Outcome.NO_CANDIDATES}:
+            line.give_up_on(entry.workload.shape)
+        line.put_back(entry.workload, again=again)

@@ -1,0 +1,80 @@
+"""What hosts have and what is taken, as matrices, with a log of what changed so that views can catch up."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fleet.placement.board import PODS
+from model.quantity import Resources
+
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+
+MOST = 2**60
+"""Amounts are capped here, so that no sum or difference of two of them leaves 64 bits."""
+
+Mark = tuple[int, int]
+"""How much of the log somebody has seen: epoch and position."""
+NEVER: Mark = (-1, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """The requests of one pod, as columns of a ledger. `missing` is a resource that no host has, if there is one."""
+
+    columns: tuple[tuple[int, int], ...]
+    missing: str = ""
+
+
+class Ledger:
+    """Rows are hosts (or whole domains), columns are resources.
+
+    `base` is what is allocatable and not taken by pods of nobody, shape (resources, rows); `used` is what gangs take.
+    Rows that change are logged; the log starts anew (another epoch) when it outgrows the rows.
+    """
+
+    def __init__(self, rows: Sequence[Resources], taken: Sequence[Resources] = ()) -> None:
+        """`rows` are allocatable amounts; `taken`, of the same length if given, is subtracted for good."""
+        names = sorted({PODS}.union(*rows))
+        self.columns: dict[str, int] = {name: column for column, name in enumerate(names)}
+        self.base: IntArray = self._matrix(rows)
+        if taken:
+            self.base -= self._matrix(taken)
+        self.used: IntArray = np.zeros_like(self.base)
+        self._log: list[int] = []
+        self._epoch = 0
+
+    def _matrix(self, rows: Sequence[Resources]) -> IntArray:
+        made = np.zeros((len(self.columns), len(rows)), np.int64)
+        for name, column in self.columns.items():
+            made[column] = [min(amounts.get(name, 0), MOST) for amounts in rows]
+        return made
+
+    def need(self, requests: Resources) -> Need:
+        """One pod with these requests; it also takes one of `pods`."""
+        wanted = {name: amount for name, amount in requests.items() if amount}
+        wanted[PODS] = wanted.get(PODS, 0) + 1
+        known = tuple(sorted((self.columns[name], wanted[name]) for name in wanted if name in self.columns))
+        return Need(known, min((name for name in wanted if name not in self.columns), default=""))
+
+    def charge(self, side: IntArray, rows: IntArray, requests: Resources, counts: IntArray) -> None:
+        """Add `counts` pods to `rows` of `side`, which is `base` or `used`; negative counts take them off."""
+        for column, amount in self.need(requests).columns:
+            np.add.at(side[column], rows, amount * counts)
+        self._log += rows.tolist()
+        if len(self._log) > 4 * self.base.shape[1] + 4096:
+            self._log.clear()
+            self._epoch += 1
+
+    def mark(self) -> Mark:
+        """The present end of the log."""
+        return self._epoch, len(self._log)
+
+    def changed(self, since: Mark) -> IntArray | None:
+        """Rows that changed since, perhaps more than once; None when everything may have."""
+        epoch, position = since
+        if epoch != self._epoch:
+            return None
+        return np.array(self._log[position:], np.int64)

@@ -1,0 +1,166 @@
+"""What is asked of a topology and what comes back: plain values, no state."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from fleet.snapshot import PodSet
+from model.kinds import RequirementTerm, Toleration
+from model.quantity import Resources
+
+Values = tuple[str, ...]
+"""Label values that name a domain, coarse to fine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Behaviours that may be switched. The defaults are those of the quota cases that must match."""
+
+    least_free_first: bool = True
+    """Sets without a wish fill the places with the least room first; large ones stay whole (TASProfileMixed)."""
+    balanced: bool = False
+    """Preferred sets are spread evenly over few domains below one that holds all (TASBalancedPlacement)."""
+    weigh_preferences: bool = False
+    """Preferred node affinity comes before room (TASRespectNodeAffinityPreferred)."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyFlavor:
+    """A flavor whose pods are placed on a topology: which nodes are its own, and how they are grouped."""
+
+    name: str
+    levels: tuple[str, ...]
+    """Node labels, coarse to fine. Only where the last is `kubernetes.io/hostname` is a single host chosen."""
+    node_labels: Mapping[str, str] = field(default_factory=dict)
+    tolerations: tuple[Toleration, ...] = ()
+    """Added to those of every pod."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preference:
+    """A term of preferred node affinity: hosts that meet all `terms` gain `weight` (1..100)."""
+
+    weight: int
+    terms: tuple[RequirementTerm, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where the pods of one pod set go."""
+
+    pod_set: str
+    flavor: str
+    requests: Resources
+    """Of one pod."""
+    levels: tuple[str, ...]
+    """What the values in `domains` are values of: the host alone where the topology ends in hosts, else every level."""
+    domains: Mapping[Values, int]
+    """Domain -> pods, in the order of all level values."""
+
+    @property
+    def count(self) -> int:
+        """Pods placed."""
+        return sum(self.domains.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Scaled:
+    """The pods take over from a smaller or larger run of the same set, whose `placement` they keep.
+
+    More pods than before: only the difference is placed. Fewer: the last domains go first. The caller has given the
+    old placement back.
+    """
+
+    placement: Placement
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """The pods run as in `placement` but for those on `host`, which is lost.
+
+    `movable` is False for a pod that is its own workload: it cannot outlive its host, so its placement stays.
+    The caller leaves what still runs charged.
+    """
+
+    placement: Placement
+    host: str
+    movable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A pod set that wants places in a flavor. Sets of one `PodSet.group` and flavor are placed together."""
+
+    pod_set: PodSet
+    flavor: str
+    preferences: tuple[Preference, ...] = ()
+    standing: Scaled | Broken | None = None
+
+
+class RefusalKind(StrEnum):
+    """Why no places were found."""
+
+    NO_WISH = "NoTopologyWish"
+    """The set asks for no level at all, not even for any."""
+    UNKNOWN_LEVEL = "UnknownLevel"
+    INVALID_SLICES = "InvalidSlices"
+    """A slice size that is not positive, does not divide, or a slice level coarser than what it is a slice of."""
+    INVALID_GROUP = "InvalidGroup"
+    """Not one leader and one set of workers."""
+    NO_DOMAINS = "NoDomains"
+    """No node of the flavor carries the labels."""
+    NO_ROOM = "NoRoom"
+    STALE = "StalePlacement"
+    """A domain that was to be kept is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Which pod set found no place, and why. Equal worlds give equal refusals."""
+
+    kind: RefusalKind
+    pod_set: str
+    detail: str = ""
+    """The level, label or domain the kind is about."""
+    fitting: int = 0
+    """For `NO_ROOM`: how many units have a place."""
+    wanted: int = 0
+    """For `NO_ROOM`: how many units were asked for."""
+    unit: str = "pod"
+    hosts: int = 0
+    """For `NO_ROOM`: hosts (or lowest domains) of the flavor."""
+    excluded: tuple[tuple[str, int], ...] = ()
+    """For `NO_ROOM`: why hosts take no pod -> how many, sorted."""
+
+    @property
+    def message(self) -> str:
+        """A sentence that says what would change it."""
+        return _SENTENCES[self.kind].format(
+            it=self,
+            units=self.unit if self.wanted == 1 else f"{self.unit}s",
+            held=f"no {self.unit}" if not self.fitting else f"only {self.fitting}",
+            why="" if not self.excluded else "; " + ", ".join(f"{n} of {self.hosts} {why}" for why, n in self.excluded),
+        )
+
+
+_SENTENCES = {
+    RefusalKind.NO_WISH: "pod set {it.pod_set} names no topology level: require one, prefer one, or ask for any",
+    RefusalKind.UNKNOWN_LEVEL: "the topology of the flavor has no level {it.detail}",
+    RefusalKind.INVALID_SLICES: "the slices of pod set {it.pod_set} cannot be cut: {it.detail}",
+    RefusalKind.INVALID_GROUP: "the group of pod set {it.pod_set} is not one leader with its workers: {it.detail}",
+    RefusalKind.NO_DOMAINS: "no ready node of the flavor carries the label {it.detail}",
+    RefusalKind.NO_ROOM: "of {it.wanted} {units} of pod set {it.pod_set} {held} can be placed {it.detail}{why}",
+    RefusalKind.STALE: "domain {it.detail}, where pods of set {it.pod_set} run, is not in the topology any more",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Placements of the pod sets in the order asked, up to the first that was refused."""
+
+    placements: tuple[Placement, ...] = ()
+    refusal: Refusal | None = None
+
+    def of(self, pod_set: str) -> Placement | None:
+        """The placement of the pod set of that name."""
+        return next((placement for placement in self.placements if placement.pod_set == pod_set), None)

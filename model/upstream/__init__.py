@@ -1,0 +1,89 @@
+"""Manifests of Kueue and Volcano in the fleet repository, read as they are.
+
+`UPSTREAM_KINDS` are the forms in which they may be written; `READINGS` says which of them become another value: older
+versions the current one, and kinds that say exactly what one of ours says become ours. Everything else is itself.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from model.kinds import Declaration, PriorityClass, Topology
+from model.upstream.base import KUEUE_GROUP, VOLCANO_GROUP
+from model.upstream.capacity import KueueTopology, ResourceFlavor, carried_labels, pools_of, topology, wanted_labels
+from model.upstream.cluster_queue import ClusterQueue, ClusterQueueV1Beta1, current
+from model.upstream.quotas import cells
+from model.upstream.tenancy import AdmissionCheck, Cohort, LocalQueue, WorkloadPriorityClass, priority_class
+from model.upstream.volcano import VolcanoQueue
+
+UPSTREAM_KINDS: tuple[type[Declaration], ...] = (
+    ClusterQueue,
+    ClusterQueueV1Beta1,
+    Cohort,
+    LocalQueue,
+    ResourceFlavor,
+    WorkloadPriorityClass,
+    KueueTopology,
+    AdmissionCheck,
+    VolcanoQueue,
+)
+
+
+class Reading(NamedTuple):
+    """What a form is read into."""
+
+    into: type[Declaration]
+    convert: Callable[[Any], Declaration]
+
+
+READINGS: Mapping[type[Declaration], Reading] = {
+    ClusterQueueV1Beta1: Reading(ClusterQueue, current),
+    WorkloadPriorityClass: Reading(PriorityClass, priority_class),
+    KueueTopology: Reading(Topology, topology),
+}
+
+_WORK = "leave it to the cluster: a fleet repository declares queues and capacity, not work"
+_MULTI = "remove it: one agent runs one cluster"
+UNSUPPORTED_KINDS: Mapping[tuple[str, str], str] = {
+    (KUEUE_GROUP, "MultiKueueCluster"): _MULTI,
+    (KUEUE_GROUP, "MultiKueueConfig"): _MULTI,
+    (KUEUE_GROUP, "ProvisioningRequestConfig"): "remove it: machines are bought before a workload is admitted",
+    (KUEUE_GROUP, "Workload"): _WORK,
+    (VOLCANO_GROUP, "PodGroup"): _WORK,
+}
+"""(API group, kind) of what upstream has and we have no behaviour for -> what to do."""
+
+
+def read_into(kind: type[Declaration]) -> type[Declaration]:
+    """The class of the value that a form becomes."""
+    return READINGS[kind].into if kind in READINGS else kind
+
+
+def read(value: Declaration) -> Declaration:
+    """The value that a manifest becomes."""
+    reading = READINGS.get(type(value))
+    return reading.convert(value) if reading else value
+
+
+__all__ = [
+    "KUEUE_GROUP",
+    "READINGS",
+    "UNSUPPORTED_KINDS",
+    "UPSTREAM_KINDS",
+    "VOLCANO_GROUP",
+    "AdmissionCheck",
+    "ClusterQueue",
+    "ClusterQueueV1Beta1",
+    "Cohort",
+    "KueueTopology",
+    "LocalQueue",
+    "Reading",
+    "ResourceFlavor",
+    "VolcanoQueue",
+    "WorkloadPriorityClass",
+    "carried_labels",
+    "cells",
+    "pools_of",
+    "read",
+    "read_into",
+    "wanted_labels",
+]

@@ -1,0 +1,184 @@
+"""The benchmark on the Alibaba trace: its protocol on small lists, its output, and one run of the real thing."""
+
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from bench.openb import POLICIES, main
+from bench.packing import NoTrace, Trace, arrivals, read
+from bench.published import BestFit, Fgd, RepeatedFit, typical
+from fleet.placement.fragmentation import Measure, Request
+from fleet.placement.packer import Machine, states_of
+from tests.support.shared import shared_path
+
+ROOT = Path(__file__).resolve().parents[2]
+CLOSING = re.compile(r"^small allocated (\d+\.\d\d) fragmented (\d+\.\d\d) seconds \d+\.\d$")
+_NODE_HEAD = "sn,cpu_milli,memory_mib,gpu,model\n"
+_POD_HEAD = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos\n"
+HALF, ONE, TWO = Request(1000, 10, 1, 500), Request(2000, 10, 1), Request(2000, 10, 2)
+
+
+@pytest.fixture
+def pod_list(tmp_path: Path) -> Path:
+    """Sixteen GPUs on four nodes, and 24 pods of all kinds."""
+    nodes = ("b,32000,1000,8,T4", "a,16000,1000,4,T4", "d,8000,1000,2,G2", "c,8000,1000,2,G2")
+    kinds = (
+        "2000,10,1,470,",
+        "3000,20,1,1000,",
+        "4000,20,2,1000,T4",
+        "2000,10,0,0,",
+        "1000,10,1,230,G2|T4",
+        "1,1,1,810,",
+    )
+    pods = (f"pod-{n:02},{kinds[n % len(kinds)]},LS" for n in range(24))
+    (tmp_path / "some_node_list.csv").write_text(_NODE_HEAD + "\n".join(nodes), encoding="utf-8")
+    path = tmp_path / "openb_pod_list_small.csv"
+    path.write_text(_POD_HEAD + "\n".join(pods), encoding="utf-8")
+    return path
+
+
+# -- the protocol -----------------------------------------------------------------------------------------------------
+
+
+def test_read(pod_list: Path) -> None:
+    trace = read(pod_list)
+    assert trace.name == "small"
+    assert trace.gpu_milli == 16_000
+    assert [node.name for node in trace.nodes] == ["a", "b", "c", "d"]
+    assert trace.nodes[2] == Machine("c", 8000, 1000, (1000, 1000), "G2")
+    assert trace.pods[2:5] == (
+        Request(4000, 20, 2, 1000, ("T4",)),
+        Request(2000, 10),
+        Request(1000, 10, 1, 230, ("G2", "T4")),
+    )
+    assert trace.mix[Request(2000, 10)] == 4
+
+
+def trace_of(gpus: int, *pods: Request) -> Trace:
+    return Trace("made", (Machine("n", 0, 0, (1000,) * gpus),), pods)
+
+
+@pytest.mark.parametrize("listed", [4, 26, 100], ids=["filled up", "as it is", "cut"])
+@pytest.mark.parametrize("seed", [42, 43])
+def test_arrivals_ask_for_130_percent(listed: int, seed: int) -> None:
+    pods = arrivals(trace_of(20, *[ONE] * listed, Request(1, 1)), seed)
+    assert sum(pod.total_gpu_milli for pod in pods) == 26_000
+
+
+def test_arrivals_are_the_list_in_another_order_first() -> None:
+    listed = (ONE, HALF, TWO, Request(1, 1)) * 5
+    trace = trace_of(100, *listed)
+    first, again, other = (arrivals(trace, seed) for seed in (1, 1, 2))
+    assert first == again != other
+    assert tuple(first[:20]) != listed
+    assert Counter(first[:20]) == Counter(listed)
+
+
+@pytest.mark.parametrize(
+    ("files", "why"),
+    [
+        ({"pods.csv": _POD_HEAD}, "0 node lists"),
+        ({"pods.csv": _POD_HEAD, "a_node_list.csv": _NODE_HEAD, "b_node_list.csv": _NODE_HEAD}, "2 node lists"),
+        ({"pods.csv": _POD_HEAD, "a_node_list.csv": _NODE_HEAD}, "no GPUs"),
+        ({"pods.csv": _POD_HEAD + "p,1,1,1,1000,,", "a_node_list.csv": _NODE_HEAD + "n,1,1,many,T4"}, "ValueError"),
+        ({"pods.csv": "name\np", "a_node_list.csv": _NODE_HEAD + "n,1,1,1,T4"}, "KeyError"),
+        ({"pods.csv": _POD_HEAD + "p,1,1,2,500,,", "a_node_list.csv": _NODE_HEAD + "n,1,1,1,T4"}, "shared"),
+    ],
+)
+def test_what_is_no_trace(tmp_path: Path, files: Mapping[str, str], why: str) -> None:
+    for name, text in files.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    with pytest.raises(NoTrace, match=why):
+        read(tmp_path / "pods.csv")
+
+
+# -- the policies to compare with -------------------------------------------------------------------------------------
+
+
+def test_typical_requests_are_the_popular_ones_whatever_their_memory() -> None:
+    mix = {ONE: 50, Request(2000, 99, 1): 10, HALF: 36, TWO: 4}
+    assert typical(mix) == [(Request(2000, 0, 1), 60 / 96), (Request(1000, 0, 1, 500), 36 / 96)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "mix", "machine", "worth"),
+    [
+        (Fgd, {HALF: 1}, Machine("n", 9000, 0, (400, 700), "T4"), -400_000),
+        (Fgd, {HALF: 1}, Machine("n", 999, 0, (400, 700), "T4"), -1_100_000),
+        (Fgd, {TWO: 1}, Machine("n", 9000, 0, (1000, 700), "T4"), -1_700_000),
+        (Fgd, {TWO: 1}, Machine("n", 9000, 0, (1000, 1000, 700), "T4"), -700_000),
+        (Fgd, {HALF: 1, Request(1, 1): 1}, Machine("n", 9000, 0, (400, 700), "T4"), -750_000),
+        (Fgd, {Request(0, 0, 1, models=("G2",)): 1}, Machine("n", 9000, 0, (1000,), "T4"), -1_000_000),
+        (RepeatedFit, {HALF: 1}, Machine("n", 9000, 0, (400, 700), "T4"), -600_000),
+        (RepeatedFit, {HALF: 1}, Machine("n", 1999, 0, (1000, 1000), "T4"), -1_500_000),
+        (RepeatedFit, {TWO: 1}, Machine("n", 9000, 0, (1000, 1000, 1000), "T4"), -1_000_000),
+        (RepeatedFit, {HALF: 1, Request(1, 1): 9}, Machine("n", 9000, 0, (400, 700), "T4"), -600_000),
+        (RepeatedFit, {Request(0, 0, 1, models=("G2",)): 1}, Machine("n", 9000, 0, (1000,), "T4"), -1_000_000),
+        (BestFit, {}, Machine("n", 64_000, 0, (1000, 1000), "T4"), 250_000 + 125_000),
+    ],
+)
+def test_worth(kind: type[Fgd | RepeatedFit | BestFit], mix: dict[Request, int], machine: Machine, worth: int) -> None:
+    measure: Measure = kind(mix, ("T4",))
+    assert measure.worth(states_of([machine], measure)).tolist() == [worth]
+
+
+# -- the command ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_the_closing_line(pod_list: Path, policy: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(pod_list), "--seeds", "2", "--workers", "1", "--policy", policy]) == 0
+    *runs, closing = capsys.readouterr().out.splitlines()
+    assert [line.partition(":")[0] for line in runs] == ["small seed 42", "small seed 43"]
+    match = CLOSING.match(closing)
+    assert match
+    assert 50 < float(match[1]) <= 100
+    assert 0 <= float(match[2]) <= 100
+
+
+def test_one_closing_line_for_each_list_at_the_end(pod_list: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(pod_list), str(pod_list), "--seeds", "1", "--workers", "1"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [bool(CLOSING.match(line)) for line in lines] == [False, False, True, True]
+
+
+@pytest.mark.parametrize("wrong", [["nowhere.csv"], ["--seeds", "0"], ["--workers", "0"]])
+def test_what_it_refuses(pod_list: Path, wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main([str(pod_list), *wrong])
+    assert stopped.value.code == 2
+    assert wrong[0] in capsys.readouterr().err
+
+
+def _without_times(text: str) -> str:
+    return re.sub(r" seconds .*", "", text)
+
+
+def test_it_is_the_same_in_every_process(pod_list: Path) -> None:
+    """Whatever the hash seed, and whether it runs side by side or not."""
+    found = set()
+    for seed, workers in (("1", "1"), ("2", "2")):
+        done = subprocess.run(
+            [sys.executable, "-m", "bench.openb", str(pod_list), "--seeds", "3", "--workers", workers],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+        assert CLOSING.match(done.stdout.splitlines()[-1])
+        found.add(_without_times(done.stdout))
+    assert len(found) == 1
+
+
+def test_the_real_trace(capsys: pytest.CaptureFixture[str]) -> None:
+    path = shared_path("traces/openb/openb_pod_list_default.csv")
+    assert main([str(path), "--seeds", "1"]) == 0
+    assert "default allocated 96.02 fragmented 99.59" in _without_times(capsys.readouterr().out).splitlines()[-1]
