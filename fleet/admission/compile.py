@@ -3,7 +3,7 @@
 A Team is a cohort with quota of its own, and a Queue below it uses that quota as if it were the queue's.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from fleet.admission.lines import line_of
@@ -51,7 +51,7 @@ def declared(fleet: Fleet) -> Declared:
     queues = {name: _queue(queue) for name, queue in fleet.queues.items()}
     queues |= {name: _cluster_queue(queue) for name, queue in fleet.cluster_queues.items()}
     above = {cohort.name: cohort.parent for cohort in cohorts}
-    fair = frozenset(_root(above, q.spec.team) for q in fleet.queues.values() if q.spec.fairness == "DominantShare")
+    fair = frozenset(_root(above, name) for name in _fair(fleet))
     rules = Rules(
         fair=tuple(FairStrategy) if fair else (),
         fair_trees=fair,
@@ -60,6 +60,15 @@ def declared(fleet: Fleet) -> Declared:
         every_flavor=True,
     )
     return Declared(tuple(cohorts), dict(sorted(queues.items())), rules)
+
+
+def _fair(fleet: Fleet) -> Iterator[str]:
+    """Cohorts whose trees share by dominant share: a Queue asks for it, or somebody of Kueue's has a weight written."""
+    yield from (queue.spec.team for queue in fleet.queues.values() if queue.spec.fairness == "DominantShare")
+    yield from (cohort.name for cohort in fleet.cohorts.values() if "fair_sharing" in cohort.spec.model_fields_set)
+    for queue in fleet.cluster_queues.values():
+        if queue.spec.cohort_name and "fair_sharing" in queue.spec.model_fields_set:
+            yield queue.spec.cohort_name
 
 
 def _root(above: Mapping[str, str], cohort: str) -> str:

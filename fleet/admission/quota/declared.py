@@ -161,7 +161,8 @@ class Rules:
     """Fair sharing is on when there is a strategy; the second is tried when the first finds too little."""
     upstream_defects: bool = False
     """Decide as Kueue does where we hold it to be wrong, to compare with its recorded decisions: a flavor counts by its
-    worst (mode, borrowing) pair, and victims are put back without asking whether the others may then still be taken."""
+    worst (mode, borrowing) pair; victims are put back without asking whether the others may then still be taken; a
+    search that began behind flavors tried before and found nothing is the last until something changes."""
     partial_admission: bool = True
     priority_between_queues: bool = True
     """Priority counts before age between heads that borrow equally."""
