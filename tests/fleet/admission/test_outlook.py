@@ -4,7 +4,7 @@ import pytest
 
 from fleet.admission.outlook import Otherwise, otherwise, standings
 from fleet.snapshot import GangState
-from tests.support.fleets import GPU, NOW, FleetBuilder, gang, pod_set
+from tests.support.fleets import GPU, NOW, FleetBuilder, gang
 from tests.support.world import World
 
 
