@@ -147,14 +147,15 @@ def _standing(
     admitted = (workload.get("admission") or {}).get("pod_sets", ())
     before = next((it.get("topology") for it in admitted if it["name"] == pod_set.name), None)
     if lost and before:
-        skip = gates.get("SkipReassignmentForPodOwnedWorkloads", True) and _is_one_pod(workload)
+        skip = gates.get("SkipReassignmentForPodOwnedWorkloads", True) and is_one_pod(workload)
         return Broken(placement_of(before, pod_set), lost[0], movable=not skip)
     if written.get("previous") and gates.get("ElasticJobsViaWorkloadSlicesWithTAS", False):
         return Scaled(placement_of(written["previous"], pod_set))
     return None
 
 
-def _is_one_pod(workload: Mapping[str, Any]) -> bool:
+def is_one_pod(workload: Mapping[str, Any]) -> bool:
+    """Whether a workload is a pod by itself, rather than a job or a group of pods."""
     owners, annotations = workload.get("owners") or (), workload.get("annotations") or {}
     grouped = annotations.get("kueue.x-k8s.io/is-group-workload") == "true"
     return len(owners) == 1 and owners[0]["kind"] == "Pod" and not grouped

@@ -68,7 +68,6 @@ def queue_spec(cq: Json) -> QueueSpec:
         ),
         fungibility=fungibility_of(fungibility),
         usage_ordered=cq.get("admission_scope") == "UsageBasedAdmissionFairSharing",
-        checked=bool(cq.get("admission_checks")),
     )
 
 
@@ -202,6 +201,7 @@ def workload(
             default=0.0,
         ),
         local_queue=f"{entry.get('namespace', '')}/{entry.get('queue', '')}",
+        may_evict=not (gates.get("MultiKueueOrchestratedPreemption") and is_gated(entry)),
         nominated=bool(entry.get("waiting_for_preemption")),
     )
 
@@ -242,6 +242,16 @@ def queued_at(entry: Json, gates: Json, requeuing: str) -> float | None:
         ):
             return float(condition["at_s"]) + 0.001
     return None
+
+
+def is_gated(entry: Json) -> bool:
+    """Whether a gate holds its preemptions back: one that nobody has opened."""
+    opened = {gate["name"] for gate in entry.get("preemption_gate_states") or () if _opened(gate)}
+    return any(not _opened(gate) and gate["name"] not in opened for gate in entry.get("preemption_gates") or ())
+
+
+def _opened(gate: Json) -> bool:
+    return "Open" in {gate.get("position"), gate.get("state"), gate.get("status")}
 
 
 def is_leaving(entry: Json) -> bool:
@@ -297,6 +307,8 @@ def rules_of(config: Json) -> Rules:
         fair=tuple(FairStrategy(name) for name in strategies) if fair else (),
         upstream_defects=True,
         place_again=gates.get("TASRecomputeAssignmentWithinSchedulingCycle", True),
+        victims_again=gates.get("RecomputeAssignmentUponPreemptionTargetsOverlap", True),
+        lost_leave=gates.get("TASFailedNodeReplacementFailFast", True),
         partial_admission=gates.get("PartialAdmission", True),
         priority_between_queues=gates.get("PrioritySortingWithinCohort", True),
         preemptors_first=gates.get("PrioritizePreemptorWorkloads", False),
