@@ -25,6 +25,8 @@ from fleet.admission.quota.tree import Node, QuotaTree, available, charge
 from fleet.admission.quota.workload import Books, Workload
 from tests.conformance.cases import Case, Runner
 from tests.conformance.kueue import world
+from tests.conformance.kueue.topology import gates_of
+from tests.conformance.kueue.usage import LocalUsage
 from tests.conformance.kueue.world import by_flavor, cells_of, holder, queue_spec, rules_of, tree_of, workload
 
 GRANULES = {
@@ -103,7 +105,7 @@ def _entry(item: Case, gates: Case, requeuing: str) -> Entry:
 
 def _entry_order(case: Case) -> Any:
     config = case["config"]
-    entries = [_entry(item, config["feature_gates"], config["requeuing_timestamp"]) for item in case["entries"]]
+    entries = [_entry(item, gates_of(case), world.requeuing_of(case)) for item in case["entries"]]
     ordered = classical_order(entries, rules_of(config))
     return {"order": [entry.workload.name.removeprefix("/") for entry in ordered]}
 
@@ -120,38 +122,27 @@ def _fair_entry_less(case: Case) -> Any:
             Share(float(share["unweighted_ratio"]), float(share["fair_weight"]), "", share["borrowing"]),
             bool(requested & borrowed),
         )
-        return workload(item), standing
+        return workload(item, gates=gates_of(case)), standing
 
     return {"a_before_b": goes_first(side(case["a"]), side(case["b"]), rules)}
 
 
 def _queue_order(case: Case) -> Any:
-    afs = case["config"].get("admission_fair_sharing")
     usage_of = None
-    if afs is not None and case.get("admission_scope") == "UsageBasedAdmissionFairSharing":
-        weights = {f"{lq['namespace']}/{lq['name']}": lq.get("fair_weight", 1) for lq in case["local_queues"]}
-        kept = {
-            name: usage_of_local_queue(usage, weights.get(name, 1), afs.get("resource_weights") or {})
-            for name, usage in case.get("initial_usage", {}).items()
-        }
+    local = LocalUsage.of(case) if case.get("admission_scope") == "UsageBasedAdmissionFairSharing" else None
+    if local is not None:
+        kept = local.values()
 
         def usage_of(asks: Workload) -> float:
             return kept.get(asks.local_queue, 0.0)
 
     line = Pending(case["strategy"] == "StrictFIFO", usage_of)
     for item in case["workloads"]:
-        line.push(workload(item, requeuing=case["config"]["requeuing_timestamp"]))
+        line.push(workload(item, gates=gates_of(case), requeuing=world.requeuing_of(case)))
     if case.get("sticky"):
         line.sticky = case["sticky"]
     head = line.pop()
     return {"head": head.name if head else None}
-
-
-def usage_of_local_queue(usage: Case, weight: float, weights: Case) -> float:
-    """Decayed usage in natural units over weights."""
-    from fleet.admission.quota.ledger import weighted
-
-    return weighted(usage, weight, weights)
 
 
 def _requeue(case: Case) -> Any:
@@ -192,8 +183,10 @@ def _partial(case: Case) -> Any:
 
 
 def _policy(case: Case) -> Any:
-    gates = case["config"]["feature_gates"]
-    preemptor, candidate = (workload(case[side], gates=gates) for side in ("preemptor", "candidate"))
+    gates, requeuing = gates_of(case), world.requeuing_of(case)
+    preemptor, candidate = (
+        workload(case[side], gates=gates, requeuing=requeuing) for side in ("preemptor", "candidate")
+    )
     return {"allowed": allowed(Policy(case["policy"]), preemptor, candidate)}
 
 
@@ -209,7 +202,7 @@ def _candidate_order(case: Case) -> Any:
         }
     )
     tree = QuotaTree([], [QueueSpec(name) for name in names])
-    gates = case["config"]["feature_gates"]
+    gates = gates_of(case)
     holders = [holder(tree, candidate, gates=gates) for candidate in case["candidates"]]
     usage = {
         f"{c.get('namespace', '')}/{c.get('queue', '')}": c["local_queue_usage"]
@@ -218,7 +211,8 @@ def _candidate_order(case: Case) -> Any:
     }
     preemptor = case["preemptor_cluster_queue"]
     contest = _contest(tree, QueueSpec(preemptor), workload({"name": "x"}, preemptor), {}, ())
-    contest.local_usage = usage if case["config"].get("admission_fair_sharing") else {}
+    usage_based = case["config"].get("admission_fair_sharing") and gates.get("AdmissionFairSharing", True)
+    contest.local_usage = usage if usage_based else {}
     return {"order": [found.workload.name.split("/", 1)[1] for found in contest.ordered(holders)]}
 
 
@@ -250,13 +244,14 @@ def _fair_target_order(case: Case) -> Any:
 def _preemption(case: Case) -> Any:
     tree = tree_of(case)
     books = Books(tree)
+    gates, requeuing = gates_of(case), world.requeuing_of(case)
     for item in case["workloads"]:
         if item.get("admission"):
-            books.enter(holder(tree, item))
+            books.enter(holder(tree, item, gates=gates))
     incoming = case["incoming"]
     queue = incoming["cluster_queue"]
     spec = next(queue_spec(cq) for cq in case["cluster_queues"] if cq["name"] == queue)
-    asks = workload(incoming, queue)
+    asks = workload(incoming, queue, gates=gates, requeuing=requeuing)
     usage: dict[int, int] = {}
     contested = set()
     requests = {pods["name"]: pods for pods in incoming["pod_sets"]}
@@ -288,7 +283,7 @@ def _flavor_assignment(case: Case) -> Any:
     }
     default = case["simulated_preemption_default"]
     fallback = Granule(POSSIBILITIES[default["possibility"]], default["borrow_after"])
-    gates = case["config"]["feature_gates"]
+    gates = gates_of(case)
     reclaimable = case.get("reclaimable", {}) if gates.get("ReclaimablePods", True) else {}
     pod_sets = tuple(world.pod_set(p, p["count"] - reclaimable.get(p["name"], 0)) for p in case["pod_sets"])
     assigner = Assigner(

@@ -10,7 +10,7 @@ from fleet.placement.topology import Ask, Broken, Placement, Topologies, Topolog
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import PodSet
 from tests.conformance.cases import Case
-from tests.conformance.kueue.topology import foreign_use, nodes_of, options_of, toleration_of
+from tests.conformance.kueue.topology import foreign_use, gates_of, nodes_of, options_of, toleration_of
 
 Places = tuple[Placement, ...]
 
@@ -43,7 +43,7 @@ class Nodes:
             for flavor in case["flavors"]
             if flavor.get("topology") in declared
         ]
-        gates = case["config"].get("feature_gates", {})
+        gates = gates_of(case)
         if not flavors or gates.get("TopologyAwareScheduling") is False:
             return None
         tree = Topologies(nodes_of(case), foreign_use(case), flavors, options_of(gates))

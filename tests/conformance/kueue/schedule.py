@@ -16,7 +16,7 @@ from model.requirements import Requirements
 from tests.conformance.cases import Case, Runner
 from tests.conformance.kueue import second_pass, world
 from tests.conformance.kueue.ground import Nodes, checks_of
-from tests.conformance.kueue.topology import shown
+from tests.conformance.kueue.topology import gates_of, shown
 from tests.conformance.kueue.usage import LocalUsage
 
 
@@ -69,17 +69,18 @@ class Scene:
             self.scheduler.submit(self._workload(entry, queue))
 
     def _workload(self, entry: Case, queue: str) -> Workload:
-        gates = self.case["config"].get("feature_gates", {})
+        gates = gates_of(self.case)
         offered = {name for group in self.scheduler.queues[queue].groups for name in group.flavors}
         implied = self.nodes is not None and bool(offered) and offered <= set(self.nodes.levels)
-        found = world.workload(entry, queue, implied=implied, gates=gates)
+        requeuing = world.requeuing_of(self.case)
+        found = world.workload(entry, queue, implied=implied, gates=gates, requeuing=requeuing)
         if rules := self.case.get("resource_transformations"):
             pod_sets = (replace(pods, requests=world.transformed(pods.requests, rules)) for pods in found.pod_sets)
             found = replace(found, pod_sets=tuple(pod_sets))
         return found
 
     def _settle(self, entry: Case) -> None:
-        gates = self.case["config"].get("feature_gates", {})
+        gates = gates_of(self.case)
         holder = world.holder(self.scheduler.books.tree, entry, gates=gates)
         holder.workload = self._workload(entry, holder.queue.name)
         if self.nodes is not None:
@@ -127,7 +128,7 @@ class Scene:
         result.admitted, result.lost, result.evictions = [], [], []
 
     def _find_unseated(self) -> None:
-        gates = self.case["config"].get("feature_gates", {})
+        gates = gates_of(self.case)
         for uid, entry in sorted(self.entries.items()):
             holder = self.scheduler.books.holders.get(uid)
             if self.nodes is None or holder is None or holder.leaving:

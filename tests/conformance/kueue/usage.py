@@ -7,6 +7,7 @@ from typing import Any
 from fleet.admission.quota.ledger import Account
 from fleet.admission.quota.workload import Holder
 from tests.conformance.cases import Case
+from tests.conformance.kueue.topology import gates_of
 
 HALF_LIFE_S, SAMPLING_S = 0.0, 300.0
 """What holds where a case does not say."""
@@ -27,7 +28,7 @@ class LocalUsage:
     def of(cls, case: Case) -> "LocalUsage | None":
         """None where the case does not configure it, or switches it off."""
         config = case["config"].get("admission_fair_sharing")
-        if config is None or case["config"].get("feature_gates", {}).get("AdmissionFairSharing") is False:
+        if config is None or gates_of(case).get("AdmissionFairSharing") is False:
             return None
         gone = case.get("deleted_local_queue")
         weights = {
