@@ -59,7 +59,7 @@ class Entry:
     deferred: bool = False
     """It fits once the victims of others in this cycle are gone, and has none of its own."""
     gone: tuple[Holder, ...] = ()
-    """Holders that are leaving already, whom it was nominated without."""
+    """Holders it was nominated without: those that are leaving already, and the one it stands in for."""
     unseated: Unseated | None = None
     """It holds its quota and asks only for a place."""
 

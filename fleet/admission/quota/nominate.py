@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
 
 from fleet.admission.quota.candidates import Contest, Victim
 from fleet.admission.quota.classical import classical
@@ -10,12 +12,14 @@ from fleet.admission.quota.fair import fair
 from fleet.admission.quota.flavors import Assigner, Assignment, Choice, Granule, Mode, PodSetChoice, Problem
 from fleet.admission.quota.ground import NOWHERE, Misfit
 from fleet.admission.quota.tree import Cell, Node, borrow_height
-from fleet.admission.quota.workload import Books, Given, Unseated, Workload
+from fleet.admission.quota.workload import Books, Given, Holder, Unseated, Workload
 
 MOST_OPTIONS = 64
 """Assignments tried for one workload: a bound in steps, so that the same input gives the same answer."""
 
 Found = tuple[Assignment, list[Victim]]
+
+Answer = TypeVar("Answer")
 
 
 @dataclass(slots=True)
@@ -60,7 +64,7 @@ class Nominator:
         for _ in range(MOST_OPTIONS):
             found = assigner.assign(workload, None, resume)
             fitting = found.mode is Mode.FIT
-            yield self._placed(workload, found)
+            yield self._instead(workload, partial(self._placed, workload, found))
             if not self.rules.every_flavor or not fitting or found.mode is Mode.FIT:
                 return
             for pods in found.pod_sets:
@@ -71,7 +75,8 @@ class Nominator:
         kept: dict[tuple[int, ...], Found] = {}
 
         def possible(counts: tuple[int, ...]) -> bool:
-            assignment = self._placed(workload, assigner.assign(workload, counts))
+            assigned = assigner.assign(workload, counts)
+            assignment = self._instead(workload, partial(self._placed, workload, assigned))
             victims = self.victims(workload, assignment) if assignment.mode.preempting else []
             kept[counts] = (assignment, victims)
             return assignment.mode is Mode.FIT or bool(victims)
@@ -80,7 +85,10 @@ class Nominator:
         return kept[counts] if counts is not None else None
 
     def _assigner(self, workload: Workload) -> Assigner:
-        replaced = self.books.holders.get(workload.replaces)
+        replaced = self._replaced(workload)
+        only = self.only
+        if only is None and replaced is not None:  # pods that run already do not change their nodes
+            only = {given.name: given.flavors for given in replaced.given}
         return Assigner(
             self.books.tree,
             self.queue,
@@ -91,8 +99,23 @@ class Nominator:
             pairwise=self.rules.upstream_defects,
             declared_only=self.rules.count_declared_only,
             own_usage=replaced.usage if replaced else {},
-            only=self.only,
+            only=only,
         )
+
+    def _replaced(self, workload: Workload) -> Holder | None:
+        """The holder it stands in for, while that one is in the books."""
+        found = self.books.holders.get(workload.replaces)
+        return None if found is None or found.out else found
+
+    def _instead(self, workload: Workload, ask: Callable[[], Answer]) -> Answer:
+        """The answer as if the one it stands in for were gone: it leaves when this one is admitted."""
+        replaced = self._replaced(workload)
+        if replaced is None:
+            return ask()
+        self.books.lift(replaced)
+        answer = ask()
+        self.books.put_back(replaced)
+        return answer
 
     def _placed_without(self, victims: Sequence[Victim], workload: Workload, assignment: Assignment) -> Assignment:
         """The assignment with the place it would have once the victims are gone."""
@@ -100,7 +123,7 @@ class Nominator:
             return assignment
         for victim in victims:
             self.books.lift(victim.holder)
-        place = self.books.ground.find(workload, assignment.given)
+        place = self._instead(workload, partial(self.books.ground.find, workload, assignment.given))
         for victim in reversed(victims):
             self.books.put_back(victim.holder)
         assignment.place = None if isinstance(place, Misfit) else place
@@ -124,8 +147,9 @@ class Nominator:
 
     def victims(self, workload: Workload, assignment: Assignment) -> list[Victim]:
         """Whom to evict for the assignment; empty when nobody may be, or all of them would not do."""
-        if not workload.preempts:
-            return []
+        return self._instead(workload, partial(self._victims, workload, assignment)) if workload.preempts else []
+
+    def _victims(self, workload: Workload, assignment: Assignment) -> list[Victim]:
         given = assignment.given
 
         def finds_place() -> bool:

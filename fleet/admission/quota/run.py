@@ -25,6 +25,8 @@ class CycleResult:
     """Held their quota before, and have a place now."""
     lost: list[Holder] = field(default_factory=list)
     """Hold their quota still, and have to leave: a node of theirs failed and there is no other place."""
+    replaced: list[Holder] = field(default_factory=list)
+    """Hold nothing any more: one that was admitted stands in for each."""
     evictions: list[tuple[Victim, Workload]] = field(default_factory=list)
     """With the workload each is evicted for."""
     waiting: list[Entry] = field(default_factory=list)
@@ -139,6 +141,8 @@ class Run:
             self.result.seated.append(entry.unseated.holder)
             return
         holder = Holder(entry.workload, entry.node, found.given, found.usage, self.scheduler.now_s, place=found.place)
+        if entry.workload.replaces in self.books.holders:
+            self.result.replaced.append(self.books.strike(entry.workload.replaces))
         self.books.enter(holder)
         self.result.admitted.append(holder)
 

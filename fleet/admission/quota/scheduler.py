@@ -169,7 +169,8 @@ class Scheduler:
         nominator = self.nominator(workload.queue)
         assignment, victims = nominator.nominate(workload, found.indexes if found else None)
         self._progress[workload.uid] = _Progress(assignment.indexes(), self._cycle, changes)
-        entry = Entry(workload, spec, node, assignment, victims)
+        replaced = self.books.holders.get(workload.replaces)
+        entry = Entry(workload, spec, node, assignment, victims, gone=() if replaced is None else (replaced,))
         if self.rules.wait_for_leaving and entry.mode is not Mode.FIT:
             self._wait_for_leaving(entry, nominator)
         return entry
@@ -190,7 +191,7 @@ class Scheduler:
         entry.assignment, entry.victims = nominator.nominate(entry.workload)
         for holder in reversed(leaving):
             self.books.put_back(holder)
-        entry.gone = tuple(leaving)
+        entry.gone = tuple(dict.fromkeys((*entry.gone, *leaving)))
         entry.deferred = entry.mode is Mode.FIT
 
     def _return(self, entry: Entry, result: CycleResult, *, parked: bool) -> None:

@@ -1,6 +1,7 @@
 """Kinds that pin one rule each: amounts of the tree, shares, orders, searches."""
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 from fleet.admission.quota.candidates import Contest, allowed
@@ -295,12 +296,26 @@ def _flavor_assignment(case: Case) -> Any:
         fair=bool(case["config"]["fair_sharing"]),
     )
     if case.get("replaced_slice"):
-        assigner.own_usage = cells_of(tree, case["replaced_slice"]["usage"])
+        replaced = case["replaced_slice"]
+        pods = replaced.get("pod_sets") or (replaced.get("admission") or {}).get("pod_sets") or ()
+        assigner.own_usage = cells_of(tree, replaced["usage"]) if "usage" in replaced else usage_of(tree, pods)
+        assigner.only = {one["name"]: one["flavors"] for one in pods if one.get("flavors")} or None
     found = assigner.assign(Workload("uid", "asks", specs[0].name, 0, 0.0, pod_sets))
     if "flavors" in case["expect"]:
         flavors = {r: c.flavor for pods in found.pod_sets for r, c in (pods.choices or {}).items()}
         return {"flavors": flavors, "mode": public_mode(found.mode)}
     return assignment_out(tree, found)
+
+
+def usage_of(tree: QuotaTree, pod_sets: Iterable[Case]) -> dict[int, int]:
+    """What admitted pod sets take; requests are of all their pods."""
+    found: dict[int, int] = {}
+    for pods in pod_sets:
+        for resource, value in (pods.get("usage") or pods.get("requests") or {}).items():
+            if flavor := (pods.get("flavors") or {}).get(resource):
+                cell = tree.cell(FlavorResource(flavor, resource))
+                found[cell] = found.get(cell, 0) + world.amount(value)
+    return found
 
 
 def assignment_out(tree: QuotaTree, found: Assignment) -> Any:

@@ -6,11 +6,18 @@ from dataclasses import dataclass, field, replace
 
 from fleet.admission.quota.ground import Misfit
 from fleet.admission.quota.workload import Given, Holder, Workload
-from fleet.placement.topology import Ask, Broken, Placement, Topologies, TopologyFlavor
+from fleet.placement.topology import Ask, Broken, Placement, Preference, Topologies, TopologyFlavor
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import PodSet
 from tests.conformance.cases import Case
-from tests.conformance.kueue.topology import foreign_use, gates_of, nodes_of, options_of, toleration_of
+from tests.conformance.kueue.topology import (
+    foreign_use,
+    gates_of,
+    nodes_of,
+    options_of,
+    preferences_of,
+    toleration_of,
+)
 
 Places = tuple[Placement, ...]
 
@@ -24,6 +31,8 @@ class Nodes:
     """Flavor -> levels of its topology."""
     delayed: AbstractSet[tuple[str, str]] = frozenset()
     """(queue, flavor) whose nodes come only after the quota is reserved: until then pods have no place."""
+    preferences: Mapping[tuple[str, str], tuple[Preference, ...]] = field(default_factory=dict)
+    """(uid, pod set) -> what it likes of nodes."""
     again: bool = True
     """A place that went to another is looked for again."""
     standing: dict[str, Mapping[str, Broken | None]] = field(default_factory=dict)
@@ -49,7 +58,12 @@ class Nodes:
         tree = Topologies(nodes_of(case), foreign_use(case), flavors, options_of(gates))
         levels = {flavor.name: flavor.levels for flavor in flavors}
         again = gates.get("TASRecomputeAssignmentWithinSchedulingCycle", True)
-        return cls(tree, levels, provisioned(case), again=again)
+        preferences = {
+            (entry.get("uid") or f"{entry.get('namespace', '')}/{entry['name']}", pods["name"]): preferences_of(pods)
+            for entry in case["workloads"]
+            for pods in entry.get("pod_sets") or ()
+        }
+        return cls(tree, levels, provisioned(case), preferences, again=again)
 
     def flavor_of(self, given: Given) -> str | None:
         """The flavor that places a pod set."""
@@ -93,7 +107,8 @@ class Nodes:
             if standing is None:
                 flavors = {flavor for flavor in flavors if (workload.queue, flavor) not in self.delayed}
             stands = standing.get(one.name) if standing else None
-            asks += [Ask(_sized(pod_sets[one.name], one.count), flavor, standing=stands) for flavor in flavors]
+            likes = self.preferences.get((workload.uid, one.name), ())
+            asks += [Ask(_sized(pod_sets[one.name], one.count), flavor, likes, stands) for flavor in flavors]
         found = self.topologies.find(asks, empty=empty)
         if found.refusal is None:
             return found.placements

@@ -50,7 +50,7 @@ class Scene:
         scheduler = Scheduler(Books(tree, nodes or NOWHERE), queues, flavors, world.rules_of(case["config"]))
         scene = cls(case, scheduler, nodes, usage=LocalUsage.of(case))
         scene._count(())
-        for entry in case["workloads"]:
+        for entry in sorted(case["workloads"], key=lambda entry: not entry.get("admission")):
             scene._add(entry)
         scene._find_unseated()
         return scene
@@ -74,6 +74,9 @@ class Scene:
         implied = self.nodes is not None and bool(offered) and offered <= set(self.nodes.levels)
         requeuing = world.requeuing_of(self.case)
         found = world.workload(entry, queue, implied=implied, gates=gates, requeuing=requeuing)
+        if found.replaces:
+            named = (uid for uid, name in self.names.items() if found.replaces in {name, name.split("/")[-1]})
+            found = replace(found, replaces=next(named, ""))
         if rules := self.case.get("resource_transformations"):
             pod_sets = (replace(pods, requests=world.transformed(pods.requests, rules)) for pods in found.pod_sets)
             found = replace(found, pod_sets=tuple(pod_sets))
@@ -89,7 +92,7 @@ class Scene:
 
     def _queue_of(self, entry: Case) -> str | None:
         for local in self.case["local_queues"]:
-            if (local["namespace"], local["name"]) == (entry["namespace"], entry["queue"]):
+            if (local["namespace"], local["name"]) == (entry.get("namespace"), entry.get("queue")):
                 return str(local["cluster_queue"])
         return None
 

@@ -43,7 +43,10 @@ class LocalUsage:
             weights,
         )
         for name, usage in (case.get("initial_usage") or {}).items():
-            found.accounts |= {local: Account(usage) for local in weights if name in {local, local.split("/")[1]}}
+            named = [local for local in weights if name in {local, local.split("/")[1]}]
+            if not named and gone not in {name, name.split("/")[-1]}:
+                weights[name], named = 1.0, [name]
+            found.accounts |= {local: Account(usage) for local in named}
         return found
 
     def count(self, admitted: Iterable[Holder]) -> None:

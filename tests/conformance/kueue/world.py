@@ -209,6 +209,7 @@ def workload(
         local_queue=f"{entry.get('namespace', '')}/{entry.get('queue', '')}",
         may_evict=not (gates.get("MultiKueueOrchestratedPreemption") and is_gated(entry)),
         nominated=bool(entry.get("waiting_for_preemption")),
+        replaces=replaced_by(entry) if gates.get("ElasticJobsViaWorkloadSlices", True) else "",
     )
 
 
@@ -250,10 +251,16 @@ def queued_at(entry: Json, gates: Json, requeuing: str) -> float | None:
     return None
 
 
+def replaced_by(entry: Json) -> str:
+    """Name of the workload whose slice it replaces."""
+    return str((entry.get("annotations") or {}).get("kueue.x-k8s.io/workload-slice-replacement-for") or "")
+
+
 def is_gated(entry: Json) -> bool:
     """Whether a gate holds its preemptions back: one that nobody has opened."""
-    opened = {gate["name"] for gate in entry.get("preemption_gate_states") or () if _opened(gate)}
-    return any(not _opened(gate) and gate["name"] not in opened for gate in entry.get("preemption_gates") or ())
+    told = (gate for key in entry if key.startswith("preemption_gate") for gate in entry[key] or ())
+    opened = {gate["name"] for gate in told if _opened(gate)}
+    return any(gate["name"] not in opened for gate in entry.get("preemption_gates") or ())
 
 
 def _opened(gate: Json) -> bool:
