@@ -40,7 +40,7 @@ def awaits_place(entry: Case) -> bool:
 
 def lost_node(entry: Case, gates: Mapping[str, bool]) -> str:
     """The first node that failed under its pods; empty when none did."""
-    if not (entry.get("admission") or {}).get("admitted") or gates.get("TASFailedNodeReplacement") is False:
+    if not entry.get("admission") or gates.get("TASFailedNodeReplacement") is False:
         return ""
     stands_on = {
         domain["values"][-1]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.conformance.cases import Case, lines_of, run_case
-from tests.conformance.kueue import RUNNERS
+from tests.conformance.kueue import RUNNERS, same
 from tests.support.shared import SHARED
 
 NOTE = Path(__file__).parents[3] / "docs/design/0004-optional-quota-rows.md"
@@ -22,8 +22,7 @@ with_cases = pytest.mark.skipif(
 @with_cases
 @pytest.mark.parametrize("case", CASES, ids=[case["id"] for case in CASES])
 def test_as_kueue_decides_or_declined(case: Case) -> None:
-    """Equal, not only compatible: who compares with a script of their own finds no other keys."""
-    result = run_case(case, RUNNERS, lambda expected, got: bool(expected == got))
+    result = run_case(case, RUNNERS, same)
     assert result.passed != (case["id"] in DECLINED), (result.expected, result.got, result.note)
 
 
