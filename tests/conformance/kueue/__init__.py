@@ -6,8 +6,11 @@ from typing import Any
 
 from tests.conformance.cases import Result, Runner, lines_of, run_case
 from tests.conformance.kueue import decisions, runs, schedule, topology
+from tests.conformance.kueue.written import completed
 
-RUNNERS: dict[str, Runner] = {**topology.RUNNERS, **decisions.RUNNERS, **schedule.RUNNERS}
+RUNNERS: dict[str, Runner] = {
+    kind: completed(run) for kind, run in {**topology.RUNNERS, **decisions.RUNNERS, **schedule.RUNNERS}.items()
+}
 
 
 class _Kueue:

@@ -116,11 +116,11 @@ def _fair_entry_less(case: Case) -> Any:
 
     def side(item: Case) -> tuple[Workload, Standing]:
         name = f"default/{item['name']}"
-        share = case["share"][name]
-        requested = {(f, r) for f, resources in case["requested"].get(name, {}).items() for r in resources}
-        borrowed = {tuple(pair) for pair in share["borrowed"]}
+        share = case.get("share", {}).get(name, {})
+        requested = {(f, r) for f, resources in case.get("requested", {}).get(name, {}).items() for r in resources}
+        borrowed = {tuple(pair) for pair in share.get("borrowed", ())}
         standing = Standing(
-            Share(float(share["unweighted_ratio"]), float(share["fair_weight"]), "", share["borrowing"]),
+            Share(float(share.get("unweighted_ratio", 0)), world.weight_of(share), "", share.get("borrowing", False)),
             bool(requested & borrowed),
         )
         return workload(item, gates=gates_of(case)), standing
@@ -148,7 +148,7 @@ def _queue_order(case: Case) -> Any:
 
 def _requeue(case: Case) -> Any:
     strict = case["strategy"] == "StrictFIFO"
-    hints = case["next_index_hints"] or []
+    hints = case.get("next_index_hints") or []
     outcome = Outcome(case["reason"])
     untried = any(index != -1 for hint in hints for index in hint.values())
     return {
@@ -178,7 +178,7 @@ def _preference(case: Case) -> Any:
 
 def _partial(case: Case) -> Any:
     most = case["fits_when_total_at_most"]
-    wanted = [(pods["count"], pods["min_count"]) for pods in case["pod_sets"]]
+    wanted = [(pods["count"], pods.get("min_count")) for pods in case["pod_sets"]]
     found = most_possible(wanted, lambda counts: sum(counts) <= most)
     return {"found": found is not None, "total": sum(found) if found else 0}
 
@@ -212,7 +212,8 @@ def _candidate_order(case: Case) -> Any:
     }
     preemptor = case["preemptor_cluster_queue"]
     contest = _contest(tree, QueueSpec(preemptor), workload({"name": "x"}, preemptor), {}, ())
-    usage_based = case["config"].get("admission_fair_sharing") and gates.get("AdmissionFairSharing", True)
+    configured = world.switched_on(case["config"].get("admission_fair_sharing"))
+    usage_based = configured and gates.get("AdmissionFairSharing", True)
     contest.local_usage = usage if usage_based else {}
     return {"order": [found.workload.name.split("/", 1)[1] for found in contest.ordered(holders)]}
 
@@ -255,9 +256,9 @@ def _preemption(case: Case) -> Any:
     asks = workload(incoming, queue, gates=gates, requeuing=requeuing)
     usage: dict[int, int] = {}
     contested = set()
-    requests = {pods["name"]: pods for pods in incoming["pod_sets"]}
+    requests = {pods["name"]: pods for pods in incoming.get("pod_sets", ())}
     for pods in case["assignment"]:
-        for resource, choice in pods["flavors"].items():
+        for resource, choice in pods.get("flavors", {}).items():
             cell = tree.cell(FlavorResource(choice["flavor"], resource))
             amounts = requests[pods["name"]].get("requests", {})
             usage[cell] = usage.get(cell, 0) + world.amount(amounts.get(resource, 0)) * pods["count"]
@@ -278,12 +279,12 @@ def _flavor_assignment(case: Case) -> Any:
         charge(tree.queues[spec.name], cells_of(tree, usage))
     simulated = {
         tree.cell(FlavorResource(item["flavor"], item["resource"])): Granule(
-            POSSIBILITIES[item["possibility"]], item["borrow_after"]
+            POSSIBILITIES[item.get("possibility", "Preempt")], item.get("borrow_after", 0)
         )
         for item in case["simulated_preemption"]
     }
     default = case["simulated_preemption_default"]
-    fallback = Granule(POSSIBILITIES[default["possibility"]], default["borrow_after"])
+    fallback = Granule(POSSIBILITIES[default.get("possibility", "Preempt")], default.get("borrow_after", 0))
     gates = gates_of(case)
     reclaimable = case.get("reclaimable", {}) if gates.get("ReclaimablePods", True) else {}
     pod_sets = tuple(world.pod_set(p, p["count"] - reclaimable.get(p["name"], 0)) for p in case["pod_sets"])
@@ -293,7 +294,7 @@ def _flavor_assignment(case: Case) -> Any:
         tree.queues[specs[0].name],
         {f["name"]: world.flavor_spec(f) for f in case["flavors"]},
         lambda cell, amount: simulated.get(cell, fallback),
-        fair=bool(case["config"]["fair_sharing"]),
+        fair=world.switched_on(case["config"].get("fair_sharing")),
     )
     if case.get("replaced_slice"):
         replaced = case["replaced_slice"]

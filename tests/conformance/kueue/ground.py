@@ -146,7 +146,7 @@ def provisioned(case: Case) -> frozenset[tuple[str, str]]:
         (queue["name"], flavor["name"])
         for queue in case["cluster_queues"]
         for group in queue.get("resource_groups", ())
-        for flavor in group["flavors"]
+        for flavor in group.get("flavors", ())
         if any(name in provisioning for name in checks_of(queue, {flavor["name"]}))
     )
 

@@ -58,7 +58,7 @@ def options_of(gates: Mapping[str, bool]) -> Options:
 
 def nodes_of(case: Case) -> Iterable[Node]:
     """The nodes of a case."""
-    for node in case["nodes"]:
+    for node in case.get("nodes", ()):
         taints = tuple(Taint(**{key: value or "" for key, value in it.items()}) for it in node.get("taints") or ())
         well, closed = node.get("ready", False), node.get("unschedulable", False)
         labels, there = node.get("labels") or {}, node.get("allocatable") or {}

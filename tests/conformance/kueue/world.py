@@ -36,8 +36,8 @@ def quotas(groups: Iterable[Json]) -> dict[FlavorResource, Quota]:
     """The cells of resource groups."""
     found = {}
     for group in groups:
-        for flavor in group["flavors"]:
-            for resource, quota in flavor["quotas"].items():
+        for flavor in group.get("flavors", ()):
+            for resource, quota in flavor.get("quotas", {}).items():
                 borrowing, lending = quota.get("borrowing_limit"), quota.get("lending_limit")
                 found[FlavorResource(flavor["name"], resource)] = Quota(
                     amount(quota.get("nominal", 0)),
@@ -56,7 +56,9 @@ def queue_spec(cq: Json) -> QueueSpec:
     return QueueSpec(
         cq["name"],
         cq.get("cohort") or "",
-        tuple(ResourceGroup(tuple(g["resources"]), tuple(f["name"] for f in g["flavors"])) for g in groups),
+        tuple(
+            ResourceGroup(tuple(g.get("resources", ())), tuple(f["name"] for f in g.get("flavors", ()))) for g in groups
+        ),
         quotas(groups),
         weight_of(cq),
         strict=cq.get("strategy") == "StrictFIFO",
@@ -322,18 +324,24 @@ def transformed(requests: Mapping[str, int], rules: Iterable[Json]) -> dict[str,
     return found
 
 
+def switched_on(part: Any) -> bool:
+    """Whether a part of a configuration is there, be it empty."""
+    return part is not None and part is not False
+
+
 def rules_of(config: Json) -> Rules:
     """What a case's configuration switches on."""
     fair = config.get("fair_sharing")
     gates = config.get("feature_gates") or {}
     strategies = (fair.get("strategies") if isinstance(fair, dict) else None) or [s.value for s in FairStrategy]
     return Rules(
-        fair=tuple(FairStrategy(name) for name in strategies) if fair else (),
+        fair=tuple(FairStrategy(name) for name in strategies) if switched_on(fair) else (),
         upstream_defects=True,
         place_again=gates.get("TASRecomputeAssignmentWithinSchedulingCycle", True),
         victims_again=gates.get("RecomputeAssignmentUponPreemptionTargetsOverlap", True),
         lost_leave=gates.get("TASFailedNodeReplacementFailFast", True),
         partial_admission=gates.get("PartialAdmission", True),
         priority_between_queues=gates.get("PrioritySortingWithinCohort", True),
+        count_declared_only=config.get("quota_check_strategy") == "IgnoreUndeclared",
         preemptors_first=gates.get("PrioritizePreemptorWorkloads", False),
     )
