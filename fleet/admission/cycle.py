@@ -12,12 +12,13 @@ from fleet.actions import Action, OpenClaims, SaveClaim, SaveGang, gang_subject
 from fleet.admission.compile import Declared, declared, usage_of
 from fleet.admission.explain import Explainer
 from fleet.admission.flavors import Flavors
+from fleet.admission.lines import Line, line_of
 from fleet.admission.lost_work import lost_work_s
 from fleet.admission.machines import Machines, Written
 from fleet.admission.order import queue_key
 from fleet.admission.quota.run import CycleResult
 from fleet.admission.quota.scheduler import Scheduler
-from fleet.admission.quota.workload import Books, Given, Holder, Workload
+from fleet.admission.quota.workload import Books, Holder, Workload
 from fleet.admission.screen import screen
 from fleet.admission.transitions import evicted
 from fleet.capacity.provision import Plan
@@ -59,7 +60,7 @@ class Pass:
         supply = build_supply(fleet, snapshot, may_buy=may_buy)
         flavors = Flavors(fleet, supply.shapes, board)
         machines = Machines(
-            fleet,
+            said.queues,
             tree,
             board,
             supply,
@@ -77,39 +78,35 @@ class Pass:
         return started
 
     def _settle(self, gang: Gang) -> None:
-        queue = self.machines.tree.queues.get(gang.queue)
-        if queue is None:
+        line = line_of(self.fleet, gang.namespace, gang.queue)
+        if line is None:
             self.machines.shift(
                 gang.pins, gang.pod_sets, 1
             )  # its queue is no longer declared: it holds machines, and nobody's quota
             return
-        given = tuple(
-            Given(p.name, p.count, dict.fromkeys(p.requests, gang.flavors.get(p.name, ""))) for p in gang.pod_sets
-        )
         holder = Holder(
-            self._workload(gang),
-            queue,
-            given,
-            usage_of(self.machines.tree, queue, gang),
+            self._workload(gang, line),
+            self.machines.tree.queues[line.name],
+            (),
+            usage_of(self.declared, self.machines.tree, line.name, gang),
             gang.quota_reserved_at_s,
             leaving=gang.state is GangState.EVICTING,
-            protected=self._protected(gang),
+            protected=self._protected(gang, line),
             unsettled=gang_subject(gang.uid) in self.snapshot.busy,
         )
         self.scheduler.settle(holder)
 
-    def _protected(self, gang: Gang) -> bool:
+    def _protected(self, gang: Gang, line: Line) -> bool:
         """Whether it may not be chosen as a victim yet."""
         ran_s = self.snapshot.now_s - gang.admitted_at_s
-        queue = self.fleet.queues[gang.queue]
-        return gang.state is GangState.ADMITTED and ran_s < queue.spec.protected_run_time
+        return gang.state is GangState.ADMITTED and ran_s < line.protected_run_s
 
-    def _workload(self, gang: Gang) -> Workload:
+    def _workload(self, gang: Gang, line: Line) -> Workload:
         declared_class = self.fleet.priority_classes.get(gang.priority_class)
         return Workload(
             gang.uid,
             gang.name,
-            gang.queue,
+            line.name,
             gang.priority,
             gang.created_at_s,
             gang.pod_sets,
@@ -140,8 +137,8 @@ class Pass:
             refusal = screen(self.fleet, self.snapshot, gang) if not busy else None
             if refusal is not None:
                 self._wait(gang, refusal)
-            elif gang.queue in self.declared.queues:
-                self.scheduler.submit(replace(self._workload(gang), busy=busy))
+            elif (line := line_of(self.fleet, gang.namespace, gang.queue)) is not None:
+                self.scheduler.submit(replace(self._workload(gang, line), busy=busy))
 
     def _commit(self, gang: Gang, holder: Holder) -> None:
         written, now = self.machines.written[gang.uid], self.snapshot.now_s
@@ -152,7 +149,7 @@ class Pass:
             reason,
             message,
             now,
-            flavors={one.name: self.machines.flavor_of(holder.workload, one) for one in holder.given},
+            flavors={one.name: self.machines.flavors_of(holder.workload, one) for one in holder.given},
             pins=written.pins,
             recuts={recut.claim: recut.layout for recut in plan.recuts},
             quota_reserved_at_s=now,

@@ -4,7 +4,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fleet.admission.flavors import Flavors
-from fleet.admission.quota.declared import FlavorResource
+from fleet.admission.quota.declared import FlavorResource, QueueSpec
 from fleet.admission.quota.ground import Misfit
 from fleet.admission.quota.tree import QuotaTree
 from fleet.admission.quota.workload import Given, Holder, Workload
@@ -13,7 +13,6 @@ from fleet.capacity.provision import Need, Plan, Supply, provide
 from fleet.placement.board import Board, Slot
 from fleet.reasons import Refusal
 from fleet.snapshot import Claim, Gang, Pin, PodSet
-from model.fleet import Fleet
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +28,7 @@ class Written:
 class Machines:
     """Places are plans of `provide`. A gang that held its place before this pass is known by its pins."""
 
-    fleet: Fleet
+    queues: Mapping[str, QueueSpec]
     tree: QuotaTree
     board: Board
     supply: Supply
@@ -70,13 +69,13 @@ class Machines:
     def _needs(self, workload: Workload, given: Sequence[Given]) -> list[Need]:
         pod_sets = {pod_set.name: pod_set for pod_set in workload.pod_sets}
         return [
-            self.flavors.need(pod_sets[one.name], self.flavor_of(workload, one), charged=self._charged(workload, one))
+            self.flavors.need(pod_sets[one.name], self.flavors_of(workload, one), charged=self._charged(workload, one))
             for one in given
         ]
 
-    def flavor_of(self, workload: Workload, one: Given) -> str:
-        """The flavor of a pod set; one that asks for nothing goes with the queue's first."""
-        return next(iter(one.flavors.values()), None) or self.fleet.queues[workload.queue].spec.flavors[0]
+    def flavors_of(self, workload: Workload, one: Given) -> tuple[str, ...]:
+        """The flavors of a pod set; one that asks for nothing goes with the queue's first."""
+        return tuple(dict.fromkeys(one.flavors.values())) or (self.queues[workload.queue].groups[0].flavors[0],)
 
     def _charged(self, workload: Workload, one: Given) -> bool:
         """Whether any quota counts what a pod of the set takes of the flavor."""

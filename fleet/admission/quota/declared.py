@@ -5,8 +5,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
+from fleet.snapshot import PodSet
 from model.kinds import Taint, Toleration
 
+PODS = "pods"
+"""The resource that every pod takes one of, where a queue has quota for it."""
 UNLIMITED = 1 << 62
 """An amount without bound."""
 
@@ -116,6 +119,12 @@ class QueueSpec:
             self, "_group_of", {name: group for group in reversed(self.groups) for name in group.resources}
         )
 
+    def asked_of(self, pod_set: PodSet) -> Mapping[str, int]:
+        """What one pod of a set asks of the queue: its requests, and itself where the queue counts pods."""
+        if PODS in self._group_of:
+            return {**pod_set.requests, PODS: 1}
+        return pod_set.requests
+
     def group_of(self, resource: str) -> ResourceGroup | None:
         """The group that covers a resource."""
         return self._group_of.get(resource) or self._group_of.get(EVERY_RESOURCE)
@@ -150,7 +159,8 @@ class Rules:
     """Fair sharing is on when there is a strategy; the second is tried when the first finds too little."""
     upstream_defects: bool = False
     """Decide as Kueue does where we hold it to be wrong, to compare with its recorded decisions: a flavor counts by its
-    worst (mode, borrowing) pair, and victims are put back without asking whether the others may then still be taken."""
+    worst (mode, borrowing) pair; victims are put back without asking whether the others may then still be taken; a
+    search that began behind flavors tried before and found nothing is the last until something changes."""
     partial_admission: bool = True
     priority_between_queues: bool = True
     """Priority counts before age between heads that borrow equally."""

@@ -58,6 +58,8 @@ class Entry:
     outcome: Outcome = Outcome.GENERIC
     deferred: bool = False
     """It fits once the victims of others in this cycle are gone, and has none of its own."""
+    resumed: bool = False
+    """Its search went on behind flavors it was overtaken on; those may be free by now and were not looked at."""
     gone: tuple[Holder, ...] = ()
     """Holders it was nominated without: those that are leaving already, and the one it stands in for."""
     unseated: Unseated | None = None

@@ -169,8 +169,11 @@ class Scheduler:
         nominator = self.nominator(workload.queue)
         assignment, victims = nominator.nominate(workload, found.indexes if found else None)
         self._progress[workload.uid] = _Progress(assignment.indexes(), self._cycle, changes)
+        began_late = found is not None and any(index != -1 for tried in found.indexes for index in tried.values())
+        resumed = began_late and not self.rules.upstream_defects
         replaced = self.books.holders.get(workload.replaces)
-        entry = Entry(workload, spec, node, assignment, victims, gone=() if replaced is None else (replaced,))
+        gone = () if replaced is None else (replaced,)
+        entry = Entry(workload, spec, node, assignment, victims, gone=gone, resumed=resumed)
         if self.rules.wait_for_leaving and entry.mode is not Mode.FIT:
             self._wait_for_leaving(entry, nominator)
         return entry
@@ -213,7 +216,7 @@ class Scheduler:
         if parked:
             return
         untried = uid in self._progress and entry.assignment.untried() and not self.rules.every_flavor
-        again = looks_again(entry.outcome, strict=strict, untried=untried)
+        again = looks_again(entry.outcome, strict=strict, untried=untried or entry.resumed)
         if not again and entry.outcome in {Outcome.NO_FIT, Outcome.NO_CANDIDATES}:
             line.give_up_on(entry.workload.shape)
         line.put_back(entry.workload, again=again)

@@ -60,7 +60,7 @@ def test_a_gang_with_quota_and_place_is_admitted_at_once() -> None:
     g = world.gang("g")
     assert (g.state, g.reason, g.message) == (GangState.ADMITTED, "Admitted", "placed on 2 machines")
     assert [(pin.node, pin.claim, pin.count) for pin in g.pins] == [("node-m0", "m0", 2), ("node-m1", "m1", 2)]
-    assert (g.flavors, g.admitted_at_s, g.quota_reserved_at_s) == ({"main": "h100"}, NOW, NOW)
+    assert (g.flavors, g.admitted_at_s, g.quota_reserved_at_s) == ({"main": ("h100",)}, NOW, NOW)
 
 
 def test_a_gang_without_a_place_gets_exactly_what_is_missing_bought() -> None:
@@ -205,7 +205,7 @@ def test_flavors_are_tried_in_the_queues_order() -> None:
     world.machine("m0", "reserved")
     world.waits(gang("a"), gang("b", created_s=NOW), gang("c", created_s=NOW + 1))
     run(world)
-    assert [world.gang(name).flavors.get("main") for name in "abc"] == ["reserved", "bought", None]
+    assert [world.gang(name).flavors.get("main") for name in "abc"] == [("reserved",), ("bought",), None]
     assert reasons(world) == {"a": "Admitted", "b": "Buying", "c": "WaitingForQuota"}
 
 
@@ -213,7 +213,7 @@ def test_a_flavor_without_a_machine_is_passed_over() -> None:
     world = two_flavors()
     world.waits(gang("a"))
     run(world)
-    assert world.gang("a").flavors == {"main": "bought"}
+    assert world.gang("a").flavors == {"main": ("bought",)}
 
 
 def test_the_reason_is_that_of_the_first_flavor() -> None:
@@ -230,7 +230,7 @@ def test_pod_sets_may_get_different_flavors() -> None:
     world = World(builder.build())
     world.waits(gang("g", pod_set("driver", 1, 0), pod_set("worker", 1, 8)))
     run(world)
-    assert world.gang("g").flavors == {"driver": "cpu", "worker": "h100"}
+    assert world.gang("g").flavors == {"driver": ("cpu",), "worker": ("h100",)}
 
 
 def test_a_flavor_over_existing_nodes() -> None:
