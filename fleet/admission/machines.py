@@ -44,8 +44,10 @@ class Machines:
     _of_claim: dict[str, Slot] = field(default_factory=dict)
     _held: dict[str, list[tuple[Slot, dict[str, int], int]]] = field(default_factory=dict)
 
-    def find(self, workload: Workload, given: Sequence[Given], *, empty: bool = False) -> Plan | Misfit:
-        """A plan for all pods; whether it would exist on empty machines is asked once for every shape."""
+    def find(
+        self, workload: Workload, given: Sequence[Given], *, empty: bool = False, before: object = None
+    ) -> Plan | Misfit:
+        """A plan for all pods, always the best; whether one exists on empty machines is asked once for every shape."""
         if not empty:
             return self._try(self.board, workload, given)
         asked = (workload.queue, workload.shape, tuple((one.name, tuple(one.flavors.values())) for one in given))

@@ -111,8 +111,6 @@ class QueueSpec:
     """The queue has no quota of its own and uses its cohort's as if it were (a Queue below a Team)."""
     usage_ordered: bool = False
     """Workloads go in the order of their local queue's decayed usage first."""
-    checked: bool = False
-    """Admission checks stand between a quota reservation and the start."""
 
     _group_of: Mapping[str, ResourceGroup] = field(init=False, repr=False, compare=False)
 
@@ -170,6 +168,10 @@ class Rules:
     """Heads that already had others evicted for them go before all others of the cycle."""
     place_again: bool = True
     """A head whose place went to another in the same cycle is nominated once more at once."""
+    victims_again: bool = True
+    """So is one whose victims go for another already; otherwise it waits for the next cycle."""
+    lost_leave: bool = True
+    """A holder that lost a node and finds no other place is evicted at once, rather than looked at again."""
     fair_trees: frozenset[str] | None = None
     """Names of the roots fair sharing is on for; None = all."""
     wait_for_leaving: bool = False

@@ -9,7 +9,7 @@ from fleet.admission.quota.declared import QueueSpec, Rules
 from fleet.admission.quota.flavors import Assignment, Mode
 from fleet.admission.quota.share import Share, borrows_any, share_of
 from fleet.admission.quota.tree import Node, QuotaTree, charge, release
-from fleet.admission.quota.workload import Holder, Workload
+from fleet.admission.quota.workload import Holder, Unseated, Workload
 
 
 class Outcome(StrEnum):
@@ -61,7 +61,9 @@ class Entry:
     resumed: bool = False
     """Its search went on behind flavors it was overtaken on; those may be free by now and were not looked at."""
     gone: tuple[Holder, ...] = ()
-    """Holders that are leaving already, whom it was nominated without."""
+    """Holders it was nominated without: those that are leaving already, and the one it stands in for."""
+    unseated: Unseated | None = None
+    """It holds its quota and asks only for a place."""
 
     @property
     def mode(self) -> Mode:
@@ -70,11 +72,12 @@ class Entry:
 
 
 def classical_order(entries: Sequence[Entry], rules: Rules) -> list[Entry]:
-    """Less borrowing first, then priority, then age; name and uid end every tie."""
+    """Who holds quota already first, then less borrowing, priority, age; name and uid end every tie."""
 
     def key(entry: Entry) -> tuple[object, ...]:
         workload = entry.workload
         return (
+            entry.unseated is None,
             rules.preemptors_first and not workload.nominated,
             entry.assignment.borrow,
             -workload.priority if rules.priority_between_queues else 0,

@@ -21,6 +21,12 @@ class CycleResult:
     """What was decided."""
 
     admitted: list[Holder] = field(default_factory=list)
+    seated: list[Holder] = field(default_factory=list)
+    """Held their quota before, and have a place now."""
+    lost: list[Holder] = field(default_factory=list)
+    """Hold their quota still, and have to leave: a node of theirs failed and there is no other place."""
+    replaced: list[Holder] = field(default_factory=list)
+    """Hold nothing any more: one that was admitted stands in for each."""
     evictions: list[tuple[Victim, Workload]] = field(default_factory=list)
     """With the workload each is evicted for."""
     waiting: list[Entry] = field(default_factory=list)
@@ -33,7 +39,7 @@ class CycleResult:
     @property
     def progressed(self) -> bool:
         """Whether anything changed that another cycle could build on."""
-        return bool(self.admitted or self.evictions)
+        return bool(self.admitted or self.evictions or self.seated)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +83,19 @@ class Run:
     def process(self, entry: Entry) -> None:
         """Decide one entry."""
         if any(victim.holder.workload.uid in self.taken for victim in entry.victims):
-            self._recompute(entry)
+            if self.scheduler.rules.victims_again:
+                self._recompute(entry)
         elif entry.mode is Mode.FIT and not entry.deferred and self.scheduler.rules.place_again:
             self._place_again(entry)
-        entry.outcome = self._outcome(entry)
+        entry.outcome = Outcome.EVICTED if self._leaves(entry) else self._outcome(entry)
+
+    def _leaves(self, entry: Entry) -> bool:
+        """Whether it lost a part of its place and finds no other."""
+        unseated = entry.unseated
+        if unseated is None or not unseated.lost or entry.mode is Mode.FIT or not self.scheduler.rules.lost_leave:
+            return False
+        self.result.lost.append(unseated.holder)
+        return True
 
     def _outcome(self, entry: Entry) -> Outcome:
         if entry.workload.busy:
@@ -123,7 +138,13 @@ class Run:
 
     def _admit(self, entry: Entry) -> None:
         found = entry.assignment
+        if entry.unseated is not None:
+            self.books.seat(entry.unseated.holder, found.place)
+            self.result.seated.append(entry.unseated.holder)
+            return
         holder = Holder(entry.workload, entry.node, found.given, found.usage, self.scheduler.now_s, place=found.place)
+        if entry.workload.replaces in self.books.holders:
+            self.result.replaced.append(self.books.strike(entry.workload.replaces))
         self.books.enter(holder)
         self.result.admitted.append(holder)
 
@@ -146,7 +167,7 @@ class Run:
         for holder in gone:
             self.books.lift(holder)
         lost = fits(entry.node, entry.assignment.usage) and isinstance(
-            self.books.ground.find(entry.workload, entry.assignment.given), Misfit
+            self.books.ground.find(entry.workload, entry.assignment.given, before=entry.assignment.place), Misfit
         )
         for holder in reversed(gone):
             self.books.put_back(holder)
@@ -159,7 +180,9 @@ class Run:
         gone = self._gone(entry)
         for holder in gone:
             self.books.lift(holder)
-        entry.assignment, entry.victims = self.scheduler.nominator(entry.queue.name, nominated).nominate(entry.workload)
+        nominator = self.scheduler.nominator(entry.queue.name, nominated)
+        found = nominator.seat(entry.unseated) if entry.unseated else nominator.nominate(entry.workload)
+        entry.assignment, entry.victims = found
         for holder in reversed(gone):
             self.books.put_back(holder)
 
@@ -177,7 +200,7 @@ class Run:
             self.books.lift(holder)
         enough = fits(entry.node, entry.assignment.usage)
         if enough:
-            place = self.books.ground.find(entry.workload, entry.assignment.given)
+            place = self.books.ground.find(entry.workload, entry.assignment.given, before=entry.assignment.place)
             enough = not isinstance(place, Misfit)
             entry.assignment.place = place if enough else None
         for holder in reversed(gone):
@@ -185,8 +208,7 @@ class Run:
         return enough
 
     def _keep(self, entry: Entry, usage: Mapping[int, int]) -> None:
-        whole = usage is entry.assignment.usage
-        kept = Kept(entry.workload, entry.node, usage, entry.assignment.place if whole else None)
+        kept = Kept(entry.workload, entry.node, usage, entry.assignment.place)
         kept.take(self.books)
         self.kept[entry.workload.uid] = kept
 

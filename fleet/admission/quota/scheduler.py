@@ -15,7 +15,7 @@ from fleet.admission.quota.nominate import Nominator
 from fleet.admission.quota.pending import Pending
 from fleet.admission.quota.run import CycleResult, Kept, Run
 from fleet.admission.quota.tree import Node
-from fleet.admission.quota.workload import Books, Holder, Workload
+from fleet.admission.quota.workload import Books, Holder, Unseated, Workload
 
 
 class _Progress(NamedTuple):
@@ -118,13 +118,15 @@ class Scheduler:
         """Everybody still in a line, by queue and in order."""
         return [workload for name in sorted(self.pending) for workload in self.pending[name].in_order()]
 
-    def decide(self, heads: Iterable[Workload]) -> CycleResult:
-        """Decide these heads, which are in no line any more."""
-        return self._decide(heads, keep=False)
+    def decide(self, heads: Iterable[Workload], unseated: Iterable[Unseated] = ()) -> CycleResult:
+        """Decide these heads, which are in no line any more, and holders that need a place."""
+        return self._decide(heads, unseated, keep=False)
 
-    def _decide(self, heads: Iterable[Workload], *, keep: bool) -> CycleResult:
+    def _decide(
+        self, heads: Iterable[Workload], unseated: Iterable[Unseated] = (), *, keep: bool = False
+    ) -> CycleResult:
         self._cycle += 1
-        entries = [self._nominated(workload) for workload in heads]
+        entries = [*map(self._seated, unseated), *map(self._nominated, heads)]
         run = Run(self)
         for entry in self._ordered(entries):
             run.process(entry)
@@ -169,10 +171,18 @@ class Scheduler:
         self._progress[workload.uid] = _Progress(assignment.indexes(), self._cycle, changes)
         began_late = found is not None and any(index != -1 for tried in found.indexes for index in tried.values())
         resumed = began_late and not self.rules.upstream_defects
-        entry = Entry(workload, spec, node, assignment, victims, resumed=resumed)
+        replaced = self.books.holders.get(workload.replaces)
+        gone = () if replaced is None else (replaced,)
+        entry = Entry(workload, spec, node, assignment, victims, gone=gone, resumed=resumed)
         if self.rules.wait_for_leaving and entry.mode is not Mode.FIT:
             self._wait_for_leaving(entry, nominator)
         return entry
+
+    def _seated(self, unseated: Unseated) -> Entry:
+        holder = unseated.holder
+        assignment, victims = self.nominator(holder.queue.name).seat(unseated)
+        spec = self.queues[holder.queue.name]
+        return Entry(holder.workload, spec, holder.queue, assignment, victims, unseated=unseated)
 
     def _wait_for_leaving(self, entry: Entry, nominator: Nominator) -> None:
         """Nominate as if everybody who is leaving had left, whoever they leave for: nobody else need go for that."""
@@ -184,10 +194,14 @@ class Scheduler:
         entry.assignment, entry.victims = nominator.nominate(entry.workload)
         for holder in reversed(leaving):
             self.books.put_back(holder)
-        entry.gone = tuple(leaving)
+        entry.gone = tuple(dict.fromkeys((*entry.gone, *leaving)))
         entry.deferred = entry.mode is Mode.FIT
 
     def _return(self, entry: Entry, result: CycleResult, *, parked: bool) -> None:
+        if entry.unseated is not None:  # in no line
+            if entry.outcome not in {Outcome.ADMITTED, Outcome.EVICTED}:
+                result.waiting.append(entry)
+            return
         uid, line = entry.workload.uid, self._line(entry.workload.queue)
         if entry.outcome is Outcome.ADMITTED:
             self.forget_progress(entry.workload)

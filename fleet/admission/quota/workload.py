@@ -106,6 +106,15 @@ class Holder:
         return any(cell in usage for cell in cells)
 
 
+@dataclass(frozen=True, slots=True)
+class Unseated:
+    """A holder that keeps its quota and asks only for a place: its pods never had one, or lost a part of it."""
+
+    holder: Holder
+    lost: bool = False
+    """A node under it failed: nobody is evicted to make room, and what still runs stays where it is."""
+
+
 @dataclass(slots=True)
 class Books:
     """Who holds what. `lift` and `put_back` bracket a what-if and restore the exact state."""
@@ -139,6 +148,12 @@ class Books:
         """Undo `lift`."""
         holder.out = False
         charge(holder.queue, holder.usage)
+        self.ground.put(holder)
+
+    def seat(self, holder: Holder, place: object) -> None:
+        """Its pods stand there from now on."""
+        self.ground.lift(holder)
+        holder.place = place
         self.ground.put(holder)
 
     def in_queue(self, queue: str) -> Iterable[Holder]:
