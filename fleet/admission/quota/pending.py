@@ -74,6 +74,15 @@ class Pending:
         best = min(self._waiting.values(), key=lambda w: (usage(w), w.uid != self.sticky, order_key(w)))
         return self._waiting.pop(best.uid)
 
+    def pop_overdue(self) -> Workload | None:
+        """The first that has waited too long; where nothing passes the head, only the head itself."""
+        for workload in self.active():
+            if workload.overdue:
+                return self._waiting.pop(workload.uid)
+            if self.strict:
+                break
+        return None
+
     def put_back(self, workload: Workload, *, again: bool) -> None:
         """Return what was popped: to be looked at `again`, or to be set aside until the next retry."""
         if again or self._retried:
