@@ -111,7 +111,7 @@ class Pass:
             gang.created_at_s,
             gang.pod_sets,
             evicted_at_s=gang.eviction.at_s if gang.eviction else 0.0,
-            preempts=declared_class is None or declared_class.spec.preempts,
+            preempts=(declared_class is None or declared_class.spec.preempts) and not tired(gang, self.snapshot.now_s),
             nominated=gang.reason == Reason.WAITING_FOR_PREEMPTED,
             lost_work_s=lost_work_s(gang, self.snapshot.now_s),
         )
@@ -186,6 +186,23 @@ class Pass:
             self.actions.append(
                 SaveGang(gang.moved(GangState.PENDING, refusal.reason, refusal.message, self.snapshot.now_s))
             )
+
+
+TIRED_AFTER = 3
+"""Evictions after which a gang's right to evict others rests for a while."""
+TIRED_BASE_S, TIRED_MOST_S = 60.0, 3600.0
+
+
+def tired(gang: Gang, now_s: float) -> bool:
+    """Whether a gang that was evicted again and again may not evict others for now; the rest doubles each time.
+
+    Three gangs can each have more right than the next (priority over entitlement over share) and would evict each other
+    for ever; it is still admitted wherever there is room (docs/design/0002).
+    """
+    if gang.eviction is None or gang.evictions < TIRED_AFTER:
+        return False
+    rest_s = min(TIRED_MOST_S, TIRED_BASE_S * 2.0 ** min(gang.evictions - TIRED_AFTER, 10))
+    return now_s < gang.eviction.at_s + rest_s
 
 
 def progress(plan: Plan) -> tuple[GangState, Reason, str]:

@@ -7,7 +7,7 @@ import pytest
 
 from fleet.actions import Action, OpenClaims, SaveClaim, SaveGang, gang_subject
 from fleet.admission import cycle
-from fleet.snapshot import Gang, GangState
+from fleet.snapshot import Eviction, Gang, GangState
 from model import labels
 from tests.support.fleets import (
     GPU,
@@ -468,6 +468,25 @@ def _quota(gpus: int) -> dict[str, Any]:
 
 
 # -- eviction ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("evictions", "ago_s", "rests"),
+    [
+        (2, 0, False),
+        (3, 59, True),
+        (3, 60, False),
+        (4, 119, True),
+        (4, 120, False),
+        (99, 3599, True),
+        (99, 3600, False),
+    ],
+)
+def test_who_was_evicted_again_and_again_may_not_evict_for_a_while(evictions: int, ago_s: int, *, rests: bool) -> None:
+    world = full()
+    world.waits(gang("new", priority=1, evictions=evictions, eviction=Eviction("InClusterQueue", "", NOW - ago_s)))
+    run(world)
+    assert (states(world)["young"] == "Admitted") is rests
 
 
 def full(**queue: Any) -> World:
