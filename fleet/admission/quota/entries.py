@@ -58,6 +58,10 @@ class Entry:
     outcome: Outcome = Outcome.GENERIC
     deferred: bool = False
     """It fits once the victims of others in this cycle are gone, and has none of its own."""
+    backfills: bool = False
+    """It ends before the reservations of others are due, and uses what they will need."""
+    beside: bool = False
+    """It fits now, and will once those who are leaving have made room for others: it need not wait for that."""
     resumed: bool = False
     """Its search went on behind flavors it was overtaken on; those may be free by now and were not looked at."""
     gone: tuple[Holder, ...] = ()

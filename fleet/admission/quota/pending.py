@@ -29,6 +29,8 @@ class Pending:
     """uid of the workload others were evicted for: it stays at the head while they leave. Not under StrictFIFO."""
     _heap: list[tuple[Key, int, Workload]] = field(default_factory=list)
     _pushed: int = 0
+    _overdue: bool = False
+    """One that has waited too long was put in."""
     _waiting: dict[str, Workload] = field(default_factory=dict)
     """In the heap, by uid; what is in the heap and not here has left."""
     _aside: dict[str, Workload] = field(default_factory=dict)
@@ -41,6 +43,7 @@ class Pending:
         """A workload waits from now on."""
         self._waiting[workload.uid] = workload
         self._pushed += 1
+        self._overdue |= workload.overdue
         heappush(self._heap, (order_key(workload), self._pushed, workload))
 
     def forget(self, uid: str) -> None:
@@ -73,6 +76,15 @@ class Pending:
             return None
         best = min(self._waiting.values(), key=lambda w: (usage(w), w.uid != self.sticky, order_key(w)))
         return self._waiting.pop(best.uid)
+
+    def pop_overdue(self) -> Workload | None:
+        """The first that has waited too long; where nothing passes the head, only the head itself."""
+        for workload in self.active() if self._overdue else ():
+            if workload.overdue:
+                return self._waiting.pop(workload.uid)
+            if self.strict:
+                break
+        return None
 
     def put_back(self, workload: Workload, *, again: bool) -> None:
         """Return what was popped: to be looked at `again`, or to be set aside until the next retry."""

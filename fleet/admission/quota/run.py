@@ -1,6 +1,7 @@
 """The second half of a cycle: entries one by one against books that contain what was decided before (reference 2.7)."""
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -117,6 +118,10 @@ class Run:
         return Outcome.NO_CANDIDATES
 
     def _carried_out(self, entry: Entry) -> Outcome:
+        with self.scheduler.unreserved() if entry.backfills else nullcontext():
+            return self._done(entry)
+
+    def _done(self, entry: Entry) -> Outcome:
         if any(victim.holder.workload.uid in self.taken for victim in entry.victims) or not self._still_fits(entry):
             if entry.mode.preempting:
                 self._count_skip(entry)
@@ -193,6 +198,8 @@ class Run:
 
     def _still_fits(self, entry: Entry) -> bool:
         """Whether it has quota and a place with everybody gone who leaves; a preemptor's place is the one found now."""
+        if entry.beside:
+            return self.scheduler.fits_already(entry, [*self.scheduler.kept, *self.kept.values()])
         gone = [*self._gone(entry), *(victim.holder for victim in entry.victims)]
         if self.scheduler.rules.wait_for_leaving and not entry.victims:
             gone = list(entry.gone)  # it starts at once, on what is free now

@@ -4,18 +4,25 @@ Kueue `pkg/scheduler/scheduler.go` (reference 2.1-2.8). `cycle` is upstream's: o
 nothing moves, which is what one pass of the agent does, and keeps what preemptors wait for out of reach meanwhile.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from fleet.admission.quota.declared import FlavorSpec, QueueSpec, Rules
 from fleet.admission.quota.entries import Entry, Outcome, classical_order, fair_order, looks_again, stays_at_head
 from fleet.admission.quota.flavors import Mode
+from fleet.admission.quota.ground import Misfit
 from fleet.admission.quota.nominate import Nominator
-from fleet.admission.quota.pending import Pending
+from fleet.admission.quota.pending import Pending, order_key
+from fleet.admission.quota.reserve import Reservation, ends_before, reserve
 from fleet.admission.quota.run import CycleResult, Kept, Run
-from fleet.admission.quota.tree import Node
+from fleet.admission.quota.tree import Node, charge, fits, release
 from fleet.admission.quota.workload import Books, Holder, Unseated, Workload
+from fleet.reasons import Reason
+
+FOR_GOOD = frozenset({Reason.EXCEEDS_MAX_QUOTA, Reason.NO_MATCHING_FLAVOR})
+"""Problems that no waiting cures."""
 
 
 class _Progress(NamedTuple):
@@ -38,6 +45,8 @@ class Scheduler:
     pending: dict[str, Pending] = field(default_factory=dict)
     local_usage: dict[str, float] = field(default_factory=dict)
     """Local queue -> decayed usage."""
+    reservations: list[Reservation] = field(default_factory=list)
+    """Of this sweep: at most one a queue."""
     kept: list[Kept] = field(default_factory=list)
     """What this sweep keeps for workloads that wait, until its end."""
     _progress: dict[str, _Progress] = field(default_factory=dict)
@@ -98,7 +107,8 @@ class Scheduler:
         """Cycles until nothing moves. Victims leave only after the sweep; their preemptors wait till then."""
         total = CycleResult()
         closed: frozenset[str] = frozenset()
-        while heads := self.heads(closed):
+        overdue = self._overdue()
+        while heads := [overdue.pop(0)] if overdue else self.heads(closed):
             result = self._decide(heads, keep=True)
             total.admitted += result.admitted
             total.evictions += result.evictions
@@ -110,9 +120,16 @@ class Scheduler:
             total.waiting += done
             closed |= {entry.queue.name for entry in done if entry.queue.strict}
             for entry in done:
+                self._reserve(entry)
+            for entry in done:
                 if entry.outcome is Outcome.SKIPPED:  # it would be overtaken again and again
                     self.withdraw(entry.workload)
         return total
+
+    def _overdue(self) -> list[Workload]:
+        """The first overdue workload of every queue, out of its line: it goes before all others, or reserves first."""
+        found = (self.pending[name].pop_overdue() for name in sorted(self.pending))
+        return sorted((workload for workload in found if workload is not None), key=order_key)
 
     def left(self) -> list[Workload]:
         """Everybody still in a line, by queue and in order."""
@@ -176,7 +193,37 @@ class Scheduler:
         entry = Entry(workload, spec, node, assignment, victims, gone=gone, resumed=resumed)
         if self.rules.wait_for_leaving and entry.mode is not Mode.FIT:
             self._wait_for_leaving(entry, nominator)
+        if entry.mode is not Mode.FIT and self.reservations and ends_before(workload, self.now_s, self.reservations):
+            self._backfill(entry, nominator)
         return entry
+
+    def _reserve(self, entry: Entry) -> None:
+        """A reservation for the first overdue workload of a queue that cannot start for want of room."""
+        queue = entry.workload.queue
+        if not entry.workload.overdue or entry.outcome not in {Outcome.NO_FIT, Outcome.NO_CANDIDATES}:
+            return
+        if entry.assignment.problem in FOR_GOOD or any(r.kept.workload.queue == queue for r in self.reservations):
+            return
+        found = reserve(self.books, entry, lambda workload: self.nominator(queue).nominate(workload)[0])
+        if found is not None:
+            found.kept.take(self.books)
+            self.reservations.append(found)
+
+    def _backfill(self, entry: Entry, nominator: Nominator) -> None:
+        """Nominate as if nothing were reserved: it is gone before that is needed."""
+        with self.unreserved():
+            assignment, _ = nominator.nominate(entry.workload)
+        if assignment.mode is Mode.FIT:
+            entry.assignment, entry.victims, entry.backfills, entry.gone = assignment, [], True, ()
+
+    @contextmanager
+    def unreserved(self) -> Iterator[None]:
+        """For a while, as if nothing were reserved."""
+        for reservation in reversed(self.reservations):
+            reservation.kept.give(self.books)
+        yield
+        for reservation in self.reservations:
+            reservation.kept.take(self.books)
 
     def _seated(self, unseated: Unseated) -> Entry:
         holder = unseated.holder
@@ -196,6 +243,21 @@ class Scheduler:
             self.books.put_back(holder)
         entry.gone = tuple(dict.fromkeys((*entry.gone, *leaving)))
         entry.deferred = entry.mode is Mode.FIT
+        if entry.deferred and self.fits_already(entry, self.kept):
+            entry.deferred, entry.beside, entry.gone = False, True, ()
+
+    def fits_already(self, entry: Entry, kept: Sequence[Kept]) -> bool:
+        """Whether there is quota without those who wait for room being made, and a place beside theirs."""
+        place = self.books.ground.find(entry.workload, entry.assignment.given)
+        if isinstance(place, Misfit):
+            return False
+        for waiting in kept:
+            release(waiting.node, waiting.usage)
+        enough = fits(entry.node, entry.assignment.usage)
+        for waiting in reversed(kept):
+            charge(waiting.node, waiting.usage)
+        entry.assignment.place = place if enough else entry.assignment.place
+        return enough
 
     def _return(self, entry: Entry, result: CycleResult, *, parked: bool) -> None:
         if entry.unseated is not None:  # in no line

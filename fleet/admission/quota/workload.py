@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 from fleet.admission.quota.declared import FlavorResource
 from fleet.admission.quota.ground import NOWHERE, Ground
@@ -35,6 +36,10 @@ class Workload:
     """Only these flavors may be given to it; None = all of its queue's."""
     replaces: str = ""
     """uid of the workload it stands in for (a scaled job's new slice): that one's usage is its own."""
+    overdue: bool = False
+    """It has waited longer than its queue or it itself says it should: what becomes free is reserved for it."""
+    runs_s: float | None = None
+    """How long it says it will run; None = it does not say."""
     busy: bool = False
     """What was decided for it last is still being written: it keeps its turn, and nothing new is decided."""
     nominated: bool = False
@@ -50,7 +55,15 @@ class Workload:
         return self.created_at_s if self.queued_at_s is None else self.queued_at_s
 
     def __post_init__(self) -> None:
-        parts = (self.priority, self.allowed_flavors, self.replaces, self.may_evict, self.busy)
+        parts = (
+            self.priority,
+            self.allowed_flavors,
+            self.replaces,
+            self.may_evict,
+            self.busy,
+            self.overdue,
+            self.runs_s,
+        )
         object.__setattr__(self, "shape", (*parts, *(_shape(pod_set) for pod_set in self.pod_sets)))
 
 
@@ -89,6 +102,8 @@ class Holder:
     given: tuple[Given, ...]
     usage: Mapping[Cell, int]
     reserved_at_s: float
+    ends_at_s: float = inf
+    """When it says it will have ended (epoch seconds); inf = it does not say."""
     leaving: bool = False
     """Evicted already, but not gone."""
     place: object = None
