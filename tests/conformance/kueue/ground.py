@@ -3,10 +3,11 @@
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from fleet.admission.quota.ground import Misfit
 from fleet.admission.quota.workload import Given, Holder, Workload
-from fleet.placement.topology import Ask, Broken, Placement, Preference, Topologies, TopologyFlavor
+from fleet.placement.topology import Ask, Broken, Placement, Preference, Scaled, Topologies, TopologyFlavor
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import PodSet
 from tests.conformance.cases import Case
@@ -35,6 +36,8 @@ class Nodes:
     """(uid, pod set) -> what it likes of nodes."""
     again: bool = True
     """A place that went to another is looked for again."""
+    grown: dict[str, Mapping[str, Scaled]] = field(default_factory=dict)
+    """uid -> pod set -> the place of the slice it replaces, which it keeps."""
     standing: dict[str, Mapping[str, Broken | None]] = field(default_factory=dict)
     """uid -> pod set -> the place it has a part of still, or none yet; of workloads that hold their quota."""
 
@@ -88,6 +91,11 @@ class Nodes:
             name: place and Broken(place, lost, movable) for name, place in standing.items()
         }
 
+    def scale(self, workload: Workload, replaced: Holder) -> None:
+        """Its pods go on where those of the slice it replaces are."""
+        places: Any = replaced.place or ()
+        self.grown[workload.uid] = {place.pod_set: Scaled(place) for place in places}
+
     def find(
         self, workload: Workload, given: Sequence[Given], *, empty: bool = False, before: object = None
     ) -> Places | Misfit:
@@ -106,7 +114,8 @@ class Nodes:
                 return Misfit((one.name,), Refusal(Reason.TOPOLOGY, f"{one.name} would need two topologies"))
             if standing is None:
                 flavors = {flavor for flavor in flavors if (workload.queue, flavor) not in self.delayed}
-            stands = standing.get(one.name) if standing else None
+            kept = self.grown.get(workload.uid, {}) if standing is None else standing
+            stands = kept.get(one.name)
             likes = self.preferences.get((workload.uid, one.name), ())
             asks += [Ask(_sized(pod_sets[one.name], one.count), flavor, likes, stands) for flavor in flavors]
         found = self.topologies.find(asks, empty=empty)

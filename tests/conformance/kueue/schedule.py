@@ -66,7 +66,12 @@ class Scene:
             return
         queue = self._queue_of(entry)
         if queue is not None and queue in self.scheduler.queues:
-            self.scheduler.submit(self._workload(entry, queue))
+            asks = self._workload(entry, queue)
+            replaced = self.scheduler.books.holders.get(asks.replaces)
+            scaled = gates_of(self.case).get("ElasticJobsViaWorkloadSlicesWithTAS", False)
+            if self.nodes is not None and replaced is not None and scaled:
+                self.nodes.scale(asks, replaced)
+            self.scheduler.submit(asks)
 
     def _workload(self, entry: Case, queue: str) -> Workload:
         gates = gates_of(self.case)
