@@ -25,7 +25,7 @@ from fleet.capacity.provision import Plan
 from fleet.capacity.stock import build_board, build_supply, coming_machines, holders
 from fleet.mig.layouts import cut_anew
 from fleet.reasons import Reason, Refusal
-from fleet.snapshot import Gang, GangState, Snapshot
+from fleet.snapshot import Gang, GangState, PodSet, Snapshot
 from model.fleet import Fleet
 
 
@@ -126,7 +126,8 @@ class Pass:
             gang = self.snapshot.gangs[victim.holder.workload.uid]
             if gang.state is not GangState.EVICTING:
                 message = f"makes room for {preemptor.name} (priority {preemptor.priority}, queue {preemptor.queue})"
-                self.actions.append(SaveGang(evicted(gang, victim.reason, message, self.snapshot.now_s)))
+                job = self.snapshot.jobs.get(gang.uid)
+                self.actions.append(SaveGang(evicted(gang, job, victim.reason, message, self.snapshot.now_s)))
         self._explain(result)
         return self.actions
 
@@ -144,11 +145,14 @@ class Pass:
         written, now = self.machines.written[gang.uid], self.snapshot.now_s
         plan = written.plan
         state, reason, message = progress(plan)
+        fewer = sum(pods.count for pods in gang.pod_sets) - sum(one.count for one in holder.given)
+        message += f", with {fewer} pods fewer than it asks" if fewer else ""
         changed = gang.moved(
             state,
             reason,
             message,
             now,
+            pod_sets=_sized(gang, holder),
             flavors={one.name: self.machines.flavors_of(holder.workload, one) for one in holder.given},
             pins=written.pins,
             recuts={recut.claim: recut.layout for recut in plan.recuts},
@@ -186,6 +190,12 @@ class Pass:
             self.actions.append(
                 SaveGang(gang.moved(GangState.PENDING, refusal.reason, refusal.message, self.snapshot.now_s))
             )
+
+
+def _sized(gang: Gang, holder: Holder) -> tuple[PodSet, ...]:
+    """The gang's pod sets with the pods it was admitted with; what it asks for stays with the job."""
+    counts = {one.name: one.count for one in holder.given}
+    return tuple(replace(pods, count=counts[pods.name]) for pods in gang.pod_sets)
 
 
 TIRED_AFTER = 3

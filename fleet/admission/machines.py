@@ -1,7 +1,7 @@
 """The quota engine's ground in production: machines that stand, that are on their way, and that can be bought."""
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fleet.admission.flavors import Flavors
 from fleet.admission.quota.declared import FlavorResource, QueueSpec
@@ -68,10 +68,13 @@ class Machines:
 
     def _needs(self, workload: Workload, given: Sequence[Given]) -> list[Need]:
         pod_sets = {pod_set.name: pod_set for pod_set in workload.pod_sets}
-        return [
-            self.flavors.need(pod_sets[one.name], self.flavors_of(workload, one), charged=self._charged(workload, one))
-            for one in given
-        ]
+        needs = []
+        for one in given:
+            pod_set = pod_sets[one.name]
+            sized = pod_set if one.count == pod_set.count else replace(pod_set, count=one.count)
+            flavors, charged = self.flavors_of(workload, one), self._charged(workload, one)
+            needs.append(self.flavors.need(sized, flavors, charged=charged))
+        return needs
 
     def flavors_of(self, workload: Workload, one: Given) -> tuple[str, ...]:
         """The flavors of a pod set; one that asks for nothing goes with the queue's first."""

@@ -7,6 +7,8 @@ import pytest
 
 from fleet.actions import Action, OpenClaims, SaveClaim, SaveGang, gang_subject
 from fleet.admission import cycle
+from fleet.admission.transitions import released
+from fleet.reasons import Reason
 from fleet.snapshot import Eviction, Gang, GangState
 from model import labels
 from tests.support.fleets import (
@@ -189,6 +191,18 @@ def test_one_machine_is_not_given_to_two_gangs_in_two_cuts(first: str, second: s
     assert world.gang("a").holds_capacity
     assert not world.gang("b").holds_capacity
     assert world.gang("b").reason == "PoolLimitReached"
+
+
+def test_fewer_pods_where_that_makes_it_possible_and_all_of_them_again_after_an_eviction() -> None:
+    world = yard(1)
+    world.waits(gang("g", pod_set(count=12, gpu=1, min_count=4)))
+    run(world)
+    g = world.gang("g")
+    assert (g.state, [pods.count for pods in g.pod_sets]) == (GangState.ADMITTED, [8])
+    assert sum(pin.count for pin in g.pins) == 8
+    assert g.message == "placed on 1 machine, with 4 pods fewer than it asks"
+    back = released(g, world.jobs[g.uid], Reason.QUEUED, "", NOW)
+    assert [pods.count for pods in back.pod_sets] == [12]
 
 
 # -- flavors ----------------------------------------------------------------------------------------------------------
