@@ -356,10 +356,17 @@ def test_a_resource_that_no_machine_offers() -> None:
     )
 
 
-def test_missing_quota_is_explained_with_numbers() -> None:
+@pytest.mark.parametrize(
+    ("policy", "why"),
+    [
+        ({"reclaim": "Never"}, "1 gang kept: reclaim from other teams is off"),
+        ({"reclaim": "LowerPriority"}, "1 gang kept: priority 0 is not below 0"),
+    ],
+)
+def test_missing_quota_is_explained_with_numbers(policy: dict[str, str], why: str) -> None:
     builder = FleetBuilder().pool().team("org", quotas={}, namespaces=[])
     builder.team("a", {"h100": {GPU: 8}}, parent="org").team("b", {"h100": {GPU: 8}}, parent="org", namespaces=["b"])
-    builder.queue("qa", "a", preemption={"reclaim": "Never"}).queue("qb", "b")
+    builder.queue("qa", "a", preemption=policy).queue("qb", "b")
     world = World(builder.build())
     for n in range(2):
         world.machine(f"m{n}")
@@ -367,7 +374,7 @@ def test_missing_quota_is_explained_with_numbers() -> None:
     world.waits(gang("g", queue="qa"))
     run(world)
     assert world.gang("g").message == (
-        f"needs 8 more {GPU} of h100: asks 8, 0 available; b borrows 8; a is 8 below its guarantee"
+        f"needs 8 more {GPU} of h100: asks 8, 0 available; b borrows 8; a is 8 below its guarantee; {why}"
     )
 
 
