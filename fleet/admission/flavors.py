@@ -26,6 +26,14 @@ class Ground:
     """What the flavor says its nodes are tainted with; of machines it is the placement that looks at taints."""
     any_node: bool = False
     """Nodes of no pool belong to it as well, whatever they are called."""
+    levels: tuple[str, ...] = ()
+    """Of its topology, coarse to fine; empty = it has none."""
+
+    def owns(self, slot: Slot) -> bool:
+        """Whether a machine belongs to the flavor."""
+        if self.node_labels or self.any_node:
+            return all(slot.labels.get(key) == value for key, value in self.node_labels.items())
+        return slot.pool in {pool.name for pool in self.pools}
 
 
 def ground_of(fleet: Fleet, name: str) -> Ground | None:
@@ -39,11 +47,14 @@ def _grounds(fleet: Fleet) -> Mapping[str, Ground]:
     for name, flavor in fleet.flavors.items():
         spec = flavor.spec
         pools = sorted((fleet.node_pools[pool] for pool in spec.node_pools), key=lambda p: (-p.spec.weight, p.name))
-        found[name] = Ground(tuple(pools), spec.node_labels, spec.tolerations)
+        levels = fleet.topologies[spec.topology].spec.levels if spec.topology else ()
+        found[name] = Ground(tuple(pools), spec.node_labels, spec.tolerations, levels=levels)
     for name, upstream in fleet.resource_flavors.items():
         behind = pools_of(upstream, fleet.node_pools.values())
         taints, tolerations = upstream.spec.node_taints, upstream.spec.tolerations
-        found[name] = Ground(behind, wanted_labels(upstream), tolerations, taints, any_node=True)
+        topology = upstream.spec.topology_name
+        levels = fleet.topologies[topology].spec.levels if topology else ()
+        found[name] = Ground(behind, wanted_labels(upstream), tolerations, taints, any_node=True, levels=levels)
     return dict(sorted(found.items()))
 
 
@@ -61,6 +72,11 @@ class Flavors:
     shapes: Shapes
     board: Board
     _offered: dict[str, frozenset[str]] = field(default_factory=dict)
+
+    @property
+    def placing(self) -> Mapping[str, Ground]:
+        """The flavors that have a topology."""
+        return {name: ground for name, ground in _grounds(self.fleet).items() if ground.levels}
 
     def declared(self, names: Iterable[str]) -> bool:
         """Whether all of these flavors are."""
@@ -80,7 +96,7 @@ class Flavors:
         if name not in self._offered:
             ground = _grounds(self.fleet)[name]
             found = {offer for pool in ground.pools for shape in self.shapes.of(pool) for offer in shape.allocatable}
-            found |= {offer for slot in self.board.slots.values() if _belongs(ground, slot) for offer in slot.free}
+            found |= {offer for slot in self.board.slots.values() if ground.owns(slot) for offer in slot.free}
             self._offered[name] = frozenset(found)
         return self._offered[name]
 
@@ -95,9 +111,3 @@ class Flavors:
 def _said(ground: Ground) -> Mapping[str, str]:
     """Labels that selectors of pods are compared with: those of a ResourceFlavor, as Kueue does."""
     return ground.node_labels if ground.any_node else {}
-
-
-def _belongs(ground: Ground, slot: Slot) -> bool:
-    if ground.node_labels or ground.any_node:
-        return all(slot.labels.get(key) == value for key, value in ground.node_labels.items())
-    return slot.pool in {pool.name for pool in ground.pools}

@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from fleet.admission.flavors import Flavors
 from fleet.admission.quota.declared import FlavorResource, QueueSpec
@@ -13,6 +14,9 @@ from fleet.capacity.provision import Need, Plan, Supply, provide
 from fleet.placement.board import Board, Slot
 from fleet.reasons import Refusal
 from fleet.snapshot import Claim, Gang, Pin, PodSet
+
+if TYPE_CHECKING:
+    from fleet.admission.terrain import Terrain
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,7 @@ class Machines:
     """uid -> what this pass has decided for it."""
     _hopeless: dict[Hashable, Misfit | None] = field(default_factory=dict)
     _of_claim: dict[str, Slot] = field(default_factory=dict)
+    _terrains: "dict[int, Terrain]" = field(default_factory=dict)
     _held: dict[str, list[tuple[Slot, dict[str, int], int]]] = field(default_factory=dict)
 
     def find(
@@ -56,9 +61,33 @@ class Machines:
             self._hopeless[asked] = found if isinstance(found, Misfit) else None
         return self._hopeless[asked] or Plan()
 
+    def _plan(self, board: Board, workload: Workload, given: Sequence[Given]) -> Plan | Refusal:
+        """A plan, taken on the board: on the topology where the pods wish for more than one domain, else anywhere."""
+        needs = self._needs(workload, given)
+        wishing = [need.pod_set for need in needs if need.pod_set.wishes]
+        if not wishing:
+            return provide(board, self.supply, workload.uid, needs)
+        flavors = (self.flavors_of(workload, one) for one in given)
+        found = self._terrain(board).find([(need.pod_set, names) for need, names in zip(needs, flavors, strict=True)])
+        if not isinstance(found, Refusal):
+            requests = {need.pod_set.name: need.pod_set.requests for need in needs}
+            for seat in found:
+                board.take(seat.slot, requests[seat.pod_set], seat.count)
+            return Plan(tuple(found))
+        if any(pods.slices or pods.group or pods.required_topology for pods in wishing):
+            return found  # a purchase could not promise it
+        return provide(board, self.supply, workload.uid, needs)
+
+    def _terrain(self, board: Board) -> "Terrain":
+        from fleet.admission.terrain import Terrain  # numpy with it, which most passes have no use for
+
+        if id(board) not in self._terrains:
+            self._terrains[id(board)] = Terrain(board, self.flavors.placing)
+        return self._terrains[id(board)]
+
     def _try(self, board: Board, workload: Workload, given: Sequence[Given]) -> Plan | Misfit:
         mark = board.mark()
-        plan = provide(board, self.supply, workload.uid, self._needs(workload, given))
+        plan = self._plan(board, workload, given)
         if isinstance(plan, Refusal):
             return Misfit(tuple(one.name for one in given), plan)
         board.undo(mark)
@@ -92,7 +121,7 @@ class Machines:
         if (pins := self._pins(uid)) is not None:
             self.shift(pins, holder.workload.pod_sets, 1)
             return
-        plan = provide(self.board, self.supply, uid, self._needs(holder.workload, holder.given))
+        plan = self._plan(self.board, holder.workload, holder.given)
         assert isinstance(plan, Plan)  # noqa: S101 -- it was found in this very state
         self._write(uid, plan)
 

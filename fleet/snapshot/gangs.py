@@ -42,6 +42,11 @@ class PodSet:
     core: int | None = None
     """Pods that start together or not at all; None = all. The rest is elastic surplus that joins and leaves singly."""
 
+    @property
+    def wishes(self) -> bool:
+        """Whether it asks more of topology than one domain for all of its pods."""
+        return bool(self.preferred_topology or self.any_topology or self.slices or self.group)
+
 
 @dataclass(frozen=True, slots=True)
 class JobRef:
