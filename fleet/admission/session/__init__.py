@@ -1,0 +1,1 @@
+"""One decision on given machines: which gangs start, wait, move or leave. Pure; arrays with do/undo inside."""

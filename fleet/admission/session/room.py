@@ -1,0 +1,154 @@
+"""Stages that make room: by moving, by taking back from other queues, by preempting within one, by ending what is stale."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from fleet.admission.session.hall import Entry
+from fleet.admission.session.ledger import Vector
+from fleet.admission.session.parts import Loss, next_pods, stands
+from fleet.admission.session.search import Search
+from fleet.admission.session.state import Session
+from fleet.admission.session.turns import Losses, dominant
+from fleet.admission.session.values import PodState
+
+
+def consolidate(session: Session) -> None:
+    """Make room by giving others another place, so that nobody is evicted."""
+    for entry, give_up in session.distinct(lambda entry: entry.squad.preemptible):
+        if not _fits_in_sum(session, entry):
+            continue
+        suits = _everybody_but(entry)
+        losses = session.victims.losses(session.victims.candidates, suits)
+        if not _search(session, entry, "consolidate", losses, lambda _: True, all_return=True):
+            give_up()
+
+
+def _everybody_but(entry: Entry) -> Callable[[Entry], bool]:
+    return lambda candidate: candidate is not entry
+
+
+def _fits_in_sum(session: Session, entry: Entry) -> bool:
+    """Whether there is enough room in all machines together; if not, moving cannot help."""
+    wanted = sum((seat.kind.row for seat in next_pods(entry)), np.zeros(len(session.hall.floor.columns), np.int64))
+    free: bool = (np.maximum(session.hall.floor.future, 0).sum(axis=0) >= wanted).all()
+    return bool(free)
+
+
+def reclaim(session: Session) -> None:
+    """Take back for queues that are entitled to more, from queues that hold more than they are due."""
+    ledger, policy = session.hall.ledger, session.hall.policy
+    for entry, give_up in session.distinct(lambda entry: _may_evict(entry, surplus=policy.surplus_evicts)):
+        squad, amounts = entry.squad, session.amounts(entry)
+        if not ledger.may_claim(squad, amounts) or session.seat(entry, now=False):
+            continue
+        queues = [
+            name
+            for name in session.victims.candidates
+            if name != squad.queue and name in ledger.parents and ledger.worth_trying(squad, amounts, name)
+        ]
+        if not any(_reclaim(session, entry, amounts, queues, ask_first=ask_first) for ask_first in (True, False)):
+            give_up()
+
+
+def _reclaim(session: Session, entry: Entry, amounts: Vector, queues: list[str], *, ask_first: bool) -> bool:
+    """With `ask_first` every victim has to be in order when it is considered, else only all of them in the end."""
+    claim = session.hall.ledger.claim(entry.squad, amounts)
+    asked = claim()
+
+    def accepts(loss: Loss) -> bool:
+        return asked.offer(loss.entry.squad.queue, loss.amounts)
+
+    def justified(losses: Sequence[Loss]) -> bool:
+        tab = claim()
+        return all(tab.offer(loss.entry.squad.queue, loss.amounts) for loss in losses) and tab.closes()
+
+    losses = session.victims.losses(queues, _unprotected, accepts if ask_first else None)
+    return _search(session, entry, "reclaim", losses, justified)
+
+
+def preempt(session: Session) -> None:
+    """Let a gang of a higher priority take the place of others in its own queue."""
+    policy = session.hall.policy
+    if not policy.preempts:
+        return
+    for entry, give_up in session.distinct(lambda entry: _may_evict(entry, surplus=policy.surplus_evicts)):
+        if session.seat(entry, now=False):
+            continue
+        losses = session.victims.losses([entry.squad.queue], _preemptible_by(session, entry), _lower_pods(entry))
+        if not _search(session, entry, "preempt", losses, lambda _: True):
+            give_up()
+
+
+def _preemptible_by(session: Session, entry: Entry) -> Callable[[Entry], bool]:
+    policy, shares = session.hall.policy, session.shares
+    mine = dominant(session.hall, entry, shares, session.amounts(entry)) if policy.smaller_share_only else 0.0
+
+    def suits(candidate: Entry) -> bool:
+        if candidate is entry or not _unprotected(candidate):
+            return False
+        if policy.lower_priority_only and candidate.squad.priority >= entry.squad.priority:
+            return False
+        return not policy.smaller_share_only or dominant(session.hall, candidate, shares) > mine
+
+    return suits
+
+
+def _lower_pods(entry: Entry) -> Callable[[Loss], bool]:
+    """No pod leaves for one of the same or a lower priority of its own, nor one that asks for something for one that
+
+    asks for nothing.
+    """
+    wanted = next_pods(entry)
+    highest = max((seat.priority for seat in wanted), default=0)
+    asks = any(seat.kind.asks for seat in wanted)
+
+    def accepts(loss: Loss) -> bool:
+        return all(
+            (seat.pod.priority is None or seat.pod.priority < highest) and (asks or not seat.kind.asks)
+            for seat in loss.seats
+        )
+
+    return accepts
+
+
+def end_stale(session: Session) -> None:
+    """Evict all that is left of gangs that have been below their minimum for too long."""
+    for entry in session.hall.entries:
+        running = [seat for seat in entry.seats if seat.state is PodState.RUNNING]
+        if entry.squad.stale and running and not stands(entry, entry.squad.root):
+            for seat in running:
+                session.hall.evict(seat)
+                session.why[seat.pod.name] = ("stale", "")
+            session.changed(entry)
+
+
+def _may_evict(entry: Entry, *, surplus: bool) -> bool:
+    if not entry.squad.may_evict or (not surplus and stands(entry, entry.squad.root)):
+        return False
+    return all(seat.pod.may_evict for seat in next_pods(entry))
+
+
+def _unprotected(entry: Entry) -> bool:
+    return entry.squad.ran_for_s is None
+
+
+def _search(  # noqa: PLR0913, PLR0917 -- one search, spelled out
+    session: Session,
+    entry: Entry,
+    reason: str,
+    losses: Losses,
+    justified: Callable[[Sequence[Loss]], bool],
+    all_return: bool = False,
+) -> bool:
+    most = session.hall.policy.most_moves if all_return else 1_000_000
+    search = Search(session.hall, session.domains, entry, losses, justified, all_return, most)
+    gone = search.run()
+    if gone is None:
+        return False
+    for loss in gone:
+        for seat in loss.seats:
+            session.why[seat.pod.name] = (reason, entry.squad.name)
+    for loss in search.pulled:
+        session.changed(loss.entry)
+    return True
