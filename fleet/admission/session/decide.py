@@ -25,7 +25,8 @@ def decide(
     floor = hall.floor
     shares = {name: float(floor.capacity[:, column].sum()) for name, column in floor.columns.items()}
     session = Session(hall, Domains(floor, hall.topologies), shares)
-    for stage in policy.stages:
+    for place, stage in enumerate(policy.stages):
+        session.to_come = policy.stages[place + 1 :]
         STAGES[stage](session)
     return session.decision()
 

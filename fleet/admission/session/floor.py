@@ -155,18 +155,27 @@ class Floor:
         units, parts = self.units(gpu, row), self.parts[row]
         if units > WHOLE:
             return ()
-        used = {name: max(part) if now else part[1] for name, part in parts.items()}
-        fitting = [name for name, taken in used.items() if (taken or not now) and taken + units <= WHOLE]
-        fitting = [name for name in fitting if used[name] or parts[name][0]]
-        fitting.sort(key=lambda name: (used[name] if spread else -used[name], name))
-        whole = int(min(self.idle[row, self.gpu], self.future[row, self.gpu]) if now else self.future[row, self.gpu])
-        empty = [name for name, taken in used.items() if not taken and name not in fitting]
-        fresh = (str(number) for number in range(len(parts) + whole) if str(number) not in parts)
-        chosen = fitting[: gpu.devices]
-        whole -= sum(1 for name in chosen if not used[name])
-        untouched = [*sorted(empty), *fresh][: max(0, min(whole, gpu.devices - len(chosen)))]
-        chosen += untouched
-        return tuple(chosen) if len(chosen) == gpu.devices and whole >= 0 else ()
+        left = [int(self.idle[row, self.gpu]) if now else WHOLE, int(self.future[row, self.gpu])]
+        found: list[tuple[bool, int, str]] = []
+        for name, part in parts.items():
+            used = max(part) if now else part[1]
+            if used + units <= WHOLE:
+                found.append((not part[1] or (now and not part[0]), used if spread else -used, name))
+        names = [name for _, _, name in sorted(found)]
+        names += [str(number) for number in range(len(parts) + gpu.devices) if str(number) not in parts]
+        chosen: list[str] = []
+        for name in names:
+            was = parts.get(name, [0, 0])
+            cost = (int(now and not was[0]), int(not was[1]))
+            if len(chosen) < gpu.devices and cost[0] <= left[0] and cost[1] <= left[1]:
+                chosen.append(name)
+                left = [left[0] - cost[0], left[1] - cost[1]]
+        return tuple(chosen) if len(chosen) == gpu.devices else ()
+
+    def gpus_in_sum(self) -> float:
+        """GPUs that will be free, counting what is left of shared ones."""
+        shared = sum(WHOLE - part[1] for parts in self.parts for part in parts.values() if part[1])
+        return float(np.maximum(self.future[:, self.gpu], 0).sum()) + shared / WHOLE
 
     def _part_slots(self, gpu: GpuShare, row: int, *, now: bool) -> int:
         return 1 if self.devices_for(gpu, row, now=now) else 0

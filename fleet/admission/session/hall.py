@@ -188,6 +188,21 @@ class Hall:
         for seat in seats:
             seat.state, seat.row, seat.devices = state, row, devices
 
+    def charged_since(self, mark: int) -> Vector:
+        """What all squads together were charged since then."""
+        size = len(self.ledger.resources)
+        found: Vector = (0.0,) * size
+        for change in self.log[mark:]:
+            found = add(found, change.seats[0].quota, change.charge * len(change.seats))
+        return found
+
+    def still_allowed(self, entry: Entry, amounts: Vector) -> bool:
+        """Whether a squad that was just charged so much might still start, as things are now."""
+        self.ledger.charge(entry.squad, amounts, -1)
+        allowed = self.ledger.may_start(entry.squad, amounts)
+        self.ledger.charge(entry.squad, amounts, 1)
+        return allowed
+
     def mark(self) -> int:
         """The present state, for `undo`."""
         return len(self.log)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from fleet.admission.session.floor import WHOLE
 from fleet.admission.session.hall import Entry
 from fleet.admission.session.ledger import Vector
 from fleet.admission.session.parts import Loss, next_pods, stands
@@ -15,9 +16,14 @@ from fleet.admission.session.values import PodState
 
 def consolidate(session: Session) -> None:
     """Make room by giving others another place, so that nobody is evicted."""
+    ledger = session.hall.ledger
+    due = [entry for entry in session.hall.entries if session.waits(entry)]
+    someone_due = any(ledger.may_claim(entry.squad, session.amounts(entry)) for entry in due)
     for entry, give_up in session.distinct(lambda entry: entry.squad.preemptible):
         if not _fits_in_sum(session, entry):
             continue
+        if someone_due and not ledger.may_claim(entry.squad, session.amounts(entry)):
+            continue  # it would only be made to leave again
         suits = _everybody_but(entry)
         losses = session.victims.losses(session.victims.candidates, suits)
         if not _search(session, entry, "consolidate", losses, lambda _: True, all_return=True):
@@ -30,9 +36,13 @@ def _everybody_but(entry: Entry) -> Callable[[Entry], bool]:
 
 def _fits_in_sum(session: Session, entry: Entry) -> bool:
     """Whether there is enough room in all machines together; if not, moving cannot help."""
-    wanted = sum((seat.kind.row for seat in next_pods(entry)), np.zeros(len(session.hall.floor.columns), np.int64))
-    free: bool = (np.maximum(session.hall.floor.future, 0).sum(axis=0) >= wanted).all()
-    return bool(free)
+    floor, wanted = session.hall.floor, next_pods(entry)
+    needs = np.sum([seat.kind.row for seat in wanted], axis=0)
+    free = np.maximum(floor.future, 0).sum(axis=0)
+    free[floor.gpu] = needs[floor.gpu] = 0
+    parts = sum(floor.units(seat.kind.gpu, 0) * seat.kind.gpu.devices for seat in wanted if seat.kind.gpu is not None)
+    gpus = sum(int(seat.kind.row[floor.gpu]) for seat in wanted) + parts / WHOLE
+    return bool((free >= needs).all()) and gpus <= floor.gpus_in_sum()
 
 
 def reclaim(session: Session) -> None:
@@ -40,7 +50,7 @@ def reclaim(session: Session) -> None:
     ledger, policy = session.hall.ledger, session.hall.policy
     for entry, give_up in session.distinct(lambda entry: _may_evict(entry, surplus=policy.surplus_evicts)):
         squad, amounts = entry.squad, session.amounts(entry)
-        if not ledger.may_claim(squad, amounts) or session.seat(entry, now=False):
+        if not ledger.may_claim(squad, amounts) or session.needs_no_room(entry):
             continue
         queues = [
             name
@@ -73,7 +83,7 @@ def preempt(session: Session) -> None:
     if not policy.preempts:
         return
     for entry, give_up in session.distinct(lambda entry: _may_evict(entry, surplus=policy.surplus_evicts)):
-        if session.seat(entry, now=False):
+        if session.needs_no_room(entry):
             continue
         losses = session.victims.losses([entry.squad.queue], _preemptible_by(session, entry), _lower_pods(entry))
         if not _search(session, entry, "preempt", losses, lambda _: True):

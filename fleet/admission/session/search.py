@@ -94,9 +94,11 @@ class Search:
         self.hall.undo(start)
         losses = self.pulled[:count]
         self._evict(losses)
+        before = self.hall.mark()
         if not seating.step(self.entry):
             return None
-        gone = put_back(self.hall, losses)
+        taken = self.hall.charged_since(before)
+        gone = put_back(self.hall, losses, lambda: self.hall.still_allowed(self.entry, taken))
         if self.hall.policy.moves or self.all_return:
             gone = resettle(self.hall, self.domains, gone)
         if self.all_return:
@@ -104,8 +106,8 @@ class Search:
         return tuple(gone) if self.justified(gone) else None
 
 
-def put_back(hall: Hall, losses: Sequence[Loss]) -> list[Loss]:
-    """Let everybody stay whose room is not needed, the last to leave first; the losses that remain, in order.
+def put_back(hall: Hall, losses: Sequence[Loss], allowed: Callable[[], bool]) -> list[Loss]:
+    """Let everybody stay who is not in the way, the last to leave first; the losses that remain, in order.
 
     What a squad gave up later was needed more: nothing it gave up earlier comes back without it.
     """
@@ -113,16 +115,16 @@ def put_back(hall: Hall, losses: Sequence[Loss]) -> list[Loss]:
     without: set[str] = set()
     for loss in reversed(losses):
         name = loss.entry.squad.name
-        if name in without or not _return(hall, loss):
+        if name in without or not _return(hall, loss, allowed):
             without.add(name)
             remaining.append(loss)
     remaining.reverse()
     return remaining
 
 
-def _return(hall: Hall, loss: Loss) -> bool:
+def _return(hall: Hall, loss: Loss, allowed: Callable[[], bool]) -> bool:
     mark = hall.mark()
-    if all(hall.keep(seat) for seat in loss.seats):
+    if all(hall.keep(seat) for seat in loss.seats) and allowed():
         return True
     hall.undo(mark)
     return False

@@ -24,11 +24,14 @@ class Seating:
     """Pods waiting to start, or evicted ones that look for another place."""
     before: Counts | None = None
     """`future` before anybody was made to leave; machines where the least had to be freed come first."""
+    _stood: frozenset[int] = frozenset()
+    """Crews (by `id`) that stood before the step."""
 
     def step(self, entry: Entry) -> bool:
         """The whole core if the squad does not stand yet, else one pod (or one optional part) more; False = nothing."""
         root, everywhere = entry.squad.root, np.ones(len(self.hall.floor.machines), dtype=bool)
         mark = self.hall.mark()
+        self._stood = frozenset(id(crew) for crew in crews_of(root) if stands(entry, crew))
         try:
             if stands(entry, root):
                 done = self._inside(entry, root, everywhere, lambda mask: self._grow(entry, root, mask, singly=True))
@@ -97,7 +100,7 @@ class Seating:
         return True
 
     def _grow(self, entry: Entry, group: Group, allowed: Mask, *, singly: bool) -> bool:
-        """One step more; without `singly`, crews that have a domain of their own only join whole."""
+        """One step more; without `singly`, crews that have a domain of their own and did not stand only join whole."""
         for part in by_growth(entry, group):
             if not any(seat.state is self.meant for crew in crews_of(part) for seat in entry.crew(crew)):
                 continue
@@ -112,7 +115,7 @@ class Seating:
             return self._assemble(entry, part, allowed)
         if isinstance(part, Group):
             return self._inside(entry, part, allowed, lambda mask: self._grow(entry, part, mask, singly=singly))
-        if not singly and part.within is not None:
+        if not singly and part.within is not None and id(part) not in self._stood:
             return False
         return self._inside(entry, part, allowed, lambda mask: self._put_any(entry.crew(part), 1, mask) == 1)
 

@@ -7,6 +7,7 @@ from fleet.admission.session.domains import Domains
 from fleet.admission.session.hall import Entry, Hall
 from fleet.admission.session.ledger import Vector, total
 from fleet.admission.session.parts import Part, active, could_stand, need, next_pods, stands
+from fleet.admission.session.policy import Stage
 from fleet.admission.session.seating import Seating
 from fleet.admission.session.turns import Turns, Victims
 from fleet.admission.session.values import Crew, Decision, Eviction, Placement, PodState
@@ -20,6 +21,8 @@ class Session:
     domains: Domains
     shares: Mapping[str, float]
     """Capacity per resource, for dominant shares."""
+    to_come: tuple[Stage, ...] = ()
+    """The stages after the present one."""
     queued: list[str] = field(default_factory=list)
     why: dict[str, tuple[str, str]] = field(default_factory=dict)
     """Evicted pod -> reason, and the squad it was evicted for."""
@@ -78,6 +81,14 @@ class Session:
     def seat(self, entry: Entry, *, now: bool) -> bool:
         """Take the next step of a squad without anybody leaving."""
         return Seating(self.hall, self.domains, now=now).step(entry)
+
+    def needs_no_room(self, entry: Entry) -> bool:
+        """Whether the next step of a squad is possible as it is; taken here unless allocation is still to come."""
+        mark = self.hall.mark()
+        done = self.seat(entry, now=False)
+        if Stage.ALLOCATE in self.to_come:
+            self.hall.undo(mark)
+        return done
 
     def decision(self) -> Decision:
         """What came of it."""

@@ -91,11 +91,18 @@ def _scenario(case: Case) -> tuple[dict[str, Any], str]:
     outcome = compare(case, shown, rounds, phases)
     unsafe = [text for played in rounds for text in violations(case, played)]
     changed, late = _changes(case, build, pods, queued, staying)
-    evicted = [eviction.pod for played in rounds for eviction in played.decision.evicted]
+    evicted = _evicted(case, rounds, shown)
     economic = is_economic(case, evicted) if outcome.same else None
     scores = {"safety": not (unsafe or late), "outcome": outcome.same, "economy": economic, "stability": not changed}
     notes = [*unsafe, *late, outcome.why, "" if economic is not False else f"evicts {evicted}", *changed]
     return _emitted(case, shown, rounds, bool(changed), scores, phases), "; ".join(note for note in notes if note)
+
+
+def _evicted(case: Case, rounds: Sequence[Round], pods: Pods) -> list[str]:
+    """Pods that ran and were made to leave for good; like upstream's list, it does not count what started meanwhile."""
+    first = initial(case)
+    left = {eviction.pod for played in rounds for eviction in played.decision.evicted}
+    return sorted(name for name in left if first[name].state != "Pending" and pods[name].state in {"Pending", "Releasing"})
 
 
 def _staying(case: Case) -> frozenset[str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from model.quantity import canonical_amount
 from tests.conformance.cases import Case
-from tests.conformance.gangs.scene import PodNow, Pods, Round, group_of, pod_name
+from tests.conformance.gangs.scene import Pods, Round, group_of, pod_name
 
 ACTIVE = {"Running", "Bound", "Binding", "Allocated", "Pipelined"}
 HOLDS_NOW = {"Running", "Bound", "Binding", "Allocated", "Releasing", "StuckInReleasing"}
@@ -94,7 +94,7 @@ def _overcommitted(case: Case, played: Round, asked: Mapping[str, Any]) -> Itera
                 for name, amount in used.items()
                 if amount > room.get(name, 0) + 1e-6
             )
-            yield from _shared_too_much(node, played.after, asked, holds)
+            yield from _shared_too_much(node, played, asked, holds)
 
 
 def _capacity(case: Case, node: Mapping[str, Any]) -> dict[str, float]:
@@ -121,7 +121,8 @@ def _used(
     for pod, now in played.after.items():
         if now.node != node["name"] or now.state not in holds:
             continue
-        devices |= set(now.devices)
+        if asked[pod]["requests"].get("gpu_fraction") or asked[pod]["requests"].get("gpu_memory_mib"):
+            devices |= set(now.devices)
         claims |= set(asked[pod].get("resource_claims") or () if case["semantics"] == "kai" else ())
         for name, amount in _amounts(case, asked[pod]["requests"]).items():
             used[name] = used.get(name, 0.0) + amount
@@ -147,10 +148,10 @@ def _amounts(case: Case, requests: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _shared_too_much(
-    node: Mapping[str, Any], pods: Mapping[str, PodNow], asked: Mapping[str, Any], holds: set[str]
+    node: Mapping[str, Any], played: Round, asked: Mapping[str, Any], holds: set[str]
 ) -> Iterator[str]:
     parts: dict[str, float] = {}
-    for pod, now in pods.items():
+    for pod, now in played.after.items():
         requests = asked[pod]["requests"]
         if now.node != node["name"] or now.state not in holds:
             continue
@@ -158,7 +159,7 @@ def _shared_too_much(
         part += float(requests.get("gpu_memory_mib") or 0) / float(node.get("gpu_memory_mib") or 100)
         for device in now.devices:
             parts[device] = parts.get(device, 0.0) + part
-        if part and not now.devices:
+        if part and not now.devices and played.before[pod] != now:
             yield f"{pod} has no GPU to share"
     yield from (f"GPU {device} of {node['name']} is shared out {part} times" for device, part in parts.items() if part > 1 + 1e-5)
 
