@@ -1,7 +1,7 @@
 """The tree of a squad: what stands, what starts next, what can be given up first."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from fleet.admission.session.hall import Entry, Seat
@@ -9,6 +9,8 @@ from fleet.admission.session.ledger import Vector, total
 from fleet.admission.session.values import Crew, Group, PodState, crews_of
 
 Part = Crew | Group
+Where = Callable[[Seat], bool]
+"""Which pods it would help to evict."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,14 +110,17 @@ def need(seats: list[Seat]) -> Counter[int]:
     return Counter(seat.kind.index for seat in seats)
 
 
-def next_loss(entry: Entry, *, keep_core: bool) -> Loss | None:
-    """What a squad gives up next: surplus first, and when there is none all of it, unless its core is kept."""
+def next_loss(entry: Entry, *, keep_core: bool, where: Where | None = None) -> Loss | None:
+    """What a squad gives up next: surplus first, and when there is none all of it, unless its core is kept.
+
+    With `where`, only losses count that contain such a pod.
+    """
     root = entry.squad.root
     running = [seat for seat in entry.seats if seat.state is PodState.RUNNING]
-    if not running:
+    if not running or (where is not None and not any(where(seat) for seat in running)):
         return None
     if stands(entry, root):
-        surplus = _surplus(entry, root, active(entry, root) - root.pods_at_least)
+        surplus = _surplus(entry, root, active(entry, root) - root.pods_at_least, where)
         if surplus:
             return Loss(entry, surplus)
         if keep_core:
@@ -128,30 +133,32 @@ def next_loss(entry: Entry, *, keep_core: bool) -> Loss | None:
 def has_surplus(entry: Entry) -> bool:
     """Whether a squad could lose a pod and still stand."""
     root = entry.squad.root
-    return stands(entry, root) and bool(_surplus(entry, root, active(entry, root) - root.pods_at_least))
+    return stands(entry, root) and bool(_surplus(entry, root, active(entry, root) - root.pods_at_least, None))
 
 
-def _surplus(entry: Entry, group: Group, spare: int) -> tuple[Seat, ...]:
+def _surplus(entry: Entry, group: Group, spare: int, where: Where | None) -> tuple[Seat, ...]:
     """The part of a group to be given up first, of at most `spare` pods; empty when all of it is needed."""
     optional = sum(1 for below in group.parts if stands(entry, below)) > group.at_least
     for part in reversed(by_growth(entry, group)):
         if isinstance(part, Crew):
-            seats = _spare_of_crew(entry, part)
+            seats = _spare_of_crew(entry, part, where)
         else:
-            seats = _surplus(entry, part, min(spare, active(entry, part) - part.pods_at_least))
+            seats = _surplus(entry, part, min(spare, active(entry, part) - part.pods_at_least), where)
         if not seats and (optional or not stands(entry, part)):
             seats = tuple(
                 seat for crew in crews_of(part) for seat in entry.crew(crew) if seat.state is PodState.RUNNING
             )
-        if seats and len(seats) <= spare and all(seat.pod.evictable for seat in seats):
+        if not seats or len(seats) > spare or not all(seat.pod.evictable for seat in seats):
+            continue
+        if where is None or any(where(seat) for seat in seats):
             return seats
     return ()
 
 
-def _spare_of_crew(entry: Entry, crew: Crew) -> tuple[Seat, ...]:
+def _spare_of_crew(entry: Entry, crew: Crew, where: Where | None) -> tuple[Seat, ...]:
     if active(entry, crew) <= crew.at_least:
         return ()
     for seat in reversed(entry.crew(crew)):
-        if seat.state is PodState.RUNNING and seat.pod.evictable:
+        if seat.state is PodState.RUNNING and seat.pod.evictable and (where is None or where(seat)):
             return (seat,)
     return ()

@@ -1,17 +1,22 @@
 """Stages that make room: by moving, by taking back from other queues, by preempting within one, by ending what is stale."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import numpy as np
 
 from fleet.admission.session.floor import WHOLE
 from fleet.admission.session.hall import Entry
 from fleet.admission.session.ledger import Vector
-from fleet.admission.session.parts import Loss, next_pods, stands
+from fleet.admission.session.parts import Loss, Where, next_pods, stands
 from fleet.admission.session.search import Search
 from fleet.admission.session.state import Session
 from fleet.admission.session.turns import Losses, dominant
 from fleet.admission.session.values import PodState
+
+
+MOST_MACHINES = 32
+"""How many machines are looked at one by one, the fullest first."""
 
 
 def consolidate(session: Session) -> None:
@@ -48,7 +53,7 @@ def _fits_in_sum(session: Session, entry: Entry) -> bool:
 def reclaim(session: Session) -> None:
     """Take back for queues that are entitled to more, from queues that hold more than they are due."""
     ledger, policy = session.hall.ledger, session.hall.policy
-    for entry, give_up in session.distinct(lambda entry: _may_evict(entry, surplus=policy.surplus_evicts)):
+    for entry, give_up in session.distinct(partial(_may_evict, surplus=policy.surplus_evicts)):
         squad, amounts = entry.squad, session.amounts(entry)
         if not ledger.may_claim(squad, amounts) or session.needs_no_room(entry):
             continue
@@ -57,11 +62,17 @@ def reclaim(session: Session) -> None:
             for name in session.victims.candidates
             if name != squad.queue and name in ledger.parents and ledger.worth_trying(squad, amounts, name)
         ]
-        if not any(_reclaim(session, entry, amounts, queues, ask_first=ask_first) for ask_first in (True, False)):
+        if not queues or not any(
+            _reclaim(session, entry, amounts, queues, where, ask_first=ask_first)
+            for where in _wheres(session, entry)
+            for ask_first in (True, False)
+        ):
             give_up()
 
 
-def _reclaim(session: Session, entry: Entry, amounts: Vector, queues: list[str], *, ask_first: bool) -> bool:
+def _reclaim(  # noqa: PLR0913, PLR0917 -- one attempt, spelled out
+    session: Session, entry: Entry, amounts: Vector, queues: list[str], where: Where | None, *, ask_first: bool
+) -> bool:
     """With `ask_first` every victim has to be in order when it is considered, else only all of them in the end."""
     claim = session.hall.ledger.claim(entry.squad, amounts)
     asked = claim()
@@ -73,7 +84,7 @@ def _reclaim(session: Session, entry: Entry, amounts: Vector, queues: list[str],
         tab = claim()
         return all(tab.offer(loss.entry.squad.queue, loss.amounts) for loss in losses) and tab.closes()
 
-    losses = session.victims.losses(queues, _unprotected, accepts if ask_first else None)
+    losses = session.victims.losses(queues, _unprotected, accepts if ask_first else None, where)
     return _search(session, entry, "reclaim", losses, justified)
 
 
@@ -82,11 +93,21 @@ def preempt(session: Session) -> None:
     policy = session.hall.policy
     if not policy.preempts:
         return
-    for entry, give_up in session.distinct(lambda entry: _may_evict(entry, surplus=policy.surplus_evicts)):
+    suits = partial(_may_evict, surplus=policy.surplus_evicts)
+    for entry, give_up in session.distinct(suits, full_too=True):
         if session.needs_no_room(entry):
             continue
-        losses = session.victims.losses([entry.squad.queue], _preemptible_by(session, entry), _lower_pods(entry))
-        if not _search(session, entry, "preempt", losses, lambda _: True):
+        suits, accepts = _preemptible_by(session, entry), _lower_pods(entry)
+        if not any(
+            _search(
+                session,
+                entry,
+                "preempt",
+                session.victims.losses([entry.squad.queue], suits, accepts, where),
+                lambda _: True,
+            )
+            for where in _wheres(session, entry)
+        ):
             give_up()
 
 
@@ -120,6 +141,21 @@ def _lower_pods(entry: Entry) -> Callable[[Loss], bool]:
         )
 
     return accepts
+
+
+def _wheres(session: Session, entry: Entry) -> Iterator[Where | None]:
+    """Where victims are looked for: anywhere at first; then, for a single pod, machine by machine.
+
+    The second way finds what the order of victims alone does not: surplus of which only the pods on one machine help.
+    """
+    yield None
+    wanted = next_pods(entry)
+    if len(wanted) != 1:
+        return
+    floor, kind = session.hall.floor, wanted[0].kind
+    rows = np.flatnonzero(floor.admits(kind) & (floor.capacity[:, kind.columns] >= kind.needs).all(axis=1))
+    for row in rows[np.argsort(floor.packing(kind)[rows], kind="stable")][:MOST_MACHINES]:
+        yield lambda seat, row=int(row): seat.row == row  # type: ignore[misc]
 
 
 def end_stale(session: Session) -> None:

@@ -49,17 +49,19 @@ class Session:
             return False
         return stands(entry, squad.root) or could_stand(entry, squad.root)
 
-    def in_turn(self, suits: Callable[[Entry], bool]) -> Turns:
-        """Everybody who waits and suits."""
-        turns = Turns(self.hall, self.shares)
+    def in_turn(self, suits: Callable[[Entry], bool], *, full_too: bool = False) -> Turns:
+        """Everybody who waits and suits; with `full_too` also in queues that are full."""
+        turns = Turns(self.hall, self.shares, full_too)
         for entry in self.hall.entries:
             if self.waits(entry) and suits(entry):
                 turns.push(entry)
         return turns
 
-    def distinct(self, suits: Callable[[Entry], bool]) -> Iterator[tuple[Entry, Callable[[], None]]]:
+    def distinct(
+        self, suits: Callable[[Entry], bool], *, full_too: bool = False
+    ) -> Iterator[tuple[Entry, Callable[[], None]]]:
         """Everybody in turn, without those who want the same as one that was given up by the second value."""
-        turns, given_up = self.in_turn(suits), set[object]()
+        turns, given_up = self.in_turn(suits, full_too=full_too), set[object]()
         while (entry := turns.pop()) is not None:
             what = self.want(entry)
             if what not in given_up:

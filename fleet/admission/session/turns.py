@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from fleet.admission.session.hall import Entry, Hall
 from fleet.admission.session.ledger import Ledger, Vector, add, total
-from fleet.admission.session.parts import Loss, active, has_surplus, next_loss, next_pods, stands
+from fleet.admission.session.parts import Loss, Where, active, has_surplus, next_loss, next_pods, stands
 from fleet.admission.session.policy import Rank
 
 Key = tuple[float, ...]
@@ -45,6 +45,8 @@ class Turns:
 
     hall: Hall
     shares: Mapping[str, float]
+    full_too: bool = False
+    """Whether queues that may be given nothing from idle machines take turns as well."""
     waiting: dict[str, list[tuple[Key, str, Entry]]] = field(default_factory=dict)
     _needs: dict[str, Vector] = field(default_factory=dict)
 
@@ -56,7 +58,8 @@ class Turns:
 
     def pop(self) -> Entry | None:
         """The squad whose turn it is."""
-        queues = {name for name, squads in self.waiting.items() if squads and self.hall.ledger.takes_turns(name)}
+        takes_turns = self.hall.ledger.takes_turns
+        queues = {name for name, squads in self.waiting.items() if squads and (self.full_too or takes_turns(name))}
         if not queues:
             return None
         leaf = walk(self.hall.ledger, queues, self._key, first=True)
@@ -127,11 +130,18 @@ class Victims:
             insort(queue, (_victim_key(entry), entry.squad.name, entry))
 
     def losses(
-        self, queues: Iterable[str], suits: Callable[[Entry], bool], accepts: Callable[[Loss], bool] | None = None
+        self,
+        queues: Iterable[str],
+        suits: Callable[[Entry], bool],
+        accepts: Callable[[Loss], bool] | None = None,
+        where: Where | None = None,
     ) -> "Losses":
-        """An ordered stream of what can be taken from these queues; a squad of which a loss is not accepted is out."""
+        """An ordered stream of what can be taken from these queues; a squad of which a loss is not accepted is out.
+
+        With `where`, only losses that contain such a pod.
+        """
         given = {name: self.candidates[name] for name in queues if self.candidates.get(name)}
-        return Losses(self.hall, given, suits, accepts)
+        return Losses(self.hall, given, suits, accepts, where)
 
 
 def _victim_key(entry: Entry) -> Key:
@@ -148,8 +158,9 @@ class Losses:
         lists: Mapping[str, list[tuple[Key, str, Entry]]],
         suits: Callable[[Entry], bool],
         accepts: Callable[[Loss], bool] | None,
+        where: Where | None,
     ) -> None:
-        self._hall, self._lists, self._suits, self._accepts = hall, lists, suits, accepts
+        self._hall, self._lists, self._suits, self._accepts, self._where = hall, lists, suits, accepts, where
         self._at = dict.fromkeys(lists, 0)
         self._again: dict[str, list[tuple[Key, str, Entry]]] = {name: [] for name in lists}
         self._next: dict[str, Loss | None] = {}
@@ -189,7 +200,8 @@ class Losses:
             return self._next[queue]
         found = None
         while found is None and (entry := self._head(queue)) is not None:
-            found = next_loss(entry, keep_core=self._hall.policy.keep_cores) if self._suits(entry) else None
+            if self._suits(entry):
+                found = next_loss(entry, keep_core=self._hall.policy.keep_cores, where=self._where)
             if found is None:
                 self._drop(queue, entry)
         self._next[queue] = found

@@ -51,6 +51,14 @@ STATES = {
 }
 
 
+CORES_BELOW = 100
+
+
+def milli_cpu(asked: float) -> int:
+    """What a pod asks for. Upstream wrote cores in most rows and thousandths in some; the small numbers are cores."""
+    return round(asked * 1000) if asked < CORES_BELOW else round(asked)
+
+
 def build(case: Case, pods: Pods, queued: frozenset[str]) -> Scene:
     """The scene of a case with its pods as they are now."""
     claims = _Claims(case)
@@ -221,7 +229,7 @@ def _within(constraint: Mapping[str, Any] | None) -> Within | None:
 def _pod(pod: Mapping[str, Any], pods: Pods, claims: _Claims) -> Pod:
     asked, now = pod["requests"], pods[pod["name"]]
     gpus, node, possible = claims.of(pod)
-    requests = {"cpu": int(asked.get("cpu") or 0), "memory": canonical_amount("memory", asked.get("memory") or 0)}
+    requests = {"cpu": milli_cpu(asked.get("cpu") or 0), "memory": canonical_amount("memory", asked.get("memory") or 0)}
     requests[GPU] = int(asked.get("gpu") or 0) + gpus
     requests.update({profile: int(count) for profile, count in (asked.get("mig") or {}).items()})
     names = [*(pod.get("node_affinity_names") or ()), *([node] if node else ())]

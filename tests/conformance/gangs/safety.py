@@ -8,6 +8,7 @@ from typing import Any
 
 from model.quantity import canonical_amount
 from tests.conformance.cases import Case
+from tests.conformance.gangs.kai import milli_cpu
 from tests.conformance.gangs.scene import Pods, Round, group_of, pod_name
 
 ACTIVE = {"Running", "Bound", "Binding", "Allocated", "Pipelined"}
@@ -139,7 +140,7 @@ def _amounts(case: Case, requests: Mapping[str, Any]) -> dict[str, float]:
     if case["semantics"] != "kai":
         return {name: float(canonical_amount(name, text)) for name, text in requests.items()}
     found = {
-        "cpu": float(requests.get("cpu") or 0),
+        "cpu": float(milli_cpu(requests.get("cpu") or 0)),
         "memory": float(canonical_amount("memory", requests.get("memory") or 0)),
         "gpu": float(requests.get("gpu") or 0),
     }
