@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from fleet.admission.session.floor import PODS
 from fleet.admission.session.ledger import Claim, Vector, named, plain
 from fleet.admission.session.values import Squad
 from fleet.admission.session.weighted import Rules, ShareQueue
@@ -25,7 +26,8 @@ Held = dict[str, dict[str, float]]
 class DeservingLedger:
     """With `tree`, queues stand below `root`, only leaves take work, and limits hold at every level.
 
-    With `levels` above 0, what holds for a queue has to hold for that many of its ancestors below the root too.
+    With `levels` above 0, what a queue deserves is also looked at for that many queues above it, the root left out: one
+    of them being owed something is enough to claim, and all of those that lose have to hold more than they deserve.
     """
 
     def __init__(
@@ -54,9 +56,8 @@ class DeservingLedger:
         return found
 
     def ancestors(self, queue: str) -> list[str]:
-        """Those above it that `levels` reaches, from the top down, the root left out."""
-        above = [name for name in reversed(self.path(queue)[1:]) if name != ROOT]
-        return above[: self.levels]
+        """Those above it that `levels` reaches, the nearest first."""
+        return self.path(queue)[1 : self.levels + 1]
 
     def vector(self, requests: Mapping[str, float]) -> Vector:
         """Every resource for itself."""
@@ -69,7 +70,7 @@ class DeservingLedger:
             name: CapacityQueue(self.parents[name], queue.deserved, queue.guarantee, queue.capability)
             for name, queue in self.queues.items()
         }
-        self.bounds = bounds(everything, declared)
+        self.bounds = bounds({} if self.inner else everything, declared)
         self._sound = not any(queue in self.inner for queue in wanted)
         for queue, amounts in reserved.items():
             self._add(self._reserved, queue, amounts, 1)
@@ -107,9 +108,8 @@ class DeservingLedger:
         more, queue = named(self.resources, amounts), squad.queue
         if not fits(self.used[queue], more, self.bounds[queue].most):
             return False
-        return any(
-            claims(self.used[name], more, self.bounds[name].deserved) for name in (queue, *self.ancestors(queue))
-        )
+        owed = (queue, *(name for name in self.ancestors(queue) if name != ROOT))
+        return any(claims(self.used[name], more, self.bounds[name].deserved) for name in owed)
 
     def may_queue(self, squad: Squad) -> bool:
         """The floor of the squad, with what is held and owed, is within the most, at every level."""
@@ -141,7 +141,12 @@ class DeservingLedger:
         """Priority, then the part of what it deserves that it holds."""
         if not self.rules.orders:
             return ()
-        return (-self.queues[queue].priority, share(self.used[queue], self.bounds[queue].deserved))
+        due = self.bounds[queue].deserved
+        return (-self.queues[queue].priority, share(self.used[queue], due), not due)
+
+    def nearness(self, one: str, other: str) -> int:
+        """How many queues the ways from the top to both have in common."""
+        return len(set(self.path(one)[1:]) & set(self.path(other)[1:]))
 
 
 class _Tab:
@@ -159,23 +164,25 @@ class _Tab:
         return True
 
     def _may_lose(self, queue: str, given: Mapping[str, float]) -> bool:
-        shared = {name: amount for name, amount in given.items() if name in self._wanted and name != "pods"}
         bound = self._ledger.bounds[queue]
-        if not shared or not keeps_guarantee(self._left[queue], given, bound.guarantee):
+        if not any(name in self._wanted for name in given if name != PODS):
+            return False
+        if not keeps_guarantee(self._left[queue], given, bound.guarantee):
             return False
         mine, theirs = self._ledger.ancestors(self._queue), self._ledger.ancestors(queue)
         if undeserved(given, bound.deserved):
-            related = bool(set(mine) & set(theirs))
+            related = (set(mine) & set(theirs)) - {ROOT}
             if related and undeserved(self._wanted, self._ledger.bounds[self._queue].deserved):
                 return False
-        elif not exceeds(self._left[queue], bound.deserved, shared):
+        elif not exceeds(self._left[queue], bound.deserved, given):
             return False
-        return all(
-            undeserved(given, self._ledger.bounds[name].deserved)
-            or exceeds(self._left[name], self._ledger.bounds[name].deserved, shared)
-            for name in theirs
-            if name not in mine
-        )
+        for level, name in enumerate(theirs):
+            if name == ROOT or (level < len(mine) and mine[level] == name):
+                continue
+            due = self._ledger.bounds[name].deserved
+            if not undeserved(given, due) and not exceeds(self._left[name], due, given):
+                return False
+        return True
 
     def closes(self) -> bool:
         """Every loss was judged by itself."""

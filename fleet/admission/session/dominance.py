@@ -75,6 +75,10 @@ class DominanceLedger:
         """Whatever is offered."""
         return _Tab
 
+    def nearness(self, one: str, other: str) -> int:
+        """All the same: the order of victims is that of the queues."""
+        return 0
+
     def turn(self, queue: str, amounts: Vector | None, relief: Vector | None = None) -> tuple[float, ...]:
         """Level by level: blocked last, then the smaller share per weight."""
         if self._stale:

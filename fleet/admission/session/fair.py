@@ -160,6 +160,10 @@ class FairLedger:
                 break
         return pair
 
+    def nearness(self, one: str, other: str) -> int:
+        """All the same: the order of victims is that of the queues."""
+        return 0
+
     def turn(self, queue: str, amounts: Vector | None, relief: Vector | None = None) -> tuple[float, ...]:
         """Below fair share first, then within quota, then by priority, then the smaller dominant share."""
         standings = self.standings[queue]

@@ -63,6 +63,9 @@ class Ledger(Protocol):
     def worth_trying(self, squad: Squad, amounts: Vector, queue: str) -> bool:
         """Whether anything of that queue could be offered at all."""
 
+    def nearness(self, one: str, other: str) -> int:
+        """How closely two queues are related; those nearest to a claimant are taken from first."""
+
     def turn(self, queue: str, amounts: Vector | None, relief: Vector | None = None) -> tuple[float, ...]:
         """What to sort queues by, the one to be served first smallest: with `amounts` more, or `relief` less."""
 

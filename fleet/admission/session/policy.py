@@ -35,6 +35,7 @@ class Policy:
         Stage.CONSOLIDATE,
         Stage.RECLAIM,
         Stage.PREEMPT,
+        Stage.CONSOLIDATE,
         Stage.STALE,
     )
     ranks: tuple[Rank, ...] = (Rank.PRIORITY, Rank.UNREADY)

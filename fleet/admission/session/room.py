@@ -9,6 +9,7 @@ from fleet.admission.session.floor import WHOLE
 from fleet.admission.session.hall import Entry
 from fleet.admission.session.ledger import Vector
 from fleet.admission.session.parts import Loss, Where, next_pods, stands
+from fleet.admission.session.policy import Stage
 from fleet.admission.session.search import Search
 from fleet.admission.session.state import Session
 from fleet.admission.session.turns import Losses, dominant
@@ -20,15 +21,20 @@ MOST_MACHINES = 32
 
 
 def consolidate(session: Session) -> None:
-    """Make room by giving others another place, so that nobody is evicted."""
+    """Make room by giving others another place, so that nobody is evicted.
+
+    While somebody waits who may reclaim, that is only done for those who may: others would soon be made to leave again.
+    """
     ledger = session.hall.ledger
     due = [entry for entry in session.hall.entries if session.waits(entry)]
-    someone_due = any(ledger.may_claim(entry.squad, session.amounts(entry)) for entry in due)
+    someone_due = Stage.RECLAIM in session.to_come and any(
+        ledger.may_claim(entry.squad, session.amounts(entry)) for entry in due
+    )
     for entry, give_up in session.distinct(lambda entry: entry.squad.preemptible):
         if not _fits_in_sum(session, entry):
             continue
         if someone_due and not ledger.may_claim(entry.squad, session.amounts(entry)):
-            continue  # it would only be made to leave again
+            continue
         suits = _everybody_but(entry)
         losses = session.victims.losses(session.victims.candidates, suits)
         if not _search(session, entry, "consolidate", losses, lambda _: True, all_return=True):
@@ -84,7 +90,8 @@ def _reclaim(  # noqa: PLR0913, PLR0917 -- one attempt, spelled out
         tab = claim()
         return all(tab.offer(loss.entry.squad.queue, loss.amounts) for loss in losses) and tab.closes()
 
-    losses = session.victims.losses(queues, _unprotected, accepts if ask_first else None, where)
+    near = partial(session.hall.ledger.nearness, entry.squad.queue)
+    losses = session.victims.losses(queues, _unprotected, accepts if ask_first else None, where, near)
     return _search(session, entry, "reclaim", losses, justified)
 
 
@@ -93,8 +100,7 @@ def preempt(session: Session) -> None:
     policy = session.hall.policy
     if not policy.preempts:
         return
-    suits = partial(_may_evict, surplus=policy.surplus_evicts)
-    for entry, give_up in session.distinct(suits, full_too=True):
+    for entry, give_up in session.distinct(partial(_may_evict, surplus=policy.surplus_evicts), full_too=True):
         if session.needs_no_room(entry):
             continue
         suits, accepts = _preemptible_by(session, entry), _lower_pods(entry)

@@ -24,17 +24,14 @@ class Seating:
     """Pods waiting to start, or evicted ones that look for another place."""
     before: Counts | None = None
     """`future` before anybody was made to leave; machines where the least had to be freed come first."""
-    _stood: frozenset[int] = frozenset()
-    """Crews (by `id`) that stood before the step."""
 
     def step(self, entry: Entry) -> bool:
         """The whole core if the squad does not stand yet, else one pod (or one optional part) more; False = nothing."""
         root, everywhere = entry.squad.root, np.ones(len(self.hall.floor.machines), dtype=bool)
         mark = self.hall.mark()
-        self._stood = frozenset(id(crew) for crew in crews_of(root) if stands(entry, crew))
         try:
             if stands(entry, root):
-                done = self._inside(entry, root, everywhere, lambda mask: self._grow(entry, root, mask, singly=True))
+                done = self._inside(entry, root, everywhere, lambda mask: self._grow(entry, root, mask))
             else:
                 done = self._assemble(entry, root, everywhere)
         except UnknownLevel:
@@ -95,28 +92,26 @@ class Seating:
         if wanted > 0:
             return False
         while active(entry, group) < group.pods_at_least:
-            if not self._grow(entry, group, allowed, singly=False):
+            if not self._grow(entry, group, allowed):
                 return False
         return True
 
-    def _grow(self, entry: Entry, group: Group, allowed: Mask, *, singly: bool) -> bool:
-        """One step more; without `singly`, crews that have a domain of their own and did not stand only join whole."""
+    def _grow(self, entry: Entry, group: Group, allowed: Mask) -> bool:
+        """One step more: a pod, or an optional part that does not stand yet."""
         for part in by_growth(entry, group):
             if not any(seat.state is self.meant for crew in crews_of(part) for seat in entry.crew(crew)):
                 continue
             mark = self.hall.mark()
-            if self._grow_part(entry, part, allowed, singly=singly):
+            if self._grow_part(entry, part, allowed):
                 return True
             self.hall.undo(mark)
         return False
 
-    def _grow_part(self, entry: Entry, part: Part, allowed: Mask, *, singly: bool) -> bool:
+    def _grow_part(self, entry: Entry, part: Part, allowed: Mask) -> bool:
         if not stands(entry, part):
             return self._assemble(entry, part, allowed)
         if isinstance(part, Group):
-            return self._inside(entry, part, allowed, lambda mask: self._grow(entry, part, mask, singly=singly))
-        if not singly and part.within is not None and id(part) not in self._stood:
-            return False
+            return self._inside(entry, part, allowed, lambda mask: self._grow(entry, part, mask))
         return self._inside(entry, part, allowed, lambda mask: self._put_any(entry.crew(part), 1, mask) == 1)
 
     # -- pods on machines -----------------------------------------------------------------------------------------

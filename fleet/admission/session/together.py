@@ -54,6 +54,10 @@ class Together:
         claims = [ledger.claim(squad, amounts) for ledger in self._ledgers]
         return lambda: _Tabs([claim() for claim in claims])
 
+    def nearness(self, one: str, other: str) -> int:
+        """How closely all say they are related."""
+        return sum(ledger.nearness(one, other) for ledger in self._ledgers)
+
     def turn(self, queue: str, amounts: Vector | None, relief: Vector | None = None) -> tuple[float, ...]:
         """The first ledger decides, then the next; in the end the older queue."""
         found: tuple[float, ...] = ()

@@ -135,13 +135,14 @@ class Victims:
         suits: Callable[[Entry], bool],
         accepts: Callable[[Loss], bool] | None = None,
         where: Where | None = None,
+        tier: Callable[[str], int] | None = None,
     ) -> "Losses":
         """An ordered stream of what can be taken from these queues; a squad of which a loss is not accepted is out.
 
-        With `where`, only losses that contain such a pod.
+        With `where`, only losses that contain such a pod. Queues of a higher `tier` come first.
         """
         given = {name: self.candidates[name] for name in queues if self.candidates.get(name)}
-        return Losses(self.hall, given, suits, accepts, where)
+        return Losses(self.hall, given, suits, accepts, where, tier)
 
 
 def _victim_key(entry: Entry) -> Key:
@@ -159,8 +160,10 @@ class Losses:
         suits: Callable[[Entry], bool],
         accepts: Callable[[Loss], bool] | None,
         where: Where | None,
+        tier: Callable[[str], int] | None,
     ) -> None:
         self._hall, self._lists, self._suits, self._accepts, self._where = hall, lists, suits, accepts, where
+        self._tier = tier
         self._at = dict.fromkeys(lists, 0)
         self._again: dict[str, list[tuple[Key, str, Entry]]] = {name: [] for name in lists}
         self._next: dict[str, Loss | None] = {}
@@ -183,6 +186,9 @@ class Losses:
         open_queues = [name for name in self._lists if self._peek(name) is not None]
         if not open_queues:
             return None
+        if self._tier is not None:
+            nearest = max(self._tier(name) for name in open_queues)
+            open_queues = [name for name in open_queues if self._tier(name) == nearest]
         queue = open_queues[0]
         if len(open_queues) > 1:
             queue = walk(self._hall.ledger, open_queues, self._key, first=False)

@@ -130,6 +130,10 @@ class WeightedLedger:
         due = self._deserved.get(queue, {})
         return any(have > due.get(name, 0.0) + TOLERANCE for name, have in zip(self.resources, held, strict=True))
 
+    def nearness(self, one: str, other: str) -> int:
+        """All the same: the order of victims is that of the queues."""
+        return 0
+
     def turn(self, queue: str, amounts: Vector | None, relief: Vector | None = None) -> tuple[float, ...]:
         """Priority, then the part of what it deserves that it holds."""
         if not self.rules.orders:

@@ -63,13 +63,22 @@ def build(case: Case, pods: Pods, queued: frozenset[str]) -> Scene:
     """The scene of a case with its pods as they are now."""
     claims = _Claims(case)
     policy = Policy(
-        stages=tuple(STAGES[action] for action in case["run"]["actions"]),
+        stages=_stages(case["run"]["actions"]),
         spread_gpus=bool(case["run"].get("custom_scheduler_conf")),
     )
     squads = [_squad(case, group, pods, claims) for group in case["podgroups"]]
     ledger = FairLedger([_queue(queue) for queue in case["queues"]])
     machines = [_machine(case, node, claims) for node in case["nodes"]]
     return Scene(machines, squads, ledger, policy, [_topology(case, entry) for entry in case.get("topologies") or ()])
+
+
+def _stages(actions: Sequence[str]) -> tuple[Stage, ...]:
+    """Consolidation before reclaim is for those who might reclaim; the others get their chance after it."""
+    stages = [STAGES[action] for action in actions]
+    if Stage.RECLAIM in stages and Stage.CONSOLIDATE in stages:
+        last = max(stages.index(stage) for stage in (Stage.RECLAIM, Stage.PREEMPT) if stage in stages)
+        stages.insert(last + 1, Stage.CONSOLIDATE)
+    return tuple(stages)
 
 
 def _queue(queue: Mapping[str, Any]) -> FairQueue:

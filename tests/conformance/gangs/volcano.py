@@ -289,7 +289,8 @@ def _root(
     case: Case, group: Mapping[str, Any], pods: Sequence[tuple[Mapping[str, Any], Pod]], plugins: Plugins
 ) -> Group:
     within = _within(case, group.get("network_topology"), plugins)
-    least = int(group.get("min_member") or 0)
+    done = sum(1 for _, pod in pods if pod.state is PodState.SUCCEEDED)
+    least = max(0, int(group.get("min_member") or 0) - done)
     if policies := group.get("sub_group_policy"):
         parts, rest = [], list(pods)
         for policy in policies:
@@ -321,7 +322,9 @@ def _policy_part(
         else:
             rest.append((given, pod))
     size = int(policy.get("size") or 1)
-    parts = tuple(Crew("/".join(values), tuple(found), size, within) for values, found in crews.items())
+    # Without hypernodes as objects upstream finds no domain for pods that join a sub-group that has started.
+    most = None if case.get("hypernodes") or not (within and within.required) else size
+    parts = tuple(Crew("/".join(values), tuple(found[:most]), size, within) for values, found in crews.items())
     return Group(policy["name"], parts, int(policy.get("min_sub_groups") or 0)), rest
 
 
