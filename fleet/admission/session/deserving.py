@@ -31,7 +31,13 @@ class DeservingLedger:
     """
 
     def __init__(
-        self, queues: Sequence[ShareQueue], resources: Sequence[str], rules: Rules, *, tree: bool = False, levels: int = 0
+        self,
+        queues: Sequence[ShareQueue],
+        resources: Sequence[str],
+        rules: Rules,
+        *,
+        tree: bool = False,
+        levels: int = 0,
     ) -> None:
         self.resources, self.rules, self.levels = tuple(resources), rules, levels if tree else 0
         self.queues = {queue.name: queue for queue in queues}

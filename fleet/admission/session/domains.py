@@ -22,9 +22,7 @@ class Domains:
         for name, topology in topologies.items():
             self._levels[name] = [_numbered(floor, domains) for domains in topology.domains]
 
-    def masks(
-        self, within: Within, allowed: Mask, pinned: Sequence[int], room: Counts, count: int
-    ) -> Iterator[Mask]:
+    def masks(self, within: Within, allowed: Mask, pinned: Sequence[int], room: Counts, count: int) -> Iterator[Mask]:
         """Sets of machines to try in turn for `count` pods that fit `room` to a machine, with some already `pinned`.
 
         Nothing is yielded when what is pinned already breaks the constraint. Raises `UnknownLevel`.

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from fleet.admission.session.floor import GPU
 from fleet.admission.session.ledger import Claim, Vector
@@ -62,6 +62,9 @@ class FairLedger:
             }
             for queue in queues
         }
+        self._chains = {
+            name: tuple(tuple(self.standings[queue].values()) for queue in path) for name, path in self._paths.items()
+        }
 
     def _path_of(self, queue: str) -> tuple[str, ...]:
         """The queue and all above it."""
@@ -107,11 +110,13 @@ class FairLedger:
 
     def charge(self, squad: Squad, amounts: Vector, count: int) -> None:
         """Note it at every level; what may not be preempted also counts against quota."""
-        for queue in self._paths.get(squad.queue, ()):
-            for standing, amount in zip(self.standings[queue].values(), amounts, strict=True):
-                standing.used += amount * count
-                if not squad.preemptible:
-                    standing.used_firmly += amount * count
+        firmly = not squad.preemptible
+        for chain in self._chains.get(squad.queue, ()):
+            for standing, amount in zip(chain, amounts, strict=True):
+                if amount:
+                    standing.used += amount * count
+                    if firmly:
+                        standing.used_firmly += amount * count
 
     def takes_turns(self, queue: str) -> bool:
         """Idle machines are for everybody: only limits hold work back."""
@@ -119,8 +124,8 @@ class FairLedger:
 
     def may_start(self, squad: Squad, amounts: Vector) -> bool:
         """Within the limit at every level, and within quota for what may not be preempted."""
-        for queue in self._paths.get(squad.queue, ()):
-            for standing, amount in zip(self.standings[queue].values(), amounts, strict=True):
+        for chain in self._chains.get(squad.queue, ()):
+            for standing, amount in zip(chain, amounts, strict=True):
                 if not amount:
                     continue
                 if not at_most(standing.used + amount, standing.limit):
@@ -146,9 +151,7 @@ class FairLedger:
 
     def claim(self, squad: Squad, amounts: Vector) -> Claim:
         """Judged by what everybody holds now."""
-        now = {
-            name: {key: replace(one) for key, one in standings.items()} for name, standings in self.standings.items()
-        }
+        now = {name: {key: one.copy() for key, one in standings.items()} for name, standings in self.standings.items()}
         required = dict(zip(RESOURCES, amounts, strict=True))
         return lambda: _Tab(self, now, squad, required)
 

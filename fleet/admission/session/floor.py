@@ -72,6 +72,7 @@ class Floor:
         self.gpu, self._cpu = self.columns[GPU], self.columns["cpu"]
         self.parts: list[dict[str, list[int]]] = [{} for _ in self.machines]
         """Device -> (used now, used in future), for devices that are shared."""
+        self._shared: set[int] = set()
         self._open = np.array([machine.open for machine in self.machines], dtype=bool)
         self._rank = np.array([machine.rank for machine in self.machines], dtype=np.int64) << 44
         self._with_gpus = (self.capacity[:, self.gpu] > 0).astype(np.int64) << 43
@@ -128,10 +129,12 @@ class Floor:
     def packing(self, kind: Kind) -> Counts:
         """What to sort machines by: the fullest first, and work without GPUs away from them."""
         if kind.gpu is not None or kind.row[self.gpu]:
-            cores: Counts = np.maximum(self.future[:, self._cpu], 0) // 1000
-            return cores + (self.future[:, self.gpu] << 20) + self._rank
-        free: Counts = np.maximum(self.future[:, self._cpu], 0)
-        return free + self._with_gpus + self._rank
+            found: Counts = np.maximum(self.future[:, self._cpu], 0) // 1000
+            found += (self.future[:, self.gpu] << 20) + self._rank
+            return found
+        found = np.maximum(self.future[:, self._cpu], 0)
+        found += self._with_gpus + self._rank
+        return found
 
     def shift(self, kind: Kind, row: int, count: int, signs: tuple[int, int], devices: tuple[str, ...] = ()) -> None:
         """Change what is (idle, free in future) of a machine by `count` pods, each times its sign."""
@@ -174,7 +177,7 @@ class Floor:
 
     def gpus_in_sum(self) -> float:
         """GPUs that will be free, counting what is left of shared ones."""
-        shared = sum(WHOLE - part[1] for parts in self.parts for part in parts.values() if part[1])
+        shared = sum(WHOLE - part[1] for row in self._shared for part in self.parts[row].values() if part[1])
         return float(np.maximum(self.future[:, self.gpu], 0).sum()) + shared / WHOLE
 
     def _part_slots(self, gpu: GpuShare, row: int, *, now: bool) -> int:
@@ -182,6 +185,7 @@ class Floor:
 
     def _shift_parts(self, units: int, row: int, signs: tuple[int, int], devices: tuple[str, ...]) -> None:
         parts = self.parts[row]
+        self._shared.add(row)
         for device in devices:
             part = parts.setdefault(device, [0, 0])
             for place, array in ((0, self.idle), (1, self.future)):

@@ -3,10 +3,20 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from fleet.admission.session.floor import GPU, PODS, WHOLE, Floor, Kind
 from fleet.admission.session.ledger import Ledger, Vector, add, total
 from fleet.admission.session.policy import Policy
 from fleet.admission.session.values import ACTIVE, Crew, Machine, Pod, PodState, Squad, Topology, crews_of
+
+
+@dataclass(slots=True, eq=False)
+class CrewSeats:
+    """The seats of one crew, in the order they start, and how many of them are active."""
+
+    seats: list["Seat"] = field(default_factory=list)
+    active: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -16,6 +26,7 @@ class Seat:
     pod: Pod
     kind: Kind
     entry: "Entry"
+    crew: CrewSeats
     quota: Vector
     priority: int
     state: PodState
@@ -35,14 +46,14 @@ class Entry:
 
     squad: Squad
     seats: list[Seat] = field(default_factory=list)
-    of_crew: dict[int, list[Seat]] = field(default_factory=dict)
-    """Seats by `id` of their crew, in the order they start."""
+    of_crew: dict[int, CrewSeats] = field(default_factory=dict)
+    """By `id` of the crew."""
     held: list[float] = field(default_factory=list)
     queued: bool = True
 
     def crew(self, crew: Crew) -> list[Seat]:
         """The seats of a crew."""
-        return self.of_crew[id(crew)]
+        return self.of_crew[id(crew)].seats
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +87,7 @@ class Hall:
             self._enter(squad, crews[squad.name]) for squad in sorted(squads, key=lambda s: (s.created, s.name))
         ]
         self._open()
+        self.everywhere = np.ones(len(self.floor.machines), dtype=bool)
         self.has_neighbours = any(seat.kind.neighbours for entry in self.entries for seat in entry.seats)
 
     def _open(self) -> None:
@@ -97,23 +109,24 @@ class Hall:
     def _enter(self, squad: Squad, crews: list[Crew]) -> Entry:
         entry = Entry(squad, held=[0.0] * len(self.ledger.resources), queued=squad.queued)
         for crew in crews:
-            seats = [self._seat(entry, pod) for pod in crew.pods]
-            seats.sort(key=lambda seat: (-seat.priority, seat.pod.order))
-            entry.of_crew[id(crew)] = seats
-            entry.seats += seats
+            entry.of_crew[id(crew)] = found = CrewSeats()
+            found.seats += [self._seat(entry, found, pod) for pod in crew.pods]
+            found.seats.sort(key=lambda seat: (-seat.priority, seat.pod.order))
+            entry.seats += found.seats
         return entry
 
-    def _seat(self, entry: Entry, pod: Pod) -> Seat:
+    def _seat(self, entry: Entry, crew: CrewSeats, pod: Pod) -> Seat:
         kind = self.floor.kind(pod)
         row = self.floor.index.get(pod.node, -1)
         priority = entry.squad.priority if pod.priority is None else pod.priority
-        seat = Seat(pod, kind, entry, self._quota(kind), priority, pod.state, row, pod.devices)
+        seat = Seat(pod, kind, entry, crew, self._quota(kind), priority, pod.state, row, pod.devices)
         signs = _HOLDS.get(pod.state)
         if signs is not None and row >= 0:
             if kind.gpu is not None and len(pod.devices) != kind.gpu.devices:
                 seat.devices = self.floor.devices_for(kind.gpu, row, now=bool(signs[0]))
             self.floor.shift(kind, row, 1, signs, seat.devices)
         if seat.active:
+            crew.active += 1
             self.charge(seat, 1)
         return seat
 
@@ -144,7 +157,7 @@ class Hall:
     # -- changes, all undoable ------------------------------------------------------------------------------------
 
     def place(self, seats: Sequence[Seat], row: int, *, now: bool, devices: tuple[str, ...] = ()) -> None:
-        """Put equal seats on a machine: bound on idle room, else nominated; one that was evicted is moved."""
+        """Put equal seats of one crew on a machine: bound on idle room, else nominated; one that was evicted is moved."""
         moved = seats[0].state is PodState.EVICTED
         state = PodState.MOVED if moved else PodState.BOUND if now else PodState.NOMINATED
         self._change(seats, state, row, (-1 if now else 0, -1), devices, 1)
@@ -171,7 +184,7 @@ class Hall:
         fresh = sum(1 for taken in used if not taken)
         return fresh <= free[self.floor.gpu] and all(taken + units <= WHOLE for taken in used)
 
-    def _change(  # noqa: PLR0913, PLR0917 -- one record of what changes
+    def _change(
         self,
         seats: Sequence[Seat],
         state: PodState,
@@ -185,6 +198,7 @@ class Hall:
         if row >= 0:
             self.floor.shift(seats[0].kind, row, len(seats), signs, devices)
         self.charge(seats[0], charge * len(seats))
+        seats[0].crew.active += charge * len(seats)
         for seat in seats:
             seat.state, seat.row, seat.devices = state, row, devices
 
@@ -216,6 +230,7 @@ class Hall:
                 signs = (-change.signs[0], -change.signs[1])
                 self.floor.shift(first.kind, change.row, len(change.seats), signs, change.devices)
             self.charge(first, -change.charge * len(change.seats))
+            first.crew.active -= change.charge * len(change.seats)
             for seat, before in zip(change.seats, change.before, strict=True):
                 seat.state, seat.row, seat.devices = before
 

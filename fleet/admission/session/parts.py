@@ -29,16 +29,21 @@ class Loss:
 def active(entry: Entry, part: Part) -> int:
     """Pods that count."""
     if isinstance(part, Crew):
-        return sum(1 for seat in entry.crew(part) if seat.active)
-    return sum(active(entry, below) for below in part.parts)
+        return entry.of_crew[id(part)].active
+    count = 0
+    for below in part.parts:
+        count += active(entry, below)
+    return count
 
 
 def stands(entry: Entry, part: Part) -> bool:
     """Whether a part has its minimum."""
     if isinstance(part, Crew):
         return active(entry, part) >= part.at_least
-    standing = sum(1 for below in part.parts if stands(entry, below))
-    return standing >= part.at_least and active(entry, part) >= part.pods_at_least
+    standing = 0
+    for below in part.parts:
+        standing += stands(entry, below)
+    return standing >= part.at_least and (not part.pods_at_least or active(entry, part) >= part.pods_at_least)
 
 
 def could_stand(entry: Entry, part: Part) -> bool:

@@ -15,7 +15,6 @@ from fleet.admission.session.state import Session
 from fleet.admission.session.turns import Losses, dominant
 from fleet.admission.session.values import PodState
 
-
 MOST_MACHINES = 32
 """How many machines are looked at one by one, the fullest first."""
 
@@ -31,9 +30,10 @@ def consolidate(session: Session) -> None:
         ledger.may_claim(entry.squad, session.amounts(entry)) for entry in due
     )
     for entry, give_up in session.distinct(lambda entry: entry.squad.preemptible):
-        if not _fits_in_sum(session, entry):
-            continue
-        if someone_due and not ledger.may_claim(entry.squad, session.amounts(entry)):
+        if not _fits_in_sum(session, entry) or (
+            someone_due and not ledger.may_claim(entry.squad, session.amounts(entry))
+        ):
+            give_up()
             continue
         suits = _everybody_but(entry)
         losses = session.victims.losses(session.victims.candidates, suits)
@@ -76,7 +76,7 @@ def reclaim(session: Session) -> None:
             give_up()
 
 
-def _reclaim(  # noqa: PLR0913, PLR0917 -- one attempt, spelled out
+def _reclaim(
     session: Session, entry: Entry, amounts: Vector, queues: list[str], where: Where | None, *, ask_first: bool
 ) -> bool:
     """With `ask_first` every victim has to be in order when it is considered, else only all of them in the end."""
@@ -172,7 +172,7 @@ def end_stale(session: Session) -> None:
             for seat in running:
                 session.hall.evict(seat)
                 session.why[seat.pod.name] = ("stale", "")
-            session.changed(entry)
+            session.changed([entry])
 
 
 def _may_evict(entry: Entry, *, surplus: bool) -> bool:
@@ -185,7 +185,7 @@ def _unprotected(entry: Entry) -> bool:
     return entry.squad.ran_for_s is None
 
 
-def _search(  # noqa: PLR0913, PLR0917 -- one search, spelled out
+def _search(
     session: Session,
     entry: Entry,
     reason: str,
@@ -201,6 +201,5 @@ def _search(  # noqa: PLR0913, PLR0917 -- one search, spelled out
     for loss in gone:
         for seat in loss.seats:
             session.why[seat.pod.name] = (reason, entry.squad.name)
-    for loss in search.pulled:
-        session.changed(loss.entry)
+    session.changed(loss.entry for loss in search.pulled)
     return True

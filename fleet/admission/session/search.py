@@ -34,28 +34,29 @@ class Search:
     most: int = 1_000_000
     """Most losses considered."""
     pulled: list[Loss] = field(default_factory=list)
+    _marks: list[int] = field(default_factory=list)
+    """The state of the hall after each of the losses evicted at present, the first entry before any."""
 
     def run(self) -> tuple[Loss, ...] | None:
         """Make room and take it; the losses that remain, or None when nothing was changed."""
         start = self.hall.mark()
+        self._marks = [start]
         seating = Seating(self.hall, self.domains, now=False, before=self.hall.floor.future.copy())
         tried = 0
         for _ in range(MOST_REJECTIONS if not self.all_return else self.most):
-            reached = self._gallop(start, tried, seating)
+            reached = self._gallop(tried, seating)
             if reached is None:
-                self.hall.undo(start)
-                return None
+                break
             tried = reached
-            gone = self._settle(start, reached, seating)
+            gone = self._settle(reached, seating)
             if gone is not None:
                 return gone
         self.hall.undo(start)
         return None
 
-    def _gallop(self, start: int, tried: int, seating: Seating) -> int | None:
+    def _gallop(self, tried: int, seating: Seating) -> int | None:
         """The smallest number of losses above `tried` with which the step is possible, as far as halving finds it."""
-        self.hall.undo(start)
-        self._evict(self.pulled)
+        self._evicted(len(self.pulled))
         low, stride = tried, 1
         while True:
             if len(self.pulled) > low and self._possible(seating):
@@ -67,22 +68,25 @@ class Search:
         high = len(self.pulled)
         while high - low > 1:
             middle = (low + high) // 2
-            self.hall.undo(start)
-            self._evict(self.pulled[:middle])
+            self._evicted(middle)
             low, high = (low, middle) if self._possible(seating) else (middle, high)
         return high
 
     def _pull(self, count: int) -> bool:
         before = len(self.pulled)
         for loss in islice(iter(self.losses.pull, None), max(0, count)):
-            self._evict([loss])
             self.pulled.append(loss)
+            self._evicted(len(self.pulled))
         return len(self.pulled) > before
 
-    def _evict(self, losses: Sequence[Loss]) -> None:
-        for loss in losses:
+    def _evicted(self, count: int) -> None:
+        """Bring about that the first `count` losses have been evicted, and nothing else has changed."""
+        self.hall.undo(self._marks[min(count, len(self._marks) - 1)])
+        del self._marks[count + 1 :]
+        for loss in self.pulled[len(self._marks) - 1 : count]:
             for seat in loss.seats:
                 self.hall.evict(seat)
+            self._marks.append(self.hall.mark())
 
     def _possible(self, seating: Seating) -> bool:
         mark = self.hall.mark()
@@ -90,10 +94,9 @@ class Search:
         self.hall.undo(mark)
         return done
 
-    def _settle(self, start: int, count: int, seating: Seating) -> tuple[Loss, ...] | None:
-        self.hall.undo(start)
+    def _settle(self, count: int, seating: Seating) -> tuple[Loss, ...] | None:
+        self._evicted(count)
         losses = self.pulled[:count]
-        self._evict(losses)
         before = self.hall.mark()
         if not seating.step(self.entry):
             return None

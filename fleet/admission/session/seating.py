@@ -27,7 +27,7 @@ class Seating:
 
     def step(self, entry: Entry) -> bool:
         """The whole core if the squad does not stand yet, else one pod (or one optional part) more; False = nothing."""
-        root, everywhere = entry.squad.root, np.ones(len(self.hall.floor.machines), dtype=bool)
+        root, everywhere = entry.squad.root, self.hall.everywhere
         mark = self.hall.mark()
         try:
             if stands(entry, root):

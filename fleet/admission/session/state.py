@@ -1,6 +1,6 @@
 """What a session knows while it goes through its stages."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from fleet.admission.session.domains import Domains
@@ -36,9 +36,9 @@ class Session:
             self._victims = Victims.of(self.hall)
         return self._victims
 
-    def changed(self, entry: Entry) -> None:
-        """Note that pods of a squad were evicted or moved."""
-        self.victims.refresh(entry)
+    def changed(self, entries: Iterable[Entry]) -> None:
+        """Note that pods of squads were evicted or moved."""
+        self.victims.refresh(entries)
 
     def waits(self, entry: Entry) -> bool:
         """Whether a squad has pods to start and enough of them to stand."""
@@ -74,7 +74,15 @@ class Session:
             return squad.name
         counts = tuple(sorted(need(next_pods(entry)).items()))
         core = stands(entry, squad.root)
-        return (squad.queue, squad.priority, squad.preemptible, core, active(entry, squad.root), counts, squad.may_evict)
+        return (
+            squad.queue,
+            squad.priority,
+            squad.preemptible,
+            core,
+            active(entry, squad.root),
+            counts,
+            squad.may_evict,
+        )
 
     def amounts(self, entry: Entry) -> Vector:
         """What the next step of a squad charges to its queue."""

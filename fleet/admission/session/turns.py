@@ -1,6 +1,6 @@
 """Whose turn it is: the tree of queues walked from the top, the best squad of the best queue first."""
 
-from bisect import insort
+from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -54,7 +54,9 @@ class Turns:
         """Let a squad wait; one whose queue is not known never gets a turn."""
         queue = entry.squad.queue
         if queue in self.hall.ledger.parents:
-            insort(self.waiting.setdefault(queue, []), (gang_key(self.hall, entry, self.shares), entry.squad.name, entry))
+            insort(
+                self.waiting.setdefault(queue, []), (gang_key(self.hall, entry, self.shares), entry.squad.name, entry)
+            )
 
     def pop(self) -> Entry | None:
         """The squad whose turn it is."""
@@ -113,21 +115,33 @@ class Victims:
 
     hall: Hall
     candidates: dict[str, list[tuple[Key, str, Entry]]] = field(default_factory=dict)
+    _keys: dict[str, Key] = field(default_factory=dict)
 
     @classmethod
     def of(cls, hall: Hall) -> "Victims":
         """All squads that may ever be evicted and run now."""
         found = cls(hall)
         for entry in hall.entries:
-            found.refresh(entry)
+            queue = found.candidates.setdefault(entry.squad.queue, [])
+            if found._could_go(entry):
+                found._keys[entry.squad.name] = key = _victim_key(entry)
+                queue.append((key, entry.squad.name, entry))
+        for queue in found.candidates.values():
+            queue.sort(key=lambda candidate: candidate[:2])
         return found
 
-    def refresh(self, entry: Entry) -> None:
-        """Note that a squad has changed."""
-        queue = self.candidates.setdefault(entry.squad.queue, [])
-        queue[:] = [candidate for candidate in queue if candidate[2] is not entry] if queue else []
-        if entry.squad.preemptible and next_loss(entry, keep_core=self.hall.policy.keep_cores) is not None:
-            insort(queue, (_victim_key(entry), entry.squad.name, entry))
+    def _could_go(self, entry: Entry) -> bool:
+        return entry.squad.preemptible and next_loss(entry, keep_core=self.hall.policy.keep_cores) is not None
+
+    def refresh(self, entries: Iterable[Entry]) -> None:
+        """Note that squads have changed."""
+        for entry in entries:
+            name, queue = entry.squad.name, self.candidates.setdefault(entry.squad.queue, [])
+            if (old := self._keys.pop(name, None)) is not None:
+                del queue[bisect_left(queue, (old, name))]
+            if self._could_go(entry):
+                self._keys[name] = key = _victim_key(entry)
+                insort(queue, (key, name, entry))
 
     def losses(
         self,

@@ -53,9 +53,7 @@ def divide(total: float, claimants: Mapping[str, Claimant], usage_weight: float 
     return shares
 
 
-def _divide_surplus(
-    left: float, peers: Mapping[str, Claimant], shares: dict[str, float], usage_weight: float
-) -> float:
+def _divide_surplus(left: float, peers: Mapping[str, Claimant], shares: dict[str, float], usage_weight: float) -> float:
     remainders: dict[str, float] = {}
     again = True
     while again and left > 0:
@@ -64,7 +62,7 @@ def _divide_surplus(
             missing, fair = peers[name].wanted - shares[name], poured * portion
             given = missing if missing <= fair else float(floor(fair))
             remainders.pop(name, None)
-            if missing > fair and fair > given:
+            if missing > fair > given:
                 remainders[name] = fair - given
             shares[name] += given
             left -= given

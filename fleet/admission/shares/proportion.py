@@ -36,8 +36,7 @@ def ceilings(total: Amounts, queues: Mapping[str, WeightedQueue]) -> dict[str, d
     found: dict[str, dict[str, float]] = {}
     for key, queue in queues.items():
         open_to_it = {
-            name: max(0.0, amount - guaranteed[name]) + queue.guarantee.get(name, 0.0)
-            for name, amount in total.items()
+            name: max(0.0, amount - guaranteed[name]) + queue.guarantee.get(name, 0.0) for name, amount in total.items()
         }
         named = {**dict.fromkeys(queue.capability, float("inf")), **open_to_it}
         found[key] = {name: min(value, queue.capability.get(name, float("inf"))) for name, value in named.items()}

@@ -21,6 +21,10 @@ class Standing:
     used_firmly: float = 0.0
     """By work that may not be preempted."""
 
+    def copy(self) -> "Standing":
+        """The same numbers, apart."""
+        return Standing(self.quota, self.fair, self.limit, self.used, self.used_firmly)
+
     @property
     def allocatable(self) -> float:
         """What it may keep: the larger of quota and fair share, within its limit."""
@@ -92,7 +96,7 @@ def saturation(used: float, fair: float) -> float:
     return used / fair
 
 
-def stays_below(  # noqa: PLR0913 -- two queues, before and after
+def stays_below(
     reclaimer: Standings,
     after: Amounts,
     sibling: Standings,

@@ -102,7 +102,9 @@ def _evicted(case: Case, rounds: Sequence[Round], pods: Pods) -> list[str]:
     """Pods that ran and were made to leave for good; like upstream's list, it does not count what started meanwhile."""
     first = initial(case)
     left = {eviction.pod for played in rounds for eviction in played.decision.evicted}
-    return sorted(name for name in left if first[name].state != "Pending" and pods[name].state in {"Pending", "Releasing"})
+    return sorted(
+        name for name in left if first[name].state != "Pending" and pods[name].state in {"Pending", "Releasing"}
+    )
 
 
 def _staying(case: Case) -> frozenset[str]:
@@ -135,7 +137,7 @@ def _phases(case: Case, queued: frozenset[str]) -> dict[str, str]:
     return found
 
 
-def _emitted(  # noqa: PLR0913, PLR0917
+def _emitted(
     case: Case,
     pods: Pods,
     rounds: Sequence[Round],

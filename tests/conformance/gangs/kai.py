@@ -93,7 +93,9 @@ def _queue(queue: Mapping[str, Any]) -> FairQueue:
             quota[resource] = -1.0
         if limit[resource] < 0:
             limit[resource] = -1.0
-    return FairQueue(queue["name"], queue.get("parent") or "", quota, limit, weight, priority=queue.get("priority", 100))
+    return FairQueue(
+        queue["name"], queue.get("parent") or "", quota, limit, weight, priority=queue.get("priority", 100)
+    )
 
 
 # -- machines ---------------------------------------------------------------------------------------------------------

@@ -76,7 +76,9 @@ def _compare_counts(case: Case, pods: Pods, rounds: list[Round], phases: Mapping
         found.append(_differ("bound", _by_group(bound, groups), _by_group(expect["binds"], groups)))
     found.append(_differ("evicted", _by_group(evicted, groups), _by_group(expect["evictions"], groups)))
     if "podgroup_phase" in expect:
-        found.append(_differ("phase", {name: phases[name] for name in expect["podgroup_phase"]}, expect["podgroup_phase"]))
+        found.append(
+            _differ("phase", {name: phases[name] for name in expect["podgroup_phase"]}, expect["podgroup_phase"])
+        )
     if "pipelined_podgroup_nodes" in expect:
         wanted = set(expect["pipelined_podgroup_nodes"])
         found.append(_differ("nominated", sorted({groups[name] for name in nominated} | wanted), sorted(wanted)))

@@ -31,9 +31,7 @@ def violations(case: Case, played: Round) -> list[str]:
 # -- gangs ------------------------------------------------------------------------------------------------------------
 
 
-def _partial(
-    case: Case, played: Round, asked: Mapping[str, Any], groups: Mapping[str, Any]
-) -> Iterator[str]:
+def _partial(case: Case, played: Round, asked: Mapping[str, Any], groups: Mapping[str, Any]) -> Iterator[str]:
     of_group = group_of(case)
     for name, group in groups.items():
         mine = [pod for pod, owner in of_group.items() if owner == name]
@@ -46,7 +44,9 @@ def _partial(
 
 
 def _is_whole(group: Mapping[str, Any], active: set[str], asked: Mapping[str, Any], played: Round) -> bool:
-    done = {pod for pod, now in played.after.items() if now.state == "Succeeded" and asked[pod]["podgroup"] == group["name"]}
+    done = {
+        pod for pod, now in played.after.items() if now.state == "Succeeded" and asked[pod]["podgroup"] == group["name"]
+    }
     counted = active | done
     if tree := group.get("sub_groups"):
         return _tree_is_whole(tree, counted, asked)
@@ -83,7 +83,9 @@ def _overcommitted(case: Case, played: Round, asked: Mapping[str, Any]) -> Itera
             gained = [
                 pod
                 for pod, now in played.after.items()
-                if now.node == node["name"] and now.state in holds and played.before[pod] != now
+                if now.node == node["name"]
+                and now.state in holds
+                and played.before[pod] != now
                 and not (now.state == "Releasing")
             ]
             if not gained:
@@ -162,15 +164,17 @@ def _shared_too_much(
             parts[device] = parts.get(device, 0.0) + part
         if part and not now.devices and played.before[pod] != now:
             yield f"{pod} has no GPU to share"
-    yield from (f"GPU {device} of {node['name']} is shared out {part} times" for device, part in parts.items() if part > 1 + 1e-5)
+    yield from (
+        f"GPU {device} of {node['name']} is shared out {part} times"
+        for device, part in parts.items()
+        if part > 1 + 1e-5
+    )
 
 
 # -- places -----------------------------------------------------------------------------------------------------------
 
 
-def _misplaced(
-    case: Case, played: Round, asked: Mapping[str, Any], groups: Mapping[str, Any]
-) -> Iterator[str]:
+def _misplaced(case: Case, played: Round, asked: Mapping[str, Any], groups: Mapping[str, Any]) -> Iterator[str]:
     nodes = {node["name"]: node for node in case["nodes"]}
     for pod, now in played.after.items():
         if now.state not in {"Binding", "Pipelined"} or played.before[pod] == now:
@@ -241,7 +245,9 @@ def _tree_constraints(tree: Mapping[str, Any]) -> Iterator[tuple[set[str] | None
 def _evicted_for_nothing(case: Case, played: Round) -> Iterator[str]:
     of_group = group_of(case)
     placed = {
-        of_group[pod] for pod, now in played.after.items() if now.state in {"Binding", "Pipelined"} and played.before[pod] != now
+        of_group[pod]
+        for pod, now in played.after.items()
+        if now.state in {"Binding", "Pipelined"} and played.before[pod] != now
     }
     for eviction in played.decision.evicted:
         if eviction.reason == "stale":

@@ -170,7 +170,9 @@ def _resources(machines: Sequence[Machine], squads: Sequence[Squad], queues: Seq
         names |= squad.floor.keys()
         for part in squad.root.parts:
             crews = part.parts if isinstance(part, Group) else (part,)
-            names |= {name for crew in crews if isinstance(crew, Crew) for pod in crew.pods for name in pod.template.requests}
+            names |= {
+                name for crew in crews if isinstance(crew, Crew) for pod in crew.pods for name in pod.template.requests
+            }
     return sorted(names)
 
 
@@ -264,7 +266,7 @@ def _within(case: Case, wish: Mapping[str, Any] | None, plugins: Plugins) -> Wit
 # -- squads -----------------------------------------------------------------------------------------------------------
 
 
-def _squad(  # noqa: PLR0913, PLR0917
+def _squad(
     case: Case, group: Mapping[str, Any], place: int, pods: Pods, queued: frozenset[str], plugins: Plugins
 ) -> Squad:
     name = f"{group['namespace']}/{group['name']}"
