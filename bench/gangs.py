@@ -1,4 +1,4 @@
-"""One decision on 500 given machines of 8 GPUs: filling them, big gangs, reclaim, and proving that something cannot be had."""
+"""One decision on 500 given machines of 8 GPUs: filling them, big gangs, reclaim, proving that something cannot be."""
 
 import time
 from collections.abc import Sequence

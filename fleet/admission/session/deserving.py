@@ -133,6 +133,10 @@ class DeservingLedger:
         self._add(self._reserved, squad.queue, self.vector(more), 1)
         return True
 
+    def grace_s(self, queue: str, claimant: str) -> float:
+        """None."""
+        return 0.0
+
     def worth_trying(self, squad: Squad, amounts: Vector, queue: str) -> bool:
         """Whether the queue can lose at all."""
         return self.queues[queue].reclaimable

@@ -67,6 +67,10 @@ class DominanceLedger:
         """Always."""
         return True
 
+    def grace_s(self, queue: str, claimant: str) -> float:
+        """None."""
+        return 0.0
+
     def worth_trying(self, squad: Squad, amounts: Vector, queue: str) -> bool:
         """Always."""
         return True

@@ -40,6 +40,10 @@ class FairQueue:
     """Decayed past use as a fraction of the cluster."""
     priority: int = 100
     """Orders surplus, not quota."""
+    reclaim_min_runtime_s: float | None = None
+    """How long work runs before other queues may break it; None = as the queue above says."""
+    preempt_min_runtime_s: float | None = None
+    """The same for work of its own."""
 
 
 class FairLedger:
@@ -143,9 +147,19 @@ class FairLedger:
         """There is no gate."""
         return True
 
+    def grace_s(self, queue: str, claimant: str) -> float:
+        """What the nearest queue says, from the queue up; towards another queue, from where their ways part."""
+        if queue == claimant:
+            given = (self.queues[name].preempt_min_runtime_s for name in self._paths[queue])
+        else:
+            parting = self.siblings(claimant, queue)[1]
+            path = self._paths[queue]
+            given = (self.queues[name].reclaim_min_runtime_s for name in path[path.index(parting) :])
+        return next((seconds for seconds in given if seconds is not None), 0.0)
+
     def worth_trying(self, squad: Squad, amounts: Vector, queue: str) -> bool:
         """Whether the queue holds more than it is due, where the two queues' ways part."""
-        mine, theirs = self._siblings(squad.queue, queue)
+        mine, theirs = self.siblings(squad.queue, queue)
         required = dict(zip(RESOURCES, amounts, strict=True))
         return worth_trying(self.standings[mine], required, self.standings[theirs])
 
@@ -155,7 +169,7 @@ class FairLedger:
         required = dict(zip(RESOURCES, amounts, strict=True))
         return lambda: _Tab(self, now, squad, required)
 
-    def _siblings(self, one: str, other: str) -> tuple[str, str]:
+    def siblings(self, one: str, other: str) -> tuple[str, str]:
         """The two queues where the ways from the top to these two part; the deepest common ones if they do not."""
         pair = (one, other)
         for pair in zip(reversed(self._paths[one]), reversed(self._paths[other]), strict=False):
@@ -199,10 +213,6 @@ class FairLedger:
     def path(self, queue: str) -> tuple[str, ...]:
         """The queue and all above it."""
         return self._paths[queue]
-
-    def siblings(self, one: str, other: str) -> tuple[str, str]:
-        """Where the ways from the top to the two queues part."""
-        return self._siblings(one, other)
 
 
 def _slices(resource: str) -> int:

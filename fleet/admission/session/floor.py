@@ -1,8 +1,8 @@
 """The machines as arrays: what is idle now and what will be, with parts of GPUs kept per device.
 
 `idle` is free at this moment, `future` is what will be free once everything that is leaving has left and everything
-nominated has come. Rows are machines by name, columns resources by name. Changes go through `shift` and are undone by the
-same call with the opposite signs.
+nominated has come. Rows are machines by name, columns resources by name. Changes go through `shift` and are undone by
+the same call with the opposite signs.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

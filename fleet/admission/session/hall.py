@@ -157,7 +157,7 @@ class Hall:
     # -- changes, all undoable ------------------------------------------------------------------------------------
 
     def place(self, seats: Sequence[Seat], row: int, *, now: bool, devices: tuple[str, ...] = ()) -> None:
-        """Put equal seats of one crew on a machine: bound on idle room, else nominated; one that was evicted is moved."""
+        """Put equal seats of one crew on a machine: bound on idle room, else nominated; one that was evicted moves."""
         moved = seats[0].state is PodState.EVICTED
         state = PodState.MOVED if moved else PodState.BOUND if now else PodState.NOMINATED
         self._change(seats, state, row, (-1 if now else 0, -1), devices, 1)

@@ -22,7 +22,7 @@ class Tab(Protocol):
 
 
 Claim = Callable[[], Tab]
-"""An entitlement found in one state of the ledger; every call opens a tab in that state, whatever has happened since."""
+"""An entitlement found in one state of the ledger; every call opens a tab in that state, whatever happened since."""
 
 
 class Ledger(Protocol):
@@ -59,6 +59,9 @@ class Ledger(Protocol):
 
     def claim(self, squad: Squad, amounts: Vector) -> Claim:
         """What the squad may take from other queues, as things stand now."""
+
+    def grace_s(self, queue: str, claimant: str) -> float:
+        """How long what stands in the queue keeps its minimum for sure, whatever the claimant (or itself) is due."""
 
     def worth_trying(self, squad: Squad, amounts: Vector, queue: str) -> bool:
         """Whether anything of that queue could be offered at all."""

@@ -1,4 +1,4 @@
-"""Stages that make room: by moving, by taking back from other queues, by preempting within one, by ending what is stale."""
+"""Stages that make room: by moving, by taking back from other queues, by preempting within one, by ending the stale."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -91,7 +91,8 @@ def _reclaim(
         return all(tab.offer(loss.entry.squad.queue, loss.amounts) for loss in losses) and tab.closes()
 
     near = partial(session.hall.ledger.nearness, entry.squad.queue)
-    losses = session.victims.losses(queues, _unprotected, accepts if ask_first else None, where, near)
+    firm = partial(_in_grace, session, entry)
+    losses = session.victims.losses(queues, lambda _: True, accepts if ask_first else None, where, near, firm)
     return _search(session, entry, "reclaim", losses, justified)
 
 
@@ -103,13 +104,13 @@ def preempt(session: Session) -> None:
     for entry, give_up in session.distinct(partial(_may_evict, surplus=policy.surplus_evicts), full_too=True):
         if session.needs_no_room(entry):
             continue
-        suits, accepts = _preemptible_by(session, entry), _lower_pods(entry)
+        suits, accepts, firm = _preemptible_by(session, entry), _lower_pods(entry), partial(_in_grace, session, entry)
         if not any(
             _search(
                 session,
                 entry,
                 "preempt",
-                session.victims.losses([entry.squad.queue], suits, accepts, where),
+                session.victims.losses([entry.squad.queue], suits, accepts, where, keeps_core=firm),
                 lambda _: True,
             )
             for where in _wheres(session, entry)
@@ -122,7 +123,7 @@ def _preemptible_by(session: Session, entry: Entry) -> Callable[[Entry], bool]:
     mine = dominant(session.hall, entry, shares, session.amounts(entry)) if policy.smaller_share_only else 0.0
 
     def suits(candidate: Entry) -> bool:
-        if candidate is entry or not _unprotected(candidate):
+        if candidate is entry:
             return False
         if policy.lower_priority_only and candidate.squad.priority >= entry.squad.priority:
             return False
@@ -132,10 +133,7 @@ def _preemptible_by(session: Session, entry: Entry) -> Callable[[Entry], bool]:
 
 
 def _lower_pods(entry: Entry) -> Callable[[Loss], bool]:
-    """No pod leaves for one of the same or a lower priority of its own, nor one that asks for something for one that
-
-    asks for nothing.
-    """
+    """No pod leaves for one of no higher priority of its own, nor for one that asks for nothing if it asks itself."""
     wanted = next_pods(entry)
     highest = max((seat.priority for seat in wanted), default=0)
     asks = any(seat.kind.asks for seat in wanted)
@@ -181,8 +179,10 @@ def _may_evict(entry: Entry, *, surplus: bool) -> bool:
     return all(seat.pod.may_evict for seat in next_pods(entry))
 
 
-def _unprotected(entry: Entry) -> bool:
-    return entry.squad.ran_for_s is None
+def _in_grace(session: Session, entry: Entry, candidate: Entry) -> bool:
+    """Whether a candidate has not run for so long yet that it may be broken for the entry."""
+    ran_for_s, grace_s = candidate.squad.ran_for_s, session.hall.ledger.grace_s
+    return ran_for_s is not None and ran_for_s < grace_s(candidate.squad.queue, entry.squad.queue)
 
 
 def _search(
@@ -191,6 +191,7 @@ def _search(
     reason: str,
     losses: Losses,
     justified: Callable[[Sequence[Loss]], bool],
+    *,
     all_return: bool = False,
 ) -> bool:
     most = session.hall.policy.most_moves if all_return else 1_000_000

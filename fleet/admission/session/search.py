@@ -1,8 +1,9 @@
 """Making room: the fewest victims in policy order that let one squad take its next step.
 
 Victims are made to leave in order until the step is possible (galloping, then halving, so that the number of attempts
-grows with the logarithm of the number of victims). Then everybody who is not in the way stays after all, the most precious
-first, and the others get another place where that is allowed. What cannot be justified to the queues in the end is undone.
+grows with the logarithm of the number of victims). Then everybody who is not in the way stays after all, the most
+precious first, and the others get another place where that is allowed. What cannot be justified to the queues in the
+end is undone.
 """
 
 from collections.abc import Callable, Sequence

@@ -27,7 +27,6 @@ class Session:
     why: dict[str, tuple[str, str]] = field(default_factory=dict)
     """Evicted pod -> reason, and the squad it was evicted for."""
     _victims: Victims | None = None
-    _firm: dict[str, bool] = field(default_factory=dict)
 
     @property
     def victims(self) -> Victims:

@@ -45,6 +45,10 @@ class Together:
         """Whether all gates open."""
         return all(ledger.may_queue(squad) for ledger in self._ledgers)
 
+    def grace_s(self, queue: str, claimant: str) -> float:
+        """The longest that any grants."""
+        return max((ledger.grace_s(queue, claimant) for ledger in self._ledgers), default=0.0)
+
     def worth_trying(self, squad: Squad, amounts: Vector, queue: str) -> bool:
         """Whether it is for all."""
         return all(ledger.worth_trying(squad, amounts, queue) for ledger in self._ledgers)
@@ -72,7 +76,8 @@ class _Tabs:
 
     def offer(self, queue: str, loss: Vector) -> bool:
         """All are asked, so that all take note."""
-        return all([tab.offer(queue, loss) for tab in self.tabs])
+        answers = [tab.offer(queue, loss) for tab in self.tabs]
+        return all(answers)
 
     def closes(self) -> bool:
         """Whether all do."""

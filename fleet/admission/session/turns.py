@@ -111,7 +111,7 @@ def _depth(ledger: Ledger, queue: str) -> int:
 
 @dataclass(slots=True)
 class Victims:
-    """Squads that could be made to leave, by queue: lowest priority, then surplus, then least lost work, then newest."""
+    """Squads that could be made to leave, by queue: lowest priority, surplus, least lost work, newest."""
 
     hall: Hall
     candidates: dict[str, list[tuple[Key, str, Entry]]] = field(default_factory=dict)
@@ -150,13 +150,15 @@ class Victims:
         accepts: Callable[[Loss], bool] | None = None,
         where: Where | None = None,
         tier: Callable[[str], int] | None = None,
+        keeps_core: Callable[[Entry], bool] | None = None,
     ) -> "Losses":
         """An ordered stream of what can be taken from these queues; a squad of which a loss is not accepted is out.
 
-        With `where`, only losses that contain such a pod. Queues of a higher `tier` come first.
+        With `where`, only losses that contain such a pod. Queues of a higher `tier` come first. What `keeps_core` loses
+        nothing but surplus.
         """
         given = {name: self.candidates[name] for name in queues if self.candidates.get(name)}
-        return Losses(self.hall, given, suits, accepts, where, tier)
+        return Losses(self.hall, given, suits, accepts, where, tier, keeps_core)
 
 
 def _victim_key(entry: Entry) -> Key:
@@ -175,9 +177,10 @@ class Losses:
         accepts: Callable[[Loss], bool] | None,
         where: Where | None,
         tier: Callable[[str], int] | None,
+        keeps_core: Callable[[Entry], bool] | None,
     ) -> None:
         self._hall, self._lists, self._suits, self._accepts, self._where = hall, lists, suits, accepts, where
-        self._tier = tier
+        self._tier, self._keeps_core = tier, keeps_core
         self._at = dict.fromkeys(lists, 0)
         self._again: dict[str, list[tuple[Key, str, Entry]]] = {name: [] for name in lists}
         self._next: dict[str, Loss | None] = {}
@@ -221,7 +224,8 @@ class Losses:
         found = None
         while found is None and (entry := self._head(queue)) is not None:
             if self._suits(entry):
-                found = next_loss(entry, keep_core=self._hall.policy.keep_cores, where=self._where)
+                keep_core = self._hall.policy.keep_cores or (self._keeps_core is not None and self._keeps_core(entry))
+                found = next_loss(entry, keep_core=keep_core, where=self._where)
             if found is None:
                 self._drop(queue, entry)
         self._next[queue] = found

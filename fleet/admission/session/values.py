@@ -153,7 +153,7 @@ class Squad:
     leaving: bool = False
     """Its owner is being deleted: nothing of it starts."""
     ran_for_s: float | None = None
-    """How long it has been running; None = long enough for any protection to be over."""
+    """How long it has been running; None = not known, which protects nothing."""
     lost_work: float = 0.0
     """What evicting all of it would throw away (GPU-seconds since its last checkpoint)."""
 
@@ -187,7 +187,7 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """All that changes. Pods are named `squad/pod`-free, by their own unique name."""
+    """All that changes, and who goes on waiting, by the unique names of the pods."""
 
     bound: Mapping[str, Placement]
     nominated: Mapping[str, Placement]

@@ -117,6 +117,10 @@ class WeightedLedger:
             self._reserved[squad.queue] = add(self._reserved[squad.queue], more)
         return fits
 
+    def grace_s(self, queue: str, claimant: str) -> float:
+        """None."""
+        return 0.0
+
     def worth_trying(self, squad: Squad, amounts: Vector, queue: str) -> bool:
         """Whether the queue can lose at all."""
         return self.queues[queue].reclaimable

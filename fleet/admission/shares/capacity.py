@@ -1,7 +1,7 @@
 """Configured shares in a tree of queues: Volcano's `capacity` plugin.
 
-A queue names what it deserves, what is guaranteed to it and the most it may have. What a limit does not name is unlimited,
-what `deserved` does not name is not deserved; zero counts as not named.
+A queue names what it deserves, what is guaranteed to it and the most it may have. What a limit does not name is
+unlimited, what `deserved` does not name is not deserved; zero counts as not named.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,8 +1,8 @@
 """Fair shares level by level: KAI-Scheduler's division of one resource.
 
-A queue first gets its quota as far as it asks for it, even if quotas add up to more than there is. What is then left goes
-to surplus: queues of a higher priority first, within one priority by over-quota weight, less what the queue has used in the
-recent past, in whole units; units lost to rounding go to the largest remainders.
+A queue first gets its quota as far as it asks for it, even if quotas add up to more than there is. What is then left
+goes to surplus: queues of a higher priority first, within one priority by over-quota weight, less what the queue has
+used in the recent past, in whole units; units lost to rounding go to the largest remainders.
 """
 
 from collections.abc import Mapping

@@ -77,7 +77,7 @@ def may_lose(reclaimer: Standings, required: Amounts, victim: Standings, remaini
 
 
 def worth_trying(reclaimer: Standings, required: Amounts, victim: Standings) -> bool:
-    """Whether any victim of this queue can pass `may_lose`: spares the search for queues that are within their share."""
+    """Whether any victim of this queue can pass `may_lose`: spares the search for queues within their share."""
     held = {name: one.used for name, one in victim.items()}
     if not fits_quota(reclaimer, required):
         return exceeds_share(victim, held)

@@ -94,7 +94,13 @@ def _queue(queue: Mapping[str, Any]) -> FairQueue:
         if limit[resource] < 0:
             limit[resource] = -1.0
     return FairQueue(
-        queue["name"], queue.get("parent") or "", quota, limit, weight, priority=queue.get("priority", 100)
+        queue["name"],
+        queue.get("parent") or "",
+        quota,
+        limit,
+        weight,
+        priority=queue.get("priority", 100),
+        reclaim_min_runtime_s=queue.get("reclaim_min_runtime_s"),
     )
 
 
@@ -182,9 +188,16 @@ def _squad(case: Case, group: Mapping[str, Any], pods: Pods, claims: _Claims) ->
         preemptible=bool(group["preemptible"]),
         created=int(group["creation_order"]),
         may_evict=delay is None or age >= float(delay),
+        ran_for_s=_ran_for_s(members, pods),
         stale=_is_stale(case, group, [pods[pod["name"]].state for pod in members]),
         leaving=bool(group.get("being_deleted")),
     )
+
+
+def _ran_for_s(members: Sequence[Mapping[str, Any]], pods: Pods) -> float | None:
+    """Nothing is said of when jobs started that run at first; one that started since has only just done so."""
+    started = [pod for pod in members if pod["state"] == "Pending" and pods[pod["name"]].state == "Running"]
+    return 0.0 if started else None
 
 
 def _is_stale(case: Case, group: Mapping[str, Any], states: Sequence[str]) -> bool:

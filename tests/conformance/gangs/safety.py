@@ -86,7 +86,7 @@ def _overcommitted(case: Case, played: Round, asked: Mapping[str, Any]) -> Itera
                 if now.node == node["name"]
                 and now.state in holds
                 and played.before[pod] != now
-                and not (now.state == "Releasing")
+                and now.state != "Releasing"
             ]
             if not gained:
                 continue

@@ -1,6 +1,7 @@
 """A case as it stands between two rounds, and what one round makes of it.
 
-Cases say what they say in two dialects; a `Scene` is the engine's input in either, rebuilt from the pods' present states.
+Cases say what they say in two dialects; a `Scene` is the engine's input in either, rebuilt from the pods' present
+states.
 """
 
 from collections.abc import Callable, Mapping, Sequence
