@@ -26,6 +26,13 @@ GOALS: dict[str, dict[str, tuple[str, float]]] = {
     "cli": {"help_ms": (AT_MOST, 150), "validate_reference_ms": (AT_MOST, 400), "validate_300_ms": (AT_MOST, 400)},
     "cloud": {"memory_machines_launched_at_once_per_s": (AT_LEAST, 100_000), "ec2_describe_996_ms": (AT_MOST, 2_000)},
     "decisions": {"turn_ms": (AT_MOST, 50)},
+    "gangs": {
+        "fill_4000_ms": (AT_MOST, 1_000),
+        "gang_512_ms": (AT_MOST, 200),
+        "reclaim_250x8_ms": (AT_MOST, 1_000),
+        "unschedulable_10x8_ms": (AT_MOST, 50),
+        "reclaim_4000_singly_ms": (AT_MOST, 2_000),
+    },
     "push": {"push_start_to_plan_ms": (AT_MOST, 2_000)},
     "reflector": {"events_per_s": (AT_LEAST, 20_000)},
     "validate": {"load_300_ms": (AT_MOST, 150)},

@@ -52,44 +52,40 @@ def _queues(quota_a: float, quota_b: float) -> list[FairQueue]:
 
 
 def _timed(squads: Sequence[Squad], queues: Sequence[FairQueue], policy: Policy = ALL) -> tuple[float, Decision]:
+    """CPU milliseconds, input in hand."""
     machines, ledger = _machines(), FairLedger(queues)
     began = time.process_time()
     decision = decide(machines, squads, ledger, policy)
-    return time.process_time() - began, decision
+    return (time.process_time() - began) * 1000, decision
 
 
 def measure() -> dict[str, float]:
-    """CPU seconds for each decision, input in hand; and how many pods came of it, so that a wrong answer shows."""
+    """CPU milliseconds for each decision, and how many pods came of it, so that a wrong answer shows."""
     found: dict[str, float] = {}
     total = NODES * GPUS
-    fill_s, decision = _timed(_singles("a", total, running=False), _queues(total, 0))
-    found.update(fill_4000_s=fill_s, fill_4000_bound=len(decision.bound))
+    fill_ms, decision = _timed(_singles("a", total, running=False), _queues(total, 0))
+    found.update(fill_4000_ms=fill_ms, fill_4000_bound=len(decision.bound))
 
-    gang_s, decision = _timed([_gang("a", "big", 512, ONE)], _queues(total, 0))
-    found.update(gang_512_s=gang_s, gang_512_bound=len(decision.bound))
+    gang_ms, decision = _timed([_gang("a", "big", 512, ONE)], _queues(total, 0))
+    found.update(gang_512_ms=gang_ms, gang_512_bound=len(decision.bound))
 
     running = _singles("a", total, running=True)
-    big_s, decision = _timed([*running, _gang("b", "big", 250, EIGHT)], _queues(2_000, 2_000))
-    found.update(reclaim_250x8_s=big_s, reclaim_250x8_evicted=len(decision.evicted))
+    big_ms, decision = _timed([*running, _gang("b", "big", 250, EIGHT)], _queues(2_000, 2_000))
+    found.update(reclaim_250x8_ms=big_ms, reclaim_250x8_evicted=len(decision.evicted))
 
-    short_s, decision = _timed([*running, _gang("b", "short", 10, EIGHT)], _queues(total - 79, 79))
-    found.update(unschedulable_10x8_with_load_s=short_s, unschedulable_10x8_evicted=len(decision.evicted))
-    reclaim_only = Policy(stages=(Stage.RECLAIM,))
-    empty_s, _ = _timed(running, _queues(total - 79, 79), reclaim_only)
-    proof_s, _ = _timed([*running, _gang("b", "short", 10, EIGHT)], _queues(total - 79, 79), reclaim_only)
-    found["unschedulable_10x8_s"] = max(0.0, proof_s - empty_s)
+    short = [*running, _gang("b", "short", 10, EIGHT)]
+    all_ms, decision = _timed(short, _queues(total - 79, 79))
+    found.update(unschedulable_10x8_with_reading_ms=all_ms, unschedulable_10x8_evicted=len(decision.evicted))
+    only = Policy(stages=(Stage.RECLAIM,))
+    read_ms = min(_timed(running, _queues(total - 79, 79), only)[0] for _ in range(3))
+    proof_ms = min(_timed(short, _queues(total - 79, 79), only)[0] for _ in range(3))
+    found["unschedulable_10x8_ms"] = max(0.0, proof_ms - read_ms)
 
     waiting = _singles("b", total, running=False, after=total)
-    each_s, decision = _timed([*running, *waiting], _queues(0, total))
-    found.update(reclaim_4000_singly_s=each_s, reclaim_4000_evicted=len(decision.evicted))
-
-    idle_s, _ = _timed(running, _queues(total, 0))
-    found["nothing_to_do_s"] = idle_s
+    each_ms, decision = _timed([*running, *waiting], _queues(0, total))
+    found.update(reclaim_4000_singly_ms=each_ms, reclaim_4000_singly_evicted=len(decision.evicted))
+    found["nothing_to_do_ms"] = _timed(running, _queues(total, 0))[0]
     return found
 
 
 run = measure
-
-if __name__ == "__main__":
-    for key, value in measure().items():
-        print(f"{key:36} {value:10.3f}")
