@@ -115,15 +115,17 @@ class Floor:
 
     def slots(self, kind: Kind, *, now: bool) -> Counts:
         """How many such pods fit on each machine: on idle room when `now`, else on room that will be free."""
-        free = self.future[:, kind.columns]
-        if now:
-            free = np.minimum(free, self.idle[:, kind.columns])
-        room: Counts = (free // kind.needs).min(axis=1)
-        np.maximum(room, 0, out=room)
-        room[~self.admits(kind)] = 0
+        room = self.slots_in(np.minimum(self.future, self.idle) if now else self.future, kind)
         if kind.gpu is not None:
             for row in np.flatnonzero(room):
                 room[row] = min(room[row], self._part_slots(kind.gpu, int(row), now=now))
+        return room
+
+    def slots_in(self, free: Counts, kind: Kind) -> Counts:
+        """How many such pods fit on each machine when so much is free, parts of GPUs aside."""
+        room: Counts = (free[:, kind.columns] // kind.needs).min(axis=1)
+        np.maximum(room, 0, out=room)
+        room[~self.admits(kind)] = 0
         return room
 
     def packing(self, kind: Kind) -> Counts:

@@ -12,8 +12,9 @@ from fleet.admission.session.parts import Loss, Where, next_pods, stands
 from fleet.admission.session.policy import Stage
 from fleet.admission.session.search import Search
 from fleet.admission.session.state import Session
-from fleet.admission.session.turns import Losses, dominant
+from fleet.admission.session.turns import dominant
 from fleet.admission.session.values import PodState
+from fleet.admission.session.victims import Losses
 
 MOST_MACHINES = 32
 """How many machines are looked at one by one, the fullest first."""
@@ -68,7 +69,8 @@ def reclaim(session: Session) -> None:
             for name in session.victims.candidates
             if name != squad.queue and name in ledger.parents and ledger.worth_trying(squad, amounts, name)
         ]
-        if not queues or not any(
+        possible = bool(queues) and session.victims.could_do(queues, entry)
+        if not possible or not any(
             _reclaim(session, entry, amounts, queues, where, ask_first=ask_first)
             for where in _wheres(session, entry)
             for ask_first in (True, False)
@@ -103,6 +105,9 @@ def preempt(session: Session) -> None:
         return
     for entry, give_up in session.distinct(partial(_may_evict, surplus=policy.surplus_evicts), full_too=True):
         if session.needs_no_room(entry):
+            continue
+        if not session.victims.could_do([entry.squad.queue], entry):
+            give_up()
             continue
         suits, accepts, firm = _preemptible_by(session, entry), _lower_pods(entry), partial(_in_grace, session, entry)
         if not any(

@@ -14,8 +14,8 @@ from fleet.admission.session.domains import Domains
 from fleet.admission.session.hall import Entry, Hall
 from fleet.admission.session.parts import Loss, next_pods
 from fleet.admission.session.seating import Seating
-from fleet.admission.session.turns import Losses
 from fleet.admission.session.values import PodState
+from fleet.admission.session.victims import Losses
 
 MOST_REJECTIONS = 16
 """How many sets of victims may be found wanting before a search is given up."""

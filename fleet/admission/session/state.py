@@ -9,8 +9,9 @@ from fleet.admission.session.ledger import Vector, total
 from fleet.admission.session.parts import Part, active, could_stand, need, next_pods, stands
 from fleet.admission.session.policy import Stage
 from fleet.admission.session.seating import Seating
-from fleet.admission.session.turns import Turns, Victims
+from fleet.admission.session.turns import Turns
 from fleet.admission.session.values import Crew, Decision, Eviction, Placement, PodState
+from fleet.admission.session.victims import Victims
 
 
 @dataclass(slots=True)
