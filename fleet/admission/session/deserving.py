@@ -145,7 +145,7 @@ class DeservingLedger:
         """Judged by what everybody holds now."""
         now = {name: dict(held) for name, held in self.used.items()}
         wanted = named(self.resources, amounts)
-        return lambda: _Tab(self, squad.queue, wanted, {name: dict(held) for name, held in now.items()})
+        return lambda: _Tab(self, squad.queue, wanted, now)
 
     def turn(self, queue: str, amounts: Vector | None, relief: Vector | None = None) -> tuple[float, ...]:
         """Priority, then the part of what it deserves that it holds."""
@@ -160,14 +160,17 @@ class DeservingLedger:
 
 
 class _Tab:
-    def __init__(self, ledger: DeservingLedger, queue: str, wanted: Mapping[str, float], left: Held) -> None:
-        self._ledger, self._queue, self._wanted, self._left = ledger, queue, wanted, left
+    def __init__(self, ledger: DeservingLedger, queue: str, wanted: Mapping[str, float], now: Held) -> None:
+        self._ledger, self._queue, self._wanted, self._now = ledger, queue, wanted, now
+        self._left: Held = {name: dict(held) for name, held in now.items()}
+        self._lost: set[str] = set()
 
     def offer(self, queue: str, loss: Vector) -> bool:
         """The loss helps, no guarantee breaks, and at every level looked at the queue holds more than it deserves."""
         given = named(self._ledger.resources, loss)
         if self._ledger.rules.limits_loss and not self._may_lose(queue, given):
             return False
+        self._lost |= {resource for name in self._looked_at(queue) for resource in self._due(name) if resource in given}
         for name in self._ledger.path(queue):
             for resource, amount in given.items():
                 self._left[name][resource] = self._left[name].get(resource, 0.0) - amount
@@ -195,5 +198,22 @@ class _Tab:
         return True
 
     def closes(self) -> bool:
-        """Every loss was judged by itself."""
-        return True
+        """Every loss was judged by itself; in the end the claimant stays within what it (or one above it) deserves.
+
+        This is asked for what it takes from those who deserve it. If it could go beyond, they could take it back in the
+        same way, and so for ever.
+        """
+        if not self._ledger.rules.limits_loss or not self._lost:
+            return True
+        return any(self._owed(name) for name in self._looked_at(self._queue))
+
+    def _owed(self, queue: str) -> bool:
+        due = self._due(queue)
+        asked = {name: amount for name, amount in self._wanted.items() if name in self._lost and name in due}
+        return bool(asked) and fits(self._now[queue], asked, due)
+
+    def _looked_at(self, queue: str) -> list[str]:
+        return [queue, *(name for name in self._ledger.ancestors(queue) if name != ROOT)]
+
+    def _due(self, queue: str) -> Mapping[str, float]:
+        return {name: amount for name, amount in self._ledger.bounds[queue].deserved.items() if amount}
