@@ -130,9 +130,14 @@ def next_loss(entry: Entry, *, keep_core: bool, where: Where | None = None) -> L
             return Loss(entry, surplus)
         if keep_core:
             return None
-    if all(seat.pod.evictable for seat in running):
-        return Loss(entry, tuple(running))
-    return None
+    seats = _all_of(entry, root)
+    return Loss(entry, seats) if seats and all(seat.pod.evictable for seat in seats) else None
+
+
+def _all_of(entry: Entry, part: Part) -> tuple[Seat, ...]:
+    """All running pods of a part; none if others of it have just got a place, which would be left alone."""
+    seats = [seat for crew in crews_of(part) for seat in entry.crew(crew) if seat.active]
+    return tuple(seats) if all(seat.state is PodState.RUNNING for seat in seats) else ()
 
 
 def has_surplus(entry: Entry) -> bool:
@@ -150,9 +155,7 @@ def _surplus(entry: Entry, group: Group, spare: int, where: Where | None) -> tup
         else:
             seats = _surplus(entry, part, min(spare, active(entry, part) - part.pods_at_least), where)
         if not seats and (optional or not stands(entry, part)):
-            seats = tuple(
-                seat for crew in crews_of(part) for seat in entry.crew(crew) if seat.state is PodState.RUNNING
-            )
+            seats = _all_of(entry, part)
         if not seats or len(seats) > spare or not all(seat.pod.evictable for seat in seats):
             continue
         if where is None or any(where(seat) for seat in seats):

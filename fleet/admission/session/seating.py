@@ -140,6 +140,8 @@ class Seating:
         count = _most(
             len(seats), lambda n: ledger.may_start(first.entry.squad, tuple(amount * n for amount in first.quota))
         )
+        if self.hall.has_neighbours:
+            allowed = allowed & near(self.hall, kind, now=self.now)
         room = np.where(allowed, self.hall.floor.slots(kind, now=self.now), 0)
         rows = np.flatnonzero(room)
         if not rows.size or not count:

@@ -26,7 +26,7 @@ def test_a_node_counts_its_children_rescaled() -> None:
 
 
 def test_a_blocked_child_does_not_hold_its_node_back() -> None:
-    """Three queues, two of which can use one resource only: when CPU is used up, memory still goes to who can use it."""
+    """Three queues, two of which use one resource only: when CPU is used up, memory still goes to who can use it."""
     third = Branch("third", children=[leaf("cpu", cpu=30), leaf("memory", memory=30 * G)])
     root = Branch("root", children=[leaf("first", cpu=30, memory=30 * G), leaf("second", memory=30 * G), third])
     tasks = {
