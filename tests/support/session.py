@@ -21,9 +21,12 @@ GPU = "nvidia.com/gpu"
 HOLDING = {PodState.RUNNING, PodState.BOUND, PodState.NOMINATED, PodState.MOVED}
 
 
-def machine(name: str, gpus: int = 8, labels: Mapping[str, str] | None = None, **more: int) -> Machine:
+def machine(
+    name: str, gpus: int = 8, labels: Mapping[str, str] | None = None, more: Mapping[str, int] | None = None
+) -> Machine:
     """A machine with plenty of everything but GPUs."""
-    return Machine(name, {"cpu": 64_000, "memory": 1 << 40, "pods": 110, GPU: gpus, **more}, labels or {})
+    capacity = {"cpu": 64_000, "memory": 1 << 40, "pods": 110, GPU: gpus, **(more or {})}
+    return Machine(name, capacity, labels or {})
 
 
 def machines(count: int, gpus: int = 8) -> list[Machine]:

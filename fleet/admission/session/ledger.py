@@ -28,9 +28,13 @@ Claim = Callable[[], Tab]
 class Ledger(Protocol):
     """Who holds what, and who may hold more."""
 
-    resources: tuple[str, ...]
-    parents: Mapping[str, str]
-    """Queue -> the queue above it, empty at the top. Only queues named here take part."""
+    @property
+    def resources(self) -> tuple[str, ...]:
+        """What is counted."""
+
+    @property
+    def parents(self) -> Mapping[str, str]:
+        """Queue -> the queue above it, empty at the top. Only queues named here take part."""
 
     def vector(self, requests: Mapping[str, float]) -> Vector:
         """What a pod with these requests counts for."""

@@ -82,7 +82,9 @@ def _stages(actions: Sequence[str]) -> tuple[Stage, ...]:
 
 
 def _queue(queue: Mapping[str, Any]) -> FairQueue:
-    quota, limit, weight = {}, {}, {}
+    quota: dict[str, float] = {}
+    limit: dict[str, float] = {}
+    weight: dict[str, float] = {}
     for name, resource, unit in (("gpu", GPU, 1), ("cpu", "cpu", 1), ("memory", "memory", MEGABYTE)):
         given = queue.get(name) or {}
         for key, where in (("quota", quota), ("limit", limit)):
@@ -257,7 +259,7 @@ def _pod(pod: Mapping[str, Any], pods: Pods, claims: _Claims) -> Pod:
     requests[GPU] = int(asked.get("gpu") or 0) + gpus
     requests.update({profile: int(count) for profile, count in (asked.get("mig") or {}).items()})
     names = [*(pod.get("node_affinity_names") or ()), *([node] if node else ())]
-    affinity = ((RequirementTerm(key=HOSTNAME, operator="In", values=names),),) if names else ()
+    affinity = ((RequirementTerm(key=HOSTNAME, operator="In", values=tuple(names)),),) if names else ()
     legacy = pod.get("legacy_mig") and now.state == "Pending"
     template = PodSet(
         "pod",

@@ -179,6 +179,9 @@ def _misplaced(case: Case, played: Round, asked: Mapping[str, Any], groups: Mapp
     for pod, now in played.after.items():
         if now.state not in {"Binding", "Pipelined"} or played.before[pod] == now:
             continue
+        if now.node not in nodes:
+            yield f"{pod} is on {now.node}, which does not exist"
+            continue
         labels, wanted = nodes[now.node].get("labels") or {}, asked[pod]
         if any(labels.get(key) != value for key, value in (wanted.get("node_selector") or {}).items()):
             yield f"{pod} is on {now.node}, which its selector does not match"

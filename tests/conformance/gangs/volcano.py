@@ -294,7 +294,8 @@ def _root(
     done = sum(1 for _, pod in pods if pod.state is PodState.SUCCEEDED)
     least = max(0, int(group.get("min_member") or 0) - done)
     if policies := group.get("sub_group_policy"):
-        parts, rest = [], list(pods)
+        parts: list[Crew | Group] = []
+        rest = list(pods)
         for policy in policies:
             part, rest = _policy_part(case, policy, rest, plugins)
             parts.append(part)
@@ -306,8 +307,8 @@ def _root(
         crews: dict[str, list[Pod]] = {role: [] for role in minima}
         for given, pod in pods:
             crews.setdefault(_role(given), []).append(pod)
-        parts = [Crew(role, tuple(found), minima.get(role, 0)) for role, found in crews.items()]
-        return Group("", tuple(parts), len(parts), least, within)
+        roles = tuple(Crew(role, tuple(found), minima.get(role, 0)) for role, found in crews.items())
+        return Group("", roles, len(roles), least, within)
     return Group("", (Crew("", tuple(pod for _, pod in pods), least),), 1, within=within)
 
 

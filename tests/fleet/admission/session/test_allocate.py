@@ -144,7 +144,7 @@ def with_pod(**more: object) -> Squad:
             id="by selector",
         ),
         pytest.param(
-            [machine("n1", 0, **{"nvidia.com/mig-1g.5gb": 1}), machine("n2", 4)],
+            [machine("n1", 0, more={"nvidia.com/mig-1g.5gb": 1}), machine("n2", 4)],
             [with_pod(template=template(0, **{"nvidia.com/mig-1g.5gb": 1}))],
             "n1",
             id="a MIG instance is counted like any resource",

@@ -150,7 +150,7 @@ def test_dominant_shares_order_queues_by_their_place_in_the_tree() -> None:
 
 def test_several_ledgers_have_to_agree() -> None:
     queues = [due("a", 4), due("b", 2)]
-    both = [
+    both: list[Ledger] = [
         DeservingLedger(queues, RESOURCES, Rules()),
         WeightedLedger([ShareQueue("a"), ShareQueue("b")], RESOURCES, Rules()),
     ]

@@ -20,9 +20,9 @@ def gone(decision: Decision) -> list[str]:
     return sorted(eviction.pod for eviction in decision.evicted)
 
 
-def four(queue: str = "b", **more: int) -> list[Squad]:
+def four(queue: str = "b") -> list[Squad]:
     """Four running jobs of one GPU, the last the newest."""
-    return [job(f"v{number}", queue, on=["n1"], created=number, **more) for number in range(4)]
+    return [job(f"v{number}", queue, on=["n1"], created=number) for number in range(4)]
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,9 @@ def test_progressive_filling(users: dict[str, User], tasks: dict[str, int]) -> N
     ],
 )
 def test_dominant_share(used: dict[str, float], weights: dict[str, float], expected: tuple[float, str]) -> None:
-    assert dominant_share(used, CLUSTER, weights) == (pytest.approx(expected[0]), expected[1])
+    share, resource = dominant_share(used, CLUSTER, weights)
+    assert share == pytest.approx(expected[0])
+    assert resource == expected[1]
 
 
 TASK = st.fixed_dictionaries({"cpu": st.integers(0, 4), "memory": st.integers(0, 6)})
