@@ -162,7 +162,7 @@ def _shared_too_much(
         part += float(requests.get("gpu_memory_mib") or 0) / float(node.get("gpu_memory_mib") or 100)
         for device in now.devices:
             parts[device] = parts.get(device, 0.0) + part
-        if part and not now.devices and played.before[pod] != now:
+        if part and not now.devices and now.state in {"Binding", "Pipelined"}:
             yield f"{pod} has no GPU to share"
     yield from (
         f"GPU {device} of {node['name']} is shared out {part} times"
