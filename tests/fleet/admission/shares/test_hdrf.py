@@ -25,28 +25,25 @@ def test_a_node_counts_its_children_rescaled() -> None:
     assert [child.used for child in two.children] == [{"cpu": 5}, {"memory": 5 * G}]
 
 
-def test_a_blocked_child_does_not_hold_its_node_back() -> None:
-    """Three queues, two of which use one resource only: when CPU is used up, memory still goes to who can use it."""
-    third = Branch("third", children=[leaf("cpu", cpu=30), leaf("memory", memory=30 * G)])
-    root = Branch("root", children=[leaf("first", cpu=30, memory=30 * G), leaf("second", memory=30 * G), third])
+@pytest.mark.parametrize("deeper", [False, True], ids=["two children", "one level more between"])
+def test_a_blocked_child_does_not_hold_its_node_back(deeper: bool) -> None:
+    """CPU is used up when each of three nodes has a third of it; memory still goes to the two that can use it."""
+    cpu_and_memory = [leaf("cpu", cpu=30), leaf("memory", memory=30 * G)]
+    third = Branch("third", children=[Branch("inner", children=cpu_and_memory)] if deeper else cpu_and_memory)
+    second = Branch("second", children=[leaf("cpu", cpu=30), leaf("memory", memory=30 * G)])
+    root = Branch("root", children=[leaf("first", cpu=30), second, third])
+    below = ("third", "inner") if deeper else ("third",)
     tasks = {
-        ("first",): {"cpu": 1, "memory": G},
-        ("second",): {"memory": G},
-        ("third", "cpu"): {"cpu": 1},
-        ("third", "memory"): {"memory": G},
+        ("first",): {"cpu": 1},
+        ("second", "cpu"): {"cpu": 1},
+        ("second", "memory"): {"memory": G},
+        (*below, "cpu"): {"cpu": 1},
+        (*below, "memory"): {"memory": G},
     }
     fill(root, {"cpu": 30, "memory": 30 * G}, tasks)
-    used = {path: _at(root, path).used for path in tasks}
-    assert sum(amounts.get("cpu", 0) for amounts in used.values()) == 30
-    assert sum(amounts.get("memory", 0) for amounts in used.values()) == 30 * G
-    assert used[("first",)]["memory"] == pytest.approx(10 * G, abs=2 * G)
-    assert used[("second",)]["memory"] == pytest.approx(10 * G, abs=2 * G)
-
-
-def _at(root: Branch, path: tuple[str, ...]) -> Branch:
-    for name in path:
-        root = next(child for child in root.children if child.name == name)
-    return root
+    assert root.children[0].used == {"cpu": 10}
+    assert [child.used for child in second.children] == [{"cpu": 10}, {"memory": 15 * G}]
+    assert [child.used for child in cpu_and_memory] == [{"cpu": 10}, {"memory": 15 * G}]
 
 
 @pytest.mark.parametrize(
