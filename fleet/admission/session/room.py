@@ -26,7 +26,7 @@ def consolidate(session: Session) -> None:
     While somebody waits who may reclaim, that is only done for those who may: others would soon be made to leave again.
     """
     ledger = session.hall.ledger
-    due = [entry for entry in session.hall.entries if session.waits(entry)]
+    due = [entry for entry in session.hall.entries if entry.squad.queue in ledger.parents and session.waits(entry)]
     someone_due = Stage.RECLAIM in session.to_come and any(
         ledger.may_claim(entry.squad, session.amounts(entry)) for entry in due
     )

@@ -180,6 +180,14 @@ def test_a_gang_that_just_got_more_is_not_broken_at_once() -> None:
     assert not wrongs(given, squads, decision)
 
 
+def test_work_of_queues_nobody_knows_neither_gets_nor_gives_room() -> None:
+    squads = [job("x", "a", gpus=2), job("y", "unknown", priority=9), job("v", "unknown", on=["n1"])]
+    decision = decide(machines(1, gpus=2), squads, fair(a=2), Policy(stages=(Stage.RECLAIM, Stage.PREEMPT)))
+    assert not decision.evicted
+    assert list(decision.pending) == ["x-0", "y-0"]
+    assert not decide(machines(1, gpus=2), squads[1:], fair(a=2), Policy()).evicted
+
+
 def test_nobody_leaves_who_is_not_in_the_way() -> None:
     """The newest are on the other machine: both have to be considered, one kind of them stays after all."""
     victims = [job(f"v{n}", "b", on=["n1" if n < 2 else "n2"], created=n) for n in range(3)]
