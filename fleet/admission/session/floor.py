@@ -43,6 +43,12 @@ class Kind:
     """Whether it asks for anything but a place among the pods."""
 
     @property
+    def gpus(self) -> float:
+        """Whole GPUs and parts of them; one that is asked for by memory counts in full."""
+        parts = self.gpu.devices * (self.gpu.millionths or WHOLE) / WHOLE if self.gpu is not None else 0.0
+        return self.template.requests.get(GPU, 0) + parts
+
+    @property
     def single(self) -> bool:
         """Whether such pods have to be placed one at a time, because each changes where the next may go."""
         return self.gpu is not None or bool(self.neighbours)

@@ -1,5 +1,6 @@
 """Stages that make room: by moving, by taking back from other queues, by preempting within one, by ending the stale."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
@@ -15,6 +16,10 @@ from fleet.admission.session.state import Session
 from fleet.admission.session.turns import dominant
 from fleet.admission.session.values import PodState
 from fleet.admission.session.victims import Losses
+
+Way = Callable[[Callable[[Entry], bool]], Losses]
+"""A stream of losses in some order; what keeps its core is still to be said."""
+Verdict = Callable[[Sequence[Loss]], bool]
 
 MOST_MACHINES = 32
 """How many machines are looked at one by one, the fullest first."""
@@ -36,10 +41,13 @@ def consolidate(session: Session) -> None:
         ):
             give_up()
             continue
-        suits = _everybody_but(entry)
-        losses = session.victims.losses(session.victims.candidates, suits)
-        if not _search(session, entry, "consolidate", losses, lambda _: True, all_return=True):
+        losses = session.victims.losses(session.victims.candidates, _everybody_but(entry))
+        most = session.hall.policy.most_moves
+        search = Search(session.hall, session.domains, entry, losses, lambda _: True, all_return=True, most=most)
+        if search.run() is None:
             give_up()
+        else:
+            session.changed(loss.entry for loss in search.pulled)
 
 
 def _everybody_but(entry: Entry) -> Callable[[Entry], bool]:
@@ -70,32 +78,36 @@ def reclaim(session: Session) -> None:
             if name != squad.queue and name in ledger.parents and ledger.worth_trying(squad, amounts, name)
         ]
         possible = bool(queues) and session.victims.could_do(queues, entry)
-        if not possible or not any(
-            _reclaim(session, entry, amounts, queues, where, ask_first=ask_first)
-            for where in _wheres(session, entry)
-            for ask_first in (True, False)
-        ):
+        if not possible or not _reclaim(session, entry, amounts, queues):
             give_up()
 
 
-def _reclaim(
-    session: Session, entry: Entry, amounts: Vector, queues: list[str], where: Where | None, *, ask_first: bool
-) -> bool:
-    """With `ask_first` every victim has to be in order when it is considered, else only all of them in the end."""
+def _reclaim(session: Session, entry: Entry, amounts: Vector, queues: list[str]) -> bool:
+    """At first every victim has to be in order when it is considered, then only all of them in the end."""
     claim = session.hall.ledger.claim(entry.squad, amounts)
-    asked = claim()
+    near = partial(session.hall.ledger.nearness, entry.squad.queue)
 
-    def accepts(loss: Loss) -> bool:
-        return asked.offer(loss.entry.squad.queue, loss.amounts)
+    def asking(where: Where | None, keeps_core: Callable[[Entry], bool]) -> Losses:
+        asked = claim()
+
+        def accepts(loss: Loss) -> bool:
+            return asked.offer(loss.entry.squad.queue, loss.amounts)
+
+        return session.victims.losses(queues, lambda _: True, accepts, where, near, keeps_core)
+
+    def taking(where: Where | None, keeps_core: Callable[[Entry], bool]) -> Losses:
+        return session.victims.losses(queues, lambda _: True, None, where, near, keeps_core)
+
+    def ways() -> Iterator[Way]:
+        for where in _wheres(session, entry):
+            yield partial(asking, where)
+            yield partial(taking, where)
 
     def justified(losses: Sequence[Loss]) -> bool:
         tab = claim()
         return all(tab.offer(loss.entry.squad.queue, loss.amounts) for loss in losses) and tab.closes()
 
-    near = partial(session.hall.ledger.nearness, entry.squad.queue)
-    firm = partial(_in_grace, session, entry)
-    losses = session.victims.losses(queues, lambda _: True, accepts if ask_first else None, where, near, firm)
-    return _search(session, entry, "reclaim", losses, justified)
+    return _make_room(session, entry, "reclaim", ways, justified)
 
 
 def preempt(session: Session) -> None:
@@ -106,21 +118,16 @@ def preempt(session: Session) -> None:
     for entry, give_up in session.distinct(partial(_may_evict, surplus=policy.surplus_evicts), full_too=True):
         if session.needs_no_room(entry):
             continue
-        if not session.victims.could_do([entry.squad.queue], entry):
+        possible = session.victims.could_do([entry.squad.queue], entry)
+        if not possible or not _make_room(session, entry, "preempt", partial(_own, session, entry), lambda _: True):
             give_up()
-            continue
-        suits, accepts, firm = _preemptible_by(session, entry), _lower_pods(entry), partial(_in_grace, session, entry)
-        if not any(
-            _search(
-                session,
-                entry,
-                "preempt",
-                session.victims.losses([entry.squad.queue], suits, accepts, where, keeps_core=firm),
-                lambda _: True,
-            )
-            for where in _wheres(session, entry)
-        ):
-            give_up()
+
+
+def _own(session: Session, entry: Entry) -> Iterator[Way]:
+    """Where room could be made among the work of the squad's own queue."""
+    suits, accepts, queues = _preemptible_by(session, entry), _lower_pods(entry), [entry.squad.queue]
+    for where in _wheres(session, entry):
+        yield partial(session.victims.losses, queues, suits, accepts, where, None)
 
 
 def _preemptible_by(session: Session, entry: Entry) -> Callable[[Entry], bool]:
@@ -190,22 +197,52 @@ def _in_grace(session: Session, entry: Entry, candidate: Entry) -> bool:
     return ran_for_s is not None and ran_for_s < grace_s(candidate.squad.queue, entry.squad.queue)
 
 
-def _search(
-    session: Session,
-    entry: Entry,
-    reason: str,
-    losses: Losses,
-    justified: Callable[[Sequence[Loss]], bool],
-    *,
-    all_return: bool = False,
+def _make_room(
+    session: Session, entry: Entry, reason: str, ways: Callable[[], Iterator[Way]], justified: Verdict
 ) -> bool:
-    most = session.hall.policy.most_moves if all_return else 1_000_000
-    search = Search(session.hall, session.domains, entry, losses, justified, all_return, most)
-    gone = search.run()
-    if gone is None:
+    """The first way that makes room; but before a gang with surplus breaks, one that spares all cores."""
+    mark, in_grace = session.hall.mark(), partial(_in_grace, session, entry)
+    found = _first(session, entry, ways, in_grace, justified)
+    if found is not None and _breaks_surplus(found[0]):
+        session.hall.undo(mark)
+        gentler = _first(session, entry, ways, lambda _: True, justified, below=_cost(found[0]))
+        found = gentler or _first(session, entry, ways, in_grace, justified)
+    if found is None:
         return False
+    gone, pulled = found
     for loss in gone:
         for seat in loss.seats:
             session.why[seat.pod.name] = (reason, entry.squad.name)
-    session.changed(loss.entry for loss in search.pulled)
+    session.changed(loss.entry for loss in pulled)
     return True
+
+
+def _first(
+    session: Session,
+    entry: Entry,
+    ways: Callable[[], Iterator[Way]],
+    keeps_core: Callable[[Entry], bool],
+    justified: Verdict,
+    below: Vector | None = None,
+) -> tuple[Sequence[Loss], Sequence[Loss]] | None:
+    """What is lost the first way that makes room, for less than `below`, and all that was considered."""
+    mark = session.hall.mark()
+    for way in ways():
+        search = Search(session.hall, session.domains, entry, way(keeps_core), justified)
+        gone = search.run()
+        if gone is not None and (below is None or _cost(gone) < below):
+            return gone, search.pulled
+        session.hall.undo(mark)
+    return None
+
+
+def _breaks_surplus(gone: Sequence[Loss]) -> bool:
+    """Whether some squad lost its surplus first and then all the rest."""
+    squads = Counter(loss.entry.squad.name for loss in gone)
+    return any(squads[loss.entry.squad.name] > 1 and not stands(loss.entry, loss.entry.squad.root) for loss in gone)
+
+
+def _cost(gone: Sequence[Loss]) -> Vector:
+    """GPUs, then pods."""
+    seats = [seat for loss in gone for seat in loss.seats]
+    return (sum(seat.kind.gpus for seat in seats), float(len(seats)))

@@ -205,6 +205,16 @@ def test_victims_are_found_machine_by_machine() -> None:
     assert {int(name[-1]) % 2 for name in gone(decision)} in ({0}, {1})
 
 
+@pytest.mark.parametrize(("policy", "priority"), [(RECLAIM, 0), (PREEMPT, 1)], ids=["taking back", "preempting"])
+def test_a_gang_is_not_broken_where_its_surplus_on_one_machine_is_enough(policy: Policy, priority: int) -> None:
+    queue = "a" if priority else "b"
+    victim = job("v", queue, 4, at_least=2, on=["n1", "n2", "n1", "n2"])
+    squads = [job("x", gpus=2, priority=priority), victim]
+    decision = decide(machines(2, gpus=2), squads, fair(a=4, b=0), replace(policy, moves=False))
+    assert len(decision.evicted) == 2
+    assert not wrongs(machines(2, gpus=2), squads, decision)
+
+
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_the_share_of_each_queue_comes_back_and_then_there_is_peace(count: int) -> None:
     """Two queues of equal quota, all of it taken by one: it keeps its half however often is decided."""
