@@ -47,7 +47,11 @@ class FairQueue:
 
 
 class FairLedger:
-    """The ledger of a session with such queues. What a queue does not name of quota or limit is unlimited."""
+    """The ledger of a session with such queues. What a queue does not name of quota or limit is unlimited.
+
+    `usage_weight` is how much past use counts against surplus; `multiplier` (at least 1) is how much less saturated a
+    reclaimer above its fair share has to stay than those it takes from.
+    """
 
     resources = RESOURCES
 
@@ -56,7 +60,7 @@ class FairLedger:
         self.queues = {queue.name: queue for queue in queues}
         self.parents = {queue.name: queue.parent if queue.parent in names else "" for queue in queues}
         self._age = {queue.name: place for place, queue in enumerate(queues)}
-        self._usage_weight, self._multiplier = usage_weight, multiplier
+        self._usage_weight, self.multiplier = usage_weight, multiplier
         self._total = dict.fromkeys(RESOURCES, 0.0)
         self._paths = {name: self._path_of(name) for name in self.queues}
         self.standings: dict[str, Standings] = {
@@ -204,11 +208,6 @@ class FairLedger:
         if due == UNLIMITED:
             due = self._total[resource]
         return held / due if due else held * NOTHING_DUE
-
-    @property
-    def multiplier(self) -> float:
-        """How much less saturated a reclaimer has to stay than those it takes from."""
-        return self._multiplier
 
     def path(self, queue: str) -> tuple[str, ...]:
         """The queue and all above it."""

@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 
 from fleet.admission.session.floor import WHOLE
-from fleet.admission.session.hall import Entry
+from fleet.admission.session.hall import Entry, Seat
 from fleet.admission.session.ledger import Vector
 from fleet.admission.session.parts import Loss, Where, next_pods, stands
 from fleet.admission.session.policy import Stage
@@ -171,7 +171,11 @@ def _wheres(session: Session, entry: Entry) -> Iterator[Where | None]:
     floor, kind = session.hall.floor, wanted[0].kind
     rows = np.flatnonzero(floor.admits(kind) & (floor.capacity[:, kind.columns] >= kind.needs).all(axis=1))
     for row in rows[np.argsort(floor.packing(kind)[rows], kind="stable")][:MOST_MACHINES]:
-        yield lambda seat, row=int(row): seat.row == row  # type: ignore[misc]
+        yield partial(_is_on, int(row))
+
+
+def _is_on(row: int, seat: Seat) -> bool:
+    return seat.row == row
 
 
 def end_stale(session: Session) -> None:

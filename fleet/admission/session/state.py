@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from fleet.admission.session.domains import Domains
 from fleet.admission.session.hall import Entry, Hall
@@ -65,7 +66,7 @@ class Session:
         while (entry := turns.pop()) is not None:
             what = self.want(entry)
             if what not in given_up:
-                yield entry, lambda what=what: given_up.add(what)  # type: ignore[misc]
+                yield entry, partial(given_up.add, what)
 
     def want(self, entry: Entry) -> object:
         """What the next step of a squad asks for; where one fails, another that asks for the same fails too."""

@@ -127,7 +127,8 @@ class WeightedLedger:
 
     def claim(self, squad: Squad, amounts: Vector) -> Claim:
         """Judged by what everybody holds now."""
-        return lambda used=dict(self._used): _Tab(self, dict(used))  # type: ignore[misc]
+        now = dict(self._used)
+        return lambda: _Tab(self, dict(now))
 
     def exceeds(self, queue: str, held: Vector) -> bool:
         """Whether so much is more than the queue deserves, in any resource."""
