@@ -6,6 +6,7 @@ A Team is a cohort with quota of its own, and a Queue below it uses that quota a
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from fleet.admission import volcano
 from fleet.admission.lines import line_of
 from fleet.admission.quota.declared import (
     EVERY_RESOURCE,
@@ -23,9 +24,10 @@ from fleet.admission.quota.declared import (
 )
 from fleet.admission.quota.tree import Cell, QuotaTree, charge
 from fleet.memo import remembered
-from fleet.snapshot import Gang
+from fleet.snapshot import Gang, GangState, Node, Snapshot
 from model.fleet import Fleet
 from model.kinds import Queue, Team
+from model.quantity import Resources
 from model.upstream import ClusterQueue, Cohort, cells
 from model.upstream.quotas import ResourceGroup as UpstreamGroup
 
@@ -153,7 +155,7 @@ def usage_of(said: Declared, tree: QuotaTree, queue: str, gang: Gang) -> dict[Ce
         chosen = gang.flavors.get(pod_set.name, ())
         for resource, amount in spec.asked_of(pod_set).items():
             named = FlavorResource(_flavor_of(spec, chosen, resource), resource)
-            if amount and named.flavor and (not spec.through_team or tree.counts(node, named)):
+            if amount and named.flavor and (not spec.declared_only or tree.counts(node, named)):
                 cell = tree.cell(named)
                 usage[cell] = usage.get(cell, 0) + amount * pod_set.count
     return usage
@@ -167,9 +169,46 @@ def _flavor_of(spec: QueueSpec, chosen: Sequence[str], resource: str) -> str:
     return next((flavor for flavor in chosen if group is not None and flavor in group.flavors), "")
 
 
-def charged_tree(fleet: Fleet, gangs: Iterable[Gang]) -> QuotaTree:
-    """The tree with what these gangs hold charged to it."""
+def declared_now(fleet: Fleet, snapshot: Snapshot) -> Declared:
+    """`declared`, with what Volcano's queues deserve of the machines there are."""
+    if not fleet.volcano_queues:
+        return declared(fleet)
+    return _shared_out(fleet, snapshot.nodes, snapshot.foreign_use, snapshot.gangs)
+
+
+@remembered(2)
+def _shared_out(
+    fleet: Fleet, nodes: Mapping[str, Node], foreign_use: Mapping[str, Resources], gangs: Mapping[str, Gang]
+) -> Declared:
     said = declared(fleet)
+    cohorts, queues = volcano.specs(fleet.volcano_queues, _market(fleet, nodes, foreign_use, gangs))
+    return Declared((*said.cohorts, *cohorts), dict(sorted({**said.queues, **queues}.items())), said.rules)
+
+
+def _market(
+    fleet: Fleet, nodes: Mapping[str, Node], foreign_use: Mapping[str, Resources], gangs: Mapping[str, Gang]
+) -> volcano.Market:
+    total: dict[str, int] = {}
+    for name, node in nodes.items():
+        if node.ready and not node.unschedulable:
+            for resource, amount in node.allocatable.items():
+                free = amount - foreign_use.get(name, {}).get(resource, 0)
+                total[resource] = total.get(resource, 0) + max(0, free)
+    requests: dict[str, dict[str, int]] = {}
+    for gang in gangs.values():
+        line = line_of(fleet, gang.namespace, gang.queue)
+        if line is None or line.name not in fleet.volcano_queues or gang.state is GangState.FINISHED:
+            continue
+        asked = requests.setdefault(line.name, {})
+        for pod_set in gang.pod_sets:
+            for resource, amount in pod_set.requests.items():
+                asked[resource] = asked.get(resource, 0) + amount * pod_set.count
+    return volcano.Market(total, requests)
+
+
+def charged_tree(fleet: Fleet, snapshot: Snapshot, gangs: Iterable[Gang]) -> QuotaTree:
+    """The tree with what these gangs hold charged to it."""
+    said = declared_now(fleet, snapshot)
     tree = said.tree()
     for gang in gangs:
         line = line_of(fleet, gang.namespace, gang.queue)

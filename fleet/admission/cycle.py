@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from fleet.actions import Action, OpenClaims, SaveClaim, SaveGang, gang_subject
-from fleet.admission.compile import Declared, declared, usage_of
+from fleet.admission.compile import Declared, declared_now, usage_of
 from fleet.admission.explain import Explainer
 from fleet.admission.flavors import Flavors
 from fleet.admission.lines import Line, line_of
@@ -52,7 +52,7 @@ class Pass:
     @classmethod
     def start(cls, fleet: Fleet, snapshot: Snapshot, *, may_buy: bool = True) -> "Pass":
         """Charge what is held to the quota tree and to the machines."""
-        said = declared(fleet)
+        said = declared_now(fleet, snapshot)
         held = {gang.uid: gang for gang in holders(snapshot)}
         tree = said.tree()
         coming = list(coming_machines(fleet, snapshot))

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fleet.admission.quota.declared import FlavorSpec
+from fleet.admission.volcano import ANY_MACHINE
 from fleet.capacity.provision import Need
 from fleet.capacity.shapes import Shapes
 from fleet.memo import remembered
@@ -55,6 +56,9 @@ def _grounds(fleet: Fleet) -> Mapping[str, Ground]:
         topology = upstream.spec.topology_name
         levels = fleet.topologies[topology].spec.levels if topology else ()
         found[name] = Ground(behind, wanted_labels(upstream), tolerations, taints, any_node=True, levels=levels)
+    if fleet.volcano_queues:
+        everything = sorted(fleet.node_pools.values(), key=lambda pool: (-pool.spec.weight, pool.name))
+        found[ANY_MACHINE] = Ground(tuple(everything), any_node=True)
     return dict(sorted(found.items()))
 
 

@@ -7,6 +7,7 @@ from model.fleet import Fleet
 from model.kinds import Team
 from model.upstream import ClusterQueue
 from model.upstream.selectors import LabelSelector
+from model.upstream.volcano import ROOT
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,9 @@ def _lines(fleet: Fleet) -> dict[tuple[str, str], Line]:
     for local in fleet.local_queues.values():
         behind = fleet.cluster_queues[local.spec.cluster_queue]
         lines[local.metadata.namespace, local.name] = _behind(behind, local.spec.stop_policy)
+    parents = {queue.parent for queue in fleet.volcano_queues.values()}
+    for name in fleet.volcano_queues.keys() - parents - {ROOT}:
+        lines["", name] = Line(name, namespaces=LabelSelector())
     for queue in fleet.queues.values():
         spec = queue.spec
         lines["", queue.name] = Line(

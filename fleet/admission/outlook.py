@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from fleet.actions import SaveGang
 from fleet.admission import cycle
-from fleet.admission.compile import charged_tree, declared
+from fleet.admission.compile import charged_tree, declared_now
 from fleet.admission.lines import line_of
 from fleet.admission.quota.declared import UNLIMITED, FlavorResource
 from fleet.admission.quota.tree import Cell, Node, QuotaTree, available
@@ -52,10 +52,10 @@ def standings(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> list[Standing]:
     line = line_of(fleet, gang.namespace, gang.queue)
     if line is None:
         return []
-    tree = charged_tree(fleet, (it for it in snapshot.gangs.values() if it.uid != gang.uid))
+    tree = charged_tree(fleet, snapshot, (it for it in snapshot.gangs.values() if it.uid != gang.uid))
     node = tree.queues[line.name]
     asked: dict[Cell, int] = {}
-    spec = declared(fleet).queues[line.name]
+    spec = declared_now(fleet, snapshot).queues[line.name]
     for pod_set in gang.pod_sets:
         for resource, amount in spec.asked_of(pod_set).items():
             group = spec.group_of(resource)

@@ -78,7 +78,7 @@ def allowed(policy: Policy, preemptor: Workload, candidate: Workload) -> bool:
 
 def candidates_in(contest: Contest, queue: Node, policy: Policy) -> Iterator[Holder]:
     """Holders of one queue that the policy lets go and that would free a contested cell."""
-    if policy is Policy.NEVER:
+    if policy is Policy.NEVER or (queue is not contest.node and not queue.reclaimable):
         return
     for holder in contest.books.in_queue(queue.name):
         if holder.out or holder.protected or not holder.uses_any(contest.cells):

@@ -109,6 +109,10 @@ class QueueSpec:
     fungibility: Fungibility = Fungibility()
     through_team: bool = False
     """The queue has no quota of its own and uses its cohort's as if it were (a Queue below a Team)."""
+    reclaimable: bool = True
+    """Whether other queues may take back what it borrows."""
+    rank: int = 0
+    """Heads of queues of a higher rank are decided first."""
     usage_ordered: bool = False
     """Workloads go in the order of their local queue's decayed usage first."""
 
@@ -118,6 +122,11 @@ class QueueSpec:
         object.__setattr__(
             self, "_group_of", {name: group for group in reversed(self.groups) for name in group.resources}
         )
+
+    @property
+    def declared_only(self) -> bool:
+        """Whether only what some quota of the tree names is limited; otherwise the rest is refused."""
+        return EVERY_RESOURCE in self._group_of
 
     def asked_of(self, pod_set: PodSet) -> Mapping[str, int]:
         """What one pod of a set asks of the queue: its requests, and itself where the queue counts pods."""

@@ -83,6 +83,7 @@ def classical_order(entries: Sequence[Entry], rules: Rules) -> list[Entry]:
         return (
             entry.unseated is None,
             rules.preemptors_first and not workload.nominated,
+            -entry.queue.rank,
             entry.assignment.borrow,
             -workload.priority if rules.priority_between_queues else 0,
             workload.at_s,

@@ -329,7 +329,7 @@ class Assigner:
             yield "not nominated in this cycle"
         if workload.allowed_flavors is not None and name not in workload.allowed_flavors:
             yield "not among the workload's allowed flavors"
-        if self.queue.through_team and not any(
+        if self.queue.declared_only and not any(
             self.tree.cells[cell].flavor == name for cell in self.node.root.declared
         ):
             yield "no team of its tree has quota"

@@ -97,7 +97,7 @@ class Nominator:
             self._oracle(workload),
             fair=bool(self.rules.fair),
             pairwise=self.rules.upstream_defects,
-            declared_only=self.rules.count_declared_only or self.queue.through_team,
+            declared_only=self.rules.count_declared_only or self.queue.declared_only,
             own_usage=replaced.usage if replaced else {},
             only=only,
         )

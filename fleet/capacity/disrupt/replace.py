@@ -7,7 +7,7 @@ all of them are ready, the old machines are told to go, the gangs are requeued a
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from fleet.admission.compile import charged_tree, declared, usage_of
+from fleet.admission.compile import charged_tree, declared_now, usage_of
 from fleet.admission.flavors import Flavors
 from fleet.admission.lines import line_of
 from fleet.admission.quota.tree import charge, fits
@@ -133,10 +133,10 @@ def move(yard: Yard, unit: Unit, *, avoid: Collection[str] = ()) -> dict[str, Pl
 def _over_quota(yard: Yard, unit: Unit) -> Refusal | None:
     """A gang whose queue has lost quota would not come back: it stays where it is until it ends."""
     moving = {gang.uid for gang in unit.gangs}
-    tree = charged_tree(yard.fleet, [gang for gang in holders(yard.snapshot) if gang.uid not in moving])
+    tree = charged_tree(yard.fleet, yard.snapshot, [gang for gang in holders(yard.snapshot) if gang.uid not in moving])
     for gang in unit.gangs:
         line = line_of(yard.fleet, gang.namespace, gang.queue)
-        usage = usage_of(declared(yard.fleet), tree, line.name, gang) if line is not None else {}
+        usage = usage_of(declared_now(yard.fleet, yard.snapshot), tree, line.name, gang) if line is not None else {}
         if line is None or not fits(tree.queues[line.name], usage):
             message = f"{gang.name} has no quota to come back to"
             return Refusal(Reason.WAITING_FOR_QUOTA, message)
