@@ -73,7 +73,7 @@ def lines(transport: KubeTransport, snapshot: Snapshot, gang: Gang) -> Iterator[
         f"{s.count} x ({', '.join(f'{a} {r}' for r, a in gpu_part(s.requests).items()) or 'no GPU'})"
         for s in gang.pod_sets
     )
-    yield f"{gang.name}  ({gang.job.kind}, queue {gang.queue}, priority {gang.priority})"
+    yield f"{gang.name}  ({gang.job.kind}, queue {gang.queue}, priority {gang.effective_priority})"
     yield f"  asks:     {asked}"
     yield f"  state:    {gang.state} for {age(now - gang.since_s)}, {age(now - gang.created_at_s)} since submission"
     yield f"  reason:   {gang.reason}: {gang.message}"

@@ -18,7 +18,7 @@ from fleet.admission.order import queue_key
 from fleet.admission.quota.run import CycleResult
 from fleet.admission.quota.scheduler import Scheduler
 from fleet.admission.quota.workload import Books, Given, Holder, Workload
-from fleet.admission.screen import screen
+from fleet.admission.screen import class_of, screen
 from fleet.admission.transitions import evicted
 from fleet.capacity.provision import Plan
 from fleet.capacity.stock import build_board, build_supply, coming_machines, holders
@@ -105,16 +105,16 @@ class Pass:
         return gang.state is GangState.ADMITTED and ran_s < queue.spec.protected_run_time
 
     def _workload(self, gang: Gang) -> Workload:
-        declared_class = self.fleet.priority_classes.get(gang.priority_class)
+        declared_class = class_of(self.fleet, gang.priority_class)
         return Workload(
             gang.uid,
             gang.name,
             gang.queue,
-            gang.priority,
+            gang.effective_priority,
             gang.created_at_s,
             gang.pod_sets,
             evicted_at_s=gang.eviction.at_s if gang.eviction else 0.0,
-            preempts=declared_class is None or declared_class.spec.preempts,
+            preempts=gang.preempts and (declared_class is None or declared_class.spec.preempts),
             nominated=gang.reason == Reason.WAITING_FOR_PREEMPTED,
             lost_work_s=lost_work_s(gang, self.snapshot.now_s),
         )

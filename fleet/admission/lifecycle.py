@@ -53,11 +53,12 @@ def decide(fleet: Fleet, snapshot: Snapshot) -> list[Action]:
 def _open(fleet: Fleet, snapshot: Snapshot, job: Job) -> list[Action]:
     if not job.queue or job.result or job.deleting:
         return []
-    return [OpenGang(new_gang(fleet, job, snapshot.now_s))]
+    return [OpenGang(new_gang(fleet, snapshot, job))]
 
 
-def new_gang(fleet: Fleet, job: Job, now_s: float) -> Gang:
+def new_gang(fleet: Fleet, snapshot: Snapshot, job: Job) -> Gang:
     """The gang of a job that asks to be managed. Its place in the queue goes by the job's age."""
+    priority = priority_of(fleet, snapshot, job)
     return Gang(
         uid=job.ref.uid,
         namespace=job.ref.namespace,
@@ -65,12 +66,13 @@ def new_gang(fleet: Fleet, job: Job, now_s: float) -> Gang:
         job=job.ref,
         queue=job.queue,
         priority_class=job.priority_class,
-        priority=priority_of(fleet, job.priority_class),
+        priority=priority.value,
         pod_sets=job.pod_sets,
         created_at_s=job.created_at_s,
         reason=Reason.QUEUED,
         message="not considered yet",
-        since_s=now_s,
+        since_s=snapshot.now_s,
+        preempts=priority.preempts,
     )
 
 

@@ -4,7 +4,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fleet.snapshot.claims import Claim, ClaimState, Disruption, Launch
-from fleet.snapshot.gangs import Eviction, Gang, GangState, Hold, Job, JobRef, JobResult, Pin, PodSet, Slice
+from fleet.snapshot.gangs import (
+    LIVE_FIELDS,
+    Eviction,
+    Gang,
+    GangState,
+    Hold,
+    Job,
+    JobRef,
+    JobResult,
+    Pin,
+    PodSet,
+    Slice,
+)
 from fleet.snapshot.machines import (
     CapacityPool,
     Catalog,
@@ -19,6 +31,7 @@ from fleet.snapshot.machines import (
     Offer,
 )
 from fleet.snapshot.nodes import DaemonOverhead, Member, Node, Pod, Terms
+from fleet.snapshot.surroundings import Namespace, PodPriority
 from model.quantity import Resources
 
 
@@ -52,6 +65,12 @@ class Snapshot:
     shortages: Mapping[CapacityPool, float] = field(default_factory=dict)
     """Capacity pool -> instant until which it is not tried again."""
     daemon_overheads: tuple[DaemonOverhead, ...] = ()
+    namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Namespace -> its labels."""
+    pod_priorities: Mapping[str, int] = field(default_factory=dict)
+    """PriorityClass of the cluster -> its value; that of pods which name none is under the empty name."""
+    meek_pod_priorities: frozenset[str] = frozenset()
+    """Those, by the same names, whose pods preempt nobody."""
     spent_usd: Mapping[str, float] = field(default_factory=dict)
     """Team -> spent this calendar month."""
     busy: frozenset[str] = frozenset()
@@ -59,6 +78,7 @@ class Snapshot:
 
 
 __all__ = [
+    "LIVE_FIELDS",
     "CapacityPool",
     "Catalog",
     "Claim",
@@ -80,12 +100,14 @@ __all__ = [
     "LaunchOutcome",
     "LaunchRequest",
     "Member",
+    "Namespace",
     "Node",
     "Notice",
     "NoticeKind",
     "Offer",
     "Pin",
     "Pod",
+    "PodPriority",
     "PodSet",
     "Slice",
     "Snapshot",

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Final
 
 from model.kinds import RequirementTerm, Toleration
 from model.quantity import Resources
@@ -95,6 +96,16 @@ class Job:
     """Annotation `muster.dev/checkpoint-interval`."""
     do_not_disrupt: bool = False
     """Annotation `muster.dev/do-not-disrupt` or `karpenter.sh/do-not-disrupt`: no voluntary disruption."""
+    pod_priority_class: str = ""
+    """PriorityClass of the cluster: that of the first pod set whose pods name one."""
+    expected_run_s: float | None = None
+    """Annotation `muster.dev/expected-run-time`."""
+    max_run_s: float | None = None
+    """Annotation `muster.dev/max-run-time` or label `kueue.x-k8s.io/max-exec-time-seconds`."""
+    sla_waiting_s: float | None = None
+    """Annotation `muster.dev/sla-waiting-time` or `sla-waiting-time` (Volcano)."""
+    priority_boost: int = 0
+    """Annotation `muster.dev/priority-boost` or `kueue.x-k8s.io/priority-boost`."""
     hold: Hold = Hold.SWITCH
     owner_uid: str = ""
     """uid of the job that made this one and stands for it; empty for a job that stands for itself."""
@@ -133,6 +144,18 @@ class Eviction:
     at_s: float
 
 
+LIVE_FIELDS: Final = (
+    "last_checkpoint_s",
+    "checkpoint_interval_s",
+    "do_not_disrupt",
+    "expected_run_s",
+    "max_run_s",
+    "sla_waiting_s",
+    "priority_boost",
+)
+"""Fields of a `Gang` that the Workload does not hold: they are the job's, of the same names, whenever it is seen."""
+
+
 @dataclass(frozen=True, slots=True)
 class Gang:
     """One all-or-nothing unit of work: the Workload object, joined with what is seen of its job.
@@ -150,6 +173,7 @@ class Gang:
     queue: str
     priority_class: str
     priority: int
+    """Of its class when it was opened; what counts is `effective_priority`."""
     pod_sets: tuple[PodSet, ...]
     created_at_s: float
     state: GangState = GangState.PENDING
@@ -171,9 +195,23 @@ class Gang:
     evictions: int = 0
     requeue_at_s: float = 0.0
     """Not considered before this instant (back-off)."""
+    preempts: bool = True
+    """False for one whose priority, at its opening, was of pods that preempt nobody."""
     last_checkpoint_s: float | None = None
     checkpoint_interval_s: float | None = None
     do_not_disrupt: bool = False
+    expected_run_s: float | None = None
+    """How long its user expects it to run."""
+    max_run_s: float | None = None
+    """How long it may run, all its runs together."""
+    sla_waiting_s: float | None = None
+    """How long it may wait at most, by the agreement with its user."""
+    priority_boost: int = 0
+
+    @property
+    def effective_priority(self) -> int:
+        """What it is ordered and preempted by."""
+        return self.priority + self.priority_boost
 
     @property
     def name(self) -> str:

@@ -101,7 +101,7 @@ class PriorityClassSpec(Spec):
     """The number that orders gangs, and whether it may evict."""
 
     value: Annotated[int, Strict(), Field(ge=-2_000_000_000, le=2_000_000_000)]
-    """Higher goes first; a gang without a class has 0."""
+    """Higher goes first. The class named `default` is that of gangs that name none."""
     preempts: Bool = True
     """Whether its gangs may evict others."""
     description: str = ""

@@ -29,6 +29,7 @@ from providers.kube.objects.reports import (
     SyncReport,
     remembered,
 )
+from providers.kube.objects.surroundings import decode_namespace, decode_pod_priority
 from providers.kube.objects.sync import decode_sync, sync_object, sync_status
 from providers.kube.objects.workloads import decode_workload, workload_object, workload_status
 
@@ -51,9 +52,11 @@ __all__ = [
     "decode_claim",
     "decode_conditions",
     "decode_daemonset",
+    "decode_namespace",
     "decode_node",
     "decode_pod",
     "decode_pod_group",
+    "decode_pod_priority",
     "decode_sync",
     "decode_workload",
     "event_name",

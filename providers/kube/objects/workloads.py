@@ -21,9 +21,6 @@ from providers.kube.objects.pod_sets import WirePodSet, pod_set_from, pod_set_ob
 from providers.kube.objects.shapes import JsonObject, Meta, Wire, WireCondition, set_fields
 from providers.kube.objects.workload_conditions import POD_READY, gpus_of, workload_findings
 
-LIVE_FIELDS: Final = frozenset({"last_checkpoint_s", "checkpoint_interval_s", "do_not_disrupt"})
-"""Fields of a `Gang` that the Workload does not hold: they come from the job."""
-
 KIND: Final = "Workload"
 
 
@@ -39,6 +36,7 @@ class _Spec(Wire, frozen=True):
     queue: str = ""
     priority_class: str = ""
     priority: int = 0
+    preempts: bool = True
     created_at: str | None = None
     pod_sets: list[WirePodSet] | None = None
 
@@ -117,6 +115,7 @@ def workload_object(gang: Gang) -> JsonObject:
             "priority": gang.priority,
             "createdAt": format_instant(gang.created_at_s),
             "podSets": [pod_set_object(pod_set) for pod_set in gang.pod_sets],
+            **({} if gang.preempts else {"preempts": False}),
         },
     }
 
@@ -180,6 +179,7 @@ def decode_workload(raw: bytes | Raw) -> Gang:
         eviction=_eviction(status.eviction),
         evictions=status.evictions,
         requeue_at_s=instant_of(status.requeue_at),
+        preempts=spec.preempts,
     )
 
 

@@ -115,6 +115,40 @@ def test_checkpoints(annotations: dict[str, str] | None, checkpoint_s: float | N
     assert (found.last_checkpoint_s, found.checkpoint_interval_s) == (checkpoint_s, interval_s)
 
 
+OWN, KUEUE = "muster.dev/", "kueue.x-k8s.io/"
+SAID = [
+    ({}, {}, (None, None, None, 0)),
+    ({f"{OWN}expected-run-time": "2h"}, {}, (7200.0, None, None, 0)),
+    ({f"{OWN}max-run-time": "1h30m"}, {}, (None, 5400.0, None, 0)),
+    ({}, {f"{KUEUE}max-exec-time-seconds": "90"}, (None, 90.0, None, 0)),
+    ({f"{OWN}max-run-time": "1h"}, {f"{KUEUE}max-exec-time-seconds": "90"}, (None, 3600.0, None, 0)),
+    ({f"{OWN}max-run-time": "long"}, {f"{KUEUE}max-exec-time-seconds": "90"}, (None, 90.0, None, 0)),
+    ({f"{OWN}sla-waiting-time": "10m", "sla-waiting-time": "1h"}, {}, (None, None, 600.0, 0)),
+    ({"sla-waiting-time": "1h2m3s"}, {}, (None, None, 3723.0, 0)),
+    ({f"{OWN}priority-boost": "-5", f"{KUEUE}priority-boost": "7"}, {}, (None, None, None, -5)),
+    ({f"{KUEUE}priority-boost": "+7"}, {}, (None, None, None, 7)),
+    (
+        {f"{OWN}expected-run-time": "soon", "sla-waiting-time": "Never", f"{OWN}priority-boost": "1.5"},
+        {f"{KUEUE}max-exec-time-seconds": "-1"},
+        (None, None, None, 0),
+    ),
+    ({f"{OWN}priority-boost": "12345678901"}, {f"{KUEUE}max-exec-time-seconds": "0"}, (None, None, None, 0)),
+]
+
+
+@pytest.mark.parametrize(("annotations", "labels", "expected"), SAID)
+def test_what_a_job_says_of_its_run(
+    annotations: dict[str, str], labels: dict[str, str], expected: tuple[float | None, float | None, float | None, int]
+) -> None:
+    found = job(annotations=annotations, labels=labels)
+    assert (found.expected_run_s, found.max_run_s, found.sla_waiting_s, found.priority_boost) == expected
+
+
+@pytest.mark.parametrize(("name", "expected"), [("training", "training"), (None, ""), ("", "")])
+def test_the_priority_of_its_pods(name: str | None, expected: str) -> None:
+    assert job({"template": template(priorityClassName=name)}).pod_priority_class == expected
+
+
 @pytest.mark.parametrize(
     ("own", "of_template", "expected"),
     [
