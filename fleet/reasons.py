@@ -17,6 +17,8 @@ class Reason(StrEnum):
     QUEUE_STOPPED = "QueueStopped"
     BUDGET_EXHAUSTED = "BudgetExhausted"
     BACK_OFF = "BackOff"
+    DEACTIVATED = "Deactivated"
+    """Its Workload says `active: false`."""
     BEHIND_HEAD = "BehindHead"
     """A StrictFIFO queue whose head cannot run yet."""
     NO_MATCHING_FLAVOR = "NoMatchingFlavor"
@@ -51,6 +53,8 @@ class Reason(StrEnum):
     NODE_FAILURE = "NodeFailures"
     PODS_READY_TIMEOUT = "PodsReadyTimeout"
     """Not all pods were ready in time, at the start or after a loss (Kueue's word)."""
+    MAX_RUN_TIME = "MaximumExecutionTimeExceeded"
+    """It has run as long as it may, and is deactivated (Kueue's word)."""
     INTERRUPTED = "Interrupted"
     # a machine leaves
     EMPTY = "Empty"

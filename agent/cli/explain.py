@@ -25,6 +25,7 @@ REMEDIES: dict[str, str] = {
     Reason.QUEUE_STOPPED: "set the queue's stopPolicy to None in git",
     Reason.BUDGET_EXHAUSTED: "raise the team's budget in git, or wait for the next month",
     Reason.BACK_OFF: "nothing to do: it is considered again after the pause",
+    Reason.DEACTIVATED: "set spec.active of its Workload to true",
     Reason.BEHIND_HEAD: "let the head of the queue run, or set the queue's order to BestEffortFIFO",
     Reason.NO_MATCHING_FLAVOR: "add a flavor that offers the resource to the queue and give its team quota there",
     Reason.EXCEEDS_MAX_QUOTA: "ask for less, or raise quota or borrowing limit in git",

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from fleet.actions import Action, CloseGang, OpenGang, SaveGang, StartJob, claim_subject, gang_subject
+from fleet.admission.activity import FOR_GOOD, must_stop, retired
 from fleet.admission.holding import flavor_tolerations, stop, trimmed
 from fleet.admission.release import releases
 from fleet.admission.screen import priority_of
@@ -91,7 +92,8 @@ def _step(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> list[Action]:
         return []
     if job.result and not _active_pods(snapshot, gang):
         message = f"the job has {job.result.lower()}"
-        return [SaveGang(gang.moved(GangState.FINISHED, Reason.FINISHED, message, snapshot.now_s, pins=(), recuts={}))]
+        ended = {"pins": (), "recuts": {}, "ran_before_s": gang.ran_s(snapshot.now_s)}
+        return [SaveGang(gang.moved(GangState.FINISHED, Reason.FINISHED, message, snapshot.now_s, **ended))]
     if job.result:
         return []
     return list(_STEPS[gang.state](_Case(fleet, snapshot, gang, job)))
@@ -108,6 +110,8 @@ def _pending(case: _Case) -> Iterator[Action]:
         yield CloseGang(gang)
     elif not job.suspended:
         yield from stop(case.snapshot, gang, job)
+    elif gang.active and (limit := must_stop(gang, case.snapshot.now_s)):
+        yield retired(gang, *limit, case.snapshot.now_s)
 
 
 def _asks_otherwise(case: _Case) -> bool:
@@ -138,6 +142,10 @@ def _reserved(case: _Case) -> Iterator[Action]:
         yield from stop(snapshot, gang, case.job)
     elif _asks_otherwise(case):
         yield CloseGang(gang)
+    elif (limit := must_stop(gang, now)) and gang.active:
+        yield retired(gang, *limit, now)
+    elif limit:
+        yield SaveGang(released(gang, *limit, now))
     elif stopped := _queue_stopped(case):
         yield SaveGang(released(gang, Reason.QUEUE_STOPPED, stopped, now))
     elif lost := _lost_claim(snapshot, gang):
@@ -256,7 +264,12 @@ def _driven_off(case: _Case, node: Node) -> bool:
 
 
 def _must_leave(case: _Case) -> tuple[Reason, str] | None:
-    """Why a running gang cannot stay where it is: its queue is drained, it is not whole, a machine leaves or failed."""
+    """Why a running gang cannot stay where it is.
+
+    It was deactivated or has run its time, its queue is drained, it is not whole, a machine leaves or failed.
+    """
+    if limit := must_stop(case.gang, case.snapshot.now_s):
+        return limit
     if stopped := _queue_stopped(case, "HoldAndDrain"):
         return Reason.QUEUE_DRAINED, stopped
     machines = (_machine_lost(case, pin) for pin in case.gang.pins)
@@ -294,6 +307,10 @@ def _evicting(case: _Case) -> Iterator[Action]:
         return
     elif _asks_otherwise(case):
         yield CloseGang(gang)
+    elif gang.active and gang.eviction and gang.eviction.reason in FOR_GOOD:
+        yield retired(gang, Reason(gang.eviction.reason), gang.eviction.message, case.snapshot.now_s)
+    elif not gang.active:
+        yield SaveGang(released(gang, Reason.DEACTIVATED, "it was deactivated", case.snapshot.now_s))
     else:
         why = gang.eviction.message if gang.eviction else gang.message
         message = f"requeued; was evicted because it {why}" if why.startswith("makes") else f"requeued; {why}"

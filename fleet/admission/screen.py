@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
+from fleet.admission.activity import deactivated
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import Gang, Job, Snapshot
 from model.fleet import Fleet
@@ -19,6 +20,8 @@ class _Case(NamedTuple):
 
 def screen(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> Refusal | None:
     """The first rule that keeps the gang from being considered now; None when it may be."""
+    if (refusal := deactivated(gang)) is not None:
+        return refusal
     queue = fleet.queues.get(gang.queue)
     if queue is None:
         return Refusal(

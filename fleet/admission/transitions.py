@@ -9,7 +9,15 @@ def evicted(gang: Gang, reason: Reason, message: str, now_s: float) -> Gang:
     eviction = Eviction(reason, message, now_s)
     if gang.state is GangState.RESERVED:
         return released(gang, reason, message, now_s, requeue_at_s=now_s, eviction=eviction)
-    return gang.moved(GangState.EVICTING, reason, message, now_s, eviction=eviction, evictions=gang.evictions + 1)
+    return gang.moved(
+        GangState.EVICTING,
+        reason,
+        message,
+        now_s,
+        eviction=eviction,
+        evictions=gang.evictions + 1,
+        ran_before_s=gang.ran_s(now_s),
+    )
 
 
 def released(gang: Gang, reason: Reason, message: str, now_s: float, **changes: object) -> Gang:
@@ -26,5 +34,6 @@ def released(gang: Gang, reason: Reason, message: str, now_s: float, **changes: 
         admitted_at_s=0.0,
         pods_ready=False,
         not_ready_since_s=0.0,
+        ran_before_s=gang.ran_s(now_s),
         **changes,
     )

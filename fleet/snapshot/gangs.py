@@ -197,6 +197,10 @@ class Gang:
     """Not considered before this instant (back-off)."""
     preempts: bool = True
     """False for one whose priority, at its opening, was of pods that preempt nobody."""
+    active: bool = True
+    """False for one that is not considered (`spec.active`): its user says so, or a limit of its own was reached."""
+    ran_before_s: float = 0.0
+    """How long its former runs were admitted, all together."""
     last_checkpoint_s: float | None = None
     checkpoint_interval_s: float | None = None
     do_not_disrupt: bool = False
@@ -222,6 +226,14 @@ class Gang:
     def holds_capacity(self) -> bool:
         """Whether quota and places are charged to it."""
         return self.state in {GangState.RESERVED, GangState.ADMITTED, GangState.EVICTING}
+
+    def ran_s(self, now_s: float) -> float:
+        """How long it has been admitted, all its runs together."""
+        return self.ran_before_s + (now_s - self.admitted_at_s if self.state is GangState.ADMITTED else 0.0)
+
+    def afresh(self) -> "Gang":
+        """A copy with nothing counted against it."""
+        return replace(self, ran_before_s=0.0)
 
     def pod_set(self, name: str) -> PodSet:
         """The pod set of that name; KeyError when there is none."""

@@ -31,6 +31,7 @@ from providers.kube.objects.reports import (
 )
 from providers.kube.objects.surroundings import decode_namespace, decode_pod_priority
 from providers.kube.objects.sync import decode_sync, sync_object, sync_status
+from providers.kube.objects.workload_patches import deactivation_patch
 from providers.kube.objects.workloads import decode_workload, workload_object, workload_status
 
 __all__ = [
@@ -49,6 +50,7 @@ __all__ = [
     "SyncReport",
     "claim_object",
     "claim_status",
+    "deactivation_patch",
     "decode_claim",
     "decode_conditions",
     "decode_daemonset",

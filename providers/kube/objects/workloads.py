@@ -37,6 +37,7 @@ class _Spec(Wire, frozen=True):
     priority_class: str = ""
     priority: int = 0
     preempts: bool = True
+    active: bool = True
     created_at: str | None = None
     pod_sets: list[WirePodSet] | None = None
 
@@ -78,6 +79,7 @@ class _Status(Wire, frozen=True):
     eviction: _Eviction | None = None
     evictions: int = 0
     requeue_at: str | None = None
+    ran_before_seconds: float = 0.0
     conditions: list[WireCondition] | None = None
 
 
@@ -116,6 +118,7 @@ def workload_object(gang: Gang) -> JsonObject:
             "createdAt": format_instant(gang.created_at_s),
             "podSets": [pod_set_object(pod_set) for pod_set in gang.pod_sets],
             **({} if gang.preempts else {"preempts": False}),
+            **({} if gang.active else {"active": False}),
         },
     }
 
@@ -144,6 +147,7 @@ def workload_status(gang: Gang, now_s: float, previous: Sequence[Condition] = ()
         eviction=_eviction_object(gang.eviction),
         evictions=gang.evictions,
         requeueAt=_stamp(gang.requeue_at_s),
+        ranBeforeSeconds=gang.ran_before_s,
     )
     metadata = {"name": gang.workload, "namespace": gang.namespace}
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "status": status}
@@ -180,6 +184,8 @@ def decode_workload(raw: bytes | Raw) -> Gang:
         evictions=status.evictions,
         requeue_at_s=instant_of(status.requeue_at),
         preempts=spec.preempts,
+        active=spec.active,
+        ran_before_s=status.ran_before_seconds,
     )
 
 

@@ -7,12 +7,13 @@ import msgspec
 import pytest
 
 from fleet.actions import PatchNode
-from fleet.snapshot import GangState
+from fleet.snapshot import Gang, GangState
 from model.kinds import Taint
 from providers.clock import VirtualClock
 from providers.kube.objects import (
     claim_object,
     claim_status,
+    deactivation_patch,
     decode_claim,
     decode_conditions,
     decode_node,
@@ -80,6 +81,38 @@ def test_a_gang_through_its_life(store: Store) -> None:
     store.delete(store.resource("Job"), "train", namespace="research", propagation="Background")
     with pytest.raises(NotFound):
         store.get(store.resource("Workload"), "job-train", "research")
+
+
+def opened(store: Store, gang: Gang) -> dict[str, Any]:
+    body = workload_object(gang)
+    del body["metadata"]["ownerReferences"]
+    return store.create(store.resource("Workload"), body, namespace="research")
+
+
+def patched(
+    store: Store, patch: list[dict[str, Any]], subresource: str = "", manager: str = "muster"
+) -> dict[str, Any]:
+    return store.patch(
+        store.resource("Workload"),
+        "job-train",
+        patch,
+        PatchType.JSON,
+        namespace="research",
+        subresource=subresource,
+        field_manager=manager,
+    )
+
+
+def test_activity_is_shown_and_kept_apart_from_the_status(store: Store) -> None:
+    assert opened(store, samples.PENDING)["spec"]["active"] is True
+    stored = patched(store, deactivation_patch(store.get(store.resource("Workload"), "job-train", "research")))
+    assert deactivation_patch(stored) == []
+    assert decode_workload(msgspec.json.encode(stored)).active is False
+    stored = apply(store, workload_status(samples.ADMITTED, NOW_S), "status")
+    assert decode_workload(msgspec.json.encode(stored)) == replace(samples.ADMITTED, active=False)
+    stored = patched(store, [{"op": "replace", "path": "/spec/active", "value": True}], manager="kubectl")
+    stored = apply(store, workload_status(samples.ADMITTED, NOW_S), "status")
+    assert decode_workload(msgspec.json.encode(stored)).active
 
 
 def test_the_status_needs_its_workload(store: Store) -> None:

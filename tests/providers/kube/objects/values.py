@@ -102,6 +102,8 @@ def gangs(draw: st.DrawFn) -> Gang:
         evictions=draw(st.integers(0, 1000)),
         requeue_at_s=draw(maybe_instants),
         preempts=draw(st.booleans()),
+        active=draw(st.booleans()),
+        ran_before_s=draw(st.just(0.0) | st.floats(0, 1e9)),
     )
 
 
