@@ -35,6 +35,8 @@ class Reason(StrEnum):
     # a gang moves
     BUYING = "Buying"
     RECUTTING = "Recutting"
+    WAITING_FOR_CHECKS = "WaitingForAdmissionChecks"
+    """Its machines are ready; somebody else has not agreed yet."""
     ADMITTED = "Admitted"
     RUNNING = "PodsReady"
     NOT_READY = "PodsNotReady"
@@ -55,6 +57,10 @@ class Reason(StrEnum):
     """Not all pods were ready in time, at the start or after a loss (Kueue's word)."""
     MAX_RUN_TIME = "MaximumExecutionTimeExceeded"
     """It has run as long as it may, and is deactivated (Kueue's word)."""
+    CHECK_RETRY = "AdmissionCheck"
+    """An admission check wants it to try again later (Kueue's word)."""
+    CHECK_REJECTED = "AdmissionCheckRejected"
+    """An admission check has rejected it; it is deactivated."""
     INTERRUPTED = "Interrupted"
     # a machine leaves
     EMPTY = "Empty"

@@ -36,6 +36,7 @@ REMEDIES: dict[str, str] = {
     Reason.NO_CAPACITY: "nothing to do: the shortage is forgotten after some minutes; more zones or types help",
     Reason.TOPOLOGY: "ask for a coarser topology level, or wait until a whole domain is free",
     Reason.BUYING: "nothing to do: it starts when every machine is ready",
+    Reason.WAITING_FOR_CHECKS: "the named checks have to be answered in status.admissionChecks of its Workload",
     Reason.RECUTTING: "nothing to do: it starts when the GPUs are cut",
 }
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from fleet.actions import Action, OpenClaims, SaveClaim, SaveGang, gang_subject
+from fleet.admission.checks import open_checks
 from fleet.admission.compile import Declared, declared, usage_of
 from fleet.admission.explain import Explainer
 from fleet.admission.flavors import Flavors
@@ -147,12 +148,15 @@ class Pass:
         written, now = self.machines.written[gang.uid], self.snapshot.now_s
         plan = written.plan
         state, reason, message = progress(plan)
+        flavors = {one.name: self.machines.flavor_of(holder.workload, one) for one in holder.given}
+        if state is GangState.ADMITTED and (checks := open_checks(self.fleet, replace(gang, flavors=flavors))):
+            state, reason, message = GangState.RESERVED, Reason.WAITING_FOR_CHECKS, checks
         changed = gang.moved(
             state,
             reason,
             message,
             now,
-            flavors={one.name: self.machines.flavor_of(holder.workload, one) for one in holder.given},
+            flavors=flavors,
             pins=written.pins,
             recuts={recut.claim: recut.layout for recut in plan.recuts},
             quota_reserved_at_s=now,

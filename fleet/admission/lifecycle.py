@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from fleet.actions import Action, CloseGang, OpenGang, SaveGang, StartJob, claim_subject, gang_subject
 from fleet.admission.activity import FOR_GOOD, must_stop, retired
+from fleet.admission.checks import open_checks, retry_pause_s, verdict
 from fleet.admission.holding import flavor_tolerations, stop, trimmed
 from fleet.admission.release import releases
 from fleet.admission.screen import priority_of
@@ -148,9 +149,14 @@ def _reserved(case: _Case) -> Iterator[Action]:
         yield SaveGang(released(gang, *limit, now))
     elif stopped := _queue_stopped(case):
         yield SaveGang(released(gang, Reason.QUEUE_STOPPED, stopped, now))
+    elif told := verdict(case.fleet, gang):
+        yield _turned_away(case, *told)
     elif lost := _lost_claim(snapshot, gang):
         pause_s = LOST_MACHINE_PAUSE_S if _never_came(snapshot, gang) else 0.0
         yield SaveGang(released(gang, *lost, now, requeue_at_s=now + pause_s))
+    elif _machines_ready(snapshot, gang) and (checks := open_checks(case.fleet, gang)):
+        if (gang.reason, gang.message) != (Reason.WAITING_FOR_CHECKS, checks):
+            yield SaveGang(gang.moved(gang.state, Reason.WAITING_FOR_CHECKS, checks, now))
     elif _machines_ready(snapshot, gang):
         pins = tuple(
             sorted(replace(pin, node=snapshot.claims[pin.claim].node) if pin.claim else pin for pin in gang.pins)
@@ -160,6 +166,14 @@ def _reserved(case: _Case) -> Iterator[Action]:
         yield SaveGang(
             gang.moved(GangState.ADMITTED, Reason.ADMITTED, message, now, pins=pins, recuts={}, admitted_at_s=now)
         )
+
+
+def _turned_away(case: _Case, reason: Reason, message: str) -> SaveGang:
+    """What a check said of a gang that has not started: it is deactivated, or waits until it may be asked again."""
+    gang, now = case.gang, case.snapshot.now_s
+    if reason in FOR_GOOD:
+        return retired(gang, reason, message, now)
+    return SaveGang(released(gang, reason, message, now, requeue_at_s=now + retry_pause_s(case.fleet, gang)))
 
 
 def _lost_claim(snapshot: Snapshot, gang: Gang) -> tuple[Reason, str] | None:
@@ -266,12 +280,15 @@ def _driven_off(case: _Case, node: Node) -> bool:
 def _must_leave(case: _Case) -> tuple[Reason, str] | None:
     """Why a running gang cannot stay where it is.
 
-    It was deactivated or has run its time, its queue is drained, it is not whole, a machine leaves or failed.
+    It was deactivated or has run its time, its queue is drained, an admission check is against it, it is not whole, a
+    machine leaves or failed.
     """
     if limit := must_stop(case.gang, case.snapshot.now_s):
         return limit
     if stopped := _queue_stopped(case, "HoldAndDrain"):
         return Reason.QUEUE_DRAINED, stopped
+    if told := verdict(case.fleet, case.gang):
+        return told
     machines = (_machine_lost(case, pin) for pin in case.gang.pins)
     return _not_ready_in_time(case) or next((lost for lost in machines if lost), None)
 
@@ -317,6 +334,8 @@ def _evicting(case: _Case) -> Iterator[Action]:
         pause_s = 0.0
         if gang.eviction and gang.eviction.reason == Reason.PODS_READY_TIMEOUT:
             pause_s = min(REQUEUE_MOST_S, REQUEUE_BASE_S * 2.0 ** min(gang.evictions - 1, 10))
+        if gang.eviction and gang.eviction.reason == Reason.CHECK_RETRY:
+            pause_s = retry_pause_s(case.fleet, gang)
         now = case.snapshot.now_s
         yield SaveGang(released(gang, Reason.QUEUED, message, now, requeue_at_s=now + pause_s))
 

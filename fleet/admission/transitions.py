@@ -21,7 +21,7 @@ def evicted(gang: Gang, reason: Reason, message: str, now_s: float) -> Gang:
 
 
 def released(gang: Gang, reason: Reason, message: str, now_s: float, **changes: object) -> Gang:
-    """Back in the queue, holding nothing."""
+    """Back in the queue, holding nothing; its admission checks are asked anew."""
     return gang.moved(
         GangState.PENDING,
         reason,
@@ -34,6 +34,7 @@ def released(gang: Gang, reason: Reason, message: str, now_s: float, **changes: 
         admitted_at_s=0.0,
         pods_ready=False,
         not_ready_since_s=0.0,
+        checks={},
         ran_before_s=gang.ran_s(now_s),
         **changes,
     )

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from fleet.snapshot.claims import Claim, ClaimState, Disruption, Launch
 from fleet.snapshot.gangs import (
     LIVE_FIELDS,
+    Check,
+    CheckState,
     Eviction,
     Gang,
     GangState,
@@ -81,6 +83,8 @@ __all__ = [
     "LIVE_FIELDS",
     "CapacityPool",
     "Catalog",
+    "Check",
+    "CheckState",
     "Claim",
     "ClaimState",
     "DaemonOverhead",

@@ -144,6 +144,27 @@ class Eviction:
     at_s: float
 
 
+class CheckState(StrEnum):
+    """What an admission check says."""
+
+    PENDING = "Pending"
+    READY = "Ready"
+    RETRY = "Retry"
+    """Not now: the gang gives everything back and is asked about again."""
+    REJECTED = "Rejected"
+    """Never: the gang is deactivated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """The answer of one admission check, written by whoever carries it out."""
+
+    state: CheckState
+    message: str = ""
+    requeue_after_s: float = 0.0
+    """With RETRY: how long to wait before it is tried again; 0 = not said."""
+
+
 LIVE_FIELDS: Final = (
     "last_checkpoint_s",
     "checkpoint_interval_s",
@@ -201,6 +222,8 @@ class Gang:
     """False for one that is not considered (`spec.active`): its user says so, or a limit of its own was reached."""
     ran_before_s: float = 0.0
     """How long its former runs were admitted, all together."""
+    checks: Mapping[str, Check] = field(default_factory=dict)
+    """Admission check -> its answer, since the gang was last considered; others write them into the Workload."""
     last_checkpoint_s: float | None = None
     checkpoint_interval_s: float | None = None
     do_not_disrupt: bool = False

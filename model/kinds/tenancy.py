@@ -84,6 +84,8 @@ class QueueSpec(Spec):
     """Whose running gangs may be evicted for a gang of this queue."""
     protected_run_time: Duration = 0.0
     """A gang is not preempted before it has run this long."""
+    admission_checks: Annotated[tuple[Name, ...], Field(max_length=64)] = ()
+    """What others have to answer in a Workload's status, besides quota and machines, before a gang starts."""
     stop_policy: Literal["None", "Hold", "HoldAndDrain"] = "None"
     """Hold: admit nothing new. HoldAndDrain: also evict what runs."""
 

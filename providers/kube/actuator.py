@@ -38,6 +38,7 @@ from providers.kube.objects import (
     DECODERS,
     EventSeries,
     StaleObject,
+    checks_patch,
     claim_object,
     claim_status,
     deactivation_patch,
@@ -133,15 +134,17 @@ class Actuator:
         gang = action.gang
         held = self._read(WORKLOADS, gang.workload, gang.namespace)
         if action.deactivates:
-            self._patch_workload(gang, deactivation_patch(msgspec.json.decode(held)))
+            held = self._patch_workload(gang, held, deactivation_patch(msgspec.json.decode(held)))
+        held = self._patch_workload(gang, held, checks_patch(msgspec.json.decode(held), gang), "status")
         body = workload_status(gang, self._clock.now(), decode_conditions(held))
         raw = self._apply_status(WORKLOADS, gang.workload, body, gang.namespace)
         return (self._workload(f"{gang.namespace}/{gang.workload}", raw),)
 
-    def _patch_workload(self, gang: Gang, patch: list[dict[str, Any]], subresource: str = "") -> None:
+    def _patch_workload(self, gang: Gang, held: bytes, patch: list[dict[str, Any]], subresource: str = "") -> bytes:
+        if not patch:
+            return held
         where = (WORKLOADS, gang.workload, patch, gang.namespace, subresource)
-        if patch:
-            self._retry.call(lambda: self._api.patch_json(*where), idempotent=True)
+        return self._retry.call(lambda: self._api.patch_json(*where), idempotent=True)
 
     @staticmethod
     def _workload(key: str, raw: bytes) -> Written:

@@ -31,7 +31,7 @@ from providers.kube.objects.reports import (
 )
 from providers.kube.objects.surroundings import decode_namespace, decode_pod_priority
 from providers.kube.objects.sync import decode_sync, sync_object, sync_status
-from providers.kube.objects.workload_patches import deactivation_patch
+from providers.kube.objects.workload_patches import checks_patch, deactivation_patch
 from providers.kube.objects.workloads import decode_workload, workload_object, workload_status
 
 __all__ = [
@@ -48,6 +48,7 @@ __all__ = [
     "SyncAttempt",
     "SyncProblem",
     "SyncReport",
+    "checks_patch",
     "claim_object",
     "claim_status",
     "deactivation_patch",

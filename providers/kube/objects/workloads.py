@@ -1,7 +1,8 @@
 """`Gang` <-> the Workload object. The specification says what is asked for, the status what was decided.
 
 Both together rebuild the gang after a crash. Not kept, because they are read from the job whenever it is seen:
-`LIVE_FIELDS`.
+`LIVE_FIELDS`. Never written here, because they are others' to write: `active`, once the object exists, and `checks`
+(`workload_patches` has the exceptions).
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,7 @@ import msgspec
 from msgspec import Raw
 
 from fleet.reasons import Reason
-from fleet.snapshot import Eviction, Gang, GangState, JobRef, Pin
+from fleet.snapshot import Check, CheckState, Eviction, Gang, GangState, JobRef, Pin
 from fleet.snapshot.works import POD_GROUP
 from model.labels import PRIORITY_CLASS, QUEUE
 from providers.kube.objects.conditions import Condition, conditions_of, find, written
@@ -65,6 +66,13 @@ class _Eviction(Wire, frozen=True):
     at: str | None = None
 
 
+class _Check(Wire, frozen=True):
+    name: str
+    state: CheckState = CheckState.PENDING
+    message: str | None = None
+    requeue_after_seconds: float | None = None
+
+
 class _Status(Wire, frozen=True):
     state: GangState = GangState.PENDING
     reason: str = ""
@@ -80,6 +88,7 @@ class _Status(Wire, frozen=True):
     evictions: int = 0
     requeue_at: str | None = None
     ran_before_seconds: float = 0.0
+    admission_checks: list[_Check] | None = None
     conditions: list[WireCondition] | None = None
 
 
@@ -186,6 +195,10 @@ def decode_workload(raw: bytes | Raw) -> Gang:
         preempts=spec.preempts,
         active=spec.active,
         ran_before_s=status.ran_before_seconds,
+        checks={
+            one.name: Check(one.state, one.message or "", one.requeue_after_seconds or 0.0)
+            for one in status.admission_checks or ()
+        },
     )
 
 
