@@ -55,6 +55,8 @@ class Reason(StrEnum):
     NODE_FAILURE = "NodeFailures"
     PODS_READY_TIMEOUT = "PodsReadyTimeout"
     """Not all pods were ready in time, at the start or after a loss (Kueue's word)."""
+    REQUEUING_LIMIT = "RequeuingLimitExceeded"
+    """As often as its queue allows; it is deactivated (Kueue's word)."""
     MAX_RUN_TIME = "MaximumExecutionTimeExceeded"
     """It has run as long as it may, and is deactivated (Kueue's word)."""
     CHECK_RETRY = "AdmissionCheck"

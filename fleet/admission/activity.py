@@ -7,7 +7,7 @@ from fleet.admission.transitions import released
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import Eviction, Gang, GangState
 
-FOR_GOOD: Final = frozenset({Reason.MAX_RUN_TIME, Reason.CHECK_REJECTED})
+FOR_GOOD: Final = frozenset({Reason.MAX_RUN_TIME, Reason.REQUEUING_LIMIT, Reason.CHECK_REJECTED})
 """Who leaves for one of these is not considered again until somebody activates it."""
 
 

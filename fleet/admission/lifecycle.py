@@ -11,6 +11,7 @@ from fleet.actions import Action, CloseGang, OpenGang, SaveGang, StartJob, claim
 from fleet.admission.activity import FOR_GOOD, must_stop, retired
 from fleet.admission.checks import open_checks, retry_pause_s, verdict
 from fleet.admission.holding import flavor_tolerations, stop, trimmed
+from fleet.admission.punctuality import late, pods_ready_of, requeue_pause_s
 from fleet.admission.release import releases
 from fleet.admission.screen import priority_of
 from fleet.admission.transitions import evicted, released
@@ -18,17 +19,11 @@ from fleet.capacity.stock import usable
 from fleet.reasons import Reason
 from fleet.snapshot import Gang, GangState, Hold, Job, Node, Pin, PodSet, Snapshot
 from model.fleet import Fleet
+from model.kinds.base import format_duration
 
 LABEL_VALUE_MAX = 63
 LOST_MACHINE_PAUSE_S = 60.0
 """Before a gang is considered again whose machine was bought and never joined."""
-PODS_START_TIMEOUT_S = 30 * 60.0
-"""From admission until all pods must be ready (Kueue's default)."""
-PODS_RECOVERY_TIMEOUT_S = 5 * 60.0
-"""From the loss of a pod until all must be ready again; a job controller replaces one within seconds."""
-REQUEUE_BASE_S = 60.0
-REQUEUE_MOST_S = 3600.0
-"""Pause after a time-out, doubled each time (Kueue's `requeuingStrategy`)."""
 NODE_FAILURE_AFTER_S = 60.0
 """A gang leaves when one of its nodes has not been ready for this long (Kueue waits 30 s, Kubernetes 300 s)."""
 
@@ -256,15 +251,16 @@ def _not_ready_in_time(case: _Case) -> tuple[Reason, str] | None:
     gang, now = case.gang, case.snapshot.now_s
     if gang.pods_ready or (case.job.suspended and case.job.hold is Hold.SWITCH):
         return None
-    since_s, limit_s = gang.admitted_at_s, PODS_START_TIMEOUT_S
+    terms = pods_ready_of(case.fleet, gang)
+    since_s, limit_s = gang.admitted_at_s, terms.start_timeout
     if gang.not_ready_since_s:
-        since_s, limit_s = gang.not_ready_since_s, PODS_RECOVERY_TIMEOUT_S
+        since_s, limit_s = gang.not_ready_since_s, terms.recovery_timeout
     if now - since_s < limit_s:
         return None
     ready, wanted = ready_pods(case.snapshot, gang, case.job)
     if ready >= wanted:
         return None
-    return Reason.PODS_READY_TIMEOUT, f"{ready} of {wanted} pods were ready after {limit_s / 60:.0f} min"
+    return late(terms, gang, f"{ready} of {wanted} pods were ready after {format_duration(limit_s)}")
 
 
 def _driven_off(case: _Case, node: Node) -> bool:
@@ -333,7 +329,7 @@ def _evicting(case: _Case) -> Iterator[Action]:
         message = f"requeued; was evicted because it {why}" if why.startswith("makes") else f"requeued; {why}"
         pause_s = 0.0
         if gang.eviction and gang.eviction.reason == Reason.PODS_READY_TIMEOUT:
-            pause_s = min(REQUEUE_MOST_S, REQUEUE_BASE_S * 2.0 ** min(gang.evictions - 1, 10))
+            pause_s = requeue_pause_s(pods_ready_of(case.fleet, gang), gang.timeouts)
         if gang.eviction and gang.eviction.reason == Reason.CHECK_RETRY:
             pause_s = retry_pause_s(case.fleet, gang)
         now = case.snapshot.now_s

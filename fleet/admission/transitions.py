@@ -16,6 +16,7 @@ def evicted(gang: Gang, reason: Reason, message: str, now_s: float) -> Gang:
         now_s,
         eviction=eviction,
         evictions=gang.evictions + 1,
+        timeouts=gang.timeouts + (reason == Reason.PODS_READY_TIMEOUT),
         ran_before_s=gang.ran_s(now_s),
     )
 

@@ -220,6 +220,8 @@ class Gang:
     """False for one whose priority, at its opening, was of pods that preempt nobody."""
     active: bool = True
     """False for one that is not considered (`spec.active`): its user says so, or a limit of its own was reached."""
+    timeouts: int = 0
+    """How often it had to leave because its pods were not ready in time."""
     ran_before_s: float = 0.0
     """How long its former runs were admitted, all together."""
     checks: Mapping[str, Check] = field(default_factory=dict)
@@ -256,7 +258,7 @@ class Gang:
 
     def afresh(self) -> "Gang":
         """A copy with nothing counted against it."""
-        return replace(self, ran_before_s=0.0)
+        return replace(self, ran_before_s=0.0, timeouts=0)
 
     def pod_set(self, name: str) -> PodSet:
         """The pod set of that name; KeyError when there is none."""

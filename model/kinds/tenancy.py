@@ -69,6 +69,21 @@ class PreemptionPolicy(Spec):
     """Whether a gang that itself borrows may evict gangs of lower priority elsewhere."""
 
 
+class PodsReady(Spec):
+    """How long a gang may be without all of its pods, and what becomes of it then (Kueue's `waitForPodsReady`)."""
+
+    start_timeout: Duration = 1800.0
+    """From admission until all pods must be ready; then it leaves and is queued again."""
+    recovery_timeout: Duration = 300.0
+    """From the loss of a pod until all must be ready again."""
+    backoff_base: Duration = 60.0
+    """Pause after the first time-out, doubled each time."""
+    backoff_max: Duration = 3600.0
+    """Longest pause."""
+    backoff_limit: Annotated[int, Strict(), Field(ge=0, le=2**31 - 1)] | None = None
+    """So many times it is queued again; the next time-out deactivates it. Unset = for ever."""
+
+
 class QueueSpec(Spec):
     """Team, order, flavors and policies of a queue."""
 
@@ -86,6 +101,8 @@ class QueueSpec(Spec):
     """A gang is not preempted before it has run this long."""
     admission_checks: Annotated[tuple[Name, ...], Field(max_length=64)] = ()
     """What others have to answer in a Workload's status, besides quota and machines, before a gang starts."""
+    pods_ready: PodsReady = PodsReady()
+    """How long a gang may be without all of its pods."""
     stop_policy: Literal["None", "Hold", "HoldAndDrain"] = "None"
     """Hold: admit nothing new. HoldAndDrain: also evict what runs."""
 

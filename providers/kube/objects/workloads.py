@@ -87,6 +87,7 @@ class _Status(Wire, frozen=True):
     eviction: _Eviction | None = None
     evictions: int = 0
     requeue_at: str | None = None
+    timeouts: int = 0
     ran_before_seconds: float = 0.0
     admission_checks: list[_Check] | None = None
     conditions: list[WireCondition] | None = None
@@ -156,6 +157,7 @@ def workload_status(gang: Gang, now_s: float, previous: Sequence[Condition] = ()
         eviction=_eviction_object(gang.eviction),
         evictions=gang.evictions,
         requeueAt=_stamp(gang.requeue_at_s),
+        timeouts=gang.timeouts,
         ranBeforeSeconds=gang.ran_before_s,
     )
     metadata = {"name": gang.workload, "namespace": gang.namespace}
@@ -194,6 +196,7 @@ def decode_workload(raw: bytes | Raw) -> Gang:
         requeue_at_s=instant_of(status.requeue_at),
         preempts=spec.preempts,
         active=spec.active,
+        timeouts=status.timeouts,
         ran_before_s=status.ran_before_seconds,
         checks={
             one.name: Check(one.state, one.message or "", one.requeue_after_seconds or 0.0)

@@ -103,6 +103,7 @@ def gangs(draw: st.DrawFn) -> Gang:
         requeue_at_s=draw(maybe_instants),
         preempts=draw(st.booleans()),
         active=draw(st.booleans()),
+        timeouts=draw(st.integers(0, 1000)),
         ran_before_s=draw(st.just(0.0) | st.floats(0, 1e9)),
     )
 
