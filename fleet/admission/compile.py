@@ -85,15 +85,19 @@ def _queue(queue: Queue) -> QueueSpec:
 
 
 def usage_of(tree: QuotaTree, queue: Node, gang: Gang) -> dict[Cell, int]:
-    """What a gang with flavors takes of the cells that quotas of its queue's tree count."""
+    """What a gang with flavors takes of the cells that quotas of its queue's tree count.
+
+    Pods that have succeeded for good take nothing any more.
+    """
     usage: dict[Cell, int] = {}
+    spare = gang.reclaimable
     for pod_set in gang.pod_sets:
         flavor = gang.flavors.get(pod_set.name, "")
         for resource, amount in pod_set.requests.items():
             named = FlavorResource(flavor, resource)
             if amount and tree.counts(queue, named):
                 cell = tree.cell(named)
-                usage[cell] = usage.get(cell, 0) + amount * pod_set.count
+                usage[cell] = usage.get(cell, 0) + amount * (pod_set.count - spare.get(pod_set.name, 0))
     return usage
 
 

@@ -26,6 +26,7 @@ from fleet.capacity.stock import build_board, build_supply, coming_machines, hol
 from fleet.mig.layouts import cut_anew
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import Gang, GangState, Snapshot
+from fleet.snapshot.seats import seated
 from model.fleet import Fleet
 
 
@@ -53,7 +54,7 @@ class Pass:
     def start(cls, fleet: Fleet, snapshot: Snapshot, *, may_buy: bool = True) -> "Pass":
         """Charge what is held to the quota tree and to the machines."""
         said = declared(fleet)
-        held = {gang.uid: gang for gang in holders(snapshot)}
+        held = {gang.uid: seated(snapshot, gang) for gang in holders(snapshot)}
         tree = said.tree()
         coming = list(coming_machines(fleet, snapshot))
         board = build_board(snapshot, (), coming)

@@ -106,6 +106,8 @@ class Job:
     """Annotation `muster.dev/sla-waiting-time` or `sla-waiting-time` (Volcano)."""
     priority_boost: int = 0
     """Annotation `muster.dev/priority-boost` or `kueue.x-k8s.io/priority-boost`."""
+    remaining: Mapping[str, int] = field(default_factory=dict)
+    """Pod set -> pods it still needs until the end, where these are fewer than it runs at once."""
     hold: Hold = Hold.SWITCH
     owner_uid: str = ""
     """uid of the job that made this one and stands for it; empty for a job that stands for itself."""
@@ -173,6 +175,7 @@ LIVE_FIELDS: Final = (
     "max_run_s",
     "sla_waiting_s",
     "priority_boost",
+    "remaining",
 )
 """Fields of a `Gang` that the Workload does not hold: they are the job's, of the same names, whenever it is seen."""
 
@@ -236,6 +239,16 @@ class Gang:
     sla_waiting_s: float | None = None
     """How long it may wait at most, by the agreement with its user."""
     priority_boost: int = 0
+    remaining: Mapping[str, int] = field(default_factory=dict)
+    """Pod set -> pods its job still needs, where these are fewer than it asked for at once."""
+
+    @property
+    def reclaimable(self) -> Mapping[str, int]:
+        """Pod set -> pods it holds quota for and no longer needs: so many have succeeded and are not replaced."""
+        if not self.remaining:
+            return self.remaining
+        spare = ((each.name, each.count - self.remaining.get(each.name, each.count)) for each in self.pod_sets)
+        return {name: pods for name, pods in spare if pods > 0}
 
     @property
     def effective_priority(self) -> int:

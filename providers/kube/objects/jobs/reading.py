@@ -75,6 +75,7 @@ def read_job(kind: JobKind, parents: frozenset[GroupKind], data: bytes | Raw) ->
         owner_uid=owner.uid if owner else "",
         shaped_below=kind.shaped_below,
         pod_priority_class=next((name for _, template in read if (name := template.spec.priority_class_name)), ""),
+        remaining=kind.remaining(raw),
         **said_of(meta.labels, annotations)._asdict(),
     )
 

@@ -144,6 +144,33 @@ def test_what_a_job_says_of_its_run(
     assert (found.expected_run_s, found.max_run_s, found.sla_waiting_s, found.priority_boost) == expected
 
 
+LOWERED = {"muster.dev/asked": '{"/spec/parallelism":8}'}
+ELASTIC = {"muster.dev/asked": '{"/spec/completions":8,"/spec/parallelism":8}'}
+
+
+@pytest.mark.parametrize(
+    ("spec", "succeeded", "annotations", "expected"),
+    [
+        ({"parallelism": 4, "completions": 4}, 0, {}, None),
+        ({"parallelism": 4, "completions": 4}, 1, {}, 3),
+        ({"parallelism": 4, "completions": 4}, 4, {}, 0),
+        ({"parallelism": 4, "completions": 10}, 6, {}, None),
+        ({"parallelism": 4, "completions": 10}, 7, {}, 3),
+        ({"parallelism": 4}, 1, {}, 3),
+        ({"parallelism": 4}, 9, {}, 0),
+        ({"parallelism": 8, "completions": 2}, 1, {}, 1),
+        ({}, 1, {}, 0),
+        ({"parallelism": 4, "completions": 8}, 2, LOWERED, 6),
+        ({"parallelism": 4, "completions": 4}, 1, ELASTIC, 3),
+    ],
+)
+def test_pods_it_still_needs(
+    spec: dict[str, Any], succeeded: int, annotations: dict[str, str], expected: int | None
+) -> None:
+    found = job(spec, {"succeeded": succeeded}, annotations=annotations)
+    assert found.remaining == ({} if expected is None else {"main": expected})
+
+
 @pytest.mark.parametrize(("name", "expected"), [("training", "training"), (None, ""), ("", "")])
 def test_the_priority_of_its_pods(name: str | None, expected: str) -> None:
     assert job({"template": template(priorityClassName=name)}).pod_priority_class == expected
