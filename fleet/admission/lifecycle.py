@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from fleet.actions import Action, CloseGang, OpenGang, SaveGang, StartJob, claim_subject, gang_subject
-from fleet.admission.activity import FOR_GOOD, must_stop, retired
+from fleet.admission.activity import FOR_GOOD, called_off, retired, spent
 from fleet.admission.checks import open_checks, retry_pause_s, verdict
 from fleet.admission.holding import flavor_tolerations, stop, trimmed
 from fleet.admission.punctuality import late, pods_ready_of, requeue_pause_s
@@ -106,7 +106,7 @@ def _pending(case: _Case) -> Iterator[Action]:
         yield CloseGang(gang)
     elif not job.suspended:
         yield from stop(case.snapshot, gang, job)
-    elif gang.active and (limit := must_stop(gang, case.snapshot.now_s)):
+    elif limit := spent(gang, case.snapshot.now_s):
         yield retired(gang, *limit, case.snapshot.now_s)
 
 
@@ -138,14 +138,14 @@ def _reserved(case: _Case) -> Iterator[Action]:
         yield from stop(snapshot, gang, case.job)
     elif _asks_otherwise(case):
         yield CloseGang(gang)
-    elif (limit := must_stop(gang, now)) and gang.active:
+    elif limit := spent(gang, now):
         yield retired(gang, *limit, now)
-    elif limit:
-        yield SaveGang(released(gang, *limit, now))
-    elif stopped := _queue_stopped(case):
-        yield SaveGang(released(gang, Reason.QUEUE_STOPPED, stopped, now))
     elif told := verdict(case.fleet, gang):
         yield _turned_away(case, *told)
+    elif off := called_off(gang):
+        yield SaveGang(released(gang, *off, now))
+    elif stopped := _queue_stopped(case):
+        yield SaveGang(released(gang, Reason.QUEUE_STOPPED, stopped, now))
     elif lost := _lost_claim(snapshot, gang):
         pause_s = LOST_MACHINE_PAUSE_S if _never_came(snapshot, gang) else 0.0
         yield SaveGang(released(gang, *lost, now, requeue_at_s=now + pause_s))
@@ -281,7 +281,7 @@ def _must_leave(case: _Case) -> tuple[Reason, str] | None:
     It was deactivated or has run its time, its queue is drained, an admission check is against it, it is not whole, a
     machine leaves or failed.
     """
-    if limit := must_stop(case.gang, case.snapshot.now_s):
+    if limit := spent(case.gang, case.snapshot.now_s) or called_off(case.gang):
         return limit
     if stopped := _queue_stopped(case, "HoldAndDrain"):
         return Reason.QUEUE_DRAINED, stopped
@@ -322,10 +322,10 @@ def _evicting(case: _Case) -> Iterator[Action]:
         return
     elif _asks_otherwise(case):
         yield CloseGang(gang)
-    elif gang.active and gang.eviction and gang.eviction.reason in FOR_GOOD:
+    elif gang.eviction and gang.eviction.reason in FOR_GOOD:
         yield retired(gang, Reason(gang.eviction.reason), gang.eviction.message, case.snapshot.now_s)
-    elif not gang.active:
-        yield SaveGang(released(gang, Reason.DEACTIVATED, "it was deactivated", case.snapshot.now_s))
+    elif off := called_off(gang):
+        yield SaveGang(released(gang, *off, case.snapshot.now_s))
     else:
         why = gang.eviction.message if gang.eviction else gang.message
         message = f"requeued; was evicted because it {why}" if why.startswith("makes") else f"requeued; {why}"

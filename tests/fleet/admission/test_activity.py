@@ -2,12 +2,14 @@
 
 from dataclasses import replace
 
+import pytest
+
 from fleet.actions import SaveGang
-from fleet.admission import cycle
+from fleet.admission import cycle, lifecycle
 from fleet.admission.screen import screen
 from fleet.admission.transitions import evicted, released
 from fleet.reasons import Reason
-from fleet.snapshot import GangState
+from fleet.snapshot import Eviction, GangState
 from tests.support.fleets import NOW, gang, small_fleet
 from tests.support.world import World
 
@@ -61,10 +63,25 @@ def test_a_gang_that_has_run_its_time_is_deactivated_once_and_gets_its_time_anew
     assert [save.deactivates for save in saves(world)] == [False, True, False]
     found = world.gang("g")
     assert (found.active, found.reason, found.ran_before_s) == (False, "Deactivated", 0.0)
-    assert "MaximumExecutionTimeExceeded: it has run for the 1000 s that it may" in found.message
+    assert "MaximumExecutionTimeExceeded: it has run for the 16m40s that it may" in found.message
     world.gangs["uid-g"] = replace(found, active=True)
     world.settle_down()
     assert world.gang("g").state is GangState.ADMITTED
+
+
+@pytest.mark.parametrize("state", [GangState.PENDING, GangState.RESERVED, GangState.EVICTING])
+@pytest.mark.parametrize("active", [True, False])
+def test_who_dies_between_the_two_writes_does_them_again(state: GangState, active: bool) -> None:
+    """The specification comes first. What it says already is not written again: its user may have changed it."""
+    eviction = Eviction(Reason.MAX_RUN_TIME, "x", NOW) if state is GangState.EVICTING else None
+    world = idle_machine()
+    found = gang("g", state=state, active=active, eviction=eviction, max_run_s=50.0, ran_before_s=60.0, timeouts=3)
+    world.waits(found)
+    [save] = lifecycle.decide(FLEET, world.snapshot())
+    assert isinstance(save, SaveGang)
+    assert (save.gang.state, save.gang.reason) == (GangState.PENDING, Reason.MAX_RUN_TIME)
+    assert (save.gang.active, save.gang.ran_before_s, save.gang.timeouts) == (False, 0.0, 0)
+    assert save.deactivates is active
 
 
 def test_only_the_time_a_gang_was_admitted_counts_and_each_run_once() -> None:

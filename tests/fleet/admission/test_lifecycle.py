@@ -272,6 +272,12 @@ CASES: list[tuple[str, Callable[[], World], Change, Expected]] = [
         two(job(suspended=True), no_pods, facts(eviction=Eviction(MAX_RUN, "it has run", NOW))),
         (SaveGang, PENDING, MAX_RUN),
     ),
+    (
+        "all gone that has run its time, and the agent died while it wrote that",
+        _evicting,
+        two(job(suspended=True), no_pods, facts(active=False, eviction=Eviction(MAX_RUN, "it has run", NOW))),
+        (SaveGang, PENDING, MAX_RUN),
+    ),
     ("asks other pods now", _evicting, two(job(suspended=True, pod_sets=OTHER_PODS), no_pods), (CloseGang,)),
     ("pods ended", _evicting, two(job(suspended=True), ended_pods), (SaveGang, PENDING, "Queued")),
     (
