@@ -138,3 +138,19 @@ def test_the_priority_of_its_pods_and_its_boost_are_seen() -> None:
     snapshot = scene.sim.brain.mirror.snapshot(scene.sim.now_s, frozenset())
     assert snapshot.gangs[gang.uid].effective_priority == 705
     assert "t" in snapshot.namespaces
+
+
+def test_the_next_gang_starts_where_pods_have_ended_for_good() -> None:
+    """Three completions, two at once: after the first two there is one left, and room for somebody else."""
+    scene = Scene(files(pool(limits={"nodes": 1}), team(), queue()))
+    manifest = gpu_job("g", pods=2, gpus=4, run_s=200)
+    manifest["spec"]["completions"] = 3
+    scene.runs(manifest)
+    scene.sim.submit(gpu_job("h", gpus=4))
+    scene.sim.advance(100)
+    assert scene.state("h") == "Pending"
+    scene.until_running("h", 200)
+    assert scene.state("g") == "Admitted"
+    assert scene.nodes_of("g") == scene.nodes_of("h")
+    scene.until_state("g", "Finished")
+    scene.settle(60)
