@@ -43,6 +43,8 @@ def open_checks(fleet: Fleet, gang: Gang) -> str:
 
 def verdict(fleet: Fleet, gang: Gang) -> tuple[Reason, str] | None:
     """Why a gang has to give back what it holds: a check has rejected it for good, or wants it to try again later."""
+    if not gang.checks:
+        return None
     for state, reason, verb in (
         (CheckState.REJECTED, Reason.CHECK_REJECTED, "has rejected it"),
         (CheckState.RETRY, Reason.CHECK_RETRY, "wants it to try again"),

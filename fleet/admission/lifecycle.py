@@ -242,9 +242,9 @@ def ready_pods(snapshot: Snapshot, gang: Gang, job: Job) -> tuple[int, int]:
     if job.ready_pods >= wanted:
         return wanted, wanted
     pods = snapshot.gang_pods.get(f"{gang.namespace}/{gang.workload}", ())
-    ready = sum(1 for pod in pods if pod.active and pod.ready and not pod.deleting)
-    ended = sum(1 for pod in pods if pod.phase == "Succeeded")
-    good = ready + max(ended, sum(gang.reclaimable.values()))  # those that have ended may be gone by now
+    good = sum(1 for pod in pods if pod.phase == "Succeeded" or (pod.active and pod.ready and not pod.deleting))
+    if spare := sum(gang.reclaimable.values()):  # of those that have ended for good some may be gone by now
+        good += max(0, spare - sum(1 for pod in pods if pod.phase == "Succeeded"))
     return min(good, wanted), wanted
 
 
