@@ -29,12 +29,22 @@ from providers.kube.objects import (
     KINDS,
     decode_claim,
     decode_daemonset,
+    decode_namespace,
     decode_node,
     decode_pod,
     decode_pod_group,
+    decode_pod_priority,
     decode_workload,
 )
-from providers.kube.objects.paths import DAEMON_SETS, NODE_CLAIMS, NODES, POD_GROUPS, WORKLOADS
+from providers.kube.objects.paths import (
+    DAEMON_SETS,
+    NAMESPACES,
+    NODE_CLAIMS,
+    NODES,
+    POD_GROUPS,
+    PRIORITY_CLASSES,
+    WORKLOADS,
+)
 from providers.kube.reading import Watched
 from providers.kube.reflector import Reflector
 from providers.kube.resources import PODS
@@ -56,6 +66,8 @@ WATCHED: dict[str, Watched[Any]] = {
     "gangs": Watched(WORKLOADS, decode_workload, lambda gang: f"{gang.namespace}/{gang.workload}"),
     "claims": Watched(NODE_CLAIMS, decode_claim, lambda claim: claim.name),
     "daemonsets": Watched(DAEMON_SETS, decode_daemonset, lambda daemon: daemon.name),
+    "namespaces": Watched(NAMESPACES, decode_namespace, lambda namespace: namespace.name),
+    "pod_priorities": Watched(PRIORITY_CLASSES, decode_pod_priority, lambda priority: priority.name),
 }
 """Table of the mirror -> what is reflected into it."""
 

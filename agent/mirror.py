@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any, Final, TypeVar
 
 from agent.tables import Table
 from fleet.memo import remembered
 from fleet.snapshot import (
+    LIVE_FIELDS,
     CapacityPool,
     Catalog,
     Claim,
@@ -14,8 +16,10 @@ from fleet.snapshot import (
     Gang,
     Instance,
     Job,
+    Namespace,
     Node,
     Pod,
+    PodPriority,
     Snapshot,
     Terms,
 )
@@ -141,6 +145,8 @@ class Mirror:
         """By `namespace/workload`."""
         self.claims: Table[Claim] = Table()
         self.daemonsets: Table[DaemonOverhead] = Table()
+        self.namespaces: Table[Namespace] = Table()
+        self.pod_priorities: Table[PodPriority] = Table()
         self.instances: dict[str, Instance] = {}
         self.instances_at_s = 0.0
         self._unlisted: dict[str, Instance] = {}
@@ -155,7 +161,17 @@ class Mirror:
         return all(table.synced for table in self._tables()) and bool(self.instances_at_s) and bool(self.catalog.offers)
 
     def _tables(self) -> tuple[Table[Any], ...]:
-        return (self.nodes, self.pods, *self.works.values(), self.terms, self.gangs, self.claims, self.daemonsets)
+        return (
+            self.nodes,
+            self.pods,
+            *self.works.values(),
+            self.terms,
+            self.gangs,
+            self.claims,
+            self.daemonsets,
+            self.namespaces,
+            self.pod_priorities,
+        )
 
     def table(self, name: str) -> Table[Any]:
         """The table of that name."""
@@ -211,6 +227,9 @@ class Mirror:
             catalog=self.catalog,
             shortages=self.shortages,
             daemon_overheads=_overheads(self.daemonsets.view),
+            namespaces=_namespaces(self.namespaces.view),
+            pod_priorities=_pod_priorities(self.pod_priorities.view),
+            meek_pod_priorities=_meek(self.pod_priorities.view),
             spent_usd=self.spent_usd,
             busy=busy,
         )
@@ -229,6 +248,28 @@ def _overheads(daemonsets: Mapping[str, DaemonOverhead]) -> tuple[DaemonOverhead
 
 
 @remembered(1, steady=True)
+def _namespaces(namespaces: Mapping[str, Namespace]) -> Mapping[str, Mapping[str, str]]:
+    return {name: namespace.labels for name, namespace in namespaces.items()}
+
+
+@remembered(1, steady=True)
+def _pod_priorities(found: Mapping[str, PodPriority]) -> Mapping[str, int]:
+    return {name: priority.value for name, priority in _named(found).items()}
+
+
+@remembered(1, steady=True)
+def _meek(found: Mapping[str, PodPriority]) -> frozenset[str]:
+    return frozenset(name for name, priority in _named(found).items() if not priority.preempts)
+
+
+def _named(found: Mapping[str, PodPriority]) -> Mapping[str, PodPriority]:
+    """With the default under the empty name. Of several the lowest counts (Kubernetes' admission plug-in Priority)."""
+    defaults = [priority for priority in found.values() if priority.default]
+    lowest = min(defaults, key=lambda priority: (priority.value, priority.name), default=None)
+    return {**found, "": lowest} if lowest else found
+
+
+@remembered(1, steady=True)
 def _joined(gangs: Mapping[str, Gang], jobs: Mapping[str, Job]) -> Mapping[str, Gang]:
     """The gangs by the uid of their jobs."""
     return {gang.uid: _live(gang, jobs.get(gang.uid)) for gang in gangs.values()}
@@ -238,7 +279,8 @@ def _live(gang: Gang, job: Job | None) -> Gang:
     """What only the job knows at this moment."""
     if job is None:
         return gang
-    live = (job.last_checkpoint_s, job.checkpoint_interval_s, job.do_not_disrupt)
-    if live == (gang.last_checkpoint_s, gang.checkpoint_interval_s, gang.do_not_disrupt):
-        return gang
-    return replace(gang, last_checkpoint_s=live[0], checkpoint_interval_s=live[1], do_not_disrupt=live[2])
+    live = _live_facts(job)
+    return gang if live == _live_facts(gang) else replace(gang, **dict(zip(LIVE_FIELDS, live, strict=True)))
+
+
+_live_facts: Final = attrgetter(*LIVE_FIELDS)

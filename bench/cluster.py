@@ -13,7 +13,7 @@ from fleet.admission.lifecycle import new_gang
 from fleet.capacity.pools import pool_hash
 from fleet.capacity.shapes import Shape, Shapes
 from fleet.reasons import Reason
-from fleet.snapshot import Claim, Gang, GangState, Instance, Launch, Pin
+from fleet.snapshot import Claim, Gang, GangState, Instance, Launch, Pin, Snapshot
 from model.fleet import Fleet
 from model.labels import CLUSTER, HOSTNAME, NODE_CLAIM, PRIORITY_CLASS, QUEUE
 from model.loader import load
@@ -202,7 +202,7 @@ def gangs(put: Put, fleet: Fleet, machines: list[tuple[Claim, Shape]], now_s: fl
         team = f"team-{number % TEAMS}"
         claims = [claim for claim, _ in machines[number * NODES_A_GANG : (number + 1) * NODES_A_GANG]]
         job = put("Job", _job(team, f"train-{number:03}", f"queue-{number % TEAMS}", now_s))
-        gang = new_gang(fleet, DECODERS["batch", "Job"](json.dumps(job).encode()), now_s - STARTED_S)
+        gang = new_gang(fleet, Snapshot(now_s=now_s - STARTED_S), DECODERS["batch", "Job"](json.dumps(job).encode()))
         yield replace(
             gang,
             state=GangState.ADMITTED,

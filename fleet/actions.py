@@ -54,6 +54,8 @@ class SaveGang:
     """Write what was decided for a gang into its Workload's status."""
 
     gang: Gang
+    deactivates: bool = False
+    """Also say in its specification that it is not active: only then, for that field is its user's."""
 
     @property
     def subjects(self) -> tuple[str, ...]:

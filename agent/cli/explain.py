@@ -32,6 +32,7 @@ REMEDIES: dict[str, str] = {
     Reason.QUEUE_STOPPED: "set the queue's stopPolicy to None in git",
     Reason.BUDGET_EXHAUSTED: "raise the team's budget in git, or wait for the next month",
     Reason.BACK_OFF: "nothing to do: it is considered again after the pause",
+    Reason.DEACTIVATED: "set spec.active of its Workload to true",
     Reason.BEHIND_HEAD: "let the head of the queue run, or set the queue's order to BestEffortFIFO",
     Reason.NO_MATCHING_FLAVOR: "add a flavor that offers the resource to the queue and give its team quota there",
     Reason.EXCEEDS_MAX_QUOTA: "ask for less, or raise quota or borrowing limit in git",
@@ -42,6 +43,7 @@ REMEDIES: dict[str, str] = {
     Reason.NO_CAPACITY: "nothing to do: the shortage is forgotten after some minutes; more zones or types help",
     Reason.TOPOLOGY: "ask for a coarser topology level, or wait until a whole domain is free",
     Reason.BUYING: "nothing to do: it starts when every machine is ready",
+    Reason.WAITING_FOR_CHECKS: "the named checks have to be answered in status.admissionChecks of its Workload",
     Reason.RECUTTING: "nothing to do: it starts when the GPUs are cut",
 }
 
@@ -104,7 +106,7 @@ def lines(transport: KubeTransport, snapshot: Snapshot, gang: Gang) -> Iterator[
         f"{s.count} x ({', '.join(f'{a} {r}' for r, a in gpu_part(s.requests).items()) or 'no GPU'})"
         for s in gang.pod_sets
     )
-    yield f"{gang.name}  ({gang.job.kind}, queue {gang.queue}, priority {gang.priority})"
+    yield f"{gang.name}  ({gang.job.kind}, queue {gang.queue}, priority {gang.effective_priority})"
     yield f"  asks:     {asked}"
     yield f"  state:    {gang.state} for {age(now - gang.since_s)}, {age(now - gang.created_at_s)} since submission"
     yield f"  reason:   {gang.reason}: {gang.message}"

@@ -71,7 +71,7 @@ def workloads(transport: KubeTransport) -> Table:
         {
             "name": gang.name,
             "queue": gang.queue,
-            "priority": gang.priority,
+            "priority": gang.effective_priority,
             "pods": sum(pod_set.count for pod_set in gang.pod_sets),
             "state": "Running" if gang.pods_ready and gang.state is GangState.ADMITTED else str(gang.state),
             "reason": str(gang.reason),

@@ -148,16 +148,20 @@ def _queue(queue: Queue) -> QueueSpec:
 
 
 def usage_of(said: Declared, tree: QuotaTree, queue: str, gang: Gang) -> dict[Cell, int]:
-    """What a gang takes, with its flavors, of the cells that count in the tree of the queue it is charged to."""
+    """What a gang takes, with its flavors, of the cells that count in the tree of the queue it is charged to.
+
+    Pods that have succeeded for good take nothing any more.
+    """
     spec, node = said.queues[queue], tree.queues[queue]
     usage: dict[Cell, int] = {}
+    spare = gang.reclaimable
     for pod_set in gang.pod_sets:
         chosen = gang.flavors.get(pod_set.name, ())
         for resource, amount in spec.asked_of(pod_set).items():
             named = FlavorResource(_flavor_of(spec, chosen, resource), resource)
             if amount and named.flavor and (not spec.declared_only or tree.counts(node, named)):
                 cell = tree.cell(named)
-                usage[cell] = usage.get(cell, 0) + amount * pod_set.count
+                usage[cell] = usage.get(cell, 0) + amount * (pod_set.count - spare.get(pod_set.name, 0))
     return usage
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from fleet.actions import Action, OpenClaims, SaveClaim, SaveGang, gang_subject
+from fleet.admission.checks import open_checks
 from fleet.admission.compile import Declared, declared_now, usage_of
 from fleet.admission.explain import Explainer
 from fleet.admission.flavors import Flavors
@@ -16,6 +17,7 @@ from fleet.admission.lines import Line, line_of
 from fleet.admission.lost_work import lost_work_s
 from fleet.admission.machines import Machines, Written
 from fleet.admission.order import queue_key
+from fleet.admission.patience import ends_at_s, overdue, runs_s, tired
 from fleet.admission.quota.run import CycleResult
 from fleet.admission.quota.scheduler import Scheduler
 from fleet.admission.quota.workload import Books, Holder, Workload
@@ -26,6 +28,7 @@ from fleet.capacity.stock import build_board, build_supply, coming_machines, hol
 from fleet.mig.layouts import cut_anew
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import Gang, GangState, PodSet, Snapshot
+from fleet.snapshot.seats import seated
 from model.fleet import Fleet
 
 
@@ -53,7 +56,7 @@ class Pass:
     def start(cls, fleet: Fleet, snapshot: Snapshot, *, may_buy: bool = True) -> "Pass":
         """Charge what is held to the quota tree and to the machines."""
         said = declared_now(fleet, snapshot)
-        held = {gang.uid: gang for gang in holders(snapshot)}
+        held = {gang.uid: seated(snapshot, gang) for gang in holders(snapshot)}
         tree = said.tree()
         coming = list(coming_machines(fleet, snapshot))
         board = build_board(snapshot, (), coming)
@@ -90,6 +93,7 @@ class Pass:
             (),
             usage_of(self.declared, self.machines.tree, line.name, gang),
             gang.quota_reserved_at_s,
+            ends_at_s(gang, self.snapshot.now_s),
             leaving=gang.state is GangState.EVICTING,
             protected=self._protected(gang, line),
             unsettled=gang_subject(gang.uid) in self.snapshot.busy,
@@ -102,16 +106,18 @@ class Pass:
         return gang.state is GangState.ADMITTED and ran_s < line.protected_run_s
 
     def _workload(self, gang: Gang, line: Line) -> Workload:
-        declared_class = self.fleet.priority_classes.get(gang.priority_class)
+        now = self.snapshot.now_s
         return Workload(
             gang.uid,
             gang.name,
             line.name,
-            gang.priority,
+            gang.effective_priority,
             gang.created_at_s,
             gang.pod_sets,
             evicted_at_s=gang.eviction.at_s if gang.eviction else 0.0,
-            preempts=(declared_class is None or declared_class.spec.preempts) and not tired(gang, self.snapshot.now_s),
+            preempts=gang.preempts and not tired(gang, now),
+            overdue=overdue(gang, line, now),
+            runs_s=runs_s(gang),
             nominated=gang.reason == Reason.WAITING_FOR_PREEMPTED,
             lost_work_s=lost_work_s(gang, self.snapshot.now_s),
         )
@@ -147,13 +153,16 @@ class Pass:
         state, reason, message = progress(plan)
         fewer = sum(pods.count for pods in gang.pod_sets) - sum(one.count for one in holder.given)
         message += f", with {fewer} pods fewer than it asks" if fewer else ""
+        flavors = {one.name: self.machines.flavors_of(holder.workload, one) for one in holder.given}
+        if state is GangState.ADMITTED and (checks := open_checks(self.fleet, replace(gang, flavors=flavors))):
+            state, reason, message = GangState.RESERVED, Reason.WAITING_FOR_CHECKS, checks
         changed = gang.moved(
             state,
             reason,
             message,
             now,
             pod_sets=_sized(gang, holder),
-            flavors={one.name: self.machines.flavors_of(holder.workload, one) for one in holder.given},
+            flavors=flavors,
             pins=written.pins,
             recuts={recut.claim: recut.layout for recut in plan.recuts},
             quota_reserved_at_s=now,
@@ -196,23 +205,6 @@ def _sized(gang: Gang, holder: Holder) -> tuple[PodSet, ...]:
     """The gang's pod sets with the pods it was admitted with; what it asks for stays with the job."""
     counts = {one.name: one.count for one in holder.given}
     return tuple(replace(pods, count=counts[pods.name]) for pods in gang.pod_sets)
-
-
-TIRED_AFTER = 3
-"""Evictions after which a gang's right to evict others rests for a while."""
-TIRED_BASE_S, TIRED_MOST_S = 60.0, 3600.0
-
-
-def tired(gang: Gang, now_s: float) -> bool:
-    """Whether a gang that was evicted again and again may not evict others for now; the rest doubles each time.
-
-    Three gangs can each have more right than the next (priority over entitlement over share) and would evict each other
-    for ever; it is still admitted wherever there is room (docs/design/0002).
-    """
-    if gang.eviction is None or gang.evictions < TIRED_AFTER:
-        return False
-    rest_s = min(TIRED_MOST_S, TIRED_BASE_S * 2.0 ** min(gang.evictions - TIRED_AFTER, 10))
-    return now_s < gang.eviction.at_s + rest_s
 
 
 def progress(plan: Plan) -> tuple[GangState, Reason, str]:

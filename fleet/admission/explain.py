@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from math import inf
 
 from fleet.admission.quota.candidates import allowed
@@ -129,8 +130,9 @@ class Explainer:
             books.put_back(holder)
         if not gone or not enough:
             return ""
-        left_s = max(0.0, gone[-1].ends_at_s - self.snapshot.now_s)
-        return f"enough is free in about {max(1, round(left_s / 60))} min, when {gone[-1].workload.name} ends"
+        # an instant, not a delay: a sentence that ages would be written again every minute
+        end = datetime.fromtimestamp(gone[-1].ends_at_s, UTC)
+        return f"enough is free at about {end:%Y-%m-%d %H:%M} UTC, when {gone[-1].workload.name} ends"
 
 
 def _borrowers(owner: Node, cell: Cell) -> list[tuple[str, int]]:

@@ -8,8 +8,11 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from fleet.actions import Action, CloseGang, OpenGang, SaveGang, StartJob, claim_subject, gang_subject
+from fleet.admission.activity import FOR_GOOD, called_off, retired, spent
+from fleet.admission.checks import open_checks, retry_pause_s, verdict
 from fleet.admission.holding import flavor_tolerations, stop, trimmed
 from fleet.admission.lines import line_of
+from fleet.admission.punctuality import late, pods_ready_of, requeue_pause_s
 from fleet.admission.release import releases
 from fleet.admission.screen import priority_of
 from fleet.admission.transitions import evicted, released
@@ -17,17 +20,11 @@ from fleet.capacity.stock import usable
 from fleet.reasons import Reason
 from fleet.snapshot import Gang, GangState, Hold, Job, Node, Pin, PodSet, Snapshot
 from model.fleet import Fleet
+from model.kinds.base import format_duration
 
 LABEL_VALUE_MAX = 63
 LOST_MACHINE_PAUSE_S = 60.0
 """Before a gang is considered again whose machine was bought and never joined."""
-PODS_START_TIMEOUT_S = 30 * 60.0
-"""From admission until all pods must be ready (Kueue's default)."""
-PODS_RECOVERY_TIMEOUT_S = 5 * 60.0
-"""From the loss of a pod until all must be ready again; a job controller replaces one within seconds."""
-REQUEUE_BASE_S = 60.0
-REQUEUE_MOST_S = 3600.0
-"""Pause after a time-out, doubled each time (Kueue's `requeuingStrategy`)."""
 NODE_FAILURE_AFTER_S = 60.0
 """A gang leaves when one of its nodes has not been ready for this long (Kueue waits 30 s, Kubernetes 300 s)."""
 
@@ -54,11 +51,12 @@ def decide(fleet: Fleet, snapshot: Snapshot) -> list[Action]:
 def _open(fleet: Fleet, snapshot: Snapshot, job: Job) -> list[Action]:
     if not job.queue or job.result or job.deleting:
         return []
-    return [OpenGang(new_gang(fleet, job, snapshot.now_s))]
+    return [OpenGang(new_gang(fleet, snapshot, job))]
 
 
-def new_gang(fleet: Fleet, job: Job, now_s: float) -> Gang:
+def new_gang(fleet: Fleet, snapshot: Snapshot, job: Job) -> Gang:
     """The gang of a job that asks to be managed. Its place in the queue goes by the job's age."""
+    priority = priority_of(fleet, snapshot, job)
     return Gang(
         uid=job.ref.uid,
         namespace=job.ref.namespace,
@@ -66,12 +64,13 @@ def new_gang(fleet: Fleet, job: Job, now_s: float) -> Gang:
         job=job.ref,
         queue=job.queue,
         priority_class=job.priority_class,
-        priority=priority_of(fleet, job.priority_class),
+        priority=priority.value,
         pod_sets=job.pod_sets,
         created_at_s=job.created_at_s,
         reason=Reason.QUEUED,
         message="not considered yet",
-        since_s=now_s,
+        since_s=snapshot.now_s,
+        preempts=priority.preempts,
     )
 
 
@@ -90,7 +89,8 @@ def _step(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> list[Action]:
         return []
     if job.result and not _active_pods(snapshot, gang):
         message = f"the job has {job.result.lower()}"
-        return [SaveGang(gang.moved(GangState.FINISHED, Reason.FINISHED, message, snapshot.now_s, pins=(), recuts={}))]
+        ended = {"pins": (), "recuts": {}, "ran_before_s": gang.ran_s(snapshot.now_s)}
+        return [SaveGang(gang.moved(GangState.FINISHED, Reason.FINISHED, message, snapshot.now_s, **ended))]
     if job.result:
         return []
     return list(_STEPS[gang.state](_Case(fleet, snapshot, gang, job)))
@@ -107,6 +107,8 @@ def _pending(case: _Case) -> Iterator[Action]:
         yield CloseGang(gang)
     elif not job.suspended:
         yield from stop(case.snapshot, gang, job)
+    elif limit := spent(gang, case.snapshot.now_s):
+        yield retired(gang, job, *limit, case.snapshot.now_s)
 
 
 def _asks_otherwise(case: _Case) -> bool:
@@ -137,11 +139,20 @@ def _reserved(case: _Case) -> Iterator[Action]:
         yield from stop(snapshot, gang, case.job)
     elif _asks_otherwise(case):
         yield CloseGang(gang)
+    elif limit := spent(gang, now):
+        yield retired(gang, case.job, *limit, now)
+    elif told := verdict(case.fleet, gang):
+        yield _turned_away(case, *told)
+    elif off := called_off(gang):
+        yield SaveGang(released(gang, case.job, *off, now))
     elif stopped := _queue_stopped(case):
         yield SaveGang(released(gang, case.job, Reason.QUEUE_STOPPED, stopped, now))
     elif lost := _lost_claim(snapshot, gang):
         pause_s = LOST_MACHINE_PAUSE_S if _never_came(snapshot, gang) else 0.0
         yield SaveGang(released(gang, case.job, *lost, now, requeue_at_s=now + pause_s))
+    elif _machines_ready(snapshot, gang) and (checks := open_checks(case.fleet, gang)):
+        if (gang.reason, gang.message) != (Reason.WAITING_FOR_CHECKS, checks):
+            yield SaveGang(gang.moved(gang.state, Reason.WAITING_FOR_CHECKS, checks, now))
     elif _machines_ready(snapshot, gang):
         pins = tuple(
             sorted(replace(pin, node=snapshot.claims[pin.claim].node) if pin.claim else pin for pin in gang.pins)
@@ -151,6 +162,14 @@ def _reserved(case: _Case) -> Iterator[Action]:
         yield SaveGang(
             gang.moved(GangState.ADMITTED, Reason.ADMITTED, message, now, pins=pins, recuts={}, admitted_at_s=now)
         )
+
+
+def _turned_away(case: _Case, reason: Reason, message: str) -> SaveGang:
+    """What a check said of a gang that has not started: it is deactivated, or waits until it may be asked again."""
+    gang, now = case.gang, case.snapshot.now_s
+    if reason in FOR_GOOD:
+        return retired(gang, case.job, reason, message, now)
+    return SaveGang(released(gang, case.job, reason, message, now, requeue_at_s=now + retry_pause_s(case.fleet, gang)))
 
 
 def _lost_claim(snapshot: Snapshot, gang: Gang) -> tuple[Reason, str] | None:
@@ -225,6 +244,8 @@ def ready_pods(snapshot: Snapshot, gang: Gang, job: Job) -> tuple[int, int]:
         return wanted, wanted
     pods = snapshot.gang_pods.get(f"{gang.namespace}/{gang.workload}", ())
     good = sum(1 for pod in pods if pod.phase == "Succeeded" or (pod.active and pod.ready and not pod.deleting))
+    if spare := sum(gang.reclaimable.values()):  # of those that have ended for good some may be gone by now
+        good += max(0, spare - sum(1 for pod in pods if pod.phase == "Succeeded"))
     return min(good, wanted), wanted
 
 
@@ -233,15 +254,16 @@ def _not_ready_in_time(case: _Case) -> tuple[Reason, str] | None:
     gang, now = case.gang, case.snapshot.now_s
     if gang.pods_ready or (case.job.suspended and case.job.hold is Hold.SWITCH):
         return None
-    since_s, limit_s = gang.admitted_at_s, PODS_START_TIMEOUT_S
+    terms = pods_ready_of(case.fleet, gang)
+    since_s, limit_s = gang.admitted_at_s, terms.start_timeout
     if gang.not_ready_since_s:
-        since_s, limit_s = gang.not_ready_since_s, PODS_RECOVERY_TIMEOUT_S
+        since_s, limit_s = gang.not_ready_since_s, terms.recovery_timeout
     if now - since_s < limit_s:
         return None
     ready, wanted = ready_pods(case.snapshot, gang, case.job)
     if ready >= wanted:
         return None
-    return Reason.PODS_READY_TIMEOUT, f"{ready} of {wanted} pods were ready after {limit_s / 60:.0f} min"
+    return late(terms, gang, f"{ready} of {wanted} pods were ready after {format_duration(limit_s)}")
 
 
 def _driven_off(case: _Case, node: Node) -> bool:
@@ -255,9 +277,17 @@ def _driven_off(case: _Case, node: Node) -> bool:
 
 
 def _must_leave(case: _Case) -> tuple[Reason, str] | None:
-    """Why a running gang cannot stay where it is: its queue is drained, it is not whole, a machine leaves or failed."""
+    """Why a running gang cannot stay where it is.
+
+    It was deactivated or has run its time, its queue is drained, an admission check is against it, it is not whole, a
+    machine leaves or failed.
+    """
+    if limit := spent(case.gang, case.snapshot.now_s) or called_off(case.gang):
+        return limit
     if stopped := _queue_stopped(case, "HoldAndDrain"):
         return Reason.QUEUE_DRAINED, stopped
+    if told := verdict(case.fleet, case.gang):
+        return told
     machines = (_machine_lost(case, pin) for pin in case.gang.pins)
     return _not_ready_in_time(case) or next((lost for lost in machines if lost), None)
 
@@ -293,12 +323,18 @@ def _evicting(case: _Case) -> Iterator[Action]:
         return
     elif _asks_otherwise(case):
         yield CloseGang(gang)
+    elif gang.eviction and gang.eviction.reason in FOR_GOOD:
+        yield retired(gang, case.job, Reason(gang.eviction.reason), gang.eviction.message, case.snapshot.now_s)
+    elif off := called_off(gang):
+        yield SaveGang(released(gang, case.job, *off, case.snapshot.now_s))
     else:
         why = gang.eviction.message if gang.eviction else gang.message
         message = f"requeued; was evicted because it {why}" if why.startswith("makes") else f"requeued; {why}"
         pause_s = 0.0
         if gang.eviction and gang.eviction.reason == Reason.PODS_READY_TIMEOUT:
-            pause_s = min(REQUEUE_MOST_S, REQUEUE_BASE_S * 2.0 ** min(gang.evictions - 1, 10))
+            pause_s = requeue_pause_s(pods_ready_of(case.fleet, gang), gang.timeouts)
+        if gang.eviction and gang.eviction.reason == Reason.CHECK_RETRY:
+            pause_s = retry_pause_s(case.fleet, gang)
         now = case.snapshot.now_s
         yield SaveGang(released(gang, case.job, Reason.QUEUED, message, now, requeue_at_s=now + pause_s))
 

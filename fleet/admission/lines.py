@@ -17,6 +17,8 @@ class Line:
     name: str
     stop_policy: str = "None"
     protected_run_s: float = 0.0
+    reserve_after_s: float | None = None
+    """How long its gangs wait before capacity is kept for them; None = as long as they say themselves."""
     team: Team | None = None
     """Whose quota it uses; None for a ClusterQueue, which has its own."""
     namespaces: LabelSelector | None = None
@@ -53,6 +55,7 @@ def _lines(fleet: Fleet) -> dict[tuple[str, str], Line]:
             queue.name,
             spec.stop_policy,
             spec.protected_run_time,
+            spec.reserve_after,
             fleet.teams[spec.team],
         )
     return lines

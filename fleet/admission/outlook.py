@@ -9,7 +9,7 @@ from fleet.admission.compile import charged_tree, declared_now
 from fleet.admission.lines import line_of
 from fleet.admission.quota.declared import UNLIMITED, FlavorResource
 from fleet.admission.quota.tree import Cell, Node, QuotaTree, available
-from fleet.admission.screen import priority_of
+from fleet.admission.screen import class_of
 from fleet.mig.layouts import gpu_part
 from fleet.snapshot import Gang, GangState, PodSet, Snapshot
 from model import labels
@@ -97,11 +97,13 @@ def otherwise(
 
     `gpus`: so many GPUs for every pod that asks for any. What-ifs are about quota and place: nothing is kept.
     """
+    declared = class_of(fleet, priority_class) if priority_class else None
     asks = replace(
         gang,
         queue=queue or gang.queue,
         priority_class=priority_class or gang.priority_class,
-        priority=priority_of(fleet, priority_class) if priority_class else gang.priority,
+        priority=declared.spec.value if declared else gang.priority,
+        preempts=declared.spec.preempts if declared else gang.preempts,
         pod_sets=tuple(_with_gpus(pods, gpus) for pods in gang.pod_sets) if gpus is not None else gang.pod_sets,
         reason="Queued",
         message="",

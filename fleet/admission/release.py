@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from fleet.actions import Action, Marks, ReleasePod, pod_subject
 from fleet.admission.holding import flavor_tolerations
 from fleet.snapshot import Gang, Snapshot
+from fleet.snapshot.seats import hostname_of, seats_of
 from fleet.snapshot.works import excess
-from model import labels
 from model.fleet import Fleet
 
 
@@ -23,8 +23,8 @@ def releases(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> Iterator[Action]:
     if not any(pod.gated for pod in pods):
         return
     tolerations = flavor_tolerations(fleet, gang)
-    free = Counter({(pin.pod_set, pin.node): pin.count for pin in gang.pins})
-    node_of_host = {_hostname(snapshot, pin.node): pin.node for pin in gang.pins}
+    free = Counter({(pin.pod_set, pin.node): pin.count for pin in seats_of(snapshot, gang)})
+    node_of_host = {hostname_of(snapshot, pin.node): pin.node for pin in gang.pins}
     for pod in pods:
         if not pod.gated:
             free[pod.pod_set, pod.node or node_of_host.get(pod.pinned_host, "")] -= 1
@@ -39,9 +39,4 @@ def releases(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> Iterator[Action]:
         node = nodes.pop()
         if pod_subject(pod.uid) not in snapshot.busy:
             marks = Marks(gang.workload, pod.pod_set, tolerations.get(pod.pod_set, ())) if pod.held else None
-            yield ReleasePod(pod, node, _hostname(snapshot, node), marks)
-
-
-def _hostname(snapshot: Snapshot, node: str) -> str:
-    observed = snapshot.nodes.get(node)
-    return observed.labels.get(labels.HOSTNAME, node) if observed else node
+            yield ReleasePod(pod, node, hostname_of(snapshot, node), marks)

@@ -1,13 +1,14 @@
 """What a gang must satisfy before quota is even looked at: a table of rules, first refusal wins."""
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from fleet.admission.activity import deactivated
 from fleet.admission.lines import Line, known_queues, line_of
 from fleet.reasons import Reason, Refusal
-from fleet.snapshot import Gang, Snapshot
+from fleet.snapshot import Gang, Job, Snapshot
 from model.fleet import Fleet
-from model.kinds import Team
+from model.kinds import PriorityClass, Team
 
 NAMESPACE_LABEL = "kubernetes.io/metadata.name"
 """The label that the API server puts on every namespace."""
@@ -27,6 +28,8 @@ class _Case(NamedTuple):
 
 def screen(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> Refusal | None:
     """The first rule that keeps the gang from being considered now; None when it may be."""
+    if (refusal := deactivated(gang)) is not None:
+        return refusal
     line = line_of(fleet, gang.namespace, gang.queue)
     if line is None:
         known = _listed(known_queues(fleet, gang.namespace))
@@ -35,10 +38,34 @@ def screen(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> Refusal | None:
     return next((refusal for rule in _RULES if (refusal := rule(case))), None)
 
 
-def priority_of(fleet: Fleet, priority_class: str) -> int:
-    """The value of a priority class; 0 without one, or when it is not declared."""
-    declared = fleet.priority_classes.get(priority_class)
-    return declared.spec.value if declared else 0
+DEFAULT_CLASS: Final = "default"
+"""The declared class of gangs that name none."""
+
+
+class Priority(NamedTuple):
+    """Where a gang stands among others, and whether it may evict them."""
+
+    value: int = 0
+    preempts: bool = True
+
+
+def class_of(fleet: Fleet, priority_class: str) -> PriorityClass | None:
+    """The declared class of a gang that names this one, or none; None when it is not declared."""
+    return fleet.priority_classes.get(priority_class or DEFAULT_CLASS)
+
+
+def priority_of(fleet: Fleet, snapshot: Snapshot, job: Job) -> Priority:
+    """Of the class the job names; else of the declared default; else of its pods' own PriorityClass; else 0.
+
+    As with Kueue, the class of the job wins over that of its pods, and what a class is worth later changes nothing.
+    """
+    declared = class_of(fleet, job.priority_class)
+    if declared is not None:
+        return Priority(declared.spec.value, declared.spec.preempts)
+    if job.priority_class:
+        return Priority()
+    name = job.pod_priority_class
+    return Priority(snapshot.pod_priorities.get(name, 0), name not in snapshot.meek_pod_priorities)
 
 
 def _namespace(case: _Case) -> Refusal | None:

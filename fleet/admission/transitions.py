@@ -9,11 +9,20 @@ def evicted(gang: Gang, job: Job | None, reason: Reason, message: str, now_s: fl
     eviction = Eviction(reason, message, now_s)
     if gang.state is GangState.RESERVED:
         return released(gang, job, reason, message, now_s, requeue_at_s=now_s, eviction=eviction)
-    return gang.moved(GangState.EVICTING, reason, message, now_s, eviction=eviction, evictions=gang.evictions + 1)
+    return gang.moved(
+        GangState.EVICTING,
+        reason,
+        message,
+        now_s,
+        eviction=eviction,
+        evictions=gang.evictions + 1,
+        timeouts=gang.timeouts + (reason == Reason.PODS_READY_TIMEOUT),
+        ran_before_s=gang.ran_s(now_s),
+    )
 
 
 def released(gang: Gang, job: Job | None, reason: Reason, message: str, now_s: float, **changes: object) -> Gang:
-    """Back in the queue, holding nothing, and asking for all that its job asks for."""
+    """Back in the queue, holding nothing, asking for all that its job asks for; its checks are asked anew."""
     return gang.moved(
         GangState.PENDING,
         reason,
@@ -27,5 +36,7 @@ def released(gang: Gang, job: Job | None, reason: Reason, message: str, now_s: f
         admitted_at_s=0.0,
         pods_ready=False,
         not_ready_since_s=0.0,
+        checks={},
+        ran_before_s=gang.ran_s(now_s),
         **changes,
     )

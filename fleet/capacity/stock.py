@@ -10,6 +10,7 @@ from fleet.memo import remembered
 from fleet.mig.layouts import cut, gpu_part, layout_name, pool_layouts, with_gpus
 from fleet.placement.board import PODS, Board, Slot
 from fleet.snapshot import Claim, ClaimState, Gang, GangState, Node, Offer, Snapshot
+from fleet.snapshot.seats import seats_of
 from fleet.taints import OWN_KEYS
 from model import labels
 from model.fleet import Fleet
@@ -68,7 +69,7 @@ def usable(node: Node, claim: Claim | None) -> bool:
 
 
 def build_board(snapshot: Snapshot, held_by: Iterable[Gang], coming: Iterable[Slot] = ()) -> Board:
-    """Every usable node with what is free on it after pods of no gang and the pins of `held_by`.
+    """Every usable node with what is free on it after pods of no gang and the seats of `held_by`.
 
     `coming` are machines on their way (`coming_machines`): whoever is placed on one waits for it.
     """
@@ -87,7 +88,7 @@ def build_board(snapshot: Snapshot, held_by: Iterable[Gang], coming: Iterable[Sl
         board.add(slot)
         by_claim[slot.claim] = slot
     for gang in held_by:
-        for pin in gang.pins:
+        for pin in seats_of(snapshot, gang):
             standing = by_claim.get(pin.claim) if pin.claim else board.slots.get(pin.node)
             if standing is not None:
                 board.take(standing, gang.pod_set(pin.pod_set).requests, pin.count)

@@ -4,7 +4,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fleet.snapshot.claims import Claim, ClaimState, Disruption, Launch
-from fleet.snapshot.gangs import Eviction, Gang, GangState, Hold, Job, JobRef, JobResult, Pin, PodSet, Slice
+from fleet.snapshot.gangs import (
+    LIVE_FIELDS,
+    Check,
+    CheckState,
+    Eviction,
+    Gang,
+    GangState,
+    Hold,
+    Job,
+    JobRef,
+    JobResult,
+    Pin,
+    PodSet,
+    Slice,
+)
 from fleet.snapshot.machines import (
     CapacityPool,
     Catalog,
@@ -19,6 +33,7 @@ from fleet.snapshot.machines import (
     Offer,
 )
 from fleet.snapshot.nodes import DaemonOverhead, Member, Node, Pod, Terms
+from fleet.snapshot.surroundings import Namespace, PodPriority
 from model.quantity import Resources
 
 
@@ -49,11 +64,15 @@ class Snapshot:
     instances_at_s: float = 0.0
     """When `instances` was last read in full; what was launched later may be missing from it."""
     catalog: Catalog = field(default_factory=Catalog)
-    namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Namespace -> its labels."""
     shortages: Mapping[CapacityPool, float] = field(default_factory=dict)
     """Capacity pool -> instant until which it is not tried again."""
     daemon_overheads: tuple[DaemonOverhead, ...] = ()
+    namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Namespace -> its labels."""
+    pod_priorities: Mapping[str, int] = field(default_factory=dict)
+    """PriorityClass of the cluster -> its value; that of pods which name none is under the empty name."""
+    meek_pod_priorities: frozenset[str] = frozenset()
+    """Those, by the same names, whose pods preempt nobody."""
     spent_usd: Mapping[str, float] = field(default_factory=dict)
     """Team -> spent this calendar month."""
     busy: frozenset[str] = frozenset()
@@ -61,8 +80,11 @@ class Snapshot:
 
 
 __all__ = [
+    "LIVE_FIELDS",
     "CapacityPool",
     "Catalog",
+    "Check",
+    "CheckState",
     "Claim",
     "ClaimState",
     "DaemonOverhead",
@@ -82,12 +104,14 @@ __all__ = [
     "LaunchOutcome",
     "LaunchRequest",
     "Member",
+    "Namespace",
     "Node",
     "Notice",
     "NoticeKind",
     "Offer",
     "Pin",
     "Pod",
+    "PodPriority",
     "PodSet",
     "Slice",
     "Snapshot",

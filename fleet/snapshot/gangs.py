@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Final
 
 from model.kinds import RequirementTerm, Toleration
 from model.quantity import Resources
@@ -100,6 +101,18 @@ class Job:
     """Annotation `muster.dev/checkpoint-interval`."""
     do_not_disrupt: bool = False
     """Annotation `muster.dev/do-not-disrupt` or `karpenter.sh/do-not-disrupt`: no voluntary disruption."""
+    pod_priority_class: str = ""
+    """PriorityClass of the cluster: that of the first pod set whose pods name one."""
+    expected_run_s: float | None = None
+    """Annotation `muster.dev/expected-run-time`."""
+    max_run_s: float | None = None
+    """Annotation `muster.dev/max-run-time` or label `kueue.x-k8s.io/max-exec-time-seconds`."""
+    sla_waiting_s: float | None = None
+    """Annotation `muster.dev/sla-waiting-time` or `sla-waiting-time` (Volcano)."""
+    priority_boost: int = 0
+    """Annotation `muster.dev/priority-boost` or `kueue.x-k8s.io/priority-boost`."""
+    remaining: Mapping[str, int] = field(default_factory=dict)
+    """Pod set -> pods it still needs until the end, where these are fewer than it runs at once."""
     hold: Hold = Hold.SWITCH
     owner_uid: str = ""
     """uid of the job that made this one and stands for it; empty for a job that stands for itself."""
@@ -138,6 +151,40 @@ class Eviction:
     at_s: float
 
 
+class CheckState(StrEnum):
+    """What an admission check says."""
+
+    PENDING = "Pending"
+    READY = "Ready"
+    RETRY = "Retry"
+    """Not now: the gang gives everything back and is asked about again."""
+    REJECTED = "Rejected"
+    """Never: the gang is deactivated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """The answer of one admission check, written by whoever carries it out."""
+
+    state: CheckState
+    message: str = ""
+    requeue_after_s: float = 0.0
+    """With RETRY: how long to wait before it is tried again; 0 = not said."""
+
+
+LIVE_FIELDS: Final = (
+    "last_checkpoint_s",
+    "checkpoint_interval_s",
+    "do_not_disrupt",
+    "expected_run_s",
+    "max_run_s",
+    "sla_waiting_s",
+    "priority_boost",
+    "remaining",
+)
+"""Fields of a `Gang` that the Workload does not hold: they are the job's, of the same names, whenever it is seen."""
+
+
 @dataclass(frozen=True, slots=True)
 class Gang:
     """One all-or-nothing unit of work: the Workload object, joined with what is seen of its job.
@@ -155,6 +202,7 @@ class Gang:
     queue: str
     priority_class: str
     priority: int
+    """Of its class when it was opened; what counts is `effective_priority`."""
     pod_sets: tuple[PodSet, ...]
     created_at_s: float
     state: GangState = GangState.PENDING
@@ -176,9 +224,41 @@ class Gang:
     evictions: int = 0
     requeue_at_s: float = 0.0
     """Not considered before this instant (back-off)."""
+    preempts: bool = True
+    """False for one whose priority, at its opening, was of pods that preempt nobody."""
+    active: bool = True
+    """False for one that is not considered (`spec.active`): its user says so, or a limit of its own was reached."""
+    timeouts: int = 0
+    """How often it had to leave because its pods were not ready in time."""
+    ran_before_s: float = 0.0
+    """How long its former runs were admitted, all together."""
+    checks: Mapping[str, Check] = field(default_factory=dict)
+    """Admission check -> its answer, since the gang was last considered; others write them into the Workload."""
     last_checkpoint_s: float | None = None
     checkpoint_interval_s: float | None = None
     do_not_disrupt: bool = False
+    expected_run_s: float | None = None
+    """How long its user expects it to run."""
+    max_run_s: float | None = None
+    """How long it may run, all its runs together."""
+    sla_waiting_s: float | None = None
+    """How long it may wait at most, by the agreement with its user."""
+    priority_boost: int = 0
+    remaining: Mapping[str, int] = field(default_factory=dict)
+    """Pod set -> pods its job still needs, where these are fewer than it asked for at once."""
+
+    @property
+    def reclaimable(self) -> Mapping[str, int]:
+        """Pod set -> pods it holds quota for and no longer needs: so many have succeeded and are not replaced."""
+        if not self.remaining:
+            return self.remaining
+        spare = ((each.name, each.count - self.remaining.get(each.name, each.count)) for each in self.pod_sets)
+        return {name: pods for name, pods in spare if pods > 0}
+
+    @property
+    def effective_priority(self) -> int:
+        """What it is ordered and preempted by."""
+        return self.priority + self.priority_boost
 
     @property
     def name(self) -> str:
@@ -189,6 +269,14 @@ class Gang:
     def holds_capacity(self) -> bool:
         """Whether quota and places are charged to it."""
         return self.state in {GangState.RESERVED, GangState.ADMITTED, GangState.EVICTING}
+
+    def ran_s(self, now_s: float) -> float:
+        """How long it has been admitted, all its runs together."""
+        return self.ran_before_s + (now_s - self.admitted_at_s if self.state is GangState.ADMITTED else 0.0)
+
+    def afresh(self) -> "Gang":
+        """A copy with nothing counted against it."""
+        return replace(self, ran_before_s=0.0, timeouts=0)
 
     def pod_set(self, name: str) -> PodSet:
         """The pod set of that name; KeyError when there is none."""

@@ -48,6 +48,11 @@ class Member:
     priority_class: str = ""
     last_checkpoint_s: float | None = None
     checkpoint_interval_s: float | None = None
+    pod_priority_class: str = ""
+    expected_run_s: float | None = None
+    max_run_s: float | None = None
+    sla_waiting_s: float | None = None
+    priority_boost: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,6 +54,7 @@ def _completed(job: Job, below: Job | None, pods: Sequence[Pod]) -> Job:
         ready_pods=below.ready_pods,
         active_pods=below.active_pods,
         do_not_disrupt=job.do_not_disrupt or below.do_not_disrupt,
+        pod_priority_class=below.pod_priority_class,
     )
 
 
@@ -102,6 +103,11 @@ def group_job(uid: str, pods: Sequence[Pod], terms: Terms | None = None) -> Job:
         checkpoint_interval_s=first.checkpoint_interval_s,
         do_not_disrupt=any(one.do_not_disrupt for one, _ in members),
         hold=Hold.PODS,
+        pod_priority_class=next((m.pod_priority_class for _, m in members if m.pod_priority_class), ""),
+        expected_run_s=first.expected_run_s,
+        max_run_s=first.max_run_s,
+        sla_waiting_s=first.sla_waiting_s,
+        priority_boost=first.priority_boost,
     )
 
 

@@ -4,7 +4,7 @@ from model.kinds.base import API_VERSION, NEVER, Declaration, Kind, RequirementT
 from model.kinds.capacity import Flavor, MigLayout, Topology
 from model.kinds.node_pool import Budget, CapacityType, DisruptionReason, NodePool
 from model.kinds.policy import FleetPolicy
-from model.kinds.tenancy import PriorityClass, Queue, Team
+from model.kinds.tenancy import PodsReady, PriorityClass, Queue, Team
 
 KINDS: tuple[type[Kind], ...] = (NodePool, MigLayout, Flavor, Team, Queue, PriorityClass, Topology, FleetPolicy)
 
@@ -21,6 +21,7 @@ __all__ = [
     "Kind",
     "MigLayout",
     "NodePool",
+    "PodsReady",
     "PriorityClass",
     "Queue",
     "RequirementTerm",

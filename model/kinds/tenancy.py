@@ -69,6 +69,21 @@ class PreemptionPolicy(Spec):
     """Whether a gang that itself borrows may evict gangs of lower priority elsewhere."""
 
 
+class PodsReady(Spec):
+    """How long a gang may be without all of its pods, and what becomes of it then (Kueue's `waitForPodsReady`)."""
+
+    start_timeout: Duration = 1800.0
+    """From admission until all pods must be ready; then it leaves and is queued again."""
+    recovery_timeout: Duration = 300.0
+    """From the loss of a pod until all must be ready again."""
+    backoff_base: Duration = 60.0
+    """Pause after the first time-out, doubled each time."""
+    backoff_max: Duration = 3600.0
+    """Longest pause."""
+    backoff_limit: Annotated[int, Strict(), Field(ge=0, le=2**31 - 1)] | None = None
+    """So many times it is queued again; the next time-out deactivates it. Unset = for ever."""
+
+
 class QueueSpec(Spec):
     """Team, order, flavors and policies of a queue."""
 
@@ -84,6 +99,12 @@ class QueueSpec(Spec):
     """Whose running gangs may be evicted for a gang of this queue."""
     protected_run_time: Duration = 0.0
     """A gang is not preempted before it has run this long."""
+    reserve_after: Duration | None = None
+    """What becomes free is kept for a gang that has waited this long; `Never` = for none. Unset = as each gang says."""
+    admission_checks: Annotated[tuple[Name, ...], Field(max_length=64)] = ()
+    """What others have to answer in a Workload's status, besides quota and machines, before a gang starts."""
+    pods_ready: PodsReady = PodsReady()
+    """How long a gang may be without all of its pods."""
     stop_policy: Literal["None", "Hold", "HoldAndDrain"] = "None"
     """Hold: admit nothing new. HoldAndDrain: also evict what runs."""
 
@@ -101,7 +122,7 @@ class PriorityClassSpec(Spec):
     """The number that orders gangs, and whether it may evict."""
 
     value: Annotated[int, Strict(), Field(ge=-2_000_000_000, le=2_000_000_000)]
-    """Higher goes first; a gang without a class has 0."""
+    """Higher goes first. The class named `default` is that of gangs that name none."""
     preempts: Bool = True
     """Whether its gangs may evict others."""
     description: str = ""

@@ -31,15 +31,17 @@ from fleet.actions import (
     StartJob,
     StopJob,
 )
-from fleet.snapshot import Claim, JobRef
+from fleet.snapshot import Claim, Gang, JobRef
 from providers.clock import Clock
 from providers.kube.errors import AlreadyExists, Conflict, Invalid, NotFound
 from providers.kube.objects import (
     DECODERS,
     EventSeries,
     StaleObject,
+    checks_patch,
     claim_object,
     claim_status,
+    deactivation_patch,
     decode_claim,
     decode_conditions,
     decode_node,
@@ -131,9 +133,18 @@ class Actuator:
     def _save_gang(self, action: SaveGang) -> tuple[Written, ...]:
         gang = action.gang
         held = self._read(WORKLOADS, gang.workload, gang.namespace)
+        if action.deactivates:
+            held = self._patch_workload(gang, held, deactivation_patch(msgspec.json.decode(held)))
+        held = self._patch_workload(gang, held, checks_patch(msgspec.json.decode(held), gang), "status")
         body = workload_status(gang, self._clock.now(), decode_conditions(held))
         raw = self._apply_status(WORKLOADS, gang.workload, body, gang.namespace)
         return (self._workload(f"{gang.namespace}/{gang.workload}", raw),)
+
+    def _patch_workload(self, gang: Gang, held: bytes, patch: list[dict[str, Any]], subresource: str = "") -> bytes:
+        if not patch:
+            return held
+        where = (WORKLOADS, gang.workload, patch, gang.namespace, subresource)
+        return self._retry.call(lambda: self._api.patch_json(*where), idempotent=True)
 
     @staticmethod
     def _workload(key: str, raw: bytes) -> Written:

@@ -30,7 +30,7 @@ from fleet.actions import (
     TerminateMachines,
 )
 from fleet.capacity.launch import launch_request
-from fleet.snapshot import CapacityPool, Instance, Pod
+from fleet.snapshot import LIVE_FIELDS, CapacityPool, Instance, Namespace, Pod, PodPriority
 from fleet.taints import DISRUPTED, RECUTTING
 from model.quantity import Resources
 from providers.kube.batches import Replace
@@ -138,6 +138,39 @@ def test_a_gang_carries_what_only_its_job_knows() -> None:
     mirror.works["jobs.batch"].observe(Replace({found.uid: job}, "1"))
     seen = mirror.snapshot(NOW, frozenset()).gangs[found.uid]
     assert (seen.last_checkpoint_s, seen.do_not_disrupt) == (NOW - 60, True)
+
+
+def test_every_live_field_follows_its_job() -> None:
+    mirror = Mirror("c")
+    found = gang()
+    mirror.gangs.observe(Replace({"ns/job-g": found}, "1"))
+    for value in (5, 6):
+        mirror.works["jobs.batch"].observe(
+            Replace({found.uid: replace(job_of(found), **dict.fromkeys(LIVE_FIELDS, value))}, str(value))
+        )
+        seen = mirror.snapshot(NOW, frozenset()).gangs[found.uid]
+        assert {getattr(seen, name) for name in LIVE_FIELDS} == {value}
+
+
+def test_namespaces_and_priorities_of_pods() -> None:
+    mirror = Mirror("c")
+    seen = mirror.snapshot(NOW, frozenset())
+    assert (seen.namespaces, seen.pod_priorities, seen.meek_pod_priorities) == ({}, {}, frozenset())
+    mirror.namespaces.observe(Replace({"ns": Namespace("ns", {"team": "vision"})}, "1"))
+    found = [
+        PodPriority("high", 9),
+        PodPriority("meek", 5, preempts=False),
+        PodPriority("usual", 2, default=True),
+        PodPriority("lower", 1, preempts=False, default=True),
+    ]
+    mirror.pod_priorities.observe(Replace({one.name: one for one in found}, "1"))
+    seen = mirror.snapshot(NOW, frozenset())
+    assert seen.namespaces == {"ns": {"team": "vision"}}
+    assert seen.pod_priorities == {"high": 9, "meek": 5, "usual": 2, "lower": 1, "": 1}
+    assert seen.meek_pod_priorities == {"meek", "lower", ""}
+    again = mirror.snapshot(NOW + 1, frozenset())
+    assert again.namespaces is seen.namespaces
+    assert again.pod_priorities is seen.pod_priorities
 
 
 @pytest.mark.parametrize("missing", [*WATCHED, "instances", "catalog"])

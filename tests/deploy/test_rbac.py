@@ -23,6 +23,8 @@ CLUSTER: dict[tuple[str, str], set[str]] = {
     ("", "pods"): _WATCHED | {"patch", "delete"},
     ("", "pods/eviction"): {"create"},
     ("", "events"): {"create", "patch"},
+    ("", "namespaces"): _WATCHED,
+    ("scheduling.k8s.io", "priorityclasses"): _WATCHED,
     ("apps", "daemonsets"): _WATCHED,
     ("batch", "jobs/status"): {"patch"},
     **{

@@ -211,7 +211,7 @@ def test_jobs_may_run_in_the_sandbox(page: str, manifest: dict[str, Any]) -> Non
     raw = json.dumps({**manifest, "metadata": metadata}).encode()
     job = DECODERS[manifest["apiVersion"].rpartition("/")[0], manifest["kind"]](raw)
     assert job.suspended
-    gang = new_gang(fleet, job, now_s=0.0)
+    gang = new_gang(fleet, Snapshot(now_s=0.0), job)
     assert screen(fleet, Snapshot(now_s=0.0), gang) is None
     wanted = {name for pod_set in gang.pod_sets for name in pod_set.requests if "/" in name}
     quotas = fleet.teams[fleet.queues[gang.queue].spec.team].spec.quotas

@@ -11,6 +11,15 @@ import yaml
 from fleet.snapshot.works import works
 from providers.kube.objects import DECODERS, decode_pod
 from providers.kube.objects.jobs import KINDS
+from providers.kube.objects.names import (
+    CHECKPOINT_INTERVAL,
+    EXPECTED_RUN,
+    KUEUE_MAX_RUN,
+    LAST_CHECKPOINT,
+    MAX_RUN,
+    PRIORITY_BOOST,
+    SLA_WAITING,
+)
 from providers.kube.objects.topology import GROUP_NAME, PREFERRED, REQUIRED, SLICE_LAYERS, SLICE_SIZE, SLICE_TOPOLOGY
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/guides/workloads.md").read_text("utf-8")
@@ -39,6 +48,13 @@ def test_the_table_names_every_kind() -> None:
 @pytest.mark.parametrize("name", [REQUIRED, PREFERRED, GROUP_NAME, SLICE_TOPOLOGY, SLICE_SIZE, SLICE_LAYERS])
 def test_the_page_names_every_annotation(name: tuple[str, str]) -> None:
     assert f"`{name[0].removeprefix('muster.dev/')}`" in PAGE
+
+
+@pytest.mark.parametrize(
+    "name", [EXPECTED_RUN, MAX_RUN, KUEUE_MAX_RUN, *SLA_WAITING, *PRIORITY_BOOST, LAST_CHECKPOINT, CHECKPOINT_INTERVAL]
+)
+def test_the_page_names_what_a_job_may_say_of_its_run(name: str) -> None:
+    assert f"`{name}`" in PAGE
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ def repeated_values(declarations: Declarations) -> Iterator[Problem]:
             yield from _repeated(pool, path, values)
     for queue in declarations.queues.values():
         yield from _repeated(queue, ("spec", "flavors"), queue.value.spec.flavors)
+        yield from _repeated(queue, ("spec", "admissionChecks"), queue.value.spec.admission_checks)
     for team in declarations.teams.values():
         yield from _repeated(team, ("spec", "priorityClasses"), team.value.spec.priority_classes)
     for flavor in declarations.flavors.values():

@@ -29,7 +29,9 @@ from providers.kube.objects.reports import (
     SyncReport,
     remembered,
 )
+from providers.kube.objects.surroundings import decode_namespace, decode_pod_priority
 from providers.kube.objects.sync import decode_sync, sync_object, sync_status
+from providers.kube.objects.workload_patches import checks_patch, deactivation_patch
 from providers.kube.objects.workloads import decode_workload, workload_object, workload_status
 
 __all__ = [
@@ -46,14 +48,18 @@ __all__ = [
     "SyncAttempt",
     "SyncProblem",
     "SyncReport",
+    "checks_patch",
     "claim_object",
     "claim_status",
+    "deactivation_patch",
     "decode_claim",
     "decode_conditions",
     "decode_daemonset",
+    "decode_namespace",
     "decode_node",
     "decode_pod",
     "decode_pod_group",
+    "decode_pod_priority",
     "decode_sync",
     "decode_workload",
     "event_name",

@@ -33,6 +33,13 @@ REVISION: Final = "muster.dev/revision"
 LAST_CHECKPOINT: Final = "muster.dev/last-checkpoint-time"
 VOLCANO_LAST_CHECKPOINT: Final = "volcano.sh/last-checkpoint-time"
 CHECKPOINT_INTERVAL: Final = "muster.dev/checkpoint-interval"
+EXPECTED_RUN: Final = "muster.dev/expected-run-time"
+MAX_RUN: Final = "muster.dev/max-run-time"
+KUEUE_MAX_RUN: Final = "kueue.x-k8s.io/max-exec-time-seconds"
+"""A label, a whole number of seconds."""
+SLA_WAITING: Final = ("muster.dev/sla-waiting-time", "sla-waiting-time")
+"""Ours, and Volcano's."""
+PRIORITY_BOOST: Final = either("priority-boost")
 OWN_DO_NOT_DISRUPT: Final = "muster.dev/do-not-disrupt"
 """On jobs: `"true"` keeps consolidation, drift and expiry away while the gang runs; preemption is not voluntary."""
 MIN_PARALLELISM: Final = either("job-min-parallelism")

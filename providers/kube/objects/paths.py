@@ -7,6 +7,8 @@ from providers.kube.resources import PODS, ResourcePath
 
 _VERSION: Final = "v1alpha1"
 
+NAMESPACES: Final = ResourcePath("", "v1", "namespaces", namespaced=False)
+PRIORITY_CLASSES: Final = ResourcePath("scheduling.k8s.io", "v1", "priorityclasses", namespaced=False)
 NODES: Final = ResourcePath("", "v1", "nodes", namespaced=False)
 EVENTS: Final = ResourcePath("", "v1", "events", namespaced=True)
 CONFIG_MAPS: Final = ResourcePath("", "v1", "configmaps", namespaced=True)
@@ -32,6 +34,8 @@ QUEUES: Final = ResourcePath(GROUP, _VERSION, "queues", namespaced=False)
 NODE_POOLS: Final = ResourcePath(GROUP, _VERSION, "nodepools", namespaced=False)
 
 ALL: Final = (
+    NAMESPACES,
+    PRIORITY_CLASSES,
     NODES,
     PODS,
     EVENTS,

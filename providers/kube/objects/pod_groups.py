@@ -15,7 +15,7 @@ from msgspec import Raw
 
 from fleet.snapshot import Member, PodSet, Terms
 from providers.kube.objects.instants import instant_of
-from providers.kube.objects.jobs.reading import checkpoint_of, interval_of, priority_of, queue_of
+from providers.kube.objects.jobs.reading import checkpoint_of, interval_of, priority_of, queue_of, said_of
 from providers.kube.objects.names import GROUP_NAME, GROUP_TOTAL, POD_SET, VOLCANO_GROUP, VOLCANO_TASK
 from providers.kube.objects.pod_sets import pod_set_object
 from providers.kube.objects.pod_templates import Template, pod_set_of
@@ -48,7 +48,8 @@ def member_of(raw: bytes | Raw) -> Member:
     """What the pod says; a total that cannot be read is none."""
     meta = _pods.decode(raw).metadata
     labels, annotations = meta.labels or _NOTHING, meta.annotations or _NOTHING
-    shape = pod_set_of(first_of(labels, POD_SET, VOLCANO_TASK), 1, _templates.decode(raw), {})
+    template = _templates.decode(raw)
+    shape = pod_set_of(first_of(labels, POD_SET, VOLCANO_TASK), 1, template, {})
     return Member(
         group=first_of(labels, *GROUP_NAME) or first_of(annotations, *VOLCANO_GROUP),
         total=whole(first_of(annotations, *GROUP_TOTAL)) or 0,
@@ -58,6 +59,8 @@ def member_of(raw: bytes | Raw) -> Member:
         priority_class=priority_of(labels),
         last_checkpoint_s=checkpoint_of(annotations),
         checkpoint_interval_s=interval_of(annotations),
+        pod_priority_class=template.spec.priority_class_name or "",
+        **said_of(labels, annotations)._asdict(),
     )
 
 

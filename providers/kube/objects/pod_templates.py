@@ -61,6 +61,7 @@ class TemplateSpec(PodResources, frozen=True):
     node_selector: dict[str, str] | None = None
     affinity: _Affinity | None = None
     tolerations: list[WireToleration] | None = None
+    priority_class_name: str | None = None
 
 
 class Template(Wire, frozen=True):

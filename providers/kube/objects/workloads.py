@@ -1,7 +1,8 @@
 """`Gang` <-> the Workload object. The specification says what is asked for, the status what was decided.
 
 Both together rebuild the gang after a crash. Not kept, because they are read from the job whenever it is seen:
-`LIVE_FIELDS`.
+`LIVE_FIELDS`. Never written here, because they are others' to write: `active`, once the object exists, and `checks`
+(`workload_patches` has the exceptions).
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,7 @@ import msgspec
 from msgspec import Raw
 
 from fleet.reasons import Reason
-from fleet.snapshot import Eviction, Gang, GangState, JobRef, Pin
+from fleet.snapshot import Check, CheckState, Eviction, Gang, GangState, JobRef, Pin
 from fleet.snapshot.works import POD_GROUP
 from model.labels import PRIORITY_CLASS, QUEUE
 from providers.kube.objects.conditions import Condition, conditions_of, find, written
@@ -20,9 +21,6 @@ from providers.kube.objects.names import API_VERSION, JOB_UID
 from providers.kube.objects.pod_sets import WirePodSet, pod_set_from, pod_set_object
 from providers.kube.objects.shapes import JsonObject, Meta, Wire, WireCondition, set_fields
 from providers.kube.objects.workload_conditions import POD_READY, gpus_of, workload_findings
-
-LIVE_FIELDS: Final = frozenset({"last_checkpoint_s", "checkpoint_interval_s", "do_not_disrupt"})
-"""Fields of a `Gang` that the Workload does not hold: they come from the job."""
 
 KIND: Final = "Workload"
 
@@ -39,6 +37,8 @@ class _Spec(Wire, frozen=True):
     queue: str = ""
     priority_class: str = ""
     priority: int = 0
+    preempts: bool = True
+    active: bool = True
     created_at: str | None = None
     pod_sets: list[WirePodSet] | None = None
 
@@ -66,6 +66,13 @@ class _Eviction(Wire, frozen=True):
     at: str | None = None
 
 
+class _Check(Wire, frozen=True):
+    name: str
+    state: CheckState = CheckState.PENDING
+    message: str | None = None
+    requeue_after_seconds: float | None = None
+
+
 class _Status(Wire, frozen=True):
     state: GangState = GangState.PENDING
     reason: str = ""
@@ -80,6 +87,9 @@ class _Status(Wire, frozen=True):
     eviction: _Eviction | None = None
     evictions: int = 0
     requeue_at: str | None = None
+    timeouts: int = 0
+    ran_before_seconds: float = 0.0
+    admission_checks: list[_Check] | None = None
     conditions: list[WireCondition] | None = None
 
 
@@ -117,6 +127,8 @@ def workload_object(gang: Gang) -> JsonObject:
             "priority": gang.priority,
             "createdAt": format_instant(gang.created_at_s),
             "podSets": [pod_set_object(pod_set) for pod_set in gang.pod_sets],
+            **({} if gang.preempts else {"preempts": False}),
+            **({} if gang.active else {"active": False}),
         },
     }
 
@@ -145,6 +157,8 @@ def workload_status(gang: Gang, now_s: float, previous: Sequence[Condition] = ()
         eviction=_eviction_object(gang.eviction),
         evictions=gang.evictions,
         requeueAt=_stamp(gang.requeue_at_s),
+        timeouts=gang.timeouts,
+        ranBeforeSeconds=gang.ran_before_s,
     )
     metadata = {"name": gang.workload, "namespace": gang.namespace}
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "status": status}
@@ -180,6 +194,14 @@ def decode_workload(raw: bytes | Raw) -> Gang:
         eviction=_eviction(status.eviction),
         evictions=status.evictions,
         requeue_at_s=instant_of(status.requeue_at),
+        preempts=spec.preempts,
+        active=spec.active,
+        timeouts=status.timeouts,
+        ran_before_s=status.ran_before_seconds,
+        checks={
+            one.name: Check(one.state, one.message or "", one.requeue_after_seconds or 0.0)
+            for one in status.admission_checks or ()
+        },
     )
 
 

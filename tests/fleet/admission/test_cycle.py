@@ -558,7 +558,9 @@ def test_gangs_are_evicted_whole_and_no_more_of_them_than_needed() -> None:
     ("facts", "reason"),
     [
         pytest.param({"priority_class": "low", "priority": 5}, None, id="a class that preempts"),
-        pytest.param({"priority_class": "meek", "priority": 50}, "WaitingForQuota", id="a class that does not"),
+        pytest.param(
+            {"priority_class": "meek", "priority": 50, "preempts": False}, "WaitingForQuota", id="a class that does not"
+        ),
     ],
 )
 def test_a_priority_class_may_forbid_preemption(facts: dict[str, Any], reason: str | None) -> None:

@@ -10,6 +10,7 @@ from fleet.actions import Action, CloseGang, EvictPod, Marks, ReleasePod, SaveGa
 from fleet.admission import lifecycle
 from fleet.snapshot import Eviction, Gang, GangState, Hold, Job, JobRef, Member, Pin, Pod, PodSet, Snapshot
 from fleet.snapshot.works import group_uid
+from model.kinds import PodsReady
 from tests.support.fleets import NOW, FleetBuilder, amounts, gang, job_of, pod_set, small_fleet
 from tests.support.world import World
 
@@ -130,7 +131,7 @@ def test_a_group_that_changes_before_it_starts_is_another(state: GangState) -> N
 
 def test_one_whose_pods_never_come_does_not_keep_its_machines() -> None:
     late = seen(ADMITTED, [])
-    old = replace(late.gangs[UID], admitted_at_s=NOW - lifecycle.PODS_START_TIMEOUT_S)
+    old = replace(late.gangs[UID], admitted_at_s=NOW - PodsReady().start_timeout)
     assert told(replace(late, gangs={UID: old})) == ["save Evicting"]
 
 

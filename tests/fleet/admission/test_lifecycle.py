@@ -8,7 +8,7 @@ import pytest
 
 from fleet.actions import Action, CloseGang, OpenGang, ReleasePod, SaveGang, StartJob, StopJob, gang_subject
 from fleet.admission import lifecycle
-from fleet.snapshot import Disruption, Gang, GangState, JobRef, JobResult, Pin
+from fleet.snapshot import Disruption, Eviction, Gang, GangState, JobRef, JobResult, Pin
 from model.kinds import NEVER
 from tests.support.fleets import (
     NOW,
@@ -66,6 +66,10 @@ def claim(**facts: Any) -> Change:
 
 def node(**facts: Any) -> Change:
     return lambda world: world.nodes.__setitem__("node-m0", replace(world.nodes["node-m0"], **facts))
+
+
+def facts(**changes: Any) -> Change:
+    return lambda world: world.gangs.__setitem__(G, replace(world.gang("g"), **changes))
 
 
 def no_job(world: World) -> None:
@@ -127,6 +131,7 @@ def two(*changes: Change) -> Change:
 
 LEAVES = Disruption("Interrupted", "EC2 takes the spot machine back", NOW, NOW + 100)
 OTHER_PODS = (pod_set(count=3, gpu=4),)
+MAX_RUN = "MaximumExecutionTimeExceeded"
 Expected = tuple[Any, ...]
 """Class of the action and, for SaveGang, the state and reason it writes; () = nothing to do."""
 PENDING, RESERVED, ADMITTED, EVICTING, FINISHED = GangState
@@ -157,8 +162,6 @@ def _slow_start(ago_s: float) -> Callable[[], World]:
 
 
 def _evicting() -> World:
-    from fleet.snapshot import Eviction
-
     world = running()
     eviction = Eviction("InClusterQueue", "makes room for ns/h", NOW - 9)
     world.gangs[G] = replace(world.gang("g"), state=EVICTING, reason="InClusterQueue", eviction=eviction, evictions=1)
@@ -175,8 +178,18 @@ CASES: list[tuple[str, Callable[[], World], Change, Expected]] = [
     ("its job names another priority", pending, job(priority_class="high"), (CloseGang,)),
     ("somebody unsuspended it", pending, job(suspended=False), (StopJob,)),
     ("it succeeded all the same", pending, job(result=JobResult.SUCCEEDED), (SaveGang, FINISHED, "Finished")),
+    ("is deactivated", pending, facts(active=False), ()),
+    ("may run longer", pending, facts(max_run_s=60.0, ran_before_s=59.0), ()),
+    ("has run its time", pending, facts(max_run_s=60.0, ran_before_s=60.0), (SaveGang, PENDING, MAX_RUN)),
     # reserved
     ("machines are ready", lambda: holding(RESERVED), job(), (SaveGang, ADMITTED, "Admitted")),
+    ("deactivated", lambda: holding(RESERVED), facts(active=False), (SaveGang, PENDING, "Deactivated")),
+    (
+        "its time was cut short",
+        lambda: holding(RESERVED),
+        facts(max_run_s=60.0, ran_before_s=60.0),
+        (SaveGang, PENDING, MAX_RUN),
+    ),
     ("machine not ready yet", lambda: holding(RESERVED), claim(ready_at_s=0.0), ()),
     ("node not ready", lambda: holding(RESERVED), node(ready=False), ()),
     ("cordoned", lambda: holding(RESERVED), node(unschedulable=True), ()),
@@ -215,6 +228,15 @@ CASES: list[tuple[str, Callable[[], World], Change, Expected]] = [
     ("cordoned, all there", running, node(unschedulable=True), ()),
     ("cordoned, and a pod has left", running, cordoned_and_left, (SaveGang, EVICTING, "NodeFailures")),
     ("queue held, work goes on", running, queue("Hold"), ()),
+    ("deactivated while it runs", running, facts(active=False), (SaveGang, EVICTING, "Deactivated")),
+    ("runs for less than it may", running, facts(max_run_s=501.0), ()),
+    ("runs for as long as it may", running, facts(max_run_s=500.0), (SaveGang, EVICTING, MAX_RUN)),
+    (
+        "has with its former runs",
+        running,
+        facts(max_run_s=800.0, ran_before_s=300.0),
+        (SaveGang, EVICTING, MAX_RUN),
+    ),
     ("HoldAndDrain", running, queue("HoldAndDrain"), (SaveGang, EVICTING, "ClusterQueueStopped")),
     ("its machine leaves", running, claim(disruption=LEAVES), (SaveGang, EVICTING, "Interrupted")),
     ("its machine is deleted", running, claim(deleting=True), (SaveGang, EVICTING, "NodeFailures")),
@@ -238,6 +260,24 @@ CASES: list[tuple[str, Callable[[], World], Change, Expected]] = [
     ("is stopped", _evicting, job(), (StopJob,)),
     ("pods still end", _evicting, job(suspended=True), ()),
     ("all gone", _evicting, two(job(suspended=True), no_pods), (SaveGang, PENDING, "Queued")),
+    (
+        "all gone, deactivated meanwhile",
+        _evicting,
+        two(job(suspended=True), no_pods, facts(active=False)),
+        (SaveGang, PENDING, "Deactivated"),
+    ),
+    (
+        "all gone that has run its time",
+        _evicting,
+        two(job(suspended=True), no_pods, facts(eviction=Eviction(MAX_RUN, "it has run", NOW))),
+        (SaveGang, PENDING, MAX_RUN),
+    ),
+    (
+        "all gone that has run its time, and the agent died while it wrote that",
+        _evicting,
+        two(job(suspended=True), no_pods, facts(active=False, eviction=Eviction(MAX_RUN, "it has run", NOW))),
+        (SaveGang, PENDING, MAX_RUN),
+    ),
     ("asks other pods now", _evicting, two(job(suspended=True, pod_sets=OTHER_PODS), no_pods), (CloseGang,)),
     ("pods ended", _evicting, two(job(suspended=True), ended_pods), (SaveGang, PENDING, "Queued")),
     (

@@ -36,6 +36,16 @@ class BatchJob(JobKind):
         status = raw.get("status") or {}
         return Counts(status.get("ready") or 0, status.get("active") or 0)
 
+    def remaining(self, raw: JsonObject) -> Mapping[str, int]:
+        """What is left of its completions; without completions no pod is replaced once one has succeeded.
+
+        Source: Kueue `pkg/controller/jobs/job/job_controller.go` (ReclaimablePods).
+        """
+        succeeded = dig(raw, "status", "succeeded") or 0
+        at_once = number(raw["spec"].get("parallelism"), 1)
+        left = max(0, number(raw["spec"].get("completions"), at_once) - succeeded)
+        return {MAIN_POD_SET: left} if succeeded and left < _at_once(raw["spec"], asked(raw)) else {}
+
     def resume(self, raw: JsonObject, pod_sets: Sequence[PodSet]) -> Change:
         """With fewer pods at once where fewer were admitted."""
         change = super().resume(raw, pod_sets)

@@ -82,6 +82,10 @@ class JobKind(ABC):
         """How many of its pods are ready, and active."""
         return Counts()
 
+    def remaining(self, raw: JsonObject) -> Mapping[str, int]:
+        """Pod set -> pods it still needs, where these are fewer than it asks for at once; nothing where not known."""
+        return {}
+
     def manageable(self, raw: JsonObject) -> bool:
         """Whether it can be held and started at all; one that cannot is left alone."""
         return True

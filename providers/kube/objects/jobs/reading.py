@@ -1,9 +1,10 @@
 """An object of any kind of work -> `Job`. What everybody may write on a job is read alike for all of them."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from msgspec import Raw
@@ -18,13 +19,19 @@ from providers.kube.objects.jobs.kind import GroupKind, JobKind
 from providers.kube.objects.jobs.templates import Role
 from providers.kube.objects.names import (
     CHECKPOINT_INTERVAL,
+    EXPECTED_RUN,
+    KUEUE_MAX_RUN,
     LAST_CHECKPOINT,
+    MAX_RUN,
     OWN_DO_NOT_DISRUPT,
+    PRIORITY_BOOST,
+    SLA_WAITING,
     VOLCANO_LAST_CHECKPOINT,
 )
 from providers.kube.objects.pod_requests import protects
 from providers.kube.objects.pod_templates import Template, pod_set_of
 from providers.kube.objects.shapes import JsonObject, Meta, Owner, Wire, first_of
+from providers.kube.objects.topology import whole
 
 
 class _Object(Wire, frozen=True):
@@ -37,6 +44,7 @@ class _Object(Wire, frozen=True):
 
 _objects = msgspec.json.Decoder(_Object)
 _templates = msgspec.json.Decoder(Template)
+_BOOST: Final = re.compile(r"[+-]?[0-9]{1,9}")
 _duration: Final = TypeAdapter[float](Duration)
 
 
@@ -66,6 +74,9 @@ def read_job(kind: JobKind, parents: frozenset[GroupKind], data: bytes | Raw) ->
         hold=kind.hold,
         owner_uid=owner.uid if owner else "",
         shaped_below=kind.shaped_below,
+        pod_priority_class=next((name for _, template in read if (name := template.spec.priority_class_name)), ""),
+        remaining=kind.remaining(raw),
+        **said_of(meta.labels, annotations)._asdict(),
     )
 
 
@@ -96,6 +107,31 @@ def checkpoint_of(annotations: Mapping[str, str]) -> float | None:
 def interval_of(annotations: Mapping[str, str]) -> float | None:
     """How often it saves its work, in seconds."""
     return _interval_s(annotations.get(CHECKPOINT_INTERVAL, ""))
+
+
+class Said(NamedTuple):
+    """What a job says of its run, in the words of `Job`; what cannot be read counts as not said."""
+
+    expected_run_s: float | None = None
+    max_run_s: float | None = None
+    sla_waiting_s: float | None = None
+    priority_boost: int = 0
+
+
+def said_of(labels: Mapping[str, str] | None, annotations: Mapping[str, str]) -> Said:
+    """How long it runs, may run and may wait, and how much more it counts than its class says."""
+    most_s, kueues = _interval_s(annotations.get(MAX_RUN, "")), whole(first_of(labels, KUEUE_MAX_RUN))
+    return Said(
+        _interval_s(annotations.get(EXPECTED_RUN, "")),
+        float(kueues) if most_s is None and kueues else most_s,
+        _interval_s(first_of(annotations, *SLA_WAITING)),
+        _boost(first_of(annotations, *PRIORITY_BOOST)),
+    )
+
+
+def _boost(text: str) -> int:
+    """A whole number with or without a sign; 0 for anything else."""
+    return int(text) if _BOOST.fullmatch(text) else 0
 
 
 def protected(annotations: Mapping[str, str]) -> bool:

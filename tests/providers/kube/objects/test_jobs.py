@@ -115,6 +115,67 @@ def test_checkpoints(annotations: dict[str, str] | None, checkpoint_s: float | N
     assert (found.last_checkpoint_s, found.checkpoint_interval_s) == (checkpoint_s, interval_s)
 
 
+OWN, KUEUE = "muster.dev/", "kueue.x-k8s.io/"
+SAID = [
+    ({}, {}, (None, None, None, 0)),
+    ({f"{OWN}expected-run-time": "2h"}, {}, (7200.0, None, None, 0)),
+    ({f"{OWN}max-run-time": "1h30m"}, {}, (None, 5400.0, None, 0)),
+    ({}, {f"{KUEUE}max-exec-time-seconds": "90"}, (None, 90.0, None, 0)),
+    ({f"{OWN}max-run-time": "1h"}, {f"{KUEUE}max-exec-time-seconds": "90"}, (None, 3600.0, None, 0)),
+    ({f"{OWN}max-run-time": "long"}, {f"{KUEUE}max-exec-time-seconds": "90"}, (None, 90.0, None, 0)),
+    ({f"{OWN}sla-waiting-time": "10m", "sla-waiting-time": "1h"}, {}, (None, None, 600.0, 0)),
+    ({"sla-waiting-time": "1h2m3s"}, {}, (None, None, 3723.0, 0)),
+    ({f"{OWN}priority-boost": "-5", f"{KUEUE}priority-boost": "7"}, {}, (None, None, None, -5)),
+    ({f"{KUEUE}priority-boost": "+7"}, {}, (None, None, None, 7)),
+    (
+        {f"{OWN}expected-run-time": "soon", "sla-waiting-time": "Never", f"{OWN}priority-boost": "1.5"},
+        {f"{KUEUE}max-exec-time-seconds": "-1"},
+        (None, None, None, 0),
+    ),
+    ({f"{OWN}priority-boost": "12345678901"}, {f"{KUEUE}max-exec-time-seconds": "0"}, (None, None, None, 0)),
+]
+
+
+@pytest.mark.parametrize(("annotations", "labels", "expected"), SAID)
+def test_what_a_job_says_of_its_run(
+    annotations: dict[str, str], labels: dict[str, str], expected: tuple[float | None, float | None, float | None, int]
+) -> None:
+    found = job(annotations=annotations, labels=labels)
+    assert (found.expected_run_s, found.max_run_s, found.sla_waiting_s, found.priority_boost) == expected
+
+
+LOWERED = {"muster.dev/asked": '{"/spec/parallelism":8}'}
+ELASTIC = {"muster.dev/asked": '{"/spec/completions":8,"/spec/parallelism":8}'}
+
+
+@pytest.mark.parametrize(
+    ("spec", "succeeded", "annotations", "expected"),
+    [
+        ({"parallelism": 4, "completions": 4}, 0, {}, None),
+        ({"parallelism": 4, "completions": 4}, 1, {}, 3),
+        ({"parallelism": 4, "completions": 4}, 4, {}, 0),
+        ({"parallelism": 4, "completions": 10}, 6, {}, None),
+        ({"parallelism": 4, "completions": 10}, 7, {}, 3),
+        ({"parallelism": 4}, 1, {}, 3),
+        ({"parallelism": 4}, 9, {}, 0),
+        ({"parallelism": 8, "completions": 2}, 1, {}, 1),
+        ({}, 1, {}, 0),
+        ({"parallelism": 4, "completions": 8}, 2, LOWERED, 6),
+        ({"parallelism": 4, "completions": 4}, 1, ELASTIC, 3),
+    ],
+)
+def test_pods_it_still_needs(
+    spec: dict[str, Any], succeeded: int, annotations: dict[str, str], expected: int | None
+) -> None:
+    found = job(spec, {"succeeded": succeeded}, annotations=annotations)
+    assert found.remaining == ({} if expected is None else {"main": expected})
+
+
+@pytest.mark.parametrize(("name", "expected"), [("training", "training"), (None, ""), ("", "")])
+def test_the_priority_of_its_pods(name: str | None, expected: str) -> None:
+    assert job({"template": template(priorityClassName=name)}).pod_priority_class == expected
+
+
 @pytest.mark.parametrize(
     ("own", "of_template", "expected"),
     [

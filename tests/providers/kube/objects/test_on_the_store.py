@@ -7,12 +7,14 @@ import msgspec
 import pytest
 
 from fleet.actions import PatchNode
-from fleet.snapshot import GangState
+from fleet.snapshot import Check, CheckState, Gang, GangState
 from model.kinds import Taint
 from providers.clock import VirtualClock
 from providers.kube.objects import (
+    checks_patch,
     claim_object,
     claim_status,
+    deactivation_patch,
     decode_claim,
     decode_conditions,
     decode_node,
@@ -32,7 +34,7 @@ from providers.kube.objects import (
     workload_status,
 )
 from providers.kube.objects.crds import definitions
-from providers.sim.store import Invalid, NotFound, PatchType, Store
+from providers.sim.store import Conflict, Invalid, NotFound, PatchType, Store
 from tests.providers.kube.objects import samples
 from tests.providers.kube.objects.values import NOW_S
 
@@ -80,6 +82,88 @@ def test_a_gang_through_its_life(store: Store) -> None:
     store.delete(store.resource("Job"), "train", namespace="research", propagation="Background")
     with pytest.raises(NotFound):
         store.get(store.resource("Workload"), "job-train", "research")
+
+
+def opened(store: Store, gang: Gang) -> dict[str, Any]:
+    body = workload_object(gang)
+    del body["metadata"]["ownerReferences"]
+    return store.create(store.resource("Workload"), body, namespace="research")
+
+
+def patched(
+    store: Store, patch: list[dict[str, Any]], subresource: str = "", manager: str = "muster"
+) -> dict[str, Any]:
+    return store.patch(
+        store.resource("Workload"),
+        "job-train",
+        patch,
+        PatchType.JSON,
+        namespace="research",
+        subresource=subresource,
+        field_manager=manager,
+    )
+
+
+def test_activity_is_shown_and_kept_apart_from_the_status(store: Store) -> None:
+    assert opened(store, samples.PENDING)["spec"]["active"] is True
+    stored = patched(store, deactivation_patch(store.get(store.resource("Workload"), "job-train", "research")))
+    assert deactivation_patch(stored) == []
+    assert decode_workload(msgspec.json.encode(stored)).active is False
+    stored = apply(store, workload_status(samples.ADMITTED, NOW_S), "status")
+    assert decode_workload(msgspec.json.encode(stored)) == replace(samples.ADMITTED, active=False)
+    stored = patched(store, [{"op": "replace", "path": "/spec/active", "value": True}], manager="kubectl")
+    stored = apply(store, workload_status(samples.ADMITTED, NOW_S), "status")
+    assert decode_workload(msgspec.json.encode(stored)).active
+
+
+def answered(store: Store, name: str, state: str, **more: Any) -> dict[str, Any]:
+    """As the controller of a check does it."""
+    body = {
+        "apiVersion": "muster.dev/v1alpha1",
+        "kind": "Workload",
+        "metadata": {"name": "job-train", "namespace": "research"},
+        "status": {"admissionChecks": [{"name": name, "state": state, **more}]},
+    }
+    return store.patch(
+        store.resource("Workload"),
+        "job-train",
+        body,
+        PatchType.APPLY,
+        namespace="research",
+        subresource="status",
+        field_manager=f"check-{name}",
+        force=True,
+    )
+
+
+def test_answers_of_checks_are_their_writers_until_a_reservation_ends(store: Store) -> None:
+    opened(store, samples.PENDING)
+    apply(store, workload_status(samples.ADMITTED, NOW_S), "status")
+    answered(store, "licence", "Ready")
+    answered(store, "budget", "Retry", message="none left", requeueAfterSeconds=90)
+    stored = apply(store, workload_status(samples.ADMITTED, NOW_S + 1), "status")
+    answers = {"licence": Check(CheckState.READY), "budget": Check(CheckState.RETRY, "none left", 90.0)}
+    assert decode_workload(msgspec.json.encode(stored)) == replace(samples.ADMITTED, checks=answers)
+    assert checks_patch(stored, samples.ADMITTED) == []
+    stored = patched(store, checks_patch(stored, samples.BACKING_OFF), "status")
+    asked = dict.fromkeys(answers, Check(CheckState.PENDING))
+    assert checks_patch(stored, samples.BACKING_OFF) == []
+    stored = apply(store, workload_status(samples.BACKING_OFF, NOW_S + 2), "status")
+    assert decode_workload(msgspec.json.encode(stored)) == replace(samples.BACKING_OFF, checks=asked)
+    stored = answered(store, "licence", "Ready")
+    assert checks_patch(stored, samples.PENDING) == [], "it holds nothing: early answers stay"
+    stored = apply(store, workload_status(samples.ADMITTED, NOW_S + 3), "status")
+    found = decode_workload(msgspec.json.encode(stored)).checks
+    assert (found["licence"].state, found["budget"].state) == (CheckState.READY, CheckState.PENDING)
+
+
+def test_an_answer_that_comes_while_it_is_asked_again_is_not_lost_unseen(store: Store) -> None:
+    opened(store, samples.PENDING)
+    apply(store, workload_status(samples.ADMITTED, NOW_S), "status")
+    read = answered(store, "licence", "Ready")
+    answered(store, "licence", "Rejected")
+    with pytest.raises(Conflict):
+        patched(store, checks_patch(read, samples.PENDING), "status")
 
 
 def test_the_status_needs_its_workload(store: Store) -> None:

@@ -76,11 +76,17 @@ def test_what_everybody_may_say() -> None:
         "muster.dev/checkpoint-interval": "5m",
         "karpenter.sh/do-not-disrupt": "true",
         "muster.dev/podset-required-topology": "rack",
+        "muster.dev/expected-run-time": "1h",
+        "muster.dev/max-run-time": "2h",
+        "sla-waiting-time": "3m",
+        "muster.dev/priority-boost": "4",
     }
     found = read(raw({**GROUP, "muster.dev/priority-class": "high"}, notes))
     member = found.member
     assert member is not None
     assert (member.last_checkpoint_s, member.checkpoint_interval_s) == (1_800_000_000.0, 300.0)
+    assert (member.expected_run_s, member.max_run_s) == (3600.0, 7200.0)
+    assert (member.sla_waiting_s, member.priority_boost) == (180.0, 4)
     assert (member.priority_class, found.do_not_disrupt, member.shape.required_topology) == ("high", True, "rack")
 
 

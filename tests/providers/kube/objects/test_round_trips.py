@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from hypothesis import given
 
-from fleet.snapshot import Claim, Disruption, Eviction, Gang, Job, Launch, Pin, PodSet, Slice
+from fleet.snapshot import LIVE_FIELDS, Claim, Disruption, Eviction, Gang, Job, Launch, Pin, PodSet, Slice
 from providers.kube.objects import (
     SyncReport,
     claim_object,
@@ -22,7 +22,6 @@ from providers.kube.objects import (
     workload_status,
 )
 from providers.kube.objects.crds import definitions
-from providers.kube.objects.workloads import LIVE_FIELDS
 from tests.providers.kube.objects.structural import faults
 from tests.providers.kube.objects.values import NOW_S, as_stored, claims, gangs, reports, unhurried
 
@@ -62,7 +61,8 @@ def test_gang_survives_its_own_history(gang: Gang) -> None:
 KNOWN = {
     Gang: "uid namespace workload job queue priority_class priority pod_sets created_at_s state reason message "
     "since_s flavors pins recuts quota_reserved_at_s admitted_at_s pods_ready not_ready_since_s eviction evictions "
-    "requeue_at_s last_checkpoint_s checkpoint_interval_s do_not_disrupt",
+    "requeue_at_s preempts active timeouts ran_before_s checks last_checkpoint_s checkpoint_interval_s do_not_disrupt "
+    "expected_run_s max_run_s sla_waiting_s priority_boost remaining",
     PodSet: "name count requests node_selector required_affinity tolerations required_topology preferred_topology "
     "any_topology slices group min_count core",
     Slice: "level size",
@@ -82,13 +82,14 @@ def test_a_new_field_needs_a_place_on_the_wire(kind: type) -> None:
 
 
 def test_live_fields_are_fields_of_the_job() -> None:
-    assert {field.name for field in fields(Job)} > LIVE_FIELDS
+    assert {field.name for field in fields(Job)} > set(LIVE_FIELDS)
 
 
 @unhurried
 @given(gang=gangs())
 def test_live_fields_come_back_as_defaults(gang: Gang) -> None:
-    lively = replace(gang, last_checkpoint_s=5.0, checkpoint_interval_s=60.0, do_not_disrupt=True)
+    lively = replace(gang, **dict.fromkeys(LIVE_FIELDS, 5))
+    assert all(getattr(lively, name) != getattr(gang, name) for name in LIVE_FIELDS)
     stored = as_stored(workload_object(lively), workload_status(lively, NOW_S))
     assert decode_workload(msgspec.json.encode(stored)) == gang
 

@@ -101,6 +101,10 @@ def gangs(draw: st.DrawFn) -> Gang:
         eviction=draw(st.none() | st.builds(Eviction, reason=reasons, message=texts, at_s=instants)),
         evictions=draw(st.integers(0, 1000)),
         requeue_at_s=draw(maybe_instants),
+        preempts=draw(st.booleans()),
+        active=draw(st.booleans()),
+        timeouts=draw(st.integers(0, 1000)),
+        ran_before_s=draw(st.just(0.0) | st.floats(0, 1e9)),
     )
 
 

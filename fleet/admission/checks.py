@@ -1,0 +1,67 @@
+"""Admission checks: what others have to say before a gang with quota may start (Kueue's AdmissionCheck).
+
+They write their answers into the Workload's status; a check that nobody has answered yet is pending. Machines are
+bought meanwhile: a check is a reason to wait with the start, not with the purchase.
+"""
+
+from typing import Final
+
+from fleet.reasons import Reason
+from fleet.snapshot import Check, CheckState, Gang
+from model.fleet import Fleet
+
+RETRY_PAUSE_S: Final = 60.0
+"""Before a gang is considered again whose check wants that and does not say when."""
+
+
+def checks_of(fleet: Fleet, gang: Gang) -> tuple[str, ...]:
+    """Names of the checks that a gang with flavors has to pass: those of its queue, in its order.
+
+    A queue of ours asks for its checks whatever the flavor. A ClusterQueue, behind a LocalQueue of the gang's
+    namespace, asks for those of the flavors that were given.
+    """
+    if (queue := fleet.queues.get(gang.queue)) is not None:
+        return queue.spec.admission_checks
+    local = fleet.local_queues.get(f"{gang.namespace}/{gang.queue}")
+    if local is None:
+        return ()
+    found = fleet.cluster_queues[local.spec.cluster_queue]
+    wanted = {check for given in gang.flavors.values() for flavor in given for check in found.spec.checks_for(flavor)}
+    return tuple(rule.name for rule in found.spec.admission_checks_strategy.admission_checks if rule.name in wanted)
+
+
+def open_checks(fleet: Fleet, gang: Gang) -> str:
+    """The sentence about checks that are not ready; empty when none keeps the gang from starting."""
+    waiting = [(name, _answer(gang, name)) for name in checks_of(fleet, gang)]
+    parts = [
+        f"{name} ({check.state}{f': {check.message}' if check.message else ''})"
+        for name, check in waiting
+        if check.state is not CheckState.READY
+    ]
+    return f"waits for admission checks: {', '.join(parts)}" if parts else ""
+
+
+def verdict(fleet: Fleet, gang: Gang) -> tuple[Reason, str] | None:
+    """Why a gang has to give back what it holds: a check has rejected it for good, or wants it to try again later."""
+    if not gang.checks:
+        return None
+    for state, reason, verb in (
+        (CheckState.REJECTED, Reason.CHECK_REJECTED, "has rejected it"),
+        (CheckState.RETRY, Reason.CHECK_RETRY, "wants it to try again"),
+    ):
+        for name in checks_of(fleet, gang):
+            check = _answer(gang, name)
+            if check.state is state:
+                return reason, f"admission check {name} {verb}" + (f": {check.message}" if check.message else "")
+    return None
+
+
+def retry_pause_s(fleet: Fleet, gang: Gang) -> float:
+    """How long the checks that want it to try again let it wait: the longest counts."""
+    answers = (_answer(gang, name) for name in checks_of(fleet, gang))
+    asked = [check.requeue_after_s for check in answers if check.state is CheckState.RETRY]
+    return max(asked, default=0.0) or RETRY_PAUSE_S
+
+
+def _answer(gang: Gang, name: str) -> Check:
+    return gang.checks.get(name) or Check(CheckState.PENDING)

@@ -1,0 +1,44 @@
+"""Seats of a gang that its pods have left for good: whoever has succeeded and will not be replaced needs none."""
+
+from collections import Counter
+from dataclasses import replace
+
+from fleet.snapshot import Gang, Pin, Snapshot
+from model import labels
+
+
+def seats_of(snapshot: Snapshot, gang: Gang) -> tuple[Pin, ...]:
+    """The gang's pins without what its pods no longer need.
+
+    Given back is where a pod has succeeded, as much as there is neither a pod nor one to come: a seat whose next pod is
+    not there yet stays taken. Quota is given back by the job's word alone (`Gang.reclaimable`).
+    """
+    spare = dict(gang.reclaimable)
+    if not spare:
+        return gang.pins
+    pods = snapshot.gang_pods.get(f"{gang.namespace}/{gang.workload}", ())
+    node_of_host = {hostname_of(snapshot, pin.node): pin.node for pin in gang.pins}
+    done = Counter((pod.pod_set, pod.node) for pod in pods if pod.phase == "Succeeded")
+    here = Counter(
+        (pod.pod_set, pod.node or node_of_host.get(pod.pinned_host, "")) for pod in pods if pod.active and not pod.gated
+    )
+    kept: list[Pin] = []
+    for pin in gang.pins:
+        place = pin.pod_set, pin.node
+        left = max(0, min(spare.get(pin.pod_set, 0), done[place], pin.count - here[place]))
+        spare[pin.pod_set] = spare.get(pin.pod_set, 0) - left
+        if left < pin.count:
+            kept.append(replace(pin, count=pin.count - left) if left else pin)
+    return tuple(kept)
+
+
+def seated(snapshot: Snapshot, gang: Gang) -> Gang:
+    """The gang pinned to no more than its seats."""
+    pins = seats_of(snapshot, gang)
+    return gang if pins is gang.pins else replace(gang, pins=pins)
+
+
+def hostname_of(snapshot: Snapshot, node: str) -> str:
+    """What pods are pinned to a node by: its label `kubernetes.io/hostname`."""
+    observed = snapshot.nodes.get(node)
+    return observed.labels.get(labels.HOSTNAME, node) if observed else node
