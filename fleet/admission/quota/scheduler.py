@@ -12,7 +12,7 @@ from fleet.admission.quota.declared import FlavorSpec, QueueSpec, Rules
 from fleet.admission.quota.entries import Entry, Outcome, classical_order, fair_order, looks_again, stays_at_head
 from fleet.admission.quota.flavors import Mode
 from fleet.admission.quota.nominate import Nominator
-from fleet.admission.quota.pending import Pending
+from fleet.admission.quota.pending import Pending, Retries
 from fleet.admission.quota.run import CycleResult, Kept, Run
 from fleet.admission.quota.tree import Node
 from fleet.admission.quota.workload import Books, Holder, Workload
@@ -43,6 +43,8 @@ class Scheduler:
     _progress: dict[str, _Progress] = field(default_factory=dict)
     _changes: dict[str, int] = field(default_factory=dict)
     """Root -> how often anything changed below it."""
+    _retries: dict[str, Retries] = field(default_factory=dict)
+    """Root -> how often everything set aside below it was to be looked at again."""
     _cycle: int = 0
 
     def submit(self, workload: Workload) -> None:
@@ -72,14 +74,16 @@ class Scheduler:
         """Look again at everything set aside in the queue's tree."""
         root = queue.root
         self._changes[root.name] = self._changes.get(root.name, 0) + 1
-        for below in root.queues():
-            if (line := self.pending.get(below.name)) is not None:
-                line.retry()
+        self._retries_of(root).count += 1
+
+    def _retries_of(self, root: Node) -> Retries:
+        return self._retries.setdefault(root.name, Retries())
 
     def _line(self, queue: str) -> Pending:
         if queue not in self.pending:
             spec = self.queues[queue]
-            self.pending[queue] = Pending(spec.strict, self._usage_of if spec.usage_ordered else None)
+            usage = self._usage_of if spec.usage_ordered else None
+            self.pending[queue] = Pending(spec.strict, usage, self._retries_of(self.books.tree.queues[queue].root))
         return self.pending[queue]
 
     def _usage_of(self, workload: Workload) -> float:
