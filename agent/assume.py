@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from agent.mirror import Mirror
+from agent.mirror import Mirror, job_table
 from agent.tables import Table
 from fleet.actions import (
     Action,
@@ -22,6 +22,7 @@ from fleet.actions import (
     StopJob,
 )
 from fleet.snapshot import Gang, JobRef, Node
+from providers.kube.objects import kind_of
 
 Belief = tuple[Table[Any], str, Any]
 """(table, key, value that will be there; None = gone)."""
@@ -42,14 +43,19 @@ def _no_gang(gang: Gang, mirror: Mirror) -> list[Belief]:
 
 
 def _job(ref: JobRef, mirror: Mirror, *, suspended: bool) -> list[Belief]:
-    table = mirror.jobsets if ref.kind == "JobSet" else mirror.jobs
+    table = mirror.works[job_table(kind_of(ref))]
     job = table.current.get(ref.uid)
     return [(table, ref.uid, replace(job, suspended=suspended))] if job else []
 
 
 def _pod(action: ReleasePod, mirror: Mirror) -> list[Belief]:
     pod = mirror.pods.current.get(action.pod.key)
-    return [(mirror.pods, action.pod.key, replace(pod, gated=False, pinned_host=action.hostname))] if pod else []
+    if pod is None:
+        return []
+    released = replace(pod, gated=False, pinned_host=action.hostname)
+    if action.marks is not None:
+        released = replace(released, workload=action.marks.workload, pod_set=action.marks.pod_set)
+    return [(mirror.pods, action.pod.key, released)]
 
 
 def _node(action: PatchNode, mirror: Mirror) -> list[Belief]:

@@ -95,7 +95,7 @@ class Brain:
             case Observed(table=table, batch=batch):
                 if table == "gangs":
                     self._pause_vanished(batch)
-                getattr(self.mirror, table).observe(batch)
+                self.mirror.table(table).observe(batch)
             case Listed(instances=instances, at_s=at_s):
                 self.mirror.list_instances(instances, at_s)
             case Priced(catalog=catalog):

@@ -19,20 +19,22 @@ from agent.inbox import (
     SourceWell,
     Tick,
 )
+from agent.mirror import job_table
 from fleet.snapshot import NoticeKind
 from providers.clock import Clock
 from providers.git.errors import SourceError
 from providers.git.source import GitSource
 from providers.kube.objects import (
+    DECODERS,
+    KINDS,
     decode_claim,
     decode_daemonset,
-    decode_job,
-    decode_jobset,
     decode_node,
     decode_pod,
+    decode_pod_group,
     decode_workload,
 )
-from providers.kube.objects.paths import DAEMON_SETS, JOB_SETS, JOBS, NODE_CLAIMS, NODES, WORKLOADS
+from providers.kube.objects.paths import DAEMON_SETS, NODE_CLAIMS, NODES, POD_GROUPS, WORKLOADS
 from providers.kube.reading import Watched
 from providers.kube.reflector import Reflector
 from providers.kube.resources import PODS
@@ -46,8 +48,11 @@ Enqueue = Callable[[Event], None]
 WATCHED: dict[str, Watched[Any]] = {
     "nodes": Watched(NODES, decode_node, lambda node: node.name),
     "pods": Watched(PODS, decode_pod, lambda pod: pod.key),
-    "jobs": Watched(JOBS, decode_job, lambda job: job.ref.uid),
-    "jobsets": Watched(JOB_SETS, decode_jobset, lambda job: job.ref.uid),
+    **{
+        job_table(kind): Watched(kind.path, DECODERS[kind.group_kind], lambda job: job.ref.uid, optional=kind.optional)
+        for kind in KINDS
+    },
+    "terms": Watched(POD_GROUPS, decode_pod_group, lambda terms: terms.key, optional=True),
     "gangs": Watched(WORKLOADS, decode_workload, lambda gang: f"{gang.namespace}/{gang.workload}"),
     "claims": Watched(NODE_CLAIMS, decode_claim, lambda claim: claim.name),
     "daemonsets": Watched(DAEMON_SETS, decode_daemonset, lambda daemon: daemon.name),

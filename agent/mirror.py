@@ -17,8 +17,12 @@ from fleet.snapshot import (
     Node,
     Pod,
     Snapshot,
+    Terms,
 )
+from fleet.snapshot.works import works
 from model.quantity import Resources
+from providers.kube.objects import KINDS
+from providers.kube.objects.jobs import JobKind
 
 V = TypeVar("V")
 _NOTHING: Final = object()
@@ -28,16 +32,24 @@ UNLISTED_S = 60.0
 """EC2's listing may lag behind a launch by this much: a machine given back meanwhile is gone all the same."""
 
 
+def job_table(kind: JobKind) -> str:
+    """The name of a kind's table: two groups may have resources of one name."""
+    return str(kind.path)
+
+
 class PodIndex:
-    """Pods by node and by gang, with the sum of what pods of no gang take; only what changed is computed again."""
+    """Pods by node, gang and job, with the sum of what pods of no gang take; only what changed is computed again."""
 
     def __init__(self) -> None:
         self.node_pods: Mapping[str, tuple[Pod, ...]] = {}
         self.gang_pods: Mapping[str, tuple[Pod, ...]] = {}
+        self.job_pods: Mapping[str, tuple[Pod, ...]] = {}
         self.foreign_use: Mapping[str, Resources] = {}
         self._by_node: dict[str, dict[str, Pod]] = {}
         self._by_gang: dict[str, dict[str, Pod]] = {}
+        self._by_job: dict[str, dict[str, Pod]] = {}
         self._dirty_nodes: set[str] = set()
+        self._dirty_jobs: set[str] = set()
         self._dirty_gangs: set[str] = set()
 
     def change(self, key: str, before: Pod | None, after: Pod | None) -> None:
@@ -52,9 +64,12 @@ class PodIndex:
                 gang = f"{pod.namespace}/{pod.workload}"
                 _put(self._by_gang.setdefault(gang, {}), key, pod if present else None)
                 self._dirty_gangs.add(gang)
+            if pod.job_uid:
+                _put(self._by_job.setdefault(pod.job_uid, {}), key, pod if present else None)
+                self._dirty_jobs.add(pod.job_uid)
 
     def settle(self) -> None:
-        """Bring the three views up to date; one in which nothing has changed stays the same object."""
+        """Bring the views up to date; one in which nothing has changed stays the same object."""
         gang_pods: dict[str, tuple[Pod, ...]] = {}
         node_pods: dict[str, tuple[Pod, ...]] = {}
         foreign_use: dict[str, Resources] = {}
@@ -64,10 +79,13 @@ class PodIndex:
             active = [pod for pod in _sorted(self._by_node, node) if pod.active]
             node_pods[node] = tuple(pod for pod in active if not pod.daemon)
             foreign_use[node] = _total([pod for pod in active if not pod.workload])
+        job_pods = {uid: tuple(_sorted(self._by_job, uid)) for uid in self._dirty_jobs}
         self.gang_pods = _updated(self.gang_pods, gang_pods)
+        self.job_pods = _updated(self.job_pods, job_pods)
         self.node_pods = _updated(self.node_pods, node_pods)
         self.foreign_use = _updated(self.foreign_use, foreign_use)
         self._dirty_gangs.clear()
+        self._dirty_jobs.clear()
         self._dirty_nodes.clear()
 
 
@@ -116,8 +134,9 @@ class Mirror:
         self.pod_index = PodIndex()
         self.nodes: Table[Node] = Table()
         self.pods: Table[Pod] = Table(self.pod_index.change)
-        self.jobs: Table[Job] = Table()
-        self.jobsets: Table[Job] = Table()
+        self.works: dict[str, Table[Job]] = {job_table(kind): Table() for kind in KINDS}
+        """A table for each kind of work."""
+        self.terms: Table[Terms] = Table()
         self.gangs: Table[Gang] = Table()
         """By `namespace/workload`."""
         self.claims: Table[Claim] = Table()
@@ -136,7 +155,12 @@ class Mirror:
         return all(table.synced for table in self._tables()) and bool(self.instances_at_s) and bool(self.catalog.offers)
 
     def _tables(self) -> tuple[Table[Any], ...]:
-        return (self.nodes, self.pods, self.jobs, self.jobsets, self.gangs, self.claims, self.daemonsets)
+        return (self.nodes, self.pods, *self.works.values(), self.terms, self.gangs, self.claims, self.daemonsets)
+
+    def table(self, name: str) -> Table[Any]:
+        """The table of that name."""
+        found: Table[Any] = self.works[name] if name in self.works else getattr(self, name)
+        return found
 
     def expire(self, now_s: float) -> None:
         """Let old assumptions and shortages go."""
@@ -167,20 +191,17 @@ class Mirror:
                 )
             self.instances = {**self.instances, instance_id: replace(known, state="shutting-down")}
 
-    def job(self, uid: str) -> Job | None:
-        """The Job or JobSet of that uid."""
-        return self.jobs.current.get(uid) or self.jobsets.current.get(uid)
-
     def snapshot(self, now_s: float, busy: frozenset[str]) -> Snapshot:
         """The present belief. Valid until the next event is folded."""
         self.pod_index.settle()
-        jobs = _both(self.jobs.view, self.jobsets.view)
+        jobs = _works(self.pod_index.job_pods, self.terms.view, *(table.view for table in self.works.values()))
         return Snapshot(
             now_s=now_s,
             cluster=self.cluster,
             nodes=self.nodes.view,
             foreign_use=self.pod_index.foreign_use,
             gang_pods=self.pod_index.gang_pods,
+            job_pods=self.pod_index.job_pods,
             node_pods=self.pod_index.node_pods,
             jobs=jobs,
             gangs=_joined(self.gangs.view, jobs),
@@ -195,9 +216,11 @@ class Mirror:
         )
 
 
-@remembered(1)
-def _both(jobs: Mapping[str, Job], jobsets: Mapping[str, Job]) -> Mapping[str, Job]:
-    return {**jobs, **jobsets}
+@remembered(1, steady=True)
+def _works(
+    job_pods: Mapping[str, tuple[Pod, ...]], terms: Mapping[str, Terms], *tables: Mapping[str, Job]
+) -> Mapping[str, Job]:
+    return works({uid: job for table in tables for uid, job in table.items()}, job_pods, terms)
 
 
 @remembered(1)

@@ -1,5 +1,6 @@
 """One look at the cluster, for commands that only read."""
 
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from fleet.snapshot import Catalog, Snapshot
 from providers.clock import Clock
 from providers.kube.batches import Replace
 from providers.kube.config import connect
+from providers.kube.errors import NotFound
 from providers.kube.transport import KubeTransport
 
 
@@ -23,9 +25,10 @@ def read_world(transport: KubeTransport, clock: Clock, catalog: Catalog, cluster
     mirror.catalog = catalog
     for table, watched in WATCHED.items():
         objects: dict[str, Any] = {}
-        for page in transport.list_pages(watched.resource):
-            for raw in page.items or ():
-                value = watched.decode(raw)
-                objects[watched.key(value)] = value
-        getattr(mirror, table).observe(Replace(objects, "0"))
+        with suppress(NotFound) if watched.optional else nullcontext():
+            for page in transport.list_pages(watched.resource):
+                for raw in page.items or ():
+                    value = watched.decode(raw)
+                    objects[watched.key(value)] = value
+        mirror.table(table).observe(Replace(objects, "0"))
     return mirror.snapshot(clock.now(), frozenset())

@@ -19,7 +19,7 @@ from model.labels import CLUSTER, HOSTNAME, NODE_CLAIM, PRIORITY_CLASS, QUEUE
 from model.loader import load
 from model.quantity import format_amount
 from providers.aws.catalog import package_catalog
-from providers.kube.objects import claim_object, claim_status, decode_job, workload_object, workload_status
+from providers.kube.objects import DECODERS, claim_object, claim_status, workload_object, workload_status
 from providers.kube.objects.instants import format_instant
 
 NODES, GANGS, NODES_A_GANG, PODS_A_NODE = 10_000, 500, 10, (6, 14)
@@ -202,7 +202,7 @@ def gangs(put: Put, fleet: Fleet, machines: list[tuple[Claim, Shape]], now_s: fl
         team = f"team-{number % TEAMS}"
         claims = [claim for claim, _ in machines[number * NODES_A_GANG : (number + 1) * NODES_A_GANG]]
         job = put("Job", _job(team, f"train-{number:03}", f"queue-{number % TEAMS}", now_s))
-        gang = new_gang(fleet, decode_job(json.dumps(job).encode()), now_s - STARTED_S)
+        gang = new_gang(fleet, DECODERS["batch", "Job"](json.dumps(job).encode()), now_s - STARTED_S)
         yield replace(
             gang,
             state=GangState.ADMITTED,

@@ -37,7 +37,7 @@ from providers.kube.memory import settle_heap
 
 TURNS, CHANGES = 15, 100
 """Turns measured; pods that change before each of them."""
-_TABLES = {"Node": "nodes", "Pod": "pods", "Job": "jobs", "Workload": "gangs", "NodeClaim": "claims"}
+_TABLES = {"Node": "nodes", "Pod": "pods", "Job": "jobs.batch", "Workload": "gangs", "NodeClaim": "claims"}
 
 
 class _Idle:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from fleet.snapshot import Claim, Gang, JobRef, LaunchRequest, Pod
+from fleet.snapshot import Claim, Gang, JobRef, LaunchRequest, Pod, PodSet
 from model.kinds import Taint, Toleration
 
 
@@ -83,6 +83,8 @@ class StartJob:
     workload: str
     tolerations: Mapping[str, tuple[Toleration, ...]] = field(default_factory=dict)
     """Pod set -> tolerations of its flavor."""
+    pod_sets: tuple[PodSet, ...] = ()
+    """What was admitted: fewer pods than the job asks for, where it can run with fewer."""
 
     @property
     def subjects(self) -> tuple[str, ...]:
@@ -104,6 +106,15 @@ class StopJob:
 
 
 @dataclass(frozen=True, slots=True)
+class Marks:
+    """What a pod gets whose template could not carry it (`Hold.PODS`)."""
+
+    workload: str
+    pod_set: str
+    tolerations: tuple[Toleration, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ReleasePod:
     """Pin a gated pod to its node and take the gate away, in one write."""
 
@@ -111,6 +122,8 @@ class ReleasePod:
     node: str
     hostname: str
     """Value of the node's label `kubernetes.io/hostname`."""
+    marks: Marks | None = None
+    """Take it into the gang by the same write."""
 
     @property
     def subjects(self) -> tuple[str, ...]:
@@ -120,7 +133,7 @@ class ReleasePod:
 
 @dataclass(frozen=True, slots=True)
 class EvictPod:
-    """End a pod that is not a gang's: by the eviction API (PDBs count), or by force when `force_grace_s` is given."""
+    """End a pod: by the eviction API (PDBs count), or by force when `force_grace_s` is given."""
 
     pod: Pod
     force_grace_s: int | None = None

@@ -24,7 +24,7 @@ from providers.sim.ec2.market import Market
 from providers.sim.ec2.memory import MemoryCloud
 from providers.sim.kernel import VirtualDriver
 from providers.sim.shapes import can_be_cut, shapes_of
-from providers.sim.store import AlreadyExists, NotFound, Store
+from providers.sim.store import AlreadyExists, NotFound, Resource, Store
 
 Obj = dict[str, Any]
 Manifest = Mapping[str, Any]
@@ -144,7 +144,7 @@ class Simulation:
 
     def submit(self, manifest: Manifest) -> Obj:
         """Create an object; its namespace is made where it is missing."""
-        resource = self.store.resource(manifest["kind"])
+        resource = self._resource(manifest)
         namespace = manifest["metadata"].get("namespace", "") if resource.namespaced else ""
         if namespace:
             self._namespace(namespace)
@@ -152,9 +152,12 @@ class Simulation:
 
     def delete(self, manifest: Manifest) -> None:
         """Delete an object with what it owns."""
-        resource = self.store.resource(manifest["kind"])
+        resource = self._resource(manifest)
         meta = manifest["metadata"]
         self.store.delete(resource, meta["name"], namespace=meta.get("namespace", ""), propagation="Background")
+
+    def _resource(self, manifest: Manifest) -> Resource:
+        return self.store.resource(manifest["kind"], manifest["apiVersion"].rpartition("/")[0])
 
     def _namespace(self, name: str) -> None:
         try:

@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from fleet.actions import Action, CloseGang, OpenGang, SaveGang, StartJob, StopJob, claim_subject, gang_subject
+from fleet.actions import Action, CloseGang, OpenGang, SaveGang, StartJob, claim_subject, gang_subject
+from fleet.admission.holding import flavor_tolerations, stop, trimmed
 from fleet.admission.release import releases
 from fleet.admission.screen import priority_of
 from fleet.admission.transitions import evicted, released
 from fleet.capacity.stock import usable
 from fleet.reasons import Reason
-from fleet.snapshot import Gang, GangState, Job, Node, Pin, Snapshot
+from fleet.snapshot import Gang, GangState, Hold, Job, Node, Pin, PodSet, Snapshot
 from model.fleet import Fleet
 
 LABEL_VALUE_MAX = 63
@@ -46,7 +47,7 @@ def decide(fleet: Fleet, snapshot: Snapshot) -> list[Action]:
     for uid, gang in sorted(snapshot.gangs.items()):
         if gang_subject(uid) not in snapshot.busy:
             actions += _step(fleet, snapshot, gang)
-    return actions
+    return [*actions, *trimmed(snapshot)]
 
 
 def _open(fleet: Fleet, snapshot: Snapshot, job: Job) -> list[Action]:
@@ -104,7 +105,7 @@ def _pending(case: _Case) -> Iterator[Action]:
     if _asks_otherwise(case):
         yield CloseGang(gang)
     elif not job.suspended:
-        yield StopJob(job.ref, gang.uid)
+        yield from stop(case.snapshot, gang, job)
 
 
 def _asks_otherwise(case: _Case) -> bool:
@@ -113,13 +114,26 @@ def _asks_otherwise(case: _Case) -> bool:
     The gang is then closed, giving everything back, and opened again at its old place in the queue.
     """
     gang, job = case.gang, case.job
-    return (job.queue, job.priority_class, job.pod_sets) != (gang.queue, gang.priority_class, gang.pod_sets)
+    return (job.queue, job.priority_class) != (gang.queue, gang.priority_class) or not _admitted_of(gang, job.pod_sets)
+
+
+def _admitted_of(gang: Gang, asked: tuple[PodSet, ...]) -> bool:
+    """Whether the gang is what is asked for, or the part of it that was admitted."""
+    if asked == gang.pod_sets or not gang.holds_capacity or len(asked) != len(gang.pod_sets):
+        return asked == gang.pod_sets
+    pairs = zip(asked, gang.pod_sets, strict=True)
+    return all(_part_of(wanted, held) for wanted, held in pairs)
+
+
+def _part_of(wanted: PodSet, held: PodSet) -> bool:
+    least = wanted.count if wanted.min_count is None else wanted.min_count
+    return least <= held.count <= wanted.count and replace(wanted, count=held.count) == held
 
 
 def _reserved(case: _Case) -> Iterator[Action]:
     snapshot, gang, now = case.snapshot, case.gang, case.snapshot.now_s
     if not case.job.suspended:
-        yield StopJob(case.job.ref, gang.uid)
+        yield from stop(snapshot, gang, case.job)
     elif _asks_otherwise(case):
         yield CloseGang(gang)
     elif stopped := _queue_stopped(case):
@@ -183,15 +197,11 @@ def _admitted(case: _Case) -> Iterator[Action]:
     elif job.suspended and _asks_otherwise(case):
         if not _active_pods(snapshot, gang):
             yield CloseGang(gang)
-    elif job.suspended:
-        tolerations = {
-            name: case.fleet.flavors[flavor].spec.tolerations
-            for name, flavor in sorted(gang.flavors.items())
-            if flavor in case.fleet.flavors
-        }
-        yield StartJob(job.ref, job.resource_version, gang.uid, gang.workload, tolerations)
+    elif job.suspended and job.hold is Hold.SWITCH:
+        tolerations = flavor_tolerations(case.fleet, gang)
+        yield StartJob(job.ref, job.resource_version, gang.uid, gang.workload, tolerations, gang.pod_sets)
     else:
-        yield from releases(snapshot, gang)
+        yield from releases(case.fleet, snapshot, gang)
         yield from _readiness(case)
 
 
@@ -220,7 +230,7 @@ def ready_pods(snapshot: Snapshot, gang: Gang, job: Job) -> tuple[int, int]:
 def _not_ready_in_time(case: _Case) -> tuple[Reason, str] | None:
     """A gang that is not whole does not keep its machines for ever (Kueue `waitForPodsReady`)."""
     gang, now = case.gang, case.snapshot.now_s
-    if gang.pods_ready or case.job.suspended:
+    if gang.pods_ready or (case.job.suspended and case.job.hold is Hold.SWITCH):
         return None
     since_s, limit_s = gang.admitted_at_s, PODS_START_TIMEOUT_S
     if gang.not_ready_since_s:
@@ -277,7 +287,7 @@ def _queue_stopped(case: _Case, *policies: str) -> str:
 def _evicting(case: _Case) -> Iterator[Action]:
     gang = case.gang
     if not case.job.suspended:
-        yield StopJob(case.job.ref, gang.uid)
+        yield from stop(case.snapshot, gang, case.job)
     elif _active_pods(case.snapshot, gang):
         return
     elif _asks_otherwise(case):

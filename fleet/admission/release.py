@@ -3,16 +3,26 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from fleet.actions import Action, ReleasePod, pod_subject
+from fleet.actions import Action, Marks, ReleasePod, pod_subject
+from fleet.admission.holding import flavor_tolerations
 from fleet.snapshot import Gang, Snapshot
+from fleet.snapshot.works import excess
 from model import labels
+from model.fleet import Fleet
 
 
-def releases(snapshot: Snapshot, gang: Gang) -> Iterator[Action]:
-    """A release for every gated pod of the gang that has a free slot left in the pins."""
+def releases(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> Iterator[Action]:
+    """A release for every gated pod of the gang that has a free slot left in the pins.
+
+    Pods that are held one by one are taken into the gang by their release.
+    """
     pods = [pod for pod in snapshot.gang_pods.get(f"{gang.namespace}/{gang.workload}", ()) if pod.active]
+    own = snapshot.job_pods.get(gang.uid, ())
+    surplus = {pod.uid for pod in excess(own)}
+    pods += [pod for pod in own if pod.held and pod.uid not in surplus]
     if not any(pod.gated for pod in pods):
         return
+    tolerations = flavor_tolerations(fleet, gang)
     free = Counter({(pin.pod_set, pin.node): pin.count for pin in gang.pins})
     node_of_host = {_hostname(snapshot, pin.node): pin.node for pin in gang.pins}
     for pod in pods:
@@ -28,7 +38,8 @@ def releases(snapshot: Snapshot, gang: Gang) -> Iterator[Action]:
             continue
         node = nodes.pop()
         if pod_subject(pod.uid) not in snapshot.busy:
-            yield ReleasePod(pod, node, _hostname(snapshot, node))
+            marks = Marks(gang.workload, pod.pod_set, tolerations.get(pod.pod_set, ())) if pod.held else None
+            yield ReleasePod(pod, node, _hostname(snapshot, node), marks)
 
 
 def _hostname(snapshot: Snapshot, node: str) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fleet.snapshot.claims import Claim, ClaimState, Disruption, Launch
-from fleet.snapshot.gangs import Eviction, Gang, GangState, Job, JobRef, JobResult, Pin, PodSet, Slice
+from fleet.snapshot.gangs import Eviction, Gang, GangState, Hold, Job, JobRef, JobResult, Pin, PodSet, Slice
 from fleet.snapshot.machines import (
     CapacityPool,
     Catalog,
@@ -18,7 +18,7 @@ from fleet.snapshot.machines import (
     NoticeKind,
     Offer,
 )
-from fleet.snapshot.nodes import DaemonOverhead, Node, Pod
+from fleet.snapshot.nodes import DaemonOverhead, Member, Node, Pod, Terms
 from model.quantity import Resources
 
 
@@ -36,6 +36,8 @@ class Snapshot:
     """Node -> what active pods that belong to no gang take on it."""
     gang_pods: Mapping[str, tuple[Pod, ...]] = field(default_factory=dict)
     """`namespace/workload` -> its pods that still exist."""
+    job_pods: Mapping[str, tuple[Pod, ...]] = field(default_factory=dict)
+    """Job uid -> its pods that still exist, of jobs whose pods are held one by one; taken into the gang or not."""
     node_pods: Mapping[str, tuple[Pod, ...]] = field(default_factory=dict)
     """Node -> active pods on it that no DaemonSet owns."""
     jobs: Mapping[str, Job] = field(default_factory=dict)
@@ -66,6 +68,7 @@ __all__ = [
     "Eviction",
     "Gang",
     "GangState",
+    "Hold",
     "Instance",
     "InstanceType",
     "Job",
@@ -76,6 +79,7 @@ __all__ = [
     "LaunchFailure",
     "LaunchOutcome",
     "LaunchRequest",
+    "Member",
     "Node",
     "Notice",
     "NoticeKind",
@@ -85,4 +89,5 @@ __all__ = [
     "PodSet",
     "Slice",
     "Snapshot",
+    "Terms",
 ]

@@ -64,9 +64,18 @@ class JobResult(StrEnum):
     FAILED = "Failed"
 
 
+class Hold(StrEnum):
+    """What keeps the pods of a job back until its gang is admitted."""
+
+    SWITCH = "Switch"
+    """The job has a switch: suspended, it has no pods. Those it makes once started are born with the gang's marks."""
+    PODS = "Pods"
+    """Each pod waits behind the gate by itself, and gets the gang's marks when it is released."""
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A Job or JobSet as observed. `queue` is empty when it does not ask to be managed."""
+    """Work of any kind as observed. `queue` is empty when it does not ask to be managed."""
 
     ref: JobRef
     resource_version: str
@@ -86,6 +95,11 @@ class Job:
     """Annotation `muster.dev/checkpoint-interval`."""
     do_not_disrupt: bool = False
     """Annotation `muster.dev/do-not-disrupt` or `karpenter.sh/do-not-disrupt`: no voluntary disruption."""
+    hold: Hold = Hold.SWITCH
+    owner_uid: str = ""
+    """uid of the job that made this one and stands for it; empty for a job that stands for itself."""
+    shaped_below: bool = False
+    """Its pod sets are those of the job it makes (`fleet.snapshot.works`)."""
 
 
 class GangState(StrEnum):

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from fleet.snapshot.gangs import PodSet
 from model.kinds import Taint
 from model.quantity import Resources
 
@@ -34,6 +35,39 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
+class Member:
+    """What a pod of a plain group says of the group; every one says it all."""
+
+    group: str
+    total: int
+    """Pods the group has when it is complete; 0 = not said, then it takes `Terms` to know when it is."""
+    shape: PodSet
+    """What this pod asks for; `name` is its role."""
+    queue: str
+    created_at_s: float
+    priority_class: str = ""
+    last_checkpoint_s: float | None = None
+    checkpoint_interval_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What an object beside a plain group says of it (Volcano's PodGroup)."""
+
+    namespace: str
+    group: str
+    together: int
+    """Pods that start together or not at all (`minMember`)."""
+    roles: Mapping[str, int] = field(default_factory=dict)
+    """Role -> how many of them are its pods at least (`minTaskMember`)."""
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`."""
+        return f"{self.namespace}/{self.group}"
+
+
+@dataclass(frozen=True, slots=True)
 class Pod:
     """A pod. `workload` is the name of its gang's Workload (label `muster.dev/workload`), empty for all others."""
 
@@ -59,6 +93,15 @@ class Pod:
     """Its own grace period."""
     deletion_at_s: float = 0.0
     """When a deletion that is under way will have ended (`metadata.deletionTimestamp`)."""
+    job_uid: str = ""
+    """uid of the job whose pods are held one by one (`Hold.PODS`); empty for all others."""
+    member: Member | None = None
+    """Only on pods of a plain group."""
+
+    @property
+    def held(self) -> bool:
+        """Whether it waits to be taken into the gang of its job."""
+        return bool(self.job_uid) and self.gated and not self.workload and not self.deleting and self.active
 
     @property
     def active(self) -> bool:

@@ -6,6 +6,7 @@ Returns what the API answered (`Written`), so that the brain need not wait for t
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import msgspec
@@ -18,6 +19,7 @@ from fleet.actions import (
     CloseGang,
     EvictPod,
     ForgetClaim,
+    Marks,
     OpenClaims,
     OpenGang,
     PatchNode,
@@ -29,35 +31,36 @@ from fleet.actions import (
     StartJob,
     StopJob,
 )
-from fleet.snapshot import Claim, Job, JobRef
+from fleet.snapshot import Claim, JobRef
 from providers.clock import Clock
 from providers.kube.errors import AlreadyExists, Conflict, Invalid, NotFound
 from providers.kube.objects import (
+    DECODERS,
     EventSeries,
+    StaleObject,
     claim_object,
     claim_status,
     decode_claim,
     decode_conditions,
-    decode_job,
-    decode_jobset,
     decode_node,
     decode_pod,
     decode_workload,
     event_name,
     event_object,
     forget_patch,
+    kind_of,
     node_patch,
+    prepare_patch,
     release_patch,
     start_patch,
     stop_patch,
-    unstart_patch,
+    take_patch,
     workload_object,
     workload_status,
 )
 from providers.kube.objects.paths import (
     CONFIG_MAPS,
     EVENTS,
-    JOB_KINDS,
     NODE_CLAIMS,
     NODES,
     WORKLOADS,
@@ -67,7 +70,7 @@ from providers.kube.retry import Retrier
 from providers.kube.transport import KubeTransport
 
 _SAID_MOST = 4096
-_NODE_TRIES = 4
+_CONTENDED_TRIES = 4
 
 
 class Written(NamedTuple):
@@ -143,12 +146,11 @@ class Actuator:
     def _start_job(self, action: StartJob) -> tuple[Written, ...]:
         resource, name, namespace = _job_path(action.job)
         raw = msgspec.json.decode(self._read(resource, name, namespace))
-        first = unstart_patch(action, raw)
+        first = prepare_patch(action, raw)
         if first:
-            answer = self._api.patch_json(resource, name, first, namespace, "status")
+            answer = self._api.patch_json(resource, name, first.operations, namespace, first.subresource)
             raw = msgspec.json.decode(answer)
-            version = raw["metadata"]["resourceVersion"]
-            action = StartJob(action.job, version, action.gang_uid, action.workload, action.tolerations)
+            action = replace(action, resource_version=raw["metadata"]["resourceVersion"])
         patch = start_patch(action, raw)
         done = self._api.patch_json(resource, name, patch, namespace) if patch else msgspec.json.encode(raw)
         return (_job(action.job, done),)
@@ -165,9 +167,28 @@ class Actuator:
 
     def _release_pod(self, action: ReleasePod) -> tuple[Written, ...]:
         pod = action.pod
+        if action.marks is not None:
+            return self._take_pod(action, action.marks)
         patch = release_patch(action)
         raw = self._retry.call(lambda: self._api.patch_strategic(PODS, pod.name, patch, pod.namespace), idempotent=True)
         return (Written(pod.key, _version(raw), decode_pod(raw)),)
+
+    def _take_pod(self, action: ReleasePod, marks: Marks) -> tuple[Written, ...]:
+        pod = action.pod
+        for attempt in range(_CONTENDED_TRIES):
+            raw = self._read(PODS, pod.name, pod.namespace)
+            found = msgspec.json.decode(raw)
+            if found["metadata"]["uid"] != pod.uid:
+                raise StaleObject(f"pod {pod.key} has been replaced by another of its name")
+            patch = take_patch(action, marks, found)
+            try:
+                done = self._api.patch_json(PODS, pod.name, patch, pod.namespace) if patch else raw
+            except Conflict:  # somebody else wrote between our look and our write
+                if attempt + 1 == _CONTENDED_TRIES:
+                    raise
+            else:
+                return (Written(pod.key, _version(done), decode_pod(done)),)
+        raise AssertionError("unreachable")
 
     def _evict_pod(self, action: EvictPod) -> tuple[Written, ...]:
         pod = action.pod
@@ -209,13 +230,13 @@ class Actuator:
         return (Written(name, ""),)
 
     def _patch_node(self, action: PatchNode) -> tuple[Written, ...]:
-        for attempt in range(_NODE_TRIES):
+        for attempt in range(_CONTENDED_TRIES):
             raw = self._read(NODES, action.node)
             patch = node_patch(action, msgspec.json.decode(raw))
             try:
                 done = self._api.patch_json(NODES, action.node, patch) if patch else raw
             except (Conflict, Invalid):  # somebody else tainted it between our look and our write
-                if attempt + 1 == _NODE_TRIES:
+                if attempt + 1 == _CONTENDED_TRIES:
                     raise
             else:
                 return (Written(action.node, _version(done), decode_node(done)),)
@@ -292,11 +313,8 @@ def _version(raw: bytes) -> str:
 
 
 def _job(job: JobRef, raw: bytes) -> Written:
-    return Written(job.uid, _version(raw), _DECODE_JOB[job.kind](raw))
-
-
-_DECODE_JOB: dict[str, Callable[[bytes], Job]] = {"Job": decode_job, "JobSet": decode_jobset}
+    return Written(job.uid, _version(raw), DECODERS[kind_of(job).group_kind](raw))
 
 
 def _job_path(job: JobRef) -> tuple[ResourcePath, str, str]:
-    return JOB_KINDS[job.kind], job.name, job.namespace
+    return kind_of(job).path, job.name, job.namespace

@@ -35,6 +35,8 @@ class Watched(Generic[T]):
     label_selector: str = ""
     field_selector: str = ""
     on_undecodable: Callable[[Undecodable], None] | None = None
+    optional: bool = False
+    """A cluster need not serve it: then there are none."""
 
 
 @dataclass(frozen=True, slots=True)

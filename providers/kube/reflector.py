@@ -16,7 +16,7 @@ import structlog
 from providers.clock import Clock
 from providers.kube import wire
 from providers.kube.batches import Batch, Changes, Replace, Undecodable
-from providers.kube.errors import Expired, KubeError
+from providers.kube.errors import Expired, KubeError, NotFound
 from providers.kube.pace import Pace, Pacing
 from providers.kube.reading import Reader, Watched
 from providers.kube.stream import LineStream
@@ -37,6 +37,8 @@ class Timing:
     grace_s: float = 30.0
     page_limit: int = 500
     pacing: Pacing = field(default_factory=Pacing)
+    absent_s: float = 60.0
+    """Between two looks for an optional resource that the server does not serve."""
     relist_after: int = 5
     """Attempts to resume a watch that may fail in a row before the version itself is suspected."""
 
@@ -76,6 +78,7 @@ class Reflector(Generic[T]):
         self._barren = 0
         self._watching_since_s: float | None = None
         self._heard_at_s = clock.monotonic()
+        self._absent = False
         self._stream: LineStream | None = None
         self._stream_lock = threading.Lock()
         self._thread = threading.Thread(target=self.run, name=f"reflect-{watched.resource}", daemon=True)
@@ -105,11 +108,26 @@ class Reflector(Generic[T]):
             trouble = self._attempt()
             if self._stop.is_set():
                 return
+            if self._watched.optional and isinstance(trouble, NotFound):
+                self._missing()
+                continue
+            self._absent = False
             gap_s = self._gap_s(trouble)
             if trouble is not None:
                 self._report(trouble, gap_s)
             if gap_s:
                 self._wait(gap_s)
+
+    def _missing(self) -> None:
+        """There are none of a kind that is not served; look again now and then, it may be installed later."""
+        self._version = None
+        self._heard_at_s = self._clock.monotonic()
+        if not self._absent:
+            self._absent = True
+            log.info("not_served", resource=str(self._watched.resource), next_look_s=self._timing.absent_s)
+            self._on_batch(Replace(MappingProxyType({}), "0"))
+            self.synced.set()
+        self._wait(self._timing.absent_s)
 
     def _gap_s(self, trouble: Exception | None) -> float:
         """Seconds until the next attempt; a version that leads nowhere again and again is given up."""

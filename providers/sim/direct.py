@@ -13,7 +13,6 @@ from providers.clock import Clock
 from providers.kube.batches import Batch, Changes, Replace, Undecodable
 from providers.kube.errors import KubeError, Unreachable, from_status
 from providers.kube.reading import Reader, Watched
-from providers.kube.resources import ResourcePath
 from providers.kube.transport import FIELD_MANAGER, READ_S, Body, KubeTransport, Query
 from providers.sim.apiserver.routes import Route, parse_route
 from providers.sim.apiserver.verbs import Call, perform
@@ -159,7 +158,8 @@ class Feed(Generic[T]):
         self._store = store
         self._watched = watched
         self._reader = Reader(watched)
-        self._resource = _resource(store, watched.resource)
+        if not watched.optional and self._served() is None:
+            raise LookupError(f"the store does not serve {watched.resource}")
         self._version: int | None = None
         self._looked_at = -1
 
@@ -167,23 +167,29 @@ class Feed(Generic[T]):
         """Everything new since the last call, most often nothing or one batch."""
         if self._looked_at == self._store.resource_version:
             return []
-        self._looked_at = self._store.resource_version
+        first, self._looked_at = self._looked_at < 0, self._store.resource_version
+        resource = self._served()
+        if resource is None:
+            gone, self._version = self._version is not None, None
+            return [Replace({}, "0")] if first or gone else []
         if self._version is None:
-            return [self._everything()]
-        return list(self._changes(self._version))
+            return [self._everything(resource)]
+        return list(self._changes(resource, self._version))
 
-    def _everything(self) -> Replace[T]:
+    def _served(self) -> Resource | None:
+        path = self._watched.resource
+        return self._store.served(path.group, path.version, path.plural)
+
+    def _everything(self, resource: Resource) -> Replace[T]:
         watched = self._watched
-        page = self._store.page(
-            self._resource, ListQuery(watched.namespace, watched.label_selector, watched.field_selector)
-        )
+        page = self._store.page(resource, ListQuery(watched.namespace, watched.label_selector, watched.field_selector))
         skipped: list[Undecodable] = []
         objects = dict(self._reader.objects((msgspec.Raw(row.json) for row in page.rows), skipped))
         self._version = page.resource_version
         return Replace(objects, str(page.resource_version), tuple(skipped))
 
-    def _changes(self, since: int) -> Iterator[Batch[T]]:
-        entries = self._store.changes(self._resource, since, established=True)
+    def _changes(self, resource: Resource, since: int) -> Iterator[Batch[T]]:
+        entries = self._store.changes(resource, since, established=True)
         if not entries:
             return
         lines = b"".join(b'{"type":"%s","object":%s}\n' % (it.type.encode(), it.revision.json) for it in entries)
@@ -192,11 +198,4 @@ class Feed(Generic[T]):
         if reading.deltas:
             yield Changes(reading.deltas, reading.version)
         if reading.trouble is not None:  # as a reflector does: only a list shows what is left
-            yield self._everything()
-
-
-def _resource(store: Store, path: ResourcePath) -> Resource:
-    resource = store.served(path.group, path.version, path.plural)
-    if resource is None:
-        raise LookupError(f"the store does not serve {path}")
-    return resource
+            yield self._everything(resource)

@@ -8,6 +8,7 @@ import pytest
 from agent import brain as brain_module
 from agent.backoff import BASE_S, MOST_S, Backoff
 from agent.brain import Brain
+from agent.ears import WATCHED
 from agent.inbox import Done, Failed, Listed, Noticed, Observed, Priced, Pushed, Tick
 from agent.mirror import Mirror
 from agent.sync import Sync
@@ -30,7 +31,7 @@ from providers.kube.batches import Replace
 from tests.agent.scenes import CATALOG, simple
 from tests.support.fleets import NOW, gang, instance_of, job_of, node_of, ready_claim, shape
 
-TABLES = ("nodes", "pods", "jobs", "jobsets", "gangs", "claims", "daemonsets")
+TABLES = tuple(WATCHED)
 
 
 class Hands:
@@ -80,7 +81,7 @@ class World:
 
     def submits(self, name: str = "g") -> None:
         found = gang(name, queue="t", namespace="t", gpu=8, priority_class="normal", priority=100)
-        self.sees("jobs", **{found.uid: job_of(found)})
+        self.sees("jobs.batch", **{found.uid: job_of(found)})
         self.sees("gangs", **{f"t/{found.workload}": found})
 
 

@@ -1,5 +1,6 @@
 """The mirror: what is kept up to date step by step equals what is computed from scratch."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -7,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.assume import beliefs, patched
+from agent.ears import WATCHED
 from agent.mirror import UNLISTED_S, Mirror, PodIndex
 from fleet.actions import (
     CloseClaim,
@@ -14,6 +16,7 @@ from fleet.actions import (
     EvictPod,
     ForgetClaim,
     LaunchMachines,
+    Marks,
     OpenClaims,
     OpenGang,
     PatchNode,
@@ -49,34 +52,48 @@ from tests.support.fleets import (
 
 NAMES, NODES, GANGS = st.sampled_from("pqrs"), st.sampled_from(["", "n1", "n2"]), st.sampled_from(["", "g1", "g2"])
 PODS = st.builds(
-    lambda name, node, workload, phase, daemon: Pod(
-        f"uid-{name}", "ns", name, node, phase, amounts(gpu=2), workload, "main", daemon=daemon
+    lambda name, node, workload, job, phase, daemon: Pod(
+        f"uid-{name}", "ns", name, node, phase, amounts(gpu=2), workload, "main", daemon=daemon, job_uid=job
     ),
     NAMES,
     NODES,
     GANGS,
+    st.sampled_from(["", "j1", "j2"]),
     st.sampled_from(["Pending", "Running", "Succeeded", "Failed"]),
     st.booleans(),
 )
 
 
-def from_scratch(
-    pods: dict[str, Pod],
-) -> tuple[dict[str, tuple[Pod, ...]], dict[str, tuple[Pod, ...]], dict[str, Resources]]:
+Views = tuple[
+    Mapping[str, tuple[Pod, ...]],
+    Mapping[str, tuple[Pod, ...]],
+    Mapping[str, tuple[Pod, ...]],
+    Mapping[str, Resources],
+]
+
+
+def views(index: PodIndex) -> Views:
+    return index.gang_pods, index.job_pods, index.node_pods, index.foreign_use
+
+
+def from_scratch(pods: dict[str, Pod]) -> Views:
     gangs: dict[str, list[Pod]] = {}
+    jobs: dict[str, list[Pod]] = {}
     nodes: dict[str, list[Pod]] = {}
     foreign: dict[str, dict[str, int]] = {}
     for _, pod in sorted(pods.items()):
         if pod.workload:
             gangs.setdefault(f"ns/{pod.workload}", []).append(pod)
+        if pod.job_uid:
+            jobs.setdefault(pod.job_uid, []).append(pod)
         if pod.node and pod.active and not pod.daemon:
             nodes.setdefault(pod.node, []).append(pod)
         if pod.node and pod.active and not pod.workload:
             use = foreign.setdefault(pod.node, {})
             for name, amount in {**pod.requests, "pods": 1}.items():
                 use[name] = use.get(name, 0) + amount
-    tuples = [{key: tuple(found) for key, found in view.items()} for view in (gangs, nodes)]
-    return tuples[0], tuples[1], dict(foreign)
+    tuples = [{key: tuple(found) for key, found in view.items()} for view in (gangs, jobs, nodes)]
+    return tuples[0], tuples[1], tuples[2], dict(foreign)
 
 
 @settings(max_examples=200)
@@ -92,12 +109,12 @@ def test_the_index_of_pods_equals_one_made_anew(steps: list[Pod | tuple[str] | s
             index.change(key, pods.pop(key, None), None)
         else:
             index.settle()
-            seen = (index.gang_pods, index.node_pods, index.foreign_use)
+            seen = views(index)
             copies = tuple(dict(view) for view in seen)
-            assert (index.gang_pods, index.node_pods, index.foreign_use) == from_scratch(pods)
+            assert views(index) == from_scratch(pods)
             assert tuple(dict(view) for view in seen) == copies
     index.settle()
-    assert (index.gang_pods, index.node_pods, index.foreign_use) == from_scratch(pods)
+    assert views(index) == from_scratch(pods)
 
 
 def test_a_snapshot_is_not_changed_by_what_is_heard_later() -> None:
@@ -118,26 +135,24 @@ def test_a_gang_carries_what_only_its_job_knows() -> None:
     found = gang()
     job = replace(job_of(found), last_checkpoint_s=NOW - 60, do_not_disrupt=True)
     mirror.gangs.observe(Replace({"ns/job-g": found}, "1"))
-    mirror.jobs.observe(Replace({found.uid: job}, "1"))
+    mirror.works["jobs.batch"].observe(Replace({found.uid: job}, "1"))
     seen = mirror.snapshot(NOW, frozenset()).gangs[found.uid]
     assert (seen.last_checkpoint_s, seen.do_not_disrupt) == (NOW - 60, True)
 
 
-@pytest.mark.parametrize(
-    "missing", ["nodes", "pods", "jobs", "jobsets", "gangs", "claims", "daemonsets", "instances", "catalog"]
-)
+@pytest.mark.parametrize("missing", [*WATCHED, "instances", "catalog"])
 def test_synced_means_everything_once(missing: str) -> None:
     mirror = Mirror("c")
-    for table in ("nodes", "pods", "jobs", "jobsets", "gangs", "claims", "daemonsets"):
+    for table in WATCHED:
         if table != missing:
-            getattr(mirror, table).observe(Replace({}, "1"))
+            mirror.table(table).observe(Replace({}, "1"))
     if missing != "instances":
         mirror.list_instances([], NOW)
     if missing != "catalog":
         mirror.catalog = catalog()
     assert not mirror.synced
     if missing not in {"instances", "catalog"}:
-        getattr(mirror, missing).observe(Replace({}, "1"))
+        mirror.table(missing).observe(Replace({}, "1"))
     mirror.list_instances([], NOW)
     mirror.catalog = catalog()
     assert mirror.synced
@@ -203,7 +218,7 @@ def known() -> Mirror:
     mirror.catalog = SOLD
     mirror.nodes.observe(Replace({NODE.name: NODE}, "1"))
     mirror.claims.observe(Replace({CLAIM.name: CLAIM}, "1"))
-    mirror.jobs.observe(Replace({GANG.uid: job_of(GANG)}, "1"))
+    mirror.works["jobs.batch"].observe(Replace({GANG.uid: job_of(GANG)}, "1"))
     mirror.pods.observe(Replace({POD.key: POD}, "1"))
     mirror.gangs.observe(Replace({f"ns/{GANG.workload}": GANG}, "1"))
     mirror.list_instances([instance_of(CLAIM)], NOW)
@@ -217,6 +232,11 @@ BELIEVED = {
     "CloseGang": (CloseGang(GANG), f"ns/{GANG.workload}", None),
     "StartJob": (StartJob(GANG.job, "1", GANG.uid, GANG.workload), GANG.uid, job_of(GANG, suspended=False)),
     "StopJob": (StopJob(GANG.job, GANG.uid), GANG.uid, job_of(GANG)),
+    "ReleasePod, taken into the gang": (
+        ReleasePod(POD, "n", "host", Marks("w", "main")),
+        POD.key,
+        replace(POD, gated=False, pinned_host="host", workload="w", pod_set="main"),
+    ),
     "ReleasePod": (ReleasePod(POD, "n", "host"), POD.key, replace(POD, gated=False, pinned_host="host")),
     "OpenClaims": (OpenClaims((CLAIM,)), "m0", CLAIM),
     "SaveClaim": (SaveClaim(replace(CLAIM, layout="x")), "m0", replace(CLAIM, layout="x")),

@@ -24,6 +24,7 @@ from providers.kube.elector import ElectionTiming, Elector
 from providers.kube.errors import Unreachable
 from providers.kube.transport import KubeTransport
 from tests.agent.scenes import simple
+from tests.support.work import group_pod
 
 WITHIN_S = 30.0
 QUICK = ElectionTiming(lease_s=3, renew_s=2.0, retry_s=0.3)
@@ -130,6 +131,16 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
             if running.thread.is_alive():
                 running.stop()
         world.api.drop_connections()
+
+
+def test_plain_pods_run_on_a_cluster_that_has_none_of_the_operators(place: Place) -> None:
+    first = place.start("first", election=False)
+    for name in ("a", "b"):
+        place.world.store.create(place.world.store.resource("Pod"), group_pod(name), namespace="t")
+    until(lambda: place.running("g"), "the group runs")
+    pods = place.world.store.list(place.world.store.resource("Pod"), "t")
+    assert len({pod["spec"]["nodeName"] for pod in pods}) == 2
+    first.stop()
 
 
 def test_an_agent_starts_works_and_stops(place: Place) -> None:

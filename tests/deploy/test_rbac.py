@@ -7,6 +7,8 @@ from typing import Any
 import yaml
 
 from agent.config import MigSettings
+from fleet.snapshot import Hold
+from providers.kube.objects.jobs import KINDS
 from providers.kube.objects.paths import ALL
 from providers.kube.resources import LEASES
 
@@ -22,9 +24,12 @@ CLUSTER: dict[tuple[str, str], set[str]] = {
     ("", "pods/eviction"): {"create"},
     ("", "events"): {"create", "patch"},
     ("apps", "daemonsets"): _WATCHED,
-    ("batch", "jobs"): _WATCHED | {"patch"},
     ("batch", "jobs/status"): {"patch"},
-    ("jobset.x-k8s.io", "jobsets"): _WATCHED | {"patch"},
+    **{
+        (kind.path.group, kind.path.plural): _WATCHED | ({"patch"} if kind.hold is Hold.SWITCH else set())
+        for kind in KINDS
+    },
+    ("scheduling.volcano.sh", "podgroups"): _WATCHED,
     **{("muster.dev", plural): _OWN for plural in ("workloads", "nodeclaims", "fleetsyncs", "queues", "nodepools")},
     **{
         ("muster.dev", f"{plural}/status"): {"patch"}

@@ -25,7 +25,7 @@ from fleet.snapshot import Snapshot
 from model import report
 from model.fleet import Fleet
 from model.loader import inspect, load
-from providers.kube.objects import decode_job, decode_jobset
+from providers.kube.objects import DECODERS
 
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
@@ -209,7 +209,7 @@ def test_jobs_may_run_in_the_sandbox(page: str, manifest: dict[str, Any]) -> Non
     fleet = load(sandbox_files())
     metadata = {**manifest["metadata"], "uid": "u", "resourceVersion": "1", "creationTimestamp": "2026-01-01T00:00:00Z"}
     raw = json.dumps({**manifest, "metadata": metadata}).encode()
-    job = decode_jobset(raw) if manifest["kind"] == "JobSet" else decode_job(raw)
+    job = DECODERS[manifest["apiVersion"].rpartition("/")[0], manifest["kind"]](raw)
     assert job.suspended
     gang = new_gang(fleet, job, now_s=0.0)
     assert screen(fleet, Snapshot(now_s=0.0), gang) is None

@@ -118,6 +118,8 @@ class Run:
             self.taken[victim.holder.workload.uid] = victim
             self.result.evictions.append((victim, entry.workload))
         self._keep(entry, entry.assignment.usage)
+        # Once they are gone it wants the flavor they held, not the next one.
+        self.scheduler.forget_progress(entry.workload)
 
     def _admit(self, entry: Entry) -> None:
         found = entry.assignment

@@ -12,10 +12,11 @@ from providers.kube.objects.claims import claim_object, claim_status, decode_cla
 from providers.kube.objects.conditions import Condition, Finding, decode_conditions
 from providers.kube.objects.daemons import decode_daemonset
 from providers.kube.objects.events import EventSeries, event_name, event_object
-from providers.kube.objects.job_patches import StaleObject, start_patch, stop_patch, unstart_patch
-from providers.kube.objects.jobs import decode_job, decode_jobset
-from providers.kube.objects.node_patches import node_patch, release_patch
+from providers.kube.objects.jobs import DECODERS, KINDS, StaleObject, kind_of, prepare_patch, start_patch, stop_patch
+from providers.kube.objects.node_patches import node_patch
 from providers.kube.objects.nodes import decode_node
+from providers.kube.objects.pod_groups import decode_pod_group
+from providers.kube.objects.pod_patches import release_patch, take_patch
 from providers.kube.objects.pods import decode_pod
 from providers.kube.objects.queues import node_pool_object, node_pool_status, queue_object, queue_status
 from providers.kube.objects.reports import (
@@ -32,6 +33,8 @@ from providers.kube.objects.sync import decode_sync, sync_object, sync_status
 from providers.kube.objects.workloads import decode_workload, workload_object, workload_status
 
 __all__ = [
+    "DECODERS",
+    "KINDS",
     "Condition",
     "EventSeries",
     "Finding",
@@ -48,18 +51,19 @@ __all__ = [
     "decode_claim",
     "decode_conditions",
     "decode_daemonset",
-    "decode_job",
-    "decode_jobset",
     "decode_node",
     "decode_pod",
+    "decode_pod_group",
     "decode_sync",
     "decode_workload",
     "event_name",
     "event_object",
     "forget_patch",
+    "kind_of",
     "node_patch",
     "node_pool_object",
     "node_pool_status",
+    "prepare_patch",
     "queue_object",
     "queue_status",
     "release_patch",
@@ -68,7 +72,7 @@ __all__ = [
     "stop_patch",
     "sync_object",
     "sync_status",
-    "unstart_patch",
+    "take_patch",
     "workload_object",
     "workload_status",
 ]

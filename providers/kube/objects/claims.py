@@ -18,8 +18,8 @@ from model.quantity import canonical_resources
 from providers.kube.objects.conditions import Condition, Finding, written
 from providers.kube.objects.instants import format_instant, instant_of
 from providers.kube.objects.names import API_VERSION, LAUNCH_GROUP, TERMINATION_FINALIZER
+from providers.kube.objects.pod_sets import amounts_object
 from providers.kube.objects.shapes import JsonObject, Meta, Wire, set_fields
-from providers.kube.objects.workloads import amounts_object
 
 KIND: Final = "NodeClaim"
 

@@ -4,9 +4,9 @@ import msgspec
 from msgspec import Raw
 
 from fleet.snapshot import DaemonOverhead
-from providers.kube.objects.pods import requests_of
+from providers.kube.objects.pod_requests import requests_of
+from providers.kube.objects.pod_templates import Template
 from providers.kube.objects.shapes import Meta, Wire, interned
-from providers.kube.objects.templates import Template
 
 
 class _Spec(Wire, frozen=True):

@@ -25,3 +25,15 @@ def became(path: str, before: Any, after: Any) -> list[JsonObject]:
     if not after:
         return [{"op": "remove", "path": path}]
     return [{"op": "add", "path": path, "value": after}]
+
+
+def put(raw: JsonObject, path: tuple[str, ...], value: Any) -> list[JsonObject]:
+    """Set a field of `raw`; the objects on the way to it are made where they are missing."""
+    held: Any = raw
+    for depth, part in enumerate(path[:-1], start=1):
+        held = held.get(part)
+        if held is None:
+            for name in reversed(path[depth:]):
+                value = {name: value}
+            return [{"op": "add", "path": pointer(*path[:depth]), "value": value}]
+    return [{"op": "add", "path": pointer(*path), "value": value}]

@@ -4,6 +4,13 @@ from typing import Final
 
 GROUP: Final = "muster.dev"
 API_VERSION: Final = "muster.dev/v1alpha1"
+KUEUE: Final = "kueue.x-k8s.io"
+
+
+def either(name: str) -> tuple[str, str]:
+    """Our label or annotation of that name, and Kueue's that means the same; ours is looked at first."""
+    return f"{GROUP}/{name}", f"{KUEUE}/{name}"
+
 
 WORKLOAD: Final = "muster.dev/workload"
 """On pods: the name of their gang's Workload."""
@@ -19,6 +26,8 @@ TERMINATION_FINALIZER: Final = "muster.dev/termination"
 
 ADDITIONS: Final = "muster.dev/template-additions"
 """On jobs: JSON, pod set -> tolerations that were appended to its template, so that they can be taken away again."""
+ASKED: Final = "muster.dev/asked"
+"""On jobs: JSON, pointer -> the value its user asked for in a field that we have lowered."""
 REVISION: Final = "muster.dev/revision"
 """On mirrored declarations: the revision they come from."""
 LAST_CHECKPOINT: Final = "muster.dev/last-checkpoint-time"
@@ -26,11 +35,22 @@ VOLCANO_LAST_CHECKPOINT: Final = "volcano.sh/last-checkpoint-time"
 CHECKPOINT_INTERVAL: Final = "muster.dev/checkpoint-interval"
 OWN_DO_NOT_DISRUPT: Final = "muster.dev/do-not-disrupt"
 """On jobs: `"true"` keeps consolidation, drift and expiry away while the gang runs; preemption is not voluntary."""
-REQUIRED_TOPOLOGY: Final = "muster.dev/podset-required-topology"
-KUEUE_REQUIRED_TOPOLOGY: Final = "kueue.x-k8s.io/podset-required-topology"
+MIN_PARALLELISM: Final = either("job-min-parallelism")
+"""On a batch/v1 Job: fewest pods it may be admitted with."""
 SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 MIRROR: Final = "kubernetes.io/config.mirror"
 """On the API's image of a static pod of a node."""
+
+GROUP_NAME: Final = either("pod-group-name")
+"""Label of the pods of a plain group."""
+VOLCANO_TASK: Final = "volcano.sh/task-spec"
+"""On a Volcano job's pods, as label and annotation: the name of their task."""
+VOLCANO_GROUP: Final = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
+"""Annotations of a pod: the name of its PodGroup."""
+GROUP_TOTAL: Final = either("pod-group-total-count")
+"""Annotation: how many pods the group has."""
+EQUAL_COMPLETIONS: Final = either("job-completions-equal-parallelism")
+"""On a batch/v1 Job, `"true"`: admitted with fewer pods it also completes with as many."""
 
 MAIN_POD_SET: Final = "main"
 """The one pod set of a batch/v1 Job."""

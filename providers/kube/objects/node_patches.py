@@ -1,12 +1,8 @@
 """Patches of nodes and of gated pods."""
 
-from typing import Any
-
-from fleet.actions import PatchNode, ReleasePod
+from fleet.actions import PatchNode
 from model.kinds import Taint
-from model.labels import HOSTNAME
 from providers.kube.objects.json_patch import at_version, became, pointer
-from providers.kube.objects.names import PLACEMENT_GATE
 from providers.kube.objects.shapes import JsonObject, set_fields
 
 
@@ -50,18 +46,3 @@ def _labelled(held: dict[str, str] | None, action: PatchNode) -> list[JsonObject
         for key, value in sorted(action.labels.items())
         if held.get(key) != value
     ]
-
-
-def release_patch(action: ReleasePod) -> dict[str, Any]:
-    """The *strategic merge* patch that pins a gated pod to its node and takes our gate, in one write.
-
-    Gates are a list keyed by name, so the patch needs no look at the pod, and gates of others stay. The uid refuses a
-    pod that has since been replaced by one of the same name. Doing it twice changes nothing.
-    """
-    return {
-        "metadata": {"uid": action.pod.uid},
-        "spec": {
-            "nodeSelector": {HOSTNAME: action.hostname},
-            "schedulingGates": [{"$patch": "delete", "name": PLACEMENT_GATE}],
-        },
-    }

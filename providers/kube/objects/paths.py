@@ -13,14 +13,23 @@ CONFIG_MAPS: Final = ResourcePath("", "v1", "configmaps", namespaced=True)
 DAEMON_SETS: Final = ResourcePath("apps", "v1", "daemonsets", namespaced=True)
 JOBS: Final = ResourcePath("batch", "v1", "jobs", namespaced=True)
 JOB_SETS: Final = ResourcePath("jobset.x-k8s.io", "v1alpha2", "jobsets", namespaced=True)
+PYTORCH_JOBS: Final = ResourcePath("kubeflow.org", "v1", "pytorchjobs", namespaced=True)
+TF_JOBS: Final = ResourcePath("kubeflow.org", "v1", "tfjobs", namespaced=True)
+XGBOOST_JOBS: Final = ResourcePath("kubeflow.org", "v1", "xgboostjobs", namespaced=True)
+PADDLE_JOBS: Final = ResourcePath("kubeflow.org", "v1", "paddlejobs", namespaced=True)
+JAX_JOBS: Final = ResourcePath("kubeflow.org", "v1", "jaxjobs", namespaced=True)
+MPI_JOBS: Final = ResourcePath("kubeflow.org", "v2beta1", "mpijobs", namespaced=True)
+RAY_CLUSTERS: Final = ResourcePath("ray.io", "v1", "rayclusters", namespaced=True)
+RAY_JOBS: Final = ResourcePath("ray.io", "v1", "rayjobs", namespaced=True)
+TRAIN_JOBS: Final = ResourcePath("trainer.kubeflow.org", "v1alpha1", "trainjobs", namespaced=True)
+LEADER_WORKER_SETS: Final = ResourcePath("leaderworkerset.x-k8s.io", "v1", "leaderworkersets", namespaced=True)
+POD_GROUPS: Final = ResourcePath("scheduling.volcano.sh", "v1beta1", "podgroups", namespaced=True)
+VOLCANO_JOBS: Final = ResourcePath("batch.volcano.sh", "v1alpha1", "jobs", namespaced=True)
 WORKLOADS: Final = ResourcePath(GROUP, _VERSION, "workloads", namespaced=True)
 NODE_CLAIMS: Final = ResourcePath(GROUP, _VERSION, "nodeclaims", namespaced=False)
 FLEET_SYNCS: Final = ResourcePath(GROUP, _VERSION, "fleetsyncs", namespaced=False)
 QUEUES: Final = ResourcePath(GROUP, _VERSION, "queues", namespaced=False)
 NODE_POOLS: Final = ResourcePath(GROUP, _VERSION, "nodepools", namespaced=False)
-
-JOB_KINDS: Final = {"Job": JOBS, "JobSet": JOB_SETS}
-"""Kind of a `JobRef` -> where it lives."""
 
 ALL: Final = (
     NODES,
@@ -30,6 +39,18 @@ ALL: Final = (
     DAEMON_SETS,
     JOBS,
     JOB_SETS,
+    PYTORCH_JOBS,
+    TF_JOBS,
+    XGBOOST_JOBS,
+    PADDLE_JOBS,
+    JAX_JOBS,
+    MPI_JOBS,
+    RAY_CLUSTERS,
+    RAY_JOBS,
+    TRAIN_JOBS,
+    LEADER_WORKER_SETS,
+    VOLCANO_JOBS,
+    POD_GROUPS,
     WORKLOADS,
     NODE_CLAIMS,
     FLEET_SYNCS,

@@ -1,30 +1,32 @@
 """`core/v1` Pod -> `Pod`; the hot decoder: 100,000 of them when the agent starts."""
 
-import re
 from sys import intern
 from typing import Final, Literal
 
 import msgspec
 from msgspec import Raw, field
 
-from fleet.snapshot import Pod
-from model.labels import DO_NOT_DISRUPT, HOSTNAME
-from model.quantity import Resources
-from providers.kube.objects.amounts import pod_requests, raw_bytes
+from fleet.snapshot import Member, Pod
+from fleet.snapshot.works import group_uid
+from model.labels import DO_NOT_DISRUPT, HOSTNAME, KUEUE_QUEUE, QUEUE
 from providers.kube.objects.instants import instant_of
-from providers.kube.objects.names import MIRROR, PLACEMENT_GATE, POD_SET, SAFE_TO_EVICT, WORKLOAD
+from providers.kube.objects.jobs.reading import managing
+from providers.kube.objects.jobs.registry import BY_GROUP_KIND, HELD_BY_POD
+from providers.kube.objects.names import (
+    GROUP_NAME,
+    MIRROR,
+    PLACEMENT_GATE,
+    POD_SET,
+    SAFE_TO_EVICT,
+    VOLCANO_GROUP,
+    VOLCANO_TASK,
+    WORKLOAD,
+)
+from providers.kube.objects.pod_groups import member_of
+from providers.kube.objects.pod_requests import PodResources, protects, requests_of
 from providers.kube.objects.shapes import Owner, Wire, WireCondition, holding
 
 DEFAULT_GRACE_S: Final = 30
-
-_DURATION: Final = re.compile(r"(\d+(\.\d+)?(h|m|s|ms|us|ns))+")
-
-
-class Container(Wire, frozen=True):
-    """A container, as far as placement goes. `restart_policy` Always makes an init container a sidecar."""
-
-    resources: Raw = Raw()
-    restart_policy: str | None = None
 
 
 class Gate(Wire, frozen=True):
@@ -33,24 +35,23 @@ class Gate(Wire, frozen=True):
     name: str
 
 
-class PodResources(Wire, frozen=True):
-    """The fields of a pod spec that say what it takes on a node."""
-
-    containers: list[Container] | None = None
-    init_containers: list[Container] | None = None
-    overhead: Raw = Raw()
-    resources: Raw = Raw()
-
-
 class _Labels(Wire, frozen=True):
     workload: str = field(default="", name=WORKLOAD)
     pod_set: str = field(default="", name=POD_SET)
+    group: str = field(default="", name=GROUP_NAME[0])
+    kueue_group: str = field(default="", name=GROUP_NAME[1])
+    volcano_task: str = field(default="", name=VOLCANO_TASK)
+    queue: str = field(default="", name=QUEUE)
+    kueue_queue: str = field(default="", name=KUEUE_QUEUE)
 
 
 class _Annotations(Wire, frozen=True):
     do_not_disrupt: str = field(default="", name=DO_NOT_DISRUPT)
     safe_to_evict: str = field(default="", name=SAFE_TO_EVICT)
     mirror: str | None = field(default=None, name=MIRROR)
+    volcano_task: str = field(default="", name=VOLCANO_TASK)
+    volcano_group: str = field(default="", name=VOLCANO_GROUP[0])
+    volcano_group_too: str = field(default="", name=VOLCANO_GROUP[1])
 
 
 class _Meta(Wire, frozen=True):
@@ -87,28 +88,9 @@ class _Pod(Wire, frozen=True):
 
 
 _decoder = msgspec.json.Decoder(_Pod)
+_WORK: Final = frozenset(BY_GROUP_KIND)
 _NO_LABELS: Final = _Labels()
 _NO_ANNOTATIONS: Final = _Annotations()
-
-
-def requests_of(spec: PodResources) -> Resources:
-    """What a pod of this spec takes on a node, in canonical amounts; shared between equal pods."""
-    return pod_requests(
-        tuple([raw_bytes(container.resources) for container in spec.containers or ()]),
-        tuple([(one.restart_policy == "Always", raw_bytes(one.resources)) for one in spec.init_containers or ()]),
-        raw_bytes(spec.overhead),
-        raw_bytes(spec.resources),
-    )
-
-
-def protects(do_not_disrupt: str, safe_to_evict: str = "") -> bool:
-    """Whether the annotations forbid voluntary disruption.
-
-    Karpenter also takes a duration, counted from the pod's start; it protects as long as the pod lives here.
-    """
-    if safe_to_evict == "false":
-        return True
-    return do_not_disrupt == "true" or bool(_DURATION.fullmatch(do_not_disrupt))
 
 
 def decode_pod(raw: bytes | Raw) -> Pod:
@@ -118,6 +100,8 @@ def decode_pod(raw: bytes | Raw) -> Pod:
     labels = meta.labels or _NO_LABELS
     annotations = meta.annotations or _NO_ANNOTATIONS
     grace_s = spec.termination_grace_period_seconds
+    owner = managing(meta.owner_references, _WORK)
+    member = member_of(raw) if owner is None and _grouped(labels, annotations) else None
     return Pod(
         uid=meta.uid,
         namespace=intern(meta.namespace),
@@ -126,7 +110,7 @@ def decode_pod(raw: bytes | Raw) -> Pod:
         phase=status.phase,
         requests=requests_of(spec),
         workload=intern(labels.workload),
-        pod_set=intern(labels.pod_set),
+        pod_set=intern(labels.pod_set or _role(labels, annotations, member)),
         gated=any(gate.name == PLACEMENT_GATE for gate in spec.scheduling_gates or ()),
         pinned_host=intern(spec.node_selector.hostname) if spec.node_selector else "",
         ready=holding(status.conditions, "Ready") is not None,
@@ -137,4 +121,25 @@ def decode_pod(raw: bytes | Raw) -> Pod:
         started_at_s=instant_of(status.start_time),
         deletion_grace_s=float(DEFAULT_GRACE_S if grace_s is None else grace_s),
         deletion_at_s=instant_of(meta.deletion_timestamp),
+        job_uid=_job_uid(meta.namespace, owner, member),
+        member=member,
     )
+
+
+def _grouped(labels: _Labels, annotations: _Annotations) -> bool:
+    """Whether a pod that no job has made belongs to a plain group on a queue."""
+    if not (labels.queue or labels.kueue_queue):
+        return False
+    return bool(labels.group or labels.kueue_group or annotations.volcano_group or annotations.volcano_group_too)
+
+
+def _job_uid(namespace: str, owner: Owner | None, member: Member | None) -> str:
+    """The job whose pods are held one by one: the owner, or the plain group."""
+    if owner is not None:
+        return intern(owner.uid) if (owner.group, owner.kind) in HELD_BY_POD else ""
+    return intern(group_uid(namespace, member.group)) if member is not None else ""
+
+
+def _role(labels: _Labels, annotations: _Annotations, member: Member | None) -> str:
+    """The pod set of a pod that has not been given one yet."""
+    return member.shape.name if member else labels.volcano_task or annotations.volcano_task

@@ -8,9 +8,9 @@ from model.labels import GPU_RESOURCE
 from model.quantity import format_amount
 from providers.kube.objects.conditions import Condition, written
 from providers.kube.objects.names import API_VERSION, REVISION
+from providers.kube.objects.pod_sets import amounts_object
 from providers.kube.objects.reports import FlavorUsage, NodePoolReport, QueueReport
 from providers.kube.objects.shapes import JsonObject, set_fields
-from providers.kube.objects.workloads import amounts_object
 
 
 def queue_object(queue: Queue, revision: str) -> JsonObject:

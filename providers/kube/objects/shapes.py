@@ -28,6 +28,11 @@ class Owner(Wire, frozen=True):
     uid: str = ""
     controller: bool | None = None
 
+    @property
+    def group(self) -> str:
+        """The API group, empty for the core."""
+        return self.api_version.rpartition("/")[0]
+
 
 class Meta(Wire, frozen=True):
     """Metadata with whole label and annotation maps."""
@@ -86,3 +91,12 @@ def holding(conditions: Iterable[WireCondition] | None, kind: str) -> WireCondit
 def set_fields(**fields: Any) -> JsonObject:
     """An object without the fields that say nothing: None, "", 0, False, empty lists and maps."""
     return {key: value for key, value in fields.items() if value}
+
+
+def dig(raw: Any, *path: str) -> Any:
+    """The field at a path of plain JSON; None where the way ends."""
+    for part in path:
+        if raw is None:
+            return None
+        raw = raw.get(part)
+    return raw

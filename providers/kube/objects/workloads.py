@@ -4,23 +4,21 @@ Both together rebuild the gang after a crash. Not kept, because they are read fr
 `LIVE_FIELDS`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
 from msgspec import Raw
 
 from fleet.reasons import Reason
-from fleet.snapshot import Eviction, Gang, GangState, JobRef, Pin, PodSet
-from model.kinds import RequirementTerm, Toleration
+from fleet.snapshot import Eviction, Gang, GangState, JobRef, Pin
+from fleet.snapshot.works import POD_GROUP
 from model.labels import PRIORITY_CLASS, QUEUE
-from model.quantity import Resources, canonical_resources, format_amount
 from providers.kube.objects.conditions import Condition, conditions_of, find, written
 from providers.kube.objects.instants import format_instant, instant_of
 from providers.kube.objects.names import API_VERSION, JOB_UID
-from providers.kube.objects.shapes import EMPTY, JsonObject, Meta, Wire, WireCondition, set_fields
-from providers.kube.objects.templates import WireToleration, requirement_of, tolerations_of
+from providers.kube.objects.pod_sets import WirePodSet, pod_set_from, pod_set_object
+from providers.kube.objects.shapes import JsonObject, Meta, Wire, WireCondition, set_fields
 from providers.kube.objects.workload_conditions import POD_READY, gpus_of, workload_findings
 
 LIVE_FIELDS: Final = frozenset({"last_checkpoint_s", "checkpoint_interval_s", "do_not_disrupt"})
@@ -36,29 +34,13 @@ class _JobRef(Wire, frozen=True):
     uid: str
 
 
-class _Requirement(Wire, frozen=True):
-    key: str
-    operator: str
-    values: list[str] | None = None
-
-
-class _PodSet(Wire, frozen=True):
-    name: str
-    count: int
-    requests: dict[str, str | int] | None = None
-    node_selector: dict[str, str] | None = None
-    required_affinity: list[list[_Requirement]] | None = None
-    tolerations: list[WireToleration] | None = None
-    required_topology: str = ""
-
-
 class _Spec(Wire, frozen=True):
     job: _JobRef
     queue: str = ""
     priority_class: str = ""
     priority: int = 0
     created_at: str | None = None
-    pod_sets: list[_PodSet] | None = None
+    pod_sets: list[WirePodSet] | None = None
 
 
 class _Assignment(Wire, frozen=True):
@@ -111,10 +93,14 @@ _decoder = msgspec.json.Decoder(_Workload)
 
 
 def workload_object(gang: Gang) -> JsonObject:
-    """The Workload of a gang as it is created, owned by the job: metadata and specification."""
+    """The Workload of a gang as it is created: metadata and specification.
+
+    The job owns it. A plain group is no object that could: what names an owner that is not there is collected.
+    """
     job = gang.job
     labels = {JOB_UID: gang.uid} | set_fields(**{QUEUE: gang.queue, PRIORITY_CLASS: gang.priority_class})
-    owner = {"apiVersion": job.api_version, "kind": job.kind, "name": job.name, "uid": job.uid, "controller": True}
+    ref = {"apiVersion": job.api_version, "kind": job.kind, "name": job.name, "uid": job.uid}
+    owned = {} if job.kind == POD_GROUP else {"ownerReferences": [{**ref, "controller": True}]}
     return {
         "apiVersion": API_VERSION,
         "kind": KIND,
@@ -122,15 +108,15 @@ def workload_object(gang: Gang) -> JsonObject:
             "name": gang.workload,
             "namespace": gang.namespace,
             "labels": labels,
-            "ownerReferences": [owner],
+            **owned,
         },
         "spec": {
-            "job": {"apiVersion": job.api_version, "kind": job.kind, "name": job.name, "uid": job.uid},
+            "job": ref,
             "queue": gang.queue,
             "priorityClass": gang.priority_class,
             "priority": gang.priority,
             "createdAt": format_instant(gang.created_at_s),
-            "podSets": [_pod_set_object(pod_set) for pod_set in gang.pod_sets],
+            "podSets": [pod_set_object(pod_set) for pod_set in gang.pod_sets],
         },
     }
 
@@ -178,7 +164,7 @@ def decode_workload(raw: bytes | Raw) -> Gang:
         queue=spec.queue,
         priority_class=spec.priority_class,
         priority=spec.priority,
-        pod_sets=tuple(_pod_set(one) for one in spec.pod_sets or ()),
+        pod_sets=tuple(pod_set_from(one) for one in spec.pod_sets or ()),
         created_at_s=instant_of(spec.created_at),
         state=status.state,
         reason=status.reason,
@@ -195,57 +181,6 @@ def decode_workload(raw: bytes | Raw) -> Gang:
         evictions=status.evictions,
         requeue_at_s=instant_of(status.requeue_at),
     )
-
-
-# -- pod sets ---------------------------------------------------------------------------------------------------------
-
-
-def _pod_set_object(pod_set: PodSet) -> JsonObject:
-    return {"name": pod_set.name, "count": pod_set.count} | set_fields(
-        requests=amounts_object(pod_set.requests),
-        nodeSelector=dict(pod_set.node_selector),
-        requiredAffinity=[[_requirement_object(term) for term in terms] for terms in pod_set.required_affinity],
-        tolerations=[toleration_object(toleration) for toleration in pod_set.tolerations],
-        requiredTopology=pod_set.required_topology,
-    )
-
-
-def _pod_set(found: _PodSet) -> PodSet:
-    return PodSet(
-        name=found.name,
-        count=found.count,
-        requests=_amounts(tuple((found.requests or {}).items())),
-        node_selector=found.node_selector or EMPTY,
-        required_affinity=tuple(_conjunction(terms) for terms in found.required_affinity or ()),
-        tolerations=tolerations_of(found.tolerations),
-        required_topology=found.required_topology,
-    )
-
-
-def amounts_object(amounts: Resources) -> dict[str, str]:
-    """Quantities as Kubernetes writes them, sorted by resource."""
-    return {name: format_amount(name, amount) for name, amount in sorted(amounts.items())}
-
-
-@lru_cache(maxsize=4096)
-def _amounts(items: tuple[tuple[str, str | int], ...]) -> Resources:
-    return canonical_resources(dict(items))
-
-
-def toleration_object(toleration: Toleration) -> JsonObject:
-    """A `core/v1` toleration."""
-    seconds = toleration.toleration_seconds
-    return set_fields(
-        key=toleration.key, operator=toleration.operator, value=toleration.value, effect=toleration.effect
-    ) | ({} if seconds is None else {"tolerationSeconds": seconds})
-
-
-def _requirement_object(term: RequirementTerm) -> JsonObject:
-    return {"key": term.key, "operator": term.operator} | set_fields(values=list(term.values))
-
-
-def _conjunction(found: Iterable[_Requirement]) -> tuple[RequirementTerm, ...]:
-    return tuple(requirement_of(one.key, one.operator, tuple(one.values or ())) for one in found)
 
 
 # -- decisions --------------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from providers.kube import errors
 from providers.kube.batches import Changes, Replace
 from providers.kube.config import from_url
 from providers.kube.lease import KubeLease, LeaseRecord
+from providers.kube.objects.jobs import BY_GROUP_KIND
 from providers.kube.reading import Watched
 from providers.kube.resources import PODS, ResourcePath
 from providers.kube.transport import KubeTransport
@@ -20,6 +21,7 @@ from providers.sim.apiserver import ApiServer
 from providers.sim.direct import ApiFaults, DirectTransport, Feed
 from providers.sim.store import Store
 from tests.support.batches import fold
+from tests.support.work import install, manifest
 
 MAPS = ResourcePath("", "v1", "configmaps", namespaced=True)
 NODES = ResourcePath("", "v1", "nodes", namespaced=False)
@@ -216,3 +218,22 @@ def test_a_kind_that_is_not_served_cannot_be_fed() -> None:
     _, store = api_with()
     with pytest.raises(LookupError):
         Feed(store, Watched(ResourcePath("x.dev", "v1", "things", namespaced=True), WATCHED.decode, WATCHED.key))
+
+
+def test_an_optional_kind_may_come_and_go() -> None:
+    _, store = api_with()
+    kind = BY_GROUP_KIND["ray.io", "RayJob"]
+    feed = Feed(store, Watched(kind.path, WATCHED.decode, WATCHED.key, optional=True))
+    (none,) = feed.take()
+    assert none == Replace({}, "0")
+    store.create(store.resource("ConfigMap"), config_map("a"), namespace="default")
+    assert feed.take() == []
+    install(store, kind)
+    (listed,) = feed.take()
+    assert isinstance(listed, Replace)
+    store.create(store.resource("RayJob"), manifest(kind, "r"))
+    (seen,) = feed.take()
+    assert isinstance(seen, Changes)
+    assert [delta.key for delta in seen.deltas] == ["r"]
+    store.delete(store.resource("CustomResourceDefinition"), str(kind.path))
+    assert feed.take() == [Replace({}, "0")]

@@ -3,7 +3,20 @@
 from dataclasses import replace
 
 from fleet.actions import Announce, PatchNode, ReleasePod
-from fleet.snapshot import CapacityPool, Claim, Disruption, Eviction, Gang, GangState, JobRef, Launch, Pin, Pod, PodSet
+from fleet.snapshot import (
+    CapacityPool,
+    Claim,
+    Disruption,
+    Eviction,
+    Gang,
+    GangState,
+    JobRef,
+    Launch,
+    Pin,
+    Pod,
+    PodSet,
+    Slice,
+)
 from model.kinds import RequirementTerm, Taint, Toleration
 from providers.kube.objects import (
     Finding,
@@ -55,6 +68,23 @@ ADMITTED = replace(
     quota_reserved_at_s=NOW_S - 300,
     admitted_at_s=NOW_S - 60.5,
     pods_ready=True,
+)
+LAYERED = replace(
+    PENDING,
+    pod_sets=(
+        PodSet("leader", 1, {"cpu": 4_000}, required_topology="example.com/block", group="ring"),
+        PodSet(
+            "workers",
+            16,
+            {"nvidia.com/gpu": 8},
+            preferred_topology="example.com/block",
+            slices=(Slice("example.com/rack", 8), Slice("kubernetes.io/hostname", 2)),
+            group="ring",
+            min_count=8,
+            core=12,
+        ),
+        PodSet("loaders", 4, {"cpu": 8_000}, any_topology=True, slices=(Slice("kubernetes.io/hostname", 2),)),
+    ),
 )
 BACKING_OFF = replace(
     PENDING,

@@ -49,6 +49,7 @@ RAW_JOB = {
 GPU = Toleration(key="nvidia.com/gpu", operator="Exists", effect="NoSchedule")
 WRITERS: dict[str, Callable[[], Any]] = {
     "workload": lambda: workload_object(samples.PENDING),
+    "workload-topology": lambda: workload_object(samples.LAYERED),
     "workload-status-pending": lambda: workload_status(samples.PENDING, NOW_S),
     "workload-status-admitted": lambda: workload_status(samples.ADMITTED, NOW_S),
     "workload-status-backing-off": lambda: workload_status(samples.BACKING_OFF, NOW_S),

@@ -12,7 +12,7 @@ from fleet.actions import StartJob, StopJob
 from fleet.snapshot import Job, JobRef
 from model.kinds import Toleration
 from providers.clock import VirtualClock
-from providers.kube.objects import StaleObject, decode_job, decode_jobset, start_patch, stop_patch, unstart_patch
+from providers.kube.objects import DECODERS, StaleObject, kind_of, prepare_patch, start_patch, stop_patch
 from providers.sim.store import Conflict, PatchType, Resource, Store
 from tests.providers.kube.objects.values import tolerations, unhurried
 
@@ -56,8 +56,7 @@ class World:
         return ["main"] if self.raw["kind"] == "Job" else ["a", "b"]
 
     def decoded(self) -> Job:
-        decode = {"Job": decode_job, "JobSet": decode_jobset}[self.raw["kind"]]
-        return decode(msgspec.json.encode(self.raw))
+        return DECODERS[kind_of(self.ref).group_kind](msgspec.json.encode(self.raw))
 
     def templates(self, raw: dict[str, Any]) -> list[dict[str, Any]]:
         if raw["kind"] == "Job":
@@ -78,7 +77,9 @@ class World:
             )
 
     def start(self, *added: Toleration) -> None:
-        self.patch(unstart_patch(self.start_action(*added), self.raw), "status")
+        first = prepare_patch(self.start_action(*added), self.raw)
+        if first is not None:
+            self.patch(first.operations, first.subresource)
         self.patch(start_patch(self.start_action(*added), self.raw))
 
     def stop(self) -> None:
@@ -163,7 +164,7 @@ def test_second_run_in_the_same_flavor_needs_no_template_change() -> None:
     world.start(GPU)
     world.run()
     world.stop()
-    assert unstart_patch(world.start_action(GPU), world.raw) == []
+    assert prepare_patch(world.start_action(GPU), world.raw) is None
     assert [op["path"] for op in start_patch(world.start_action(GPU), world.raw)] == [
         "/metadata/resourceVersion",
         "/spec/suspend",
@@ -220,9 +221,9 @@ def test_a_second_run_decided_on_an_older_version_does_not_touch_the_status() ->
     world.run()
     world.stop()
     action = world.start_action(GPU)
-    assert unstart_patch(action, world.raw)
+    assert prepare_patch(action, world.raw)
     with pytest.raises(StaleObject):
-        unstart_patch(replace(action, resource_version="1"), world.raw)
+        prepare_patch(replace(action, resource_version="1"), world.raw)
 
 
 def test_a_stop_of_a_replaced_job_is_refused(world: World) -> None:

@@ -7,8 +7,9 @@ import pytest
 
 from fleet.snapshot import Job, JobRef, JobResult
 from model.kinds import RequirementTerm, Toleration
-from providers.kube.objects import decode_job, decode_jobset
+from providers.kube.objects import DECODERS
 
+decode_job, decode_jobset = DECODERS["batch", "Job"], DECODERS["jobset.x-k8s.io", "JobSet"]
 CREATED = "2027-01-15T08:00:00Z"
 CONTAINER = {"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": 8}, "requests": {"cpu": "90"}}}
 
@@ -208,3 +209,18 @@ def test_how_a_jobset_ended(kind: str, result: JobResult | None) -> None:
 def test_a_jobset_without_jobs_or_status() -> None:
     found = jobset(replicatedJobs=None)
     assert (found.pod_sets, found.ready_pods) == ((), 0)
+
+
+@pytest.mark.parametrize(
+    ("annotations", "least"),
+    [
+        ({}, None),
+        ({"kueue.x-k8s.io/job-min-parallelism": "2"}, 2),
+        ({"muster.dev/job-min-parallelism": "3", "kueue.x-k8s.io/job-min-parallelism": "2"}, 3),
+        ({"muster.dev/job-min-parallelism": "4"}, None),
+        ({"muster.dev/job-min-parallelism": "0"}, None),
+        ({"muster.dev/job-min-parallelism": "few"}, None),
+    ],
+)
+def test_fewest_pods_of_a_job(annotations: dict[str, str], least: int | None) -> None:
+    assert job({"parallelism": 4}, annotations=annotations).pod_sets[0].min_count == least

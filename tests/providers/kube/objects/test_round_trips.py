@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from hypothesis import given
 
-from fleet.snapshot import Claim, Disruption, Eviction, Gang, Job, Launch, Pin, PodSet
+from fleet.snapshot import Claim, Disruption, Eviction, Gang, Job, Launch, Pin, PodSet, Slice
 from providers.kube.objects import (
     SyncReport,
     claim_object,
@@ -63,7 +63,9 @@ KNOWN = {
     Gang: "uid namespace workload job queue priority_class priority pod_sets created_at_s state reason message "
     "since_s flavors pins recuts quota_reserved_at_s admitted_at_s pods_ready not_ready_since_s eviction evictions "
     "requeue_at_s last_checkpoint_s checkpoint_interval_s do_not_disrupt",
-    PodSet: "name count requests node_selector required_affinity tolerations required_topology",
+    PodSet: "name count requests node_selector required_affinity tolerations required_topology preferred_topology "
+    "any_topology slices group min_count core",
+    Slice: "level size",
     Pin: "pod_set node claim count",
     Eviction: "reason message at_s",
     Claim: "name uid node_pool pool_hash capacity_pool price_usd_h launch created_at_s gang replaces resources layout "

@@ -17,6 +17,7 @@ from fleet.snapshot import (
     Launch,
     Pin,
     PodSet,
+    Slice,
 )
 from model.kinds import RequirementTerm, Toleration
 from providers.kube.objects import Finding, PlanSummary, SyncAttempt, SyncProblem, SyncReport
@@ -61,6 +62,12 @@ pod_sets = st.builds(
     required_affinity=st.lists(st.lists(terms, min_size=1, max_size=2).map(tuple), max_size=2).map(tuple),
     tolerations=st.lists(tolerations, max_size=2).map(tuple),
     required_topology=names | st.just(""),
+    preferred_topology=names | st.just(""),
+    any_topology=st.booleans(),
+    slices=st.lists(st.builds(Slice, level=names, size=st.integers(1, 512)), max_size=3).map(tuple),
+    group=names | st.just(""),
+    min_count=st.none() | st.integers(0, 5000),
+    core=st.none() | st.integers(0, 5000),
 )
 pins = st.builds(Pin, pod_set=names, node=names | st.just(""), claim=names | st.just(""), count=st.integers(1, 64))
 

@@ -10,9 +10,9 @@ from fleet.snapshot import PodSet
 from model.kinds import RequirementTerm, Toleration
 from model.labels import HOSTNAME
 from providers.kube.objects.additions import Additions, without
-from providers.kube.objects.names import KUEUE_REQUIRED_TOPOLOGY, REQUIRED_TOPOLOGY
-from providers.kube.objects.pods import PodResources, requests_of
-from providers.kube.objects.shapes import EMPTY, JsonObject, Wire, first_of, interned
+from providers.kube.objects.pod_requests import PodResources, requests_of
+from providers.kube.objects.shapes import EMPTY, JsonObject, Wire, interned
+from providers.kube.objects.topology import wishes_of
 
 
 class TemplateMeta(Wire, frozen=True):
@@ -80,7 +80,7 @@ _NOWHERE: Final = (RequirementTerm(key=HOSTNAME, operator="DoesNotExist"),)
 
 def pod_set_of(name: str, count: int, template: Template, additions: Additions) -> PodSet:
     """`count` pods of `template`, as the user wrote it: without what a start has appended (`additions`)."""
-    spec = template.spec
+    spec, wishes = template.spec, wishes_of(template.annotations)
     tolerations = tolerations_of(spec.tolerations)
     if added := additions.get(name):
         tolerations = tuple(without(tolerations, _appended(added)))
@@ -91,7 +91,11 @@ def pod_set_of(name: str, count: int, template: Template, additions: Additions) 
         node_selector=interned(spec.node_selector) if spec.node_selector else EMPTY,
         required_affinity=_required(spec.affinity),
         tolerations=tolerations,
-        required_topology=first_of(template.annotations, REQUIRED_TOPOLOGY, KUEUE_REQUIRED_TOPOLOGY),
+        required_topology=wishes.required,
+        preferred_topology=wishes.preferred,
+        any_topology=wishes.anywhere,
+        slices=wishes.slices,
+        group=wishes.group,
     )
 
 

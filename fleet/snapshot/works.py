@@ -1,0 +1,137 @@
+"""Jobs of every kind as the deciders see them: what is known of an object, completed by what stands beside it.
+
+- A job that only names a recipe (TrainJob) has the pod sets of the job it makes.
+- A job whose pods are held one by one has started when one of its pods has.
+- A plain group has no object of its own: it is its pods.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from hashlib import blake2b
+from types import MappingProxyType
+
+from fleet.memo import remembered
+from fleet.snapshot.cores import Minimum, cores
+from fleet.snapshot.gangs import Hold, Job, JobRef, JobResult, PodSet
+from fleet.snapshot.nodes import Member, Pod, Terms
+
+POD_GROUP = "PodGroup"
+"""Kind of the reference to a plain group, in `v1`: there is no such object, and nothing is owned by it."""
+
+
+def group_uid(namespace: str, group: str) -> str:
+    """The identity of a plain group, fit for a label's value."""
+    return blake2b(f"{namespace}/{group}".encode(), digest_size=16).hexdigest()
+
+
+def works(
+    jobs: Mapping[str, Job], job_pods: Mapping[str, Sequence[Pod]], terms: Mapping[str, Terms] = MappingProxyType({})
+) -> Mapping[str, Job]:
+    """All jobs by uid: the objects completed, and the plain groups. `terms` by `namespace/group`."""
+    found = dict(jobs)
+    special = [job for job in jobs.values() if job.shaped_below or job.hold is Hold.PODS]
+    below = {job.owner_uid: job for job in jobs.values() if job.owner_uid} if special else {}
+    for job in special:
+        found[job.ref.uid] = _completed(job, below.get(job.ref.uid), job_pods.get(job.ref.uid, ()))
+    for uid, pods in job_pods.items():
+        member = pods[0].member if uid not in found else None
+        if member is not None:
+            found[uid] = _group_job(uid, pods, terms.get(f"{pods[0].namespace}/{member.group}"))
+    return found
+
+
+def _completed(job: Job, below: Job | None, pods: Sequence[Pod]) -> Job:
+    if job.hold is Hold.PODS:
+        return replace(job, suspended=not any(map(has_started, pods)))
+    if not job.shaped_below:
+        return job
+    if below is None:  # what it asks for is not known yet, so it asks for nothing
+        return replace(job, queue="")
+    return replace(
+        job,
+        pod_sets=below.pod_sets,
+        ready_pods=below.ready_pods,
+        active_pods=below.active_pods,
+        do_not_disrupt=job.do_not_disrupt or below.do_not_disrupt,
+    )
+
+
+def has_started(pod: Pod) -> bool:
+    """Whether a pod runs, or may: with its gang, or past it."""
+    return pod.active and not pod.deleting and (bool(pod.workload) or not pod.gated)
+
+
+def excess(pods: Sequence[Pod]) -> list[Pod]:
+    """Pods of a plain group beyond its total that have not started, youngest first (Kueue's rule for groups)."""
+    if not any(pod.held for pod in pods):
+        return []
+    members = _members(pods)
+    total = members[0][1].total if members else 0
+    beyond = sum(_counts(pod) for pod, _ in members) - total if total else 0
+    waiting = [pod for pod, _ in reversed(members) if pod.held]
+    return waiting[: max(0, beyond)]
+
+
+def group_job(uid: str, pods: Sequence[Pod], terms: Terms | None = None) -> Job:
+    """A plain group as a job. It asks for nothing while it is incomplete and none of its pods has started.
+
+    How many pods it has its pods say; or `terms` say how many it needs, and it is all that are there. Nobody knows when
+    a group is complete of which neither is said. It is over when as many pods have ended and none is left: well, if as
+    many have succeeded.
+    """
+    members = _members(pods)
+    pod, first = members[0]
+    surplus = {extra.uid for extra in excess(pods)}
+    wanted = [(one, member) for one, member in members if _counts(one) and one.uid not in surplus]
+    started = any(has_started(one) for one, _ in members)
+    total = first.total or (max(len(wanted), terms.together) if terms else 0)
+    result = _result([one for one, _ in members], total) if total else None
+    return Job(
+        ref=JobRef("v1", POD_GROUP, pod.namespace, first.group, uid),
+        resource_version="",
+        queue=first.queue if started or result or (total and len(wanted) >= total) else "",
+        priority_class=first.priority_class,
+        suspended=not started,
+        pod_sets=_roles([member for _, member in wanted], terms),
+        created_at_s=first.created_at_s,
+        result=result,
+        last_checkpoint_s=max(
+            (m.last_checkpoint_s for _, m in members if m.last_checkpoint_s is not None), default=None
+        ),
+        checkpoint_interval_s=first.checkpoint_interval_s,
+        do_not_disrupt=any(one.do_not_disrupt for one, _ in members),
+        hold=Hold.PODS,
+    )
+
+
+_group_job = remembered(4096)(group_job)
+"""Most groups are the same from one look to the next."""
+
+
+def _members(pods: Sequence[Pod]) -> list[tuple[Pod, Member]]:
+    """The pods of a plain group, oldest first."""
+    found = [(pod, pod.member) for pod in pods if pod.member is not None]
+    return sorted(found, key=lambda each: (each[1].created_at_s, each[0].name, each[0].uid))
+
+
+def _counts(pod: Pod) -> bool:
+    """Whether it fills a place of the group; one that failed or is on its way out may be replaced."""
+    return pod.phase == "Succeeded" or (pod.active and not pod.deleting)
+
+
+def _roles(members: Sequence[Member], terms: Terms | None) -> tuple[PodSet, ...]:
+    counts = Counter(member.shape.name for member in members)
+    shapes = {member.shape.name: member.shape for member in reversed(members)}
+    names = sorted(shapes)
+    minima = [Minimum(counts[name], terms.roles.get(name) if terms else None) for name in names]
+    core = cores(minima, terms.together if terms else None)
+    return tuple(replace(shapes[name], count=counts[name], core=some) for name, some in zip(names, core, strict=True))
+
+
+def _result(pods: Sequence[Pod], total: int) -> JobResult | None:
+    ended = [pod for pod in pods if not pod.active]
+    if len(ended) < total or len(ended) < len(pods):
+        return None
+    succeeded = sum(pod.phase == "Succeeded" for pod in ended)
+    return JobResult.SUCCEEDED if succeeded >= total else JobResult.FAILED

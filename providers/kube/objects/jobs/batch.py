@@ -1,0 +1,108 @@
+"""`batch/v1` Job and `jobset.x-k8s.io/v1alpha2` JobSet."""
+
+from collections.abc import Mapping, Sequence
+
+from fleet.actions import StartJob
+from fleet.snapshot import PodSet
+from providers.kube.objects.jobs.asked import COMPLETIONS, PARALLELISM, asked, restored
+from providers.kube.objects.jobs.kind import Change, Counts, JobKind, Outcome, Preparation, ended, number
+from providers.kube.objects.jobs.templates import Role
+from providers.kube.objects.json_patch import pointer
+from providers.kube.objects.names import EQUAL_COMPLETIONS, MAIN_POD_SET, MIN_PARALLELISM
+from providers.kube.objects.paths import JOB_SETS, JOBS
+from providers.kube.objects.shapes import JsonObject, dig, first_of
+from providers.kube.objects.topology import whole
+
+
+class BatchJob(JobKind):
+    """One pod set, `main`. It can run with fewer pods at once (`job-min-parallelism`)."""
+
+    path, kind = JOBS, "Job"
+    optional = False
+
+    def roles(self, raw: JsonObject) -> Sequence[Role]:
+        """The one template."""
+        count = _at_once(raw["spec"], asked(raw))
+        least = whole(first_of(raw["metadata"].get("annotations"), *MIN_PARALLELISM))
+        fewest = least if least is not None and least < count else None
+        return [Role(MAIN_POD_SET, count, pointer("spec", "template"), raw["spec"]["template"], fewest)]
+
+    def outcome(self, raw: JsonObject) -> Outcome | None:
+        """Conditions Complete and Failed."""
+        return ended(raw, "Complete")
+
+    def counts(self, raw: JsonObject) -> Counts:
+        """As the job controller counts them."""
+        status = raw.get("status") or {}
+        return Counts(status.get("ready") or 0, status.get("active") or 0)
+
+    def resume(self, raw: JsonObject, pod_sets: Sequence[PodSet]) -> Change:
+        """With fewer pods at once where fewer were admitted."""
+        change = super().resume(raw, pod_sets)
+        admitted = next((one.count for one in pod_sets if one.name == MAIN_POD_SET), None)
+        if admitted is None or admitted >= _at_once(raw["spec"], asked(raw)):
+            return Change([*restored(raw), *change.operations])
+        wanted = {PARALLELISM: number(raw["spec"].get("parallelism"), 1)}
+        if _completes_with_as_many(raw):
+            wanted[COMPLETIONS] = raw["spec"]["completions"]
+        lowered = [{"op": "add", "path": where, "value": admitted} for where in sorted(wanted)]
+        return Change([*lowered, *change.operations], wanted | dict(asked(raw)))
+
+    def prepare(self, action: StartJob, raw: JsonObject) -> Preparation | None:
+        """A job that has run before keeps its `startTime` while suspended, and with it an immutable template."""
+        if self.malleable(raw) or not self.marked(action, raw).operations:
+            return None
+        return Preparation([{"op": "remove", "path": "/status/startTime"}], "status")
+
+    def malleable(self, raw: JsonObject) -> bool:
+        """Only while it is suspended and has never run, or not since `prepare`."""
+        return self.suspended(raw) and not dig(raw, "status", "startTime")
+
+
+class JobSet(JobKind):
+    """A pod set for each replicated job. Its jobs are its own affair."""
+
+    path, kind = JOB_SETS, "JobSet"
+    owns = frozenset({("batch", "Job")})
+
+    def roles(self, raw: JsonObject) -> Sequence[Role]:
+        """The templates of the replicated jobs."""
+        return [
+            Role(
+                job["name"],
+                _pods(job),
+                pointer("spec", "replicatedJobs", index, "template", "spec", "template"),
+                job["template"]["spec"]["template"],
+            )
+            for index, job in enumerate(raw["spec"].get("replicatedJobs") or ())
+        ]
+
+    def outcome(self, raw: JsonObject) -> Outcome | None:
+        """Conditions Completed and Failed."""
+        return ended(raw, "Completed")
+
+    def counts(self, raw: JsonObject) -> Counts:
+        """Its status counts jobs: a ready (active) job is taken as all of its pods being ready (active)."""
+        jobs = raw["spec"].get("replicatedJobs") or ()
+        per_job = {job["name"]: _at_once(job["template"]["spec"], {}) for job in jobs}
+        counted = [(one, per_job.get(one["name"], 0)) for one in dig(raw, "status", "replicatedJobsStatus") or ()]
+        ready, active = (sum((one.get(field) or 0) * pods for one, pods in counted) for field in ("ready", "active"))
+        return Counts(ready, active)
+
+
+def _completes_with_as_many(raw: JsonObject) -> bool:
+    """Whether fewer pods are fewer completions, too: where the user says so and the API allows it (KEP-3715)."""
+    spec = raw["spec"]
+    elastic = spec.get("completionMode") == "Indexed" and spec.get("completions") == spec.get("parallelism")
+    return elastic and first_of(raw["metadata"].get("annotations"), *EQUAL_COMPLETIONS) == "true"
+
+
+def _pods(job: JsonObject) -> int:
+    return number(job.get("replicas"), 1) * _at_once(job["template"]["spec"], {})
+
+
+def _at_once(spec: JsonObject, wanted: Mapping[str, int]) -> int:
+    """How many pods run at once: `parallelism`, but never more than there are completions to reach."""
+    parallelism = wanted.get(PARALLELISM, number(spec.get("parallelism"), 1))
+    completions = wanted.get(COMPLETIONS, spec.get("completions"))
+    return parallelism if completions is None else min(parallelism, completions)

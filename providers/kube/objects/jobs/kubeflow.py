@@ -1,0 +1,67 @@
+"""The jobs of Kubeflow's training operator and MPI operator: a map of replica types, a pod set each.
+
+Sources: training-operator `pkg/apis/kubeflow.org/v1`, mpi-operator `pkg/apis/kubeflow/v2beta1` (defaults, run policy).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from providers.kube.objects.jobs.kind import Counts, GroupKind, JobKind, Outcome, ended, number
+from providers.kube.objects.jobs.templates import Role
+from providers.kube.objects.json_patch import pointer
+from providers.kube.objects.paths import JAX_JOBS, MPI_JOBS, PADDLE_JOBS, PYTORCH_JOBS, TF_JOBS, XGBOOST_JOBS
+from providers.kube.objects.shapes import JsonObject, dig
+from providers.kube.resources import ResourcePath
+
+
+@dataclass(frozen=True)
+class ReplicaJob(JobKind):
+    """A job whose replica types are entries of one map, held by `spec.runPolicy.suspend`.
+
+    `order` lists the types by what the others wait for, with the replicas of one that says nothing.
+    """
+
+    path: ResourcePath
+    kind: str
+    replicas: str
+    order: tuple[tuple[str, int], ...]
+    owns: frozenset[GroupKind] = field(default=frozenset())
+    switch: tuple[str, ...] = ("spec", "runPolicy", "suspend")
+
+    def roles(self, raw: JsonObject) -> Sequence[Role]:
+        """The replica types that are there, in the given order, then any others by name."""
+        specs = raw["spec"].get(self.replicas) or {}
+        defaults = dict(self.order)
+        names = [name for name, _ in self.order if name in specs] + sorted(specs.keys() - defaults.keys())
+        return [
+            Role(
+                name.lower(),
+                number(specs[name].get("replicas"), defaults.get(name, 1)),
+                pointer("spec", self.replicas, name, "template"),
+                specs[name]["template"],
+            )
+            for name in names
+        ]
+
+    def outcome(self, raw: JsonObject) -> Outcome | None:
+        """Conditions Succeeded and Failed."""
+        return ended(raw, "Succeeded")
+
+    def counts(self, raw: JsonObject) -> Counts:
+        """Active replicas; whether they are ready only the pods can tell."""
+        statuses = (dig(raw, "status", "replicaStatuses") or {}).values()
+        return Counts(active=sum((one or {}).get("active") or 0 for one in statuses))
+
+
+REPLICA_JOBS = (
+    ReplicaJob(PYTORCH_JOBS, "PyTorchJob", "pytorchReplicaSpecs", (("Master", 1), ("Worker", 1))),
+    ReplicaJob(
+        TF_JOBS, "TFJob", "tfReplicaSpecs", (("Chief", 1), ("Master", 1), ("PS", 1), ("Worker", 1), ("Evaluator", 1))
+    ),
+    ReplicaJob(XGBOOST_JOBS, "XGBoostJob", "xgbReplicaSpecs", (("Master", 1), ("Worker", 1))),
+    ReplicaJob(PADDLE_JOBS, "PaddleJob", "paddleReplicaSpecs", (("Master", 1), ("Worker", 1))),
+    ReplicaJob(JAX_JOBS, "JAXJob", "jaxReplicaSpecs", (("Worker", 1),)),
+    ReplicaJob(
+        MPI_JOBS, "MPIJob", "mpiReplicaSpecs", (("Launcher", 1), ("Worker", 0)), owns=frozenset({("batch", "Job")})
+    ),
+)

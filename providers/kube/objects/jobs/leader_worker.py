@@ -1,0 +1,69 @@
+"""`leaderworkerset.x-k8s.io/v1` LeaderWorkerSet: groups of a leader and its workers, all of them one gang.
+
+It has no switch. It is held at no replicas, and what its user asked for is kept beside (`asked`): so no pod waits for
+nothing, and a template may change without a rolling update.
+"""
+
+from collections.abc import Sequence
+
+from fleet.snapshot import PodSet
+from providers.kube.objects.jobs.asked import REPLICAS, asked, restored
+from providers.kube.objects.jobs.kind import Change, Counts, JobKind, Outcome, number
+from providers.kube.objects.jobs.templates import Role
+from providers.kube.objects.json_patch import pointer
+from providers.kube.objects.paths import LEADER_WORKER_SETS
+from providers.kube.objects.shapes import JsonObject
+
+LEADER, WORKER = "leader", "worker"
+
+
+class LeaderWorkerSet(JobKind):
+    """Serves until somebody stops it; its replicas are groups of `size` pods."""
+
+    path, kind = LEADER_WORKER_SETS, "LeaderWorkerSet"
+
+    def roles(self, raw: JsonObject) -> Sequence[Role]:
+        """Leaders and workers; one pod set where both are made from the workers' template."""
+        of = raw["spec"]["leaderWorkerTemplate"]
+        groups, size = _wanted(raw), number(of.get("size"), 1)
+        where = pointer("spec", "leaderWorkerTemplate", "workerTemplate")
+        if not of.get("leaderTemplate"):
+            return [Role(WORKER, groups * size, where, of["workerTemplate"])]
+        leaders = Role(LEADER, groups, pointer("spec", "leaderWorkerTemplate", "leaderTemplate"), of["leaderTemplate"])
+        workers = Role(WORKER, groups * (size - 1), where, of["workerTemplate"])
+        return [leaders, workers] if workers.pods else [leaders]
+
+    def outcome(self, raw: JsonObject) -> Outcome | None:
+        """It has no end."""
+        return None
+
+    def counts(self, raw: JsonObject) -> Counts:
+        """Its status counts groups."""
+        size = number(raw["spec"]["leaderWorkerTemplate"].get("size"), 1)
+        status = raw.get("status") or {}
+        return Counts((status.get("readyReplicas") or 0) * size, (status.get("replicas") or 0) * size)
+
+    def manageable(self, raw: JsonObject) -> bool:
+        """One that asks for no replicas asks for nothing."""
+        return _wanted(raw) > 0
+
+    def suspended(self, raw: JsonObject) -> bool:
+        """At no replicas."""
+        return number(raw["spec"].get("replicas"), 1) == 0
+
+    def resume(self, raw: JsonObject, pod_sets: Sequence[PodSet]) -> Change:
+        """With the replicas asked for."""
+        return Change(restored(raw))
+
+    def pause(self, raw: JsonObject) -> Change:
+        """At no replicas, remembering them."""
+        if self.suspended(raw):
+            return Change([], asked(raw))
+        held = number(raw["spec"].get("replicas"), 1)
+        return Change([{"op": "add", "path": REPLICAS, "value": 0}], {REPLICAS: held})
+
+
+def _wanted(raw: JsonObject) -> int:
+    """Groups asked for: those of the object, unless it is held."""
+    held = number(raw["spec"].get("replicas"), 1)
+    return held or asked(raw).get(REPLICAS, 0)

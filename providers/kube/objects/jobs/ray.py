@@ -1,0 +1,87 @@
+"""KubeRay's RayCluster and RayJob (`ray.io/v1`): a head, groups of workers, and for a job the pod that submits it.
+
+Source: kuberay `ray-operator/apis/ray/v1` and `controllers/ray/utils` (replicas of a group, submission modes).
+"""
+
+from collections.abc import Sequence
+
+from fleet.snapshot import JobResult
+from providers.kube.objects.instants import instant_of
+from providers.kube.objects.jobs.kind import Counts, JobKind, Outcome, number
+from providers.kube.objects.jobs.templates import Role
+from providers.kube.objects.json_patch import pointer
+from providers.kube.objects.paths import RAY_CLUSTERS, RAY_JOBS
+from providers.kube.objects.shapes import JsonObject, dig
+
+HEAD, SUBMITTER = "head", "submitter"
+_OVER = frozenset({"Complete", "Failed", "ValidationFailed"})
+
+
+class RayCluster(JobKind):
+    """Runs until somebody suspends or deletes it. One that a RayJob made is the RayJob's affair."""
+
+    path, kind = RAY_CLUSTERS, "RayCluster"
+
+    def roles(self, raw: JsonObject) -> Sequence[Role]:
+        """The head and each worker group."""
+        return _cluster(raw["spec"], "spec")
+
+    def outcome(self, raw: JsonObject) -> Outcome | None:
+        """It has no end."""
+        return None
+
+    def counts(self, raw: JsonObject) -> Counts:
+        """Workers by its status, and the head by its condition."""
+        status = raw.get("status") or {}
+        head = any(it["type"] == "HeadPodReady" and it["status"] == "True" for it in status.get("conditions") or ())
+        return Counts((status.get("readyWorkerReplicas") or 0) + head, status.get("availableWorkerReplicas") or 0)
+
+
+class RayJob(JobKind):
+    """A cluster of its own and one job on it. One that selects a cluster of somebody else has no pods to place."""
+
+    path, kind = RAY_JOBS, "RayJob"
+    owns = frozenset({("ray.io", "RayCluster"), ("batch", "Job")})
+
+    def roles(self, raw: JsonObject) -> Sequence[Role]:
+        """The cluster's, and the submitter where its template is given: KubeRay's own is small and stays outside."""
+        spec = raw["spec"]
+        roles = _cluster(spec.get("rayClusterSpec") or {}, "spec", "rayClusterSpec")
+        submitter = spec.get("submitterPodTemplate")
+        if submitter and spec.get("submissionMode") in (None, "", "K8sJobMode"):
+            roles.append(Role(SUBMITTER, 1, pointer("spec", "submitterPodTemplate"), submitter))
+        return roles
+
+    def outcome(self, raw: JsonObject) -> Outcome | None:
+        """Over when its deployment is; well, if the job on the cluster succeeded."""
+        status = raw.get("status") or {}
+        if status.get("jobDeploymentStatus") not in _OVER:
+            return None
+        result = JobResult.SUCCEEDED if status.get("jobStatus") == "SUCCEEDED" else JobResult.FAILED
+        return Outcome(result, instant_of(status.get("endTime")))
+
+    def counts(self, raw: JsonObject) -> Counts:
+        """Its cluster's workers; head and submitter only the pods can tell."""
+        return Counts(active=dig(raw, "status", "rayClusterStatus", "availableWorkerReplicas") or 0)
+
+    def manageable(self, raw: JsonObject) -> bool:
+        """KubeRay cannot suspend a job on a cluster it did not make for it."""
+        return not raw["spec"].get("clusterSelector")
+
+
+def _cluster(spec: JsonObject, *where: str) -> list[Role]:
+    head = spec.get("headGroupSpec")
+    roles = [Role(HEAD, 1, pointer(*where, "headGroupSpec", "template"), head["template"])] if head else []
+    for index, group in enumerate(spec.get("workerGroupSpecs") or ()):
+        path = pointer(*where, "workerGroupSpecs", index, "template")
+        roles.append(Role(group["groupName"], _workers(group), path, group["template"]))
+    return roles
+
+
+def _workers(group: JsonObject) -> int:
+    """Hosts of a group at its start: its replicas within their bounds, each of several hosts."""
+    if group.get("suspend"):
+        return 0
+    least = number(group.get("minReplicas"), 0)
+    most = number(group.get("maxReplicas"), 2**31 - 1)
+    return min(most, max(least, number(group.get("replicas"), least))) * number(group.get("numOfHosts"), 1)

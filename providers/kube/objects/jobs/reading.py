@@ -1,0 +1,120 @@
+"""An object of any kind of work -> `Job`. What everybody may write on a job is read alike for all of them."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+from msgspec import Raw
+from pydantic import TypeAdapter, ValidationError
+
+from fleet.snapshot import Job, JobRef, PodSet
+from model.kinds.base import NEVER, Duration
+from model.labels import DO_NOT_DISRUPT, KUEUE_PRIORITY_CLASS, KUEUE_QUEUE, PRIORITY_CLASS, QUEUE
+from providers.kube.objects.additions import Additions, recorded
+from providers.kube.objects.instants import instant_of, parse_instant
+from providers.kube.objects.jobs.kind import GroupKind, JobKind
+from providers.kube.objects.jobs.templates import Role
+from providers.kube.objects.names import (
+    CHECKPOINT_INTERVAL,
+    LAST_CHECKPOINT,
+    OWN_DO_NOT_DISRUPT,
+    VOLCANO_LAST_CHECKPOINT,
+)
+from providers.kube.objects.pod_requests import protects
+from providers.kube.objects.pod_templates import Template, pod_set_of
+from providers.kube.objects.shapes import JsonObject, Meta, Owner, Wire, first_of
+
+
+class _Object(Wire, frozen=True):
+    """Of the metadata, most of which is other people's bookkeeping, only what everybody may say."""
+
+    metadata: Meta
+    spec: dict[str, Any]
+    status: dict[str, Any] | None = None
+
+
+_objects = msgspec.json.Decoder(_Object)
+_templates = msgspec.json.Decoder(Template)
+_duration: Final = TypeAdapter[float](Duration)
+
+
+def read_job(kind: JobKind, parents: frozenset[GroupKind], data: bytes | Raw) -> Job:
+    """A job of that kind; one that a job of one of the kinds `parents` made is not managed by itself."""
+    found = _objects.decode(data)
+    meta, annotations = found.metadata, found.metadata.annotations or {}
+    raw: JsonObject = {"metadata": {"annotations": annotations}, "spec": found.spec, "status": found.status}
+    owner, outcome, counts = managing(meta.owner_references, parents), kind.outcome(raw), kind.counts(raw)
+    read = [_pod_set(role, recorded(annotations)) for role in kind.roles(raw)]
+    return Job(
+        ref=JobRef(kind.path.api_version(), kind.kind, meta.namespace, meta.name, meta.uid),
+        resource_version=meta.resource_version,
+        queue=queue_of(meta.labels) if owner is None and kind.manageable(raw) else "",
+        priority_class=priority_of(meta.labels),
+        suspended=kind.suspended(raw),
+        pod_sets=tuple(pod_set for pod_set, _ in read),
+        created_at_s=instant_of(meta.creation_timestamp),
+        result=outcome.result if outcome else None,
+        finished_at_s=outcome.at_s if outcome else 0.0,
+        ready_pods=counts.ready,
+        active_pods=counts.active,
+        deleting=meta.deletion_timestamp is not None,
+        last_checkpoint_s=checkpoint_of(annotations),
+        checkpoint_interval_s=interval_of(annotations),
+        do_not_disrupt=any(map(protected, (annotations, *(template.annotations for _, template in read)))),
+        hold=kind.hold,
+        owner_uid=owner.uid if owner else "",
+        shaped_below=kind.shaped_below,
+    )
+
+
+def managing(owners: list[Owner] | None, parents: frozenset[GroupKind]) -> Owner | None:
+    """The controlling owner, if it is of one of the kinds `parents`."""
+    return next((it for it in owners or () if it.controller and (it.group, it.kind) in parents), None)
+
+
+def queue_of(labels: Mapping[str, str] | None) -> str:
+    """The queue something asks for."""
+    return first_of(labels, QUEUE, KUEUE_QUEUE)
+
+
+def priority_of(labels: Mapping[str, str] | None) -> str:
+    """The priority class something asks for."""
+    return first_of(labels, PRIORITY_CLASS, KUEUE_PRIORITY_CLASS)
+
+
+def checkpoint_of(annotations: Mapping[str, str]) -> float | None:
+    """When it last saved its work. What the job itself writes is advice: an unreadable time counts as none."""
+    text = first_of(annotations, LAST_CHECKPOINT, VOLCANO_LAST_CHECKPOINT)
+    try:
+        return parse_instant(text) if text else None
+    except ValueError:
+        return None
+
+
+def interval_of(annotations: Mapping[str, str]) -> float | None:
+    """How often it saves its work, in seconds."""
+    return _interval_s(annotations.get(CHECKPOINT_INTERVAL, ""))
+
+
+def protected(annotations: Mapping[str, str]) -> bool:
+    """Whether voluntary disruption is forbidden."""
+    return any(protects(annotations.get(name, "")) for name in (OWN_DO_NOT_DISRUPT, DO_NOT_DISRUPT))
+
+
+def _pod_set(role: Role, additions: Additions) -> tuple[PodSet, Template]:
+    template = _templates.decode(msgspec.json.encode(role.template))
+    pod_set = pod_set_of(role.name, role.pods, template, additions)
+    if role.min_count is not None or role.core is not None:
+        pod_set = replace(pod_set, min_count=role.min_count, core=role.core)
+    return pod_set, template
+
+
+@lru_cache(maxsize=1024)
+def _interval_s(text: str) -> float | None:
+    try:
+        seconds = _duration.validate_python(text) if text else NEVER
+    except ValidationError:
+        return None
+    return seconds if 0 < seconds < NEVER else None

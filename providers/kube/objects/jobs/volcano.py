@@ -1,0 +1,53 @@
+"""`batch.volcano.sh/v1alpha1` Job: a pod set for each task.
+
+It has no switch, and its tasks cannot change once it exists. So its pods are held one by one: every task's template has
+our gate from the start (the admission policy in `deploy/` sees to it), and a pod gets the rest when it is released. A
+job without the gate cannot be held and is left alone.
+"""
+
+from collections.abc import Sequence
+
+from fleet.snapshot import Hold, JobResult
+from fleet.snapshot.cores import Minimum, cores
+from providers.kube.objects.instants import instant_of
+from providers.kube.objects.jobs.kind import JobKind, Outcome, number
+from providers.kube.objects.jobs.templates import Role, gated
+from providers.kube.objects.json_patch import pointer
+from providers.kube.objects.paths import VOLCANO_JOBS
+from providers.kube.objects.shapes import JsonObject
+
+_RESULTS = {"Completed": JobResult.SUCCEEDED, "Failed": JobResult.FAILED, "Terminated": JobResult.FAILED}
+
+
+class VolcanoJob(JobKind):
+    """All its tasks; `minAvailable` of them are the core that runs together, the others join as they can."""
+
+    path, kind = VOLCANO_JOBS, "Job"
+    hold = Hold.PODS
+
+    def roles(self, raw: JsonObject) -> Sequence[Role]:
+        """The tasks, named as Volcano names them (`task<n>` where they have no name)."""
+        spec = raw["spec"]
+        tasks = [(task.get("name") or f"task{index}", task) for index, task in enumerate(spec.get("tasks") or ())]
+        minima = [Minimum(number(task.get("replicas"), 1), task.get("minAvailable")) for _, task in tasks]
+        core = cores(minima, spec.get("minAvailable"))
+        where = [pointer("spec", "tasks", index, "template") for index in range(len(tasks))]
+        return [
+            Role(name, least.pods, path, task["template"], core=some)
+            for (name, task), least, path, some in zip(tasks, minima, where, core, strict=True)
+        ]
+
+    def outcome(self, raw: JsonObject) -> Outcome | None:
+        """By its phase; one that was aborted may be resumed."""
+        state = (raw.get("status") or {}).get("state") or {}
+        result = _RESULTS.get(state.get("phase", ""))
+        return Outcome(result, instant_of(state.get("lastTransitionTime"))) if result else None
+
+    def manageable(self, raw: JsonObject) -> bool:
+        """Whether every task's pods are born behind the gate."""
+        tasks = raw["spec"].get("tasks") or ()
+        return bool(tasks) and all(gated(task["template"]) for task in tasks)
+
+    def suspended(self, raw: JsonObject) -> bool:
+        """Its pods say that."""
+        return True

@@ -1,0 +1,75 @@
+"""A pod of a plain group -> what it says of the group.
+
+A group is all pods of a namespace with the same label `muster.dev/pod-group-name` (or Kueue's); the annotation
+`...-total-count` says how many they are. Or they name a PodGroup of Volcano, which says how many they are at least.
+Pods that ask for the same are one role, which the label `muster.dev/pod-set` (or Volcano's `volcano.sh/task-spec`) may
+name.
+"""
+
+from dataclasses import replace
+from hashlib import blake2b
+from typing import Final
+
+import msgspec
+from msgspec import Raw
+
+from fleet.snapshot import Member, PodSet, Terms
+from providers.kube.objects.instants import instant_of
+from providers.kube.objects.jobs.reading import checkpoint_of, interval_of, priority_of, queue_of
+from providers.kube.objects.names import GROUP_NAME, GROUP_TOTAL, POD_SET, VOLCANO_GROUP, VOLCANO_TASK
+from providers.kube.objects.pod_sets import pod_set_object
+from providers.kube.objects.pod_templates import Template, pod_set_of
+from providers.kube.objects.shapes import Meta, Wire, first_of
+from providers.kube.objects.topology import whole
+
+_NOTHING: Final[dict[str, str]] = {}
+
+
+class _Pod(Wire, frozen=True):
+    metadata: Meta
+
+
+class _GroupSpec(Wire, frozen=True):
+    min_member: int | None = None
+    min_task_member: dict[str, int] | None = None
+
+
+class _PodGroup(Wire, frozen=True):
+    metadata: Meta
+    spec: _GroupSpec = _GroupSpec()
+
+
+_pods = msgspec.json.Decoder(_Pod)
+_groups = msgspec.json.Decoder(_PodGroup)
+_templates = msgspec.json.Decoder(Template)
+
+
+def member_of(raw: bytes | Raw) -> Member:
+    """What the pod says; a total that cannot be read is none."""
+    meta = _pods.decode(raw).metadata
+    labels, annotations = meta.labels or _NOTHING, meta.annotations or _NOTHING
+    shape = pod_set_of(first_of(labels, POD_SET, VOLCANO_TASK), 1, _templates.decode(raw), {})
+    return Member(
+        group=first_of(labels, *GROUP_NAME) or first_of(annotations, *VOLCANO_GROUP),
+        total=whole(first_of(annotations, *GROUP_TOTAL)) or 0,
+        shape=shape if shape.name else _named(shape),
+        queue=queue_of(labels),
+        created_at_s=instant_of(meta.creation_timestamp),
+        priority_class=priority_of(labels),
+        last_checkpoint_s=checkpoint_of(annotations),
+        checkpoint_interval_s=interval_of(annotations),
+    )
+
+
+def _named(shape: PodSet) -> PodSet:
+    """The role named by what it asks for, the same for equal pods."""
+    text = msgspec.json.encode(pod_set_object(shape), order="sorted")
+    return replace(shape, name=f"role-{blake2b(text, digest_size=4).hexdigest()}")
+
+
+def decode_pod_group(raw: bytes | Raw) -> Terms:
+    """`scheduling.volcano.sh/v1beta1` PodGroup. One that says no `minMember` needs one pod, as Volcano has it."""
+    found = _groups.decode(raw)
+    meta, spec = found.metadata, found.spec
+    together = 1 if spec.min_member is None else spec.min_member
+    return Terms(meta.namespace, meta.name, together, spec.min_task_member or {})

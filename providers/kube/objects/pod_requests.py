@@ -1,0 +1,48 @@
+"""What a pod spec asks of a node, read alike from pods and from templates."""
+
+import re
+from typing import Final
+
+from msgspec import Raw
+
+from model.quantity import Resources
+from providers.kube.objects.amounts import pod_requests, raw_bytes
+from providers.kube.objects.shapes import Wire
+
+_DURATION: Final = re.compile(r"(\d+(\.\d+)?(h|m|s|ms|us|ns))+")
+
+
+class Container(Wire, frozen=True):
+    """A container, as far as placement goes. `restart_policy` Always makes an init container a sidecar."""
+
+    resources: Raw = Raw()
+    restart_policy: str | None = None
+
+
+class PodResources(Wire, frozen=True):
+    """The fields of a pod spec that say what it takes on a node."""
+
+    containers: list[Container] | None = None
+    init_containers: list[Container] | None = None
+    overhead: Raw = Raw()
+    resources: Raw = Raw()
+
+
+def requests_of(spec: PodResources) -> Resources:
+    """What a pod of this spec takes on a node, in canonical amounts; shared between equal pods."""
+    return pod_requests(
+        tuple([raw_bytes(container.resources) for container in spec.containers or ()]),
+        tuple([(one.restart_policy == "Always", raw_bytes(one.resources)) for one in spec.init_containers or ()]),
+        raw_bytes(spec.overhead),
+        raw_bytes(spec.resources),
+    )
+
+
+def protects(do_not_disrupt: str, safe_to_evict: str = "") -> bool:
+    """Whether the annotations forbid voluntary disruption.
+
+    Karpenter also takes a duration, counted from the pod's start; it protects as long as the pod lives here.
+    """
+    if safe_to_evict == "false":
+        return True
+    return do_not_disrupt == "true" or bool(_DURATION.fullmatch(do_not_disrupt))

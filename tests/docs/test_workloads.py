@@ -1,0 +1,56 @@
+"""The page of workloads names every kind, and its examples are work that the agent takes as it stands."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from fleet.snapshot.works import works
+from providers.kube.objects import DECODERS, decode_pod
+from providers.kube.objects.jobs import KINDS
+from providers.kube.objects.topology import GROUP_NAME, PREFERRED, REQUIRED, SLICE_LAYERS, SLICE_SIZE, SLICE_TOPOLOGY
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs/guides/workloads.md").read_text("utf-8")
+FENCES = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+EXAMPLES: list[dict[str, Any]] = [document for text in FENCES for document in yaml.safe_load_all(text)]
+
+
+def raw(manifest: dict[str, Any]) -> bytes:
+    name = manifest["metadata"]["name"]
+    meta = {
+        **manifest["metadata"],
+        "uid": f"uid-{name}",
+        "resourceVersion": "1",
+        "creationTimestamp": "2027-01-15T08:00:00Z",
+    }
+    return json.dumps({**manifest, "metadata": meta}).encode()
+
+
+def test_the_table_names_every_kind() -> None:
+    table = PAGE[PAGE.index("| kind | API") : PAGE.index("*Ready*")]
+    for kind in KINDS:
+        (row,) = [line for line in table.splitlines() if f"`{kind.path.api_version()}`" in line and kind.kind in line]
+        assert "templates" in row or kind.kind in {"Job", "TrainJob"}
+
+
+@pytest.mark.parametrize("name", [REQUIRED, PREFERRED, GROUP_NAME, SLICE_TOPOLOGY, SLICE_SIZE, SLICE_LAYERS])
+def test_the_page_names_every_annotation(name: tuple[str, str]) -> None:
+    assert f"`{name[0].removeprefix('muster.dev/')}`" in PAGE
+
+
+@pytest.mark.parametrize(
+    "manifest", [it for it in EXAMPLES if it["kind"] != "Pod"], ids=lambda it: it["apiVersion"] + it["kind"]
+)
+def test_the_jobs_are_managed(manifest: dict[str, Any]) -> None:
+    job = DECODERS[manifest["apiVersion"].rpartition("/")[0], manifest["kind"]](raw(manifest))
+    assert (job.queue, job.suspended) == ("research", True)
+    assert sum(one.count * one.requests.get("nvidia.com/gpu", 0) for one in job.pod_sets) in {16, 32}
+
+
+def test_the_pods_are_one_group() -> None:
+    pods = tuple(decode_pod(raw(it)) for it in EXAMPLES if it["kind"] == "Pod")
+    (job,) = works({}, {pods[0].job_uid: pods}).values()
+    assert (job.ref.name, job.queue, [one.count for one in job.pod_sets]) == ("solve", "research", [2])

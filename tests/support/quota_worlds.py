@@ -1,0 +1,170 @@
+"""Random worlds for the quota engine: small trees, short of quota, so that most heads have to take from others."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from hypothesis import strategies as st
+
+from fleet.admission.quota.declared import (
+    UNLIMITED,
+    CohortSpec,
+    FairStrategy,
+    Fungibility,
+    OnCandidate,
+    Policy,
+    Preemption,
+    QueueSpec,
+    Rules,
+)
+from fleet.admission.quota.tree import Node, fits
+from tests.support.quotas import BOTH, Bound, World, cohort, queue
+
+SHAPES: tuple[tuple[tuple[str, str], ...], ...] = (
+    (("root", ""),),
+    (("root", ""), ("left", "root")),
+    (("root", ""), ("left", "root"), ("right", "root")),
+)
+"""(cohort, its parent): trees of two or three levels with their queues."""
+STRATEGIES: tuple[tuple[FairStrategy, ...], ...] = ((), (), BOTH, BOTH, BOTH[:1], BOTH[1:])
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A workload, and what it holds in the beginning."""
+
+    name: str
+    queue: str
+    wanted: tuple[tuple[str, int], ...]
+    priority: int
+    at_s: float
+    flavor: str = ""
+    """Holds it of this flavor; empty = waits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A world that can be built over and over, in any order."""
+
+    cohorts: tuple[CohortSpec, ...]
+    queues: tuple[QueueSpec, ...]
+    jobs: tuple[Job, ...]
+    rules: Rules
+
+    def build(self) -> World:
+        """Those that should hold something and do not fit wait instead."""
+        world = World.of(*self.cohorts, *self.queues, rules=self.rules)
+        for job in sorted(self.jobs, key=lambda job: job.name):
+            held = {f"{job.flavor}/{resource}": amount for resource, amount in job.wanted}
+            if job.flavor and fits(world.tree.queues[job.queue], world.cells(held)):
+                world.holds(job.name, job.queue, held, priority=job.priority, at_s=job.at_s, reserved_at_s=job.at_s)
+        for job in self.jobs:
+            if job.name not in world.books.holders:
+                world.waits(job.name, job.queue, dict(job.wanted), priority=job.priority, at_s=job.at_s)
+        return world
+
+    def permuted(self, cohorts: Sequence[int], queues: Sequence[int], jobs: Sequence[int]) -> "Plan":
+        """The same in another order."""
+        return replace(
+            self,
+            cohorts=tuple(self.cohorts[index] for index in cohorts),
+            queues=tuple(self.queues[index] for index in queues),
+            jobs=tuple(self.jobs[index] for index in jobs),
+        )
+
+    def renamed(self, suffix: str) -> "Plan":
+        """The same with other names, to stand beside it."""
+        return replace(
+            self,
+            cohorts=tuple(
+                replace(c, name=c.name + suffix, parent=c.parent and c.parent + suffix) for c in self.cohorts
+            ),
+            queues=tuple(replace(q, name=q.name + suffix, cohort=q.cohort and q.cohort + suffix) for q in self.queues),
+            jobs=tuple(replace(j, name=j.name + suffix, queue=j.queue + suffix) for j in self.jobs),
+        )
+
+    def beside(self, other: "Plan") -> "Plan":
+        """Both in one world."""
+        return replace(
+            self,
+            cohorts=other.cohorts + self.cohorts,
+            queues=other.queues + self.queues,
+            jobs=other.jobs + self.jobs,
+        )
+
+
+limits = st.sampled_from((None, None, None, 0, 1, 2))
+weights = st.sampled_from((1.0, 1.0, 1.0, 0.5, 2.0, 0.0))
+preemptions = st.builds(
+    Preemption,
+    st.sampled_from((Policy.NEVER, Policy.LOWER, Policy.LOWER, Policy.LOWER_OR_NEWER)),
+    st.sampled_from((Policy.NEVER, Policy.LOWER, Policy.ANY, Policy.ANY)),
+    st.sampled_from((Policy.NEVER, Policy.LOWER)),
+    st.sampled_from((None, None, 1)),
+)
+candidates = st.sampled_from(OnCandidate)
+fungibilities = st.one_of(
+    st.builds(Fungibility, candidates, candidates),
+    st.just(Fungibility(OnCandidate.NEXT, OnCandidate.NEXT, prefer_preemption=True)),
+)
+
+
+@st.composite
+def bounds(draw: st.DrawFn, most: int) -> Bound:
+    """A quota of at most `most`, with limits now and then."""
+    return draw(st.integers(0, most)), draw(limits), draw(limits)
+
+
+@st.composite
+def plans(
+    draw: st.DrawFn,
+    strategies: Sequence[tuple[FairStrategy, ...]] = STRATEGIES,
+    resources: Sequence[tuple[str, ...]] = (("cpu",), ("cpu",), ("cpu", "gpu")),
+) -> Plan:
+    """Two to four queues in a tree, one or two flavors and resources, up to nine workloads."""
+    shape = draw(st.sampled_from(SHAPES))
+    flavors = draw(st.sampled_from((("f",), ("f",), ("f", "g"))))
+    covered = draw(st.sampled_from(resources))
+    cells = [f"{flavor}/{resource}" for flavor in flavors for resource in covered]
+    cohorts = tuple(
+        cohort(name, parent, {cell: draw(bounds(2)) for cell in cells}, draw(weights)) for name, parent in shape
+    )
+    queues = tuple(
+        queue(
+            f"q{index}",
+            draw(st.sampled_from([name for name, _ in shape])),
+            {cell: draw(bounds(4)) for cell in cells},
+            weight=draw(weights),
+            strict=draw(st.integers(0, 4)) == 0,
+            preemption=draw(preemptions),
+            fungibility=draw(fungibilities),
+        )
+        for index in range(draw(st.integers(2, 4)))
+    )
+    jobs = tuple(
+        Job(
+            f"w{index}",
+            draw(st.sampled_from(queues)).name,
+            tuple((resource, draw(st.integers(1, 4))) for resource in covered),
+            draw(st.integers(0, 2)),
+            float(draw(st.integers(0, 3))),
+            draw(st.sampled_from((*flavors, *flavors, ""))),
+        )
+        for index in range(draw(st.integers(1, 9)))
+    )
+    return Plan(cohorts, queues, jobs, Rules(fair=draw(st.sampled_from(strategies))))
+
+
+def over(world: World) -> set[tuple[str, int]]:
+    """(node, cell) above what the tree allows: a root above its quota, any other above its borrowing limit."""
+    nodes: list[Node] = [*world.tree.cohorts.values(), *world.tree.queues.values()]
+    found = set()
+    for node in nodes:
+        for cell in range(len(world.tree.cells)):
+            if node.parent is None:
+                above = node.usage[cell] > node.subtree[cell]
+            else:
+                ceiling = node.ceiling[cell]
+                above = ceiling < UNLIMITED and max(0, node.usage[cell] - node.private[cell]) > ceiling
+            if above:
+                found.add((node.name, cell))
+    return found

@@ -1,0 +1,211 @@
+"""Small worlds for the quota engine: queues, holders and waiting workloads in one line each.
+
+A cell of quota is written `"flavor"` (its cpu) or `"flavor/resource"`. Amounts are bare integers: no rule of the engine
+asks what they are amounts of. A workload's uid is its name.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from fleet.admission.quota.candidates import Contest, Victim
+from fleet.admission.quota.declared import (
+    CohortSpec,
+    FairStrategy,
+    FlavorResource,
+    FlavorSpec,
+    Policy,
+    Preemption,
+    QueueSpec,
+    Quota,
+    ResourceGroup,
+    Rules,
+)
+from fleet.admission.quota.entries import Outcome
+from fleet.admission.quota.run import CycleResult
+from fleet.admission.quota.scheduler import Scheduler
+from fleet.admission.quota.tree import Node, QuotaTree
+from fleet.admission.quota.workload import Books, Given, Holder, Workload, usage_in
+from fleet.reasons import Reason
+from fleet.snapshot import PodSet
+
+Bound = int | tuple[int, int | None] | tuple[int, int | None, int | None]
+"""Nominal, or (nominal, borrowing limit), or (nominal, borrowing limit, lending limit)."""
+Amounts = Mapping[str, int]
+"""Cell -> amount, or resource -> amount where something is asked for."""
+
+BOTH = (FairStrategy.FINAL, FairStrategy.INITIAL)
+FAIR = Rules(fair=BOTH)
+CLASSICAL = Rules()
+
+RECLAIM = Preemption(reclaim=Policy.ANY)
+WITHIN = Preemption(within_queue=Policy.LOWER)
+ALL = Preemption(Policy.LOWER, Policy.ANY)
+BORROWING = Preemption(Policy.LOWER, Policy.ANY, Policy.LOWER)
+
+
+def cell_name(cell: str) -> FlavorResource:
+    """The (flavor, resource) that `"flavor"` or `"flavor/resource"` means."""
+    flavor, _, resource = cell.partition("/")
+    return FlavorResource(flavor, resource or "cpu")
+
+
+def quotas(given: Mapping[str, Bound]) -> dict[FlavorResource, Quota]:
+    """Cells of quota."""
+    return {cell_name(cell): Quota(*((bound,) if isinstance(bound, int) else bound)) for cell, bound in given.items()}
+
+
+def cohort(name: str, parent: str = "", given: Mapping[str, Bound] | None = None, weight: float = 1.0) -> CohortSpec:
+    """A cohort."""
+    return CohortSpec(name, parent, quotas(given or {}), weight)
+
+
+def queue(name: str, above: str = "", given: Mapping[str, Bound] | None = None, **more: Any) -> QueueSpec:
+    """A queue. Flavors that have the same resources form a group, unless `groups` says otherwise."""
+    cells = quotas({"f": 0} if given is None else given)
+    resources: dict[str, tuple[str, ...]] = {}
+    for cell in cells:
+        resources[cell.flavor] = (*resources.get(cell.flavor, ()), cell.resource)
+    flavors: dict[tuple[str, ...], tuple[str, ...]] = {}
+    for flavor, covered in resources.items():
+        flavors[covered] = (*flavors.get(covered, ()), flavor)
+    groups = more.pop("groups", tuple(ResourceGroup(covered, names) for covered, names in flavors.items()))
+    return QueueSpec(name, above, groups, cells, **more)
+
+
+def asks(name: str, above: str, wanted: int | Amounts | Sequence[PodSet], **more: Any) -> Workload:
+    """A workload: an amount of cpu, amounts of resources, or pod sets."""
+    if isinstance(wanted, int):
+        wanted = {"cpu": wanted}
+    pod_sets = (PodSet("main", 1, wanted),) if isinstance(wanted, Mapping) else tuple(wanted)
+    more = {"priority": 0, "at_s": 0.0} | more
+    created_at_s = more.pop("at_s")
+    return Workload(name, name, above, more.pop("priority"), created_at_s, pod_sets, **more)
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What one cycle decided, by name."""
+
+    admitted: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Workload -> resource -> flavor, of its first pod set."""
+    evicted: dict[str, Reason] = field(default_factory=dict)
+    waiting: dict[str, Outcome] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, result: CycleResult) -> "Turn":
+        return cls(
+            {holder.workload.name: dict(holder.given[0].flavors) for holder in result.admitted},
+            {victim.holder.workload.name: victim.reason for victim, _ in result.evictions},
+            {entry.workload.name: entry.outcome for entry in result.waiting},
+        )
+
+
+@dataclass(slots=True)
+class World:
+    """A scheduler with what it decides on. Evicted workloads are gone at once and wait again."""
+
+    scheduler: Scheduler
+    now_s: float = 1000.0
+    """Reservations of later cycles are newer than those of earlier ones."""
+
+    @classmethod
+    def of(
+        cls, *specs: CohortSpec | QueueSpec, rules: Rules = CLASSICAL, flavors: Sequence[FlavorSpec] = ()
+    ) -> "World":
+        """A flavor that is named by quota and not given has no labels and no taints."""
+        cohorts = [spec for spec in specs if isinstance(spec, CohortSpec)]
+        queues = [spec for spec in specs if isinstance(spec, QueueSpec)]
+        tree = QuotaTree(cohorts, queues)
+        known = {cell.flavor: FlavorSpec(cell.flavor) for cell in tree.cells} | {spec.name: spec for spec in flavors}
+        return cls(Scheduler(Books(tree), {spec.name: spec for spec in queues}, known, rules))
+
+    @property
+    def books(self) -> Books:
+        return self.scheduler.books
+
+    @property
+    def tree(self) -> QuotaTree:
+        return self.scheduler.books.tree
+
+    def node(self, name: str) -> Node:
+        return self.tree.queues.get(name) or self.tree.cohorts[name]
+
+    def cell(self, cell: str = "f") -> int:
+        return self.tree.cell(cell_name(cell))
+
+    def cells(self, amounts: Amounts) -> dict[int, int]:
+        return {self.cell(cell): amount for cell, amount in amounts.items()}
+
+    def holds(self, name: str, above: str, held: int | Amounts, *, reserved_at_s: float = 0.0, **more: Any) -> Holder:
+        """A workload that holds cells already; a bare amount is one of flavor `f`."""
+        cells = {cell_name(cell): n for cell, n in ({"f": held} if isinstance(held, int) else held).items()}
+        flags = {flag: more.pop(flag) for flag in ("leaving", "protected") if flag in more}
+        workload = asks(name, above, {cell.resource: amount for cell, amount in cells.items()}, **more)
+        given = Given(
+            "main",
+            1,
+            {cell.resource: cell.flavor for cell in cells},
+            {cell.resource: amount for cell, amount in cells.items()},
+        )
+        holder = Holder(
+            workload, self.tree.queues[above], (given,), usage_in(self.tree, (given,)), reserved_at_s, **flags
+        )
+        self.scheduler.settle(holder)
+        return holder
+
+    def waits(self, name: str, above: str, wanted: int | Amounts | Sequence[PodSet], **more: Any) -> Workload:
+        """A workload that waits in a queue."""
+        workload = asks(name, above, wanted, **more)
+        self.scheduler.submit(workload)
+        return workload
+
+    def contest(self, name: str, above: str, wanted: int | Amounts, **more: Any) -> Contest:
+        """A workload that wants cells (`wanted` names cells here), all of them contested unless `cells` says which."""
+        usage = self.cells({"f": wanted} if isinstance(wanted, int) else wanted)
+        cells = more.pop("cells", None)
+        workload = asks(name, above, {self.tree.cells[cell].resource: n for cell, n in usage.items()}, **more)
+        contested = frozenset(usage if cells is None else self.cells(dict.fromkeys(cells, 0)))
+        spec = self.scheduler.queues[above]
+        return Contest(self.books, workload, spec, self.tree.queues[above], usage, contested)
+
+    def decide(self) -> Turn:
+        """One cycle; evictions are not carried out."""
+        return Turn.of(self.scheduler.cycle())
+
+    def turn(self) -> Turn:
+        """One cycle, with its evictions carried out; who waits for room that others leave is marked so."""
+        result = self.scheduler.cycle()
+        self.now_s += 1
+        for holder in result.admitted:
+            holder.reserved_at_s = self.now_s
+        for victim, _ in result.evictions:
+            gone = self.scheduler.vacate(victim.holder.workload.uid)
+            self.scheduler.submit(replace(gone.workload, nominated=False))
+        for entry in result.waiting:
+            if entry.outcome is Outcome.PENDING_PREEMPTION:
+                self.scheduler.submit(replace(entry.workload, nominated=True))
+        return Turn.of(result)
+
+    def until_quiet(self, most: int = 100) -> list[Turn]:
+        """Cycles until three in a row change nothing. AssertionError when `most` were not enough."""
+        turns: list[Turn] = []
+        idle = 0
+        while idle < 3:
+            assert len(turns) < most, f"still moving: {turns[-6:]}"
+            turns.append(self.turn())
+            idle = 0 if turns[-1].admitted or turns[-1].evicted else idle + 1
+        return turns[:-3]
+
+    def holders(self) -> dict[str, str]:
+        """Holder -> queue, in name order."""
+        return {name: self.books.holders[name].queue.name for name in sorted(self.books.holders)}
+
+    def state(self) -> dict[str, list[int]]:
+        """Every node's usage."""
+        return {name: list(node.usage) for name, node in (*self.tree.cohorts.items(), *self.tree.queues.items())}
+
+
+def reasons(victims: Sequence[Victim]) -> dict[str, Reason]:
+    """Victim -> why, in the order they were found."""
+    return {victim.holder.workload.name: victim.reason for victim in victims}
