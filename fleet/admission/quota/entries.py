@@ -1,6 +1,6 @@
 """The heads of a cycle with what was found for them, and the order they are decided in (reference 2.6)."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -59,7 +59,13 @@ class Entry:
     deferred: bool = False
     """It fits once the victims of others in this cycle are gone, and has none of its own."""
     gone: tuple[Holder, ...] = ()
-    """Holders that are leaving already, whom it was nominated without."""
+    """Those who were leaving when it was deferred."""
+    parted: bool = False
+    """It was nominated as if those who are leaving already had left."""
+
+    def wait_for(self, leaving: Iterable[Holder]) -> None:
+        """It fits once these and the victims of others are gone."""
+        self.deferred, self.gone = True, tuple(leaving)
 
     @property
     def mode(self) -> Mode:

@@ -1,6 +1,6 @@
 """The second half of a cycle: entries one by one against books that contain what was decided before (reference 2.7)."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -134,7 +134,8 @@ class Run:
     def _recompute(self, entry: Entry) -> None:
         """Nominate anew as if the victims so far were gone: some of them were to go for it."""
         self._renominate(entry)
-        entry.deferred = entry.mode is Mode.FIT
+        if entry.mode is Mode.FIT:
+            entry.wait_for(self.books.leaving.values() if entry.parted else ())
         how = "deferred_fit" if entry.deferred else "preempt" if entry.victims else "skipped"
         self.result.recomputed[entry.queue.name] = how
 
@@ -142,46 +143,52 @@ class Run:
         """Its place may have gone to a head before it: find another, with victims if that is what it takes."""
         if self.books.ground is NOWHERE:
             return
-        gone = self._gone(entry)
-        for holder in gone:
-            self.books.lift(holder)
+        gone = self._lift(entry, self._taken())
         lost = fits(entry.node, entry.assignment.usage) and isinstance(
             self.books.ground.find(entry.workload, entry.assignment.given), Misfit
         )
-        for holder in reversed(gone):
-            self.books.put_back(holder)
+        self._put_back(gone)
         if lost:
             self._renominate(entry)
 
     def _renominate(self, entry: Entry) -> None:
         """Nominate as if everybody gone were gone, among the flavors nominated before."""
         nominated = {given.name: given.flavors for given in entry.assignment.given}
-        gone = self._gone(entry)
-        for holder in gone:
-            self.books.lift(holder)
+        gone = self._lift(entry, self._taken())
         entry.assignment, entry.victims = self.scheduler.nominator(entry.queue.name, nominated).nominate(entry.workload)
+        self._put_back(gone)
+
+    def _taken(self) -> list[Holder]:
+        """The victims so far."""
+        return [victim.holder for victim in self.taken.values()]
+
+    def _lift(self, entry: Entry, more: Iterable[Holder]) -> list[Holder]:
+        """Who was nominated as if those who leave had left is judged so too, with `more` gone; these are returned."""
+        self.books.part(parted=entry.parted)
+        gone = []
+        for holder in more:
+            if not holder.out:
+                self.books.lift(holder)
+                gone.append(holder)
+        return gone
+
+    def _put_back(self, gone: list[Holder]) -> None:
+        """Undo `_lift`; the books stay as they are for those who leave."""
         for holder in reversed(gone):
             self.books.put_back(holder)
 
-    def _gone(self, entry: Entry) -> list[Holder]:
-        """Who counts as gone for an entry: victims so far, and those it was nominated without."""
-        taken = [victim.holder for victim in self.taken.values()]
-        return taken + [holder for holder in entry.gone if holder not in taken]
-
     def _still_fits(self, entry: Entry) -> bool:
         """Whether it has quota and a place with everybody gone who leaves; a preemptor's place is the one found now."""
-        gone = [*self._gone(entry), *(victim.holder for victim in entry.victims)]
+        more = [*self._taken(), *(victim.holder for victim in entry.victims)]
         if self.scheduler.rules.wait_for_leaving and not entry.victims:
-            gone = list(entry.gone)  # it starts at once, on what is free now
-        for holder in gone:
-            self.books.lift(holder)
+            more = []  # it starts at once, on what is free now
+        gone = self._lift(entry, more)
         enough = fits(entry.node, entry.assignment.usage)
         if enough:
             place = self.books.ground.find(entry.workload, entry.assignment.given)
             enough = not isinstance(place, Misfit)
             entry.assignment.place = place if enough else None
-        for holder in reversed(gone):
-            self.books.put_back(holder)
+        self._put_back(gone)
         return enough
 
     def _keep(self, entry: Entry, usage: Mapping[int, int]) -> None:

@@ -107,7 +107,7 @@ class Scheduler:
             total.admitted += result.admitted
             total.evictions += result.evictions
             for victim, _ in result.evictions:
-                victim.holder.leaving = True
+                self.books.evict(victim.holder)
             for holder in result.admitted:
                 holder.unsettled = True
             done = [e for e in result.waiting if e.outcome is not Outcome.SKIPPED or not result.progressed]
@@ -116,6 +116,7 @@ class Scheduler:
             for entry in done:
                 if entry.outcome is Outcome.SKIPPED:  # it would be overtaken again and again
                     self.withdraw(entry.workload)
+        self.books.part(parted=False)
         return total
 
     def left(self) -> list[Workload]:
@@ -124,7 +125,9 @@ class Scheduler:
 
     def decide(self, heads: Iterable[Workload]) -> CycleResult:
         """Decide these heads, which are in no line any more."""
-        return self._decide(heads, keep=False)
+        result = self._decide(heads, keep=False)
+        self.books.part(parted=False)
+        return result
 
     def _decide(self, heads: Iterable[Workload], *, keep: bool) -> CycleResult:
         self._cycle += 1
@@ -168,26 +171,29 @@ class Scheduler:
         changes = self._changes.get(node.root.name, 0)
         if found is not None and found.cycle < self._cycle - 1 and found.changes != changes:
             found = None
+        resume = found.indexes if found else None
         nominator = self.nominator(workload.queue)
-        assignment, victims = nominator.nominate(workload, found.indexes if found else None)
-        self._progress[workload.uid] = _Progress(assignment.indexes(), self._cycle, changes)
-        entry = Entry(workload, spec, node, assignment, victims)
-        if self.rules.wait_for_leaving and entry.mode is not Mode.FIT:
-            self._wait_for_leaving(entry, nominator)
+        assignment, victims = nominator.nominate(workload, resume)
+        entry = Entry(workload, spec, node, assignment, victims, parted=self.books.parted)
+        if self.rules.wait_for_leaving and self.books.leaving:
+            self._wait_for_leaving(entry, nominator, resume)
+        self._progress[workload.uid] = _Progress(entry.assignment.indexes(), self._cycle, changes)
         return entry
 
-    def _wait_for_leaving(self, entry: Entry, nominator: Nominator) -> None:
-        """Nominate as if everybody who is leaving had left, whoever they leave for: nobody else need go for that."""
-        leaving = [holder for holder in self.books.holders.values() if holder.leaving and not holder.out]
-        if not leaving:
+    def _wait_for_leaving(self, entry: Entry, nominator: Nominator, resume: Sequence[Mapping[str, int]] | None) -> None:
+        """What does not fit is nominated as if everybody who is leaving had left, whoever they leave for.
+
+        Nobody else need go for that. Who does not fit then does not fit now either. Most heads in a row fare alike, so
+        the books stay as the last one left them, and change only for a head that asks for the other view.
+        """
+        if entry.parted is not (entry.mode is Mode.FIT):
             return
-        for holder in leaving:
-            self.books.lift(holder)
-        entry.assignment, entry.victims = nominator.nominate(entry.workload)
-        for holder in reversed(leaving):
-            self.books.put_back(holder)
-        entry.gone = tuple(leaving)
-        entry.deferred = entry.mode is Mode.FIT
+        self.books.part(parted=not entry.parted)
+        assignment, victims = nominator.nominate(entry.workload, resume if entry.parted else None)
+        if not entry.parted or assignment.mode is Mode.FIT:
+            entry.assignment, entry.victims, entry.parted = assignment, victims, self.books.parted
+        if entry.parted and entry.mode is Mode.FIT:
+            entry.wait_for(self.books.leaving.values())
 
     def _return(self, entry: Entry, result: CycleResult, *, parked: bool) -> None:
         uid, line = entry.workload.uid, self._line(entry.workload.queue)
