@@ -1,8 +1,8 @@
-"""Machines of 8 GPUs that nobody buys, two teams that share them, and gangs that run or wait: a fleet and a snapshot."""
+"""Machines of 8 GPUs that nobody buys, teams that share them, gangs that run or wait: a fleet and a snapshot."""
 
 from collections.abc import Iterable, Sequence
 
-from fleet.snapshot import Gang, GangState, JobRef, Node, Pin, Pod, PodSet, Snapshot
+from fleet.snapshot import Gang, GangState, JobRef, Node, Pin, PodSet, Snapshot
 from model import labels
 from model.fleet import Fleet
 from model.loader import load
@@ -47,7 +47,7 @@ spec: {{team: {name}, flavors: [dgx]}}
 
 
 def fleet(**guaranteed: int) -> Fleet:
-    """Teams, each with a queue of its name, and the GPUs each is guaranteed; they lend each other what they do not use."""
+    """Teams, each with a queue of its name, and the GPUs each is guaranteed; what is not used is lent."""
     teams = "".join(_TEAM.format(name=name, gpus=gpus) for name, gpus in guaranteed.items())
     return load({"fleet.yaml": (_FLAVOR + teams).encode()})
 
@@ -89,23 +89,13 @@ def gang(name: str, queue: str, count: int = 1, gpus: int = 1, on: Sequence[Pin]
     return waits.moved(GangState.ADMITTED, "Running", "all pods are ready", STARTED_S, pods_ready=True, **held)
 
 
-def singles(queue: str, machines: int) -> Iterable[Gang]:
-    """Running gangs of one pod with one GPU that fill the machines one after the other."""
+def singles(queue: str, machines: int, *, spread: bool = False) -> Iterable[Gang]:
+    """Running gangs of one pod with one GPU on all machines: in uid order machine by machine, or `spread` over all."""
     for number in range(GPUS * machines):
-        yield gang(f"{queue}-{number:05}", queue, on=[Pin("main", f"n{number // GPUS:05}", "", 1)])
+        where = number % machines if spread else number // GPUS
+        yield gang(f"{queue}-{number:05}", queue, on=[Pin("main", f"n{where:05}", "", 1)])
 
 
-def snapshot(machines: int, gangs: Iterable[Gang], pods: Iterable[Pod] = ()) -> Snapshot:
+def snapshot(machines: int, gangs: Iterable[Gang]) -> Snapshot:
     """What is seen of it all."""
-    of_gang: dict[str, list[Pod]] = {}
-    of_node: dict[str, list[Pod]] = {}
-    for pod in pods:
-        of_gang.setdefault(f"{pod.namespace}/{pod.workload}", []).append(pod)
-        of_node.setdefault(pod.node, []).append(pod)
-    return Snapshot(
-        NOW_S,
-        nodes=nodes(machines),
-        gangs={gang.uid: gang for gang in gangs},
-        gang_pods={name: tuple(found) for name, found in of_gang.items()},
-        node_pods={name: tuple(found) for name, found in of_node.items()},
-    )
+    return Snapshot(NOW_S, nodes=nodes(machines), gangs={gang.uid: gang for gang in gangs})

@@ -1,7 +1,7 @@
 """Streams of small, medium and large jobs through cohorts of queues: Kueue's own performance tests, in virtual time.
 
-The sizes are those of `test/performance/scheduler` (configs baseline and large-scale); what arrives when is fixed, there
-is no seed.
+The sizes are those of `test/performance/scheduler` (configs baseline and large-scale); what arrives when is fixed:
+there is no seed.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -93,9 +93,7 @@ class Spec:
                     name = f"{queue}-{kind.name}-{number:04d}"
                     at_ms = (number + 1) * kind.interval_ms
                     created_s = at_ms / 1000 + position * 1e-6
-                    yield Arrival(
-                        Workload(name, name, queue, kind.priority, created_s, pods), at_ms, kind.runtime_ms
-                    )
+                    yield Arrival(Workload(name, name, queue, kind.priority, created_s, pods), at_ms, kind.runtime_ms)
 
     def _queues(self) -> Iterator[tuple[str, str]]:
         """(cohort, queue)."""
