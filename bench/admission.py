@@ -1,7 +1,8 @@
 """Admission: streams of jobs through the quota engine, and whole cycles (`decide`) over up to 10,000 machines.
 
 Everything is CPU time of this process; nothing is drawn, so there is no seed. The cycles are the agent's own, on a
-fleet and a snapshot: quota, places and the actions that come of it. `python -m bench.admission [--json FILE]` prints JSON.
+fleet and a snapshot: quota, places and the actions that come of it. `python -m bench.admission [--json FILE]` prints
+JSON.
 """
 
 import argparse

@@ -168,8 +168,9 @@ def _elsewhere(contest: Contest) -> Iterator[tuple[Node, _Class]]:
         entitled = kind is _Class.HIERARCHICAL
         remaining = {cell: amount - node.private_left(cell) for cell, amount in remaining.items()}
         for sibling in node.parent.children:
-            if sibling is not node:
-                yield from ((queue, kind) for queue in _borrowing_queues(contest, sibling))
+            if sibling is not node and not sibling.within(contest.cells):
+                for queue in _borrowing_queues(contest, sibling):
+                    yield queue, kind
         node = node.parent
 
 

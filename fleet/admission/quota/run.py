@@ -143,7 +143,7 @@ class Run:
         """Its place may have gone to a head before it: find another, with victims if that is what it takes."""
         if self.books.ground is NOWHERE:
             return
-        gone = self._lift(entry, self._taken())
+        gone = self._lift(entry, self._taken(entry))
         lost = fits(entry.node, entry.assignment.usage) and isinstance(
             self.books.ground.find(entry.workload, entry.assignment.given), Misfit
         )
@@ -154,13 +154,15 @@ class Run:
     def _renominate(self, entry: Entry) -> None:
         """Nominate as if everybody gone were gone, among the flavors nominated before."""
         nominated = {given.name: given.flavors for given in entry.assignment.given}
-        gone = self._lift(entry, self._taken())
+        gone = self._lift(entry, self._taken(entry))
         entry.assignment, entry.victims = self.scheduler.nominator(entry.queue.name, nominated).nominate(entry.workload)
         self._put_back(gone)
 
-    def _taken(self) -> list[Holder]:
-        """The victims so far."""
-        return [victim.holder for victim in self.taken.values()]
+    def _taken(self, entry: Entry) -> list[Holder]:
+        """The victims so far that may stand in the entry's way: of its own tree, where machines do not matter."""
+        everywhere, root = self.books.ground is not NOWHERE, entry.node.root
+        taken = (victim.holder for victim in self.taken.values())
+        return [holder for holder in taken if everywhere or holder.queue.root is root]
 
     def _lift(self, entry: Entry, more: Iterable[Holder]) -> list[Holder]:
         """Who was nominated as if those who leave had left is judged so too, with `more` gone; these are returned."""
@@ -179,7 +181,9 @@ class Run:
 
     def _still_fits(self, entry: Entry) -> bool:
         """Whether it has quota and a place with everybody gone who leaves; a preemptor's place is the one found now."""
-        more = [*self._taken(), *(victim.holder for victim in entry.victims)]
+        if self.books.ground is NOWHERE and fits(entry.node, entry.assignment.usage):
+            return True  # who fits beside them fits without them: most heads need nobody lifted
+        more = [*self._taken(entry), *(victim.holder for victim in entry.victims)]
         if self.scheduler.rules.wait_for_leaving and not entry.victims:
             more = []  # it starts at once, on what is free now
         gone = self._lift(entry, more)
