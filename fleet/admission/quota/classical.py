@@ -130,6 +130,8 @@ def _candidates(contest: Contest, sources: Sources, *, borrowing: bool) -> Itera
     """Who may go, the one to go first at the head; with `borrowing` only whom a borrower may take."""
     for leaving in _moods(contest):
         for kind, queues in sources.items():
+            if borrowing and kind is _Class.PRIORITY and contest.queue.preemption.while_borrowing is Policy.NEVER:
+                queues = [source for source in queues if source.same_team]  # noqa: PLW2901 -- spares a scan in vain
             of_team = {source.queue.name for source in queues if source.same_team}
             streams = [candidates_in(contest, s.queue, s.policy, leaving=leaving) for s in queues]
             holders: Iterator[Holder] = merge(*streams, key=rank) if len(streams) > 1 else chain(*streams)

@@ -400,6 +400,8 @@ def _counts(workload: Workload, counts: Sequence[int] | None) -> Sequence[int]:
 
 def _together(pod_sets: Sequence[PodSet]) -> list[list[int]]:
     """Positions of the pod sets that get the same flavors, in the order of the first of each."""
+    if len(pod_sets) == 1:
+        return [[0]]
     groups: dict[str, list[int]] = {}
     for index, pods in enumerate(pod_sets):
         groups.setdefault(pods.group or f"/{index}", []).append(index)

@@ -66,6 +66,8 @@ class Run:
     result: CycleResult = field(default_factory=CycleResult)
     taken: dict[str, Victim] = field(default_factory=dict)
     """uid -> victims so far; still in the books."""
+    _taken_below: dict[str, list[Holder]] = field(default_factory=dict)
+    """Root -> the same by the tree they hold quota of."""
     kept: dict[str, Kept] = field(default_factory=dict)
     """uid -> what is kept for entries that wait, until the end of the cycle or longer."""
 
@@ -116,6 +118,7 @@ class Run:
         settled = not any(victim.holder.unsettled for victim in entry.victims)
         for victim in entry.victims if settled else ():
             self.taken[victim.holder.workload.uid] = victim
+            self._taken_below.setdefault(entry.node.root.name, []).append(victim.holder)
             self.result.evictions.append((victim, entry.workload))
         self._keep(entry, entry.assignment.usage)
         # Once they are gone it wants the flavor they held, not the next one.
@@ -160,9 +163,9 @@ class Run:
 
     def _taken(self, entry: Entry) -> list[Holder]:
         """The victims so far that may stand in the entry's way: of its own tree, where machines do not matter."""
-        everywhere, root = self.books.ground is not NOWHERE, entry.node.root
-        taken = (victim.holder for victim in self.taken.values())
-        return [holder for holder in taken if everywhere or holder.queue.root is root]
+        if self.books.ground is NOWHERE:
+            return self._taken_below.get(entry.node.root.name, [])
+        return [victim.holder for victim in self.taken.values()]
 
     def _lift(self, entry: Entry, more: Iterable[Holder]) -> list[Holder]:
         """Who was nominated as if those who leave had left is judged so too, with `more` gone; these are returned."""
