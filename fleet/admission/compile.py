@@ -1,7 +1,8 @@
 """From Teams and Queues to the quota engine: a Team is a cohort with quota of its own, a Queue a leaf below it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from fleet.admission.quota.declared import (
     EVERY_RESOURCE,
@@ -16,6 +17,7 @@ from fleet.admission.quota.declared import (
     Rules,
 )
 from fleet.admission.quota.tree import Cell, Node, QuotaTree, charge
+from fleet.admission.quota.workload import Given
 from fleet.memo import remembered
 from fleet.snapshot import Gang
 from model.fleet import Fleet
@@ -95,6 +97,30 @@ def usage_of(tree: QuotaTree, queue: Node, gang: Gang) -> dict[Cell, int]:
                 cell = tree.cell(named)
                 usage[cell] = usage.get(cell, 0) + amount * pod_set.count
     return usage
+
+
+class Share(NamedTuple):
+    """What a gang holds, as the quota engine knows it."""
+
+    given: tuple[Given, ...]
+    usage: Mapping[Cell, int]
+    """By the cells of `Declared.tree`."""
+
+
+@remembered()
+def takes(fleet: Fleet, gangs: Sequence[Gang]) -> Mapping[str, Share]:
+    """What each holds, by uid, for gangs whose queue is declared: worked out anew when these or the fleet change."""
+    tree = declared(fleet).tree()
+    return {
+        gang.uid: Share(
+            tuple(
+                Given(p.name, p.count, dict.fromkeys(p.requests, gang.flavors.get(p.name, ""))) for p in gang.pod_sets
+            ),
+            usage_of(tree, tree.queues[gang.queue], gang),
+        )
+        for gang in gangs
+        if gang.queue in tree.queues
+    }
 
 
 def charged_tree(fleet: Fleet, gangs: Iterable[Gang]) -> QuotaTree:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from fleet.actions import Action, OpenClaims, SaveClaim, SaveGang, gang_subject
-from fleet.admission.compile import Declared, declared, usage_of
+from fleet.admission.compile import Declared, Share, declared, takes
 from fleet.admission.explain import Explainer
 from fleet.admission.flavors import Flavors
 from fleet.admission.lost_work import lost_work_s
@@ -17,7 +17,7 @@ from fleet.admission.machines import Machines, Written
 from fleet.admission.order import queue_key
 from fleet.admission.quota.run import CycleResult
 from fleet.admission.quota.scheduler import Scheduler
-from fleet.admission.quota.workload import Books, Given, Holder, Workload
+from fleet.admission.quota.workload import Books, Holder, Workload
 from fleet.admission.screen import screen
 from fleet.admission.transitions import evicted
 from fleet.capacity.provision import Plan
@@ -64,7 +64,7 @@ class Pass:
             board,
             supply,
             flavors,
-            build_board(snapshot, (), coming_machines(fleet, snapshot)),
+            lambda: build_board(snapshot, (), coming_machines(fleet, snapshot)),
             held,
             snapshot.now_s,
         )
@@ -72,25 +72,23 @@ class Pass:
         scheduler = Scheduler(books, said.queues, flavors.specs(), said.rules, snapshot.now_s)
         waiting = sorted((g for g in snapshot.gangs.values() if g.state is GangState.PENDING), key=queue_key)
         started = cls(fleet, snapshot, said, machines, scheduler, waiting)
+        settled = takes(fleet, holders(snapshot))
         for gang in held.values():
-            started._settle(gang)
+            started._settle(gang, settled.get(gang.uid))
         return started
 
-    def _settle(self, gang: Gang) -> None:
+    def _settle(self, gang: Gang, share: Share | None) -> None:
         queue = self.machines.tree.queues.get(gang.queue)
-        if queue is None:
+        if queue is None or share is None:
             self.machines.shift(
                 gang.pins, gang.pod_sets, 1
             )  # its queue is no longer declared: it holds machines, and nobody's quota
             return
-        given = tuple(
-            Given(p.name, p.count, dict.fromkeys(p.requests, gang.flavors.get(p.name, ""))) for p in gang.pod_sets
-        )
         holder = Holder(
             self._workload(gang),
             queue,
-            given,
-            usage_of(self.machines.tree, queue, gang),
+            share.given,
+            share.usage,
             gang.quota_reserved_at_s,
             leaving=gang.state is GangState.EVICTING,
             protected=self._protected(gang),

@@ -1,6 +1,6 @@
 """The quota engine's ground in production: machines that stand, that are on their way, and that can be bought."""
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fleet.admission.flavors import Flavors
@@ -44,13 +44,14 @@ class Machines:
     board: Board
     supply: Supply
     flavors: Flavors
-    empty: Board
-    """The same machines as if no gang stood on them."""
+    empty: Callable[[], Board]
+    """Makes a board of the same machines as if no gang stood on them."""
     standing: Mapping[str, Gang]
     """uid -> gang that holds its place since before this pass."""
     now_s: float
     written: dict[str, Written] = field(default_factory=dict)
     """uid -> what this pass has decided for it."""
+    _emptied: Board | None = None
     _hopeless: dict[Hashable, Misfit | None] = field(default_factory=dict)
     _of_claim: dict[str, Slot] | None = None
     """Claim -> slot, once somebody asked for one."""
@@ -65,7 +66,9 @@ class Machines:
             return self._known(workload, given) or self._try(self.board, workload, given)
         asked = (workload.queue, workload.shape, _flavors_of(given))
         if asked not in self._hopeless:
-            found = self._try(self.empty, workload, given)
+            if self._emptied is None:
+                self._emptied = self.empty()
+            found = self._try(self._emptied, workload, given)
             self._hopeless[asked] = found if isinstance(found, Misfit) else None
         return self._hopeless[asked] or Plan()
 

@@ -42,20 +42,26 @@ class Workload:
     """It already had others evicted for it and waits for them to leave."""
     lost_work_s: float = 0.0
     """What it would lose if it were evicted now (seconds times devices); among equals the cheapest goes first."""
-    shape: Hashable = field(init=False, repr=False, compare=False)
-    """Workloads of one queue with equal shapes get equal answers."""
+    _shape: Hashable = field(init=False, repr=False, compare=False, default=None)
 
     @property
     def at_s(self) -> float:
         """Its place in time among workloads of equal priority."""
         return self.created_at_s if self.queued_at_s is None else self.queued_at_s
 
-    def __post_init__(self) -> None:
-        parts = (self.priority, self.allowed_flavors, self.replaces, self.may_evict, self.busy)
-        object.__setattr__(self, "shape", (*parts, *(_shape(pod_set) for pod_set in self.pod_sets)))
+    @property
+    def shape(self) -> Hashable:
+        """Workloads of one queue with equal shapes get equal answers.
+
+        Worked out when first asked for: of the many that hold quota nobody asks.
+        """
+        if self._shape is None:
+            parts = (self.priority, self.allowed_flavors, self.replaces, self.may_evict, self.busy)
+            object.__setattr__(self, "_shape", (*parts, *(_shape_of(pod_set) for pod_set in self.pod_sets)))
+        return self._shape
 
 
-def _shape(pod_set: PodSet) -> Hashable:
+def _shape_of(pod_set: PodSet) -> Hashable:
     """Everything of a pod set that a decision depends on, hashable."""
     return (
         pod_set.name,
