@@ -13,7 +13,7 @@ from fleet.capacity.shapes import Shape, Shapes
 from fleet.mig.layouts import gpu_part
 from fleet.placement.board import PODS, Board, Slot
 from fleet.placement.fit import admits
-from fleet.placement.pack import Seat, choose_domain, domains, seat
+from fleet.placement.pack import Seat, choose_domain, domains, room, seat
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import CapacityPool, Pin, PodSet
 from model import labels
@@ -212,12 +212,16 @@ class _Trial:
                 )
             return self._buy(need, pod_set.count, whole=True)
         missing = pod_set.count
-        for standing_first in (True, False):  # machines on the way only for what the standing ones do not hold
+        scopes = [view.among(self.gang, standing=standing) for standing in (True, False)]
+        if self.bound and pod_set.required_topology == labels.ZONE:
+            scopes = [scope.within(labels.ZONE, self.zone) for scope in scopes]
+        if not self.supply.recuts and not (self.may_buy and need.charged):
+            short = missing - sum(room(scope, pod_set) for scope in scopes)
+            if short > 0:  # refused as it would be after all the seats there are had been taken
+                return self._buy(need, short, whole=False)
+        for scope in scopes:  # machines on the way only for what the standing ones do not hold
             if not missing:
                 break
-            scope = view.among(self.gang, standing=standing_first)
-            if self.bound and pod_set.required_topology == labels.ZONE:
-                scope = scope.within(labels.ZONE, self.zone)
             placed = seat(self.board, scope, pod_set, missing)
             self.seats += placed
             missing -= sum(taken.count for taken in placed)

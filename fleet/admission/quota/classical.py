@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from heapq import merge
-from itertools import chain
+from itertools import chain, takewhile
 from typing import NamedTuple
 
 from fleet.admission.quota.candidates import Contest, Victim, allowed, candidates_in, fill_back
@@ -77,13 +77,15 @@ def _attempt(contest: Contest, sources: Sources, *, borrowing: bool) -> list[Vic
     taken: list[Victim] = []
     done = False
     paths: dict[str, list[Node]] = {}
-    for candidate in _candidates(contest, sources, borrowing=borrowing):
+    spent: set[str] = set()
+    for candidate in _candidates(contest, sources, spent, borrowing=borrowing):
         holder, queue = candidate.holder, candidate.holder.queue
         if candidate.kind is not _Class.SAME:
             if queue.name not in paths:
                 paths[queue.name] = list(_apart(contest, queue))
             if any(node.within(contest.cells) for node in paths[queue.name]):
-                continue  # nothing is taken from a subtree that is within its own quota on all contested cells
+                spent.add(queue.name)  # nothing is taken from a subtree within its own quota on all contested cells,
+                continue  # and the more are out the more it is so
         books.lift(holder)
         taken.append(Victim(holder, candidate.reason))
         if done := contest.fits(borrowing=borrowing):
@@ -126,14 +128,23 @@ def _moods(contest: Contest) -> tuple[bool, ...]:
     return (True, False) if contest.books.leave_later else (False,)
 
 
-def _candidates(contest: Contest, sources: Sources, *, borrowing: bool) -> Iterator[_Candidate]:
-    """Who may go, the one to go first at the head; with `borrowing` only whom a borrower may take."""
+def _candidates(contest: Contest, sources: Sources, spent: set[str], *, borrowing: bool) -> Iterator[_Candidate]:
+    """Who may go, the one to go first at the head; with `borrowing` only whom a borrower may take.
+
+    A queue that the caller adds to `spent` meanwhile gives nobody else.
+    """
+
+    def from_source(source: _Source, *, leaving: bool) -> Iterator[Holder]:
+        name = source.queue.name
+        found = candidates_in(contest, source.queue, source.policy, leaving=leaving)
+        return takewhile(lambda _holder: name not in spent, found)
+
     for leaving in _moods(contest):
         for kind, queues in sources.items():
             if borrowing and kind is _Class.PRIORITY and contest.queue.preemption.while_borrowing is Policy.NEVER:
                 queues = [source for source in queues if source.same_team]  # noqa: PLW2901 -- spares a scan in vain
             of_team = {source.queue.name for source in queues if source.same_team}
-            streams = [candidates_in(contest, s.queue, s.policy, leaving=leaving) for s in queues]
+            streams = [from_source(source, leaving=leaving) for source in queues]
             holders: Iterator[Holder] = merge(*streams, key=rank) if len(streams) > 1 else chain(*streams)
             if kind is _Class.SAME and contest.local_usage:
                 holders = iter(contest.ordered(holders))
