@@ -98,7 +98,7 @@ class Metrics(Watcher):
         if snapshot.now_s - self._shown_at_s < 1.0:
             return
         self._shown_at_s = snapshot.now_s
-        tree = charged_tree(fleet, snapshot.gangs.values())
+        tree = charged_tree(fleet, snapshot, snapshot.gangs.values())
         for gauge in (self.gangs, self.machines, self.usd_h, self.quota_used, self.spent):
             gauge.clear()
         for gang in snapshot.gangs.values():

@@ -30,7 +30,7 @@ _RUNNING = frozenset({GangState.ADMITTED, GangState.EVICTING})
 
 def queue_reports(fleet: Fleet, snapshot: Snapshot) -> list[QueueReport]:
     """One report a queue: gangs by state and use of the flavors it may take, against its team's guarantee."""
-    tree = charged_tree(fleet, snapshot.gangs.values())
+    tree = charged_tree(fleet, snapshot, snapshot.gangs.values())
     by_queue: dict[str, list[Gang]] = {name: [] for name in fleet.queues}
     for gang in snapshot.gangs.values():
         if gang.queue in by_queue:

@@ -85,7 +85,12 @@ def gang(name: str, queue: str, count: int = 1, gpus: int = 1, on: Sequence[Pin]
     )
     if not on:
         return waits
-    held = {"flavors": {"main": "dgx"}, "pins": tuple(on), "quota_reserved_at_s": STARTED_S, "admitted_at_s": STARTED_S}
+    held = {
+        "flavors": {"main": ("dgx",)},
+        "pins": tuple(on),
+        "quota_reserved_at_s": STARTED_S,
+        "admitted_at_s": STARTED_S,
+    }
     return waits.moved(GangState.ADMITTED, "Running", "all pods are ready", STARTED_S, pods_ready=True, **held)
 
 

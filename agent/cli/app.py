@@ -163,13 +163,24 @@ def get_claims(kubeconfig: Kubeconfig = None, context: Context = None, output: O
 @explain.command("workload")
 def explain_workload(
     name: Annotated[str, typer.Argument(help="Job or Workload name, or namespace/name.")],
+    fleet: Annotated[
+        Path | None, typer.Option(help="The fleet's files: also shows the way through the quota tree.")
+    ] = None,
+    priority: Annotated[
+        str, typer.Option(metavar="CLASS", help="What if it had this priority class? Needs --fleet.")
+    ] = "",
+    queue: Annotated[str, typer.Option(metavar="QUEUE", help="What if it waited in this queue? Needs --fleet.")] = "",
+    gpus: Annotated[int | None, typer.Option(min=0, help="What if each pod asked so many GPUs? Needs --fleet.")] = None,
+    region: Annotated[str, typer.Option(help="AWS region whose machines a what-if may buy.")] = "us-east-1",
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
     """Why a gang waits or runs, its place in the queue, and what would change it."""
-    from agent.cli.explain import explain_gang
+    from agent.cli.explain import Question, explain_gang
 
-    raise typer.Exit(explain_gang(name, kubeconfig, context))
+    if fleet is None and (priority or queue or gpus is not None):
+        raise typer.BadParameter("a what-if needs --fleet: the folder with the fleet's files")
+    raise typer.Exit(explain_gang(name, Question(fleet, priority, queue, gpus, region), kubeconfig, context))
 
 
 @app.command()

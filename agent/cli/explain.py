@@ -2,17 +2,24 @@
 
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
 
 from agent.cli import exits
 from agent.cli.tables import age, world
+from agent.cli.validate import read_folder
 from agent.world import open_cluster
 from fleet.admission.order import queue_key
+from fleet.admission.outlook import otherwise, standings
 from fleet.mig.layouts import gpu_part
 from fleet.reasons import Reason
 from fleet.snapshot import Gang, GangState, Snapshot
+from model.fleet import Fleet
+from model.loader import InvalidFleet, load
+from model.quantity import format_amount
+from model.report import text as problem_text
 from providers.kube.errors import KubeError, NotFound
 from providers.kube.objects.paths import QUEUES
 from providers.kube.transport import KubeTransport
@@ -39,9 +46,26 @@ REMEDIES: dict[str, str] = {
 }
 
 
-def explain_gang(name: str, kubeconfig: Path | None, context: str | None) -> int:
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked beyond why: the fleet's files, and how the gang would be otherwise."""
+
+    fleet: Path | None = None
+    priority: str = ""
+    queue: str = ""
+    gpus: int | None = None
+    region: str = "us-east-1"
+
+    @property
+    def otherwise(self) -> bool:
+        """Whether anything is to be imagined."""
+        return bool(self.priority or self.queue or self.gpus is not None)
+
+
+def explain_gang(name: str, question: Question, kubeconfig: Path | None, context: str | None) -> int:
     """Print the explanation; the exit code."""
     try:
+        fleet = load(read_folder(question.fleet)) if question.fleet else None
         transport = open_cluster(kubeconfig, context)
         snapshot = world(transport)
         gangs = find(snapshot, name)
@@ -50,8 +74,15 @@ def explain_gang(name: str, kubeconfig: Path | None, context: str | None) -> int
             sys.stderr.write(f"muster: no workload {name!r}; there are: {known}\n")
             return exits.ERROR
         for gang in gangs:
-            sys.stdout.write("\n".join(lines(transport, snapshot, gang)) + "\n")
-    except KubeError as error:
+            told = [*lines(transport, snapshot, gang)]
+            if fleet is not None:
+                told += [*way_through(fleet, snapshot, gang)]
+                told += [*imagined(fleet, snapshot, gang, question)] if question.otherwise else []
+            sys.stdout.write("\n".join(told) + "\n")
+    except InvalidFleet as invalid:
+        sys.stderr.write(problem_text(invalid.problems, colour=False) + "\n")
+        return exits.INVALID
+    except (KubeError, OSError) as error:
         sys.stderr.write(f"muster: {error}\n")
         return exits.ERROR
     return exits.OK
@@ -91,6 +122,35 @@ def lines(transport: KubeTransport, snapshot: Snapshot, gang: Gang) -> Iterator[
         yield f"  machines: {', '.join(sorted({pin.node or pin.claim for pin in gang.pins}))}"
     if remedy := REMEDIES.get(gang.reason):
         yield f"  what would change it: {remedy}"
+
+
+def way_through(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> Iterator[str]:
+    """The quota tree from the gang's queue to the root, without what the gang itself holds."""
+    for standing in standings(fleet, snapshot, gang):
+        resource = standing.levels[0].resource
+        asked, free = (format_amount(resource, amount) for amount in (standing.asked, standing.free))
+        yield f"  {resource} of {standing.levels[0].flavor}: asks {asked}, {free} free for it"
+        for level in standing.levels:
+            quota, used = (format_amount(resource, amount) for amount in (level.quota, level.used))
+            bound = "" if level.most is None else f", at most {format_amount(resource, level.most)}"
+            borrowed = f", borrows {format_amount(resource, level.borrowed)}" if level.borrowed else ""
+            yield f"    {level.node}: uses {used} of {quota}{borrowed}{bound}"
+
+
+def imagined(fleet: Fleet, snapshot: Snapshot, gang: Gang, question: Question) -> Iterator[str]:
+    """What the next decision would be if the gang were as the question has it."""
+    from providers.aws.catalog import package_catalog
+
+    priced = replace(snapshot, catalog=package_catalog(question.region).catalog)
+    found = otherwise(fleet, priced, gang, priority_class=question.priority, queue=question.queue, gpus=question.gpus)
+    asked = [
+        f"priority class {question.priority}" if question.priority else "",
+        f"queue {question.queue}" if question.queue else "",
+        f"{question.gpus} GPUs a pod" if question.gpus is not None else "",
+    ]
+    yield f"  with {', '.join(it for it in asked if it)}: {found.state}, {found.reason}: {found.message}"
+    if found.evicted:
+        yield f"    would make leave: {', '.join(found.evicted)}"
 
 
 def _usage(transport: KubeTransport, gang: Gang) -> Iterator[str]:

@@ -1,14 +1,20 @@
-"""From Teams and Queues to the quota engine: a Team is a cohort with quota of its own, a Queue a leaf below it."""
+"""From what is declared to the quota engine: one tree of Teams and Cohorts, with Queues and ClusterQueues as leaves.
 
-from collections.abc import Iterable, Mapping, Sequence
+A Team is a cohort with quota of its own, and a Queue below it uses that quota as if it were the queue's.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
+from fleet.admission import volcano
+from fleet.admission.lines import line_of
 from fleet.admission.quota.declared import (
     EVERY_RESOURCE,
     CohortSpec,
     FairStrategy,
     FlavorResource,
+    Fungibility,
+    OnCandidate,
     Policy,
     Preemption,
     QueueSpec,
@@ -16,17 +22,19 @@ from fleet.admission.quota.declared import (
     ResourceGroup,
     Rules,
 )
-from fleet.admission.quota.tree import Cell, Node, QuotaTree, charge
-from fleet.admission.quota.workload import Given
+from fleet.admission.quota.tree import Cell, QuotaTree, charge
 from fleet.memo import remembered
-from fleet.snapshot import Gang
+from fleet.snapshot import Gang, GangState, Node, Snapshot
 from model.fleet import Fleet
 from model.kinds import Queue, Team
+from model.quantity import Resources
+from model.upstream import ClusterQueue, Cohort, cells
+from model.upstream.quotas import ResourceGroup as UpstreamGroup
 
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """A fleet's teams and queues as the quota engine knows them."""
+    """A fleet's quota tree as the quota engine knows it."""
 
     cohorts: tuple[CohortSpec, ...]
     queues: Mapping[str, QueueSpec]
@@ -39,28 +47,81 @@ class Declared:
 
 @remembered()
 def declared(fleet: Fleet) -> Declared:
-    """The quota engine's view of a fleet. The fleet's references resolve and teams have no circle."""
-    cohorts = tuple(_cohort(team) for _, team in sorted(fleet.teams.items()))
-    queues = {name: _queue(queue) for name, queue in sorted(fleet.queues.items())}
-    fair = frozenset(_root(fleet, q.spec.team) for q in fleet.queues.values() if q.spec.fairness == "DominantShare")
+    """The quota engine's view of a fleet. The fleet's references resolve and teams and cohorts have no circle."""
+    cohorts = [_team(team) for _, team in sorted(fleet.teams.items())]
+    cohorts += [_cohort(cohort) for _, cohort in sorted(fleet.cohorts.items())]
+    queues = {name: _queue(queue) for name, queue in fleet.queues.items()}
+    queues |= {name: _cluster_queue(queue) for name, queue in fleet.cluster_queues.items()}
+    above = {cohort.name: cohort.parent for cohort in cohorts}
+    fair = frozenset(_root(above, name) for name in _fair(fleet))
     rules = Rules(
         fair=tuple(FairStrategy) if fair else (),
         fair_trees=fair,
         preemptors_first=True,
         wait_for_leaving=True,
         every_flavor=True,
-        count_declared_only=True,
     )
-    return Declared(cohorts, queues, rules)
+    return Declared(tuple(cohorts), dict(sorted(queues.items())), rules)
 
 
-def _root(fleet: Fleet, team: str) -> str:
-    while above := fleet.teams[team].spec.parent:
-        team = above
-    return team
+def _fair(fleet: Fleet) -> Iterator[str]:
+    """Cohorts whose trees share by dominant share: a Queue asks for it, or somebody of Kueue's has a weight written."""
+    yield from (queue.spec.team for queue in fleet.queues.values() if queue.spec.fairness == "DominantShare")
+    yield from (cohort.name for cohort in fleet.cohorts.values() if "fair_sharing" in cohort.spec.model_fields_set)
+    for queue in fleet.cluster_queues.values():
+        if queue.spec.cohort_name and "fair_sharing" in queue.spec.model_fields_set:
+            yield queue.spec.cohort_name
 
 
-def _cohort(team: Team) -> CohortSpec:
+def _root(above: Mapping[str, str], cohort: str) -> str:
+    while parent := above.get(cohort):
+        cohort = parent
+    return cohort
+
+
+def _cohort(cohort: Cohort) -> CohortSpec:
+    spec = cohort.spec
+    return CohortSpec(cohort.name, spec.parent_name or "", _cells(spec.resource_groups), spec.fair_sharing.weight)
+
+
+def _cluster_queue(queue: ClusterQueue) -> QueueSpec:
+    spec = queue.spec
+    groups = (
+        ResourceGroup(group.covered_resources, tuple(flavor.name for flavor in group.flavors))
+        for group in spec.resource_groups
+    )
+    preemption, fungibility = spec.preemption, spec.flavor_fungibility
+    return QueueSpec(
+        queue.name,
+        spec.cohort_name or "",
+        tuple(groups),
+        _cells(spec.resource_groups),
+        spec.fair_sharing.weight,
+        strict=spec.queueing_strategy == "StrictFIFO",
+        preemption=Preemption(
+            Policy(preemption.within_cluster_queue),
+            Policy(preemption.reclaim_within_cohort),
+            Policy(preemption.borrow_within_cohort.policy),
+            preemption.borrow_within_cohort.max_priority_threshold,
+        ),
+        fungibility=Fungibility(
+            OnCandidate(fungibility.when_can_borrow),
+            OnCandidate(fungibility.when_can_preempt),
+            prefer_preemption=fungibility.preference == "PreemptionOverBorrowing",
+        ),
+    )
+
+
+def _cells(groups: Sequence[UpstreamGroup]) -> dict[FlavorResource, Quota]:
+    return {
+        FlavorResource(cell.flavor, cell.quota.name): Quota(
+            cell.quota.nominal_quota, cell.quota.borrowing_limit, cell.quota.lending_limit
+        )
+        for cell in cells(groups)
+    }
+
+
+def _team(team: Team) -> CohortSpec:
     cells = {}
     for flavor, quota in team.spec.quotas.items():
         for resource, nominal in quota.guaranteed.items():
@@ -86,48 +147,71 @@ def _queue(queue: Queue) -> QueueSpec:
     )
 
 
-def usage_of(tree: QuotaTree, queue: Node, gang: Gang) -> dict[Cell, int]:
-    """What a gang with flavors takes of the cells that quotas of its queue's tree count."""
+def usage_of(said: Declared, tree: QuotaTree, queue: str, gang: Gang) -> dict[Cell, int]:
+    """What a gang takes, with its flavors, of the cells that count in the tree of the queue it is charged to."""
+    spec, node = said.queues[queue], tree.queues[queue]
     usage: dict[Cell, int] = {}
     for pod_set in gang.pod_sets:
-        flavor = gang.flavors.get(pod_set.name, "")
-        for resource, amount in pod_set.requests.items():
-            named = FlavorResource(flavor, resource)
-            if amount and tree.counts(queue, named):
+        chosen = gang.flavors.get(pod_set.name, ())
+        for resource, amount in spec.asked_of(pod_set).items():
+            named = FlavorResource(_flavor_of(spec, chosen, resource), resource)
+            if amount and named.flavor and (not spec.declared_only or tree.counts(node, named)):
                 cell = tree.cell(named)
                 usage[cell] = usage.get(cell, 0) + amount * pod_set.count
     return usage
 
 
-class Share(NamedTuple):
-    """What a gang holds, as the quota engine knows it."""
-
-    given: tuple[Given, ...]
-    usage: Mapping[Cell, int]
-    """By the cells of `Declared.tree`."""
-
-
-@remembered()
-def takes(fleet: Fleet, gangs: Sequence[Gang]) -> Mapping[str, Share]:
-    """What each holds, by uid, for gangs whose queue is declared: worked out anew when these or the fleet change."""
-    tree = declared(fleet).tree()
-    return {
-        gang.uid: Share(
-            tuple(
-                Given(p.name, p.count, dict.fromkeys(p.requests, gang.flavors.get(p.name, ""))) for p in gang.pod_sets
-            ),
-            usage_of(tree, tree.queues[gang.queue], gang),
-        )
-        for gang in gangs
-        if gang.queue in tree.queues
-    }
+def _flavor_of(spec: QueueSpec, chosen: Sequence[str], resource: str) -> str:
+    """The flavor that a resource was taken from: of several, the one in the resource's group."""
+    if len(chosen) == 1:
+        return chosen[0]
+    group = spec.group_of(resource)
+    return next((flavor for flavor in chosen if group is not None and flavor in group.flavors), "")
 
 
-def charged_tree(fleet: Fleet, gangs: Iterable[Gang]) -> QuotaTree:
+def declared_now(fleet: Fleet, snapshot: Snapshot) -> Declared:
+    """`declared`, with what Volcano's queues deserve of the machines there are."""
+    if not fleet.volcano_queues:
+        return declared(fleet)
+    return _shared_out(fleet, snapshot.nodes, snapshot.foreign_use, snapshot.gangs)
+
+
+@remembered(2)
+def _shared_out(
+    fleet: Fleet, nodes: Mapping[str, Node], foreign_use: Mapping[str, Resources], gangs: Mapping[str, Gang]
+) -> Declared:
+    said = declared(fleet)
+    cohorts, queues = volcano.specs(fleet.volcano_queues, _market(fleet, nodes, foreign_use, gangs))
+    return Declared((*said.cohorts, *cohorts), dict(sorted({**said.queues, **queues}.items())), said.rules)
+
+
+def _market(
+    fleet: Fleet, nodes: Mapping[str, Node], foreign_use: Mapping[str, Resources], gangs: Mapping[str, Gang]
+) -> volcano.Market:
+    total: dict[str, int] = {}
+    for name, node in nodes.items():
+        if node.ready and not node.unschedulable:
+            for resource, amount in node.allocatable.items():
+                free = amount - foreign_use.get(name, {}).get(resource, 0)
+                total[resource] = total.get(resource, 0) + max(0, free)
+    requests: dict[str, dict[str, int]] = {}
+    for gang in gangs.values():
+        line = line_of(fleet, gang.namespace, gang.queue)
+        if line is None or line.name not in fleet.volcano_queues or gang.state is GangState.FINISHED:
+            continue
+        asked = requests.setdefault(line.name, {})
+        for pod_set in gang.pod_sets:
+            for resource, amount in pod_set.requests.items():
+                asked[resource] = asked.get(resource, 0) + amount * pod_set.count
+    return volcano.Market(total, requests)
+
+
+def charged_tree(fleet: Fleet, snapshot: Snapshot, gangs: Iterable[Gang]) -> QuotaTree:
     """The tree with what these gangs hold charged to it."""
-    tree = declared(fleet).tree()
+    said = declared_now(fleet, snapshot)
+    tree = said.tree()
     for gang in gangs:
-        queue = tree.queues.get(gang.queue)
-        if queue is not None and gang.holds_capacity:
-            charge(queue, usage_of(tree, queue, gang))
+        line = line_of(fleet, gang.namespace, gang.queue)
+        if line is not None and gang.holds_capacity:
+            charge(tree.queues[line.name], usage_of(said, tree, line.name, gang))
     return tree

@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from fleet.actions import Action, OpenClaims, SaveClaim, SaveGang, gang_subject
-from fleet.admission.compile import Declared, Share, declared, takes
+from fleet.admission.compile import Declared, declared_now, usage_of
 from fleet.admission.explain import Explainer
 from fleet.admission.flavors import Flavors
+from fleet.admission.lines import Line, line_of
 from fleet.admission.lost_work import lost_work_s
 from fleet.admission.machines import Machines, Written
 from fleet.admission.order import queue_key
@@ -24,7 +25,7 @@ from fleet.capacity.provision import Plan
 from fleet.capacity.stock import build_board, build_supply, coming_machines, holders
 from fleet.mig.layouts import cut_anew
 from fleet.reasons import Reason, Refusal
-from fleet.snapshot import Gang, GangState, Snapshot
+from fleet.snapshot import Gang, GangState, PodSet, Snapshot
 from model.fleet import Fleet
 
 
@@ -51,7 +52,7 @@ class Pass:
     @classmethod
     def start(cls, fleet: Fleet, snapshot: Snapshot, *, may_buy: bool = True) -> "Pass":
         """Charge what is held to the quota tree and to the machines."""
-        said = declared(fleet)
+        said = declared_now(fleet, snapshot)
         held = {gang.uid: gang for gang in holders(snapshot)}
         tree = said.tree()
         coming = list(coming_machines(fleet, snapshot))
@@ -59,7 +60,7 @@ class Pass:
         supply = build_supply(fleet, snapshot, may_buy=may_buy)
         flavors = Flavors(fleet, supply.shapes, board)
         machines = Machines(
-            fleet,
+            said.queues,
             tree,
             board,
             supply,
@@ -72,47 +73,45 @@ class Pass:
         scheduler = Scheduler(books, said.queues, flavors.specs(), said.rules, snapshot.now_s)
         waiting = sorted((g for g in snapshot.gangs.values() if g.state is GangState.PENDING), key=queue_key)
         started = cls(fleet, snapshot, said, machines, scheduler, waiting)
-        settled = takes(fleet, holders(snapshot))
         for gang in held.values():
-            started._settle(gang, settled.get(gang.uid))
+            started._settle(gang)
         return started
 
-    def _settle(self, gang: Gang, share: Share | None) -> None:
-        queue = self.machines.tree.queues.get(gang.queue)
-        if queue is None or share is None:
+    def _settle(self, gang: Gang) -> None:
+        line = line_of(self.fleet, gang.namespace, gang.queue)
+        if line is None:
             self.machines.shift(
                 gang.pins, gang.pod_sets, 1
             )  # its queue is no longer declared: it holds machines, and nobody's quota
             return
         holder = Holder(
-            self._workload(gang),
-            queue,
-            share.given,
-            share.usage,
+            self._workload(gang, line),
+            self.machines.tree.queues[line.name],
+            (),
+            usage_of(self.declared, self.machines.tree, line.name, gang),
             gang.quota_reserved_at_s,
             leaving=gang.state is GangState.EVICTING,
-            protected=self._protected(gang),
+            protected=self._protected(gang, line),
             unsettled=gang_subject(gang.uid) in self.snapshot.busy,
         )
         self.scheduler.settle(holder)
 
-    def _protected(self, gang: Gang) -> bool:
+    def _protected(self, gang: Gang, line: Line) -> bool:
         """Whether it may not be chosen as a victim yet."""
         ran_s = self.snapshot.now_s - gang.admitted_at_s
-        queue = self.fleet.queues[gang.queue]
-        return gang.state is GangState.ADMITTED and ran_s < queue.spec.protected_run_time
+        return gang.state is GangState.ADMITTED and ran_s < line.protected_run_s
 
-    def _workload(self, gang: Gang) -> Workload:
+    def _workload(self, gang: Gang, line: Line) -> Workload:
         declared_class = self.fleet.priority_classes.get(gang.priority_class)
         return Workload(
             gang.uid,
             gang.name,
-            gang.queue,
+            line.name,
             gang.priority,
             gang.created_at_s,
             gang.pod_sets,
             evicted_at_s=gang.eviction.at_s if gang.eviction else 0.0,
-            preempts=declared_class is None or declared_class.spec.preempts,
+            preempts=(declared_class is None or declared_class.spec.preempts) and not tired(gang, self.snapshot.now_s),
             nominated=gang.reason == Reason.WAITING_FOR_PREEMPTED,
             lost_work_s=lost_work_s(gang, self.snapshot.now_s),
         )
@@ -127,7 +126,8 @@ class Pass:
             gang = self.snapshot.gangs[victim.holder.workload.uid]
             if gang.state is not GangState.EVICTING:
                 message = f"makes room for {preemptor.name} (priority {preemptor.priority}, queue {preemptor.queue})"
-                self.actions.append(SaveGang(evicted(gang, victim.reason, message, self.snapshot.now_s)))
+                job = self.snapshot.jobs.get(gang.uid)
+                self.actions.append(SaveGang(evicted(gang, job, victim.reason, message, self.snapshot.now_s)))
         self._explain(result)
         return self.actions
 
@@ -138,19 +138,22 @@ class Pass:
             refusal = screen(self.fleet, self.snapshot, gang) if not busy else None
             if refusal is not None:
                 self._wait(gang, refusal)
-            elif gang.queue in self.declared.queues:
-                self.scheduler.submit(replace(self._workload(gang), busy=busy))
+            elif (line := line_of(self.fleet, gang.namespace, gang.queue)) is not None:
+                self.scheduler.submit(replace(self._workload(gang, line), busy=busy))
 
     def _commit(self, gang: Gang, holder: Holder) -> None:
         written, now = self.machines.written[gang.uid], self.snapshot.now_s
         plan = written.plan
         state, reason, message = progress(plan)
+        fewer = sum(pods.count for pods in gang.pod_sets) - sum(one.count for one in holder.given)
+        message += f", with {fewer} pods fewer than it asks" if fewer else ""
         changed = gang.moved(
             state,
             reason,
             message,
             now,
-            flavors={one.name: self.machines.flavor_of(holder.workload, one) for one in holder.given},
+            pod_sets=_sized(gang, holder),
+            flavors={one.name: self.machines.flavors_of(holder.workload, one) for one in holder.given},
             pins=written.pins,
             recuts={recut.claim: recut.layout for recut in plan.recuts},
             quota_reserved_at_s=now,
@@ -187,6 +190,29 @@ class Pass:
             self.actions.append(
                 SaveGang(gang.moved(GangState.PENDING, refusal.reason, refusal.message, self.snapshot.now_s))
             )
+
+
+def _sized(gang: Gang, holder: Holder) -> tuple[PodSet, ...]:
+    """The gang's pod sets with the pods it was admitted with; what it asks for stays with the job."""
+    counts = {one.name: one.count for one in holder.given}
+    return tuple(replace(pods, count=counts[pods.name]) for pods in gang.pod_sets)
+
+
+TIRED_AFTER = 3
+"""Evictions after which a gang's right to evict others rests for a while."""
+TIRED_BASE_S, TIRED_MOST_S = 60.0, 3600.0
+
+
+def tired(gang: Gang, now_s: float) -> bool:
+    """Whether a gang that was evicted again and again may not evict others for now; the rest doubles each time.
+
+    Three gangs can each have more right than the next (priority over entitlement over share) and would evict each other
+    for ever; it is still admitted wherever there is room (docs/design/0002).
+    """
+    if gang.eviction is None or gang.evictions < TIRED_AFTER:
+        return False
+    rest_s = min(TIRED_MOST_S, TIRED_BASE_S * 2.0 ** min(gang.evictions - TIRED_AFTER, 10))
+    return now_s < gang.eviction.at_s + rest_s
 
 
 def progress(plan: Plan) -> tuple[GangState, Reason, str]:

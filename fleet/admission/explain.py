@@ -1,13 +1,17 @@
 """Sentences with numbers: what was asked, what is free, who holds the rest, what would change it."""
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import inf
 
+from fleet.admission.quota.candidates import allowed
+from fleet.admission.quota.declared import Policy
 from fleet.admission.quota.entries import Entry, Outcome
 from fleet.admission.quota.flavors import Mode, Problem
 from fleet.admission.quota.scheduler import Scheduler
 from fleet.admission.quota.tree import Cell, Node, QuotaTree, available
-from fleet.admission.quota.workload import Workload
+from fleet.admission.quota.workload import Holder, Workload
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import Snapshot
 from model.fleet import Fleet
@@ -86,7 +90,47 @@ class Explainer:
             if unused > 0
             else f"{owner.name} uses its whole guarantee and would borrow"
         )
+        sentence += [part for part in (self._why_kept(entry, cell), self._when(entry, cell, problem.asked)) if part]
         return Refusal(Reason.WAITING_FOR_QUOTA, "; ".join(sentence))
+
+    def _why_kept(self, entry: Entry, cell: Cell) -> str:
+        """Why those who hold the rest stay: what the queue's policies and their own state say of them."""
+        policy, workload = entry.queue.preemption, entry.workload
+        if not workload.preempts:
+            return "it may not evict others"
+        reasons: Counter[str] = Counter()
+        for holder in self.scheduler.books.holders.values():
+            if cell not in holder.usage or holder.leaving or holder.queue.root is not entry.node.root:
+                continue
+            own = holder.queue is entry.node
+            rule = policy.within_queue if own else policy.reclaim
+            if rule is Policy.NEVER:
+                reasons["preemption within the queue is off" if own else "reclaim from other teams is off"] += 1
+            elif not allowed(rule, workload, holder.workload):
+                older = ", or newer" if rule is Policy.LOWER_OR_NEWER else ""
+                reasons[f"priority {holder.workload.priority} is not below {workload.priority}{older}"] += 1
+            elif holder.protected:
+                reasons["it has not run for its protected time yet"] += 1
+        told = [f"{count} gang{'s' if count > 1 else ''} kept: {why}" for why, count in sorted(reasons.items())]
+        return ", ".join(told[:3])
+
+    def _when(self, entry: Entry, cell: Cell, asked: int) -> str:
+        """When enough of it will be free, if those who say when they end are right."""
+        books, node = self.scheduler.books, entry.node
+        ending = [h for h in books.holders.values() if cell in h.usage and h.ends_at_s < inf and not h.out]
+        gone: list[Holder] = []
+        for holder in sorted(ending, key=lambda h: (h.ends_at_s, h.workload.uid)):
+            books.lift(holder)
+            gone.append(holder)
+            if available(node, cell) >= asked:
+                break
+        enough = available(node, cell) >= asked
+        for holder in reversed(gone):
+            books.put_back(holder)
+        if not gone or not enough:
+            return ""
+        left_s = max(0.0, gone[-1].ends_at_s - self.snapshot.now_s)
+        return f"enough is free in about {max(1, round(left_s / 60))} min, when {gone[-1].workload.name} ends"
 
 
 def _borrowers(owner: Node, cell: Cell) -> list[tuple[str, int]]:

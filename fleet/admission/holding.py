@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from fleet.actions import Action, EvictPod, StopJob, pod_subject
+from fleet.admission.flavors import tolerations_of
 from fleet.snapshot import Gang, Hold, Job, Pod, Snapshot
 from fleet.snapshot.works import excess, has_started
 from model.fleet import Fleet
@@ -32,12 +33,8 @@ def trimmed(snapshot: Snapshot) -> Iterator[Action]:
 
 
 def flavor_tolerations(fleet: Fleet, gang: Gang) -> Mapping[str, tuple[Toleration, ...]]:
-    """Pod set -> what its pods have to tolerate in the flavor they were admitted to."""
-    return {
-        name: fleet.flavors[flavor].spec.tolerations
-        for name, flavor in sorted(gang.flavors.items())
-        if flavor in fleet.flavors
-    }
+    """Pod set -> what its pods have to tolerate in the flavors they were admitted to."""
+    return {name: tolerations_of(fleet, given) for name, given in sorted(gang.flavors.items())}
 
 
 def _ended(snapshot: Snapshot, pod: Pod) -> Iterator[Action]:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from fleet.actions import Action, CloseGang, OpenGang, SaveGang, StartJob, claim_subject, gang_subject
 from fleet.admission.holding import flavor_tolerations, stop, trimmed
+from fleet.admission.lines import line_of
 from fleet.admission.release import releases
 from fleet.admission.screen import priority_of
 from fleet.admission.transitions import evicted, released
@@ -137,10 +138,10 @@ def _reserved(case: _Case) -> Iterator[Action]:
     elif _asks_otherwise(case):
         yield CloseGang(gang)
     elif stopped := _queue_stopped(case):
-        yield SaveGang(released(gang, Reason.QUEUE_STOPPED, stopped, now))
+        yield SaveGang(released(gang, case.job, Reason.QUEUE_STOPPED, stopped, now))
     elif lost := _lost_claim(snapshot, gang):
         pause_s = LOST_MACHINE_PAUSE_S if _never_came(snapshot, gang) else 0.0
-        yield SaveGang(released(gang, *lost, now, requeue_at_s=now + pause_s))
+        yield SaveGang(released(gang, case.job, *lost, now, requeue_at_s=now + pause_s))
     elif _machines_ready(snapshot, gang):
         pins = tuple(
             sorted(replace(pin, node=snapshot.claims[pin.claim].node) if pin.claim else pin for pin in gang.pins)
@@ -193,7 +194,7 @@ def _admitted(case: _Case) -> Iterator[Action]:
     snapshot, gang, job = case.snapshot, case.gang, case.job
     leave = _must_leave(case)
     if leave is not None:
-        yield SaveGang(evicted(gang, *leave, snapshot.now_s))
+        yield SaveGang(evicted(gang, case.job, *leave, snapshot.now_s))
     elif job.suspended and _asks_otherwise(case):
         if not _active_pods(snapshot, gang):
             yield CloseGang(gang)
@@ -277,11 +278,11 @@ def _machine_lost(case: _Case, pin: Pin) -> tuple[Reason, str] | None:
 
 
 def _queue_stopped(case: _Case, *policies: str) -> str:
-    queue = case.fleet.queues.get(case.gang.queue)
+    line = line_of(case.fleet, case.gang.namespace, case.gang.queue)
     stopping = policies or ("Hold", "HoldAndDrain")
-    if queue is None or queue.spec.stop_policy not in stopping:
+    if line is None or line.stop_policy not in stopping:
         return ""
-    return f"queue {queue.name!r} is stopped ({queue.spec.stop_policy})"
+    return f"queue {line.name!r} is stopped ({line.stop_policy})"
 
 
 def _evicting(case: _Case) -> Iterator[Action]:
@@ -299,7 +300,7 @@ def _evicting(case: _Case) -> Iterator[Action]:
         if gang.eviction and gang.eviction.reason == Reason.PODS_READY_TIMEOUT:
             pause_s = min(REQUEUE_MOST_S, REQUEUE_BASE_S * 2.0 ** min(gang.evictions - 1, 10))
         now = case.snapshot.now_s
-        yield SaveGang(released(gang, Reason.QUEUED, message, now, requeue_at_s=now + pause_s))
+        yield SaveGang(released(gang, case.job, Reason.QUEUED, message, now, requeue_at_s=now + pause_s))
 
 
 _STEPS: dict[GangState, Callable[[_Case], Iterator[Action]]] = {

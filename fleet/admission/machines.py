@@ -1,10 +1,11 @@
 """The quota engine's ground in production: machines that stand, that are on their way, and that can be bought."""
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from fleet.admission.flavors import Flavors
-from fleet.admission.quota.declared import FlavorResource
+from fleet.admission.quota.declared import FlavorResource, QueueSpec
 from fleet.admission.quota.ground import Misfit
 from fleet.admission.quota.tree import QuotaTree
 from fleet.admission.quota.workload import Given, Holder, Workload
@@ -13,7 +14,9 @@ from fleet.capacity.provision import Need, Plan, Supply, provide
 from fleet.placement.board import Board, Slot, State
 from fleet.reasons import Refusal
 from fleet.snapshot import Claim, Gang, Pin, PodSet
-from model.fleet import Fleet
+
+if TYPE_CHECKING:
+    from fleet.admission.terrain import Terrain
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +42,7 @@ class _Found:
 class Machines:
     """Places are plans of `provide`. A gang that held its place before this pass is known by its pins."""
 
-    fleet: Fleet
+    queues: Mapping[str, QueueSpec]
     tree: QuotaTree
     board: Board
     supply: Supply
@@ -58,10 +61,13 @@ class Machines:
     _asked: dict[Hashable, list[Need]] = field(default_factory=dict)
     _found: "_Found | None" = None
     """The last plan found without a purchase or a re-cut."""
+    _terrains: "dict[int, Terrain]" = field(default_factory=dict)
     _held: dict[str, list[tuple[Slot, dict[str, int], int]]] = field(default_factory=dict)
 
-    def find(self, workload: Workload, given: Sequence[Given], *, empty: bool = False) -> Plan | Misfit:
-        """A plan for all pods; whether it would exist on empty machines is asked once for every shape."""
+    def find(
+        self, workload: Workload, given: Sequence[Given], *, empty: bool = False, before: object = None
+    ) -> Plan | Misfit:
+        """A plan for all pods, always the best; whether one exists on empty machines is asked once for every shape."""
         if not empty:
             return self._known(workload, given) or self._try(self.board, workload, given)
         asked = (workload.queue, workload.shape, _flavors_of(given))
@@ -72,9 +78,33 @@ class Machines:
             self._hopeless[asked] = found if isinstance(found, Misfit) else None
         return self._hopeless[asked] or Plan()
 
+    def _plan(self, board: Board, workload: Workload, given: Sequence[Given]) -> Plan | Refusal:
+        """A plan, taken on the board: on the topology where the pods wish for more than one domain, else anywhere."""
+        needs = self._needs(workload, given)
+        wishing = [need.pod_set for need in needs if need.pod_set.wishes]
+        if not wishing:
+            return provide(board, self.supply, workload.uid, needs)
+        flavors = (self.flavors_of(workload, one) for one in given)
+        found = self._terrain(board).find([(need.pod_set, names) for need, names in zip(needs, flavors, strict=True)])
+        if not isinstance(found, Refusal):
+            requests = {need.pod_set.name: need.pod_set.requests for need in needs}
+            for seat in found:
+                board.take(seat.slot, requests[seat.pod_set], seat.count)
+            return Plan(tuple(found))
+        if any(pods.slices or pods.group or pods.required_topology for pods in wishing):
+            return found  # a purchase could not promise it
+        return provide(board, self.supply, workload.uid, needs)
+
+    def _terrain(self, board: Board) -> "Terrain":
+        from fleet.admission.terrain import Terrain  # numpy with it, which most passes have no use for
+
+        if id(board) not in self._terrains:
+            self._terrains[id(board)] = Terrain(board, self.flavors.placing)
+        return self._terrains[id(board)]
+
     def _try(self, board: Board, workload: Workload, given: Sequence[Given]) -> Plan | Misfit:
         mark = board.mark()
-        plan = provide(board, self.supply, workload.uid, self._needs(workload, given))
+        plan = self._plan(board, workload, given)
         if isinstance(plan, Refusal):
             return Misfit(tuple(one.name for one in given), plan)
         board.undo(mark)
@@ -99,14 +129,17 @@ class Machines:
 
     def _worked_out(self, workload: Workload, given: Sequence[Given]) -> list[Need]:
         pod_sets = {pod_set.name: pod_set for pod_set in workload.pod_sets}
-        return [
-            self.flavors.need(pod_sets[one.name], self.flavor_of(workload, one), charged=self._charged(workload, one))
-            for one in given
-        ]
+        needs = []
+        for one in given:
+            pod_set = pod_sets[one.name]
+            sized = pod_set if one.count == pod_set.count else replace(pod_set, count=one.count)
+            flavors, charged = self.flavors_of(workload, one), self._charged(workload, one)
+            needs.append(self.flavors.need(sized, flavors, charged=charged))
+        return needs
 
-    def flavor_of(self, workload: Workload, one: Given) -> str:
-        """The flavor of a pod set; one that asks for nothing goes with the queue's first."""
-        return next(iter(one.flavors.values()), None) or self.fleet.queues[workload.queue].spec.flavors[0]
+    def flavors_of(self, workload: Workload, one: Given) -> tuple[str, ...]:
+        """The flavors of a pod set; one that asks for nothing goes with the queue's first."""
+        return tuple(dict.fromkeys(one.flavors.values())) or (self.queues[workload.queue].groups[0].flavors[0],)
 
     def _charged(self, workload: Workload, one: Given) -> bool:
         """Whether any quota counts what a pod of the set takes of the flavor."""
@@ -127,9 +160,9 @@ class Machines:
                 self.board.take(seat.slot, requests[seat.pod_set], seat.count)
             self._write(uid, plan)
             return
-        provided = provide(self.board, self.supply, uid, self._needs(holder.workload, holder.given))
-        assert isinstance(provided, Plan)  # noqa: S101 -- it was found in this very state
-        self._write(uid, provided)
+        found = self._plan(self.board, holder.workload, holder.given)
+        assert isinstance(found, Plan)  # noqa: S101 -- it was found in this very state
+        self._write(uid, found)
 
     def _write(self, uid: str, plan: Plan) -> None:
         claims = write_claims(plan, uid, self.now_s, gang=uid)
@@ -199,4 +232,4 @@ class Machines:
 
 
 def _flavors_of(given: Sequence[Given]) -> Hashable:
-    return tuple((one.name, tuple(one.flavors.items())) for one in given)
+    return tuple((one.name, one.count, tuple(one.flavors.items())) for one in given)

@@ -3,28 +3,35 @@
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from fleet.admission.lines import Line, known_queues, line_of
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import Gang, Snapshot
 from model.fleet import Fleet
-from model.kinds import Queue, Team
+from model.kinds import Team
+
+NAMESPACE_LABEL = "kubernetes.io/metadata.name"
+"""The label that the API server puts on every namespace."""
 
 
 class _Case(NamedTuple):
     fleet: Fleet
     snapshot: Snapshot
     gang: Gang
-    queue: Queue
-    team: Team
+    line: Line
+
+    @property
+    def team(self) -> Team | None:
+        """Whose quota the line uses; None for a ClusterQueue."""
+        return self.line.team
 
 
 def screen(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> Refusal | None:
     """The first rule that keeps the gang from being considered now; None when it may be."""
-    queue = fleet.queues.get(gang.queue)
-    if queue is None:
-        return Refusal(
-            Reason.QUEUE_NOT_FOUND, f"queue {gang.queue!r} is not declared; declared: {_listed(fleet.queues)}"
-        )
-    case = _Case(fleet, snapshot, gang, queue, fleet.teams[queue.spec.team])
+    line = line_of(fleet, gang.namespace, gang.queue)
+    if line is None:
+        known = _listed(known_queues(fleet, gang.namespace))
+        return Refusal(Reason.QUEUE_NOT_FOUND, f"queue {gang.queue!r} is not declared; declared: {known}")
+    case = _Case(fleet, snapshot, gang, line)
     return next((refusal for rule in _RULES if (refusal := rule(case))), None)
 
 
@@ -35,6 +42,8 @@ def priority_of(fleet: Fleet, priority_class: str) -> int:
 
 
 def _namespace(case: _Case) -> Refusal | None:
+    if case.team is None:
+        return _selected(case)
     allowed = case.team.spec.namespaces
     if case.gang.namespace in allowed:
         return None
@@ -43,6 +52,16 @@ def _namespace(case: _Case) -> Refusal | None:
         f"namespace {case.gang.namespace!r} may not use queue {case.gang.queue!r}: "
         f"team {case.team.name!r} has {_listed(allowed)}",
     )
+
+
+def _selected(case: _Case) -> Refusal | None:
+    """A ClusterQueue takes work of the namespaces it selects by their labels."""
+    name = case.gang.namespace
+    labels = case.snapshot.namespaces.get(name, {NAMESPACE_LABEL: name})
+    if case.line.namespaces is not None and case.line.namespaces.matches(labels):
+        return None
+    message = f"namespace {name!r} is not selected by ClusterQueue {case.line.name!r} (namespaceSelector)"
+    return Refusal(Reason.NAMESPACE_NOT_ALLOWED, message)
 
 
 def _priority_exists(case: _Case) -> Refusal | None:
@@ -54,24 +73,25 @@ def _priority_exists(case: _Case) -> Refusal | None:
 
 
 def _priority_allowed(case: _Case) -> Refusal | None:
-    wanted, allowed = case.gang.priority_class, case.team.spec.priority_classes
-    if not wanted or not allowed or wanted in allowed:
+    wanted, allowed = case.gang.priority_class, case.team.spec.priority_classes if case.team else ()
+    if case.team is None or not wanted or not allowed or wanted in allowed:
         return None
     message = f"team {case.team.name!r} may not use priority class {wanted!r}, only {_listed(allowed)}"
     return Refusal(Reason.PRIORITY_NOT_ALLOWED, message)
 
 
 def _not_stopped(case: _Case) -> Refusal | None:
-    policy = case.queue.spec.stop_policy
-    return (
-        None if policy == "None" else Refusal(Reason.QUEUE_STOPPED, f"queue {case.queue.name!r} is stopped ({policy})")
-    )
+    policy = case.line.stop_policy
+    if policy == "None":
+        return None
+    return Refusal(Reason.QUEUE_STOPPED, f"queue {case.line.name!r} is stopped ({policy})")
 
 
 def _budget(case: _Case) -> Refusal | None:
-    budget = case.team.spec.budget
-    spent = case.snapshot.spent_usd.get(case.team.name, 0.0)
-    if budget is None or spent < budget.usd_per_month:
+    budget = case.team.spec.budget if case.team else None
+    if case.team is None or budget is None:
+        return None
+    if case.snapshot.spent_usd.get(case.team.name, 0.0) < budget.usd_per_month:
         return None
     message = f"team {case.team.name!r} has used up its {budget.usd_per_month:.2f} USD of this month"
     return Refusal(Reason.BUDGET_EXHAUSTED, message)

@@ -1,24 +1,25 @@
 """How a gang changes state when it gives capacity back."""
 
 from fleet.reasons import Reason
-from fleet.snapshot import Eviction, Gang, GangState
+from fleet.snapshot import Eviction, Gang, GangState, Job
 
 
-def evicted(gang: Gang, reason: Reason, message: str, now_s: float) -> Gang:
+def evicted(gang: Gang, job: Job | None, reason: Reason, message: str, now_s: float) -> Gang:
     """The gang told to leave. One that has not started yet gives everything back at once."""
     eviction = Eviction(reason, message, now_s)
     if gang.state is GangState.RESERVED:
-        return released(gang, reason, message, now_s, requeue_at_s=now_s, eviction=eviction)
+        return released(gang, job, reason, message, now_s, requeue_at_s=now_s, eviction=eviction)
     return gang.moved(GangState.EVICTING, reason, message, now_s, eviction=eviction, evictions=gang.evictions + 1)
 
 
-def released(gang: Gang, reason: Reason, message: str, now_s: float, **changes: object) -> Gang:
-    """Back in the queue, holding nothing."""
+def released(gang: Gang, job: Job | None, reason: Reason, message: str, now_s: float, **changes: object) -> Gang:
+    """Back in the queue, holding nothing, and asking for all that its job asks for."""
     return gang.moved(
         GangState.PENDING,
         reason,
         message,
         now_s,
+        pod_sets=job.pod_sets if job is not None else gang.pod_sets,
         flavors={},
         pins=(),
         recuts={},

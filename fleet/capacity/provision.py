@@ -33,6 +33,8 @@ class Need:
     """Heaviest first; a slot must be of one of them unless `node_labels` is given."""
     charged: bool = True
     """Whether quota counts any of what it asks; what nobody's quota counts may use machines, never cause a purchase."""
+    any_node: bool = False
+    """Slots of no pool will do as well, if the labels are there."""
     kind: Hashable = field(init=False, repr=False, compare=False)
     """Equal for needs that accept the same slots."""
 
@@ -44,6 +46,7 @@ class Need:
         return (
             tuple(sorted(self.node_labels.items())),
             tuple(pool.name for pool in self.pools),
+            self.any_node,
             tuple(sorted(pod_set.node_selector.items())),
             pod_set.required_affinity,
             (*pod_set.tolerations, *self.tolerations),
@@ -51,7 +54,7 @@ class Need:
 
     def accepts(self, slot: Slot) -> bool:
         """Whether a pod of the set may stand on the slot."""
-        if self.node_labels:
+        if self.node_labels or self.any_node:
             if any(slot.labels.get(key) != value for key, value in self.node_labels.items()):
                 return False
         elif slot.pool not in {pool.name for pool in self.pools}:

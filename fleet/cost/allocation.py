@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from fleet.admission.lines import line_of
 from fleet.capacity.stock import holders, machines_held
 from fleet.memo import remembered
 from fleet.mig.layouts import is_gpu_resource
@@ -65,8 +66,8 @@ def _shares(fleet: Fleet, claim: Claim, gangs: Sequence[Gang]) -> tuple[tuple[st
     """Team -> the part of the machine that its gangs take, in order of team."""
     shares: dict[str, float] = {}
     for gang in gangs:
-        queue = fleet.queues.get(gang.queue)
-        team = queue.spec.team if queue else IDLE
+        line = line_of(fleet, gang.namespace, gang.queue)
+        team = line.payer if line is not None else IDLE
         shares[team] = shares.get(team, 0.0) + share_of(claim, gang)
     return tuple(sorted(shares.items()))
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from fleet.actions import Action, OpenClaims, SaveClaim, SaveGang
 from fleet.admission import cycle
+from fleet.admission.lines import line_of
 from fleet.capacity import disrupt, fixed
 from fleet.capacity.disrupt.drift import drift_of
 from fleet.capacity.disrupt.held_back import held_back
@@ -149,12 +150,12 @@ def _impacts(
         if not gang.holds_capacity or gang.state is GangState.EVICTING:
             continue
         hit = sorted({pin.claim for pin in gang.pins} & leaving.keys())
-        queue = fleet.queues.get(gang.queue)
+        line = line_of(fleet, gang.namespace, gang.queue)
         if hit:
             impacts.append(_impact(gang, f"{len(hit)} of its machines: {leaving[hit[0]].reason}"))
         elif gang.uid in preempted:
             impacts.append(_impact(gang, preempted[gang.uid]))
-        elif queue is not None and queue.spec.stop_policy == "HoldAndDrain":
+        elif line is not None and line.stop_policy == "HoldAndDrain":
             impacts.append(_impact(gang, f"queue {gang.queue} is drained"))
     return tuple(impacts)
 

@@ -49,6 +49,8 @@ class Snapshot:
     instances_at_s: float = 0.0
     """When `instances` was last read in full; what was launched later may be missing from it."""
     catalog: Catalog = field(default_factory=Catalog)
+    namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Namespace -> its labels."""
     shortages: Mapping[CapacityPool, float] = field(default_factory=dict)
     """Capacity pool -> instant until which it is not tried again."""
     daemon_overheads: tuple[DaemonOverhead, ...] = ()

@@ -42,6 +42,11 @@ class PodSet:
     core: int | None = None
     """Pods that start together or not at all; None = all. The rest is elastic surplus that joins and leaves singly."""
 
+    @property
+    def wishes(self) -> bool:
+        """Whether it asks more of topology than one domain for all of its pods."""
+        return bool(self.preferred_topology or self.any_topology or self.slices or self.group)
+
 
 @dataclass(frozen=True, slots=True)
 class JobRef:
@@ -157,8 +162,8 @@ class Gang:
     message: str = ""
     since_s: float = 0.0
     """When the present state was entered."""
-    flavors: Mapping[str, str] = field(default_factory=dict)
-    """Pod set -> flavor; set from QuotaReserved on."""
+    flavors: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Pod set -> its flavors, one for each group of resources of its queue; set from QuotaReserved on."""
     pins: tuple[Pin, ...] = ()
     recuts: Mapping[str, str] = field(default_factory=dict)
     """Claim -> MIG configuration name it is being cut to for this gang."""

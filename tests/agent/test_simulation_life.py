@@ -136,7 +136,7 @@ def test_the_next_flavor_where_the_first_has_no_machines() -> None:
     scene.runs(gpu_job("g", gpus=4))
     gang = scene.sim.gang("g")
     assert gang is not None
-    assert set(gang.flavors.values()) == {"h100"}
+    assert set(gang.flavors.values()) == {("h100",)}
     assert [m.instance_type for m in scene.sim.machines()] == [P5]
     scene.settle()
 

@@ -216,7 +216,7 @@ def test_a_machine_that_is_told_to_go_is_announced_once() -> None:
 
 def test_metrics_tell_how_the_fleet_stands() -> None:
     metrics = Metrics()
-    running = GANG.moved(GangState.ADMITTED, Reason.RUNNING, "", NOW, flavors={"main": "h100"})
+    running = GANG.moved(GangState.ADMITTED, Reason.RUNNING, "", NOW, flavors={"main": ("h100",)})
     snapshot = replace(world(), gangs={GANG.uid: running}, spent_usd={"t": 12.5})
     metrics.turned(FLEET, snapshot)
     text = metrics.exposition().decode()

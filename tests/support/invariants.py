@@ -11,7 +11,7 @@ import msgspec
 from agent.simulation import Simulation
 from fleet.admission.compile import charged_tree
 from fleet.capacity.launch import LAUNCH_GROUP_TAG
-from fleet.snapshot import Gang
+from fleet.snapshot import Gang, Snapshot
 from providers.kube.objects import decode_workload
 from providers.kube.objects.names import POD_SET, WORKLOAD
 from providers.sim.controllers.occupancy import allocatable_of, requests_of
@@ -177,7 +177,11 @@ class Invariants:
         fleet = self.sim.brain.sync.fleet if self.sim.alive else None
         if fleet is None:
             return
-        tree, total, used = charged_tree(fleet, self.sim.gangs().values()), Counter[Any](), Counter[Any]()
+        tree, total, used = (
+            charged_tree(fleet, Snapshot(0.0), self.sim.gangs().values()),
+            Counter[Any](),
+            Counter[Any](),
+        )
         for queue in tree.queues.values():
             used.update({tree.cells[cell]: amount for cell, amount in enumerate(queue.usage) if amount})
         for team in fleet.teams.values():

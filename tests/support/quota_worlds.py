@@ -1,4 +1,4 @@
-"""Random worlds for the quota engine: small trees, short of quota, so that most heads have to take from others."""
+"""Random worlds for the quota engine: small trees in which quota is short, so that many heads must take from others."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -92,14 +92,14 @@ class Plan:
         )
 
 
-limits = st.sampled_from((None, None, None, 0, 1, 2))
+limits = st.sampled_from((None,) * 7 + (0, 1, 2))
 weights = st.sampled_from((1.0, 1.0, 1.0, 0.5, 2.0, 0.0))
 preemptions = st.builds(
     Preemption,
-    st.sampled_from((Policy.NEVER, Policy.LOWER, Policy.LOWER, Policy.LOWER_OR_NEWER)),
-    st.sampled_from((Policy.NEVER, Policy.LOWER, Policy.ANY, Policy.ANY)),
-    st.sampled_from((Policy.NEVER, Policy.LOWER)),
-    st.sampled_from((None, None, 1)),
+    st.sampled_from((Policy.LOWER, Policy.LOWER_OR_NEWER, Policy.NEVER)),
+    st.sampled_from((Policy.ANY, Policy.ANY, Policy.ANY, Policy.LOWER, Policy.NEVER)),
+    st.sampled_from((Policy.LOWER, Policy.LOWER, Policy.NEVER)),
+    st.sampled_from((None, None, None, 1)),
 )
 candidates = st.sampled_from(OnCandidate)
 fungibilities = st.one_of(
@@ -119,8 +119,9 @@ def plans(
     draw: st.DrawFn,
     strategies: Sequence[tuple[FairStrategy, ...]] = STRATEGIES,
     resources: Sequence[tuple[str, ...]] = (("cpu",), ("cpu",), ("cpu", "gpu")),
+    amounts: Sequence[int] = (1, 2, 2, 3, 4),
 ) -> Plan:
-    """Two to four queues in a tree, one or two flavors and resources, up to nine workloads."""
+    """Two to four queues in a tree, one or two flavors and resources, four to nine workloads."""
     shape = draw(st.sampled_from(SHAPES))
     flavors = draw(st.sampled_from((("f",), ("f",), ("f", "g"))))
     covered = draw(st.sampled_from(resources))
@@ -132,7 +133,7 @@ def plans(
         queue(
             f"q{index}",
             draw(st.sampled_from([name for name, _ in shape])),
-            {cell: draw(bounds(4)) for cell in cells},
+            {cell: draw(bounds(3)) for cell in cells},
             weight=draw(weights),
             strict=draw(st.integers(0, 4)) == 0,
             preemption=draw(preemptions),
@@ -144,12 +145,12 @@ def plans(
         Job(
             f"w{index}",
             draw(st.sampled_from(queues)).name,
-            tuple((resource, draw(st.integers(1, 4))) for resource in covered),
-            draw(st.integers(0, 2)),
+            tuple((resource, draw(st.sampled_from(amounts))) for resource in covered),
+            draw(st.sampled_from((0, 0, 1, 2))),
             float(draw(st.integers(0, 3))),
             draw(st.sampled_from((*flavors, *flavors, ""))),
         )
-        for index in range(draw(st.integers(1, 9)))
+        for index in range(draw(st.integers(4, 9)))
     )
     return Plan(cohorts, queues, jobs, Rules(fair=draw(st.sampled_from(strategies))))
 

@@ -144,7 +144,7 @@ class World:
         facts: dict[str, Any] = {
             "state": GangState.ADMITTED,
             "reason": "PodsReady",
-            "flavors": {pod_set.name: flavor for pod_set in gang.pod_sets},
+            "flavors": {pod_set.name: (flavor,) for pod_set in gang.pod_sets},
             "pins": pins,
             "quota_reserved_at_s": self.now_s - 500,
             "admitted_at_s": self.now_s - 500,

@@ -77,7 +77,7 @@ def candidates_in(contest: Contest, queue: Node, policy: Policy, *, leaving: boo
 
     Found one by one as they are asked for: a search that needs one does not look at thousands.
     """
-    if policy is Policy.NEVER:
+    if policy is Policy.NEVER or (queue is not contest.node and not queue.reclaimable):
         return
     books, preemptor = contest.books, contest.workload
     for holder in books.leaving_of(queue.name) if leaving else books.staying(queue.name):

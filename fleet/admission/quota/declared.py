@@ -5,8 +5,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
+from fleet.snapshot import PodSet
 from model.kinds import Taint, Toleration
 
+PODS = "pods"
+"""The resource that every pod takes one of, where a queue has quota for it."""
 UNLIMITED = 1 << 62
 """An amount without bound."""
 
@@ -106,10 +109,12 @@ class QueueSpec:
     fungibility: Fungibility = Fungibility()
     through_team: bool = False
     """The queue has no quota of its own and uses its cohort's as if it were (a Queue below a Team)."""
+    reclaimable: bool = True
+    """Whether other queues may take back what it borrows."""
+    rank: int = 0
+    """Heads of queues of a higher rank are decided first."""
     usage_ordered: bool = False
     """Workloads go in the order of their local queue's decayed usage first."""
-    checked: bool = False
-    """Admission checks stand between a quota reservation and the start."""
 
     _group_of: Mapping[str, ResourceGroup] = field(init=False, repr=False, compare=False)
 
@@ -117,6 +122,17 @@ class QueueSpec:
         object.__setattr__(
             self, "_group_of", {name: group for group in reversed(self.groups) for name in group.resources}
         )
+
+    @property
+    def declared_only(self) -> bool:
+        """Whether only what some quota of the tree names is limited; otherwise the rest is refused."""
+        return EVERY_RESOURCE in self._group_of
+
+    def asked_of(self, pod_set: PodSet) -> Mapping[str, int]:
+        """What one pod of a set asks of the queue: its requests, and itself where the queue counts pods."""
+        if PODS in self._group_of:
+            return {**pod_set.requests, PODS: 1}
+        return pod_set.requests
 
     def group_of(self, resource: str) -> ResourceGroup | None:
         """The group that covers a resource."""
@@ -152,7 +168,8 @@ class Rules:
     """Fair sharing is on when there is a strategy; the second is tried when the first finds too little."""
     upstream_defects: bool = False
     """Decide as Kueue does where we hold it to be wrong, to compare with its recorded decisions: a flavor counts by its
-    worst (mode, borrowing) pair, and victims are put back without asking whether the others may then still be taken."""
+    worst (mode, borrowing) pair; victims are put back without asking whether the others may then still be taken; a
+    search that began behind flavors tried before and found nothing is the last until something changes."""
     partial_admission: bool = True
     priority_between_queues: bool = True
     """Priority counts before age between heads that borrow equally."""
@@ -160,6 +177,10 @@ class Rules:
     """Heads that already had others evicted for them go before all others of the cycle."""
     place_again: bool = True
     """A head whose place went to another in the same cycle is nominated once more at once."""
+    victims_again: bool = True
+    """So is one whose victims go for another already; otherwise it waits for the next cycle."""
+    lost_leave: bool = True
+    """A holder that lost a node and finds no other place is evicted at once, rather than looked at again."""
     fair_trees: frozenset[str] | None = None
     """Names of the roots fair sharing is on for; None = all."""
     wait_for_leaving: bool = False

@@ -9,7 +9,7 @@ from fleet.admission.quota.declared import QueueSpec, Rules
 from fleet.admission.quota.flavors import Assignment, Mode
 from fleet.admission.quota.share import Share, borrows_any, share_of
 from fleet.admission.quota.tree import Node, QuotaTree, charge, release
-from fleet.admission.quota.workload import Holder, Workload
+from fleet.admission.quota.workload import Holder, Unseated, Workload
 
 
 class Outcome(StrEnum):
@@ -58,14 +58,22 @@ class Entry:
     outcome: Outcome = Outcome.GENERIC
     deferred: bool = False
     """It fits once the victims of others in this cycle are gone, and has none of its own."""
+    backfills: bool = False
+    """It ends before the reservations of others are due, and uses what they will need."""
+    beside: bool = False
+    """It fits now, and will once those who are leaving have made room for others: it need not wait for that."""
+    resumed: bool = False
+    """Its search went on behind flavors it was overtaken on; those may be free by now and were not looked at."""
     gone: tuple[Holder, ...] = ()
-    """Those who were leaving when it was deferred."""
+    """Those who leave for it to start: the one it stands in for, and where it is deferred those who were leaving."""
     parted: bool = False
     """It was nominated as if those who are leaving already had left."""
+    unseated: Unseated | None = None
+    """It holds its quota and asks only for a place."""
 
     def wait_for(self, leaving: Iterable[Holder]) -> None:
         """It fits once these and the victims of others are gone."""
-        self.deferred, self.gone = True, tuple(leaving)
+        self.deferred, self.gone = True, tuple(dict.fromkeys((*self.gone, *leaving)))
 
     @property
     def mode(self) -> Mode:
@@ -74,12 +82,14 @@ class Entry:
 
 
 def classical_order(entries: Sequence[Entry], rules: Rules) -> list[Entry]:
-    """Less borrowing first, then priority, then age; name and uid end every tie."""
+    """Who holds quota already first, then less borrowing, priority, age; name and uid end every tie."""
 
     def key(entry: Entry) -> tuple[object, ...]:
         workload = entry.workload
         return (
+            entry.unseated is None,
             rules.preemptors_first and not workload.nominated,
+            -entry.queue.rank,
             entry.assignment.borrow,
             -workload.priority if rules.priority_between_queues else 0,
             workload.at_s,

@@ -9,7 +9,15 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
 
-from fleet.admission.quota.declared import FlavorResource, FlavorSpec, Fungibility, OnCandidate, Policy, QueueSpec
+from fleet.admission.quota.declared import (
+    PODS,
+    FlavorResource,
+    FlavorSpec,
+    Fungibility,
+    OnCandidate,
+    Policy,
+    QueueSpec,
+)
 from fleet.admission.quota.tree import Cell, Node, QuotaTree, available, borrow_height
 from fleet.admission.quota.workload import Given, Workload
 from fleet.placement.fit import tolerates
@@ -17,8 +25,6 @@ from fleet.reasons import Reason
 from fleet.snapshot import PodSet
 from model.kinds import RequirementTerm
 from model.requirements import Requirements
-
-PODS = "pods"
 
 
 class Mode(IntEnum):
@@ -232,9 +238,7 @@ class Assigner:
         return found
 
     def _wanted(self, pod_set: PodSet, count: int) -> PodSetChoice:
-        amounts = {resource: amount * count for resource, amount in pod_set.requests.items()}
-        if self.queue.group_of(PODS) is not None:
-            amounts[PODS] = count
+        amounts = {resource: amount * count for resource, amount in self.queue.asked_of(pod_set).items()}
         return PodSetChoice(pod_set, count, amounts)
 
     def _assign_together(
@@ -329,7 +333,9 @@ class Assigner:
             yield "not nominated in this cycle"
         if workload.allowed_flavors is not None and name not in workload.allowed_flavors:
             yield "not among the workload's allowed flavors"
-        if self.declared_only and not any(self.tree.cells[cell].flavor == name for cell in self.node.root.declared):
+        if self.queue.declared_only and not any(
+            self.tree.cells[cell].flavor == name for cell in self.node.root.declared
+        ):
             yield "no team of its tree has quota"
         for pods in members:
             if flavor.offers is not None and (missing := pods.asks() - flavor.offers - {PODS}):

@@ -24,8 +24,14 @@ class Ground(Protocol):
     A place is opaque to the quota engine: what `find` returns is handed back to the others.
     """
 
-    def find(self, workload: "Workload", given: Sequence["Given"], *, empty: bool = False) -> object | Misfit:
-        """A place for all pods as the ground stands, or as if no workload stood on it."""
+    def find(
+        self, workload: "Workload", given: Sequence["Given"], *, empty: bool = False, before: object = None
+    ) -> object | Misfit:
+        """A place for all pods as the ground stands, or as if no workload stood on it.
+
+        Of a workload that stands there already, the pods that have a place keep it. `before` is a place found earlier
+        in the cycle, which a ground may prefer as long as it is free.
+        """
 
     def put(self, holder: "Holder") -> None:
         """Its pods stand where `holder.place` says."""
@@ -44,7 +50,9 @@ class Ground(Protocol):
 class Nowhere:
     """No machines: only quota counts."""
 
-    def find(self, workload: "Workload", given: Sequence["Given"], *, empty: bool = False) -> object | Misfit:
+    def find(
+        self, workload: "Workload", given: Sequence["Given"], *, empty: bool = False, before: object = None
+    ) -> object | Misfit:
         """Nothing is ever in the way."""
         return None
 

@@ -2,20 +2,24 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
 
 from fleet.admission.quota.candidates import Contest, Victim
 from fleet.admission.quota.classical import classical
 from fleet.admission.quota.declared import FlavorSpec, QueueSpec, Rules
 from fleet.admission.quota.fair import fair
-from fleet.admission.quota.flavors import Assigner, Assignment, Granule, Mode, Problem
+from fleet.admission.quota.flavors import Assigner, Assignment, Choice, Granule, Mode, PodSetChoice, Problem
 from fleet.admission.quota.ground import NOWHERE, Misfit
 from fleet.admission.quota.tree import Cell, Node, borrow_height
-from fleet.admission.quota.workload import Books, Workload
+from fleet.admission.quota.workload import Books, Given, Holder, Unseated, Workload
 
 MOST_OPTIONS = 64
 """Assignments tried for one workload: a bound in steps, so that the same input gives the same answer."""
 
 Found = tuple[Assignment, list[Victim]]
+
+Answer = TypeVar("Answer")
 
 
 @dataclass(slots=True)
@@ -41,13 +45,20 @@ class Nominator:
             return options[-1], []
         for option in options:
             if option.mode.preempting and (victims := self.victims(workload, option)):
-                return option, victims
+                return self._placed_without(victims, workload, option), victims
         full = options[0]
         if self.rules.partial_admission and any(pods.min_count is not None for pods in workload.pod_sets):
             found = self._partial(workload, self._assigner(workload))
             if found is not None:
-                return found
+                return self._placed_without(found[1], workload, found[0]), found[1]
         return full, []
+
+    def seat(self, unseated: Unseated) -> Found:
+        """A place for a workload that holds its quota, with victims if that is what it takes and nothing was lost."""
+        workload = unseated.holder.workload
+        found = self._placed(workload, _held(workload, unseated.holder.given), may_evict=not unseated.lost)
+        victims = self.victims(workload, found) if found.mode.preempting else []
+        return self._placed_without(victims, workload, found), victims
 
     def _options(
         self, workload: Workload, assigner: Assigner, resume: Sequence[Mapping[str, int]] | None
@@ -56,7 +67,7 @@ class Nominator:
         for _ in range(MOST_OPTIONS):
             found = assigner.assign(workload, None, resume)
             fitting = found.mode is Mode.FIT
-            yield self._placed(workload, found)
+            yield self._instead(workload, partial(self._placed, workload, found))
             if not self.rules.every_flavor or not fitting or found.mode is Mode.FIT:
                 return
             for pods in found.pod_sets:
@@ -67,7 +78,8 @@ class Nominator:
         kept: dict[tuple[int, ...], Found] = {}
 
         def possible(counts: tuple[int, ...]) -> bool:
-            assignment = self._placed(workload, assigner.assign(workload, counts))
+            assigned = assigner.assign(workload, counts)
+            assignment = self._instead(workload, partial(self._placed, workload, assigned))
             victims = self.victims(workload, assignment) if assignment.mode.preempting else []
             kept[counts] = (assignment, victims)
             return assignment.mode is Mode.FIT or bool(victims)
@@ -76,7 +88,10 @@ class Nominator:
         return kept[counts] if counts is not None else None
 
     def _assigner(self, workload: Workload) -> Assigner:
-        replaced = self.books.holders.get(workload.replaces)
+        replaced = self._replaced(workload)
+        only = self.only
+        if only is None and replaced is not None:  # pods that run already do not change their nodes
+            only = {given.name: given.flavors for given in replaced.given}
         return Assigner(
             self.books.tree,
             self.queue,
@@ -85,12 +100,39 @@ class Nominator:
             self._oracle(workload),
             fair=bool(self.rules.fair),
             pairwise=self.rules.upstream_defects,
-            declared_only=self.rules.count_declared_only,
+            declared_only=self.rules.count_declared_only or self.queue.declared_only,
             own_usage=replaced.usage if replaced else {},
-            only=self.only,
+            only=only,
         )
 
-    def _placed(self, workload: Workload, assignment: Assignment) -> Assignment:
+    def _replaced(self, workload: Workload) -> Holder | None:
+        """The holder it stands in for, while that one is in the books."""
+        found = self.books.holders.get(workload.replaces)
+        return None if found is None or found.out else found
+
+    def _instead(self, workload: Workload, ask: Callable[[], Answer]) -> Answer:
+        """The answer as if the one it stands in for were gone: it leaves when this one is admitted."""
+        replaced = self._replaced(workload)
+        if replaced is None:
+            return ask()
+        self.books.lift(replaced)
+        answer = ask()
+        self.books.put_back(replaced)
+        return answer
+
+    def _placed_without(self, victims: Sequence[Victim], workload: Workload, assignment: Assignment) -> Assignment:
+        """The assignment with the place it would have once the victims are gone."""
+        if not victims or self.books.ground is NOWHERE:
+            return assignment
+        for victim in victims:
+            self.books.lift(victim.holder)
+        place = self._instead(workload, partial(self.books.ground.find, workload, assignment.given))
+        for victim in reversed(victims):
+            self.books.put_back(victim.holder)
+        assignment.place = None if isinstance(place, Misfit) else place
+        return assignment
+
+    def _placed(self, workload: Workload, assignment: Assignment, *, may_evict: bool = True) -> Assignment:
         """The assignment with its place; the pod sets without one need preemption, or fit nowhere at all."""
         if self.books.ground is NOWHERE:
             return assignment
@@ -99,18 +141,21 @@ class Nominator:
             if not isinstance(place, Misfit):
                 assignment.place = place
                 return assignment
-            _lower(assignment, place, Mode.PREEMPT)
+            _lower(assignment, place, Mode.PREEMPT if may_evict else Mode.NO_FIT)
         if assignment.mode.preempting:
             place = self.books.ground.find(workload, assignment.given, empty=True)
             if isinstance(place, Misfit):
                 _lower(assignment, place, Mode.NO_FIT)
+            else:
+                assignment.place = place
         return assignment
 
     def victims(self, workload: Workload, assignment: Assignment) -> list[Victim]:
         """Whom to evict for the assignment; empty when nobody may be, or all of them would not do."""
-        if not workload.preempts:
-            return []
-        if self.books.ground is NOWHERE and len(assignment.usage) == 1:
+        return self._instead(workload, partial(self._victims, workload, assignment)) if workload.preempts else []
+
+    def _victims(self, workload: Workload, assignment: Assignment) -> list[Victim]:
+        if self.books.ground is NOWHERE and len(assignment.usage) == 1 and self._replaced(workload) is None:
             [asked] = assignment.usage.items()
             if asked in self._answers:  # the oracle was asked just that, and there is no place to be found besides
                 return self._answers[asked]
@@ -154,6 +199,21 @@ class Nominator:
             return Granule(Mode.PREEMPT if own else Mode.RECLAIM, borrow)
 
         return ask
+
+
+def _held(workload: Workload, given: Sequence[Given]) -> Assignment:
+    """What a workload holds already, as an answer that asks for no more quota."""
+    pod_sets = {pod_set.name: pod_set for pod_set in workload.pod_sets}
+    held = [
+        PodSetChoice(
+            pod_sets[one.name],
+            one.count,
+            dict(one.amounts),
+            {resource: Choice(flavor, Mode.FIT, 0, -1) for resource, flavor in one.flavors.items()},
+        )
+        for one in given
+    ]
+    return Assignment(held, {})
 
 
 def _lower(assignment: Assignment, misfit: Misfit, mode: Mode) -> None:

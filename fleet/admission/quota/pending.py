@@ -49,6 +49,8 @@ class Pending:
     _listed: set[int] = field(default_factory=set)
     """Numbers of the places in `_heads`, so that none is there twice."""
     _pushed: int = 0
+    _overdue: bool = False
+    """One that has waited too long was put in."""
     _waiting: dict[str, Workload] = field(default_factory=dict)
     """In a row, by uid; what is in a row and not here has left."""
     _aside: dict[str, Workload] = field(default_factory=dict)
@@ -67,6 +69,7 @@ class Pending:
         """A workload waits from now on."""
         self._waiting[workload.uid] = workload
         self._pushed += 1
+        self._overdue |= workload.overdue
         place, shape = (order_key(workload), self._pushed), workload.shape
         row = self._rows.get(shape)
         if row is None:
@@ -125,6 +128,15 @@ class Pending:
             return None
         best = min(self._waiting.values(), key=lambda w: (usage(w), w.uid != self.sticky, order_key(w)))
         return self._waiting.pop(best.uid)
+
+    def pop_overdue(self) -> Workload | None:
+        """The first that has waited too long; where nothing passes the head, only the head itself."""
+        for workload in self.active() if self._overdue else ():
+            if workload.overdue:
+                return self._waiting.pop(workload.uid)
+            if self.strict:
+                break
+        return None
 
     def put_back(self, workload: Workload, *, again: bool) -> None:
         """Return what was popped: to be looked at `again`, or to be set aside until the next retry."""

@@ -1,6 +1,7 @@
 """The second half of a cycle: entries one by one against books that contain what was decided before (reference 2.7)."""
 
 from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,12 @@ class CycleResult:
     """What was decided."""
 
     admitted: list[Holder] = field(default_factory=list)
+    seated: list[Holder] = field(default_factory=list)
+    """Held their quota before, and have a place now."""
+    lost: list[Holder] = field(default_factory=list)
+    """Hold their quota still, and have to leave: a node of theirs failed and there is no other place."""
+    replaced: list[Holder] = field(default_factory=list)
+    """Hold nothing any more: one that was admitted stands in for each."""
     evictions: list[tuple[Victim, Workload]] = field(default_factory=list)
     """With the workload each is evicted for."""
     waiting: list[Entry] = field(default_factory=list)
@@ -33,7 +40,7 @@ class CycleResult:
     @property
     def progressed(self) -> bool:
         """Whether anything changed that another cycle could build on."""
-        return bool(self.admitted or self.evictions)
+        return bool(self.admitted or self.evictions or self.seated)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +86,19 @@ class Run:
     def process(self, entry: Entry) -> None:
         """Decide one entry."""
         if any(victim.holder.workload.uid in self.taken for victim in entry.victims):
-            self._recompute(entry)
+            if self.scheduler.rules.victims_again:
+                self._recompute(entry)
         elif entry.mode is Mode.FIT and not entry.deferred and self.scheduler.rules.place_again:
             self._place_again(entry)
-        entry.outcome = self._outcome(entry)
+        entry.outcome = Outcome.EVICTED if self._leaves(entry) else self._outcome(entry)
+
+    def _leaves(self, entry: Entry) -> bool:
+        """Whether it lost a part of its place and finds no other."""
+        unseated = entry.unseated
+        if unseated is None or not unseated.lost or entry.mode is Mode.FIT or not self.scheduler.rules.lost_leave:
+            return False
+        self.result.lost.append(unseated.holder)
+        return True
 
     def _outcome(self, entry: Entry) -> Outcome:
         if entry.workload.busy:
@@ -104,6 +120,10 @@ class Run:
         return Outcome.NO_CANDIDATES
 
     def _carried_out(self, entry: Entry) -> Outcome:
+        with self.scheduler.unreserved() if entry.backfills else nullcontext():
+            return self._done(entry)
+
+    def _done(self, entry: Entry) -> Outcome:
         if any(victim.holder.workload.uid in self.taken for victim in entry.victims) or not self._still_fits(entry):
             if entry.mode.preempting:
                 self._count_skip(entry)
@@ -126,7 +146,13 @@ class Run:
 
     def _admit(self, entry: Entry) -> None:
         found = entry.assignment
+        if entry.unseated is not None:
+            self.books.seat(entry.unseated.holder, found.place)
+            self.result.seated.append(entry.unseated.holder)
+            return
         holder = Holder(entry.workload, entry.node, found.given, found.usage, self.scheduler.now_s, place=found.place)
+        if entry.workload.replaces in self.books.holders:
+            self.result.replaced.append(self.books.strike(entry.workload.replaces))
         self.books.enter(holder)
         self.result.admitted.append(holder)
 
@@ -148,7 +174,7 @@ class Run:
             return
         gone = self._lift(entry, self._taken(entry))
         lost = fits(entry.node, entry.assignment.usage) and isinstance(
-            self.books.ground.find(entry.workload, entry.assignment.given), Misfit
+            self.books.ground.find(entry.workload, entry.assignment.given, before=entry.assignment.place), Misfit
         )
         self._put_back(gone)
         if lost:
@@ -158,7 +184,9 @@ class Run:
         """Nominate as if everybody gone were gone, among the flavors nominated before."""
         nominated = {given.name: given.flavors for given in entry.assignment.given}
         gone = self._lift(entry, self._taken(entry))
-        entry.assignment, entry.victims = self.scheduler.nominator(entry.queue.name, nominated).nominate(entry.workload)
+        nominator = self.scheduler.nominator(entry.queue.name, nominated)
+        found = nominator.seat(entry.unseated) if entry.unseated else nominator.nominate(entry.workload)
+        entry.assignment, entry.victims = found
         self._put_back(gone)
 
     def _taken(self, entry: Entry) -> list[Holder]:
@@ -168,10 +196,13 @@ class Run:
         return [victim.holder for victim in self.taken.values()]
 
     def _lift(self, entry: Entry, more: Iterable[Holder]) -> list[Holder]:
-        """Who was nominated as if those who leave had left is judged so too, with `more` gone; these are returned."""
+        """Lift those the entry was nominated without and `more`; what is returned has to be put back.
+
+        Who was nominated as if those who leave had left is judged so too.
+        """
         self.books.part(parted=entry.parted)
         gone = []
-        for holder in more:
+        for holder in (*more, *entry.gone):
             if not holder.out:
                 self.books.lift(holder)
                 gone.append(holder)
@@ -184,6 +215,8 @@ class Run:
 
     def _still_fits(self, entry: Entry) -> bool:
         """Whether it has quota and a place with everybody gone who leaves; a preemptor's place is the one found now."""
+        if entry.beside:
+            return self.scheduler.fits_already(entry, [*self.scheduler.kept, *self.kept.values()])
         if self.books.ground is NOWHERE and fits(entry.node, entry.assignment.usage):
             return True  # who fits beside them fits without them: most heads need nobody lifted
         more = [*self._taken(entry), *(victim.holder for victim in entry.victims)]
@@ -192,15 +225,14 @@ class Run:
         gone = self._lift(entry, more)
         enough = fits(entry.node, entry.assignment.usage)
         if enough:
-            place = self.books.ground.find(entry.workload, entry.assignment.given)
+            place = self.books.ground.find(entry.workload, entry.assignment.given, before=entry.assignment.place)
             enough = not isinstance(place, Misfit)
             entry.assignment.place = place if enough else None
         self._put_back(gone)
         return enough
 
     def _keep(self, entry: Entry, usage: Mapping[int, int]) -> None:
-        whole = usage is entry.assignment.usage
-        kept = Kept(entry.workload, entry.node, usage, entry.assignment.place if whole else None)
+        kept = Kept(entry.workload, entry.node, usage, entry.assignment.place)
         kept.take(self.books)
         self.kept[entry.workload.uid] = kept
 

@@ -4,18 +4,25 @@ Kueue `pkg/scheduler/scheduler.go` (reference 2.1-2.8). `cycle` is upstream's: o
 nothing moves, which is what one pass of the agent does, and keeps what preemptors wait for out of reach meanwhile.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from fleet.admission.quota.declared import FlavorSpec, QueueSpec, Rules
 from fleet.admission.quota.entries import Entry, Outcome, classical_order, fair_order, looks_again, stays_at_head
 from fleet.admission.quota.flavors import Mode
+from fleet.admission.quota.ground import Misfit
 from fleet.admission.quota.nominate import Nominator
-from fleet.admission.quota.pending import Pending, Retries
+from fleet.admission.quota.pending import Pending, Retries, order_key
+from fleet.admission.quota.reserve import Reservation, ends_before, reserve
 from fleet.admission.quota.run import CycleResult, Kept, Run
-from fleet.admission.quota.tree import Node
-from fleet.admission.quota.workload import Books, Holder, Workload
+from fleet.admission.quota.tree import Node, charge, fits, release
+from fleet.admission.quota.workload import Books, Holder, Unseated, Workload
+from fleet.reasons import Reason
+
+FOR_GOOD = frozenset({Reason.EXCEEDS_MAX_QUOTA, Reason.NO_MATCHING_FLAVOR})
+"""Problems that no waiting cures."""
 
 
 class _Progress(NamedTuple):
@@ -38,6 +45,8 @@ class Scheduler:
     pending: dict[str, Pending] = field(default_factory=dict)
     local_usage: dict[str, float] = field(default_factory=dict)
     """Local queue -> decayed usage."""
+    reservations: list[Reservation] = field(default_factory=list)
+    """Of this sweep: at most one a queue."""
     kept: list[Kept] = field(default_factory=list)
     """What this sweep keeps for workloads that wait, until its end."""
     _progress: dict[str, _Progress] = field(default_factory=dict)
@@ -102,7 +111,8 @@ class Scheduler:
         """Cycles until nothing moves. Victims leave only after the sweep; their preemptors wait till then."""
         total = CycleResult()
         closed: frozenset[str] = frozenset()
-        while heads := self.heads(closed):
+        overdue = self._overdue()
+        while heads := [overdue.pop(0)] if overdue else self.heads(closed):
             result = self._decide(heads, keep=True)
             total.admitted += result.admitted
             total.evictions += result.evictions
@@ -114,24 +124,33 @@ class Scheduler:
             total.waiting += done
             closed |= {entry.queue.name for entry in done if entry.queue.strict}
             for entry in done:
+                self._reserve(entry)
+            for entry in done:
                 if entry.outcome is Outcome.SKIPPED:  # it would be overtaken again and again
                     self.withdraw(entry.workload)
         self.books.part(parted=False)
         return total
 
+    def _overdue(self) -> list[Workload]:
+        """The first overdue workload of every queue, out of its line: it goes before all others, or reserves first."""
+        found = (self.pending[name].pop_overdue() for name in sorted(self.pending))
+        return sorted((workload for workload in found if workload is not None), key=order_key)
+
     def left(self) -> list[Workload]:
         """Everybody still in a line, by queue and in order."""
         return [workload for name in sorted(self.pending) for workload in self.pending[name].in_order()]
 
-    def decide(self, heads: Iterable[Workload]) -> CycleResult:
-        """Decide these heads, which are in no line any more."""
-        result = self._decide(heads, keep=False)
+    def decide(self, heads: Iterable[Workload], unseated: Iterable[Unseated] = ()) -> CycleResult:
+        """Decide these heads, which are in no line any more, and holders that need a place."""
+        result = self._decide(heads, unseated, keep=False)
         self.books.part(parted=False)
         return result
 
-    def _decide(self, heads: Iterable[Workload], *, keep: bool) -> CycleResult:
+    def _decide(
+        self, heads: Iterable[Workload], unseated: Iterable[Unseated] = (), *, keep: bool = False
+    ) -> CycleResult:
         self._cycle += 1
-        entries = [self._nominated(workload) for workload in heads]
+        entries = [*map(self._seated, unseated), *map(self._nominated, heads)]
         run = Run(self)
         for entry in self._ordered(entries):
             run.process(entry)
@@ -174,11 +193,56 @@ class Scheduler:
         resume = found.indexes if found else None
         nominator = self.nominator(workload.queue)
         assignment, victims = nominator.nominate(workload, resume)
-        entry = Entry(workload, spec, node, assignment, victims, parted=self.books.parted)
+        began_late = found is not None and any(index != -1 for tried in found.indexes for index in tried.values())
+        resumed = began_late and not self.rules.upstream_defects
+        replaced = self.books.holders.get(workload.replaces)
+        gone = () if replaced is None else (replaced,)
+        parted = self.books.parted
+        entry = Entry(workload, spec, node, assignment, victims, gone=gone, resumed=resumed, parted=parted)
         if self.rules.wait_for_leaving and self.books.leaving:
             self._wait_for_leaving(entry, nominator, resume)
         self._progress[workload.uid] = _Progress(entry.assignment.indexes(), self._cycle, changes)
+        if entry.mode is not Mode.FIT and self.reservations and ends_before(workload, self.now_s, self.reservations):
+            self._backfill(entry, nominator)
         return entry
+
+    def _reserve(self, entry: Entry) -> None:
+        """A reservation for the first overdue workload of a queue that cannot start for want of room."""
+        queue = entry.workload.queue
+        if not entry.workload.overdue or entry.outcome not in {Outcome.NO_FIT, Outcome.NO_CANDIDATES}:
+            return
+        if entry.assignment.problem in FOR_GOOD or any(r.kept.workload.queue == queue for r in self.reservations):
+            return
+        self.books.part(parted=False)
+        found = reserve(self.books, entry, lambda workload: self.nominator(queue).nominate(workload)[0])
+        if found is not None:
+            found.kept.take(self.books)
+            self.reservations.append(found)
+
+    def _backfill(self, entry: Entry, nominator: Nominator) -> None:
+        """Nominate as if nothing were reserved: it is gone before that is needed."""
+        self.books.part(parted=False)
+        with self.unreserved():
+            assignment, _ = nominator.nominate(entry.workload)
+        if assignment.mode is Mode.FIT:
+            entry.assignment, entry.victims, entry.backfills, entry.gone = assignment, [], True, ()
+            entry.parted = False
+
+    @contextmanager
+    def unreserved(self) -> Iterator[None]:
+        """For a while, as if nothing were reserved."""
+        for reservation in reversed(self.reservations):
+            reservation.kept.give(self.books)
+        yield
+        for reservation in self.reservations:
+            reservation.kept.take(self.books)
+
+    def _seated(self, unseated: Unseated) -> Entry:
+        self.books.part(parted=False)
+        holder = unseated.holder
+        assignment, victims = self.nominator(holder.queue.name).seat(unseated)
+        spec = self.queues[holder.queue.name]
+        return Entry(holder.workload, spec, holder.queue, assignment, victims, unseated=unseated)
 
     def _wait_for_leaving(self, entry: Entry, nominator: Nominator, resume: Sequence[Mapping[str, int]] | None) -> None:
         """What does not fit is nominated as if everybody who is leaving had left, whoever they leave for.
@@ -192,10 +256,32 @@ class Scheduler:
         assignment, victims = nominator.nominate(entry.workload, resume if entry.parted else None)
         if not entry.parted or assignment.mode is Mode.FIT:
             entry.assignment, entry.victims, entry.parted = assignment, victims, self.books.parted
-        if entry.parted and entry.mode is Mode.FIT:
+        if not entry.parted or entry.mode is not Mode.FIT:
+            return
+        if self.fits_already(entry, self.kept):
+            entry.beside, entry.parted, entry.gone = True, False, ()
+        else:
             entry.wait_for(self.books.leaving.values())
 
+    def fits_already(self, entry: Entry, kept: Sequence[Kept]) -> bool:
+        """Whether there is quota without those who wait for room being made, and a place beside theirs."""
+        self.books.part(parted=False)
+        place = self.books.ground.find(entry.workload, entry.assignment.given)
+        if isinstance(place, Misfit):
+            return False
+        for waiting in kept:
+            release(waiting.node, waiting.usage)
+        enough = fits(entry.node, entry.assignment.usage)
+        for waiting in reversed(kept):
+            charge(waiting.node, waiting.usage)
+        entry.assignment.place = place if enough else entry.assignment.place
+        return enough
+
     def _return(self, entry: Entry, result: CycleResult, *, parked: bool) -> None:
+        if entry.unseated is not None:  # in no line
+            if entry.outcome not in {Outcome.ADMITTED, Outcome.EVICTED}:
+                result.waiting.append(entry)
+            return
         uid, line = entry.workload.uid, self._line(entry.workload.queue)
         if entry.outcome is Outcome.ADMITTED:
             self.forget_progress(entry.workload)
@@ -210,7 +296,7 @@ class Scheduler:
         if parked:
             return
         untried = uid in self._progress and entry.assignment.untried() and not self.rules.every_flavor
-        again = looks_again(entry.outcome, strict=strict, untried=untried)
+        again = looks_again(entry.outcome, strict=strict, untried=untried or entry.resumed)
         if not again and entry.outcome in {Outcome.NO_FIT, Outcome.NO_CANDIDATES}:
             line.give_up_on(entry.workload.shape)
         line.put_back(entry.workload, again=again)

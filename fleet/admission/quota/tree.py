@@ -24,6 +24,7 @@ class Node:
     weight: float
     is_queue: bool
     through_team: bool = False
+    reclaimable: bool = True
     children: list["Node"] = field(default_factory=list)
     height: int = 0
     """Longest path down to a leaf; 0 for a queue."""
@@ -108,6 +109,7 @@ class QuotaTree:
         for queue in queues:
             above = self.cohorts[queue.cohort] if queue.cohort else None
             node = Node(queue.name, above, queue.weight, is_queue=True, through_team=queue.through_team)
+            node.reclaimable = queue.reclaimable
             self.queues[queue.name] = node
             if above is not None:
                 above.children.append(node)

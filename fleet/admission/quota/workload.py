@@ -3,6 +3,7 @@
 from bisect import bisect_left, insort
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 from fleet.admission.quota.declared import FlavorResource
 from fleet.admission.quota.ground import NOWHERE, Ground
@@ -36,6 +37,10 @@ class Workload:
     """Only these flavors may be given to it; None = all of its queue's."""
     replaces: str = ""
     """uid of the workload it stands in for (a scaled job's new slice): that one's usage is its own."""
+    overdue: bool = False
+    """It has waited longer than its queue or it itself says it should: what becomes free is reserved for it."""
+    runs_s: float | None = None
+    """How long it says it will run; None = it does not say."""
     busy: bool = False
     """What was decided for it last is still being written: it keeps its turn, and nothing new is decided."""
     nominated: bool = False
@@ -56,7 +61,15 @@ class Workload:
         Worked out when first asked for: of the many that hold quota nobody asks.
         """
         if self._shape is None:
-            parts = (self.priority, self.allowed_flavors, self.replaces, self.may_evict, self.busy)
+            parts = (
+                self.priority,
+                self.allowed_flavors,
+                self.replaces,
+                self.may_evict,
+                self.busy,
+                self.overdue,
+                self.runs_s,
+            )
             object.__setattr__(self, "_shape", (*parts, *(_shape_of(pod_set) for pod_set in self.pod_sets)))
         return self._shape
 
@@ -96,6 +109,8 @@ class Holder:
     given: tuple[Given, ...]
     usage: Mapping[Cell, int]
     reserved_at_s: float
+    ends_at_s: float = inf
+    """When it says it will have ended (epoch seconds); inf = it does not say."""
     leaving: bool = False
     """Evicted already, but not gone."""
     place: object = None
@@ -111,6 +126,15 @@ class Holder:
         """Whether it takes something of one of the cells."""
         usage = self.usage
         return any(cell in usage for cell in cells)
+
+
+@dataclass(frozen=True, slots=True)
+class Unseated:
+    """A holder that keeps its quota and asks only for a place: its pods never had one, or lost a part of it."""
+
+    holder: Holder
+    lost: bool = False
+    """A node under it failed: nobody is evicted to make room, and what still runs stays where it is."""
 
 
 def rank(holder: Holder) -> tuple[int, float, float, str]:
@@ -196,6 +220,12 @@ class Books:
         """Undo `lift`."""
         holder.out = False
         charge(holder.queue, holder.usage)
+        self.ground.put(holder)
+
+    def seat(self, holder: Holder, place: object) -> None:
+        """Its pods stand there from now on."""
+        self.ground.lift(holder)
+        holder.place = place
         self.ground.put(holder)
 
     def staying(self, queue: str) -> Sequence[Holder]:

@@ -79,7 +79,7 @@ class Prospects:
         """One entry a pod set; None when a flavor is no longer declared."""
         key = tuple(gang.uid for gang in gangs)
         if key not in self._wanted:
-            declared = all(flavor in self.fleet.flavors for gang in gangs for flavor in gang.flavors.values())
+            declared = all(self.flavors.declared(given) for gang in gangs for given in gang.flavors.values())
             self._wanted[key] = self._lifted(gangs) if declared else None
         return self._wanted[key]
 
@@ -109,8 +109,8 @@ class Prospects:
                     _free(slot, gang.pod_set(pin.pod_set).requests, pin.count)
         return list(freed.values())
 
-    def _room(self, flavor: str, need: Need) -> _Room:
-        key = _class_of(flavor, need.pod_set)
+    def _room(self, flavors: Sequence[str], need: Need) -> _Room:
+        key = _class_of(flavors, need.pod_set)
         if key not in self._classes:
             self._classes[key] = self._counted(need)
         return self._classes[key]
@@ -148,9 +148,9 @@ def _prospects(
     return Prospects(fleet, board, by_claim, Flavors(fleet, shapes, board))
 
 
-def _class_of(flavor: str, pod_set: PodSet) -> tuple[object, ...]:
+def _class_of(flavors: Sequence[str], pod_set: PodSet) -> tuple[object, ...]:
     return (
-        flavor,
+        tuple(flavors),
         tuple(sorted(pod_set.requests.items())),
         tuple(sorted(pod_set.node_selector.items())),
         pod_set.required_affinity,

@@ -7,8 +7,9 @@ all of them are ready, the old machines are told to go, the gangs are requeued a
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from fleet.admission.compile import charged_tree, usage_of
+from fleet.admission.compile import charged_tree, declared_now, usage_of
 from fleet.admission.flavors import Flavors
+from fleet.admission.lines import line_of
 from fleet.admission.quota.tree import charge, fits
 from fleet.capacity.disrupt.command import Command
 from fleet.capacity.disrupt.yard import Yard
@@ -118,7 +119,7 @@ def move(yard: Yard, unit: Unit, *, avoid: Collection[str] = ()) -> dict[str, Pl
     flavors = Flavors(yard.fleet, supply.shapes, without)
     plans: dict[str, Plan] = {}
     for number, gang in enumerate(unit.gangs):
-        if any(flavor not in yard.fleet.flavors for flavor in gang.flavors.values()):
+        if not all(flavors.declared(given) for given in gang.flavors.values()):
             return Refusal(Reason.NO_MATCHING_FLAVOR, f"a flavor of {gang.name} is no longer declared")
         needs = [flavors.need(pod_set, gang.flavors[pod_set.name]) for pod_set in gang.pod_sets]
         plan = provide(without, supply, gang.uid, needs)
@@ -132,14 +133,14 @@ def move(yard: Yard, unit: Unit, *, avoid: Collection[str] = ()) -> dict[str, Pl
 def _over_quota(yard: Yard, unit: Unit) -> Refusal | None:
     """A gang whose queue has lost quota would not come back: it stays where it is until it ends."""
     moving = {gang.uid for gang in unit.gangs}
-    tree = charged_tree(yard.fleet, [gang for gang in holders(yard.snapshot) if gang.uid not in moving])
+    tree = charged_tree(yard.fleet, yard.snapshot, [gang for gang in holders(yard.snapshot) if gang.uid not in moving])
     for gang in unit.gangs:
-        queue = tree.queues.get(gang.queue)
-        usage = usage_of(tree, queue, gang) if queue is not None else {}
-        if queue is None or not fits(queue, usage):
+        line = line_of(yard.fleet, gang.namespace, gang.queue)
+        usage = usage_of(declared_now(yard.fleet, yard.snapshot), tree, line.name, gang) if line is not None else {}
+        if line is None or not fits(tree.queues[line.name], usage):
             message = f"{gang.name} has no quota to come back to"
             return Refusal(Reason.WAITING_FOR_QUOTA, message)
-        charge(queue, usage)
+        charge(tree.queues[line.name], usage)
     return None
 
 

@@ -63,7 +63,16 @@ class Ledger:
         """Add `counts` pods to `rows` of `side`, which is `base` or `used`; negative counts take them off."""
         for column, amount in self.need(requests).columns:
             np.add.at(side[column], rows, amount * counts)
-        self._log += rows.tolist()
+        self._note(rows.tolist())
+
+    def set_used(self, row: int, used: Resources) -> None:
+        """All that gangs take on a row, in place of what was counted."""
+        for name, column in self.columns.items():
+            self.used[column, row] = used.get(name, 0)
+        self._note([row])
+
+    def _note(self, rows: list[int]) -> None:
+        self._log += rows
         if len(self._log) > 4 * self.base.shape[1] + 4096:
             self._log.clear()
             self._epoch += 1

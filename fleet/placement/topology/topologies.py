@@ -30,6 +30,7 @@ class Topologies:
         ordered = sorted(nodes, key=lambda node: node.name)
         taken = [foreign_use.get(node.name, {}) for node in ordered]
         self._hosts = Ledger([node.allocatable for node in ordered], taken)
+        self._row_of = {node.name: row for row, node in enumerate(ordered)}
         self._grounds = {
             flavor.name: Ground(flavor, ordered, self._hosts, taken, options or Options())
             for flavor in sorted(flavors, key=lambda flavor: flavor.name)
@@ -48,6 +49,11 @@ class Topologies:
     def give(self, placement: Placement) -> None:
         """Undo `take`."""
         self._charge(placement, -1, base=False)
+
+    def stand(self, node: str, used: Resources) -> None:
+        """Say all that gangs take on a node, whatever was said before. Only topologies that end in hosts see it."""
+        row = self._row_of[node]
+        self._hosts.set_used(row, used)
 
     def fits(self, placements: Iterable[Placement]) -> bool:
         """Whether there is still room for all of these together, just where they are."""

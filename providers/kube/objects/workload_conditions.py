@@ -33,7 +33,7 @@ def workload_findings(gang: Gang, now_s: float, previous: Sequence[Condition]) -
 
 def _quota_reserved(gang: Gang) -> Finding:
     if gang.holds_capacity or (gang.state is GangState.FINISHED and gang.quota_reserved_at_s):
-        flavors = ", ".join(f"{name}: {flavor}" for name, flavor in sorted(gang.flavors.items()))
+        flavors = ", ".join(f"{name}: {' and '.join(given)}" for name, given in sorted(gang.flavors.items()))
         return Finding(QUOTA_RESERVED, True, QUOTA_RESERVED, f"Quota reserved in {flavors}" if flavors else "")
     return Finding(QUOTA_RESERVED, False, gang.reason, gang.message)
 

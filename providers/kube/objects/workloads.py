@@ -136,7 +136,7 @@ def workload_status(gang: Gang, now_s: float, previous: Sequence[Condition] = ()
         waitingSince=_waiting_since(gang),
         nodes=len({pin.node or pin.claim for pin in gang.pins}),
         gpus=gpus_of(gang),
-        flavors=[{"podSet": name, "flavor": flavor} for name, flavor in sorted(gang.flavors.items())],
+        flavors=[{"podSet": name, "flavor": one} for name, given in sorted(gang.flavors.items()) for one in given],
         pins=[_pin_object(pin) for pin in gang.pins],
         recuts=[{"claim": claim, "layout": layout} for claim, layout in sorted(gang.recuts.items())],
         quotaReservedAt=_stamp(gang.quota_reserved_at_s),
@@ -170,7 +170,7 @@ def decode_workload(raw: bytes | Raw) -> Gang:
         reason=status.reason,
         message=status.message,
         since_s=instant_of(status.since),
-        flavors={one.pod_set: one.flavor for one in status.flavors or ()},
+        flavors=_flavors(status.flavors or ()),
         pins=tuple(Pin(pin.pod_set, pin.node, pin.claim, pin.count) for pin in status.pins or ()),
         recuts={one.claim: one.layout for one in status.recuts or ()},
         quota_reserved_at_s=instant_of(status.quota_reserved_at),
@@ -184,6 +184,13 @@ def decode_workload(raw: bytes | Raw) -> Gang:
 
 
 # -- decisions --------------------------------------------------------------------------------------------------------
+
+
+def _flavors(found: Sequence[_Assignment]) -> dict[str, tuple[str, ...]]:
+    flavors: dict[str, tuple[str, ...]] = {}
+    for one in found:
+        flavors[one.pod_set] = (*flavors.get(one.pod_set, ()), one.flavor)
+    return flavors
 
 
 def _pin_object(pin: Pin) -> JsonObject:

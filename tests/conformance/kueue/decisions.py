@@ -1,6 +1,7 @@
 """Kinds that pin one rule each: amounts of the tree, shares, orders, searches."""
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 from fleet.admission.quota.candidates import Contest, allowed
@@ -25,6 +26,8 @@ from fleet.admission.quota.tree import Node, QuotaTree, available, charge
 from fleet.admission.quota.workload import Books, Workload
 from tests.conformance.cases import Case, Runner
 from tests.conformance.kueue import world
+from tests.conformance.kueue.topology import gates_of
+from tests.conformance.kueue.usage import LocalUsage
 from tests.conformance.kueue.world import by_flavor, cells_of, holder, queue_spec, rules_of, tree_of, workload
 
 GRANULES = {
@@ -103,7 +106,7 @@ def _entry(item: Case, gates: Case, requeuing: str) -> Entry:
 
 def _entry_order(case: Case) -> Any:
     config = case["config"]
-    entries = [_entry(item, config["feature_gates"], config["requeuing_timestamp"]) for item in case["entries"]]
+    entries = [_entry(item, gates_of(case), world.requeuing_of(case)) for item in case["entries"]]
     ordered = classical_order(entries, rules_of(config))
     return {"order": [entry.workload.name.removeprefix("/") for entry in ordered]}
 
@@ -113,50 +116,39 @@ def _fair_entry_less(case: Case) -> Any:
 
     def side(item: Case) -> tuple[Workload, Standing]:
         name = f"default/{item['name']}"
-        share = case["share"][name]
-        requested = {(f, r) for f, resources in case["requested"].get(name, {}).items() for r in resources}
-        borrowed = {tuple(pair) for pair in share["borrowed"]}
+        share = case.get("share", {}).get(name, {})
+        requested = {(f, r) for f, resources in case.get("requested", {}).get(name, {}).items() for r in resources}
+        borrowed = {tuple(pair) for pair in share.get("borrowed", ())}
         standing = Standing(
-            Share(float(share["unweighted_ratio"]), float(share["fair_weight"]), "", share["borrowing"]),
+            Share(float(share.get("unweighted_ratio", 0)), world.weight_of(share), "", share.get("borrowing", False)),
             bool(requested & borrowed),
         )
-        return workload(item), standing
+        return workload(item, gates=gates_of(case)), standing
 
     return {"a_before_b": goes_first(side(case["a"]), side(case["b"]), rules)}
 
 
 def _queue_order(case: Case) -> Any:
-    afs = case["config"].get("admission_fair_sharing")
     usage_of = None
-    if afs is not None and case.get("admission_scope") == "UsageBasedAdmissionFairSharing":
-        weights = {f"{lq['namespace']}/{lq['name']}": lq.get("fair_weight", 1) for lq in case["local_queues"]}
-        kept = {
-            name: usage_of_local_queue(usage, weights.get(name, 1), afs.get("resource_weights") or {})
-            for name, usage in case.get("initial_usage", {}).items()
-        }
+    local = LocalUsage.of(case) if case.get("admission_scope") == "UsageBasedAdmissionFairSharing" else None
+    if local is not None:
+        kept = local.values()
 
         def usage_of(asks: Workload) -> float:
             return kept.get(asks.local_queue, 0.0)
 
     line = Pending(case["strategy"] == "StrictFIFO", usage_of)
     for item in case["workloads"]:
-        line.push(workload(item, requeuing=case["config"]["requeuing_timestamp"]))
+        line.push(workload(item, gates=gates_of(case), requeuing=world.requeuing_of(case)))
     if case.get("sticky"):
         line.sticky = case["sticky"]
     head = line.pop()
     return {"head": head.name if head else None}
 
 
-def usage_of_local_queue(usage: Case, weight: float, weights: Case) -> float:
-    """Decayed usage in natural units over weights."""
-    from fleet.admission.quota.ledger import weighted
-
-    return weighted(usage, weight, weights)
-
-
 def _requeue(case: Case) -> Any:
     strict = case["strategy"] == "StrictFIFO"
-    hints = case["next_index_hints"] or []
+    hints = case.get("next_index_hints") or []
     outcome = Outcome(case["reason"])
     untried = any(index != -1 for hint in hints for index in hint.values())
     return {
@@ -186,14 +178,16 @@ def _preference(case: Case) -> Any:
 
 def _partial(case: Case) -> Any:
     most = case["fits_when_total_at_most"]
-    wanted = [(pods["count"], pods["min_count"]) for pods in case["pod_sets"]]
+    wanted = [(pods["count"], pods.get("min_count")) for pods in case["pod_sets"]]
     found = most_possible(wanted, lambda counts: sum(counts) <= most)
     return {"found": found is not None, "total": sum(found) if found else 0}
 
 
 def _policy(case: Case) -> Any:
-    gates = case["config"]["feature_gates"]
-    preemptor, candidate = (workload(case[side], gates=gates) for side in ("preemptor", "candidate"))
+    gates, requeuing = gates_of(case), world.requeuing_of(case)
+    preemptor, candidate = (
+        workload(case[side], gates=gates, requeuing=requeuing) for side in ("preemptor", "candidate")
+    )
     return {"allowed": allowed(Policy(case["policy"]), preemptor, candidate)}
 
 
@@ -209,7 +203,7 @@ def _candidate_order(case: Case) -> Any:
         }
     )
     tree = QuotaTree([], [QueueSpec(name) for name in names])
-    gates = case["config"]["feature_gates"]
+    gates = gates_of(case)
     holders = [holder(tree, candidate, gates=gates) for candidate in case["candidates"]]
     usage = {
         f"{c.get('namespace', '')}/{c.get('queue', '')}": c["local_queue_usage"]
@@ -218,7 +212,9 @@ def _candidate_order(case: Case) -> Any:
     }
     preemptor = case["preemptor_cluster_queue"]
     contest = _contest(tree, QueueSpec(preemptor), workload({"name": "x"}, preemptor), {}, ())
-    contest.local_usage = usage if case["config"].get("admission_fair_sharing") else {}
+    configured = world.switched_on(case["config"].get("admission_fair_sharing"))
+    usage_based = configured and gates.get("AdmissionFairSharing", True)
+    contest.local_usage = usage if usage_based else {}
     return {"order": [found.workload.name.split("/", 1)[1] for found in contest.ordered(holders)]}
 
 
@@ -250,18 +246,19 @@ def _fair_target_order(case: Case) -> Any:
 def _preemption(case: Case) -> Any:
     tree = tree_of(case)
     books = Books(tree)
+    gates, requeuing = gates_of(case), world.requeuing_of(case)
     for item in case["workloads"]:
         if item.get("admission"):
-            books.enter(holder(tree, item))
+            books.enter(holder(tree, item, gates=gates))
     incoming = case["incoming"]
     queue = incoming["cluster_queue"]
     spec = next(queue_spec(cq) for cq in case["cluster_queues"] if cq["name"] == queue)
-    asks = workload(incoming, queue)
+    asks = workload(incoming, queue, gates=gates, requeuing=requeuing)
     usage: dict[int, int] = {}
     contested = set()
-    requests = {pods["name"]: pods for pods in incoming["pod_sets"]}
+    requests = {pods["name"]: pods for pods in incoming.get("pod_sets", ())}
     for pods in case["assignment"]:
-        for resource, choice in pods["flavors"].items():
+        for resource, choice in pods.get("flavors", {}).items():
             cell = tree.cell(FlavorResource(choice["flavor"], resource))
             amounts = requests[pods["name"]].get("requests", {})
             usage[cell] = usage.get(cell, 0) + world.amount(amounts.get(resource, 0)) * pods["count"]
@@ -282,13 +279,13 @@ def _flavor_assignment(case: Case) -> Any:
         charge(tree.queues[spec.name], cells_of(tree, usage))
     simulated = {
         tree.cell(FlavorResource(item["flavor"], item["resource"])): Granule(
-            POSSIBILITIES[item["possibility"]], item["borrow_after"]
+            POSSIBILITIES[item.get("possibility", "Preempt")], item.get("borrow_after", 0)
         )
         for item in case["simulated_preemption"]
     }
     default = case["simulated_preemption_default"]
-    fallback = Granule(POSSIBILITIES[default["possibility"]], default["borrow_after"])
-    gates = case["config"]["feature_gates"]
+    fallback = Granule(POSSIBILITIES[default.get("possibility", "Preempt")], default.get("borrow_after", 0))
+    gates = gates_of(case)
     reclaimable = case.get("reclaimable", {}) if gates.get("ReclaimablePods", True) else {}
     pod_sets = tuple(world.pod_set(p, p["count"] - reclaimable.get(p["name"], 0)) for p in case["pod_sets"])
     assigner = Assigner(
@@ -297,15 +294,29 @@ def _flavor_assignment(case: Case) -> Any:
         tree.queues[specs[0].name],
         {f["name"]: world.flavor_spec(f) for f in case["flavors"]},
         lambda cell, amount: simulated.get(cell, fallback),
-        fair=bool(case["config"]["fair_sharing"]),
+        fair=world.switched_on(case["config"].get("fair_sharing")),
     )
     if case.get("replaced_slice"):
-        assigner.own_usage = cells_of(tree, case["replaced_slice"]["usage"])
+        replaced = case["replaced_slice"]
+        pods = replaced.get("pod_sets") or (replaced.get("admission") or {}).get("pod_sets") or ()
+        assigner.own_usage = cells_of(tree, replaced["usage"]) if "usage" in replaced else usage_of(tree, pods)
+        assigner.only = {one["name"]: one["flavors"] for one in pods if one.get("flavors")} or None
     found = assigner.assign(Workload("uid", "asks", specs[0].name, 0, 0.0, pod_sets))
     if "flavors" in case["expect"]:
         flavors = {r: c.flavor for pods in found.pod_sets for r, c in (pods.choices or {}).items()}
         return {"flavors": flavors, "mode": public_mode(found.mode)}
     return assignment_out(tree, found)
+
+
+def usage_of(tree: QuotaTree, pod_sets: Iterable[Case]) -> dict[int, int]:
+    """What admitted pod sets take; requests are of all their pods."""
+    found: dict[int, int] = {}
+    for pods in pod_sets:
+        for resource, value in (pods.get("usage") or pods.get("requests") or {}).items():
+            if flavor := (pods.get("flavors") or {}).get(resource):
+                cell = tree.cell(FlavorResource(flavor, resource))
+                found[cell] = found.get(cell, 0) + world.amount(value)
+    return found
 
 
 def assignment_out(tree: QuotaTree, found: Assignment) -> Any:

@@ -1,16 +1,24 @@
 """The nodes of a case as the quota engine's ground: pods of flavors with a topology get places on it."""
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fleet.admission.quota.ground import Misfit
 from fleet.admission.quota.workload import Given, Holder, Workload
-from fleet.placement.topology import Ask, Placement, Topologies, TopologyFlavor
+from fleet.placement.topology import Ask, Broken, Placement, Preference, Scaled, Topologies, TopologyFlavor
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import PodSet
 from tests.conformance.cases import Case
-from tests.conformance.kueue.topology import foreign_use, nodes_of, options_of, toleration_of
+from tests.conformance.kueue.topology import (
+    foreign_use,
+    gates_of,
+    nodes_of,
+    options_of,
+    preferences_of,
+    toleration_of,
+)
 
 Places = tuple[Placement, ...]
 
@@ -22,7 +30,16 @@ class Nodes:
     topologies: Topologies
     levels: Mapping[str, tuple[str, ...]]
     """Flavor -> levels of its topology."""
-    pods: Mapping[str, Any] = field(default_factory=dict)
+    delayed: AbstractSet[tuple[str, str]] = frozenset()
+    """(queue, flavor) whose nodes come only after the quota is reserved: until then pods have no place."""
+    preferences: Mapping[tuple[str, str], tuple[Preference, ...]] = field(default_factory=dict)
+    """(uid, pod set) -> what it likes of nodes."""
+    again: bool = True
+    """A place that went to another is looked for again."""
+    grown: dict[str, Mapping[str, Scaled]] = field(default_factory=dict)
+    """uid -> pod set -> the place of the slice it replaces, which it keeps."""
+    standing: dict[str, Mapping[str, Broken | None]] = field(default_factory=dict)
+    """uid -> pod set -> the place it has a part of still, or none yet; of workloads that hold their quota."""
 
     @classmethod
     def of(cls, case: Case) -> "Nodes | None":
@@ -38,17 +55,24 @@ class Nodes:
             for flavor in case["flavors"]
             if flavor.get("topology") in declared
         ]
-        gates = case["config"].get("feature_gates", {})
+        gates = gates_of(case)
         if not flavors or gates.get("TopologyAwareScheduling") is False:
             return None
         tree = Topologies(nodes_of(case), foreign_use(case), flavors, options_of(gates))
-        return cls(tree, {flavor.name: flavor.levels for flavor in flavors})
+        levels = {flavor.name: flavor.levels for flavor in flavors}
+        again = gates.get("TASRecomputeAssignmentWithinSchedulingCycle", True)
+        preferences = {
+            (entry.get("uid") or f"{entry.get('namespace', '')}/{entry['name']}", pods["name"]): preferences_of(pods)
+            for entry in case["workloads"]
+            for pods in entry.get("pod_sets") or ()
+        }
+        return cls(tree, levels, provisioned(case), preferences, again=again)
 
     def flavor_of(self, given: Given) -> str | None:
         """The flavor that places a pod set."""
         return next((flavor for _, flavor in sorted(given.flavors.items()) if flavor in self.levels), None)
 
-    def standing(self, holder: Holder, admitted: Sequence[Case]) -> Places:
+    def placed(self, holder: Holder, admitted: Sequence[Case]) -> Places:
         """Where a workload stands, as its admission says."""
         requests = {pod_set.name: pod_set.requests for pod_set in holder.workload.pod_sets}
         found = []
@@ -59,15 +83,41 @@ class Nodes:
                 found.append(Placement(one.name, flavor, requests[one.name], tuple(topology["levels"]), domains))
         return tuple(found)
 
-    def find(self, workload: Workload, given: Sequence[Given], *, empty: bool = False) -> Places | Misfit:
-        """Places for the pod sets whose flavor has a topology."""
+    def reseat(self, holder: Holder, lost: str, *, movable: bool) -> None:
+        """From now on its pods on a node that is `lost` ask for another place, or all that have none yet."""
+        places = {place.pod_set: place for place in holder.place or ()}  # type: ignore[attr-defined]
+        standing = {one.name: places.get(one.name) for one in holder.given}
+        self.standing[holder.workload.uid] = {
+            name: place and Broken(place, lost, movable) for name, place in standing.items()
+        }
+
+    def scale(self, workload: Workload, replaced: Holder) -> None:
+        """Its pods go on where those of the slice it replaces are."""
+        places: Any = replaced.place or ()
+        self.grown[workload.uid] = {place.pod_set: Scaled(place) for place in places}
+
+    def find(
+        self, workload: Workload, given: Sequence[Given], *, empty: bool = False, before: object = None
+    ) -> Places | Misfit:
+        """Places for the pod sets whose flavor has a topology; those found `before` while they are free."""
         pod_sets = {pod_set.name: pod_set for pod_set in workload.pod_sets}
+        standing = self.standing.get(workload.uid)
+        if before and standing is None:
+            if self.topologies.fits(before):  # type: ignore[arg-type]
+                return before  # type: ignore[return-value]
+            if not self.again:
+                return Misfit(tuple(pod_sets), Refusal(Reason.TOPOLOGY, "its place went to another"))
         asks = []
         for one in given:
             flavors = {flavor for flavor in one.flavors.values() if flavor in self.levels}
             if len(flavors) > 1:
                 return Misfit((one.name,), Refusal(Reason.TOPOLOGY, f"{one.name} would need two topologies"))
-            asks += [Ask(_sized(pod_sets[one.name], one.count), flavor) for flavor in flavors]
+            if standing is None:
+                flavors = {flavor for flavor in flavors if (workload.queue, flavor) not in self.delayed}
+            kept = self.grown.get(workload.uid, {}) if standing is None else standing
+            stands = kept.get(one.name)
+            likes = self.preferences.get((workload.uid, one.name), ())
+            asks += [Ask(_sized(pod_sets[one.name], one.count), flavor, likes, stands) for flavor in flavors]
         found = self.topologies.find(asks, empty=empty)
         if found.refusal is None:
             return found.placements
@@ -92,6 +142,32 @@ class Nodes:
     def release(self, workload: Workload, place: object) -> None:
         for placement in reversed(place or ()):  # type: ignore[call-overload]
             self.topologies.give(placement)
+
+
+def provisioned(case: Case) -> frozenset[tuple[str, str]]:
+    """(queue, flavor) that a provisioning request stands before: its nodes exist only once it is Ready."""
+    provisioning = {
+        check["name"]
+        for check in case.get("admission_checks", ())
+        if check.get("controller") == "kueue.x-k8s.io/provisioning-request"
+    }
+    return frozenset(
+        (queue["name"], flavor["name"])
+        for queue in case["cluster_queues"]
+        for group in queue.get("resource_groups", ())
+        for flavor in group.get("flavors", ())
+        if any(name in provisioning for name in checks_of(queue, {flavor["name"]}))
+    )
+
+
+def checks_of(queue: Case, flavors: AbstractSet[str]) -> set[str]:
+    """Names of a queue's admission checks that concern any of the flavors; those that name none concern all."""
+    found = set()
+    for check in queue.get("admission_checks") or ():
+        on_flavors = check.get("on_flavors") or check.get("flavors") or ()
+        if not on_flavors or flavors & set(on_flavors):
+            found.add(check["name"])
+    return found
 
 
 def _sized(pod_set: PodSet, count: int) -> PodSet:

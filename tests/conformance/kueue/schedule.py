@@ -1,5 +1,6 @@
 """Kinds `schedule` and `schedule_twice`: whole worlds, one cycle (or a few) of the scheduler."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -8,14 +9,15 @@ from fleet.admission.quota.ground import NOWHERE
 from fleet.admission.quota.run import CycleResult
 from fleet.admission.quota.scheduler import Scheduler
 from fleet.admission.quota.tree import QuotaTree
-from fleet.admission.quota.workload import Books, Given, Holder, Workload
+from fleet.admission.quota.workload import Books, Given, Holder, Unseated, Workload
 from fleet.reasons import Reason
 from model.kinds import RequirementTerm
 from model.requirements import Requirements
 from tests.conformance.cases import Case, Runner
-from tests.conformance.kueue import world
-from tests.conformance.kueue.ground import Nodes
-from tests.conformance.kueue.topology import shown
+from tests.conformance.kueue import second_pass, world
+from tests.conformance.kueue.ground import Nodes, checks_of
+from tests.conformance.kueue.topology import gates_of, shown
+from tests.conformance.kueue.usage import LocalUsage
 
 
 @dataclass(slots=True)
@@ -29,6 +31,11 @@ class Scene:
     """uid -> workload name."""
     pending: dict[str, str] = field(default_factory=dict)
     """Workload -> reason it waits."""
+    usage: LocalUsage | None = None
+    unseated: dict[str, Unseated] = field(default_factory=dict)
+    """uid -> holder that needs a place."""
+    entries: dict[str, Case] = field(default_factory=dict)
+    """uid -> the workload as the case writes it."""
 
     @classmethod
     def of(cls, case: Case) -> "Scene":
@@ -41,72 +48,120 @@ class Scene:
             flavors = {name: replace(spec, levels=nodes.levels.get(name, ())) for name, spec in flavors.items()}
         queues = {spec.name: spec for spec in specs}
         scheduler = Scheduler(Books(tree, nodes or NOWHERE), queues, flavors, world.rules_of(case["config"]))
-        scene = cls(case, scheduler, nodes)
-        for entry in case["workloads"]:
+        scene = cls(case, scheduler, nodes, usage=LocalUsage.of(case))
+        scene._count(())
+        for entry in sorted(case["workloads"], key=lambda entry: not entry.get("admission")):
             scene._add(entry)
+        scene._find_unseated()
         return scene
 
     def _add(self, entry: Case) -> None:
         name = world.workload_name(entry)
         uid = entry.get("uid") or name
         self.names[uid] = name
+        self.entries[uid] = entry
         if entry.get("admission"):
             if entry["admission"]["cluster_queue"] in self.scheduler.queues:
                 self._settle(entry)
             return
         queue = self._queue_of(entry)
         if queue is not None and queue in self.scheduler.queues:
-            self.scheduler.submit(self._workload(entry, queue))
+            asks = self._workload(entry, queue)
+            replaced = self.scheduler.books.holders.get(asks.replaces)
+            scaled = gates_of(self.case).get("ElasticJobsViaWorkloadSlicesWithTAS", False)
+            if self.nodes is not None and replaced is not None and scaled:
+                self.nodes.scale(asks, replaced)
+            self.scheduler.submit(asks)
 
     def _workload(self, entry: Case, queue: str) -> Workload:
-        gates = self.case["config"].get("feature_gates", {})
+        gates = gates_of(self.case)
         offered = {name for group in self.scheduler.queues[queue].groups for name in group.flavors}
         implied = self.nodes is not None and bool(offered) and offered <= set(self.nodes.levels)
-        found = world.workload(entry, queue, implied=implied, gates=gates)
+        requeuing = world.requeuing_of(self.case)
+        found = world.workload(entry, queue, implied=implied, gates=gates, requeuing=requeuing)
+        if found.replaces:
+            named = (uid for uid, name in self.names.items() if found.replaces in {name, name.split("/")[-1]})
+            found = replace(found, replaces=next(named, ""))
         if rules := self.case.get("resource_transformations"):
             pod_sets = (replace(pods, requests=world.transformed(pods.requests, rules)) for pods in found.pod_sets)
             found = replace(found, pod_sets=tuple(pod_sets))
         return found
 
     def _settle(self, entry: Case) -> None:
-        gates = self.case["config"].get("feature_gates", {})
+        gates = gates_of(self.case)
         holder = world.holder(self.scheduler.books.tree, entry, gates=gates)
         holder.workload = self._workload(entry, holder.queue.name)
         if self.nodes is not None:
-            holder.place = self.nodes.standing(holder, entry["admission"]["pod_sets"])
+            holder.place = self.nodes.placed(holder, entry["admission"]["pod_sets"])
         self.scheduler.settle(holder)
 
     def _queue_of(self, entry: Case) -> str | None:
         for local in self.case["local_queues"]:
-            if (local["namespace"], local["name"]) == (entry["namespace"], entry["queue"]):
+            if (local["namespace"], local["name"]) == (entry.get("namespace"), entry.get("queue")):
                 return str(local["cluster_queue"])
         return None
 
     def cycle(self) -> CycleResult:
         """One cycle; a head whose namespace its queue does not select goes aside unseen."""
-        welcome = []
+        welcome: list[Workload] = []
         for head in self.scheduler.heads():
             if self._inactive(head.queue):
                 self.scheduler.pending[head.queue].put_back(head, again=True)
             elif not self._selects(head.queue, head.name.split("/")[0]):
                 self._misconfigured(head, Outcome.NAMESPACE_MISMATCH)
-            elif self._above_limits(head.name):
+            elif self._above_limits(head):
                 self._misconfigured(head, Outcome.GENERIC)
+            elif second_pass.checks_failed(self.entries[head.uid]):
+                self._aside(head, Outcome.GENERIC, "PendingEvaluation")
             else:
                 welcome.append(head)
-        result = self.scheduler.decide(welcome)
+        result = self.scheduler.decide(welcome, [*self.unseated.values()])
+        if self.case.get("status_write_error"):
+            self._fail(result)
         for entry in result.waiting:
             self.pending[entry.workload.name] = reason_of(entry)
+        for holder in result.admitted:
+            self.pending.pop(holder.workload.name, None)
+        for holder in (*result.seated, *result.lost):
+            del self.unseated[holder.workload.uid]
+        self._count(result.admitted)
         return result
 
+    def _fail(self, result: CycleResult) -> None:
+        """Nothing that was decided could be written: heads are where they were, holders are looked at again."""
+        for holder in result.admitted:
+            self.scheduler.books.strike(holder.workload.uid)
+            self.scheduler.pending[holder.workload.queue].put_back(holder.workload, again=True)
+        self.pending |= {holder.workload.name: second_pass.FAILED for holder in result.lost}
+        result.admitted, result.lost, result.evictions = [], [], []
+
+    def _find_unseated(self) -> None:
+        gates = gates_of(self.case)
+        for uid, entry in sorted(self.entries.items()):
+            holder = self.scheduler.books.holders.get(uid)
+            if self.nodes is None or holder is None or holder.leaving:
+                continue
+            lost = second_pass.lost_node(entry, gates)
+            if lost or second_pass.awaits_place(entry):
+                self.nodes.reseat(holder, lost, movable=second_pass.movable(entry, gates))
+                self.unseated[uid] = Unseated(holder, bool(lost))
+
+    def _count(self, admitted: Iterable[Holder]) -> None:
+        if self.usage is not None:
+            self.usage.count(admitted)
+            self.scheduler.local_usage = self.usage.values()
+
     def _misconfigured(self, head: Workload, outcome: Outcome) -> None:
+        self._aside(head, outcome, "Misconfigured")
+
+    def _aside(self, head: Workload, outcome: Outcome, reason: str) -> None:
         strict = self.scheduler.queues[head.queue].strict
         self.scheduler.pending[head.queue].put_back(head, again=looks_again(outcome, strict=strict, untried=False))
-        self.pending[head.name] = "Misconfigured"
+        self.pending[head.name] = reason
 
-    def _above_limits(self, name: str) -> bool:
+    def _above_limits(self, head: Workload) -> bool:
         """Whether some container asks more than its limit."""
-        (entry,) = [entry for entry in self.case["workloads"] if world.workload_name(entry) == name]
+        entry = self.entries[head.uid]
         containers = [c for pods in entry["pod_sets"] for c in pods.get("containers", ())]
         return any(
             amount > container.get("limits", {}).get(resource, amount)
@@ -136,7 +191,18 @@ class Scene:
         found = {"count": given.count, "flavors": dict(given.flavors), "name": given.name, "usage": dict(given.amounts)}
         places: Any = holder.place or ()
         shows = [shown(place) for place in places if place.pod_set == given.name and place.domains]
-        return found | ({"topology": shows[0]} if shows else {})
+        late = self._delayed(holder, given)
+        waits = {"delayed_topology": "Ready" if shows else "Pending"} if late else {}
+        return found | ({"topology": shows[0]} if shows else {}) | waits
+
+    def _delayed(self, holder: Holder, given: Given) -> bool:
+        """Whether its place is decided only after the reservation."""
+        if self.nodes is None:
+            return False
+        if given.name in second_pass.delayed(self.entries[holder.workload.uid]):
+            return True
+        pairs = {(holder.queue.name, flavor) for flavor in given.flavors.values() if flavor in self.nodes.levels}
+        return not self.entries[holder.workload.uid].get("admission") and bool(pairs & self.nodes.delayed)
 
     def evicted(self, result: CycleResult) -> list[Any]:
         """Preemptions as cases write them."""
@@ -157,14 +223,30 @@ class Scene:
         return found
 
     def admission(self, holder: Holder) -> Any:
-        """A holder as cases write an admission."""
-        checks = self.scheduler.queues[holder.queue.name].checked
+        """A holder as cases write an admission; worlds with nodes, and replayed ones, do not say whether it starts."""
         found = {"cluster_queue": holder.queue.name, "pod_sets": [self._pods(holder, given) for given in holder.given]}
-        return found if self.case["id"].startswith("replay") else found | {"admitted": not checks}
+        if "nodes" in self.case or self.case["id"].startswith("replay"):
+            return found
+        (queue,) = [cq for cq in self.case["cluster_queues"] if cq["name"] == holder.queue.name]
+        checks = checks_of(queue, {flavor for given in holder.given for flavor in given.flavors.values()})
+        return found | {"admitted": second_pass.starts_at_once(self.entries[holder.workload.uid], checks)}
+
+    def reservations(self, admitted: Iterable[Holder]) -> dict[str, Any]:
+        """Who reserved quota now; in worlds with nodes also who came for a place, whatever became of it."""
+        came = [
+            holder
+            for uid, holder in self.scheduler.books.holders.items()
+            if "nodes" in self.case and second_pass.comes_again(self.entries[uid])
+        ]
+        return {holder.workload.name: self.admission(holder) for holder in (*admitted, *came)}
 
 
 def reason_of(entry: Entry) -> str:
     """Kueue's word for why a head waits."""
+    if entry.unseated is not None:
+        return second_pass.FAILED
+    if entry.outcome is Outcome.GATED:
+        return "AdmissionGated"
     if entry.outcome is Outcome.PENDING_PREEMPTION:
         return Reason.WAITING_FOR_PREEMPTED.value
     if entry.outcome is Outcome.NO_FIT:
@@ -176,29 +258,35 @@ def _schedule(case: Case) -> Any:
     scene = Scene.of(case)
     kept = sorted(h.workload.name for h in scene.scheduler.books.holders.values())
     preempted: list[Any] = []
-    admitted: dict[str, Any] = {}
-    skipped = dict.fromkeys(case["expect"].get("skipped_preemptions", {}), 0)
+    admitted: list[Holder] = []
+    lost: list[Any] = []
+    skipped: dict[str, int] = {}
     recomputed: dict[str, dict[str, int]] = {}
-    for _ in range(case.get("cycles", 1)):
+    for _ in range(case.get("cycles") or 1):
         result = scene.cycle()
         preempted += scene.evicted(result)
-        admitted |= {holder.workload.name: scene.admission(holder) for holder in result.admitted}
+        admitted += result.admitted
+        lost += [{"reason": Reason.NODE_FAILURE.value, "workload": holder.workload.name} for holder in result.lost]
         for queue, count in result.skipped_preemptions.items():
             skipped[queue] = skipped.get(queue, 0) + count
         for queue, how in result.recomputed.items():
             recomputed.setdefault(queue, {})[how] = recomputed.get(queue, {}).get(how, 0) + 1
-    got = {
-        "new_reservations": admitted,
+    got: dict[str, Any] = {
+        "new_reservations": scene.reservations(admitted),
         "kept_reservations": kept,
         "preempted": preempted,
-        "evicted": [],
+        "evicted": sorted(lost, key=lambda item: item["workload"]),
         "left_active": scene.lines(aside=False),
         "left_inadmissible": scene.lines(aside=True),
         "pending": [{"reason": r, "workload": w} for w, r in sorted(scene.pending.items())],
-        "skipped_preemptions": skipped,
-        "target_recomputations": recomputed,
     }
-    return {key: got[key] for key in case["expect"]}
+    asked = case.get("expect") or {}
+    # These two were read from counters, and only where a row is about them: it names the queues it read.
+    got["skipped_preemptions"] = {queue: skipped.get(queue, 0) for queue in asked.get("skipped_preemptions") or ()}
+    got["target_recomputations"] = {
+        queue: recomputed.get(queue, {}) for queue in asked.get("target_recomputations") or ()
+    }
+    return {key: got[key] for key in asked or got}
 
 
 def _schedule_twice(case: Case) -> Any:
@@ -216,7 +304,7 @@ def _schedule_twice(case: Case) -> Any:
     reserved = {}
     for holder in books.holders.values():
         admission = scene.admission(holder)
-        del admission["admitted"]
+        admission.pop("admitted", None)
         reserved[holder.workload.name] = admission
     return {"after_first_cycle": after_first, "reservations_after_second_cycle": reserved}
 

@@ -22,7 +22,7 @@ FLAVOR, SIBLING = "flavor", "sibling"
 
 def run(case: Case) -> dict[str, Any]:
     """Places for every pod set in one call, up to the first refusal."""
-    gates: Mapping[str, bool] = case["config"].get("feature_gates", {})
+    gates = gates_of(case)
     tree = Topologies(nodes_of(case), foreign_use(case), flavors_of(case), options_of(gates))
     for key, flavor in (("usage_in_flavor", FLAVOR), ("usage_in_sibling_flavor", SIBLING)):
         for entry in case.get(key, ()):
@@ -39,7 +39,12 @@ def run(case: Case) -> dict[str, Any]:
         for ask in asks
         if ask.pod_set.name == found.refusal.pod_set or (group and ask.pod_set.group == group)
     ]
-    return {"pod_sets": [*placed, *({"name": name, "refused": True} for name in refused)], "reason": found.refusal.kind}
+    return {"pod_sets": [*placed, *({"name": name, "refused": True} for name in refused)]}
+
+
+def gates_of(case: Case) -> Mapping[str, bool]:
+    """Feature gates that a case sets; all others have their defaults."""
+    return (case.get("config") or {}).get("feature_gates") or {}
 
 
 def options_of(gates: Mapping[str, bool]) -> Options:
@@ -53,19 +58,20 @@ def options_of(gates: Mapping[str, bool]) -> Options:
 
 def nodes_of(case: Case) -> Iterable[Node]:
     """The nodes of a case."""
-    for node in case["nodes"]:
-        taints = tuple(Taint(**taint) for taint in node.get("taints", ()))
+    for node in case.get("nodes", ()):
+        taints = tuple(Taint(**{key: value or "" for key, value in it.items()}) for it in node.get("taints") or ())
         well, closed = node.get("ready", False), node.get("unschedulable", False)
-        yield Node(node["name"], node["name"], "", node["labels"], taints, node["allocatable"], well, closed, 0.0)
+        labels, there = node.get("labels") or {}, node.get("allocatable") or {}
+        yield Node(node["name"], node["name"], "", labels, taints, there, well, closed, 0.0)
 
 
 def foreign_use(case: Case) -> dict[str, dict[str, int]]:
     """What pods that stand on a node and have not ended take there."""
     found: dict[str, dict[str, int]] = {}
-    for pod in case["pods"]:
+    for pod in case.get("pods") or ():
         if pod.get("node") and pod.get("phase") not in {"Succeeded", "Failed"}:
             taken = found.setdefault(pod["node"], {})
-            for resource, amount in {"pods": 1, **pod.get("requests", {})}.items():
+            for resource, amount in {"pods": 1, **(pod.get("requests") or {})}.items():
                 taken[resource] = taken.get(resource, 0) + amount
     return found
 
@@ -90,10 +96,10 @@ def pod_set_of(pod_set: Mapping[str, Any]) -> PodSet:
     return PodSet(
         pod_set["name"],
         pod_set["count"],
-        pod_set.get("requests", {}),
+        pod_set.get("requests") or {},
         pod_set.get("node_selector") or {},
-        tuple(_terms(term) for term in required.get("nodeSelectorTerms", ())),
-        tuple(toleration_of(it) for it in pod_set.get("tolerations", ())),
+        tuple(_terms(term) for term in required.get("nodeSelectorTerms") or ()),
+        tuple(toleration_of(it) for it in pod_set.get("tolerations") or ()),
         required_topology=wish.get("required") or "",
         preferred_topology=wish.get("preferred") or "",
         any_topology=bool(wish.get("unconstrained") or pod_set.get("implied")),
@@ -105,7 +111,7 @@ def pod_set_of(pod_set: Mapping[str, Any]) -> PodSet:
 def preferences_of(pod_set: Mapping[str, Any]) -> tuple[Preference, ...]:
     """Its preferred node affinity."""
     affinity = pod_set.get("node_affinity") or {}
-    terms = affinity.get("preferredDuringSchedulingIgnoredDuringExecution", ())
+    terms = affinity.get("preferredDuringSchedulingIgnoredDuringExecution") or ()
     return tuple(Preference(term["weight"], _terms(term["preference"])) for term in terms)
 
 
@@ -124,7 +130,7 @@ def placement_of(topology: Mapping[str, Any], pod_set: PodSet) -> Placement:
 def _terms(term: Mapping[str, Any]) -> tuple[RequirementTerm, ...]:
     return tuple(
         RequirementTerm(key=it["key"], operator=it["operator"], values=tuple(it.get("values") or ()))
-        for it in term.get("matchExpressions", ())
+        for it in term.get("matchExpressions") or ()
     )
 
 
@@ -147,14 +153,15 @@ def _standing(
     admitted = (workload.get("admission") or {}).get("pod_sets", ())
     before = next((it.get("topology") for it in admitted if it["name"] == pod_set.name), None)
     if lost and before:
-        skip = gates.get("SkipReassignmentForPodOwnedWorkloads", True) and _is_one_pod(workload)
+        skip = gates.get("SkipReassignmentForPodOwnedWorkloads", True) and is_one_pod(workload)
         return Broken(placement_of(before, pod_set), lost[0], movable=not skip)
     if written.get("previous") and gates.get("ElasticJobsViaWorkloadSlicesWithTAS", False):
         return Scaled(placement_of(written["previous"], pod_set))
     return None
 
 
-def _is_one_pod(workload: Mapping[str, Any]) -> bool:
+def is_one_pod(workload: Mapping[str, Any]) -> bool:
+    """Whether a workload is a pod by itself, rather than a job or a group of pods."""
     owners, annotations = workload.get("owners") or (), workload.get("annotations") or {}
     grouped = annotations.get("kueue.x-k8s.io/is-group-workload") == "true"
     return len(owners) == 1 and owners[0]["kind"] == "Pod" and not grouped

@@ -36,11 +36,11 @@ def quotas(groups: Iterable[Json]) -> dict[FlavorResource, Quota]:
     """The cells of resource groups."""
     found = {}
     for group in groups:
-        for flavor in group["flavors"]:
-            for resource, quota in flavor["quotas"].items():
+        for flavor in group.get("flavors", ()):
+            for resource, quota in flavor.get("quotas", {}).items():
                 borrowing, lending = quota.get("borrowing_limit"), quota.get("lending_limit")
                 found[FlavorResource(flavor["name"], resource)] = Quota(
-                    amount(quota["nominal"]),
+                    amount(quota.get("nominal", 0)),
                     None if borrowing in {None, "unlimited"} else int(borrowing),
                     None if lending in {None, "unlimited"} else int(lending),
                 )
@@ -49,16 +49,18 @@ def quotas(groups: Iterable[Json]) -> dict[FlavorResource, Quota]:
 
 def queue_spec(cq: Json) -> QueueSpec:
     """A ClusterQueue."""
-    groups = cq.get("resource_groups", ())
-    preemption, fungibility = cq.get("preemption", {}), cq.get("flavor_fungibility", {})
+    groups = cq.get("resource_groups") or ()
+    preemption, fungibility = cq.get("preemption") or {}, cq.get("flavor_fungibility") or {}
     borrow = preemption.get("borrow_within_cohort") or {}
-    reclaim = "Never" if cq.get("reclaim_unset") else preemption.get("reclaim_within_cohort", "Never")
+    reclaim = "Never" if cq.get("reclaim_unset") else preemption.get("reclaim_within_cohort")
     return QueueSpec(
         cq["name"],
-        cq.get("cohort", ""),
-        tuple(ResourceGroup(tuple(g["resources"]), tuple(f["name"] for f in g["flavors"])) for g in groups),
+        cq.get("cohort") or "",
+        tuple(
+            ResourceGroup(tuple(g.get("resources", ())), tuple(f["name"] for f in g.get("flavors", ()))) for g in groups
+        ),
         quotas(groups),
-        float(cq.get("fair_weight", 1)),
+        weight_of(cq),
         strict=cq.get("strategy") == "StrictFIFO",
         preemption=Preemption(
             Policy(preemption.get("within_cluster_queue") or "Never"),
@@ -68,8 +70,13 @@ def queue_spec(cq: Json) -> QueueSpec:
         ),
         fungibility=fungibility_of(fungibility),
         usage_ordered=cq.get("admission_scope") == "UsageBasedAdmissionFairSharing",
-        checked=bool(cq.get("admission_checks")),
     )
+
+
+def weight_of(node: Json) -> float:
+    """The weight of a ClusterQueue, Cohort or LocalQueue."""
+    weight = node.get("fair_weight")
+    return 1.0 if weight is None else float(weight)
 
 
 def fungibility_of(given: Json) -> Fungibility:
@@ -85,17 +92,17 @@ def cohort_spec(cohort: Json) -> CohortSpec:
     """A Cohort."""
     return CohortSpec(
         cohort["name"],
-        cohort.get("parent", ""),
-        quotas(cohort.get("resource_groups", ())),
-        float(cohort.get("fair_weight", 1)),
+        cohort.get("parent") or "",
+        quotas(cohort.get("resource_groups") or ()),
+        weight_of(cohort),
     )
 
 
 def tree_of(case: Json) -> QuotaTree:
     """The tree of a case, with its `usage` charged."""
     queues = [queue_spec(cq) for cq in case["cluster_queues"]]
-    tree = QuotaTree([cohort_spec(cohort) for cohort in case.get("cohorts", ())], queues)
-    for name, usage in case.get("usage", {}).items():
+    tree = QuotaTree([cohort_spec(cohort) for cohort in case.get("cohorts") or ()], queues)
+    for name, usage in (case.get("usage") or {}).items():
         charge(tree.queues[name], cells_of(tree, usage))
     return tree
 
@@ -122,15 +129,15 @@ def flavor_spec(flavor: Json) -> FlavorSpec:
     """A ResourceFlavor."""
     return FlavorSpec(
         flavor["name"],
-        flavor.get("node_labels", {}),
-        tuple(taint(entry) for entry in flavor.get("taints", ())),
-        tuple(toleration(entry) for entry in flavor.get("tolerations", ())),
+        flavor.get("node_labels") or {},
+        tuple(taint(entry) for entry in flavor.get("taints") or ()),
+        tuple(toleration(entry) for entry in flavor.get("tolerations") or ()),
     )
 
 
 def taint(entry: Json) -> Taint:
     """A node taint."""
-    return Taint(key=entry["key"], value=entry.get("value", ""), effect=entry["effect"])
+    return Taint(key=entry["key"], value=entry.get("value") or "", effect=entry["effect"])
 
 
 def toleration(entry: Json) -> Toleration:
@@ -141,19 +148,19 @@ def toleration(entry: Json) -> Toleration:
 def pod_set(entry: Json, count: int | None = None) -> PodSet:
     """A pod set; `count` stands in for its own."""
     topology = entry.get("topology_request") or {}
-    requests = {name: amount(value) for name, value in entry.get("requests", {}).items()}
+    requests = {name: amount(value) for name, value in (entry.get("requests") or {}).items()}
     return PodSet(
         entry["name"],
         entry["count"] if count is None else count,
         requests,
-        node_selector=entry.get("node_selector", {}),
+        node_selector=entry.get("node_selector") or {},
         required_affinity=affinity(entry.get("node_affinity") or {}),
-        tolerations=tuple(toleration(item) for item in entry.get("tolerations", ())),
-        required_topology=topology.get("required", ""),
-        preferred_topology=topology.get("preferred", ""),
+        tolerations=tuple(toleration(item) for item in entry.get("tolerations") or ()),
+        required_topology=topology.get("required") or "",
+        preferred_topology=topology.get("preferred") or "",
         any_topology=bool(topology.get("unconstrained")),
         slices=slices(topology),
-        group=topology.get("group", "") or topology.get("pod_set_group", ""),
+        group=topology.get("group") or topology.get("pod_set_group") or entry.get("group") or "",
         min_count=entry.get("min_count"),
     )
 
@@ -163,7 +170,7 @@ def slices(topology: Json) -> tuple[Slice, ...]:
     if layers := topology.get("slice_constraints"):
         return tuple(Slice(layer["topology"], layer["size"]) for layer in layers)
     if topology.get("slice_required"):
-        return (Slice(topology["slice_required"], topology["slice_size"]),)
+        return (Slice(topology["slice_required"], topology.get("slice_size") or 0),)
     return ()
 
 
@@ -186,7 +193,7 @@ def workload(
     gates = gates or {}
     name = workload_name(entry)
     created = entry.get("created_s")
-    reclaimed = {r["name"]: r["count"] for r in entry.get("reclaimable_pods", ())}
+    reclaimed = reclaimed_of(entry, gates)
     return Workload(
         entry.get("uid") or name,
         name,
@@ -194,15 +201,17 @@ def workload(
         priority_of(entry, gates),
         NEVER_CREATED_S if created is None else float(created),
         tuple(
-            _placed(pod_set(p, p["count"] - reclaimed.get(p["name"], 0)), implied) for p in entry.get("pod_sets", ())
+            _placed(pod_set(p, p["count"] - reclaimed.get(p["name"], 0)), implied) for p in entry.get("pod_sets") or ()
         ),
         queued_at_s=queued_at(entry, gates, requeuing),
         evicted_at_s=max(
-            (float(c["at_s"]) for c in entry.get("conditions", ()) if c["type"] in {"Evicted", "Preempted"}),
+            (float(c.get("at_s") or 0) for c in entry.get("conditions") or () if c["type"] in {"Evicted", "Preempted"}),
             default=0.0,
         ),
         local_queue=f"{entry.get('namespace', '')}/{entry.get('queue', '')}",
+        may_evict=not (gates.get("MultiKueueOrchestratedPreemption") and is_gated(entry)),
         nominated=bool(entry.get("waiting_for_preemption")),
+        replaces=replaced_by(entry) if gates.get("ElasticJobsViaWorkloadSlices", True) else "",
     )
 
 
@@ -219,41 +228,57 @@ def workload_name(entry: Json) -> str:
 
 def priority_of(entry: Json, gates: Json) -> int:
     """Priority with its boost, where boosts count."""
-    boost = entry.get("annotations", {}).get("kueue.x-k8s.io/priority-boost", "0")
+    boost = str((entry.get("annotations") or {}).get("kueue.x-k8s.io/priority-boost", "0"))
     if not gates.get("PriorityBoost") or not boost.lstrip("-").isdigit():
         boost = "0"
-    return int(entry.get("priority", 0)) + int(boost)
+    return int(entry.get("priority") or 0) + int(boost)
 
 
 def queued_at(entry: Json, gates: Json, requeuing: str) -> float | None:
     """The time that counts in its queue, when that is not its creation (reference 2.2)."""
-    for condition in entry.get("conditions", ()):
+    for condition in entry.get("conditions") or ():
         if condition.get("status") != "True":
             continue
         kind, reason = condition["type"], condition.get("reason", "")
         if kind == "Evicted" and (
             reason == "AdmissionCheck" or (reason == "PodsReadyTimeout" and requeuing == "Eviction")
         ):
-            return float(condition["at_s"])
+            return float(condition.get("at_s") or 0)
         if (
             kind == "Preempted"
             and reason == "InCohortReclaimWhileBorrowing"
             and gates.get("PrioritySortingWithinCohort") is False
         ):
-            return float(condition["at_s"]) + 0.001
+            return float(condition.get("at_s") or 0) + 0.001
     return None
+
+
+def replaced_by(entry: Json) -> str:
+    """Name of the workload whose slice it replaces."""
+    return str((entry.get("annotations") or {}).get("kueue.x-k8s.io/workload-slice-replacement-for") or "")
+
+
+def is_gated(entry: Json) -> bool:
+    """Whether a gate holds its preemptions back: one that nobody has opened."""
+    told = (gate for key in entry if key.startswith("preemption_gate") for gate in entry[key] or ())
+    opened = {gate["name"] for gate in told if _opened(gate)}
+    return any(gate["name"] not in opened for gate in entry.get("preemption_gates") or ())
+
+
+def _opened(gate: Json) -> bool:
+    return "Open" in {gate.get("position"), gate.get("state"), gate.get("status")}
 
 
 def is_leaving(entry: Json) -> bool:
     """Whether it is evicted already."""
-    return any(c["type"] == "Evicted" and c.get("status") == "True" for c in entry.get("conditions", ()))
+    return any(c["type"] == "Evicted" and c.get("status") == "True" for c in entry.get("conditions") or ())
 
 
 def holder(tree: QuotaTree, entry: Json, *, gates: Json | None = None) -> Holder:
     """A workload with its admission."""
     admission = entry.get("admission") or {"cluster_queue": next(iter(tree.queues)), "pod_sets": ()}
     queue = admission["cluster_queue"]
-    given = tuple(_given(pods, entry) for pods in admission["pod_sets"])
+    given = tuple(_given(pods, entry, gates or {}) for pods in admission.get("pod_sets") or ())
     return Holder(
         workload(entry, queue, gates=gates),
         tree.queues[queue],
@@ -264,15 +289,26 @@ def holder(tree: QuotaTree, entry: Json, *, gates: Json | None = None) -> Holder
     )
 
 
-def _given(pods: Json, entry: Json) -> Given:
+def requeuing_of(case: Json) -> str:
+    """Which time counts for a workload whose pods were not ready in time: that of its eviction, or its creation."""
+    return (case.get("config") or {}).get("requeuing_timestamp") or "Eviction"
+
+
+def reclaimed_of(entry: Json, gates: Json) -> dict[str, int]:
+    """Pod set -> pods that have finished and need nothing any more."""
+    found = entry.get("reclaimable_pods") or () if gates.get("ReclaimablePods", True) else ()
+    return {pods["name"]: pods["count"] for pods in found}
+
+
+def _given(pods: Json, entry: Json, gates: Json) -> Given:
     """What an admission gives a pod set; pods that it no longer has, or no longer needs, have given theirs back."""
-    reclaimed = {r["name"]: r["count"] for r in entry.get("reclaimable_pods", ())}
-    wanted = next((p["count"] for p in entry.get("pod_sets", ()) if p["name"] == pods["name"]), pods["count"])
+    reclaimed = reclaimed_of(entry, gates)
+    wanted = next((p["count"] for p in entry.get("pod_sets") or () if p["name"] == pods["name"]), pods["count"])
     count = min(pods["count"], wanted - reclaimed.get(pods["name"], 0))
-    usage = {r: amount(v) for r, v in pods.get("usage", {}).items()}
+    usage = {r: amount(v) for r, v in (pods.get("usage") or {}).items()}
     if count < pods["count"]:
         usage = {r: v * count // pods["count"] for r, v in usage.items()}
-    return Given(pods["name"], count, pods.get("flavors", {}), usage)
+    return Given(pods["name"], count, pods.get("flavors") or {}, usage)
 
 
 def transformed(requests: Mapping[str, int], rules: Iterable[Json]) -> dict[str, int]:
@@ -288,16 +324,24 @@ def transformed(requests: Mapping[str, int], rules: Iterable[Json]) -> dict[str,
     return found
 
 
+def switched_on(part: Any) -> bool:
+    """Whether a part of a configuration is there, be it empty."""
+    return part is not None and part is not False
+
+
 def rules_of(config: Json) -> Rules:
     """What a case's configuration switches on."""
     fair = config.get("fair_sharing")
-    gates = config.get("feature_gates", {})
+    gates = config.get("feature_gates") or {}
     strategies = (fair.get("strategies") if isinstance(fair, dict) else None) or [s.value for s in FairStrategy]
     return Rules(
-        fair=tuple(FairStrategy(name) for name in strategies) if fair else (),
+        fair=tuple(FairStrategy(name) for name in strategies) if switched_on(fair) else (),
         upstream_defects=True,
         place_again=gates.get("TASRecomputeAssignmentWithinSchedulingCycle", True),
+        victims_again=gates.get("RecomputeAssignmentUponPreemptionTargetsOverlap", True),
+        lost_leave=gates.get("TASFailedNodeReplacementFailFast", True),
         partial_admission=gates.get("PartialAdmission", True),
         priority_between_queues=gates.get("PrioritySortingWithinCohort", True),
+        count_declared_only=config.get("quota_check_strategy") == "IgnoreUndeclared",
         preemptors_first=gates.get("PrioritizePreemptorWorkloads", False),
     )

@@ -7,7 +7,9 @@ import pytest
 
 from fleet.actions import Action, OpenClaims, SaveClaim, SaveGang, gang_subject
 from fleet.admission import cycle
-from fleet.snapshot import Gang, GangState
+from fleet.admission.transitions import released
+from fleet.reasons import Reason
+from fleet.snapshot import Eviction, Gang, GangState
 from model import labels
 from tests.support.fleets import (
     GPU,
@@ -60,7 +62,7 @@ def test_a_gang_with_quota_and_place_is_admitted_at_once() -> None:
     g = world.gang("g")
     assert (g.state, g.reason, g.message) == (GangState.ADMITTED, "Admitted", "placed on 2 machines")
     assert [(pin.node, pin.claim, pin.count) for pin in g.pins] == [("node-m0", "m0", 2), ("node-m1", "m1", 2)]
-    assert (g.flavors, g.admitted_at_s, g.quota_reserved_at_s) == ({"main": "h100"}, NOW, NOW)
+    assert (g.flavors, g.admitted_at_s, g.quota_reserved_at_s) == ({"main": ("h100",)}, NOW, NOW)
 
 
 def test_a_gang_without_a_place_gets_exactly_what_is_missing_bought() -> None:
@@ -191,6 +193,18 @@ def test_one_machine_is_not_given_to_two_gangs_in_two_cuts(first: str, second: s
     assert world.gang("b").reason == "PoolLimitReached"
 
 
+def test_fewer_pods_where_that_makes_it_possible_and_all_of_them_again_after_an_eviction() -> None:
+    world = yard(1)
+    world.waits(gang("g", pod_set(count=12, gpu=1, min_count=4)))
+    run(world)
+    g = world.gang("g")
+    assert (g.state, [pods.count for pods in g.pod_sets]) == (GangState.ADMITTED, [8])
+    assert sum(pin.count for pin in g.pins) == 8
+    assert g.message == "placed on 1 machine, with 4 pods fewer than it asks"
+    back = released(g, world.jobs[g.uid], Reason.QUEUED, "", NOW)
+    assert [pods.count for pods in back.pod_sets] == [12]
+
+
 # -- flavors ----------------------------------------------------------------------------------------------------------
 
 
@@ -205,7 +219,7 @@ def test_flavors_are_tried_in_the_queues_order() -> None:
     world.machine("m0", "reserved")
     world.waits(gang("a"), gang("b", created_s=NOW), gang("c", created_s=NOW + 1))
     run(world)
-    assert [world.gang(name).flavors.get("main") for name in "abc"] == ["reserved", "bought", None]
+    assert [world.gang(name).flavors.get("main") for name in "abc"] == [("reserved",), ("bought",), None]
     assert reasons(world) == {"a": "Admitted", "b": "Buying", "c": "WaitingForQuota"}
 
 
@@ -213,7 +227,7 @@ def test_a_flavor_without_a_machine_is_passed_over() -> None:
     world = two_flavors()
     world.waits(gang("a"))
     run(world)
-    assert world.gang("a").flavors == {"main": "bought"}
+    assert world.gang("a").flavors == {"main": ("bought",)}
 
 
 def test_the_reason_is_that_of_the_first_flavor() -> None:
@@ -230,7 +244,7 @@ def test_pod_sets_may_get_different_flavors() -> None:
     world = World(builder.build())
     world.waits(gang("g", pod_set("driver", 1, 0), pod_set("worker", 1, 8)))
     run(world)
-    assert world.gang("g").flavors == {"driver": "cpu", "worker": "h100"}
+    assert world.gang("g").flavors == {"driver": ("cpu",), "worker": ("h100",)}
 
 
 def test_a_flavor_over_existing_nodes() -> None:
@@ -342,10 +356,17 @@ def test_a_resource_that_no_machine_offers() -> None:
     )
 
 
-def test_missing_quota_is_explained_with_numbers() -> None:
+@pytest.mark.parametrize(
+    ("policy", "why"),
+    [
+        ({"reclaim": "Never"}, "1 gang kept: reclaim from other teams is off"),
+        ({"reclaim": "LowerPriority"}, "1 gang kept: priority 0 is not below 0"),
+    ],
+)
+def test_missing_quota_is_explained_with_numbers(policy: dict[str, str], why: str) -> None:
     builder = FleetBuilder().pool().team("org", quotas={}, namespaces=[])
     builder.team("a", {"h100": {GPU: 8}}, parent="org").team("b", {"h100": {GPU: 8}}, parent="org", namespaces=["b"])
-    builder.queue("qa", "a", preemption={"reclaim": "Never"}).queue("qb", "b")
+    builder.queue("qa", "a", preemption=policy).queue("qb", "b")
     world = World(builder.build())
     for n in range(2):
         world.machine(f"m{n}")
@@ -353,7 +374,7 @@ def test_missing_quota_is_explained_with_numbers() -> None:
     world.waits(gang("g", queue="qa"))
     run(world)
     assert world.gang("g").message == (
-        f"needs 8 more {GPU} of h100: asks 8, 0 available; b borrows 8; a is 8 below its guarantee"
+        f"needs 8 more {GPU} of h100: asks 8, 0 available; b borrows 8; a is 8 below its guarantee; {why}"
     )
 
 
@@ -468,6 +489,25 @@ def _quota(gpus: int) -> dict[str, Any]:
 
 
 # -- eviction ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("evictions", "ago_s", "rests"),
+    [
+        (2, 0, False),
+        (3, 59, True),
+        (3, 60, False),
+        (4, 119, True),
+        (4, 120, False),
+        (99, 3599, True),
+        (99, 3600, False),
+    ],
+)
+def test_who_was_evicted_again_and_again_may_not_evict_for_a_while(evictions: int, ago_s: int, *, rests: bool) -> None:
+    world = full()
+    world.waits(gang("new", priority=1, evictions=evictions, eviction=Eviction("InClusterQueue", "", NOW - ago_s)))
+    run(world)
+    assert (states(world)["young"] == "Admitted") is rests
 
 
 def full(**queue: Any) -> World:

@@ -144,7 +144,7 @@ def _check_quota(world: World, held_before: set[str]) -> None:
     holders = sorted((it for it in world.gangs.values() if it.holds_capacity), key=lambda it: it.uid not in held_before)
     for it in holders:
         queue = tree.queues[it.queue]
-        usage = usage_of(tree, queue, it)
+        usage = usage_of(declared(world.fleet), tree, it.queue, it)
         if it.uid not in held_before and it.state in {GangState.ADMITTED, GangState.RESERVED}:
             assert fits(queue, usage), it.name
         charge(queue, usage)

@@ -42,7 +42,7 @@ def seen(state: GangState, pods: Sequence[Pod], busy: frozenset[str] = frozenset
         GANG,
         state=state,
         pins=pins,
-        flavors={"main": "h100"} if holds else {},
+        flavors={"main": ("h100",)} if holds else {},
         admitted_at_s=NOW if state in {ADMITTED, EVICTING} else 0.0,
         eviction=Eviction("InClusterQueue", "makes room", NOW) if state is EVICTING else None,
     )
@@ -148,7 +148,7 @@ ASKS = replace(WHOLE, min_count=2)
 def part(count: int, asks: PodSet = ASKS, state: GangState = ADMITTED) -> tuple[Gang, Job]:
     found = gang("g", replace(asks, count=count))
     pins = (Pin("main", CLAIM.node, CLAIM.name, count),)
-    found = replace(found, state=state, pins=pins, flavors={"main": "h100"}, admitted_at_s=NOW)
+    found = replace(found, state=state, pins=pins, flavors={"main": ("h100",)}, admitted_at_s=NOW)
     return found, replace(job_of(found), pod_sets=(asks,))
 
 

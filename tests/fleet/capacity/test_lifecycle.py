@@ -56,7 +56,7 @@ def intent(count: int = 1, *, age_s: float = 1.0, lots: int = 1, world: World | 
         pins.append(Pin("main", "", f"c{n}", 1))
     made.waits(gang("g", count=count))
     waiting = made.gang("g")
-    made.gangs["uid-g"] = replace(waiting, state=GangState.RESERVED, pins=tuple(pins), flavors={"main": "h100"})
+    made.gangs["uid-g"] = replace(waiting, state=GangState.RESERVED, pins=tuple(pins), flavors={"main": ("h100",)})
     return made
 
 

@@ -46,7 +46,7 @@ class Rig:
     flavors: Flavors
 
     def need(self, pods: PodSet, flavor: str = "h100") -> Need:
-        return self.flavors.need(pods, flavor)
+        return self.flavors.need(pods, (flavor,))
 
     def ask(self, *sets: PodSet, flavor: str = "h100") -> Plan | Refusal:
         needs = [self.need(pods, flavor) for pods in sets]

@@ -121,7 +121,7 @@ def test_plans_pass_the_judge_and_refusals_leave_nothing_behind(world: World, da
     }
     for number in range(data.draw(st.integers(1, 3), label="gangs")):
         sets = [data.draw(pod_sets(f"s{n}")) for n in range(data.draw(st.integers(1, 2), label="pod sets"))]
-        needs: list[Need] = [flavors.need(it, "any") for it in sets]
+        needs: list[Need] = [flavors.need(it, ("any",)) for it in sets]
         standing = before(board)
         headroom = {name: (it.nodes, it.usd_h, dict(it.resources)) for name, it in supply.headroom.items()}
         plan = provide(board, supply, f"uid-{number}", needs)
@@ -156,7 +156,7 @@ def test_a_larger_gang_never_fits_where_a_smaller_one_does_not(world: World, dat
         snapshot = world.snapshot()
         supply = build_supply(world.fleet, snapshot, may_buy=False)
         board = build_board(snapshot, holders(snapshot))
-        need = Flavors(world.fleet, supply.shapes, board).need(pods, "any")
+        need = Flavors(world.fleet, supply.shapes, board).need(pods, ("any",))
         return not isinstance(provide(board, supply, "uid", [need]), Refusal)
 
     assert fits(fewer) or not fits(wanted)

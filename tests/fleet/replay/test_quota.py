@@ -2,9 +2,9 @@
 
 import pytest
 
-from fleet.admission.quota.declared import QueueSpec, Rules
+from fleet.admission.quota.declared import QueueSpec
 from fleet.replay.quota import Arrival, History, Stream
-from tests.support.quotas import ALL, CLASSICAL, FAIR, RECLAIM, WITHIN, World, asks, cohort, queue
+from tests.support.quotas import ALL, FAIR, RECLAIM, WITHIN, World, asks, cohort, queue
 
 Row = tuple[str, str, int, int, int, int]
 """Name, queue, amount, priority, arrival, run time: milliseconds."""
@@ -21,8 +21,8 @@ def story(histories: dict[str, History]) -> Story:
     return {name: (h.admitted_ms, h.evicted_ms, h.finished_ms) for name, h in sorted(histories.items())}
 
 
-def played(*specs: QueueSpec, rows: tuple[Row, ...], rules: Rules = CLASSICAL) -> Story:
-    return story(Stream(World.of(*specs, rules=rules).scheduler).play([arrival(row) for row in rows]))
+def played(*specs: QueueSpec, rows: tuple[Row, ...]) -> Story:
+    return story(Stream(World.of(*specs).scheduler).play([arrival(row) for row in rows]))
 
 
 PAIR = (queue("a", "root", {"f": 2}, preemption=ALL), queue("b", "root", {"f": 2}, preemption=ALL))

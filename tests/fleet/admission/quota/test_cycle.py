@@ -2,7 +2,7 @@
 
 import pytest
 
-from fleet.admission.quota.declared import Fungibility, OnCandidate, Policy, Preemption, Rules
+from fleet.admission.quota.declared import Policy, Preemption, Rules
 from fleet.admission.quota.entries import Outcome
 from fleet.admission.quota.flavors import Assignment, Choice, Mode, PodSetChoice
 from fleet.admission.quota.run import to_reserve
@@ -195,6 +195,25 @@ def test_what_a_preemptor_will_get_nobody_else_gets() -> None:
     assert turn.waiting == {"high": Outcome.PENDING_PREEMPTION, "small": Outcome.SKIPPED}
 
 
+def test_nobody_is_admitted_into_what_victims_have_not_left() -> None:
+    """Of three free `x` and `y` want two each. Once `low` is gone there is room for all, not before."""
+    world = World.of(
+        queue("a", "root", {"f": 6}, preemption=WITHIN),
+        queue("b", "root", {"f": 1}),
+        queue("c", "root", {"f": 1}),
+        rules=Rules(wait_for_leaving=True),
+    )
+    world.holds("low", "a", 5)
+    world.waits("high", "a", 4, priority=5)
+    world.waits("x", "b", 2, priority=4)
+    world.waits("y", "c", 2, priority=3)
+    assert list(world.decide().evicted) == ["low"]
+    assert world.node("root").unused(world.cell()) >= 0
+    world.scheduler.vacate("low")
+    world.decide()
+    assert list(world.holders()) == ["high", "x", "y"]
+
+
 # -- reserving for a blocked preemptor --------------------------------------------------------------------------------
 
 
@@ -291,38 +310,43 @@ def test_a_change_in_another_tree_wakes_nobody() -> None:
 # -- resuming the search ----------------------------------------------------------------------------------------------
 
 
-def full_of_low() -> World:
-    """Three flavors, each held by one that may be preempted; the search ends at the first."""
-    stop = Fungibility(OnCandidate.STOP, OnCandidate.STOP)
-    world = World.of(queue("a", "", {"f": 2, "g": 2, "h": 2}, preemption=WITHIN, fungibility=stop))
-    for name in "fgh":
-        world.holds(f"low-{name}", "a", {name: 2})
+def overtaken(g: int) -> World:
+    """`w` stops at flavor f, where it may borrow, and `x` is faster there. `g` is what there is of the next flavor."""
+    world = World.of(cohort("root", "", {"f": 2}), queue("a", "root", {"f": 0, "g": g}), queue("b", "root", {"f": 0}))
+    world.waits("x", "b", 2)
+    world.waits("w", "a", 2, at_s=1.0)
+    turn = world.decide()
+    assert (list(turn.admitted), turn.waiting) == (["x"], {"w": Outcome.SKIPPED})
     return world
 
 
-def test_flavors_left_to_try_keep_one_in_line() -> None:
-    """A gate holds it back at the first flavor it could preempt on: next time it looks behind that one."""
-    world = full_of_low()
-    world.waits("w", "a", 2, priority=1, may_evict=False)
-    seen = []
-    for _ in range(4):
-        result = world.scheduler.cycle()
-        seen += [entry.assignment.given[0].flavors["cpu"] for entry in result.waiting]
-    assert seen == ["f", "g", "h", "f"]
+def test_one_that_was_overtaken_goes_on_behind_the_flavor() -> None:
+    """Although that one is free again: it is not pushed aside there for ever."""
+    world = overtaken(g=2)
+    world.scheduler.vacate("x")
+    assert world.decide().admitted == {"w": {"cpu": "g"}}
 
 
-def test_a_change_starts_the_search_anew_once_it_is_older_than_a_cycle() -> None:
-    world = full_of_low()
-    workload = world.waits("w", "a", 2, priority=1, may_evict=False)
-    world.decide()
+def test_after_a_change_that_is_older_than_a_cycle_it_starts_anew() -> None:
+    world = overtaken(g=2)
     line = world.scheduler.pending["a"]
-    held = line.pop()
-    assert held is workload
+    (held,) = world.scheduler.heads()
+    world.scheduler.vacate("x")
     world.decide()
-    world.scheduler.retry(world.node("a"))
     line.put_back(held, again=True)
-    (entry,) = world.scheduler.cycle().waiting
-    assert entry.assignment.given[0].flavors == {"cpu": "f"}
+    assert world.decide().admitted == {"w": {"cpu": "f"}}
+
+
+def test_when_there_is_nothing_behind_it_looks_at_all_once_more() -> None:
+    world = overtaken(g=0)
+    world.scheduler.vacate("x")
+    assert world.decide().waiting == {"w": Outcome.NO_FIT}
+    assert world.decide().admitted == {"w": {"cpu": "f"}}
+
+
+def test_and_then_it_is_set_aside() -> None:
+    world = overtaken(g=0)
+    assert [world.decide().waiting for _ in range(3)] == [{"w": Outcome.NO_FIT}, {"w": Outcome.NO_FIT}, {}]
 
 
 # -- switched on ------------------------------------------------------------------------------------------------------

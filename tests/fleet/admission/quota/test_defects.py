@@ -1,4 +1,4 @@
-"""Three things upstream gets wrong, as worlds where it shows, and that we do not."""
+"""Things upstream gets wrong, as worlds where it shows, and that we do not."""
 
 from dataclasses import replace
 from itertools import permutations
@@ -174,3 +174,24 @@ def test_where_upstream_evicts_for_ever(rules: Rules, again: tuple[str, ...]) ->
     world = legalised(defective(rules))
     evicted = tuple(name for turn in [world.turn() for _ in range(60)] for name in turn.evicted)
     assert evicted[: 10 * len(again)] == again * 10
+
+
+# -- admitted into what victims have not left yet ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rules", "most"), [(Rules(wait_for_leaving=True), 0), (Rules(), 1)], ids=["waiting for who leaves", "as upstream"]
+)
+def test_how_far_quota_is_exceeded_while_a_victim_leaves(rules: Rules, most: int) -> None:
+    """Eight in all, of which `low` has five until it is gone; `x` and `y` want two each of the other three."""
+    world = World.of(
+        queue("a", "root", {"f": 6}, preemption=WITHIN),
+        queue("b", "root", {"f": 1}),
+        queue("c", "root", {"f": 1}),
+        rules=rules,
+    )
+    world.holds("low", "a", 5)
+    for name, above, amount, priority in (("high", "a", 4, 5), ("x", "b", 2, 4), ("y", "c", 2, 3)):
+        world.waits(name, above, amount, priority=priority)
+    world.decide()
+    assert max(0, -world.node("root").unused(world.cell())) == most

@@ -79,7 +79,7 @@ def test_machines_that_share_a_gang_are_replaced_together_in_one_launch_group() 
         pytest.param({"limits": {"nodes": 3}}, None, id="the limits let one more be bought"),
         pytest.param({}, {"do_not_disrupt": True}, id="one of the gangs must not be disturbed"),
         pytest.param({}, {"state": GangState.EVICTING}, id="one of the gangs leaves anyway"),
-        pytest.param({}, {"flavors": {"main": "gone"}}, id="its flavor is no longer declared"),
+        pytest.param({}, {"flavors": {"main": ("gone",)}}, id="its flavor is no longer declared"),
     ],
 )
 def test_when_they_are_not_replaced(pool: dict[str, Any], change: dict[str, Any] | None) -> None:

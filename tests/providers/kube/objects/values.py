@@ -91,7 +91,7 @@ def gangs(draw: st.DrawFn) -> Gang:
         reason=draw(reasons),
         message=draw(texts),
         since_s=draw(instants),
-        flavors=draw(st.dictionaries(names, names, max_size=3)),
+        flavors=draw(st.dictionaries(names, st.lists(names, min_size=1, max_size=2).map(tuple), max_size=3)),
         pins=tuple(draw(st.lists(pins, max_size=4))),
         recuts=draw(st.dictionaries(names, names, max_size=2)),
         quota_reserved_at_s=draw(maybe_instants),
