@@ -6,7 +6,6 @@ JSON.
 """
 
 import argparse
-import gc
 import json
 import os
 import platform
@@ -28,6 +27,7 @@ from fleet.replay.quota import Stream
 from fleet.snapshot import Gang, GangState, Pin, PodSet, Snapshot
 from model import labels
 from model.fleet import Fleet
+from providers.kube.memory import settle_heap
 
 MACHINES, SINGLES = 500, 500 * GPUS
 MANY = 10_000
@@ -40,8 +40,6 @@ T = TypeVar("T")
 
 def run() -> Numbers:
     """Seconds (`*_s`) of whole streams and large decisions, milliseconds (`*_ms`) of small ones."""
-    gc.collect()
-    gc.freeze()  # what is imported is not searched for garbage again and again
     return {**_streams(), **_decisions(), **_growth(), **_placed()}
 
 
@@ -50,7 +48,7 @@ def _streams() -> Numbers:
     for name, (spec, cycles, evictions) in RECORDED.items():
         began_s = time.process_time()
         stream, arrivals = Stream(spec.scheduler()), list(spec.arrivals())
-        gc.freeze()  # as in an agent that has read its cluster: what stays is not searched for garbage
+        settle_heap()  # as the agent does once it has read its cluster
         histories = stream.play(arrivals)
         found[f"{name}_s"] = time.process_time() - began_s
         evicted = sum(len(history.evicted_ms) for history in histories.values())

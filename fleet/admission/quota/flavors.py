@@ -42,7 +42,7 @@ class Mode(IntEnum):
     @property
     def preempting(self) -> bool:
         """Neither fits nor is out of the question."""
-        return self not in {Mode.NO_FIT, Mode.FIT}
+        return Mode.NO_FIT < self < Mode.FIT
 
 
 class Granule(NamedTuple):
