@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet.admission.quota.declared import Policy, Rules
+from fleet.admission.quota.declared import Policy, Preemption, Rules
 from fleet.admission.quota.entries import Outcome
 from fleet.admission.quota.flavors import Mode
 from fleet.reasons import Reason
@@ -150,3 +150,20 @@ def test_classical_passes_come_to_rest(plan: Plan, delay: int) -> None:
 def test_two_never_evict_each_other_for_ever(plan: Plan, delay: int) -> None:
     for jobs in zip(plan.jobs, plan.jobs[1:], strict=False):
         Passes.of(replace(plan, jobs=jobs), delay).until_quiet(MOST)
+
+
+@settings(max_examples=200)
+@given(plans())
+def test_a_sweep_of_many_heads_comes_to_what_one_head_a_queue_and_cycle_does(plan: Plan) -> None:
+    """Where nobody is evicted, so that no cycle waits for what another has begun."""
+    never = replace(plan, queues=tuple(replace(q, preemption=Preemption()) for q in plan.queues))
+    swept_at_once, one_by_one = never.build(), never.build()
+    swept_at_once.scheduler.sweep()
+    idle = 0
+    while idle < 3:
+        idle = 0 if one_by_one.scheduler.cycle().progressed else idle + 1
+
+    def held(world: World) -> dict[str, object]:
+        return {uid: [one.flavors for one in holder.given] for uid, holder in world.books.holders.items()}
+
+    assert held(swept_at_once) == held(one_by_one)
