@@ -20,6 +20,19 @@ import bench
 WITHIN_S = 240.0
 AT_MOST, AT_LEAST = "at_most", "at_least"
 GOALS: dict[str, dict[str, tuple[str, float]]] = {
+    "admission": {
+        "baseline_s": (AT_MOST, 3),
+        "large_scale_s": (AT_MOST, 5),
+        "fill_4000_s": (AT_MOST, 1),
+        "gang_512_ms": (AT_MOST, 200),
+        "reclaim_250x8_s": (AT_MOST, 1),
+        "unschedulable_quota_ms": (AT_MOST, 50),
+        "unschedulable_machines_ms": (AT_MOST, 50),
+        "reclaim_4000_one_by_one_s": (AT_MOST, 2),
+        "cycle_growth": (AT_MOST, 1.25),
+        "idle_cycle_ms": (AT_MOST, 5),
+        "placed_512_in_a_block_ms": (AT_MOST, 2),
+    },
     "agent": {"mirrored_s": (AT_MOST, 20), "rss_mib": (AT_MOST, 500), "churn_rss_mib": (AT_MOST, 500)},
     "apiserver": {"creates_per_s": (AT_LEAST, 5_000), "gets_per_s": (AT_LEAST, 10_000)},
     "catalog": {"aws_facts_load_ms": (AT_MOST, 60)},

@@ -152,17 +152,31 @@ def usage_of(said: Declared, tree: QuotaTree, queue: str, gang: Gang) -> dict[Ce
 
     Pods that have succeeded for good take nothing any more.
     """
+    return {tree.cell(named): amount for named, amount in _usage(said, tree, queue, gang).items()}
+
+
+def _usage(said: Declared, tree: QuotaTree, queue: str, gang: Gang) -> dict[FlavorResource, int]:
     spec, node = said.queues[queue], tree.queues[queue]
-    usage: dict[Cell, int] = {}
+    usage: dict[FlavorResource, int] = {}
     spare = gang.reclaimable
     for pod_set in gang.pod_sets:
         chosen = gang.flavors.get(pod_set.name, ())
         for resource, amount in spec.asked_of(pod_set).items():
             named = FlavorResource(_flavor_of(spec, chosen, resource), resource)
             if amount and named.flavor and (not spec.declared_only or tree.counts(node, named)):
-                cell = tree.cell(named)
-                usage[cell] = usage.get(cell, 0) + amount * (pod_set.count - spare.get(pod_set.name, 0))
+                usage[named] = usage.get(named, 0) + amount * (pod_set.count - spare.get(pod_set.name, 0))
     return usage
+
+
+@remembered()
+def usages(fleet: Fleet, said: Declared, gangs: Sequence[Gang]) -> Mapping[str, Mapping[FlavorResource, int]]:
+    """What each gang takes, by uid, where its queue is declared: worked out anew when these or what is said change.
+
+    By name: a tree gives cells of its own to what no quota names.
+    """
+    tree = said.tree()
+    lines = ((gang, line_of(fleet, gang.namespace, gang.queue)) for gang in gangs)
+    return {gang.uid: _usage(said, tree, line.name, gang) for gang, line in lines if line is not None}
 
 
 def _flavor_of(spec: QueueSpec, chosen: Sequence[str], resource: str) -> str:

@@ -5,12 +5,12 @@ flavors and a place together, on machines that stand idle, on ones cut anew, on 
 or machines are in others' hands, these are evicted. What this pass decides becomes actions here.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from fleet.actions import Action, OpenClaims, SaveClaim, SaveGang, gang_subject
 from fleet.admission.checks import open_checks
-from fleet.admission.compile import Declared, declared_now, usage_of
+from fleet.admission.compile import Declared, declared_now, usages
 from fleet.admission.explain import Explainer
 from fleet.admission.flavors import Flavors
 from fleet.admission.lines import Line, line_of
@@ -18,6 +18,7 @@ from fleet.admission.lost_work import lost_work_s
 from fleet.admission.machines import Machines, Written
 from fleet.admission.order import queue_key
 from fleet.admission.patience import ends_at_s, overdue, runs_s, tired
+from fleet.admission.quota.declared import FlavorResource
 from fleet.admission.quota.run import CycleResult
 from fleet.admission.quota.scheduler import Scheduler
 from fleet.admission.quota.workload import Books, Holder, Workload
@@ -68,7 +69,7 @@ class Pass:
             board,
             supply,
             flavors,
-            build_board(snapshot, (), coming_machines(fleet, snapshot)),
+            lambda: build_board(snapshot, (), coming_machines(fleet, snapshot)),
             held,
             snapshot.now_s,
         )
@@ -76,11 +77,12 @@ class Pass:
         scheduler = Scheduler(books, said.queues, flavors.specs(), said.rules, snapshot.now_s)
         waiting = sorted((g for g in snapshot.gangs.values() if g.state is GangState.PENDING), key=queue_key)
         started = cls(fleet, snapshot, said, machines, scheduler, waiting)
+        taken = usages(fleet, said, holders(snapshot))
         for gang in held.values():
-            started._settle(gang)
+            started._settle(gang, taken.get(gang.uid, {}))
         return started
 
-    def _settle(self, gang: Gang) -> None:
+    def _settle(self, gang: Gang, usage: Mapping[FlavorResource, int]) -> None:
         line = line_of(self.fleet, gang.namespace, gang.queue)
         if line is None:
             self.machines.shift(
@@ -91,7 +93,7 @@ class Pass:
             self._workload(gang, line),
             self.machines.tree.queues[line.name],
             (),
-            usage_of(self.declared, self.machines.tree, line.name, gang),
+            {self.machines.tree.cell(named): amount for named, amount in usage.items()},
             gang.quota_reserved_at_s,
             ends_at_s(gang, self.snapshot.now_s),
             leaving=gang.state is GangState.EVICTING,

@@ -19,7 +19,8 @@ def lost_work_s(gang: Gang, now_s: float) -> float:
         since_s = max(0.0, now_s - gang.last_checkpoint_s)
     elif gang.checkpoint_interval_s:
         since_s = ran_s % gang.checkpoint_interval_s
-    return min(since_s, ran_s) * devices(gang)
+    lost_s = min(since_s, ran_s)
+    return lost_s * devices(gang) if lost_s else 0.0
 
 
 def devices(gang: Gang) -> int:

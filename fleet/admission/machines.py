@@ -1,6 +1,6 @@
 """The quota engine's ground in production: machines that stand, that are on their way, and that can be bought."""
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ from fleet.admission.quota.tree import QuotaTree
 from fleet.admission.quota.workload import Given, Holder, Workload
 from fleet.capacity.intent import write_claims
 from fleet.capacity.provision import Need, Plan, Supply, provide
-from fleet.placement.board import Board, Slot
+from fleet.placement.board import Board, Slot, State
 from fleet.reasons import Refusal
 from fleet.snapshot import Claim, Gang, Pin, PodSet
 
@@ -28,6 +28,16 @@ class Written:
     pins: tuple[Pin, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A plan, and what it was found for: it is good while the board is as it was."""
+
+    gang: str
+    given: tuple[Given, ...]
+    state: State
+    plan: Plan
+
+
 @dataclass(slots=True)
 class Machines:
     """Places are plans of `provide`. A gang that held its place before this pass is known by its pins."""
@@ -37,15 +47,20 @@ class Machines:
     board: Board
     supply: Supply
     flavors: Flavors
-    empty: Board
-    """The same machines as if no gang stood on them."""
+    empty: Callable[[], Board]
+    """Makes a board of the same machines as if no gang stood on them."""
     standing: Mapping[str, Gang]
     """uid -> gang that holds its place since before this pass."""
     now_s: float
     written: dict[str, Written] = field(default_factory=dict)
     """uid -> what this pass has decided for it."""
+    _emptied: Board | None = None
     _hopeless: dict[Hashable, Misfit | None] = field(default_factory=dict)
-    _of_claim: dict[str, Slot] = field(default_factory=dict)
+    _of_claim: dict[str, Slot] | None = None
+    """Claim -> slot, once somebody asked for one."""
+    _asked: dict[Hashable, list[Need]] = field(default_factory=dict)
+    _found: "_Found | None" = None
+    """The last plan found without a purchase or a re-cut."""
     _terrains: "dict[int, Terrain]" = field(default_factory=dict)
     _held: dict[str, list[tuple[Slot, dict[str, int], int]]] = field(default_factory=dict)
 
@@ -54,10 +69,12 @@ class Machines:
     ) -> Plan | Misfit:
         """A plan for all pods, always the best; whether one exists on empty machines is asked once for every shape."""
         if not empty:
-            return self._try(self.board, workload, given)
-        asked = (workload.queue, workload.shape, tuple((one.name, tuple(one.flavors.values())) for one in given))
+            return self._known(workload, given) or self._try(self.board, workload, given)
+        asked = (workload.queue, workload.shape, _flavors_of(given))
         if asked not in self._hopeless:
-            found = self._try(self.empty, workload, given)
+            if self._emptied is None:
+                self._emptied = self.empty()
+            found = self._try(self._emptied, workload, given)
             self._hopeless[asked] = found if isinstance(found, Misfit) else None
         return self._hopeless[asked] or Plan()
 
@@ -93,9 +110,24 @@ class Machines:
         board.undo(mark)
         for lot in plan.lots:
             self.supply.headroom[lot.shape.pool.name].spend(lot.shape, -lot.count)
+        if board is self.board and not plan.lots and not plan.recuts:
+            self._found = _Found(workload.uid, tuple(given), board.state, plan)
         return plan
 
+    def _known(self, workload: Workload, given: Sequence[Given]) -> Plan | None:
+        """What was found last, if the same is asked again: that happens until the plan is carried out."""
+        found = self._found
+        same = found is not None and found.gang == workload.uid and found.given == tuple(given)
+        return found.plan if found is not None and same and found.state == self.board.state else None
+
     def _needs(self, workload: Workload, given: Sequence[Given]) -> list[Need]:
+        """What the pods need, worked out once for all gangs of one shape."""
+        key = (workload.queue, workload.shape, _flavors_of(given))
+        if key not in self._asked:
+            self._asked[key] = self._worked_out(workload, given)
+        return self._asked[key]
+
+    def _worked_out(self, workload: Workload, given: Sequence[Given]) -> list[Need]:
         pod_sets = {pod_set.name: pod_set for pod_set in workload.pod_sets}
         needs = []
         for one in given:
@@ -121,9 +153,16 @@ class Machines:
         if (pins := self._pins(uid)) is not None:
             self.shift(pins, holder.workload.pod_sets, 1)
             return
-        plan = self._plan(self.board, holder.workload, holder.given)
-        assert isinstance(plan, Plan)  # noqa: S101 -- it was found in this very state
-        self._write(uid, plan)
+        plan = self._known(holder.workload, holder.given)
+        if plan is not None:
+            requests = {pod_set.name: pod_set.requests for pod_set in holder.workload.pod_sets}
+            for seat in plan.seats:
+                self.board.take(seat.slot, requests[seat.pod_set], seat.count)
+            self._write(uid, plan)
+            return
+        found = self._plan(self.board, holder.workload, holder.given)
+        assert isinstance(found, Plan)  # noqa: S101 -- it was found in this very state
+        self._write(uid, found)
 
     def _write(self, uid: str, plan: Plan) -> None:
         claims = write_claims(plan, uid, self.now_s, gang=uid)
@@ -134,11 +173,11 @@ class Machines:
             bought = self.board.slots[slot_name]
             self.board.rename(bought, f"claim/{claim_name}")
             bought.claim = claim_name
-            self._of_claim[claim_name] = bought
+            self._slots()[claim_name] = bought
         for seat in plan.seats:  # what is left there is for everybody who can wait for the machine
             if seat.slot.name.startswith(("claim/", "recut/")):
                 self.board.share(seat.slot)
-                self._of_claim[seat.slot.claim] = seat.slot
+                self._slots()[seat.slot.claim] = seat.slot
 
     def lift(self, holder: Holder) -> None:
         """The gang's places are free."""
@@ -158,9 +197,12 @@ class Machines:
                 self.board.take(slot, requests[pin.pod_set], sign * pin.count)
 
     def _slot(self, claim: str, node: str) -> Slot | None:
-        if not self._of_claim:
-            self._of_claim |= {slot.claim: slot for slot in self.board.slots.values() if slot.claim}
-        return self._of_claim.get(claim) if claim else self.board.slots.get(node)
+        return self._slots().get(claim) if claim else self.board.slots.get(node)
+
+    def _slots(self) -> dict[str, Slot]:
+        if self._of_claim is None:
+            self._of_claim = {slot.claim: slot for slot in self.board.slots.values() if slot.claim}
+        return self._of_claim
 
     def hold(self, workload: Workload, place: object) -> None:
         """Nobody else gets what the plan would use; what victims still stand on is counted twice meanwhile."""
@@ -187,3 +229,7 @@ class Machines:
             self.supply.headroom[lot.shape.pool.name].spend(lot.shape, -lot.count)
         for slot, amounts, count in reversed(self._held.pop(workload.uid)):
             self.board.take(slot, amounts, -count)
+
+
+def _flavors_of(given: Sequence[Given]) -> Hashable:
+    return tuple((one.name, one.count, tuple(one.flavors.items())) for one in given)

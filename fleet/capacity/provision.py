@@ -13,7 +13,7 @@ from fleet.capacity.shapes import Shape, Shapes
 from fleet.mig.layouts import gpu_part
 from fleet.placement.board import PODS, Board, Slot
 from fleet.placement.fit import admits
-from fleet.placement.pack import Seat, choose_domain, domains, seat
+from fleet.placement.pack import Seat, choose_domain, domains, room, seat
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import CapacityPool, Pin, PodSet
 from model import labels
@@ -35,10 +35,13 @@ class Need:
     """Whether quota counts any of what it asks; what nobody's quota counts may use machines, never cause a purchase."""
     any_node: bool = False
     """Slots of no pool will do as well, if the labels are there."""
+    kind: Hashable = field(init=False, repr=False, compare=False)
+    """Equal for needs that accept the same slots."""
 
-    @property
-    def kind(self) -> Hashable:
-        """Equal for needs that accept the same slots."""
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kind", self._kind())
+
+    def _kind(self) -> Hashable:
         pod_set = self.pod_set
         return (
             tuple(sorted(self.node_labels.items())),
@@ -121,13 +124,13 @@ def provide(board: Board, supply: Supply, gang: str, needs: Iterable[Need]) -> P
     for zone in ["", *_zones(supply, ordered)] if not zone_bound else _all_zones(board, supply, ordered):
         trial = _Trial(board, supply, gang, zone, bound=zone_bound, may_buy=supply.may_buy and bool(zone))
         outcome = trial.run(ordered)
+        if best is None and not zone_bound and isinstance(outcome, Plan) and outcome.ready:
+            return outcome  # nothing is better than what stands idle
         trial.undo()
         if isinstance(outcome, Refusal):
             refusals.append(outcome)
         elif best is None or (trial.rank(), zone) < best:
             best = (trial.rank(), zone)
-            if outcome.ready and not zone_bound:
-                break
     if best is None:
         return _most_telling(refusals if zone_bound else refusals[1:] or refusals)
     trial = _Trial(board, supply, gang, best[1], bound=zone_bound, may_buy=supply.may_buy and bool(best[1]))
@@ -212,10 +215,16 @@ class _Trial:
                 )
             return self._buy(need, pod_set.count, whole=True)
         missing = pod_set.count
-        for standing_first in (True, False):  # machines on the way only for what the standing ones do not hold
-            scope = view.among(self.gang, standing=standing_first)
-            if self.bound and pod_set.required_topology == labels.ZONE:
-                scope = scope.within(labels.ZONE, self.zone)
+        scopes = [view.among(self.gang, standing=standing) for standing in (True, False)]
+        if self.bound and pod_set.required_topology == labels.ZONE:
+            scopes = [scope.within(labels.ZONE, self.zone) for scope in scopes]
+        if not self.supply.recuts and not (self.may_buy and need.charged):
+            short = missing - sum(room(scope, pod_set) for scope in scopes)
+            if short > 0:  # refused as it would be after all the seats there are had been taken
+                return self._buy(need, short, whole=False)
+        for scope in scopes:  # machines on the way only for what the standing ones do not hold
+            if not missing:
+                break
             placed = seat(self.board, scope, pod_set, missing)
             self.seats += placed
             missing -= sum(taken.count for taken in placed)

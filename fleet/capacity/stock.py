@@ -158,8 +158,10 @@ def build_supply(fleet: Fleet, snapshot: Snapshot, *, may_buy: bool = True) -> S
 
 
 def _recuts(fleet: Fleet, snapshot: Snapshot) -> Iterator[Recut]:
-    held = machines_held(holders(snapshot))
     cutting = {name: pool_layouts(fleet, pool) for name, pool in fleet.node_pools.items() if pool.spec.sharing.mig}
+    if not cutting:
+        return
+    held = machines_held(holders(snapshot))
     able = (claim for pool in cutting for claim in claims_by_pool(snapshot).get(pool, ()))
     for claim in sorted(able, key=lambda claim: claim.name):
         node = snapshot.nodes.get(claim.node)

@@ -15,7 +15,7 @@ Moment = tuple[int, int]
 """How much of its changes somebody has seen: epoch and position."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Slot:
     """A machine that can take pods: a node, a claimed machine not yet joined, or one that might be bought or re-cut.
 
@@ -45,11 +45,15 @@ class Slot:
         return max(0, room)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Taken:
     slot: Slot
     requests: Resources
     count: int
+
+
+State = tuple[object, int]
+"""The last change that stands, compared by identity, and how many there were that cannot be undone."""
 
 
 @dataclass(slots=True)
@@ -62,6 +66,8 @@ class Board:
     slots: dict[str, Slot] = field(default_factory=dict)
     _log: list[_Taken | Slot] = field(default_factory=list)
     _touched: list[Slot] = field(default_factory=list)
+    _unlogged: int = 0
+    """Changes that `undo` knows nothing of."""
     _epoch: int = 0
     _rooms: dict[Hashable, Rooms] = field(default_factory=dict)
 
@@ -109,6 +115,7 @@ class Board:
 
     def rename(self, slot: Slot, name: str) -> None:
         """Give a slot that stays on the board a name of its own, so that the next what-if may use the old one."""
+        self._unlogged += 1
         del self.slots[slot.name]
         slot.name = name
         self.slots[name] = slot
@@ -116,6 +123,7 @@ class Board:
 
     def share(self, slot: Slot) -> None:
         """Let everybody use a slot that was for one gang; whoever is put there waits for its machine."""
+        self._unlogged += 1
         slot.only_for = slot.node = ""
         self._touch(slot)
 
@@ -130,6 +138,11 @@ class Board:
     def mark(self) -> int:
         """The present state, for `undo`."""
         return len(self._log)
+
+    @property
+    def state(self) -> "State":
+        """Equal to an earlier one only if everything stands as it did then: a what-if in between was undone."""
+        return (self._log[-1] if self._log else None), self._unlogged
 
     def undo(self, mark: int) -> None:
         """Back to the state at `mark`."""

@@ -60,7 +60,7 @@ class Rooms:
             self._entries.clear()
             self._shelves = {label: {} for label in self._shelves}
             touched = list(board.slots.values())
-        for slot in touched:
+        for slot in dict.fromkeys(touched):  # a what-if that was undone has touched each slot twice
             self._note(board, slot)
         self._seen = board.now()
 

@@ -74,6 +74,7 @@ class Stream:
 
     def _settle(self, now_ms: int) -> None:
         idle = 0
+        self.scheduler.now_s = now_ms / 1000
         while idle < IDLE_CYCLES:
             heads = self.scheduler.heads()
             if not heads:
@@ -86,7 +87,6 @@ class Stream:
     def _carry_out(self, result: CycleResult, now_ms: int) -> None:
         for holder in result.admitted:
             uid = holder.workload.uid
-            holder.reserved_at_s = now_ms / 1000
             history = self.histories[uid]
             history.admitted_ms.append(now_ms)
             heappush(self._finishing, (now_ms + self._jobs[uid].runtime_ms, uid, len(history.admitted_ms)))

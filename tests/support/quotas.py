@@ -175,10 +175,9 @@ class World:
 
     def turn(self) -> Turn:
         """One cycle, with its evictions carried out; who waits for room that others leave is marked so."""
-        result = self.scheduler.cycle()
         self.now_s += 1
-        for holder in result.admitted:
-            holder.reserved_at_s = self.now_s
+        self.scheduler.now_s = self.now_s
+        result = self.scheduler.cycle()
         for victim, _ in result.evictions:
             gone = self.scheduler.vacate(victim.holder.workload.uid)
             self.scheduler.submit(replace(gone.workload, nominated=False))

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from fleet.admission.quota.declared import Policy, QueueSpec
 from fleet.admission.quota.tree import Cell, Node, Usage, available
-from fleet.admission.quota.workload import Books, Holder, Workload
+from fleet.admission.quota.workload import Books, Holder, Workload, rank
 from fleet.reasons import Reason
 
 
@@ -50,17 +50,13 @@ class Contest:
         return sorted(holders, key=self._key)
 
     def _key(self, holder: Holder) -> tuple[object, ...]:
-        workload = holder.workload
         own = holder.queue is self.node
-        usage = -self.local_usage.get(workload.local_queue, 0.0) if own and self.local_usage else 0.0
+        usage = -self.local_usage.get(holder.workload.local_queue, 0.0) if own and self.local_usage else 0.0
         return (
             not holder.leaving,
             own,
             usage,
-            workload.priority,
-            workload.lost_work_s,
-            -holder.reserved_at_s,
-            workload.uid,
+            *rank(holder),
         )
 
 
@@ -76,14 +72,20 @@ def allowed(policy: Policy, preemptor: Workload, candidate: Workload) -> bool:
     return policy is Policy.LOWER_OR_NEWER and equal and preemptor.at_s < candidate.at_s
 
 
-def candidates_in(contest: Contest, queue: Node, policy: Policy) -> Iterator[Holder]:
-    """Holders of one queue that the policy lets go and that would free a contested cell."""
+def candidates_in(contest: Contest, queue: Node, policy: Policy, *, leaving: bool) -> Iterator[Holder]:
+    """Holders of one queue that the policy lets go and that would free a contested cell: leaving or not, by rank.
+
+    Found one by one as they are asked for: a search that needs one does not look at thousands.
+    """
     if policy is Policy.NEVER or (queue is not contest.node and not queue.reclaimable):
         return
-    for holder in contest.books.in_queue(queue.name):
+    books, preemptor = contest.books, contest.workload
+    for holder in books.leaving_of(queue.name) if leaving else books.staying(queue.name):
+        if holder.workload.priority > preemptor.priority and policy is not Policy.ANY:
+            return  # nor may any that follow
         if holder.out or holder.protected or not holder.uses_any(contest.cells):
             continue
-        if allowed(policy, contest.workload, holder.workload):
+        if allowed(policy, preemptor, holder.workload):
             yield holder
 
 

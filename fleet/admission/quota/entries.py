@@ -1,6 +1,6 @@
 """The heads of a cycle with what was found for them, and the order they are decided in (reference 2.6)."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -65,9 +65,15 @@ class Entry:
     resumed: bool = False
     """Its search went on behind flavors it was overtaken on; those may be free by now and were not looked at."""
     gone: tuple[Holder, ...] = ()
-    """Holders it was nominated without: those that are leaving already, and the one it stands in for."""
+    """Those who leave for it to start: the one it stands in for, and where it is deferred those who were leaving."""
+    parted: bool = False
+    """It was nominated as if those who are leaving already had left."""
     unseated: Unseated | None = None
     """It holds its quota and asks only for a place."""
+
+    def wait_for(self, leaving: Iterable[Holder]) -> None:
+        """It fits once these and the victims of others are gone."""
+        self.deferred, self.gone = True, tuple(dict.fromkeys((*self.gone, *leaving)))
 
     @property
     def mode(self) -> Mode:

@@ -116,10 +116,13 @@ def fair(contest: Contest, strategies: tuple[FairStrategy, ...], *, recheck: boo
 
 def _collect(contest: Contest) -> list[Holder]:
     policy = contest.queue.preemption
-    found = list(candidates_in(contest, contest.node, policy.within_queue))
-    for queue in contest.node.root.queues():
-        if queue is not contest.node and not queue.within(contest.cells):
-            found += candidates_in(contest, queue, policy.reclaim)
+    others = (queue for queue in contest.node.root.queues() if queue is not contest.node)
+    sources = [
+        (contest.node, policy.within_queue),
+        *((queue, policy.reclaim) for queue in others if not queue.within(contest.cells)),
+    ]
+    moods = (True, False) if contest.books.leave_later else (False,)
+    found = [h for leaving in moods for q, rule in sources for h in candidates_in(contest, q, rule, leaving=leaving)]
     return contest.ordered(found)
 
 

@@ -42,7 +42,7 @@ class Mode(IntEnum):
     @property
     def preempting(self) -> bool:
         """Neither fits nor is out of the question."""
-        return self not in {Mode.NO_FIT, Mode.FIT}
+        return Mode.NO_FIT < self < Mode.FIT
 
 
 class Granule(NamedTuple):
@@ -92,7 +92,10 @@ class PodSetChoice:
         """The worst of its resources."""
         if self.choices is None or self.no_place:
             return Mode.NO_FIT
-        return min((choice.mode for choice in self.choices.values()), default=Mode.FIT)
+        worst = Mode.FIT
+        for choice in self.choices.values():
+            worst = min(worst, choice.mode)
+        return worst
 
     def asks(self) -> set[str]:
         """Resources it asks for."""
@@ -116,7 +119,8 @@ class Assignment:
     @property
     def mode(self) -> Mode:
         """The worst of its pod sets."""
-        return min((pods.mode for pods in self.pod_sets), default=Mode.NO_FIT)
+        pod_sets = self.pod_sets
+        return pod_sets[0].mode if len(pod_sets) == 1 else min((pods.mode for pods in pod_sets), default=Mode.NO_FIT)
 
     @property
     def borrow(self) -> int:
@@ -341,9 +345,9 @@ class Assigner:
                 yield misplaced
             if (pods.pod_set.name, name) in self.passed_over:
                 yield f"no machine for {pods.pod_set.name}"
-            if not tolerates(flavor.taints, (*pods.pod_set.tolerations, *flavor.tolerations)):
+            if flavor.taints and not tolerates(flavor.taints, (*pods.pod_set.tolerations, *flavor.tolerations)):
                 yield f"{pods.pod_set.name} does not tolerate its taints"
-            if not _selects(pods.pod_set, flavor.node_labels):
+            if flavor.node_labels and not _selects(pods.pod_set, flavor.node_labels):
                 yield f"{pods.pod_set.name} selects other nodes"
 
     def _placed_by_another(self, resource: str) -> bool:
@@ -402,6 +406,8 @@ def _counts(workload: Workload, counts: Sequence[int] | None) -> Sequence[int]:
 
 def _together(pod_sets: Sequence[PodSet]) -> list[list[int]]:
     """Positions of the pod sets that get the same flavors, in the order of the first of each."""
+    if len(pod_sets) == 1:
+        return [[0]]
     groups: dict[str, list[int]] = {}
     for index, pods in enumerate(pod_sets):
         groups.setdefault(pods.group or f"/{index}", []).append(index)

@@ -33,9 +33,12 @@ class Nominator:
     flavors: Mapping[str, FlavorSpec]
     local_usage: Mapping[str, float] = field(default_factory=dict)
     only: Mapping[str, Mapping[str, str]] | None = None
+    _answers: dict[tuple[Cell, int], list[Victim]] = field(default_factory=dict)
+    """What the oracle found for an amount of one cell, as the books stand."""
 
     def nominate(self, workload: Workload, resume: Sequence[Mapping[str, int]] | None = None) -> Found:
         """The best assignment, with its victims when it needs some; fewer pods where that is what makes it possible."""
+        self._answers.clear()
         assigner = self._assigner(workload)
         options = list(self._options(workload, assigner, resume))
         if options[-1].mode is Mode.FIT:
@@ -131,6 +134,8 @@ class Nominator:
 
     def _placed(self, workload: Workload, assignment: Assignment, *, may_evict: bool = True) -> Assignment:
         """The assignment with its place; the pod sets without one need preemption, or fit nowhere at all."""
+        if self.books.ground is NOWHERE:
+            return assignment
         if assignment.mode is Mode.FIT:
             place = self.books.ground.find(workload, assignment.given)
             if not isinstance(place, Misfit):
@@ -150,6 +155,10 @@ class Nominator:
         return self._instead(workload, partial(self._victims, workload, assignment)) if workload.preempts else []
 
     def _victims(self, workload: Workload, assignment: Assignment) -> list[Victim]:
+        if self.books.ground is NOWHERE and len(assignment.usage) == 1 and self._replaced(workload) is None:
+            [asked] = assignment.usage.items()
+            if asked in self._answers:  # the oracle was asked just that, and there is no place to be found besides
+                return self._answers[asked]
         given = assignment.given
 
         def finds_place() -> bool:
@@ -178,6 +187,7 @@ class Nominator:
             victims: list[Victim] = []
             if workload.preempts:
                 victims = self._search(self._contest(workload, {cell: amount}, frozenset((cell,))))
+                self._answers[cell, amount] = victims
             if not victims:
                 return Granule(Mode.NO_CANDIDATES, borrow_height(self.node, cell, amount)[0])
             for victim in victims:

@@ -2,6 +2,9 @@
 
 Kueue `pkg/cache/queue` (reference 2.2, 2.8). A workload that cannot run is set aside with all others of its shape, and
 new ones of that shape with it, until something changes in the tree; then all are looked at again.
+
+Workloads of one shape wait in a row of their own, and only the head of a row competes with the heads of the others: a
+whole shape is set aside, and taken up again, in one step however many wait in it.
 """
 
 from collections.abc import Callable, Hashable, Iterable
@@ -19,32 +22,61 @@ def order_key(workload: Workload) -> Key:
 
 
 @dataclass(slots=True)
+class Retries:
+    """How often everything set aside in one tree was to be looked at again; all queues of the tree share it."""
+
+    count: int = 0
+
+
+Place = tuple[Key, int]
+"""A place in line: the key, and a number that ends every tie of two entries of one workload."""
+
+
+@dataclass(slots=True)
 class Pending:
     """The waiting workloads of one queue. At most one is popped and not yet back at any time."""
 
     strict: bool = False
     usage: Callable[[Workload], float] | None = None
     """Decayed usage of a workload's local queue, where that comes first in the order."""
+    retries: Retries = field(default_factory=Retries)
     sticky: str = ""
     """uid of the workload others were evicted for: it stays at the head while they leave. Not under StrictFIFO."""
-    _heap: list[tuple[Key, int, Workload]] = field(default_factory=list)
+    _rows: dict[Hashable, list[tuple[Place, Workload]]] = field(default_factory=dict)
+    """Shape -> heap of those that wait; an entry that is not in `_waiting` has left."""
+    _heads: list[tuple[Place, Hashable]] = field(default_factory=list)
+    """Heap of rows by their head: for each row that is not set aside an entry no later than its head."""
+    _listed: set[int] = field(default_factory=set)
+    """Numbers of the places in `_heads`, so that none is there twice."""
     _pushed: int = 0
     _overdue: bool = False
     """One that has waited too long was put in."""
     _waiting: dict[str, Workload] = field(default_factory=dict)
-    """In the heap, by uid; what is in the heap and not here has left."""
+    """In a row, by uid; what is in a row and not here has left."""
     _aside: dict[str, Workload] = field(default_factory=dict)
+    """Set aside one by one."""
     _hopeless: set[Hashable] = field(default_factory=set)
-    """Shapes set aside."""
-    _retried: bool = False
-    """Those set aside were taken up again since the last pop."""
+    """Shapes set aside: their rows have no entry in `_heads`, or one that is dropped when it is met."""
+    _taken_up: int = field(init=False)
+    """The retry that those set aside were last taken up for."""
+    _popped_at: int = field(init=False)
+    """The last retry before the last pop."""
+
+    def __post_init__(self) -> None:
+        self._taken_up = self._popped_at = self.retries.count
 
     def push(self, workload: Workload) -> None:
         """A workload waits from now on."""
         self._waiting[workload.uid] = workload
         self._pushed += 1
         self._overdue |= workload.overdue
-        heappush(self._heap, (order_key(workload), self._pushed, workload))
+        place, shape = (order_key(workload), self._pushed), workload.shape
+        row = self._rows.get(shape)
+        if row is None:
+            row = self._rows[shape] = []
+        heappush(row, (place, workload))
+        if row[0][0] is place and shape not in self._hopeless:
+            self._list(place, shape)
 
     def forget(self, uid: str) -> None:
         """It waits no longer."""
@@ -55,20 +87,40 @@ class Pending:
 
     def pop(self) -> Workload | None:
         """The next one to look at; None when all are set aside."""
-        self._retried = False
+        self._take_up()
+        self._popped_at = self.retries.count
         if self.usage is not None:
             return self._pop_by_usage(self.usage)
         if (held := self._waiting.pop(self.sticky, None)) is not None:
             return held
-        while self._heap:
-            _, _, workload = heappop(self._heap)
-            if self._waiting.get(workload.uid) is not workload:
+        while self._heads:
+            place, shape = heappop(self._heads)
+            self._listed.discard(place[1])
+            if shape in self._hopeless:
                 continue
-            del self._waiting[workload.uid]
-            if workload.shape not in self._hopeless:
-                return workload
-            self._aside[workload.uid] = workload
+            row = self._rows[shape]
+            first = self._first(row)
+            popped = first[1] if first is not None and first[0] is place else None
+            if popped is not None:
+                heappop(row)
+                del self._waiting[popped.uid]
+            if (following := self._first(row)) is not None:
+                self._list(following[0], shape)
+            if popped is not None:
+                return popped
         return None
+
+    def _list(self, place: Place, shape: Hashable) -> None:
+        """The row has its head at this place."""
+        if place[1] not in self._listed:
+            self._listed.add(place[1])
+            heappush(self._heads, (place, shape))
+
+    def _first(self, row: list[tuple[Place, Workload]]) -> tuple[Place, Workload] | None:
+        """The head of a row, rid of those that have left."""
+        while row and self._waiting.get(row[0][1].uid) is not row[0][1]:
+            heappop(row)
+        return row[0] if row else None
 
     def _pop_by_usage(self, usage: Callable[[Workload], float]) -> Workload | None:
         self._set_shapes_aside()
@@ -98,17 +150,26 @@ class Pending:
         if not self._retried:
             self._hopeless.add(shape)
 
-    def retry(self) -> bool:
-        """Look at everything again; whether there was anything."""
-        self._retried = True
-        self._hopeless.clear()
-        had = bool(self._aside)
+    @property
+    def _retried(self) -> bool:
+        """Whether there was a retry since the last pop."""
+        return self._popped_at != self.retries.count
+
+    def _take_up(self) -> None:
+        """Look at everything again, if there was a retry since this was last done."""
+        if self._taken_up == self.retries.count:
+            return
+        self._taken_up = self.retries.count
+        hopeless, self._hopeless = self._hopeless, set()
+        for shape in hopeless:
+            if (first := self._first(self._rows.get(shape, []))) is not None:
+                self._list(first[0], shape)
         for workload in self._aside.values():
             self.push(workload)
         self._aside.clear()
-        return had
 
     def _set_shapes_aside(self) -> None:
+        self._take_up()
         for uid in [uid for uid, workload in self._waiting.items() if workload.shape in self._hopeless]:
             self._aside[uid] = self._waiting.pop(uid)
 

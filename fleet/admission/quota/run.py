@@ -1,6 +1,6 @@
 """The second half of a cycle: entries one by one against books that contain what was decided before (reference 2.7)."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -73,6 +73,8 @@ class Run:
     result: CycleResult = field(default_factory=CycleResult)
     taken: dict[str, Victim] = field(default_factory=dict)
     """uid -> victims so far; still in the books."""
+    _taken_below: dict[str, list[Holder]] = field(default_factory=dict)
+    """Root -> the same by the tree they hold quota of."""
     kept: dict[str, Kept] = field(default_factory=dict)
     """uid -> what is kept for entries that wait, until the end of the cycle or longer."""
 
@@ -136,6 +138,7 @@ class Run:
         settled = not any(victim.holder.unsettled for victim in entry.victims)
         for victim in entry.victims if settled else ():
             self.taken[victim.holder.workload.uid] = victim
+            self._taken_below.setdefault(entry.node.root.name, []).append(victim.holder)
             self.result.evictions.append((victim, entry.workload))
         self._keep(entry, entry.assignment.usage)
         # Once they are gone it wants the flavor they held, not the next one.
@@ -160,7 +163,8 @@ class Run:
     def _recompute(self, entry: Entry) -> None:
         """Nominate anew as if the victims so far were gone: some of them were to go for it."""
         self._renominate(entry)
-        entry.deferred = entry.mode is Mode.FIT
+        if entry.mode is Mode.FIT:
+            entry.wait_for(self.books.leaving.values() if entry.parted else ())
         how = "deferred_fit" if entry.deferred else "preempt" if entry.victims else "skipped"
         self.result.recomputed[entry.queue.name] = how
 
@@ -168,50 +172,63 @@ class Run:
         """Its place may have gone to a head before it: find another, with victims if that is what it takes."""
         if self.books.ground is NOWHERE:
             return
-        gone = self._gone(entry)
-        for holder in gone:
-            self.books.lift(holder)
+        gone = self._lift(entry, self._taken(entry))
         lost = fits(entry.node, entry.assignment.usage) and isinstance(
             self.books.ground.find(entry.workload, entry.assignment.given, before=entry.assignment.place), Misfit
         )
-        for holder in reversed(gone):
-            self.books.put_back(holder)
+        self._put_back(gone)
         if lost:
             self._renominate(entry)
 
     def _renominate(self, entry: Entry) -> None:
         """Nominate as if everybody gone were gone, among the flavors nominated before."""
         nominated = {given.name: given.flavors for given in entry.assignment.given}
-        gone = self._gone(entry)
-        for holder in gone:
-            self.books.lift(holder)
+        gone = self._lift(entry, self._taken(entry))
         nominator = self.scheduler.nominator(entry.queue.name, nominated)
         found = nominator.seat(entry.unseated) if entry.unseated else nominator.nominate(entry.workload)
         entry.assignment, entry.victims = found
+        self._put_back(gone)
+
+    def _taken(self, entry: Entry) -> list[Holder]:
+        """The victims so far that may stand in the entry's way: of its own tree, where machines do not matter."""
+        if self.books.ground is NOWHERE:
+            return self._taken_below.get(entry.node.root.name, [])
+        return [victim.holder for victim in self.taken.values()]
+
+    def _lift(self, entry: Entry, more: Iterable[Holder]) -> list[Holder]:
+        """Lift those the entry was nominated without and `more`; what is returned has to be put back.
+
+        Who was nominated as if those who leave had left is judged so too.
+        """
+        self.books.part(parted=entry.parted)
+        gone = []
+        for holder in (*more, *entry.gone):
+            if not holder.out:
+                self.books.lift(holder)
+                gone.append(holder)
+        return gone
+
+    def _put_back(self, gone: list[Holder]) -> None:
+        """Undo `_lift`; the books stay as they are for those who leave."""
         for holder in reversed(gone):
             self.books.put_back(holder)
-
-    def _gone(self, entry: Entry) -> list[Holder]:
-        """Who counts as gone for an entry: victims so far, and those it was nominated without."""
-        taken = [victim.holder for victim in self.taken.values()]
-        return taken + [holder for holder in entry.gone if holder not in taken]
 
     def _still_fits(self, entry: Entry) -> bool:
         """Whether it has quota and a place with everybody gone who leaves; a preemptor's place is the one found now."""
         if entry.beside:
             return self.scheduler.fits_already(entry, [*self.scheduler.kept, *self.kept.values()])
-        gone = [*self._gone(entry), *(victim.holder for victim in entry.victims)]
+        if self.books.ground is NOWHERE and fits(entry.node, entry.assignment.usage):
+            return True  # who fits beside them fits without them: most heads need nobody lifted
+        more = [*self._taken(entry), *(victim.holder for victim in entry.victims)]
         if self.scheduler.rules.wait_for_leaving and not entry.victims:
-            gone = list(entry.gone)  # it starts at once, on what is free now
-        for holder in gone:
-            self.books.lift(holder)
+            more = []  # it starts at once, on what is free now
+        gone = self._lift(entry, more)
         enough = fits(entry.node, entry.assignment.usage)
         if enough:
             place = self.books.ground.find(entry.workload, entry.assignment.given, before=entry.assignment.place)
             enough = not isinstance(place, Misfit)
             entry.assignment.place = place if enough else None
-        for holder in reversed(gone):
-            self.books.put_back(holder)
+        self._put_back(gone)
         return enough
 
     def _keep(self, entry: Entry, usage: Mapping[int, int]) -> None:

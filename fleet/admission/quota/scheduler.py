@@ -14,7 +14,7 @@ from fleet.admission.quota.entries import Entry, Outcome, classical_order, fair_
 from fleet.admission.quota.flavors import Mode
 from fleet.admission.quota.ground import Misfit
 from fleet.admission.quota.nominate import Nominator
-from fleet.admission.quota.pending import Pending, order_key
+from fleet.admission.quota.pending import Pending, Retries, order_key
 from fleet.admission.quota.reserve import Reservation, ends_before, reserve
 from fleet.admission.quota.run import CycleResult, Kept, Run
 from fleet.admission.quota.tree import Node, charge, fits, release
@@ -52,6 +52,8 @@ class Scheduler:
     _progress: dict[str, _Progress] = field(default_factory=dict)
     _changes: dict[str, int] = field(default_factory=dict)
     """Root -> how often anything changed below it."""
+    _retries: dict[str, Retries] = field(default_factory=dict)
+    """Root -> how often everything set aside below it was to be looked at again."""
     _cycle: int = 0
 
     def submit(self, workload: Workload) -> None:
@@ -81,14 +83,16 @@ class Scheduler:
         """Look again at everything set aside in the queue's tree."""
         root = queue.root
         self._changes[root.name] = self._changes.get(root.name, 0) + 1
-        for below in root.queues():
-            if (line := self.pending.get(below.name)) is not None:
-                line.retry()
+        self._retries_of(root).count += 1
+
+    def _retries_of(self, root: Node) -> Retries:
+        return self._retries.setdefault(root.name, Retries())
 
     def _line(self, queue: str) -> Pending:
         if queue not in self.pending:
             spec = self.queues[queue]
-            self.pending[queue] = Pending(spec.strict, self._usage_of if spec.usage_ordered else None)
+            usage = self._usage_of if spec.usage_ordered else None
+            self.pending[queue] = Pending(spec.strict, usage, self._retries_of(self.books.tree.queues[queue].root))
         return self.pending[queue]
 
     def _usage_of(self, workload: Workload) -> float:
@@ -113,7 +117,7 @@ class Scheduler:
             total.admitted += result.admitted
             total.evictions += result.evictions
             for victim, _ in result.evictions:
-                victim.holder.leaving = True
+                self.books.evict(victim.holder)
             for holder in result.admitted:
                 holder.unsettled = True
             done = [e for e in result.waiting if e.outcome is not Outcome.SKIPPED or not result.progressed]
@@ -124,6 +128,7 @@ class Scheduler:
             for entry in done:
                 if entry.outcome is Outcome.SKIPPED:  # it would be overtaken again and again
                     self.withdraw(entry.workload)
+        self.books.part(parted=False)
         return total
 
     def _overdue(self) -> list[Workload]:
@@ -137,7 +142,9 @@ class Scheduler:
 
     def decide(self, heads: Iterable[Workload], unseated: Iterable[Unseated] = ()) -> CycleResult:
         """Decide these heads, which are in no line any more, and holders that need a place."""
-        return self._decide(heads, unseated, keep=False)
+        result = self._decide(heads, unseated, keep=False)
+        self.books.part(parted=False)
+        return result
 
     def _decide(
         self, heads: Iterable[Workload], unseated: Iterable[Unseated] = (), *, keep: bool = False
@@ -183,16 +190,18 @@ class Scheduler:
         changes = self._changes.get(node.root.name, 0)
         if found is not None and found.cycle < self._cycle - 1 and found.changes != changes:
             found = None
+        resume = found.indexes if found else None
         nominator = self.nominator(workload.queue)
-        assignment, victims = nominator.nominate(workload, found.indexes if found else None)
-        self._progress[workload.uid] = _Progress(assignment.indexes(), self._cycle, changes)
+        assignment, victims = nominator.nominate(workload, resume)
         began_late = found is not None and any(index != -1 for tried in found.indexes for index in tried.values())
         resumed = began_late and not self.rules.upstream_defects
         replaced = self.books.holders.get(workload.replaces)
         gone = () if replaced is None else (replaced,)
-        entry = Entry(workload, spec, node, assignment, victims, gone=gone, resumed=resumed)
-        if self.rules.wait_for_leaving and entry.mode is not Mode.FIT:
-            self._wait_for_leaving(entry, nominator)
+        parted = self.books.parted
+        entry = Entry(workload, spec, node, assignment, victims, gone=gone, resumed=resumed, parted=parted)
+        if self.rules.wait_for_leaving and self.books.leaving:
+            self._wait_for_leaving(entry, nominator, resume)
+        self._progress[workload.uid] = _Progress(entry.assignment.indexes(), self._cycle, changes)
         if entry.mode is not Mode.FIT and self.reservations and ends_before(workload, self.now_s, self.reservations):
             self._backfill(entry, nominator)
         return entry
@@ -204,6 +213,7 @@ class Scheduler:
             return
         if entry.assignment.problem in FOR_GOOD or any(r.kept.workload.queue == queue for r in self.reservations):
             return
+        self.books.part(parted=False)
         found = reserve(self.books, entry, lambda workload: self.nominator(queue).nominate(workload)[0])
         if found is not None:
             found.kept.take(self.books)
@@ -211,10 +221,12 @@ class Scheduler:
 
     def _backfill(self, entry: Entry, nominator: Nominator) -> None:
         """Nominate as if nothing were reserved: it is gone before that is needed."""
+        self.books.part(parted=False)
         with self.unreserved():
             assignment, _ = nominator.nominate(entry.workload)
         if assignment.mode is Mode.FIT:
             entry.assignment, entry.victims, entry.backfills, entry.gone = assignment, [], True, ()
+            entry.parted = False
 
     @contextmanager
     def unreserved(self) -> Iterator[None]:
@@ -226,28 +238,34 @@ class Scheduler:
             reservation.kept.take(self.books)
 
     def _seated(self, unseated: Unseated) -> Entry:
+        self.books.part(parted=False)
         holder = unseated.holder
         assignment, victims = self.nominator(holder.queue.name).seat(unseated)
         spec = self.queues[holder.queue.name]
         return Entry(holder.workload, spec, holder.queue, assignment, victims, unseated=unseated)
 
-    def _wait_for_leaving(self, entry: Entry, nominator: Nominator) -> None:
-        """Nominate as if everybody who is leaving had left, whoever they leave for: nobody else need go for that."""
-        leaving = [holder for holder in self.books.holders.values() if holder.leaving and not holder.out]
-        if not leaving:
+    def _wait_for_leaving(self, entry: Entry, nominator: Nominator, resume: Sequence[Mapping[str, int]] | None) -> None:
+        """What does not fit is nominated as if everybody who is leaving had left, whoever they leave for.
+
+        Nobody else need go for that. Who does not fit then does not fit now either. Most heads in a row fare alike, so
+        the books stay as the last one left them, and change only for a head that asks for the other view.
+        """
+        if entry.parted is not (entry.mode is Mode.FIT):
             return
-        for holder in leaving:
-            self.books.lift(holder)
-        entry.assignment, entry.victims = nominator.nominate(entry.workload)
-        for holder in reversed(leaving):
-            self.books.put_back(holder)
-        entry.gone = tuple(dict.fromkeys((*entry.gone, *leaving)))
-        entry.deferred = entry.mode is Mode.FIT
-        if entry.deferred and self.fits_already(entry, self.kept):
-            entry.deferred, entry.beside, entry.gone = False, True, ()
+        self.books.part(parted=not entry.parted)
+        assignment, victims = nominator.nominate(entry.workload, resume if entry.parted else None)
+        if not entry.parted or assignment.mode is Mode.FIT:
+            entry.assignment, entry.victims, entry.parted = assignment, victims, self.books.parted
+        if not entry.parted or entry.mode is not Mode.FIT:
+            return
+        if self.fits_already(entry, self.kept):
+            entry.beside, entry.parted, entry.gone = True, False, ()
+        else:
+            entry.wait_for(self.books.leaving.values())
 
     def fits_already(self, entry: Entry, kept: Sequence[Kept]) -> bool:
         """Whether there is quota without those who wait for room being made, and a place beside theirs."""
+        self.books.part(parted=False)
         place = self.books.ground.find(entry.workload, entry.assignment.given)
         if isinstance(place, Misfit):
             return False

@@ -1,5 +1,6 @@
 """Workloads as the quota engine sees them: what asks, what it was given, and the books of who holds what."""
 
+from bisect import bisect_left, insort
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
@@ -46,28 +47,34 @@ class Workload:
     """It already had others evicted for it and waits for them to leave."""
     lost_work_s: float = 0.0
     """What it would lose if it were evicted now (seconds times devices); among equals the cheapest goes first."""
-    shape: Hashable = field(init=False, repr=False, compare=False)
-    """Workloads of one queue with equal shapes get equal answers."""
+    _shape: Hashable = field(init=False, repr=False, compare=False, default=None)
 
     @property
     def at_s(self) -> float:
         """Its place in time among workloads of equal priority."""
         return self.created_at_s if self.queued_at_s is None else self.queued_at_s
 
-    def __post_init__(self) -> None:
-        parts = (
-            self.priority,
-            self.allowed_flavors,
-            self.replaces,
-            self.may_evict,
-            self.busy,
-            self.overdue,
-            self.runs_s,
-        )
-        object.__setattr__(self, "shape", (*parts, *(_shape(pod_set) for pod_set in self.pod_sets)))
+    @property
+    def shape(self) -> Hashable:
+        """Workloads of one queue with equal shapes get equal answers.
+
+        Worked out when first asked for: of the many that hold quota nobody asks.
+        """
+        if self._shape is None:
+            parts = (
+                self.priority,
+                self.allowed_flavors,
+                self.replaces,
+                self.may_evict,
+                self.busy,
+                self.overdue,
+                self.runs_s,
+            )
+            object.__setattr__(self, "_shape", (*parts, *(_shape_of(pod_set) for pod_set in self.pod_sets)))
+        return self._shape
 
 
-def _shape(pod_set: PodSet) -> Hashable:
+def _shape_of(pod_set: PodSet) -> Hashable:
     """Everything of a pod set that a decision depends on, hashable."""
     return (
         pod_set.name,
@@ -130,6 +137,12 @@ class Unseated:
     """A node under it failed: nobody is evicted to make room, and what still runs stays where it is."""
 
 
+def rank(holder: Holder) -> tuple[int, float, float, str]:
+    """The order in which holders of one queue would have to go: low priority, little work lost, newest, uid."""
+    workload = holder.workload
+    return (workload.priority, workload.lost_work_s, -holder.reserved_at_s, workload.uid)
+
+
 @dataclass(slots=True)
 class Books:
     """Who holds what. `lift` and `put_back` bracket a what-if and restore the exact state."""
@@ -137,21 +150,65 @@ class Books:
     tree: QuotaTree
     ground: Ground = NOWHERE
     holders: dict[str, Holder] = field(default_factory=dict)
-    of_queue: dict[str, dict[str, Holder]] = field(default_factory=dict)
+    leaving: dict[str, Holder] = field(default_factory=dict)
+    """Those who were told to leave and still hold what they hold, by uid."""
+    parted: bool = False
+    """Whether they count as gone for the moment; see `part`."""
+    _of_queue: dict[str, dict[str, Holder]] = field(default_factory=dict)
+    _staying: dict[str, list[Holder]] = field(default_factory=dict)
+    """Queue -> those who are not leaving, by `rank`; made when first asked for and kept in order from then on, because
+    sorting them for each search costs more than the search."""
 
     def enter(self, holder: Holder) -> None:
-        """The workload holds its quota from now on."""
-        uid = holder.workload.uid
+        """The workload holds its quota from now on; its rank does not change any more."""
+        uid, queue = holder.workload.uid, holder.queue.name
         self.holders[uid] = holder
-        self.of_queue.setdefault(holder.queue.name, {})[uid] = holder
+        self._of_queue.setdefault(queue, {})[uid] = holder
+        if holder.leaving:
+            self.leaving[uid] = holder
+        elif queue in self._staying:
+            insort(self._staying[queue], holder, key=rank)
         self.put_back(holder)
 
     def strike(self, uid: str) -> Holder:
         """It holds nothing any more. KeyError when it held nothing."""
         holder = self.holders.pop(uid)
-        del self.of_queue[holder.queue.name][uid]
-        self.lift(holder)
+        del self._of_queue[holder.queue.name][uid]
+        if self.leaving.pop(uid, None) is None:
+            self._stays_no_more(holder)
+        if not holder.out:
+            self.lift(holder)
         return holder
+
+    def evict(self, holder: Holder) -> None:
+        """It is told to leave."""
+        holder.leaving = True
+        self.leaving[holder.workload.uid] = holder
+        self._stays_no_more(holder)
+        if self.parted and not holder.out:
+            self.lift(holder)
+
+    def part(self, *, parted: bool) -> None:
+        """Let those who are leaving count as gone from now on, or as there again.
+
+        What-ifs that take their leaving for granted come in long rows: this way nobody is lifted for each of them.
+        """
+        if parted is self.parted:
+            return
+        self.parted = parted
+        move = self.lift if parted else self.put_back
+        for holder in self.leaving.values():
+            move(holder)
+
+    @property
+    def leave_later(self) -> bool:
+        """Whether anybody is leaving who does not count as gone for the moment."""
+        return bool(self.leaving) and not self.parted
+
+    def _stays_no_more(self, holder: Holder) -> None:
+        line = self._staying.get(holder.queue.name)
+        if line is not None:
+            del line[bisect_left(line, rank(holder), key=rank)]
 
     def lift(self, holder: Holder) -> None:
         """Take its usage away for now."""
@@ -171,9 +228,16 @@ class Books:
         holder.place = place
         self.ground.put(holder)
 
-    def in_queue(self, queue: str) -> Iterable[Holder]:
-        """Holders charged at a queue."""
-        return self.of_queue.get(queue, {}).values()
+    def staying(self, queue: str) -> Sequence[Holder]:
+        """Holders charged at a queue that are not leaving, by rank."""
+        if queue not in self._staying:
+            everybody = self._of_queue.get(queue, {}).values()
+            self._staying[queue] = sorted((holder for holder in everybody if not holder.leaving), key=rank)
+        return self._staying[queue]
+
+    def leaving_of(self, queue: str) -> Sequence[Holder]:
+        """Holders charged at a queue that are leaving, by rank."""
+        return sorted((holder for holder in self.leaving.values() if holder.queue.name == queue), key=rank)
 
 
 def usage_in(tree: QuotaTree, given: Sequence[Given]) -> dict[Cell, int]:

@@ -6,63 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from fleet.admission.quota.declared import (
-    FlavorResource,
-    FlavorSpec,
-    Policy,
-    Preemption,
-    QueueSpec,
-    Quota,
-    ResourceGroup,
-)
-from fleet.admission.quota.scheduler import Scheduler
-from fleet.admission.quota.tree import QuotaTree
-from fleet.admission.quota.workload import Books, Workload
-from fleet.replay.quota import Arrival, History, Stream
-from fleet.snapshot import PodSet
-from tests.conformance.cases import Case, Result
-
-CPU = FlavorResource("default", "cpu")
+from bench.streams import Spec
+from fleet.replay.quota import History, Stream
+from tests.conformance.cases import Result
 
 
 def is_run(path: Path) -> bool:
     """Whether a file is the specification of a run."""
     return path.suffix == ".json" and json.loads(path.read_text()).get("kind") == "virtual_time_run"
-
-
-def scheduler_of(spec: Case) -> Scheduler:
-    """The queues of a run."""
-    queues = [
-        QueueSpec(
-            f"cq-{cohort:02d}-{index:03d}",
-            f"cohort-{cohort:02d}",
-            (ResourceGroup(("cpu",), ("default",)),),
-            {CPU: Quota(spec["nominal_cpu"] * 1000, spec["borrowing_limit_cpu"] * 1000)},
-            strict=spec["strategy"] == "StrictFIFO",
-            preemption=Preemption(Policy.LOWER, Policy.ANY),
-        )
-        for cohort in range(spec["cohorts"])
-        for index in range(spec["cluster_queues_per_cohort"])
-    ]
-    books = Books(QuotaTree([], queues))
-    return Scheduler(books, {queue.name: queue for queue in queues}, {"default": FlavorSpec("default")})
-
-
-def arrivals_of(spec: Case) -> Iterator[Arrival]:
-    """All workloads of a run: the n-th of a set arrives at (n + 1) x interval."""
-    sets = spec["sets"]
-    for cohort in range(spec["cohorts"]):
-        for index in range(spec["cluster_queues_per_cohort"]):
-            queue = f"cq-{cohort:02d}-{index:03d}"
-            position = cohort * spec["cluster_queues_per_cohort"] + index
-            for kind in sets:
-                pods = (PodSet("main", 1, {"cpu": kind["cpu"] * 1000}),)
-                for number in range(kind["count"]):
-                    name = f"{queue}-{kind['class']}-{number:04d}"
-                    at_ms = (number + 1) * kind["interval_ms"]
-                    created_s = at_ms / 1000 + position * 1e-6
-                    asks = Workload(name, name, queue, kind["priority"], created_s, pods)
-                    yield Arrival(asks, at_ms, kind["runtime_ms"])
 
 
 def outcome(history: History) -> dict[str, Any]:
@@ -73,8 +24,8 @@ def outcome(history: History) -> dict[str, Any]:
 
 def run(path: Path) -> Iterator[Result]:
     """One result a workload of the run, compared with the outcome recorded beside it."""
-    spec = json.loads(path.read_text())["spec"]
-    histories = Stream(scheduler_of(spec)).play(arrivals_of(spec))
+    spec = Spec.read(json.loads(path.read_text())["spec"])
+    histories = Stream(spec.scheduler()).play(spec.arrivals())
     recorded = path.with_name(f"{path.stem}.outcome.jsonl.gz")
     with gzip.open(recorded, "rt", encoding="utf-8") as lines:
         for line in lines:

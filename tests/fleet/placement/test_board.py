@@ -97,3 +97,28 @@ def _do(board: Board, moves: list[Step]) -> None:
             board.close(name)
         elif name in board.slots:
             board.take(board.slots[name], {GPU: gpus, "cpu": 100}, count)
+
+
+def test_the_state_is_the_same_again_after_an_undone_what_if() -> None:
+    board = Board()
+    board.add(slot("a"))
+    board.take(board.slots["a"], {GPU: 1}, 1)
+    state, mark = board.state, board.mark()
+    board.take(board.slots["a"], {GPU: 1}, 1)
+    assert board.state != state
+    board.undo(mark)
+    assert board.state == state
+    board.take(board.slots["a"], {GPU: 1}, 1)
+    board.take(board.slots["a"], {GPU: 1}, -1)
+    assert board.state != state, "that it stands as before is not noticed"
+
+
+def test_what_cannot_be_undone_changes_the_state() -> None:
+    board = Board()
+    board.add(slot("a"))
+    before = board.state
+    board.rename(board.slots["a"], "b")
+    renamed = board.state
+    assert renamed != before
+    board.share(board.slots["b"])
+    assert board.state != renamed

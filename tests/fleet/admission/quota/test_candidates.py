@@ -86,7 +86,7 @@ def test_a_candidate_frees_a_contested_cell_and_may_go() -> None:
     contest = world.contest("preemptor", "mine", 1, priority=5)
 
     def found(policy: Policy) -> set[str]:
-        return {holder.workload.name for holder in candidates_in(contest, world.node("mine"), policy)}
+        return {holder.workload.name for holder in candidates_in(contest, world.node("mine"), policy, leaving=False)}
 
     assert found(Policy.LOWER) == {"yes", "both"}
     assert found(Policy.ANY) == {"yes", "both", "higher"}

@@ -147,8 +147,8 @@ def carry_out(world: World, result: CycleResult) -> None:
 def test_usage_is_what_the_holders_hold(plan: Plan) -> None:
     world = plan.build()
     played(world)
-    for name, node in world.tree.queues.items():
-        held = [holder.usage for holder in world.books.in_queue(name)]
+    for node in world.tree.queues.values():
+        held = [holder.usage for holder in world.books.holders.values() if holder.queue is node]
         assert node.usage == [sum(usage.get(cell, 0) for usage in held) for cell in range(len(world.tree.cells))]
     names = sorted(job.name for job in plan.jobs)
     waiting = [workload.name for line in world.scheduler.pending.values() for workload in line.in_order()]

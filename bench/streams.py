@@ -1,0 +1,122 @@
+"""Streams of small, medium and large jobs through cohorts of queues: Kueue's own performance tests, in virtual time.
+
+The sizes are those of `test/performance/scheduler` (configs baseline and large-scale); what arrives when is fixed:
+there is no seed.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fleet.admission.quota.declared import (
+    FlavorResource,
+    FlavorSpec,
+    Policy,
+    Preemption,
+    QueueSpec,
+    Quota,
+    ResourceGroup,
+    Rules,
+)
+from fleet.admission.quota.scheduler import Scheduler
+from fleet.admission.quota.tree import QuotaTree
+from fleet.admission.quota.workload import Books, Workload
+from fleet.replay.quota import Arrival
+from fleet.snapshot import PodSet
+
+CPU = FlavorResource("default", "cpu")
+
+
+@dataclass(frozen=True, slots=True)
+class JobSet:
+    """`count` equal jobs of every queue, one each interval."""
+
+    name: str
+    count: int
+    cpu: int
+    priority: int
+    interval_ms: int
+    runtime_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """Equal queues in equal cohorts, and what arrives at each of them."""
+
+    cohorts: int
+    queues: int
+    """Of one cohort."""
+    sets: Sequence[JobSet]
+    nominal_cpu: int = 20
+    borrowing_limit_cpu: int = 100
+    strict: bool = False
+
+    @classmethod
+    def read(cls, recorded: Mapping[str, Any]) -> "Spec":
+        """A specification as the recorded runs have it."""
+        return cls(
+            recorded["cohorts"],
+            recorded["cluster_queues_per_cohort"],
+            [
+                JobSet(s["class"], s["count"], s["cpu"], s["priority"], s["interval_ms"], s["runtime_ms"])
+                for s in recorded["sets"]
+            ],
+            recorded["nominal_cpu"],
+            recorded["borrowing_limit_cpu"],
+            recorded["strategy"] == "StrictFIFO",
+        )
+
+    def scheduler(self, rules: Rules | None = None) -> Scheduler:
+        """Its queues, empty."""
+        quota = Quota(self.nominal_cpu * 1000, self.borrowing_limit_cpu * 1000)
+        queues = [
+            QueueSpec(
+                name,
+                cohort,
+                (ResourceGroup(("cpu",), ("default",)),),
+                {CPU: quota},
+                strict=self.strict,
+                preemption=Preemption(Policy.LOWER, Policy.ANY),
+            )
+            for cohort, name in self._queues()
+        ]
+        books = Books(QuotaTree([], queues))
+        flavors = {"default": FlavorSpec("default")}
+        return Scheduler(books, {queue.name: queue for queue in queues}, flavors, rules or Rules())
+
+    def arrivals(self) -> Iterator[Arrival]:
+        """All jobs: the n-th of a set arrives at (n + 1) x interval."""
+        for position, (_, queue) in enumerate(self._queues()):
+            for kind in self.sets:
+                pods = (PodSet("main", 1, {"cpu": kind.cpu * 1000}),)
+                for number in range(kind.count):
+                    name = f"{queue}-{kind.name}-{number:04d}"
+                    at_ms = (number + 1) * kind.interval_ms
+                    created_s = at_ms / 1000 + position * 1e-6
+                    yield Arrival(Workload(name, name, queue, kind.priority, created_s, pods), at_ms, kind.runtime_ms)
+
+    def _queues(self) -> Iterator[tuple[str, str]]:
+        """(cohort, queue)."""
+        for cohort in range(self.cohorts):
+            for index in range(self.queues):
+                yield f"cohort-{cohort:02d}", f"cq-{cohort:02d}-{index:03d}"
+
+
+BASELINE = Spec(
+    5,
+    6,
+    (
+        JobSet("small", 350, 1, 50, 100, 200),
+        JobSet("medium", 100, 5, 100, 500, 500),
+        JobSet("large", 50, 20, 200, 1200, 1000),
+    ),
+)
+LARGE_SCALE = Spec(
+    10,
+    100,
+    (
+        JobSet("small", 35, 1, 50, 60, 150),
+        JobSet("medium", 11, 5, 100, 300, 350),
+        JobSet("large", 4, 20, 200, 700, 700),
+    ),
+)
