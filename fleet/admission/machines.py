@@ -12,7 +12,7 @@ from fleet.admission.quota.workload import Given, Holder, Workload
 from fleet.capacity.intent import write_claims
 from fleet.capacity.provision import Need, Plan, Supply, provide
 from fleet.placement.board import Board, Slot, State
-from fleet.reasons import Refusal
+from fleet.reasons import Reason, Refusal
 from fleet.snapshot import Claim, Gang, Pin, PodSet
 
 if TYPE_CHECKING:
@@ -110,6 +110,9 @@ class Machines:
         board.undo(mark)
         for lot in plan.lots:
             self.supply.headroom[lot.shape.pool.name].spend(lot.shape, -lot.count)
+        if not workload.buys and not plan.ready:
+            message = "no room for it on the machines that are ready"
+            return Misfit(tuple(one.name for one in given), Refusal(Reason.NO_CAPACITY, message))
         if board is self.board and not plan.lots and not plan.recuts:
             self._found = _Found(workload.uid, tuple(given), board.state, plan)
         return plan
@@ -145,7 +148,7 @@ class Machines:
         """Whether any quota counts what a pod of the set takes of the flavor."""
         queue = self.tree.queues[workload.queue]
         asked = ((flavor, name) for name, flavor in one.flavors.items() if one.amounts.get(name))
-        return any(self.tree.counts(queue, FlavorResource(flavor, name)) for flavor, name in asked)
+        return workload.buys and any(self.tree.counts(queue, FlavorResource(flavor, name)) for flavor, name in asked)
 
     def put(self, holder: Holder) -> None:
         """A gang from before takes its pins' places; a new one gets its plan carried out, for good."""

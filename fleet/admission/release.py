@@ -24,6 +24,7 @@ def releases(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> Iterator[Action]:
         return
     tolerations = flavor_tolerations(fleet, gang)
     free = Counter({(pin.pod_set, pin.node): pin.count for pin in seats_of(snapshot, gang)})
+    free.subtract({(pin.pod_set, pin.node): pin.count for pin in gang.leaving})
     node_of_host = {hostname_of(snapshot, pin.node): pin.node for pin in gang.pins}
     for pod in pods:
         if not pod.gated:

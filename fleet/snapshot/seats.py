@@ -3,7 +3,7 @@
 from collections import Counter
 from dataclasses import replace
 
-from fleet.snapshot import Gang, Pin, Snapshot
+from fleet.snapshot import Gang, Pin, Pod, Snapshot
 from model import labels
 
 
@@ -36,6 +36,14 @@ def seated(snapshot: Snapshot, gang: Gang) -> Gang:
     """The gang pinned to no more than its seats."""
     pins = seats_of(snapshot, gang)
     return gang if pins is gang.pins else replace(gang, pins=pins)
+
+
+def place_of(snapshot: Snapshot, gang: Gang, pod: Pod) -> str:
+    """The node a pod of the gang is on, or was released onto; empty when neither."""
+    if pod.node or not pod.pinned_host:
+        return pod.node
+    hosts = (pin.node for pin in gang.pins if hostname_of(snapshot, pin.node) == pod.pinned_host)
+    return next(hosts, "")
 
 
 def hostname_of(snapshot: Snapshot, node: str) -> str:
