@@ -16,7 +16,7 @@ from fleet.admission.flavors import Flavors
 from fleet.admission.lines import Line, line_of
 from fleet.admission.lost_work import lost_work_s
 from fleet.admission.machines import Machines, Written
-from fleet.admission.order import queue_key
+from fleet.admission.order import in_line
 from fleet.admission.patience import ends_at_s, overdue, runs_s, tired
 from fleet.admission.quota.declared import FlavorResource
 from fleet.admission.quota.run import CycleResult
@@ -24,6 +24,7 @@ from fleet.admission.quota.scheduler import Scheduler
 from fleet.admission.quota.workload import Books, Holder, Workload
 from fleet.admission.screen import screen
 from fleet.admission.transitions import evicted
+from fleet.admission.usage import ledger_of, local_queue_of
 from fleet.capacity.provision import Plan
 from fleet.capacity.stock import build_board, build_supply, coming_machines, holders
 from fleet.mig.layouts import cut_anew
@@ -75,8 +76,9 @@ class Pass:
         )
         books = Books(tree, machines)
         scheduler = Scheduler(books, said.queues, flavors.specs(), said.rules, snapshot.now_s)
-        waiting = sorted((g for g in snapshot.gangs.values() if g.state is GangState.PENDING), key=queue_key)
-        started = cls(fleet, snapshot, said, machines, scheduler, waiting)
+        if (ledger := ledger_of(fleet, snapshot)) is not None:
+            scheduler.ledger, scheduler.local_usage = ledger, ledger.values()
+        started = cls(fleet, snapshot, said, machines, scheduler, in_line(fleet, snapshot))
         taken = usages(fleet, said, holders(snapshot))
         for gang in held.values():
             started._settle(gang, taken.get(gang.uid, {}))
@@ -117,6 +119,7 @@ class Pass:
             gang.created_at_s,
             gang.pod_sets,
             evicted_at_s=gang.eviction.at_s if gang.eviction else 0.0,
+            local_queue=local_queue_of(gang),
             preempts=gang.preempts and not tired(gang, now),
             overdue=overdue(gang, line, now),
             runs_s=runs_s(gang),

@@ -63,11 +63,18 @@ class Account:
         names = {*self.penalty, *requests}
         return replace(self, penalty={n: self.penalty.get(n, 0.0) + share * requests.get(n, 0) for n in sorted(names)})
 
+    def total(self) -> dict[str, float]:
+        """What counts, by resource: decayed usage and what was counted ahead."""
+        names = sorted({*self.consumed, *self.penalty})
+        return {name: self.consumed.get(name, 0.0) + self.penalty.get(name, 0.0) for name in names}
+
     def value(self, queue_weight: float, resource_weights: Mapping[str, float]) -> float:
         """The number that orders it."""
-        names = {*self.consumed, *self.penalty}
-        total = {name: self.consumed.get(name, 0.0) + self.penalty.get(name, 0.0) for name in names}
-        return weighted(dict(sorted(total.items())), queue_weight, resource_weights)
+        return weighted(self.total(), queue_weight, resource_weights)
+
+    def without(self, least: float) -> "Account":
+        """Rid of resources of which less than this is left."""
+        return replace(self, consumed={name: amount for name, amount in self.consumed.items() if amount >= least})
 
 
 @dataclass(slots=True)

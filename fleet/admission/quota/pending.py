@@ -4,8 +4,8 @@ Kueue `pkg/cache/queue` (reference 2.2, 2.8). A workload that cannot run is set 
 new ones of that shape with it, until something changes in the tree; then all are looked at again.
 
 Workloads of one shape wait in a row of their own, and only the head of a row competes with the heads of the others: a
-whole shape is set aside, and taken up again, in one step however many wait in it. Where use orders the queue, the rows of
-each local queue are apart, because the order among local queues changes with every admission.
+whole shape is set aside, and taken up again, in one step however many wait in it. Where use orders the queue, the rows
+of each local queue are apart, because the order among local queues changes with every admission.
 """
 
 from collections.abc import Callable, Hashable, Iterable
