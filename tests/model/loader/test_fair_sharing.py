@@ -28,7 +28,7 @@ def policy(sharing: str = "{usageHalfLifeTime: 168h}") -> str:
 
 def both(resource: str) -> str:
     """A ClusterQueue that goes by use and has quota of GPUs and of another resource."""
-    cells = "{name: nvidia.com/gpu, nominalQuota: 8}, {name: %s, nominalQuota: 8}" % resource
+    cells = ", ".join(f"{{name: {name}, nominalQuota: 8}}" for name in ("nvidia.com/gpu", resource))
     groups = f"[{{coveredResources: [nvidia.com/gpu, {resource}], flavors: [{{name: f, resources: [{cells}]}}]}}]"
     return manifest("ClusterQueue", "q", f"{{{MODE}, resourceGroups: {groups}}}")
 
@@ -90,8 +90,8 @@ ROWS = [
         "spec.admissionFairSharing.usageSamplingInterval", "not Never", "", id="no end of the interval",
     ),
     pytest.param(
-        (*OURS, policy("{}")), "error", Code.MISSING_KEY, "spec.admissionFairSharing", "'usageHalfLifeTime' is required",
-        "", id="no half life",
+        (*OURS, policy("{}")), "error", Code.MISSING_KEY, "spec.admissionFairSharing",
+        "'usageHalfLifeTime' is required", "", id="no half life",
     ),
     pytest.param(
         (*OURS, policy("{usageHalfLifeTime: 1h, resourceWeights: {cpu: -1}}")), "error", Code.INVALID_VALUE,

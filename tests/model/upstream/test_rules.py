@@ -126,7 +126,7 @@ CASES = [
      "spec.namespaceSelector.matchExpressions[0].values", "Exists takes no values", Code.INVALID_VALUE),
     (CQ, V2, "{admissionScope: {admissionMode: Other}}", 40, "spec.admissionScope.admissionMode",
      "must be 'UsageBasedAdmissionFairSharing' or 'NoAdmissionFairSharing'", Code.INVALID_VALUE),
-    (CQ, V2, "{admissionScope: {}}", 24, "spec.admissionScope", "the key 'admissionMode' is required", Code.MISSING_KEY),
+    (CQ, V2, "{admissionScope: {}}", 24, "spec.admissionScope", "'admissionMode' is required", Code.MISSING_KEY),
     ("LocalQueue", V2, "{clusterQueue: q}", 11, "metadata", "the key 'namespace' is required", Code.MISSING_KEY),
     (RF, V2, "{topologyName: t}", 22, "spec.topologyName", "needs at least one of nodeLabels", Code.INVALID_VALUE),
     (RF, V2, f"{{nodeLabels: {{{many(9, 'a#: b').strip('[]')}}}}}", 20, "spec.nodeLabels", "at most 8",
