@@ -47,5 +47,6 @@ def _local_usage(transport: KubeTransport) -> Mapping[str, Mapping[str, float]]:
     with suppress(Forbidden, ValueError):
         for page in transport.list_pages(CONFIG_MAPS, label_selector=labels.BOOKS):
             for raw in page.items or ():
-                accounts.restore(msgspec.json.decode(raw).get("data", {}).get("books.json", ""))
+                data = msgspec.json.decode(raw).get("data") or {}
+                accounts.restore(data.get("books.json", ""))
     return accounts.local_usage
