@@ -12,6 +12,7 @@ from typing import NamedTuple
 from fleet.admission.compile import Declared, declared_now, usages
 from fleet.admission.lines import line_of
 from fleet.admission.quota.ledger import Account, Ledger, Terms
+from fleet.admission.surplus import parts
 from fleet.capacity.stock import holders
 from fleet.memo import remembered
 from fleet.snapshot import Gang, Snapshot
@@ -125,8 +126,9 @@ def _holdings(fleet: Fleet, said: Declared, gangs: Sequence[Gang]) -> Sequence[_
     for gang in gangs:
         if _ordered(fleet, said, gang.namespace, gang.queue):
             amounts: dict[str, int] = {}
-            for cell, amount in taken[gang.uid].items():
-                amounts[cell.resource] = amounts.get(cell.resource, 0) + amount
+            for part in parts(gang):
+                for cell, amount in taken[part.uid].items():
+                    amounts[cell.resource] = amounts.get(cell.resource, 0) + amount
             found.append(_Holding(local_queue_of(gang), Admission(gang.uid, gang.quota_reserved_at_s), amounts))
     return sorted(found, key=lambda holding: (-holding.admission.at_s, holding.admission.uid))
 

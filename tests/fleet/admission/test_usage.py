@@ -231,6 +231,14 @@ def test_pods_that_succeeded_for_good_use_nothing() -> None:
     assert seen(yard(), START, NOW + HALF_LIFE_S, g).used() == {"a/q": {GPU: pytest.approx(1.0)}}
 
 
+def test_surplus_is_used_as_the_core_is() -> None:
+    world = yard(machines=2)
+    pods = replace(pod_set(count=3, gpu=4), core=1)
+    world.runs(gang("g", pods, namespace="a"), ("m0", 2), ("m1", 1))
+    held = tallied(world.fleet, world.snapshot(), Tally(at_s=NOW - 600)).used()
+    assert held["a/q"][GPU] == pytest.approx(12 * (1 - 0.5 ** (600 / HALF_LIFE_S)))
+
+
 def test_of_queues_that_do_not_go_by_use_nothing_is_kept() -> None:
     before = Tally({"a/gone": Account({GPU: 5.0}, NOW), "a/q": Account({GPU: 5.0}, NOW)}, NOW)
     assert set(seen(yard(), before, NOW + SAMPLING_S).accounts) == {"a/q"}
