@@ -3,6 +3,7 @@
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from fleet.placement.shelf import Price, free_of_charge
 from fleet.placement.view import Rooms, View
 from model.kinds import Taint
 from model.quantity import Resources
@@ -32,6 +33,13 @@ class Slot:
     pool: str = ""
     only_for: str = ""
     """uid of the one gang that may use it; empty = anybody."""
+    pods_when_empty: int | None = None
+    """Room for pods while nothing stands on it that keeps its machine; None = something does, or it does not matter."""
+
+    @property
+    def empty(self) -> bool:
+        """Whether it is known that nothing stands on it that keeps its machine."""
+        return self.pods_when_empty is not None and self.free.get(PODS, 0) == self.pods_when_empty
 
     def room_for(self, requests: Resources) -> int:
         """How many pods with these requests still fit."""
@@ -71,17 +79,24 @@ class Board:
     _epoch: int = 0
     _rooms: dict[Hashable, Rooms] = field(default_factory=dict)
 
-    def view(self, kind: Hashable, requests: Resources, accepts: Callable[[Slot], bool] = lambda _slot: True) -> View:
+    def view(
+        self,
+        kind: Hashable,
+        requests: Resources,
+        accepts: Callable[[Slot], bool] = lambda _slot: True,
+        priced: Callable[[Resources], Price] = lambda _requests: free_of_charge,
+    ) -> View:
         """Rooms for pods with `requests` on the slots that suit them, kept between calls.
 
-        `kind` must differ for pods that suit different slots: it stands for what `accepts` looks at.
+        `kind` must differ for pods that suit different slots: it stands for what `accepts` looks at. What is `priced`
+        is so by the same rule as long as the board lives.
         """
         key = (kind, tuple(sorted(requests.items())))
         rooms = self._rooms.get(key)
         if rooms is None:
             if len(self._rooms) >= _VIEWS:
                 del self._rooms[next(iter(self._rooms))]
-            rooms = self._rooms[key] = Rooms(requests, accepts)
+            rooms = self._rooms[key] = Rooms(requests, accepts, priced(requests))
         return View(self, rooms)
 
     def touched(self, since: Moment) -> list[Slot] | None:

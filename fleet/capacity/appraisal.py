@@ -1,0 +1,186 @@
+"""The price of a place: what pods take from the machine they stand on, by the pods that all gangs of the cluster ask for.
+
+The rule is in `docs/design/0003-packing.md`, "In production". Gangs count from their arrival to their end, whether they
+run or wait, so that no decision changes what it was decided by.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from fleet.admission.compile import declared
+from fleet.admission.flavors import Ground, ground_of
+from fleet.admission.lines import line_of
+from fleet.memo import remembered
+from fleet.placement.board import Slot
+from fleet.placement.fit import requirements_of
+from fleet.placement.shelf import Price
+from fleet.placement.worth import Asked, Losses, Worth, asked, wants_gpus
+from fleet.snapshot import Gang, GangState, PodSet
+from model import labels
+from model.fleet import Fleet
+from model.kinds import NodePool, RequirementTerm
+from model.quantity import Resources
+
+COMPUTE_SLICES = 7
+"""Of a GPU that can be cut (NVIDIA MIG user guide); the few models with fewer are not told apart."""
+_SLICE = re.compile(re.escape(labels.MIG_RESOURCE_PREFIX) + r"(?:\d+c\.)?(\d+)g\.")
+_Kind = tuple[str | None, ...]
+"""What machines are told apart by: their pool, and the labels that anybody looks at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """Where pods may stand: flavors, one of each group, and what their nodes must be called."""
+
+    flavors: tuple[tuple[str, ...], ...]
+    node_selector: tuple[tuple[str, str], ...]
+    affinity: tuple[tuple[RequirementTerm, ...], ...]
+
+    @property
+    def keys(self) -> set[str]:
+        """The labels that selector and affinity look at."""
+        return {key for key, _ in self.node_selector} | {term.key for terms in self.affinity for term in terms}
+
+    def selects(self, carried: Mapping[str, str]) -> bool:
+        """Whether a node with these labels is called so."""
+        if any(carried.get(key) != value for key, value in self.node_selector):
+            return False
+        return not self.affinity or any(requirements_of(terms).matches(carried) for terms in self.affinity)
+
+
+Mix = Mapping[tuple[Wish, Asked], int]
+"""Wish and requests -> how many pods have them; only of pods that ask for GPUs."""
+
+
+@remembered(steady=True)
+def mix_of(fleet: Fleet, gangs: Mapping[str, Gang]) -> Mix:
+    """The pods of all gangs that are not finished. Who names a host says nothing about others and is left out."""
+    flavors: dict[tuple[str, str], tuple[tuple[str, ...], ...]] = {}
+    mix: Counter[tuple[Wish, Asked]] = Counter()
+    for gang in gangs.values():
+        if gang.state is GangState.FINISHED or not gang.active:
+            continue
+        queue = gang.namespace, gang.queue
+        if queue not in flavors:
+            flavors[queue] = _flavors(fleet, *queue)
+        for pod_set in gang.pod_sets:
+            if wants_gpus(pod_set.requests.items()):
+                mix[_wish(pod_set, flavors[queue]), asked(pod_set.requests)] += pod_set.count
+    return {key: pods for key, pods in mix.items() if labels.HOSTNAME not in key[0].keys}
+
+
+def _flavors(fleet: Fleet, namespace: str, queue: str) -> tuple[tuple[str, ...], ...]:
+    line = line_of(fleet, namespace, queue)
+    spec = declared(fleet).queues.get(line.name) if line is not None else None
+    return tuple(group.flavors for group in spec.groups) if spec is not None else ()
+
+
+def _wish(pod_set: PodSet, flavors: tuple[tuple[str, ...], ...]) -> Wish:
+    return Wish(flavors, tuple(sorted(pod_set.node_selector.items())), pod_set.required_affinity)
+
+
+@dataclass(frozen=True, slots=True)
+class _Standard:
+    """What goes for machines of one kind."""
+
+    worth: Worth
+    keep_empty: bool
+    """Whether a machine is worth more while nothing stands on it."""
+
+
+@dataclass(slots=True)
+class Standards:
+    """The standards for the machines of a fleet under a mix, each worked out when the first such machine is seen."""
+
+    fleet: Fleet
+    mix: Mix
+    _keys: tuple[str, ...] = ()
+    _grounds: Mapping[str, Ground] = field(default_factory=dict)
+    _total: int = 0
+    _known: dict[_Kind, _Standard] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        wishes = dict.fromkeys(wish for wish, _ in self.mix)
+        names = sorted({name for wish in wishes for group in wish.flavors for name in group})
+        grounds = ((name, ground_of(self.fleet, name)) for name in names)
+        self._grounds = {name: ground for name, ground in grounds if ground is not None}
+        named = [wish.keys for wish in wishes] + [set(ground.node_labels) for ground in self._grounds.values()]
+        self._keys = tuple(sorted({labels.CAPACITY_TYPE}.union(*named) - {labels.HOSTNAME}))
+        self._total = sum(self.mix.values())
+
+    def kind(self, slot: Slot) -> _Kind:
+        """What tells the slot from others."""
+        get = slot.labels.get
+        return (slot.pool, *[get(key) for key in self._keys])
+
+    def of(self, kind: _Kind, slot: Slot) -> _Standard:
+        """The standard for a slot of this kind."""
+        if kind not in self._known:
+            self._known[kind] = self._made(slot)
+        return self._known[kind]
+
+    def _made(self, slot: Slot) -> _Standard:
+        owns = {name: ground.owns(slot) for name, ground in self._grounds.items()}
+        mine: Counter[Asked] = Counter()
+        for (wish, requests), pods in self.mix.items():
+            owned = all(any(owns.get(name) for name in group) for group in wish.flavors)
+            if owned and wish.selects(slot.labels):
+                mine[requests] += pods
+        pool = self.fleet.node_pools.get(slot.pool)
+        keep = pool is not None and (_may_shrink(pool, slot) or _may_be_recut(pool))
+        return _Standard(Worth(mine, self._total, _part_of_gpu(pool)), keep)
+
+
+_standards = remembered(2)(Standards)
+
+
+@dataclass(slots=True)
+class Appraiser:
+    """Prices by the gangs there are. Nothing is worked out before somebody has a choice."""
+
+    fleet: Fleet
+    gangs: Mapping[str, Gang]
+    _standards: Standards | None = None
+
+    def price(self, requests: Resources) -> Price:
+        """What pods with these requests cost a slot."""
+        losses: dict[_Kind, tuple[bool, Losses]] = {}
+
+        def price(slot: Slot, count: int) -> tuple[bool, int]:
+            standards = self._current()
+            kind = standards.kind(slot)
+            known = losses.get(kind)
+            if known is None:
+                standard = standards.of(kind, slot)
+                known = losses[kind] = standard.keep_empty, Losses(standard.worth, requests)
+            keep, loss = known
+            return keep and slot.empty, loss.of(slot.free, count)
+
+        return price
+
+    def _current(self) -> Standards:
+        if self._standards is None:
+            self._standards = _standards(self.fleet, mix_of(self.fleet, self.gangs))
+        return self._standards
+
+
+def _may_shrink(pool: NodePool, slot: Slot) -> bool:
+    """Whether an empty machine can be given back, and money with it."""
+    return pool.spec.replicas is None and slot.labels.get(labels.CAPACITY_TYPE) != "reserved"
+
+
+def _may_be_recut(pool: NodePool) -> bool:
+    return pool.spec.sharing.mig is not None and len(pool.spec.sharing.mig.layouts) > 1
+
+
+def _part_of_gpu(pool: NodePool | None) -> Callable[[str], float]:
+    """What part of a GPU one unit of a resource is."""
+    replicas = pool.spec.sharing.replicas if pool is not None else 1
+
+    def part(resource: str) -> float:
+        cut = _SLICE.match(resource)
+        return int(cut[1]) / COMPUTE_SLICES if cut else 1 / replicas
+
+    return part
