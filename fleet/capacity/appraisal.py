@@ -8,26 +8,26 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from fleet.admission.compile import declared
 from fleet.admission.flavors import Ground, ground_of
 from fleet.admission.lines import line_of
 from fleet.memo import remembered
+from fleet.mig.layouts import is_gpu_resource
 from fleet.placement.board import Slot
 from fleet.placement.fit import requirements_of
 from fleet.placement.shelf import Price
-from fleet.placement.worth import Asked, Losses, Worth, asked, wants_gpus
+from fleet.placement.worth import MEMORY, Asked, Worth, asked, wants_gpus
 from fleet.snapshot import Gang, GangState, PodSet
 from model import labels
 from model.fleet import Fleet
 from model.kinds import NodePool, RequirementTerm
-from model.quantity import Resources
+from model.quantity import CPU, Resources
 
 COMPUTE_SLICES = 7
 """Of a GPU that can be cut (NVIDIA MIG user guide); the few models with fewer are not told apart."""
 _SLICE = re.compile(re.escape(labels.MIG_RESOURCE_PREFIX) + r"(?:\d+c\.)?(\d+)g\.")
-_Kind = tuple[str | None, ...]
-"""What machines are told apart by: their pool, and the labels that anybody looks at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +81,7 @@ def _wish(pod_set: PodSet, flavors: tuple[tuple[str, ...], ...]) -> Wish:
     return Wish(flavors, tuple(sorted(pod_set.node_selector.items())), pod_set.required_affinity)
 
 
-@dataclass(frozen=True, slots=True)
-class _Standard:
+class _Standard(NamedTuple):
     """What goes for machines of one kind."""
 
     worth: Worth
@@ -92,31 +91,30 @@ class _Standard:
 
 @dataclass(slots=True)
 class Standards:
-    """The standards for the machines of a fleet under a mix, each worked out when the first such machine is seen."""
+    """What machines of a fleet are worth under a mix. Each kind is worked out when the first such machine is seen."""
 
     fleet: Fleet
     mix: Mix
-    _keys: tuple[str, ...] = ()
-    _grounds: Mapping[str, Ground] = field(default_factory=dict)
-    _total: int = 0
-    _known: dict[_Kind, _Standard] = field(default_factory=dict)
+    keys: tuple[str, ...] = field(init=False)
+    """Labels that tell kinds of machines apart, within a pool."""
+    resources: tuple[str, ...] = field(init=False)
+    """Resources that tell apart what is free on machines of a kind."""
+    _grounds: Mapping[str, Ground] = field(init=False)
+    _known: dict[tuple[str | None, ...], _Standard] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         wishes = dict.fromkeys(wish for wish, _ in self.mix)
         names = sorted({name for wish in wishes for group in wish.flavors for name in group})
         grounds = ((name, ground_of(self.fleet, name)) for name in names)
         self._grounds = {name: ground for name, ground in grounds if ground is not None}
-        named = [wish.keys for wish in wishes] + [set(ground.node_labels) for ground in self._grounds.values()]
-        self._keys = tuple(sorted({labels.CAPACITY_TYPE}.union(*named) - {labels.HOSTNAME}))
-        self._total = sum(self.mix.values())
+        looked_at = [wish.keys for wish in wishes] + [set(ground.node_labels) for ground in self._grounds.values()]
+        self.keys = tuple(sorted({labels.CAPACITY_TYPE}.union(*looked_at) - {labels.HOSTNAME}))
+        asked_for = {name for _, requests in self.mix for name, _ in requests}
+        self.resources = tuple(sorted({CPU, MEMORY} | {name for name in asked_for if is_gpu_resource(name)}))
 
-    def kind(self, slot: Slot) -> _Kind:
-        """What tells the slot from others."""
-        get = slot.labels.get
-        return (slot.pool, *[get(key) for key in self._keys])
-
-    def of(self, kind: _Kind, slot: Slot) -> _Standard:
-        """The standard for a slot of this kind."""
+    def of(self, slot: Slot) -> _Standard:
+        """The standard for a slot."""
+        kind = slot.pool, *map(slot.labels.get, self.keys)
         if kind not in self._known:
             self._known[kind] = self._made(slot)
         return self._known[kind]
@@ -130,7 +128,7 @@ class Standards:
                 mine[requests] += pods
         pool = self.fleet.node_pools.get(slot.pool)
         keep = pool is not None and (_may_shrink(pool, slot) or _may_be_recut(pool))
-        return _Standard(Worth(mine, self._total, _part_of_gpu(pool)), keep)
+        return _Standard(Worth(mine, sum(self.mix.values()), _part_of_gpu(pool)), keep)
 
 
 _standards = remembered(2)(Standards)
@@ -144,25 +142,24 @@ class Appraiser:
     gangs: Mapping[str, Gang]
     _standards: Standards | None = None
 
-    def price(self, requests: Resources) -> Price:
-        """What pods with these requests cost a slot."""
-        losses: dict[_Kind, tuple[bool, Losses]] = {}
+    def priced(self, requests: Resources) -> Price:
+        """What pods with these requests cost a slot; remembered for equal slots, of which there are many."""
+        known: dict[tuple[object, ...], tuple[bool, int]] = {}
 
         def price(slot: Slot, count: int) -> tuple[bool, int]:
-            standards = self._current()
-            kind = standards.kind(slot)
-            known = losses.get(kind)
-            if known is None:
-                standard = standards.of(kind, slot)
-                known = losses[kind] = standard.keep_empty, Losses(standard.worth, requests)
-            keep, loss = known
-            return keep and slot.empty, loss.of(slot.free, count)
+            standards = self._standards or self._current()
+            kind, free = map(slot.labels.get, standards.keys), map(slot.free.get, standards.resources)
+            alike = count, slot.pool, *kind, *free
+            found = known.get(alike)
+            if found is None:
+                standard = standards.of(slot)
+                found = known[alike] = standard.keep_empty, standard.worth.loss(slot.free, requests, count)
+            return found if not found[0] or slot.empty else (False, found[1])
 
         return price
 
     def _current(self) -> Standards:
-        if self._standards is None:
-            self._standards = _standards(self.fleet, mix_of(self.fleet, self.gangs))
+        self._standards = _standards(self.fleet, mix_of(self.fleet, self.gangs))
         return self._standards
 
 

@@ -57,8 +57,9 @@ class Need:
     def accepts(self, slot: Slot) -> bool:
         """Whether a pod of the set may stand on the slot."""
         if self.node_labels or self.any_node:
-            if any(slot.labels.get(key) != value for key, value in self.node_labels.items()):
-                return False
+            for key, value in self.node_labels.items():  # a loop, for it is asked of every machine there is
+                if slot.labels.get(key) != value:
+                    return False
         elif slot.pool not in {pool.name for pool in self.pools}:
             return False
         return admits(self.pod_set, self.tolerations, slot.labels, slot.taints)

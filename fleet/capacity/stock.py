@@ -110,7 +110,7 @@ def _slot(snapshot: Snapshot, node: Node, claim: Claim | None) -> Slot:
         free,
         claim.node_pool if claim else "",
         _reserved_for(snapshot, claim) if claim else "",
-        None if _kept_by_others(snapshot, node) else free.get(PODS, 0),
+        None if claim is None or _kept_by_others(snapshot, node) else free.get(PODS, 0),
     )
 
 
@@ -162,7 +162,7 @@ def build_supply(fleet: Fleet, snapshot: Snapshot, *, may_buy: bool = True) -> S
         {pool: until for pool, until in snapshot.shortages.items() if until > snapshot.now_s},
         list(_recuts(fleet, snapshot)),
         may_buy,
-        Appraiser(fleet, snapshot.gangs).price,
+        Appraiser(fleet, snapshot.gangs).priced,
     )
 
 

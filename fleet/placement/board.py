@@ -35,6 +35,8 @@ class Slot:
     """uid of the one gang that may use it; empty = anybody."""
     pods_when_empty: int | None = None
     """Room for pods while nothing stands on it that keeps its machine; None = something does, or it does not matter."""
+    changed: object = None
+    """The last change that stands, compared by identity: while it is the same, so is everything else."""
 
     @property
     def empty(self) -> bool:
@@ -58,6 +60,8 @@ class _Taken:
     slot: Slot
     requests: Resources
     count: int
+    before: object
+    """What the slot was last changed by until then."""
 
 
 State = tuple[object, int]
@@ -125,14 +129,15 @@ class Board:
     def take(self, slot: Slot, requests: Resources, count: int) -> None:
         """Put `count` pods on a slot. A negative count takes pods off."""
         _change(slot, requests, count)
-        self._log.append(_Taken(slot, requests, count))
+        slot.changed = taken = _Taken(slot, requests, count, slot.changed)
+        self._log.append(taken)
         self._touch(slot)
 
     def rename(self, slot: Slot, name: str) -> None:
         """Give a slot that stays on the board a name of its own, so that the next what-if may use the old one."""
         self._unlogged += 1
         del self.slots[slot.name]
-        slot.name = name
+        slot.name, slot.changed = name, object()
         self.slots[name] = slot
         self._touch(slot)
 
@@ -140,6 +145,7 @@ class Board:
         """Let everybody use a slot that was for one gang; whoever is put there waits for its machine."""
         self._unlogged += 1
         slot.only_for = slot.node = ""
+        slot.changed = object()
         self._touch(slot)
 
     def close(self, name: str) -> int:
@@ -168,6 +174,7 @@ class Board:
                 self._touch(entry)
             else:
                 _change(entry.slot, entry.requests, -entry.count)
+                entry.slot.changed = entry.before
                 self._touch(entry.slot)
 
 

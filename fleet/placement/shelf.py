@@ -1,7 +1,7 @@
 """Rooms of many slots sorted into buckets, so that the best machines for some pods are found without a scan."""
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import merge
 from itertools import islice
 from operator import itemgetter
@@ -33,7 +33,7 @@ class _Order:
 
     __slots__ = ("_buckets", "_count", "_most", "_price", "_rank_of", "_ranks", "_stale")
 
-    def __init__(self, price: Price, count: int, most: int | None) -> None:
+    def __init__(self, price: Price, count: int, most: int | None, buckets: Mapping[int, Iterable[Entry]]) -> None:
         self._price = price
         self._count = count
         self._most = most
@@ -44,11 +44,11 @@ class _Order:
         self._rank_of: dict[str, _Rank] = {}
         self._stale: dict[str, tuple[Slot, int]] = {}
         """Slots and rooms that have come or changed, by name; room 0 = it has gone."""
+        self._sort_in((entry, room) for room, bucket in buckets.items() if self._looks_at(room) for entry in bucket)
 
     def note(self, name: str, slot: "Slot", room: int) -> None:
         """A slot has this room now, or none any more."""
-        if room < self._count or (self._most is not None and room > self._most):
-            room = 0
+        room = room if self._looks_at(room) else 0
         if room or name in self._rank_of or name in self._stale:
             self._stale[name] = slot, room
 
@@ -59,23 +59,32 @@ class _Order:
             for name, slot in self._buckets[rank]:
                 yield rank, name, slot
 
+    def _looks_at(self, room: int) -> bool:
+        return room >= self._count and (self._most is None or room <= self._most)
+
     def _catch_up(self) -> None:
-        came: dict[_Rank, list[Entry]] = {}
-        for name, (slot, room) in self._stale.items():
-            before = self._rank_of.pop(name, None)
-            if before is not None:
+        stale, self._stale = self._stale, {}
+        for name in stale:
+            if before := self._rank_of.pop(name, None):
                 self._drop(before, name)
-            if room:
-                rank = (*self._price(slot, self._count), room)
-                self._rank_of[name] = rank
-                came.setdefault(rank, []).append((name, slot))
-        self._stale = {}
-        for rank, entries in came.items():
+        self._sort_in(((name, slot), room) for name, (slot, room) in stale.items() if room)
+
+    def _sort_in(self, entries: Iterable[tuple[Entry, int]]) -> None:
+        price, count, rank_of = self._price, self._count, self._rank_of
+        came: dict[_Rank, tuple[_Rank, list[Entry]]] = {}
+        for entry, room in entries:
+            kept, loss = price(entry[1], count)
+            rank = kept, loss, room
+            if rank not in came:
+                came[rank] = rank, []
+            rank_of[entry[0]], alike = came[rank]  # one rank for all of them: memory that nobody has to look through
+            alike.append(entry)
+        for rank, alike in came.values():
             if rank not in self._buckets:
                 insort(self._ranks, rank)
-                self._buckets[rank] = sorted(entries, key=_name)
+                self._buckets[rank] = sorted(alike, key=_name)
             else:
-                for entry in entries:
+                for entry in alike:
                     insort(self._buckets[rank], entry, key=_name)
 
     def _drop(self, rank: _Rank, name: str) -> None:
@@ -142,12 +151,10 @@ class Shelf:
 
     def best(self, count: int, *, filled: bool = False) -> Iterator[tuple[_Rank, str, "Slot"]]:
         """Slots that hold so many pods, best first; only those they would fill, or all."""
+        filled = filled and count < max(self._buckets, default=0)  # else all that hold them are filled
         order = self._orders.pop((count, filled), None)
         if order is None:
-            order = _Order(self._price, count, count if filled else None)
-            for room in self._buckets if not filled else (count,):
-                for name, slot in self.at(room):
-                    order.note(name, slot, room)
+            order = _Order(self._price, count, count if filled else None, self._buckets)
             for oldest in list(self._orders)[: 1 - _ORDERS]:
                 del self._orders[oldest]
         self._orders[count, filled] = order

@@ -24,6 +24,8 @@ class _Entry:
     slot: "Slot"
     name: str
     section: Section
+    seen: object
+    """The slot's last change that has been noted."""
     room: int = 0
     suits: bool | None = None
     """Whether the slot suits the pods; None until there is room for one, because judging is dear."""
@@ -36,9 +38,7 @@ class Rooms:
     they do not hold it: it would live on until the next collection of cycles.
     """
 
-    def __init__(
-        self, requests: Resources, accepts: Callable[["Slot"], bool], price: Price = free_of_charge
-    ) -> None:
+    def __init__(self, requests: Resources, accepts: Callable[["Slot"], bool], price: Price = free_of_charge) -> None:
         self._requests = requests
         self._accepts = accepts
         self._price = price
@@ -74,9 +74,12 @@ class Rooms:
                 self._shelve(entry, self._shelves, Shelf.drop)
                 del self._entries[id(slot)]
             return
+        if entry is not None and entry.seen is slot.changed:
+            return
         section = (bool(slot.node), slot.only_for)
         if entry is None:
-            entry = self._entries[id(slot)] = _Entry(slot, slot.name, section)
+            entry = self._entries[id(slot)] = _Entry(slot, slot.name, section, slot.changed)
+        entry.seen = slot.changed
         room = 0 if entry.suits is False else slot.room_for(self._requests)
         if (room, slot.name, section) == (entry.room, entry.name, entry.section):
             self._stir(entry)

@@ -21,14 +21,12 @@ MICRO, PER_MILLI = 1_000_000, 1_000
 
 Asked = tuple[tuple[str, int], ...]
 """What one pod requests, in canonical amounts, by name of the resource."""
-State = tuple[int, ...]
-"""What is free of each of `Worth.resources`."""
 
 
 class _Single(NamedTuple):
-    """A unit that pods ask for one at a time: where it stands in a state, its worth and what it needs beside it."""
+    """A unit that pods ask for one at a time: its worth and what it needs beside it."""
 
-    at: int
+    resource: str
     worth: int
     cpu: int
     memory: int
@@ -37,7 +35,7 @@ class _Single(NamedTuple):
 class _Several(NamedTuple):
     """Units that pods ask for together, in that amount; what all of them are worth and need."""
 
-    at: int
+    resource: str
     amount: int
     worth: int
     cpu: int
@@ -50,7 +48,7 @@ class Worth:
     `total` counts the pods that ask for GPUs anywhere; `part` says what part of a GPU one unit of a resource is.
     """
 
-    __slots__ = ("_several", "_single", "resources")
+    __slots__ = ("_several", "_single")
 
     def __init__(
         self,
@@ -60,62 +58,37 @@ class Worth:
         horizon: int = HORIZON,
     ) -> None:
         sums = _sums(mix)
-        named = sorted({resource for resource, _ in sums})
-        self.resources = (CPU, MEMORY, *named)
-        at = {resource: index for index, resource in enumerate(self.resources)}
         single, several = [], []
         for (resource, amount), (pods, cpu, memory) in sorted(sums.items()):
             share = pods / total
             chance = share / (share + 1 / horizon)
             worth = round(share * chance * amount * MICRO * part(resource))
             if amount == 1:
-                single.append(
-                    _Single(at[resource], worth, round(chance * cpu / pods), round(chance * memory / pods)),
-                )
+                single.append(_Single(resource, worth, round(chance * cpu / pods), round(chance * memory / pods)))
             else:
-                several.append(_Several(at[resource], amount, worth, round(cpu / pods), round(memory / pods)))
+                several.append(_Several(resource, amount, worth, round(cpu / pods), round(memory / pods)))
         self._single, self._several = tuple(single), tuple(several)
 
-    def state(self, free: Resources) -> State:
-        """What matters of a machine."""
-        return tuple([free.get(resource, 0) for resource in self.resources])
-
-    def of(self, state: State) -> int:
-        """Millionths of a GPU that those who come are expected to fill."""
-        free_cpu, free_memory = max(0, state[0]), max(0, state[1])
+    def of(self, free: Resources) -> int:
+        """Millionths of a GPU that those who come are expected to fill of what is free on a machine."""
+        free_cpu, free_memory = max(0, free.get(CPU, 0)), max(0, free.get(MEMORY, 0))
         worth = cpu = memory = 0
         for one in self._single:
-            if (count := state[one.at]) > 0:
+            if (count := free.get(one.resource, 0)) > 0:
                 worth += count * one.worth
                 cpu += count * one.cpu
                 memory += count * one.memory
         worth = min(_fed(worth, free_cpu, cpu), _fed(worth, free_memory, memory))
         for many in self._several:
-            if (times := state[many.at] // many.amount) > 0:
+            if (times := free.get(many.resource, 0) // many.amount) > 0:
                 times = min(times, _times(free_cpu, many.cpu, times), _times(free_memory, many.memory, times))
                 worth += times * many.worth
         return worth
 
-
-class Losses:
-    """What machines of one kind lose by pods with the same requests; states that were asked about are remembered."""
-
-    __slots__ = ("_known", "_requested", "_worth")
-
-    def __init__(self, worth: Worth, requests: Resources) -> None:
-        self._worth = worth
-        self._requested = worth.state(requests)
-        self._known: dict[tuple[State, int], int] = {}
-
-    def of(self, free: Resources, count: int) -> int:
-        """Whole thousandths of a GPU; less than nothing where what is left is worth more than it was."""
-        state = self._worth.state(free)
-        known = self._known.get((state, count))
-        if known is None:
-            left = tuple([here - count * each for here, each in zip(state, self._requested, strict=True)])
-            known = (self._worth.of(state) - self._worth.of(left)) // PER_MILLI
-            self._known[state, count] = known
-        return known
+    def loss(self, free: Resources, requests: Resources, count: int) -> int:
+        """What so many pods take away, in whole thousandths of a GPU; less than 0 where what is left is worth more."""
+        left = {**free, **{name: free.get(name, 0) - count * each for name, each in requests.items()}}
+        return (self.of(free) - self.of(left)) // PER_MILLI
 
 
 def asked(requests: Resources) -> Asked:
