@@ -1,4 +1,4 @@
-"""The price of a place: what pods take from the machine they stand on, by the pods that all gangs of the cluster ask for.
+"""The price of a place: what pods take from the machine they stand on, by what all gangs of the cluster ask for.
 
 The rule is in `docs/design/0003-packing.md`, "In production". Gangs count from their arrival to their end, whether they
 run or wait, so that no decision changes what it was decided by.

@@ -17,7 +17,7 @@ MEMORY = "memory"
 HORIZON = 30
 """How many further requests a device is expected to see. Results hardly differ between 10 and 60."""
 MICRO, PER_MILLI = 1_000_000, 1_000
-"""Worth is counted in whole millionths of a GPU, so that sums are exact in every order, and told apart by thousandths."""
+"""Worth is counted in whole millionths of a GPU, so that sums are exact; losses are told apart by thousandths."""
 
 Asked = tuple[tuple[str, int], ...]
 """What one pod requests, in canonical amounts, by name of the resource."""
