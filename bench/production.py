@@ -1,8 +1,8 @@
 """The protocol of `bench.packing` through what production decides by: a board of slots, and `provide` for every pod.
 
-Production knows a node by counts: a share of one device cannot be asked for by size there, so pods that want one are left
-out. Gangs of one pod come in passes of 100. Prices of a pass are by the pods that have come so far, placed or not, as they
-are by a snapshot's; nobody says beforehand what will come.
+Production knows a node by counts: a share of one device cannot be asked for by size there, so pods that want one are
+left out. Gangs of one pod come in passes of 100. Prices of a pass are by the pods that have come so far, placed or not,
+as they are by a snapshot's; nobody says beforehand what will come.
 """
 
 import time

@@ -108,7 +108,7 @@ class Standards:
         grounds = ((name, ground_of(self.fleet, name)) for name in names)
         self._grounds = {name: ground for name, ground in grounds if ground is not None}
         looked_at = [wish.keys for wish in wishes] + [set(ground.node_labels) for ground in self._grounds.values()]
-        self.keys = tuple(sorted({labels.CAPACITY_TYPE}.union(*looked_at) - {labels.HOSTNAME}))
+        self.keys = tuple(sorted({labels.CAPACITY_TYPE}.union(*looked_at)))
         asked_for = {name for _, requests in self.mix for name, _ in requests}
         self.resources = tuple(sorted({CPU, MEMORY} | {name for name in asked_for if is_gpu_resource(name)}))
 
@@ -143,7 +143,10 @@ class Appraiser:
     _standards: Standards | None = None
 
     def priced(self, requests: Resources) -> Price:
-        """What pods with these requests cost a slot; remembered for equal slots, of which there are many."""
+        """What pods with these requests cost a slot; remembered for equal slots, of which there are many.
+
+        What waits for one gang alone is not kept empty: nobody else can use it, and it was bought for that gang.
+        """
         known: dict[tuple[object, ...], tuple[bool, int]] = {}
 
         def price(slot: Slot, count: int) -> tuple[bool, int]:
@@ -154,7 +157,7 @@ class Appraiser:
             if found is None:
                 standard = standards.of(slot)
                 found = known[alike] = standard.keep_empty, standard.worth.loss(slot.free, requests, count)
-            return found if not found[0] or slot.empty else (False, found[1])
+            return found if not found[0] or (slot.empty and not slot.only_for) else (False, found[1])
 
         return price
 
