@@ -5,7 +5,7 @@ run or wait, so that no decision changes what it was decided by.
 """
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -18,8 +18,8 @@ from fleet.mig.layouts import is_gpu_resource
 from fleet.placement.board import Slot
 from fleet.placement.fit import requirements_of
 from fleet.placement.shelf import Price
-from fleet.placement.worth import MEMORY, Asked, Worth, asked, wants_gpus
-from fleet.snapshot import Gang, GangState, PodSet
+from fleet.placement.worth import MEMORY, Asked, Worth, wants_gpus
+from fleet.snapshot import Gang, GangState
 from model import labels
 from model.fleet import Fleet
 from model.kinds import NodePool, RequirementTerm
@@ -50,6 +50,8 @@ class Wish:
         return not self.affinity or any(requirements_of(terms).matches(carried) for terms in self.affinity)
 
 
+_Class = tuple[str, str, Asked, tuple[tuple[str, str], ...], tuple[tuple[RequirementTerm, ...], ...]]
+"""Namespace, queue, requests, node selector and affinity of pods."""
 Mix = Mapping[tuple[Wish, Asked], int]
 """Wish and requests -> how many pods have them; only of pods that ask for GPUs."""
 
@@ -57,28 +59,29 @@ Mix = Mapping[tuple[Wish, Asked], int]
 @remembered(steady=True)
 def mix_of(fleet: Fleet, gangs: Mapping[str, Gang]) -> Mix:
     """The pods of all gangs that are not finished. Who names a host says nothing about others and is left out."""
-    flavors: dict[tuple[str, str], tuple[tuple[str, ...], ...]] = {}
     mix: Counter[tuple[Wish, Asked]] = Counter()
+    for (namespace, queue, requests, selector, affinity), pods in _classes(gangs).items():
+        wish = Wish(_flavors(fleet, namespace, queue), tuple(sorted(selector)), affinity)
+        if wants_gpus(requests) and labels.HOSTNAME not in wish.keys:
+            mix[wish, tuple(sorted(requests))] += pods
+    return dict(mix)
+
+
+def _classes(gangs: Mapping[str, Gang]) -> Mapping[_Class, int]:
+    """Pods by what is said of them, as it is said: thousands of gangs are a few classes."""
+    classes: defaultdict[_Class, int] = defaultdict(int)
     for gang in gangs.values():
-        if gang.state is GangState.FINISHED or not gang.active:
-            continue
-        queue = gang.namespace, gang.queue
-        if queue not in flavors:
-            flavors[queue] = _flavors(fleet, *queue)
-        for pod_set in gang.pod_sets:
-            if wants_gpus(pod_set.requests.items()):
-                mix[_wish(pod_set, flavors[queue]), asked(pod_set.requests)] += pod_set.count
-    return {key: pods for key, pods in mix.items() if labels.HOSTNAME not in key[0].keys}
+        if gang.state is not GangState.FINISHED and gang.active:
+            for pods in gang.pod_sets:
+                requests, selector = tuple(pods.requests.items()), tuple(pods.node_selector.items())
+                classes[gang.namespace, gang.queue, requests, selector, pods.required_affinity] += pods.count
+    return classes
 
 
 def _flavors(fleet: Fleet, namespace: str, queue: str) -> tuple[tuple[str, ...], ...]:
     line = line_of(fleet, namespace, queue)
     spec = declared(fleet).queues.get(line.name) if line is not None else None
     return tuple(group.flavors for group in spec.groups) if spec is not None else ()
-
-
-def _wish(pod_set: PodSet, flavors: tuple[tuple[str, ...], ...]) -> Wish:
-    return Wish(flavors, tuple(sorted(pod_set.node_selector.items())), pod_set.required_affinity)
 
 
 class _Standard(NamedTuple):

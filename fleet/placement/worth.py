@@ -91,11 +91,6 @@ class Worth:
         return (self.of(free) - self.of(left)) // PER_MILLI
 
 
-def asked(requests: Resources) -> Asked:
-    """The requests of a pod as a key."""
-    return tuple(sorted(requests.items()))
-
-
 def wants_gpus(requests: Iterable[tuple[str, int]]) -> bool:
     """Whether a pod asks for a GPU or a part of one."""
     return any(amount > 0 and is_gpu_resource(resource) for resource, amount in requests)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fleet.placement.fragmentation import ExpectedFill, Request
 from fleet.placement.packer import Machine, states_of
-from fleet.placement.worth import MEMORY, Asked, Worth, asked, wants_gpus
+from fleet.placement.worth import MEMORY, Asked, Worth, wants_gpus
 from model.labels import GPU_RESOURCE as GPU
 from model.labels import MIG_RESOURCE_PREFIX
 from tests.support.fleets import amounts
@@ -18,7 +18,8 @@ PLENTY = {"cpu": 10**9, MEMORY: 10**15}
 
 
 def pod(cpu: int = 0, memory: int = 0, **gpus: int) -> Asked:
-    return asked({"cpu": cpu, MEMORY: memory} | {_NAMES[name]: amount for name, amount in gpus.items()})
+    requests = {"cpu": cpu, MEMORY: memory} | {_NAMES[name]: amount for name, amount in gpus.items()}
+    return tuple(sorted(requests.items()))
 
 
 _NAMES = {"gpu": GPU, "small": SMALL, "large": LARGE}
