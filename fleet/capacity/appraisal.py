@@ -73,7 +73,7 @@ def _classes(gangs: Mapping[str, Gang]) -> Mapping[_Class, int]:
     for gang in gangs.values():
         if gang.state is not GangState.FINISHED and gang.active:
             for pods in gang.pod_sets:
-                requests, selector = tuple(pods.requests.items()), tuple(pods.node_selector.items())
+                requests, selector = (*pods.requests.items(),), (*pods.node_selector.items(),)
                 classes[gang.namespace, gang.queue, requests, selector, pods.required_affinity] += pods.count
     return classes
 

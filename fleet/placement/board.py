@@ -55,7 +55,7 @@ class Slot:
         return max(0, room)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)  # never changed; frozen ones take three times as long to make, and there are many
 class _Taken:
     slot: Slot
     requests: Resources

@@ -171,11 +171,12 @@ def fewest(shelves: Sequence[Shelf], count: int) -> list[tuple["Slot", int]]:
     Those that are filled are the best of their room, the last one is the best of all that hold what is left.
     """
     taken: list[tuple[Slot, int]] = []
+    no_choice = count >= sum(shelf.total for shelf in shelves)
     for room in sorted({room for shelf in shelves for room in shelf.rooms()}, reverse=True):
         if count <= 0:
             break
         there = sum(len(shelf.at(room)) for shelf in shelves)
-        filled = min((count - 1) // room, there)
+        filled = there if no_choice else min((count - 1) // room, there)
         taken += [(slot, room) for slot in _filled(shelves, room, filled, there)]
         count -= filled * room
         if filled < there:
