@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from fleet.actions import Action, OpenClaims, SaveClaim, SaveGang, gang_subject
 from fleet.admission.checks import open_checks
-from fleet.admission.compile import Declared, declared_now, usages
+from fleet.admission.compile import Declared, declared_now, given_of, usages
 from fleet.admission.explain import Explainer
 from fleet.admission.flavors import Flavors
 from fleet.admission.lines import Line, line_of
@@ -21,7 +21,8 @@ from fleet.admission.patience import ends_at_s, overdue, runs_s, tired
 from fleet.admission.quota.declared import FlavorResource
 from fleet.admission.quota.run import CycleResult
 from fleet.admission.quota.scheduler import Scheduler
-from fleet.admission.quota.workload import Books, Holder, Workload
+from fleet.admission.quota.workload import Books, Holder, Unseated, Workload
+from fleet.admission.replacement import merged, refilled, vacancies
 from fleet.admission.screen import screen
 from fleet.admission.transitions import evicted
 from fleet.capacity.provision import Plan
@@ -35,7 +36,7 @@ from model.fleet import Fleet
 
 def decide(fleet: Fleet, snapshot: Snapshot, *, may_buy: bool = True) -> list[Action]:
     """What to do for every gang that waits. Gangs and claims with an action under way are left alone."""
-    if not any(gang.state is GangState.PENDING for gang in snapshot.gangs.values()):
+    if not any(gang.state is GangState.PENDING for gang in snapshot.gangs.values()) and not vacancies(fleet, snapshot):
         return []
     return Pass.start(fleet, snapshot, may_buy=may_buy).run()
 
@@ -72,6 +73,7 @@ class Pass:
             lambda: build_board(snapshot, (), coming_machines(fleet, snapshot)),
             held,
             snapshot.now_s,
+            vacancies(fleet, snapshot),
         )
         books = Books(tree, machines)
         scheduler = Scheduler(books, said.queues, flavors.specs(), said.rules, snapshot.now_s)
@@ -100,6 +102,8 @@ class Pass:
             protected=self._protected(gang, line),
             unsettled=gang_subject(gang.uid) in self.snapshot.busy,
         )
+        if gang.uid in self.machines.vacancies:
+            holder.given = given_of(self.declared, line.name, gang)
         self.scheduler.settle(holder)
 
     def _protected(self, gang: Gang, line: Line) -> bool:
@@ -125,7 +129,8 @@ class Pass:
         )
 
     def run(self) -> list[Action]:
-        """Consider every waiting gang once."""
+        """Replace what running gangs have lost, then consider every waiting gang once."""
+        self._replace()
         self._submit()
         result = self.scheduler.sweep()
         for holder in result.admitted:
@@ -138,6 +143,36 @@ class Pass:
                 self.actions.append(SaveGang(evicted(gang, job, victim.reason, message, self.snapshot.now_s)))
         self._explain(result)
         return self.actions
+
+    def _replace(self) -> None:
+        """Gangs that run go first, and evict nobody (Kueue's second pass); who finds no other place leaves at once."""
+        holders = [self.scheduler.books.holders[uid] for uid in sorted(self.machines.vacancies)]
+        if not holders:
+            return
+        result = self.scheduler.decide((), [Unseated(holder, lost=True) for holder in holders])
+        for holder in result.seated:
+            self._reseat(holder)
+        for holder in result.lost:
+            self._give_up(holder)
+
+    def _reseat(self, holder: Holder) -> None:
+        gang = self.snapshot.gangs[holder.workload.uid]
+        vacancy, written = self.machines.vacancies[gang.uid], self.machines.written[gang.uid]
+        pins = merged((*(pin for pin in gang.pins if vacancy.keeps(pin)), *written.pins))
+        self.actions.append(SaveGang(refilled(gang, vacancy, written.plan, pins, self.snapshot.now_s)))
+        self.actions += self._prepare(written)
+        holder.unsettled = True
+
+    def _give_up(self, holder: Holder) -> None:
+        """It leaves as a whole; one that only would have liked a better place goes on waiting for its own."""
+        gang, uid = self.snapshot.gangs[holder.workload.uid], holder.workload.uid
+        vacancy = self.machines.vacancies[uid]
+        if vacancy.idle_only:
+            return
+        message = f"{vacancy.message}, and there is no replacement: {self.machines.refused[uid].message}"
+        job = self.snapshot.jobs.get(uid)
+        self.actions.append(SaveGang(evicted(gang, job, vacancy.reason, message, self.snapshot.now_s)))
+        self.scheduler.books.evict(holder)
 
     def _submit(self) -> None:
         """Put the waiting gangs into their queues. One with an action under way keeps its turn there."""
