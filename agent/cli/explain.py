@@ -13,6 +13,7 @@ from agent.cli.validate import read_folder
 from agent.world import open_cluster
 from fleet.admission.order import queue_key
 from fleet.admission.outlook import otherwise, standings
+from fleet.admission.surplus import cores
 from fleet.mig.layouts import gpu_part
 from fleet.reasons import Reason
 from fleet.snapshot import Gang, GangState, Snapshot
@@ -120,10 +121,26 @@ def lines(transport: KubeTransport, snapshot: Snapshot, gang: Gang) -> Iterator[
         place = [g.uid for g in waiting].index(gang.uid) + 1
         yield f"  position: {place} of {len(waiting)} in queue {gang.queue}"
         yield from _usage(transport, gang)
+    if gang.holds_capacity:
+        yield from _held(snapshot, gang)
+    if gang.ran_s(now) or gang.max_run_s is not None:
+        most = "" if gang.max_run_s is None else f", {age(gang.max_run_s)} at most"
+        yield f"  ran:      {age(gang.ran_s(now))} in all{most}"
     if gang.pins:
         yield f"  machines: {', '.join(sorted({pin.node or pin.claim for pin in gang.pins}))}"
     if remedy := REMEDIES.get(gang.reason):
         yield f"  what would change it: {remedy}"
+
+
+def _held(snapshot: Snapshot, gang: Gang) -> Iterator[str]:
+    """How many pods it has of those that were asked for, where these are more."""
+    job = snapshot.jobs.get(gang.uid)
+    asked = sum(pods.count for pods in job.pod_sets) if job else 0
+    has, needs = sum(pods.count for pods in gang.pod_sets), sum(pods.count for pods in cores(gang.pod_sets))
+    if asked > has or has > needs:
+        leaving = sum(pin.count for pin in gang.leaving)
+        gone = f", {leaving} of them leaving" if leaving else ""
+        yield f"  pods:     {has} of {max(asked, has)}{gone}; starts with {needs}"
 
 
 def way_through(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> Iterator[str]:

@@ -24,6 +24,7 @@ from fleet.admission.quota.declared import (
 )
 from fleet.admission.quota.tree import Cell, QuotaTree, charge
 from fleet.admission.quota.workload import Given
+from fleet.admission.surplus import parts
 from fleet.memo import remembered
 from fleet.snapshot import Gang, GangState, Node, Snapshot
 from model.fleet import Fleet
@@ -182,13 +183,18 @@ def given_of(said: Declared, queue: str, gang: Gang) -> tuple[Given, ...]:
 
 @remembered()
 def usages(fleet: Fleet, said: Declared, gangs: Sequence[Gang]) -> Mapping[str, Mapping[FlavorResource, int]]:
-    """What each gang takes, by uid, where its queue is declared: worked out anew when these or what is said change.
+    """What each part of a gang takes, by uid, where its queue is declared: worked out anew when something changes.
 
     By name: a tree gives cells of its own to what no quota names.
     """
     tree = said.tree()
     lines = ((gang, line_of(fleet, gang.namespace, gang.queue)) for gang in gangs)
-    return {gang.uid: _usage(said, tree, line.name, gang) for gang, line in lines if line is not None}
+    return {
+        part.uid: _usage(said, tree, line.name, part)
+        for gang, line in lines
+        if line is not None
+        for part in parts(gang)
+    }
 
 
 def _flavor_of(spec: QueueSpec, chosen: Sequence[str], resource: str) -> str:

@@ -5,7 +5,8 @@ flavors and a place together, on machines that stand idle, on ones cut anew, on 
 or machines are in others' hands, these are evicted. What this pass decides becomes actions here.
 """
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from fleet.actions import Action, OpenClaims, SaveClaim, SaveGang, gang_subject
@@ -18,12 +19,14 @@ from fleet.admission.lost_work import lost_work_s
 from fleet.admission.machines import Machines, Written
 from fleet.admission.order import queue_key
 from fleet.admission.patience import ends_at_s, overdue, runs_s, tired
+from fleet.admission.quota.candidates import Victim
 from fleet.admission.quota.declared import FlavorResource
 from fleet.admission.quota.run import CycleResult
 from fleet.admission.quota.scheduler import Scheduler
 from fleet.admission.quota.workload import Books, Holder, Unseated, Workload
-from fleet.admission.replacement import merged, refilled, vacancies
-from fleet.admission.screen import screen
+from fleet.admission.replacement import refilled, vacancies
+from fleet.admission.screen import may_take_more, screen
+from fleet.admission.surplus import cores, dismissed, growing, grown, joining, parts, together, whole
 from fleet.admission.transitions import evicted
 from fleet.capacity.provision import Plan
 from fleet.capacity.stock import build_board, build_supply, coming_machines, holders
@@ -36,7 +39,8 @@ from model.fleet import Fleet
 
 def decide(fleet: Fleet, snapshot: Snapshot, *, may_buy: bool = True) -> list[Action]:
     """What to do for every gang that waits. Gangs and claims with an action under way are left alone."""
-    if not any(gang.state is GangState.PENDING for gang in snapshot.gangs.values()) and not vacancies(fleet, snapshot):
+    pending = any(gang.state is GangState.PENDING for gang in snapshot.gangs.values())
+    if not pending and not growing(snapshot) and not vacancies(fleet, snapshot):
         return []
     return Pass.start(fleet, snapshot, may_buy=may_buy).run()
 
@@ -52,13 +56,18 @@ class Pass:
     scheduler: Scheduler
     waiting: list[Gang]
     """All that are pending, in the order of their queues."""
+    parts: Mapping[str, Gang] = field(default_factory=dict)
+    """uid -> gang that holds capacity, or the part of one: its core, or a single pod beyond it."""
+    changed: dict[str, Gang] = field(default_factory=dict)
+    """uid -> gang that holds capacity and has changed, as it is to be written."""
     actions: list[Action] = field(default_factory=list)
 
     @classmethod
     def start(cls, fleet: Fleet, snapshot: Snapshot, *, may_buy: bool = True) -> "Pass":
         """Charge what is held to the quota tree and to the machines."""
         said = declared_now(fleet, snapshot)
-        held = {gang.uid: seated(snapshot, gang) for gang in holders(snapshot)}
+        lost = vacancies(fleet, snapshot)
+        held = {part.uid: part for gang in holders(snapshot) for part in _held(snapshot, gang, lost)}
         tree = said.tree()
         coming = list(coming_machines(fleet, snapshot))
         board = build_board(snapshot, (), coming)
@@ -73,15 +82,15 @@ class Pass:
             lambda: build_board(snapshot, (), coming_machines(fleet, snapshot)),
             held,
             snapshot.now_s,
-            vacancies(fleet, snapshot),
+            lost,
         )
         books = Books(tree, machines)
         scheduler = Scheduler(books, said.queues, flavors.specs(), said.rules, snapshot.now_s)
         waiting = sorted((g for g in snapshot.gangs.values() if g.state is GangState.PENDING), key=queue_key)
-        started = cls(fleet, snapshot, said, machines, scheduler, waiting)
+        started = cls(fleet, snapshot, said, machines, scheduler, waiting, held)
         taken = usages(fleet, said, holders(snapshot))
-        for gang in held.values():
-            started._settle(gang, taken.get(gang.uid, {}))
+        for part in held.values():
+            started._settle(part, _summed(part, taken) if part.uid in lost else taken.get(part.uid, {}))
         return started
 
     def _settle(self, gang: Gang, usage: Mapping[FlavorResource, int]) -> None:
@@ -92,15 +101,15 @@ class Pass:
             )  # its queue is no longer declared: it holds machines, and nobody's quota
             return
         holder = Holder(
-            self._workload(gang, line),
+            self._workload(gang, line, gang.pod_sets),
             self.machines.tree.queues[line.name],
             (),
             {self.machines.tree.cell(named): amount for named, amount in usage.items()},
             gang.quota_reserved_at_s,
             ends_at_s(gang, self.snapshot.now_s),
-            leaving=gang.state is GangState.EVICTING,
+            leaving=gang.state is GangState.EVICTING or bool(gang.leaving),
             protected=self._protected(gang, line),
-            unsettled=gang_subject(gang.uid) in self.snapshot.busy,
+            unsettled=gang_subject(whole(gang.uid)) in self.snapshot.busy,
         )
         if gang.uid in self.machines.vacancies:
             holder.given = given_of(self.declared, line.name, gang)
@@ -111,7 +120,8 @@ class Pass:
         ran_s = self.snapshot.now_s - gang.admitted_at_s
         return gang.state is GangState.ADMITTED and ran_s < line.protected_run_s
 
-    def _workload(self, gang: Gang, line: Line) -> Workload:
+    def _workload(self, gang: Gang, line: Line, pod_sets: tuple[PodSet, ...] = ()) -> Workload:
+        """As the quota engine knows it; of a gang that waits only its core has to start."""
         now = self.snapshot.now_s
         return Workload(
             gang.uid,
@@ -119,7 +129,7 @@ class Pass:
             line.name,
             gang.effective_priority,
             gang.created_at_s,
-            gang.pod_sets,
+            pod_sets or cores(gang.pod_sets),
             evicted_at_s=gang.eviction.at_s if gang.eviction else 0.0,
             preempts=gang.preempts and not tired(gang, now),
             overdue=overdue(gang, line, now),
@@ -134,13 +144,14 @@ class Pass:
         self._submit()
         result = self.scheduler.sweep()
         for holder in result.admitted:
-            self._commit(self.snapshot.gangs[holder.workload.uid], holder)
+            gang = self.snapshot.gangs[whole(holder.workload.uid)]
+            if gang.uid == holder.workload.uid:
+                self._commit(gang, holder)
+            else:
+                self._grow(gang, holder)
         for victim, preemptor in result.evictions:
-            gang = self.snapshot.gangs[victim.holder.workload.uid]
-            if gang.state is not GangState.EVICTING:
-                message = f"makes room for {preemptor.name} (priority {preemptor.priority}, queue {preemptor.queue})"
-                job = self.snapshot.jobs.get(gang.uid)
-                self.actions.append(SaveGang(evicted(gang, job, victim.reason, message, self.snapshot.now_s)))
+            self._evict(victim, preemptor)
+        self.actions += [SaveGang(gang) for gang in self.changed.values()]
         self._explain(result)
         return self.actions
 
@@ -158,7 +169,7 @@ class Pass:
     def _reseat(self, holder: Holder) -> None:
         gang = self.snapshot.gangs[holder.workload.uid]
         vacancy, written = self.machines.vacancies[gang.uid], self.machines.written[gang.uid]
-        pins = merged((*(pin for pin in gang.pins if vacancy.keeps(pin)), *written.pins))
+        pins = together((*(pin for pin in gang.pins if vacancy.keeps(pin)), *written.pins))
         self.actions.append(SaveGang(refilled(gang, vacancy, written.plan, pins, self.snapshot.now_s)))
         self.actions += self._prepare(written)
         holder.unsettled = True
@@ -174,6 +185,17 @@ class Pass:
         self.actions.append(SaveGang(evicted(gang, job, vacancy.reason, message, self.snapshot.now_s)))
         self.scheduler.books.evict(holder)
 
+    def _evict(self, victim: Victim, preemptor: Workload) -> None:
+        part, now = self.parts[victim.holder.workload.uid], self.snapshot.now_s
+        gang = self.changed.get(whole(part.uid), self.snapshot.gangs[whole(part.uid)])
+        if gang.state is GangState.EVICTING:
+            return
+        message = f"makes room for {preemptor.name} (priority {preemptor.priority}, queue {preemptor.queue})"
+        if part.uid == gang.uid:
+            self.changed[gang.uid] = evicted(gang, self.snapshot.jobs.get(gang.uid), victim.reason, message, now)
+        elif not part.leaving:
+            self.changed[gang.uid] = dismissed(gang, part.pins, f"what is beyond its core {message}", now)
+
     def _submit(self) -> None:
         """Put the waiting gangs into their queues. One with an action under way keeps its turn there."""
         for gang in self.waiting:
@@ -183,13 +205,28 @@ class Pass:
                 self._wait(gang, refusal)
             elif (line := line_of(self.fleet, gang.namespace, gang.queue)) is not None:
                 self.scheduler.submit(replace(self._workload(gang, line), busy=busy))
+        for gang in growing(self.snapshot):
+            line = line_of(self.fleet, gang.namespace, gang.queue)
+            busy = gang_subject(gang.uid) in self.snapshot.busy or gang.uid in self.machines.vacancies
+            if line is not None and not busy and may_take_more(self.fleet, self.snapshot, gang, line):
+                for more in joining(self.snapshot, gang, line):
+                    self.scheduler.submit(more)
+
+    def _grow(self, gang: Gang, holder: Holder) -> None:
+        [given] = holder.given
+        flavors = self.machines.flavors_of(holder.workload, given)
+        pins = self.machines.written[holder.workload.uid].pins
+        gang = self.changed.get(gang.uid, gang)
+        self.changed[gang.uid] = grown(gang, given.name, pins, flavors, self.snapshot.now_s)
 
     def _commit(self, gang: Gang, holder: Holder) -> None:
         written, now = self.machines.written[gang.uid], self.snapshot.now_s
         plan = written.plan
         state, reason, message = progress(plan)
         fewer = sum(pods.count for pods in gang.pod_sets) - sum(one.count for one in holder.given)
-        message += f", with {fewer} pods fewer than it asks" if fewer else ""
+        if fewer:
+            may_join = any(pods.core is not None for pods in gang.pod_sets)
+            message += f"; {fewer} more may join" if may_join else f", with {fewer} pods fewer than it asks"
         flavors = {one.name: self.machines.flavors_of(holder.workload, one) for one in holder.given}
         if state is GangState.ADMITTED and (checks := open_checks(self.fleet, replace(gang, flavors=flavors))):
             state, reason, message = GangState.RESERVED, Reason.WAITING_FOR_CHECKS, checks
@@ -238,10 +275,24 @@ class Pass:
             )
 
 
+def _held(snapshot: Snapshot, gang: Gang, lost: Container[str]) -> Iterable[Gang]:
+    """The parts of a gang that stand; one that has lost machines is looked at as a whole."""
+    stands = seated(snapshot, gang)
+    return (stands,) if gang.uid in lost else parts(stands)
+
+
+def _summed(gang: Gang, taken: Mapping[str, Mapping[FlavorResource, int]]) -> Mapping[FlavorResource, int]:
+    """What all parts of a gang take."""
+    total: Counter[FlavorResource] = Counter()
+    for part in parts(gang):
+        total.update(taken.get(part.uid, {}))
+    return total
+
+
 def _sized(gang: Gang, holder: Holder) -> tuple[PodSet, ...]:
     """The gang's pod sets with the pods it was admitted with; what it asks for stays with the job."""
     counts = {one.name: one.count for one in holder.given}
-    return tuple(replace(pods, count=counts[pods.name]) for pods in gang.pod_sets)
+    return tuple(replace(pods, count=counts.get(pods.name, 0)) for pods in gang.pod_sets)
 
 
 def progress(plan: Plan) -> tuple[GangState, Reason, str]:

@@ -3,6 +3,7 @@
 Level-triggered: every step follows from what is observed, so that a crash between any two loses nothing.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
@@ -17,10 +18,11 @@ from fleet.admission.punctuality import late, pods_ready_of, requeue_pause_s
 from fleet.admission.release import releases
 from fleet.admission.replacement import arrived, moved_out, must_go, under_way
 from fleet.admission.screen import priority_of
+from fleet.admission.surplus import cores, departures
 from fleet.admission.transitions import evicted, released
 from fleet.capacity.stock import usable
 from fleet.reasons import Reason
-from fleet.snapshot import Gang, GangState, Hold, Job, PodSet, Snapshot
+from fleet.snapshot import Gang, GangState, Hold, Job, Pod, PodSet, Snapshot
 from fleet.snapshot.seats import strays_of
 from model.fleet import Fleet
 from model.kinds.base import format_duration
@@ -130,7 +132,8 @@ def _admitted_of(gang: Gang, asked: tuple[PodSet, ...]) -> bool:
 
 
 def _part_of(wanted: PodSet, held: PodSet) -> bool:
-    least = wanted.count if wanted.min_count is None else wanted.min_count
+    said = [least for least in (wanted.min_count, wanted.core) if least is not None]
+    least = min(said, default=wanted.count)
     return least <= held.count <= wanted.count and replace(wanted, count=held.count) == held
 
 
@@ -218,9 +221,10 @@ def _admitted(case: _Case) -> Iterator[Action]:
     elif (settled := arrived(snapshot, gang)) is not None:
         yield SaveGang(settled)
     else:
+        leaving = list(departures(snapshot, gang))
         yield from releases(case.fleet, snapshot, gang)
         yield from moved_out(snapshot, gang)
-        yield from _readiness(case)
+        yield from leaving or _readiness(case)
 
 
 def _readiness(case: _Case) -> Iterator[Action]:
@@ -241,18 +245,25 @@ def _readiness(case: _Case) -> Iterator[Action]:
 
 
 def ready_pods(snapshot: Snapshot, gang: Gang, job: Job) -> tuple[int, int]:
-    """(pods that are ready or have succeeded, pods there should be).
+    """(pods that are ready or have succeeded, pods there should be): of the core, where a gang has more.
 
     The job's own count comes late: it is not believed while pods change their places.
     """
-    wanted = sum(pod_set.count for pod_set in gang.pod_sets)
+    wanted = sum(pod_set.count for pod_set in cores(gang.pod_sets))
     if job.ready_pods >= wanted and not gang.replacing_since_s:
         return wanted, wanted
     pods = snapshot.gang_pods.get(f"{gang.namespace}/{gang.workload}", ())
-    good = sum(1 for pod in pods if pod.phase == "Succeeded" or (pod.active and pod.ready and not pod.deleting))
+    if any(pod_set.core is not None for pod_set in gang.pod_sets):
+        well = Counter(pod.pod_set for pod in pods if _is_well(pod))
+        return sum(min(well[core.name], core.count) for core in cores(gang.pod_sets)), wanted
+    good = sum(map(_is_well, pods))
     if spare := sum(gang.reclaimable.values()):  # of those that have ended for good some may be gone by now
         good += max(0, spare - sum(1 for pod in pods if pod.phase == "Succeeded"))
     return min(good, wanted), wanted
+
+
+def _is_well(pod: Pod) -> bool:
+    return pod.phase == "Succeeded" or (pod.active and pod.ready and not pod.deleting)
 
 
 def _not_ready_in_time(case: _Case) -> tuple[Reason, str] | None:

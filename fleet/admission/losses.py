@@ -54,7 +54,8 @@ def _driven_off(snapshot: Snapshot, gang: Gang, job: Job, node: Node) -> bool:
         return False
     pods = snapshot.gang_pods.get(f"{gang.namespace}/{gang.workload}", ())
     here = sum(1 for pod in pods if pod.node == node.name and not pod.deleting and pod.phase != "Failed")
-    return here < sum(pin.count for pin in gang.pins if pin.node == node.name)
+    leaving = sum(pin.count for pin in gang.leaving if pin.node == node.name)
+    return here < sum(pin.count for pin in gang.pins if pin.node == node.name) - leaving
 
 
 def lost_claim(snapshot: Snapshot, gang: Gang, name: str) -> tuple[Reason, str] | None:

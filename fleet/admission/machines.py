@@ -14,7 +14,7 @@ from fleet.admission.replacement import Vacancy
 from fleet.capacity.intent import write_claims
 from fleet.capacity.provision import Need, Plan, Supply, provide
 from fleet.placement.board import Board, Slot, State
-from fleet.reasons import Refusal
+from fleet.reasons import Reason, Refusal
 from fleet.snapshot import Claim, Gang, Pin, PodSet
 
 if TYPE_CHECKING:
@@ -134,6 +134,9 @@ class Machines:
         if isinstance(plan, Refusal):
             return Misfit(tuple(one.name for one in given), plan)
         self._undo(board, mark, plan)
+        if not workload.buys and not plan.ready:
+            message = "no room for it on the machines that are ready"
+            return Misfit(tuple(one.name for one in given), Refusal(Reason.NO_CAPACITY, message))
         if board is self.board and not plan.lots and not plan.recuts:
             self._found = _Found(workload.uid, tuple(given), board.state, plan)
         return plan
@@ -172,7 +175,7 @@ class Machines:
         """Whether any quota counts what a pod of the set takes of the flavor."""
         queue = self.tree.queues[workload.queue]
         asked = ((flavor, name) for name, flavor in one.flavors.items() if one.amounts.get(name))
-        return any(self.tree.counts(queue, FlavorResource(flavor, name)) for flavor, name in asked)
+        return workload.buys and any(self.tree.counts(queue, FlavorResource(flavor, name)) for flavor, name in asked)
 
     def put(self, holder: Holder) -> None:
         """A gang from before takes its pins' places; a new one gets its plan carried out, for good."""

@@ -27,6 +27,7 @@ def releases(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> Iterator[Action]:
     for pin in seats_of(snapshot, gang):
         if pin.node:  # else its machine is still to come
             free[pin.pod_set, pin.node] += pin.count
+    free.subtract({(pin.pod_set, pin.node): pin.count for pin in gang.leaving})
     node_of_host = {hostname_of(snapshot, pin.node): pin.node for pin in gang.pins if pin.node}
     for pod in pods:
         if not pod.gated:

@@ -6,6 +6,7 @@ machines that are still to come are pins without a node, which become pins on th
 like everything else: what is missing follows from the pins and the machines as they are seen.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -14,11 +15,12 @@ from fleet.actions import Action, EvictPod, gang_subject, pod_subject
 from fleet.admission.flavors import ground_of
 from fleet.admission.lines import line_of
 from fleet.admission.losses import UNPLANNED, Loss, lost_place
+from fleet.admission.surplus import core_of, together
 from fleet.capacity.provision import Plan
 from fleet.capacity.stock import holders, usable
 from fleet.memo import remembered
 from fleet.reasons import Reason
-from fleet.snapshot import Claim, Gang, GangState, Job, Node, Pin, Snapshot
+from fleet.snapshot import Claim, Gang, GangState, Job, Node, Pin, PodSet, Snapshot
 from fleet.snapshot.seats import seats_of, strays_of
 from model import labels
 from model.fleet import Fleet
@@ -98,8 +100,9 @@ def _for_good(snapshot: Snapshot, gang: Gang, job: Job, nodes: set[str]) -> str:
     if job.on_node_failure == "Replace":
         return ""
     pods = snapshot.gang_pods.get(f"{gang.namespace}/{gang.workload}", ())
-    standing = [pod.pod_set for pod in pods if pod.active and not pod.gated and pod.node in nodes]
-    return next((name for name in sorted({*standing}) if standing.count(name) > job.restarts.get(name, 0)), "")
+    standing = Counter(pod.pod_set for pod in pods if pod.active and not pod.gated and pod.node in nodes)
+    may_go = {pods.name: pods.count - core_of(pods).count + job.restarts.get(pods.name, 0) for pods in gang.pod_sets}
+    return next((name for name in sorted(standing) if standing[name] > may_go.get(name, 0)), "")
 
 
 # -- what the pass has to find ----------------------------------------------------------------------------------------
@@ -171,13 +174,15 @@ def _open(
 
 
 def _missing(gang: Gang, vacated: Sequence[Pin], kept: Sequence[Pin]) -> Mapping[str, int]:
-    """Pods without a seat; of pods that have succeeded for good none is, wherever they stood."""
+    """Pods without a seat that need one: not those that have succeeded for good, nor any beyond the core."""
     missing, spare = {}, gang.reclaimable
+    leaving = Counter({_place(pin): pin.count for pin in gang.leaving})
     for pod_set in gang.pod_sets:
         lost = sum(pin.count for pin in vacated if pin.pod_set == pod_set.name)
-        seats = sum(pin.count for pin in kept if pin.pod_set == pod_set.name)
-        if (wanted := min(lost, pod_set.count - spare.get(pod_set.name, 0) - seats)) > 0:
-            missing[pod_set.name] = wanted
+        seats = sum(pin.count - leaving[_place(pin)] for pin in kept if pin.pod_set == pod_set.name)
+        wanted = core_of(pod_set).count - spare.get(pod_set.name, 0) - seats
+        if min(lost, wanted) > 0:
+            missing[pod_set.name] = min(lost, wanted)
     return missing
 
 
@@ -213,11 +218,19 @@ def refilled(gang: Gang, vacancy: Vacancy, plan: Plan, pins: Sequence[Pin], now_
         f"{vacancy.message}; {_how(plan)}",
         now_s,
         pins=tuple(pins),
+        pod_sets=tuple(_shrunk(pod_set, pins) for pod_set in gang.pod_sets),
+        leaving=tuple(pin for pin in gang.leaving if vacancy.keeps(pin)),
         recuts=recuts | {recut.claim: recut.layout for recut in plan.recuts},
         pods_ready=gang.pods_ready and vacancy.idle_only,
         not_ready_since_s=vacancy.at_s if had_all else gang.not_ready_since_s,
         replacing_since_s=gang.replacing_since_s or now_s,
     )
+
+
+def _shrunk(pod_set: PodSet, pins: Iterable[Pin]) -> PodSet:
+    """The set without pods beyond its core that have lost their seats; they may join again."""
+    seats = sum(pin.count for pin in pins if pin.pod_set == pod_set.name)
+    return pod_set if core_of(pod_set) is pod_set else replace(pod_set, count=seats)
 
 
 def _how(plan: Plan) -> str:
@@ -236,15 +249,7 @@ def _how(plan: Plan) -> str:
     coming = {seat.slot.claim for seat in plan.seats if seat.slot.name.startswith("coming/")}
     if coming:
         parts.append(f"waiting for {_listed('machine', coming)} on the way")
-    return " and ".join(parts) if parts else "they have done their part"
-
-
-def merged(pins: Iterable[Pin]) -> tuple[Pin, ...]:
-    """Pins with those of one place added up."""
-    counts: dict[tuple[str, str, str], int] = {}
-    for pin in pins:
-        counts[_place(pin)] = counts.get(_place(pin), 0) + pin.count
-    return tuple(sorted(Pin(*place, count) for place, count in counts.items()))
+    return " and ".join(parts) if parts else "no other place is needed"
 
 
 # -- while it goes on -------------------------------------------------------------------------------------------------
@@ -255,7 +260,7 @@ def arrived(snapshot: Snapshot, gang: Gang) -> Gang | None:
     came = {pin: node for pin in gang.pins if not pin.node and (node := _ready_node(snapshot, gang, pin.claim))}
     if not came:
         return None
-    pins = merged(replace(pin, node=came[pin]) if pin in came else pin for pin in gang.pins)
+    pins = together(replace(pin, node=came[pin]) if pin in came else pin for pin in gang.pins)
     waiting = {pin.claim for pin in pins if not pin.node}
     pods, total = sum(pin.count for pin in came), sum(pod_set.count for pod_set in gang.pod_sets)
     message = f"{pods} of {total} pods go to {_listed('node', set(came.values()))}, which took the place of a lost one"

@@ -38,6 +38,12 @@ def screen(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> Refusal | None:
     return next((refusal for rule in _RULES if (refusal := rule(case))), None)
 
 
+def may_take_more(fleet: Fleet, snapshot: Snapshot, gang: Gang, line: Line) -> bool:
+    """Whether a gang that runs may have further pods: its queue goes on, and its team has money left."""
+    case = _Case(fleet, snapshot, gang, line)
+    return gang.active and not any(rule(case) for rule in (_not_stopped, _budget))
+
+
 DEFAULT_CLASS: Final = "default"
 """The declared class of gangs that name none."""
 

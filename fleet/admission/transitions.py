@@ -31,6 +31,7 @@ def released(gang: Gang, job: Job | None, reason: Reason, message: str, now_s: f
         pod_sets=job.pod_sets if job is not None else gang.pod_sets,
         flavors={},
         pins=(),
+        leaving=(),
         recuts={},
         quota_reserved_at_s=0.0,
         admitted_at_s=0.0,
@@ -41,3 +42,8 @@ def released(gang: Gang, job: Job | None, reason: Reason, message: str, now_s: f
         ran_before_s=gang.ran_s(now_s),
         **changes,
     )
+
+
+def moved_on(gang: Gang, message: str, now_s: float, **changes: object) -> Gang:
+    """The gang where it stands and why, with something about it changed."""
+    return gang.moved(gang.state, gang.reason, message, now_s, **changes)

@@ -19,12 +19,13 @@ def cores(roles: Sequence[Minimum], together: int | None) -> list[int | None]:
 
     `together` (`minAvailable`, `minMember`) is how many are needed in all; not said, it is the sum of the minima of
     roles, and of all pods of roles that say none. The minima of roles come first; what is still missing is taken from
-    the roles in order. Minima that add up to more than `together` do not count.
+    the roles in order. Minima that add up to more than `together` do not count. One pod is needed whatever is said.
     """
     said = [min(role.pods, role.least) if role.least is not None else None for role in roles]
     if together is None:
         full = [role.pods if least is None else least for role, least in zip(roles, said, strict=True)]
-        return _elastic(roles, full)
+        return _elastic(roles, full) if any(full) else cores(roles, 1)
+    together = max(1, together)
     minima = [least or 0 for least in said]
     core = minima if sum(minima) <= together else [0] * len(roles)
     missing = together - sum(core)

@@ -224,6 +224,8 @@ class Gang:
     flavors: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Pod set -> its flavors, one for each group of resources of its queue; set from QuotaReserved on."""
     pins: tuple[Pin, ...] = ()
+    leaving: tuple[Pin, ...] = ()
+    """The part of `pins` whose pods, of the elastic surplus, are on their way out; gone with the last of them."""
     recuts: Mapping[str, str] = field(default_factory=dict)
     """Claim -> MIG configuration name it is being cut to for this gang."""
     quota_reserved_at_s: float = 0.0

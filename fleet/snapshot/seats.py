@@ -53,6 +53,14 @@ def seated(snapshot: Snapshot, gang: Gang) -> Gang:
     return replace(gang, pins=(*seats, *stood))
 
 
+def place_of(snapshot: Snapshot, gang: Gang, pod: Pod) -> str:
+    """The node a pod of the gang is on, or was released onto; empty when neither."""
+    if pod.node or not pod.pinned_host:
+        return pod.node
+    hosts = (pin.node for pin in gang.pins if hostname_of(snapshot, pin.node) == pod.pinned_host)
+    return next(hosts, "")
+
+
 def hostname_of(snapshot: Snapshot, node: str) -> str:
     """What pods are pinned to a node by: its label `kubernetes.io/hostname`."""
     observed = snapshot.nodes.get(node)

@@ -129,10 +129,10 @@ def test_a_leader_worker_set_is_held_at_no_replicas_until_its_turn() -> None:
     scene.settle()
 
 
-def vc_job(name: str = "g", *, run_s: float | None = None, workers: int = 1) -> Obj:
+def vc_job(name: str = "g", *, run_s: float | None = None, workers: int = 1, least: int | None = None) -> Obj:
     template = lasting(pod(gated=True), run_s)
     tasks = [{"name": "w", "replicas": workers, "template": template}]
-    return manifest(VOLCANO, name, "t", tasks=tasks, minAvailable=workers)
+    return manifest(VOLCANO, name, "t", tasks=tasks, minAvailable=workers if least is None else least)
 
 
 def test_a_volcano_job_has_its_pods_held_one_by_one() -> None:
@@ -158,6 +158,43 @@ def test_an_evicted_volcano_job_waits_behind_its_gates() -> None:
     assert pinned(scene) == sorted(it for it in pinned(scene) if it.startswith("urgent"))
     assert len([it for it in scene.sim.objects("Pod") if it["metadata"]["name"].startswith("g-")]) == 2
     scene.until_running("g", 900)
+    scene.settle()
+
+
+def test_what_is_beyond_the_core_joins_where_room_is_left_and_leaves_first() -> None:
+    small = files(pool(limits={"nodes": 3}), team(quotas={"h100": {"nvidia.com/gpu": 24}}), queue())
+    scene = stage(volcano(), kinds=(VOLCANO,), fleet=small)
+
+    def own() -> int:
+        return len([it for it in pinned(scene) if it.startswith("g-")])
+
+    scene.runs(gpu_job("big", pods=2, run_s=200))
+    scene.sim.submit(vc_job(workers=3, least=1))
+    scene.until_running("g")
+    assert own() == 1
+    scene.until(lambda: own() == 3, 900)
+    scene.runs(gpu_job("late", run_s=60))
+    assert (own(), scene.laws.evictions["g"]) == (2, 0)
+    scene.until(lambda: own() == 3, 900)
+    scene.settle()
+
+
+def test_a_job_that_runs_with_fewer_pods_is_started_and_charged_with_these() -> None:
+    small = files(pool(limits={"nodes": 3}), team(quotas={"h100": {"nvidia.com/gpu": 24}}), queue())
+    scene = Scene(small)
+    whole = gpu_job("whole", pods=4)
+    whole["metadata"]["annotations"] = {"kueue.x-k8s.io/job-min-parallelism": "2"}
+    scene.runs(whole)
+    (job,) = scene.sim.objects("Job")
+    (workload,) = scene.sim.objects("Workload")
+    assert (job["spec"]["parallelism"], len(pinned(scene))) == (3, 3)
+    assert workload["status"]["admitted"] == [{"podSet": "main", "count": 3}]
+    assert workload["spec"]["podSets"][0]["count"] == 4
+    scene.sim.restart()
+    scene.settle()
+    scene.runs(gpu_job("urgent", pods=2, priority="high", run_s=60))
+    scene.until_running("whole", 900)
+    assert len(pinned(scene)) >= 3
     scene.settle()
 
 

@@ -116,7 +116,7 @@ def test_of_a_gang_that_loses_every_machine_nothing_is_left_to_keep() -> None:
     scene = Scene(fleet())
     scene.runs(hardy(gpu_job("g", pods=2)))
     for node in scene.nodes_of("g"):
-        scene.sim.health.fail_node(node)
+        scene.sim.cloud.kill(instance_of(scene, node))
     scene.until(lambda: scene.laws.evictions["g"] == 1, 300)
     scene.until_running("g", 1800)
     scene.settle(600)

@@ -17,7 +17,8 @@ Roles = list[tuple[int, int | None]]
         ([(4, None)], 4, [None]),
         ([(4, None)], 9, [None]),
         ([(4, None)], 3, [3]),
-        ([(4, None)], 0, [0]),
+        ([(4, None)], 0, [1]),
+        ([(4, 0), (2, 0)], None, [1, 0]),
         ([(4, 2)], None, [2]),
         ([(1, 1), (4, 2)], 3, [None, 2]),
         ([(1, 1), (4, 2)], 4, [None, 3]),
@@ -38,7 +39,7 @@ roles = st.lists(st.builds(Minimum, st.integers(0, 9), st.none() | st.integers(0
 @given(roles=roles, together=st.integers(0, 50))
 def test_the_core_is_as_large_as_was_asked(roles: list[Minimum], together: int) -> None:
     found = [role.pods if core is None else core for role, core in zip(roles, cores(roles, together), strict=True)]
-    assert sum(found) == min(together, sum(role.pods for role in roles))
+    assert sum(found) == min(max(1, together), sum(role.pods for role in roles))
     minima = [min(role.pods, role.least or 0) for role in roles]
-    if sum(minima) <= together:
+    if sum(minima) <= max(1, together):
         assert all(core >= least for core, least in zip(found, minima, strict=True))

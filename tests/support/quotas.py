@@ -4,6 +4,7 @@ A cell of quota is written `"flavor"` (its cpu) or `"flavor/resource"`. Amounts 
 asks what they are amounts of. A workload's uid is its name.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -108,6 +109,10 @@ class World:
     scheduler: Scheduler
     now_s: float = 1000.0
     """Reservations of later cycles are newer than those of earlier ones."""
+    tired_after: int | None = None
+    """Evictions after which a workload evicts nobody any more; None = it always may."""
+    evictions: Counter[str] = field(default_factory=Counter)
+    """uid -> how often it was evicted."""
 
     @classmethod
     def of(
@@ -179,8 +184,10 @@ class World:
         self.scheduler.now_s = self.now_s
         result = self.scheduler.cycle()
         for victim, _ in result.evictions:
-            gone = self.scheduler.vacate(victim.holder.workload.uid)
-            self.scheduler.submit(replace(gone.workload, nominated=False))
+            gone = self.scheduler.vacate(victim.holder.workload.uid).workload
+            self.evictions[gone.uid] += 1
+            preempts = gone.preempts and (self.tired_after is None or self.evictions[gone.uid] < self.tired_after)
+            self.scheduler.submit(replace(gone, nominated=False, preempts=preempts))
         for entry in result.waiting:
             if entry.outcome is Outcome.PENDING_PREEMPTION:
                 self.scheduler.submit(replace(entry.workload, nominated=True))

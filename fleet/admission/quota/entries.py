@@ -1,6 +1,7 @@
 """The heads of a cycle with what was found for them, and the order they are decided in (reference 2.6)."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from bisect import insort
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -127,18 +128,29 @@ def _fair_key(workload: Workload, standing: Standing, rules: Rules) -> tuple[obj
     )
 
 
-def fair_order(entries: Sequence[Entry], tree: QuotaTree, rules: Rules) -> Iterator[Entry]:
+def _by_name(entry: Entry) -> tuple[str, str]:
+    return entry.workload.name, entry.workload.uid
+
+
+def fair_order(
+    entries: Sequence[Entry],
+    tree: QuotaTree,
+    rules: Rules,
+    following: Callable[[Entry], Entry | None] = lambda _entry: None,
+) -> Iterator[Entry]:
     """Entries by a tournament of dominant shares in each tree, shares taken anew after each one.
 
     Trees go in the order of their first entry (upstream: any order). What is charged to the tree between two entries
-    counts for the next.
+    counts for the next. `following` is asked, once an entry was dealt with, for one that joins the tournament.
     """
-    left = sorted(entries, key=lambda entry: (entry.workload.name, entry.workload.uid))
+    left = sorted(entries, key=_by_name)
     while left:
         root = left[0].node.root
         best = left[0] if root is left[0].node else _winner(root, [e for e in left if e.node.root is root], tree, rules)
         left.remove(best)
         yield best
+        if (another := following(best)) is not None:
+            insort(left, another, key=_by_name)
 
 
 def _winner(root: Node, entries: Sequence[Entry], tree: QuotaTree, rules: Rules) -> Entry:

@@ -1,8 +1,12 @@
 """Fair-sharing preemption: the workload of the queue with the larger dominant share goes (reference 3.3).
 
-Kueue `pkg/scheduler/preemption/fairsharing`, with two decisions of our own: children of equal share are taken in name
-order, not in the order of a hash table, and every victim of another queue is judged again after fill back, because the
-victims that justified it may have been put back (upstream issue 14543).
+Kueue `pkg/scheduler/preemption/fairsharing`, with decisions of our own:
+- Children of equal share are taken in name order, not in the order of a hash table.
+- Every victim of another queue is judged again after fill back, because the victims that justified it may have been put
+  back (upstream issue 14543).
+- A victim whose leaving does not lower the share it would be taken for is judged by the shares of what is contested: a
+  team that has much of one resource does not lose what others of it have of another (Bhattacharya et al., "Hierarchical
+  Scheduling for Diverse Datacenter Workloads", section 3: a node must not be held back by what it cannot use).
 """
 
 from collections.abc import Callable, Iterator
@@ -96,18 +100,22 @@ class Targets:
         return best
 
 
-def fair(contest: Contest, strategies: tuple[FairStrategy, ...], *, recheck: bool = True) -> list[Victim]:
-    """The holders to evict; empty when no set of permitted ones makes the workload fit. The books end as they began."""
+def fair(contest: Contest, strategies: tuple[FairStrategy, ...], *, upstream: bool = False) -> list[Victim]:
+    """The holders to evict; empty when no set of permitted ones makes the workload fit. The books end as they began.
+
+    `upstream`: by the rules of Kueue alone.
+    """
     candidates = _collect(contest)
     if not candidates:
         return []
     charge(contest.node, contest.usage)
-    taken, retry, done = _first(contest, candidates, _RULES[strategies[0]])
+    scales = _Scales(contest, dominant_only=upstream)
+    taken, retry, done = _first(contest, candidates, scales, _RULES[strategies[0]])
     if not done and len(strategies) > 1:
-        done = _second(contest, retry, taken, _RULES[strategies[1]])
+        done = _second(contest, retry, taken, scales, _RULES[strategies[1]])
     release(contest.node, contest.usage)
-    legality = _Legality(contest, tuple(_RULES[strategy] for strategy in strategies))
-    unharmed = legality.unharmed(taken) if done and recheck else None
+    legality = _Legality(contest, scales, tuple(_RULES[strategy] for strategy in strategies))
+    unharmed = legality.unharmed(taken) if done and not upstream else None
     kept = fill_back(contest, taken, borrowing=True, still_right=unharmed) if done else []
     for victim in reversed(kept if done else taken):
         contest.books.put_back(victim.holder)
@@ -143,7 +151,40 @@ def _fits(contest: Contest) -> bool:
     return fit
 
 
-def _first(contest: Contest, candidates: list[Holder], rule: Rule) -> tuple[list[Victim], list[Holder], bool]:
+@dataclass(slots=True)
+class _Scales:
+    """Weighs a victim that is out of the books against the preemptor, whose request is charged."""
+
+    contest: Contest
+    dominant_only: bool
+    """Nothing but dominant shares counts."""
+
+    def weigh(self, holder: Holder) -> tuple[Share, Share, Share]:
+        """What a rule is asked about."""
+        mine, theirs = _almost_shared(self.contest.node, holder.queue)
+        weighed = self._shares(mine, theirs, holder, None)
+        if self.dominant_only or weighed[1].key != weighed[2].key:
+            return weighed
+        return self._shares(mine, theirs, holder, frozenset(self._contested()))
+
+    def _shares(
+        self, mine: Node, theirs: Node, holder: Holder, only: frozenset[str] | None
+    ) -> tuple[Share, Share, Share]:
+        tree = self.contest.books.tree
+        asked, after = share_of(tree, mine, only), share_of(tree, theirs, only)
+        charge(holder.queue, holder.usage)
+        before = share_of(tree, theirs, only)
+        release(holder.queue, holder.usage)
+        return asked, before, after
+
+    def _contested(self) -> Iterator[str]:
+        cells = self.contest.books.tree.cells
+        return (cells[cell].resource for cell in self.contest.cells)
+
+
+def _first(
+    contest: Contest, candidates: list[Holder], scales: _Scales, rule: Rule
+) -> tuple[list[Victim], list[Holder], bool]:
     """Victims by the first strategy, who was passed over, and whether the workload fits now."""
     targets = Targets.of(contest, candidates)
     taken: list[Victim] = []
@@ -159,13 +200,10 @@ def _first(contest: Contest, candidates: list[Holder], rule: Rule) -> tuple[list
             if _fits(contest):
                 return taken, retry, True
             continue
-        mine, theirs = _almost_shared(contest.node, queue)
-        before, asked = share_of(contest.books.tree, theirs), share_of(contest.books.tree, mine)
         while waiting:
             holder = waiting.pop(0)
             contest.books.lift(holder)
-            after = share_of(contest.books.tree, theirs)
-            if rule(asked, before, after):
+            if rule(*scales.weigh(holder)):
                 taken.append(Victim(holder, Reason.FAIR_SHARING))
                 if _fits(contest):
                     return taken, retry, True
@@ -175,18 +213,18 @@ def _first(contest: Contest, candidates: list[Holder], rule: Rule) -> tuple[list
     return taken, retry, False
 
 
-def _second(contest: Contest, retry: list[Holder], taken: list[Victim], rule: Rule) -> bool:
+def _second(contest: Contest, retry: list[Holder], taken: list[Victim], scales: _Scales, rule: Rule) -> bool:
     """One more candidate a queue by the second strategy; extends `taken`, says whether the workload fits now."""
     targets = Targets.of(contest, retry)
     for queue in targets:
-        mine, theirs = _almost_shared(contest.node, queue)
-        before, asked = share_of(contest.books.tree, theirs), share_of(contest.books.tree, mine)
         holder = targets.left[queue.name].pop(0)
-        if rule(asked, before, before):
-            contest.books.lift(holder)
+        contest.books.lift(holder)
+        if rule(*scales.weigh(holder)):
             taken.append(Victim(holder, Reason.FAIR_SHARING))
             if _fits(contest):
                 return True
+        else:
+            contest.books.put_back(holder)
         targets.drop(queue)
     return False
 
@@ -206,6 +244,7 @@ class _Legality:
     """Whether victims of other queues may be taken, judged with all the others out."""
 
     contest: Contest
+    scales: _Scales
     rules: tuple[Rule, ...]
 
     def unharmed(self, taken: list[Victim]) -> Callable[[list[Victim]], bool]:
@@ -219,10 +258,6 @@ class _Legality:
     def _may_go(self, victim: Victim) -> bool:
         contest = self.contest
         charge(contest.node, contest.usage)
-        mine, theirs = _almost_shared(contest.node, victim.holder.queue)
-        asked, after = share_of(contest.books.tree, mine), share_of(contest.books.tree, theirs)
-        contest.books.put_back(victim.holder)
-        before = share_of(contest.books.tree, theirs)
-        contest.books.lift(victim.holder)
+        weighed = self.scales.weigh(victim.holder)
         release(contest.node, contest.usage)
-        return any(rule(asked, before, after) for rule in self.rules)
+        return any(rule(*weighed) for rule in self.rules)

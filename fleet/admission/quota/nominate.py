@@ -179,7 +179,7 @@ class Nominator:
 
     def _search(self, contest: Contest) -> list[Victim]:
         if self.rules.fair:
-            return fair(contest, self.rules.fair, recheck=not self.rules.upstream_defects)
+            return fair(contest, self.rules.fair, upstream=self.rules.upstream_defects)
         return classical(contest)
 
     def _oracle(self, workload: Workload) -> Callable[[Cell, int], Granule]:

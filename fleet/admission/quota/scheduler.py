@@ -7,6 +7,7 @@ nothing moves, which is what one pass of the agent does, and keeps what preempto
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import NamedTuple
 
 from fleet.admission.quota.declared import FlavorSpec, QueueSpec, Rules
@@ -152,7 +153,7 @@ class Scheduler:
         self._cycle += 1
         entries = [*map(self._seated, unseated), *map(self._nominated, heads)]
         run = Run(self)
-        for entry in self._ordered(entries):
+        for entry in self._ordered(entries, grows=keep):
             run.process(entry)
         stay = frozenset(e.workload.uid for e in entries if self._stays_away(e)) if keep else frozenset()
         self.kept += run.close(but=stay)
@@ -160,11 +161,31 @@ class Scheduler:
             self._return(entry, run.result, parked=entry.workload.uid in stay)
         return run.result
 
-    def _ordered(self, entries: Sequence[Entry]) -> Iterable[Entry]:
+    def _ordered(self, entries: list[Entry], *, grows: bool) -> Iterable[Entry]:
+        """The entries in the order in which they are decided; with `grows` they become more on the way."""
         fair = [entry for entry in entries if self.rules_for(entry.node).fair]
         classical = [entry for entry in entries if not self.rules_for(entry.node).fair]
         yield from classical_order(classical, self.rules)
-        yield from fair_order(fair, self.books.tree, self.rules)
+        following = partial(self._following, entries) if grows else lambda _entry: None
+        yield from fair_order(fair, self.books.tree, self.rules, following)
+
+    def _following(self, entries: list[Entry], entry: Entry) -> Entry | None:
+        """The next of the queue of one that was admitted, if it fits at once: it competes with the heads of the others.
+
+        With one head a queue and cycle each queue would get one after the other whatever its share, and what is unequal
+        then be set right by evictions (progressive filling: Ghodsi et al., "Dominant Resource Fairness", section 4.2).
+        """
+        line = self.pending.get(entry.queue.name)
+        goes_on = entry.outcome is Outcome.ADMITTED and not entry.workload.overdue
+        workload = line.pop() if line is not None and goes_on else None
+        if line is None or workload is None:
+            return None
+        found = self._nominated(workload)
+        if found.mode is not Mode.FIT or found.deferred:
+            line.put_back(workload, again=True)
+            return None
+        entries.append(found)
+        return found
 
     def rules_for(self, node: Node) -> Rules:
         """The rules of a queue's tree."""

@@ -1,6 +1,6 @@
 """Dominant resource share of what a node borrows (Kueue `fair_sharing.go`; reference 3.4)."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from fleet.admission.quota.tree import Cell, Node, QuotaTree
@@ -31,8 +31,8 @@ class Share(NamedTuple):
 NOTHING = Share(0.0, 1.0)
 
 
-def share_of(tree: QuotaTree, node: Node) -> Share:
-    """The node's share as its usage stands; a root has none."""
+def share_of(tree: QuotaTree, node: Node, only: Collection[str] | None = None) -> Share:
+    """The node's share as its usage stands, of all resources or of some `only`; a root has none."""
     above = node.parent
     if above is None:
         return Share(0.0, node.weight)
@@ -40,9 +40,9 @@ def share_of(tree: QuotaTree, node: Node) -> Share:
     borrowing = False
     for cell in range(len(tree.cells)):
         over = node.usage[cell] - node.subtree[cell]
-        if over > 0:
+        resource = tree.cells[cell].resource
+        if over > 0 and (only is None or resource in only):
             borrowing = True
-            resource = tree.cells[cell].resource
             borrowed[resource] = borrowed.get(resource, 0) + over
     best, dominant = 0.0, ""
     for resource in sorted(borrowed):

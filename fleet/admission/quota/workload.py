@@ -31,6 +31,8 @@ class Workload:
     """Last time it was evicted: among equals the one that waits longest since goes first."""
     local_queue: str = ""
     preempts: bool = True
+    buys: bool = True
+    """Whether a machine may be bought, cut anew or waited for so that it has a place."""
     may_evict: bool = True
     """False while a gate holds its preemptions back: it waits although there are victims."""
     allowed_flavors: frozenset[str] | None = None
@@ -66,6 +68,7 @@ class Workload:
                 self.allowed_flavors,
                 self.replaces,
                 self.may_evict,
+                self.buys,
                 self.busy,
                 self.overdue,
                 self.runs_s,

@@ -6,13 +6,14 @@ Both together rebuild the gang after a crash. Not kept, because they are read fr
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 import msgspec
 from msgspec import Raw
 
 from fleet.reasons import Reason
-from fleet.snapshot import Check, CheckState, Eviction, Gang, GangState, JobRef, Pin
+from fleet.snapshot import Check, CheckState, Eviction, Gang, GangState, JobRef, Pin, PodSet
 from fleet.snapshot.works import POD_GROUP
 from model.labels import PRIORITY_CLASS, QUEUE
 from providers.kube.objects.conditions import Condition, conditions_of, find, written
@@ -55,6 +56,11 @@ class _Pin(Wire, frozen=True):
     claim: str = ""
 
 
+class _Counted(Wire, frozen=True):
+    pod_set: str
+    count: int
+
+
 class _Recut(Wire, frozen=True):
     claim: str
     layout: str
@@ -79,7 +85,9 @@ class _Status(Wire, frozen=True):
     message: str = ""
     since: str | None = None
     flavors: list[_Assignment] | None = None
+    admitted: list[_Counted] | None = None
     pins: list[_Pin] | None = None
+    leaving: list[_Pin] | None = None
     recuts: list[_Recut] | None = None
     quota_reserved_at: str | None = None
     admitted_at: str | None = None
@@ -150,7 +158,9 @@ def workload_status(gang: Gang, now_s: float, previous: Sequence[Condition] = ()
         nodes=len({pin.node or pin.claim for pin in gang.pins}),
         gpus=gpus_of(gang),
         flavors=[{"podSet": name, "flavor": one} for name, given in sorted(gang.flavors.items()) for one in given],
+        admitted=[{"podSet": one.name, "count": one.count} for one in gang.pod_sets if gang.holds_capacity],
         pins=[_pin_object(pin) for pin in gang.pins],
+        leaving=[_pin_object(pin) for pin in gang.leaving],
         recuts=[{"claim": claim, "layout": layout} for claim, layout in sorted(gang.recuts.items())],
         quotaReservedAt=_stamp(gang.quota_reserved_at_s),
         admittedAt=_stamp(gang.admitted_at_s),
@@ -180,14 +190,15 @@ def decode_workload(raw: bytes | Raw) -> Gang:
         queue=spec.queue,
         priority_class=spec.priority_class,
         priority=spec.priority,
-        pod_sets=tuple(pod_set_from(one) for one in spec.pod_sets or ()),
+        pod_sets=_admitted(spec.pod_sets or (), status.admitted or ()),
         created_at_s=instant_of(spec.created_at),
         state=status.state,
         reason=status.reason,
         message=status.message,
         since_s=instant_of(status.since),
         flavors=_flavors(status.flavors or ()),
-        pins=tuple(Pin(pin.pod_set, pin.node, pin.claim, pin.count) for pin in status.pins or ()),
+        pins=tuple(_pin(pin) for pin in status.pins or ()),
+        leaving=tuple(_pin(pin) for pin in status.leaving or ()),
         recuts={one.claim: one.layout for one in status.recuts or ()},
         quota_reserved_at_s=instant_of(status.quota_reserved_at),
         admitted_at_s=instant_of(status.admitted_at),
@@ -216,6 +227,17 @@ def _flavors(found: Sequence[_Assignment]) -> dict[str, tuple[str, ...]]:
     for one in found:
         flavors[one.pod_set] = (*flavors.get(one.pod_set, ()), one.flavor)
     return flavors
+
+
+def _admitted(asked: Sequence[WirePodSet], admitted: Sequence[_Counted]) -> tuple[PodSet, ...]:
+    """The pod sets with as many pods as were admitted: perhaps fewer than were asked for."""
+    counts = {one.pod_set: one.count for one in admitted}
+    found = (pod_set_from(one) for one in asked)
+    return tuple(replace(pods, count=counts.get(pods.name, pods.count)) for pods in found)
+
+
+def _pin(pin: _Pin) -> Pin:
+    return Pin(pin.pod_set, pin.node, pin.claim, pin.count)
 
 
 def _pin_object(pin: Pin) -> JsonObject:

@@ -266,7 +266,7 @@ def _preemption(case: Case) -> Any:
                 contested.add(cell)
     contest = Contest(books, asks, spec, tree.queues[queue], usage, frozenset(contested))
     rules = rules_of(case["config"])
-    victims = fair(contest, rules.fair, recheck=not rules.upstream_defects) if rules.fair else classical(contest)
+    victims = fair(contest, rules.fair, upstream=rules.upstream_defects) if rules.fair else classical(contest)
     found = [{"reason": victim.reason.value, "workload": victim.holder.workload.name} for victim in victims]
     return {"preempted": sorted(found, key=lambda item: item["workload"])}
 

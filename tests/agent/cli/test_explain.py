@@ -1,0 +1,42 @@
+"""What `muster explain workload` says of a gang that runs."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from agent.cli.explain import lines
+from fleet.snapshot import Gang, GangState, Pin
+from tests.support.fleets import NOW, FleetBuilder, gang, job_of, pod_set
+from tests.support.world import World
+
+
+def told(it: Gang, asked: int) -> list[str]:
+    world = World(FleetBuilder().pool().team().queue().build())
+    world.waits(it)
+    world.jobs[it.uid] = job_of(replace(it, pod_sets=tuple(replace(p, count=asked) for p in it.pod_sets)))
+    transport: Any = None  # only of gangs that wait is anything read from the API
+    return list(lines(transport, world.snapshot(), it))
+
+
+@pytest.mark.parametrize(
+    ("core", "count", "asked", "leaving", "expected"),
+    [
+        (None, 3, 3, 0, None),
+        (None, 3, 4, 0, "  pods:     3 of 4; starts with 3"),
+        (2, 3, 3, 0, "  pods:     3 of 3; starts with 2"),
+        (2, 3, 5, 1, "  pods:     3 of 5, 1 of them leaving; starts with 2"),
+    ],
+)
+def test_how_many_pods_it_has(core: int | None, count: int, asked: int, leaving: int, expected: str | None) -> None:
+    pods = replace(pod_set(count=count), core=core)
+    pins = (Pin("main", "m0", "", count),)
+    gone = (Pin("main", "m0", "", leaving),) if leaving else ()
+    found = told(gang("g", pods, state=GangState.ADMITTED, pins=pins, leaving=gone, admitted_at_s=NOW), asked)
+    assert [line for line in found if line.startswith("  pods:")] == ([expected] if expected else [])
+
+
+def test_how_long_it_has_run_of_the_time_it_has() -> None:
+    limits: dict[str, Any] = {"max_run_s": 6 * 3600.0, "ran_before_s": 3600.0}
+    it = gang("g", state=GangState.ADMITTED, admitted_at_s=NOW - 1800, **limits)
+    assert "  ran:      90m in all, 6h at most" in told(it, 1)
