@@ -6,9 +6,9 @@ import pytest
 
 from agent.demo.jobs import Manifest
 from agent.simulation import Moment
-from tests.agent.scenes import A, B, Scene, files, gpu_job, gpu_jobset, pool, queue, simple, team
+from tests.agent.scenes import P4DE, A, B, Scene, files, gpu_job, gpu_jobset, layout, pool, queue, simple, team
 from tests.agent.test_simulation_crashes import Nurse
-from tests.agent.test_simulation_trouble import mig, pods_of, slices, spot_only
+from tests.agent.test_simulation_trouble import pods_of, slices, spot_only
 
 PATIENT = {"podsReady": {"recoveryTimeout": "20m"}}
 
@@ -137,10 +137,10 @@ def test_a_set_that_restarts_as_a_whole_keeps_its_machines() -> None:
 
 
 def test_pods_on_slices_move_to_slices() -> None:
-    declared = mig()
-    declared["fleet.yaml"] = declared["fleet.yaml"].replace("nodes: 2", "nodes: 4")
-    scene = Scene(declared)
-    scene.runs(hardy(slices("thin", "1g.10gb", pods=70)), 900)
+    quotas = {"mig": {"nvidia.com/mig-1g.10gb": 112}}
+    cut = pool("mig", (P4DE,), zones=[B], sharing={"mig": {"layouts": ["thin"]}})
+    scene = Scene(files(cut, layout("thin", **{"1g_10gb": 7}), team(quotas=quotas), queue(flavors=("mig",), **PATIENT)))
+    scene.runs(hardy(slices("thin", "1g.10gb", pods=70), 100), 900)
     lost = min(scene.nodes_of("thin"))
     kept = {uid: node for uid, node in where(scene, "thin").items() if node != lost}
     scene.sim.cloud.kill(instance_of(scene, lost))
