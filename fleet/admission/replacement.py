@@ -14,7 +14,7 @@ from typing import Final
 from fleet.actions import Action, EvictPod, gang_subject, pod_subject
 from fleet.admission.flavors import ground_of
 from fleet.admission.lines import line_of
-from fleet.admission.losses import UNPLANNED, Loss, lost_place
+from fleet.admission.losses import NODE_FAILURE_AFTER_S, UNPLANNED, Loss, lost_place
 from fleet.admission.surplus import core_of, together
 from fleet.capacity.provision import Plan
 from fleet.capacity.stock import holders, usable
@@ -208,7 +208,10 @@ def _label(snapshot: Snapshot, pin: Pin, label: str) -> str:
 
 
 def refilled(gang: Gang, vacancy: Vacancy, plan: Plan, pins: Sequence[Pin], now_s: float) -> Gang:
-    """The gang with its new seats. Recovery is measured from the loss, and only where it had come together before."""
+    """The gang with its new seats. Where it had come together before, recovery is measured from the loss.
+
+    A loss that nobody was there to notice counts from when it would have been noticed.
+    """
     had_all = gang.pods_ready and not vacancy.idle_only
     waiting = {pin.claim for pin in pins if not pin.node}
     recuts = {claim: layout for claim, layout in gang.recuts.items() if claim in waiting}
@@ -222,7 +225,7 @@ def refilled(gang: Gang, vacancy: Vacancy, plan: Plan, pins: Sequence[Pin], now_
         leaving=tuple(pin for pin in gang.leaving if vacancy.keeps(pin)),
         recuts=recuts | {recut.claim: recut.layout for recut in plan.recuts},
         pods_ready=gang.pods_ready and vacancy.idle_only,
-        not_ready_since_s=vacancy.at_s if had_all else gang.not_ready_since_s,
+        not_ready_since_s=max(vacancy.at_s, now_s - NODE_FAILURE_AFTER_S) if had_all else gang.not_ready_since_s,
         replacing_since_s=gang.replacing_since_s or now_s,
     )
 
