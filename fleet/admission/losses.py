@@ -9,7 +9,7 @@ from fleet.snapshot import Gang, Job, Node, Pin, Snapshot
 NODE_FAILURE_AFTER_S: Final = 60.0
 """A node counts as lost when it has not been ready for this long (Kueue waits 30 s, Kubernetes 300 s)."""
 
-UNPLANNED: Final = frozenset({Reason.NODE_FAILURE, Reason.INTERRUPTED, Reason.INSTANCE_GONE, Reason.MACHINE_LOST})
+UNPLANNED: Final = frozenset({Reason.NODE_FAILURE, Reason.INTERRUPTED, Reason.INSTANCE_GONE})
 """Losses that hit one machine. Where one leaves by plan (drift, expiry, consolidation) its replacement is bought first,
 for the gang as a whole (`fleet.capacity.disrupt.replace`)."""
 
@@ -28,7 +28,7 @@ def lost_place(snapshot: Snapshot, gang: Gang, job: Job, pin: Pin) -> Loss | Non
     if pin.node:
         return _lost_machine(snapshot, gang, job, pin)
     lost = lost_claim(snapshot, gang, pin.claim)
-    return None if lost is None else Loss(*lost, snapshot.now_s)
+    return None if lost is None else Loss(Reason.NODE_FAILURE, lost[1], snapshot.now_s)
 
 
 def _lost_machine(snapshot: Snapshot, gang: Gang, job: Job, pin: Pin) -> Loss | None:

@@ -95,12 +95,13 @@ def _as_a_whole(fleet: Fleet, snapshot: Snapshot, gang: Gang, job: Job, lost: Ma
 def _for_good(snapshot: Snapshot, gang: Gang, job: Job, nodes: set[str]) -> str:
     """A pod set whose pods on these nodes the job would not make anew; empty when there is none, or its user says so.
 
-    Pods that have gone already are behind the job: it has counted them, and goes on.
+    Pods that are gone or going are behind the job: it has counted them, and goes on.
     """
     if job.on_node_failure == "Replace":
         return ""
     pods = snapshot.gang_pods.get(f"{gang.namespace}/{gang.workload}", ())
-    standing = Counter(pod.pod_set for pod in pods if pod.active and not pod.gated and pod.node in nodes)
+    here = (pod for pod in pods if pod.active and not pod.gated and not pod.deleting and pod.node in nodes)
+    standing = Counter(pod.pod_set for pod in here)
     may_go = {pods.name: pods.count - core_of(pods).count + job.restarts.get(pods.name, 0) for pods in gang.pod_sets}
     return next((name for name in sorted(standing) if standing[name] > may_go.get(name, 0)), "")
 
@@ -187,14 +188,16 @@ def _missing(gang: Gang, vacated: Sequence[Pin], kept: Sequence[Pin]) -> Mapping
 
 
 def _tie(snapshot: Snapshot, gang: Gang, name: str, kept: Sequence[Pin]) -> Mapping[str, str]:
-    """The domain that the other pods of the set, or of its group, stand in, where all of them have to share one."""
+    """The domain that the other pods of the set, or of its group, stand in, where all of them have to share one.
+
+    A domain that is not known is nowhere: no node has an empty label of that name.
+    """
     pod_set = gang.pod_set(name)
     if not pod_set.required_topology:
         return {}
     mates = {one.name for one in gang.pod_sets if pod_set.group and one.group == pod_set.group} | {name}
-    values = (_label(snapshot, pin, pod_set.required_topology) for pin in kept if pin.pod_set in mates)
-    value = next((value for value in values if value), "")
-    return {pod_set.required_topology: value} if value else {}
+    values = [_label(snapshot, pin, pod_set.required_topology) for pin in kept if pin.pod_set in mates]
+    return {pod_set.required_topology: max(values)} if values else {}
 
 
 def _label(snapshot: Snapshot, pin: Pin, label: str) -> str:

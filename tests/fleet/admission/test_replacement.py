@@ -317,6 +317,17 @@ def test_on_a_topology(wish: dict[str, Any], free: tuple[str, ...], expected: di
         assert stand(world) == expected
 
 
+def test_where_the_domain_of_the_others_is_not_known_there_is_no_place() -> None:
+    world = racks("n2", "n4")
+    world.runs(gang("g", pod_set(count=8, gpu=1, required_topology=RACK)), ("n0", 4), ("n1", 4), flavor="own")
+    world.jobs[G] = replace(world.jobs[G], restarts=HARDY)
+    del world.nodes["n0"]
+    bare = {key: value for key, value in world.nodes["n1"].labels.items() if key != RACK}
+    world.nodes["n1"] = replace(world.nodes["n1"], labels=bare)
+    decided(world)
+    assert world.gang("g").state is GangState.EVICTING
+
+
 def test_a_lost_leader_comes_back_to_its_workers() -> None:
     world = racks("n2", "n4")
     sets = (
@@ -450,7 +461,7 @@ def test_a_purchase_that_fails_is_made_again_elsewhere_and_then_given_up() -> No
     for _ in range(4):
         world.pass_once(boot=False)
         world.now_s += 1
-    assert world.gang("g").evictions == 1
+    assert (world.gang("g").evictions, world.gang("g").eviction.reason) == (1, "NodeFailures")  # type: ignore[union-attr]
     assert "the cloud is short of" in world.gang("g").eviction.message  # type: ignore[union-attr]
 
 
