@@ -25,9 +25,10 @@ from fleet.snapshot.seats import seats_of, strays_of
 from model import labels
 from model.fleet import Fleet
 
-POLITE_S: Final = 30.0
+POLITE_S: Final = 10.0
 """A pod that has lost its seat is evicted by the API for this long, which tells its job that it is a disruption, not a
-failure. After that a disruption budget holds it no longer: it is deleted."""
+failure. After that a disruption budget holds it no longer: it is deleted. Short, as every refusal doubles the pause
+before the next attempt, and EC2 takes a spot machine two minutes after its notice."""
 _SHOWN: Final = 4
 """Names in a sentence."""
 

@@ -1,11 +1,12 @@
 """A gang loses a machine and goes on: only its pods there move, whatever happens meanwhile."""
 
+import random
 from typing import Any
 
 import pytest
 
 from agent.demo.jobs import Manifest
-from agent.simulation import Moment
+from agent.simulation import Moment, Tempo
 from tests.agent.scenes import P4DE, A, B, Scene, files, gpu_job, gpu_jobset, layout, pool, queue, simple, team
 from tests.agent.test_simulation_crashes import Nurse
 from tests.agent.test_simulation_trouble import pods_of, slices, spot_only
@@ -277,6 +278,36 @@ def test_the_replacement_dies_as_well() -> None:
     scene.sim.cloud.kill(newest.id)
     goes_on(scene, lost, kept)
     assert scene.bought() == 5
+    scene.settle(300)
+
+
+def test_a_disruption_budget_delays_it_and_does_not_prevent_it() -> None:
+    """An interruption does not wait: the lost pod is asked to go for a while, and then told."""
+    scene = Scene(spot_only())
+    lost, kept = started(scene, gpus=4)
+    budget = {
+        "metadata": {"name": "all", "namespace": "t"},
+        "spec": {"minAvailable": "100%", "selector": {"matchExpressions": [{"key": "job-name", "operator": "Exists"}]}},
+    }
+    scene.sim.store.create(scene.sim.store.resource("PodDisruptionBudget"), budget)
+    scene.sim.advance(1)
+    scene.sim.cloud.interrupt(instance_of(scene, lost))
+    scene.sim.advance(8)
+    assert lost in where(scene, "g").values()
+    scene.until(lambda: lost not in where(scene, "g").values(), 50)
+    goes_on(scene, lost, kept)
+    scene.settle(300)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_slow_hands_that_work_in_any_order_come_to_the_same_end(seed: int) -> None:
+    rng = random.Random(seed)
+    tempo = Tempo(latency_s=lambda _action: rng.choice([0.0, 0.1, 2.0, 7.0]), shuffle=seed)
+    scene = Scene(fleet(), tempo=tempo)
+    lost, kept = started(scene)
+    scene.sim.cloud.kill(instance_of(scene, lost))
+    goes_on(scene, lost, kept)
+    assert scene.bought() == 4
     scene.settle(300)
 
 

@@ -376,7 +376,7 @@ def test_lost_pods_are_asked_to_go_and_then_told() -> None:
     decided(world)
     [evict] = [it for it in lifecycle.decide(world.fleet, world.snapshot()) if isinstance(it, EvictPod)]
     assert (evict.pod.node, evict.force_grace_s) == ("node-m0", None)
-    world.now_s += 30
+    world.now_s += 10
     [evict] = [it for it in lifecycle.decide(world.fleet, world.snapshot()) if isinstance(it, EvictPod)]
     assert (evict.pod.node, evict.force_grace_s) == ("node-m0", 30)
 
