@@ -18,7 +18,7 @@ def filled(part: Part, kinds: Ints, order: Order, demand: Ints, begun: Ints | No
     """[M, C] pods on machines of `kinds` [M], by `order` [M, C] of classes, on top of those `begun` with."""
     columns = np.arange(len(kinds))
     rest = part.capacity[kinds].T.copy()
-    pods = np.zeros(order.shape, dtype=np.float64)
+    pods = np.zeros((len(kinds), len(part.demand)))
     if begun is not None:
         pods += begun
         rest -= (begun @ part.requests).T

@@ -1,0 +1,27 @@
+"""How hard to try, in steps: the same steps on every machine, however busy it is."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """Ends of the search; each is a count of something the problem alone decides."""
+
+    rounds: int = 60
+    """Of pricing, for each part."""
+    nodes: int = 60
+    """Of branch and bound over patterns, for each part."""
+    bound_nodes: int = 20
+    """Of branch and bound for a bound on whole machines, for each part."""
+    iterations: int = 100_000
+    """Of the simplex method, for each linear programme."""
+    trials: int = 24
+    """Choices of lanes for the groups that are tried greedily."""
+    close_enough: float = 1e-4
+    """The gap at which a part is good enough."""
+    solver: bool = True
+    """Whether linear and integer programmes are solved at all."""
+
+
+GREEDY = Effort(solver=False)
+"""No solver: the best of the greedy ways, with a bound by one resource."""
