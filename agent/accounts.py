@@ -1,12 +1,19 @@
-"""The books: what every team has spent this month (UTC), kept in a ConfigMap so that budgets outlive a crash."""
+"""The books: what every team has spent this month (UTC), and what every local queue used lately.
+
+They are kept in a ConfigMap, so that budgets and the order of queues outlive a crash and a change of leader.
+"""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from math import isfinite
 from typing import Any
 
+from agent.mirror import Mirror
 from agent.watch import Watcher
+from fleet.admission.quota.ledger import Account
+from fleet.admission.usage import Admission, Tally, tallied
 from fleet.cost.allocation import MICRO, Bill, allocate
 from fleet.snapshot import Snapshot
 from model.fleet import Fleet
@@ -17,11 +24,22 @@ LONGEST_GAP_S = 3600.0
 
 @dataclass(slots=True)
 class Accounts:
-    """Adds up bills. `spent_usd` is what budgets are judged by."""
+    """Adds up bills and use. `spent_usd` is what budgets are judged by, `local_usage` what queues are ordered by."""
 
     month: str = ""
     bill: Bill = field(default_factory=Bill)
+    tally: Tally = field(default_factory=Tally)
+    local_usage: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """Local queue -> resource -> what it used lately; another mapping whenever it changes."""
     _until_s: float = 0.0
+
+    def sample(self, fleet: Fleet, snapshot: Snapshot) -> None:
+        """Look at what gangs hold, if it is time, and at who was admitted since the last call."""
+        self._hold(tallied(fleet, snapshot, self.tally))
+
+    def _hold(self, tally: Tally) -> None:
+        if tally is not self.tally:
+            self.tally, self.local_usage = tally, tally.used()
 
     def charge(self, fleet: Fleet, snapshot: Snapshot) -> None:
         """Bill the time since the last call; a new month starts from nothing."""
@@ -47,6 +65,7 @@ class Accounts:
                 "total": self.bill.total,
                 "by_team": dict(self.bill.by_team),
                 "until_s": self._until_s,
+                "usage": _dumped(self.tally),
             }
         )
 
@@ -56,12 +75,43 @@ class Accounts:
         try:
             by_team = {str(team): int(amount) for team, amount in kept["by_team"].items()}
             month, total = str(kept["month"]), int(kept["total"])
+            tally = _restored(kept["usage"]) if "usage" in kept else Tally()
         except (AttributeError, KeyError, TypeError) as error:
             raise ValueError(f"these are no books: {error!r}") from error
         if sum(by_team.values()) != total:
             raise ValueError("the kept books do not add up")
         self.month, self.bill = month, Bill(total, by_team)
         self._until_s = float(kept.get("until_s", 0.0))
+        self._hold(tally)
+
+
+def _dumped(tally: Tally) -> dict[str, Any]:
+    accounts = {
+        local: {"consumed": dict(account.consumed), "penalty": dict(account.penalty)}
+        for local, account in sorted(tally.accounts.items())
+    }
+    return {"at_s": tally.at_s, "accounts": accounts, "ahead": sorted(tally.ahead)}
+
+
+def _restored(kept: Any) -> Tally:
+    """Raises AttributeError, KeyError, TypeError or ValueError for anything that is no tally."""
+    at_s = _amount(kept["at_s"])
+    accounts = {
+        str(local): Account(_amounts(account["consumed"]), at_s, _amounts(account["penalty"]))
+        for local, account in kept["accounts"].items()
+    }
+    return Tally(accounts, at_s, frozenset(Admission(str(uid), _amount(when_s)) for uid, when_s in kept["ahead"]))
+
+
+def _amounts(kept: Any) -> dict[str, float]:
+    return {str(resource): _amount(amount) for resource, amount in kept.items()}
+
+
+def _amount(kept: Any) -> float:
+    amount = float(kept)
+    if not isfinite(amount) or amount < 0:
+        raise ValueError(f"{kept!r} is no amount")
+    return amount
 
 
 class Bookkeeper(Watcher):
@@ -74,8 +124,14 @@ class Bookkeeper(Watcher):
         self._saved_at_s = 0.0
         self._charged_at_s = 0.0
 
+    def inform(self, mirror: Mirror) -> None:
+        """What the next decisions have to know."""
+        mirror.spent_usd = self.accounts.spent_usd
+        mirror.local_usage = self.accounts.local_usage
+
     def turned(self, fleet: Fleet, snapshot: Snapshot) -> None:
-        """Charge once a second, save now and then."""
+        """See admissions at once, charge once a second, save now and then."""
+        self.accounts.sample(fleet, snapshot)
         if snapshot.now_s - self._charged_at_s >= 1.0:
             self._charged_at_s = snapshot.now_s
             self.accounts.charge(fleet, snapshot)

@@ -9,6 +9,7 @@ from agent.mirror import Mirror
 from agent.watch import Watcher
 from fleet.actions import Action, LaunchMachines, SaveGang, TerminateMachines
 from fleet.admission.compile import charged_tree
+from fleet.admission.usage import values_of
 from fleet.capacity.lifecycle import orphaned
 from fleet.capacity.stock import claims_by_pool
 from fleet.snapshot import GangState, Snapshot
@@ -49,6 +50,12 @@ class Metrics(Watcher):
         self.shortfalls = Counter("muster_launch_failures_total", "Launches by error", ["error"], registry=r)
         self.quota_used = Gauge(
             "muster_quota_used", "Used of a flavor by queue", ["queue", "flavor", "resource"], registry=r
+        )
+        self.local_usage = Gauge(
+            "muster_local_queue_usage",
+            "What orders local queues: used lately, decayed and weighted",
+            ["namespace", "queue"],
+            registry=r,
         )
         self.spent = Gauge("muster_spent_usd_month", "Spent this calendar month by team", ["team"], registry=r)
         self.leading = Gauge("muster_leading", "1 while this process holds the lease", registry=r)
@@ -99,7 +106,7 @@ class Metrics(Watcher):
             return
         self._shown_at_s = snapshot.now_s
         tree = charged_tree(fleet, snapshot, snapshot.gangs.values())
-        for gauge in (self.gangs, self.machines, self.usd_h, self.quota_used, self.spent):
+        for gauge in (self.gangs, self.machines, self.usd_h, self.quota_used, self.local_usage, self.spent):
             gauge.clear()
         for gang in snapshot.gangs.values():
             self.gangs.labels(gang.queue, gang.state).inc()
@@ -111,6 +118,8 @@ class Metrics(Watcher):
             for state, count in Counts(claim.state for claim in claims).items():
                 self.machines.labels(pool, state).set(count)
             self.usd_h.labels(pool).set(sum(claim.price_usd_h for claim in claims if claim.launched_at_s))
+        for local_queue, value in values_of(fleet, snapshot).items():
+            self.local_usage.labels(*local_queue.split("/", 1)).set(value)
         for team, usd in snapshot.spent_usd.items():
             self.spent.labels(team).set(usd)
         self.orphans.set(len(orphaned(snapshot)))

@@ -154,6 +154,7 @@ class Mirror:
         self.catalog = Catalog()
         self.shortages: dict[CapacityPool, float] = {}
         self.spent_usd: Mapping[str, float] = {}
+        self.local_usage: Mapping[str, Mapping[str, float]] = {}
 
     @property
     def synced(self) -> bool:
@@ -231,6 +232,7 @@ class Mirror:
             pod_priorities=_pod_priorities(self.pod_priorities.view),
             meek_pod_priorities=_meek(self.pod_priorities.view),
             spent_usd=self.spent_usd,
+            local_usage=self.local_usage,
             busy=busy,
         )
 

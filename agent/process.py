@@ -193,7 +193,7 @@ class Agent:
         watchers: list[Watcher] = [self.metrics, Chronicler(sync), announcer, books, publisher, notifier]
         journal = Journal(settings.journal) if settings.journal else None
         watchers += [journal] if journal else []
-        mirror.spent_usd = books.accounts.spent_usd
+        books.inform(mirror)
 
         def acknowledge(told: Sequence[Notice]) -> None:
             desk.submit(self._acknowledge, tuple(told))
@@ -278,7 +278,7 @@ class Agent:
                 brain.hear(event)
             if self._stopping.is_set():
                 break
-            brain.mirror.spent_usd = books.accounts.spent_usd
+            books.inform(brain.mirror)
             self.metrics.leading.set(1)
             began_s = time.perf_counter()
             brain.turn()

@@ -17,6 +17,7 @@ from agent.sync import Sync, SyncState
 from agent.watch import Watcher
 from fleet.capacity.disrupt.drift import drifted_claims
 from fleet.snapshot import Snapshot
+from model import labels
 from model.fleet import Fleet
 from providers.clock import Clock
 from providers.kube.errors import KubeError, NotFound
@@ -144,7 +145,7 @@ class Board:
         body = {
             "apiVersion": "v1",
             "kind": "ConfigMap",
-            "metadata": {"name": name, "namespace": self._namespace},
+            "metadata": {"name": name, "namespace": self._namespace, "labels": {labels.BOOKS: "true"}},
             "data": {"books.json": text},
         }
 

@@ -1,16 +1,22 @@
 """One look at the cluster, for commands that only read."""
 
+from collections.abc import Mapping
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from agent.accounts import Accounts
 from agent.ears import WATCHED
 from agent.mirror import Mirror
 from fleet.snapshot import Catalog, Snapshot
+from model import labels
 from providers.clock import Clock
 from providers.kube.batches import Replace
 from providers.kube.config import connect
-from providers.kube.errors import NotFound
+from providers.kube.errors import Forbidden, NotFound
+from providers.kube.objects.paths import CONFIG_MAPS
 from providers.kube.transport import KubeTransport
 
 
@@ -31,4 +37,16 @@ def read_world(transport: KubeTransport, clock: Clock, catalog: Catalog, cluster
                     value = watched.decode(raw)
                     objects[watched.key(value)] = value
         mirror.table(table).observe(Replace(objects, "0"))
+    mirror.local_usage = _local_usage(transport)
     return mirror.snapshot(clock.now(), frozenset())
+
+
+def _local_usage(transport: KubeTransport) -> Mapping[str, Mapping[str, float]]:
+    """What the agent's books say that local queues used; nothing for who may not read them."""
+    accounts = Accounts()
+    with suppress(Forbidden, ValueError):
+        for page in transport.list_pages(CONFIG_MAPS, label_selector=labels.BOOKS):
+            for raw in page.items or ():
+                data = msgspec.json.decode(raw).get("data") or {}
+                accounts.restore(data.get("books.json", ""))
+    return accounts.local_usage

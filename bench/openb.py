@@ -2,6 +2,9 @@
 
 Prints a line for each run and at last one for each list: `NAME allocated PCT fragmented PCT seconds S`, means of the
 runs with seeds 42, 43, ... and the seconds they took together on the clock. Every run is the same on every machine.
+
+`--engine production` places the pods by what the deciders use (`bench.production`), without those that share a GPU;
+`tightest` is the rule they had before.
 """
 
 import argparse
@@ -18,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
+from bench import production
 from bench.packing import Choice, NoTrace, Outcome, Trace, fill, read
 from bench.published import BestFit, Fgd, RepeatedFit
 from fleet.placement.fragmentation import ExpectedFill, Measure, Request
@@ -25,6 +29,7 @@ from fleet.placement.packer import UNFIT, Machine, Packer, Place, models
 
 FIRST_SEED = 42
 OURS = "expected-fill"
+PACKER, PRODUCTION = "packer", "production"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,25 +77,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.openb", description=__doc__)
     parser.add_argument("pod_lists", nargs="+", type=Path, metavar="POD_CSV")
     parser.add_argument("--seeds", type=int, default=10, metavar="N", help="runs of each list (default: 10)")
-    parser.add_argument("--policy", choices=POLICIES, default=OURS, help=f"default: {OURS}")
+    parser.add_argument("--engine", choices=ENGINES, default=PACKER, help=f"default: {PACKER}")
+    known = dict.fromkeys(policy for policies in ENGINES.values() for policy in policies)
+    parser.add_argument("--policy", choices=known, default=OURS, help=f"default: {OURS}")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, metavar="N", help="default: all cores")
     chosen = parser.parse_args(arguments)
     if min(chosen.seeds, chosen.workers) < 1:
         parser.error("--seeds and --workers are at least 1")
+    if chosen.policy not in ENGINES[chosen.engine]:
+        parser.error(f"--engine {chosen.engine} has --policy {', '.join(ENGINES[chosen.engine])}")
     try:
         traces = [read(path) for path in chosen.pod_lists]
     except (NoTrace, OSError) as error:
         parser.error(str(error))
-    closing = [_closing(trace, chosen.policy, chosen.seeds, chosen.workers) for trace in traces]
+    if chosen.engine == PRODUCTION:
+        traces = [production.whole(trace) for trace in traces]
+    run_one = partial(ENGINES[chosen.engine][chosen.policy], chosen.policy)
+    closing = [_closing(trace, run_one, chosen.seeds, chosen.workers) for trace in traces]
     print("\n".join(closing))
     return 0
 
 
-def _closing(trace: Trace, policy: str, seeds: int, workers: int) -> str:
+def _closing(trace: Trace, run_one: "Run", seeds: int, workers: int) -> str:
     """Run a list with every seed; the line that sums it up."""
     began_s = time.perf_counter()
     outcomes = []
-    for outcome in _outcomes(trace, policy, range(FIRST_SEED, FIRST_SEED + seeds), workers):
+    for outcome in _outcomes(trace, run_one, range(FIRST_SEED, FIRST_SEED + seeds), workers):
         print(_line(trace, outcome), flush=True)
         outcomes.append(outcome)
     allocated_pct = statistics.fmean(it.allocated_pct for it in outcomes)
@@ -107,9 +119,9 @@ def _line(trace: Trace, it: Outcome) -> str:
     )
 
 
-def _outcomes(trace: Trace, policy: str, seeds: Sequence[int], workers: int) -> Iterator[Outcome]:
+def _outcomes(trace: Trace, run_one: "Run", seeds: Sequence[int], workers: int) -> Iterator[Outcome]:
     """In the order of the seeds."""
-    one = partial(_outcome, trace, policy)
+    one = partial(run_one, trace)
     if min(workers, len(seeds)) == 1:
         yield from map(one, seeds)
         return
@@ -117,9 +129,22 @@ def _outcomes(trace: Trace, policy: str, seeds: Sequence[int], workers: int) -> 
         yield from pool.map(one, seeds)
 
 
-def _outcome(trace: Trace, policy: str, seed: int) -> Outcome:
+def _packed(policy: str, trace: Trace, seed: int) -> Outcome:
     way = POLICIES[policy]
     return fill(trace, way.measure(trace), way.choice(seed), Fgd(trace.mix, models(trace.nodes)), seed)
+
+
+def _produced(policy: str, trace: Trace, seed: int) -> Outcome:
+    return production.fill(trace, production.RULES[policy], Fgd(trace.mix, models(trace.nodes)), seed)
+
+
+Run = Callable[[Trace, int], Outcome]
+"""One run of a trace with a seed."""
+ENGINES: dict[str, dict[str, Callable[[str, Trace, int], Outcome]]] = {
+    PACKER: dict.fromkeys(POLICIES, _packed),
+    PRODUCTION: dict.fromkeys(production.RULES, _produced),
+}
+"""Engine -> its policies and what runs them."""
 
 
 def synthetic(nodes: int = 600) -> Trace:
@@ -147,7 +172,7 @@ def synthetic(nodes: int = 600) -> Trace:
 def run() -> dict[str, float]:
     """A synthetic cluster of 600 nodes filled once: microseconds a decision with its pod's placement, and how full."""
     trace = synthetic()
-    outcome = _outcome(trace, OURS, FIRST_SEED)
+    outcome = _packed(OURS, trace, FIRST_SEED)
     return {
         "decision_us": 1e6 * outcome.seconds / outcome.pods,
         "slowest_decision_ms": 1e3 * outcome.slowest_s,

@@ -4,7 +4,7 @@ import csv
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -105,15 +105,14 @@ def fill(trace: Trace, measure: Measure, choose: Choice, fragmented: Measure, se
         pods=len(pods),
         placed=placed,
         allocated_pct=100 * allocated / trace.gpu_milli,
-        fragmented_pct=_fragmented_pct(packer, fragmented),
+        fragmented_pct=fragmented_pct(packer.machines(), fragmented),
         slowest_s=slowest_s,
         seconds=seconds,
     )
 
 
-def _fragmented_pct(packer: Packer, measure: Measure) -> float:
+def fragmented_pct(machines: Sequence[Machine], measure: Measure) -> float:
     """The part of the idle GPUs that is fragmented; 0 where none is idle."""
-    machines = packer.machines()
     idle_milli = sum(sum(machine.devices) for machine in machines)
     worth = -int(measure.worth(states_of(machines, measure)).sum())
     return worth / (10 * idle_milli) if idle_milli else 0.0

@@ -11,7 +11,7 @@ from agent.cli import exits
 from agent.cli.tables import age, world
 from agent.cli.validate import read_folder
 from agent.world import open_cluster
-from fleet.admission.order import queue_key
+from fleet.admission.order import by_use, line_with, queue_key
 from fleet.admission.outlook import otherwise, standings
 from fleet.admission.surplus import cores
 from fleet.mig.layouts import gpu_part
@@ -77,7 +77,7 @@ def explain_gang(name: str, question: Question, kubeconfig: Path | None, context
             sys.stderr.write(f"muster: no workload {name!r}; there are: {known}\n")
             return exits.ERROR
         for gang in gangs:
-            told = [*lines(transport, snapshot, gang)]
+            told = [*lines(transport, snapshot, gang, fleet)]
             if fleet is not None:
                 told += [*way_through(fleet, snapshot, gang)]
                 told += [*imagined(fleet, snapshot, gang, question)] if question.otherwise else []
@@ -100,7 +100,7 @@ def find(snapshot: Snapshot, name: str) -> list[Gang]:
     ]
 
 
-def lines(transport: KubeTransport, snapshot: Snapshot, gang: Gang) -> Iterator[str]:
+def lines(transport: KubeTransport, snapshot: Snapshot, gang: Gang, fleet: Fleet | None = None) -> Iterator[str]:
     """The explanation, line by line."""
     now = snapshot.now_s
     asked = "; ".join(
@@ -114,12 +114,7 @@ def lines(transport: KubeTransport, snapshot: Snapshot, gang: Gang) -> Iterator[
     if gang.eviction:
         yield f"  evicted:  {gang.evictions} times; last {age(now - gang.eviction.at_s)} ago: {gang.eviction.reason}"
     if gang.state is GangState.PENDING:
-        waiting = sorted(
-            (g for g in snapshot.gangs.values() if g.queue == gang.queue and g.state is GangState.PENDING),
-            key=queue_key,
-        )
-        place = [g.uid for g in waiting].index(gang.uid) + 1
-        yield f"  position: {place} of {len(waiting)} in queue {gang.queue}"
+        yield from _position(snapshot, gang, fleet)
         yield from _usage(transport, gang)
     if gang.holds_capacity:
         yield from _held(snapshot, gang)
@@ -141,6 +136,21 @@ def _held(snapshot: Snapshot, gang: Gang) -> Iterator[str]:
         leaving = sum(pin.count for pin in gang.leaving)
         gone = f", {leaving} of them leaving" if leaving else ""
         yield f"  pods:     {has} of {max(asked, has)}{gone}; starts with {needs}"
+
+
+def _position(snapshot: Snapshot, gang: Gang, fleet: Fleet | None) -> Iterator[str]:
+    """Its place in the queue; without the fleet's files by priority and age alone."""
+    if fleet is not None:
+        waiting = line_with(fleet, snapshot, gang)
+    else:
+        pending = (it for it in snapshot.gangs.values() if it.queue == gang.queue and it.state is GangState.PENDING)
+        waiting = sorted(pending, key=queue_key)
+    place = [it.uid for it in waiting].index(gang.uid) + 1
+    unsure = " by priority and age; --fleet tells the order by use" if fleet is None and snapshot.local_usage else ""
+    yield f"  position: {place} of {len(waiting)} in queue {gang.queue}{unsure}"
+    if fleet is not None and (rivals := by_use(fleet, snapshot, gang)):
+        told = ", ".join(f"{name} {value:.4g}" for name, value in rivals)
+        yield f"  usage:    {told}: who used less lately goes first"
 
 
 def way_through(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> Iterator[str]:

@@ -273,7 +273,7 @@ class Process:
         self.inbox.clear()
         for event in events:
             self.brain.hear(event)
-        self.brain.mirror.spent_usd = self.books.accounts.spent_usd
+        self.books.inform(self.brain.mirror)
         self.brain.turn()
         self.turns += 1
         if self._publisher is not None and self.brain.sync.fleet is None:

@@ -51,8 +51,9 @@ def declared(fleet: Fleet) -> Declared:
     """The quota engine's view of a fleet. The fleet's references resolve and teams and cohorts have no circle."""
     cohorts = [_team(team) for _, team in sorted(fleet.teams.items())]
     cohorts += [_cohort(cohort) for _, cohort in sorted(fleet.cohorts.items())]
-    queues = {name: _queue(queue) for name, queue in fleet.queues.items()}
-    queues |= {name: _cluster_queue(queue) for name, queue in fleet.cluster_queues.items()}
+    remembers = fleet.policy.spec.admission_fair_sharing is not None
+    queues = {name: _queue(queue, remembers=remembers) for name, queue in fleet.queues.items()}
+    queues |= {name: _cluster_queue(queue, remembers=remembers) for name, queue in fleet.cluster_queues.items()}
     above = {cohort.name: cohort.parent for cohort in cohorts}
     fair = frozenset(_root(above, name) for name in _fair(fleet))
     rules = Rules(
@@ -85,7 +86,8 @@ def _cohort(cohort: Cohort) -> CohortSpec:
     return CohortSpec(cohort.name, spec.parent_name or "", _cells(spec.resource_groups), spec.fair_sharing.weight)
 
 
-def _cluster_queue(queue: ClusterQueue) -> QueueSpec:
+def _cluster_queue(queue: ClusterQueue, *, remembers: bool) -> QueueSpec:
+    """`remembers`: the fleet says how use is remembered; as upstream, without that it orders nothing."""
     spec = queue.spec
     groups = (
         ResourceGroup(group.covered_resources, tuple(flavor.name for flavor in group.flavors))
@@ -110,6 +112,7 @@ def _cluster_queue(queue: ClusterQueue) -> QueueSpec:
             OnCandidate(fungibility.when_can_preempt),
             prefer_preemption=fungibility.preference == "PreemptionOverBorrowing",
         ),
+        usage_ordered=remembers and spec.usage_ordered,
     )
 
 
@@ -132,7 +135,7 @@ def _team(team: Team) -> CohortSpec:
     return CohortSpec(team.name, team.spec.parent or "", cells, team.spec.weight)
 
 
-def _queue(queue: Queue) -> QueueSpec:
+def _queue(queue: Queue, *, remembers: bool) -> QueueSpec:
     spec = queue.spec
     return QueueSpec(
         queue.name,
@@ -145,6 +148,7 @@ def _queue(queue: Queue) -> QueueSpec:
             Policy(spec.preemption.while_borrowing),
         ),
         through_team=True,
+        usage_ordered=remembers and spec.admission_fair_sharing is not None,
     )
 
 

@@ -16,16 +16,17 @@ from fleet.admission.flavors import Flavors
 from fleet.admission.lines import Line, line_of
 from fleet.admission.lost_work import lost_work_s
 from fleet.admission.machines import Machines, Written
-from fleet.admission.order import queue_key
+from fleet.admission.order import in_line
 from fleet.admission.patience import ends_at_s, overdue, runs_s, tired
 from fleet.admission.quota.candidates import Victim
 from fleet.admission.quota.declared import FlavorResource
 from fleet.admission.quota.run import CycleResult
 from fleet.admission.quota.scheduler import Scheduler
 from fleet.admission.quota.workload import Books, Holder, Workload
-from fleet.admission.screen import may_take_more, screen
+from fleet.admission.screen import may_take_more, rank_of, screen
 from fleet.admission.surplus import cores, dismissed, growing, grown, joining, parts, whole
 from fleet.admission.transitions import evicted
+from fleet.admission.usage import ledger_of, local_queue_of
 from fleet.capacity.provision import Plan
 from fleet.capacity.stock import build_board, build_supply, coming_machines, holders
 from fleet.mig.layouts import cut_anew
@@ -81,8 +82,9 @@ class Pass:
         )
         books = Books(tree, machines)
         scheduler = Scheduler(books, said.queues, flavors.specs(), said.rules, snapshot.now_s)
-        waiting = sorted((g for g in snapshot.gangs.values() if g.state is GangState.PENDING), key=queue_key)
-        started = cls(fleet, snapshot, said, machines, scheduler, waiting, held)
+        if (ledger := ledger_of(fleet, snapshot)) is not None:
+            scheduler.ledger, scheduler.local_usage = ledger, ledger.values()
+        started = cls(fleet, snapshot, said, machines, scheduler, in_line(fleet, snapshot), held)
         taken = usages(fleet, said, holders(snapshot))
         for part in held.values():
             started._settle(part, taken.get(part.uid, {}))
@@ -119,10 +121,11 @@ class Pass:
             gang.uid,
             gang.name,
             line.name,
-            gang.effective_priority,
+            rank_of(self.fleet, gang),
             gang.created_at_s,
             cores(gang.pod_sets),
             evicted_at_s=gang.eviction.at_s if gang.eviction else 0.0,
+            local_queue=local_queue_of(gang),
             preempts=gang.preempts and not tired(gang, now),
             overdue=overdue(gang, line, now),
             runs_s=runs_s(gang),

@@ -1,11 +1,12 @@
 """A place for every pod of a gang, or nothing: on ready machines, on idle ones cut anew, on ones bought for it.
 
 The order of preference is free to dear: what stands idle, then a re-cut, then a purchase of exactly what is missing.
+Among what stands idle a place goes by its price (`fleet.capacity.appraisal`).
 Purchases stay in one zone, and prefer (capacity type by the pool's order, pool by weight, cost, name): the order in
 which `CreateFleet` is attempted, because a shortage removes a shape and the next call of `provide` finds the next best.
 """
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from fleet.capacity.pools import Headroom
@@ -14,6 +15,7 @@ from fleet.mig.layouts import gpu_part
 from fleet.placement.board import PODS, Board, Slot
 from fleet.placement.fit import admits
 from fleet.placement.pack import Seat, choose_domain, domains, room, seat
+from fleet.placement.shelf import Price, free_of_charge
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import CapacityPool, Pin, PodSet
 from model import labels
@@ -55,8 +57,9 @@ class Need:
     def accepts(self, slot: Slot) -> bool:
         """Whether a pod of the set may stand on the slot."""
         if self.node_labels or self.any_node:
-            if any(slot.labels.get(key) != value for key, value in self.node_labels.items()):
-                return False
+            for key, value in self.node_labels.items():  # a loop, for it is asked of every machine there is
+                if slot.labels.get(key) != value:
+                    return False
         elif slot.pool not in {pool.name for pool in self.pools}:
             return False
         return admits(self.pod_set, self.tolerations, slot.labels, slot.taints)
@@ -113,6 +116,8 @@ class Supply:
     shortages: Mapping[CapacityPool, float]
     recuts: list[Recut] = field(default_factory=list)
     may_buy: bool = True
+    priced: Callable[[Resources], Price] = lambda _requests: free_of_charge
+    """What pods cost the slots they might stand on."""
 
 
 def provide(board: Board, supply: Supply, gang: str, needs: Iterable[Need]) -> Plan | Refusal:
@@ -200,7 +205,7 @@ class _Trial:
         pod_set = need.pod_set
         if not pod_set.count:
             return None
-        view = self.board.view(need.kind, pod_set.requests, need.accepts)
+        view = self.board.view(need.kind, pod_set.requests, need.accepts, self.supply.priced)
         if pod_set.required_topology and pod_set.required_topology != labels.ZONE:
             standing, all_machines = view.among(self.gang, standing=True), view.among(self.gang)
             domain = choose_domain(standing, pod_set) or choose_domain(all_machines, pod_set)

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from fleet.actions import claim_subject
+from fleet.capacity.appraisal import Appraiser
 from fleet.capacity.pools import Headroom
 from fleet.capacity.provision import Recut, Supply
 from fleet.capacity.shapes import node_labels_of, shapes_of
@@ -109,7 +110,13 @@ def _slot(snapshot: Snapshot, node: Node, claim: Claim | None) -> Slot:
         free,
         claim.node_pool if claim else "",
         _reserved_for(snapshot, claim) if claim else "",
+        None if claim is None or _kept_by_others(snapshot, node) else free.get(PODS, 0),
     )
+
+
+def _kept_by_others(snapshot: Snapshot, node: Node) -> bool:
+    """Whether pods of no gang, but not of a DaemonSet, stand on a node: it is not empty whatever gangs do."""
+    return any(not pod.workload for pod in snapshot.node_pods.get(node.name, ()))
 
 
 def coming_machines(fleet: Fleet, snapshot: Snapshot) -> Iterator[Slot]:
@@ -133,7 +140,8 @@ def coming_machines(fleet: Fleet, snapshot: Snapshot) -> Iterator[Slot]:
         for resource, amount in (snapshot.foreign_use.get(node.name, {}) if node else {}).items():
             free[resource] = free.get(resource, 0) - amount
         reserved = _reserved_for(snapshot, claim)
-        yield Slot(f"coming/{name}", "", name, found, pool.spec.template.taints, free, pool.name, reserved)
+        pods = None if node and _kept_by_others(snapshot, node) else free.get(PODS, 0)
+        yield Slot(f"coming/{name}", "", name, found, pool.spec.template.taints, free, pool.name, reserved, pods)
 
 
 def _reserved_for(snapshot: Snapshot, claim: Claim) -> str:
@@ -154,6 +162,7 @@ def build_supply(fleet: Fleet, snapshot: Snapshot, *, may_buy: bool = True) -> S
         {pool: until for pool, until in snapshot.shortages.items() if until > snapshot.now_s},
         list(_recuts(fleet, snapshot)),
         may_buy,
+        Appraiser(fleet, snapshot.gangs).priced,
     )
 
 

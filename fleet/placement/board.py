@@ -3,6 +3,7 @@
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from fleet.placement.shelf import Price, free_of_charge
 from fleet.placement.view import Rooms, View
 from model.kinds import Taint
 from model.quantity import Resources
@@ -32,6 +33,15 @@ class Slot:
     pool: str = ""
     only_for: str = ""
     """uid of the one gang that may use it; empty = anybody."""
+    pods_when_empty: int | None = None
+    """Room for pods while nothing stands on it that keeps its machine; None = something does, or it does not matter."""
+    changed: object = None
+    """The last change that stands, compared by identity: while it is the same, so is everything else."""
+
+    @property
+    def empty(self) -> bool:
+        """Whether it is known that nothing stands on it that keeps its machine."""
+        return self.pods_when_empty is not None and self.free.get(PODS, 0) == self.pods_when_empty
 
     def room_for(self, requests: Resources) -> int:
         """How many pods with these requests still fit."""
@@ -45,11 +55,13 @@ class Slot:
         return max(0, room)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)  # never changed; frozen ones take three times as long to make, and there are many
 class _Taken:
     slot: Slot
     requests: Resources
     count: int
+    before: object
+    """What the slot was last changed by until then."""
 
 
 State = tuple[object, int]
@@ -71,17 +83,24 @@ class Board:
     _epoch: int = 0
     _rooms: dict[Hashable, Rooms] = field(default_factory=dict)
 
-    def view(self, kind: Hashable, requests: Resources, accepts: Callable[[Slot], bool] = lambda _slot: True) -> View:
+    def view(
+        self,
+        kind: Hashable,
+        requests: Resources,
+        accepts: Callable[[Slot], bool] = lambda _slot: True,
+        priced: Callable[[Resources], Price] = lambda _requests: free_of_charge,
+    ) -> View:
         """Rooms for pods with `requests` on the slots that suit them, kept between calls.
 
-        `kind` must differ for pods that suit different slots: it stands for what `accepts` looks at.
+        `kind` must differ for pods that suit different slots: it stands for what `accepts` looks at. What is `priced`
+        is so by the same rule as long as the board lives.
         """
         key = (kind, tuple(sorted(requests.items())))
         rooms = self._rooms.get(key)
         if rooms is None:
             if len(self._rooms) >= _VIEWS:
                 del self._rooms[next(iter(self._rooms))]
-            rooms = self._rooms[key] = Rooms(requests, accepts)
+            rooms = self._rooms[key] = Rooms(requests, accepts, priced(requests))
         return View(self, rooms)
 
     def touched(self, since: Moment) -> list[Slot] | None:
@@ -110,14 +129,15 @@ class Board:
     def take(self, slot: Slot, requests: Resources, count: int) -> None:
         """Put `count` pods on a slot. A negative count takes pods off."""
         _change(slot, requests, count)
-        self._log.append(_Taken(slot, requests, count))
+        slot.changed = taken = _Taken(slot, requests, count, slot.changed)
+        self._log.append(taken)
         self._touch(slot)
 
     def rename(self, slot: Slot, name: str) -> None:
         """Give a slot that stays on the board a name of its own, so that the next what-if may use the old one."""
         self._unlogged += 1
         del self.slots[slot.name]
-        slot.name = name
+        slot.name, slot.changed = name, object()
         self.slots[name] = slot
         self._touch(slot)
 
@@ -125,6 +145,7 @@ class Board:
         """Let everybody use a slot that was for one gang; whoever is put there waits for its machine."""
         self._unlogged += 1
         slot.only_for = slot.node = ""
+        slot.changed = object()
         self._touch(slot)
 
     def close(self, name: str) -> int:
@@ -153,6 +174,7 @@ class Board:
                 self._touch(entry)
             else:
                 _change(entry.slot, entry.requests, -entry.count)
+                entry.slot.changed = entry.before
                 self._touch(entry.slot)
 
 

@@ -17,8 +17,9 @@ def tolerates(taints: Iterable[Taint], tolerations: Iterable[Toleration]) -> boo
 
 def selects(pod_set: PodSet, labels: Mapping[str, str]) -> bool:
     """Whether node selector and required node affinity hold on a node with exactly these labels."""
-    if any(labels.get(key) != value for key, value in pod_set.node_selector.items()):
-        return False
+    for key, value in pod_set.node_selector.items():
+        if labels.get(key) != value:
+            return False
     alternatives = pod_set.required_affinity
     return not alternatives or any(requirements_of(terms).matches(labels) for terms in alternatives)
 
@@ -32,4 +33,4 @@ def admits(
     pod_set: PodSet, tolerations: tuple[Toleration, ...], labels: Mapping[str, str], taints: tuple[Taint, ...]
 ) -> bool:
     """Whether a pod of the set, with the flavor's `tolerations` added, may stand on such a machine."""
-    return tolerates(taints, (*pod_set.tolerations, *tolerations)) and selects(pod_set, labels)
+    return (not taints or tolerates(taints, (*pod_set.tolerations, *tolerations))) and selects(pod_set, labels)

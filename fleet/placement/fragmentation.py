@@ -22,10 +22,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from fleet.placement.worth import HORIZON
+
 WHOLE_MILLI = 1000
 """Thousandths of a GPU in a whole one."""
-HORIZON = 30
-"""How many further requests a device is expected to see. Results hardly differ between 10 and 60."""
 _MICRO = 1000
 """Worth is counted in whole millionths of a GPU, so that sums are exact in every order."""
 

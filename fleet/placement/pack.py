@@ -1,7 +1,8 @@
-"""Packing one pod set: largest rooms first and the last one best-fit, inside one topology domain when asked.
+"""Packing one pod set: largest rooms first, the rest where it costs least, inside one topology domain when asked.
 
-The order is Kueue's BestFit for topology-aware scheduling (`pkg/cache/scheduler/tas_flavor_snapshot.go`): as few
-machines as possible, and the smallest one that still takes the rest.
+As few machines as possible is Kueue's BestFit for topology-aware scheduling (`pkg/cache/scheduler/
+tas_flavor_snapshot.go`). Its smallest machine that still takes the rest is the choice among those of equal price
+(`docs/design/0003-packing.md`, "In production"); slots that are given as a list have no prices.
 """
 
 from collections.abc import Iterable, Sequence

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from fleet.placement.shelf import Shelf
+from fleet.placement.shelf import Price, Shelf, free_of_charge
 from model.quantity import Resources
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ class _Entry:
     slot: "Slot"
     name: str
     section: Section
+    seen: object
+    """The slot's last change that has been noted."""
     room: int = 0
     suits: bool | None = None
     """Whether the slot suits the pods; None until there is room for one, because judging is dear."""
@@ -36,9 +38,10 @@ class Rooms:
     they do not hold it: it would live on until the next collection of cycles.
     """
 
-    def __init__(self, requests: Resources, accepts: Callable[["Slot"], bool]) -> None:
+    def __init__(self, requests: Resources, accepts: Callable[["Slot"], bool], price: Price = free_of_charge) -> None:
         self._requests = requests
         self._accepts = accepts
+        self._price = price
         self._seen = (-1, 0)
         self._entries: dict[int, _Entry] = {}
         self._shelves: dict[str, dict[Section, dict[str, Shelf]]] = {ANYWHERE: {}}
@@ -71,11 +74,15 @@ class Rooms:
                 self._shelve(entry, self._shelves, Shelf.drop)
                 del self._entries[id(slot)]
             return
+        if entry is not None and entry.seen is slot.changed:
+            return
         section = (bool(slot.node), slot.only_for)
         if entry is None:
-            entry = self._entries[id(slot)] = _Entry(slot, slot.name, section)
+            entry = self._entries[id(slot)] = _Entry(slot, slot.name, section, slot.changed)
+        entry.seen = slot.changed
         room = 0 if entry.suits is False else slot.room_for(self._requests)
         if (room, slot.name, section) == (entry.room, entry.name, entry.section):
+            self._stir(entry)
             return
         if room and entry.suits is None:
             entry.suits = self._accepts(slot)
@@ -84,6 +91,14 @@ class Rooms:
         entry.name, entry.section, entry.room = slot.name, section, room
         self._shelve(entry, self._shelves, Shelf.put)
 
+    def _stir(self, entry: _Entry) -> None:
+        """Something else than its room has changed on a slot."""
+        if entry.room:
+            for label, sections in self._shelves.items():
+                value = entry.slot.labels.get(label, "")
+                if value or label == ANYWHERE:
+                    sections[entry.section][value].stir(entry.name, entry.slot, entry.room)
+
     def _shelve(self, entry: _Entry, labels: Iterable[str], move: Callable[[Shelf, str, "Slot", int], None]) -> None:
         """Put an entry on its shelf under each label that its slot carries, or drop it from there."""
         if not entry.room:
@@ -91,8 +106,10 @@ class Rooms:
         for label in labels:
             value = entry.slot.labels.get(label, "")
             if value or label == ANYWHERE:
-                shelf = self._shelves[label].setdefault(entry.section, {}).setdefault(value, Shelf())
-                move(shelf, entry.name, entry.slot, entry.room)
+                shelves = self._shelves[label].setdefault(entry.section, {})
+                if value not in shelves:
+                    shelves[value] = Shelf(self._price)
+                move(shelves[value], entry.name, entry.slot, entry.room)
 
 
 @dataclass(frozen=True, slots=True)

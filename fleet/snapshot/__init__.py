@@ -75,6 +75,8 @@ class Snapshot:
     """Those, by the same names, whose pods preempt nobody."""
     spent_usd: Mapping[str, float] = field(default_factory=dict)
     """Team -> spent this calendar month."""
+    local_usage: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """`namespace/queue` -> resource -> what its gangs used lately, decayed; canonical (`fleet.admission.usage`)."""
     busy: frozenset[str] = frozenset()
     """Subjects (`gang/<uid>`, `claim/<name>`, `node/<name>`) with an action under way: decided again afterwards."""
 

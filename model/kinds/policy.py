@@ -1,10 +1,10 @@
-"""`FleetPolicy`: what one revision may do at most, and when nothing may happen."""
+"""`FleetPolicy`: what one revision may do at most, when nothing may happen, and what holds for all queues alike."""
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, Strict
+from pydantic import AfterValidator, Field, Strict
 
-from model.kinds.base import Bool, Duration, Kind, Name, Spec, Usd
+from model.kinds.base import NEVER, Bool, Duration, Kind, LabelKey, Name, Spec, Usd
 
 
 class GuardRails(Spec):
@@ -57,8 +57,34 @@ class NotificationSink(Spec):
     """Least severity that is sent."""
 
 
+def _ends(duration_s: float) -> float:
+    if duration_s == NEVER:
+        raise ValueError("must end: usage that is never forgotten would never be counted anew either")
+    return duration_s
+
+
+def _passes(duration_s: float) -> float:
+    if not 0 < duration_s < NEVER:
+        raise ValueError("must be more than 0s, and not Never: usage is looked at this often")
+    return duration_s
+
+
+class AdmissionFairSharing(Spec):
+    """How the use of capacity is remembered, for queues that let those go first who used less lately.
+
+    Names and meaning are those of `admissionFairSharing` in Kueue's Configuration.
+    """
+
+    usage_half_life_time: Annotated[Duration, AfterValidator(_ends)]
+    """After this long half of what was used is forgotten; `0s`: only what is held at the last sample counts."""
+    usage_sampling_interval: Annotated[Duration, AfterValidator(_passes)] = 300.0
+    """How often what is held is looked at; an admission counts ahead for this long at once."""
+    resource_weights: dict[LabelKey, Annotated[float, Strict(), Field(ge=0, le=1e6)]] = Field(default_factory=dict)
+    """Resource -> what a unit counts (a core, a byte, a device; 0 = nothing); a resource not named counts 1 a unit."""
+
+
 class FleetPolicySpec(Spec):
-    """Guard rails, signatures, freeze windows and notification sinks."""
+    """Guard rails, signatures, freeze windows, notification sinks, and how use is remembered."""
 
     guard_rails: GuardRails = GuardRails()
     """What one revision may change at most."""
@@ -68,6 +94,8 @@ class FleetPolicySpec(Spec):
     """When nothing may change."""
     notifications: tuple[NotificationSink, ...] = ()
     """Who is told."""
+    admission_fair_sharing: AdmissionFairSharing | None = None
+    """How the use of capacity is remembered where it orders a queue; unset = it is not."""
 
 
 class FleetPolicy(Kind):

@@ -84,6 +84,13 @@ class PodsReady(Spec):
     """So many times it is queued again; the next time-out deactivates it. Unset = for ever."""
 
 
+class QueueFairSharing(Spec):
+    """Whoever used less lately goes first: usage-based admission fair sharing between the namespaces of a queue."""
+
+    namespace_weights: dict[Namespace, Annotated[float, Strict(), Field(ge=0, le=1e6)]] = Field(default_factory=dict)
+    """Namespace -> its share relative to the others, 1 where it is not named; 0 = after all others."""
+
+
 class QueueSpec(Spec):
     """Team, order, flavors and policies of a queue."""
 
@@ -95,6 +102,9 @@ class QueueSpec(Spec):
     """StrictFIFO: nothing passes the head. BestEffortFIFO: a head that cannot run lets later gangs pass."""
     fairness: Literal["None", "DominantShare"] = "None"
     """DominantShare: among borrowing queues, the one with the lowest weighted dominant share goes first."""
+    admission_fair_sharing: QueueFairSharing | None = None
+    """Gangs of the namespace that used less lately go first, whatever their priority, and leave last. Needs
+    `admissionFairSharing` in the FleetPolicy. Unset = by priority, then age."""
     preemption: PreemptionPolicy = PreemptionPolicy()
     """Whose running gangs may be evicted for a gang of this queue."""
     protected_run_time: Duration = 0.0

@@ -17,11 +17,11 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, Strict, model_validator
+from pydantic import AfterValidator, Field, Strict, model_validator
 
 from model.kinds.base import Spec
 from model.upstream.base import KUEUE_API_VERSION, FairSharing, Subdomain, UpstreamKind
-from model.upstream.errors import misplaced, unsupported
+from model.upstream.errors import misplaced
 from model.upstream.quotas import ResourceGroups, check_lending, check_limits
 from model.upstream.selectors import LabelSelector
 
@@ -118,18 +118,12 @@ class AdmissionChecksStrategy(Spec):
     """Checks with the flavors they are for."""
 
 
-def _no_order_by_usage(value: Any) -> Any:
-    if value == "UsageBasedAdmissionFairSharing":
-        advice = "remove admissionScope: workloads are ordered by priority, then age, not by what was used before"
-        raise unsupported((), f"{value!r} is not supported", advice)
-    return value
-
-
 class AdmissionScope(Spec):
-    """What the order of the queue looks at."""
+    """What the order of the queue looks at first."""
 
-    admission_mode: Annotated[Literal["NoAdmissionFairSharing"], BeforeValidator(_no_order_by_usage)]
-    """Priority, then age."""
+    admission_mode: Literal["UsageBasedAdmissionFairSharing", "NoAdmissionFairSharing"]
+    """UsageBasedAdmissionFairSharing: the LocalQueue that used less lately goes first, whatever the priority; needs
+    `admissionFairSharing` in the FleetPolicy. NoAdmissionFairSharing: priority, then age."""
 
 
 _CONCURRENT = "remove it: a workload keeps the flavor it was admitted with until it is evicted"
@@ -155,7 +149,13 @@ class _ClusterQueueSpec(Spec):
     fair_sharing: FairSharing = FairSharing()
     """Place among the siblings when what is idle is shared out."""
     admission_scope: AdmissionScope | None = None
-    """What the order of the queue looks at."""
+    """What the order of the queue looks at first; unset = priority, then age."""
+
+    @property
+    def usage_ordered(self) -> bool:
+        """Whether its LocalQueues go in the order of what they used lately."""
+        scope = self.admission_scope
+        return scope is not None and scope.admission_mode == "UsageBasedAdmissionFairSharing"
 
 
 class ClusterQueueSpec(_ClusterQueueSpec):

@@ -20,6 +20,7 @@ from model.upstream.base import (
     NamespacedMeta,
     Subdomain,
     UpstreamKind,
+    Weight,
     own_metadata,
 )
 from model.upstream.cluster_queue import StopPolicy
@@ -51,17 +52,22 @@ class Cohort(UpstreamKind):
     spec: CohortSpec = CohortSpec()
 
 
+class LocalFairSharing(Spec):
+    """Place among the LocalQueues of its ClusterQueue."""
+
+    weight: Weight = 1.0
+    """Share relative to the others where usage orders the ClusterQueue; 0 = after all others, else more than 1e-9."""
+
+
 class LocalQueueSpec(Spec):
     """The ClusterQueue behind it."""
-
-    unsupported: ClassVar[Mapping[str, str]] = MappingProxyType(
-        {"fairSharing": "remove it: workloads are ordered by priority, then age, not by what was used before"}
-    )
 
     cluster_queue: Subdomain
     """Where its workloads wait."""
     stop_policy: StopPolicy = "None"
     """Hold: admit nothing new from here. HoldAndDrain: also evict what runs."""
+    fair_sharing: LocalFairSharing = LocalFairSharing()
+    """Place among the LocalQueues of its ClusterQueue."""
 
 
 class LocalQueue(UpstreamKind):

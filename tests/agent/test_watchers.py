@@ -28,7 +28,19 @@ from fleet.cost.allocation import IDLE
 from fleet.reasons import Reason
 from fleet.snapshot import GangState, LaunchError, LaunchFailure, LaunchOutcome, Snapshot
 from providers.kube.batches import Replace
-from tests.support.fleets import NOW, P5, A, catalog, gang, instance_of, node_of, ready_claim, shape, small_fleet
+from tests.support.fleets import (
+    NOW,
+    P5,
+    A,
+    FleetBuilder,
+    catalog,
+    gang,
+    instance_of,
+    node_of,
+    ready_claim,
+    shape,
+    small_fleet,
+)
 
 FLEET, SOLD = small_fleet(), catalog()
 SHAPE = shape(FLEET, SOLD, "h100", P5.name, A, "on-demand")
@@ -121,6 +133,78 @@ def test_books_are_charged_once_a_second_and_saved_now_and_then() -> None:
         keeper.turned(FLEET, world(NOW + tenth / 10))
     assert len(saved) == 3
     assert json.loads(saved[-1])["total"] > 0
+
+
+FAIR = (
+    FleetBuilder()
+    .pool()
+    .team(namespaces=["ns"])
+    .queue(admissionFairSharing={"namespaceWeights": {"ns": 2.0}})
+    .policy(admissionFairSharing={"usageHalfLifeTime": "1h"})
+    .build()
+)
+RUNNING = gang(state=GangState.ADMITTED, flavors={"main": ("h100",)}, quota_reserved_at_s=NOW + 60)
+
+
+def used_books() -> Accounts:
+    """Books that have sampled once, and seen an admission since."""
+    accounts = Accounts()
+    accounts.sample(FAIR, world(NOW))
+    accounts.sample(FAIR, replace(world(NOW + 60), gangs={RUNNING.uid: RUNNING}))
+    accounts.sample(FAIR, replace(world(NOW + 360), gangs={RUNNING.uid: RUNNING}))
+    late = replace(gang("late"), state=GangState.ADMITTED, flavors=RUNNING.flavors, quota_reserved_at_s=NOW + 400)
+    accounts.sample(FAIR, replace(world(NOW + 400), gangs={RUNNING.uid: RUNNING, late.uid: late}))
+    return accounts
+
+
+def test_use_comes_back_as_it_was_kept_so_that_no_queue_begins_anew() -> None:
+    accounts = used_books()
+    assert accounts.tally.accounts["ns/q"].consumed
+    assert accounts.tally.accounts["ns/q"].penalty
+    again = Accounts()
+    again.restore(accounts.dump())
+    assert (again.tally, again.local_usage) == (accounts.tally, accounts.local_usage)
+
+
+def test_use_is_the_same_mapping_until_it_changes() -> None:
+    accounts = used_books()
+    before = accounts.local_usage
+    snapshot = replace(world(NOW + 410), gangs={RUNNING.uid: RUNNING})
+    accounts.sample(FAIR, snapshot)
+    assert accounts.local_usage is before
+    accounts.sample(FLEET, snapshot)
+    assert accounts.local_usage == {}, "the policy says no more how use is remembered"
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [
+        "3",
+        "{}",
+        '{"at_s": 1, "accounts": {"a/q": 3}, "ahead": []}',
+        '{"at_s": 1, "accounts": {"a/q": {"consumed": {"cpu": -1}, "penalty": {}}}, "ahead": []}',
+        '{"at_s": 1, "accounts": {"a/q": {"consumed": {"cpu": NaN}, "penalty": {}}}, "ahead": []}',
+        '{"at_s": 1, "accounts": {}, "ahead": [["uid"]]}',
+    ],
+)
+def test_use_that_cannot_be_read_is_an_error(usage: str) -> None:
+    with pytest.raises(ValueError):
+        Accounts().restore('{"month": "2027-01", "total": 0, "by_team": {}, "usage": ' + usage + "}")
+
+
+def test_books_from_before_use_was_kept_are_read() -> None:
+    accounts = Accounts()
+    accounts.restore('{"month": "2027-01", "total": 4, "by_team": {"a": 4}}')
+    assert accounts.local_usage == {}
+
+
+def test_an_admission_is_told_before_the_next_decision() -> None:
+    keeper, told = Bookkeeper(Accounts(), lambda _text: None), Mirror("c")
+    keeper.turned(FAIR, world(NOW))
+    keeper.turned(FAIR, replace(world(NOW + 60.1), gangs={RUNNING.uid: RUNNING}))
+    keeper.inform(told)
+    assert told.snapshot(NOW + 60.2, frozenset()).local_usage == keeper.accounts.local_usage
+    assert set(keeper.accounts.local_usage) == {"ns/q"}
 
 
 # -- the journal ------------------------------------------------------------------------------------------------------
@@ -217,13 +301,16 @@ def test_a_machine_that_is_told_to_go_is_announced_once() -> None:
 def test_metrics_tell_how_the_fleet_stands() -> None:
     metrics = Metrics()
     running = GANG.moved(GangState.ADMITTED, Reason.RUNNING, "", NOW, flavors={"main": ("h100",)})
-    snapshot = replace(world(), gangs={GANG.uid: running}, spent_usd={"t": 12.5})
-    metrics.turned(FLEET, snapshot)
+    used = {"ns/q": {"nvidia.com/gpu": 5.0}, "ns/other": {"nvidia.com/gpu": 9.0}}
+    snapshot = replace(world(), gangs={GANG.uid: running}, spent_usd={"t": 12.5}, local_usage=used)
+    metrics.turned(FAIR, snapshot)
     text = metrics.exposition().decode()
     assert 'muster_gangs{queue="q",state="Admitted"} 1.0' in text
     assert 'muster_machines{node_pool="h100",state="Ready"} 1.0' in text
     assert 'muster_quota_used{flavor="h100",queue="q",resource="nvidia.com/gpu"} 8.0' in text
     assert 'muster_spent_usd_month{team="t"} 12.5' in text
+    assert 'muster_local_queue_usage{namespace="ns",queue="q"} 2.5' in text, "by weight"
+    assert text.count("muster_local_queue_usage{") == 1, "of queues that go by use"
     metrics.turned(FLEET, Snapshot(now_s=NOW + 5))
     assert "muster_gangs{" not in metrics.exposition().decode(), "what is gone is not shown"
 

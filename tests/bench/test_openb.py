@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from bench.openb import POLICIES, main
+from bench import production
+from bench.openb import POLICIES, main, synthetic
 from bench.packing import NoTrace, Trace, arrivals, read
 from bench.published import BestFit, Fgd, RepeatedFit, typical
 from fleet.placement.fragmentation import Measure, Request
-from fleet.placement.packer import Machine, states_of
+from fleet.placement.packer import Machine, models, states_of
 from tests.support.shared import shared_path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -142,13 +143,41 @@ def test_the_closing_line(pod_list: Path, policy: str, capsys: pytest.CaptureFix
     assert 0 <= float(match[2]) <= 100
 
 
+@pytest.mark.parametrize("policy", production.RULES)
+def test_what_the_deciders_use_places_whole_gpus(
+    pod_list: Path, policy: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [str(pod_list), "--seeds", "2", "--workers", "1", "--engine", "production", "--policy", policy]
+    assert main(arguments) == 0
+    *runs, closing = capsys.readouterr().out.splitlines()
+    assert [line.partition(":")[0] for line in runs] == ["small-whole seed 42", "small-whole seed 43"]
+    match = CLOSING.match(closing.replace("-whole", ""))
+    assert match
+    assert 50 < float(match[1]) <= 100
+
+
+def test_only_pods_with_whole_gpus_or_none_are_left(pod_list: Path) -> None:
+    left = production.whole(read(pod_list))
+    assert {(pod.gpus, pod.gpu_milli) for pod in left.pods} == {(0, 1000), (1, 1000), (2, 1000)}
+    assert len(left.pods) == 12
+
+
+def test_by_worth_more_is_allocated_than_by_the_tightest_room() -> None:
+    trace = production.whole(synthetic(60))
+    fragmented = Fgd(trace.mix, models(trace.nodes))
+    by = {name: production.fill(trace, rule, fragmented, 42).allocated_pct for name, rule in production.RULES.items()}
+    assert by["expected-fill"] > by["tightest"] + 1
+
+
 def test_one_closing_line_for_each_list_at_the_end(pod_list: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(pod_list), str(pod_list), "--seeds", "1", "--workers", "1"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [bool(CLOSING.match(line)) for line in lines] == [False, False, True, True]
 
 
-@pytest.mark.parametrize("wrong", [["nowhere.csv"], ["--seeds", "0"], ["--workers", "0"]])
+@pytest.mark.parametrize(
+    "wrong", [["nowhere.csv"], ["--seeds", "0"], ["--workers", "0"], ["--engine", "production", "--policy", "fgd"]]
+)
 def test_what_it_refuses(pod_list: Path, wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         main([str(pod_list), *wrong])
@@ -182,3 +211,9 @@ def test_the_real_trace(capsys: pytest.CaptureFixture[str]) -> None:
     path = shared_path("traces/openb/openb_pod_list_default.csv")
     assert main([str(path), "--seeds", "1"]) == 0
     assert "default allocated 96.02 fragmented 99.59" in _without_times(capsys.readouterr().out).splitlines()[-1]
+
+
+def test_the_real_trace_through_what_the_deciders_use(capsys: pytest.CaptureFixture[str]) -> None:
+    path = shared_path("traces/openb/openb_pod_list_default.csv")
+    assert main([str(path), "--seeds", "1", "--engine", "production"]) == 0
+    assert "default-whole allocated 100.00" in capsys.readouterr().out.splitlines()[-1]

@@ -92,6 +92,7 @@ class World:
     instances: dict[str, Instance] = field(default_factory=dict)
     shortages: dict[CapacityPool, float] = field(default_factory=dict)
     spent_usd: dict[str, float] = field(default_factory=dict)
+    local_usage: dict[str, dict[str, float]] = field(default_factory=dict)
     busy: frozenset[str] = frozenset()
     sold_out: set[CapacityPool] = field(default_factory=set)
     """Capacity pools that refuse every launch."""
@@ -199,6 +200,7 @@ class World:
             catalog=self.catalog,
             shortages=dict(self.shortages),
             spent_usd=dict(self.spent_usd),
+            local_usage=dict(self.local_usage),
             busy=self.busy,
         )
 

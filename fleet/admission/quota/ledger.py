@@ -26,6 +26,16 @@ def forgetting(elapsed_s: float, half_life_s: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
+class Terms:
+    """How use is remembered and weighed, for all local queues alike."""
+
+    half_life_s: float
+    sampling_s: float = 300.0
+    resource_weights: Mapping[str, float] = field(default_factory=dict)
+    """Resource -> what a core, byte or device counts; 1 where it is not named."""
+
+
+@dataclass(frozen=True, slots=True)
 class Account:
     """What one local queue used lately."""
 
@@ -53,8 +63,40 @@ class Account:
         names = {*self.penalty, *requests}
         return replace(self, penalty={n: self.penalty.get(n, 0.0) + share * requests.get(n, 0) for n in sorted(names)})
 
+    def total(self) -> dict[str, float]:
+        """What counts, by resource: decayed usage and what was counted ahead."""
+        names = sorted({*self.consumed, *self.penalty})
+        return {name: self.consumed.get(name, 0.0) + self.penalty.get(name, 0.0) for name in names}
+
     def value(self, queue_weight: float, resource_weights: Mapping[str, float]) -> float:
         """The number that orders it."""
-        names = {*self.consumed, *self.penalty}
-        total = {name: self.consumed.get(name, 0.0) + self.penalty.get(name, 0.0) for name in names}
-        return weighted(dict(sorted(total.items())), queue_weight, resource_weights)
+        return weighted(self.total(), queue_weight, resource_weights)
+
+    def without(self, least: float) -> "Account":
+        """Rid of resources of which less than this is left."""
+        return replace(self, consumed={name: amount for name, amount in self.consumed.items() if amount >= least})
+
+
+@dataclass(slots=True)
+class Ledger:
+    """The accounts while decisions are made: admissions count for those that follow."""
+
+    terms: Terms
+    accounts: dict[str, Account]
+    weights: Mapping[str, float] = field(default_factory=dict)
+    """Local queue -> its weight; 1 where it is not named."""
+
+    def value(self, local_queue: str) -> float:
+        """The number that orders a local queue."""
+        account, weight = self.accounts.get(local_queue, Account()), self.weights.get(local_queue, 1.0)
+        return account.value(weight, self.terms.resource_weights)
+
+    def values(self) -> dict[str, float]:
+        """Of every local queue with an account or a weight; all others have 0."""
+        return {local_queue: self.value(local_queue) for local_queue in sorted({*self.accounts, *self.weights})}
+
+    def admit(self, local_queue: str, requests: Resources) -> float:
+        """A workload of the local queue was admitted; the number that orders it from now on."""
+        account = self.accounts.get(local_queue, Account())
+        self.accounts[local_queue] = account.admitted(requests, self.terms.sampling_s, self.terms.half_life_s)
+        return self.value(local_queue)

@@ -4,7 +4,8 @@ Kueue `pkg/cache/queue` (reference 2.2, 2.8). A workload that cannot run is set 
 new ones of that shape with it, until something changes in the tree; then all are looked at again.
 
 Workloads of one shape wait in a row of their own, and only the head of a row competes with the heads of the others: a
-whole shape is set aside, and taken up again, in one step however many wait in it.
+whole shape is set aside, and taken up again, in one step however many wait in it. Where use orders the queue, the rows
+of each local queue are apart, because the order among local queues changes with every admission.
 """
 
 from collections.abc import Callable, Hashable, Iterable
@@ -38,14 +39,16 @@ class Pending:
 
     strict: bool = False
     usage: Callable[[Workload], float] | None = None
-    """Decayed usage of a workload's local queue, where that comes first in the order."""
+    """Decayed usage of a workload's local queue, where that comes first in the order: only what others already were
+    evicted for goes before, so that it gets what they left."""
     retries: Retries = field(default_factory=Retries)
     sticky: str = ""
     """uid of the workload others were evicted for: it stays at the head while they leave. Not under StrictFIFO."""
-    _rows: dict[Hashable, list[tuple[Place, Workload]]] = field(default_factory=dict)
-    """Shape -> heap of those that wait; an entry that is not in `_waiting` has left."""
-    _heads: list[tuple[Place, Hashable]] = field(default_factory=list)
-    """Heap of rows by their head: for each row that is not set aside an entry no later than its head."""
+    _rows: dict[tuple[str, Hashable], list[tuple[Place, Workload]]] = field(default_factory=dict)
+    """(local queue, shape) -> heap of those that wait; an entry that is not in `_waiting` has left."""
+    _heads: dict[str, list[tuple[Place, Hashable]]] = field(default_factory=dict)
+    """Local queue -> heap of its rows by their head: for each row that is not set aside an entry no later than its
+    head. Where use does not count there is one, without a name."""
     _listed: set[int] = field(default_factory=set)
     """Numbers of the places in `_heads`, so that none is there twice."""
     _pushed: int = 0
@@ -71,12 +74,14 @@ class Pending:
         self._pushed += 1
         self._overdue |= workload.overdue
         place, shape = (order_key(workload), self._pushed), workload.shape
-        row = self._rows.get(shape)
+        local = workload.local_queue if self.usage else ""
+        row = self._rows.get((local, shape))
         if row is None:
-            row = self._rows[shape] = []
+            row = self._rows[local, shape] = []
+            self._heads.setdefault(local, [])
         heappush(row, (place, workload))
         if row[0][0] is place and shape not in self._hopeless:
-            self._list(place, shape)
+            self._list(local, place, shape)
 
     def forget(self, uid: str) -> None:
         """It waits no longer."""
@@ -93,41 +98,61 @@ class Pending:
             return self._pop_by_usage(self.usage)
         if (held := self._waiting.pop(self.sticky, None)) is not None:
             return held
-        while self._heads:
-            place, shape = heappop(self._heads)
-            self._listed.discard(place[1])
-            if shape in self._hopeless:
-                continue
-            row = self._rows[shape]
-            first = self._first(row)
-            popped = first[1] if first is not None and first[0] is place else None
-            if popped is not None:
-                heappop(row)
-                del self._waiting[popped.uid]
-            if (following := self._first(row)) is not None:
-                self._list(following[0], shape)
-            if popped is not None:
-                return popped
+        return self._take("") if self._peek("") is not None else None
+
+    def _pop_by_usage(self, usage: Callable[[Workload], float]) -> Workload | None:
+        heads = [(head, local) for local in self._heads if (head := self._peek(local)) is not None]
+        held = self._waiting.get(self.sticky)
+        if held is not None and held.shape not in self._hopeless:
+            heads.append((held, ""))
+        if not heads:
+            return None
+        best, local = min(heads, key=lambda head: self._key(head[0], usage))
+        return self._waiting.pop(best.uid) if best is held else self._take(local)
+
+    def _key(self, workload: Workload, usage: Callable[[Workload], float]) -> Key:
+        return (not workload.nominated, usage(workload), workload.uid != self.sticky, *order_key(workload))
+
+    def _peek(self, local: str) -> Workload | None:
+        """The first of a local queue whose shape is not set aside; it is then at the head of its heaps."""
+        heads = self._heads.get(local)
+        while heads:
+            place, shape = heads[0]
+            first = self._first(self._rows[local, shape]) if shape not in self._hopeless else None
+            if first is not None and first[0] is place:
+                return first[1]
+            self._unlist(local)
+            if first is not None:
+                self._list(local, first[0], shape)
         return None
 
-    def _list(self, place: Place, shape: Hashable) -> None:
+    def _take(self, local: str) -> Workload:
+        """What `_peek` has just found, out of the line."""
+        shape = self._unlist(local)
+        row = self._rows[local, shape]
+        _, workload = heappop(row)
+        del self._waiting[workload.uid]
+        if (following := self._first(row)) is not None:
+            self._list(local, following[0], shape)
+        return workload
+
+    def _list(self, local: str, place: Place, shape: Hashable) -> None:
         """The row has its head at this place."""
         if place[1] not in self._listed:
             self._listed.add(place[1])
-            heappush(self._heads, (place, shape))
+            heappush(self._heads[local], (place, shape))
+
+    def _unlist(self, local: str) -> Hashable:
+        """Drop the entry of the first row of a local queue; its shape."""
+        place, shape = heappop(self._heads[local])
+        self._listed.discard(place[1])
+        return shape
 
     def _first(self, row: list[tuple[Place, Workload]]) -> tuple[Place, Workload] | None:
         """The head of a row, rid of those that have left."""
         while row and self._waiting.get(row[0][1].uid) is not row[0][1]:
             heappop(row)
         return row[0] if row else None
-
-    def _pop_by_usage(self, usage: Callable[[Workload], float]) -> Workload | None:
-        self._set_shapes_aside()
-        if not self._waiting:
-            return None
-        best = min(self._waiting.values(), key=lambda w: (usage(w), w.uid != self.sticky, order_key(w)))
-        return self._waiting.pop(best.uid)
 
     def pop_overdue(self) -> Workload | None:
         """The first that has waited too long; where nothing passes the head, only the head itself."""
@@ -161,9 +186,10 @@ class Pending:
             return
         self._taken_up = self.retries.count
         hopeless, self._hopeless = self._hopeless, set()
-        for shape in hopeless:
-            if (first := self._first(self._rows.get(shape, []))) is not None:
-                self._list(first[0], shape)
+        for local in self._heads if hopeless else ():
+            for shape in hopeless:
+                if (first := self._first(self._rows.get((local, shape), []))) is not None:
+                    self._list(local, first[0], shape)
         for workload in self._aside.values():
             self.push(workload)
         self._aside.clear()
@@ -189,10 +215,9 @@ class Pending:
 
     def _ordered(self, workloads: Iterable[Workload]) -> list[Workload]:
         usage = self.usage
-        return sorted(
-            workloads,
-            key=lambda w: (usage(w) if usage else 0.0, w.uid != self.sticky, *order_key(w)),
-        )
+        if usage is None:
+            return sorted(workloads, key=lambda w: (w.uid != self.sticky, *order_key(w)))
+        return sorted(workloads, key=lambda w: self._key(w, usage))
 
     def __len__(self) -> int:
         return len(self._waiting) + len(self._aside)

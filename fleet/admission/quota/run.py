@@ -154,6 +154,7 @@ class Run:
         if entry.workload.replaces in self.books.holders:
             self.result.replaced.append(self.books.strike(entry.workload.replaces))
         self.books.enter(holder)
+        self.scheduler.count(holder)
         self.result.admitted.append(holder)
 
     def _count_skip(self, entry: Entry) -> None:

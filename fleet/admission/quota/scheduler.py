@@ -14,12 +14,13 @@ from fleet.admission.quota.declared import FlavorSpec, QueueSpec, Rules
 from fleet.admission.quota.entries import Entry, Outcome, classical_order, fair_order, looks_again, stays_at_head
 from fleet.admission.quota.flavors import Mode
 from fleet.admission.quota.ground import Misfit
+from fleet.admission.quota.ledger import Ledger
 from fleet.admission.quota.nominate import Nominator
 from fleet.admission.quota.pending import Pending, Retries, order_key
 from fleet.admission.quota.reserve import Reservation, ends_before, reserve
 from fleet.admission.quota.run import CycleResult, Kept, Run
 from fleet.admission.quota.tree import Node, charge, fits, release
-from fleet.admission.quota.workload import Books, Holder, Unseated, Workload
+from fleet.admission.quota.workload import Books, Holder, Unseated, Workload, by_resource
 from fleet.reasons import Reason
 
 FOR_GOOD = frozenset({Reason.EXCEEDS_MAX_QUOTA, Reason.NO_MATCHING_FLAVOR})
@@ -46,6 +47,8 @@ class Scheduler:
     pending: dict[str, Pending] = field(default_factory=dict)
     local_usage: dict[str, float] = field(default_factory=dict)
     """Local queue -> decayed usage."""
+    ledger: Ledger | None = None
+    """The accounts behind it, where admissions are to count within a sweep."""
     reservations: list[Reservation] = field(default_factory=list)
     """Of this sweep: at most one a queue."""
     kept: list[Kept] = field(default_factory=list)
@@ -92,12 +95,20 @@ class Scheduler:
     def _line(self, queue: str) -> Pending:
         if queue not in self.pending:
             spec = self.queues[queue]
-            usage = self._usage_of if spec.usage_ordered else None
+            usage = self.usage_of if spec.usage_ordered else None
             self.pending[queue] = Pending(spec.strict, usage, self._retries_of(self.books.tree.queues[queue].root))
         return self.pending[queue]
 
-    def _usage_of(self, workload: Workload) -> float:
+    def usage_of(self, workload: Workload) -> float:
+        """Decayed usage of its local queue."""
         return self.local_usage.get(workload.local_queue, 0.0)
+
+    def count(self, admitted: Holder) -> None:
+        """An admission counts at once: what waits in the same local queue comes later from now on."""
+        workload = admitted.workload
+        if self.ledger is not None and self.queues[workload.queue].usage_ordered:
+            requests = by_resource(self.books.tree, admitted.usage)
+            self.local_usage[workload.local_queue] = self.ledger.admit(workload.local_queue, requests)
 
     def heads(self, but: frozenset[str] = frozenset()) -> list[Workload]:
         """The next workload of every queue that is not in `but`."""

@@ -30,6 +30,7 @@ class Workload:
     evicted_at_s: float = 0.0
     """Last time it was evicted: among equals the one that waits longest since goes first."""
     local_queue: str = ""
+    """Whose use it counts as, where the queue is ordered by that."""
     preempts: bool = True
     buys: bool = True
     """Whether a machine may be bought, cut anew or waited for so that it has a place."""
@@ -251,3 +252,12 @@ def usage_in(tree: QuotaTree, given: Sequence[Given]) -> dict[Cell, int]:
             cell = tree.cell(FlavorResource(flavor, resource))
             usage[cell] = usage.get(cell, 0) + pods.amounts.get(resource, 0)
     return usage
+
+
+def by_resource(tree: QuotaTree, usage: Mapping[Cell, int]) -> dict[str, int]:
+    """Amounts of cells as amounts of resources, over all flavors."""
+    total: dict[str, int] = {}
+    for cell, amount in usage.items():
+        resource = tree.cells[cell].resource
+        total[resource] = total.get(resource, 0) + amount
+    return total

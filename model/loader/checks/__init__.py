@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
+from model.loader.checks.fair_sharing import use_not_remembered, use_remembered_oddly, weights_for_nobody
 from model.loader.checks.flavors import ambiguous_flavors, quotas_without_capacity
 from model.loader.checks.layouts import impossible_layouts, layouts_that_do_not_suit
 from model.loader.checks.pools import impossible_requirements, malformed_terms, misspelt_machines
@@ -44,6 +45,9 @@ CHECKS: tuple[Check, ...] = (
     ambiguous_doors,
     unused_declarations,
     checks_on_no_flavor,
+    use_not_remembered,
+    weights_for_nobody,
+    use_remembered_oddly,
 )
 
 __all__ = ["CHECKS", "Check"]

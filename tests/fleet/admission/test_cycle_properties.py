@@ -40,7 +40,10 @@ def quotas(draw: st.DrawFn) -> dict[str, Any]:
 
 @st.composite
 def worlds(draw: st.DrawFn) -> World:
-    """Three teams, two pools (one cut by MIG), a few machines, running gangs that fit, more that wait."""
+    """Three teams, two pools (one cut by MIG), a few machines, running gangs that fit, more that wait.
+
+    Each team has two namespaces; some queues let the one go first that used less lately.
+    """
     builder = FleetBuilder().layout("small", h100_80gb=[{"profiles": {"1g.10gb": 7}}])
     builder.layout("large", h100_80gb=[{"profiles": {"3g.40gb": 2}}])
     builder.pool("h100", instanceTypes=[P5.name, P5S.name], limits={"nodes": draw(st.integers(0, 5))})
@@ -49,7 +52,9 @@ def worlds(draw: st.DrawFn) -> World:
     for team in TEAMS:
         parent = draw(st.sampled_from(("org", "org", "a"))) if team == "c" else "org"
         cells = {"h100": draw(quotas()), "mig": {"cpu": "999"}}
-        builder.team(team, cells, parent=parent, namespaces=[team], weight=draw(st.sampled_from((0.5, 1.0, 2.0))))
+        builder.team(
+            team, cells, parent=parent, namespaces=[team, f"{team}2"], weight=draw(st.sampled_from((0.5, 1.0, 2.0)))
+        )
         builder.queue(
             f"q{team}",
             team,
@@ -57,8 +62,12 @@ def worlds(draw: st.DrawFn) -> World:
             order=draw(st.sampled_from(("BestEffortFIFO", "StrictFIFO"))),
             fairness=draw(st.sampled_from(("None", "DominantShare"))),
             preemption=draw(policies),
+            **draw(st.sampled_from(({}, {"admissionFairSharing": {}}))),
         )
+    builder.policy(admissionFairSharing={"usageHalfLifeTime": "1h"})
     world = World(builder.build())
+    used = st.sampled_from((0.0, 1.0, 9.0))
+    world.local_usage = {f"{team}{n}/q{team}": {GPU: draw(used)} for team in TEAMS for n in ("", "2")}
     for n in range(draw(st.integers(2, 5))):
         pool = draw(st.sampled_from(("h100", "h100", "h100", "mig")))
         world.machine(f"m{n}", pool, zone=draw(st.sampled_from((A, B))))
@@ -88,7 +97,7 @@ def gangs(draw: st.DrawFn, number: int, importance: int) -> Gang:
         f"g{number}",
         *sets,
         queue=f"q{team}",
-        namespace=team,
+        namespace=draw(st.sampled_from((team, f"{team}2"))),
         priority=importance + draw(st.integers(0, 1)),
         created_s=NOW - 900 + draw(st.integers(0, 3)),
     )

@@ -6,7 +6,7 @@ import pytest
 
 from fleet.actions import OpenGang
 from fleet.admission import cycle, lifecycle
-from fleet.admission.screen import Priority, priority_of
+from fleet.admission.screen import Priority, priority_of, rank_of
 from fleet.snapshot import GangState, Snapshot
 from model.fleet import Fleet
 from tests.support.fleets import NOW, FleetBuilder, gang, job_of
@@ -73,3 +73,25 @@ def test_a_boost_counts_and_whoever_may_not_preempt_does_not(waiting: dict[str, 
     world = contest(**waiting)
     assert (world.gang("old").state is GangState.EVICTING) == evicts
     assert world.gang("new").state is GangState.PENDING
+
+
+@pytest.mark.parametrize(
+    ("priority", "boost", "allowed", "expected"),
+    [
+        (0, 5, (), 5),
+        (0, 500, (), 100),
+        (0, 500, ("low",), 10),
+        (50, 500, ("low",), 50),
+        (50, -500, ("low",), -450),
+    ],
+)
+def test_a_boost_lifts_nobody_above_the_classes_of_its_team(
+    priority: int, boost: int, allowed: tuple[str, ...], expected: int
+) -> None:
+    builder = FleetBuilder().pool().team(priorityClasses=list(allowed)).queue()
+    fleet = builder.priority("low", 10).priority("high", 100).build()
+    assert rank_of(fleet, gang(priority=priority, priority_boost=boost)) == expected
+
+
+def test_without_classes_there_is_nothing_to_lift_it_above() -> None:
+    assert rank_of(FleetBuilder().pool().team().queue().build(), gang(priority_boost=500)) == 500

@@ -106,6 +106,7 @@ def test_defaults(version: str) -> None:
 ALIKE = [
     ("Cohort", f"{{parentName: p, resourceGroups: {quota(more='borrowingLimit: 1, lendingLimit: 9')}}}", "cohorts"),
     ("LocalQueue", "{clusterQueue: q, stopPolicy: HoldAndDrain}", "local_queues"),
+    ("LocalQueue", "{clusterQueue: q, fairSharing: {weight: 500m}}", "local_queues"),
     ("ResourceFlavor", "{nodeLabels: {a: b}, nodeTaints: [{key: a, effect: NoExecute}]}", "resource_flavors"),
     ("AdmissionCheck", "{controllerName: a/b, parameters: {apiGroup: a, kind: B, name: c}}", "admission_checks"),
     ("Topology", "{levels: [{nodeLabel: rack}]}", "topologies"),
@@ -270,6 +271,7 @@ def test_how_flavors_and_pools_meet(node_labels: dict[str, str], names: list[str
 QUANTITIES = st.sampled_from([0, 1, 7, "500m", "2", "3Gi", "1e3", 2.5])
 RESOURCES = ("cpu", "memory", "nvidia.com/gpu")
 MODES = st.sampled_from(["MayStopSearch", "TryNextFlavor"])
+MODES_OF_USE = ("UsageBased", "No")
 
 
 @st.composite
@@ -295,6 +297,7 @@ def specs(draw: st.DrawFn) -> dict[str, Any]:
         "preemption": st.fixed_dictionaries({"reclaimWithinCohort": st.sampled_from(["Never", "Any"])}),
         "stopPolicy": st.sampled_from(["None", "Hold", "HoldAndDrain"]),
         "fairSharing": st.fixed_dictionaries({"weight": QUANTITIES}),
+        "admissionScope": st.sampled_from([{"admissionMode": f"{mode}AdmissionFairSharing"} for mode in MODES_OF_USE]),
         "namespaceSelector": st.sampled_from([{}, {"matchLabels": {"a": "b"}}]),
         "admissionChecksStrategy": st.sampled_from([{"admissionChecks": [{"name": "c"}, {"name": "d"}]}, {}]),
     }
@@ -320,11 +323,17 @@ CHECKS = [
     for name in "cd"
 ]
 FLAVORS = [{"apiVersion": V2, "kind": "ResourceFlavor", "metadata": {"name": name}} for name in "fgh"]
+POLICY = {
+    "apiVersion": "muster.dev/v1alpha1",
+    "kind": "FleetPolicy",
+    "metadata": {"name": "p"},
+    "spec": {"admissionFairSharing": {"usageHalfLifeTime": "168h"}},
+}
 
 
 def _load(version: str, spec: Any) -> Any:
     queue = {"apiVersion": version, "kind": "ClusterQueue", "metadata": {"name": "q"}, "spec": spec}
-    text = "\n---\n".join(map(json.dumps, [queue, *CHECKS, *FLAVORS]))
+    text = "\n---\n".join(map(json.dumps, [queue, *CHECKS, *FLAVORS, POLICY]))
     return load({"f.yaml": text.encode()})
 
 

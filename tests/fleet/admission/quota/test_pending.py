@@ -1,5 +1,7 @@
 """The line of one queue: order, the sticky head, shapes set aside, retries."""
 
+from copy import deepcopy
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -77,8 +79,8 @@ def small(name: str, **more: float) -> Workload:
     return asks(name, "q", 1, at_s=float(ord(name[-1])), **more)
 
 
-def large(name: str) -> Workload:
-    return asks(name, "q", 9, at_s=float(ord(name[-1])))
+def large(name: str, **more: str) -> Workload:
+    return asks(name, "q", 9, at_s=float(ord(name[-1])), **more)
 
 
 def test_a_shape_that_was_given_up_is_set_aside_with_all_that_come() -> None:
@@ -193,6 +195,28 @@ def test_shapes_are_set_aside_in_usage_order_too() -> None:
     assert [workload.name for workload in made.aside()] == ["a", "b"]
 
 
+def test_what_others_were_evicted_for_goes_before_lighter_local_queues() -> None:
+    made = by_usage(
+        {"light": 1.0, "heavy": 5.0},
+        asks("light", "q", 1, priority=9, local_queue="light"),
+        asks("promised", "q", 1, local_queue="heavy", nominated=True),
+    )
+    assert [workload.name for workload in made.in_order()] == ["promised", "light"]
+    assert drained(made) == ["promised", "light"]
+
+
+def test_a_local_queue_that_arrives_while_its_shape_is_set_aside_is_taken_up_with_it() -> None:
+    made = by_usage({"a": 0.0, "b": 0.0}, large("y", local_queue="a"))
+    head = made.pop()
+    assert head is not None
+    made.give_up_on(head.shape)
+    made.put_back(head, again=False)
+    made.push(large("x", local_queue="b"))
+    assert made.pop() is None
+    made.retries.count += 1
+    assert drained(made) == ["x", "y"]
+
+
 # -- whatever happens -------------------------------------------------------------------------------------------------
 
 steps = st.lists(
@@ -203,17 +227,23 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=150)
-@given(steps)
-def test_nobody_is_lost_and_nobody_is_there_twice(actions: list[tuple[str, int]]) -> None:
-    made, out, inside = Pending(), None, set()
+USAGE = {"0": 3.0, "1": 1.0, "2": 3.0, "3": 0.0}
+
+
+@settings(max_examples=300)
+@given(steps, st.booleans())
+def test_nobody_is_lost_and_nobody_is_there_twice(actions: list[tuple[str, int]], ordered: bool) -> None:
+    made, out, inside = by_usage(USAGE) if ordered else Pending(), None, set()
     for action, number in actions:
-        workload = asks(f"w{number}", "q", number % 2 + 1, priority=number % 3)
+        local = str((number + 1) % 4)
+        workload = asks(f"w{number}", "q", number % 2 + 1, priority=number % 3, local_queue=local)
         if action == "push" and workload.uid not in inside and (out is None or out.uid != workload.uid):
             made.push(workload)
             inside.add(workload.uid)
         elif action == "pop" and out is None:
+            first = [workload.uid for workload in deepcopy(made).active()[:1]]
             out = made.pop()
+            assert [out.uid] == first if out else not first
             inside -= {out.uid} if out else set()
         elif action in {"back", "aside", "hopeless"} and out is not None:
             if action == "hopeless":
