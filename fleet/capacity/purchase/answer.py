@@ -10,8 +10,6 @@ class Way(StrEnum):
 
     BASELINE = "baseline"
     """Pod by pod in Karpenter's order."""
-    GIVEN = "given"
-    """A start that the caller knew."""
     VALUE = "value"
     """Greedy by value for money."""
     ROUNDED = "rounded"

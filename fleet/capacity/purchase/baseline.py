@@ -2,15 +2,16 @@
 
 Karpenter sorts pods by CPU and memory, largest first, and gives each to the claim with the fewest pods that still has
 *any* kind of machine that would hold it; a new claim is opened when there is none. Only in the end the cheapest kind is
-chosen (`provisioning/scheduling/scheduler.go`, `nodeclaim.go`). For equal pods "fewest first" is water that is poured
-over the claims: the level is found by bisection, so the work grows with classes and distinct claims, not with pods.
+chosen (`provisioning/scheduling/scheduler.go`, `nodeclaim.go`). What stands already comes before all claims, in order of name.
+For equal pods "fewest first" is water that is poured over the claims: the level is found by bisection, so the work grows
+with classes and distinct claims, not with pods.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from fleet.capacity.purchase.mix import Mix, housed
+from fleet.capacity.purchase.mix import Mix, housed, joined
 from fleet.capacity.purchase.part import Bools, Floats, Ints, Part
 
 
@@ -53,10 +54,35 @@ class _Claims:
 
 def karpenter_order(part: Part) -> Mix:
     """The machines that order leads to; with limits, some pods may be left."""
+    seated, missing = in_rooms(part)
+    buyable = ~part.open
+    if not buyable.any():
+        return seated
     claims = _none(part)
-    for row in range(len(part.demand)):
-        claims = _served(part, claims, row)
-    return housed(part, claims.pods, claims.count)
+    for row in np.flatnonzero(missing).tolist():
+        if part.holds[row, buyable].any():
+            claims = _served(part, claims, row, int(missing[row]))
+    bought = housed(part, claims.pods, claims.count, buyable)
+    return joined(seated, bought)
+
+
+def in_rooms(part: Part) -> tuple[Mix, Ints]:
+    """First fit on what stands already; and how many pods of each class [C] find nothing there."""
+    stands = np.flatnonzero(part.open)
+    kinds = np.repeat(stands, part.most[stands].astype(np.int64))
+    free, missing = part.capacity[kinds], part.demand.copy()
+    pods = np.zeros((len(kinds), len(part.demand)), dtype=np.int64)
+    for row in range(len(missing)) if len(kinds) else ():
+        asked = part.requests[row]
+        asks = asked > 0
+        each = np.floor(free[:, asks] / asked[asks]).min(axis=1, initial=float(missing[row])) * part.fits[row, kinds]
+        before = np.cumsum(each) - each
+        pods[:, row] = np.clip(missing[row] - before, 0, each)
+        free -= pods[:, row, None] * asked
+        missing[row] -= pods[:, row].sum()
+    busy = pods.any(axis=1)
+    patterns, machines = np.unique(np.column_stack([kinds, pods])[busy], axis=0, return_counts=True)
+    return Mix(patterns[:, 0], patterns[:, 1:], machines.astype(np.int64)), missing
 
 
 def _none(part: Part) -> _Claims:
@@ -69,9 +95,8 @@ def _none(part: Part) -> _Claims:
     )
 
 
-def _served(part: Part, claims: _Claims, row: int) -> _Claims:
-    """All pods of one class: into the claims there are, then into new ones."""
-    missing = int(part.demand[row])
+def _served(part: Part, claims: _Claims, row: int, missing: int) -> _Claims:
+    """All pods of one class that are missing: into the claims there are, then into new ones."""
     room = _room(part, claims, row)
     taken, split = _poured(claims.pods.sum(axis=1), claims.count, room, missing)
     if split is not None:
@@ -88,7 +113,7 @@ def _served(part: Part, claims: _Claims, row: int) -> _Claims:
 
 def _opened(part: Part, claims: _Claims, row: int, missing: int) -> _Claims:
     """New claims, each filled to the brim before the next is opened: the others are full."""
-    most = int(part.holds[row].max())
+    most = int(part.holds[row, ~part.open].max())
     for pods, count in ((most, missing // most), (missing % most, 1)):
         if pods and count:
             fresh = _none(part).plus(
@@ -96,7 +121,7 @@ def _opened(part: Part, claims: _Claims, row: int, missing: int) -> _Claims:
                     np.zeros((1, len(part.demand)), dtype=np.int64),
                     np.array([count], dtype=np.int64),
                     np.zeros((1, part.requests.shape[1])),
-                    np.ones((1, len(part.price)), dtype=bool),
+                    ~part.open[None],
                 )
             )
             fresh.grow(part, row, np.array([pods], dtype=np.int64))

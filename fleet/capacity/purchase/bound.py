@@ -11,15 +11,15 @@ Its duals are a price for each class and each row. The certificate takes nothing
     U_k = sum_row v_row * h_row  +  sum_c holds_ck * max(0, pi_c - sum_row v_row * g_row,c),
 
 so if `U_k <= price_k` for all kinds, no machines that hold all pods cost less than `sum_c pi_c * demand_c` (weak duality);
-where `U_k` is above, all `pi` are scaled down by the worst ratio. Limits enter as `mu`, bounds as `nu`: prices that each
-machine pays on top, and that are taken off in the end.
+where `U_k` is above, all `pi` are scaled down by the worst ratio (Farley 1990). Limits enter as `mu`, bounds as `nu`: prices
+that each machine pays on top, and that are taken off in the end. A machine that stands already pays its whole `U_k`.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from fleet.capacity.purchase.part import Floats, Part
+from fleet.capacity.purchase.part import Floats, Ints, Part
 from fleet.capacity.purchase.solver import LinearSolution, Programme
 
 _ROUNDS = 4
@@ -34,7 +34,7 @@ _ROUNDING = 1e-9
 class Rows:
     """Inequalities `g @ pods <= h` that every whole machine of a kind keeps."""
 
-    kinds: "np.ndarray[tuple[int], np.dtype[np.int64]]"
+    kinds: Ints
     """[N]"""
     factors: Floats
     """[N, C]"""
@@ -59,18 +59,59 @@ class Certificate:
     """[C] USD an hour for one pod."""
 
 
-NOTHING = 0.0
+@dataclass(frozen=True, eq=False)
+class Prices:
+    """What things cost that the solver thinks scarce, all >= 0."""
+
+    worth: Floats
+    """[C] USD an hour for a pod."""
+    on_limits: Floats
+    """[L] for what a machine counts against a limit."""
+    on_kinds: Floats
+    """[K] for one machine more of a kind with a bound."""
+
+    def of_machines(self, part: Part) -> Floats:
+        """[K] what a machine costs with them."""
+        return part.price + self.on_limits @ part.usage + self.on_kinds
+
+
+def by_one_resource(part: Part) -> Certificate:
+    """The best bound that counts one resource alone: no pod has its share of it for less than the cheapest kind asks."""
+    found = []
+    free = np.zeros(len(part.limits)), np.zeros(len(part.price))
+    for resource in range(part.requests.shape[1]):
+        unit = part.price / np.maximum(part.capacity[:, resource], 1.0)
+        least = np.where(part.fits & ~part.open, unit, np.inf).min(axis=1)
+        worth = part.requests[:, resource] * np.where(np.isfinite(least), least, 0.0)
+        # a unit carries at most what the dearest class pays for it
+        dearest = np.where(part.fits, np.where(np.isfinite(least), least, 0.0)[:, None], 0.0).max(axis=0)
+        found.append(proven(part, Prices(worth, *free), dearest * part.capacity[:, resource]))
+    return max(found, key=lambda it: it.bound_usd_h)
+
+
+def proven(part: Part, prices: Prices, carried: Floats) -> Certificate:
+    """The bound that prices prove when no machine of a kind carries more worth than `carried` [K]."""
+    price, on_kinds = prices.of_machines(part), prices.on_kinds.copy()
+    excess = np.where(part.open, np.maximum(carried - price, 0.0), 0.0)
+    price, on_kinds = price + excess, on_kinds + excess
+    carrying = carried > 0
+    ratio = (price[carrying] / carried[carrying]).min(initial=1.0)
+    scale = float(ratio) * (1.0 - _ROUNDING)
+    finite = np.isfinite(part.most)
+    back = float(prices.on_limits @ part.limits) + float(on_kinds[finite] @ part.most[finite])
+    bound = scale * float(prices.worth @ part.demand) - back * (1.0 + _ROUNDING)
+    return Certificate(max(0.0, bound), prices.worth * scale)
 
 
 def aggregate(part: Part, iterations: int) -> Certificate:
     """The bound of the linear programme over all machines. Raises `SolverFailed`."""
     rows = _capacity_rows(part)
     model = _Aggregate(part, rows)
-    best = Certificate(NOTHING, np.zeros(len(part.demand)))
+    best = Certificate(0.0, np.zeros(len(part.demand)))
     for turn in range(_ROUNDS):
         found = model.solve(iterations)
-        proven = certificate(part, rows, *model.prices(found))
-        best = proven if proven.bound_usd_h > best.bound_usd_h else best
+        prices, weights = model.prices(found)
+        best = max(best, proven(part, prices, _carried(part, rows, prices, weights)), key=lambda it: it.bound_usd_h)
         fresh = _broken(part, *model.amounts(found))
         if turn == _ROUNDS - 1 or not len(fresh.kinds):
             break
@@ -79,21 +120,13 @@ def aggregate(part: Part, iterations: int) -> Certificate:
     return best
 
 
-def certificate(part: Part, rows: Rows, worth: Floats, weights: Floats, on_limits: Floats, on_kinds: Floats) -> Certificate:
-    """The bound proven by prices: pods [C], rows [N], limits [L], kinds [K], all >= 0. See the module."""
-    count = len(part.price)
-    paid = np.zeros((count, len(part.demand)))
+def _carried(part: Part, rows: Rows, prices: Prices, weights: Floats) -> Floats:
+    """[K] `U` of the module, with `weights` [N] of the rows."""
+    paid = np.zeros((len(part.price), len(part.demand)))
     np.add.at(paid, rows.kinds, weights[:, None] * rows.factors)
-    carried = np.bincount(rows.kinds, weights=weights * rows.tops, minlength=count)
-    carried += (part.holds * np.maximum(worth[:, None] - paid.T, 0.0)).sum(axis=0)
-    price = part.price + on_limits @ part.usage + on_kinds
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = np.where(carried > 0, price / carried, 1.0)
-    scale = min(1.0, float(ratio.min(initial=1.0))) * (1.0 - _ROUNDING)
-    finite = np.isfinite(part.most)
-    back = float(on_limits @ part.limits) + float(on_kinds[finite] @ part.most[finite])
-    bound = scale * float(worth @ part.demand) - back * (1.0 + _ROUNDING)
-    return Certificate(max(0.0, bound), worth * scale)
+    by_rows = np.bincount(rows.kinds, weights=weights * rows.tops, minlength=len(part.price))
+    found: Floats = by_rows + (part.holds * np.maximum(prices.worth[:, None] - paid.T, 0.0)).sum(axis=0)
+    return found
 
 
 class _Aggregate:
@@ -128,14 +161,14 @@ class _Aggregate:
         """The optimum."""
         return self._model.solve(iterations)
 
-    def prices(self, found: LinearSolution) -> tuple[Floats, Floats, Floats, Floats]:
-        """The duals as the certificate takes them."""
+    def prices(self, found: LinearSolution) -> tuple[Prices, Floats]:
+        """The duals, those of the kinds' rows [N] apart."""
         classes, limits = len(self._part.demand), len(self._part.limits)
         worth = np.maximum(found.duals[:classes], 0.0)
         on_limits = np.maximum(-found.duals[classes : classes + limits], 0.0)
         weights = np.maximum(-found.duals[classes + limits :], 0.0)
         on_kinds = np.where(np.isfinite(self._part.most), np.maximum(-found.reduced[: len(self._part.price)], 0.0), 0.0)
-        return worth, weights, on_limits, on_kinds
+        return Prices(worth, on_limits, on_kinds), weights
 
     def amounts(self, found: LinearSolution) -> tuple[Floats, Floats]:
         """`y` [K] and `x` [C, K]."""

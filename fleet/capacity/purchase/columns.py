@@ -5,8 +5,11 @@ fractions (Gilmore and Gomory 1961). Its duals say what a pod of each class is w
 its price (`fill.py`) is a pattern that would make the purchase cheaper.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 
+from fleet.capacity.purchase.bound import Prices
 from fleet.capacity.purchase.fill import best_fills, filled, sharpened
 from fleet.capacity.purchase.mix import Mix
 from fleet.capacity.purchase.part import Floats, Ints, Part
@@ -14,6 +17,10 @@ from fleet.capacity.purchase.solver import LinearSolution, Programme
 
 _EPSILON = 1e-7
 """Relative to the price: what a pattern must gain to count as one that helps."""
+_EACH = 2
+"""Patterns of a kind that are added in one round at most."""
+_BEGUN = 4_000
+"""Machines that are filled at once, at most, when each class is tried as the first on each kind."""
 
 
 class Pool:
@@ -51,10 +58,22 @@ class Pool:
         return found
 
     def mix(self, amounts: Floats) -> Mix:
-        """Patterns bought so often."""
-        at = np.flatnonzero(amounts > 0)
+        """Patterns bought so often, in whole numbers."""
+        at = np.flatnonzero(amounts >= 1)
         pods = np.array([self.pods[p] for p in at], dtype=np.int64).reshape(len(at), len(self._part.demand))
         return Mix(np.array(self.kinds, dtype=np.int64)[at], pods, amounts[at].astype(np.int64))
+
+
+@dataclass(frozen=True, eq=False)
+class Optimum:
+    """The best fractions of the patterns known."""
+
+    cost_usd_h: float
+    amounts: Floats
+    """[patterns]"""
+    reduced: Floats
+    """[patterns] by how much one machine more of it would cost more."""
+    prices: Prices
 
 
 class Master:
@@ -63,67 +82,80 @@ class Master:
     def __init__(self, part: Part, pool: Pool) -> None:
         self._part, self._pool = part, pool
         self._bounded = np.flatnonzero(np.isfinite(part.most))
+        self._programme = self._empty()
+
+    def solve(self, iterations: int) -> Optimum:
+        """With all patterns of the pool. Raises `SolverFailed`."""
+        self._extend(self._programme, np.arange(self._programme.columns, len(self._pool)))
+        found = self._programme.solve(iterations)
+        return Optimum(found.objective, found.values, found.reduced, self._prices(found))
+
+    def whole(self, among: Ints, start: Mix, nodes: int) -> tuple[Mix, int]:
+        """The best whole numbers of some patterns, not worse than `start`, and the nodes it took. Raises `SolverFailed`."""
+        programme = self._empty()
+        self._extend(programme, among)
+        found = programme.solve_whole(self._pool.amounts(start)[among], nodes)
+        amounts = np.zeros(len(self._pool))
+        amounts[among] = found.values
+        return self._pool.mix(amounts), found.nodes
+
+    def _empty(self) -> Programme:
+        part = self._part
         classes, others = len(part.demand), len(part.limits) + len(self._bounded)
         lower = np.concatenate([part.demand.astype(np.float64), np.full(others, -np.inf)])
         upper = np.concatenate([np.full(classes, np.inf), part.limits, part.most[self._bounded]])
-        self.programme = Programme(lower, upper)
+        return Programme(lower, upper)
 
-    def take(self) -> None:
-        """Columns for the patterns that are new in the pool."""
-        known = self.programme.columns
-        kinds = np.array(self._pool.kinds[known:], dtype=np.int64)
-        pods = np.array(self._pool.pods[known:], dtype=np.float64).reshape(len(kinds), len(self._part.demand))
+    def _extend(self, programme: Programme, patterns: Ints) -> None:
+        kinds = np.array(self._pool.kinds, dtype=np.int64)[patterns]
+        pods = np.array([self._pool.pods[p] for p in patterns], dtype=np.float64)
         bounds = (kinds[:, None] == self._bounded[None]).astype(np.float64)
-        entries = np.hstack([pods, self._part.usage.T[kinds], bounds])
-        self.programme.add_columns(self._part.price[kinds], entries)
+        entries = np.hstack([pods.reshape(len(kinds), len(self._part.demand)), self._part.usage.T[kinds], bounds])
+        programme.add_columns(self._part.price[kinds], entries)
 
-    def prices(self, found: LinearSolution) -> tuple[Floats, Floats, Floats]:
-        """What a pod is worth [C], and what limits [L] and bounds of kinds [K] add to the price of machines."""
+    def _prices(self, found: LinearSolution) -> Prices:
         classes, limits = len(self._part.demand), len(self._part.limits)
-        worth = np.maximum(found.duals[:classes], 0.0)
         on_kinds = np.zeros(len(self._part.price))
         on_kinds[self._bounded] = np.maximum(-found.duals[classes + limits :], 0.0)
-        return worth, np.maximum(-found.duals[classes : classes + limits], 0.0), on_kinds
+        on_limits = np.maximum(-found.duals[classes : classes + limits], 0.0)
+        return Prices(np.maximum(found.duals[:classes], 0.0), on_limits, on_kinds)
 
 
-def generate(part: Part, pool: Pool, master: Master, rounds: int, iterations: int) -> tuple[LinearSolution, int]:
+def generate(part: Part, pool: Pool, master: Master, rounds: int, iterations: int) -> tuple[Optimum, int]:
     """Rounds of pricing until nothing is found or there were so many; the last optimum and how many it took."""
-    master.take()
-    found = master.programme.solve(iterations)
     for turn in range(rounds):
-        worth, on_limits, on_kinds = master.prices(found)
-        price = part.price + on_limits @ part.usage + on_kinds
-        if not _priced(part, pool, worth, price):
+        found = master.solve(iterations)
+        if not _priced(part, pool, found.prices):
             return found, turn
-        master.take()
-        found = master.programme.solve(iterations)
-    return found, rounds
+    return master.solve(iterations), rounds
 
 
-def _priced(part: Part, pool: Pool, worth: Floats, price: Floats) -> bool:
+def _priced(part: Part, pool: Pool, prices: Prices) -> bool:
     """Whether patterns that help were found: by the orders of classes, else by beginning with one class each."""
     kinds = np.arange(len(part.price))
-    many, pods = best_fills(part, kinds, worth, part.demand)
-    return _added(part, pool, worth, price, many, pods) or _added(part, pool, worth, price, *_begun(part, kinds, worth))
+    if added(part, pool, prices, *best_fills(part, kinds, prices.worth, part.demand)):
+        return True
+    begun = _begun(part, prices.worth)
+    return begun is not None and added(part, pool, prices, *begun)
 
 
-def _begun(part: Part, kinds: Ints, worth: Floats) -> tuple[Ints, Ints]:
+def _begun(part: Part, worth: Floats) -> tuple[Ints, Ints] | None:
     """Machines that begin with one pod, or as many as they hold, of each class; the rest by what then runs short."""
-    at, row = np.nonzero(part.fits.T[kinds] & (worth > 0))
-    many = np.tile(kinds[at], 2)
+    at, row = np.nonzero(part.fits.T & (worth > 0))
+    many = np.tile(at, 2)
+    if not 0 < len(many) <= _BEGUN:
+        return None
     begun = np.zeros((2 * len(at), len(worth)), dtype=np.int64)
     begun[np.arange(len(at)), row] = 1
-    begun[len(at) + np.arange(len(at)), row] = part.holds[row, kinds[at]]
+    begun[len(at) + np.arange(len(at)), row] = part.holds[row, at]
     rough = filled(part, many, sharpened(part, many, worth, begun), part.demand, begun)
     return many, filled(part, many, sharpened(part, many, worth, rough), part.demand, begun)
 
 
-_EACH = 2
-"""Patterns of a kind that are added in one round at most."""
-
-
-def _added(part: Part, pool: Pool, worth: Floats, price: Floats, kinds: Ints, pods: Ints) -> bool:
-    gain = pods @ worth - price[kinds]
+def added(part: Part, pool: Pool, prices: Prices, kinds: Ints, pods: Ints) -> bool:
+    """Whether the pool grew by some of the patterns (kinds [M], pods [M, C]) that are worth more than they cost."""
+    price = prices.of_machines(part)
+    gain = pods @ prices.worth - price[kinds]
     helps = np.flatnonzero(gain > _EPSILON * (1.0 + price[kinds]))
     ordered = helps[np.lexsort((helps, -gain[helps], kinds[helps]))]
     taken = np.zeros(len(part.price), dtype=np.int64)

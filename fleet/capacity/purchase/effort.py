@@ -9,14 +9,16 @@ class Effort:
 
     rounds: int = 60
     """Of pricing, for each part."""
+    exact_rounds: int = 2
+    """Of pricing that misses nothing, for each part; the last of them proves the bound."""
+    exact_nodes: int = 200
+    """Of branch and bound, for each kind in such a round."""
     nodes: int = 60
     """Of branch and bound over patterns, for each part."""
-    bound_nodes: int = 20
-    """Of branch and bound for a bound on whole machines, for each part."""
     iterations: int = 100_000
     """Of the simplex method, for each linear programme."""
     trials: int = 24
-    """Choices of lanes for the groups that are tried greedily."""
+    """Choices of lanes for the groups that are tried."""
     close_enough: float = 1e-4
     """The gap at which a part is good enough."""
     solver: bool = True

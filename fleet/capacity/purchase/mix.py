@@ -88,13 +88,15 @@ class Headroom:
         self._limits -= self._part.usage[:, kind] * count
 
 
-def housed(part: Part, pods: Ints, machines: Ints) -> Mix:
-    """Each pattern on the cheapest kind that holds it and can still be had, in the order given; else it is left out."""
+def housed(part: Part, pods: Ints, machines: Ints, kinds: Bools | None = None) -> Mix:
+    """Each pattern on the cheapest of `kinds` [K] that holds it and can still be had, in the order given; else left out."""
     needs = pods.astype(np.float64) @ part.requests
     holding = np.ones((len(pods), len(part.price)), dtype=bool)
     for resource in range(part.requests.shape[1]):
         holding &= needs[:, resource, None] <= part.capacity[None, :, resource]
     holding &= (pods > 0).astype(np.float32) @ (~part.fits).astype(np.float32) == 0
+    if kinds is not None:
+        holding &= kinds
     if not part.bounded:
         at = np.flatnonzero(holding.any(axis=1) & (machines > 0))
         return Mix(holding[at].argmax(axis=1), pods[at], machines[at])
@@ -141,10 +143,9 @@ def _without(part: Part, mix: Mix, excess: Ints) -> Mix:
     return Mix(np.array(kinds, dtype=np.int64), np.array(held), np.array(counts, dtype=np.int64))
 
 
-def _lighter(kind: int, pods: Ints, machines: Ints | int, excess: Ints) -> list[tuple[int, Ints, int]]:
+def _lighter(kind: int, pods: Ints, machines: int, excess: Ints) -> list[tuple[int, Ints, int]]:
     """One pattern less what is in excess of its pods, which is taken off `excess`; at most one part a class."""
     parts = []
-    machines = int(machines)
     while machines:
         taken = np.minimum(pods, excess)
         shared = taken > 0

@@ -5,7 +5,7 @@ is decided by the caller and arrives as a set of names.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 MACHINES, USD_H = "machines", "usd_h"
 """What a `Limit` can count besides resources: machines, and what they cost an hour."""
@@ -26,14 +26,14 @@ class PodClass:
     """Resource -> what one pod takes; whole numbers in any unit, the same as in the capacities."""
     count: int
     kinds: frozenset[str]
-    """Names of the machine kinds it may stand on."""
+    """Names of the machine kinds and rooms it may stand on. Classes that may stand on the same best share one set."""
     group: str = ""
     """All classes of a group stand on machines of one lane, all of their pods or none; empty = each for itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class MachineKind:
-    """A way to buy a machine, as often as wanted."""
+    """A way to buy machines."""
 
     name: str
     price_usd_h: float
@@ -45,8 +45,21 @@ class MachineKind:
 
 
 @dataclass(frozen=True, slots=True)
+class Room:
+    """A machine that is there already: what is still free on it costs nothing."""
+
+    name: str
+    free: Mapping[str, int]
+    lane: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Limit:
-    """The machines of some kinds together: at most so much of something, `MACHINES`, `USD_H` or a resource."""
+    """What is bought of some kinds together: at most so much of something.
+
+    That is `MACHINES`, `USD_H` or a resource by its capacity; a resource that no pod asks for can carry a capacity that
+    counts otherwise than what pods may use. Rooms count nothing.
+    """
 
     name: str
     counted: str
@@ -62,12 +75,13 @@ class Problem:
     """Every resource that counts, the one that orders pods first in front (`cpu`, `memory`, ...)."""
     classes: tuple[PodClass, ...]
     kinds: tuple[MachineKind, ...]
-    limits: tuple[Limit, ...] = field(default=())
+    limits: tuple[Limit, ...] = ()
+    rooms: tuple[Room, ...] = ()
 
     def __post_init__(self) -> None:
         _distinct("resource", self.resources)
         _distinct("class", (it.name for it in self.classes))
-        _distinct("kind", (it.name for it in self.kinds))
+        _distinct("kind or room", [*(it.name for it in self.kinds), *(it.name for it in self.rooms)])
         _distinct("limit", (it.name for it in self.limits))
         known = set(self.resources)
         for pods in self.classes:
@@ -80,6 +94,8 @@ class Problem:
             if not 0 <= kind.price_usd_h < float("inf") or (kind.most is not None and kind.most < 0):
                 raise InvalidProblem(f"kind {kind.name}: price {kind.price_usd_h} or bound {kind.most} makes no sense")
             _whole(f"kind {kind.name}", kind.capacity)
+        for room in self.rooms:
+            _whole(f"room {room.name}", room.free)
         for limit in self.limits:
             if limit.counted not in (known | {MACHINES, USD_H}) or not limit.most >= 0:
                 raise InvalidProblem(f"limit {limit.name}: at most {limit.most} of {limit.counted} makes no sense")

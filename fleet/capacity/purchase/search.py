@@ -1,23 +1,19 @@
-"""The search for one part: greedy starts, patterns by column generation, the integer master, and the bounds."""
+"""The search for one part: greedy starts, patterns by column generation, the best whole mix of them, and the bounds."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from fleet.capacity.purchase.answer import Batch, Steps, Way
+from fleet.capacity.purchase.answer import Steps, Way
 from fleet.capacity.purchase.baseline import karpenter_order
 from fleet.capacity.purchase.bound import Certificate, aggregate, by_one_resource
-from fleet.capacity.purchase.columns import Master, Pool, generate
+from fleet.capacity.purchase.columns import Master, Optimum, Pool, generate
 from fleet.capacity.purchase.effort import Effort
-from fleet.capacity.purchase.mix import Mix, joined, trimmed, valid
-from fleet.capacity.purchase.named import given
-from fleet.capacity.purchase.part import Floats, Part
+from fleet.capacity.purchase.exact import priced
+from fleet.capacity.purchase.mix import Mix, trimmed
+from fleet.capacity.purchase.part import Part
 from fleet.capacity.purchase.solver import SolverFailed
 from fleet.capacity.purchase.value import by_value, simple_worths
-
-_LARGE = 60
-"""Classes from which on the seeds of the greedy by value are worth their time only with a price from the solver."""
 
 
 @dataclass(eq=False)
@@ -29,8 +25,6 @@ class Found:
     way: Way
     baseline: Mix
     certificate: Certificate
-    whole_bound_usd_h: float = 0.0
-    """Of the programme over whole machines, which no prices prove."""
     steps: Steps = field(default_factory=Steps)
     failure: str = ""
 
@@ -41,49 +35,42 @@ class Found:
 
     @property
     def bound_usd_h(self) -> float:
-        """The best bound, never above the cost."""
-        return min(max(self.certificate.bound_usd_h, self.whole_bound_usd_h), self.cost_usd_h)
+        """Never above the cost."""
+        return min(self.certificate.bound_usd_h, self.cost_usd_h)
 
     def offer(self, mix: Mix, way: Way) -> None:
         """Another set of machines: it is taken when it holds more pods, or as many for less."""
-        if _rank(self.part, mix) < _rank(self.part, self.mix):
+        if self._rank(mix) < self._rank(self.mix):
             self.mix, self.way = mix, way
 
     def prove(self, certificate: Certificate) -> None:
         """Another certificate."""
-        if certificate.bound_usd_h > self.certificate.bound_usd_h:
-            self.certificate = certificate
+        self.certificate = max(self.certificate, certificate, key=lambda it: it.bound_usd_h)
+
+    def _rank(self, mix: Mix) -> tuple[int, float]:
+        return int((self.part.demand - mix.placed).sum()), round(mix.cost_usd_h(self.part), 9)
 
 
-def _rank(part: Part, mix: Mix) -> tuple[int, float]:
-    return int((part.demand - mix.placed).sum()), round(mix.cost_usd_h(part), 9)
-
-
-def search(part: Part, effort: Effort, starts: Sequence[Sequence[Batch]] = ()) -> Found:
+def search(part: Part, effort: Effort) -> Found:
     """The best machines for a part, within the effort. Without a solver, or when it fails, the best greedy ones."""
-    found = greedy(part, simple=not effort.solver or len(part.demand) < _LARGE)
-    for start in starts:
-        found.offer(given(part, start), Way.GIVEN)
-    if not effort.solver:
+    found = greedy(part)
+    if not (effort.solver and found.mix.placed.any()):
         return found
-    wanted = found.mix.placed
-    if not wanted.any():
-        return found
-    if (wanted < part.demand).any():  # what the limits leave no room for is not asked of the solver
+    if (found.mix.placed < part.demand).any():  # what the limits leave no room for is not asked of the solver
         found = _narrowed(found)
     try:
-        _Improved(found, effort).run()
+        _improve(found, effort)
     except SolverFailed as error:
         found.failure = str(error)
     return found
 
 
-def greedy(part: Part, *, simple: bool = True) -> Found:
+def greedy(part: Part) -> Found:
     """The baseline and the greedy by value, with a bound that needs no solver."""
     baseline = karpenter_order(part)
     found = Found(part, baseline, Way.BASELINE, baseline, by_one_resource(part))
     found.offer(trimmed(part, baseline), Way.BASELINE)
-    for worth in simple_worths(part) if simple else ():
+    for worth in simple_worths(part):
         found.offer(by_value(part, worth), Way.VALUE)
     return found
 
@@ -98,37 +85,55 @@ def _narrowed(found: Found) -> Found:
     return replace(found, part=part, mix=mix, baseline=baseline, certificate=by_one_resource(part))
 
 
-class _Improved:
-    """The steps that need the solver, each on what the one before has left."""
+def _improve(found: Found, effort: Effort) -> None:
+    """The steps that need the solver, each only while the gap is open. Raises `SolverFailed`."""
+    part, pool = found.part, Pool(found.part)
+    certificate = aggregate(part, effort.iterations)
+    found.prove(certificate)
+    _offer(found, pool, by_value(part, certificate.worth), Way.VALUE)
+    if _closed(found, effort):
+        return
+    for mix in (found.baseline, found.mix):
+        pool.add_all(mix)
+    master = Master(part, pool)
+    optimum, rounds = generate(part, pool, master, effort.rounds, effort.iterations)
+    for _ in range(effort.exact_rounds):
+        certificate, fresh = priced(part, pool, optimum.prices, effort.exact_nodes)
+        found.prove(certificate)
+        if not fresh:
+            break
+        optimum, more = generate(part, pool, master, effort.rounds, effort.iterations)
+        rounds += more
+    found.steps += Steps(rounds=rounds)
+    _offer(found, pool, by_value(part, optimum.prices.worth), Way.VALUE)
+    _offer(found, pool, _rounded(part, pool, optimum), Way.ROUNDED)
+    if not _closed(found, effort):
+        _whole(found, pool, master, optimum, effort)
+    found.steps += Steps(patterns=len(pool))
 
-    def __init__(self, found: Found, effort: Effort) -> None:
-        self._found, self._part, self._effort = found, found.part, effort
-        self._pool = Pool(found.part)
-        self._master = Master(found.part, self._pool)
 
-    def run(self) -> None:
-        """All steps until the gap is small enough. Raises `SolverFailed`."""
-        found, part, effort = self._found, self._part, self._effort
-        proven, rows = aggregate(part, effort.iterations)
-        found.prove(proven)
-        self._offer(by_value(part, proven.worth), Way.VALUE)
-        if not self._open():
-            return
-        for mix in (found.baseline, found.mix):
-            self._pool.add_all(mix)
-        last, rounds = generate(part, self._pool, self._master, effort.rounds, effort.iterations)
-        found.steps += Steps(rounds=rounds, patterns=len(self._pool))
-        self._offer(by_value(part, self._master.prices(last)[0]), Way.VALUE)
-        self._offer(self._rounded(last.values, proven.worth), Way.ROUNDED)
-        if self._open():
-            self._whole()
-        if self._open() and effort.bound_nodes:
-            self._bound(rows)
+def _closed(found: Found, effort: Effort) -> bool:
+    return found.cost_usd_h - found.bound_usd_h <= effort.close_enough * found.cost_usd_h
 
-    def _open(self) -> bool:
-        found = self._found
-        return found.cost_usd_h - found.bound_usd_h > self._effort.close_enough * found.cost_usd_h
 
-    def _offer(self, mix: Mix, way: Way) -> None:
-        self._pool.add_all(mix)
-        self._found.offer(mix, way)
+def _offer(found: Found, pool: Pool, mix: Mix, way: Way) -> None:
+    pool.add_all(mix)
+    found.offer(mix, way)
+
+
+def _rounded(part: Part, pool: Pool, optimum: Optimum) -> Mix:
+    """The fractions rounded down, and machines by value for the pods that are then missing."""
+    down = np.zeros(len(pool))
+    down[: len(optimum.amounts)] = np.floor(optimum.amounts + 1e-6)
+    return by_value(part, optimum.prices.worth, pool.mix(down))
+
+
+def _whole(found: Found, pool: Pool, master: Master, optimum: Optimum, effort: Effort) -> None:
+    """Whole numbers of patterns, of which those are left out that alone would cost more than what is known."""
+    slack = found.cost_usd_h - optimum.cost_usd_h
+    reduced = np.zeros(len(pool))
+    reduced[: len(optimum.reduced)] = optimum.reduced
+    used = pool.amounts(found.mix) > 0
+    mix, nodes = master.whole(np.flatnonzero((reduced <= slack) | used), found.mix, effort.nodes)
+    found.steps += Steps(nodes=nodes)
+    found.offer(trimmed(found.part, mix), Way.INTEGER)

@@ -1,7 +1,8 @@
 """HiGHS behind a small door: linear and integer programmes, one thread, limits in steps, never in seconds.
 
 `highspy` is imported when the first programme is solved, so that nobody else pays for it. With another value of `threads`
-anywhere in the process, HiGHS would solve nothing and say nothing; here it is always 1.
+anywhere in the process, HiGHS would solve nothing and say nothing; here it is always 1, and a status that is not a solution
+is an error.
 """
 
 from collections.abc import Sequence
@@ -12,6 +13,15 @@ from typing import Any
 import numpy as np
 
 from fleet.capacity.purchase.part import Floats
+
+_OPTIONS = {
+    "output_flag": False,
+    "threads": 1,
+    "parallel": "off",
+    "random_seed": 1,
+    "mip_rel_gap": 1e-5,
+    "mip_abs_gap": 1e-7,
+}
 
 
 class SolverFailed(Exception):
@@ -40,11 +50,12 @@ class LinearSolution:
 
 
 @dataclass(frozen=True, eq=False)
-class IntegerSolution:
+class WholeSolution:
     """The best whole solution that was found."""
 
     values: Floats
     bound: float
+    """No whole solution has a lower objective."""
     nodes: int
 
 
@@ -53,11 +64,11 @@ class Programme:
 
     def __init__(self, lower: Floats, upper: Floats) -> None:
         self._highs = _highspy().Highs()
-        options = {"output_flag": False, "threads": 1, "parallel": "off", "random_seed": 1}
-        for name, value in options.items():
+        for name, value in _OPTIONS.items():
             self._highs.setOptionValue(name, value)
-        for low, high in zip(lower.tolist(), upper.tolist(), strict=True):
-            self._highs.addRow(low, high, 0, np.zeros(0, dtype=np.int32), np.zeros(0))
+        count = len(lower)
+        nothing = np.zeros(0, dtype=np.int32)
+        self._highs.addRows(count, lower, upper, 0, np.zeros(count, dtype=np.int32), nothing, np.zeros(0))
 
     @property
     def columns(self) -> int:
@@ -68,8 +79,10 @@ class Programme:
         """One column for each of `cost` [N], with `entries` [N, rows]."""
         count = len(cost)
         top = np.full(count, np.inf) if upper is None else upper
-        starts, index, value = _sparse(entries)
-        self._highs.addCols(count, cost, np.zeros(count), top, len(index), starts, index, value)
+        rows, index = np.nonzero(entries)
+        starts = np.searchsorted(rows, np.arange(count)).astype(np.int32)
+        values = entries[rows, index]
+        self._highs.addCols(count, cost, np.zeros(count), top, len(index), starts, index.astype(np.int32), values)
 
     def add_rows(self, lower: Floats, upper: Floats, rows: Sequence[tuple[Sequence[int], Sequence[float]]]) -> None:
         """Rows given by the columns they touch and the factors there."""
@@ -88,37 +101,23 @@ class Programme:
         values, duals = np.array(solution.col_value), np.array(solution.row_dual)
         return LinearSolution(objective, values, duals, np.array(solution.col_dual))
 
-    def solve_whole(self, start: Floats, nodes: int, iterations: int) -> IntegerSolution:
-        """The best whole solution within so many nodes and LP iterations, not worse than `start`."""
-        module = _highspy()
+    def solve_whole(self, start: Floats | None, nodes: int) -> WholeSolution:
+        """The best whole solution within so many nodes, not worse than `start`. Raises `SolverFailed`."""
         count = self.columns
-        self._highs.changeColsIntegrality(
-            count, np.arange(count, dtype=np.int32), np.full(count, module.HighsVarType.kInteger)
-        )
-        for name, value in {"mip_max_nodes": nodes, "mip_rel_gap": 1e-5, "mip_abs_gap": 1e-7}.items():
-            self._highs.setOptionValue(name, value)
-        self._highs.setSolution(count, np.arange(count, dtype=np.int32), start)
+        every = np.arange(count, dtype=np.int32)
+        self._highs.changeColsIntegrality(count, every, np.full(count, _highspy().HighsVarType.kInteger))
+        self._highs.setOptionValue("mip_max_nodes", nodes)
+        if start is not None:
+            self._highs.setSolution(count, every, start)
         self._run()
-        info = self._highs.getInfo()
-        return IntegerSolution(
-            np.round(np.array(self._highs.getSolution().col_value)), float(info.mip_dual_bound), int(info.mip_node_count)
-        )
+        info, values = self._highs.getInfo(), np.array(self._highs.getSolution().col_value)
+        if not np.isfinite(info.objective_function_value):
+            raise SolverFailed("HiGHS stopped without a whole solution")
+        return WholeSolution(np.round(values), float(info.mip_dual_bound), int(info.mip_node_count))
 
     def _run(self) -> None:
-        module = _highspy()
+        statuses = _highspy().HighsModelStatus
         self._highs.run()
         status = self._highs.getModelStatus()
-        fine = {
-            module.HighsModelStatus.kOptimal,
-            module.HighsModelStatus.kSolutionLimit,
-            module.HighsModelStatus.kInterrupt,
-        }
-        if status not in fine:
+        if status not in {statuses.kOptimal, statuses.kSolutionLimit}:
             raise SolverFailed(f"HiGHS stopped: {self._highs.modelStatusToString(status)}")
-
-
-def _sparse(entries: Floats) -> tuple[Any, Any, Any]:
-    """Row-wise (starts, index, value) of a dense matrix."""
-    rows, index = np.nonzero(entries)
-    starts = np.searchsorted(rows, np.arange(len(entries)))
-    return starts.astype(np.int32), index.astype(np.int32), entries[rows, index].astype(np.float64)

@@ -8,17 +8,22 @@ from collections.abc import Iterator
 import numpy as np
 
 from fleet.capacity.purchase.fill import best_fills
-from fleet.capacity.purchase.mix import Headroom, Mix, empty, joined, trimmed
-from fleet.capacity.purchase.part import Floats, Ints, Part
+from fleet.capacity.purchase.mix import Headroom, Mix, empty, trimmed
+from fleet.capacity.purchase.part import Bools, Floats, Ints, Part
 
 _FREE = 1e-9
 """USD an hour that a machine for nothing counts as."""
 
 
-def by_value(part: Part, worth: Floats) -> Mix:
-    """Machines for all pods, as far as the limits allow."""
+def by_value(part: Part, worth: Floats, begun: Mix | None = None) -> Mix:
+    """Machines for all pods, as far as the limits allow, on top of those `begun` with."""
     demand, head = part.demand.copy(), Headroom(part)
     bought: list[tuple[int, Ints, int]] = []
+    if begun is not None:
+        bought += zip(begun.kinds.tolist(), begun.pods, begun.machines.tolist(), strict=True)
+        demand = np.maximum(demand - begun.placed, 0)
+        for kind, _, count in bought:
+            head.buy(kind, count)
     shelf = _Shelf(part, np.maximum(worth, _FREE))
     while demand.any():
         chosen = shelf.best(demand, head)
@@ -60,7 +65,7 @@ class _Shelf:
         row = int(score.argmax())
         return int(self._kinds[row]), self._pods[row]
 
-    def _drop(self, gone: "np.ndarray[tuple[int], np.dtype[np.bool_]]") -> None:
+    def _drop(self, gone: Bools) -> None:
         self._stale = np.union1d(self._stale, self._kinds[gone])
         kept = ~np.isin(self._kinds, self._stale)
         self._kinds, self._pods, self._score = self._kinds[kept], self._pods[kept], self._score[kept]
@@ -77,13 +82,9 @@ class _Shelf:
 
 
 def simple_worths(part: Part) -> Iterator[Floats]:
-    """[C] prices of a pod without any solver: its share of the machines it fits, cheapest first."""
-    alone = part.price[None] / np.where(part.fits, part.holds, np.nan)
-    yield np.nanmin(alone, axis=1)
-    shares = (part.requests[:, None] / np.maximum(part.capacity, 1.0)[None]).max(axis=2) * part.price[None]
-    yield np.nanmin(np.where(part.fits, shares, np.nan), axis=1)
-    mean = (part.requests[:, None] / np.maximum(part.capacity, 1.0)[None]).mean(axis=2) * part.price[None]
-    yield np.nanmin(np.where(part.fits, mean, np.nan), axis=1)
-
-
-__all__ = ["by_value", "joined", "simple_worths"]
+    """[C] prices of a pod without any solver: its share of the machine that is cheapest for it, by three measures."""
+    alone = part.price / np.maximum(part.holds, 1.0)
+    shares = part.requests[:, None] / np.maximum(part.capacity, 1.0)[None]
+    for measure in (alone, shares.max(axis=2) * part.price, shares.mean(axis=2) * part.price):
+        least = np.where(part.fits & ~part.open, measure, np.inf).min(axis=1)
+        yield np.where(np.isfinite(least), least, 1.0)  # what fits on open machines alone is worth anything
