@@ -21,6 +21,7 @@ _OPTIONS = {
     "random_seed": 1,
     "mip_rel_gap": 1e-5,
     "mip_abs_gap": 1e-7,
+    "mip_heuristic_run_feasibility_jump": False,  # takes most of the time of a small programme, and finds nothing better
 }
 
 
