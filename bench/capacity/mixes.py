@@ -114,6 +114,21 @@ def inference(seed: int, pods: int) -> Problem:
     return mix(seed, pods, INFERENCE, _INFERENCE)
 
 
+def varied(seed: int, pods: int, classes: int) -> Problem:
+    """As many different classes: every pod asks CPU and memory as it likes, a third of them one to eight GPUs."""
+    draw = random.Random(f"{seed}/{pods}/{classes}")
+    anywhere = frozenset(it.kind.name for it in machines() if not it.model)
+    by_model = {model: frozenset(it.kind.name for it in machines() if it.model == model and not it.cut) for model in _ANY_MODEL}
+    found = []
+    for number, count in enumerate(_split(pods, [draw.uniform(0.3, 1.7) for _ in range(classes)])):
+        gpus = draw.choice((0, 0, 0, 0, 0, 0, 1, 1, 1, 2, 4, 8)[: 12 if number % 3 else 6])
+        cpu_milli = 50 * draw.randint(1, 160) + 1000 * gpus
+        requests = _request(cpu_milli, cpu_milli / 1000 * draw.uniform(0.5, 7.5))
+        allowed = by_model[draw.choice(_ANY_MODEL[2 if gpus > 4 else 0 :])] if gpus else anywhere
+        found.append(PodClass(f"class-{number:04}", requests | ({"gpu": gpus} if gpus else {}), count, allowed))
+    return Problem(RESOURCES, tuple(found), tuple(machine.kind for machine in machines()))
+
+
 def _split(count: int, weights: Sequence[float]) -> list[int]:
     """`count` by weight, in whole numbers."""
     total, found, before = sum(weights), [], 0.0

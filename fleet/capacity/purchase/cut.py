@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 
 import numpy as np
 
-from fleet.capacity.purchase.part import Bools, Floats, Part
+from fleet.capacity.purchase.part import Bools, Floats, Part, beaten
 from fleet.capacity.purchase.problem import MACHINES, USD_H, Limit, MachineKind, PodClass, Problem
 
 
@@ -126,7 +126,7 @@ def _small(part: Part) -> Part:
         part.usage, part.limits, part.members, part.names,
     )  # fmt: skip
     part = _together(part)
-    return part.only(~_beaten(part))
+    return part.only(~beaten(part))
 
 
 def _together(part: Part) -> Part:
@@ -145,27 +145,3 @@ def _together(part: Part) -> Part:
         part.requests, part.demand, part.capacity, part.price, most, part.open, part.fits,
         part.usage, part.limits, part.members, tuple(names),
     ).only(kept)  # fmt: skip
-
-
-_ROWS = 1024
-"""Kinds that are compared with all others at once: bounds the memory."""
-
-
-def _beaten(part: Part) -> Bools:
-    """[K]: another kind, to be had without end, costs no more, holds and is allowed no less, counts no more."""
-    rivals = np.flatnonzero(part.most >= part.demand.sum())
-    features = np.hstack([part.capacity, -part.usage.T])
-    allowed = part.fits.astype(np.float32)
-    numbers = allowed.sum(axis=0)
-    beaten = np.zeros(len(part.price), dtype=bool)
-    for start in range(0, len(beaten), _ROWS):
-        mine = np.arange(start, min(start + _ROWS, len(beaten)))
-        better = part.price[rivals, None] <= part.price[None, mine]
-        equal = part.price[rivals, None] == part.price[None, mine]
-        for column in features.T:
-            better &= column[rivals, None] >= column[None, mine]
-            equal &= column[rivals, None] == column[None, mine]
-        better &= (1 - allowed[:, rivals]).T @ allowed[:, mine] == 0
-        equal &= numbers[rivals, None] == numbers[None, mine]
-        beaten[mine] = (better & ~(equal & (rivals[:, None] >= mine[None]))).any(axis=0)
-    return beaten

@@ -11,6 +11,8 @@ class Effort:
     """Of pricing, for each part."""
     exact_rounds: int = 2
     """Of pricing that misses nothing, for each part; the last of them proves the bound."""
+    exact_classes: int = 40
+    """Parts with more are priced by filling alone, which misses little of the cost but proves less."""
     exact_nodes: int = 200
     """Of branch and bound, for each kind in such a round."""
     nodes: int = 60

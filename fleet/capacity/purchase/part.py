@@ -1,6 +1,6 @@
 """A part of a problem as arrays: what the search works on. `cut.py` makes them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -82,6 +82,16 @@ class Part:
         )  # fmt: skip
 
 
+def roomiest(part: Part) -> Bools:
+    """[K]: no other kind that can be bought holds as much of everything for as many classes, whatever it costs."""
+    count = len(part.price)
+    everywhere = replace(
+        part, price=np.where(part.open, np.inf, 0.0), most=np.where(part.open, 0.0, np.inf),
+        usage=np.zeros((0, count)), limits=np.zeros(0),
+    )  # fmt: skip
+    return ~part.open & ~beaten(everywhere)
+
+
 def _first(members: tuple[Member, ...], count: int) -> tuple[Member, ...]:
     """The first `count` pods of a group of equal classes."""
     found = []
@@ -90,3 +100,27 @@ def _first(members: tuple[Member, ...], count: int) -> tuple[Member, ...]:
             found.append((name, taken))
         count -= taken
     return tuple(found)
+
+
+_ROWS = 1024
+"""Kinds that are compared with all others at once: bounds the memory."""
+
+
+def beaten(part: Part) -> Bools:
+    """[K]: another kind, to be had without end, costs no more, holds and is allowed no less, counts no more."""
+    rivals = np.flatnonzero(part.most >= part.demand.sum())
+    features = np.hstack([part.capacity, -part.usage.T])
+    allowed = part.fits.astype(np.float32)
+    numbers = allowed.sum(axis=0)
+    beaten = np.zeros(len(part.price), dtype=bool)
+    for start in range(0, len(beaten), _ROWS):
+        mine = np.arange(start, min(start + _ROWS, len(beaten)))
+        better = part.price[rivals, None] <= part.price[None, mine]
+        equal = part.price[rivals, None] == part.price[None, mine]
+        for column in features.T:
+            better &= column[rivals, None] >= column[None, mine]
+            equal &= column[rivals, None] == column[None, mine]
+        better &= (1 - allowed[:, rivals]).T @ allowed[:, mine] == 0
+        equal &= numbers[rivals, None] == numbers[None, mine]
+        beaten[mine] = (better & ~(equal & (rivals[:, None] >= mine[None]))).any(axis=0)
+    return beaten

@@ -97,7 +97,7 @@ def _improve(found: Found, effort: Effort) -> None:
         pool.add_all(mix)
     master = Master(part, pool)
     optimum, rounds = generate(part, pool, master, effort.rounds, effort.iterations)
-    for _ in range(effort.exact_rounds):
+    for _ in range(effort.exact_rounds if len(part.demand) <= effort.exact_classes else 0):
         certificate, fresh = priced(part, pool, optimum.prices, effort.exact_nodes)
         found.prove(certificate)
         if not fresh:
