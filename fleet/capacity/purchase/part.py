@@ -110,8 +110,9 @@ def beaten(part: Part) -> Bools:
     """[K]: another kind, to be had without end, costs no more, holds and is allowed no less, counts no more."""
     rivals = np.flatnonzero(part.most >= part.demand.sum())
     features = np.hstack([part.capacity, -part.usage.T])
-    allowed = part.fits.astype(np.float32)
-    numbers = allowed.sum(axis=0)
+    packed = np.packbits(part.fits, axis=0).T
+    padding = -packed.shape[1] % 8
+    words = np.ascontiguousarray(np.pad(packed, ((0, 0), (0, padding)))).view(np.uint64).T  # 64 classes in each
     beaten = np.zeros(len(part.price), dtype=bool)
     for start in range(0, len(beaten), _ROWS):
         mine = np.arange(start, min(start + _ROWS, len(beaten)))
@@ -120,7 +121,8 @@ def beaten(part: Part) -> Bools:
         for column in features.T:
             better &= column[rivals, None] >= column[None, mine]
             equal &= column[rivals, None] == column[None, mine]
-        better &= (1 - allowed[:, rivals]).T @ allowed[:, mine] == 0
-        equal &= numbers[rivals, None] == numbers[None, mine]
+        for word in words:
+            better &= ~word[rivals, None] & word[None, mine] == 0
+            equal &= word[rivals, None] == word[None, mine]
         beaten[mine] = (better & ~(equal & (rivals[:, None] >= mine[None]))).any(axis=0)
     return beaten

@@ -79,9 +79,9 @@ class _Shelf:
 
 
 def simple_worths(part: Part) -> Iterator[Floats]:
-    """[C] prices of a pod without any solver: its share of the machine that is cheapest for it, by three measures."""
+    """[C] prices of a pod without any solver: its share of the machine that is cheapest for it, by two measures."""
     alone = part.price / np.maximum(part.holds, 1.0)
     shares = part.requests[:, None] / np.maximum(part.capacity, 1.0)[None]
-    for measure in (alone, shares.max(axis=2) * part.price, shares.mean(axis=2) * part.price):
+    for measure in (alone, shares.max(axis=2) * part.price):
         least = np.where(part.fits & ~part.open, measure, np.inf).min(axis=1)
         yield np.where(np.isfinite(least), least, 1.0)  # what fits on open machines alone is worth anything
