@@ -10,6 +10,8 @@ class Way(StrEnum):
 
     BASELINE = "baseline"
     """Pod by pod in Karpenter's order."""
+    CHOICE = "choice"
+    """Each class on the kind that is cheapest for it by itself."""
     VALUE = "value"
     """Greedy by value for money."""
     ROUNDED = "rounded"

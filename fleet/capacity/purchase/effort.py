@@ -7,12 +7,16 @@ from dataclasses import dataclass
 class Effort:
     """Ends of the search; each is a count of something the problem alone decides."""
 
+    value_classes: int = 60
+    """Parts with more are not filled by value until the solver says what pods are worth."""
+    pattern_classes: int = 300
+    """Parts with more are left as the quick ways have them, with the bound that one linear programme proves."""
+    exact_classes: int = 40
+    """Parts with more are priced by filling alone, which misses little of the cost but proves less."""
     rounds: int = 60
     """Of pricing, for each part."""
     exact_rounds: int = 2
     """Of pricing that misses nothing, for each part; the last of them proves the bound."""
-    exact_classes: int = 40
-    """Parts with more are priced by filling alone, which misses little of the cost but proves less."""
     exact_nodes: int = 200
     """Of branch and bound, for each kind in such a round."""
     nodes: int = 60

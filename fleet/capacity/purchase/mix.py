@@ -39,6 +39,8 @@ def empty(part: Part) -> Mix:
 
 def joined(one: Mix, other: Mix) -> Mix:
     """The machines of both."""
+    if not len(one.kinds):
+        return other
     return Mix(
         np.concatenate([one.kinds, other.kinds]),
         np.concatenate([one.pods, other.pods]),

@@ -7,6 +7,7 @@ import numpy as np
 from fleet.capacity.purchase.answer import Steps, Way
 from fleet.capacity.purchase.baseline import karpenter_order
 from fleet.capacity.purchase.bound import Certificate, aggregate, by_one_resource
+from fleet.capacity.purchase.choice import by_choice
 from fleet.capacity.purchase.columns import Master, Optimum, Pool, generate
 from fleet.capacity.purchase.effort import Effort
 from fleet.capacity.purchase.exact import priced
@@ -53,7 +54,7 @@ class Found:
 
 def search(part: Part, effort: Effort) -> Found:
     """The best machines for a part, within the effort. Without a solver, or when it fails, the best greedy ones."""
-    found = greedy(part)
+    found = greedy(part, effort)
     if not (effort.solver and found.mix.placed.any()):
         return found
     if (found.mix.placed < part.demand).any():  # what the limits leave no room for is not asked of the solver
@@ -65,12 +66,12 @@ def search(part: Part, effort: Effort) -> Found:
     return found
 
 
-def greedy(part: Part) -> Found:
-    """The baseline and the greedy by value, with a bound that needs no solver."""
+def greedy(part: Part, effort: Effort) -> Found:
+    """The ways that need no solver, and a bound that needs none."""
     baseline = karpenter_order(part)
     found = Found(part, baseline, Way.BASELINE, baseline, by_one_resource(part))
-    found.offer(trimmed(part, baseline), Way.BASELINE)
-    for worth in simple_worths(part):
+    found.offer(by_choice(part), Way.CHOICE)
+    for worth in simple_worths(part) if len(part.demand) <= effort.value_classes else ():
         found.offer(by_value(part, worth), Way.VALUE)
     return found
 
@@ -90,9 +91,9 @@ def _improve(found: Found, effort: Effort) -> None:
     part, pool = found.part, Pool(found.part)
     certificate = aggregate(part, effort.iterations)
     found.prove(certificate)
-    _offer(found, pool, by_value(part, certificate.worth), Way.VALUE)
-    if _closed(found, effort):
+    if _closed(found, effort) or len(part.demand) > effort.pattern_classes:
         return
+    _offer(found, pool, by_value(part, certificate.worth), Way.VALUE)
     for mix in (found.baseline, found.mix):
         pool.add_all(mix)
     master = Master(part, pool)
