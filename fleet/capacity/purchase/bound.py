@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fleet.capacity.purchase.part import Floats, Ints, Part
-from fleet.capacity.purchase.solver import LinearSolution, Programme
+from fleet.capacity.purchase.solver import LinearSolution, Programme, Sparse
 
 _ROUNDS = 4
 _FRACTIONS = 12
@@ -142,20 +142,20 @@ class _Aggregate:
         upper = np.concatenate([np.full(classes, np.inf), part.limits])
         self._model = Programme(lower, upper)
         bought = np.hstack([np.zeros((len(part.price), classes)), part.usage.T])
-        self._model.add_columns(part.price, bought, part.most)
-        self._model.add_columns(
-            np.zeros(len(self._kind)), np.hstack([np.eye(classes)[self._class], np.zeros((len(self._kind), limits))])
-        )
+        self._model.add_columns(part.price, Sparse.of(bought), part.most)
+        every = np.arange(len(self._kind))
+        self._model.add_columns(np.zeros(len(every)), Sparse(every, self._class, np.ones(len(every))))
         self.add(rows)
 
     def add(self, rows: Rows) -> None:
         """More inequalities that each machine keeps."""
-        sparse = []
-        for kind, factors, top in zip(rows.kinds.tolist(), rows.factors, rows.tops.tolist(), strict=True):
-            touched = np.flatnonzero(factors * self._part.fits[:, kind])
-            columns = [kind, *self._place[touched, kind].tolist()]
-            sparse.append((columns, [-top, *factors[touched].tolist()]))
-        self._model.add_rows(np.full(len(sparse), -np.inf), np.zeros(len(sparse)), sparse)
+        line, row = np.nonzero(rows.factors * self._part.fits.T[rows.kinds])
+        every = np.arange(len(rows.kinds))
+        lines, places = np.concatenate([every, line]), np.concatenate([rows.kinds, self._place[row, rows.kinds[line]]])
+        values = np.concatenate([-rows.tops, rows.factors[line, row]])
+        at = np.argsort(lines, kind="stable")
+        entries = Sparse(lines[at], places[at], values[at])
+        self._model.add_rows(np.full(len(every), -np.inf), np.zeros(len(every)), entries)
 
     def solve(self, iterations: int) -> LinearSolution:
         """The optimum."""
@@ -192,12 +192,10 @@ def _capacity_rows(part: Part) -> Rows:
 def _broken(part: Part, bought: Floats, spread: Floats) -> Rows:
     """Inequalities that the amounts break: at most so many pods of a class on a machine, and `u(t)` of a resource."""
     held = np.maximum(part.holds, 1.0)
-    over = np.argwhere(spread > part.holds * bought * (1 + _EPSILON) + _EPSILON)
-    singles = Rows(
-        over[:, 1],
-        np.eye(len(part.demand))[over[:, 0]] / held[over[:, 0], over[:, 1]][:, None],
-        np.ones(len(over)),
-    )
+    row, kind = np.nonzero(spread > part.holds * bought * (1 + _EPSILON) + _EPSILON)
+    factors = np.zeros((len(row), len(part.demand)))
+    factors[np.arange(len(row)), row] = 1.0 / held[row, kind]
+    singles = Rows(kind, factors, np.ones(len(row)))
     return singles.plus(_fractions(part, bought, spread))
 
 

@@ -13,7 +13,7 @@ from fleet.capacity.purchase.bound import Prices
 from fleet.capacity.purchase.fill import best_fills, filled, sharpened
 from fleet.capacity.purchase.mix import Mix
 from fleet.capacity.purchase.part import Floats, Ints, Part
-from fleet.capacity.purchase.solver import LinearSolution, Programme
+from fleet.capacity.purchase.solver import LinearSolution, Programme, Sparse
 
 _EPSILON = 1e-7
 """Relative to the price: what a pattern must gain to count as one that helps."""
@@ -111,7 +111,7 @@ class Master:
         pods = np.array([self._pool.pods[p] for p in patterns], dtype=np.float64)
         bounds = (kinds[:, None] == self._bounded[None]).astype(np.float64)
         entries = np.hstack([pods.reshape(len(kinds), len(self._part.demand)), self._part.usage.T[kinds], bounds])
-        programme.add_columns(self._part.price[kinds], entries)
+        programme.add_columns(self._part.price[kinds], Sparse.of(entries))
 
     def _prices(self, found: LinearSolution) -> Prices:
         classes, limits = len(self._part.demand), len(self._part.limits)

@@ -89,9 +89,11 @@ def _narrowed(found: Found) -> Found:
 def _improve(found: Found, effort: Effort) -> None:
     """The steps that need the solver, each only while the gap is open. Raises `SolverFailed`."""
     part, pool = found.part, Pool(found.part)
+    if len(part.demand) > effort.pattern_classes:
+        return
     certificate = aggregate(part, effort.iterations)
     found.prove(certificate)
-    if _closed(found, effort) or len(part.demand) > effort.pattern_classes:
+    if _closed(found, effort):
         return
     _offer(found, pool, by_value(part, certificate.worth), Way.VALUE)
     for mix in (found.baseline, found.mix):
