@@ -26,7 +26,7 @@ class Effort:
     trials: int = 24
     """Choices of lanes for the groups that are tried."""
     close_enough: float = 1e-4
-    """The gap at which a part is good enough."""
+    """A part that could save less than this of the whole purchase is good enough."""
     solver: bool = True
     """Whether linear and integer programmes are solved at all."""
 

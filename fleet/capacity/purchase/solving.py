@@ -8,7 +8,7 @@ from fleet.capacity.purchase.effort import Effort
 from fleet.capacity.purchase.named import batches, by_class
 from fleet.capacity.purchase.part import Part
 from fleet.capacity.purchase.problem import Problem
-from fleet.capacity.purchase.search import Found, search
+from fleet.capacity.purchase.search import Found, greedy, improved
 
 _NO_LANES: Mapping[str, str] = {}
 _USUAL = Effort()
@@ -22,7 +22,9 @@ def solve(problem: Problem, effort: Effort = _USUAL) -> Purchase:
 
 def purchase(parts: Sequence[Part], unfit: Mapping[str, int], lanes: Mapping[str, str], effort: Effort) -> Purchase:
     """The best purchase for parts that have nothing to do with each other."""
-    found = [search(part, effort) for part in parts]
+    quick = [greedy(part, effort) for part in parts]
+    enough_usd_h = effort.close_enough * sum(it.cost_usd_h for it in quick)
+    found = [improved(it, effort, enough_usd_h) for it in quick]
     left = dict(unfit)
     for part, it in zip(parts, found, strict=True):
         left |= _left(part, it)
