@@ -97,7 +97,8 @@ def _improve(found: Found, effort: Effort, enough_usd_h: float) -> None:
         return
     for mix in (found.baseline, found.mix):
         pool.add_all(mix)
-    _offer(found, pool, by_value(part, certificate.worth), Way.VALUE)
+    for worth in (certificate.worth, *(simple_worths(part) if len(part.demand) > effort.value_classes else ())):
+        _offer(found, pool, by_value(part, worth), Way.VALUE)
     master = Master(part, pool)
     optimum = _generated(found, pool, master, effort)
     _offer(found, pool, by_value(part, optimum.prices.worth), Way.VALUE)
