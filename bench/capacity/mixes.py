@@ -118,7 +118,9 @@ def varied(seed: int, pods: int, classes: int) -> Problem:
     """As many different classes: every pod asks CPU and memory as it likes, a third of them one to eight GPUs."""
     draw = random.Random(f"{seed}/{pods}/{classes}")
     anywhere = frozenset(it.kind.name for it in machines() if not it.model)
-    by_model = {model: frozenset(it.kind.name for it in machines() if it.model == model and not it.cut) for model in _ANY_MODEL}
+    by_model = {
+        model: frozenset(it.kind.name for it in machines() if it.model == model and not it.cut) for model in _ANY_MODEL
+    }
     found = []
     for number, count in enumerate(_split(pods, [draw.uniform(0.3, 1.7) for _ in range(classes)])):
         gpus = draw.choice((0, 0, 0, 0, 0, 0, 1, 1, 1, 2, 4, 8)[: 12 if number % 3 else 6])

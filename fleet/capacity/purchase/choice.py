@@ -18,7 +18,9 @@ def by_choice(part: Part) -> Mix:
     seated, missing = in_rooms(part)
     alone = np.where(part.fits & ~part.open, part.price / np.maximum(part.holds, 1.0), np.inf)
     chosen = np.where((missing > 0) & np.isfinite(alone.min(axis=1)), alone.argmin(axis=1), -1)
-    found = [it for kind in np.unique(chosen[chosen >= 0]).tolist() for it in _packed(part, kind, chosen == kind, missing)]
+    found = [
+        it for kind in np.unique(chosen[chosen >= 0]).tolist() for it in _packed(part, kind, chosen == kind, missing)
+    ]
     if not found:
         return seated
     rows, pods, machines = zip(*found, strict=True)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fleet.capacity.purchase.part import Bools, Floats, Ints, Part
+from fleet.capacity.purchase.part import Bools, Ints, Part
 
 _SLACK = 1e-9
 """By which a sum of prices may exceed a limit, relatively: rounding."""
