@@ -10,6 +10,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from fleet.actions import Action, OpenClaims, SaveClaim, SaveGang, Tally, gang_subject
+from fleet.admission.batching import gathering, put_off
 from fleet.admission.checks import open_checks
 from fleet.admission.compile import Declared, declared_now, given_of, usages
 from fleet.admission.explain import Explainer
@@ -148,10 +149,13 @@ class Pass:
         self._replace()
         self._submit()
         result = self.scheduler.sweep()
+        gathers = self._put_off()
         self._buy_together()
         for holder in result.admitted:
             gang = self.snapshot.gangs[whole(holder.workload.uid)]
-            if gang.uid == holder.workload.uid:
+            if gang.uid in gathers:
+                self._wait(gang, put_off())
+            elif gang.uid == holder.workload.uid:
                 self._commit(gang, holder)
             else:
                 self._grow(gang, holder)
@@ -160,6 +164,18 @@ class Pass:
         self.actions += [SaveGang(gang) for gang in self.changed.values()]
         self._explain(result)
         return self.actions
+
+    def _put_off(self) -> frozenset[str]:
+        """Single pods that would buy, and gather instead; those beside a gang that does not wait buy with it."""
+        written = self.machines.written
+        young = gathering(self.waiting, self.snapshot.now_s)
+        theirs = {claim.name for uid in young & written.keys() for claim in written[uid].claims}
+        beside = frozenset(uid for uid, it in written.items() if any(pin.claim in theirs for pin in it.pins))
+        if not beside <= young:
+            return frozenset()
+        for uid in beside:
+            del written[uid]
+        return beside
 
     def _buy_together(self) -> None:
         if not any(written.claims for written in self.machines.written.values()):

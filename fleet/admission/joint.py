@@ -1,7 +1,7 @@
 """The purchases of a pass, put together: gangs that buy in the same pass buy as one (`fleet.capacity.basket`).
 
-The machines are chosen anew for all of them. Whose pods come first on a machine owns it: its claim belongs to the launch
-group of that gang, and who else is on it waits for it, as for any machine on its way.
+The machines are chosen anew for all of them. Whose pods come first on a machine owns it: its claim belongs to the
+launch group of that gang, and who else is on it waits for it, as for any machine on its way.
 """
 
 from collections import Counter

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from fleet.actions import OpenClaims, Tally
 from fleet.admission import cycle
-from fleet.snapshot import Claim, InstanceType, Offer
+from fleet.snapshot import Claim, Gang, InstanceType, Offer
 from model.fleet import Fleet
 from model.quantity import Resources
-from tests.support.fleets import GPU, A, B, FleetBuilder, amounts, catalog, gang, machine, pod_set, shape
+from tests.support.fleets import GPU, NOW, A, B, FleetBuilder, amounts, catalog, gang, machine, pod_set, shape
 from tests.support.world import World
 
 ONE = machine("one.large", gpus=1, gpu="l4", gpu_memory=22888, cpu=8, gib=32)
@@ -162,3 +162,57 @@ def test_never_dearer_than_gang_by_gang_and_all_have_room(
 def _room(world: World, claim: Claim) -> Resources:
     where = claim.capacity_pool
     return shape(world.fleet, world.catalog, "all", where.instance_type, where.zone, "on-demand").allocatable
+
+
+# -- single pods gather -----------------------------------------------------------------------------------------------
+
+
+def single(name: str, age_s: float, **more: Any) -> Gang:
+    return gang(name, count=1, gpu=1, created_s=NOW - age_s, **more)
+
+
+def turn(world: World, at_s: float) -> dict[str, str]:
+    world.now_s = NOW + at_s
+    bought(world)
+    return {it.job.name: str(it.reason) for it in world.gangs.values()}
+
+
+def test_single_pods_gather_for_a_second_of_quiet() -> None:
+    world = World(fleet(), catalog=market(ONE, EIGHT))
+    world.waits(*(single(f"g{n}", 0) for n in range(6)))
+    assert set(turn(world, 0.2).values()) == {"Batching"}
+    world.waits(single("late", -0.9), single("later", -0.9))
+    assert set(turn(world, 1.1).values()) == {"Batching"}
+    assert set(turn(world, 2.0).values()) == {"Buying"}
+    assert kinds(world.claims.values()) == {"eight.large": 1}
+
+
+def test_ten_seconds_are_the_most_whoever_comes() -> None:
+    world = World(fleet(), catalog=market(ONE))
+    seen = []
+    for second in range(12):
+        world.waits(single(f"g{second}", -second))
+        seen.append(set(turn(world, second + 0.1).values()))
+    assert seen[:10] == [{"Batching"}] * 10
+    assert seen[10] == {"Buying"}, "all that had come"
+    assert seen[11] == {"Buying", "Batching"}, "the next window"
+
+
+def test_gangs_do_not_wait_and_take_single_pods_on_their_machines_along() -> None:
+    world = World(fleet(), catalog=market(EIGHT))
+    world.waits(gang("g", count=2, gpu=1, created_s=NOW), single("s", 0))
+    assert turn(world, 0.1) == {"g": "Buying", "s": "Buying"}
+    assert kinds(world.claims.values()) == {"eight.large": 1}
+
+
+def test_who_finds_room_does_not_wait() -> None:
+    world = World(fleet(), catalog=market(EIGHT))
+    world.machine("m0", "all", "eight.large")
+    world.waits(single("s", 0))
+    assert turn(world, 0.1) == {"s": "Admitted"}
+
+
+def test_a_clock_that_is_ahead_holds_nobody_back() -> None:
+    world = World(fleet(), catalog=market(EIGHT))
+    world.waits(single("s", -3600))
+    assert turn(world, 0.1) == {"s": "Buying"}
