@@ -33,6 +33,7 @@ class Census:
         self._counting: dict[LabelSet, list[Group]] = {}
         self._wanted: dict[Requirements, int] = {}
         self._demands = 0
+        self._claims = 0
         self._seated: list[tuple[LabelSet, Ints, Ints]] = []
         self._ports: dict[HostPort, Group] = {}
         self.earlier: list[Callable[[Group], None]] = []
@@ -68,6 +69,7 @@ class Census:
 
     def fit(self, claims: int) -> None:
         """Have room for so many hosts in every group."""
+        self._claims = claims
         for group in self.groups.values():
             if group.by_host:
                 group.fit(len(self._standing), claims)
@@ -100,17 +102,17 @@ class Census:
         group = self.groups.get(key)
         if group is None:
             group = self.groups[key] = Group(len(self.groups), key)
-            self._survey(group)
             for who, counting in self._counting.items():
                 if _counts(group, who):
                     counting.append(group)
+            self._survey(group)
         return group
 
     # -- what stands ----------------------------------------------------------------------------------------------
 
     def _survey(self, group: Group) -> None:
         """The domains there are, and the residents in them."""
-        group.fit(len(self._standing), 0)
+        group.fit(len(self._standing), self._claims)
         if not group.by_host:
             for domain, pools in self._domains(group.key.key).items():
                 if self._open(group.key.counts_on, pools):

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from fleet.capacity.greedy.families import Families, Family
-from fleet.capacity.greedy.groups import Group
+from fleet.capacity.greedy.groups import Group, Sort
 from fleet.capacity.greedy.relax import heaviest
 from fleet.capacity.greedy.rows import Ints
 from fleet.capacity.greedy.taints import tolerated
@@ -46,6 +46,11 @@ class Demand:
         """Whether placing one leaves for the next all as it was, room aside."""
         return all(group.steady(self.strict.of(group.key.key), mine=mine) for group, mine in self.rules)
 
+    @property
+    def lasting(self) -> bool:
+        """Whether no equal pod can ever find a place once one of them has found none, wherever relaxed fellows go."""
+        return all(_only_worse(group, mine=mine) for group, mine in self.rules)
+
     def target(self, families: Families, family: Family) -> Family | None:
         """What a claim of the family becomes with such a pod on it; None when it cannot take one."""
         if not tolerated(families.templates[family.pool].taints, self.ask.tolerations):
@@ -70,6 +75,13 @@ class Demand:
                 return None
             chosen.append((key, allowed))
         return families.within(family, tuple(chosen)) if chosen else family
+
+
+def _only_worse(group: Group, *, mine: bool) -> bool:
+    """Whether a group that refuses a pod still refuses it after more of its kind were placed."""
+    if group.key.sort is Sort.AFFINITY:
+        return not mine
+    return group.key.sort is not Sort.SPREAD or group.by_host
 
 
 Numbering = Callable[[Requirements], int]
@@ -99,4 +111,3 @@ def to_buy(wanted: tuple[Requirements, ...], number: Numbering) -> tuple[tuple[i
             rest = Requirements({key: value for key, value in each.items() if key != HOSTNAME}) or ANYTHING
             out.append((number(rest), rest))
     return tuple(out)
-

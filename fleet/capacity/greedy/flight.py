@@ -44,7 +44,7 @@ class Flight:
 
     def family(self, claim: int) -> Family:
         """What the claim may still become."""
-        return self.families.all[self._family[claim]]
+        return self.families.all[int(self._family[claim])]
 
     def open(self, demand: Demand, opened: list[tuple[Family, int]]) -> None:
         """New claims, each with its first pods. There is room for them."""

@@ -36,25 +36,20 @@ def runs_of(pods: Iterable[Pod]) -> tuple[list[Ask], list[Run]]:
     CPU, then memory, both descending, then age; among pods equal in all that, classes go whole, the class with the
     lowest name first (upstream: the random uid).
     """
-    groups: dict[tuple[int, float], list[str]] = {}
     asks: dict[int, Ask] = {}
+    groups: dict[tuple[int, float], list[str]] = {}
     for pod in pods:
         ask = pod.ask
-        key = (id(ask), pod.created_at_s)
-        names = groups.get(key)
-        if names is None:
-            asks[id(ask)] = ask
-            groups[key] = [pod.name]
-        else:
-            names.append(pod.name)
+        asks.setdefault(id(ask), ask)
+        groups.setdefault((id(ask), pod.created_at_s), []).append(pod.name)
     kinds: dict[tuple[object, ...], int] = {}
-    kind_of = {key: kinds.setdefault(identity(ask), len(kinds)) for key, ask in asks.items()}
+    kind_of = {given: kinds.setdefault(identity(ask), len(kinds)) for given, ask in asks.items()}
     distinct: dict[int, Ask] = {}
-    for key, ask in asks.items():
-        distinct.setdefault(kind_of[key], ask)
+    for given, ask in asks.items():
+        distinct.setdefault(kind_of[given], ask)
     merged: dict[tuple[int, float], list[str]] = {}
-    for (key, created_at_s), names in groups.items():
-        merged.setdefault((kind_of[key], created_at_s), []).extend(names)
+    for (given, created_at_s), names in groups.items():
+        merged.setdefault((kind_of[given], created_at_s), []).extend(names)
     known = [distinct[kind] for kind in range(len(distinct))]
     return known, _sorted(known, merged)
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from fleet.capacity.greedy.relax import SOFT_TAINTS
 from fleet.capacity.greedy.taints import tolerated
-from fleet.capacity.greedy.values import PODS, RESERVED, Daemon, Machine, Offering, Template
+from fleet.capacity.greedy.values import NODES, PODS, RESERVED, Daemon, Machine, Offering, Template
 from model import labels
 from model.quantity import Resources
 from model.requirements import Requirement, Requirements
@@ -54,7 +54,7 @@ class Rows:
         whole = _matrix([amounts for _, amounts, _ in listed], resources)
         self.room: Ints = whole - self.daemons
         self.alive: Bools = np.asarray((self.room >= 0).all(axis=1), dtype=np.bool_)
-        self.capacity: Ints = _matrix([machine.capacity for machine in self.machines], self.limited)
+        self.capacity: Ints = _matrix([{**machine.capacity, NODES: 1} for machine in self.machines], self.limited)
         ranks = {name: rank for rank, name in enumerate(sorted({machine.name for machine in self.machines}))}
         self.rank: Ints = np.array([ranks[machine.name] for machine in self.machines], dtype=np.int64)
         self._offer_values = dict(_by_offer(offers))

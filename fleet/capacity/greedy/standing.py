@@ -1,5 +1,4 @@
-"""Machines that stand or are on their way: pods go there first, in the order initialized, then name
-(`existingnode.go`)."""
+"""Machines that stand or are on their way: pods go there first, initialized ones before others (`existingnode.go`)."""
 
 from collections.abc import Iterable, Mapping
 
@@ -117,9 +116,7 @@ def _domain(node: Node, key: str) -> str | None:
     return node.labels.get(key, node.name if key == HOSTNAME else None)
 
 
-def _kinds(
-    nodes: Iterable[Node], keys: frozenset[str]
-) -> tuple[list[tuple[Requirements, tuple[Taint, ...]]], Ints]:
+def _kinds(nodes: Iterable[Node], keys: frozenset[str]) -> tuple[list[tuple[Requirements, tuple[Taint, ...]]], Ints]:
     numbers: dict[tuple[tuple[tuple[str, str], ...], tuple[Taint, ...]], int] = {}
     kind = []
     for node in nodes:
