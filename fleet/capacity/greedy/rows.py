@@ -6,6 +6,7 @@ filterInstanceTypesByRequirements`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 
 import numpy as np
 import numpy.typing as npt
@@ -82,11 +83,13 @@ class Rows:
             return np.zeros(0, dtype=np.bool_)
         return np.asarray(np.logical_or.reduceat(offers, self.starts), dtype=np.bool_)
 
-    def cheapest(self, offers: Bools) -> Floats:
-        """For each row the lowest price among the offers, infinity where it has none of them."""
-        if not len(self.starts):
-            return np.zeros(0, dtype=np.float64)
-        return np.asarray(np.minimum.reduceat(np.where(offers, self.prices, np.inf), self.starts), dtype=np.float64)
+    def cheapest(self, offers: Bools) -> tuple[Floats, Ints]:
+        """For each row the lowest price among the offers and the first offer at it; infinity where it has none."""
+        prices = np.where(offers, self.prices, np.inf)
+        lowest = np.asarray(np.minimum.reduceat(prices, self.starts), dtype=np.float64)
+        at_it = np.flatnonzero(prices == lowest[self.row_of])
+        _, first = np.unique(self.row_of[at_it], return_index=True)
+        return lowest, at_it[first]
 
     def distinct(self, key: str, rows: Bools) -> int:
         """Distinct values of `key` among the rows, as `minValues` counts them."""
@@ -125,7 +128,7 @@ class Rows:
 def _ways(machine: Machine) -> Iterator[tuple[Machine, Resources, list[Offering]]]:
     """The machine once for each allocatable its available offerings come with."""
     groups: dict[tuple[tuple[str, int], ...], list[Offering]] = {}
-    for offering in machine.offerings:
+    for offering in sorted(machine.offerings, key=attrgetter("zone", "capacity_type", "reservation_id")):
         if offering.available:
             groups.setdefault(tuple(sorted((offering.allocatable or {}).items())), []).append(offering)
     for differing, mine in groups.items():
