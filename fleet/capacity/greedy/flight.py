@@ -86,7 +86,7 @@ class Flight:
                 break
             family = self.families.all[targets[self._family[claim]]]
             used = self._used[:, claim] + demand.take
-            if self.guard.careful(family) and self.guard.objection(host_name(claim), family, used):
+            if self.guard.stuck(host_name(claim), family, used):
                 room[claim] = 0
                 continue
             room[claim] -= 1
@@ -118,6 +118,17 @@ class Flight:
         for group, mine in demand.rules:
             if group.by_host:
                 room = np.minimum(room, group.room(group.on_claims[: self.size], mine=mine))
+        return self._flexible(demand, becomes, room) if any(self.guard.least) else room
+
+    def _flexible(self, demand: Demand, becomes: Ints, room: Ints) -> Ints:
+        """The room as far as it leaves the claims as flexible as they have to be."""
+        known: dict[tuple[int, int, bytes], int] = {}
+        for claim in np.flatnonzero(room).tolist():
+            family, used = self.families.all[int(becomes[claim])], self._used[:, claim]
+            key = (family.number, int(room[claim]), used.tobytes())
+            if key not in known:
+                known[key] = self.guard.flexible(family, used, demand.take, int(room[claim]))
+            room[claim] = known[key]
         return room
 
     def _by_front(self, demand: Demand, becomes: Ints) -> Ints:

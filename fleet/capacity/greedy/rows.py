@@ -60,6 +60,7 @@ class Rows:
         self.rank: Ints = np.array([ranks[machine.name] for machine in self.machines], dtype=np.int64)
         self._offer_values = dict(_by_offer(offers))
         self._masks: dict[tuple[str, Requirement], Mask] = {}
+        self._tables: dict[str, tuple[Ints, Ints]] = {}
         self._by_value: dict[str, list[tuple[Requirement, Bools]]] = {}
 
     def mask(self, key: str, wanted: Requirement) -> Mask:
@@ -93,12 +94,26 @@ class Rows:
 
     def distinct(self, key: str, rows: Bools) -> int:
         """Distinct values of `key` among the rows, as `minValues` counts them."""
-        values = (value.values for value in self.values_among(key, rows) if not value.complement)
-        return len(frozenset().union(*values))
+        table = self._tables.get(key)
+        if table is None:
+            table = self._tables[key] = self._table(key)
+        return int(np.count_nonzero(np.bincount(table[0][rows[table[1]]])))
 
     def values_among(self, key: str, rows: Bools) -> Iterator[Requirement]:
         """What the rows define for `key`, each once."""
         return (requirement for requirement, holders in self._values(key) if bool((holders & rows).any()))
+
+    def _table(self, key: str) -> tuple[Ints, Ints]:
+        """Every (value, row that has it), values by number."""
+        numbers: dict[str, int] = {}
+        pairs = [
+            (numbers.setdefault(value, len(numbers)), row)
+            for row, requirements in enumerate(self.requirements)
+            if key in requirements and not requirements[key].complement
+            for value in sorted(requirements[key].values)
+        ]
+        columns = np.array(pairs, dtype=np.int64).reshape(len(pairs), 2)
+        return columns[:, 0], columns[:, 1]
 
     def _rows(self, key: str, wanted: Requirement) -> Bools | None:
         out: Bools | None = None

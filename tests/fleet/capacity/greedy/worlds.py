@@ -21,6 +21,7 @@ from fleet.capacity.greedy import (
     Template,
     Weighted,
 )
+from fleet.capacity.greedy.order import identity
 from model import labels
 from model.kinds import Taint, Toleration
 from model.requirements import Requirement, Requirements
@@ -76,7 +77,9 @@ def _weighted(each: st.SearchStrategy[object]) -> st.SearchStrategy[object]:
 
 asks = st.builds(
     Ask,
-    requests=st.fixed_dictionaries({"cpu": st.sampled_from([0, 500, 1000, 3000]), "memory": st.sampled_from([0, 5, 20])}),
+    requests=st.fixed_dictionaries(
+        {"cpu": st.sampled_from([0, 500, 1000, 3000]), "memory": st.sampled_from([0, 5, 20])}
+    ),
     labels=st.sampled_from(APPS).map(lambda app: {"app": app}),
     selector=st.one_of(*[st.just(Requirements())] * 4, _zones),
     required=_few(_zones, 2),
@@ -143,7 +146,9 @@ class World:
 
 worlds = st.builds(
     World,
-    st.lists(st.tuples(asks, st.integers(1, 6)), min_size=1, max_size=4).map(tuple),
+    st.lists(st.tuples(asks, st.integers(1, 6)), min_size=1, max_size=4, unique_by=lambda each: identity(each[0])).map(
+        tuple
+    ),
     st.lists(templates, min_size=1, max_size=2, unique_by=lambda each: each.name).map(tuple),
     st.lists(nodes, max_size=3, unique_by=lambda each: each.name).map(tuple),
 )
@@ -175,7 +180,9 @@ def faults(world: World, outcome: Outcome) -> list[str]:
     """What is wrong with an outcome: pods lost or doubled, machines too small, rules broken between pods."""
     asked = {pod.name: pod.ask for pod in world.pods()}
     placed = [*(n for c in outcome.claims for n in c.pods), *(n for names in outcome.seats.values() for n in names)]
-    found = [] if Counter(placed + [n for u in outcome.unplaced for n in u.pods]) == Counter(list(asked)) else ["pods lost"]
+    found = (
+        [] if Counter(placed + [n for u in outcome.unplaced for n in u.pods]) == Counter(list(asked)) else ["pods lost"]
+    )
     pools = {template.name: template for template in world.templates}
     for claim in outcome.claims:
         found += _claim_faults(claim, pools[claim.template], asked)
