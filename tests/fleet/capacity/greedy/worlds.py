@@ -1,7 +1,7 @@
 """Small worlds to buy machines in, drawn by hypothesis, and a judge of what was decided that shares no code with it."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hypothesis import strategies as st
@@ -17,6 +17,7 @@ from fleet.capacity.greedy import (
     Peers,
     Pod,
     Resident,
+    Rules,
     Spread,
     Template,
     Weighted,
@@ -30,6 +31,7 @@ ZONES = ("a", "b")
 APPS = ("x", "y")
 KEYS = (labels.ZONE, labels.HOSTNAME)
 SPECIAL = Taint(key="special", value="", effect="NoSchedule")
+TWO_TYPES = Requirements({labels.INSTANCE_TYPE: Requirement(complement=True, min_values=2)})
 WARY = Taint(key="wary", value="", effect="PreferNoSchedule")
 
 
@@ -42,12 +44,20 @@ def at(key: str, *values: str) -> Requirements:
 
 
 def machine(
-    name: str, cpu: int, memory: int = 64, pods: int = 10, price: float | None = None, zones: Iterable[str] = ZONES
+    name: str,
+    cpu: int,
+    memory: int = 64,
+    pods: int = 10,
+    price: float | None = None,
+    zones: Sequence[str] = ZONES,
+    reserved: int = 0,
 ) -> Machine:
     amounts = {"cpu": 1000 * cpu, "memory": memory, "pods": pods}
     cost = cpu if price is None else price
-    offers = tuple(Offering("on-demand", zone, cost + number / 8) for number, zone in enumerate(zones))
-    return Machine(name, at(labels.INSTANCE_TYPE, name), amounts, amounts, offers)
+    offers = [Offering("on-demand", zone, cost + number / 8) for number, zone in enumerate(zones)]
+    if reserved:
+        offers.append(Offering("reserved", min(zones), 0.0, reservation_id="r", reserved_left=reserved))
+    return Machine(name, at(labels.INSTANCE_TYPE, name), amounts, amounts, tuple(offers))
 
 
 def pods(ask: Ask, count: int, name: str = "p") -> list[Pod]:
@@ -100,11 +110,13 @@ machines = st.builds(
     memory=st.integers(20, 64),
     pods=st.integers(1, 6),
     zones=st.sampled_from([("a",), ("b",), ZONES]),
+    reserved=st.sampled_from([0, 0, 0, 1, 2]),
 )
 templates = st.builds(
     Template,
     name=st.sampled_from(["one", "two"]),
     machines=st.lists(machines, min_size=1, max_size=3, unique_by=lambda each: each.name).map(tuple),
+    requirements=st.sampled_from([Requirements(), Requirements(), TWO_TYPES]),
     taints=st.sampled_from([(), (), (SPECIAL,), (WARY,)]),
     weight=st.integers(0, 1),
     remaining=st.sampled_from([None, None, {"cpu": 9000}, {"nodes": 2}]),
@@ -157,6 +169,9 @@ worlds = st.builds(
 # -- seen -------------------------------------------------------------------------------------------------------------
 
 
+rules = st.builds(Rules, best_effort_min_values=st.booleans(), strict_reservations=st.booleans())
+
+
 def kind(pod: str) -> str:
     return pod.partition("-")[0]
 
@@ -190,6 +205,9 @@ def faults(world: World, outcome: Outcome) -> list[str]:
     for name, names in outcome.seats.items():
         found += _seat_faults(stand[name], [asked[each] for each in names])
     found += _between(world, outcome, asked)
+    left = max((o.reserved_left for t in world.templates for m in t.machines for o in m.offerings), default=0)
+    if sum(bool(claim.reservations) for claim in outcome.claims) > left:
+        found.append("more in the reservation than it has")
     return found
 
 
@@ -225,6 +243,9 @@ def _claim_faults(claim: Claim, pool: Template, asked: Mapping[str, Ask]) -> lis
         found.append(f"{claim.name} is not ordered by price")
     by_name = {each.name: each for each in pool.machines}
     total = _total(there)
+    least = pool.requirements.of(labels.INSTANCE_TYPE).min_values or 0
+    if len(claim.options) < least and not claim.relaxed_min_values:
+        found.append(f"{claim.name} is not flexible")
     for option in claim.options:
         small = by_name[option.machine]
         if any(amount > small.allocatable.get(name, 0) for name, amount in total.items()):
