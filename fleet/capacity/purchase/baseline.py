@@ -1,10 +1,10 @@
 """The yardstick: pods one by one in Karpenter's order, a whole class at a time.
 
 Karpenter sorts pods by CPU and memory, largest first, and gives each to the claim with the fewest pods that still has
-*any* kind of machine that would hold it; a new claim is opened when there is none. Only in the end the cheapest kind is
-chosen (`provisioning/scheduling/scheduler.go`, `nodeclaim.go`). What stands already comes before all claims, in order of name.
-For equal pods "fewest first" is water that is poured over the claims: the level is found by bisection, so the work grows
-with classes and distinct claims, not with pods.
+*any* kind of machine that would hold it; a new claim is opened when there is none. Only in the end the cheapest kind
+is chosen (`provisioning/scheduling/scheduler.go`, `nodeclaim.go`). What stands already comes before all claims, in
+order of name. For equal pods "fewest first" is water that is poured over the claims: the level is found by bisection,
+so the work grows with classes and distinct claims, not with pods.
 """
 
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class _Log:
         return np.arange(first, len(self._entries))
 
     def pods(self, last: Ints, classes: int) -> Ints:
-        """[G, C]"""
+        """[G, C] pods on each claim."""
         found = np.zeros((len(last), classes), dtype=np.int64)
         for line, entry in enumerate(last.tolist()):
             while entry >= 0:

@@ -1,18 +1,19 @@
 """What no purchase can undercut: a linear programme over all machines at once, and a certificate that needs no solver.
 
-The programme lets every kind be bought in fractions (`y_k`) and pods be spread over kinds (`x_ck`), and asks only what
-holds for the machines of a kind together: capacity, and inequalities that every whole machine keeps (at most so many pods
-of a class; what is left of a resource by a dual feasible function, Fekete and Schepers 2001). Those are added where the
-solution breaks them.
+The programme lets every kind be bought in fractions (`y_k`) and pods be spread over kinds (`x_ck`), and asks only
+what holds for the machines of a kind together: capacity, and inequalities that every whole machine keeps (at most so
+many pods of a class; what is left of a resource by a dual feasible function, Fekete and Schepers 2001). Those are
+added where the solution breaks them.
 
-Its duals are a price for each class and each row. The certificate takes nothing of the solver on trust: for any prices
-`pi >= 0` of pods and `v >= 0` of a kind's rows, no machine of the kind carries more worth than
+Its duals are a price for each class and each row. The certificate takes nothing of the solver on trust: for any
+prices `pi >= 0` of pods and `v >= 0` of a kind's rows, no machine of the kind carries more worth than
 
     U_k = sum_row v_row * h_row  +  sum_c holds_ck * max(0, pi_c - sum_row v_row * g_row,c),
 
-so if `U_k <= price_k` for all kinds, no machines that hold all pods cost less than `sum_c pi_c * demand_c` (weak duality);
-where `U_k` is above, all `pi` are scaled down by the worst ratio (Farley 1990). Limits enter as `mu`, bounds as `nu`: prices
-that each machine pays on top, and that are taken off in the end. A machine that stands already pays its whole `U_k`.
+so if `U_k <= price_k` for all kinds, no machines that hold all pods cost less than `sum_c pi_c * demand_c` (weak
+duality); where `U_k` is above, all `pi` are scaled down by the worst ratio (Farley 1990). Limits enter as `mu`,
+bounds as `nu`: prices that each machine pays on top, and that are taken off in the end. A machine that stands already
+pays its whole `U_k`.
 """
 
 from dataclasses import dataclass
@@ -76,7 +77,7 @@ class Prices:
 
 
 def by_one_resource(part: Part) -> Certificate:
-    """The best bound that counts one resource alone: no pod has its share of it for less than the cheapest kind asks."""
+    """The best bound by one resource alone: no pod has its share of it for less than the cheapest kind asks."""
     found = []
     free = np.zeros(len(part.limits)), np.zeros(len(part.price))
     for resource in range(part.requests.shape[1]):

@@ -1,7 +1,7 @@
 """The quick way: each class goes to the kind that holds it cheapest by itself, and fills machines of it first fit.
 
-One machine is filled at a time, the largest shares of it first, and as many are bought as the pods suffice for: a step for
-each pattern, so that thousands of classes take a fraction of a second.
+One machine is filled at a time, the largest shares of it first, and as many are bought as the pods suffice for: a
+step for each pattern, so that thousands of classes take a fraction of a second.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,9 @@ def by_choice(part: Part) -> Mix:
     seated, missing = in_rooms(part)
     alone = np.where(part.fits & ~part.open, part.price / np.maximum(part.holds, 1.0), np.inf)
     chosen = np.where((missing > 0) & np.isfinite(alone.min(axis=1)), alone.argmin(axis=1), -1)
-    found = [it for kind in np.unique(chosen[chosen >= 0]).tolist() for it in _packed(part, kind, chosen == kind, missing)]
+    found = [
+        it for kind in np.unique(chosen[chosen >= 0]).tolist() for it in _packed(part, kind, chosen == kind, missing)
+    ]
     if not found:
         return seated
     rows, pods, machines = zip(*found, strict=True)

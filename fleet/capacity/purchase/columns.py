@@ -1,8 +1,8 @@
 """Column generation: patterns that are worth more than their machine costs are added until there are none.
 
 The restricted master programme chooses how many machines of each known pattern (kind, pods of each class) to buy, in
-fractions (Gilmore and Gomory 1961). Its duals say what a pod of each class is worth; a machine filled with more worth than
-its price (`fill.py`) is a pattern that would make the purchase cheaper.
+fractions (Gilmore and Gomory 1961). Its duals say what a pod of each class is worth; a machine filled with more worth
+than its price (`fill.py`) is a pattern that would make the purchase cheaper.
 """
 
 from dataclasses import dataclass
@@ -91,7 +91,7 @@ class Master:
         return Optimum(found.objective, found.values, found.reduced, self._prices(found))
 
     def whole(self, among: Ints, start: Mix, nodes: int) -> tuple[Mix, int]:
-        """The best whole numbers of some patterns, not worse than `start`, and the nodes it took. Raises `SolverFailed`."""
+        """The best whole numbers of some patterns, and the nodes it took. Raises `SolverFailed`."""
         programme = self._empty()
         self._extend(programme, among)
         found = programme.solve_whole(self._pool.amounts(start)[among], nodes)

@@ -1,11 +1,12 @@
 """A problem is cut into parts that have nothing to do with each other, and every part is made as small as it can be.
 
-Everything is in canonical order (classes by what they ask, kinds by price, both then by name), equal classes are one, and so
-are equal open machines; kinds that another one beats in everything are gone. So neither the order in which things are
-declared nor the number of names changes an answer.
+Everything is in canonical order (classes by what they ask, kinds by price, both then by name), equal classes are one,
+and so are equal open machines; kinds that another one beats in everything are gone. So neither the order in which
+things are declared nor the number of names changes an answer.
 """
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 import numpy as np
 
@@ -73,7 +74,7 @@ def _allowed(classes: Sequence[PodClass], kinds: Sequence[MachineKind], lanes: M
     return np.array(rows, dtype=bool).reshape(len(classes), len(kinds))
 
 
-def _usage(limits: Sequence[Limit], kinds: Sequence[MachineKind], standing: Set[str]) -> tuple[Floats, Floats]:
+def _usage(limits: Sequence[Limit], kinds: Sequence[MachineKind], standing: AbstractSet[str]) -> tuple[Floats, Floats]:
     """[L, K] what a machine counts, nothing where it stands already, and [L] how much there may be."""
     usage = np.zeros((len(limits), len(kinds)))
     ordered = sorted(limits, key=lambda it: it.name)

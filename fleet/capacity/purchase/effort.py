@@ -24,7 +24,9 @@ class Effort:
     iterations: int = 100_000
     """Of the simplex method, for each linear programme."""
     trials: int = 24
-    """Choices of lanes for the groups that are tried."""
+    """Choices of lanes for the groups that are compared by the quick ways."""
+    lanes: int = 3
+    """Choices of lanes that are searched in full at most."""
     close_enough: float = 1e-4
     """A part that could save less than this of the whole purchase is good enough."""
     solver: bool = True
