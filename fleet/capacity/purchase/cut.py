@@ -118,8 +118,9 @@ def _components(fits: Bools, usage: Floats) -> list[tuple[list[int], list[int]]]
 def _small(part: Part) -> Part:
     """Without resources nobody asks for, in whole multiples of what divides all requests, without beaten kinds."""
     asked = part.requests.any(axis=0)
+    asked[0] |= not asked.any()
     requests, capacity = part.requests[:, asked], part.capacity[:, asked]
-    unit = np.gcd.reduce(requests.astype(np.int64), axis=0).astype(np.float64)
+    unit = np.maximum(np.gcd.reduce(requests.astype(np.int64), axis=0), 1).astype(np.float64)
     requests, capacity = requests / unit, np.floor(capacity / unit)
     useful = part.fits.T.astype(np.float64) @ (requests * part.demand[:, None])
     part = Part(
