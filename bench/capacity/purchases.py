@@ -1,8 +1,9 @@
 """What the purchase solver saves over Karpenter's order, and how long it takes: `python -m bench.capacity.purchases`.
 
-Prints a JSON line for each set of problems. Goals, on two cores: mixes of 100, 1,000 and 10,000 pods 8.5 % cheaper at
-the median in about a second, inference mixes 25 %, the pods of openb's default list on AWS types 37 % (`--openb POD_CSV`,
-from the trace of 2023); the quick ways alone 10,000 pods of a mix in 100 ms and 100,000 pods in 2,000 classes in 500 ms.
+Prints a JSON line for each set of problems. Goals, on two cores: mixes of 100, 1,000 and 10,000 pods 8.5 % cheaper
+at the median in about a second, inference mixes 25 %, the pods of openb's default list on AWS types 37 % (`--openb
+POD_CSV`, from the trace of 2023); the quick ways alone 10,000 pods of a mix in 100 ms and 100,000 pods in 2,000
+classes in 500 ms.
 """
 
 import argparse

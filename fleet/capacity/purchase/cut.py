@@ -137,7 +137,7 @@ def _together(part: Part) -> Part:
     for col in np.flatnonzero(part.open).tolist():
         key = (part.capacity[col].tobytes(), part.fits[:, col].tobytes(), part.usage[:, col].tobytes())
         equal.setdefault(key, []).append(col)
-    kept = ~part.open
+    kept: Bools = np.logical_not(part.open)
     most, names = part.most.copy(), list(part.names)
     for first, *others in equal.values():
         kept[first] = True

@@ -1,6 +1,7 @@
 """A set of machines as arrays, and what keeps it right: exact pods, kinds that hold them, limits."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -25,7 +26,7 @@ class Mix:
         """What all machines cost an hour."""
         return float(part.price[self.kinds] @ self.machines)
 
-    @property
+    @cached_property
     def placed(self) -> Ints:
         """[C] pods that have a place."""
         return self.machines @ self.pods
