@@ -117,7 +117,7 @@ def _components(fits: Bools, usage: Floats) -> list[tuple[list[int], list[int]]]
 
 def _small(part: Part) -> Part:
     """Without resources nobody asks for, in whole multiples of what divides all requests, without beaten kinds."""
-    asked = part.requests.any(axis=0)
+    asked: Bools = np.logical_or.reduce(part.requests, axis=0)
     asked[0] |= not asked.any()
     requests, capacity = part.requests[:, asked], part.capacity[:, asked]
     unit = np.maximum(np.gcd.reduce(requests.astype(np.int64), axis=0), 1).astype(np.float64)
