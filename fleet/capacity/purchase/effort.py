@@ -9,10 +9,10 @@ class Effort:
 
     value_classes: int = 60
     """Parts with more are not filled by value until the solver says what pods are worth."""
-    pattern_classes: int = 300
-    """Parts with more are left as the quick ways have them, with the bound by one resource."""
-    exact_classes: int = 40
-    """Parts with more are priced by filling alone, which misses little of the cost but proves less."""
+    pattern_pairs: int = 40_000
+    """Of a class and a kind that may hold it. Parts with more are left as the quick ways have them, with the bound by one resource."""
+    exact_pairs: int = 2_000
+    """Of a class and a kind. Parts with more are priced by filling alone, which misses little of the cost but proves less."""
     rounds: int = 60
     """Of pricing, for each part."""
     exact_rounds: int = 2

@@ -77,7 +77,7 @@ def improved(found: Found, effort: Effort, enough_usd_h: float) -> Found:
 
     Without a solver, or where it fails, that is what was found already.
     """
-    if not (effort.solver and found.mix.placed.any()) or len(found.part.demand) > effort.pattern_classes:
+    if not (effort.solver and found.mix.placed.any()) or found.part.fits.sum() > effort.pattern_pairs:
         return found
     if (found.mix.placed < found.part.demand).any():  # what the limits leave no room for is not asked of the solver
         found = _narrowed(found)
@@ -112,7 +112,7 @@ def _generated(found: Found, pool: Pool, master: Master, effort: Effort) -> Opti
     """The best fractions, with what exact pricing adds and proves where the classes are few enough for it."""
     part = found.part
     optimum, rounds = generate(part, pool, master, effort.rounds, effort.iterations)
-    for _ in range(effort.exact_rounds if len(part.demand) <= effort.exact_classes else 0):
+    for _ in range(effort.exact_rounds if part.fits.sum() <= effort.exact_pairs else 0):
         certificate, fresh = priced(part, pool, optimum.prices, effort.exact_nodes)
         found.prove(certificate)
         if not fresh:
