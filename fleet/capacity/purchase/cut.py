@@ -13,6 +13,9 @@ import numpy as np
 from fleet.capacity.purchase.part import Bools, Floats, Part, beaten
 from fleet.capacity.purchase.problem import MACHINES, USD_H, Limit, MachineKind, PodClass, Problem
 
+_ROUNDING = 1e-9
+"""By which a sum of prices may exceed a limit, relatively; everything else is counted in whole numbers."""
+
 
 def parts_of(problem: Problem, lanes: Mapping[str, str]) -> tuple[list[Part], dict[str, int]]:
     """The independent parts, with the groups held to `lanes`; and the pods that fit on no kind at all, by class."""
@@ -82,7 +85,8 @@ def _usage(limits: Sequence[Limit], kinds: Sequence[MachineKind], standing: Abst
         for col, kind in enumerate(kinds):
             if kind.name in limit.kinds and kind.name not in standing:
                 usage[row, col] = _counted(limit.counted, kind)
-    return usage, np.array([limit.most for limit in ordered], dtype=np.float64)
+    most = [limit.most * (1 + _ROUNDING) + _ROUNDING if limit.counted == USD_H else limit.most for limit in ordered]
+    return usage, np.array(most, dtype=np.float64)
 
 
 def _counted(what: str, kind: MachineKind) -> float:

@@ -16,12 +16,13 @@ def priced(part: Part, pool: Pool, prices: Prices, nodes: int) -> tuple[Certific
     kinds = np.arange(len(part.price))
     pods = np.zeros((len(kinds), len(part.demand)), dtype=np.int64)
     carried = np.zeros(len(kinds))
+    share = part.requests / np.maximum(part.capacity, 1.0)[:, None]  # [K, C, R]
     for kind in kinds.tolist():
         rows = np.flatnonzero(part.fits[:, kind] & (prices.worth > 0))
         if not len(rows):
             continue
-        knapsack = Programme(np.full(part.requests.shape[1], -np.inf), part.capacity[kind])
-        knapsack.add_columns(-prices.worth[rows], Sparse.of(part.requests[rows]), part.holds[rows, kind])
+        knapsack = Programme(np.full(part.requests.shape[1], -np.inf), np.minimum(part.capacity[kind], 1.0))
+        knapsack.add_columns(-prices.worth[rows], Sparse.of(share[kind, rows]), part.holds[rows, kind])
         found = knapsack.solve_whole(None, nodes)
         pods[kind, rows] = found.values
         carried[kind] = -found.bound * (1 + _TRUST)

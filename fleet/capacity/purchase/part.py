@@ -58,6 +58,11 @@ class Part:
         asked = self.requests.T > 0
         return np.where(asked, 0.0, _EVERYWHERE), np.where(asked, self.requests.T, 1.0)
 
+    @cached_property
+    def scale(self) -> Floats:
+        """[L] what the limits are divided by for the solver, whose tolerances are absolute."""
+        return np.maximum(self.usage.max(axis=1, initial=0.0), 1e-9)
+
     @property
     def bounded(self) -> bool:
         """Whether anything limits how many machines are bought."""

@@ -11,7 +11,7 @@ from fleet.capacity.purchase.choice import by_choice
 from fleet.capacity.purchase.columns import Master, Optimum, Pool, generate
 from fleet.capacity.purchase.effort import Effort
 from fleet.capacity.purchase.exact import priced
-from fleet.capacity.purchase.mix import Mix, trimmed
+from fleet.capacity.purchase.mix import Mix, trimmed, within
 from fleet.capacity.purchase.part import Part
 from fleet.capacity.purchase.solver import SolverFailed
 from fleet.capacity.purchase.value import by_value, simple_worths
@@ -143,4 +143,5 @@ def _whole(found: Found, pool: Pool, master: Master, optimum: Optimum, effort: E
     used = pool.amounts(found.mix) > 0
     mix, nodes = master.whole(np.flatnonzero((reduced <= slack) | used), found.mix, effort.nodes)
     found.steps += Steps(nodes=nodes)
-    found.offer(trimmed(found.part, mix), Way.INTEGER)
+    if within(found.part, mix := trimmed(found.part, mix)):  # the solver keeps limits within its tolerances
+        found.offer(mix, Way.INTEGER)
