@@ -110,7 +110,13 @@ class Master:
         kinds = np.array(self._pool.kinds, dtype=np.int64)[patterns]
         pods = np.array([self._pool.pods[p] for p in patterns], dtype=np.float64)
         bounds = (kinds[:, None] == self._bounded[None]).astype(np.float64)
-        entries = np.hstack([pods.reshape(len(kinds), len(self._part.demand)), (self._part.usage / self._part.scale[:, None]).T[kinds], bounds])
+        entries = np.hstack(
+            [
+                pods.reshape(len(kinds), len(self._part.demand)),
+                (self._part.usage / self._part.scale[:, None]).T[kinds],
+                bounds,
+            ]
+        )
         programme.add_columns(self._part.price[kinds], Sparse.of(entries))
 
     def _prices(self, found: LinearSolution) -> Prices:

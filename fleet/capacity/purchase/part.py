@@ -61,7 +61,8 @@ class Part:
     @cached_property
     def scale(self) -> Floats:
         """[L] what the limits are divided by for the solver, whose tolerances are absolute."""
-        return np.maximum(self.usage.max(axis=1, initial=0.0), 1e-9)
+        found: Floats = np.maximum(self.usage.max(axis=1, initial=0.0), 1e-9)
+        return found
 
     @property
     def bounded(self) -> bool:
