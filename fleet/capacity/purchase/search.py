@@ -40,8 +40,11 @@ class Found:
         return min(self.certificate.bound_usd_h, self.cost_usd_h)
 
     def offer(self, mix: Mix, way: Way) -> None:
-        """Another set of machines: it is taken when it holds more pods, or as many for less."""
-        if self._rank(mix) < self._rank(self.mix):
+        """Another set of machines: it is taken when it holds more pods, or as many for less, within the limits.
+
+        Fractions of the solver keep limits within its tolerances only; here they are kept exactly.
+        """
+        if within(self.part, mix) and self._rank(mix) < self._rank(self.mix):
             self.mix, self.way = mix, way
 
     def prove(self, certificate: Certificate) -> None:
@@ -143,5 +146,4 @@ def _whole(found: Found, pool: Pool, master: Master, optimum: Optimum, effort: E
     used = pool.amounts(found.mix) > 0
     mix, nodes = master.whole(np.flatnonzero((reduced <= slack) | used), found.mix, effort.nodes)
     found.steps += Steps(nodes=nodes)
-    if within(found.part, mix := trimmed(found.part, mix)):  # the solver keeps limits within its tolerances
-        found.offer(mix, Way.INTEGER)
+    found.offer(trimmed(found.part, mix), Way.INTEGER)
