@@ -17,9 +17,9 @@ from fleet.capacity.purchase.solver import LinearSolution, Programme, Sparse
 
 _EPSILON = 1e-7
 """Relative to the price: what a pattern must gain to count as one that helps."""
-_EACH = 2
+_EACH = 12
 """Patterns of a kind that are added in one round at most."""
-_BEGUN = 4_000
+_BEGUN = 8_000
 """Machines that are filled at once, at most, when each class is tried as the first on each kind."""
 
 

@@ -11,7 +11,7 @@ class Effort:
     """Parts with more are not filled by value until the solver says what pods are worth."""
     pattern_pairs: int = 40_000
     """Of a class and a kind that may hold it. Parts with more are left as the quick ways have them."""
-    exact_pairs: int = 2_000
+    exact_pairs: int = 1_000
     """Of a class and a kind. Parts with more are priced by filling alone, which costs little and proves less."""
     rounds: int = 60
     """Of pricing, for each part."""
