@@ -51,7 +51,7 @@ class Response:
 
 
 def respond(notices: Iterable[Notice], snapshot: Snapshot) -> Response:
-    """Mark the machines concerned; their gangs are then evicted whole and requeued. A repeat changes nothing."""
+    """Mark the machines concerned; their gangs then lose them, and go on without or leave. A repeat changes nothing."""
     by_instance = {claim.instance_id: claim for claim in snapshot.claims.values() if claim.instance_id}
     changed: dict[str, Claim] = {}
     shortages: dict[CapacityPool, float] = {}

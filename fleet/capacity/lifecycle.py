@@ -160,8 +160,12 @@ def _wanted(yard: _Yard, claim: Claim) -> bool:
     if claim.replaces:
         return any(name in yard.snapshot.claims for name in claim.replaces)
     if claim.gang:
-        return any(gang.state is GangState.RESERVED for gang in yard.held.get(claim.name, ()))
+        return any(gang.state in _WAITING for gang in yard.held.get(claim.name, ()))
     return yard.fleet.node_pools[claim.node_pool].spec.replicas is not None
+
+
+_WAITING = frozenset({GangState.RESERVED, GangState.ADMITTED})
+"""An admitted gang waits for a machine that has not come when it has lost another."""
 
 
 def _launched(yard: _Yard, claim: Claim) -> Iterator[Action]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from fleet.snapshot.claims import Claim, ClaimState, Disruption, Launch
 from fleet.snapshot.gangs import (
+    ANY_NUMBER,
     LIVE_FIELDS,
     Check,
     CheckState,
@@ -82,6 +83,7 @@ class Snapshot:
 
 
 __all__ = [
+    "ANY_NUMBER",
     "LIVE_FIELDS",
     "CapacityPool",
     "Catalog",

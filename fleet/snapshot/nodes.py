@@ -53,6 +53,7 @@ class Member:
     max_run_s: float | None = None
     sla_waiting_s: float | None = None
     priority_boost: int = 0
+    on_node_failure: str = ""
 
 
 @dataclass(frozen=True, slots=True)

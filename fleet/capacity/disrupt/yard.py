@@ -83,6 +83,7 @@ class Yard:
     def _may_move(self, gang: Gang) -> bool:
         return (
             gang.state is GangState.ADMITTED
+            and not gang.replacing_since_s
             and not gang.do_not_disrupt
             and gang_subject(gang.uid) not in self.snapshot.busy
         )
