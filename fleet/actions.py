@@ -160,8 +160,8 @@ class Tally:
 
     @property
     def gap(self) -> float:
-        """The part of the cost that might be saved at most."""
-        return max(0.0, 1.0 - self.bound_usd_h / self.cost_usd_h) if self.cost_usd_h else 0.0
+        """By what part of the bound the cost is above it; 0 where there is no bound."""
+        return max(0.0, self.cost_usd_h / self.bound_usd_h - 1.0) if self.bound_usd_h else 0.0
 
 
 @dataclass(frozen=True, slots=True)
