@@ -1,0 +1,98 @@
+"""Pods and machines of Karpenter's own scheduling benchmark, from the reference folder beside the checkout."""
+
+import json
+import os
+from functools import cache
+from itertools import starmap
+from pathlib import Path
+from typing import Any
+
+from fleet.capacity.greedy import Ask, Machine, Offering, Peers, Pod, Spread, Template, Weighted
+from model import labels
+from model.requirements import Requirement, Requirements
+
+SHARED = Path(os.environ.get("MUSTER_SHARED") or Path(__file__).resolve().parents[3] / "shared")
+MIB = 2**20
+AFFINITY_LABEL = "my-affininity"
+"""Spelt as upstream spells it."""
+
+
+def there() -> bool:
+    """Whether the reference folder lies beside this checkout."""
+    return (SHARED / "data/karpenter_benchmark").is_dir()
+
+
+def machines(catalog: str) -> tuple[Machine, ...]:
+    """The machine types of a catalogue."""
+    text = (SHARED / "conformance/karpenter/catalogs.json").read_text("utf-8")
+    return tuple(map(machine, json.loads(text)["catalogs"][catalog]))
+
+
+def amounts(entry: dict[str, Any]) -> dict[str, int]:
+    """Resources as the cases write them, in canonical amounts."""
+    renamed = {"cpu_m": "cpu", "memory_bytes": "memory"}
+    return {renamed.get(name, name): amount for name, amount in entry.items()}
+
+
+def machine(entry: dict[str, Any]) -> Machine:
+    """One machine type."""
+    capacity, overhead = amounts(entry["capacity"]), amounts(entry["overhead"])
+    carried = {
+        labels.INSTANCE_TYPE: Requirement.one_of(entry["name"]),
+        labels.ARCH: Requirement.one_of(entry["arch"]),
+        labels.OS: Requirement.one_of(*entry["os"]),
+    }
+    return Machine(
+        entry["name"],
+        Requirements(carried),
+        capacity,
+        {name: amount - overhead.get(name, 0) for name, amount in capacity.items()},
+        tuple(
+            Offering(each["capacity_type"], each["zone"], each["price"], each["available"]) for each in entry["offerings"]
+        ),
+    )
+
+
+def template(catalog: str = "bench400") -> Template:
+    """The benchmark's pool: everything, within limits that never bind."""
+    return Template("default", machines(catalog), remaining={"cpu": 10_000_000_000, "memory": 10_000_000 * 2**30})
+
+
+def diverse(count: int) -> list[Pod]:
+    """The pods of the benchmark, a fifth of each sort."""
+    entries = json.loads((SHARED / f"data/karpenter_benchmark/diverse_pods_{count}.json").read_text("utf-8"))
+    drawn = ((each["kind"], each.get("label"), each.get("selector"), each["cpu_m"], each["mem_mi"]) for each in entries)
+    return [Pod(f"pod-{number:05}", ask) for number, ask in enumerate(starmap(_ask, drawn))]
+
+
+def preferring(count: int) -> list[Pod]:
+    """Equal pods that would rather be in zone 1, and away from each other."""
+    nginx = Requirements.from_labels({"app": "nginx"})
+    ask = Ask(
+        {"cpu": 100, "memory": 256 * MIB},
+        labels={"app": "nginx"},
+        preferred=(Weighted(1, Requirements.from_labels({labels.ZONE: "test-zone-1"})),),
+        preferred_anti_affinity=(Weighted(10, Peers(labels.ZONE, nginx)), Weighted(1, Peers(labels.HOSTNAME, nginx))),
+    )
+    return [Pod(f"pod-{number:05}", ask) for number in range(count)]
+
+
+@cache
+def _ask(kind: str, label: str | None, selector: str | None, cpu_m: int, mem_mi: int) -> Ask:
+    requests = {"cpu": cpu_m, "memory": mem_mi * MIB}
+    mine = {"my-label": label} if label else {}
+    wanted = Requirements.from_labels({"my-label": selector}) if selector else None
+    match kind:
+        case "spread_zone":
+            return Ask(requests, labels=mine, spreads=(Spread(labels.ZONE, wanted),))
+        case "spread_hostname":
+            return Ask(requests, labels=mine, spreads=(Spread(labels.HOSTNAME, wanted),))
+        case "affinity_zone":
+            liked = Requirements.from_labels({AFFINITY_LABEL: selector or ""})
+            return Ask(requests, labels={AFFINITY_LABEL: label or ""}, affinity=(Peers(labels.ZONE, liked),))
+        case "antiaffinity_hostname":
+            nginx = {"app": "nginx"}
+            return Ask(
+                requests, labels=nginx, anti_affinity=(Peers(labels.HOSTNAME, Requirements.from_labels(nginx)),)
+            )
+    return Ask(requests, labels=mine)
