@@ -48,7 +48,8 @@ def machine(entry: dict[str, Any]) -> Machine:
         capacity,
         {name: amount - overhead.get(name, 0) for name, amount in capacity.items()},
         tuple(
-            Offering(each["capacity_type"], each["zone"], each["price"], each["available"]) for each in entry["offerings"]
+            Offering(each["capacity_type"], each["zone"], each["price"], each["available"])
+            for each in entry["offerings"]
         ),
     )
 
@@ -92,7 +93,5 @@ def _ask(kind: str, label: str | None, selector: str | None, cpu_m: int, mem_mi:
             return Ask(requests, labels={AFFINITY_LABEL: label or ""}, affinity=(Peers(labels.ZONE, liked),))
         case "antiaffinity_hostname":
             nginx = {"app": "nginx"}
-            return Ask(
-                requests, labels=nginx, anti_affinity=(Peers(labels.HOSTNAME, Requirements.from_labels(nginx)),)
-            )
+            return Ask(requests, labels=nginx, anti_affinity=(Peers(labels.HOSTNAME, Requirements.from_labels(nginx)),))
     return Ask(requests, labels=mine)

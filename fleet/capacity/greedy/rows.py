@@ -49,7 +49,7 @@ class Rows:
         self.row_of: Ints = np.repeat(np.arange(len(listed), dtype=np.int64), [len(mine) for _, _, mine in listed])
         self.prices: Floats = np.array([offer.price_usd_h for offer in offers], dtype=np.float64)
         self.reserved: Bools = np.array([offer.capacity_type == RESERVED for offer in offers], dtype=np.bool_)
-        self.requirements = [_with_offers(machine) for machine in self.machines]
+        self.requirements = [described(machine) for machine in self.machines]
         self.daemons: Ints = _overhead(template, self.requirements, resources)
         whole = _matrix([amounts for _, amounts, _ in listed], resources)
         self.room: Ints = whole - self.daemons
@@ -132,7 +132,7 @@ def _ways(machine: Machine) -> Iterator[tuple[Machine, Resources, list[Offering]
         yield machine, {**machine.allocatable, **dict(differing)}, mine
 
 
-def _with_offers(machine: Machine) -> Requirements:
+def described(machine: Machine) -> Requirements:
     """The machine's labels, with zones and capacity types from its available offerings where they are not said."""
     available = [offering for offering in machine.offerings if offering.available]
     found = {
