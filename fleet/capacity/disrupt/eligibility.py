@@ -59,6 +59,8 @@ class Tenant:
     leaving: bool = False
     mirror: bool = False
     """A static pod of the kubelet, which nobody can evict."""
+    owner: str = ""
+    """Kind of the object it belongs to (`DaemonSet`, `StatefulSet`, ...); empty = of none."""
     pod_budgets: tuple[int, ...] = ()
     """Disruptions that each PodDisruptionBudget over it allows now."""
 
@@ -98,6 +100,16 @@ def barrier(post: Post, care: Care, now_s: float) -> Barrier | None:
     if of_machine is not None or (care is Care.EVENTUAL and post.grace_s < inf):
         return of_machine
     return next((found for tenant in post.tenants if (found := _of_pod(tenant, now_s)) is not None), None)
+
+
+def reschedulable(tenant: Tenant) -> bool:
+    """Whether a pod would have to run somewhere else if its machine went.
+
+    A pod of a StatefulSet that is being deleted comes back under its name; others that are have a successor already.
+    """
+    if tenant.ended or tenant.mirror or tenant.owner == "DaemonSet":
+        return False
+    return not tenant.leaving or tenant.owner == "StatefulSet"
 
 
 def _of_pod(tenant: Tenant, now_s: float) -> Barrier | None:
