@@ -12,6 +12,7 @@ from typing import Final
 from fleet.capacity.disrupt.budgets import allowed
 from fleet.capacity.disrupt.cheaper import Choice
 from fleet.capacity.disrupt.eligibility import Care, barrier
+from fleet.capacity.disrupt.fixed_drift import staged
 from fleet.capacity.disrupt.ground import Ground, Refused, Standing, without
 from fleet.capacity.disrupt.moves import Move, Purchase, agreeable, choice_of, move
 from fleet.reasons import Reason
@@ -101,16 +102,6 @@ def _empty(now: _Pass) -> list[Move]:
 
 
 # -- drift ------------------------------------------------------------------------------------------------------------
-
-
-def staged(replicas: int, running: int, drifted: int, budget: int, most_nodes: float = inf) -> int:
-    """How many drifted machines of a fixed pool are replaced now, each by one that is bought first.
-
-    None while the pool has more than it should; no more than the limit leaves room for beside all that run.
-    """
-    if running > replicas:
-        return 0
-    return int(max(0, min(drifted, budget, most_nodes - running)))
 
 
 def _fixed_drift(now: _Pass) -> list[Move]:
