@@ -4,7 +4,21 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, Strict, model_validator
 
-from model.kinds.base import NEVER, Amounts, Bool, Duration, Kind, Labels, Name, RequirementTerm, Spec, Tags, Taint, Usd
+from model.kinds.base import (
+    NEVER,
+    Amounts,
+    Annotations,
+    Bool,
+    Duration,
+    Kind,
+    Labels,
+    Name,
+    RequirementTerm,
+    Spec,
+    Tags,
+    Taint,
+    Usd,
+)
 
 CapacityType = Literal["reserved", "spot", "on-demand"]
 DisruptionReason = Literal["Empty", "Underutilized", "Drifted", "Expired"]
@@ -104,6 +118,8 @@ class NodeTemplate(Spec):
 
     labels: Labels = Field(default_factory=dict)
     """Node labels, in addition to those every node carries."""
+    annotations: Annotations = Field(default_factory=dict)
+    """Annotations the node gets when it joins, such as `karpenter.sh/do-not-disrupt`."""
     taints: tuple[Taint, ...] = ()
     """Taints that stay; gangs need a toleration, see the flavor."""
     startup_taints: tuple[Taint, ...] = ()

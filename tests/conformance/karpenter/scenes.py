@@ -198,7 +198,7 @@ def tenant_of(given: Given) -> Tenant:
 
 def _pod(place: str, number: int, given: Given) -> Pod:
     pod = catalogs.pod(number, {name: value for name, value in given.items() if name in _ASKED})
-    liked = [each for each in given.get("preferred_node_affinity", ())]
+    liked = list(given.get("preferred_node_affinity", ()))
     ask = replace(
         pod.ask,
         labels=given.get("labels", {}),
