@@ -103,10 +103,9 @@ class Buyer:
 
     def opening(self, pool: int) -> Family | None:
         """What a new claim of the pool is before its first pod, within the limits."""
-        allowed = self._within_limits(pool)
-        key = (pool, allowed.tobytes())
+        key = (pool, b"" if self.left[pool] is None else self._within_limits(pool).tobytes())
         if key not in self._opening:
-            self._opening[key] = self.families.first(pool, allowed)
+            self._opening[key] = self.families.first(pool, self._within_limits(pool))
         return self._opening[key]
 
     def _family_without_limits(self, pool: int) -> Family | None:
@@ -133,10 +132,11 @@ class Buyer:
                 room = min(room, int(group.room(_NEW_HOST, mine=mine)[0]))
         if not room:
             return Why.TOPOLOGY
-        if self.guard.careful(target):
-            why = self.guard.objection(host, target, demand.take)
-            if why is not None:
-                return why
+        room = self.guard.flexible(target, np.zeros_like(demand.take), demand.take, room)
+        if not room:
+            return Why.MIN_VALUES
+        if self.guard.stuck(host, target, demand.take):
+            return Why.RESERVATIONS
         rows = self.families.rows[family.pool]
         return Start(target, room, rows.capacity[fitting(rows, target, demand.take)].max(axis=0))
 

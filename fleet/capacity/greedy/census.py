@@ -16,7 +16,6 @@ from model.requirements import Requirement, Requirements
 
 LabelSet = tuple[str, tuple[tuple[str, str], ...]]
 """Namespace and labels of a pod: all that selectors look at."""
-_NOBODY: Ints = np.zeros(0, dtype=np.int64)
 
 
 class Census:

@@ -40,6 +40,8 @@ class Finish:
         unmet = min_values.unmet(least, rows, listed.rows) if least else {}
         if unmet and not self.rules.best_effort_min_values:
             return Unplaced(tuple(pods), Why.MIN_VALUES, min_values.sentence(unmet))
+        if not listed.options:
+            return Unplaced(tuple(pods), Why.RESERVATIONS, "only reserved capacity would do, and others hold it")
         daemons = rows.daemons[left].min(axis=0)
         return Claim(
             name=host_name(number),
@@ -78,9 +80,12 @@ class Finish:
         key = (family.number, held)
         found = self._offered.get(key)
         if found is None:
-            prices = rows.cheapest(family.offers & _usable(rows, held))
-            named = zip(rows.machines, prices.tolist(), strict=True)
-            found = self._offered[key] = (prices, [Option(machine.name, price) for machine, price in named])
+            prices, best = rows.cheapest(family.offers & _usable(rows, held))
+            named = zip(rows.machines, (rows.offers[index] for index in best), strict=True)
+            options = [
+                Option(machine.name, offer.price_usd_h, offer.zone, offer.capacity_type) for machine, offer in named
+            ]
+            found = self._offered[key] = (prices, options)
         return found
 
 

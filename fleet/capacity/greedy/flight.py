@@ -6,12 +6,12 @@ import numpy as np
 
 from fleet.capacity.greedy.demands import Demand
 from fleet.capacity.greedy.families import Families, Family
+from fleet.capacity.greedy.fronts import MANY
 from fleet.capacity.greedy.groups import EVERYWHERE, Group
 from fleet.capacity.greedy.guard import Guard
 from fleet.capacity.greedy.level import leveled
 from fleet.capacity.greedy.rows import Bools, Ints
 
-_NOBODY: Ints = np.zeros(0, dtype=np.int64)
 
 
 class Flight:
@@ -61,14 +61,15 @@ class Flight:
         targets = self._targets(demand)
         if targets is None:
             return 0
-        room = self._room(demand, targets)
+        becomes = targets[self._family[: self.size]]
+        room = self._room(demand, targets, becomes)
         if any(self.guard.careful(self.families.all[number]) for number in self._present):
-            return self._one_by_one(demand, targets, room, count)
+            return self._one_by_one(demand, becomes, room, count)
         given = leveled(self._pods[: self.size], room, count)
         claims = np.flatnonzero(given)
         if len(claims):
             given = given[claims]
-            self._commit(demand, claims, given, targets[self._family[claims]])
+            self._commit(demand, claims, given, becomes[claims])
         return int(given.sum())
 
     def recount(self, group: Group) -> None:
@@ -77,22 +78,23 @@ class Flight:
             if group in demand.selected_by or group in demand.own:
                 self._record(group, claims, given)
 
-    def _one_by_one(self, demand: Demand, targets: Ints, room: Ints, count: int) -> int:
+    def _one_by_one(self, demand: Demand, becomes: Ints, room: Ints, count: int) -> int:
+        """The same where each pod may take or free a reservation that decides about the next."""
         placed = 0
+        barred = np.zeros(self.size, dtype=np.bool_)
         while placed < count:
-            order = np.where(room > 0, self._pods[: self.size], np.iinfo(np.int64).max)
-            claim = int(order.argmin())
-            if not room[claim]:
+            free = (room > 0) & ~barred
+            if not free.any():
                 break
-            family = self.families.all[targets[self._family[claim]]]
-            used = self._used[:, claim] + demand.take
-            if self.guard.careful(family) and self.guard.objection(host_name(claim), family, used):
-                room[claim] = 0
+            claim = int(np.where(free, self._pods[: self.size], MANY).argmin())
+            family = self.families.all[int(becomes[claim])]
+            if self.guard.stuck(host_name(claim), family, self._used[:, claim] + demand.take):
+                barred[claim] = True
                 continue
+            barred[:] = False
             room[claim] -= 1
             placed += 1
-            one = np.array([claim])
-            self._commit(demand, one, np.ones(1, dtype=np.int64), np.array([family.number]))
+            self._commit(demand, np.array([claim]), np.ones(1, dtype=np.int64), np.array([family.number]))
         return placed
 
     def _targets(self, demand: Demand) -> Ints | None:
@@ -106,9 +108,8 @@ class Flight:
                 found = True
         return out if found else None
 
-    def _room(self, demand: Demand, targets: Ints) -> Ints:
-        """How many such pods each claim still takes."""
-        becomes = targets[self._family[: self.size]]
+    def _room(self, demand: Demand, targets: Ints, becomes: Ints) -> Ints:
+        """How many such pods each claim still takes, as what it becomes with them."""
         fronts = {self.families.all[number].front for number in targets[list(self._present)] if number >= 0}
         if len(fronts) == 1:
             room = self.families.fronts.room(fronts.pop(), self._used[:, : self.size], demand.take)
@@ -118,6 +119,17 @@ class Flight:
         for group, mine in demand.rules:
             if group.by_host:
                 room = np.minimum(room, group.room(group.on_claims[: self.size], mine=mine))
+        return self._flexible(demand, becomes, room) if any(self.guard.least) else room
+
+    def _flexible(self, demand: Demand, becomes: Ints, room: Ints) -> Ints:
+        """The room as far as it leaves the claims as flexible as they have to be."""
+        known: dict[tuple[int, int, bytes], int] = {}
+        for claim in np.flatnonzero(room).tolist():
+            family, used = self.families.all[int(becomes[claim])], self._used[:, claim]
+            key = (family.number, int(room[claim]), used.tobytes())
+            if key not in known:
+                known[key] = self.guard.flexible(family, used, demand.take, int(room[claim]))
+            room[claim] = known[key]
         return room
 
     def _by_front(self, demand: Demand, becomes: Ints) -> Ints:

@@ -1,16 +1,15 @@
 """What besides room a claim has to keep: its flexibility, and a reservation it can be launched into.
 
-These need the rows that are left one by one, so they are asked only of pools where they can matter, and only of the
-claim that would be taken (`nodeclaim.go CanAdd`: after the filter by size, minValues, then reserved offerings).
+These need the rows that are left one by one, so they are asked only of pools where they can matter (`nodeclaim.go
+CanAdd`: after the filter by size, minValues, then reserved offerings).
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from fleet.capacity.greedy import min_values
 from fleet.capacity.greedy.families import Families, Family
-from fleet.capacity.greedy.outcome import Why
 from fleet.capacity.greedy.reservations import Reservations
 from fleet.capacity.greedy.rows import Bools, Ints, Rows
 from fleet.capacity.greedy.values import Rules
@@ -27,7 +26,6 @@ class Guard:
     reserving: list[bool]
     """By pool: whether it has reserved offerings."""
     reservations: Reservations
-    places: list[dict[str, list[int]]] = field(default_factory=list)
 
     @classmethod
     def of(cls, families: Families, rules: Rules) -> "Guard":
@@ -51,21 +49,35 @@ class Guard:
         return any(self.reserving)
 
     def careful(self, family: Family) -> bool:
-        """Whether claims of the family have more to keep than room."""
-        return bool(self.least[family.pool]) or self.reserving[family.pool]
+        """Whether what claims of the family may take depends on what others hold."""
+        return self.reserving[family.pool]
 
-    def objection(self, host: str, family: Family, used: Ints) -> Why | None:
-        """Why the claim `host` cannot be `family` with `used` taken; None when it can."""
+    def flexible(self, family: Family, used: Ints, take: Ints, room: int) -> int:
+        """How many of `room` more pods leave a claim of the family, with `used` taken, as flexible as it has to be."""
+        least = self.least[family.pool]
+        if not least or not room:
+            return room
+        rows, most = self.families.rows[family.pool], room
+        if not min_values.unmet(least, rows, fitting(rows, family, used + most * take)):
+            return most
+        fewest = 0
+        while most - fewest > 1:  # more pods never leave more types: halve
+            middle = (fewest + most) // 2
+            if min_values.unmet(least, rows, fitting(rows, family, used + middle * take)):
+                most = middle
+            else:
+                fewest = middle
+        return fewest
+
+    def stuck(self, host: str, family: Family, used: Ints) -> bool:
+        """Whether the claim `host`, as `family` with `used` taken, would lose reserved capacity that others hold."""
+        if not self.reserving[family.pool] or not self.rules.strict_reservations:
+            return False
         rows = self.families.rows[family.pool]
         left = fitting(rows, family, used)
-        if min_values.unmet(self.least[family.pool], rows, left):
-            return Why.MIN_VALUES
-        if not self.reserving[family.pool] or not self.rules.strict_reservations:
-            return None
         usable = self._usable(rows, family, left)
         free = {each for each in usable if self.reservations.can_reserve(host, each)}
-        stuck = (usable or self.reservations.held(host)) and not free
-        return Why.RESERVATIONS if stuck else None
+        return bool(usable or self.reservations.held(host)) and not free
 
     def settle(self, host: str, family: Family, used: Ints) -> None:
         """The claim is `family` with `used` taken: take places in what it can use, give back the others."""

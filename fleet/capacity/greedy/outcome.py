@@ -26,10 +26,12 @@ class Why(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A machine type a claim may become, at its cheapest offering in USD an hour."""
+    """A machine type a claim may become, at its cheapest offering."""
 
     machine: str
     price_usd_h: float
+    zone: str
+    capacity_type: str
 
 
 @dataclass(frozen=True, slots=True)

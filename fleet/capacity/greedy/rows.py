@@ -6,6 +6,7 @@ filterInstanceTypesByRequirements`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 
 import numpy as np
 import numpy.typing as npt
@@ -59,6 +60,7 @@ class Rows:
         self.rank: Ints = np.array([ranks[machine.name] for machine in self.machines], dtype=np.int64)
         self._offer_values = dict(_by_offer(offers))
         self._masks: dict[tuple[str, Requirement], Mask] = {}
+        self._tables: dict[str, tuple[Ints, Ints]] = {}
         self._by_value: dict[str, list[tuple[Requirement, Bools]]] = {}
 
     def mask(self, key: str, wanted: Requirement) -> Mask:
@@ -82,20 +84,36 @@ class Rows:
             return np.zeros(0, dtype=np.bool_)
         return np.asarray(np.logical_or.reduceat(offers, self.starts), dtype=np.bool_)
 
-    def cheapest(self, offers: Bools) -> Floats:
-        """For each row the lowest price among the offers, infinity where it has none of them."""
-        if not len(self.starts):
-            return np.zeros(0, dtype=np.float64)
-        return np.asarray(np.minimum.reduceat(np.where(offers, self.prices, np.inf), self.starts), dtype=np.float64)
+    def cheapest(self, offers: Bools) -> tuple[Floats, Ints]:
+        """For each row the lowest price among the offers and the first offer at it; infinity where it has none."""
+        prices = np.where(offers, self.prices, np.inf)
+        lowest = np.asarray(np.minimum.reduceat(prices, self.starts), dtype=np.float64)
+        at_it = np.flatnonzero(prices == lowest[self.row_of])
+        _, first = np.unique(self.row_of[at_it], return_index=True)
+        return lowest, at_it[first]
 
     def distinct(self, key: str, rows: Bools) -> int:
         """Distinct values of `key` among the rows, as `minValues` counts them."""
-        values = (value.values for value in self.values_among(key, rows) if not value.complement)
-        return len(frozenset().union(*values))
+        table = self._tables.get(key)
+        if table is None:
+            table = self._tables[key] = self._table(key)
+        return int(np.count_nonzero(np.bincount(table[0][rows[table[1]]])))
 
     def values_among(self, key: str, rows: Bools) -> Iterator[Requirement]:
         """What the rows define for `key`, each once."""
         return (requirement for requirement, holders in self._values(key) if bool((holders & rows).any()))
+
+    def _table(self, key: str) -> tuple[Ints, Ints]:
+        """Every (value, row that has it), values by number."""
+        numbers: dict[str, int] = {}
+        pairs = [
+            (numbers.setdefault(value, len(numbers)), row)
+            for row, requirements in enumerate(self.requirements)
+            if key in requirements and not requirements[key].complement
+            for value in sorted(requirements[key].values)
+        ]
+        columns = np.array(pairs, dtype=np.int64).reshape(len(pairs), 2)
+        return columns[:, 0], columns[:, 1]
 
     def _rows(self, key: str, wanted: Requirement) -> Bools | None:
         out: Bools | None = None
@@ -125,7 +143,7 @@ class Rows:
 def _ways(machine: Machine) -> Iterator[tuple[Machine, Resources, list[Offering]]]:
     """The machine once for each allocatable its available offerings come with."""
     groups: dict[tuple[tuple[str, int], ...], list[Offering]] = {}
-    for offering in machine.offerings:
+    for offering in sorted(machine.offerings, key=attrgetter("zone", "capacity_type", "reservation_id")):
         if offering.available:
             groups.setdefault(tuple(sorted((offering.allocatable or {}).items())), []).append(offering)
     for differing, mine in groups.items():

@@ -46,7 +46,11 @@ class Wanted:
 
     def takes(self, offer: Offering) -> bool:
         """Whether an offer is to be had and has the labels wanted."""
-        return offer.available and offer_labels(offer).compatible(self.requirements, undefined=labels.WELL_KNOWN)
+        return offer.available and self.meets(offer_labels(offer))
+
+    def meets(self, there: Requirements) -> bool:
+        """Whether labels that are known already are among those wanted; the others are the pool's, or decided later."""
+        return all(self.requirements.of(key).satisfiable_with(value) for key, value in there.items())
 
 
 Filter = Callable[[Sequence[Machine], Wanted], list[Machine]]
@@ -64,7 +68,7 @@ def offer_labels(offer: Offering) -> Requirements:
 
 def compatible_available(machines: Sequence[Machine], wanted: Wanted) -> list[Machine]:
     """Machines of the labels wanted with an offer that is to be had and, bought that way, holds what is requested."""
-    return [each for each in machines if _compatible(each, wanted) and any(_fitting(each, wanted))]
+    return [each for each in machines if wanted.meets(each.requirements) and any(_fitting(each, wanted))]
 
 
 def reservation_type(machines: Sequence[Machine], wanted: Wanted) -> list[Machine]:
@@ -153,10 +157,6 @@ _KINDS = (
 def _kind(offer: Offering) -> tuple[str, bool]:
     interruptible = offer.labels.get(labels.CAPACITY_RESERVATION_INTERRUPTIBLE) == "true"
     return offer.labels.get(labels.CAPACITY_RESERVATION_TYPE, DEFAULT_RESERVATION), interruptible
-
-
-def _compatible(machine: Machine, wanted: Wanted) -> bool:
-    return wanted.requirements.compatible(machine.requirements) and machine.requirements.compatible(wanted.requirements)
 
 
 def _fitting(machine: Machine, wanted: Wanted) -> Iterator[Offering]:

@@ -1,7 +1,7 @@
 """Capacity: what Karpenter decides (kubernetes-sigs/karpenter at 2266468104f3, AWS provider at 1d927085dd81).
 
-A file is an envelope `{suite, kind, cases}`. Each kind has an adapter, which translates a case's `given` into calls of the
-engine, and what comes of them into words of the case; the rules are all in `fleet/`, `model/` and `providers/`.
+A file is an envelope `{suite, kind, cases}`. Each kind has an adapter, which translates a case's `given` into calls of
+the engine, and what comes of them into words of the case; the rules are all in `fleet/`, `model/` and `providers/`.
 """
 
 import json

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ _RESERVED_KEYS = {
     "reservation_type": labels.CAPACITY_RESERVATION_TYPE,
     "interruptible": labels.CAPACITY_RESERVATION_INTERRUPTIBLE,
 }
+_PLACES = ("reservation_capacity", "capacity", "remaining")
 _AMOUNTS = frozenset({*CANONICAL, "pods"})
 
 
@@ -29,18 +31,16 @@ def machines(given: Any, folder: Path) -> tuple[Machine, ...]:
     if isinstance(given, list):
         return tuple(machine(each) for each in given)
     name, _, without = given["catalog"].partition(" minus ")
-    found = _catalog(folder, name)
-    if not without:
-        return found
-    value, _, zone = without.partition(" in ")
-    return tuple(kept for each in found if (kept := _without(each, value, zone)) is not None)
+    words = frozenset(without.split()) - {"in"}
+    found = (_without(each, words) for each in _catalog(folder, name))
+    return tuple(each for each in found if each.offerings)
 
 
-def _without(given: Machine, value: str, zone: str) -> Machine | None:
-    if not any(requirement.has(value) for requirement in given.requirements.values()):
-        return given
-    left = tuple(each for each in given.offerings if zone and each.zone != zone)
-    return Machine(given.name, given.requirements, given.capacity, given.allocatable, left) if left else None
+def _without(given: Machine, words: frozenset[str]) -> Machine:
+    """The type without the offers that all the words are said of: architecture, system, zone or capacity type."""
+    own = {value for requirement in given.requirements.values() for value in requirement.values}
+    left = (each for each in given.offerings if not words or not words <= own | {each.zone, each.capacity_type})
+    return replace(given, offerings=tuple(left))
 
 
 @cache
@@ -72,7 +72,7 @@ def _bare(given: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _offering(given: Mapping[str, Any], allocatable: Mapping[str, int]) -> Offering:
-    override = given.get("capacity_override")
+    override, reserved = given.get("capacity_override"), given["capacity_type"] == "reserved"
     told = {label: given[key] for key, label in _RESERVED_KEYS.items() if key in given}
     return Offering(
         capacity_type=given["capacity_type"],
@@ -80,7 +80,7 @@ def _offering(given: Mapping[str, Any], allocatable: Mapping[str, int]) -> Offer
         price_usd_h=given.get("price", 0.0),
         available=given.get("available", True),
         reservation_id=given.get("reservation_id", ""),
-        reserved_left=given.get("reservation_capacity", 1 if given["capacity_type"] == "reserved" else 0),
+        reserved_left=next((given[word] for word in _PLACES if word in given), int(reserved)),
         labels={key: str(value).lower() for key, value in told.items()},
         allocatable=amounts(override) if override else None,
     )

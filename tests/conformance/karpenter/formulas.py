@@ -53,13 +53,18 @@ def _facts(given: Given) -> TypeFacts:
 
 
 def _settings(given: Given) -> NodeSettings:
-    family = given.get("ami_family")
     return NodeSettings(
-        ImageFamily[family.upper()] if family else ImageFamily.AL2023,
+        _family(given.get("ami_family", "AL2023")),
         reserved_enis=given.get("reserved_enis", 0) + given.get("efa_only_on_card0", 0),
         max_pods=given.get("max_pods"),
         pods_per_core=given.get("pods_per_core", 0),
     )
+
+
+def _family(name: str) -> ImageFamily:
+    """`Windows2022` and its like are one family; `Custom` reserves as Amazon Linux does."""
+    found = (family for family in ImageFamily if name.upper().startswith(family.name))
+    return max(found, key=lambda family: len(family.name), default=ImageFamily.AL2023)
 
 
 def _threshold(given: Given) -> str:

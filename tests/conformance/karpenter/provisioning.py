@@ -17,7 +17,11 @@ def run(case: Case) -> dict[str, Any]:
     machines = catalogs.machines({"catalog": named} if isinstance(named, str) else named, case["folder"])
     pools = catalogs.templates(given.get("node_pools") or [{}], machines)
     pods = [catalogs.pod(number, each) for number, each in enumerate(given["pods"])]
-    rules = Rules(most_types=given["max_instance_types"]) if "max_instance_types" in given else Rules()
+    rules = Rules(
+        best_effort_min_values=given.get("min_values_policy") == "BestEffort",
+        respect_preferences=given.get("preference_policy") != "Ignore",
+        most_types=given.get("max_instance_types", Rules().most_types),
+    )
     return _told(solve(pods, pools, rules=rules), pods, {each.name: each for each in machines}, expect)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fleet.capacity.greedy import Ask, Claim, Machine, Node, Outcome, Pod, Resident, Spread, Template, solve
+from fleet.capacity.greedy import Ask, Claim, Machine, Node, Outcome, Pod, Resident, Spread, solve
 from model import labels
 from model.requirements import Requirements
 from tests.conformance.cases import Case
@@ -22,7 +22,9 @@ def run(case: Case) -> dict[str, Any]:
     machines = catalogs.machines(given.get("instance_types", {"catalog": "default"}), case["folder"])
     cluster = _Cluster(machines)
     for number, each in enumerate(given.get("existing_pods", ())):
-        cluster.stand(f"existing-{number}", {labels.ZONE: each["zone"]}, OWN, each["count"])
+        told = {labels.ZONE: each.get("zone"), labels.CAPACITY_TYPE: each.get("capacity_type")}
+        carried = {label: value for label, value in told.items() if value}
+        cluster.stand(f"existing-{number}", carried, each.get("labels", OWN), each.get("count", 1))
     key = _key(given)
     for step in given.get("steps", [given]):
         if "delete_pods_not_in" in step:
@@ -41,7 +43,7 @@ def run(case: Case) -> dict[str, Any]:
 def _key(given: Given) -> str:
     """What the pods are spread over. Steps that do not say it narrow the pool down by it."""
     if "spread" in given:
-        return str(given["spread"]["topology_key"])
+        return str(_listed(given["spread"])[0]["topology_key"])
     told = [each["key"] for step in given.get("steps", ()) for each in step.get("node_pool_requirements", ())]
     return str(told[0]) if told else labels.ZONE
 
@@ -63,23 +65,29 @@ def _asks(step: Given, given: Given, key: str) -> Iterable[Ask]:
     for each in pods:
         own = {"app": each["app"]} if "app" in each else OWN
         told = each.get("spread", None if "pods" in given and isinstance(given["pods"], list) else True)
-        spread = _spread({**given, **step}, told, key, own)
+        spreads = _spreads({**given, **step}, told, key, own)
         arch = {labels.ARCH: each["arch"]} if "arch" in each else {}
         yield Ask(
             {"cpu": each.get("cpu_m", step.get("pod_cpu_m", 0))},
             labels=own,
             selector=Requirements.from_labels(arch),
-            spreads=(spread,) if spread else (),
+            spreads=spreads,
         )
 
 
-def _spread(given: Given, told: Any, key: str, own: Mapping[str, str]) -> Spread | None:
-    """The constraint of a pod: its own, that of the case, or the usual one (`spread: true`)."""
-    said = told if isinstance(told, dict) else given.get("spread")
-    if not isinstance(said, dict):
-        said = {"topology_key": key, "max_skew": given.get("max_skew", 1)} if told or said else None
-    if said is None:
-        return None
+def _listed(spread: Any) -> list[Given]:
+    return spread if isinstance(spread, list) else [spread]
+
+
+def _spreads(given: Given, told: Any, key: str, own: Mapping[str, str]) -> tuple[Spread, ...]:
+    """The constraints of a pod: its own, those of the case, or the usual one (`spread: true`)."""
+    said = told if isinstance(told, dict | list) else given.get("spread")
+    if not isinstance(said, dict | list):
+        said = {"topology_key": key, "max_skew": given.get("max_skew", 1)} if told or said else []
+    return tuple(_spread(each, own) for each in _listed(said))
+
+
+def _spread(said: Given, own: Mapping[str, str]) -> Spread:
     return Spread(
         said["topology_key"],
         _selector(said, own),
@@ -105,6 +113,8 @@ def _selector(said: Given, own: Mapping[str, str]) -> Requirements | None:
 class _Cluster:
     machines: tuple[Machine, ...]
     nodes: dict[str, Node] = field(default_factory=dict)
+    fresh: dict[str, Node] = field(default_factory=dict)
+    """The nodes bought, as they came."""
     scheduled: list[bool] = field(default_factory=list)
     _serials: int = 0
 
@@ -117,8 +127,10 @@ class _Cluster:
         self.nodes[name] = Node(name, carried, {}, residents=(Resident(worn, count=count),))
 
     def empty_all_but(self, zone: str) -> None:
-        """Delete the pods of other zones; their nodes go as well."""
-        self.nodes = {name: node for name, node in self.nodes.items() if node.labels.get(labels.ZONE) == zone}
+        """Delete the pods of other zones; their nodes stay."""
+        for name, node in self.fresh.items():
+            if node.labels.get(labels.ZONE) != zone:
+                self.nodes[name] = node
 
     def play(self, pools: list[Given], pods: list[Pod]) -> None:
         """Provision and bind."""
@@ -127,7 +139,8 @@ class _Cluster:
         asks = {pod.name: pod.ask for pod in pods}
         self._seat(outcome, asks)
         for claim in outcome.claims:
-            node = self._launched(claim, templates, f"node-{len(self.nodes):03}")
+            node = self._launched(claim, f"node-{len(self.fresh):03}")
+            self.fresh[node.name] = node
             self.nodes[node.name] = _with_pods(node, [asks[name] for name in claim.pods])
         missing = {name for each in outcome.unplaced for name in each.pods}
         self.scheduled += [pod.name not in missing for pod in pods]
@@ -144,7 +157,7 @@ class _Cluster:
         for name, pods in outcome.seats.items():
             self.nodes[name] = _with_pods(self.nodes[name], [asks[each] for each in pods])
 
-    def _launched(self, claim: Claim, templates: list[Template], name: str) -> Node:
+    def _launched(self, claim: Claim, name: str) -> Node:
         """The machine that comes: the cheapest type, at its cheapest offering the claim allows."""
         machine = next(each for each in self.machines if each.name == claim.options[0].machine)
         wanted = claim.requirements
