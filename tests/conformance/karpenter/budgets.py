@@ -79,27 +79,28 @@ def _over_machines(given: Given) -> dict[str, Any]:
     count = given["managed_initialized_nodes"]
     for number in range(count):
         world.machine(f"m{number}")
-    for number in range(given.get("not_ready", 0)):
+    for number in range(_count(given, "not_ready")):
         node = world.claims[f"m{number}"].node
         world.nodes[node] = replace(world.nodes[node], ready=False)
-    leaving = given.get("marked_for_deletion", 0) + given.get("deleting", 0)
+    leaving = _count(given, "marked") + _count(given, "deleting")
     for number in range(leaving):
         name = f"m{count - 1 - number}"
         world.claims[name] = replace(world.claims[name], disruption=Disruption("Drifted", "x", NOW, NEVER))
-    for number in range(given.get("instance_terminating_nodes", 0)):
+    for number in range(_count(given, "terminating")):
         _taken_down(world, f"t{number}")
-    for number in range(_uninitialized(given)):
+    for number in range(_count(given, "uninitialized")):
         world.machine(f"u{number}")
         world.claims[f"u{number}"] = replace(world.claims[f"u{number}"], ready_at_s=0.0)
-    for number in range(given.get("unmanaged_nodes", 0)):
+    for number in range(_count(given, "unmanaged")):
         world.nodes[f"plain{number}"] = plain_node(f"plain{number}", amounts())
     yard = Yard.of(world.fleet, world.snapshot())
     left = {name: yard.budget("h100", reason) for name, reason in REASONS.items()}
     return {"allowed_now": _told(left["Underutilized"]), "allowed": {name: _told(each) for name, each in left.items()}}
 
 
-def _uninitialized(given: Given) -> int:
-    return int(given.get("uninitialized_nodes", given.get("managed_uninitialized_nodes", 0)))
+def _count(given: Given, word: str) -> int:
+    """Machines of a sort: the number whose name has the word in it (`uninitialized_nodes`)."""
+    return sum(value for name, value in given.items() if word in name)
 
 
 def _taken_down(world: World, name: str) -> None:

@@ -11,18 +11,8 @@ from tests.conformance.karpenter.scenes import NOW, tenant_of
 
 Given = Mapping[str, Any]
 POOL = "default"
-_LEAVING = ("deleting", "marked_for_deletion", "deletion_timestamp")
-_IN_HAND = ("in_queue", "queued", "being_disrupted")
-_PROTECTED = ("node_do_not_disrupt", "do_not_disrupt")
-_BESIDE = frozenset({"instance_type", "capacity_type", "zone", "instance_type_known", "instance_type_resolved"})
+_BESIDE = ("instance_type", "capacity_type", "zone")
 """What only consolidation asks for: the common filter does not look at it."""
-_KNOWN = {"class", "pods", "termination_grace_period_s", "has_nodeclaim", "has_node", "labels", "missing_label"} | {
-    *("initialized", "nominated", "node_annotations", "node_age_s"),
-    *_LEAVING,
-    *_IN_HAND,
-    *_PROTECTED,
-    *_BESIDE,
-}
 
 
 class UnknownFact(ValueError):
@@ -32,33 +22,52 @@ class UnknownFact(ValueError):
 def run(case: Case) -> dict[str, Any]:
     """One machine, asked for by a method of the class."""
     given = case["given"]
-    if unknown := sorted(set(given) - _KNOWN):
-        raise UnknownFact(", ".join(unknown))
     grace_s = given.get("termination_grace_period_s")
+    facts = {name: value for key, told in given.items() for name, value in _fact(key, told).items()}
     post = Post(
-        claimed=given.get("has_nodeclaim", True),
-        joined=given.get("has_node", True),
-        initialized=given.get("initialized", True),
-        leaving=any(given.get(name) for name in _LEAVING),
-        nominated=given.get("nominated", False),
-        in_hand=any(given.get(name) for name in _IN_HAND),
         pool_known=_pool_known(given),
-        do_not_disrupt=_protected(given),
-        since_s=NOW - given.get("node_age_s", 0.0),
         grace_s=inf if grace_s is None else grace_s,
         tenants=tuple(tenant_of(each) for each in given.get("pods", ())),
+        **facts,
     )
     found = barrier(post, Care(given.get("class", "graceful")), NOW)
     return {"candidate": found is None, "reason": found}
 
 
+_READ = frozenset({"class", "pods", "termination_grace_period_s", "labels", "missing_label", *_BESIDE})
+_WORDS: tuple[tuple[str, str], ...] = (
+    ("nodeclaim", "claimed"),
+    ("has_node", "joined"),
+    ("initialized", "initialized"),
+    ("delet", "leaving"),
+    ("nominated", "nominated"),
+    ("queue", "in_hand"),
+    ("disrupted", "in_hand"),
+)
+"""Part of the name of a fact -> the field it is about; the first that fits."""
+
+
+def _fact(key: str, told: Any) -> dict[str, Any]:
+    """A fact of the case as a field of ours; none for what is read elsewhere."""
+    if key in _READ:
+        return {}
+    if "do_not_disrupt" in key:
+        return {"do_not_disrupt": "true" if told is True else told or ""}
+    if key == "node_annotations":
+        return {"do_not_disrupt": told.get(labels.DO_NOT_DISRUPT, "")}
+    if key in {"age_s", "node_age_s"}:
+        return {"since_s": NOW - told}
+    field = next((field for word, field in _WORDS if word in key), None)
+    if field is None:
+        raise UnknownFact(key)
+    return {field: bool(told)}
+
+
 def _pool_known(given: Given) -> bool:
-    if given.get("missing_label") == labels.NODE_POOL:
-        return False
-    return given.get("labels", {labels.NODE_POOL: POOL}).get(labels.NODE_POOL) == POOL
-
-
-def _protected(given: Given) -> str:
-    told = [given[name] for name in _PROTECTED if given.get(name)]
-    told += [value for key, value in given.get("node_annotations", {}).items() if key == labels.DO_NOT_DISRUPT]
-    return "true" if True in told else next((str(value) for value in told), "")
+    """Labels that are taken away are null; of labels that are listed, the pool's must be among them."""
+    carried = given.get("labels")
+    if carried is None or given.get("missing_label") == labels.NODE_POOL:
+        return given.get("missing_label") != labels.NODE_POOL
+    if labels.NODE_POOL not in carried and carried and not any(carried.values()):
+        return True
+    return bool(carried.get(labels.NODE_POOL) == POOL)

@@ -59,6 +59,11 @@ def _above(expected: float, got: float) -> bool:
     return got > expected
 
 
+def _instant(expected: str, got: str) -> bool:
+    """Now, or some other one that was there before."""
+    return (expected == "now") == (got == "now")
+
+
 def _all_met(expected: Any, got: Any) -> bool:
     """The adapter has checked it and says whether it holds."""
     return got is True
@@ -79,4 +84,5 @@ COMPARE: Mapping[str, Same] = {
     "score": _rounded,
     "score_balanced_pool": _rounded,
     "terminated": _bag,
+    "termination_timestamp": _instant,
 }

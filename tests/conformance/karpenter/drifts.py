@@ -154,9 +154,10 @@ def _decided(given: Given, nodes: Any, more: Given) -> Round:
     """Consolidation and emptiness have no say in these cases: nothing has been quiet for long enough."""
     told = given.get("budgets") or [given.get("budget", "100%")]
     budgets = [each if isinstance(each, dict) else {"nodes": each} for each in told]
-    pool = {"name": "default", "consolidate_after": "Never", "budgets": budgets, **more}
+    usual = {"consolidate_after": "Never", "budgets": budgets, **more}
+    pools = [{**each, **usual} for each in given.get("node_pools", [{"name": "default"}])]
     kinds = catalogs.machines([_machine_type(given.get("largest_type_cpu_m", 64000))], given.get("folder"))
-    scene = ground({"node_pools": [pool], "nodes": [_node(each) for each in nodes]}, kinds)
+    scene = ground({"node_pools": pools, "nodes": [_node(each) for each in nodes]}, kinds)
     found = decide(scene)
     assert not found.moves or found.reason is Reason.DRIFTED
     return found

@@ -88,8 +88,7 @@ def _many(given: Given) -> dict[str, Any]:
     for number in range(given["messages"]):
         world.machine(f"m{number}")
         detail = {"instance-id": f"i-m{number}", "instance-action": "terminate"}
-        kind = given.get("kind", SPOT)
-        event = {"version": "0", "source": "aws.ec2", "detail-type": kind, "detail": detail}
+        event = {"version": "0", "source": "aws.ec2", "detail-type": given.get("kind", SPOT), "detail": detail}
         sqs.messages[f"{number:04}"] = json.dumps(event)
     count = len(sqs.messages)
     _, response = _handled(sqs, world)
@@ -189,6 +188,7 @@ def _health(given: Given) -> dict[str, Any]:
         "disrupted_reason": kind if marked else None,
         "metric_category": _CHECKS[counted[0]] if counted else None,
         "metric_incremented": len(counted),
+        "termination_timestamp": "now" if kind and RULES[kind].handling is Handling.FORCE else None,
         "nodeclaim_deleted": bool(marked),
         "nodeclaims_deleted": len(marked),
     }

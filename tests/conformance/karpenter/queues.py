@@ -8,7 +8,6 @@ from tests.conformance.cases import Case
 
 Given = Mapping[str, Any]
 _GONE = ("deleted", "gone", "missing", "vanished")
-_ELAPSED = ("elapsed_s", "elapsed_seconds", "age_s", "after_seconds")
 
 
 def run(case: Case) -> dict[str, Any]:
@@ -26,6 +25,8 @@ def run(case: Case) -> dict[str, Any]:
         "candidates_deleted": given.get("candidates", 0) if found is Fate.DONE else 0,
         "rolled_back": back,
         "rollback": back,
+        "tainted": not back,
+        "candidates_tainted": not back,
         "untainted": back,
         "candidates_untainted": back,
         "candidates_unmarked": back,
@@ -36,7 +37,8 @@ def run(case: Case) -> dict[str, Any]:
 
 
 def _fate(given: Given, commands: int) -> Fate:
-    elapsed_s = next((float(given[name]) for name in _ELAPSED if name in given), 0.0)
+    told = ((name, float(value)) for name, value in given.items() if "elapsed" in name)
+    elapsed_s = sum(value * (60.0 if "minute" in name else 1.0) for name, value in told)
     return fate([_replacement(each) for each in given["replacements"]], elapsed_s, commands)
 
 

@@ -19,11 +19,11 @@ Given = Mapping[str, Any]
 def run(case: Case) -> dict[str, Any]:
     """By the first of the words that tell what a case is about."""
     given = case["given"]
-    return next(score(given) for word, score in _BY_WORD if word in given)
+    return next((score for word, score in _BY_WORD if word in given), _pod)(given)
 
 
 def _evicted(given: Given) -> float:
-    return eviction_cost(given.get("deletion_cost") or 0, given.get("priority") or 0)
+    return eviction_cost(float(given.get("deletion_cost") or 0), float(given.get("priority") or 0))
 
 
 def _evictions(given: Any) -> list[float]:
@@ -102,6 +102,5 @@ _BY_WORD: tuple[tuple[str, Callable[[Given], dict[str, Any]]], ...] = (
     ("candidates", _order),
     ("price", _ratio),
     ("pods", lambda given: {"reschedule_cost": _disruption(given)}),
-    ("priority", _pod),
-    ("deletion_cost", _pod),
 )
+"""What is about none of these is about one pod."""
