@@ -118,7 +118,8 @@ def test_two_are_not_merged_into_one_of_their_own_type() -> None:
 
 
 def test_a_machine_is_never_replaced_by_two() -> None:
-    found = decide(ground((SMALL,), [standing("n1", LARGE, pods(2, 3000))]))
+    gone = machine("large", 16, (OD, 4.0), available=False)
+    found = decide(ground((SMALL, gone), [standing("n1", gone, pods(2, 3000))]))
     assert told(found) == NONE
     assert found.refusals["n1"].startswith("Can't remove without creating 2")
 
@@ -256,7 +257,7 @@ def test_too_few_types_left_below_the_price() -> None:
 
 def test_a_move_that_saves_little_for_what_it_disturbs() -> None:
     """Eleven pods of twelve move for a quarter of the cost."""
-    machines = [standing("n1", LARGE, pods(11)), standing("n2", machine("odd", 1, (OD, 8.0)), pods(1), cpu=0)]
+    machines = [standing("n1", LARGE, pods(11, 100)), standing("n2", machine("odd", 1, (OD, 8.0)), pods(1), cpu=0)]
     kinds = (machine("odd", 1, (OD, 8.0)), LARGE, machine("near", 16, (OD, 3.0)))
     held = [machines[0], replace(machines[1], post=Post(do_not_disrupt="true"))]
     assert told(decide(ground(kinds, held, pool(consolidationPolicy="Balanced")))) == NONE
