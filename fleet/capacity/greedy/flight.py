@@ -13,7 +13,6 @@ from fleet.capacity.greedy.level import leveled
 from fleet.capacity.greedy.rows import Bools, Ints
 
 
-
 class Flight:
     """The claims as columns, in the order they were opened."""
 

@@ -59,6 +59,13 @@ def test_pods_where_this_one_cannot_go_count_only_if_it_says_so(honor: bool, exp
     assert zones(outcome) == expected
 
 
+def test_residents_of_one_kind_are_all_counted() -> None:
+    """However many entries they come in."""
+    node = Node("n", {labels.ZONE: "a"}, FREE, residents=(Resident({"app": "x"}), Resident({"app": "x"})))
+    outcome = solve(pods(ask("y", spreads=(Spread(labels.HOSTNAME, X),)), 1), [WIDE], [node])
+    assert (outcome.seats, len(outcome.claims)) == ({}, 1)
+
+
 def test_spread_with_match_label_keys_tells_revisions_apart() -> None:
     spread = Spread(labels.HOSTNAME, X, match_label_keys=("revision",))
     asks = [Ask({"cpu": 1000}, labels={"app": "x", "revision": each}, spreads=(spread,)) for each in "12"]
