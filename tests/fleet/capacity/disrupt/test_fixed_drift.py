@@ -56,7 +56,9 @@ def test_staged(replicas: int, running: int, count: int, budget: int, limit: flo
         pytest.param(4, 4, {"budget": "50%"}, ["m0", "m1"], [], id="budget"),
         pytest.param(3, 3, {"limits": {"nodes": 4}}, ["m0"], [], id="limit"),
         pytest.param(3, 3, {"limits": {"nodes": 3}}, [], ["m0", "m1", "m2"], id="no room for one more"),
+        pytest.param(3, 3, {"limits": {"usdPerHour": 3 * 98.0}}, [], ["m0", "m1", "m2"], id="no money for one more"),
         pytest.param(3, 2, {}, [], [], id="too many stand"),
+        pytest.param(3, 4, {}, [], [], id="one is missing: that comes first"),
     ],
 )
 def test_turns(machines: int, replicas: int, pool: dict[str, Any], bought: list[str], gone: list[str]) -> None:
