@@ -1,6 +1,7 @@
 """Claims of this solve: a pod goes to the one with the fewest pods that takes it (`scheduler.go addToInflightNode`)."""
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,6 +12,15 @@ from fleet.capacity.greedy.groups import EVERYWHERE, Group
 from fleet.capacity.greedy.guard import Guard
 from fleet.capacity.greedy.level import leveled
 from fleet.capacity.greedy.rows import Bools, Ints
+
+
+class Boarding(NamedTuple):
+    """Equal pods that went to claims: how many to each, and the family each became with them."""
+
+    demand: Demand
+    claims: Ints
+    given: Ints
+    families: Ints
 
 
 class Flight:
@@ -24,8 +34,7 @@ class Flight:
         self._pods: Ints = np.zeros(64, dtype=np.int64)
         self._family: Ints = np.zeros(64, dtype=np.int64)
         self._present: dict[int, None] = {}
-        self.log: list[tuple[Demand, Ints, Ints]] = []
-        """Who was given to which claims, how many to each."""
+        self.log: list[Boarding] = []
 
     def reserve(self, more: int) -> int:
         """Have room for so many more claims; the number there is room for now."""
@@ -72,10 +81,10 @@ class Flight:
         return int(given.sum())
 
     def recount(self, group: Group) -> None:
-        """Count into a new group what has been placed before it was made."""
-        for demand, claims, given in self.log:
-            if group in demand.selected_by or group in demand.own:
-                self._record(group, claims, given)
+        """Count into a new group what has been placed before it was made, by what was known of the claims then."""
+        for boarding in self.log:
+            if group in boarding.demand.counted:
+                self._record(group, boarding)
 
     def _one_by_one(self, demand: Demand, becomes: Ints, room: Ints, count: int) -> int:
         """The same where each pod may take or free a reservation that decides about the next."""
@@ -145,18 +154,20 @@ class Flight:
         self._pods[claims] += given
         self._family[claims] = family
         self._present.update(dict.fromkeys(family.tolist()))
-        self.log.append((demand, claims, given))
+        boarding = Boarding(demand, claims, given, family)
+        self.log.append(boarding)
         for group in demand.counted:
-            self._record(group, claims, given)
+            self._record(group, boarding)
         if self.guard.reserves:
             for claim in claims.tolist():
                 self.guard.settle(host_name(claim), self.family(claim), self._used[:, claim])
 
-    def _record(self, group: Group, claims: Ints, given: Ints) -> None:
+    def _record(self, group: Group, boarding: Boarding) -> None:
+        _, claims, given, families = boarding
         if group.by_host and group.key.counts_on == EVERYWHERE:
             group.record_claims(claims, given)
             return
-        for number, inside in self._by_family(claims):
+        for number, inside in _by_family(families):
             family = self.families.all[number]
             taints = self.families.templates[family.pool].taints
             if not group.key.counts_on.passes(family.requirements, taints, bought=True):
@@ -166,13 +177,13 @@ class Flight:
             else:
                 group.record(family.domains(group.key.key), int(given[inside].sum()))
 
-    def _by_family(self, claims: Ints) -> Iterator[tuple[int, Bools]]:
-        numbers = self._family[claims]
-        if len(claims) == 1 or (numbers == numbers[0]).all():
-            yield int(numbers[0]), np.ones(len(claims), dtype=np.bool_)
-            return
-        for number in np.unique(numbers):
-            yield int(number), numbers == number
+
+def _by_family(numbers: Ints) -> Iterator[tuple[int, Bools]]:
+    if (numbers == numbers[0]).all():
+        yield int(numbers[0]), np.ones(len(numbers), dtype=np.bool_)
+        return
+    for number in np.unique(numbers):
+        yield int(number), numbers == number
 
 
 def host_name(claim: int) -> str:

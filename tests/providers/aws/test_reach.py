@@ -2,8 +2,8 @@
 
 import pytest
 
-from fleet.capacity.launch.shortages import Reach
-from providers.aws.fleet_request import reach_of
+from fleet.snapshot import Reach
+from providers.aws.fleet_request import failure_of
 
 
 @pytest.mark.parametrize(
@@ -25,4 +25,4 @@ from providers.aws.fleet_request import reach_of
     ],
 )
 def test_reach(code: str, reach: Reach) -> None:
-    assert reach_of(code) is reach
+    assert failure_of(code, "").reach is reach

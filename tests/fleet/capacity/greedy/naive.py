@@ -29,12 +29,12 @@ class Place:
     template: Template | None = None
     types: tuple[Machine, ...] = ()
     used: Counter[str] = field(default_factory=Counter)
-    pods: list[tuple[str, Ask]] = field(default_factory=list)
+    pods: list[tuple[str, Ask, Requirements]] = field(default_factory=list)
+    """Each with what was known of the place when it came."""
     residents: tuple[Resident, ...] = ()
 
-    @property
-    def domains(self) -> Mapping[str, Requirement]:
-        return {**self.requirements, HOSTNAME: self.requirements.get(HOSTNAME, Requirement.one_of(self.name))}
+    def domain(self, key: str, known: Requirements) -> Requirement:
+        return known.get(HOSTNAME, Requirement.one_of(self.name)) if key == HOSTNAME else known.of(key)
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class Naive:
 
     @staticmethod
     def _take(place: Place, name: str, ask: Ask) -> None:
-        place.pods.append((name, ask))
+        place.pods.append((name, ask, place.requirements))
         place.used.update(_takes(ask))
 
     # -- one pod, one place -------------------------------------------------------------------------------------------
@@ -158,14 +158,14 @@ class Naive:
         if narrowed is None:
             return None
         used = place.used + _takes(ask)
-        types = tuple(m for m in place.types if _offered(m, narrowed) and _holds(m, used))
+        types = tuple(m for m in place.types if _offered(m, narrowed) and _holds(m, used + _daemons(place.template, m)))
         least = (place.template.requirements if place.template else Requirements()).of(labels.INSTANCE_TYPE).min_values
         return (narrowed, types) if types and len(types) >= (least or 0) else None
 
     def _topology(self, place: Place, ask: Ask, requirements: Requirements) -> Requirements | None:
         """The requirements held to the domains that all constraints allow."""
         strict = ask.selector & ask.required[0] if ask.required else ask.selector
-        here = {**requirements, HOSTNAME: place.domains[HOSTNAME]}
+        here = {**requirements, HOSTNAME: place.domain(HOSTNAME, requirements)}
         out = requirements
         for key, allowed in self._allowed(ask, strict, here):
             if not allowed:
@@ -175,7 +175,7 @@ class Naive:
                 if not out.compatible(held):
                     return None
                 out &= held
-        return None if any(key in out.empty_keys() for key in (ZONE,)) else out
+        return None if {ZONE, labels.CAPACITY_TYPE} & set(out.empty_keys()) else out
 
     def _allowed(
         self, ask: Ask, strict: Requirements, here: Mapping[str, Requirement]
@@ -193,7 +193,10 @@ class Naive:
 
     def _spread(self, ask: Ask, spread: Spread, strict: Requirements, here: Mapping[str, Requirement]) -> set[str]:
         allowed_at = _affinity(ask) if spread.honor_affinity else ()
-        counts = self._counts(spread.key, lambda other: _selects(spread, other), decided=True, inside=allowed_at)
+        tolerant = ask.tolerations if spread.honor_taints else None
+        counts = self._counts(
+            spread.key, lambda other: _selects(spread, other), decided=True, inside=allowed_at, tolerant=tolerant
+        )
         mine = int(_selects(spread, ask))
         lowest = 0
         if spread.key != HOSTNAME:
@@ -227,30 +230,30 @@ class Naive:
 
     # -- who is where -------------------------------------------------------------------------------------------------
 
-    def _counts(self, key, counted, *, decided=False, inside=()) -> dict[str, int]:  # type: ignore[no-untyped-def]
+    def _counts(self, key, counted, *, decided=False, inside=(), tolerant=None) -> dict[str, int]:  # type: ignore[no-untyped-def]
         """Domain -> pods counted. Pods on a claim that may be in several count in none, or, repelling, in all."""
-        counts = dict.fromkeys(self._universe(key), 0)
+        counts = dict.fromkeys(self._universe(key, tolerant), 0)
         for place in (*self.nodes, *self.claims):
-            at = place.domains.get(key, Requirement.ANY)
-            undefined = STRICT if place.free is not None else WELL_KNOWN
-            if inside and not any(place.requirements.compatible(each, undefined=undefined) for each in inside):
+            if tolerant is not None and not _tolerated(place.taints, tolerant):
                 continue
-            if key != HOSTNAME and not at.complement and place.free is not None:
-                for domain in at.values:
-                    counts.setdefault(domain, 0)
-            found = sum(each.count for each in place.residents if counted(each))
-            found += sum(counted(ask) for _, ask in place.pods)
-            if at.complement or (decided and len(at.values) > 1):
-                continue
-            for domain in at.values:
-                counts[domain] = counts.get(domain, 0) + found
+            standing = [(each, place.requirements, each.count) for each in place.residents]
+            if place.free is not None and key != HOSTNAME and _passes(place, place.requirements, inside):
+                counts |= {domain: counts.get(domain, 0) for domain in _decided(place.requirements.of(key))}
+            for each, known, count in (*standing, *((ask, known, 1) for _, ask, known in place.pods)):
+                domains = _decided(place.domain(key, known))
+                if not counted(each) or not _passes(place, known, inside) or (decided and len(domains) > 1):
+                    continue
+                for domain in domains:
+                    counts[domain] = counts.get(domain, 0) + count
         return counts
 
-    def _universe(self, key: str) -> set[str]:
+    def _universe(self, key: str, tolerant: tuple[Toleration, ...] | None) -> set[str]:
         if key == HOSTNAME:
             return set()
         found: set[str] = set()
         for template in self.templates:
+            if tolerant is not None and not _tolerated(template.taints, tolerant):
+                continue
             wanted = template.requirements.of(key)
             found |= set() if wanted.complement else set(wanted.values)
             for machine in template.machines:
@@ -265,8 +268,25 @@ class Naive:
         return [(term.key, term) for term in terms]
 
     def _port_taken(self, place: Place, ask: Ask) -> bool:
-        there = [*place.residents, *(other for _, other in place.pods)]
+        there = [*place.residents, *(other for _, other, _ in place.pods)]
         return any(mine.conflicts(port) for mine in ask.host_ports for each in there for port in each.host_ports)
+
+
+def _daemons(template: Template | None, machine: Machine) -> Counter[str]:
+    """What daemons take of a machine of the type."""
+    total: Counter[str] = Counter()
+    for each in template.daemons if template else ():
+        wary = Toleration(operator="Exists", effect="PreferNoSchedule")
+        if template is None or not _tolerated(template.taints, (*each.tolerations, wary)):
+            continue
+        for wanted in each.alternatives or (Requirements(),):
+            both = template.requirements & wanted
+            own = _described(machine)
+            here = all(both.of(key).satisfiable_with(value) for key, value in own.items())
+            if template.requirements.compatible(wanted) and here:
+                total.update({**each.requests, "pods": 1})
+                break
+    return total
 
 
 def _size(ask: Ask) -> tuple[int, int]:
@@ -277,8 +297,17 @@ def _takes(ask: Ask) -> Counter[str]:
     return Counter({**{n: amount for n, amount in ask.requests.items() if amount}, "pods": 1})
 
 
-def _kinds(pods: Iterable[tuple[str, Ask]]) -> Counter[str]:
-    return Counter(name.partition("-")[0] for name, _ in pods)
+def _kinds(pods: Iterable[tuple[str, Ask, Requirements]]) -> Counter[str]:
+    return Counter(name.partition("-")[0] for name, _, _ in pods)
+
+
+def _passes(place: Place, known: Requirements, inside: tuple[Requirements, ...]) -> bool:
+    undefined = STRICT if place.free is not None else WELL_KNOWN
+    return not inside or any(known.compatible(each, undefined=undefined) for each in inside)
+
+
+def _decided(domain: Requirement) -> frozenset[str]:
+    return frozenset() if domain.complement else domain.values
 
 
 def _selects(what: Spread | Peers, who: Ask | Resident) -> bool:

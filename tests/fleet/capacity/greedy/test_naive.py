@@ -9,7 +9,7 @@ from tests.fleet.capacity.greedy.naive import Naive, Verdict, without_reservatio
 from tests.fleet.capacity.greedy.worlds import World, kind, worlds
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(worlds)
 def test_the_engine_decides_what_the_plain_order_says(world: World) -> None:
     templates = without_reservations(world.templates)

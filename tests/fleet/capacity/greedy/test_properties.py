@@ -10,7 +10,7 @@ from fleet.capacity.greedy import Rules, solve
 from tests.fleet.capacity.greedy.worlds import World, faults, rules, seen, worlds
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(worlds, rules)
 def test_classes_are_decided_as_one_by_one(world: World, setup: Rules) -> None:
     together = solve(world.pods(), world.templates, world.nodes, setup)
@@ -18,7 +18,7 @@ def test_classes_are_decided_as_one_by_one(world: World, setup: Rules) -> None:
     assert seen(together) == seen(singly)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(worlds, st.randoms(use_true_random=False))
 def test_the_order_of_what_is_given_does_not_matter(world: World, draw: random.Random) -> None:
     pods, templates, nodes = world.pods(), list(world.templates), list(world.nodes)
@@ -28,7 +28,7 @@ def test_the_order_of_what_is_given_does_not_matter(world: World, draw: random.R
     assert solve(pods, templates, nodes) == expected
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(worlds, rules, st.booleans())
 def test_every_place_is_one(world: World, setup: Rules, respect: bool) -> None:
     outcome = solve(world.pods(), world.templates, world.nodes, replace(setup, respect_preferences=respect))

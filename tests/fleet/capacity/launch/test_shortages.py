@@ -4,8 +4,8 @@ import pytest
 
 from fleet.capacity.greedy import Machine, Offering
 from fleet.capacity.launch.batches import dealt, merged
-from fleet.capacity.launch.shortages import REMEMBERED_S, Reach, Shortages, Tried
-from fleet.snapshot import CapacityPool
+from fleet.capacity.launch.shortages import REMEMBERED_S, Shortages, Tried
+from fleet.snapshot import CapacityPool, Reach
 from model.requirements import Requirements
 
 SUBNETS = {"a": ["s1", "s2"], "b": ["s3"]}
