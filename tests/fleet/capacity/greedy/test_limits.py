@@ -157,6 +157,7 @@ def test_a_claim_requests_what_daemons_take_of_every_option() -> None:
         ({"gpu": 1}, {}, Why.NO_MACHINE, "no machine type"),
         ({"cpu": 5000}, {"remaining": {"cpu": 4000}}, Why.LIMITS, "limits"),
         ({"cpu": 1}, {"remaining": {"nodes": 0}}, Why.LIMITS, "limits"),
+        ({"cpu": 99_000}, {"remaining": {"cpu": 4000}}, Why.NO_MACHINE, "no machine type"),
         ({"cpu": 1}, {"taints": (SPECIAL,)}, Why.TAINTS, "taints"),
         ({"cpu": 1}, {"requirements": at(labels.ZONE, "nowhere")}, Why.NO_MACHINE, "no machine type"),
         ({"cpu": 5000}, {"requirements": TWO_TYPES}, Why.MIN_VALUES, f"(label(s)=[{labels.INSTANCE_TYPE}])"),
