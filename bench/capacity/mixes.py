@@ -1,8 +1,9 @@
 """Batches of pods to buy machines for: seeded mixes of CPU, GPU and MIG pods, and the pods of the openb trace.
 
-The mix: 30 % of the pods want CPU only, 40 % one GPU, 8, 6 and 4 % two, four and eight, 12 % a MIG slice (1g, 2g, 3g), in 15
-to 28 classes. CPU pods stand on machines without GPUs, GPU pods on machines with the models they name, MIG pods on machines
-whose GPUs are cut. Machines are those of us-east-1 on demand: categories c, m, r, g and p above generation 2, x86, no metal.
+The mix: 30 % of the pods want CPU only, 40 % one GPU, 8, 6 and 4 % two, four and eight, 12 % a MIG slice (1g, 2g,
+3g), in 15 to 28 classes. CPU pods stand on machines without GPUs, GPU pods on machines with the models they name, MIG
+pods on machines whose GPUs are cut. Machines are those of us-east-1 on demand: categories c, m, r, g and p above
+generation 2, x86, no metal.
 """
 
 import csv
@@ -112,6 +113,23 @@ def mix(seed: int, pods: int, shares: Sequence[Share] = MIXED, models: Sequence[
 def inference(seed: int, pods: int) -> Problem:
     """CPU pods and pods with one or two GPUs of a smaller model."""
     return mix(seed, pods, INFERENCE, _INFERENCE)
+
+
+def varied(seed: int, pods: int, classes: int) -> Problem:
+    """As many different classes: every pod asks CPU and memory as it likes, a third of them one to eight GPUs."""
+    draw = random.Random(f"{seed}/{pods}/{classes}")
+    anywhere = frozenset(it.kind.name for it in machines() if not it.model)
+    by_model = {
+        model: frozenset(it.kind.name for it in machines() if it.model == model and not it.cut) for model in _ANY_MODEL
+    }
+    found = []
+    for number, count in enumerate(_split(pods, [draw.uniform(0.3, 1.7) for _ in range(classes)])):
+        gpus = draw.choice((0, 0, 0, 0, 0, 0, 1, 1, 1, 2, 4, 8)[: 12 if number % 3 else 6])
+        cpu_milli = 50 * draw.randint(1, 160) + 1000 * gpus
+        requests = _request(cpu_milli, cpu_milli / 1000 * draw.uniform(0.5, 7.5))
+        allowed = by_model[draw.choice(_ANY_MODEL[2 if gpus > 4 else 0 :])] if gpus else anywhere
+        found.append(PodClass(f"class-{number:04}", requests | ({"gpu": gpus} if gpus else {}), count, allowed))
+    return Problem(RESOURCES, tuple(found), tuple(machine.kind for machine in machines()))
 
 
 def _split(count: int, weights: Sequence[float]) -> list[int]:

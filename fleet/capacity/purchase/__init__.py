@@ -3,7 +3,7 @@
 from fleet.capacity.purchase.answer import Batch, Purchase, Steps, Way
 from fleet.capacity.purchase.effort import GREEDY, Effort
 from fleet.capacity.purchase.problem import InvalidProblem, Limit, MachineKind, PodClass, Problem, Room
-from fleet.capacity.purchase.solve import solve
+from fleet.capacity.purchase.solving import solve
 
 __all__ = [
     "GREEDY",

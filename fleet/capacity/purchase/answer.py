@@ -10,6 +10,8 @@ class Way(StrEnum):
 
     BASELINE = "baseline"
     """Pod by pod in Karpenter's order."""
+    CHOICE = "choice"
+    """Each class on the kind that is cheapest for it by itself."""
     VALUE = "value"
     """Greedy by value for money."""
     ROUNDED = "rounded"
@@ -52,7 +54,7 @@ class Purchase:
     bound_usd_h: float = 0.0
     """No purchase that holds the same pods costs less."""
     baseline_usd_h: float = 0.0
-    """What Karpenter's order would pay for the same pods; infinite where it finds no place for them within the limits."""
+    """What Karpenter's order would pay for the same pods; infinite where it finds no place for them."""
     left: Mapping[str, int] = field(default_factory=dict)
     """Class -> pods for which no machine was found: none fits, or the limits are reached."""
     worth_usd_h: Mapping[str, float] = field(default_factory=dict)

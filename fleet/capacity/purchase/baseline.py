@@ -1,10 +1,10 @@
 """The yardstick: pods one by one in Karpenter's order, a whole class at a time.
 
 Karpenter sorts pods by CPU and memory, largest first, and gives each to the claim with the fewest pods that still has
-*any* kind of machine that would hold it; a new claim is opened when there is none. Only in the end the cheapest kind is
-chosen (`provisioning/scheduling/scheduler.go`, `nodeclaim.go`). What stands already comes before all claims, in order of name.
-For equal pods "fewest first" is water that is poured over the claims: the level is found by bisection, so the work grows
-with classes and distinct claims, not with pods.
+*any* kind of machine that would hold it; a new claim is opened when there is none. Only in the end the cheapest kind
+is chosen (`provisioning/scheduling/scheduler.go`, `nodeclaim.go`). What stands already comes before all claims, in
+order of name. For equal pods "fewest first" is water that is poured over the claims: the level is found by bisection,
+so the work grows with classes and distinct claims, not with pods.
 """
 
 from dataclasses import dataclass
@@ -12,58 +12,87 @@ from dataclasses import dataclass
 import numpy as np
 
 from fleet.capacity.purchase.mix import Mix, housed, joined
-from fleet.capacity.purchase.part import Bools, Floats, Ints, Part
+from fleet.capacity.purchase.part import Bools, Floats, Ints, Part, roomiest
 
 
-@dataclass(eq=False)
+class _Log:
+    """What the claims took, as chains: a claim knows its last entry, every entry the one before."""
+
+    def __init__(self) -> None:
+        self._entries: list[tuple[int, int, int]] = []
+
+    def after(self, last: Ints, row: int, taken: Ints) -> Ints:
+        """The new last entries of claims that took so many pods of a class."""
+        first = len(self._entries)
+        self._entries += zip(last.tolist(), [row] * len(last), taken.tolist(), strict=True)
+        return np.arange(first, len(self._entries))
+
+    def pods(self, last: Ints, classes: int) -> Ints:
+        """[G, C] pods on each claim."""
+        found = np.zeros((len(last), classes), dtype=np.int64)
+        for line, entry in enumerate(last.tolist()):
+            while entry >= 0:
+                entry, row, taken = self._entries[entry]  # noqa: PLW2901
+                found[line, row] += taken
+        return found
+
+
+@dataclass(frozen=True, eq=False)
 class _Claims:
     """G groups of equal claims."""
 
-    pods: Ints
-    """[G, C]"""
     count: Ints
     """[G] claims in each."""
+    size: Ints
+    """[G] pods on each."""
     used: Floats
     """[G, R]"""
     kinds: Bools
     """[G, K]: the kinds that would still hold all of it."""
+    last: Ints
+    """[G] entries of the log."""
 
     def picked(self, rows: Ints, count: Ints) -> "_Claims":
         """Some of the groups, with other counts."""
-        return _Claims(self.pods[rows], count, self.used[rows], self.kinds[rows])
+        return _Claims(count, self.size[rows], self.used[rows], self.kinds[rows], self.last[rows])
 
     def plus(self, other: "_Claims") -> "_Claims":
         """Both, in this order."""
-        return _Claims(
-            np.concatenate([self.pods, other.pods]),
-            np.concatenate([self.count, other.count]),
-            np.concatenate([self.used, other.used]),
-            np.concatenate([self.kinds, other.kinds]),
-        )
+        mine = (self.count, self.size, self.used, self.kinds, self.last)
+        others = (other.count, other.size, other.used, other.kinds, other.last)
+        return _Claims(*(np.concatenate(pair) for pair in zip(mine, others, strict=True)))
 
-    def grow(self, part: Part, row: int, taken: Ints) -> None:
+    def grow(self, part: Part, log: _Log, row: int, taken: Ints) -> None:
         """Each claim of group g takes `taken[g]` more pods of the class."""
-        self.pods[:, row] += taken
-        self.used += taken[:, None] * part.requests[row]
         touched = np.flatnonzero(taken)
+        self.size[touched] += taken[touched]
+        self.used[touched] += taken[touched, None] * part.requests[row]
+        self.last[touched] = log.after(self.last[touched], row, taken[touched])
         kinds = self.kinds[touched] & part.fits[row]
         for resource in range(part.requests.shape[1]):
             kinds &= self.used[touched, resource, None] <= part.capacity[None, :, resource]
         self.kinds[touched] = kinds
 
 
+def _new(part: Part, count: int, groups: int = 1) -> _Claims:
+    """`groups` of so many empty claims."""
+    return _Claims(
+        np.full(groups, count, dtype=np.int64), np.zeros(groups, dtype=np.int64),
+        np.zeros((groups, part.requests.shape[1])), np.ones((groups, len(part.price)), dtype=bool),
+        np.full(groups, -1, dtype=np.int64),
+    )  # fmt: skip
+
+
 def karpenter_order(part: Part) -> Mix:
     """The machines that order leads to; with limits, some pods may be left."""
     seated, missing = in_rooms(part)
-    buyable = ~part.open
-    if not buyable.any():
+    large = part.only(roomiest(part))  # where these are full, all are
+    if not len(large.price):
         return seated
-    claims = _none(part)
-    for row in np.flatnonzero(missing).tolist():
-        if part.holds[row, buyable].any():
-            claims = _served(part, claims, row, int(missing[row]))
-    bought = housed(part, claims.pods, claims.count, buyable)
-    return joined(seated, bought)
+    claims, log = _new(large, 0, groups=0), _Log()
+    for row in np.flatnonzero((missing > 0) & large.fits.any(axis=1)).tolist():
+        claims = _served(large, log, claims, row, int(missing[row]))
+    return joined(seated, housed(part, log.pods(claims.last, len(part.demand)), claims.count, ~part.open))
 
 
 def in_rooms(part: Part) -> tuple[Mix, Ints]:
@@ -85,20 +114,10 @@ def in_rooms(part: Part) -> tuple[Mix, Ints]:
     return Mix(patterns[:, 0], patterns[:, 1:], machines.astype(np.int64)), missing
 
 
-def _none(part: Part) -> _Claims:
-    classes, resources = part.requests.shape
-    return _Claims(
-        np.zeros((0, classes), dtype=np.int64),
-        np.zeros(0, dtype=np.int64),
-        np.zeros((0, resources)),
-        np.zeros((0, len(part.price)), dtype=bool),
-    )
-
-
-def _served(part: Part, claims: _Claims, row: int, missing: int) -> _Claims:
+def _served(part: Part, log: _Log, claims: _Claims, row: int, missing: int) -> _Claims:
     """All pods of one class that are missing: into the claims there are, then into new ones."""
     room = _room(part, claims, row)
-    taken, split = _poured(claims.pods.sum(axis=1), claims.count, room, missing)
+    taken, split = _poured(claims.size, claims.count, room, missing)
     if split is not None:
         group, ones = split
         rows = np.insert(np.arange(len(claims.count)), group, group)
@@ -107,24 +126,17 @@ def _served(part: Part, claims: _Claims, row: int, missing: int) -> _Claims:
         claims = claims.picked(rows, count)
         taken = np.insert(taken, group, taken[group] + 1)
     missing -= int(taken @ claims.count)
-    claims.grow(part, row, taken)
-    return _opened(part, claims, row, missing)
+    claims.grow(part, log, row, taken)
+    return _opened(part, log, claims, row, missing)
 
 
-def _opened(part: Part, claims: _Claims, row: int, missing: int) -> _Claims:
+def _opened(part: Part, log: _Log, claims: _Claims, row: int, missing: int) -> _Claims:
     """New claims, each filled to the brim before the next is opened: the others are full."""
-    most = int(part.holds[row, ~part.open].max())
+    most = int(part.holds[row].max())
     for pods, count in ((most, missing // most), (missing % most, 1)):
         if pods and count:
-            fresh = _none(part).plus(
-                _Claims(
-                    np.zeros((1, len(part.demand)), dtype=np.int64),
-                    np.array([count], dtype=np.int64),
-                    np.zeros((1, part.requests.shape[1])),
-                    ~part.open[None],
-                )
-            )
-            fresh.grow(part, row, np.array([pods], dtype=np.int64))
+            fresh = _new(part, count)
+            fresh.grow(part, log, row, np.array([pods], dtype=np.int64))
             claims = claims.plus(fresh)
     return claims
 

@@ -1,18 +1,19 @@
 """What no purchase can undercut: a linear programme over all machines at once, and a certificate that needs no solver.
 
-The programme lets every kind be bought in fractions (`y_k`) and pods be spread over kinds (`x_ck`), and asks only what
-holds for the machines of a kind together: capacity, and inequalities that every whole machine keeps (at most so many pods
-of a class; what is left of a resource by a dual feasible function, Fekete and Schepers 2001). Those are added where the
-solution breaks them.
+The programme lets every kind be bought in fractions (`y_k`) and pods be spread over kinds (`x_ck`), and asks only
+what holds for the machines of a kind together: capacity, and inequalities that every whole machine keeps (at most so
+many pods of a class; what is left of a resource by a dual feasible function, Fekete and Schepers 2001). Those are
+added where the solution breaks them.
 
-Its duals are a price for each class and each row. The certificate takes nothing of the solver on trust: for any prices
-`pi >= 0` of pods and `v >= 0` of a kind's rows, no machine of the kind carries more worth than
+Its duals are a price for each class and each row. The certificate takes nothing of the solver on trust: for any
+prices `pi >= 0` of pods and `v >= 0` of a kind's rows, no machine of the kind carries more worth than
 
     U_k = sum_row v_row * h_row  +  sum_c holds_ck * max(0, pi_c - sum_row v_row * g_row,c),
 
-so if `U_k <= price_k` for all kinds, no machines that hold all pods cost less than `sum_c pi_c * demand_c` (weak duality);
-where `U_k` is above, all `pi` are scaled down by the worst ratio (Farley 1990). Limits enter as `mu`, bounds as `nu`: prices
-that each machine pays on top, and that are taken off in the end. A machine that stands already pays its whole `U_k`.
+so if `U_k <= price_k` for all kinds, no machines that hold all pods cost less than `sum_c pi_c * demand_c` (weak
+duality); where `U_k` is above, all `pi` are scaled down by the worst ratio (Farley 1990). Limits enter as `mu`,
+bounds as `nu`: prices that each machine pays on top, and that are taken off in the end. A machine that stands already
+pays its whole `U_k`.
 """
 
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fleet.capacity.purchase.part import Floats, Ints, Part
-from fleet.capacity.purchase.solver import LinearSolution, Programme
+from fleet.capacity.purchase.solver import LinearSolution, Programme, Sparse
 
 _ROUNDS = 4
 _FRACTIONS = 12
@@ -76,7 +77,7 @@ class Prices:
 
 
 def by_one_resource(part: Part) -> Certificate:
-    """The best bound that counts one resource alone: no pod has its share of it for less than the cheapest kind asks."""
+    """The best bound by one resource alone: no pod has its share of it for less than the cheapest kind asks."""
     found = []
     free = np.zeros(len(part.limits)), np.zeros(len(part.price))
     for resource in range(part.requests.shape[1]):
@@ -142,20 +143,20 @@ class _Aggregate:
         upper = np.concatenate([np.full(classes, np.inf), part.limits])
         self._model = Programme(lower, upper)
         bought = np.hstack([np.zeros((len(part.price), classes)), part.usage.T])
-        self._model.add_columns(part.price, bought, part.most)
-        self._model.add_columns(
-            np.zeros(len(self._kind)), np.hstack([np.eye(classes)[self._class], np.zeros((len(self._kind), limits))])
-        )
+        self._model.add_columns(part.price, Sparse.of(bought), part.most)
+        every = np.arange(len(self._kind))
+        self._model.add_columns(np.zeros(len(every)), Sparse(every, self._class, np.ones(len(every))))
         self.add(rows)
 
     def add(self, rows: Rows) -> None:
         """More inequalities that each machine keeps."""
-        sparse = []
-        for kind, factors, top in zip(rows.kinds.tolist(), rows.factors, rows.tops.tolist(), strict=True):
-            touched = np.flatnonzero(factors * self._part.fits[:, kind])
-            columns = [kind, *self._place[touched, kind].tolist()]
-            sparse.append((columns, [-top, *factors[touched].tolist()]))
-        self._model.add_rows(np.full(len(sparse), -np.inf), np.zeros(len(sparse)), sparse)
+        line, row = np.nonzero(rows.factors * self._part.fits.T[rows.kinds])
+        every = np.arange(len(rows.kinds))
+        lines, places = np.concatenate([every, line]), np.concatenate([rows.kinds, self._place[row, rows.kinds[line]]])
+        values = np.concatenate([-rows.tops, rows.factors[line, row]])
+        at = np.argsort(lines, kind="stable")
+        entries = Sparse(lines[at], places[at], values[at])
+        self._model.add_rows(np.full(len(every), -np.inf), np.zeros(len(every)), entries)
 
     def solve(self, iterations: int) -> LinearSolution:
         """The optimum."""
@@ -192,12 +193,10 @@ def _capacity_rows(part: Part) -> Rows:
 def _broken(part: Part, bought: Floats, spread: Floats) -> Rows:
     """Inequalities that the amounts break: at most so many pods of a class on a machine, and `u(t)` of a resource."""
     held = np.maximum(part.holds, 1.0)
-    over = np.argwhere(spread > part.holds * bought * (1 + _EPSILON) + _EPSILON)
-    singles = Rows(
-        over[:, 1],
-        np.eye(len(part.demand))[over[:, 0]] / held[over[:, 0], over[:, 1]][:, None],
-        np.ones(len(over)),
-    )
+    row, kind = np.nonzero(spread > part.holds * bought * (1 + _EPSILON) + _EPSILON)
+    factors = np.zeros((len(row), len(part.demand)))
+    factors[np.arange(len(row)), row] = 1.0 / held[row, kind]
+    singles = Rows(kind, factors, np.ones(len(row)))
     return singles.plus(_fractions(part, bought, spread))
 
 

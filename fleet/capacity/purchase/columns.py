@@ -1,8 +1,8 @@
 """Column generation: patterns that are worth more than their machine costs are added until there are none.
 
 The restricted master programme chooses how many machines of each known pattern (kind, pods of each class) to buy, in
-fractions (Gilmore and Gomory 1961). Its duals say what a pod of each class is worth; a machine filled with more worth than
-its price (`fill.py`) is a pattern that would make the purchase cheaper.
+fractions (Gilmore and Gomory 1961). Its duals say what a pod of each class is worth; a machine filled with more worth
+than its price (`fill.py`) is a pattern that would make the purchase cheaper.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from fleet.capacity.purchase.bound import Prices
 from fleet.capacity.purchase.fill import best_fills, filled, sharpened
 from fleet.capacity.purchase.mix import Mix
 from fleet.capacity.purchase.part import Floats, Ints, Part
-from fleet.capacity.purchase.solver import LinearSolution, Programme
+from fleet.capacity.purchase.solver import LinearSolution, Programme, Sparse
 
 _EPSILON = 1e-7
 """Relative to the price: what a pattern must gain to count as one that helps."""
@@ -91,7 +91,7 @@ class Master:
         return Optimum(found.objective, found.values, found.reduced, self._prices(found))
 
     def whole(self, among: Ints, start: Mix, nodes: int) -> tuple[Mix, int]:
-        """The best whole numbers of some patterns, not worse than `start`, and the nodes it took. Raises `SolverFailed`."""
+        """The best whole numbers of some patterns, and the nodes it took. Raises `SolverFailed`."""
         programme = self._empty()
         self._extend(programme, among)
         found = programme.solve_whole(self._pool.amounts(start)[among], nodes)
@@ -111,7 +111,7 @@ class Master:
         pods = np.array([self._pool.pods[p] for p in patterns], dtype=np.float64)
         bounds = (kinds[:, None] == self._bounded[None]).astype(np.float64)
         entries = np.hstack([pods.reshape(len(kinds), len(self._part.demand)), self._part.usage.T[kinds], bounds])
-        programme.add_columns(self._part.price[kinds], entries)
+        programme.add_columns(self._part.price[kinds], Sparse.of(entries))
 
     def _prices(self, found: LinearSolution) -> Prices:
         classes, limits = len(self._part.demand), len(self._part.limits)

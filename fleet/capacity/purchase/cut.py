@@ -1,15 +1,16 @@
 """A problem is cut into parts that have nothing to do with each other, and every part is made as small as it can be.
 
-Everything is in canonical order (classes by what they ask, kinds by price, both then by name), equal classes are one, and so
-are equal open machines; kinds that another one beats in everything are gone. So neither the order in which things are
-declared nor the number of names changes an answer.
+Everything is in canonical order (classes by what they ask, kinds by price, both then by name), equal classes are one,
+and so are equal open machines; kinds that another one beats in everything are gone. So neither the order in which
+things are declared nor the number of names changes an answer.
 """
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 import numpy as np
 
-from fleet.capacity.purchase.part import Bools, Floats, Part
+from fleet.capacity.purchase.part import Bools, Floats, Part, beaten
 from fleet.capacity.purchase.problem import MACHINES, USD_H, Limit, MachineKind, PodClass, Problem
 
 
@@ -73,7 +74,7 @@ def _allowed(classes: Sequence[PodClass], kinds: Sequence[MachineKind], lanes: M
     return np.array(rows, dtype=bool).reshape(len(classes), len(kinds))
 
 
-def _usage(limits: Sequence[Limit], kinds: Sequence[MachineKind], standing: Set[str]) -> tuple[Floats, Floats]:
+def _usage(limits: Sequence[Limit], kinds: Sequence[MachineKind], standing: AbstractSet[str]) -> tuple[Floats, Floats]:
     """[L, K] what a machine counts, nothing where it stands already, and [L] how much there may be."""
     usage = np.zeros((len(limits), len(kinds)))
     ordered = sorted(limits, key=lambda it: it.name)
@@ -117,8 +118,9 @@ def _components(fits: Bools, usage: Floats) -> list[tuple[list[int], list[int]]]
 def _small(part: Part) -> Part:
     """Without resources nobody asks for, in whole multiples of what divides all requests, without beaten kinds."""
     asked = part.requests.any(axis=0)
+    asked[0] |= not asked.any()
     requests, capacity = part.requests[:, asked], part.capacity[:, asked]
-    unit = np.gcd.reduce(requests.astype(np.int64), axis=0).astype(np.float64)
+    unit = np.maximum(np.gcd.reduce(requests.astype(np.int64), axis=0), 1).astype(np.float64)
     requests, capacity = requests / unit, np.floor(capacity / unit)
     useful = part.fits.T.astype(np.float64) @ (requests * part.demand[:, None])
     part = Part(
@@ -126,7 +128,7 @@ def _small(part: Part) -> Part:
         part.usage, part.limits, part.members, part.names,
     )  # fmt: skip
     part = _together(part)
-    return part.only(~_beaten(part))
+    return part.only(~beaten(part))
 
 
 def _together(part: Part) -> Part:
@@ -145,27 +147,3 @@ def _together(part: Part) -> Part:
         part.requests, part.demand, part.capacity, part.price, most, part.open, part.fits,
         part.usage, part.limits, part.members, tuple(names),
     ).only(kept)  # fmt: skip
-
-
-_ROWS = 1024
-"""Kinds that are compared with all others at once: bounds the memory."""
-
-
-def _beaten(part: Part) -> Bools:
-    """[K]: another kind, to be had without end, costs no more, holds and is allowed no less, counts no more."""
-    rivals = np.flatnonzero(part.most >= part.demand.sum())
-    features = np.hstack([part.capacity, -part.usage.T])
-    allowed = part.fits.astype(np.float32)
-    numbers = allowed.sum(axis=0)
-    beaten = np.zeros(len(part.price), dtype=bool)
-    for start in range(0, len(beaten), _ROWS):
-        mine = np.arange(start, min(start + _ROWS, len(beaten)))
-        better = part.price[rivals, None] <= part.price[None, mine]
-        equal = part.price[rivals, None] == part.price[None, mine]
-        for column in features.T:
-            better &= column[rivals, None] >= column[None, mine]
-            equal &= column[rivals, None] == column[None, mine]
-        better &= (1 - allowed[:, rivals]).T @ allowed[:, mine] == 0
-        equal &= numbers[rivals, None] == numbers[None, mine]
-        beaten[mine] = (better & ~(equal & (rivals[:, None] >= mine[None]))).any(axis=0)
-    return beaten

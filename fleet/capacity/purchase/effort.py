@@ -7,6 +7,12 @@ from dataclasses import dataclass
 class Effort:
     """Ends of the search; each is a count of something the problem alone decides."""
 
+    value_classes: int = 60
+    """Parts with more are not filled by value until the solver says what pods are worth."""
+    pattern_classes: int = 300
+    """Parts with more are left as the quick ways have them, with the bound by one resource."""
+    exact_classes: int = 40
+    """Parts with more are priced by filling alone, which misses little of the cost but proves less."""
     rounds: int = 60
     """Of pricing, for each part."""
     exact_rounds: int = 2
@@ -18,9 +24,11 @@ class Effort:
     iterations: int = 100_000
     """Of the simplex method, for each linear programme."""
     trials: int = 24
-    """Choices of lanes for the groups that are tried."""
+    """Choices of lanes for the groups that are compared by the quick ways."""
+    lanes: int = 3
+    """Choices of lanes that are searched in full at most."""
     close_enough: float = 1e-4
-    """The gap at which a part is good enough."""
+    """A part that could save less than this of the whole purchase is good enough."""
     solver: bool = True
     """Whether linear and integer programmes are solved at all."""
 

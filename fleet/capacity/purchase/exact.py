@@ -5,7 +5,7 @@ import numpy as np
 from fleet.capacity.purchase.bound import Certificate, Prices, proven
 from fleet.capacity.purchase.columns import Pool, added
 from fleet.capacity.purchase.part import Part
-from fleet.capacity.purchase.solver import Programme
+from fleet.capacity.purchase.solver import Programme, Sparse
 
 _TRUST = 1e-6
 """Relative: what the solver's bound of a machine may be off by its tolerances."""
@@ -21,7 +21,7 @@ def priced(part: Part, pool: Pool, prices: Prices, nodes: int) -> tuple[Certific
         if not len(rows):
             continue
         knapsack = Programme(np.full(part.requests.shape[1], -np.inf), part.capacity[kind])
-        knapsack.add_columns(-prices.worth[rows], part.requests[rows], part.holds[rows, kind])
+        knapsack.add_columns(-prices.worth[rows], Sparse.of(part.requests[rows]), part.holds[rows, kind])
         found = knapsack.solve_whole(None, nodes)
         pods[kind, rows] = found.values
         carried[kind] = -found.bound * (1 + _TRUST)

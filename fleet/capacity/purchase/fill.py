@@ -15,23 +15,32 @@ _SHARPNESS = 4
 
 
 def filled(part: Part, kinds: Ints, order: Order, demand: Ints, begun: Ints | None = None) -> Ints:
-    """[M, C] pods on machines of `kinds` [M], by `order` [M, C] of classes, on top of those `begun` with."""
-    columns = np.arange(len(kinds))
-    rest = part.capacity[kinds].T.copy()
-    pods = np.zeros((len(kinds), len(part.demand)))
-    if begun is not None:
-        pods += begun
-        rest -= (begun @ part.requests).T
-    add, divide = part.step
-    requests = part.requests.T
-    for row in order.T:
-        times = ((rest + add[:, row]) / divide[:, row]).min(axis=0)
-        count = np.minimum(np.floor(times), demand[row] - pods[columns, row]) * part.fits[row, kinds]
-        np.maximum(count, 0.0, out=count)
-        rest -= count * requests[:, row]
-        pods[columns, row] += count
-    found: Ints = pods.astype(np.int64)
-    return found
+    """[M, C] pods on machines of `kinds` [M], by `order` [M, C] of classes, on top of those `begun` with.
+
+    Each machine takes as many as it can of its first class that still fits, then of the next; a step is one class on
+    every machine, so the steps are as many as the classes on the fullest machine, not as all classes.
+    """
+    pods = np.zeros((len(kinds), len(part.demand)), dtype=np.int64) if begun is None else begun.copy()
+    rest = part.capacity[kinds] - pods @ part.requests
+    left = demand[None] - pods
+    lines = np.arange(len(kinds))
+    asked = part.requests.T[:, order]  # [R, M, C], in each machine's own order
+    open_ = part.fits.T[kinds[:, None], order] & (np.take_along_axis(left, order, axis=1) > 0)
+    while True:
+        for resource, amounts in enumerate(asked):
+            open_ &= amounts <= rest[lines, resource, None]
+        first = open_.argmax(axis=1)
+        taking = np.flatnonzero(open_[np.arange(len(lines)), first])
+        if not len(taking):
+            return pods
+        row, line = order[taking, first[taking]], lines[taking]
+        times = np.floor((rest[line] + part.step[0].T[row]) / part.step[1].T[row]).min(axis=1)
+        count = np.minimum(times, left[line, row])
+        pods[line, row] += count.astype(np.int64)
+        rest[line] -= count[:, None] * part.requests[row]
+        open_[taking, first[taking]] = False
+        if 2 * len(taking) < len(lines):
+            lines, order, open_, asked = line, order[taking], open_[taking], asked[:, taking]
 
 
 def orders(part: Part, kinds: Ints, worth: Floats) -> tuple[Ints, Order]:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fleet.capacity.purchase.part import Bools, Floats, Ints, Part
+from fleet.capacity.purchase.part import Bools, Ints, Part
 
 _SLACK = 1e-9
 """By which a sum of prices may exceed a limit, relatively: rounding."""
@@ -39,6 +39,8 @@ def empty(part: Part) -> Mix:
 
 def joined(one: Mix, other: Mix) -> Mix:
     """The machines of both."""
+    if not len(one.kinds):
+        return other
     return Mix(
         np.concatenate([one.kinds, other.kinds]),
         np.concatenate([one.pods, other.pods]),
@@ -89,7 +91,7 @@ class Headroom:
 
 
 def housed(part: Part, pods: Ints, machines: Ints, kinds: Bools | None = None) -> Mix:
-    """Each pattern on the cheapest of `kinds` [K] that holds it and can still be had, in the order given; else left out."""
+    """Each pattern on the cheapest of `kinds` [K] that holds it and can still be had, else left out; in order."""
     needs = pods.astype(np.float64) @ part.requests
     holding = np.ones((len(pods), len(part.price)), dtype=bool)
     for resource in range(part.requests.shape[1]):

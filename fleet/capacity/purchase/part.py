@@ -1,6 +1,6 @@
 """A part of a problem as arrays: what the search works on. `cut.py` makes them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -17,7 +17,7 @@ _EVERYWHERE = 1e18
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """C classes, K kinds, R resources, L limits. Amounts are whole numbers held as floats, which is exact below 2^50."""
+    """C classes, K kinds, R resources, L limits. Amounts are whole numbers as floats, which is exact below 2^50."""
 
     requests: Floats
     """[C, R], scaled by what divides all requests of a resource."""
@@ -54,7 +54,7 @@ class Part:
 
     @cached_property
     def step(self) -> tuple[Floats, Floats]:
-        """[R, C] twice, `(add, divide)`: `floor((rest + add) / divide)` pods find room by a resource, many if unasked."""
+        """[R, C] `(add, divide)`: `floor((rest + add) / divide)` pods find room by a resource, many if unasked."""
         asked = self.requests.T > 0
         return np.where(asked, 0.0, _EVERYWHERE), np.where(asked, self.requests.T, 1.0)
 
@@ -82,6 +82,16 @@ class Part:
         )  # fmt: skip
 
 
+def roomiest(part: Part) -> Bools:
+    """[K]: no other kind that can be bought holds as much of everything for as many classes, whatever it costs."""
+    count = len(part.price)
+    everywhere = replace(
+        part, price=np.where(part.open, np.inf, 0.0), most=np.where(part.open, 0.0, np.inf),
+        usage=np.zeros((0, count)), limits=np.zeros(0),
+    )  # fmt: skip
+    return ~part.open & ~beaten(everywhere)
+
+
 def _first(members: tuple[Member, ...], count: int) -> tuple[Member, ...]:
     """The first `count` pods of a group of equal classes."""
     found = []
@@ -90,3 +100,29 @@ def _first(members: tuple[Member, ...], count: int) -> tuple[Member, ...]:
             found.append((name, taken))
         count -= taken
     return tuple(found)
+
+
+_ROWS = 1024
+"""Kinds that are compared with all others at once: bounds the memory."""
+
+
+def beaten(part: Part) -> Bools:
+    """[K]: another kind, to be had without end, costs no more, holds and is allowed no less, counts no more."""
+    rivals = np.flatnonzero(part.most >= part.demand.sum())
+    features = np.hstack([part.capacity, -part.usage.T])
+    packed = np.packbits(part.fits, axis=0).T
+    padding = -packed.shape[1] % 8
+    words = np.ascontiguousarray(np.pad(packed, ((0, 0), (0, padding)))).view(np.uint64).T  # 64 classes in each
+    beaten = np.zeros(len(part.price), dtype=bool)
+    for start in range(0, len(beaten), _ROWS):
+        mine = np.arange(start, min(start + _ROWS, len(beaten)))
+        better = part.price[rivals, None] <= part.price[None, mine]
+        equal = part.price[rivals, None] == part.price[None, mine]
+        for column in features.T:
+            better &= column[rivals, None] >= column[None, mine]
+            equal &= column[rivals, None] == column[None, mine]
+        for word in words:
+            better &= ~word[rivals, None] & word[None, mine] == 0
+            equal &= word[rivals, None] == word[None, mine]
+        beaten[mine] = (better & ~(equal & (rivals[:, None] >= mine[None]))).any(axis=0)
+    return beaten

@@ -7,6 +7,7 @@ import numpy as np
 from fleet.capacity.purchase.answer import Steps, Way
 from fleet.capacity.purchase.baseline import karpenter_order
 from fleet.capacity.purchase.bound import Certificate, aggregate, by_one_resource
+from fleet.capacity.purchase.choice import by_choice
 from fleet.capacity.purchase.columns import Master, Optimum, Pool, generate
 from fleet.capacity.purchase.effort import Effort
 from fleet.capacity.purchase.exact import priced
@@ -51,26 +52,12 @@ class Found:
         return int((self.part.demand - mix.placed).sum()), round(mix.cost_usd_h(self.part), 9)
 
 
-def search(part: Part, effort: Effort) -> Found:
-    """The best machines for a part, within the effort. Without a solver, or when it fails, the best greedy ones."""
-    found = greedy(part)
-    if not (effort.solver and found.mix.placed.any()):
-        return found
-    if (found.mix.placed < part.demand).any():  # what the limits leave no room for is not asked of the solver
-        found = _narrowed(found)
-    try:
-        _improve(found, effort)
-    except SolverFailed as error:
-        found.failure = str(error)
-    return found
-
-
-def greedy(part: Part) -> Found:
-    """The baseline and the greedy by value, with a bound that needs no solver."""
+def greedy(part: Part, effort: Effort) -> Found:
+    """The ways that need no solver, and a bound that needs none."""
     baseline = karpenter_order(part)
     found = Found(part, baseline, Way.BASELINE, baseline, by_one_resource(part))
-    found.offer(trimmed(part, baseline), Way.BASELINE)
-    for worth in simple_worths(part):
+    found.offer(by_choice(part), Way.CHOICE)
+    for worth in simple_worths(part) if len(part.demand) <= effort.value_classes else ():
         found.offer(by_value(part, worth), Way.VALUE)
     return found
 
@@ -85,19 +72,47 @@ def _narrowed(found: Found) -> Found:
     return replace(found, part=part, mix=mix, baseline=baseline, certificate=by_one_resource(part))
 
 
-def _improve(found: Found, effort: Effort) -> None:
-    """The steps that need the solver, each only while the gap is open. Raises `SolverFailed`."""
+def improved(found: Found, effort: Effort, enough_usd_h: float) -> Found:
+    """The best within the effort, or what is less than `enough_usd_h` above its bound.
+
+    Without a solver, or where it fails, that is what was found already.
+    """
+    if not (effort.solver and found.mix.placed.any()) or len(found.part.demand) > effort.pattern_classes:
+        return found
+    if (found.mix.placed < found.part.demand).any():  # what the limits leave no room for is not asked of the solver
+        found = _narrowed(found)
+    try:
+        _improve(found, effort, enough_usd_h)
+    except SolverFailed as error:
+        found.failure = str(error)
+    return found
+
+
+def _improve(found: Found, effort: Effort, enough_usd_h: float) -> None:
+    """The steps that need the solver, each only while it may save enough. Raises `SolverFailed`."""
     part, pool = found.part, Pool(found.part)
     certificate = aggregate(part, effort.iterations)
     found.prove(certificate)
-    _offer(found, pool, by_value(part, certificate.worth), Way.VALUE)
-    if _closed(found, effort):
+    if found.cost_usd_h - found.bound_usd_h <= enough_usd_h:
         return
     for mix in (found.baseline, found.mix):
         pool.add_all(mix)
+    for worth in (certificate.worth, *(simple_worths(part) if len(part.demand) > effort.value_classes else ())):
+        _offer(found, pool, by_value(part, worth), Way.VALUE)
     master = Master(part, pool)
+    optimum = _generated(found, pool, master, effort)
+    _offer(found, pool, by_value(part, optimum.prices.worth), Way.VALUE)
+    _offer(found, pool, _rounded(part, pool, optimum), Way.ROUNDED)
+    if found.cost_usd_h - max(optimum.cost_usd_h, found.bound_usd_h) > enough_usd_h:
+        _whole(found, pool, master, optimum, effort)
+    found.steps += Steps(patterns=len(pool))
+
+
+def _generated(found: Found, pool: Pool, master: Master, effort: Effort) -> Optimum:
+    """The best fractions, with what exact pricing adds and proves where the classes are few enough for it."""
+    part = found.part
     optimum, rounds = generate(part, pool, master, effort.rounds, effort.iterations)
-    for _ in range(effort.exact_rounds):
+    for _ in range(effort.exact_rounds if len(part.demand) <= effort.exact_classes else 0):
         certificate, fresh = priced(part, pool, optimum.prices, effort.exact_nodes)
         found.prove(certificate)
         if not fresh:
@@ -105,15 +120,7 @@ def _improve(found: Found, effort: Effort) -> None:
         optimum, more = generate(part, pool, master, effort.rounds, effort.iterations)
         rounds += more
     found.steps += Steps(rounds=rounds)
-    _offer(found, pool, by_value(part, optimum.prices.worth), Way.VALUE)
-    _offer(found, pool, _rounded(part, pool, optimum), Way.ROUNDED)
-    if not _closed(found, effort):
-        _whole(found, pool, master, optimum, effort)
-    found.steps += Steps(patterns=len(pool))
-
-
-def _closed(found: Found, effort: Effort) -> bool:
-    return found.cost_usd_h - found.bound_usd_h <= effort.close_enough * found.cost_usd_h
+    return optimum
 
 
 def _offer(found: Found, pool: Pool, mix: Mix, way: Way) -> None:

@@ -1,18 +1,18 @@
 """HiGHS behind a small door: linear and integer programmes, one thread, limits in steps, never in seconds.
 
-`highspy` is imported when the first programme is solved, so that nobody else pays for it. With another value of `threads`
-anywhere in the process, HiGHS would solve nothing and say nothing; here it is always 1, and a status that is not a solution
-is an error.
+`highspy` is imported when the first programme is solved, so that nobody else pays for it. With another value of
+`threads` anywhere in the process, HiGHS would solve nothing and say nothing; here it is always 1, and a status that
+is not a solution is an error.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fleet.capacity.purchase.part import Floats
+from fleet.capacity.purchase.part import Floats, Ints
 
 _OPTIONS = {
     "output_flag": False,
@@ -21,6 +21,10 @@ _OPTIONS = {
     "random_seed": 1,
     "mip_rel_gap": 1e-5,
     "mip_abs_gap": 1e-7,
+    # These three take most of the time of programmes like ours, and find little.
+    "mip_heuristic_run_feasibility_jump": False,
+    "mip_heuristic_run_root_reduced_cost": False,
+    "mip_allow_restart": False,
 }
 
 
@@ -59,6 +63,27 @@ class WholeSolution:
     nodes: int
 
 
+@dataclass(frozen=True, eq=False)
+class Sparse:
+    """The entries of a matrix that are not zero, line by line."""
+
+    lines: Ints
+    """Ascending."""
+    places: Ints
+    values: Floats
+
+    @classmethod
+    def of(cls, dense: Floats) -> "Sparse":
+        """From a matrix."""
+        lines, places = np.nonzero(dense)
+        return cls(lines, places, dense[lines, places])
+
+    def compressed(self, lines: int) -> tuple[int, NDArray[np.int32], NDArray[np.int32], Floats]:
+        """As HiGHS takes them: how many, where each line starts, places, values."""
+        starts = np.searchsorted(self.lines, np.arange(lines)).astype(np.int32)
+        return len(self.places), starts, self.places.astype(np.int32), self.values
+
+
 class Programme:
     """Minimize `cost @ x` with x >= 0 and rows between bounds; columns and rows can be added after a solution."""
 
@@ -75,22 +100,15 @@ class Programme:
         """How many there are."""
         return int(self._highs.getNumCol())
 
-    def add_columns(self, cost: Floats, entries: Floats, upper: Floats | None = None) -> None:
+    def add_columns(self, cost: Floats, entries: Sparse, upper: Floats | None = None) -> None:
         """One column for each of `cost` [N], with `entries` [N, rows]."""
         count = len(cost)
         top = np.full(count, np.inf) if upper is None else upper
-        rows, index = np.nonzero(entries)
-        starts = np.searchsorted(rows, np.arange(count)).astype(np.int32)
-        values = entries[rows, index]
-        self._highs.addCols(count, cost, np.zeros(count), top, len(index), starts, index.astype(np.int32), values)
+        self._highs.addCols(count, cost, np.zeros(count), top, *entries.compressed(count))
 
-    def add_rows(self, lower: Floats, upper: Floats, rows: Sequence[tuple[Sequence[int], Sequence[float]]]) -> None:
-        """Rows given by the columns they touch and the factors there."""
-        lengths = [len(columns) for columns, _ in rows]
-        starts = np.concatenate([[0], np.cumsum(lengths)[:-1]]).astype(np.int32)
-        index = np.array([column for columns, _ in rows for column in columns], dtype=np.int32)
-        value = np.array([factor for _, factors in rows for factor in factors], dtype=np.float64)
-        self._highs.addRows(len(rows), lower, upper, len(index), starts, index, value)
+    def add_rows(self, lower: Floats, upper: Floats, entries: Sparse) -> None:
+        """One row for each of `lower` [N], with `entries` [N, columns]."""
+        self._highs.addRows(len(lower), lower, upper, *entries.compressed(len(lower)))
 
     def solve(self, iterations: int) -> LinearSolution:
         """The optimum, within so many simplex iterations. Raises `SolverFailed`."""

@@ -13,6 +13,8 @@ from fleet.capacity.purchase.part import Bools, Floats, Ints, Part
 
 _FREE = 1e-9
 """USD an hour that a machine for nothing counts as."""
+_AT_ONCE = 2_000
+"""Kinds times classes that are filled anew side by side, which costs little more than one kind."""
 
 
 def by_value(part: Part, worth: Floats, begun: Mix | None = None) -> Mix:
@@ -24,7 +26,7 @@ def by_value(part: Part, worth: Floats, begun: Mix | None = None) -> Mix:
         demand = np.maximum(demand - begun.placed, 0)
         for kind, _, count in bought:
             head.buy(kind, count)
-    shelf = _Shelf(part, np.maximum(worth, _FREE))
+    shelf = _Shelf(part, np.maximum(worth, _FREE), demand)
     while demand.any():
         chosen = shelf.best(demand, head)
         if chosen is None:
@@ -43,48 +45,43 @@ def by_value(part: Part, worth: Floats, begun: Mix | None = None) -> Mix:
 
 
 class _Shelf:
-    """The filled machines to choose from; only those that a purchase made impossible are filled anew."""
+    """The best filled machine of each kind.
 
-    def __init__(self, part: Part, worth: Floats) -> None:
+    A purchase makes patterns impossible for which there are no longer pods enough. Those kinds are filled anew only
+    when their old score, which they will hardly reach again, is above that of all others.
+    """
+
+    def __init__(self, part: Part, worth: Floats, demand: Ints) -> None:
         self._part, self._worth = part, worth
-        self._kinds: Ints = np.zeros(0, dtype=np.int64)
-        self._pods: Ints = np.zeros((0, len(worth)), dtype=np.int64)
-        self._score: Floats = np.zeros(0)
-        self._stale = np.arange(len(part.price))
+        self._pods: Ints = np.zeros((len(part.price), len(worth)), dtype=np.int64)
+        self._score: Floats = np.zeros(len(part.price))
+        self._at_once = max(1, _AT_ONCE // len(worth))
+        self._fill(np.arange(len(part.price)), demand)
 
     def best(self, demand: Ints, head: Headroom) -> tuple[int, Ints] | None:
         """The kind and pods worth most for the price; None when nothing fits or may be bought any more."""
-        self._drop((self._pods > demand).any(axis=1))
-        if len(self._stale):
-            self._refill(demand)
-        score = self._score
-        if self._part.bounded:
-            score = np.where(head.every()[self._kinds], score, 0.0)
-        if not len(score) or score.max() <= 0:
-            return None
-        row = int(score.argmax())
-        return int(self._kinds[row]), self._pods[row]
+        while True:
+            score: Floats = np.where(head.every(), self._score, 0.0) if self._part.bounded else self._score
+            possible: Bools = np.logical_and.reduce(self._pods <= demand, axis=1)
+            top = int(np.where(possible, score, 0.0).argmax())
+            least = score[top] if possible[top] else 0.0
+            hopeful = np.flatnonzero(~possible & (score > least))
+            if not len(hopeful):
+                return (top, self._pods[top].copy()) if least > 0 else None
+            self._fill(hopeful[np.argsort(-score[hopeful], kind="stable")[: self._at_once]], demand)
 
-    def _drop(self, gone: Bools) -> None:
-        self._stale = np.union1d(self._stale, self._kinds[gone])
-        kept = ~np.isin(self._kinds, self._stale)
-        self._kinds, self._pods, self._score = self._kinds[kept], self._pods[kept], self._score[kept]
-
-    def _refill(self, demand: Ints) -> None:
-        kinds, pods = best_fills(self._part, self._stale, self._worth, demand)
+    def _fill(self, which: Ints, demand: Ints) -> None:
+        kinds, pods = best_fills(self._part, which, self._worth, demand)
         score = pods @ self._worth / np.maximum(self._part.price[kinds], _FREE)
         at = np.lexsort((-score, kinds))
         at = at[np.unique(kinds[at], return_index=True)[1]]  # the best of each kind
-        self._kinds = np.concatenate([self._kinds, kinds[at]])
-        self._pods = np.concatenate([self._pods, pods[at]])
-        self._score = np.concatenate([self._score, score[at]])
-        self._stale = np.zeros(0, dtype=np.int64)
+        self._pods[kinds[at]], self._score[kinds[at]] = pods[at], score[at]
 
 
 def simple_worths(part: Part) -> Iterator[Floats]:
-    """[C] prices of a pod without any solver: its share of the machine that is cheapest for it, by three measures."""
+    """[C] prices of a pod without any solver: its share of the machine that is cheapest for it, by two measures."""
     alone = part.price / np.maximum(part.holds, 1.0)
     shares = part.requests[:, None] / np.maximum(part.capacity, 1.0)[None]
-    for measure in (alone, shares.max(axis=2) * part.price, shares.mean(axis=2) * part.price):
+    for measure in (alone, shares.max(axis=2) * part.price):
         least = np.where(part.fits & ~part.open, measure, np.inf).min(axis=1)
         yield np.where(np.isfinite(least), least, 1.0)  # what fits on open machines alone is worth anything
