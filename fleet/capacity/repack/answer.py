@@ -37,7 +37,10 @@ class Bought:
     pods: Mapping[str, int]
     """Class -> pods that come to it."""
     instead: tuple[str, ...]
-    """Kinds that would do as well for less than what the step removes, cheapest first; `kind` is one of them."""
+    """Kinds that would do as well for less than what the step removes, cheapest first; `kind` is one of them.
+
+    Limits are kept by `kind`; whether another one keeps them is for the launch to see.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,8 @@ machines of a kind together is asked. Every plan is a solution, so the optimum i
 import numpy as np
 
 from fleet.capacity.purchase.part import Floats
-from fleet.capacity.repack.frame import Frame
+from fleet.capacity.purchase.solver import Sparse
+from fleet.capacity.repack.frame import Frame, sparse
 from fleet.capacity.repack.ground import Ground
 
 _ROUNDING = 1e-7
@@ -21,8 +22,7 @@ def relaxed(ground: Ground, frame: Frame, iterations: int) -> float:
     begin = programme.columns
     programme.add_columns(part.price, frame.entries(np.arange(count), np.zeros((count, classes), dtype=np.int64)))
     kind, row = np.nonzero(part.fits.T)
-    width = frame.entries(np.zeros(0, dtype=np.int64), np.zeros((0, classes), dtype=np.int64)).shape[1]
-    programme.add_columns(np.zeros(len(kind)), np.eye(classes, width)[row])
+    programme.add_columns(np.zeros(len(kind)), Sparse(np.arange(len(kind)), row, np.ones(len(kind))))
     rows: list[tuple[list[int], list[float]]] = []
     for number in range(count):
         own = np.flatnonzero(kind == number)
@@ -30,7 +30,7 @@ def relaxed(ground: Ground, frame: Frame, iterations: int) -> float:
         rows += _capacity(part.requests[row[own]], part.capacity[number], columns, begin + number)
         for column, most in zip(columns, part.holds[row[own], number].tolist(), strict=True):
             rows.append(([column, begin + number], [1.0, -most]))
-    programme.add_rows(np.full(len(rows), -np.inf), np.zeros(len(rows)), rows)
+    programme.add_rows(np.full(len(rows), -np.inf), np.zeros(len(rows)), sparse(rows))
     objective = -programme.solve(iterations).objective
     return objective + _ROUNDING * (abs(objective) + float(ground.price.sum()))
 
@@ -40,6 +40,6 @@ def _capacity(requests: Floats, capacity: Floats, columns: list[int], bought: in
     found: list[tuple[list[int], list[float]]] = []
     for resource in np.flatnonzero(requests.any(axis=0)).tolist():
         asking = np.flatnonzero(requests[:, resource])
-        factors = [*requests[asking, resource].tolist(), -float(capacity[resource])]
+        factors = [*(requests[asking, resource] / capacity[resource]).tolist(), -1.0]
         found.append(([*(columns[at] for at in asking.tolist()), bought], factors))
     return found

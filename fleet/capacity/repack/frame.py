@@ -18,10 +18,12 @@ The room of a group counts together, so for n > 1 pods of several sizes may not 
 deals them out and helps itself.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from fleet.capacity.purchase.part import Floats, Ints
-from fleet.capacity.purchase.solver import Programme
+from fleet.capacity.purchase.solver import Programme, Sparse
 from fleet.capacity.repack.ground import Ground
 
 _Row = tuple[list[int], list[float], float, float]
@@ -55,17 +57,17 @@ class Frame:
         cost = np.concatenate([ground.cost[first] - ground.price[first], moving, np.zeros(len(most))])
         upper = np.concatenate([np.where(ground.may_go[first], self._count, 0.0), np.ones(len(moving)), most])
         programme = Programme(np.zeros(0), np.zeros(0))
-        programme.add_columns(cost, np.zeros((len(cost), 0)), upper)
+        programme.add_columns(cost, Sparse.of(np.zeros((len(cost), 0))), upper)
         lower, tops = (np.array([row[at] for row in self._rows], dtype=np.float64) for at in (2, 3))
-        programme.add_rows(lower, tops, [(columns, factors) for columns, factors, _, _ in self._rows])
+        programme.add_rows(lower, tops, sparse([(columns, factors) for columns, factors, _, _ in self._rows]))
         return programme
 
-    def entries(self, kinds: Ints, pods: Ints) -> Floats:
+    def entries(self, kinds: Ints, pods: Ints) -> Sparse:
         """[N, rows] the factors of machines that are bought, of `kinds` [N] with `pods` [N, C]."""
-        found = np.zeros((len(kinds), len(self._rows)))
-        found[:, : pods.shape[1]] = pods
-        found[:, len(self._rows) - len(self._counted) :] = self._counted.T[kinds]
-        return found
+        bounds = len(self._rows) - len(self._counted)
+        found = Sparse.of(np.hstack([pods, self._counted.T[kinds]]).astype(np.float64))
+        shift = bounds - pods.shape[1]
+        return Sparse(found.lines, found.places + shift * (found.places >= pods.shape[1]), found.values)
 
     def prices(self, duals: Floats) -> tuple[Floats, Floats]:
         """What a pod of each row is worth [C], and what one machine of each kind costs [K] with the bounds it uses up."""
@@ -128,10 +130,11 @@ class Frame:
             for resource in np.flatnonzero((most @ requests > free[group])).tolist():
                 asking = np.flatnonzero(requests[:, resource])
                 gangs = [(column, -float(seats[resource])) for column, seats in lifted.get(group, ()) if seats[resource]]
-                all_free = free[group, resource]
                 columns = [*(pods + at[asking]).tolist(), group, *(it for it, _ in gangs)]
-                factors = [*requests[asking, resource].tolist(), all_free + self._seats[group, resource]]
-                found.append((columns, [*factors, *(it for _, it in gangs)], -np.inf, n * all_free))
+                own = [*requests[asking, resource].tolist(), free[group, resource] + self._seats[group, resource]]
+                factors = np.array([*own, *(it for _, it in gangs)])
+                scale = float(np.abs(factors).max())  # bytes beside counts would cost the solver its digits
+                found.append((columns, (factors / scale).tolist(), -np.inf, n * float(free[group, resource]) / scale))
             for column, top in zip((pods + at).tolist(), most.tolist(), strict=True):
                 found.append(([column, group], [1.0, float(top)], -np.inf, n * top))
         return found
@@ -166,6 +169,16 @@ def _bounds(ground: Ground) -> tuple[Floats, list[float]]:
         counted.append(np.ones((1, len(part.price))))
         tops.append(ground.most_bought)
     return np.vstack(counted), tops
+
+
+def sparse(rows: Sequence[tuple[Sequence[int], Sequence[float]]]) -> Sparse:
+    """Of rows that are given by the columns they touch and the factors there."""
+    lengths = [len(columns) for columns, _ in rows]
+    return Sparse(
+        np.repeat(np.arange(len(rows)), lengths),
+        np.array([column for columns, _ in rows for column in columns], dtype=np.int64),
+        np.array([factor for _, factors in rows for factor in factors], dtype=np.float64),
+    )
 
 
 def grouped(ground: Ground) -> list[list[int]]:

@@ -42,7 +42,10 @@ class Shop:
         return self.kinds[self.place[kind]].spot
 
     def instead(self, kind: str, pods: Mapping[str, int], *, below_usd_h: float, same_lane: bool) -> tuple[str, ...]:
-        """Kinds of the same capacity type that hold the pods and at worst stay below a price; cheapest first."""
+        """Kinds of the same capacity type that hold the pods and at worst stay below a price; cheapest first.
+
+        Kinds with an end are left out, for others may take them.
+        """
         own = self.kinds[self.place[kind]]
         needs = np.zeros(len(self.resources))
         for name, count in pods.items():
@@ -54,7 +57,7 @@ class Shop:
             for it in (self.kinds[at] for at in np.flatnonzero((needs <= self.capacity).all(axis=1)).tolist())
             if it.name in allowed
             and it.spot == own.spot
-            and it.most != 0
+            and (it.most is None or it is own)
             and it.dearest_usd_h < below_usd_h
             and (not same_lane or it.lane == own.lane)
         )
@@ -63,9 +66,9 @@ class Shop:
         """How many instance types they are."""
         return len({self._type(kind) for kind in kinds})
 
-    def of_first_types(self, kinds: Sequence[str], most: int) -> tuple[str, ...]:
-        """Those of the first so many types, as Karpenter cuts the list so that it is not cheapened again and again."""
-        first = list(dict.fromkeys(self._type(kind) for kind in kinds))[:most]
+    def of_first_types(self, kinds: Sequence[str], most: int, own: str) -> tuple[str, ...]:
+        """Those of the first so many types and of its own: cut like Karpenter's, so as not to be cheapened for ever."""
+        first = [self._type(own), *list(dict.fromkeys(self._type(kind) for kind in kinds))[:most]]
         return tuple(kind for kind in kinds if self._type(kind) in first)
 
     def _type(self, kind: str) -> str:

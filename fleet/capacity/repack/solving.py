@@ -1,6 +1,5 @@
 """The call: which machines to give back."""
 
-from collections.abc import Set
 from dataclasses import dataclass, replace
 
 from fleet.capacity.repack.answer import Answer, Way
@@ -14,7 +13,7 @@ from fleet.capacity.repack.steps import Judge, Judged
 
 _USUAL = Effort()
 _RETRIES = 2
-"""Searches more when a plan breaks a rule, without the machines it broke it with."""
+"""Stricter searches, when a plan breaks a rule."""
 
 
 def solve(problem: Problem, effort: Effort = _USUAL) -> Answer:
@@ -46,12 +45,11 @@ class _Try:
 
 
 def _once(problem: Problem, effort: Effort) -> Answer:
-    """One search of everything; again without the machines whose steps break a rule."""
-    judge, held = Judge(problem), frozenset[str]()
+    """One search of everything; stricter ones where steps break a rule."""
+    judge, asked = Judge(problem), problem
     first: Answer | None = None
-    best = _Try(Judged((), frozenset()), Way.NOTHING)
+    best = _Try(Judged(()), Way.NOTHING)
     for _ in range(1 + _RETRIES):
-        asked = _without(problem, held)
         parts = [(ground, search(ground, effort)) for ground in grounds_of(asked)]
         greedy = judge.judged(change_of(asked, [(ground, found.greedy) for ground, found in parts]))
         whole = judge.judged(change_of(asked, [(ground, found.plan) for ground, found in parts]))
@@ -59,9 +57,9 @@ def _once(problem: Problem, effort: Effort) -> Answer:
         tries = (best, _Try(greedy, Way.GREEDY), _Try(whole, way))
         best = max(tries, key=lambda it: it.judged.objective_usd_h)
         first = first or _certified([found for _, found in parts], greedy)
-        if not whole.refused:
+        if not (whole.too_dear or whole.too_few_types):
             break
-        held |= whole.refused
+        asked = _stricter(asked, whole)
     assert first is not None
     return replace(first, steps=best.judged.steps, way=best.way if best.judged.steps else Way.NOTHING)
 
@@ -81,8 +79,11 @@ def _certified(parts: list[Found], greedy: Judged) -> Answer:
     )
 
 
-def _without(problem: Problem, held: Set[str]) -> Problem:
-    if not held:
-        return problem
-    standing = tuple(replace(it, may_go=it.may_go and it.name not in held) for it in problem.standing)
-    return replace(problem, standing=standing)
+def _stricter(problem: Problem, broken: Judged) -> Problem:
+    """Kinds at their dearest, which leaves no step that costs more at worst; or without machines that must not be swapped."""
+    kinds, standing = problem.kinds, problem.standing
+    if broken.too_dear:
+        kinds = tuple(replace(it, price_usd_h=it.dearest_usd_h) for it in kinds)
+    if broken.too_few_types:
+        standing = tuple(replace(it, may_go=it.may_go and it.name not in broken.too_few_types) for it in standing)
+    return replace(problem, kinds=kinds, standing=standing)

@@ -22,8 +22,10 @@ class Judged:
     """The steps that pay and keep the rules, best first."""
 
     steps: tuple[Step, ...]
-    refused: frozenset[str]
-    """Machines whose steps broke a rule."""
+    too_dear: bool = False
+    """Whether some would cost more at worst than what they remove."""
+    too_few_types: frozenset[str] = frozenset()
+    """Spot machines for which one could come as too few types."""
 
     @property
     def objective_usd_h(self) -> float:
@@ -43,22 +45,29 @@ class Judge:
     def judged(self, change: Change) -> Judged:
         """What is left of a change."""
         steps: list[Step] = []
-        refused: set[str] = set()
+        too_few_types: set[str] = set()
+        too_dear = False
         for removed, bought, moves in self._tied(change):
             saving, moving = self._saving_usd_h(removed, bought), self._moving_usd_h(moves)
             if saving - moving <= EPSILON_USD_H:
                 continue
+            worst = sum(self._shop.worst_usd_h(kind) for kind in bought.values())
+            if bought and worst >= self._price_usd_h(removed) - EPSILON_USD_H:
+                too_dear = True
+                continue
             machines = self._bought(removed, bought, moves)
             if machines is None:
-                refused |= set(removed)
-            else:
-                steps.append(Step(tuple(sorted(removed)), machines, tuple(sorted(moves)), saving, moving))
+                too_few_types |= set(removed)
+                continue
+            steps.append(Step(tuple(sorted(removed)), machines, tuple(sorted(moves)), saving, moving))
         steps.sort(key=lambda it: (-it.objective_usd_h, it.removed))
-        return Judged(tuple(steps), frozenset(refused))
+        return Judged(tuple(steps), too_dear, frozenset(too_few_types))
+
+    def _price_usd_h(self, removed: Iterable[str]) -> float:
+        return sum(self._standing[name].price_usd_h for name in sorted(removed))
 
     def _saving_usd_h(self, removed: Iterable[str], bought: Mapping[str, str]) -> float:
-        goes = sum(self._standing[name].price_usd_h for name in sorted(removed))
-        return goes - sum(self._shop.price_usd_h(kind) for _, kind in sorted(bought.items()))
+        return self._price_usd_h(removed) - sum(self._shop.price_usd_h(kind) for _, kind in sorted(bought.items()))
 
     def _moving_usd_h(self, moves: Iterable[Move]) -> float:
         moved = Counter[str]()
@@ -118,11 +127,9 @@ class Judge:
     # -- rules ----------------------------------------------------------------------------------------------------
 
     def _bought(self, removed: list[str], bought: Mapping[str, str], moves: list[Move]) -> tuple[Bought, ...] | None:
-        """The machines of a step with all they could come as; None when the price rule or that for spot forbids it."""
-        goes = sum(self._standing[name].price_usd_h for name in sorted(removed))
+        """The machines of a step with all they could come as; None when those are too few for spot in place of spot."""
+        goes = self._price_usd_h(removed)
         worst = sum(self._shop.worst_usd_h(kind) for kind in bought.values())
-        if bought and worst >= goes - EPSILON_USD_H:
-            return None
         found: list[Bought] = []
         swap = len(removed) == len(bought) == 1 and self._standing[removed[0]].spot
         for name, kind in bought.items():
@@ -136,7 +143,7 @@ class Judge:
             if swap and self._shop.is_spot(kind):
                 if self._shop.types(others) < self._problem.rules.spot_types:
                     return None
-                others = self._shop.of_first_types(others, self._problem.rules.spot_types)
+                others = self._shop.of_first_types(others, self._problem.rules.spot_types, kind)
             found.append(Bought(name, kind, dict(sorted(pods.items())), others))
         return tuple(found)
 
