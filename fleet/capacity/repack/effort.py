@@ -11,10 +11,12 @@ class Effort:
     """Of the greedy search over all machines one by one."""
     pricing: int = 30
     """Rounds of finding patterns to buy, for each part."""
-    nodes: int = 60
+    nodes: int = 20
     """Of branch and bound, for each part."""
     iterations: int = 100_000
     """Of the simplex method, for each linear programme."""
+    close_enough: float = 1e-3
+    """Of a part's bill: where fractions promise no more than this, whole numbers are not looked for."""
     rounds: int = 4
     """Of the whole search, each on what the one before left."""
     solver: bool = True

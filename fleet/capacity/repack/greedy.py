@@ -31,7 +31,6 @@ class _Command:
     """To buy; -1 for none."""
     missing: Ints
     """[C] pods for the machine that is bought."""
-    gain_usd_h: float
 
 
 @dataclass(eq=False)
@@ -97,40 +96,47 @@ class _State:
 
     def trial(self, machines: Sequence[int]) -> _Command | None:
         """Without these machines: where their pods go; None where they have no place, or it does not pay."""
-        if not self._within_budgets(machines):
+        gangs = sorted({gang for machine in machines for gang in self.on[machine]})
+        removed = sum(float(self.price[machine]) for machine in machines)
+        moving = 0.0
+        if self.per_move:
+            moving += sum(float(self.cost[machine]) for machine in machines)
+            moving += sum(self.ground.gangs[gang].cost_usd_h for gang in gangs)
+        if removed - moving <= EPSILON_USD_H or not self._within_budgets(machines):
             return None
         seating = _Seating(self, set(machines))
-        gangs = sorted({gang for machine in machines for gang in self.on[machine]})
         for gang in gangs:
             seating.lift(gang)
         ways = tuple((gang, seating.settle(gang)) for gang in gangs)
         seating.seat(self.loose[list(machines)].sum(axis=0))
-        kind, price, worst = self._bought(machines, seating.missing)
-        removed = float(self.price[list(machines)].sum())
-        moving = float(self.cost[list(machines)].sum()) + sum(self.ground.gangs[gang].cost_usd_h for gang in gangs)
-        gain = removed - price - (moving if self.per_move else 0.0)
-        if kind is None or gain <= EPSILON_USD_H or (kind >= 0 and worst >= removed - EPSILON_USD_H):
+        kind = self._bought(machines, seating.missing, removed, removed - moving)
+        if kind is None:
             return None
-        return _Command(tuple(machines), seating.seats, ways, kind, seating.missing, gain)
+        return _Command(tuple(machines), seating.seats, ways, kind, seating.missing)
 
     def _within_budgets(self, machines: Sequence[int]) -> bool:
+        if not len(self.left):
+            return True
         own = [machine for machine in machines if machine < len(self.ground.price)]
         rows = self.ground.budget[own]
         return bool((np.bincount(rows[rows >= 0], minlength=len(self.left)) <= self.left).all())
 
-    def _bought(self, machines: Sequence[int], missing: Ints) -> tuple[int | None, float, float]:
-        """The kind that holds what is missing, -1 where nothing is; its price and that at worst. None: there is none."""
+    def _bought(self, machines: Sequence[int], missing: Ints, removed: float, worth: float) -> int | None:
+        """The cheapest kind that holds what is missing for less than `worth`, -1 where nothing is. None: there is none."""
         if not missing.any():
-            return -1, 0.0, 0.0
+            return -1
         part = self.ground.kinds
-        holding = (missing @ self.ground.requests <= part.capacity).all(axis=1)
-        holding &= part.fits[missing > 0].all(axis=0)
+        few = int(np.searchsorted(part.price, worth - EPSILON_USD_H))
+        holding = (missing @ self.ground.requests <= part.capacity[:few]).all(axis=1)
+        if not holding.any():
+            return None
+        holding &= part.fits[missing > 0, :few].all(axis=0) & (self.ground.worst[:few] < removed - EPSILON_USD_H)
         if len(machines) > 1:
-            holding[[kind for machine in machines if (kind := self.kind[machine]) >= 0]] = False
+            holding[[kind for machine in machines if 0 <= (kind := self.kind[machine]) < few]] = False
         for kind in np.flatnonzero(holding).tolist():
             if affordable(self.ground, self._counts(machines, kind)):
-                return kind, float(part.price[kind]), float(self.ground.worst[kind])
-        return None, 0.0, 0.0
+                return kind
+        return None
 
     def _counts(self, machines: Sequence[int], kind: int) -> Floats:
         """[K] machines bought if one more were, and these went."""

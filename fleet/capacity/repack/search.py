@@ -48,13 +48,14 @@ def _improve(ground: Ground, found: Found, starts: tuple[Plan, ...], effort: Eff
     frame = Frame(ground)
     found.bound_usd_h = min(found.bound_usd_h, relaxed(ground, frame, effort.iterations))
     known = found.plan.objective_usd_h(ground)
-    if found.bound_usd_h <= known + EPSILON_USD_H:
+    enough = known + max(EPSILON_USD_H, effort.close_enough * float(ground.price.sum()))
+    if found.bound_usd_h <= enough:
         return
     master = Master(ground, frame)
     for start in starts:
         master.know_all(start)
     optimum = master.generate(effort.pricing, effort.iterations)
-    if -optimum.objective <= known + EPSILON_USD_H:
+    if -optimum.objective <= enough:
         return
     whole = master.whole(effort.nodes, known, optimum)
     found.nodes = whole.nodes
