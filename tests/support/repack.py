@@ -1,7 +1,7 @@
 """Problems of giving machines back, drawn at random, and a checker that knows nothing of how a plan is found."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from hypothesis import strategies as st
 
@@ -73,12 +73,15 @@ def _rooms(problem: Problem, steps: list[Step]) -> Iterable[str]:
     for name, left in free.items():
         if name not in removed and min(left.values(), default=0) < 0:
             yield f"{name} is overfull: {dict(left)}"
-    for step in steps:
-        for bought in step.bought:
-            if dict(held.get(bought.name, {})) != dict(bought.pods):
-                yield f"{bought.name} gets other pods than it says"
-            if bought.kind not in bought.instead:
-                yield f"{bought.name} is none of what would do instead"
+    for bought in (it for step in steps for it in step.bought):
+        if dict(held.get(bought.name, {})) != dict(bought.pods):
+            yield f"{bought.name} gets other pods than it says"
+        if bought.kind not in bought.instead:
+            yield f"{bought.name} is none of what would do instead"
+    yield from _lanes(problem, steps, lane)
+
+
+def _lanes(problem: Problem, steps: list[Step], lane: Mapping[str, str]) -> Iterable[str]:
     for block in problem.blocks:
         lanes = {lane[move.target] for step in steps for move in step.moves if move.block == block.name}
         if block.keeps_lane and len(lanes) > 1:
@@ -99,10 +102,15 @@ def _bounds(problem: Problem, steps: list[Step]) -> Iterable[str]:
     if problem.rules.most_bought is not None and bought.total() > problem.rules.most_bought:
         yield f"{bought.total()} machines are bought"
     for limit in problem.limits:
-        counts = {"machines": lambda it: 1, "usd_h": lambda it: it.price_usd_h}
-        count_of = counts.get(limit.counted, lambda it: it.capacity.get(limit.counted, 0))
-        if sum(count_of(kinds[name]) * n for name, n in bought.items() if name in limit.kinds) > limit.most + TOLERANCE:
+        if sum(_counted(limit.counted, kinds[name]) * n for name, n in bought.items() if name in limit.kinds) > (
+            limit.most + TOLERANCE
+        ):
             yield f"{limit.name} is exceeded"
+
+
+def _counted(what: str, kind: Buyable) -> float:
+    known = {"machines": 1.0, "usd_h": kind.price_usd_h}
+    return known[what] if what in known else kind.capacity.get(what, 0)
 
 
 def _rules(problem: Problem, step: Step) -> Iterable[str]:
@@ -121,8 +129,10 @@ def _rules(problem: Problem, step: Step) -> Iterable[str]:
         yield "a step does not pay"
     if step.bought and worst >= goes:
         yield "at worst a step costs more"
-    if len(step.removed) == len(step.bought) == 1 and standing[step.removed[0]].spot and kinds[step.bought[0].kind].spot:
-        if len({kinds[name].type or name for name in step.bought[0].instead}) < problem.rules.spot_types:
+    swap = len(step.removed) == len(step.bought) == 1
+    if swap and standing[step.removed[0]].spot and kinds[step.bought[0].kind].spot:
+        types = {kinds[name].type or name for name in step.bought[0].instead}
+        if len(types) < problem.rules.spot_types:
             yield "spot for spot with too few types"
 
 
@@ -140,7 +150,9 @@ def problems(draw: st.DrawFn, *, gangs: bool = True, rules: bool = True) -> Prob
         PodClass(
             f"class-{number}",
             {"cpu": draw(st.integers(0, 5)), "gpu": draw(st.integers(0, 2))},
-            frozenset(f"{size}-{lane}" for size in draw(st.sets(st.sampled_from(_SIZES), min_size=1)) for lane in lanes),
+            frozenset(
+                f"{size}-{lane}" for size in draw(st.sets(st.sampled_from(_SIZES), min_size=1)) for lane in lanes
+            ),
         )
         for number in range(draw(st.integers(1, 3)))
     )

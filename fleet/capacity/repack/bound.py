@@ -1,4 +1,4 @@
-"""What no plan can exceed: the programme of `frame.py` in fractions, with machines bought in bulk instead of in patterns.
+"""What no plan can exceed: the programme of `frame.py` in fractions, with machines bought in bulk, not in patterns.
 
 Of every kind `y_k` machines are bought in fractions and `v_ck` pods of a row come to them; only what holds for all
 machines of a kind together is asked. Every plan is a solution, so the optimum is a bound whatever patterns are known.
@@ -35,7 +35,9 @@ def relaxed(ground: Ground, frame: Frame, iterations: int) -> float:
     return objective + _ROUNDING * (abs(objective) + float(ground.price.sum()))
 
 
-def _capacity(requests: Floats, capacity: Floats, columns: list[int], bought: int) -> list[tuple[list[int], list[float]]]:
+def _capacity(
+    requests: Floats, capacity: Floats, columns: list[int], bought: int
+) -> list[tuple[list[int], list[float]]]:
     """One row for each resource that is asked for."""
     found: list[tuple[list[int], list[float]]] = []
     for resource in np.flatnonzero(requests.any(axis=0)).tolist():

@@ -12,7 +12,7 @@ import numpy as np
 from fleet.capacity.purchase.part import Bools, Floats, Ints, Part
 from fleet.capacity.repack.change import counted
 from fleet.capacity.repack.ground import Gang, Ground
-from fleet.capacity.repack.problem import Block, Buyable, PodClass, Problem
+from fleet.capacity.repack.problem import Buyable, PodClass, Problem
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,16 +33,19 @@ def grounds_of(problem: Problem) -> list[Ground]:
     found = []
     for part in sorted({*of_rows.tolist(), *of_machines.tolist()}, key=lambda it: (it < 0, it)):
         machines = order[of_machines[order] == part]
-        found.append(_only(whole, machines, np.flatnonzero(of_rows == part), np.flatnonzero((of_kinds == part) & (part >= 0))))
+        found.append(
+            _only(whole, machines, np.flatnonzero(of_rows == part), np.flatnonzero((of_kinds == part) & (part >= 0)))
+        )
     return found
 
 
 def _everything(problem: Problem) -> Ground:
     """The problem as one ground."""
     resources, standing = problem.resources, problem.standing
-    kinds = sorted((it for it in problem.kinds if it.most != 0), key=lambda it: (it.price_usd_h, it.dearest_usd_h, it.name))
+    kinds = sorted(
+        (it for it in problem.kinds if it.most != 0), key=lambda it: (it.price_usd_h, it.dearest_usd_h, it.name)
+    )
     rows = _rows(problem, kinds)
-    names = {it.name: it for it in problem.classes}
     requests = _amounts((problem.classes[group[0]].requests for group in rows.classes), resources)
     capacity = _amounts((it.capacity for it in kinds), resources)
     free = _amounts((it.free for it in standing), resources)
@@ -52,16 +55,15 @@ def _everything(problem: Problem) -> Ground:
     buys = _allowed(problem, rows, [(it.name, it.lane) for it in kinds])
     for resource in range(len(resources)):
         buys &= requests[:, resource, None] <= capacity[None, :, resource]
-    loose, cost, gangs = _blocks(problem, rows, requests, names)
+    loose, cost, gangs = _blocks(problem, rows, requests)
     column = {it.name: index for index, it in enumerate(kinds)}
     pools = sorted(pool for pool in problem.budgets if _binds(problem, pool))
     usage, limits = _usage(problem, kinds)
-    demand = np.maximum(loose.sum(axis=0) + sum((gang.ways[0].sum(axis=0) for gang in gangs), 0 * loose.sum(axis=0)), 1)
-    for gang in gangs:
-        for way in gang.ways[1:]:
-            demand = demand + way.sum(axis=0)
+    demand = loose.sum(axis=0)
+    for way in (way for gang in gangs for way in gang.ways):
+        demand += way.sum(axis=0)
     part = Part(
-        requests, demand, capacity,
+        requests, np.maximum(demand, 1), capacity,
         np.array([it.price_usd_h for it in kinds], dtype=np.float64),
         np.array([np.inf if it.most is None else it.most for it in kinds], dtype=np.float64),
         np.zeros(len(kinds), dtype=bool), buys, usage, limits,
@@ -188,16 +190,18 @@ def _rows(problem: Problem, kinds: Sequence[Buyable]) -> _Rows:
         (number for number, it in enumerate(problem.classes) if it.name in used),
         key=lambda number: _size(problem.classes[number], problem.resources),
     )
-    rows: dict[tuple[object, ...], list[int]] = {}
+    rows: dict[tuple[tuple[int, ...], frozenset[str], str | None], list[int]] = {}
     for number in order:
         it = problem.classes[number]
         asked = tuple(it.requests.get(resource, 0) for resource in problem.resources)
         for lane in (None, *lanes) if it.name in bound else (None,):
             rows.setdefault((asked, it.kinds, lane), []).append(number)
-    of: dict[tuple[str, str | None], int] = {}
-    for row, ((_, _, lane), numbers) in enumerate(rows.items()):
-        of |= {(problem.classes[number].name, lane if isinstance(lane, str) else None): row for number in numbers}
-    return _Rows([tuple(it) for it in rows.values()], [key[2] if isinstance(key[2], str) else None for key in rows], of)
+    of = {
+        (problem.classes[number].name, lane): row
+        for row, ((_, _, lane), numbers) in enumerate(rows.items())
+        for number in numbers
+    }
+    return _Rows([tuple(it) for it in rows.values()], [lane for _, _, lane in rows], of)
 
 
 def _size(it: PodClass, resources: Sequence[str]) -> tuple[object, ...]:
@@ -223,9 +227,7 @@ def _allowed(problem: Problem, rows: _Rows, columns: Sequence[tuple[str, str]]) 
     return found
 
 
-def _blocks(
-    problem: Problem, rows: _Rows, requests: Floats, names: Mapping[str, PodClass]
-) -> tuple[Ints, Floats, tuple[Gang, ...]]:
+def _blocks(problem: Problem, rows: _Rows, requests: Floats) -> tuple[Ints, Floats, tuple[Gang, ...]]:
     """Pods that move each by itself [M, C], what that counts [M], and the blocks that move whole."""
     place = {it.name: number for number, it in enumerate(problem.standing)}
     lanes = sorted({lane for lane in rows.lanes if lane is not None})
@@ -245,9 +247,7 @@ def _blocks(
     return loose, cost, tuple(_seated(gang, requests) for gang in gangs)
 
 
-def _gang(
-    problem: Problem, rows: _Rows, number: int, place: Mapping[str, int], lanes: Sequence[str | None]
-) -> Gang:
+def _gang(problem: Problem, rows: _Rows, number: int, place: Mapping[str, int], lanes: Sequence[str | None]) -> Gang:
     block = problem.blocks[number]
     machines = sorted(place[name] for name, held in block.seats.items() if any(held.values()))
     ways = []

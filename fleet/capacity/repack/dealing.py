@@ -35,7 +35,9 @@ def dealt(ground: Ground, plan: Plan) -> list[Flow]:
             taken = np.minimum(rest, wanted)
             at = int(taken.sum(axis=1).argmax())
             target = len(ground.price) + number
-            flows += [Flow(*sources[at], target, row, int(taken[at, row])) for row in np.flatnonzero(taken[at]).tolist()]
+            flows += [
+                Flow(*sources[at], target, row, int(taken[at, row])) for row in np.flatnonzero(taken[at]).tolist()
+            ]
             wanted -= taken[at]
             rest[at] -= taken[at]
     for machine, row in np.argwhere(plan.received).tolist():

@@ -11,11 +11,11 @@ and rows, for every class c, resource r of a group, pair (g, c), gang with a sea
 
     sum_g u_gc + sum_q q_c x_q >= sum_g loose_gc d_g + sum_bw way_bwc z_bw
     sum_c request_cr u_gc + (free_gr + seats_gr) d_g <= n free_gr + sum_b seats_bgr z_b
-    u_gc + most_gc d_g <= n most_gc          (no pod comes to a machine that goes; follows for whole d, sharpens fractions)
+    u_gc + most_gc d_g <= n most_gc          (no pod comes to a machine that goes: sharpens fractions)
     d_g <= sum_w z_bw <= 1
 
-The room of a group counts together, so for n > 1 pods of several sizes may not fit as the programme thinks: `realize.py`
-deals them out and helps itself.
+The room of a group counts together, so for n > 1 pods of several sizes may not fit as the programme thinks:
+`realize.py` deals them out and helps itself.
 """
 
 from collections.abc import Sequence
@@ -70,13 +70,13 @@ class Frame:
         return Sparse(found.lines, found.places + shift * (found.places >= pods.shape[1]), found.values)
 
     def prices(self, duals: Floats) -> tuple[Floats, Floats]:
-        """What a pod of each row is worth [C], and what one machine of each kind costs [K] with the bounds it uses up."""
+        """What a pod of each row is worth [C], and what a machine of each kind costs [K] with the bounds it uses up."""
         worth = np.maximum(duals[: len(self._ground.requests)], 0.0)
         scarce = np.maximum(-duals[len(self._rows) - len(self._counted) :], 0.0)
         return worth, self._ground.kinds.price + scarce @ self._counted
 
     def read(self, values: Floats) -> tuple[Ints, Ints, Ints, int]:
-        """Machines of each group that go [G], the way of each gang, pods that come [G, C], and where the bought begin."""
+        """Machines of each group that go [G], ways of gangs, pods that come [G, C], and where the bought begin."""
         ways, pods = self._offsets
         whole = values.astype(np.int64)
         received = np.zeros((len(self.groups), len(self._ground.requests)), dtype=np.int64)
@@ -102,7 +102,7 @@ class Frame:
         loose = ground.loose[self._first]
         moved = [ground.gangs[gang].ways[way].sum(axis=0) for gang, way in self._ways]
         for row in range(len(ground.requests)):
-            going = np.flatnonzero(loose[:, row])
+            going: Ints = np.flatnonzero(loose[:, row])
             moving = [(ways + at, -float(it[row])) for at, it in enumerate(moved) if it[row]]
             coming = (pods + np.flatnonzero(self._to_row == row)).tolist()
             columns = [*going.tolist(), *(at for at, _ in moving), *coming]
@@ -111,32 +111,35 @@ class Frame:
         return found
 
     def _room_rows(self) -> list[_Row]:
-        ground = self._ground
-        ways, pods = self._offsets
-        free = ground.free[self._first]
-        lifted: dict[int, list[tuple[int, Floats]]] = {}
-        for at, (number, _) in enumerate(self._ways):
-            gang = ground.gangs[number]
-            for machine, seats in zip(gang.machines.tolist(), gang.seats, strict=True):
-                lifted.setdefault(self._group_of[machine], []).append((ways + at, seats))
+        _, pods = self._offsets
         found: list[_Row] = []
-        begins = np.searchsorted(self._to_group, np.arange(len(free) + 1))
+        begins = np.searchsorted(self._to_group, np.arange(len(self.groups) + 1))
+        lifted = self._lifted()
         for group, n in enumerate(self._count.tolist()):
             at = np.arange(begins[group], begins[group + 1])
-            if not len(at):
-                continue
-            rows, most = self._to_row[at], self._most[group, self._to_row[at]]
-            requests = ground.requests[rows]
-            for resource in np.flatnonzero((most @ requests > free[group])).tolist():
+            rows = self._to_row[at]
+            most, requests = self._most[group, rows], self._ground.requests[rows]
+            free = self._ground.free[self._first[group]]
+            for resource in np.flatnonzero(most @ requests > free).tolist():
                 asking = np.flatnonzero(requests[:, resource])
-                gangs = [(column, -float(seats[resource])) for column, seats in lifted.get(group, ()) if seats[resource]]
+                gangs = [(column, seats[resource]) for column, seats in lifted.get(group, ()) if seats[resource]]
                 columns = [*(pods + at[asking]).tolist(), group, *(it for it, _ in gangs)]
-                own = [*requests[asking, resource].tolist(), free[group, resource] + self._seats[group, resource]]
-                factors = np.array([*own, *(it for _, it in gangs)])
+                own = [*requests[asking, resource], free[resource] + self._seats[group, resource]]
+                factors = np.array([*own, *(-it for _, it in gangs)])
                 scale = float(np.abs(factors).max())  # bytes beside counts would cost the solver its digits
-                found.append((columns, (factors / scale).tolist(), -np.inf, n * float(free[group, resource]) / scale))
+                found.append((columns, (factors / scale).tolist(), -np.inf, n * float(free[resource]) / scale))
             for column, top in zip((pods + at).tolist(), most.tolist(), strict=True):
                 found.append(([column, group], [1.0, float(top)], -np.inf, n * top))
+        return found
+
+    def _lifted(self) -> dict[int, list[tuple[int, Floats]]]:
+        """Group -> (column, room [R] that it leaves) of every way in which a gang there may move."""
+        begin, _ = self._offsets
+        found: dict[int, list[tuple[int, Floats]]] = {}
+        for at, (number, _) in enumerate(self._ways):
+            gang = self._ground.gangs[number]
+            for machine, seats in zip(gang.machines.tolist(), gang.seats, strict=True):
+                found.setdefault(self._group_of[machine], []).append((begin + at, seats))
         return found
 
     def _gang_rows(self) -> list[_Row]:
@@ -160,7 +163,7 @@ class Frame:
 
 
 def _bounds(ground: Ground) -> tuple[Floats, list[float]]:
-    """On what is bought: limits, kinds with an end, all together. What a machine of each kind counts [N, K], the tops."""
+    """On what is bought (limits, kinds with an end, all together): what a machine of a kind counts [N, K]; the tops."""
     part = ground.kinds
     limited = np.flatnonzero(np.isfinite(part.most))
     counted = [part.usage, np.eye(len(part.price))[limited]]

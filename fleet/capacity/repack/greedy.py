@@ -1,8 +1,9 @@
 """A search in Karpenter's order: empty machines, many for one, one by one; each command buys one machine at most.
 
-Machines go by the ratio of price to pods, highest first. What is displaced goes to the first machines with room; what is
-then missing must fit on one new machine that at worst costs less than what goes. Of many machines the longest beginning
-of that order is sought by bisection, as if a beginning of one that works worked too (`multinodeconsolidation.go`).
+Machines go by the ratio of price to pods, highest first. What is displaced goes to the first machines with room; what
+is then missing must fit on one new machine that at worst costs less than what goes. Of many machines the longest
+beginning of that order is sought by bisection, as if all beginnings of one that works worked (Karpenter's
+`multinodeconsolidation.go`).
 """
 
 from collections.abc import Iterable, Sequence
@@ -122,7 +123,7 @@ class _State:
         return bool((np.bincount(rows[rows >= 0], minlength=len(self.left)) <= self.left).all())
 
     def _bought(self, machines: Sequence[int], missing: Ints, removed: float, worth: float) -> int | None:
-        """The cheapest kind that holds what is missing for less than `worth`, -1 where nothing is. None: there is none."""
+        """The cheapest kind for what is missing below `worth`, -1 where nothing is; None: there is none."""
         if not missing.any():
             return -1
         part = self.ground.kinds
@@ -211,7 +212,7 @@ class _Seating:
                 self._free[machine] = self._room(machine) + gang.seats[seat]
 
     def settle(self, number: int) -> int:
-        """All pods of a gang in the first way that finds them seats, else in that which misses the fewest; which it is."""
+        """All pods of a gang in the first of the ways that miss the fewest seats; which it is."""
         ways = [way.sum(axis=0) for way in self._state.ground.gangs[number].ways]
         best = 0
         if len(ways) > 1:

@@ -76,7 +76,6 @@ class Ground:
         return whole
 
 
-
 @dataclass(frozen=True, eq=False)
 class Plan:
     """What becomes of a ground: N machines bought."""
@@ -142,8 +141,7 @@ def valid(ground: Ground, plan: Plan) -> bool:
     part, bought = ground.kinds, np.bincount(plan.kinds, minlength=len(ground.kinds.price)).astype(np.float64)
     going = plan.removed
     whole = all(
-        way >= 0 or not going[gang.machines].any()
-        for gang, way in zip(ground.gangs, plan.ways.tolist(), strict=True)
+        way >= 0 or not going[gang.machines].any() for gang, way in zip(ground.gangs, plan.ways.tolist(), strict=True)
     )
     left = plan.received.sum(axis=0) + plan.pods.sum(axis=0) == displaced(ground, plan)
     counted = ground.budget[going]

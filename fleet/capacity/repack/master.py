@@ -60,7 +60,7 @@ class Master:
             self.know(kind, pods)
 
     def _begin(self) -> None:
-        """Of each row the machine on which its pods alone are cheapest, and the cheapest for all that is on a machine."""
+        """Of each row the machine on which it alone is cheapest, and the cheapest for all that is on a machine."""
         part, ground = self._ground.kinds, self._ground
         if not len(part.price):
             return

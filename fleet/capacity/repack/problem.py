@@ -1,4 +1,4 @@
-"""What is asked: machines that stand, the blocks of pods on them that could move, what could be bought, what binds the plan.
+"""What is asked: machines that stand, blocks of pods that could move, what could be bought, what binds the plan.
 
 Nothing here knows Kubernetes or a cloud. What may not move is not declared as a block: its pods are missing in the free
 room, and its machine does not go (`may_go`). What may stand where arrives as names of kinds.
@@ -55,7 +55,7 @@ class Block:
     moving_usd: float | None = None
     """The work that is lost when all of it moves; None = `Rules.per_pod_usd_h` for each pod."""
     whole: bool = True
-    """It keeps all its seats, or all its pods move. Else those on machines that go move, at their share of the price."""
+    """All its seats or none: else only the pods on machines that go move, at their share of the price."""
     one_lane: bool = False
     """A whole block that moves has to stand in one lane."""
 

@@ -12,14 +12,8 @@ def realized(ground: Ground, groups: list[list[int]], whole: Whole) -> Plan | No
     removed = np.zeros(len(ground.price), dtype=bool)
     for group, going in zip(groups, whole.going.tolist(), strict=True):
         removed[group[len(group) - going :]] = True
-    needed = {machine for machine in np.flatnonzero(removed).tolist()}
-    ways = np.array(
-        [
-            way if needed & set(gang.machines.tolist()) else -1
-            for gang, way in zip(ground.gangs, whole.ways.tolist(), strict=True)
-        ],
-        dtype=np.int64,
-    )
+    moving = [bool(removed[gang.machines].any()) for gang in ground.gangs]
+    ways = np.where(np.array(moving, dtype=bool), whole.ways, -1)
     empty = nothing(ground)
     plan = Plan(removed, ways, empty.received, empty.kinds, empty.pods)
     missing, free = displaced(ground, plan), room(ground, plan)

@@ -51,7 +51,9 @@ class Shop:
         for name, count in pods.items():
             requests = self.classes[name].requests
             needs += count * np.array([requests.get(resource, 0) for resource in self.resources], dtype=np.float64)
-        allowed = frozenset.intersection(*(self.classes[name].kinds for name in pods)) if pods else frozenset(self.place)
+        allowed = (
+            frozenset.intersection(*(self.classes[name].kinds for name in pods)) if pods else frozenset(self.place)
+        )
         return tuple(
             it.name
             for it in (self.kinds[at] for at in np.flatnonzero((needs <= self.capacity).all(axis=1)).tolist())

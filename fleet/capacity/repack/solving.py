@@ -47,7 +47,7 @@ class _Try:
 def _once(problem: Problem, effort: Effort) -> Answer:
     """One search of everything; stricter ones where steps break a rule."""
     judge, asked = Judge(problem), problem
-    first: Answer | None = None
+    answer: Answer | None = None
     best = _Try(Judged(()), Way.NOTHING)
     for _ in range(1 + _RETRIES):
         parts = [(ground, search(ground, effort)) for ground in grounds_of(asked)]
@@ -56,12 +56,11 @@ def _once(problem: Problem, effort: Effort) -> Answer:
         way = _of_all([found.way for _, found in parts])
         tries = (best, _Try(greedy, Way.GREEDY), _Try(whole, way))
         best = max(tries, key=lambda it: it.judged.objective_usd_h)
-        first = first or _certified([found for _, found in parts], greedy)
+        answer = answer or _certified([found for _, found in parts], greedy)
         if not (whole.too_dear or whole.too_few_types):
             break
         asked = _stricter(asked, whole)
-    assert first is not None
-    return replace(first, steps=best.judged.steps, way=best.way if best.judged.steps else Way.NOTHING)
+    return replace(answer or Answer(), steps=best.judged.steps, way=best.way if best.judged.steps else Way.NOTHING)
 
 
 def _of_all(ways: list[Way]) -> Way:
@@ -80,7 +79,7 @@ def _certified(parts: list[Found], greedy: Judged) -> Answer:
 
 
 def _stricter(problem: Problem, broken: Judged) -> Problem:
-    """Kinds at their dearest, which leaves no step that costs more at worst; or without machines that must not be swapped."""
+    """With kinds at their dearest, so that no step costs more at worst; without machines that must not be swapped."""
     kinds, standing = problem.kinds, problem.standing
     if broken.too_dear:
         kinds = tuple(replace(it, price_usd_h=it.dearest_usd_h) for it in kinds)

@@ -1,7 +1,7 @@
 """A change falls into steps that need nothing of each other; those that do not pay, or break a rule, are left out.
 
-What ties a step together: a gang that moves, a machine that is bought, and room that only a gang leaves behind. A machine
-that stays ties nothing: what it gives to several was free before.
+What ties a step together: a gang that moves, a machine that is bought, and room that only a gang leaves behind. A
+machine that stays ties nothing: what it gives to several was free before.
 """
 
 from collections import Counter

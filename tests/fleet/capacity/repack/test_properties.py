@@ -1,8 +1,8 @@
 """What holds for every problem: plans are feasible, gangs whole, nothing is better undone, and quiet stays quiet."""
 
 import random
-
 from dataclasses import replace
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
