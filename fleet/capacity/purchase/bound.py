@@ -140,9 +140,9 @@ class _Aggregate:
         self._place[self._class, self._kind] = len(part.price) + np.arange(len(self._kind))
         classes, limits = len(part.demand), len(part.limits)
         lower = np.concatenate([part.demand.astype(np.float64), np.full(limits, -np.inf)])
-        upper = np.concatenate([np.full(classes, np.inf), part.limits])
+        upper = np.concatenate([np.full(classes, np.inf), part.limits / part.scale])
         self._model = Programme(lower, upper)
-        bought = np.hstack([np.zeros((len(part.price), classes)), part.usage.T])
+        bought = np.hstack([np.zeros((len(part.price), classes)), (part.usage / part.scale[:, None]).T])
         self._model.add_columns(part.price, Sparse.of(bought), part.most)
         every = np.arange(len(self._kind))
         self._model.add_columns(np.zeros(len(every)), Sparse(every, self._class, np.ones(len(every))))
@@ -166,7 +166,7 @@ class _Aggregate:
         """The duals, those of the kinds' rows [N] apart."""
         classes, limits = len(self._part.demand), len(self._part.limits)
         worth = np.maximum(found.duals[:classes], 0.0)
-        on_limits = np.maximum(-found.duals[classes : classes + limits], 0.0)
+        on_limits = np.maximum(-found.duals[classes : classes + limits], 0.0) / self._part.scale
         weights = np.maximum(-found.duals[classes + limits :], 0.0)
         on_kinds = np.where(np.isfinite(self._part.most), np.maximum(-found.reduced[: len(self._part.price)], 0.0), 0.0)
         return Prices(worth, on_limits, on_kinds), weights

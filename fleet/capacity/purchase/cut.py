@@ -13,6 +13,9 @@ import numpy as np
 from fleet.capacity.purchase.part import Bools, Floats, Part, beaten
 from fleet.capacity.purchase.problem import MACHINES, USD_H, Limit, MachineKind, PodClass, Problem
 
+_ROUNDING = 1e-9
+"""By which a sum of prices may exceed a limit, relatively; everything else is counted in whole numbers."""
+
 
 def parts_of(problem: Problem, lanes: Mapping[str, str]) -> tuple[list[Part], dict[str, int]]:
     """The independent parts, with the groups held to `lanes`; and the pods that fit on no kind at all, by class."""
@@ -82,7 +85,8 @@ def _usage(limits: Sequence[Limit], kinds: Sequence[MachineKind], standing: Abst
         for col, kind in enumerate(kinds):
             if kind.name in limit.kinds and kind.name not in standing:
                 usage[row, col] = _counted(limit.counted, kind)
-    return usage, np.array([limit.most for limit in ordered], dtype=np.float64)
+    most = [limit.most * (1 + _ROUNDING) + _ROUNDING if limit.counted == USD_H else limit.most for limit in ordered]
+    return usage, np.array(most, dtype=np.float64)
 
 
 def _counted(what: str, kind: MachineKind) -> float:
@@ -117,7 +121,7 @@ def _components(fits: Bools, usage: Floats) -> list[tuple[list[int], list[int]]]
 
 def _small(part: Part) -> Part:
     """Without resources nobody asks for, in whole multiples of what divides all requests, without beaten kinds."""
-    asked = part.requests.any(axis=0)
+    asked: Bools = np.logical_or.reduce(part.requests, axis=0)
     asked[0] |= not asked.any()
     requests, capacity = part.requests[:, asked], part.capacity[:, asked]
     unit = np.maximum(np.gcd.reduce(requests.astype(np.int64), axis=0), 1).astype(np.float64)
@@ -137,7 +141,7 @@ def _together(part: Part) -> Part:
     for col in np.flatnonzero(part.open).tolist():
         key = (part.capacity[col].tobytes(), part.fits[:, col].tobytes(), part.usage[:, col].tobytes())
         equal.setdefault(key, []).append(col)
-    kept = ~part.open
+    kept: Bools = np.logical_not(part.open)
     most, names = part.most.copy(), list(part.names)
     for first, *others in equal.values():
         kept[first] = True

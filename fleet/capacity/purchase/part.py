@@ -58,6 +58,12 @@ class Part:
         asked = self.requests.T > 0
         return np.where(asked, 0.0, _EVERYWHERE), np.where(asked, self.requests.T, 1.0)
 
+    @cached_property
+    def scale(self) -> Floats:
+        """[L] what the limits are divided by for the solver, whose tolerances are absolute."""
+        found: Floats = np.maximum(self.usage.max(axis=1, initial=0.0), 1e-9)
+        return found
+
     @property
     def bounded(self) -> bool:
         """Whether anything limits how many machines are bought."""

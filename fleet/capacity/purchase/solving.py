@@ -1,6 +1,7 @@
 """The call: the cheapest machines for a batch of pods."""
 
 from collections import ChainMap
+from math import inf
 
 from fleet.capacity.purchase.answer import Purchase, Steps
 from fleet.capacity.purchase.cut import parts_of
@@ -48,7 +49,7 @@ def _solved(problem: Problem, lanes: Lanes, effort: Effort) -> Purchase:
 
 def _baseline(found: Found) -> float:
     placed = found.baseline.placed
-    return found.baseline.cost_usd_h(found.part) if (placed >= found.mix.placed).all() else float("inf")
+    return found.baseline.cost_usd_h(found.part) if (placed >= found.mix.placed).all() else inf
 
 
 def _left(part: Part, found: Found) -> dict[str, int]:
