@@ -138,6 +138,8 @@ class Problem:
             _priced(f"kind {kind.name}", kind.price_usd_h, kind.dearest_usd_h)
             _whole(f"kind {kind.name}", kind.capacity)
         _priced("rules", self.rules.per_pod_usd_h)
+        if not self.rules.payback_h > 0:
+            raise InvalidProblem(f"rules: a payback of {self.rules.payback_h} hours makes no sense")
         self._check_blocks()
 
     def _check_blocks(self) -> None:
