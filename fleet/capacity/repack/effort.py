@@ -17,6 +17,8 @@ class Effort:
     """Of the simplex method, for each linear programme."""
     close_enough: float = 1e-3
     """Of a part's bill: where fractions promise no more than this, whole numbers are not looked for."""
+    near: float = 2e-3
+    """Of a part's bill: how far a large programme may stay behind the optimum in fractions."""
     rounds: int = 4
     """Of the whole search, each on what the one before left."""
     solver: bool = True

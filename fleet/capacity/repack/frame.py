@@ -26,6 +26,8 @@ from fleet.capacity.purchase.part import Floats, Ints
 from fleet.capacity.purchase.solver import Programme, Sparse
 from fleet.capacity.repack.ground import Ground
 
+_WHOLE = 1e-6
+"""How near to a whole number is one."""
 _Row = tuple[list[int], list[float], float, float]
 """Columns, their factors, lower and upper bound."""
 
@@ -49,18 +51,35 @@ class Frame:
         rows = [*self._class_rows(), *self._room_rows(), *self._gang_rows(), *self._budget_rows()]
         self._rows: list[_Row] = [*rows, *(([], [], -np.inf, top) for top in tops)]
 
-    def programme(self) -> Programme:
-        """The rows and columns. Raises `SolverFailed`."""
-        ground, first = self._ground, self._first
-        moving = [ground.gangs[gang].cost_usd_h for gang, _ in self._ways]
-        most = self._most[self._to_group, self._to_row] * self._count[self._to_group]
-        cost = np.concatenate([ground.cost[first] - ground.price[first], moving, np.zeros(len(most))])
-        upper = np.concatenate([np.where(ground.may_go[first], self._count, 0.0), np.ones(len(moving)), most])
+    def programme(self, settled: Floats | None = None) -> Programme:
+        """The rows and columns; with a solution in fractions, machines and gangs that go in it in whole numbers do.
+
+        Raises `SolverFailed`.
+        """
+        cost, most = self._cost(), self._most[self._to_group, self._to_row] * self._count[self._to_group]
+        going = np.where(self._ground.may_go[self._first], self._count, 0.0)
+        upper = np.concatenate([going, np.ones(len(self._ways)), most])
         programme = Programme(np.zeros(0), np.zeros(0))
         programme.add_columns(cost, Sparse.of(np.zeros((len(cost), 0))), upper)
         lower, tops = (np.array([row[at] for row in self._rows], dtype=np.float64) for at in (2, 3))
         programme.add_rows(lower, tops, sparse([(columns, factors) for columns, factors, _, _ in self._rows]))
+        if settled is not None:
+            begin, values = self._offsets[1], np.round(settled)
+            held = np.flatnonzero((np.abs(settled - values) < _WHOLE)[:begin] & (values[:begin] > 0))
+            every = np.arange(len(held))
+            programme.add_rows(values[held], values[held], Sparse(every, held, np.ones(len(held))))
         return programme
+
+    def _cost(self) -> Floats:
+        """Of d, z and u."""
+        ground, first = self._ground, self._first
+        moving = np.array([ground.gangs[gang].cost_usd_h for gang, _ in self._ways], dtype=np.float64)
+        return np.concatenate([ground.cost[first] - ground.price[first], moving, np.zeros(len(self._to_group))])
+
+    def cost_usd_h(self, values: Floats) -> float:
+        """Of a solution, without what it buys."""
+        cost = self._cost()
+        return float(cost @ values[: len(cost)])
 
     def entries(self, kinds: Ints, pods: Ints) -> Sparse:
         """[N, rows] the factors of machines that are bought, of `kinds` [N] with `pods` [N, C]."""

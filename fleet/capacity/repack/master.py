@@ -1,17 +1,21 @@
 """The programme with patterns: fractions with column generation, then whole numbers of the patterns found."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
 
 from fleet.capacity.purchase.fill import best_fills
 from fleet.capacity.purchase.part import Floats, Ints
-from fleet.capacity.purchase.solver import LinearSolution, Programme
+from fleet.capacity.purchase.solver import LinearSolution, Programme, SolverFailed
+from fleet.capacity.repack.effort import Effort
 from fleet.capacity.repack.frame import Frame
 from fleet.capacity.repack.ground import Ground, Plan
 
 _HELPS = 1e-7
 """Relative to the price: what a pattern must gain to count as one that helps."""
+_LARGE = 1000
+"""Columns of a programme that is first looked at in part."""
 _EACH = 2
 """Patterns of a kind that are added in one round at most."""
 
@@ -30,6 +34,8 @@ class Whole:
     """[N]"""
     pods: Ints
     """[N, C]"""
+    cost_usd_h: float
+    """What moves and comes less what goes, as the programme sees it."""
     nodes: int
 
 
@@ -41,7 +47,6 @@ class Master:
         self._kinds: list[int] = []
         self._pods: list[Ints] = []
         self._seen: set[tuple[int, bytes]] = set()
-        self._reduced: Floats = np.zeros(0)
         self._begin()
 
     def know(self, kind: int, pods: Ints) -> bool:
@@ -78,7 +83,8 @@ class Master:
 
     def generate(self, rounds: int, iterations: int) -> LinearSolution:
         """The optimum in fractions, with patterns found until none helps or so many rounds are over."""
-        programme, known = self._programme(np.arange(len(self._kinds))), len(self._kinds)
+        programme, known = self._frame.programme(), len(self._kinds)
+        self._extend(programme, np.arange(known))
         found = programme.solve(iterations)
         for _ in range(rounds):
             if not self._priced(found.duals):
@@ -86,13 +92,7 @@ class Master:
             self._extend(programme, np.arange(known, len(self._kinds)))
             known = len(self._kinds)
             found = programme.solve(iterations)
-        self._reduced = found.reduced[len(found.reduced) - known :]
         return found
-
-    def _programme(self, patterns: Ints) -> Programme:
-        programme = self._frame.programme()
-        self._extend(programme, patterns)
-        return programme
 
     def _extend(self, programme: Programme, patterns: Ints) -> None:
         if len(patterns):
@@ -119,11 +119,27 @@ class Master:
                 taken[kinds[at]] += 1
         return bool(taken.any())
 
-    def whole(self, nodes: int, at_least_usd_h: float, optimum: LinearSolution) -> Whole:
-        """The best in whole numbers within so many nodes, of patterns that alone do not spoil `at_least_usd_h`."""
+    def whole(self, effort: Effort, at_least_usd_h: float, optimum: LinearSolution) -> Whole:
+        """The best in whole numbers within the effort, of patterns that alone do not spoil `at_least_usd_h`.
+
+        In a large programme what goes in the optimum in fractions, and goes as a whole there, is first taken as settled;
+        that is the answer where it is close enough. Raises `SolverFailed`.
+        """
         slack = -optimum.objective - at_least_usd_h
-        patterns = np.flatnonzero(self._reduced <= slack + _HELPS)
-        found = self._programme(patterns).solve_whole(None, nodes)
+        patterns = np.flatnonzero(optimum.reduced[len(optimum.reduced) - len(self._kinds) :] <= slack + _HELPS)
+        if len(optimum.values) > _LARGE:
+            enough = effort.near * float(self._ground.price.sum())
+            with suppress(SolverFailed):  # limits may leave no place for all that goes so
+                found = self._within(patterns, effort.nodes, optimum.values)
+                if found.cost_usd_h - optimum.objective <= enough:
+                    return found
+        return self._within(patterns, effort.nodes, None)
+
+    def _within(self, patterns: Ints, nodes: int, settled: Floats | None) -> Whole:
+        programme = self._frame.programme(settled)
+        self._extend(programme, patterns)
+        found = programme.solve_whole(None, nodes)
         going, ways, received, begin = self._frame.read(found.values)
-        amounts = found.values[begin:].astype(np.int64)
-        return Whole(going, ways, received, *self._taken(np.repeat(patterns, amounts)), found.nodes)
+        kinds, pods = self._taken(np.repeat(patterns, found.values[begin:].astype(np.int64)))
+        cost = self._frame.cost_usd_h(found.values) + float(self._ground.kinds.price[kinds].sum())
+        return Whole(going, ways, received, kinds, pods, cost, found.nodes)

@@ -57,7 +57,7 @@ def _improve(ground: Ground, found: Found, starts: tuple[Plan, ...], effort: Eff
     optimum = master.generate(effort.pricing, effort.iterations)
     if -optimum.objective <= enough:
         return
-    whole = master.whole(effort.nodes, known, optimum)
+    whole = master.whole(effort, known, optimum)
     found.nodes = whole.nodes
     plan = realized(ground, frame.groups, whole)
     if plan is not None and plan.objective_usd_h(ground) > known + EPSILON_USD_H:
