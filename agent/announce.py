@@ -13,6 +13,7 @@ WARNINGS = frozenset(
         Reason.NO_CAPACITY,
         Reason.MACHINE_LOST,
         Reason.NODE_FAILURE,
+        Reason.REPLACING,
         Reason.MAX_RUN_TIME,
         Reason.REQUEUING_LIMIT,
         Reason.CHECK_REJECTED,

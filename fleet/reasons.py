@@ -41,6 +41,8 @@ class Reason(StrEnum):
     RUNNING = "PodsReady"
     NOT_READY = "PodsNotReady"
     """Some pods are gone or not ready any more; it leaves as a whole unless they come back in time."""
+    REPLACING = "NodeReplacement"
+    """It has lost a node, and only its pods there get another place."""
     MACHINE_LOST = "MachineLost"
     FINISHED = "Finished"
     # a gang is evicted

@@ -23,6 +23,7 @@ from fleet.admission.quota.declared import (
     Rules,
 )
 from fleet.admission.quota.tree import Cell, QuotaTree, charge
+from fleet.admission.quota.workload import Given
 from fleet.admission.surplus import parts
 from fleet.memo import remembered
 from fleet.snapshot import Gang, GangState, Node, Snapshot
@@ -171,6 +172,17 @@ def _usage(said: Declared, tree: QuotaTree, queue: str, gang: Gang) -> dict[Flav
             if amount and named.flavor and (not spec.declared_only or tree.counts(node, named)):
                 usage[named] = usage.get(named, 0) + amount * (pod_set.count - spare.get(pod_set.name, 0))
     return usage
+
+
+def given_of(said: Declared, queue: str, gang: Gang) -> tuple[Given, ...]:
+    """What each pod set of a gang was given, with its flavors."""
+    spec, given = said.queues[queue], []
+    for pod_set in gang.pod_sets:
+        chosen, asked = gang.flavors.get(pod_set.name, ()), spec.asked_of(pod_set)
+        flavors = {resource: flavor for resource in asked if (flavor := _flavor_of(spec, chosen, resource))}
+        amounts = {resource: asked[resource] * pod_set.count for resource in flavors}
+        given.append(Given(pod_set.name, pod_set.count, flavors, amounts))
+    return tuple(given)
 
 
 @remembered()

@@ -5,12 +5,13 @@ flavors and a place together, on machines that stand idle, on ones cut anew, on 
 or machines are in others' hands, these are evicted. What this pass decides becomes actions here.
 """
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from fleet.actions import Action, OpenClaims, SaveClaim, SaveGang, gang_subject
 from fleet.admission.checks import open_checks
-from fleet.admission.compile import Declared, declared_now, usages
+from fleet.admission.compile import Declared, declared_now, given_of, usages
 from fleet.admission.explain import Explainer
 from fleet.admission.flavors import Flavors
 from fleet.admission.lines import Line, line_of
@@ -22,9 +23,10 @@ from fleet.admission.quota.candidates import Victim
 from fleet.admission.quota.declared import FlavorResource
 from fleet.admission.quota.run import CycleResult
 from fleet.admission.quota.scheduler import Scheduler
-from fleet.admission.quota.workload import Books, Holder, Workload
+from fleet.admission.quota.workload import Books, Holder, Unseated, Workload
+from fleet.admission.replacement import refilled, vacancies
 from fleet.admission.screen import may_take_more, rank_of, screen
-from fleet.admission.surplus import cores, dismissed, growing, grown, joining, parts, whole
+from fleet.admission.surplus import cores, dismissed, growing, grown, joining, parts, together, whole
 from fleet.admission.transitions import evicted
 from fleet.admission.usage import ledger_of, local_queue_of
 from fleet.capacity.provision import Plan
@@ -38,7 +40,8 @@ from model.fleet import Fleet
 
 def decide(fleet: Fleet, snapshot: Snapshot, *, may_buy: bool = True) -> list[Action]:
     """What to do for every gang that waits. Gangs and claims with an action under way are left alone."""
-    if not any(gang.state is GangState.PENDING for gang in snapshot.gangs.values()) and not growing(snapshot):
+    pending = any(gang.state is GangState.PENDING for gang in snapshot.gangs.values())
+    if not pending and not growing(snapshot) and not vacancies(fleet, snapshot):
         return []
     return Pass.start(fleet, snapshot, may_buy=may_buy).run()
 
@@ -64,7 +67,8 @@ class Pass:
     def start(cls, fleet: Fleet, snapshot: Snapshot, *, may_buy: bool = True) -> "Pass":
         """Charge what is held to the quota tree and to the machines."""
         said = declared_now(fleet, snapshot)
-        held = {part.uid: part for gang in holders(snapshot) for part in parts(seated(snapshot, gang))}
+        lost = vacancies(fleet, snapshot)
+        held = {part.uid: part for gang in holders(snapshot) for part in _held(snapshot, gang, lost)}
         tree = said.tree()
         coming = list(coming_machines(fleet, snapshot))
         board = build_board(snapshot, (), coming)
@@ -79,6 +83,7 @@ class Pass:
             lambda: build_board(snapshot, (), coming_machines(fleet, snapshot)),
             held,
             snapshot.now_s,
+            lost,
         )
         books = Books(tree, machines)
         scheduler = Scheduler(books, said.queues, flavors.specs(), said.rules, snapshot.now_s)
@@ -87,7 +92,7 @@ class Pass:
         started = cls(fleet, snapshot, said, machines, scheduler, in_line(fleet, snapshot), held)
         taken = usages(fleet, said, holders(snapshot))
         for part in held.values():
-            started._settle(part, taken.get(part.uid, {}))
+            started._settle(part, _summed(part, taken) if part.uid in lost else taken.get(part.uid, {}))
         return started
 
     def _settle(self, gang: Gang, usage: Mapping[FlavorResource, int]) -> None:
@@ -98,7 +103,7 @@ class Pass:
             )  # its queue is no longer declared: it holds machines, and nobody's quota
             return
         holder = Holder(
-            self._workload(gang, line),
+            self._workload(gang, line, gang.pod_sets),
             self.machines.tree.queues[line.name],
             (),
             {self.machines.tree.cell(named): amount for named, amount in usage.items()},
@@ -108,6 +113,8 @@ class Pass:
             protected=self._protected(gang, line),
             unsettled=gang_subject(whole(gang.uid)) in self.snapshot.busy,
         )
+        if gang.uid in self.machines.vacancies:
+            holder.given = given_of(self.declared, line.name, gang)
         self.scheduler.settle(holder)
 
     def _protected(self, gang: Gang, line: Line) -> bool:
@@ -115,7 +122,8 @@ class Pass:
         ran_s = self.snapshot.now_s - gang.admitted_at_s
         return gang.state is GangState.ADMITTED and ran_s < line.protected_run_s
 
-    def _workload(self, gang: Gang, line: Line) -> Workload:
+    def _workload(self, gang: Gang, line: Line, pod_sets: tuple[PodSet, ...] = ()) -> Workload:
+        """As the quota engine knows it; of a gang that waits only its core has to start."""
         now = self.snapshot.now_s
         return Workload(
             gang.uid,
@@ -123,7 +131,7 @@ class Pass:
             line.name,
             rank_of(self.fleet, gang),
             gang.created_at_s,
-            cores(gang.pod_sets),
+            pod_sets or cores(gang.pod_sets),
             evicted_at_s=gang.eviction.at_s if gang.eviction else 0.0,
             local_queue=local_queue_of(gang),
             preempts=gang.preempts and not tired(gang, now),
@@ -134,7 +142,8 @@ class Pass:
         )
 
     def run(self) -> list[Action]:
-        """Consider every waiting gang once."""
+        """Replace what running gangs have lost, then consider every waiting gang once."""
+        self._replace()
         self._submit()
         result = self.scheduler.sweep()
         for holder in result.admitted:
@@ -148,6 +157,36 @@ class Pass:
         self.actions += [SaveGang(gang) for gang in self.changed.values()]
         self._explain(result)
         return self.actions
+
+    def _replace(self) -> None:
+        """Gangs that run go first, and evict nobody (Kueue's second pass); who finds no other place leaves at once."""
+        holders = [self.scheduler.books.holders[uid] for uid in sorted(self.machines.vacancies)]
+        if not holders:
+            return
+        result = self.scheduler.decide((), [Unseated(holder, lost=True) for holder in holders])
+        for holder in result.seated:
+            self._reseat(holder)
+        for holder in result.lost:
+            self._give_up(holder)
+
+    def _reseat(self, holder: Holder) -> None:
+        gang = self.snapshot.gangs[holder.workload.uid]
+        vacancy, written = self.machines.vacancies[gang.uid], self.machines.written[gang.uid]
+        pins = together((*(pin for pin in gang.pins if vacancy.keeps(pin)), *written.pins))
+        self.actions.append(SaveGang(refilled(gang, vacancy, written.plan, pins, self.snapshot.now_s)))
+        self.actions += self._prepare(written)
+        holder.unsettled = True
+
+    def _give_up(self, holder: Holder) -> None:
+        """It leaves as a whole; one that only would have liked a better place goes on waiting for its own."""
+        gang, uid = self.snapshot.gangs[holder.workload.uid], holder.workload.uid
+        vacancy = self.machines.vacancies[uid]
+        if vacancy.idle_only:
+            return
+        message = f"{vacancy.message}, and there is no replacement: {self.machines.refused[uid].message}"
+        job = self.snapshot.jobs.get(uid)
+        self.actions.append(SaveGang(evicted(gang, job, vacancy.reason, message, self.snapshot.now_s)))
+        self.scheduler.books.evict(holder)
 
     def _evict(self, victim: Victim, preemptor: Workload) -> None:
         part, now = self.parts[victim.holder.workload.uid], self.snapshot.now_s
@@ -171,7 +210,7 @@ class Pass:
                 self.scheduler.submit(replace(self._workload(gang, line), busy=busy))
         for gang in growing(self.snapshot):
             line = line_of(self.fleet, gang.namespace, gang.queue)
-            busy = gang_subject(gang.uid) in self.snapshot.busy
+            busy = gang_subject(gang.uid) in self.snapshot.busy or gang.uid in self.machines.vacancies
             if line is not None and not busy and may_take_more(self.fleet, self.snapshot, gang, line):
                 for more in joining(self.snapshot, gang, line):
                     self.scheduler.submit(more)
@@ -237,6 +276,20 @@ class Pass:
             self.actions.append(
                 SaveGang(gang.moved(GangState.PENDING, refusal.reason, refusal.message, self.snapshot.now_s))
             )
+
+
+def _held(snapshot: Snapshot, gang: Gang, lost: Container[str]) -> Iterable[Gang]:
+    """The parts of a gang that stand; one that has lost machines is looked at as a whole."""
+    stands = seated(snapshot, gang)
+    return (stands,) if gang.uid in lost else parts(stands)
+
+
+def _summed(gang: Gang, taken: Mapping[str, Mapping[FlavorResource, int]]) -> Mapping[FlavorResource, int]:
+    """What all parts of a gang take."""
+    total: Counter[FlavorResource] = Counter()
+    for part in parts(gang):
+        total.update(taken.get(part.uid, {}))
+    return total
 
 
 def _sized(gang: Gang, holder: Holder) -> tuple[PodSet, ...]:

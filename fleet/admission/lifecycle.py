@@ -8,27 +8,28 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from fleet.actions import Action, CloseGang, OpenGang, SaveGang, StartJob, claim_subject, gang_subject
+from fleet.actions import Action, CloseGang, OpenGang, SaveGang, StartJob, gang_subject
 from fleet.admission.activity import FOR_GOOD, called_off, retired, spent
 from fleet.admission.checks import open_checks, retry_pause_s, verdict
 from fleet.admission.holding import flavor_tolerations, stop, trimmed
 from fleet.admission.lines import line_of
+from fleet.admission.losses import lost_claim
 from fleet.admission.punctuality import late, pods_ready_of, requeue_pause_s
 from fleet.admission.release import releases
+from fleet.admission.replacement import arrived, moved_out, must_go, under_way
 from fleet.admission.screen import priority_of
 from fleet.admission.surplus import cores, departures
 from fleet.admission.transitions import evicted, released
 from fleet.capacity.stock import usable
 from fleet.reasons import Reason
-from fleet.snapshot import Gang, GangState, Hold, Job, Node, Pin, Pod, PodSet, Snapshot
+from fleet.snapshot import Gang, GangState, Hold, Job, Pod, PodSet, Snapshot
+from fleet.snapshot.seats import strays_of
 from model.fleet import Fleet
 from model.kinds.base import format_duration
 
 LABEL_VALUE_MAX = 63
 LOST_MACHINE_PAUSE_S = 60.0
 """Before a gang is considered again whose machine was bought and never joined."""
-NODE_FAILURE_AFTER_S = 60.0
-"""A gang leaves when one of its nodes has not been ready for this long (Kueue waits 30 s, Kubernetes 300 s)."""
 
 
 class _Case(NamedTuple):
@@ -150,7 +151,7 @@ def _reserved(case: _Case) -> Iterator[Action]:
         yield SaveGang(released(gang, case.job, *off, now))
     elif stopped := _queue_stopped(case):
         yield SaveGang(released(gang, case.job, Reason.QUEUE_STOPPED, stopped, now))
-    elif lost := _lost_claim(snapshot, gang):
+    elif lost := _lost_place(snapshot, gang):
         pause_s = LOST_MACHINE_PAUSE_S if _never_came(snapshot, gang) else 0.0
         yield SaveGang(released(gang, case.job, *lost, now, requeue_at_s=now + pause_s))
     elif _machines_ready(snapshot, gang) and (checks := open_checks(case.fleet, gang)):
@@ -175,17 +176,11 @@ def _turned_away(case: _Case, reason: Reason, message: str) -> SaveGang:
     return SaveGang(released(gang, case.job, reason, message, now, requeue_at_s=now + retry_pause_s(case.fleet, gang)))
 
 
-def _lost_claim(snapshot: Snapshot, gang: Gang) -> tuple[Reason, str] | None:
+def _lost_place(snapshot: Snapshot, gang: Gang) -> tuple[Reason, str] | None:
     """A machine the gang counted on that will not come."""
     for name in sorted({pin.claim for pin in gang.pins if pin.claim}):
-        claim = snapshot.claims.get(name)
-        if claim is None:
-            return Reason.MACHINE_LOST, f"machine {name} is gone before it was used"
-        if claim.deleting or claim.disruption:
-            why = f": {claim.disruption.message}" if claim.disruption else ""
-            return Reason.MACHINE_LOST, f"machine {name} leaves before it was used{why}"
-        if gang.recuts.get(name, claim.layout) != claim.layout and claim_subject(name) not in snapshot.busy:
-            return Reason.MACHINE_LOST, f"machine {name} was not asked for its new cut, or for another since"
+        if (lost := lost_claim(snapshot, gang, name)) is not None:
+            return lost
     for name in sorted({pin.node for pin in gang.pins if not pin.claim}):
         if name not in snapshot.nodes:
             return Reason.MACHINE_LOST, f"node {name} is gone before it was used"
@@ -223,9 +218,12 @@ def _admitted(case: _Case) -> Iterator[Action]:
     elif job.suspended and job.hold is Hold.SWITCH:
         tolerations = flavor_tolerations(case.fleet, gang)
         yield StartJob(job.ref, job.resource_version, gang.uid, gang.workload, tolerations, gang.pod_sets)
+    elif (settled := arrived(snapshot, gang)) is not None:
+        yield SaveGang(settled)
     else:
         leaving = list(departures(snapshot, gang))
         yield from releases(case.fleet, snapshot, gang)
+        yield from moved_out(snapshot, gang)
         yield from leaving or _readiness(case)
 
 
@@ -233,18 +231,26 @@ def _readiness(case: _Case) -> Iterator[Action]:
     """Write down when all pods have become ready, and when they no longer are."""
     gang, now = case.gang, case.snapshot.now_s
     ready, wanted = ready_pods(case.snapshot, gang, case.job)
-    if ready >= wanted and not gang.pods_ready:
+    whole = ready >= wanted and not under_way(case.snapshot, gang)
+    since_s = gang.replacing_since_s if strays_of(case.snapshot, gang) else 0.0
+    if whole and not gang.pods_ready:
         message = f"all {wanted} pods are ready"
-        yield SaveGang(gang.moved(gang.state, Reason.RUNNING, message, now, pods_ready=True, not_ready_since_s=0.0))
+        facts = {"pods_ready": True, "not_ready_since_s": 0.0, "replacing_since_s": since_s}
+        yield SaveGang(gang.moved(gang.state, Reason.RUNNING, message, now, **facts))
     elif ready < wanted and gang.pods_ready:
         message = f"{ready} of {wanted} pods are ready"
         yield SaveGang(gang.moved(gang.state, Reason.NOT_READY, message, now, pods_ready=False, not_ready_since_s=now))
+    elif whole and gang.replacing_since_s and not since_s:
+        yield SaveGang(replace(gang, replacing_since_s=0.0))
 
 
 def ready_pods(snapshot: Snapshot, gang: Gang, job: Job) -> tuple[int, int]:
-    """(pods that are ready or have succeeded, pods there should be): of the core, where a gang has more."""
+    """(pods that are ready or have succeeded, pods there should be): of the core, where a gang has more.
+
+    The job's own count comes late: it is not believed while pods change their places.
+    """
     wanted = sum(pod_set.count for pod_set in cores(gang.pod_sets))
-    if job.ready_pods >= wanted:
+    if job.ready_pods >= wanted and not gang.replacing_since_s:
         return wanted, wanted
     pods = snapshot.gang_pods.get(f"{gang.namespace}/{gang.workload}", ())
     if any(pod_set.core is not None for pod_set in gang.pod_sets):
@@ -277,22 +283,11 @@ def _not_ready_in_time(case: _Case) -> tuple[Reason, str] | None:
     return late(terms, gang, f"{ready} of {wanted} pods were ready after {format_duration(limit_s)}")
 
 
-def _driven_off(case: _Case, node: Node) -> bool:
-    """Whether a pod of the gang has left a cordoned node: it could never come back to its place there."""
-    gang = case.gang
-    if not node.unschedulable or (gang.pods_ready and case.job.ready_pods >= sum(s.count for s in gang.pod_sets)):
-        return False
-    pods = case.snapshot.gang_pods.get(f"{gang.namespace}/{gang.workload}", ())
-    here = sum(1 for pod in pods if pod.node == node.name and not pod.deleting and pod.phase != "Failed")
-    leaving = sum(pin.count for pin in gang.leaving if pin.node == node.name)
-    return here < sum(pin.count for pin in gang.pins if pin.node == node.name) - leaving
-
-
 def _must_leave(case: _Case) -> tuple[Reason, str] | None:
     """Why a running gang cannot stay where it is.
 
     It was deactivated or has run its time, its queue is drained, an admission check is against it, it is not whole, a
-    machine leaves or failed.
+    machine leaves or failed and may not be replaced.
     """
     if limit := spent(case.gang, case.snapshot.now_s) or called_off(case.gang):
         return limit
@@ -300,23 +295,7 @@ def _must_leave(case: _Case) -> tuple[Reason, str] | None:
         return Reason.QUEUE_DRAINED, stopped
     if told := verdict(case.fleet, case.gang):
         return told
-    machines = (_machine_lost(case, pin) for pin in case.gang.pins)
-    return _not_ready_in_time(case) or next((lost for lost in machines if lost), None)
-
-
-def _machine_lost(case: _Case, pin: Pin) -> tuple[Reason, str] | None:
-    snapshot = case.snapshot
-    claim = snapshot.claims.get(pin.claim) if pin.claim else None
-    node = snapshot.nodes.get(pin.node)
-    if claim is not None and claim.disruption is not None:
-        return Reason(claim.disruption.reason), f"machine {claim.node} leaves: {claim.disruption.message}"
-    if node is None or (pin.claim and (claim is None or claim.deleting)):
-        return Reason.NODE_FAILURE, f"node {pin.node} is gone"
-    if not node.ready and snapshot.now_s - node.ready_changed_at_s >= NODE_FAILURE_AFTER_S:
-        return Reason.NODE_FAILURE, f"node {pin.node} has not been ready for {NODE_FAILURE_AFTER_S:.0f} s"
-    if not case.job.suspended and _driven_off(case, node):
-        return Reason.NODE_FAILURE, f"node {pin.node} is cordoned and a pod has left it"
-    return None
+    return _not_ready_in_time(case) or must_go(case.fleet, case.snapshot, case.gang, case.job)
 
 
 def _queue_stopped(case: _Case, *policies: str) -> str:

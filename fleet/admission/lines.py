@@ -21,6 +21,8 @@ class Line:
     """How long its gangs wait before capacity is kept for them; None = as long as they say themselves."""
     team: Team | None = None
     """Whose quota it uses; None for a ClusterQueue, which has its own."""
+    on_node_failure: str = "Replace"
+    """What becomes of its gangs when they lose a node, unless they say it themselves; Kueue replaces it."""
     namespaces: LabelSelector | None = None
     """Namespaces whose work a ClusterQueue takes; None = none, or the team says."""
 
@@ -57,6 +59,7 @@ def _lines(fleet: Fleet) -> dict[tuple[str, str], Line]:
             spec.protected_run_time,
             spec.reserve_after,
             fleet.teams[spec.team],
+            spec.on_node_failure,
         )
     return lines
 

@@ -5,10 +5,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from fleet.admission.flavors import Flavors
+from fleet.admission.mending import mend
 from fleet.admission.quota.declared import FlavorResource, QueueSpec
 from fleet.admission.quota.ground import Misfit
 from fleet.admission.quota.tree import QuotaTree
 from fleet.admission.quota.workload import Given, Holder, Workload
+from fleet.admission.replacement import Vacancy
 from fleet.capacity.intent import write_claims
 from fleet.capacity.provision import Need, Plan, Supply, provide
 from fleet.placement.board import Board, Slot, State
@@ -52,8 +54,14 @@ class Machines:
     standing: Mapping[str, Gang]
     """uid -> gang that holds its place since before this pass."""
     now_s: float
+    vacancies: Mapping[str, Vacancy] = field(default_factory=dict)
+    """uid -> what a gang of these has lost and wants to have replaced."""
+    refused: dict[str, Refusal] = field(default_factory=dict)
+    """uid -> why a lost place could not be replaced."""
     written: dict[str, Written] = field(default_factory=dict)
     """uid -> what this pass has decided for it."""
+    _moved: dict[str, tuple[Pin, ...]] = field(default_factory=dict)
+    """uid -> where a gang stands that has had lost places replaced."""
     _emptied: Board | None = None
     _hopeless: dict[Hashable, Misfit | None] = field(default_factory=dict)
     _of_claim: dict[str, Slot] | None = None
@@ -68,6 +76,8 @@ class Machines:
         self, workload: Workload, given: Sequence[Given], *, empty: bool = False, before: object = None
     ) -> Plan | Misfit:
         """A plan for all pods, always the best; whether one exists on empty machines is asked once for every shape."""
+        if workload.uid in self.vacancies:
+            return self._mended(workload, given)
         if not empty:
             return self._known(workload, given) or self._try(self.board, workload, given)
         asked = (workload.queue, workload.shape, _flavors_of(given))
@@ -78,6 +88,21 @@ class Machines:
             self._hopeless[asked] = found if isinstance(found, Misfit) else None
         return self._hopeless[asked] or Plan()
 
+    def _mended(self, workload: Workload, given: Sequence[Given]) -> Plan | Misfit:
+        """A plan for what a gang has lost; the rest of it stays where it is."""
+        mark = self.board.mark()
+        plan = mend(self, workload, given)
+        if isinstance(plan, Refusal):
+            self.refused[workload.uid] = plan
+            return Misfit(tuple(one.name for one in given), plan)
+        self._undo(self.board, mark, plan)
+        return plan
+
+    def _undo(self, board: Board, mark: int, plan: Plan) -> None:
+        board.undo(mark)
+        for lot in plan.lots:
+            self.supply.headroom[lot.shape.pool.name].spend(lot.shape, -lot.count)
+
     def _plan(self, board: Board, workload: Workload, given: Sequence[Given]) -> Plan | Refusal:
         """A plan, taken on the board: on the topology where the pods wish for more than one domain, else anywhere."""
         needs = self._needs(workload, given)
@@ -85,7 +110,7 @@ class Machines:
         if not wishing:
             return provide(board, self.supply, workload.uid, needs)
         flavors = (self.flavors_of(workload, one) for one in given)
-        found = self._terrain(board).find([(need.pod_set, names) for need, names in zip(needs, flavors, strict=True)])
+        found = self.terrain(board).find([(need.pod_set, names) for need, names in zip(needs, flavors, strict=True)])
         if not isinstance(found, Refusal):
             requests = {need.pod_set.name: need.pod_set.requests for need in needs}
             for seat in found:
@@ -95,7 +120,8 @@ class Machines:
             return found  # a purchase could not promise it
         return provide(board, self.supply, workload.uid, needs)
 
-    def _terrain(self, board: Board) -> "Terrain":
+    def terrain(self, board: Board) -> "Terrain":
+        """The topologies of a board."""
         from fleet.admission.terrain import Terrain  # numpy with it, which most passes have no use for
 
         if id(board) not in self._terrains:
@@ -107,9 +133,7 @@ class Machines:
         plan = self._plan(board, workload, given)
         if isinstance(plan, Refusal):
             return Misfit(tuple(one.name for one in given), plan)
-        board.undo(mark)
-        for lot in plan.lots:
-            self.supply.headroom[lot.shape.pool.name].spend(lot.shape, -lot.count)
+        self._undo(board, mark, plan)
         if not workload.buys and not plan.ready:
             message = "no room for it on the machines that are ready"
             return Misfit(tuple(one.name for one in given), Refusal(Reason.NO_CAPACITY, message))
@@ -136,9 +160,12 @@ class Machines:
         for one in given:
             pod_set = pod_sets[one.name]
             sized = pod_set if one.count == pod_set.count else replace(pod_set, count=one.count)
-            flavors, charged = self.flavors_of(workload, one), self._charged(workload, one)
-            needs.append(self.flavors.need(sized, flavors, charged=charged))
+            needs.append(self.need(workload, one, sized))
         return needs
+
+    def need(self, workload: Workload, one: Given, sized: PodSet) -> Need:
+        """What pods of a set need with what the set was given."""
+        return self.flavors.need(sized, self.flavors_of(workload, one), charged=self._charged(workload, one))
 
     def flavors_of(self, workload: Workload, one: Given) -> tuple[str, ...]:
         """The flavors of a pod set; one that asks for nothing goes with the queue's first."""
@@ -153,6 +180,9 @@ class Machines:
     def put(self, holder: Holder) -> None:
         """A gang from before takes its pins' places; a new one gets its plan carried out, for good."""
         uid = holder.workload.uid
+        if uid in self.vacancies and isinstance(holder.place, Plan) and uid not in self.written:
+            self._fill(holder)
+            return
         if (pins := self._pins(uid)) is not None:
             self.shift(pins, holder.workload.pod_sets, 1)
             return
@@ -166,6 +196,21 @@ class Machines:
         found = self._plan(self.board, holder.workload, holder.given)
         assert isinstance(found, Plan)  # noqa: S101 -- it was found in this very state
         self._write(uid, found)
+
+    def _fill(self, holder: Holder) -> None:
+        """A gang that lost places gets the others, for good: found once more, on the board as it was then."""
+        uid, pod_sets = holder.workload.uid, holder.workload.pod_sets
+        vacancy, standing = self.vacancies[uid], self.standing[uid]
+        self.shift(standing.pins, pod_sets, 1)
+        found = mend(self, holder.workload, holder.given)
+        assert isinstance(found, Plan)  # noqa: S101 -- it was found in this very state
+        self.shift(vacancy.vacated, pod_sets, -1)
+        self._write(uid, found)
+        cut = {recut.claim for recut in found.recuts}
+        new = [replace(pin, node="") if pin.claim in cut else pin for pin in self.written[uid].pins]
+        stay = set(vacancy.vacated)
+        self._moved[uid] = (*(pin for pin in standing.pins if pin not in stay), *new)
+        self.written[uid] = replace(self.written[uid], pins=tuple(new))
 
     def _write(self, uid: str, plan: Plan) -> None:
         claims = write_claims(plan, uid, self.now_s, gang=uid)
@@ -187,6 +232,8 @@ class Machines:
         self.shift(self._pins(holder.workload.uid) or (), holder.workload.pod_sets, -1)
 
     def _pins(self, uid: str) -> tuple[Pin, ...] | None:
+        if uid in self._moved:
+            return self._moved[uid]
         if uid in self.written:
             return self.written[uid].pins
         return self.standing[uid].pins if uid in self.standing else None

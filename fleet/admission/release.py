@@ -23,9 +23,12 @@ def releases(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> Iterator[Action]:
     if not any(pod.gated for pod in pods):
         return
     tolerations = flavor_tolerations(fleet, gang)
-    free = Counter({(pin.pod_set, pin.node): pin.count for pin in seats_of(snapshot, gang)})
+    free: Counter[tuple[str, str]] = Counter()
+    for pin in seats_of(snapshot, gang):
+        if pin.node:  # else its machine is still to come
+            free[pin.pod_set, pin.node] += pin.count
     free.subtract({(pin.pod_set, pin.node): pin.count for pin in gang.leaving})
-    node_of_host = {hostname_of(snapshot, pin.node): pin.node for pin in gang.pins}
+    node_of_host = {hostname_of(snapshot, pin.node): pin.node for pin in gang.pins if pin.node}
     for pod in pods:
         if not pod.gated:
             free[pod.pod_set, pod.node or node_of_host.get(pod.pinned_host, "")] -= 1

@@ -47,9 +47,10 @@ def whole(uid: str) -> str:
 def parts(gang: Gang) -> Iterator[Gang]:
     """A gang as the quota engine holds it: its core under its own uid, and each pod of the surplus as one of its own.
 
-    A pod that leaves already is a part with `leaving` set.
+    A pod that leaves already is a part with `leaving` set. While lost pods get other places a gang is one.
     """
-    surplus = [pin for pods in gang.pod_sets for pin in _surplus(gang, pods)] if not gang.remaining else []
+    whole_now = gang.remaining or gang.replacing_since_s
+    surplus = [pin for pods in gang.pod_sets for pin in _surplus(gang, pods)] if not whole_now else []
     if not surplus:
         yield gang
         return
@@ -117,7 +118,7 @@ def _growing(gangs: Mapping[str, Gang], jobs: Mapping[str, Job]) -> Sequence[Gan
 
 
 def _may_grow(gang: Gang, job: Job) -> bool:
-    if gang.state is not GangState.ADMITTED or gang.leaving or job.hold is not Hold.PODS:
+    if gang.state is not GangState.ADMITTED or gang.leaving or gang.replacing_since_s or job.hold is not Hold.PODS:
         return False
     held = {pods.name: pods.count for pods in gang.pod_sets}
     return any(asked.core is not None and asked.count > held.get(asked.name, asked.count) for asked in job.pod_sets)

@@ -37,6 +37,7 @@ def released(gang: Gang, job: Job | None, reason: Reason, message: str, now_s: f
         admitted_at_s=0.0,
         pods_ready=False,
         not_ready_since_s=0.0,
+        replacing_since_s=0.0,
         checks={},
         ran_before_s=gang.ran_s(now_s),
         **changes,

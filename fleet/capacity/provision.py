@@ -366,6 +366,7 @@ class _Hurdles:
         self.short_until_s = until_s if not self.short_until_s else min(self.short_until_s, until_s)
 
     def refusal(self) -> Refusal:
+        """The nearest miss: what only time or a limit stands against is told before what can never be."""
         what = f"{self.missing} more pods of {self.pod_set.name}"
         if self.pools_short:
             shown = ", ".join(sorted(self.pools_short)[:4])

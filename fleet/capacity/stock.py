@@ -11,7 +11,7 @@ from fleet.memo import remembered
 from fleet.mig.layouts import cut, gpu_part, layout_name, pool_layouts, with_gpus
 from fleet.placement.board import PODS, Board, Slot
 from fleet.snapshot import Claim, ClaimState, Gang, GangState, Node, Offer, Snapshot
-from fleet.snapshot.seats import seats_of
+from fleet.snapshot.seats import seated
 from fleet.taints import OWN_KEYS
 from model import labels
 from model.fleet import Fleet
@@ -89,7 +89,7 @@ def build_board(snapshot: Snapshot, held_by: Iterable[Gang], coming: Iterable[Sl
         board.add(slot)
         by_claim[slot.claim] = slot
     for gang in held_by:
-        for pin in seats_of(snapshot, gang):
+        for pin in seated(snapshot, gang).pins:
             standing = by_claim.get(pin.claim) if pin.claim else board.slots.get(pin.node)
             if standing is not None:
                 board.take(standing, gang.pod_set(pin.pod_set).requests, pin.count)
@@ -178,13 +178,18 @@ def _recuts(fleet: Fleet, snapshot: Snapshot) -> Iterator[Recut]:
             continue
         if claim_subject(claim.name) in snapshot.busy:
             continue
-        if gpu_part(snapshot.foreign_use.get(node.name, {})):
+        if gpu_part(snapshot.foreign_use.get(node.name, {})) or _has_gpu_pods(snapshot, node):
             continue
         machine = snapshot.catalog.types.get(claim.capacity_pool.instance_type)
         for layout, declared in cutting[claim.node_pool].items():
             gpus = cut(machine, declared) if machine and layout != claim.layout else None
             if gpus is not None:
                 yield Recut(claim.name, layout, gpus, _cut_slot(snapshot, node, claim, layout, gpus))
+
+
+def _has_gpu_pods(snapshot: Snapshot, node: Node) -> bool:
+    """Whether pods are on their way out that hold its GPUs, although no gang has a seat there any more."""
+    return any(gpu_part(pod.requests) for pod in snapshot.node_pods.get(node.name, ()))
 
 
 def _cut_slot(snapshot: Snapshot, node: Node, claim: Claim, layout: str, gpus: Mapping[str, int]) -> Slot:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from fleet.snapshot.claims import Claim, ClaimState, Disruption, Launch
 from fleet.snapshot.gangs import (
+    ANY_NUMBER,
     LIVE_FIELDS,
     Check,
     CheckState,
@@ -31,8 +32,9 @@ from fleet.snapshot.machines import (
     Notice,
     NoticeKind,
     Offer,
+    Reach,
 )
-from fleet.snapshot.nodes import DaemonOverhead, Member, Node, Pod, Terms
+from fleet.snapshot.nodes import DaemonOverhead, Member, Node, NodeCondition, Pod, Terms
 from fleet.snapshot.surroundings import Namespace, PodPriority
 from model.quantity import Resources
 
@@ -82,6 +84,7 @@ class Snapshot:
 
 
 __all__ = [
+    "ANY_NUMBER",
     "LIVE_FIELDS",
     "CapacityPool",
     "Catalog",
@@ -108,6 +111,7 @@ __all__ = [
     "Member",
     "Namespace",
     "Node",
+    "NodeCondition",
     "Notice",
     "NoticeKind",
     "Offer",
@@ -115,6 +119,7 @@ __all__ = [
     "Pod",
     "PodPriority",
     "PodSet",
+    "Reach",
     "Slice",
     "Snapshot",
     "Terms",

@@ -70,6 +70,10 @@ class JobResult(StrEnum):
     FAILED = "Failed"
 
 
+ANY_NUMBER: Final = 1 << 31
+"""Of restarts: there is no end to them."""
+
+
 class Hold(StrEnum):
     """What keeps the pods of a job back until its gang is admitted."""
 
@@ -113,6 +117,10 @@ class Job:
     """Annotation `muster.dev/priority-boost` or `kueue.x-k8s.io/priority-boost`."""
     remaining: Mapping[str, int] = field(default_factory=dict)
     """Pod set -> pods it still needs until the end, where these are fewer than it runs at once."""
+    restarts: Mapping[str, int] = field(default_factory=dict)
+    """Pod set -> how many of its pods may be lost now and are made anew while the others go on; none where not said."""
+    on_node_failure: str = ""
+    """Annotation `muster.dev/on-node-failure`: `Replace`, `Evict`, or empty for what the queue says."""
     hold: Hold = Hold.SWITCH
     owner_uid: str = ""
     """uid of the job that made this one and stands for it; empty for a job that stands for itself."""
@@ -134,7 +142,10 @@ class GangState(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Pin:
-    """`count` pods of a pod set on one node; until the machine has joined, `claim` names what will become it."""
+    """`count` pods of a pod set on one node; until the machine has joined, `claim` names what will become it.
+
+    A gang starts when every pin names a node. One that has lost a machine since may have pins without.
+    """
 
     pod_set: str
     node: str
@@ -222,6 +233,9 @@ class Gang:
     pods_ready: bool = False
     not_ready_since_s: float = 0.0
     """Since when pods that were all ready are not any more; 0 = they are, or never were."""
+    replacing_since_s: float = 0.0
+    """Since when pods that lost their machine are getting other places, until all are ready and have left the old
+    ones; 0 = none are."""
     eviction: Eviction | None = None
     evictions: int = 0
     requeue_at_s: float = 0.0

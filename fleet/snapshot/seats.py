@@ -32,10 +32,25 @@ def seats_of(snapshot: Snapshot, gang: Gang) -> tuple[Pin, ...]:
     return tuple(kept)
 
 
+def strays_of(snapshot: Snapshot, gang: Gang) -> tuple[Pod, ...]:
+    """Pods that still stand, or were let go to, where the gang has lost its seats; only after a lost machine."""
+    if not gang.replacing_since_s:
+        return ()
+    seats = {(pin.pod_set, pin.node) for pin in gang.pins if pin.node}
+    node_of_host = {hostname_of(snapshot, node): node for _, node in seats}
+    pods = (pod for pod in snapshot.gang_pods.get(f"{gang.namespace}/{gang.workload}", ()) if pod.active)
+    places = ((pod, pod.node or node_of_host.get(pod.pinned_host, pod.pinned_host)) for pod in pods if not pod.gated)
+    return tuple(pod for pod, place in places if place and (pod.pod_set, place) not in seats)
+
+
 def seated(snapshot: Snapshot, gang: Gang) -> Gang:
-    """The gang pinned to no more than its seats."""
-    pins = seats_of(snapshot, gang)
-    return gang if pins is gang.pins else replace(gang, pins=pins)
+    """The gang pinned to no more than its seats, and to the nodes on which pods still stand that have lost theirs."""
+    seats = seats_of(snapshot, gang)
+    if not gang.replacing_since_s:
+        return gang if seats is gang.pins else replace(gang, pins=seats)
+    strays = Counter((pod.pod_set, pod.node) for pod in strays_of(snapshot, gang) if pod.node)
+    stood = (Pin(name, node, "", count) for (name, node), count in sorted(strays.items()))
+    return replace(gang, pins=(*seats, *stood))
 
 
 def place_of(snapshot: Snapshot, gang: Gang, pod: Pod) -> str:

@@ -55,6 +55,7 @@ def _completed(job: Job, below: Job | None, pods: Sequence[Pod]) -> Job:
         active_pods=below.active_pods,
         do_not_disrupt=job.do_not_disrupt or below.do_not_disrupt,
         pod_priority_class=below.pod_priority_class,
+        restarts=below.restarts,
     )
 
 
@@ -108,6 +109,7 @@ def group_job(uid: str, pods: Sequence[Pod], terms: Terms | None = None) -> Job:
         max_run_s=first.max_run_s,
         sla_waiting_s=first.sla_waiting_s,
         priority_boost=first.priority_boost,
+        on_node_failure=first.on_node_failure,
     )
 
 

@@ -115,6 +115,9 @@ class QueueSpec(Spec):
     """What others have to answer in a Workload's status, besides quota and machines, before a gang starts."""
     pods_ready: PodsReady = PodsReady()
     """How long a gang may be without all of its pods."""
+    on_node_failure: Literal["Replace", "Evict"] = "Replace"
+    """When a gang loses a node. Replace: only its pods there get another place, if their job makes lost pods anew and
+    a place can be had; else, and with Evict, the gang leaves as a whole. A job may say it for itself."""
     stop_policy: Literal["None", "Hold", "HoldAndDrain"] = "None"
     """Hold: admit nothing new. HoldAndDrain: also evict what runs."""
 

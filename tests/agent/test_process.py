@@ -26,8 +26,11 @@ from providers.kube.transport import KubeTransport
 from tests.agent.scenes import simple
 from tests.support.work import group_pod
 
-WITHIN_S = 30.0
-QUICK = ElectionTiming(lease_s=3, renew_s=2.0, retry_s=0.3)
+WITHIN_S = 60.0
+LASTING = ElectionTiming(lease_s=60, renew_s=40.0, retry_s=1.5)
+"""Held however slow the machine is, and taken over soon after it was given up."""
+SHORT = ElectionTiming(lease_s=3, renew_s=2.0, retry_s=0.3)
+"""For a leader that is to lose it."""
 
 
 def until(holds: Callable[[], object], words: str) -> None:
@@ -42,7 +45,8 @@ def until(holds: Callable[[], object], words: str) -> None:
 class Running:
     """An agent in a thread."""
 
-    def __init__(self, place: "Place", name: str, *, election: bool) -> None:
+    def __init__(self, place: "Place", name: str, *, election: bool, timing: ElectionTiming) -> None:
+        place.monkeypatch.setattr(process_module, "Elector", functools.partial(Elector, timing=timing))
         settings = Settings.model_validate(
             {
                 "cluster": "test",
@@ -93,8 +97,9 @@ class Running:
 class Place:
     """A sandbox's world with an empty agent's seat."""
 
-    def __init__(self, folder: Path, world: World) -> None:
+    def __init__(self, folder: Path, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder = folder
+        self.monkeypatch = monkeypatch
         self.world = world
         self.repository = Repository(folder)
         example = folder / "example"
@@ -106,8 +111,8 @@ class Place:
         world.store.create(world.store.resource("Namespace"), {"metadata": {"name": "t"}})
         self.agents: list[Running] = []
 
-    def start(self, name: str, *, election: bool = True) -> Running:
-        self.agents.append(Running(self, name, election=election))
+    def start(self, name: str, *, election: bool = True, timing: ElectionTiming = LASTING) -> Running:
+        self.agents.append(Running(self, name, election=election, timing=timing))
         return self.agents[-1]
 
     def submit(self, name: str) -> None:
@@ -123,9 +128,8 @@ class Place:
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
     monkeypatch.setattr(process_module, "settle_heap", lambda: None)
-    monkeypatch.setattr(process_module, "Elector", functools.partial(Elector, timing=QUICK))
     with World(tmp_path / "world", cluster="test", speed=60.0) as world:
-        made = Place(tmp_path, world)
+        made = Place(tmp_path, world, monkeypatch)
         yield made
         for running in made.agents:
             if running.thread.is_alive():
@@ -198,7 +202,7 @@ def test_of_two_agents_one_acts_and_the_other_takes_over_when_it_is_stopped(plac
 def test_a_deposed_agent_ends_with_an_error_and_the_other_takes_over(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = place.start("first")
+    first = place.start("first", timing=SHORT)
     until(lambda: first.leads, "the first leads")
     second = place.start("second")
 

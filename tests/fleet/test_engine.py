@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleet.capacity.interruption import respond
-from fleet.snapshot import GangState, JobResult, Notice, NoticeKind, PodSet
+from fleet.snapshot import ANY_NUMBER, ClaimState, GangState, JobResult, Notice, NoticeKind, PodSet
 from model import labels
 from model.fleet import Fleet
 from model.kinds import CapacityType
@@ -57,6 +57,7 @@ def arrivals(draw: st.DrawFn) -> Callable[[World], object]:
     )
     count, team, priority = draw(st.integers(1, 3)), draw(st.sampled_from("ab")), draw(st.integers(0, 2))
     level = draw(st.sampled_from(("", "", labels.ZONE, labels.HOSTNAME)))
+    restarts = draw(st.sampled_from(({}, {"main": 2}, {"main": ANY_NUMBER}, {"main": ANY_NUMBER})))
 
     def arrive(world: World) -> None:
         name = f"j{len(world.jobs)}x{int(world.now_s) % 100000}"
@@ -64,6 +65,7 @@ def arrivals(draw: st.DrawFn) -> Callable[[World], object]:
         it = gang(name, pods, queue=f"q{team}", namespace=team, priority=priority, created_s=world.now_s)
         world.waits(it)
         world.gangs.pop(it.uid)
+        world.jobs[it.uid] = replace(world.jobs[it.uid], restarts=restarts)
 
     return arrive
 
@@ -110,6 +112,31 @@ def vanish(world: World) -> None:
             for name in gone:
                 world.nodes[name] = replace(world.nodes[name], ready=False, ready_changed_at_s=world.now_s)
             return
+
+
+def fall_silent(world: World) -> None:
+    """The first node that was well is not any more, for a while or for good; its pods stay as they are."""
+    joined = {claim.node for claim in world.claims.values() if claim.state is ClaimState.READY}
+    for name, node in sorted(world.nodes.items()):
+        if node.ready and name in joined:
+            since_s = world.now_s - 61
+            world.nodes[name] = replace(node, ready=False, ready_changed_at_s=since_s)
+            world.pods = {
+                key: replace(pod, ready=False) if pod.node == name else pod for key, pod in world.pods.items()
+            }
+            return
+
+
+def come_back(world: World) -> None:
+    """Nodes whose machines run are well again."""
+    for name, node in world.nodes.items():
+        instance = world.instances.get(node.instance_id)
+        if not node.ready and instance is not None and not instance.gone:
+            world.nodes[name] = replace(node, ready=True, ready_changed_at_s=world.now_s)
+            world.pods = {
+                key: replace(pod, ready=True) if pod.node == name and pod.active else pod
+                for key, pod in world.pods.items()
+            }
 
 
 def sell_out(world: World) -> None:
@@ -211,7 +238,21 @@ def crashes(draw: st.DrawFn) -> Callable[[World], object]:
 
 
 MEDDLING = (lose_an_answer, lose_every_answer, delete_claim, delete_node, change_job, unsuspend, suspend)
-USUAL = (finish, finish, delete_job, interrupt, vanish, sell_out, restock, change_fleet, wait_long, stray_pod)
+USUAL = (
+    finish,
+    finish,
+    delete_job,
+    interrupt,
+    vanish,
+    fall_silent,
+    fall_silent,
+    come_back,
+    sell_out,
+    restock,
+    change_fleet,
+    wait_long,
+    stray_pod,
+)
 EVENTS = st.one_of(arrivals(), arrivals(), arrivals(), crashes(), st.sampled_from(USUAL), st.sampled_from(MEDDLING))
 
 
@@ -293,7 +334,7 @@ def _come_to_rest(world: World) -> None:
     for _ in range(400):
         quiet = 0 if world.pass_once() else quiet + 1
         world.now_s += 30 if quiet else 5
-        if quiet == 10:
+        if quiet == 12:  # longer than a silent node is waited for
             return
     actions = world.pass_once()
     raise AssertionError(f"never quiet; now {[(type(it).__name__, it.subjects) for it in actions]}")

@@ -11,7 +11,7 @@ from fleet.admission import cycle
 from fleet.admission.compile import declared, usage_of
 from fleet.admission.lifecycle import ready_pods
 from fleet.snapshot import Gang, GangState, Pin, Pod, Snapshot
-from fleet.snapshot.seats import seated, seats_of
+from fleet.snapshot.seats import seated, seats_of, strays_of
 from tests.support.fleets import GPU, NOW, FleetBuilder, gang, gang_pod, job_of, pod_set
 from tests.support.world import World
 
@@ -122,3 +122,23 @@ def test_pods_that_have_ended_and_are_gone_are_not_missed() -> None:
     assert ready_pods(seen(held, *alive), held, job_of(held)) == (4, 4)
     assert ready_pods(seen(held, *alive, pod(held, "d", "a", DONE)), held, job_of(held)) == (4, 4)
     assert ready_pods(seen(held, alive[0]), held, job_of(held)) == (3, 4)
+
+
+# -- pods out of place ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("since_s", [0.0, NOW])
+def test_a_pod_where_the_gang_has_no_seat_any_more(since_s: float) -> None:
+    """Its node is taken, too, until it has gone; but only where it stands, and after a lost machine."""
+    moved = replace(running({}), pins=(Pin("main", "b", "", 2), Pin("main", "", "c", 2)), replacing_since_s=since_s)
+    pods = (
+        pod(moved, "lost", "a"),
+        pod(moved, "let-go", "", gated=False, pinned_host="a"),
+        pod(moved, "kept", "b"),
+        pod(moved, "over", "a", phase="Failed"),
+        gang_pod(moved, "waits"),
+    )
+    snapshot = seen(moved, *pods)
+    assert [one.name for one in strays_of(snapshot, moved)] == (["lost", "let-go"] if since_s else [])
+    extra = (Pin("main", "a", "", 1),) if since_s else ()
+    assert seated(snapshot, moved).pins == (*moved.pins, *extra)

@@ -108,6 +108,7 @@ def test_the_last_checkpoint_of_any_pod_counts() -> None:
 def test_what_the_oldest_pod_says_of_the_run_counts() -> None:
     pods = [pod("a"), pod("b")]
     facts: dict[str, Any] = {"expected_run_s": 1.0, "max_run_s": 2.0, "sla_waiting_s": 3.0, "priority_boost": 4}
+    facts["on_node_failure"] = "Replace"
     noted = [
         replace(pods[0], member=replace(pods[0].member, **facts)),  # type: ignore[type-var]
         replace(pods[1], member=replace(pods[1].member, priority_boost=9, pod_priority_class="high")),  # type: ignore[type-var]

@@ -80,7 +80,7 @@ class Invariants:
         self.births.setdefault(gang.job.name, []).append(self.sim.now_s)
         gates = [gate["name"] for gate in pod["spec"].get("schedulingGates") or ()]
         self._says("muster.dev/placement" in gates, f"pod {who} was born without a gate")
-        if state == "Admitted" and not gang.pods_ready:
+        if state == "Admitted" and not gang.pods_ready and not gang.replacing_since_s:
             for pin in gang.pins:
                 self._says(self.sim.object("Node", pin.node) is not None, f"pod {who} before node {pin.node!r}")
 
@@ -133,7 +133,8 @@ class Invariants:
                 self._says(
                     pinned == pod_set.count, f"{name}/{pod_set.name}: {pinned} of {pod_set.count} pods have a place"
                 )
-            self._says(all(pin.node for pin in gang.pins), f"{name} is admitted without a node: {gang.pins}")
+            placed = all(pin.node for pin in gang.pins) or gang.replacing_since_s
+            self._says(bool(placed), f"{name} is admitted without a node: {gang.pins}")
 
     def _claim(self, event: Event) -> None:
         spec, status = event.object["spec"], event.object.get("status") or {}

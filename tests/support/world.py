@@ -223,6 +223,7 @@ class World:
             self.apply(actions)
             done += actions
         self.shortages = {pool: until for pool, until in self.shortages.items() if until > self.now_s}
+        self.remake()
         if boot:
             self.boot()
         return done
@@ -237,6 +238,20 @@ class World:
             done += actions
             self.now_s += step_s
         raise AssertionError(f"not quiet after {rounds} passes; last: {actions}")
+
+    def remake(self) -> None:
+        """Jobs that stand the loss of pods make them anew, behind the gate."""
+        for uid, job in self.jobs.items():
+            gang = self.gangs.get(uid)
+            if gang is None or not job.restarts or job.suspended or job.result or gang.state is not GangState.ADMITTED:
+                continue
+            mine = [pod for pod in self.pods.values() if (pod.namespace, pod.workload) == _key(gang)]
+            self.jobs[uid] = replace(job, ready_pods=sum(pod.ready for pod in mine))
+            for pod_set in gang.pod_sets:
+                there = sum(1 for pod in mine if pod.pod_set == pod_set.name and not pod.deleting)
+                for _ in range(pod_set.count - there):
+                    self._made += 1
+                    self._add(gang_pod(gang, f"{gang.job.name}-{pod_set.name}-again-{self._made}", pod_set.name))
 
     def boot(self) -> None:
         """Machines that run become ready nodes; re-cut nodes show their new cut."""
@@ -347,7 +362,10 @@ class World:
         added = {taint.key for taint in action.add_taints}
         kept = tuple(taint for taint in node.taints if taint.key not in added | set(action.remove_taints))
         self.nodes[node.name] = replace(
-            node, labels={**node.labels, **action.labels}, taints=(*kept, *action.add_taints)
+            node,
+            labels={**node.labels, **action.labels},
+            taints=(*kept, *action.add_taints),
+            do_not_disrupt=action.annotations.get(labels.DO_NOT_DISRUPT, node.do_not_disrupt),
         )
 
 

@@ -166,6 +166,7 @@ def _winner(root: Node, entries: Sequence[Entry], tree: QuotaTree, rules: Rules)
         release(entry.node, entry.assignment.usage)
 
     def champion(node: Node) -> Entry | None:
+        """Who wins the tournament below a node: a queue's own head by its order, else the fairest of the children's."""
         candidates = list(by_queue.get(id(node), ()))
         through = {id(entry): node for entry in candidates}
         for child in node.children:

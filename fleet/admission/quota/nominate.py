@@ -184,6 +184,7 @@ class Nominator:
 
     def _oracle(self, workload: Workload) -> Callable[[Cell, int], Granule]:
         def ask(cell: Cell, amount: int) -> Granule:
+            """How the amount could be had by evictions alone, and how high it would borrow once they are gone."""
             victims: list[Victim] = []
             if workload.preempts:
                 victims = self._search(self._contest(workload, {cell: amount}, frozenset((cell,))))

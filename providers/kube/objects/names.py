@@ -42,6 +42,8 @@ SLA_WAITING: Final = ("muster.dev/sla-waiting-time", "sla-waiting-time")
 PRIORITY_BOOST: Final = either("priority-boost")
 OWN_DO_NOT_DISRUPT: Final = "muster.dev/do-not-disrupt"
 """On jobs: `"true"` keeps consolidation, drift and expiry away while the gang runs; preemption is not voluntary."""
+ON_NODE_FAILURE: Final = "muster.dev/on-node-failure"
+"""On jobs: `Replace` or `Evict`."""
 MIN_PARALLELISM: Final = either("job-min-parallelism")
 """On a batch/v1 Job: fewest pods it may be admitted with."""
 SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"

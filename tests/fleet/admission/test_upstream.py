@@ -1,10 +1,13 @@
 """ClusterQueues of Kueue in the fleet repository decide like Queues of ours: quota, place and machine at once."""
 
+from dataclasses import replace
 from typing import Any
 
+import pytest
 import yaml
 
-from fleet.admission import cycle
+from fleet.admission import cycle, lifecycle
+from fleet.snapshot import ANY_NUMBER
 from model.fleet import Fleet
 from model.loader import load
 from tests.support.fleets import GPU, NOW, gang, pod_set
@@ -107,3 +110,21 @@ def test_nominal_quota_is_taken_back_from_a_borrower() -> None:
     found = run(world)
     assert found["borrows"] == ("Evicting", "InCohortReclamation")
     assert found["takes"] == ("Pending", "WaitingForPreemptedWorkloads")
+
+
+@pytest.mark.parametrize(("says", "expected"), [("", "NodeReplacement"), ("Evict", "NodeFailures")])
+def test_a_lost_node_is_replaced_unless_the_job_says_otherwise(says: str, expected: str) -> None:
+    """As by Kueue, whose queues have no word for it."""
+    groups = group("h100", gpu=24), group("any", cpu=100000, memory=10**12)
+    world = World(fleet(cluster_queue("cq", *groups), local("lq", "cq")))
+    for name in ("m0", "m1", "spare"):
+        world.machine(name, "p5")
+    it = gang("g", pod_set(count=2), queue="lq")
+    world.runs(it, ("m0", 1), ("m1", 1), flavors={"main": ("any", "h100")})
+    world.jobs[it.uid] = replace(world.jobs[it.uid], restarts={"main": ANY_NUMBER}, on_node_failure=says)
+    del world.nodes["node-m0"]
+    world.apply(lifecycle.decide(world.fleet, world.snapshot()))
+    run(world)
+    assert world.gang("g").reason == expected
+    if not says:
+        assert {pin.node for pin in world.gang("g").pins} == {"node-m1", "node-spare"}

@@ -6,6 +6,7 @@ from fleet.actions import StartJob
 from fleet.snapshot import PodSet
 from providers.kube.objects.jobs.asked import COMPLETIONS, PARALLELISM, asked, restored
 from providers.kube.objects.jobs.kind import Change, Counts, JobKind, Outcome, Preparation, ended, number
+from providers.kube.objects.jobs.restarts import of_batch_job, of_job_set
 from providers.kube.objects.jobs.templates import Role
 from providers.kube.objects.json_patch import pointer
 from providers.kube.objects.names import EQUAL_COMPLETIONS, MAIN_POD_SET, MIN_PARALLELISM
@@ -45,6 +46,11 @@ class BatchJob(JobKind):
         at_once = number(raw["spec"].get("parallelism"), 1)
         left = max(0, number(raw["spec"].get("completions"), at_once) - succeeded)
         return {MAIN_POD_SET: left} if succeeded and left < _at_once(raw["spec"], asked(raw)) else {}
+
+    def restarts(self, raw: JsonObject) -> Mapping[str, int]:
+        """What is left of its `backoffLimit`."""
+        left = of_batch_job(raw["spec"], dig(raw, "status", "failed") or 0)
+        return {MAIN_POD_SET: left} if left else {}
 
     def resume(self, raw: JsonObject, pod_sets: Sequence[PodSet]) -> Change:
         """With fewer pods at once where fewer were admitted."""
@@ -98,6 +104,12 @@ class JobSet(JobKind):
         counted = [(one, per_job.get(one["name"], 0)) for one in dig(raw, "status", "replicatedJobsStatus") or ()]
         ready, active = (sum((one.get(field) or 0) * pods for one, pods in counted) for field in ("ready", "active"))
         return Counts(ready, active)
+
+    def restarts(self, raw: JsonObject) -> Mapping[str, int]:
+        """What the failure policy leaves of the set; else what each of its jobs stands, which counts by itself."""
+        jobs = raw["spec"].get("replicatedJobs") or ()
+        left = {job["name"]: of_job_set(raw) or of_batch_job(job["template"]["spec"], 0) for job in jobs}
+        return {name: pods for name, pods in left.items() if pods}
 
 
 def _completes_with_as_many(raw: JsonObject) -> bool:

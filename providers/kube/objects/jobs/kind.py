@@ -86,6 +86,14 @@ class JobKind(ABC):
         """Pod set -> pods it still needs, where these are fewer than it asks for at once; nothing where not known."""
         return {}
 
+    def restarts(self, raw: JsonObject) -> Mapping[str, int]:
+        """Pod set -> how many of its pods may be lost now and are made anew while the others go on.
+
+        Only what its own controller is sure to do: who says nothing here is stopped whole, which nothing counts
+        against it.
+        """
+        return {}
+
     def manageable(self, raw: JsonObject) -> bool:
         """Whether it can be held and started at all; one that cannot is left alone."""
         return True

@@ -3,15 +3,19 @@
 Sources: training-operator `pkg/apis/kubeflow.org/v1`, mpi-operator `pkg/apis/kubeflow/v2beta1` (defaults, run policy).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
+from fleet.snapshot import ANY_NUMBER
 from providers.kube.objects.jobs.kind import Counts, GroupKind, JobKind, Outcome, ended, number
 from providers.kube.objects.jobs.templates import Role
 from providers.kube.objects.json_patch import pointer
 from providers.kube.objects.paths import JAX_JOBS, MPI_JOBS, PADDLE_JOBS, PYTORCH_JOBS, TF_JOBS, XGBOOST_JOBS
 from providers.kube.objects.shapes import JsonObject, dig
 from providers.kube.resources import ResourcePath
+
+_RESTARTING: Final = frozenset({"Always", "OnFailure", "ExitCode"})
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,14 @@ class ReplicaJob(JobKind):
         """Active replicas; whether they are ready only the pods can tell."""
         statuses = (dig(raw, "status", "replicaStatuses") or {}).values()
         return Counts(active=sum((one or {}).get("active") or 0 for one in statuses))
+
+    def restarts(self, raw: JsonObject) -> Mapping[str, int]:
+        """Where every type says that it restarts. The launcher of an MPIJob ends with any of its workers."""
+        specs = raw["spec"].get(self.replicas) or {}
+        if self.owns or any(one.get("restartPolicy") not in _RESTARTING for one in specs.values()):
+            return {}
+        left = number(dig(raw, "spec", "runPolicy", "backoffLimit"), ANY_NUMBER)
+        return {name.lower(): left for name in specs} if left > 0 else {}
 
 
 REPLICA_JOBS = (

@@ -4,9 +4,9 @@ It has no switch. It is held at no replicas, and what its user asked for is kept
 nothing, and a template may change without a rolling update.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from fleet.snapshot import PodSet
+from fleet.snapshot import ANY_NUMBER, PodSet
 from providers.kube.objects.jobs.asked import REPLICAS, asked, restored
 from providers.kube.objects.jobs.kind import Change, Counts, JobKind, Outcome, number
 from providers.kube.objects.jobs.templates import Role
@@ -42,6 +42,10 @@ class LeaderWorkerSet(JobKind):
         size = number(raw["spec"]["leaderWorkerTemplate"].get("size"), 1)
         status = raw.get("status") or {}
         return Counts((status.get("readyReplicas") or 0) * size, (status.get("replicas") or 0) * size)
+
+    def restarts(self, raw: JsonObject) -> Mapping[str, int]:
+        """Always: a group that lost a pod is made anew, or the pod alone, as its `restartPolicy` says."""
+        return {role.name: ANY_NUMBER for role in self.roles(raw)}
 
     def manageable(self, raw: JsonObject) -> bool:
         """One that asks for no replicas asks for nothing."""

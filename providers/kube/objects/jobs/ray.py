@@ -3,9 +3,9 @@
 Source: kuberay `ray-operator/apis/ray/v1` and `controllers/ray/utils` (replicas of a group, submission modes).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from fleet.snapshot import JobResult
+from fleet.snapshot import ANY_NUMBER, JobResult
 from providers.kube.objects.instants import instant_of
 from providers.kube.objects.jobs.kind import Counts, JobKind, Outcome, number
 from providers.kube.objects.jobs.templates import Role
@@ -36,6 +36,10 @@ class RayCluster(JobKind):
         head = any(it["type"] == "HeadPodReady" and it["status"] == "True" for it in status.get("conditions") or ())
         return Counts((status.get("readyWorkerReplicas") or 0) + head, status.get("availableWorkerReplicas") or 0)
 
+    def restarts(self, raw: JsonObject) -> Mapping[str, int]:
+        """Workers come and go; the head takes the cluster's state with it."""
+        return _workers_restart(raw["spec"])
+
 
 class RayJob(JobKind):
     """A cluster of its own and one job on it. One that selects a cluster of somebody else has no pods to place."""
@@ -64,6 +68,10 @@ class RayJob(JobKind):
         """Its cluster's workers; head and submitter only the pods can tell."""
         return Counts(active=dig(raw, "status", "rayClusterStatus", "availableWorkerReplicas") or 0)
 
+    def restarts(self, raw: JsonObject) -> Mapping[str, int]:
+        """As its cluster's."""
+        return _workers_restart(raw["spec"].get("rayClusterSpec") or {})
+
     def manageable(self, raw: JsonObject) -> bool:
         """KubeRay cannot suspend a job on a cluster it did not make for it."""
         return not raw["spec"].get("clusterSelector")
@@ -76,6 +84,10 @@ def _cluster(spec: JsonObject, *where: str) -> list[Role]:
         path = pointer(*where, "workerGroupSpecs", index, "template")
         roles.append(Role(group["groupName"], _workers(group), path, group["template"]))
     return roles
+
+
+def _workers_restart(spec: JsonObject) -> Mapping[str, int]:
+    return {group["groupName"]: ANY_NUMBER for group in spec.get("workerGroupSpecs") or ()}
 
 
 def _workers(group: JsonObject) -> int:

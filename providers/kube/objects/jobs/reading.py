@@ -23,6 +23,7 @@ from providers.kube.objects.names import (
     KUEUE_MAX_RUN,
     LAST_CHECKPOINT,
     MAX_RUN,
+    ON_NODE_FAILURE,
     OWN_DO_NOT_DISRUPT,
     PRIORITY_BOOST,
     SLA_WAITING,
@@ -45,6 +46,7 @@ class _Object(Wire, frozen=True):
 _objects = msgspec.json.Decoder(_Object)
 _templates = msgspec.json.Decoder(Template)
 _BOOST: Final = re.compile(r"[+-]?[0-9]{1,9}")
+_ON_NODE_FAILURE: Final = frozenset({"Replace", "Evict"})
 _duration: Final = TypeAdapter[float](Duration)
 
 
@@ -76,6 +78,7 @@ def read_job(kind: JobKind, parents: frozenset[GroupKind], data: bytes | Raw) ->
         shaped_below=kind.shaped_below,
         pod_priority_class=next((name for _, template in read if (name := template.spec.priority_class_name)), ""),
         remaining=kind.remaining(raw),
+        restarts=kind.restarts(raw),
         **said_of(meta.labels, annotations)._asdict(),
     )
 
@@ -116,16 +119,18 @@ class Said(NamedTuple):
     max_run_s: float | None = None
     sla_waiting_s: float | None = None
     priority_boost: int = 0
+    on_node_failure: str = ""
 
 
 def said_of(labels: Mapping[str, str] | None, annotations: Mapping[str, str]) -> Said:
-    """How long it runs, may run and may wait, and how much more it counts than its class says."""
+    """How long it runs, may run and may wait, how much more it counts than its class says, what a lost node means."""
     most_s, kueues = _interval_s(annotations.get(MAX_RUN, "")), whole(first_of(labels, KUEUE_MAX_RUN))
     return Said(
         _interval_s(annotations.get(EXPECTED_RUN, "")),
         float(kueues) if most_s is None and kueues else most_s,
         _interval_s(first_of(annotations, *SLA_WAITING)),
         _boost(first_of(annotations, *PRIORITY_BOOST)),
+        said if (said := annotations.get(ON_NODE_FAILURE, "")) in _ON_NODE_FAILURE else "",
     )
 
 

@@ -5,9 +5,9 @@ our gate from the start (the admission policy in `deploy/` sees to it), and a po
 job without the gate cannot be held and is left alone.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from fleet.snapshot import Hold, JobResult
+from fleet.snapshot import ANY_NUMBER, Hold, JobResult
 from fleet.snapshot.cores import Minimum, cores
 from providers.kube.objects.instants import instant_of
 from providers.kube.objects.jobs.kind import JobKind, Outcome, number
@@ -17,6 +17,9 @@ from providers.kube.objects.paths import VOLCANO_JOBS
 from providers.kube.objects.shapes import JsonObject
 
 _RESULTS = {"Completed": JobResult.SUCCEEDED, "Failed": JobResult.FAILED, "Terminated": JobResult.FAILED}
+
+_RESTARTS = frozenset({"RestartJob", "RestartTask", "RestartPod"})
+_MAX_RETRY = 3
 
 
 class VolcanoJob(JobKind):
@@ -43,6 +46,14 @@ class VolcanoJob(JobKind):
         result = _RESULTS.get(state.get("phase", ""))
         return Outcome(result, instant_of(state.get("lastTransitionTime"))) if result else None
 
+    def restarts(self, raw: JsonObject) -> Mapping[str, int]:
+        """Where a policy of the task, or of the job, says that evicted pods start again; as often as `maxRetry`."""
+        spec = raw["spec"]
+        if number(spec.get("maxRetry"), _MAX_RETRY) <= ((raw.get("status") or {}).get("retryCount") or 0):
+            return {}
+        roles = zip(self.roles(raw), spec.get("tasks") or (), strict=True)
+        return {role.name: ANY_NUMBER for role, task in roles if (_evicted(task) or _evicted(spec)) in _RESTARTS}
+
     def manageable(self, raw: JsonObject) -> bool:
         """Whether every task's pods are born behind the gate."""
         tasks = raw["spec"].get("tasks") or ()
@@ -51,3 +62,11 @@ class VolcanoJob(JobKind):
     def suspended(self, raw: JsonObject) -> bool:
         """Its pods say that."""
         return True
+
+
+def _evicted(of: JsonObject) -> str:
+    """What the first policy that hears of evicted pods does; empty when none does."""
+    for policy in of.get("policies") or ():
+        if {"PodEvicted", "*"} & {policy.get("event"), *(policy.get("events") or ())}:
+            return str(policy.get("action") or "")
+    return ""

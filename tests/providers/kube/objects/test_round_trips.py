@@ -60,9 +60,10 @@ def test_gang_survives_its_own_history(gang: Gang) -> None:
 
 KNOWN = {
     Gang: "uid namespace workload job queue priority_class priority pod_sets created_at_s state reason message "
-    "since_s flavors pins leaving recuts quota_reserved_at_s admitted_at_s pods_ready not_ready_since_s eviction "
-    "evictions requeue_at_s preempts active timeouts ran_before_s checks last_checkpoint_s checkpoint_interval_s "
-    "do_not_disrupt expected_run_s max_run_s sla_waiting_s priority_boost remaining",
+    "since_s flavors pins leaving recuts quota_reserved_at_s admitted_at_s pods_ready not_ready_since_s "
+    "replacing_since_s eviction evictions requeue_at_s preempts active timeouts ran_before_s checks "
+    "last_checkpoint_s checkpoint_interval_s do_not_disrupt expected_run_s max_run_s sla_waiting_s "
+    "priority_boost remaining",
     PodSet: "name count requests node_selector required_affinity tolerations required_topology preferred_topology "
     "any_topology slices group min_count core",
     Slice: "level size",

@@ -99,6 +99,7 @@ def gangs(draw: st.DrawFn) -> Gang:
         admitted_at_s=draw(maybe_instants),
         pods_ready=draw(st.booleans()),
         not_ready_since_s=draw(maybe_instants),
+        replacing_since_s=draw(maybe_instants),
         eviction=draw(st.none() | st.builds(Eviction, reason=reasons, message=texts, at_s=instants)),
         evictions=draw(st.integers(0, 1000)),
         requeue_at_s=draw(maybe_instants),
