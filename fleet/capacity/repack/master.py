@@ -122,8 +122,8 @@ class Master:
     def whole(self, effort: Effort, at_least_usd_h: float, optimum: LinearSolution) -> Whole:
         """The best in whole numbers within the effort, of patterns that alone do not spoil `at_least_usd_h`.
 
-        In a large programme what goes in the optimum in fractions, and goes as a whole there, is first taken as settled;
-        that is the answer where it is close enough. Raises `SolverFailed`.
+        In a large programme what goes in the optimum in fractions, and goes as a whole there, is first taken as
+        settled; that is the answer where it is close enough. Raises `SolverFailed`.
         """
         slack = -optimum.objective - at_least_usd_h
         patterns = np.flatnonzero(optimum.reduced[len(optimum.reduced) - len(self._kinds) :] <= slack + _HELPS)
