@@ -5,7 +5,7 @@ type and the zone. Here the kinds and numbers are chosen anew within those, by `
 more money. Pods of one set that use GPUs stay on one GPU model: a gang is as fast as its slowest member.
 """
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -68,13 +68,13 @@ class Bargain:
 
 def bargain(lines: Sequence[Line], lots: Sequence[Lot], supply: Supply, effort: Effort) -> Bargain:
     """Machines for all `lines`, instead of the `lots` that `provide` found for them (and spent of the headroom)."""
-    market = _Market(supply)
+    market = Market(supply)
     classes = [_class(number, line, market.kinds_for(line)) for number, line in enumerate(lines)]
     problem = Problem(
-        resources=_resources(classes, lots, supply),
+        resources=_resources(classes, lots, market),
         classes=tuple(classes),
         kinds=tuple(market.kinds.values()),
-        limits=tuple(market.limits(lots)),
+        limits=tuple(market.limits_of(_pools(lots), lots)),
     )
     found = solve(problem, effort)
     known_usd_h = sum(lot.count * lot.shape.offer.price_usd_h for lot in lots)
@@ -107,12 +107,16 @@ def _on_one_host(pod_set: PodSet) -> bool:
     return pod_set.required_topology == labels.HOSTNAME
 
 
-def _resources(classes: Sequence[PodClass], lots: Sequence[Lot], supply: Supply) -> tuple[str, ...]:
-    """GPUs first, then CPU and memory: what orders pods, the dearest in front. Limits count capacities apart."""
+def _resources(classes: Iterable[PodClass], lots: Sequence[Lot], market: "Market") -> tuple[str, ...]:
+    """What pods ask for, and what limits count, which is apart: capacities."""
     asked = {name for it in classes for name, amount in it.requests.items() if amount}
-    asked |= {_limited(name) for pool in _pools(lots) for name in supply.headroom[pool].resources}
+    return (*in_order(asked), *market.limited(_pools(lots)))
+
+
+def in_order(resources: Iterable[str]) -> list[str]:
+    """GPUs first, then CPU and memory: what orders pods, the dearest in front."""
     first = {CPU: 1, "memory": 2}
-    return tuple(sorted(asked, key=lambda name: (0 if gpu_part({name: 1}) else first.get(name, 3), name)))
+    return sorted(resources, key=lambda name: (0 if gpu_part({name: 1}) else first.get(name, 3), name))
 
 
 def _limited(resource: str) -> str:
@@ -125,7 +129,7 @@ def _pools(lots: Sequence[Lot]) -> list[str]:
 
 
 @dataclass(slots=True)
-class _Market:
+class Market:
     """The shapes that come into question, each a kind of machine by its name."""
 
     supply: Supply
@@ -167,21 +171,43 @@ class _Market:
             self.shapes[name] = shape
         return name
 
-    def limits(self, lots: Sequence[Lot]) -> Iterator[Limit]:
-        """What the pools may still buy, with what was spent for `lots`."""
-        for pool in _pools(lots):
-            mine = [lot for lot in lots if lot.shape.pool.name == pool]
+    def limits_of(self, pools: Iterable[str], spent: Sequence[Lot] = ()) -> Iterator[Limit]:
+        """What these pools may still buy, with what was `spent` of it already."""
+        for pool in pools:
+            mine = [lot for lot in spent if lot.shape.pool.name == pool]
             kinds = frozenset(name for name, shape in self.shapes.items() if shape.pool.name == pool)
             left = self.supply.headroom[pool]
             if left.nodes is not None:
                 most = left.nodes + sum(lot.count for lot in mine)
                 yield Limit(f"machines of {pool}", MACHINES, max(0, most), kinds)
             if left.usd_h is not None:
-                spent = sum(lot.count * lot.shape.offer.price_usd_h for lot in mine)
-                yield Limit(f"price of {pool}", USD_H, max(0.0, left.usd_h + spent), kinds)
+                usd_h = sum(lot.count * lot.shape.offer.price_usd_h for lot in mine)
+                yield Limit(f"price of {pool}", USD_H, max(0.0, left.usd_h + usd_h), kinds)
             for resource, amount in left.resources.items():
                 most = amount + sum(lot.count * _capacity(lot.shape).get(resource, 0) for lot in mine)
                 yield Limit(f"{resource} of {pool}", _limited(resource), max(0, most), kinds)
+
+    def limited(self, pools: Iterable[str]) -> list[str]:
+        """The resources as the limits of these pools count them."""
+        return sorted({_limited(name) for pool in pools for name in self.supply.headroom[pool].resources})
+
+    def kinds_in(
+        self, need: Need, zones: Container[str], capacity_types: Mapping[str, Container[str]]
+    ) -> frozenset[str]:
+        """Names of the kinds that pods of a need may stand on in these zones, of capacity types by pool."""
+        found: list[Shape] = []
+        for pool in need.pools:
+            if pool.spec.replicas is None and pool.name in capacity_types:
+                able = [
+                    shape
+                    for shape in self.supply.shapes.of(pool)
+                    if shape.offer.zone in zones
+                    and shape.offer.capacity_type in capacity_types[pool.name]
+                    and shape.offer.pool_key not in self.supply.shortages
+                    and admits(need.pod_set, need.tolerations, shape.labels, shape.taints)
+                ]
+                found += able if Shapes.flexible(pool, able) else []
+        return frozenset(self._name(shape) for shape in found)
 
 
 def _capacity(shape: Shape) -> Resources:
