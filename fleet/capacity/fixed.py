@@ -36,13 +36,14 @@ def decide(fleet: Fleet, snapshot: Snapshot) -> list[Action]:
 
 def _buy(pool: NodePool, supply: Supply, missing: int, now_s: float) -> list[Action]:
     actions: list[Action] = []
+    purpose = f"one of the {pool.spec.replicas} replicas of {pool.name}"
     for number in range(missing):
         shape = best_shape(pool, supply)
         if shape is None:
             break
         supply.headroom[pool.name].spend(shape, 1)
         plan = Plan(lots=(Lot(shape, 1),))
-        actions.append(OpenClaims(write_claims(plan, f"{pool.name}/{number}", now_s).claims))
+        actions.append(OpenClaims(write_claims(plan, f"{pool.name}/{number}", now_s, purpose=purpose).claims))
     return actions
 
 

@@ -4,6 +4,7 @@ import hashlib
 import json
 from dataclasses import dataclass
 
+from fleet.actions import Tally
 from fleet.plan.changes import Change, declared_changes
 from fleet.plan.forecast import Bill, Forecast, GangImpact, forecast
 from fleet.plan.guards import refusals
@@ -25,6 +26,8 @@ class Plan:
     now: Bill
     then: Bill
     refusals: tuple[str, ...]
+    purchase: Tally | None = None
+    """What waiting gangs would buy, and how near that is to the least possible."""
 
     @property
     def empty(self) -> bool:
@@ -61,6 +64,7 @@ def make_plan(
         now=seen.now,
         then=seen.then,
         refusals=refusals(before, after, seen, first=not base_revision),
+        purchase=seen.tally,
     )
 
 

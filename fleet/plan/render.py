@@ -1,8 +1,10 @@
 """A plan for people (Terraform's symbols and closing line) and for machines (Terraform's plan JSON shape)."""
 
 from collections.abc import Iterator, Mapping
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
+from fleet.actions import Tally
 from fleet.plan.changes import SYMBOLS, Change
 
 if TYPE_CHECKING:
@@ -34,6 +36,8 @@ def _lines(plan: "Plan") -> Iterator[str]:
         yield "Machines:"
         for change in plan.machines:
             yield f"{SYMBOLS[change.verb]:>3} {change.address}  {_machine(change)}"
+    if plan.purchase:
+        yield _purchase(plan.purchase)
     if plan.gangs:
         yield ""
         yield "Gangs stopped and requeued:"
@@ -64,6 +68,13 @@ def _machine(change: Change) -> str:
     )
 
 
+def _purchase(tally: Tally) -> str:
+    return (
+        f"For waiting gangs {tally.cost_usd_h:.2f} USD/h are spent; no machines for the same pods cost less than "
+        f"{tally.bound_usd_h:.2f} (gap {100 * tally.gap:.1f} %)."
+    )
+
+
 def _value(value: Any) -> str:
     return "(unset)" if value is None else str(value)
 
@@ -80,6 +91,7 @@ def to_json(plan: "Plan") -> dict[str, Any]:
         "resource_changes": [_change(change) for change in (*plan.declared, *plan.machines)],
         "summary": plan.counts(),
         "cost": {"usd_per_hour_before": plan.now.usd_h, "usd_per_hour_after": plan.then.usd_h},
+        "purchase": _tally(plan.purchase),
         "gpus": {"before": plan.now.gpus, "after": plan.then.gpus},
         "disruption": [
             {
@@ -92,6 +104,17 @@ def to_json(plan: "Plan") -> dict[str, Any]:
             for gang in plan.gangs
         ],
         "refusals": list(plan.refusals),
+    }
+
+
+def _tally(tally: Tally | None) -> dict[str, float | None] | None:
+    if tally is None:
+        return None
+    return {
+        "usd_per_hour": tally.cost_usd_h,
+        "bound_usd_per_hour": tally.bound_usd_h,
+        "one_kind_usd_per_hour": tally.one_kind_usd_h,
+        "karpenter_usd_per_hour": tally.karpenter_usd_h if isfinite(tally.karpenter_usd_h) else None,
     }
 
 

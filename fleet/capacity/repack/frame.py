@@ -18,7 +18,8 @@ The room of a group counts together, so for n > 1 pods of several sizes may not 
 `realize.py` deals them out and helps itself.
 """
 
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 
 import numpy as np
 
@@ -35,7 +36,7 @@ _Row = tuple[list[int], list[float], float, float]
 class Frame:
     """All of the programme but what is bought: columns d, z and u, and every row."""
 
-    def __init__(self, ground: Ground, apart: Set[int] = frozenset()) -> None:
+    def __init__(self, ground: Ground, apart: AbstractSet[int] = frozenset()) -> None:
         self._ground = ground
         self.groups = grouped(ground, apart)
         self._first = np.array([group[0] for group in self.groups], dtype=np.int64)
@@ -203,7 +204,7 @@ def sparse(rows: Sequence[tuple[Sequence[int], Sequence[float]]]) -> Sparse:
     )
 
 
-def grouped(ground: Ground, apart: Set[int] = frozenset()) -> list[list[int]]:
+def grouped(ground: Ground, apart: AbstractSet[int] = frozenset()) -> list[list[int]]:
     """Machines that are equal in everything; those with seats of gangs, and those `apart`, stand each for itself."""
     alone = {machine for gang in ground.gangs for machine in gang.machines.tolist()} | apart
     traits = np.column_stack(

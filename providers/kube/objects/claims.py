@@ -43,6 +43,7 @@ class _Spec(Wire, frozen=True):
     replaces: list[str] | None = None
     resources: dict[str, str | int] | None = None
     layout: str = ""
+    purpose: str = ""
 
 
 class _Disruption(Wire, frozen=True):
@@ -99,6 +100,7 @@ def claim_object(claim: Claim) -> JsonObject:
         replaces=list(claim.replaces),
         resources=amounts_object(claim.resources),
         layout=claim.layout,
+        purpose=claim.purpose,
     )
     metadata = {"name": claim.name, "labels": labels, "finalizers": [TERMINATION_FINALIZER]}
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec}
@@ -192,6 +194,7 @@ def decode_claim(raw: bytes | Raw) -> Claim:
         launch=Launch(spec.launch.group, spec.launch.lot, spec.launch.size),
         created_at_s=instant_of(spec.created_at),
         gang=spec.gang,
+        purpose=spec.purpose,
         replaces=tuple(spec.replaces or ()),
         resources=canonical_resources(present.resources or {}),
         layout=present.layout,
