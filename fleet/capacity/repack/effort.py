@@ -15,6 +15,8 @@ class Effort:
     """Of branch and bound, for each part."""
     iterations: int = 100_000
     """Of the simplex method, for each linear programme."""
+    splits: int = 2
+    """Times that equal machines are looked at one by one, for each part, since they hold less than they do together."""
     close_enough: float = 1e-3
     """Of a part's bill: where fractions promise no more than this, whole numbers are not looked for."""
     near: float = 2e-3

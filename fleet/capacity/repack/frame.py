@@ -19,6 +19,7 @@ The room of a group counts together, so for n > 1 pods of several sizes may not 
 """
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 
 import numpy as np
 
@@ -35,9 +36,9 @@ _Row = tuple[list[int], list[float], float, float]
 class Frame:
     """All of the programme but what is bought: columns d, z and u, and every row."""
 
-    def __init__(self, ground: Ground) -> None:
+    def __init__(self, ground: Ground, apart: AbstractSet[int] = frozenset()) -> None:
         self._ground = ground
-        self.groups = grouped(ground)
+        self.groups = grouped(ground, apart)
         self._first = np.array([group[0] for group in self.groups], dtype=np.int64)
         self._count = np.array([len(group) for group in self.groups], dtype=np.float64)
         self._group_of = {machine: number for number, group in enumerate(self.groups) for machine in group}
@@ -203,9 +204,9 @@ def sparse(rows: Sequence[tuple[Sequence[int], Sequence[float]]]) -> Sparse:
     )
 
 
-def grouped(ground: Ground) -> list[list[int]]:
-    """Machines that are equal in everything; those with seats of gangs stand each for itself."""
-    alone = {machine for gang in ground.gangs for machine in gang.machines.tolist()}
+def grouped(ground: Ground, apart: AbstractSet[int] = frozenset()) -> list[list[int]]:
+    """Machines that are equal in everything; those with seats of gangs, and those `apart`, stand each for itself."""
+    alone = {machine for gang in ground.gangs for machine in gang.machines.tolist()} | apart
     traits = np.column_stack(
         [ground.price, ground.free, ground.loose, ground.cost, ground.may_go, ground.spot, ground.budget, ground.fits.T]
     )

@@ -11,7 +11,7 @@ from fleet.capacity.repack.effort import Effort
 from fleet.capacity.repack.frame import Frame
 from fleet.capacity.repack.greedy import karpenter_order
 from fleet.capacity.repack.ground import EPSILON_USD_H, Ground, Plan, nothing
-from fleet.capacity.repack.master import Master
+from fleet.capacity.repack.master import Master, Whole
 from fleet.capacity.repack.realize import realized
 
 
@@ -48,17 +48,31 @@ def _improve(ground: Ground, found: Found, starts: tuple[Plan, ...], effort: Eff
     frame = Frame(ground)
     found.bound_usd_h = min(found.bound_usd_h, relaxed(ground, frame, effort.iterations))
     known = found.plan.objective_usd_h(ground)
-    enough = known + max(EPSILON_USD_H, effort.close_enough * float(ground.price.sum()))
+    little = max(EPSILON_USD_H, effort.close_enough * float(ground.price.sum()))
+    enough = known + little
     if found.bound_usd_h <= enough:
         return
-    master = Master(ground, frame)
-    for start in starts:
-        master.know_all(start)
-    optimum = master.generate(effort.pricing, effort.iterations)
-    if -optimum.objective <= enough:
-        return
-    whole = master.whole(effort, known, optimum)
-    found.nodes = whole.nodes
-    plan = realized(ground, frame.groups, whole)
-    if plan is not None and plan.objective_usd_h(ground) > known + EPSILON_USD_H:
-        found.plan, found.way = plan, Way.WHOLE
+    apart: set[int] = set()
+    for _ in range(1 + effort.splits):
+        master = Master(ground, frame)
+        for start in starts:
+            master.know_all(start)
+        optimum = master.generate(effort.pricing, effort.iterations)
+        if -optimum.objective <= enough:
+            return
+        whole = master.whole(effort, known, optimum)
+        found.nodes += whole.nodes
+        plan = realized(ground, frame.groups, whole)
+        if plan is not None and plan.objective_usd_h(ground) > found.plan.objective_usd_h(ground) + EPSILON_USD_H:
+            found.plan, found.way = plan, Way.WHOLE
+        mixed = _mixed(frame, whole)
+        if not mixed or -whole.cost_usd_h - found.plan.objective_usd_h(ground) <= little:
+            return
+        apart |= mixed
+        frame = Frame(ground, apart)
+
+
+def _mixed(frame: Frame, whole: Whole) -> set[int]:
+    """The machines of groups to which pods of several classes come: they may have no room for them one by one."""
+    several = (whole.received > 0).sum(axis=1) > 1
+    return {it for group, mixes in zip(frame.groups, several.tolist(), strict=True) if mixes for it in group[1:]}
