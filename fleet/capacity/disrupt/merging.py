@@ -27,7 +27,7 @@ from model.quantity import CPU
 MOST_HOSTS: Final = 1000
 """Machines beside the candidates whose free room is looked at, roomiest first."""
 MOST_SPREAD: Final = 60
-"""With more gangs that span machines the search does without the solver: its programmes grow with their ways to move."""
+"""With more gangs that span machines the search does without the solver, whose programmes grow with them."""
 LEAST_USD: Final = 0.01
 """What moving a gang counts at least: nothing moves for nothing."""
 _OWN_LABELS = frozenset({labels.HOSTNAME, labels.NODE_CLAIM})
