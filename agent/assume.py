@@ -67,7 +67,8 @@ def patched(node: Node, action: PatchNode) -> Node:
     """The node as it will be."""
     added = {taint.key for taint in action.add_taints}
     kept = tuple(taint for taint in node.taints if taint.key not in added | set(action.remove_taints))
-    return replace(node, labels={**node.labels, **action.labels}, taints=(*kept, *action.add_taints))
+    labels = {key: value for key, value in node.labels.items() if key not in action.remove_labels}
+    return replace(node, labels={**labels, **action.labels}, taints=(*kept, *action.add_taints))
 
 
 _TABLE: dict[type, Callable[[Any, Mirror], list[Belief]]] = {

@@ -28,7 +28,7 @@ from agent.watch import Watcher
 from fleet.actions import Action, LaunchMachines, TerminateMachines, gang_subject
 from fleet.admission import cycle
 from fleet.admission import lifecycle as gang_lifecycle
-from fleet.capacity import disrupt, fixed
+from fleet.capacity import disrupt, ending, fixed
 from fleet.capacity import lifecycle as claim_lifecycle
 from fleet.capacity.interruption import respond
 from fleet.capacity.launch import settle
@@ -44,6 +44,7 @@ Decider = Callable[[Fleet, Snapshot], Sequence[Action]]
 DECIDERS: tuple[Decider, ...] = (
     gang_lifecycle.decide,
     claim_lifecycle.decide,
+    ending.decide,
     rollout.decide,
     cycle.decide,
     fixed.decide,

@@ -231,6 +231,8 @@ class PatchNode:
     add_taints: tuple[Taint, ...] = ()
     remove_taints: tuple[str, ...] = ()
     """Keys of taints to take away."""
+    remove_labels: tuple[str, ...] = ()
+    """Keys of labels to take away."""
 
     @property
     def subjects(self) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from fleet.actions import Action, OpenClaims, SaveClaim, claim_subject
 from fleet.capacity.intent import write_claims
 from fleet.capacity.lifecycle import leaving
 from fleet.capacity.provision import Lot, Plan, Supply
+from fleet.capacity.reservations import preference
 from fleet.capacity.shapes import Shape
 from fleet.capacity.stock import build_supply, claims_by_pool, holders, machines_held
 from fleet.reasons import Reason
@@ -50,6 +51,7 @@ def _best(pool: NodePool, supply: Supply) -> Shape | None:
         key=lambda shape: (
             pool.spec.capacity_types.index(shape.offer.capacity_type),
             shape.offer.price_usd_h,
+            preference(shape.offer),
             shape.key,
         ),
     )

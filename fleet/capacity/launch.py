@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fleet.actions import Action, SaveClaim, TerminateMachines
+from fleet.capacity.reservations import RESERVED, offer_of
 from fleet.capacity.shapes import node_labels_of
 from fleet.reasons import Reason
 from fleet.snapshot import (
@@ -15,9 +16,10 @@ from fleet.snapshot import (
     LaunchFailure,
     LaunchOutcome,
     LaunchRequest,
-    Offer,
+    Reservation,
     Snapshot,
 )
+from fleet.snapshot.machines import Market
 from fleet.taints import UNREGISTERED
 from model import labels
 from model.fleet import Fleet
@@ -48,7 +50,7 @@ def launch_request(fleet: Fleet, snapshot: Snapshot, lot: Sequence[Claim]) -> La
     pool = fleet.node_pools[first.node_pool]
     template = pool.spec.template
     machine = snapshot.catalog.types[first.capacity_pool.instance_type]
-    offer = Offer(machine, first.capacity_pool.zone, first.capacity_pool.capacity_type, first.price_usd_h)
+    offer = offer_of(first, snapshot)
     node_labels = node_labels_of(pool, offer, first.layout, snapshot.catalog.region)
     own = {key: value for key, value in node_labels.items() if key not in machine.labels and not _cloud_sets(key)}
     return LaunchRequest(
@@ -72,7 +74,18 @@ def launch_request(fleet: Fleet, snapshot: Snapshot, lot: Sequence[Claim]) -> La
         security_group_tags=template.security_groups or {labels.CLUSTER: snapshot.cluster},
         placement_group=pool.spec.placement.group,
         efa_interfaces=machine.efa_interfaces if pool.spec.placement.efa else 0,
+        market=market_of(offer.reservation),
+        closed=offer.reservation is None and RESERVED in pool.spec.capacity_types,
     )
+
+
+def market_of(reservation: Reservation | None) -> Market:
+    """How EC2 sells what is in a reservation."""
+    if reservation is None:
+        return ""
+    if reservation.interruptible:
+        return "interruptible-capacity-reservation"
+    return "capacity-block" if reservation.kind == "capacity-block" else ""
 
 
 def _cloud_sets(label: str) -> bool:

@@ -21,6 +21,7 @@ from fleet.actions import (
 )
 from fleet.capacity.drain import drain
 from fleet.capacity.launch import LAUNCH_GROUP_TAG, launch_request
+from fleet.capacity.reservations import RESERVATION_LABELS, RESERVED, outlived, reservation_of, reserved_labels
 from fleet.capacity.stock import holders, machines_held
 from fleet.memo import remembered
 from fleet.mig.convergence import owed
@@ -110,6 +111,7 @@ def _restless(
         or bool(claim.emptied_at_s) is (name in held)
         or (instance := instances.get(claim.instance_id)) is None
         or instance.gone
+        or (claim.capacity_pool.capacity_type == RESERVED and not instance.reservation)
         or (node := nodes.get(claim.node)) is None
         or not node.ready
         or any(taint.key == RECUTTING.key for taint in node.taints)
@@ -177,18 +179,20 @@ def _launched(yard: _Yard, claim: Claim) -> Iterator[Action]:
         yield from _close(yard, claim, Reason.INSTANCE_GONE, f"instance {claim.instance_id} ended before it joined")
     elif node is not None:
         if node_subject(node.name) not in yard.snapshot.busy:
-            yield PatchNode(node.name, _adoption_labels(claim), remove_taints=(UNREGISTERED.key,))
+            yield PatchNode(node.name, _adoption_labels(yard, claim), remove_taints=(UNREGISTERED.key,))
             yield SaveClaim(replace(claim, node=node.name, registered_at_s=now))
     elif now - claim.launched_at_s >= REGISTRATION_TIMEOUT_S:
         message = f"no node joined within {REGISTRATION_TIMEOUT_S / 60:.0f} min"
         yield from _close(yard, claim, Reason.REGISTRATION_TIMEOUT, message)
 
 
-def _adoption_labels(claim: Claim) -> dict[str, str]:
+def _adoption_labels(yard: _Yard, claim: Claim) -> dict[str, str]:
+    known = reservation_of(yard.snapshot, claim)
     return {
         labels.NODE_POOL: claim.node_pool,
         labels.NODE_CLAIM: claim.name,
         labels.CAPACITY_TYPE: claim.capacity_pool.capacity_type,
+        **(reserved_labels(known) if known else {}),
     }
 
 
@@ -201,7 +205,7 @@ def _registered(yard: _Yard, claim: Claim) -> Iterator[Action]:
         yield from _close(yard, claim, Reason.INSTANCE_GONE, f"instance {claim.instance_id} is gone")
     elif any(taint.key == UNREGISTERED.key for taint in node.taints):
         if node_subject(node.name) not in yard.snapshot.busy:
-            yield PatchNode(node.name, _adoption_labels(claim), remove_taints=(UNREGISTERED.key,))
+            yield PatchNode(node.name, _adoption_labels(yard, claim), remove_taints=(UNREGISTERED.key,))
     elif not (missing := _not_initialised(yard, claim, node)):
         yield SaveClaim(replace(claim, ready_at_s=now, emptied_at_s=0.0 if claim.name in yard.held else now))
     elif now - claim.registered_at_s >= INITIALIZATION_TIMEOUT_S:
@@ -231,6 +235,8 @@ def _ready(yard: _Yard, claim: Claim) -> Iterator[Action]:
     elif _dead(yard, claim, node):
         message = f"node {node.name} has not been ready for {REPAIR_AFTER_S / 60:.0f} min"
         yield SaveClaim(leaving(claim, Reason.NODE_FAILURE, message, now, now))
+    elif (plain := outlived(snapshot, claim)) is not None:
+        yield from _relabelled(yard, plain, node)
     elif claim.recut_at_s > claim.ready_at_s:
         yield from _recut(yard, claim, node)
     elif any(taint.key == RECUTTING.key for taint in node.taints) and node_subject(node.name) not in snapshot.busy:
@@ -239,6 +245,17 @@ def _ready(yard: _Yard, claim: Claim) -> Iterator[Action]:
         yield SaveClaim(replace(claim, emptied_at_s=0.0))
     elif not holders_here and not claim.emptied_at_s:
         yield SaveClaim(replace(claim, emptied_at_s=now))
+
+
+def _relabelled(yard: _Yard, plain: Claim, node: Node) -> Iterator[Action]:
+    """The reservation has ended and the machine runs on, at the price of an on-demand one (Karpenter relabels, too)."""
+    if node_subject(node.name) in yard.snapshot.busy:
+        return
+    on_demand = {labels.CAPACITY_TYPE: plain.capacity_pool.capacity_type}
+    if any(node.labels.get(key) != value for key, value in on_demand.items()):
+        yield PatchNode(node.name, on_demand, remove_labels=RESERVATION_LABELS)
+    else:
+        yield SaveClaim(plain)
 
 
 def _dead(yard: _Yard, claim: Claim, node: Node) -> bool:

@@ -3,8 +3,9 @@
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from fleet.capacity.reservations import Places
 from fleet.capacity.shapes import Shape
 from fleet.memo import remembered
 from fleet.snapshot import Claim, InstanceType
@@ -37,9 +38,17 @@ class Headroom:
     nodes: int | None
     usd_h: float | None
     resources: dict[str, int]
+    places: Places = field(default_factory=Places)
+    """What is left in capacity reservations; pools share it."""
 
     @classmethod
-    def of(cls, pool: NodePool, claims: Iterable[Claim], types: Mapping[str, InstanceType]) -> "Headroom":
+    def of(
+        cls,
+        pool: NodePool,
+        claims: Iterable[Claim],
+        types: Mapping[str, InstanceType],
+        places: Places | None = None,
+    ) -> "Headroom":
         """Limits less what the pool's claims take, those on their way out included: they still bill.
 
         Resources are counted by the capacity of the machines, before any cut (as in Karpenter).
@@ -53,9 +62,19 @@ class Headroom:
                 name: most - sum(_capacity(claim, types).get(name, 0) for claim in mine)
                 for name, most in limits.resources.items()
             },
+            places or Places(),
         )
 
     def most(self, shape: Shape) -> int:
+        """How many machines of this shape the limits still allow and its reservation, if any, still has."""
+        left = self.reserved_left(shape)
+        return self.allowed(shape) if left is None else max(0, min(left, self.allowed(shape)))
+
+    def reserved_left(self, shape: Shape) -> int | None:
+        """How many machines the reservation of a shape still has; None where it is of none."""
+        return self.places.most(shape.offer, shape.closes_s)
+
+    def allowed(self, shape: Shape) -> int:
         """How many machines of this shape the limits still allow."""
         bounds = [] if self.nodes is None else [self.nodes]
         if self.usd_h is not None and shape.offer.price_usd_h > 0:
@@ -69,6 +88,7 @@ class Headroom:
 
     def spend(self, shape: Shape, count: int) -> None:
         """Account for `count` machines of this shape; a negative count gives them back."""
+        self.places.take(shape.offer, count)
         if self.nodes is not None:
             self.nodes -= count
         if self.usd_h is not None:

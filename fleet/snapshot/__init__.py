@@ -32,6 +32,7 @@ from fleet.snapshot.machines import (
     Notice,
     NoticeKind,
     Offer,
+    Reservation,
 )
 from fleet.snapshot.nodes import DaemonOverhead, Member, Node, Pod, Terms
 from fleet.snapshot.surroundings import Namespace, PodPriority
@@ -65,6 +66,10 @@ class Snapshot:
     instances_at_s: float = 0.0
     """When `instances` was last read in full; what was launched later may be missing from it."""
     catalog: Catalog = field(default_factory=Catalog)
+    reservations: Mapping[str, Reservation] = field(default_factory=dict)
+    """Id -> capacity reservation, in whatever state, that this account may launch into."""
+    reservations_at_s: float = 0.0
+    """When `reservations` was last read in full; 0 = never, so that nothing is known of any."""
     shortages: Mapping[CapacityPool, float] = field(default_factory=dict)
     """Capacity pool -> instant until which it is not tried again."""
     daemon_overheads: tuple[DaemonOverhead, ...] = ()
@@ -117,6 +122,7 @@ __all__ = [
     "Pod",
     "PodPriority",
     "PodSet",
+    "Reservation",
     "Slice",
     "Snapshot",
     "Terms",

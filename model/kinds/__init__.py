@@ -2,7 +2,15 @@
 
 from model.kinds.base import API_VERSION, NEVER, Declaration, Kind, RequirementTerm, Taint, Toleration
 from model.kinds.capacity import Flavor, MigLayout, Topology
-from model.kinds.node_pool import Budget, CapacityType, DisruptionReason, NodePool
+from model.kinds.node_pool import (
+    Budget,
+    CapacityType,
+    DisruptionReason,
+    MatchCriteria,
+    NodePool,
+    ReservationKind,
+    ReservationTerm,
+)
 from model.kinds.policy import FleetPolicy
 from model.kinds.tenancy import PodsReady, PriorityClass, Queue, Team
 
@@ -19,12 +27,15 @@ __all__ = [
     "Flavor",
     "FleetPolicy",
     "Kind",
+    "MatchCriteria",
     "MigLayout",
     "NodePool",
     "PodsReady",
     "PriorityClass",
     "Queue",
     "RequirementTerm",
+    "ReservationKind",
+    "ReservationTerm",
     "Taint",
     "Team",
     "Toleration",

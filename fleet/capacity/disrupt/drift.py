@@ -6,6 +6,7 @@ from fleet.capacity.disrupt.command import Command
 from fleet.capacity.disrupt.replace import replacing
 from fleet.capacity.disrupt.yard import Yard
 from fleet.capacity.pools import HASH_VERSION, pool_hash
+from fleet.capacity.reservations import Reserved, reserved_of, unselected
 from fleet.memo import remembered
 from fleet.mig.layouts import pool_layouts
 from fleet.reasons import Reason
@@ -33,11 +34,11 @@ def drift(yard: Yard) -> list[Command]:
 
 def drifted_claims(fleet: Fleet, snapshot: Snapshot) -> Mapping[str, str]:
     """Claim -> how its machine differs from its pool, in words, for all that do."""
-    return _drifted(fleet, snapshot.catalog, snapshot.claims)
+    return _drifted(fleet, snapshot.catalog, snapshot.claims, reserved_of(snapshot))
 
 
 @remembered()
-def _drifted(fleet: Fleet, catalog: Catalog, claims: Mapping[str, Claim]) -> Mapping[str, str]:
+def _drifted(fleet: Fleet, catalog: Catalog, claims: Mapping[str, Claim], reserved: Reserved) -> Mapping[str, str]:
     """Machines of one kind are judged once."""
     verdicts: dict[tuple[object, ...], str] = {}
     found: dict[str, str] = {}
@@ -45,7 +46,7 @@ def _drifted(fleet: Fleet, catalog: Catalog, claims: Mapping[str, Claim]) -> Map
         kind = (claim.node_pool, claim.pool_hash, claim.capacity_pool, bool(claim.layout))
         why = verdicts.get(kind)
         if why is None:
-            why = verdicts[kind] = _difference(fleet, catalog, claim)
+            why = verdicts[kind] = _difference(fleet, catalog, claim, reserved)
         if why:
             found[name] = why
     return found
@@ -53,17 +54,17 @@ def _drifted(fleet: Fleet, catalog: Catalog, claims: Mapping[str, Claim]) -> Map
 
 def drift_of(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> str:
     """How a machine differs from its pool, in words; empty when it does not. First match wins."""
-    return _difference(fleet, snapshot.catalog, claim)
+    return _difference(fleet, snapshot.catalog, claim, reserved_of(snapshot))
 
 
-def _difference(fleet: Fleet, catalog: Catalog, claim: Claim) -> str:
+def _difference(fleet: Fleet, catalog: Catalog, claim: Claim, reserved: Reserved) -> str:
     pool = fleet.node_pools.get(claim.node_pool)
     if pool is None:
         return f"node pool {claim.node_pool} is no longer declared"
     same_version = claim.pool_hash.startswith(f"{HASH_VERSION}-")
     if same_version and claim.pool_hash != pool_hash(pool):
         return f"the template of node pool {pool.name} has changed"
-    return _requirements(pool, catalog, claim) or _sharing(fleet, pool, claim)
+    return _requirements(pool, catalog, claim) or unselected(reserved, pool, claim) or _sharing(fleet, pool, claim)
 
 
 def _requirements(pool: NodePool, catalog: Catalog, claim: Claim) -> str:

@@ -37,11 +37,14 @@ def _taint_object(taint: Taint) -> JsonObject:
 
 
 def _labelled(held: dict[str, str] | None, action: PatchNode) -> list[JsonObject]:
-    if not action.labels:
-        return []
     if held is None:
-        return [{"op": "add", "path": "/metadata/labels", "value": dict(action.labels)}]
-    return [
+        return [{"op": "add", "path": "/metadata/labels", "value": dict(action.labels)}] if action.labels else []
+    removed: list[JsonObject] = [
+        {"op": "remove", "path": pointer("metadata", "labels", key)}
+        for key in sorted(action.remove_labels)
+        if key in held and key not in action.labels
+    ]
+    return removed + [
         {"op": "add", "path": pointer("metadata", "labels", key), "value": value}
         for key, value in sorted(action.labels.items())
         if held.get(key) != value
