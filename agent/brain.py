@@ -17,6 +17,7 @@ from agent.inbox import (
     Observed,
     Priced,
     Pushed,
+    Reserved,
     RevisionLost,
     SourceTrouble,
     SourceWell,
@@ -99,6 +100,8 @@ class Brain:
                 self.mirror.table(table).observe(batch)
             case Listed(instances=instances, at_s=at_s):
                 self.mirror.list_instances(instances, at_s)
+            case Reserved(reservations=reservations, at_s=at_s):
+                self.mirror.list_reservations(reservations, at_s)
             case Priced(catalog=catalog):
                 self.mirror.catalog = catalog
             case Noticed(notices=notices):

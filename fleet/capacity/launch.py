@@ -132,5 +132,11 @@ _ASK_AGAIN = frozenset({LaunchError.THROTTLED, LaunchError.UNKNOWN})
 
 def _why(outcome: LaunchOutcome, lot: Sequence[Claim]) -> str:
     failures: Sequence[LaunchFailure] = outcome.failures
-    reasons = ", ".join(sorted({failure.code for failure in failures})) or "fewer machines than asked"
+    reasons = ", ".join(sorted({_told(failure) for failure in failures})) or "fewer machines than asked"
     return f"{len(outcome.instances)} of {len(lot)} machines of {lot[0].capacity_pool}: {reasons}"
+
+
+def _told(failure: LaunchFailure) -> str:
+    """The cloud's code; with its sentence where only a person can help."""
+    misled = failure.error is LaunchError.MISCONFIGURED and failure.message
+    return f"{failure.code} ({failure.message[:200]})" if misled else failure.code

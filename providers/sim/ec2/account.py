@@ -15,6 +15,7 @@ from providers.clock import Clock
 from providers.sim.ec2.allocation import Candidate, Refusal, Target, allocate
 from providers.sim.ec2.limits import Throttle, bucket_of
 from providers.sim.ec2.market import Market
+from providers.sim.ec2.reservations import Held
 from providers.sim.ec2.vm import LedgerEntry, Signal, Vm
 from providers.sim.machines import Machine, MachineState
 
@@ -283,6 +284,26 @@ class Account:
                 self._interrupt(vm, notice_s, now_s)
             return [vm.id for vm in alive[total:]]
 
+    def reserve(self, held: Held) -> None:
+        """Add a capacity reservation, and let it end when its time comes."""
+        self.now()
+        with self.lock:
+            self.market.reservations[held.id] = held
+            terminates_s = held.terminates_s()
+            if terminates_s is not None:
+                self._at(terminates_s, lambda at_s: self._clear(held, at_s))
+            if held.ends_s is not None:
+                self._at(held.ends_s, lambda at_s: self._end(held, "expired", at_s))
+
+    def cancel_reservation(self, reservation: str) -> None:
+        """Give a reservation up: its machines run on. Raises Ec2Error for an unknown one."""
+        now_s = self.now()
+        with self.lock:
+            held = self.market.reservations.get(reservation)
+            if held is None:
+                raise Ec2Error("InvalidCapacityReservationId.NotFound", f"no reservation {reservation}")
+            self._end(held, "cancelled", now_s)
+
     # What there is
 
     def get(self, instance_id: str) -> Vm:
@@ -343,6 +364,25 @@ class Account:
         vm.reason, vm.billed_until_s = reason, at_s
         self._enter(vm, "shutting-down", at_s)
         self._at(at_s + self.timings.stopping_s, lambda due_s: self._vanish(vm, due_s))
+
+    def _clear(self, held: Held, at_s: float) -> None:
+        """A capacity block ends in half an hour: its machines go now."""
+        for vm in list(self._vms.values()):
+            if vm.pool == held.pool:
+                self._stop(vm, "Server.CapacityBlockExpiration", at_s)
+
+    def _end(self, held: Held, state: str, at_s: float) -> None:
+        """The reservation is no more; machines that still run go on as on-demand ones."""
+        del at_s
+        if not held.active:
+            return
+        held.state = state
+        plain = CapacityPool("on-demand", held.instance_type, held.zone)
+        for vm in self._vms.values():
+            if vm.pool == held.pool and vm.alive:
+                self.market.move(vm.pool, plain)
+                vm.pool = plain
+                vm.changed()
 
     def _vanish(self, vm: Vm, at_s: float) -> None:
         if vm.state != "shutting-down":

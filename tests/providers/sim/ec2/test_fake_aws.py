@@ -8,7 +8,7 @@ import pytest
 from botocore.exceptions import ClientError, ConnectionClosedError, EndpointConnectionError
 
 from providers.clock import SystemClock, VirtualClock
-from providers.sim.ec2 import EC2_BUCKETS, FakeAws, Market, PoolFilter, SpotProcess, Timings
+from providers.sim.ec2 import EC2_BUCKETS, FakeAws, Held, Market, PoolFilter, SpotProcess, Timings
 from providers.sim.ec2.site import vcpus
 from tests.providers.sim.ec2.api import TEMPLATE, Api
 from tests.providers.sim.ec2.rigs import NOW_S, PRICES, REGION, aws_client, pool, small_catalog
@@ -346,8 +346,7 @@ def test_spot_price_pages_cover_everything_once(api: Api) -> None:
 
 
 def test_a_capacity_reservation_can_be_launched_into_until_it_is_full(api: Api) -> None:
-    reserved = pool("reserved", "p5.48xlarge")
-    api.fake.market.set_capacity(reserved, 2)
+    api.fake.account.reserve(Held("cr-1", "p5.48xlarge", "us-east-1a", 2))
     (reservation,) = api.ec2.describe_capacity_reservations()["CapacityReservations"]
     assert (reservation["TotalInstanceCount"], reservation["AvailableInstanceCount"]) == (2, 2)
     target = {"CapacityReservationTarget": {"CapacityReservationId": reservation["CapacityReservationId"]}}
