@@ -17,6 +17,8 @@ class Hurdles:
     seen: int = 0
     inflexible: set[str] = field(default_factory=set)
     over_limit: set[str] = field(default_factory=set)
+    bound: set[str] = field(default_factory=set)
+    """Placement groups whose machines stand in another zone."""
     used_up: set[str] = field(default_factory=set)
     """Reservations with fewer machines left than are needed."""
     too_short: set[str] = field(default_factory=set)
@@ -35,6 +37,7 @@ class Hurdles:
         for stood, reason, before, after in (
             (self.pools_short, Reason.NO_CAPACITY, f"no machine for {what}: the cloud is short of", ""),
             (self.over_limit, Reason.POOL_LIMIT, f"{what} need machines beyond the limits of", ""),
+            (self.bound, Reason.POOL_LIMIT, f"{what} would stand outside of the cluster placement group", ""),
             (self.used_up, Reason.NO_CAPACITY, f"no machine for {what}: too few are left in", ""),
             (self.too_short, Reason.NO_CAPACITY, f"no machine for {what}: they would run past the end of", ""),
             (self.inflexible, Reason.NO_OFFER, "too few kinds of machines left for minValues of", f" to buy {what}"),

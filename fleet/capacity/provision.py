@@ -367,6 +367,9 @@ class _Trial:
         """How many of the machines that are wanted may be of this shape: all, or as many as a reservation has left."""
         headroom = self.supply.headroom[shape.pool.name]
         left = headroom.reserved_left(shape)
+        if zone := headroom.bound_to(shape):
+            hurdles.bound.add(f"{shape.pool.spec.placement.group} in {zone}")
+            return 0
         if headroom.allowed(shape) < (wanted if left is None else min(wanted, left)):
             hurdles.over_limit.add(shape.pool.name)
             return 0

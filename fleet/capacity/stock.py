@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from fleet.actions import claim_subject
 from fleet.capacity.appraisal import Appraiser
-from fleet.capacity.pools import Headroom
+from fleet.capacity.pools import Headroom, cluster_groups
 from fleet.capacity.provision import Recut, Supply
 from fleet.capacity.reservations import Places, closes_s, offer_of, reservation_of, reserved_of
 from fleet.capacity.shapes import node_labels_of, shapes_of
@@ -168,10 +168,11 @@ def build_supply(fleet: Fleet, snapshot: Snapshot, *, may_buy: bool = True) -> S
     claims = claims_by_pool(snapshot)
     types = snapshot.catalog.types
     places = Places.of(snapshot)
+    groups = cluster_groups(fleet.node_pools, snapshot.claims.values())
     return Supply(
         shapes_of(fleet, snapshot.catalog, snapshot.daemon_overheads, reserved_of(snapshot)),
         {
-            name: Headroom.of(pool, claims.get(name, ()), types, places)
+            name: Headroom.of(pool, claims.get(name, ()), types, places, groups.get(name))
             for name, pool in sorted(fleet.node_pools.items())
         },
         {pool: until for pool, until in snapshot.shortages.items() if until > snapshot.now_s},

@@ -113,6 +113,8 @@ class Placement(Spec):
 
     group: str = ""
     """Name of an existing EC2 placement group."""
+    strategy: Literal["cluster", "partition", "spread"] = "cluster"
+    """What kind of group it is: all machines of a `cluster` group stand in one zone, that of the first."""
     efa: Bool = False
     """Attach every EFA interface the type has; types without EFA are not bought."""
     topology: Name | None = None

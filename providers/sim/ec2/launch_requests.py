@@ -11,10 +11,9 @@ from typing import Any, cast
 
 from fleet.snapshot import CapacityPool
 from model.kinds import CapacityType
-from providers.sim.ec2.account import Ec2Error, Order
+from providers.sim.ec2.account import Account, Ec2Error, Order
 from providers.sim.ec2.allocation import STRATEGIES, Candidate, MachineSpec, Target
 from providers.sim.ec2.fleets import Fleets
-from providers.sim.ec2.market import Market
 from providers.sim.ec2.reservations import BLOCK, INTERRUPTIBLE, refusal
 from providers.sim.ec2.site import Site
 
@@ -27,11 +26,12 @@ _SOLD_AS = {BLOCK: BLOCK, INTERRUPTIBLE: "reserved-capacity"}
 class RequestReader:
     """Reads launch requests against a site and a market; what is wrong with one is an Ec2Error or an error of moto."""
 
-    def __init__(self, site: Site, fleets: Fleets, market: Market, now_s: float) -> None:
+    def __init__(self, site: Site, fleets: Fleets, account: Account) -> None:
         self._site = site
         self._fleets = fleets
-        self._market = market
-        self._now_s = now_s
+        self._market = account.market
+        self._now_s = account.now()
+        self._machines = account.vms
 
     def fleet(self, params: Params) -> Order:
         """The order behind a CreateFleet of type instant."""
@@ -163,13 +163,20 @@ class RequestReader:
         image_id = spec.get("ImageId")
         if image_id not in self._site.backend.amis:
             return "InvalidAMIID.NotFound", f"The image id '[{image_id}]' does not exist"
-        group = (spec.get("Placement") or {}).get("GroupName")
-        if group and not self._fleets.has_group(group):
-            return "InvalidPlacementGroup.Unknown", f"The Placement Group '{group}' is unknown."
         price, most = self._market.price_usd_h(pool, self._now_s), spec.get("MaxPrice")
         if pool.capacity_type == "spot" and most and price is not None and float(most) < price:
             message = "Your Spot request price is lower than the minimum required Spot request fulfillment price."
             return "SpotMaxPriceTooLow", message
+        return self._outside_group(pool, spec)
+
+    def _outside_group(self, pool: CapacityPool, spec: Params) -> tuple[str, str] | None:
+        """Why the machine cannot stand in its placement group, if so."""
+        group = (spec.get("Placement") or {}).get("GroupName")
+        if group and not self._fleets.has_group(group):
+            return "InvalidPlacementGroup.Unknown", f"The Placement Group '{group}' is unknown."
+        if group and (zone := self._fleets.zone_of(group, self._machines())) not in ("", pool.zone):
+            message = f"The cluster placement group '{group}' has machines in {zone} and cannot span {pool.zone}."
+            return "InvalidParameterCombination", message
         return None
 
     def _template(self, reference: Params | None) -> dict[str, Any]:

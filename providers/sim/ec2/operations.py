@@ -59,7 +59,7 @@ class Ec2Operations(EC2Response):  # type: ignore[misc]
 
     def create_fleet(self) -> ActionResult:
         """CreateFleet, type instant."""
-        order = RequestReader(self._site, self._fleets, self._account.market, self._account.now()).fleet(self.params)
+        order = RequestReader(self._site, self._fleets, self._account).fleet(self.params)
         self.error_on_dryrun()
         receipt = self._account.launch(order)
         self._fleets.record(receipt, self.params, fleet_tags(self.params), self._account.now())
@@ -77,9 +77,7 @@ class Ec2Operations(EC2Response):  # type: ignore[misc]
 
     def run_instances(self) -> ActionResult:
         """RunInstances: between MinCount and MaxCount machines, or an error."""
-        order = RequestReader(self._site, self._fleets, self._account.market, self._account.now()).instances(
-            self.params
-        )
+        order = RequestReader(self._site, self._fleets, self._account).instances(self.params)
         self.error_on_dryrun()
         receipt = self._account.launch(order)
         if not receipt.launched:

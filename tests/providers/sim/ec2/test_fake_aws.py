@@ -469,3 +469,12 @@ def test_vcpus_are_known_for_every_type() -> None:
 def test_a_shortage_in_one_zone_is_not_one_in_another(api: Api) -> None:
     api.fake.market.set_shortage(PoolFilter(zone="us-east-1a"))
     assert launched(api.fleet(2, api.override(), api.override(zone="us-east-1b"))) == {("g6.xlarge", "us-east-1b"): 2}
+
+
+@pytest.mark.parametrize(("strategy", "codes"), [("cluster", ["InvalidParameterCombination"]), ("spread", [])])
+def test_a_cluster_group_is_of_one_zone(api: Api, strategy: str, codes: list[str]) -> None:
+    api.ec2.create_placement_group(GroupName="pg", Strategy=strategy)
+    api.template("muster/pg", Placement={"GroupName": "pg"})
+    assert api.fleet(1, api.override(zone="us-east-1a"), template="muster/pg")["Instances"]
+    answer = api.fleet(1, api.override(zone="us-east-1b"), template="muster/pg")
+    assert [error["ErrorCode"] for error in answer.get("Errors", ())] == codes
