@@ -42,7 +42,7 @@ class Headroom:
     places: Places = field(default_factory=Places)
     """What is left in capacity reservations; pools share it."""
     grouped: Counter[str] | None = None
-    """Machines of its cluster placement group by zone, shared by the pools that name it; None = it has no such group."""
+    """Machines of its cluster placement group by zone, shared by the pools that name it; None = it has none."""
 
     @classmethod
     def of(

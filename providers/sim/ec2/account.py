@@ -6,6 +6,7 @@ Both fake clouds are faces on an `Account`: the EC2 API (`server`) and the ports
 import hashlib
 import heapq
 import threading
+from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -98,6 +99,10 @@ class Account:
         self.account_id = account_id
         self.timings = timings or Timings()
         self.lock = threading.RLock()
+        self.calls: Counter[str] = Counter()
+        """API calls by action, refused ones included."""
+        self.throttled: Counter[str] = Counter()
+        """Those refused for their rate."""
         self._salt = salt
         self._clock = clock
         self._throttle = Throttle(market.buckets)
@@ -149,7 +154,9 @@ class Account:
             allowed = self._throttle.allows(bucket_of(action, paged=paged), now_s)
             if machines:
                 allowed = self._throttle.allows(f"{action}:machines", now_s, machines) and allowed
+            self.calls[action] += 1
             if self.market.faults.spend("throttled_calls") or not allowed:
+                self.throttled[action] += 1
                 raise Ec2Error("RequestLimitExceeded", "Request limit exceeded.")
 
     # Buying and giving back

@@ -53,6 +53,9 @@ class Ec2Operations(EC2Response):  # type: ignore[misc]
         """Machines a call asks to launch or end, for the limits that count those."""
         if self._get_action() == "RunInstances":
             return int(self._get_param("MaxCount", 1))
+        if self._get_action() == "CreateFleet":
+            wanted = self._get_param("TargetCapacitySpecification") or {}
+            return int(wanted.get("TotalTargetCapacity", 0))
         return len(self._get_param("InstanceIds", [])) if self._get_action() == "TerminateInstances" else 0
 
     # Launching
