@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from agent.process import HANDS
 from fleet.snapshot import CapacityPool, Catalog, LaunchOutcome, LaunchRequest
 from model.labels import CLUSTER
 from providers.aws.catalog import package_catalog
@@ -41,6 +40,8 @@ def _at_scale(catalog: Catalog) -> dict[str, float]:
     The limits are stricter than what is documented: machines of a fleet count like those of RunInstances. The adapter
     is new: it looks up subnets, groups and the image, and makes a launch template for each shape, as after a restart.
     """
+    from agent.process import HANDS  # with all it needs, which the other numbers shall not carry
+
     clock = SystemClock()
     offers = [offer for offer in catalog.offers if offer.capacity_type == "on-demand" and offer.instance_type.gpu_count]
     pools = [offer.pool_key for offer in offers][:: max(1, len(offers) // SHAPES)][:SHAPES]
