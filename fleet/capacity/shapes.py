@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import inf
 
+from fleet.capacity.measured import corrected
+from fleet.capacity.pools import pool_hash
 from fleet.capacity.reservations import (
     DISCOUNT,
     NONE,
@@ -16,11 +18,12 @@ from fleet.capacity.reservations import (
     Reserved,
     closes_s,
     reserved_labels,
+    reserved_of,
 )
 from fleet.memo import remembered
 from fleet.mig.layouts import WHOLE, cut, layout_name, pool_layouts, with_gpus
 from fleet.placement.board import Slot
-from fleet.snapshot import Catalog, DaemonOverhead, InstanceType, Offer
+from fleet.snapshot import Catalog, DaemonOverhead, InstanceType, Measured, Offer, Snapshot
 from model import labels
 from model.fleet import Fleet
 from model.kinds import NodePool, Taint
@@ -74,6 +77,7 @@ class Shapes:
     catalog: Catalog
     daemons: tuple[DaemonOverhead, ...] = ()
     reserved: Reserved = NONE
+    measured: Measured = field(default_factory=dict)
     _by_pool: dict[str, tuple[Shape, ...]] = field(default_factory=dict)
 
     def of(self, pool: NodePool) -> tuple[Shape, ...]:
@@ -108,7 +112,8 @@ class Shapes:
             for layout in layouts or (WHOLE,):
                 gpus = cut(machine, layouts[layout]) if layout else whole_gpus(pool, machine)
                 if gpus is not None:
-                    offered = with_gpus(machine.allocatable, gpus)
+                    seen = self.measured.get((machine.name, pool_hash(pool)))
+                    offered = with_gpus(corrected(machine.allocatable, seen), gpus)
                     if not pool.spec.placement.efa:
                         offered.pop(labels.EFA_RESOURCE, None)  # the type has EFA, but it is not asked for
                     yield self._shape(pool, offer, layout, offered)
@@ -154,15 +159,28 @@ class Shapes:
         return Shape(pool, offer, layout, left, node_labels, pool.spec.template.taints, rank, closes_at_s)
 
 
+_NOTHING_SEEN: Measured = {}
+
+
 @remembered(4)
 def shapes_of(
-    fleet: Fleet, catalog: Catalog, daemons: tuple[DaemonOverhead, ...] = (), reserved: Reserved = NONE
+    fleet: Fleet,
+    catalog: Catalog,
+    daemons: tuple[DaemonOverhead, ...] = (),
+    reserved: Reserved = NONE,
+    measured: Measured = _NOTHING_SEEN,
 ) -> Shapes:
-    """The shapes of a fleet: the same until revision, prices, reservations or DaemonSets change.
+    """The shapes of a fleet: the same until revision, prices, reservations, measurements or DaemonSets change.
 
     They say nothing of how many machines there are, so that they outlast whatever happens in the cluster.
     """
-    return Shapes(fleet, catalog, daemons, reserved)
+    return Shapes(fleet, catalog, daemons, reserved, measured)
+
+
+def shapes_now(fleet: Fleet, snapshot: Snapshot) -> Shapes:
+    """The shapes of a fleet in a world."""
+    reserved = reserved_of(snapshot)
+    return shapes_of(fleet, snapshot.catalog, snapshot.daemon_overheads, reserved, snapshot.measured)
 
 
 def _reservation_meets(wanted: Requirements, offer: Offer) -> bool:
