@@ -21,7 +21,8 @@ from fleet.actions import (
 )
 from fleet.capacity.drain import drain
 from fleet.capacity.launch import LAUNCH_GROUP_TAG, launch_request
-from fleet.capacity.reservations import RESERVATION_LABELS, RESERVED, outlived, reservation_of, reserved_labels
+from fleet.capacity.reservations import RESERVATION_LABELS, RESERVED, offer_of, outlived
+from fleet.capacity.shapes import node_labels_of
 from fleet.capacity.stock import holders, machines_held
 from fleet.memo import remembered
 from fleet.mig.convergence import owed
@@ -179,20 +180,28 @@ def _launched(yard: _Yard, claim: Claim) -> Iterator[Action]:
         yield from _close(yard, claim, Reason.INSTANCE_GONE, f"instance {claim.instance_id} ended before it joined")
     elif node is not None:
         if node_subject(node.name) not in yard.snapshot.busy:
-            yield PatchNode(node.name, _adoption_labels(yard, claim), remove_taints=(UNREGISTERED.key,))
+            yield PatchNode(node.name, _adoption_labels(yard, claim, node), remove_taints=(UNREGISTERED.key,))
             yield SaveClaim(replace(claim, node=node.name, registered_at_s=now))
     elif now - claim.launched_at_s >= REGISTRATION_TIMEOUT_S:
         message = f"no node joined within {REGISTRATION_TIMEOUT_S / 60:.0f} min"
         yield from _close(yard, claim, Reason.REGISTRATION_TIMEOUT, message)
 
 
-def _adoption_labels(yard: _Yard, claim: Claim) -> dict[str, str]:
-    known = reservation_of(yard.snapshot, claim)
+def _adoption_labels(yard: _Yard, claim: Claim, node: Node) -> dict[str, str]:
+    """What makes a node ours, and what was planned with but no kubelet says of itself (facts of the type, reservation).
+
+    What the node says already stays: it knows better.
+    """
+    pool = yard.fleet.node_pools.get(claim.node_pool)
+    planned: dict[str, str] = {}
+    if pool is not None and claim.capacity_pool.instance_type in yard.snapshot.catalog.types:
+        offer = offer_of(claim, yard.snapshot)
+        planned = node_labels_of(pool, offer, claim.layout, yard.snapshot.catalog.region)
     return {
+        **{key: value for key, value in sorted(planned.items()) if key not in node.labels},
         labels.NODE_POOL: claim.node_pool,
         labels.NODE_CLAIM: claim.name,
         labels.CAPACITY_TYPE: claim.capacity_pool.capacity_type,
-        **(reserved_labels(known) if known else {}),
     }
 
 
@@ -205,7 +214,7 @@ def _registered(yard: _Yard, claim: Claim) -> Iterator[Action]:
         yield from _close(yard, claim, Reason.INSTANCE_GONE, f"instance {claim.instance_id} is gone")
     elif any(taint.key == UNREGISTERED.key for taint in node.taints):
         if node_subject(node.name) not in yard.snapshot.busy:
-            yield PatchNode(node.name, _adoption_labels(yard, claim), remove_taints=(UNREGISTERED.key,))
+            yield PatchNode(node.name, _adoption_labels(yard, claim, node), remove_taints=(UNREGISTERED.key,))
     elif not (missing := _not_initialised(yard, claim, node)):
         yield SaveClaim(replace(claim, ready_at_s=now, emptied_at_s=0.0 if claim.name in yard.held else now))
     elif now - claim.registered_at_s >= INITIALIZATION_TIMEOUT_S:

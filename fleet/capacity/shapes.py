@@ -143,7 +143,10 @@ class Shapes:
         if pool.spec.placement.efa and not machine.efa_interfaces:
             return False
         if pool.spec.gpu is not None and not machine.gpu_count:
-            return False  # fractional GPUs (g6f) carry a GPU's name but no whole GPU
+            return False  # a part of a GPU (g6f) carries a GPU's name but is no whole one
+        part = wanted.get(labels.GPU_FRACTION)
+        if part is not None and labels.GPU_FRACTION not in machine.labels and not part.allows_absent:
+            return False
         carried = {**machine.labels, **pool.spec.template.labels, labels.NODE_POOL: pool.name}
         return Requirements.from_labels(carried).compatible(wanted, undefined=_DECIDED_LATER)
 
@@ -198,9 +201,19 @@ _DECIDED_LATER = labels.WELL_KNOWN | {labels.MIG_LAYOUT}
 
 
 def whole_gpus(pool: NodePool, machine: InstanceType) -> dict[str, int]:
-    """The GPU resources of a machine that is not cut: whole GPUs, or replicas of them under time-slicing and MPS."""
-    amount = machine.allocatable.get(labels.GPU_RESOURCE, 0) * pool.spec.sharing.replicas
+    """The GPU resources of a machine that is not cut: whole GPUs, or replicas of them under time-slicing and MPS.
+
+    A part of a GPU counts as one where the pool requires parts: only its image can have the driver they need.
+    """
+    amount = machine.allocatable.get(labels.GPU_RESOURCE, 0)
+    if not amount and labels.GPU_FRACTION in machine.labels and _asks_for_fractions(pool):
+        amount = 1
+    amount *= pool.spec.sharing.replicas
     return {labels.GPU_RESOURCE: amount} if amount else {}
+
+
+def _asks_for_fractions(pool: NodePool) -> bool:
+    return any(term.key == labels.GPU_FRACTION and term.operator != "DoesNotExist" for term in pool.spec.requirements)
 
 
 def node_labels_of(pool: NodePool, offer: Offer, layout: str, region: str) -> dict[str, str]:
