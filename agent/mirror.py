@@ -166,7 +166,8 @@ class Mirror:
     @property
     def synced(self) -> bool:
         """Whether everything has been listed once."""
-        return all(table.synced for table in self._tables()) and bool(self.instances_at_s) and bool(self.catalog.offers)
+        listed = self.instances_at_s and self.reservations_at_s and self.catalog.offers
+        return all(table.synced for table in self._tables()) and bool(listed)
 
     def _tables(self) -> tuple[Table[Any], ...]:
         return (

@@ -173,7 +173,7 @@ def test_namespaces_and_priorities_of_pods() -> None:
     assert again.pod_priorities is seen.pod_priorities
 
 
-@pytest.mark.parametrize("missing", [*WATCHED, "instances", "catalog"])
+@pytest.mark.parametrize("missing", [*WATCHED, "instances", "reservations", "catalog"])
 def test_synced_means_everything_once(missing: str) -> None:
     mirror = Mirror("c")
     for table in WATCHED:
@@ -181,12 +181,15 @@ def test_synced_means_everything_once(missing: str) -> None:
             mirror.table(table).observe(Replace({}, "1"))
     if missing != "instances":
         mirror.list_instances([], NOW)
+    if missing != "reservations":
+        mirror.list_reservations([], NOW)
     if missing != "catalog":
         mirror.catalog = catalog()
     assert not mirror.synced
-    if missing not in {"instances", "catalog"}:
+    if missing not in {"instances", "reservations", "catalog"}:
         mirror.table(missing).observe(Replace({}, "1"))
     mirror.list_instances([], NOW)
+    mirror.list_reservations([], NOW)
     mirror.catalog = catalog()
     assert mirror.synced
 
