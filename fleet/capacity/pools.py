@@ -124,7 +124,7 @@ def cluster_groups(pools: Mapping[str, NodePool], claims: Iterable[Claim]) -> di
     named = {name: place for name, pool in pools.items() if (place := pool.spec.placement).group}
     clusters = {place.group: Counter[str]() for place in named.values() if place.strategy == "cluster"}
     by_pool = {name: clusters[place.group] for name, place in named.items() if place.group in clusters}
-    for claim in claims:
+    for claim in claims if by_pool else ():
         if claim.node_pool in by_pool:
             by_pool[claim.node_pool][claim.capacity_pool.zone] += 1
     return by_pool
