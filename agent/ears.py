@@ -14,6 +14,7 @@ from agent.inbox import (
     Observed,
     Priced,
     Pushed,
+    Reserved,
     RevisionLost,
     SourceTrouble,
     SourceWell,
@@ -178,6 +179,33 @@ def instances_ear(cloud: Cloud, enqueue: Enqueue, clock: Clock, interval_s: floa
         except CloudError as error:
             log.warning("listing_failed", error=str(error))
         return interval_s
+
+    return listen
+
+
+RESERVATIONS_EVERY_S = 60.0
+
+
+def reservations_ear(cloud: Cloud, enqueue: Enqueue, clock: Clock, interval_s: float) -> Callable[[], float]:
+    """Lists capacity reservations; an account that may not is told of once, and counts as having none.
+
+    Nothing is decided before the first answer, so that no machine is bought beside one that is reserved.
+    """
+    heard, told = False, False
+
+    def listen() -> float:
+        nonlocal heard, told
+        at_s = clock.now()
+        try:
+            enqueue(Reserved(tuple(cloud.reservations()), at_s))
+            heard, told = True, False
+        except CloudError as error:
+            if error.transient or not told:
+                log.warning("reservations_not_listed", error=str(error))
+            if not error.transient:
+                heard = told = True
+                enqueue(Reserved((), at_s))
+        return interval_s if heard else min(5.0, interval_s)
 
     return listen
 

@@ -10,7 +10,7 @@ from agent.cli import exits
 from agent.world import open_cluster, read_world
 from fleet.capacity.stock import holders, machines_held
 from fleet.mig.layouts import gpu_part
-from fleet.snapshot import Catalog, GangState, Snapshot
+from fleet.snapshot import Catalog, Claim, GangState, Snapshot
 from providers.clock import SystemClock
 from providers.kube.errors import KubeError
 from providers.kube.objects.paths import QUEUES
@@ -111,11 +111,11 @@ def nodes(transport: KubeTransport) -> Table:
                 "pool": claim.node_pool,
                 "type": claim.capacity_pool.instance_type,
                 "zone": claim.capacity_pool.zone,
-                "capacity": claim.capacity_pool.capacity_type,
+                "capacity": _capacity(claim),
                 "state": str(claim.state),
                 "gpus": ", ".join(gpus) or "-",
                 "gangs": ", ".join(gang.name for gang in gangs) or "-",
-                "usd/h": f"{claim.price_usd_h:.2f}",
+                "usd/h": f"{claim.charged_usd_h:.2f}",
             }
         )
     return Table(("name", "pool", "type", "zone", "capacity", "state", "gpus", "gangs", "usd/h"), rows)
@@ -130,11 +130,11 @@ def claims(transport: KubeTransport) -> Table:
             "pool": claim.node_pool,
             "type": claim.capacity_pool.instance_type,
             "zone": claim.capacity_pool.zone,
-            "capacity": claim.capacity_pool.capacity_type,
+            "capacity": _capacity(claim),
             "state": str(claim.state),
             "instance": claim.instance_id or "-",
             "node": claim.node or "-",
-            "usd/h": f"{claim.price_usd_h:.2f}",
+            "usd/h": f"{claim.charged_usd_h:.2f}",
             "leaves": f"{claim.disruption.reason}: {claim.disruption.message}" if claim.disruption else "-",
         }
         for claim in sorted(snapshot.claims.values(), key=lambda claim: claim.name)
@@ -176,3 +176,8 @@ _TABLES: Mapping[str, Callable[[KubeTransport], Table]] = {
     "queues": queues,
     "claims": claims,
 }
+
+
+def _capacity(claim: Claim) -> str:
+    where = claim.capacity_pool
+    return f"{where.capacity_type} {where.reservation}" if where.reservation else where.capacity_type

@@ -152,13 +152,17 @@ class Market:
         pool = next(pool for pool in line.need.pools if pool.name == tier.pool)
         need = line.need
         for shape in self.supply.shapes.of(pool):
-            if (
-                _tier(shape) == tier
-                and (models is None or _model(shape) in models)
-                and shape.offer.pool_key not in self.supply.shortages
-                and admits(need.pod_set, need.tolerations, shape.labels, shape.taints)
-            ):
+            if _tier(shape) == tier and (models is None or _model(shape) in models) and self._to_be_had(shape, need):
                 yield shape
+
+    def _to_be_had(self, shape: Shape, need: Need) -> bool:
+        """Whether a machine of a shape may be bought for pods of a need, limits aside."""
+        return (
+            shape.offer.pool_key not in self.supply.shortages
+            and shape.closes_s > need.until_s
+            and not self.supply.headroom[shape.pool.name].bound_to(shape)
+            and admits(need.pod_set, need.tolerations, shape.labels, shape.taints)
+        )
 
     def _name(self, shape: Shape) -> str:
         name = "/".join(map(str, shape.key))
@@ -186,6 +190,21 @@ class Market:
             for resource, amount in left.resources.items():
                 most = amount + sum(lot.count * _capacity(lot.shape).get(resource, 0) for lot in mine)
                 yield Limit(f"{resource} of {pool}", _limited(resource), max(0, most), kinds)
+        yield from self._reserved(spent)
+
+    def _reserved(self, spent: Sequence[Lot]) -> Iterator[Limit]:
+        """What the reservations still have."""
+        by_reservation: dict[str, list[str]] = {}
+        for name, shape in self.shapes.items():
+            if shape.offer.reservation is not None:
+                by_reservation.setdefault(shape.offer.reservation.id, []).append(name)
+        for reservation, kinds in sorted(by_reservation.items()):
+            of_it = [lot for lot in spent if lot.shape.offer.pool_key.reservation == reservation]
+            left = max(
+                self.supply.headroom[self.shapes[it].pool.name].reserved_left(self.shapes[it]) or 0 for it in kinds
+            )
+            most = left + sum(lot.count for lot in of_it)
+            yield Limit(f"reservation {reservation}", MACHINES, max(0, most), frozenset(kinds))
 
     def limited(self, pools: Iterable[str]) -> list[str]:
         """The resources as the limits of these pools count them."""
@@ -203,8 +222,7 @@ class Market:
                     for shape in self.supply.shapes.of(pool)
                     if shape.offer.zone in zones
                     and shape.offer.capacity_type in capacity_types[pool.name]
-                    and shape.offer.pool_key not in self.supply.shortages
-                    and admits(need.pod_set, need.tolerations, shape.labels, shape.taints)
+                    and self._to_be_had(shape, need)
                 ]
                 found += able if Shapes.flexible(pool, able) else []
         return frozenset(self._name(shape) for shape in found)
@@ -250,6 +268,7 @@ def runner_up(machine: Machine, needs: Mapping[Member, Need], supply: Supply) ->
         if shape.offer.instance_type.name != machine.shape.offer.instance_type.name
         and _tier(shape) == here
         and shape.offer.pool_key not in supply.shortages
+        and not supply.headroom[shape.pool.name].bound_to(shape)
         and all(shape.allocatable.get(resource, 0) >= amount for resource, amount in total.items())
         and all(admits(needs[m].pod_set, needs[m].tolerations, shape.labels, shape.taints) for m in machine.pods)
     )

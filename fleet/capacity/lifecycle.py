@@ -22,6 +22,8 @@ from fleet.actions import (
 from fleet.capacity.drain import drain
 from fleet.capacity.launch import LAUNCH_GROUP_TAG, launch_request
 from fleet.capacity.repair import READY, conditions_of, overdue, too_many, unwell
+from fleet.capacity.reservations import RESERVATION_LABELS, RESERVED, offer_of, outlived
+from fleet.capacity.shapes import node_labels_of
 from fleet.capacity.stock import holders, machines_held
 from fleet.memo import remembered
 from fleet.mig.convergence import owed
@@ -115,6 +117,7 @@ def _restless(
         or bool(claim.emptied_at_s) is (name in held)
         or (instance := instances.get(claim.instance_id)) is None
         or instance.gone
+        or (claim.capacity_pool.capacity_type == RESERVED and not instance.reservation)
         or (node := nodes.get(claim.node)) is None
         or not node.ready
         or any((condition, found.status) in watched for condition, found in node.conditions.items())
@@ -191,9 +194,17 @@ def _launched(yard: _Yard, claim: Claim) -> Iterator[Action]:
 
 
 def _adoption(yard: _Yard, claim: Claim, node: Node) -> PatchNode:
-    """The node becomes ours: whose it is, and what its pool writes on it."""
+    """The node becomes ours: whose it is, what its pool writes on it, and what was planned with but no kubelet says.
+
+    What the node says already (facts of the type, reservation) stays: it knows better.
+    """
     pool = yard.fleet.node_pools.get(claim.node_pool)
+    planned: dict[str, str] = {}
+    if pool is not None and claim.capacity_pool.instance_type in yard.snapshot.catalog.types:
+        offer = offer_of(claim, yard.snapshot)
+        planned = node_labels_of(pool, offer, claim.layout, yard.snapshot.catalog.region)
     carried = {
+        **{key: value for key, value in sorted(planned.items()) if key not in node.labels},
         labels.NODE_POOL: claim.node_pool,
         labels.NODE_CLAIM: claim.name,
         labels.CAPACITY_TYPE: claim.capacity_pool.capacity_type,
@@ -240,6 +251,8 @@ def _ready(yard: _Yard, claim: Claim) -> Iterator[Action]:
         yield from _close(yard, claim, Reason.INSTANCE_GONE, f"instance {claim.instance_id} is gone")
     elif complaint := _complaint(yard, claim, node):
         yield SaveClaim(leaving(claim, Reason.NODE_FAILURE, complaint, now, now))
+    elif (plain := outlived(snapshot, claim)) is not None:
+        yield from _relabelled(yard, plain, node)
     elif claim.recut_at_s > claim.ready_at_s:
         yield from _recut(yard, claim, node)
     elif any(taint.key == RECUTTING.key for taint in node.taints) and node_subject(node.name) not in snapshot.busy:
@@ -248,6 +261,17 @@ def _ready(yard: _Yard, claim: Claim) -> Iterator[Action]:
         yield SaveClaim(replace(claim, emptied_at_s=0.0))
     elif not holders_here and not claim.emptied_at_s:
         yield SaveClaim(replace(claim, emptied_at_s=now))
+
+
+def _relabelled(yard: _Yard, plain: Claim, node: Node) -> Iterator[Action]:
+    """The reservation has ended and the machine runs on, at the price of an on-demand one (Karpenter relabels, too)."""
+    if node_subject(node.name) in yard.snapshot.busy:
+        return
+    on_demand = {labels.CAPACITY_TYPE: plain.capacity_pool.capacity_type}
+    if any(node.labels.get(key) != value for key, value in on_demand.items()):
+        yield PatchNode(node.name, on_demand, remove_labels=RESERVATION_LABELS)
+    else:
+        yield SaveClaim(plain)
 
 
 def _complaint(yard: _Yard, claim: Claim, node: Node) -> str:

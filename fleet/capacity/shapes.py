@@ -6,11 +6,24 @@ DaemonSets take, and the labels and taints the node will carry.
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from math import inf
 
+from fleet.capacity.measured import corrected
+from fleet.capacity.pools import pool_hash
+from fleet.capacity.reservations import (
+    DISCOUNT,
+    NONE,
+    RESERVATION_LABELS,
+    RESERVED,
+    Reserved,
+    closes_s,
+    reserved_labels,
+    reserved_of,
+)
 from fleet.memo import remembered
 from fleet.mig.layouts import WHOLE, cut, layout_name, pool_layouts, with_gpus
 from fleet.placement.board import Slot
-from fleet.snapshot import Catalog, DaemonOverhead, InstanceType, Offer
+from fleet.snapshot import Catalog, DaemonOverhead, InstanceType, Measured, Offer, Snapshot
 from model import labels
 from model.fleet import Fleet
 from model.kinds import NodePool, Taint
@@ -33,9 +46,11 @@ class Shape:
     taints: tuple[Taint, ...]
     layout_rank: int = 0
     """Place of the layout in the pool's order."""
+    closes_s: float = inf
+    """From when on nothing starts on such a machine, because its capacity block ends (epoch seconds)."""
 
     @property
-    def key(self) -> tuple[str, str, str, str, int, str]:
+    def key(self) -> tuple[str, str, str, str, str, int, str]:
         """Ends every tie between shapes: machines are born with the pool's first layout that does."""
         offer = self.offer
         return (
@@ -43,13 +58,15 @@ class Shape:
             offer.instance_type.name,
             offer.zone,
             offer.capacity_type,
+            offer.reservation.id if offer.reservation else "",
             self.layout_rank,
             self.layout,
         )
 
     def slot(self, name: str, only_for: str) -> Slot:
         """A fresh machine of this shape, for the board."""
-        return Slot(name, "", name, self.labels, self.taints, dict(self.allocatable), self.pool.name, only_for)
+        free, pool = dict(self.allocatable), self.pool.name
+        return Slot(name, "", name, self.labels, self.taints, free, pool, only_for, closes_s=self.closes_s)
 
 
 @dataclass(slots=True)
@@ -59,6 +76,8 @@ class Shapes:
     fleet: Fleet
     catalog: Catalog
     daemons: tuple[DaemonOverhead, ...] = ()
+    reserved: Reserved = NONE
+    measured: Measured = field(default_factory=dict)
     _by_pool: dict[str, tuple[Shape, ...]] = field(default_factory=dict)
 
     def of(self, pool: NodePool) -> tuple[Shape, ...]:
@@ -82,28 +101,52 @@ class Shapes:
         wanted = pool_requirements(pool)
         layouts = pool_layouts(self.fleet, pool)
         compatible: dict[str, bool] = {}
-        for offer in self.catalog.offers:
+        for offer in (*self.catalog.offers, *self._reserved_offers(pool)):
             machine = offer.instance_type
             if machine.name not in compatible:
                 compatible[machine.name] = self._suits(pool, wanted, machine)
             if not compatible[machine.name] or offer.capacity_type not in pool.spec.capacity_types:
                 continue
-            if not wanted.of(labels.ZONE).has(offer.zone):
+            if not wanted.of(labels.ZONE).has(offer.zone) or not _reservation_meets(wanted, offer):
                 continue
             for layout in layouts or (WHOLE,):
                 gpus = cut(machine, layouts[layout]) if layout else whole_gpus(pool, machine)
                 if gpus is not None:
-                    offered = with_gpus(machine.allocatable, gpus)
+                    seen = self.measured.get((machine.name, pool_hash(pool)))
+                    offered = with_gpus(corrected(machine.allocatable, seen), gpus)
                     if not pool.spec.placement.efa:
                         offered.pop(labels.EFA_RESOURCE, None)  # the type has EFA, but it is not asked for
                     yield self._shape(pool, offer, layout, offered)
+
+    def _reserved_offers(self, pool: NodePool) -> Iterator[Offer]:
+        """An offer for each reservation the pool selects, in zones where it may have machines at all.
+
+        What a type costs on demand is its list price; one that is sold in capacity blocks only has none.
+        """
+        found = self.reserved.of(pool)
+        if not found:
+            return
+        zones = {offer.zone for offer in self.catalog.offers}
+        prices: dict[str, float] = {}
+        for offer in self.catalog.offers:
+            if offer.capacity_type == "on-demand":
+                name = offer.instance_type.name
+                prices[name] = min(offer.price_usd_h, prices.get(name, inf))
+        for reservation in found:
+            machine = self.catalog.types.get(reservation.instance_type)
+            if machine is not None and reservation.zone in zones:
+                listed = prices.get(machine.name)
+                yield Offer(machine, reservation.zone, RESERVED, (listed or 0.0) / DISCOUNT, reservation, listed)
 
     @staticmethod
     def _suits(pool: NodePool, wanted: Requirements, machine: InstanceType) -> bool:
         if pool.spec.placement.efa and not machine.efa_interfaces:
             return False
         if pool.spec.gpu is not None and not machine.gpu_count:
-            return False  # fractional GPUs (g6f) carry a GPU's name but no whole GPU
+            return False  # a part of a GPU (g6f) carries a GPU's name but is no whole one
+        part = wanted.get(labels.GPU_FRACTION)
+        if part is not None and labels.GPU_FRACTION not in machine.labels and not part.allows_absent:
+            return False
         carried = {**machine.labels, **pool.spec.template.labels, labels.NODE_POOL: pool.name}
         return Requirements.from_labels(carried).compatible(wanted, undefined=_DECIDED_LATER)
 
@@ -115,13 +158,42 @@ class Shapes:
                 for resource, amount in (*daemon.requests.items(), ("pods", 1)):
                     left[resource] = left.get(resource, 0) - amount
         rank = list(pool_layouts(self.fleet, pool)).index(layout) if layout else 0
-        return Shape(pool, offer, layout, left, node_labels, pool.spec.template.taints, rank)
+        closes_at_s = closes_s(pool, offer.reservation)
+        return Shape(pool, offer, layout, left, node_labels, pool.spec.template.taints, rank, closes_at_s)
+
+
+_NOTHING_SEEN: Measured = {}
 
 
 @remembered(4)
-def shapes_of(fleet: Fleet, catalog: Catalog, daemons: tuple[DaemonOverhead, ...] = ()) -> Shapes:
-    """The shapes of a fleet: the same until revision, prices or DaemonSets change, whatever happens in the cluster."""
-    return Shapes(fleet, catalog, daemons)
+def shapes_of(
+    fleet: Fleet,
+    catalog: Catalog,
+    daemons: tuple[DaemonOverhead, ...] = (),
+    reserved: Reserved = NONE,
+    measured: Measured = _NOTHING_SEEN,
+) -> Shapes:
+    """The shapes of a fleet: the same until revision, prices, reservations, measurements or DaemonSets change.
+
+    They say nothing of how many machines there are, so that they outlast whatever happens in the cluster.
+    """
+    return Shapes(fleet, catalog, daemons, reserved, measured)
+
+
+def shapes_now(fleet: Fleet, snapshot: Snapshot) -> Shapes:
+    """The shapes of a fleet in a world."""
+    reserved = reserved_of(snapshot)
+    return shapes_of(fleet, snapshot.catalog, snapshot.daemon_overheads, reserved, snapshot.measured)
+
+
+def _reservation_meets(wanted: Requirements, offer: Offer) -> bool:
+    """Whether an offer has the reservation, or has none, as the pool's requirements on its labels say."""
+    carried = reserved_labels(offer.reservation) if offer.reservation else {}
+    for key in RESERVATION_LABELS:
+        asked, value = wanted.get(key), carried.get(key)
+        if asked is not None and not (asked.allows_absent if value is None else asked.has(value)):
+            return False
+    return True
 
 
 _DECIDED_LATER = labels.WELL_KNOWN | {labels.MIG_LAYOUT}
@@ -129,9 +201,19 @@ _DECIDED_LATER = labels.WELL_KNOWN | {labels.MIG_LAYOUT}
 
 
 def whole_gpus(pool: NodePool, machine: InstanceType) -> dict[str, int]:
-    """The GPU resources of a machine that is not cut: whole GPUs, or replicas of them under time-slicing and MPS."""
-    amount = machine.allocatable.get(labels.GPU_RESOURCE, 0) * pool.spec.sharing.replicas
+    """The GPU resources of a machine that is not cut: whole GPUs, or replicas of them under time-slicing and MPS.
+
+    A part of a GPU counts as one where the pool requires parts: only its image can have the driver they need.
+    """
+    amount = machine.allocatable.get(labels.GPU_RESOURCE, 0)
+    if not amount and labels.GPU_FRACTION in machine.labels and _asks_for_fractions(pool):
+        amount = 1
+    amount *= pool.spec.sharing.replicas
     return {labels.GPU_RESOURCE: amount} if amount else {}
+
+
+def _asks_for_fractions(pool: NodePool) -> bool:
+    return any(term.key == labels.GPU_FRACTION and term.operator != "DoesNotExist" for term in pool.spec.requirements)
 
 
 def node_labels_of(pool: NodePool, offer: Offer, layout: str, region: str) -> dict[str, str]:
@@ -143,6 +225,8 @@ def node_labels_of(pool: NodePool, offer: Offer, layout: str, region: str) -> di
         labels.CAPACITY_TYPE: offer.capacity_type,
         labels.NODE_POOL: pool.name,
     }
+    if offer.reservation is not None:
+        found |= reserved_labels(offer.reservation)
     sharing = pool.spec.sharing
     if layout:
         found |= {labels.MIG_CONFIG: layout, labels.MIG_LAYOUT: layout_name(layout)}

@@ -29,10 +29,13 @@ from fleet.snapshot.machines import (
     LaunchFailure,
     LaunchOutcome,
     LaunchRequest,
+    Measured,
+    MeasuredKind,
     Notice,
     NoticeKind,
     Offer,
     Reach,
+    Reservation,
 )
 from fleet.snapshot.nodes import DaemonOverhead, Member, Node, NodeCondition, Pod, Terms
 from fleet.snapshot.surroundings import Namespace, PodPriority
@@ -66,6 +69,12 @@ class Snapshot:
     instances_at_s: float = 0.0
     """When `instances` was last read in full; what was launched later may be missing from it."""
     catalog: Catalog = field(default_factory=Catalog)
+    measured: Measured = field(default_factory=dict)
+    """What machines have turned out to offer, where one was seen."""
+    reservations: Mapping[str, Reservation] = field(default_factory=dict)
+    """Id -> capacity reservation, in whatever state, that this account may launch into."""
+    reservations_at_s: float = 0.0
+    """When `reservations` was last read in full; 0 = never, so that nothing is known of any."""
     shortages: Mapping[CapacityPool, float] = field(default_factory=dict)
     """Capacity pool -> instant until which it is not tried again."""
     daemon_overheads: tuple[DaemonOverhead, ...] = ()
@@ -108,6 +117,8 @@ __all__ = [
     "LaunchFailure",
     "LaunchOutcome",
     "LaunchRequest",
+    "Measured",
+    "MeasuredKind",
     "Member",
     "Namespace",
     "Node",
@@ -120,6 +131,7 @@ __all__ = [
     "PodPriority",
     "PodSet",
     "Reach",
+    "Reservation",
     "Slice",
     "Snapshot",
     "Terms",

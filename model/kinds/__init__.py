@@ -2,7 +2,17 @@
 
 from model.kinds.base import API_VERSION, NEVER, Declaration, Kind, RequirementTerm, Taint, Toleration
 from model.kinds.capacity import Flavor, MigLayout, Topology
-from model.kinds.node_pool import REPAIRS, Budget, CapacityType, DisruptionReason, NodePool, Repair
+from model.kinds.node_pool import (
+    REPAIRS,
+    Budget,
+    CapacityType,
+    DisruptionReason,
+    MatchCriteria,
+    NodePool,
+    Repair,
+    ReservationKind,
+    ReservationTerm,
+)
 from model.kinds.policy import FleetPolicy
 from model.kinds.tenancy import PodsReady, PriorityClass, Queue, Team
 
@@ -20,6 +30,7 @@ __all__ = [
     "Flavor",
     "FleetPolicy",
     "Kind",
+    "MatchCriteria",
     "MigLayout",
     "NodePool",
     "PodsReady",
@@ -27,6 +38,8 @@ __all__ = [
     "Queue",
     "Repair",
     "RequirementTerm",
+    "ReservationKind",
+    "ReservationTerm",
     "Taint",
     "Team",
     "Toleration",

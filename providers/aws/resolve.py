@@ -73,5 +73,8 @@ class Resolver:
             efa_interfaces=request.efa_interfaces,
             efa_card=self._efa_card(request.pool.instance_type),
             root_volume_gib=self._root_volume_gib,
+            reservation=request.pool.reservation,
+            market=request.market,
+            closed=request.closed,
         )
         return FleetPlan(request, self._templates.ensure(params), subnet.id)

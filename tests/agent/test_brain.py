@@ -9,7 +9,7 @@ from agent import brain as brain_module
 from agent.backoff import BASE_S, MOST_S, Backoff
 from agent.brain import Brain
 from agent.ears import WATCHED
-from agent.inbox import Done, Failed, Listed, Noticed, Observed, Priced, Pushed, Tick
+from agent.inbox import Done, Failed, Listed, Noticed, Observed, Priced, Pushed, Reserved, Tick
 from agent.mirror import Mirror
 from agent.sync import Sync
 from agent.watch import Watcher
@@ -66,6 +66,7 @@ class World:
         for table in TABLES:
             self.sees(table)
         self.brain.hear(Listed((), NOW))
+        self.brain.hear(Reserved((), NOW))
         self.brain.hear(Priced(CATALOG))
         self.brain.hear(Pushed("r1", {k: v.encode() for k, v in simple().items()}))
         self.brain.turn()
@@ -336,11 +337,18 @@ def test_pauses_double_to_a_limit_and_a_success_forgets_them() -> None:
         assert backoff.pausing(until - 0.001) == {"s"}
         assert backoff.pausing(until) == frozenset()
         now = until
-    assert lengths[:4] == [BASE_S, 2 * BASE_S, 4 * BASE_S, 8 * BASE_S]
-    assert lengths[-1] == MOST_S
+    bounds = [min(MOST_S, BASE_S * 2**n) for n in range(14)]
+    assert all(bound / 2 <= length <= bound for length, bound in zip(lengths, bounds, strict=True))
     backoff.succeeded("s")
     backoff.failed("s", now)
-    assert backoff._until["s"] - now == BASE_S
+    assert backoff._until["s"] - now == pytest.approx(lengths[0])
+
+
+def test_what_failed_together_does_not_come_again_together() -> None:
+    backoff = Backoff()
+    for number in range(100):
+        backoff.failed(f"claim/{number}", 0.0)
+    assert len(set(backoff._until.values())) == 100
 
 
 def test_pauses_are_each_subject_s_own() -> None:

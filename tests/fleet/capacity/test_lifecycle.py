@@ -566,3 +566,16 @@ def test_amounts_of_pods_are_not_promised_by_the_layout() -> None:
     shown = dict(world.nodes["node-m0"].allocatable)
     node(allocatable={**shown, "cpu": shown["cpu"] - 100, "memory": shown["memory"] - amounts()["memory"]})(world)
     assert [type(it) for it in steps(world)] == [SaveClaim]
+
+
+def test_a_node_gets_the_labels_it_was_planned_with_and_keeps_its_own() -> None:
+    """Kubelets say nothing of the facts of their type, which selectors of pods may ask for."""
+    world = bought(LAUNCHED)
+    joined(world)
+    known = world.nodes["node-m0"]
+    fact, own = labels.INSTANCE_GPU_NAME, labels.INSTANCE_FAMILY
+    bare = {key: value for key, value in known.labels.items() if key != fact} | {own: "as-it-says"}
+    world.nodes["node-m0"] = replace(known, labels=bare)
+    (patch,) = [action for action in steps(world) if isinstance(action, PatchNode)]
+    assert patch.labels[fact] == known.labels[fact]
+    assert own not in patch.labels
