@@ -35,6 +35,11 @@ GOALS: dict[str, dict[str, tuple[str, float]]] = {
     },
     "agent": {"mirrored_s": (AT_MOST, 20), "rss_mib": (AT_MOST, 500), "churn_rss_mib": (AT_MOST, 500)},
     "apiserver": {"creates_per_s": (AT_LEAST, 5_000), "gets_per_s": (AT_LEAST, 10_000)},
+    "capacity": {
+        "karpenter.diverse_20000_s": (AT_MOST, 1),
+        "karpenter.rss_mib": (AT_MOST, 300),
+        "gpu_mix.greedy_10000_ms": (AT_MOST, 100),
+    },
     "catalog": {"aws_facts_load_ms": (AT_MOST, 60)},
     "cli": {"help_ms": (AT_MOST, 150), "validate_reference_ms": (AT_MOST, 400), "validate_300_ms": (AT_MOST, 400)},
     "cloud": {"memory_machines_launched_at_once_per_s": (AT_LEAST, 100_000), "ec2_describe_996_ms": (AT_MOST, 2_000)},

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
+from fleet.capacity.launch.shortages import Reach
 from fleet.snapshot import LaunchError, LaunchFailure, LaunchOutcome, LaunchRequest
 from providers.aws.errors import DENIED_CODES, THROTTLED_CODES, UNREACHABLE_CODES, code_of
 from providers.ports import CloudDenied, CloudError, CloudThrottled, CloudUnreachable
@@ -54,6 +55,15 @@ _ERRORS: Mapping[str, LaunchError] = {
     "Unsupported": LaunchError.MISCONFIGURED,
     "UnsupportedOperation": LaunchError.MISCONFIGURED,
 }
+
+_REACHES: Mapping[str, Reach] = {
+    "AuthFailure.ServiceLinkedRoleCreationNotPermitted": Reach.CAPACITY_TYPE,
+    NO_ADDRESSES: Reach.SUBNET,
+    "InsufficientReservedInstanceCapacity": Reach.RESERVATION,
+    "ReservationCapacityExceeded": Reach.RESERVATION,
+    "Unsupported": Reach.POOL,
+}
+_BY_ERROR: Mapping[LaunchError, Reach] = {LaunchError.SHORTAGE: Reach.POOL, LaunchError.QUOTA: Reach.POOL}
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +165,11 @@ def failure_of(code: str, message: str) -> LaunchFailure:
         elif code.endswith(("LimitExceeded", "CountExceeded")):
             known = LaunchError.QUOTA
     return LaunchFailure(known, code, message)
+
+
+def reach_of(code: str) -> Reach:
+    """What an EC2 error code says is short. Without the role for spot instances no spot machine can be had at all."""
+    return _REACHES.get(code) or _BY_ERROR.get(failure_of(code, "").error, Reach.NOTHING)
 
 
 def failure_of_error(error: CloudError) -> LaunchFailure:

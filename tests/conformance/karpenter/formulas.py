@@ -1,0 +1,106 @@
+"""`instance-capacity`: pods, kube-reserved and eviction of an instance type; and all documented types at once."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from model.quantity import canonical_resources
+from providers.aws import allocatable as formulas
+from providers.aws.allocatable import GIB, MIB, POD_ENI_RESOURCE, ImageFamily, NodeSettings
+from providers.aws.facts import Gpu, Neuron, TypeFacts
+from tests.conformance.cases import Case
+
+_SAMPLE_BYTES = 64 * GIB
+Given = Mapping[str, Any]
+
+
+def run(case: Case) -> dict[str, Any]:
+    """Whatever the formulas make of what is given."""
+    given = case["given"]
+    if "see" in given:
+        return _documented(_beside(case["folder"], given["see"]))
+    if "eviction_hard_memory" in given:
+        return {"threshold": _threshold(given)}
+    facts, settings = _facts(given), _settings(given)
+    count, reserved = formulas.pods(facts, settings), formulas.kube_reserved(facts, settings)
+    memory_mib = reserved["memory"] // MIB
+    return {
+        "pods": count,
+        "pods_at_least": count,
+        "kube_reserved": {
+            "cpu_m": reserved["cpu"],
+            "memory_mib": memory_mib,
+            "ephemeral_gib": reserved["ephemeral-storage"] // GIB,
+        },
+        "kube_reserved_cpu_m": reserved["cpu"],
+        "kube_reserved_memory_mib": memory_mib,
+    }
+
+
+def _beside(folder: Path, named: str) -> Path:
+    """The file named, relative to the cases or to a folder they are in."""
+    found = (each / named for each in (folder, *folder.parents))
+    return next((path.resolve() for path in found if path.exists()), folder / named)
+
+
+def _facts(given: Given) -> TypeFacts:
+    """A type with the addresses given, or such that it allows the pods given; else those of a t3.large."""
+    enis, ipv4 = given.get("enis", 3), given.get("ipv4_per_eni", 12)
+    if "eni_pods" in given and "instance" not in given:
+        enis, ipv4 = 1, given["eni_pods"] - 1
+    return TypeFacts("t3.large", given.get("vcpu", 2), given.get("memory_mib", 8192), "amd64", enis, ipv4)
+
+
+def _settings(given: Given) -> NodeSettings:
+    return NodeSettings(
+        _family(given.get("ami_family", "AL2023")),
+        reserved_enis=given.get("reserved_enis", 0) + given.get("efa_only_on_card0", 0),
+        max_pods=given.get("max_pods"),
+        pods_per_core=given.get("pods_per_core", 0),
+    )
+
+
+def _family(name: str) -> ImageFamily:
+    """`Windows2022` and its like are one family; `Custom` reserves as Amazon Linux does."""
+    found = (family for family in ImageFamily if name.upper().startswith(family.name))
+    return max(found, key=lambda family: len(family.name), default=ImageFamily.AL2023)
+
+
+def _threshold(given: Given) -> str:
+    """What is kept free, in the words of the case: judged on two sizes, so that a share is told from an amount."""
+    signal = given["eviction_hard_memory"] or NodeSettings().eviction_memory
+    kept, twice = (formulas.eviction_threshold(signal, size) for size in (_SAMPLE_BYTES, 2 * _SAMPLE_BYTES))
+    if kept == twice:
+        return f"{kept // MIB}Mi" if kept else "0"
+    return f"{round(100 * kept / _SAMPLE_BYTES)}% of capacity"
+
+
+def _documented(path: Path) -> dict[str, Any]:
+    entries = json.loads(path.read_text("utf-8"))["instance_types"]
+    exact = sum(formulas.allocatable(_type(name, each)) == _listed(each) for name, each in entries.items())
+    return {"types": len(entries), "exact": exact, "note": f"formula reproduces {exact} exactly"}
+
+
+def _type(name: str, entry: Given) -> TypeFacts:
+    documented, neuron = entry["allocatable"], None
+    named = (("nvidia", "nvidia.com/gpu"), ("amd", "amd.com/gpu"))
+    gpus = tuple(Gpu("any", maker, int(documented[each]), 1024) for maker, each in named if each in documented)
+    if devices := int(documented.get("aws.amazon.com/neuron", 0)):
+        neuron = Neuron("any", devices, int(documented["aws.amazon.com/neuroncore"]) // devices)
+    return TypeFacts(
+        name,
+        entry["vcpu"],
+        entry["memory_mib"],
+        entry["arch"],
+        entry["default_card_enis"],
+        entry["ipv4_per_eni"],
+        efa=entry["efa_max"] or 0,
+        gpus=gpus,
+        neuron=neuron,
+    )
+
+
+def _listed(entry: Given) -> dict[str, int]:
+    """All but branch interfaces, which are off unless the CNI is told to."""
+    return {name: each for name, each in canonical_resources(entry["allocatable"]).items() if name != POD_ENI_RESOURCE}
