@@ -33,7 +33,7 @@ from fleet.snapshot.machines import (
     NoticeKind,
     Offer,
 )
-from fleet.snapshot.nodes import DaemonOverhead, Member, Node, Pod, Terms
+from fleet.snapshot.nodes import DaemonOverhead, Member, Node, NodeCondition, Pod, Terms
 from fleet.snapshot.surroundings import Namespace, PodPriority
 from model.quantity import Resources
 
@@ -110,6 +110,7 @@ __all__ = [
     "Member",
     "Namespace",
     "Node",
+    "NodeCondition",
     "Notice",
     "NoticeKind",
     "Offer",

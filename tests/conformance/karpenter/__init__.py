@@ -11,6 +11,7 @@ from typing import Any
 
 from tests.conformance.cases import Case, Result, Runner, run_case
 from tests.conformance.karpenter import (
+    consolidations,
     filters,
     formulas,
     launches,
@@ -23,6 +24,7 @@ from tests.conformance.karpenter import (
 from tests.conformance.karpenter.compare import same
 
 ADAPTERS: Mapping[str, Runner] = {
+    "consolidation": consolidations.run,
     "instance-capacity": formulas.run,
     "launch": launches.run,
     "launch-filter": filters.run,

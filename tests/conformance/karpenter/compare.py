@@ -39,6 +39,11 @@ def _listed_or_counted(expected: Any, got: list[str]) -> bool:
     return len(got) == expected if isinstance(expected, int) else sorted(got) == sorted(expected)
 
 
+def _told_of(expected: list[str], got: list[str]) -> bool:
+    """Each text is part of something that was said."""
+    return all(any(text in said for said in got) for text in expected)
+
+
 def _all_met(expected: Any, got: Any) -> bool:
     """The adapter has checked it and says whether it holds."""
     return got is True
@@ -46,10 +51,13 @@ def _all_met(expected: Any, got: Any) -> bool:
 
 COMPARE: Mapping[str, Same] = {
     "error_contains": _contains,
+    "event_contains": _told_of,
     "every_launch_option_matches": _all_met,
+    "launch_instance_types_exactly": _bag,
     "launched": _listed_or_counted,
     "message_contains": _contains,
     "min_instance_types_per_launch": _at_least,
     "pods_at_least": _at_least,
     "pods_per_domain_unordered": _bag,
+    "terminated": _bag,
 }

@@ -6,9 +6,11 @@ import pytest
 
 from fleet.actions import SaveClaim
 from fleet.capacity import lifecycle
-from fleet.capacity.lifecycle import REPAIR_AFTER_S
+from model.kinds import REPAIRS
 from tests.support.fleets import NOW, FleetBuilder, small_fleet
 from tests.support.world import World
+
+REPAIR_AFTER_S = REPAIRS[0].after
 
 
 def silent(world: World, *names: str, for_s: float = REPAIR_AFTER_S) -> World:
