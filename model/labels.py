@@ -21,6 +21,10 @@ CAPACITY_TYPE: Final = "karpenter.sh/capacity-type"
 DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"
 """Annotation on pods and nodes: `"true"` or a duration."""
 
+KARPENTER_NODE_POOL: Final = "karpenter.sh/nodepool"
+"""Carried, with the next, by machines of pools that are read from manifests of Karpenter."""
+KARPENTER_NODE_CLASS: Final = "karpenter.k8s.aws/ec2nodeclass"
+
 # Karpenter AWS provider: facts of the instance type
 _AWS: Final = "karpenter.k8s.aws/"
 INSTANCE_CATEGORY: Final = _AWS + "instance-category"

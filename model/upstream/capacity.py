@@ -15,7 +15,7 @@ from model.kinds.capacity import TopologySpec
 from model.labels import normalize
 from model.pools import pool_requirements
 from model.upstream.base import KueueVersion, Subdomain, UpstreamKind, own_metadata
-from model.upstream.errors import misplaced
+from model.kinds.errors import misplaced
 
 
 class NodeTaint(Taint):

@@ -21,7 +21,7 @@ from pydantic import AfterValidator, Field, Strict, model_validator
 
 from model.kinds.base import Spec
 from model.upstream.base import KUEUE_API_VERSION, FairSharing, Subdomain, UpstreamKind
-from model.upstream.errors import misplaced
+from model.kinds.errors import misplaced
 from model.upstream.quotas import ResourceGroups, check_lending, check_limits
 from model.upstream.selectors import LabelSelector
 

@@ -24,7 +24,7 @@ from model.upstream.base import (
     own_metadata,
 )
 from model.upstream.cluster_queue import StopPolicy
-from model.upstream.errors import unsupported
+from model.kinds.errors import unsupported
 from model.upstream.quotas import ResourceGroups, check_limits
 
 

@@ -11,7 +11,7 @@ from pydantic import Field, Strict, model_validator
 
 from model.kinds.base import Amounts, Bool, Spec
 from model.upstream.base import ObjectMeta, Subdomain, UpstreamKind
-from model.upstream.errors import misplaced, unsupported
+from model.kinds.errors import misplaced, unsupported
 
 ROOT = "root"
 """The queue above all others; it need not be declared."""

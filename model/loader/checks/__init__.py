@@ -19,7 +19,9 @@ from model.loader.checks.upstream import (
     cohort_cycles,
     names_of_one_tree,
 )
+from model.loader.checks.overlays import malformed_overlays, overlays_in_conflict
 from model.loader.declarations import Declarations
+from model.loader.joining import unused_classes
 from model.problem import Problem
 
 Check = Callable[[Declarations], Iterator[Problem]]
@@ -43,7 +45,10 @@ CHECKS: tuple[Check, ...] = (
     cohort_cycles,
     ambiguous_resource_flavors,
     ambiguous_doors,
+    malformed_overlays,
+    overlays_in_conflict,
     unused_declarations,
+    unused_classes,
     checks_on_no_flavor,
     use_not_remembered,
     weights_for_nobody,
