@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 
 from fleet.snapshot import CapacityPool, LaunchRequest
+from model.kinds import NodeTemplate
+from model.kinds.node_template import AmiTerm
 from model.labels import CLUSTER
 from providers.aws.catalog import package_catalog
 from providers.clock import VirtualClock
@@ -17,6 +19,7 @@ from providers.sim.ec2 import FakeAws, Market, MemoryCloud
 MACHINES, GANG = 1000, 8
 _REGION = "us-east-1"
 _IMAGE = "/aws/service/eks/optimized-ami/1.34/amazon-linux-2023/x86_64/nvidia/recommended/image_id"
+_TEMPLATE = NodeTemplate(amis=(AmiTerm(ssm_parameter=_IMAGE),))
 _POOL = CapacityPool("spot", "p5.48xlarge", "us-east-1a")
 
 
@@ -46,7 +49,7 @@ def _measure(name: str, cloud: Cloud) -> dict[str, float]:
 
 def _request(token: str, count: int) -> LaunchRequest:
     tags = {CLUSTER: "default", "muster.dev/launch-group": token, "muster.dev/node-claim": token, "Name": token}
-    return LaunchRequest(token, count, _POOL, "gpu", {"a": "b"}, (), tags, image_ssm_parameter=_IMAGE)
+    return LaunchRequest(token, count, _POOL, "gpu", {"a": "b"}, (), tags, template=_TEMPLATE)
 
 
 def _adapter(fake: FakeAws, clock: VirtualClock) -> Cloud:
@@ -58,7 +61,7 @@ def _adapter(fake: FakeAws, clock: VirtualClock) -> Cloud:
     os.environ.setdefault("AWS_ACCESS_KEY_ID", "test")
     os.environ.setdefault("AWS_SECRET_ACCESS_KEY", "test")
     clients = connect(_REGION, endpoint_url=fake.url)
-    return Ec2Cloud(clients, ClusterAccess("default"), clock, sleep=clock.advance, rng=lambda: 0.5)
+    return Ec2Cloud(clients, ClusterAccess("default"), clock, lambda: "1.34", sleep=clock.advance, rng=lambda: 0.5)
 
 
 def _seconds(work: Callable[[], object]) -> float:

@@ -5,8 +5,10 @@ DaemonSets take, and the labels and taints the node will carry.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from fleet.capacity.outfits import enriched, outfitted
+from fleet.capacity.overlays import Knowledge, overlaid
 from fleet.memo import remembered
 from fleet.mig.layouts import WHOLE, cut, layout_name, pool_layouts, with_gpus
 from fleet.placement.board import Slot
@@ -81,7 +83,9 @@ class Shapes:
     def _build(self, pool: NodePool) -> Iterator[Shape]:
         wanted = pool_requirements(pool)
         layouts = pool_layouts(self.fleet, pool)
+        known = overlaid(self.fleet, self.catalog).of(pool)
         compatible: dict[str, bool] = {}
+        outfits: dict[str, InstanceType] = {}
         for offer in self.catalog.offers:
             machine = offer.instance_type
             if machine.name not in compatible:
@@ -90,6 +94,10 @@ class Shapes:
                 continue
             if not wanted.of(labels.ZONE).has(offer.zone):
                 continue
+            if machine.name not in outfits:
+                outfits[machine.name] = enriched(outfitted(pool, machine), known.resources.get(machine.name, {}))
+            offer = _as_known(offer, outfits[machine.name], known)  # noqa: PLW2901 - what this pool makes of it
+            machine = offer.instance_type
             for layout in layouts or (WHOLE,):
                 gpus = cut(machine, layouts[layout]) if layout else whole_gpus(pool, machine)
                 if gpus is not None:
@@ -116,6 +124,14 @@ class Shapes:
                     left[resource] = left.get(resource, 0) - amount
         rank = list(pool_layouts(self.fleet, pool)).index(layout) if layout else 0
         return Shape(pool, offer, layout, left, node_labels, pool.spec.template.taints, rank)
+
+
+def _as_known(offer: Offer, machine: InstanceType, known: Knowledge) -> Offer:
+    """The offer with what the pool makes of the machine and what overlays know of the price."""
+    price_usd_h = known.price_usd_h(offer)
+    if machine is offer.instance_type and price_usd_h == offer.price_usd_h:
+        return offer
+    return replace(offer, instance_type=machine, price_usd_h=price_usd_h)
 
 
 @remembered(4)

@@ -23,6 +23,7 @@ from fleet.snapshot.gangs import (
 from fleet.snapshot.machines import (
     CapacityPool,
     Catalog,
+    Hardware,
     Instance,
     InstanceType,
     LaunchError,
@@ -96,6 +97,7 @@ __all__ = [
     "Eviction",
     "Gang",
     "GangState",
+    "Hardware",
     "Hold",
     "Instance",
     "InstanceType",

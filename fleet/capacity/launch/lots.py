@@ -11,6 +11,7 @@ from fleet.snapshot import (
     CapacityPool,
     Claim,
     Disruption,
+    InstanceType,
     LaunchError,
     LaunchFailure,
     LaunchOutcome,
@@ -64,15 +65,19 @@ def launch_request(fleet: Fleet, snapshot: Snapshot, lot: Sequence[Claim]) -> La
             LAUNCH_GROUP_TAG: first.launch.group,
             NODE_POOL_TAG: pool.name,
         },
-        image_id=template.ami.id,
-        image_ssm_parameter=template.ami.ssm_parameter,
-        user_data=template.user_data,
-        instance_profile=template.instance_profile,
-        subnet_tags=template.subnets or {labels.CLUSTER: snapshot.cluster},
-        security_group_tags=template.security_groups or {labels.CLUSTER: snapshot.cluster},
+        template=template,
+        arch=machine.labels.get(labels.ARCH, "amd64"),
+        accelerator=_accelerator(machine),
         placement_group=pool.spec.placement.group,
         efa_interfaces=machine.efa_interfaces if pool.spec.placement.efa else 0,
     )
+
+
+def _accelerator(machine: InstanceType) -> str:
+    """Whose drivers the image must bring."""
+    makers = (labels.INSTANCE_GPU_MANUFACTURER, labels.INSTANCE_ACCELERATOR_MANUFACTURER)
+    said = next((machine.labels[key] for key in makers if key in machine.labels), "")
+    return said or ("nvidia" if machine.allocatable.get(labels.GPU_RESOURCE) else "")
 
 
 def _cloud_sets(label: str) -> bool:
