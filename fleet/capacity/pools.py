@@ -11,7 +11,7 @@ from fleet.snapshot import Claim, InstanceType
 from model.kinds import NodePool
 from model.quantity import Resources
 
-HASH_VERSION = "v1"
+HASH_VERSION = "v2"
 
 
 @remembered(1024)

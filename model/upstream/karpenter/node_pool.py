@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, Strict, model_validator
+from pydantic.json_schema import WithJsonSchema
 
 from model.kinds.base import NEVER, Amounts, Annotations, Duration, Labels, Name, RequirementTerm, Spec, Taint
 from model.kinds.errors import misplaced, unsupported
@@ -143,6 +144,14 @@ class KarpenterBudget(Spec):
     nodes: Annotated[
         Annotated[int, Strict(), Field(ge=0)] | Annotated[str, Field(pattern=r"^(100|[0-9]{1,2})%$")],
         BeforeValidator(_count_or_percentage),
+        WithJsonSchema(
+            {
+                "anyOf": [
+                    {"type": "integer", "minimum": 0},
+                    {"type": "string", "pattern": "^((100|[0-9]{1,2})%|[0-9]+)$"},
+                ]
+            }
+        ),
     ]
     """A count, or a percentage of the pool's nodes, rounded up."""
     schedule: str = ""

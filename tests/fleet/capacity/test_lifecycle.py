@@ -338,8 +338,8 @@ def test_a_launch_carries_what_the_pool_says() -> None:
         "taints": [{"key": "gpu", "effect": "NoSchedule"}],
         "startupTaints": [{"key": "boot", "effect": "NoSchedule"}],
         "tags": {"cost": "42"},
-        "ami": {"id": "ami-1"},
-        "subnets": {"net": "private"},
+        "amis": [{"id": "ami-1"}],
+        "subnets": [{"tags": {"net": "private"}}],
         "userData": "echo hi",
         "instanceProfile": "node",
     }
@@ -348,9 +348,9 @@ def test_a_launch_carries_what_the_pool_says() -> None:
     request = it.request
     assert request.labels["team"] == "x"
     assert [taint.key for taint in request.taints] == ["gpu", "boot", "muster.dev/unregistered"]
-    assert (request.tags["cost"], request.image_id, request.image_ssm_parameter) == ("42", "ami-1", "")
-    assert (request.subnet_tags, request.security_group_tags) == ({"net": "private"}, {labels.CLUSTER: "default"})
-    assert (request.user_data, request.instance_profile) == ("echo hi", "node")
+    assert request.tags["cost"] == "42"
+    assert request.template == world.fleet.node_pools["h100"].spec.template
+    assert (request.arch, request.accelerator) == ("amd64", "nvidia")
     assert (request.placement_group, request.efa_interfaces) == ("pg", 32)
 
 

@@ -155,11 +155,11 @@ def test_eviction_of_100_percent_is_off():
 @pytest.mark.parametrize("family", list(ImageFamily))
 def test_nothing_is_ever_negative(family):
     tiny = TypeFacts("t1.micro", 1, 256, "arm64", 1, 2)
-    assert all(amount >= 0 for amount in formulas.allocatable(tiny, NodeSettings(family, max_pods=400)).values())
+    assert all(amount >= 0 for amount in formulas.allocatable(tiny, settings=NodeSettings(family, max_pods=400)).values())
 
 
 def test_windows_does_not_count_addresses():
-    assert formulas.pods(_facts(), NodeSettings(ImageFamily.WINDOWS)) == 110
+    assert node_sizes.pods(hardware(_facts()), NodeSettings(ImageFamily.WINDOWS)) == 110
 
 
 def test_a_fraction_of_a_gpu_is_no_gpu():

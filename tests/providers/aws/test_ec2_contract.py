@@ -192,7 +192,7 @@ def test_another_process_finds_them_too(aws, cloud, clock, session, wanted):
     aws.market.faults.lost_answers = 1
     assert cloud.launch(wanted()).instances == ()
     successor = Ec2Cloud(
-        connect("us-east-1", endpoint_url=aws.url, session=session), ACCESS, clock, sleep=clock.advance
+        connect("us-east-1", endpoint_url=aws.url, session=session), ACCESS, clock, VERSION, sleep=clock.advance
     )
     found = successor.launch(wanted(template={"userData": "echo changed"}))
     assert sorted(found.instances) == running(aws)

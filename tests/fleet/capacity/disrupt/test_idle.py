@@ -132,7 +132,7 @@ def test_freeze_windows(schedule: str, blocks: list[str], goes: bool) -> None:
 DRIFTS: list[tuple[str, dict[str, Any], str]] = [
     ("nothing changed", {}, ""),
     ("a label of the template", {"template": {"labels": {"a": "b"}}}, "the template of node pool h100 has changed"),
-    ("the image", {"template": {"ami": {"id": "ami-2"}}}, "the template of node pool h100 has changed"),
+    ("the image", {"template": {"amis": [{"id": "ami-2"}]}}, "the template of node pool h100 has changed"),
     ("user data", {"template": {"userData": "x"}}, "the template of node pool h100 has changed"),
     ("placement", {"placement": {"group": "pg"}}, "the template of node pool h100 has changed"),
     ("sharing", {"sharing": {"mps": {"replicas": 2}}}, "the template of node pool h100 has changed"),
