@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from model import labels
-from model.kinds.base import API_VERSION, Metadata
+from model.kinds.base import API_VERSION, Spec
 from model.kinds.node_pool import CapacityType, NodePool
 from model.requirement import InvalidRequirement
 from model.requirements import Requirements
@@ -63,31 +63,37 @@ _OF_CLASS = (
 class _Said(NamedTuple):
     """What the two versions say in different places."""
 
-    expire_after_s: float
+    expire_after_s: float | None
     termination_grace_period_s: float | None
     kubelet: Any
     disruption: dict[str, Any]
 
 
 def joined(pool: AnyKarpenterNodePool, node_class: EC2NodeClass) -> NodePool:
-    """The NodePool of ours. Only what is said differs from our defaults, so that a plan shows nothing else."""
-    spec = pool.spec
-    claims = spec.template.spec
+    """The NodePool of ours. What is not said is left unset, so that a plan shows nothing of it."""
+    spec, claims = pool.spec, pool.spec.template.spec
     said = _said(spec)
     group = node_class.spec.placement_group_selector
     own: dict[str, Any] = {
         "requirements": claims.requirements,
         "capacity_types": capacity_types(spec),
         "limits": _limits(spec.limits),
-        "weight": spec.weight or 0,
+        "weight": spec.weight,
         "template": _template(pool, node_class, said),
         "disruption": said.disruption,
         "replicas": spec.replicas if isinstance(spec, KarpenterNodePoolSpec) else None,
         "placement": {"group": group.name} if group else {},
     }
-    return NodePool.model_validate(
-        {"api_version": API_VERSION, "metadata": _metadata(pool), "spec": own}, by_alias=True, by_name=True
-    )
+    envelope = {"api_version": API_VERSION, "kind": "NodePool", "metadata": own_metadata(pool.metadata)}
+    return NodePool.model_validate({**envelope, "spec": _without_nothing(own)}, by_alias=True, by_name=True)
+
+
+def _without_nothing(values: Any) -> Any:
+    """Without what is unset or empty, at any depth; a count of 0 is something."""
+    if isinstance(values, dict):
+        cleaned = {key: _without_nothing(value) for key, value in values.items()}
+        return {key: value for key, value in cleaned.items() if value not in (None, "", (), [], {})}
+    return [_without_nothing(value) for value in values] if isinstance(values, list) else values
 
 
 def capacity_types(spec: KarpenterNodePoolSpec | KarpenterNodePoolSpecV1Beta1) -> tuple[CapacityType, ...]:
@@ -103,10 +109,6 @@ def capacity_types(spec: KarpenterNodePoolSpec | KarpenterNodePoolSpecV1Beta1) -
     return tuple(each for each in found if each != "reserved") or found or _PREFERENCE
 
 
-def _metadata(pool: AnyKarpenterNodePool) -> Metadata:
-    return own_metadata(pool.metadata)
-
-
 def _limits(amounts: Mapping[str, int]) -> dict[str, Any]:
     resources = {name: str(amount) for name, amount in amounts.items() if name not in {"nodes", "cpu"}}
     if "cpu" in amounts:
@@ -117,19 +119,25 @@ def _limits(amounts: Mapping[str, int]) -> dict[str, Any]:
 def _said(spec: KarpenterNodePoolSpec | KarpenterNodePoolSpecV1Beta1) -> _Said:
     if isinstance(spec, KarpenterNodePoolSpec):
         claims = spec.template.spec
-        return _Said(claims.expire_after, claims.termination_grace_period, None, _disruption(spec.disruption))
+        expire, grace = _if_said(claims, "expire_after"), _if_said(claims, "termination_grace_period")
+        return _Said(expire, grace, None, _disruption(spec.disruption))
     old = spec.disruption
     disruption = {
-        "consolidation_policy": "WhenEmpty" if old.consolidate_after is not None else "WhenEmptyOrUnderutilized",
+        "consolidation_policy": "WhenEmpty" if old.consolidation_policy == "WhenEmpty" else None,
         "consolidate_after": old.consolidate_after or 0.0,
         "budgets": [_budget(budget) for budget in old.budgets],
     }
-    return _Said(old.expire_after, None, spec.template.spec.kubelet, disruption)
+    kubelet = _if_said(spec.template.spec, "kubelet")
+    return _Said(_if_said(old, "expire_after"), None, kubelet, disruption)
+
+
+def _if_said(part: Spec, name: str) -> Any:
+    return getattr(part, name) if name in part.model_fields_set else None
 
 
 def _disruption(said: KarpenterDisruption) -> dict[str, Any]:
     return {
-        "consolidation_policy": said.consolidation_policy,
+        "consolidation_policy": _if_said(said, "consolidation_policy"),
         "consolidate_after": said.consolidate_after,
         "budgets": [_budget(budget) for budget in said.budgets],
     }
@@ -160,14 +168,10 @@ def _template(pool: AnyKarpenterNodePool, node_class: EC2NodeClass, said: _Said)
         "subnets": of_class.subnet_selector_terms,
         "security_groups": of_class.security_group_selector_terms,
         "expire_after": said.expire_after_s,
+        "termination_grace_period": said.termination_grace_period_s,
+        "annotations": template.metadata.annotations,
     }
-    if template.metadata.annotations:
-        own["annotations"] = template.metadata.annotations
-    if said.termination_grace_period_s is not None:
-        own["termination_grace_period"] = said.termination_grace_period_s
-    if said.kubelet is not None:
-        own["kubelet"] = said.kubelet
-    return own
+    return own if said.kubelet is None else {**own, "kubelet": said.kubelet}
 
 
 def upstream_labels(pool: str, node_class: str) -> dict[str, str]:

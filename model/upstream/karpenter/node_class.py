@@ -67,8 +67,14 @@ class PlacementGroupSelector(Spec):
 
     unsupported: ClassVar[Mapping[str, str]] = MappingProxyType({"id": "write the name of the group"})
 
-    name: Annotated[str, Field(min_length=1)]
+    name: str = ""
     """The name of an existing placement group."""
+
+    @model_validator(mode="after")
+    def _says_which(self) -> Self:
+        if not self.name:
+            raise misplaced((), "give the name of a placement group")
+        return self
 
 
 class _CommonSpec(Spec):
