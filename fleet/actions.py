@@ -224,13 +224,14 @@ class TerminateMachines:
 
 @dataclass(frozen=True, slots=True)
 class PatchNode:
-    """Change labels and taints of a node, touching no others."""
+    """Change labels, annotations and taints of a node, touching no others."""
 
     node: str
     labels: Mapping[str, str] = field(default_factory=dict)
     add_taints: tuple[Taint, ...] = ()
     remove_taints: tuple[str, ...] = ()
     """Keys of taints to take away."""
+    annotations: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def subjects(self) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ def files(*suffixes: str) -> Iterator[Path]:
     for folder, names, found in os.walk(ROOT):
         here = Path(folder)
         names[:] = sorted(n for n in names if n not in _SKIPPED and not n.endswith("_cache") and n != ".hypothesis")
-        yield from (here / name for name in sorted(found) if not suffixes or name.endswith(suffixes))
+        yield from (here / name for name in sorted(set(found) - _SKIPPED) if not suffixes or name.endswith(suffixes))
 
 
 def relative(path: Path) -> str:

@@ -183,19 +183,23 @@ def _launched(yard: _Yard, claim: Claim) -> Iterator[Action]:
         yield from _close(yard, claim, Reason.INSTANCE_GONE, f"instance {claim.instance_id} ended before it joined")
     elif node is not None:
         if node_subject(node.name) not in yard.snapshot.busy:
-            yield PatchNode(node.name, _adoption_labels(claim), remove_taints=(UNREGISTERED.key,))
+            yield _adoption(yard, claim, node)
             yield SaveClaim(replace(claim, node=node.name, registered_at_s=now))
     elif now - claim.launched_at_s >= REGISTRATION_TIMEOUT_S:
         message = f"no node joined within {REGISTRATION_TIMEOUT_S / 60:.0f} min"
         yield from _close(yard, claim, Reason.REGISTRATION_TIMEOUT, message)
 
 
-def _adoption_labels(claim: Claim) -> dict[str, str]:
-    return {
+def _adoption(yard: _Yard, claim: Claim, node: Node) -> PatchNode:
+    """The node becomes ours: whose it is, and what its pool writes on it."""
+    pool = yard.fleet.node_pools.get(claim.node_pool)
+    carried = {
         labels.NODE_POOL: claim.node_pool,
         labels.NODE_CLAIM: claim.name,
         labels.CAPACITY_TYPE: claim.capacity_pool.capacity_type,
     }
+    noted = pool.spec.template.annotations if pool else {}
+    return PatchNode(node.name, carried, remove_taints=(UNREGISTERED.key,), annotations=noted)
 
 
 def _registered(yard: _Yard, claim: Claim) -> Iterator[Action]:
@@ -207,7 +211,7 @@ def _registered(yard: _Yard, claim: Claim) -> Iterator[Action]:
         yield from _close(yard, claim, Reason.INSTANCE_GONE, f"instance {claim.instance_id} is gone")
     elif any(taint.key == UNREGISTERED.key for taint in node.taints):
         if node_subject(node.name) not in yard.snapshot.busy:
-            yield PatchNode(node.name, _adoption_labels(claim), remove_taints=(UNREGISTERED.key,))
+            yield _adoption(yard, claim, node)
     elif not (missing := _not_initialised(yard, claim, node)):
         yield SaveClaim(replace(claim, ready_at_s=now, emptied_at_s=0.0 if claim.name in yard.held else now))
     elif now - claim.registered_at_s >= INITIALIZATION_TIMEOUT_S:
@@ -288,6 +292,10 @@ def _terminating(yard: _Yard, claim: Claim) -> Iterator[Action]:
     snapshot = yard.snapshot
     node = yard.node_of(claim)
     gone = yard.instance_gone(claim)
+    late = claim.disruption is not None and claim.disruption.deadline_s > snapshot.now_s
+    if node is not None and not gone and late and (complaint := _complaint(yard, claim, node)):
+        yield SaveClaim(leaving(claim, Reason.NODE_FAILURE, complaint, snapshot.now_s, snapshot.now_s))
+        return
     if node is not None and not gone:
         if not any(taint.key == DISRUPTED.key for taint in node.taints):
             if node_subject(node.name) not in snapshot.busy:

@@ -33,6 +33,7 @@ from fleet.snapshot.machines import (
     Notice,
     NoticeKind,
     Offer,
+    Reach,
 )
 from fleet.snapshot.nodes import DaemonOverhead, Member, Node, NodeCondition, Pod, Terms
 from fleet.snapshot.surroundings import Namespace, PodPriority
@@ -120,6 +121,7 @@ __all__ = [
     "Pod",
     "PodPriority",
     "PodSet",
+    "Reach",
     "Slice",
     "Snapshot",
     "Terms",

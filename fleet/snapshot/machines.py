@@ -125,6 +125,20 @@ class LaunchError(StrEnum):
     """Not known whether anything was launched: ask again with the same token."""
 
 
+class Reach(StrEnum):
+    """What a failed launch says is short, beyond the machines it was for."""
+
+    NOTHING = "Nothing"
+    """It says nothing about capacity: asked too fast, not allowed, no answer."""
+    POOL = "Pool"
+    """The capacity pool it tried."""
+    CAPACITY_TYPE = "CapacityType"
+    """The account cannot have this capacity type at all."""
+    SUBNET = "Subnet"
+    """The subnet has no address left."""
+    RESERVATION = "Reservation"
+
+
 @dataclass(frozen=True, slots=True)
 class LaunchFailure:
     """One failure of a launch; `code` is the cloud's own, for people."""
@@ -132,6 +146,7 @@ class LaunchFailure:
     error: LaunchError
     code: str
     message: str
+    reach: Reach = Reach.POOL
 
 
 @dataclass(frozen=True, slots=True)

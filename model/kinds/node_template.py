@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, Strict, model_validator
 from pydantic.json_schema import WithJsonSchema
 
-from model.kinds.base import NEVER, Amounts, Bool, Duration, Labels, Spec, Tags, Taint
+from model.kinds.base import NEVER, Amounts, Annotations, Bool, Duration, Labels, Spec, Tags, Taint
 from model.kinds.errors import misplaced
 from model.quantity import parse_quantity
 
@@ -272,6 +272,8 @@ class NodeTemplate(Spec):
 
     labels: Labels = Field(default_factory=dict)
     """Node labels, in addition to those every node carries."""
+    annotations: Annotations = Field(default_factory=dict)
+    """Annotations the node gets when it joins, such as `karpenter.sh/do-not-disrupt`."""
     taints: tuple[Taint, ...] = ()
     """Taints that stay; gangs need a toleration, see the flavor."""
     startup_taints: tuple[Taint, ...] = ()

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
-from fleet.capacity.launch.shortages import Reach
-from fleet.snapshot import LaunchError, LaunchFailure, LaunchOutcome, LaunchRequest
+from fleet.snapshot import LaunchError, LaunchFailure, LaunchOutcome, LaunchRequest, Reach
 from providers.aws.errors import DENIED_CODES, THROTTLED_CODES, UNREACHABLE_CODES, code_of
 from providers.ports import CloudDenied, CloudError, CloudThrottled, CloudUnreachable
 
@@ -57,6 +56,7 @@ _ERRORS: Mapping[str, LaunchError] = {
 }
 
 _REACHES: Mapping[str, Reach] = {
+    # without the role for spot instances no spot machine can be had at all
     "AuthFailure.ServiceLinkedRoleCreationNotPermitted": Reach.CAPACITY_TYPE,
     NO_ADDRESSES: Reach.SUBNET,
     "InsufficientReservedInstanceCapacity": Reach.RESERVATION,
@@ -164,19 +164,14 @@ def failure_of(code: str, message: str) -> LaunchFailure:
             known = LaunchError.SHORTAGE
         elif code.endswith(("LimitExceeded", "CountExceeded")):
             known = LaunchError.QUOTA
-    return LaunchFailure(known, code, message)
-
-
-def reach_of(code: str) -> Reach:
-    """What an EC2 error code says is short. Without the role for spot instances no spot machine can be had at all."""
-    return _REACHES.get(code) or _BY_ERROR.get(failure_of(code, "").error, Reach.NOTHING)
+    return LaunchFailure(known, code, message, _REACHES.get(code) or _BY_ERROR.get(known, Reach.NOTHING))
 
 
 def failure_of_error(error: CloudError) -> LaunchFailure:
     """What an exception on the way means. No answer means not knowing: a machine may have been bought."""
     code = code_of(error)
     if code in _ERRORS:
-        return LaunchFailure(_ERRORS[code], code, str(error))
+        return failure_of(code, str(error))
     if isinstance(error, CloudThrottled):
         return LaunchFailure(LaunchError.THROTTLED, code, str(error))
     if isinstance(error, CloudUnreachable):

@@ -1,10 +1,13 @@
-"""Where the facts live that are not part of the product: the folder `shared` beside the checkout, if it is there."""
+"""Where the facts live that are not part of the product: the folder `shared` beside the checkout, or where
+`MUSTER_SHARED` says, if it is there.
+"""
 
+import os
 from pathlib import Path
 
 import pytest
 
-SHARED = Path(__file__).resolve().parents[3] / "shared"
+SHARED = Path(os.environ.get("MUSTER_SHARED") or Path(__file__).resolve().parents[3] / "shared")
 
 
 def shared_path(relative: str) -> Path:

@@ -19,8 +19,8 @@ class Totals:
 
     @classmethod
     def of(cls, machines: Iterable[tuple[float | None, Iterable[float]]]) -> "Totals":
-        """The sum over (price, eviction costs of its pods). Machines of unknown price count for nothing at all."""
-        priced = [(price, disruption_cost(evictions)) for price, evictions in machines if price]
+        """The sum over (price, eviction costs of its pods). A machine of unknown price costs nothing, but disturbs."""
+        priced = [(price or 0.0, disruption_cost(evictions)) for price, evictions in machines]
         return cls(sum(price for price, _ in priced), sum(cost for _, cost in priced))
 
 

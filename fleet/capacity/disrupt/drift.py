@@ -37,9 +37,9 @@ def drift(yard: Yard) -> list[Command]:
     if not whys:
         return []
     drifted = [(pool, claim, whys[claim.name]) for pool, claim in yard.volunteers() if claim.name in whys]
-    fixed = [(pool, claim, why) for pool, claim, why in drifted if pool and serves(pool)]
-    commands = fixed_drift(yard, fixed)
-    rest = [(pool, claim, why) for pool, claim, why in drifted if not serves(pool)]
+    served = {pool.name for pool, _, _ in drifted if pool and serves(yard, pool)}
+    commands = fixed_drift(yard, [(pool, claim, why) for pool, claim, why in drifted if pool and pool.name in served])
+    rest = [(pool, claim, why) for pool, claim, why in drifted if claim.node_pool not in served]
     for pool, claim, why in rest:
         reason = Reason.DRIFTED if pool else Reason.POOL_REMOVED
         if yard.is_empty(claim) and yard.may_take([claim], reason):

@@ -12,7 +12,9 @@ from fleet.capacity.disrupt.replace import coming
 from fleet.capacity.disrupt.yard import Yard
 from fleet.capacity.fixed import best_shape
 from fleet.capacity.intent import write_claims
+from fleet.capacity.pools import Headroom
 from fleet.capacity.provision import Lot, Plan, Supply
+from fleet.capacity.shapes import shapes_of
 from fleet.capacity.stock import build_supply
 from fleet.reasons import Reason
 from fleet.snapshot import Claim, ClaimState
@@ -32,11 +34,17 @@ def staged(replicas: int, running: int, drifted: int, budget: int, most_nodes: f
     return int(max(0, min(drifted, budget, most_nodes - running)))
 
 
-def serves(pool: NodePool | None) -> bool:
-    """Whether drifted machines of the pool are replaced here."""
+def serves(yard: Yard, pool: NodePool | None) -> bool:
+    """Whether drifted machines of the pool are replaced here: it is fixed, and its limits leave room for one more."""
     if pool is None or pool.spec.replicas is None:
         return False
-    return pool.spec.limits.nodes is None or pool.spec.limits.nodes > pool.spec.replicas
+    members = yard.members.get(pool.name, ())
+    if any(coming(yard, [claim.name]) for claim in members):
+        return True
+    catalog = yard.snapshot.catalog
+    shapes = shapes_of(yard.fleet, catalog, yard.snapshot.daemon_overheads).of(pool)
+    free = Headroom.of(pool, members, catalog.types)
+    return not shapes or any(free.most(shape) > 0 for shape in shapes)
 
 
 def fixed_drift(yard: Yard, drifted: Iterable[Drifted]) -> list[Command]:
@@ -69,10 +77,13 @@ def _may_go(yard: Yard, claim: Claim) -> bool:
 def _turn(yard: Yard, name: str, waiting: Sequence[Drifted]) -> Sequence[Drifted]:
     pool = yard.fleet.node_pools[name]
     able = [each for each in waiting if _may_go(yard, each[1])]
+    replicas = pool.spec.replicas or 0
     running = sum(1 for claim in yard.members.get(name, ()) if not claim.deleting and not claim.disruption)
+    if running < replicas:
+        return ()  # what is missing is bought first (`fixed`), perhaps in this very pass
     limit = inf if pool.spec.limits.nodes is None else pool.spec.limits.nodes
     budget = yard.budget(name, Reason.DRIFTED)
-    return able[: staged(pool.spec.replicas or 0, running, len(able), budget, limit)]
+    return able[: staged(replicas, running, len(able), budget, limit)]
 
 
 def _successors(yard: Yard, supply: Supply, turn: Iterable[Drifted]) -> Iterable[Command]:

@@ -88,7 +88,9 @@ class Yard:
     def spared(self, claim: Claim) -> bool:
         """Whether its node says do-not-disrupt: neither emptiness nor drift nor consolidation take it."""
         node = self.snapshot.nodes.get(claim.node)
-        return node is not None and protected(node.do_not_disrupt, node.created_at_s, self.snapshot.now_s)
+        if node is None or not node.do_not_disrupt:
+            return False
+        return protected(node.do_not_disrupt, node.created_at_s, self.snapshot.now_s)
 
     def _may_move(self, gang: Gang) -> bool:
         return (

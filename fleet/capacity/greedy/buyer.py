@@ -79,7 +79,8 @@ class Buyer:
         for pool in range(len(self.families.templates)):
             start = self._start(demand, pool, host)
             if isinstance(start, Why):
-                yield Refused(pool, start)
+                limited = start is Why.NO_MACHINE and self._would_do(demand, pool)
+                yield Refused(pool, Why.LIMITS if limited else start)
 
     def _first(self, demand: Demand, host: str) -> Start | None:
         for pool in range(len(self.families.templates)):
@@ -93,7 +94,7 @@ class Buyer:
     def _start(self, demand: Demand, pool: int, host: str) -> Start | Why:
         family = self.opening(pool)
         if family is None:
-            return Why.LIMITS if self._family_without_limits(pool) else Why.NO_MACHINE
+            return Why.NO_MACHINE
         found = self._starts.get((pool, family.number))
         if found is None:
             found = self._judged(demand, family, host)
@@ -108,8 +109,12 @@ class Buyer:
             self._opening[key] = self.families.first(pool, self._within_limits(pool))
         return self._opening[key]
 
-    def _family_without_limits(self, pool: int) -> Family | None:
-        return self.families.first(pool, np.ones(len(self.families.rows[pool].machines), dtype=np.bool_))
+    def _would_do(self, demand: Demand, pool: int) -> bool:
+        """Whether the pool could buy a machine for such a pod if it had no limits."""
+        everything = np.ones(len(self.families.rows[pool].machines), dtype=np.bool_)
+        family = self.families.first(pool, everything)
+        target = family and demand.target(self.families, family)
+        return target is not None and self._fits(target, demand) > 0
 
     def _within_limits(self, pool: int) -> Bools:
         rows, left = self.families.rows[pool], self.left[pool]
@@ -121,12 +126,9 @@ class Buyer:
         target = demand.target(self.families, family)
         if target is None:
             return self._objection(demand, family)
-        room = int(
-            self.families.fronts.room(target.front, np.zeros((len(demand.take), 1), dtype=np.int64), demand.take)[0]
-        )
+        room = self._fits(target, demand)
         if not room:
-            within = self._within_limits(family.pool)
-            return Why.NO_MACHINE if bool(within.all()) else Why.LIMITS
+            return Why.NO_MACHINE
         for group, mine in demand.rules:
             if group.by_host:
                 room = min(room, int(group.room(_NEW_HOST, mine=mine)[0]))
@@ -139,6 +141,11 @@ class Buyer:
             return Why.RESERVATIONS
         rows = self.families.rows[family.pool]
         return Start(target, room, rows.capacity[fitting(rows, target, demand.take)].max(axis=0))
+
+    def _fits(self, family: Family, demand: Demand) -> int:
+        """How many such pods an empty machine of the family takes at most."""
+        nothing = np.zeros((len(demand.take), 1), dtype=np.int64)
+        return int(self.families.fronts.room(family.front, nothing, demand.take)[0])
 
     def _objection(self, demand: Demand, family: Family) -> Why:
         """Which of the filters stopped it, in the order they are asked."""

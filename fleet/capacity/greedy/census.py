@@ -1,5 +1,6 @@
 """All groups of a solve: who heeds which, who is counted by which, and what stands already (`topology.go`)."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -16,7 +17,6 @@ from model.requirements import Requirement, Requirements
 
 LabelSet = tuple[str, tuple[tuple[str, str], ...]]
 """Namespace and labels of a pod: all that selectors look at."""
-_NOBODY: Ints = np.zeros(0, dtype=np.int64)
 
 
 class Census:
@@ -153,11 +153,11 @@ class Census:
 
     def _settle(self) -> None:
         """Take in the residents: whom they are, whom they repel, which ports they hold."""
-        found: dict[LabelSet, list[tuple[int, int]]] = {}
+        found: dict[LabelSet, Counter[int]] = {}
         repelled: list[tuple[Key, int, int]] = []
         for index, node in enumerate(self._standing.nodes):
             for resident in node.residents:
-                found.setdefault(_label_set(resident.namespace, resident.labels), []).append((index, resident.count))
+                found.setdefault(_label_set(resident.namespace, resident.labels), Counter())[index] += resident.count
                 repelled += [(key, index, resident.count) for key in _resident_keys(resident)]
         self._seated = [(who, *_columns(entries)) for who, entries in found.items()]
         for key, index, count in repelled:
@@ -224,6 +224,5 @@ def _label_set(namespace: str, labels: Mapping[str, str]) -> LabelSet:
     return namespace, tuple(sorted(labels.items()))
 
 
-def _columns(entries: list[tuple[int, int]]) -> tuple[Ints, Ints]:
-    nodes, pods = zip(*entries, strict=True)
-    return np.array(nodes, dtype=np.int64), np.array(pods, dtype=np.int64)
+def _columns(counts: Mapping[int, int]) -> tuple[Ints, Ints]:
+    return np.array(list(counts), dtype=np.int64), np.array(list(counts.values()), dtype=np.int64)

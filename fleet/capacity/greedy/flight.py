@@ -1,17 +1,26 @@
 """Claims of this solve: a pod goes to the one with the fewest pods that takes it (`scheduler.go addToInflightNode`)."""
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
 from fleet.capacity.greedy.demands import Demand
 from fleet.capacity.greedy.families import Families, Family
+from fleet.capacity.greedy.fronts import MANY
 from fleet.capacity.greedy.groups import EVERYWHERE, Group
 from fleet.capacity.greedy.guard import Guard
 from fleet.capacity.greedy.level import leveled
 from fleet.capacity.greedy.rows import Bools, Ints
 
-_NOBODY: Ints = np.zeros(0, dtype=np.int64)
+
+class Boarding(NamedTuple):
+    """Equal pods that went to claims: how many to each, and the family each became with them."""
+
+    demand: Demand
+    claims: Ints
+    given: Ints
+    families: Ints
 
 
 class Flight:
@@ -25,8 +34,7 @@ class Flight:
         self._pods: Ints = np.zeros(64, dtype=np.int64)
         self._family: Ints = np.zeros(64, dtype=np.int64)
         self._present: dict[int, None] = {}
-        self.log: list[tuple[Demand, Ints, Ints]] = []
-        """Who was given to which claims, how many to each."""
+        self.log: list[Boarding] = []
 
     def reserve(self, more: int) -> int:
         """Have room for so many more claims; the number there is room for now."""
@@ -61,38 +69,40 @@ class Flight:
         targets = self._targets(demand)
         if targets is None:
             return 0
-        room = self._room(demand, targets)
+        becomes = targets[self._family[: self.size]]
+        room = self._room(demand, targets, becomes)
         if any(self.guard.careful(self.families.all[number]) for number in self._present):
-            return self._one_by_one(demand, targets, room, count)
+            return self._one_by_one(demand, becomes, room, count)
         given = leveled(self._pods[: self.size], room, count)
         claims = np.flatnonzero(given)
         if len(claims):
             given = given[claims]
-            self._commit(demand, claims, given, targets[self._family[claims]])
+            self._commit(demand, claims, given, becomes[claims])
         return int(given.sum())
 
     def recount(self, group: Group) -> None:
-        """Count into a new group what has been placed before it was made."""
-        for demand, claims, given in self.log:
-            if group in demand.selected_by or group in demand.own:
-                self._record(group, claims, given)
+        """Count into a new group what has been placed before it was made, by what was known of the claims then."""
+        for boarding in self.log:
+            if group in boarding.demand.counted:
+                self._record(group, boarding)
 
-    def _one_by_one(self, demand: Demand, targets: Ints, room: Ints, count: int) -> int:
+    def _one_by_one(self, demand: Demand, becomes: Ints, room: Ints, count: int) -> int:
+        """The same where each pod may take or free a reservation that decides about the next."""
         placed = 0
+        barred = np.zeros(self.size, dtype=np.bool_)
         while placed < count:
-            order = np.where(room > 0, self._pods[: self.size], np.iinfo(np.int64).max)
-            claim = int(order.argmin())
-            if not room[claim]:
+            free = (room > 0) & ~barred
+            if not free.any():
                 break
-            family = self.families.all[targets[self._family[claim]]]
-            used = self._used[:, claim] + demand.take
-            if self.guard.stuck(host_name(claim), family, used):
-                room[claim] = 0
+            claim = int(np.where(free, self._pods[: self.size], MANY).argmin())
+            family = self.families.all[int(becomes[claim])]
+            if self.guard.stuck(host_name(claim), family, self._used[:, claim] + demand.take):
+                barred[claim] = True
                 continue
+            barred[:] = False
             room[claim] -= 1
             placed += 1
-            one = np.array([claim])
-            self._commit(demand, one, np.ones(1, dtype=np.int64), np.array([family.number]))
+            self._commit(demand, np.array([claim]), np.ones(1, dtype=np.int64), np.array([family.number]))
         return placed
 
     def _targets(self, demand: Demand) -> Ints | None:
@@ -106,9 +116,8 @@ class Flight:
                 found = True
         return out if found else None
 
-    def _room(self, demand: Demand, targets: Ints) -> Ints:
-        """How many such pods each claim still takes."""
-        becomes = targets[self._family[: self.size]]
+    def _room(self, demand: Demand, targets: Ints, becomes: Ints) -> Ints:
+        """How many such pods each claim still takes, as what it becomes with them."""
         fronts = {self.families.all[number].front for number in targets[list(self._present)] if number >= 0}
         if len(fronts) == 1:
             room = self.families.fronts.room(fronts.pop(), self._used[:, : self.size], demand.take)
@@ -145,18 +154,20 @@ class Flight:
         self._pods[claims] += given
         self._family[claims] = family
         self._present.update(dict.fromkeys(family.tolist()))
-        self.log.append((demand, claims, given))
+        boarding = Boarding(demand, claims, given, family)
+        self.log.append(boarding)
         for group in demand.counted:
-            self._record(group, claims, given)
+            self._record(group, boarding)
         if self.guard.reserves:
             for claim in claims.tolist():
                 self.guard.settle(host_name(claim), self.family(claim), self._used[:, claim])
 
-    def _record(self, group: Group, claims: Ints, given: Ints) -> None:
+    def _record(self, group: Group, boarding: Boarding) -> None:
+        _, claims, given, families = boarding
         if group.by_host and group.key.counts_on == EVERYWHERE:
             group.record_claims(claims, given)
             return
-        for number, inside in self._by_family(claims):
+        for number, inside in _by_family(families):
             family = self.families.all[number]
             taints = self.families.templates[family.pool].taints
             if not group.key.counts_on.passes(family.requirements, taints, bought=True):
@@ -166,13 +177,13 @@ class Flight:
             else:
                 group.record(family.domains(group.key.key), int(given[inside].sum()))
 
-    def _by_family(self, claims: Ints) -> Iterator[tuple[int, Bools]]:
-        numbers = self._family[claims]
-        if len(claims) == 1 or (numbers == numbers[0]).all():
-            yield int(numbers[0]), np.ones(len(claims), dtype=np.bool_)
-            return
-        for number in np.unique(numbers):
-            yield int(number), numbers == number
+
+def _by_family(numbers: Ints) -> Iterator[tuple[int, Bools]]:
+    if (numbers == numbers[0]).all():
+        yield int(numbers[0]), np.ones(len(numbers), dtype=np.bool_)
+        return
+    for number in np.unique(numbers):
+        yield int(number), numbers == number
 
 
 def host_name(claim: int) -> str:

@@ -138,8 +138,8 @@ class _Solve:
             placed += sum(pods for _, pods in opened)
             if placed < most:  # what is bought one at a time may still have room
                 placed += self.flight.fill(demand, most - placed)
-        for _, claims, given in self.flight.log[logged:]:
-            for claim, count in zip(claims.tolist(), given.tolist(), strict=True):
+        for boarding in self.flight.log[logged:]:
+            for claim, count in zip(boarding.claims.tolist(), boarding.given.tolist(), strict=True):
                 self.aboard[claim].extend(run.take(count))
         return placed
 

@@ -17,6 +17,7 @@ from fleet.snapshot import (
     LaunchOutcome,
     LaunchRequest,
     Offer,
+    Reach,
     Snapshot,
 )
 from fleet.taints import UNREGISTERED
@@ -115,7 +116,16 @@ def settle(outcome: LaunchOutcome, lot: Sequence[Claim], snapshot: Snapshot) -> 
     )
     back = (TerminateMachines(tuple(sorted(outcome.instances)), Reason.LAUNCH_FAILED),) if outcome.instances else ()
     pause_s = max((SHORTAGE_S[f.error] for f in outcome.failures), default=SHORTAGE_S[LaunchError.SHORTAGE])
-    return Settlement((*back, *given_up), {ordered[0].capacity_pool: now + max(pause_s, 1.0)})
+    until = now + max(pause_s, 1.0)
+    return Settlement((*back, *given_up), dict.fromkeys(_short(outcome, ordered[0].capacity_pool, snapshot), until))
+
+
+def _short(outcome: LaunchOutcome, tried: CapacityPool, snapshot: Snapshot) -> list[CapacityPool]:
+    """The capacity pool that was tried, and all of its capacity type where the account cannot have that at all."""
+    if all(failure.reach is not Reach.CAPACITY_TYPE for failure in outcome.failures):
+        return [tried]
+    offers = snapshot.catalog.offers
+    return [tried, *(offer.pool_key for offer in offers if offer.capacity_type == tried.capacity_type)]
 
 
 _ASK_AGAIN = frozenset({LaunchError.THROTTLED, LaunchError.UNKNOWN})

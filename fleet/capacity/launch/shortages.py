@@ -2,29 +2,16 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from typing import TypeVar, cast
 
 from fleet.capacity.greedy.values import Machine, Offering
-from fleet.snapshot import CapacityPool
+from fleet.snapshot import CapacityPool, Reach
 from model.kinds import CapacityType
 
 REMEMBERED_S = 180.0
 """After this a shortage is forgotten, and the next launch finds out anew."""
 
 T = TypeVar("T")
-
-
-class Reach(Enum):
-    """How far a failure goes beyond the launch that met it."""
-
-    NOTHING = "nothing"
-    """It says nothing about capacity: asked too fast, not allowed, no answer."""
-    POOL = "pool"
-    CAPACITY_TYPE = "capacity type"
-    """The account cannot have it at all."""
-    SUBNET = "subnet"
-    RESERVATION = "reservation"
 
 
 @dataclass(frozen=True, slots=True)

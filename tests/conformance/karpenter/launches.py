@@ -11,12 +11,12 @@ from fleet.capacity.greedy import Claim, Machine, Offering, Pod, solve
 from fleet.capacity.launch import batches
 from fleet.capacity.launch.filters import Wanted, launchable
 from fleet.capacity.launch.overrides import Inflexible, Override, named
-from fleet.capacity.launch.shortages import Reach, Shortages, Tried
-from fleet.snapshot import CapacityPool
+from fleet.capacity.launch.shortages import Shortages, Tried
+from fleet.snapshot import CapacityPool, Reach
 from model import labels
 from model.requirements import Requirement, Requirements
 from providers.aws.catalog import package_catalog
-from providers.aws.fleet_request import reach_of
+from providers.aws.fleet_request import failure_of
 from tests.conformance.cases import Case
 from tests.conformance.karpenter import catalogs
 from tests.conformance.karpenter.requirements import requirements
@@ -108,7 +108,7 @@ def _launched(
         offer = override.offer
         if (offer.capacity_type, override.machine, offer.zone) not in short:
             return override, known
-        known = known.learned(_tried(override), reach_of(SHORT), 0.0)
+        known = known.learned(_tried(override), failure_of(SHORT, "").reach, 0.0)
     return None, known
 
 
@@ -116,12 +116,12 @@ def _launched(
 
 
 def _attempts(given: Given, case: Case) -> dict[str, Any]:
-    """Two passes: what comes short in the first is known in the second."""
+    """Passes, until something comes: what was short in one is known in the next."""
     names = tuple(given.get("allowed_types", SOLD))
     pods = [catalogs.pod(number, each) for number, each in enumerate(given["pods"])]
     pool = given.get("node_pool_requirements", [_in(labels.CAPACITY_TYPE, "on-demand")])
     known, told = Shortages(), {}
-    for number in (1, 2):
+    for number in range(1, _attempts_asked(case) + 1):
         templates = catalogs.templates([{"requirements": pool}], tuple(known.spare(market(names), 0.0, {})))
         came: list[Override] = []
         scheduled = 0
@@ -138,6 +138,10 @@ def _attempts(given: Given, case: Case) -> dict[str, Any]:
         if came:
             break
     return told
+
+
+def _attempts_asked(case: Case) -> int:
+    return max(int(word.split("_")[1]) for word in case["expect"])
 
 
 def _in(key: str, *values: str) -> dict[str, Any]:
@@ -194,7 +198,7 @@ def _calls(given: Given, case: Case) -> dict[str, Any]:
 
 def _failed(given: Given, case: Case) -> dict[str, Any]:
     """One error code: what it puts out of reach."""
-    reach = reach_of(given["fleet_error"])
+    reach = failure_of(given["fleet_error"], "").reach
     capacity_type = given.get("capacity_type", "reserved" if "reservation" in given else "spot")
     pool: Any = (capacity_type, given.get("instance_type", "m5.large"), given.get("zone", "a"))
     known = Shortages().learned(Tried(CapacityPool(*pool), reservation=given.get("reservation", "")), reach, 0.0)

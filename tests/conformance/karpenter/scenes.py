@@ -8,7 +8,7 @@ from typing import Any
 from fleet.capacity.disrupt.eligibility import Post, Tenant, reschedulable
 from fleet.capacity.disrupt.ground import Ground, Standing
 from fleet.capacity.disrupt.savings import eviction_cost
-from fleet.capacity.greedy import Machine, Node, Offering, Pod, Resident, Rules, Spread, Template, Weighted
+from fleet.capacity.greedy import Machine, Node, Offering, Peers, Pod, Resident, Rules, Spread, Template, Weighted
 from model import labels
 from model.kinds import NodePool
 from model.requirements import Requirements
@@ -19,7 +19,8 @@ Given = Mapping[str, Any]
 NOW = 1_800_000_000.0
 RESERVED_PRICE = 1e-7
 """A reservation costs this share of the on-demand price (AWS provider): it keeps the order and is always cheaper."""
-_ASKED = frozenset({"cpu_m", "memory_bytes", "node_selector"})
+_NO_RESOURCE = frozenset({"age_s", "deletion_cost", "pdb_count", "pdb_disruptions_allowed", "pdbs", "priority"})
+"""Numbers of a pod that are no amounts."""
 _NO_AGE_S = 3600.0
 
 
@@ -126,7 +127,7 @@ def standing_of(given: Given, scene: Given, pools: Mapping[str, NodePool]) -> St
         {key: value for key, value in carried.items() if value},
         _free(given, (*aboard.moving, *aboard.staying)),
         initialized=initialized,
-        residents=tuple(Resident(pod.ask.labels) for pod in aboard.staying),
+        residents=tuple(Resident(pod.ask.labels, anti_affinity=pod.ask.anti_affinity) for pod in aboard.staying),
     )
     after = pools[pool].spec.disruption.consolidate_after if pool in pools else 0.0
     quiet_s = given.get("since_initialized_s", given.get("since_last_pod_event_s", inf))
@@ -197,15 +198,27 @@ def tenant_of(given: Given) -> Tenant:
 
 
 def _pod(place: str, number: int, given: Given) -> Pod:
-    pod = catalogs.pod(number, {name: value for name, value in given.items() if name in _ASKED})
-    liked = [each for each in given.get("preferred_node_affinity", ())]
+    asked = {name: value for name, value in given.items() if type(value) is int and name not in _NO_RESOURCE}
+    pod = catalogs.pod(number, {**asked, "node_selector": given.get("node_selector", {})})
+    liked = list(given.get("preferred_node_affinity", ()))
     ask = replace(
         pod.ask,
         labels=given.get("labels", {}),
-        spreads=tuple(_spread(each) for each in given.get("spread", ())),
+        spreads=tuple(_spread(each) for each in _listed(given.get("spread"))),
+        affinity=tuple(_peers(each) for each in _listed(given.get("affinity"))),
+        anti_affinity=tuple(_peers(each) for each in _listed(given.get("anti_affinity"))),
         preferred=tuple(Weighted(each.get("weight", 1), requirements([_term(each)])) for each in liked),
     )
     return Pod(f"default/{place}-{number:03}", ask, NOW - given.get("age_s", 0.0))
+
+
+def _listed(given: Any) -> list[Given]:
+    """One of something may stand without a list around it."""
+    return [given] if isinstance(given, dict) else list(given or ())
+
+
+def _peers(given: Given) -> Peers:
+    return Peers(given["topology_key"], Requirements.from_labels(given.get("match", {})))
 
 
 def _term(given: Given) -> Given:

@@ -65,7 +65,7 @@ def _asks(step: Given, given: Given, key: str) -> Iterable[Ask]:
     for each in pods:
         own = {"app": each["app"]} if "app" in each else OWN
         told = each.get("spread", None if "pods" in given and isinstance(given["pods"], list) else True)
-        spreads = _spreads({**given, **step}, told, key, own)
+        spreads = _spreads(step, given, told, key, own)
         arch = {labels.ARCH: each["arch"]} if "arch" in each else {}
         yield Ask(
             {"cpu": each.get("cpu_m", step.get("pod_cpu_m", 0))},
@@ -79,12 +79,16 @@ def _listed(spread: Any) -> list[Given]:
     return spread if isinstance(spread, list) else [spread]
 
 
-def _spreads(given: Given, told: Any, key: str, own: Mapping[str, str]) -> tuple[Spread, ...]:
-    """The constraints of a pod: its own, those of the case, or the usual one (`spread: true`)."""
-    said = told if isinstance(told, dict | list) else given.get("spread")
-    if not isinstance(said, dict | list):
-        said = {"topology_key": key, "max_skew": given.get("max_skew", 1)} if told or said else []
-    return tuple(_spread(each, own) for each in _listed(said))
+def _spreads(step: Given, given: Given, told: Any, key: str, own: Mapping[str, str]) -> tuple[Spread, ...]:
+    """The constraints of a pod: its own, those of the case, or the usual one, as the step changes it."""
+    if isinstance(told, dict | list):
+        return tuple(_spread(each, own) for each in _listed(told))
+    said = given.get("spread", {"topology_key": key, "max_skew": 1} if told else [])
+    changed = {word: step[word] for word in _WORDS if word in step}
+    return tuple(_spread({**each, **changed}, own) for each in _listed(said))
+
+
+_WORDS = ("max_skew", "min_domains", "when_unsatisfiable", "node_affinity_policy", "node_taints_policy")
 
 
 def _spread(said: Given, own: Mapping[str, str]) -> Spread:

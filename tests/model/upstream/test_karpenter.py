@@ -343,7 +343,8 @@ status: {{resources: {{cpu: 1}}, conditions: []}}
 
 
 def test_moving_to_our_own_kind_is_no_change() -> None:
-    ours = f"{{subnets: [{{id: subnet-1}}], securityGroups: [{{name: nodes}}], role: nodes, labels: {LABELS}}}"
+    found = "subnets: [{id: subnet-1}], securityGroups: [{name: nodes}], amis: [{alias: al2023@latest}]"
+    ours = f"{{{found}, role: nodes, labels: {LABELS}}}"
     budgets = "budgets: [{nodes: 10%, reasons: [Empty, Underutilized, Drifted]}]"
     spec = f"{{capacityTypes: [spot, on-demand], template: {ours}, disruption: {{consolidateAfter: 0s, {budgets}}}}}"
     before = fleet(pool_text(), class_text())

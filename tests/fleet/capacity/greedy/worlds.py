@@ -1,7 +1,7 @@
 """Small worlds to buy machines in, drawn by hypothesis, and a judge of what was decided that shares no code with it."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hypothesis import strategies as st
@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from fleet.capacity.greedy import (
     Ask,
     Claim,
+    Daemon,
     HostPort,
     Machine,
     Node,
@@ -17,6 +18,7 @@ from fleet.capacity.greedy import (
     Peers,
     Pod,
     Resident,
+    Rules,
     Spread,
     Template,
     Weighted,
@@ -28,8 +30,9 @@ from model.requirements import Requirement, Requirements
 
 ZONES = ("a", "b")
 APPS = ("x", "y")
-KEYS = (labels.ZONE, labels.HOSTNAME)
+KEYS = (labels.ZONE, labels.ZONE, labels.HOSTNAME, labels.HOSTNAME, labels.CAPACITY_TYPE)
 SPECIAL = Taint(key="special", value="", effect="NoSchedule")
+TWO_TYPES = Requirements({labels.INSTANCE_TYPE: Requirement(complement=True, min_values=2)})
 WARY = Taint(key="wary", value="", effect="PreferNoSchedule")
 
 
@@ -42,12 +45,23 @@ def at(key: str, *values: str) -> Requirements:
 
 
 def machine(
-    name: str, cpu: int, memory: int = 64, pods: int = 10, price: float | None = None, zones: Iterable[str] = ZONES
+    name: str,
+    cpu: int,
+    memory: int = 64,
+    pods: int = 10,
+    price: float | None = None,
+    zones: Sequence[str] = ZONES,
+    reserved: int = 0,
+    spot: bool = False,
 ) -> Machine:
     amounts = {"cpu": 1000 * cpu, "memory": memory, "pods": pods}
     cost = cpu if price is None else price
-    offers = tuple(Offering("on-demand", zone, cost + number / 8) for number, zone in enumerate(zones))
-    return Machine(name, at(labels.INSTANCE_TYPE, name), amounts, amounts, offers)
+    offers = [Offering("on-demand", zone, cost + number / 8) for number, zone in enumerate(zones)]
+    if spot:
+        offers.append(Offering("spot", max(zones), cost / 2))
+    if reserved:
+        offers.append(Offering("reserved", min(zones), 0.0, reservation_id="r", reserved_left=reserved))
+    return Machine(name, at(labels.INSTANCE_TYPE, name), amounts, amounts, tuple(offers))
 
 
 def pods(ask: Ask, count: int, name: str = "p") -> list[Pod]:
@@ -60,9 +74,17 @@ _selectors = st.sampled_from([of(app=app) for app in APPS])
 _keys = st.sampled_from(KEYS)
 _peers = st.builds(Peers, _keys, _selectors)
 _spreads = st.builds(
-    Spread, _keys, _selectors, st.integers(1, 2), st.booleans(), st.sampled_from([None, 2, 3]), st.booleans()
+    Spread,
+    _keys,
+    _selectors,
+    max_skew=st.integers(1, 2),
+    hard=st.booleans(),
+    min_domains=st.sampled_from([None, 2, 3]),
+    honor_affinity=st.booleans(),
+    honor_taints=st.booleans(),
 )
 _zones = st.sampled_from([at(labels.ZONE, zone) for zone in ZONES])
+_terms = st.sampled_from([*(at(labels.ZONE, zone) for zone in ZONES), at(labels.CAPACITY_TYPE, "spot"), of(team="x")])
 
 
 def _few(each: st.SearchStrategy[object], most: int = 1) -> st.SearchStrategy[tuple[object, ...]]:
@@ -78,12 +100,12 @@ def _weighted(each: st.SearchStrategy[object]) -> st.SearchStrategy[object]:
 asks = st.builds(
     Ask,
     requests=st.fixed_dictionaries(
-        {"cpu": st.sampled_from([0, 500, 1000, 3000]), "memory": st.sampled_from([0, 5, 20])}
+        {"cpu": st.sampled_from([0, 500, 1000, 1500]), "memory": st.sampled_from([0, 5, 20])}
     ),
     labels=st.sampled_from(APPS).map(lambda app: {"app": app}),
     selector=st.one_of(*[st.just(Requirements())] * 4, _zones),
-    required=_few(_zones, 2),
-    preferred=_few(_weighted(_zones), 2),
+    required=_few(_terms, 2),
+    preferred=_few(_weighted(_terms), 2),
     tolerations=st.sampled_from([(), (Toleration(operator="Exists"),)]),
     spreads=_few(_spreads),
     affinity=_few(_peers),
@@ -97,17 +119,29 @@ machines = st.builds(
     machine,
     name=st.sampled_from(["small", "tall", "wide"]),
     cpu=st.sampled_from([2, 4, 8]),
-    memory=st.integers(20, 64),
-    pods=st.integers(1, 6),
+    memory=st.integers(30, 64),
+    pods=st.sampled_from([2, 4, 8]),
     zones=st.sampled_from([("a",), ("b",), ZONES]),
+    reserved=st.sampled_from([0, 0, 0, 1, 2]),
+    spot=st.booleans(),
+)
+_daemons = st.builds(
+    Daemon,
+    name=st.just("d"),
+    requests=st.just({"cpu": 500}),
+    alternatives=_few(st.sampled_from([at(labels.INSTANCE_TYPE, "tall"), of(team="x"), at(labels.ZONE, "b")])),
 )
 templates = st.builds(
     Template,
     name=st.sampled_from(["one", "two"]),
     machines=st.lists(machines, min_size=1, max_size=3, unique_by=lambda each: each.name).map(tuple),
+    requirements=st.sampled_from(
+        [*[Requirements()] * 3, TWO_TYPES, at(labels.ZONE, "a"), of(team="x"), at(labels.CAPACITY_TYPE, "on-demand")]
+    ),
     taints=st.sampled_from([(), (), (SPECIAL,), (WARY,)]),
     weight=st.integers(0, 1),
     remaining=st.sampled_from([None, None, {"cpu": 9000}, {"nodes": 2}]),
+    daemons=_few(_daemons),
 )
 _residents = st.builds(
     Resident,
@@ -119,8 +153,12 @@ _residents = st.builds(
 nodes = st.builds(
     Node,
     name=st.sampled_from(["n1", "n2", "n3"]),
-    labels=st.sampled_from(ZONES).map(lambda zone: {labels.ZONE: zone}),
-    free=st.fixed_dictionaries({"cpu": st.integers(0, 4000), "memory": st.just(30), "pods": st.integers(1, 4)}),
+    labels=st.builds(
+        lambda zone, capacity_type: {labels.ZONE: zone, labels.CAPACITY_TYPE: capacity_type},
+        st.sampled_from(ZONES),
+        st.sampled_from(["spot", "on-demand"]),
+    ),
+    free=st.fixed_dictionaries({"cpu": st.integers(1000, 4000), "memory": st.just(30), "pods": st.integers(1, 4)}),
     taints=st.sampled_from([(), (), (SPECIAL,)]),
     initialized=st.booleans(),
     residents=_few(_residents, 2),
@@ -157,6 +195,9 @@ worlds = st.builds(
 # -- seen -------------------------------------------------------------------------------------------------------------
 
 
+rules = st.builds(Rules, best_effort_min_values=st.booleans(), strict_reservations=st.booleans())
+
+
 def kind(pod: str) -> str:
     return pod.partition("-")[0]
 
@@ -190,6 +231,9 @@ def faults(world: World, outcome: Outcome) -> list[str]:
     for name, names in outcome.seats.items():
         found += _seat_faults(stand[name], [asked[each] for each in names])
     found += _between(world, outcome, asked)
+    left = max((o.reserved_left for t in world.templates for m in t.machines for o in m.offerings), default=0)
+    if sum(bool(claim.reservations) for claim in outcome.claims) > left:
+        found.append("more in the reservation than it has")
     return found
 
 
@@ -225,16 +269,22 @@ def _claim_faults(claim: Claim, pool: Template, asked: Mapping[str, Ask]) -> lis
         found.append(f"{claim.name} is not ordered by price")
     by_name = {each.name: each for each in pool.machines}
     total = _total(there)
+    least = pool.requirements.of(labels.INSTANCE_TYPE).min_values or 0
+    if len(claim.options) < least and not claim.relaxed_min_values:
+        found.append(f"{claim.name} is not flexible")
     for option in claim.options:
         small = by_name[option.machine]
         if any(amount > small.allocatable.get(name, 0) for name, amount in total.items()):
             found.append(f"{claim.name} does not fit {option.machine}")
-        zones = [o.zone for o in small.offerings if claim.requirements.of(labels.ZONE).has(o.zone)]
-        if not any(_meets(ask, {labels.ZONE: zone}) for zone in zones for ask in there):
+        ways = [
+            {**pool.requirements.labels(), labels.ZONE: o.zone, labels.CAPACITY_TYPE: o.capacity_type}
+            for o in small.offerings
+            if claim.requirements.of(labels.ZONE).has(o.zone)
+            and claim.requirements.of(labels.CAPACITY_TYPE).has(o.capacity_type)
+        ]
+        if not ways:
             found.append(f"{claim.name} is nowhere")
-        for zone in zones:
-            if not all(_meets(ask, {labels.ZONE: zone}) for ask in there):
-                found.append(f"{claim.name} may be in {zone}, where its pods may not")
+        found += [f"{claim.name} may be {way}" for way in ways if not all(_meets(ask, way) for ask in there)]
     return found
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fleet.actions import SaveClaim, TerminateMachines
 from fleet.capacity.launch import Settlement, settle
-from fleet.snapshot import Claim, Launch, LaunchError, LaunchFailure, LaunchOutcome
+from fleet.snapshot import Claim, Launch, LaunchError, LaunchFailure, LaunchOutcome, Reach
 from tests.support.fleets import NOW, P5, A, B, capacity_pool, claim_of, shape, small_fleet
 from tests.support.world import World
 
@@ -114,6 +114,14 @@ def test_claims_that_are_being_deleted_are_not_written() -> None:
 )
 def test_how_long_a_capacity_pool_is_avoided(errors: tuple[LaunchError, ...], pause_s: float) -> None:
     assert settled(group(1), (), *errors).shortages == {capacity_pool(zone=A): NOW + pause_s}
+
+
+def test_a_capacity_type_nobody_may_have_is_out_altogether() -> None:
+    world = group(1)
+    refused = LaunchFailure(WRONG, "X", "", Reach.CAPACITY_TYPE)
+    it = settle(LaunchOutcome((), (refused,)), lot_of(world), world.snapshot())
+    assert {pool.capacity_type for pool in it.shortages} == {"on-demand"}
+    assert it.shortages.keys() == {o.pool_key for o in world.catalog.offers if o.capacity_type == "on-demand"}
 
 
 @pytest.mark.parametrize("errors", [(), (UNKNOWN,), (LATER,), (LATER, UNKNOWN)])
