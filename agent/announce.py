@@ -18,6 +18,7 @@ WARNINGS = frozenset(
         Reason.REQUEUING_LIMIT,
         Reason.CHECK_REJECTED,
         Reason.INTERRUPTED,
+        Reason.BLOCK_ENDS,
         Reason.LAUNCH_FAILED,
         Reason.REGISTRATION_TIMEOUT,
         Reason.INITIALIZATION_TIMEOUT,

@@ -70,7 +70,8 @@ def patched(node: Node, action: PatchNode) -> Node:
     kept = tuple(taint for taint in node.taints if taint.key not in added | set(action.remove_taints))
     spared = action.annotations.get(DO_NOT_DISRUPT, node.do_not_disrupt)
     taints = (*kept, *action.add_taints)
-    return replace(node, labels={**node.labels, **action.labels}, taints=taints, do_not_disrupt=spared)
+    labels = {key: value for key, value in node.labels.items() if key not in action.remove_labels}
+    return replace(node, labels={**labels, **action.labels}, taints=taints, do_not_disrupt=spared)
 
 
 _TABLE: dict[type, Callable[[Any, Mirror], list[Belief]]] = {

@@ -17,6 +17,7 @@ from agent.inbox import (
     Observed,
     Priced,
     Pushed,
+    Reserved,
     RevisionLost,
     SourceTrouble,
     SourceWell,
@@ -28,7 +29,7 @@ from agent.watch import Watcher
 from fleet.actions import Action, LaunchMachines, TerminateMachines, gang_subject
 from fleet.admission import cycle
 from fleet.admission import lifecycle as gang_lifecycle
-from fleet.capacity import disrupt, fixed
+from fleet.capacity import disrupt, ending, fixed
 from fleet.capacity import lifecycle as claim_lifecycle
 from fleet.capacity.interruption import respond
 from fleet.capacity.launch import settle
@@ -44,6 +45,7 @@ Decider = Callable[[Fleet, Snapshot], Sequence[Action]]
 DECIDERS: tuple[Decider, ...] = (
     gang_lifecycle.decide,
     claim_lifecycle.decide,
+    ending.decide,
     rollout.decide,
     cycle.decide,
     fixed.decide,
@@ -98,6 +100,8 @@ class Brain:
                 self.mirror.table(table).observe(batch)
             case Listed(instances=instances, at_s=at_s):
                 self.mirror.list_instances(instances, at_s)
+            case Reserved(reservations=reservations, at_s=at_s):
+                self.mirror.list_reservations(reservations, at_s)
             case Priced(catalog=catalog):
                 self.mirror.catalog = catalog
             case Noticed(notices=notices):

@@ -14,6 +14,7 @@ from agent.inbox import (
     Observed,
     Priced,
     Pushed,
+    Reserved,
     RevisionLost,
     SourceTrouble,
     SourceWell,
@@ -177,6 +178,28 @@ def instances_ear(cloud: Cloud, enqueue: Enqueue, clock: Clock, interval_s: floa
             enqueue(Listed(tuple(cloud.instances()), at_s))
         except CloudError as error:
             log.warning("listing_failed", error=str(error))
+        return interval_s
+
+    return listen
+
+
+RESERVATIONS_EVERY_S = 60.0
+
+
+def reservations_ear(cloud: Cloud, enqueue: Enqueue, clock: Clock, interval_s: float) -> Callable[[], float]:
+    """Lists capacity reservations. An account that may not is told of once: most have none."""
+    told = False
+
+    def listen() -> float:
+        nonlocal told
+        at_s = clock.now()
+        try:
+            enqueue(Reserved(tuple(cloud.reservations()), at_s))
+            told = False
+        except CloudError as error:
+            if not told or error.transient:
+                log.warning("reservations_not_listed", error=str(error))
+            told = True
         return interval_s
 
     return listen

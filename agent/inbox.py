@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fleet.actions import Action
-from fleet.snapshot import Catalog, Instance, LaunchOutcome, Notice
+from fleet.snapshot import Catalog, Instance, LaunchOutcome, Notice, Reservation
 from providers.kube.actuator import Written
 from providers.kube.batches import Batch
 
@@ -23,6 +23,14 @@ class Listed:
     """All instances of the cluster as the cloud lists them; `at_s` is when the listing began."""
 
     instances: Sequence[Instance]
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    """All capacity reservations the account may launch into; `at_s` is when the listing began."""
+
+    reservations: Sequence[Reservation]
     at_s: float
 
 
@@ -95,4 +103,17 @@ class Tick:
     """Time has passed."""
 
 
-Event = Observed | Listed | Priced | Noticed | Pushed | SourceTrouble | SourceWell | RevisionLost | Done | Failed | Tick
+Event = (
+    Observed
+    | Listed
+    | Reserved
+    | Priced
+    | Noticed
+    | Pushed
+    | SourceTrouble
+    | SourceWell
+    | RevisionLost
+    | Done
+    | Failed
+    | Tick
+)

@@ -90,7 +90,7 @@ def _claim(claim: Claim) -> dict[str, Any]:
         "claim": claim.name,
         "pool": claim.node_pool,
         "capacity": str(claim.capacity_pool),
-        "usd_h": claim.price_usd_h,
+        "usd_h": claim.charged_usd_h,
         "gang": claim.gang,
     }
 

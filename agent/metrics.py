@@ -117,7 +117,7 @@ class Metrics(Watcher):
         for pool, claims in claims_by_pool(snapshot).items():
             for state, count in Counts(claim.state for claim in claims).items():
                 self.machines.labels(pool, state).set(count)
-            self.usd_h.labels(pool).set(sum(claim.price_usd_h for claim in claims if claim.launched_at_s))
+            self.usd_h.labels(pool).set(sum(claim.charged_usd_h for claim in claims if claim.launched_at_s))
         for local_queue, value in values_of(fleet, snapshot).items():
             self.local_usage.labels(*local_queue.split("/", 1)).set(value)
         for team, usd in snapshot.spent_usd.items():

@@ -20,6 +20,7 @@ from fleet.snapshot import (
     Node,
     Pod,
     PodPriority,
+    Reservation,
     Snapshot,
     Terms,
 )
@@ -151,6 +152,8 @@ class Mirror:
         self.instances_at_s = 0.0
         self._unlisted: dict[str, Instance] = {}
         """Given back before any listing has shown them; only id, state and the instant are known."""
+        self.reservations: Mapping[str, Reservation] = {}
+        self.reservations_at_s = 0.0
         self.catalog = Catalog()
         self.shortages: dict[CapacityPool, float] = {}
         self.spent_usd: Mapping[str, float] = {}
@@ -198,6 +201,13 @@ class Mirror:
             self.instances = listed
         self.instances_at_s = at_s
 
+    def list_reservations(self, reservations: Sequence[Reservation], at_s: float) -> None:
+        """A full listing of the capacity reservations, begun at `at_s`."""
+        listed = {found.id: found for found in reservations}
+        if listed != self.reservations:
+            self.reservations = listed
+        self.reservations_at_s = at_s
+
     def give_back(self, instance_ids: Sequence[str], now_s: float) -> None:
         """Machines that have been terminated: gone from now on, whatever an older listing says, or does not say yet."""
         for instance_id in instance_ids:
@@ -226,6 +236,8 @@ class Mirror:
             instances=self.instances,
             instances_at_s=self.instances_at_s,
             catalog=self.catalog,
+            reservations=self.reservations,
+            reservations_at_s=self.reservations_at_s,
             shortages=self.shortages,
             daemon_overheads=_overheads(self.daemonsets.view),
             namespaces=_namespaces(self.namespaces.view),

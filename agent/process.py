@@ -17,7 +17,18 @@ from agent.announce import Announcer
 from agent.brain import Brain
 from agent.chronicle import Chronicler
 from agent.config import Settings
-from agent.ears import Ear, catalog_ear, git_ear, health_ear, instances_ear, notices_ear, reflectors, timers
+from agent.ears import (
+    RESERVATIONS_EVERY_S,
+    Ear,
+    catalog_ear,
+    git_ear,
+    health_ear,
+    instances_ear,
+    notices_ear,
+    reflectors,
+    reservations_ear,
+    timers,
+)
 from agent.hands import Hands
 from agent.http import HttpFace
 from agent.inbox import Event
@@ -252,6 +263,11 @@ class Agent:
         ears = [
             self._git,
             Ear("instances", listing, self._stopping),
+            Ear(
+                "reservations",
+                reservations_ear(self._cloud, put, self._clock, RESERVATIONS_EVERY_S),
+                self._stopping,
+            ),
             Ear("catalog", catalog_ear(self._cloud, put, settings.aws.refresh_interval_s), self._stopping),
         ]
         if self._notices is not None:

@@ -92,7 +92,7 @@ def _pool(pool: NodePool, claims: Sequence[Claim], nodes: Mapping[str, Node]) ->
         nodes=len(claims),
         ready=len(ready),
         resources={name: amount for name, amount in resources.items() if "/" in name or name in {"cpu", "memory"}},
-        usd_per_hour=sum(claim.price_usd_h for claim in claims if claim.launched_at_s),
+        usd_per_hour=sum(claim.charged_usd_h for claim in claims if claim.launched_at_s),
         limit_resources=limits.resources,
         limit_nodes=limits.nodes,
         limit_usd_per_hour=limits.usd_per_hour,

@@ -232,6 +232,8 @@ class PatchNode:
     remove_taints: tuple[str, ...] = ()
     """Keys of taints to take away."""
     annotations: Mapping[str, str] = field(default_factory=dict)
+    remove_labels: tuple[str, ...] = ()
+    """Keys of labels to take away."""
 
     @property
     def subjects(self) -> tuple[str, ...]:

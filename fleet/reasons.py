@@ -71,6 +71,8 @@ class Reason(StrEnum):
     UNDERUTILIZED = "Underutilized"
     DRIFTED = "Drifted"
     EXPIRED = "Expired"
+    BLOCK_ENDS = "CapacityBlockEnds"
+    """EC2 is about to terminate the machines of its capacity block."""
     POOL_REMOVED = "NodePoolRemoved"
     SCALED_DOWN = "ScaledDown"
     LAUNCH_FAILED = "InsufficientCapacityError"

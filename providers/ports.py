@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from fleet.snapshot import Catalog, Instance, LaunchOutcome, LaunchRequest, Notice
+from fleet.snapshot import Catalog, Instance, LaunchOutcome, LaunchRequest, Notice, Reservation
 
 
 class CloudError(Exception):
@@ -49,6 +49,10 @@ class Cloud(Protocol):
 
     def instances(self) -> Sequence[Instance]:
         """Every instance of this cluster that the cloud still lists, terminated ones for a while included."""
+        ...
+
+    def reservations(self) -> Sequence[Reservation]:
+        """Every capacity reservation the account may launch into, with how many machines are left in it now."""
         ...
 
     def terminate(self, instance_ids: Sequence[str]) -> None:

@@ -115,7 +115,7 @@ def nodes(transport: KubeTransport) -> Table:
                 "state": str(claim.state),
                 "gpus": ", ".join(gpus) or "-",
                 "gangs": ", ".join(gang.name for gang in gangs) or "-",
-                "usd/h": f"{claim.price_usd_h:.2f}",
+                "usd/h": f"{claim.charged_usd_h:.2f}",
             }
         )
     return Table(("name", "pool", "type", "zone", "capacity", "state", "gpus", "gangs", "usd/h"), rows)
@@ -134,7 +134,7 @@ def claims(transport: KubeTransport) -> Table:
             "state": str(claim.state),
             "instance": claim.instance_id or "-",
             "node": claim.node or "-",
-            "usd/h": f"{claim.price_usd_h:.2f}",
+            "usd/h": f"{claim.charged_usd_h:.2f}",
             "leaves": f"{claim.disruption.reason}: {claim.disruption.message}" if claim.disruption else "-",
         }
         for claim in sorted(snapshot.claims.values(), key=lambda claim: claim.name)

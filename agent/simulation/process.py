@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol, cast
 from agent.accounts import Accounts, Bookkeeper
 from agent.announce import Announcer
 from agent.brain import Brain
-from agent.ears import WATCHED, catalog_ear, git_ear, instances_ear, notices_ear
+from agent.ears import WATCHED, catalog_ear, git_ear, instances_ear, notices_ear, reservations_ear
 from agent.hands import Hands
 from agent.inbox import Done, Event, Failed, Observed, Pushed, Tick
 from agent.mirror import Mirror
@@ -56,6 +56,7 @@ class Tempo:
     tick_s: float = 1.0
     listing_s: float = 10.0
     refresh_s: float = 3600.0
+    reservations_s: float = 60.0
     latency_s: Latency = field(default=lambda _action: 0.0)
     attempts: int = 6
     """Tries of one API call (see `RetryPolicy`); virtual time stands still between them."""
@@ -214,6 +215,7 @@ class Process:
         self._ears = (
             self.git,
             _Ear(instances_ear(world.cloud, put, clock, tempo.listing_s), now),
+            _Ear(reservations_ear(world.cloud, put, clock, tempo.reservations_s), now),
             _Ear(catalog_ear(world.cloud, put, tempo.refresh_s), now),
             _Ear(self._tick, now),
         )

@@ -71,7 +71,7 @@ class Pass:
         held = {part.uid: part for gang in holders(snapshot) for part in _held(snapshot, gang, lost)}
         tree = said.tree()
         coming = list(coming_machines(fleet, snapshot))
-        board = build_board(snapshot, (), coming)
+        board = build_board(snapshot, (), coming, fleet.node_pools)
         supply = build_supply(fleet, snapshot, may_buy=may_buy)
         flavors = Flavors(fleet, supply.shapes, board)
         machines = Machines(
@@ -80,7 +80,7 @@ class Pass:
             board,
             supply,
             flavors,
-            lambda: build_board(snapshot, (), coming_machines(fleet, snapshot)),
+            lambda: build_board(snapshot, (), coming_machines(fleet, snapshot), fleet.node_pools),
             held,
             snapshot.now_s,
             lost,

@@ -111,6 +111,8 @@ class Machines:
             return provide(board, self.supply, workload.uid, needs)
         flavors = (self.flavors_of(workload, one) for one in given)
         found = self.terrain(board).find([(need.pod_set, names) for need, names in zip(needs, flavors, strict=True)])
+        if not isinstance(found, Refusal) and any(s.slot.closes_s <= n.until_s for s in found for n in needs):
+            found = Refusal(Reason.TOPOLOGY, "it would run past the end of a capacity block it would be placed on")
         if not isinstance(found, Refusal):
             requests = {need.pod_set.name: need.pod_set.requests for need in needs}
             for seat in found:
@@ -165,7 +167,8 @@ class Machines:
 
     def need(self, workload: Workload, one: Given, sized: PodSet) -> Need:
         """What pods of a set need with what the set was given."""
-        return self.flavors.need(sized, self.flavors_of(workload, one), charged=self._charged(workload, one))
+        need = self.flavors.need(sized, self.flavors_of(workload, one), charged=self._charged(workload, one))
+        return replace(need, until_s=self.now_s + (workload.runs_s or 0.0)) if self.supply.closing else need
 
     def flavors_of(self, workload: Workload, one: Given) -> tuple[str, ...]:
         """The flavors of a pod set; one that asks for nothing goes with the queue's first."""

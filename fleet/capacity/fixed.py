@@ -1,9 +1,14 @@
-"""Fixed pools: exactly `replicas` machines, whatever the queues hold (Karpenter's static capacity)."""
+"""Fixed pools: exactly `replicas` machines, whatever the queues hold (Karpenter's static capacity).
+
+Machines are bought by halves of what is missing: a thousand are ten requests instead of a thousand, which EC2 would
+throttle, and when the cloud has not got them all, what it has is found in a few passes.
+"""
 
 from fleet.actions import Action, OpenClaims, SaveClaim, claim_subject
 from fleet.capacity.intent import write_claims
 from fleet.capacity.lifecycle import leaving
 from fleet.capacity.provision import Lot, Plan, Supply
+from fleet.capacity.reservations import preference
 from fleet.capacity.shapes import Shape
 from fleet.capacity.stock import build_supply, claims_by_pool, holders, machines_held
 from fleet.reasons import Reason
@@ -13,7 +18,7 @@ from model.kinds import NodePool
 
 
 def decide(fleet: Fleet, snapshot: Snapshot) -> list[Action]:
-    """Buy what is missing, each machine on its own; let go what is too many, idle and youngest first."""
+    """Buy what is missing, half of it at once; let go what is too many, idle and youngest first."""
     supply: Supply | None = None
     actions: list[Action] = []
     for name, pool in sorted(fleet.node_pools.items()):
@@ -36,13 +41,15 @@ def decide(fleet: Fleet, snapshot: Snapshot) -> list[Action]:
 
 def _buy(pool: NodePool, supply: Supply, missing: int, now_s: float) -> list[Action]:
     actions: list[Action] = []
-    for number in range(missing):
+    while missing:
         shape = best_shape(pool, supply)
         if shape is None:
             break
-        supply.headroom[pool.name].spend(shape, 1)
-        plan = Plan(lots=(Lot(shape, 1),))
-        actions.append(OpenClaims(write_claims(plan, f"{pool.name}/{number}", now_s).claims))
+        count = min(-(-missing // 2), supply.headroom[pool.name].most(shape))
+        supply.headroom[pool.name].spend(shape, count)
+        plan = Plan(lots=(Lot(shape, count),))
+        actions.append(OpenClaims(write_claims(plan, f"{pool.name}/{len(actions)}", now_s).claims))
+        missing -= count
     return actions
 
 
@@ -53,6 +60,7 @@ def best_shape(pool: NodePool, supply: Supply) -> Shape | None:
         key=lambda shape: (
             pool.spec.capacity_types.index(shape.offer.capacity_type),
             shape.offer.price_usd_h,
+            preference(shape.offer),
             shape.key,
         ),
     )

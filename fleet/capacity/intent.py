@@ -41,6 +41,7 @@ def write_claims(
                 pool_hash=pool_hash(shape.pool),
                 capacity_pool=shape.offer.pool_key,
                 price_usd_h=shape.offer.price_usd_h,
+                list_usd_h=shape.offer.list_usd_h,
                 launch=Launch(digest, index, size),
                 created_at_s=now_s,
                 gang=gang,

@@ -22,6 +22,7 @@ from fleet.actions import (
 from fleet.capacity.drain import drain
 from fleet.capacity.launch import LAUNCH_GROUP_TAG, launch_request
 from fleet.capacity.repair import READY, conditions_of, overdue, too_many, unwell
+from fleet.capacity.reservations import RESERVATION_LABELS, RESERVED, outlived, reservation_of, reserved_labels
 from fleet.capacity.stock import holders, machines_held
 from fleet.memo import remembered
 from fleet.mig.convergence import owed
@@ -115,6 +116,7 @@ def _restless(
         or bool(claim.emptied_at_s) is (name in held)
         or (instance := instances.get(claim.instance_id)) is None
         or instance.gone
+        or (claim.capacity_pool.capacity_type == RESERVED and not instance.reservation)
         or (node := nodes.get(claim.node)) is None
         or not node.ready
         or any((condition, found.status) in watched for condition, found in node.conditions.items())
@@ -193,10 +195,12 @@ def _launched(yard: _Yard, claim: Claim) -> Iterator[Action]:
 def _adoption(yard: _Yard, claim: Claim, node: Node) -> PatchNode:
     """The node becomes ours: whose it is, and what its pool writes on it."""
     pool = yard.fleet.node_pools.get(claim.node_pool)
+    known = reservation_of(yard.snapshot, claim)
     carried = {
         labels.NODE_POOL: claim.node_pool,
         labels.NODE_CLAIM: claim.name,
         labels.CAPACITY_TYPE: claim.capacity_pool.capacity_type,
+        **(reserved_labels(known) if known else {}),
     }
     noted = pool.spec.template.annotations if pool else {}
     return PatchNode(node.name, carried, remove_taints=(UNREGISTERED.key,), annotations=noted)
@@ -240,6 +244,8 @@ def _ready(yard: _Yard, claim: Claim) -> Iterator[Action]:
         yield from _close(yard, claim, Reason.INSTANCE_GONE, f"instance {claim.instance_id} is gone")
     elif complaint := _complaint(yard, claim, node):
         yield SaveClaim(leaving(claim, Reason.NODE_FAILURE, complaint, now, now))
+    elif (plain := outlived(snapshot, claim)) is not None:
+        yield from _relabelled(yard, plain, node)
     elif claim.recut_at_s > claim.ready_at_s:
         yield from _recut(yard, claim, node)
     elif any(taint.key == RECUTTING.key for taint in node.taints) and node_subject(node.name) not in snapshot.busy:
@@ -248,6 +254,17 @@ def _ready(yard: _Yard, claim: Claim) -> Iterator[Action]:
         yield SaveClaim(replace(claim, emptied_at_s=0.0))
     elif not holders_here and not claim.emptied_at_s:
         yield SaveClaim(replace(claim, emptied_at_s=now))
+
+
+def _relabelled(yard: _Yard, plain: Claim, node: Node) -> Iterator[Action]:
+    """The reservation has ended and the machine runs on, at the price of an on-demand one (Karpenter relabels, too)."""
+    if node_subject(node.name) in yard.snapshot.busy:
+        return
+    on_demand = {labels.CAPACITY_TYPE: plain.capacity_pool.capacity_type}
+    if any(node.labels.get(key) != value for key, value in on_demand.items()):
+        yield PatchNode(node.name, on_demand, remove_labels=RESERVATION_LABELS)
+    else:
+        yield SaveClaim(plain)
 
 
 def _complaint(yard: _Yard, claim: Claim, node: Node) -> str:

@@ -9,7 +9,9 @@ which `CreateFleet` is attempted, because a shortage removes a shape and the nex
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from fleet.capacity.hurdles import Hurdles
 from fleet.capacity.pools import Headroom
+from fleet.capacity.reservations import preference
 from fleet.capacity.shapes import Shape, Shapes
 from fleet.mig.layouts import gpu_part
 from fleet.placement.board import PODS, Board, Slot
@@ -37,6 +39,8 @@ class Need:
     """Whether quota counts any of what it asks; what nobody's quota counts may use machines, never cause a purchase."""
     any_node: bool = False
     """Slots of no pool will do as well, if the labels are there."""
+    until_s: float = 0.0
+    """A slot that closes before this will not do (epoch seconds): the pods would not come to their end there."""
     kind: Hashable = field(init=False, repr=False, compare=False)
     """Equal for needs that accept the same slots."""
 
@@ -49,6 +53,7 @@ class Need:
             tuple(sorted(self.node_labels.items())),
             tuple(pool.name for pool in self.pools),
             self.any_node,
+            self.until_s,
             tuple(sorted(pod_set.node_selector.items())),
             pod_set.required_affinity,
             (*pod_set.tolerations, *self.tolerations),
@@ -56,6 +61,8 @@ class Need:
 
     def accepts(self, slot: Slot) -> bool:
         """Whether a pod of the set may stand on the slot."""
+        if slot.closes_s <= self.until_s:
+            return False
         if self.node_labels or self.any_node:
             for key, value in self.node_labels.items():  # a loop, for it is asked of every machine there is
                 if slot.labels.get(key) != value:
@@ -118,13 +125,15 @@ class Supply:
     may_buy: bool = True
     priced: Callable[[Resources], Price] = lambda _requests: free_of_charge
     """What pods cost the slots they might stand on."""
+    closing: bool = False
+    """Whether there are capacity blocks, so that it matters how long pods will run."""
 
 
 def provide(board: Board, supply: Supply, gang: str, needs: Iterable[Need]) -> Plan | Refusal:
     """The best plan for all of `needs`, taken on the board and from the headroom; on refusal nothing is changed."""
     ordered = sorted(needs, key=_hardest_first)
     zone_bound = any(need.pod_set.required_topology == labels.ZONE for need in ordered)
-    best: tuple[tuple[object, ...], str] | None = None
+    best: tuple[tuple[object, ...], str, bool] | None = None
     refusals: list[Refusal] = []
     for zone in ["", *_zones(supply, ordered)] if not zone_bound else _all_zones(board, supply, ordered):
         trial = _Trial(board, supply, gang, zone, bound=zone_bound, may_buy=supply.may_buy and bool(zone))
@@ -132,13 +141,18 @@ def provide(board: Board, supply: Supply, gang: str, needs: Iterable[Need]) -> P
         if best is None and not zone_bound and isinstance(outcome, Plan) and outcome.ready:
             return outcome  # nothing is better than what stands idle
         trial.undo()
+        if isinstance(outcome, Refusal) and trial.parts:
+            trial = _Trial(board, supply, gang, zone, bound=zone_bound, may_buy=True, splits=False)
+            outcome = trial.run(ordered)
+            trial.undo()
         if isinstance(outcome, Refusal):
             refusals.append(outcome)
-        elif best is None or (trial.rank(), zone) < best:
-            best = (trial.rank(), zone)
+        elif best is None or (trial.rank(), zone, trial.splits) < best:
+            best = (trial.rank(), zone, trial.splits)
     if best is None:
         return _most_telling(refusals if zone_bound else refusals[1:] or refusals)
-    trial = _Trial(board, supply, gang, best[1], bound=zone_bound, may_buy=supply.may_buy and bool(best[1]))
+    _, zone, splits = best
+    trial = _Trial(board, supply, gang, zone, bound=zone_bound, may_buy=supply.may_buy and bool(zone), splits=splits)
     return trial.run(ordered)
 
 
@@ -176,6 +190,10 @@ class _Trial:
     bound: bool
     """Every pod set that asks for one zone is held to `zone`, on existing machines too."""
     may_buy: bool
+    splits: bool = True
+    """Whether the rest of a reservation may be bought for some of the pods, and other machines for the others."""
+    parts: bool = False
+    """Whether that has happened."""
     seats: list[Seat] = field(default_factory=list)
     recuts: list[Recut] = field(default_factory=list)
     lots: list[Lot] = field(default_factory=list)
@@ -263,6 +281,7 @@ class _Trial:
                 dict(chosen.slot.free),
                 chosen.slot.pool,
                 self.gang,
+                closes_s=chosen.slot.closes_s,
             )
             self.board.close(chosen.slot.name)
             self.board.add(slot)
@@ -285,21 +304,30 @@ class _Trial:
             missing -= sum(taken.count for taken in leftover)
             if not missing:
                 return None
-        choice = self._choose(need, missing, whole=whole)
-        if isinstance(choice, Refusal):
-            return choice
-        lot = choice
+        while missing:
+            lot = self._choose(need, missing, whole=whole)
+            if isinstance(lot, Refusal):
+                return lot
+            missing -= self._take(lot, need.pod_set, missing)
+        return None
+
+    def _take(self, lot: Lot, pod_set: PodSet, missing: int) -> int:
+        """Count a lot as bought and put pods on it; how many."""
         self.supply.headroom[lot.shape.pool.name].spend(lot.shape, lot.count)
         self.lots.append(lot)
         bought = [lot.shape.slot(f"new/{len(self.lots) - 1}/{n}", self.gang) for n in range(lot.count)]
         for slot in bought:
             self.board.add(slot)
         self.new += bought
-        self.seats += seat(self.board, bought, need.pod_set, missing)
-        return None
+        seats = seat(self.board, bought, pod_set, missing)
+        self.seats += seats
+        return sum(taken.count for taken in seats)
 
     def _choose(self, need: Need, missing: int, *, whole: bool) -> Lot | Refusal:
-        """The lot by (capacity type in the pool's order, pool by weight, cost, name) that holds all that is missing."""
+        """The lot by (capacity type in the pool's order, pool by weight, cost, name) that holds all that is missing.
+
+        Of a reservation it may hold less: what is left there is used up before anything else is bought.
+        """
         if not need.charged:
             return Refusal(
                 Reason.NO_OFFER,
@@ -309,31 +337,48 @@ class _Trial:
         if not self.may_buy:
             return Refusal(Reason.NO_OFFER, f"{missing} pods of {need.pod_set.name} have no room on existing machines")
         best: tuple[tuple[object, ...], Lot, int, int] | None = None
-        hurdles = _Hurdles(need.pod_set, missing, self.zone)
+        hurdles = Hurdles(need.pod_set, missing, self.zone)
         for pool_rank, pool in enumerate(need.pools):
             roomy = self._roomy(need, pool, missing if whole else 1, hurdles)
             if not self.supply.shapes.flexible(pool, [shape for shape, _ in roomy]):
                 hurdles.inflexible.add(pool.name)
                 continue
             for shape, fits in roomy:
-                count = -(-missing // fits)
-                if self.supply.headroom[pool.name].most(shape) < count:
-                    hurdles.over_limit.add(pool.name)
+                wanted = -(-missing // fits)
+                count = self._most_of(shape, wanted, whole=whole, hurdles=hurdles)
+                if not count:
                     continue
                 if (until := self.supply.shortages.get(shape.offer.pool_key)) is not None:
                     hurdles.short(shape, until)
                     continue
                 capacity_rank = pool.spec.capacity_types.index(shape.offer.capacity_type)
-                rank = (capacity_rank, pool_rank, round(count * shape.offer.price_usd_h, 6), shape.key)
+                cost, short_by = round(count * shape.offer.price_usd_h, 6), wanted - count
+                rank = (capacity_rank, pool_rank, short_by, cost, preference(shape.offer), shape.key)
                 if best is None or rank < best[0]:
                     best = (rank, Lot(shape, count), capacity_rank, pool_rank)
         if best is None:
             return hurdles.refusal()
+        self.parts = self.parts or best[0][2] != 0
         self.worst_capacity_rank = max(self.worst_capacity_rank, best[2])
         self.worst_pool_rank = max(self.worst_pool_rank, best[3])
         return best[1]
 
-    def _roomy(self, need: Need, pool: NodePool, least: int, hurdles: "_Hurdles") -> list[tuple[Shape, int]]:
+    def _most_of(self, shape: Shape, wanted: int, *, whole: bool, hurdles: Hurdles) -> int:
+        """How many of the machines that are wanted may be of this shape: all, or as many as a reservation has left."""
+        headroom = self.supply.headroom[shape.pool.name]
+        left = headroom.reserved_left(shape)
+        if zone := headroom.bound_to(shape):
+            hurdles.bound.add(f"{shape.pool.spec.placement.group} in {zone}")
+            return 0
+        if headroom.allowed(shape) < (wanted if left is None else min(wanted, left)):
+            hurdles.over_limit.add(shape.pool.name)
+            return 0
+        if left is None or left >= wanted:
+            return wanted
+        hurdles.used_up.add(str(shape.offer.pool_key))
+        return max(0, left) if self.splits and not whole else 0
+
+    def _roomy(self, need: Need, pool: NodePool, least: int, hurdles: Hurdles) -> list[tuple[Shape, int]]:
         """Shapes of the pool in this zone that hold at least `least` pods, with how many they hold."""
         if pool.spec.replicas is not None:
             return []
@@ -341,50 +386,11 @@ class _Trial:
         for shape in self.supply.shapes.of(pool):
             if shape.offer.zone != self.zone or not admits(need.pod_set, need.tolerations, shape.labels, shape.taints):
                 continue
+            if shape.closes_s <= need.until_s:
+                hurdles.too_short.add(str(shape.offer.pool_key))
+                continue
             hurdles.seen += 1
             fits = shape.slot("probe", "").room_for(need.pod_set.requests)
             if fits >= least:
                 found.append((shape, fits))
         return found
-
-
-@dataclass(slots=True)
-class _Hurdles:
-    """What stood in the way of a purchase, for the refusal's sentence."""
-
-    pod_set: PodSet
-    missing: int
-    zone: str
-    seen: int = 0
-    inflexible: set[str] = field(default_factory=set)
-    over_limit: set[str] = field(default_factory=set)
-    pools_short: list[str] = field(default_factory=list)
-    short_until_s: float = 0.0
-
-    def short(self, shape: Shape, until_s: float) -> None:
-        self.pools_short.append(str(shape.offer.pool_key))
-        self.short_until_s = until_s if not self.short_until_s else min(self.short_until_s, until_s)
-
-    def refusal(self) -> Refusal:
-        """The nearest miss: what only time or a limit stands against is told before what can never be."""
-        what = f"{self.missing} more pods of {self.pod_set.name}"
-        if self.pools_short:
-            shown = ", ".join(sorted(self.pools_short)[:4])
-            return Refusal(
-                Reason.NO_CAPACITY, f"no machine for {what}: the cloud is short of {shown}", self.short_until_s
-            )
-        if self.over_limit:
-            return Refusal(
-                Reason.POOL_LIMIT, f"{what} need machines beyond the limits of {', '.join(sorted(self.over_limit))}"
-            )
-        if self.inflexible:
-            shown = ", ".join(sorted(self.inflexible))
-            return Refusal(Reason.NO_OFFER, f"too few kinds of machines left for minValues of {shown} to buy {what}")
-        if self.seen:
-            return Refusal(
-                Reason.NO_OFFER, f"no machine its pools may buy in {self.zone} holds one pod of {self.pod_set.name}"
-            )
-        return Refusal(
-            Reason.NO_OFFER,
-            f"its pools may buy no machine in {self.zone} that {self.pod_set.name} selects and tolerates",
-        )

@@ -6,9 +6,19 @@ DaemonSets take, and the labels and taints the node will carry.
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from math import inf
 
 from fleet.capacity.outfits import enriched, outfitted
 from fleet.capacity.overlays import Knowledge, overlaid
+from fleet.capacity.reservations import (
+    DISCOUNT,
+    NONE,
+    RESERVATION_LABELS,
+    RESERVED,
+    Reserved,
+    closes_s,
+    reserved_labels,
+)
 from fleet.memo import remembered
 from fleet.mig.layouts import WHOLE, cut, layout_name, pool_layouts, with_gpus
 from fleet.placement.board import Slot
@@ -35,9 +45,11 @@ class Shape:
     taints: tuple[Taint, ...]
     layout_rank: int = 0
     """Place of the layout in the pool's order."""
+    closes_s: float = inf
+    """From when on nothing starts on such a machine, because its capacity block ends (epoch seconds)."""
 
     @property
-    def key(self) -> tuple[str, str, str, str, int, str]:
+    def key(self) -> tuple[str, str, str, str, str, int, str]:
         """Ends every tie between shapes: machines are born with the pool's first layout that does."""
         offer = self.offer
         return (
@@ -45,13 +57,15 @@ class Shape:
             offer.instance_type.name,
             offer.zone,
             offer.capacity_type,
+            offer.reservation.id if offer.reservation else "",
             self.layout_rank,
             self.layout,
         )
 
     def slot(self, name: str, only_for: str) -> Slot:
         """A fresh machine of this shape, for the board."""
-        return Slot(name, "", name, self.labels, self.taints, dict(self.allocatable), self.pool.name, only_for)
+        free, pool = dict(self.allocatable), self.pool.name
+        return Slot(name, "", name, self.labels, self.taints, free, pool, only_for, closes_s=self.closes_s)
 
 
 @dataclass(slots=True)
@@ -61,6 +75,7 @@ class Shapes:
     fleet: Fleet
     catalog: Catalog
     daemons: tuple[DaemonOverhead, ...] = ()
+    reserved: Reserved = NONE
     _by_pool: dict[str, tuple[Shape, ...]] = field(default_factory=dict)
 
     def of(self, pool: NodePool) -> tuple[Shape, ...]:
@@ -86,13 +101,13 @@ class Shapes:
         known = overlaid(self.fleet, self.catalog).of(pool)
         compatible: dict[str, bool] = {}
         outfits: dict[str, InstanceType] = {}
-        for offer in self.catalog.offers:
+        for offer in (*self.catalog.offers, *self._reserved_offers(pool)):
             machine = offer.instance_type
             if machine.name not in compatible:
                 compatible[machine.name] = self._suits(pool, wanted, machine)
             if not compatible[machine.name] or offer.capacity_type not in pool.spec.capacity_types:
                 continue
-            if not wanted.of(labels.ZONE).has(offer.zone):
+            if not wanted.of(labels.ZONE).has(offer.zone) or not _reservation_meets(wanted, offer):
                 continue
             if machine.name not in outfits:
                 outfits[machine.name] = enriched(outfitted(pool, machine), known.resources.get(machine.name, {}))
@@ -105,6 +120,26 @@ class Shapes:
                     if not pool.spec.placement.efa:
                         offered.pop(labels.EFA_RESOURCE, None)  # the type has EFA, but it is not asked for
                     yield self._shape(pool, offer, layout, offered)
+
+    def _reserved_offers(self, pool: NodePool) -> Iterator[Offer]:
+        """An offer for each reservation the pool selects, in zones where it may have machines at all.
+
+        What a type costs on demand is its list price; one that is sold in capacity blocks only has none.
+        """
+        found = self.reserved.of(pool)
+        if not found:
+            return
+        zones = {offer.zone for offer in self.catalog.offers}
+        prices: dict[str, float] = {}
+        for offer in self.catalog.offers:
+            if offer.capacity_type == "on-demand":
+                name = offer.instance_type.name
+                prices[name] = min(offer.price_usd_h, prices.get(name, inf))
+        for reservation in found:
+            machine = self.catalog.types.get(reservation.instance_type)
+            if machine is not None and reservation.zone in zones:
+                listed = prices.get(machine.name)
+                yield Offer(machine, reservation.zone, RESERVED, (listed or 0.0) / DISCOUNT, reservation, listed)
 
     @staticmethod
     def _suits(pool: NodePool, wanted: Requirements, machine: InstanceType) -> bool:
@@ -123,7 +158,8 @@ class Shapes:
                 for resource, amount in (*daemon.requests.items(), ("pods", 1)):
                     left[resource] = left.get(resource, 0) - amount
         rank = list(pool_layouts(self.fleet, pool)).index(layout) if layout else 0
-        return Shape(pool, offer, layout, left, node_labels, pool.spec.template.taints, rank)
+        closes_at_s = closes_s(pool, offer.reservation)
+        return Shape(pool, offer, layout, left, node_labels, pool.spec.template.taints, rank, closes_at_s)
 
 
 def _as_known(offer: Offer, machine: InstanceType, known: Knowledge) -> Offer:
@@ -135,9 +171,24 @@ def _as_known(offer: Offer, machine: InstanceType, known: Knowledge) -> Offer:
 
 
 @remembered(4)
-def shapes_of(fleet: Fleet, catalog: Catalog, daemons: tuple[DaemonOverhead, ...] = ()) -> Shapes:
-    """The shapes of a fleet: the same until revision, prices or DaemonSets change, whatever happens in the cluster."""
-    return Shapes(fleet, catalog, daemons)
+def shapes_of(
+    fleet: Fleet, catalog: Catalog, daemons: tuple[DaemonOverhead, ...] = (), reserved: Reserved = NONE
+) -> Shapes:
+    """The shapes of a fleet: the same until revision, prices, reservations or DaemonSets change.
+
+    They say nothing of how many machines there are, so that they outlast whatever happens in the cluster.
+    """
+    return Shapes(fleet, catalog, daemons, reserved)
+
+
+def _reservation_meets(wanted: Requirements, offer: Offer) -> bool:
+    """Whether an offer has the reservation, or has none, as the pool's requirements on its labels say."""
+    carried = reserved_labels(offer.reservation) if offer.reservation else {}
+    for key in RESERVATION_LABELS:
+        asked, value = wanted.get(key), carried.get(key)
+        if asked is not None and not (asked.allows_absent if value is None else asked.has(value)):
+            return False
+    return True
 
 
 _DECIDED_LATER = labels.WELL_KNOWN | {labels.MIG_LAYOUT}
@@ -159,6 +210,8 @@ def node_labels_of(pool: NodePool, offer: Offer, layout: str, region: str) -> di
         labels.CAPACITY_TYPE: offer.capacity_type,
         labels.NODE_POOL: pool.name,
     }
+    if offer.reservation is not None:
+        found |= reserved_labels(offer.reservation)
     sharing = pool.spec.sharing
     if layout:
         found |= {labels.MIG_CONFIG: layout, labels.MIG_LAYOUT: layout_name(layout)}

@@ -4,17 +4,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from fleet.actions import claim_subject
 from fleet.capacity.appraisal import Appraiser
-from fleet.capacity.pools import Headroom
+from fleet.capacity.pools import Headroom, cluster_groups
 from fleet.capacity.provision import Recut, Supply
+from fleet.capacity.reservations import Places, closes_s, offer_of, reservation_of, reserved_of
 from fleet.capacity.shapes import node_labels_of, shapes_of
 from fleet.memo import remembered
 from fleet.mig.layouts import cut, gpu_part, layout_name, pool_layouts, with_gpus
 from fleet.placement.board import PODS, Board, Slot
-from fleet.snapshot import Claim, ClaimState, Gang, GangState, Node, Offer, Snapshot
+from fleet.snapshot import Claim, ClaimState, Gang, GangState, Node, Snapshot
 from fleet.snapshot.seats import seated
 from fleet.taints import OWN_KEYS
 from model import labels
 from model.fleet import Fleet
+from model.kinds import NodePool
 
 
 def claims_by_node(snapshot: Snapshot) -> Mapping[str, Claim]:
@@ -69,10 +71,16 @@ def usable(node: Node, claim: Claim | None) -> bool:
     return claim.state is ClaimState.READY and claim.disruption is None and claim.recut_at_s <= claim.ready_at_s
 
 
-def build_board(snapshot: Snapshot, held_by: Iterable[Gang], coming: Iterable[Slot] = ()) -> Board:
+def build_board(
+    snapshot: Snapshot,
+    held_by: Iterable[Gang],
+    coming: Iterable[Slot] = (),
+    pools: Mapping[str, NodePool] | None = None,
+) -> Board:
     """Every usable node with what is free on it after pods of no gang and the seats of `held_by`.
 
-    `coming` are machines on their way (`coming_machines`): whoever is placed on one waits for it.
+    `coming` are machines on their way (`coming_machines`): whoever is placed on one waits for it. `pools` say when
+    machines of a capacity block have to be left.
     """
     owner = claims_by_node(snapshot)
     board = Board()
@@ -82,6 +90,8 @@ def build_board(snapshot: Snapshot, held_by: Iterable[Gang], coming: Iterable[Sl
         claim = owner.get(name)
         if usable(node, claim):
             slot = _slot(snapshot, node, claim)
+            if claim is not None and claim.capacity_pool.reservation:
+                slot.closes_s = closes_s((pools or {}).get(claim.node_pool), reservation_of(snapshot, claim))
             board.add(slot)
             if claim is not None:
                 by_claim[claim.name] = slot
@@ -133,15 +143,16 @@ def coming_machines(fleet: Fleet, snapshot: Snapshot) -> Iterator[Slot]:
         if claim.state is ClaimState.READY and not recutting:
             continue
         node = snapshot.nodes.get(claim.node) if recutting else None
-        where = claim.capacity_pool
-        offer = Offer(machine, where.zone, where.capacity_type, claim.price_usd_h)
+        offer = offer_of(claim, snapshot)
         found = node_labels_of(pool, offer, claim.layout, snapshot.catalog.region) | {labels.HOSTNAME: name}
         free = with_gpus(node.allocatable, gpu_part(claim.resources)) if node else dict(claim.resources)
         for resource, amount in (snapshot.foreign_use.get(node.name, {}) if node else {}).items():
             free[resource] = free.get(resource, 0) - amount
         reserved = _reserved_for(snapshot, claim)
         pods = None if node and _kept_by_others(snapshot, node) else free.get(PODS, 0)
-        yield Slot(f"coming/{name}", "", name, found, pool.spec.template.taints, free, pool.name, reserved, pods)
+        closes_at_s, taints = closes_s(pool, offer.reservation), pool.spec.template.taints
+        slot = Slot(f"coming/{name}", "", name, found, taints, free, pool.name, reserved, pods, closes_s=closes_at_s)
+        yield slot
 
 
 def _reserved_for(snapshot: Snapshot, claim: Claim) -> str:
@@ -156,13 +167,19 @@ def build_supply(fleet: Fleet, snapshot: Snapshot, *, may_buy: bool = True) -> S
     """Shapes, limits, shortages still in force, and idle machines that may be cut anew."""
     claims = claims_by_pool(snapshot)
     types = snapshot.catalog.types
+    places = Places.of(snapshot)
+    groups = cluster_groups(fleet.node_pools, snapshot.claims.values())
     return Supply(
-        shapes_of(fleet, snapshot.catalog, snapshot.daemon_overheads),
-        {name: Headroom.of(pool, claims.get(name, ()), types) for name, pool in sorted(fleet.node_pools.items())},
+        shapes_of(fleet, snapshot.catalog, snapshot.daemon_overheads, reserved_of(snapshot)),
+        {
+            name: Headroom.of(pool, claims.get(name, ()), types, places, groups.get(name))
+            for name, pool in sorted(fleet.node_pools.items())
+        },
         {pool: until for pool, until in snapshot.shortages.items() if until > snapshot.now_s},
         list(_recuts(fleet, snapshot)),
         may_buy,
         Appraiser(fleet, snapshot.gangs).priced,
+        any(known.kind == "capacity-block" for known in snapshot.reservations.values()),
     )
 
 
@@ -184,7 +201,8 @@ def _recuts(fleet: Fleet, snapshot: Snapshot) -> Iterator[Recut]:
         for layout, declared in cutting[claim.node_pool].items():
             gpus = cut(machine, declared) if machine and layout != claim.layout else None
             if gpus is not None:
-                yield Recut(claim.name, layout, gpus, _cut_slot(snapshot, node, claim, layout, gpus))
+                pool = fleet.node_pools[claim.node_pool]
+                yield Recut(claim.name, layout, gpus, _cut_slot(snapshot, node, claim, layout, gpus, pool))
 
 
 def _has_gpu_pods(snapshot: Snapshot, node: Node) -> bool:
@@ -192,7 +210,9 @@ def _has_gpu_pods(snapshot: Snapshot, node: Node) -> bool:
     return any(gpu_part(pod.requests) for pod in snapshot.node_pods.get(node.name, ()))
 
 
-def _cut_slot(snapshot: Snapshot, node: Node, claim: Claim, layout: str, gpus: Mapping[str, int]) -> Slot:
+def _cut_slot(
+    snapshot: Snapshot, node: Node, claim: Claim, layout: str, gpus: Mapping[str, int], pool: NodePool
+) -> Slot:
     slot = _slot(snapshot, node, claim)
     free = with_gpus(slot.free, gpus)
     return Slot(
@@ -204,4 +224,5 @@ def _cut_slot(snapshot: Snapshot, node: Node, claim: Claim, layout: str, gpus: M
         {PODS: 0, **free},
         slot.pool,
         slot.only_for,
+        closes_s=closes_s(pool, reservation_of(snapshot, claim)),
     )

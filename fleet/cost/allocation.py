@@ -58,7 +58,7 @@ def _uses(
     for name, claim in claims.items():
         instance = instances.get(claim.instance_id)
         if claim.launched_at_s and not (instance and instance.gone):
-            uses[claim.price_usd_h, _shares(fleet, claim, held.get(name, ()))] += 1
+            uses[claim.charged_usd_h, _shares(fleet, claim, held.get(name, ()))] += 1
     return uses
 
 

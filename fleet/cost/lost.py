@@ -21,4 +21,4 @@ def lost_work_usd(gang: Gang, snapshot: Snapshot) -> float:
         return 0.0
     hours = max(0.0, snapshot.now_s - lost_since_s(gang, snapshot.now_s)) / 3600
     machines = {pin.claim for pin in gang.pins if pin.claim in snapshot.claims}
-    return hours * sum(snapshot.claims[name].price_usd_h for name in machines)
+    return hours * sum(snapshot.claims[name].charged_usd_h for name in machines)

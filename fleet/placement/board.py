@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
+from math import inf
 
 from fleet.placement.shelf import Price, free_of_charge
 from fleet.placement.view import Rooms, View
@@ -35,6 +36,8 @@ class Slot:
     """uid of the one gang that may use it; empty = anybody."""
     pods_when_empty: int | None = None
     """Room for pods while nothing stands on it that keeps its machine; None = something does, or it does not matter."""
+    closes_s: float = inf
+    """From when on nothing starts there, and what is there leaves: its capacity block ends (epoch seconds)."""
     changed: object = None
     """The last change that stands, compared by identity: while it is the same, so is everything else."""
 

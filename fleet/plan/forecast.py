@@ -10,6 +10,7 @@ from fleet.capacity import disrupt, fixed
 from fleet.capacity.disrupt.drift import drift_of
 from fleet.capacity.disrupt.held_back import held_back
 from fleet.capacity.disrupt.yard import Yard
+from fleet.capacity.reservations import reserved_of
 from fleet.capacity.shapes import shapes_of
 from fleet.mig import rollout
 from fleet.mig.layouts import gpu_part, layout_name
@@ -113,7 +114,7 @@ def _fold(action: Action, changes: dict[str, Change], snapshot: Snapshot) -> Non
         changes.setdefault(action.claim.name, _machine(action.claim, "update", f"is cut anew to {layout}"))
 
 
-_UPKEEP = frozenset({Reason.EMPTY, Reason.EXPIRED, Reason.UNDERUTILIZED})
+_UPKEEP = frozenset({Reason.EMPTY, Reason.EXPIRED, Reason.UNDERUTILIZED, Reason.BLOCK_ENDS})
 _DRIFT = frozenset({Reason.DRIFTED, Reason.POOL_REMOVED})
 """What `forecast` has seen for itself; any other reason says that the machine goes without being replaced."""
 
@@ -175,7 +176,7 @@ def _gpus(snapshot: Snapshot, instance_type: str) -> int:
 
 def _then(fleet: Fleet, snapshot: Snapshot, now: Bill, changes: dict[str, Change]) -> Bill:
     """The bill once all of it has happened; a replaced machine costs what its pool's cheapest shape costs now."""
-    shapes = shapes_of(fleet, snapshot.catalog)
+    shapes = shapes_of(fleet, snapshot.catalog, (), reserved_of(snapshot))
     usd, gpus = now.usd_h, now.gpus
     for change in changes.values():
         facts = change.before or change.after or {}

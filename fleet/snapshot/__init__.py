@@ -34,6 +34,7 @@ from fleet.snapshot.machines import (
     NoticeKind,
     Offer,
     Reach,
+    Reservation,
 )
 from fleet.snapshot.nodes import DaemonOverhead, Member, Node, NodeCondition, Pod, Terms
 from fleet.snapshot.surroundings import Namespace, PodPriority
@@ -67,6 +68,10 @@ class Snapshot:
     instances_at_s: float = 0.0
     """When `instances` was last read in full; what was launched later may be missing from it."""
     catalog: Catalog = field(default_factory=Catalog)
+    reservations: Mapping[str, Reservation] = field(default_factory=dict)
+    """Id -> capacity reservation, in whatever state, that this account may launch into."""
+    reservations_at_s: float = 0.0
+    """When `reservations` was last read in full; 0 = never, so that nothing is known of any."""
     shortages: Mapping[CapacityPool, float] = field(default_factory=dict)
     """Capacity pool -> instant until which it is not tried again."""
     daemon_overheads: tuple[DaemonOverhead, ...] = ()
@@ -122,6 +127,7 @@ __all__ = [
     "PodPriority",
     "PodSet",
     "Reach",
+    "Reservation",
     "Slice",
     "Snapshot",
     "Terms",

@@ -43,7 +43,10 @@ class Disruption:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One machine, from intent to grave (CRD `NodeClaim`). Only a re-cut changes `layout` and `resources`."""
+    """One machine, from intent to grave (CRD `NodeClaim`).
+
+    Only a re-cut changes `layout` and `resources`, and only the end of its reservation `capacity_pool` and prices.
+    """
 
     name: str
     uid: str
@@ -73,6 +76,14 @@ class Claim:
     """When the present layout was asked for; later than `ready_at_s` means a re-cut is under way."""
     deleting: bool = False
     disruption: Disruption | None = None
+    list_usd_h: float | None = None
+    """What whoever uses it is charged an hour, where that is not its price: a reserved machine adds next to nothing to
+    the bill, and is not free for that."""
+
+    @property
+    def charged_usd_h(self) -> float:
+        """What whoever uses it is charged an hour."""
+        return self.price_usd_h if self.list_usd_h is None else self.list_usd_h
 
     @property
     def state(self) -> ClaimState:

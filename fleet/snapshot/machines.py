@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from math import inf
 from typing import Literal
 
-from model.kinds import CapacityType, NodeTemplate, Taint
+from model.kinds import CapacityType, MatchCriteria, NodeTemplate, ReservationKind, Taint
 from model.quantity import Resources
 
 
@@ -48,30 +49,74 @@ class InstanceType:
 
 
 @dataclass(frozen=True, slots=True)
+class Reservation:
+    """Machines the account, or one that shares with it, has reserved in a zone.
+
+    `available` is how many of `total` no machine occupied when it was read. `ends_s` is inf where it has no end.
+    """
+
+    id: str
+    instance_type: str
+    zone: str
+    total: int
+    available: int
+    kind: ReservationKind = "default"
+    match: MatchCriteria = "targeted"
+    state: str = "active"
+    """EC2's word for it; machines can only be had of an `active` one."""
+    owner: str = ""
+    """Account id."""
+    ends_s: float = inf
+    interruptible: bool = False
+    """Its owner may take machines back, with two minutes' notice."""
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def active(self) -> bool:
+        """Whether machines can be launched into it."""
+        return self.state == "active"
+
+
+@dataclass(frozen=True, slots=True)
 class Offer:
-    """One way to buy a machine: a type in a zone with a capacity type, at a price in USD an hour."""
+    """One way to buy a machine: a type in a zone with a capacity type, at a price in USD an hour.
+
+    The price is what the purchase adds to the bill: next to nothing for a machine that is reserved anyway.
+    """
 
     instance_type: InstanceType
     zone: str
     capacity_type: CapacityType
     price_usd_h: float
+    reservation: Reservation | None = None
+    list_usd_h: float | None = None
+    """What whoever uses the machine is charged, where that is not its price."""
 
     @property
     def pool_key(self) -> "CapacityPool":
         """The EC2 capacity pool that this offer draws from."""
-        return CapacityPool(self.capacity_type, self.instance_type.name, self.zone)
+        reserved = self.reservation.id if self.reservation else ""
+        return CapacityPool(self.capacity_type, self.instance_type.name, self.zone, reserved)
+
+    @property
+    def charged_usd_h(self) -> float:
+        """What whoever uses the machine is charged."""
+        return self.price_usd_h if self.list_usd_h is None else self.list_usd_h
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class CapacityPool:
-    """What runs short together: (capacity type, instance type, zone)."""
+    """What runs short together: (capacity type, instance type, zone), and each capacity reservation by itself."""
 
     capacity_type: CapacityType
     instance_type: str
     zone: str
+    reservation: str = ""
+    """Id of the capacity reservation."""
 
     def __str__(self) -> str:
-        return f"{self.instance_type}:{self.capacity_type}:{self.zone}"
+        place = f"{self.instance_type}:{self.capacity_type}:{self.zone}"
+        return f"{place}:{self.reservation}" if self.reservation else place
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +129,10 @@ class Catalog:
     """Sorted by (instance type, zone, capacity type)."""
     priced_at_s: float = 0.0
     price_source: str = ""
+
+
+Market = Literal["", "capacity-block", "interruptible-capacity-reservation"]
+"""How EC2 sells what is in a reservation, where that is not plain on-demand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +157,9 @@ class LaunchRequest:
     """Who made its GPUs or accelerators: `nvidia`, `aws`, ...; empty = it has none."""
     placement_group: str = ""
     efa_interfaces: int = 0
+    market: Market = ""
+    closed: bool = False
+    """Not to be let into an open capacity reservation unasked: the pool says which it uses."""
 
 
 class LaunchError(StrEnum):
@@ -172,6 +224,8 @@ class Instance:
     launched_at_s: float
     tags: Mapping[str, str]
     private_dns: str = ""
+    reservation: str = ""
+    """Id of the capacity reservation it runs in."""
 
     @property
     def gone(self) -> bool:

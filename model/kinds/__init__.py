@@ -3,7 +3,17 @@
 from model.kinds.base import API_VERSION, NEVER, Declaration, Kind, RequirementTerm, Taint, Toleration
 from model.kinds.capacity import Flavor, MigLayout, Topology
 from model.kinds.node_overlay import NodeOverlay
-from model.kinds.node_pool import REPAIRS, Budget, CapacityType, DisruptionReason, NodePool, Repair
+from model.kinds.node_pool import (
+    REPAIRS,
+    Budget,
+    CapacityType,
+    DisruptionReason,
+    MatchCriteria,
+    NodePool,
+    Repair,
+    ReservationKind,
+    ReservationTerm,
+)
 from model.kinds.node_template import NodeTemplate
 from model.kinds.policy import FleetPolicy
 from model.kinds.tenancy import PodsReady, PriorityClass, Queue, Team
@@ -32,6 +42,7 @@ __all__ = [
     "Flavor",
     "FleetPolicy",
     "Kind",
+    "MatchCriteria",
     "MigLayout",
     "NodeOverlay",
     "NodePool",
@@ -41,6 +52,8 @@ __all__ = [
     "Queue",
     "Repair",
     "RequirementTerm",
+    "ReservationKind",
+    "ReservationTerm",
     "Taint",
     "Team",
     "Toleration",

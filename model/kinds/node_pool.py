@@ -13,6 +13,43 @@ ConditionStatus = Literal["True", "False", "Unknown"]
 DEFAULT_THRESHOLD = 2
 
 
+ReservationKind = Literal["default", "capacity-block"]
+"""An On-Demand Capacity Reservation, or a Capacity Block for ML with a start and an end."""
+MatchCriteria = Literal["open", "targeted"]
+
+
+class ReservationTerm(Spec):
+    """Capacity reservations by what they are. All given conditions hold at once; at least one is needed."""
+
+    id: Annotated[str, Field(pattern=r"^(cr-[0-9a-z]+)?$")] = ""
+    """A reservation id such as `cr-0abc`; it stands alone, as there is only one of that name."""
+    tags: Tags = Field(default_factory=dict)
+    """Tags it must carry; the value `*` stands for any."""
+    owner: Annotated[str, Field(pattern=r"^([0-9]{12})?$")] = ""
+    """The account that owns it, where others share theirs with this one."""
+    type: ReservationKind | None = None
+    """`default` (an On-Demand Capacity Reservation) or `capacity-block`."""
+    match: MatchCriteria | None = None
+    """`open` or `targeted`: which launches EC2 lets into it unasked."""
+
+    @model_validator(mode="after")
+    def _says_which(self) -> Self:
+        others = bool(self.tags or self.owner or self.type or self.match)
+        if bool(self.id) == others:
+            raise ValueError("give either id, or at least one of tags, owner, type and match")
+        return self
+
+
+class Reservations(Spec):
+    """Which capacity reservations a pool with capacity type `reserved` may use."""
+
+    select: Annotated[tuple[ReservationTerm, ...], Field(max_length=30)] = ()
+    """Any one of the terms must hold; empty = those tagged `muster.dev/cluster: <cluster>`."""
+    leave_before: Duration = 600.0
+    """How long before EC2 begins to terminate the machines of a capacity block (30 minutes before its end) their work
+    starts to leave: half of it is for finding and starting replacements, half for the work to stop."""
+
+
 class GpuSelector(Spec):
     """GPUs a machine must carry. All given conditions hold at once."""
 
@@ -79,6 +116,8 @@ class Placement(Spec):
 
     group: str = ""
     """Name of an existing EC2 placement group."""
+    strategy: Literal["cluster", "partition", "spread"] = "cluster"
+    """What kind of group it is: all machines of a `cluster` group stand in one zone, that of the first."""
     efa: Bool = False
     """Attach every EFA interface the type has; types without EFA are not bought."""
     topology: Name | None = None
@@ -167,6 +206,8 @@ class NodePoolSpec(Spec):
     """Availability zones; empty = any that has a subnet."""
     capacity_types: tuple[CapacityType, ...] = ("on-demand",)
     """In order of preference: the first that can be had is bought, whatever the price of the others."""
+    reservations: Reservations = Reservations()
+    """Which capacity reservations machines of capacity type `reserved` come from."""
     gpu: GpuSelector | None = None
     """GPUs a machine must carry; unset = with or without."""
     requirements: Annotated[tuple[RequirementTerm, ...], Field(max_length=100)] = ()
@@ -192,6 +233,12 @@ class NodePoolSpec(Spec):
     def _fixed_pool(self) -> Self:
         if self.replicas is not None and self.weight:
             raise ValueError("a pool with replicas has no weight: it is not bought from on demand")
+        return self
+
+    @model_validator(mode="after")
+    def _reserved(self) -> Self:
+        if self.reservations.select and "reserved" not in self.capacity_types:
+            raise ValueError("reservations are only used where capacityTypes has reserved")
         return self
 
 

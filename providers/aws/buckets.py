@@ -89,10 +89,17 @@ class TokenBucket:
         self._at_s = now_s
 
 
+_WHOLE = frozenset({Group.LAUNCHED_INSTANCES, Group.TERMINATED_INSTANCES})
+"""Resource buckets refill so slowly that a fifth held back would keep 1,000 machines waiting for two minutes. Who else
+launches machines in the account makes EC2 refuse some calls, and those are repeated."""
+
+
 def buckets_for(
     monotonic: Callable[[], float], limits: Mapping[Group, Size] = EC2_LIMITS, share: float = 0.8
 ) -> dict[Group, TokenBucket]:
-    """A bucket for each group, holding `share` of the account's limit: others use the account too."""
+    """A bucket for each group, holding `share` of the account's request limit: others use the account too."""
+    parts = {group: 1.0 if group in _WHOLE else share for group in limits}
     return {
-        group: TokenBucket(Size(limit.burst * share, limit.per_s * share), monotonic) for group, limit in limits.items()
+        group: TokenBucket(Size(limit.burst * parts[group], limit.per_s * parts[group]), monotonic)
+        for group, limit in limits.items()
     }

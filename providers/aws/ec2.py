@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import structlog
 
-from fleet.snapshot import Catalog, Instance, LaunchOutcome, LaunchRequest
+from fleet.snapshot import Catalog, Instance, LaunchOutcome, LaunchRequest, Reservation
 from model import labels
 from model.kinds.node_template import SubnetTerm
 from providers.aws.allocatable import USUAL, ClusterSettings
@@ -24,6 +24,7 @@ from providers.aws.network import Network
 from providers.aws.prices import OnDemandPrices, SpotPrices, package_prices
 from providers.aws.pricing import on_demand_prices
 from providers.aws.profiles import Profiles
+from providers.aws.reservations import reservations
 from providers.aws.resolve import Resolver
 from providers.aws.retry import Caller
 from providers.aws.user_data import ClusterAccess
@@ -118,6 +119,10 @@ class Ec2Cloud:
     def instances(self) -> Sequence[Instance]:
         """Every instance with this cluster's tag that EC2 still lists."""
         return self._instances.all()
+
+    def reservations(self) -> Sequence[Reservation]:
+        """Every capacity reservation the account may launch into, read anew."""
+        return reservations(self._caller, self._clients.ec2)
 
     def terminate(self, instance_ids: Sequence[str]) -> None:
         """Give machines back; unknown and already terminated ids are fine."""

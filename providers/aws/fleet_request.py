@@ -78,22 +78,7 @@ class FleetPlan:
 def fleet_arguments(plan: FleetPlan, attempt: int = 1) -> dict[str, Any]:
     """Arguments of `create_fleet`: instant, one type, one zone, all `count` machines or none."""
     request = plan.request
-    whole = {
-        "SingleInstanceType": True,
-        "SingleAvailabilityZone": True,
-        "MinTargetCapacity": request.count,
-    }
-    options: dict[str, Any]
-    if request.pool.capacity_type == "spot":
-        options = {
-            "SpotOptions": {
-                **whole,
-                "AllocationStrategy": "price-capacity-optimized",
-                "InstanceInterruptionBehavior": "terminate",
-            }
-        }
-    else:
-        options = {"OnDemandOptions": {**whole, "AllocationStrategy": "lowest-price"}}
+    target_type, options = _options(request)
     override = {
         "InstanceType": request.pool.instance_type,
         "SubnetId": plan.subnet,
@@ -111,11 +96,32 @@ def fleet_arguments(plan: FleetPlan, attempt: int = 1) -> dict[str, Any]:
         ],
         "TargetCapacitySpecification": {
             "TotalTargetCapacity": request.count,
-            "DefaultTargetCapacityType": request.pool.capacity_type,
+            "DefaultTargetCapacityType": target_type,
         },
         "TagSpecifications": [{"ResourceType": kind, "Tags": tags} for kind in ("fleet", "instance", "volume")],
         **options,
     }
+
+
+def _options(request: LaunchRequest) -> tuple[str, dict[str, Any]]:
+    """The target capacity type of a launch, and what is asked of it.
+
+    A capacity block and an interruptible reservation know no minimum: fewer machines than asked may come, and are given
+    back like any other shortfall. Their launch template names the reservation.
+    """
+    if request.market == "capacity-block":
+        return "capacity-block", {}
+    if request.market:
+        return "reserved-capacity", {"ReservedCapacityOptions": {"ReservationTypes": [request.market]}}
+    whole = {
+        "SingleInstanceType": True,
+        "SingleAvailabilityZone": True,
+        "MinTargetCapacity": request.count,
+    }
+    if request.pool.capacity_type != "spot":
+        return "on-demand", {"OnDemandOptions": {**whole, "AllocationStrategy": "lowest-price"}}
+    strategy = {"AllocationStrategy": "price-capacity-optimized", "InstanceInterruptionBehavior": "terminate"}
+    return "spot", {"SpotOptions": {**whole, **strategy}}
 
 
 def client_token(token: str, attempt: int = 1) -> str:

@@ -36,7 +36,11 @@ _READ = frozenset(
 )
 """Of the 60 members of an instance, those that `_instance` reads."""
 _STATES = frozenset(get_args(InstanceState))
-_LIFECYCLES: Mapping[str, CapacityType] = {"spot": "spot", "capacity-block": "reserved"}
+_LIFECYCLES: Mapping[str, CapacityType] = {
+    "spot": "spot",
+    "capacity-block": "reserved",
+    "interruptible-capacity-reservation": "reserved",
+}
 
 
 class Instances:
@@ -111,14 +115,16 @@ def _parse_only_what_is_read(client: "EC2Client") -> None:
 
 def _instance(entry: Mapping[str, Any]) -> Instance:
     state = entry["State"]["Name"]
-    reserved: CapacityType = "reserved" if entry.get("CapacityReservationId") else "on-demand"
+    reservation = entry.get("CapacityReservationId", "")
+    plain: CapacityType = "reserved" if reservation else "on-demand"
     return Instance(
         id=entry["InstanceId"],
         instance_type=entry["InstanceType"],
         zone=entry.get("Placement", {}).get("AvailabilityZone", ""),
-        capacity_type=_LIFECYCLES.get(entry.get("InstanceLifecycle", ""), reserved),
+        capacity_type=_LIFECYCLES.get(entry.get("InstanceLifecycle", ""), plain),
         state=cast("InstanceState", state if state in _STATES else "pending"),
         launched_at_s=entry["LaunchTime"].timestamp(),
         tags={tag["Key"]: tag["Value"] for tag in entry.get("Tags", ())},
         private_dns=entry.get("PrivateDnsName", ""),
+        reservation=reservation,
     )

@@ -50,8 +50,8 @@ class Launcher:
 
     def launch(self, request: LaunchRequest) -> LaunchOutcome:
         """Buy; every `CloudError` becomes a failure in the outcome."""
-        if request.pool.capacity_type == "reserved":
-            message = "reservations are bought ahead; a launch draws from on-demand or spot capacity"
+        if request.pool.capacity_type == "reserved" and not request.pool.reservation:
+            message = "reserved capacity is launched into a capacity reservation, and none is named"
             return LaunchOutcome(failures=(LaunchFailure(LaunchError.MISCONFIGURED, "ReservedCapacity", message),))
         try:
             return self._buy(request)

@@ -50,6 +50,12 @@ class TemplateParams:
     efa_interfaces: int = 0
     efa_card: int = 0
     """First network card that can carry EFA."""
+    reservation: str = ""
+    """Capacity reservation to launch into."""
+    market: str = ""
+    """How EC2 sells what is in it (`MarketType`), where that is not plain on-demand."""
+    closed: bool = False
+    """Not into an open reservation unasked."""
 
 
 def template_data(params: TemplateParams) -> dict[str, Any]:
@@ -76,6 +82,13 @@ def template_data(params: TemplateParams) -> dict[str, Any]:
         data["IamInstanceProfile"] = {"Name": params.instance_profile}
     if params.placement_group:
         data["Placement"] = {"GroupName": params.placement_group}
+    if params.reservation:
+        target = {"CapacityReservationId": params.reservation}
+        data["CapacityReservationSpecification"] = {"CapacityReservationTarget": target}
+    elif params.closed:
+        data["CapacityReservationSpecification"] = {"CapacityReservationPreference": "none"}
+    if params.market:
+        data["InstanceMarketOptions"] = {"MarketType": params.market}
     if params.efa_interfaces:
         data["NetworkInterfaces"] = _interfaces(params)
     elif template.associate_public_ip_address is not None:

@@ -78,5 +78,8 @@ class Resolver:
             placement_group=request.placement_group,
             efa_interfaces=request.efa_interfaces,
             efa_card=self._efa_card(request.pool.instance_type),
+            reservation=request.pool.reservation,
+            market=request.market,
+            closed=request.closed,
         )
         return FleetPlan(request, self._templates.ensure(params), subnet.id)

@@ -23,6 +23,7 @@ ACTIONS: dict[str, set[str]] = {
     "create_tags": {"ec2:CreateTags"},
     "delete_launch_template": {"ec2:DeleteLaunchTemplate"},
     "delete_message_batch": {"sqs:DeleteMessage"},
+    "describe_capacity_reservations": {"ec2:DescribeCapacityReservations"},
     "describe_images": {"ec2:DescribeImages"},
     "describe_instance_status": {"ec2:DescribeInstanceStatus"},
     "describe_instance_type_offerings": {"ec2:DescribeInstanceTypeOfferings"},

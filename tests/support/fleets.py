@@ -263,6 +263,7 @@ def claim_of(it: Shape, name: str, **more: Any) -> Claim:
         "pool_hash": pool_hash(it.pool),
         "capacity_pool": it.offer.pool_key,
         "price_usd_h": it.offer.price_usd_h,
+        "list_usd_h": it.offer.list_usd_h,
         "launch": Launch(f"group-{name}", 0, 1),
         "created_at_s": NOW - 7200,
         "resources": it.allocatable,
@@ -289,6 +290,7 @@ def instance_of(claim: Claim, **more: Any) -> Instance:
         "state": "running",
         "launched_at_s": claim.launched_at_s,
         "tags": {LAUNCH_GROUP_TAG: claim.launch.group, labels.CLUSTER: "default"},
+        "reservation": where.reservation,
     }
     return Instance(**facts | more)
 

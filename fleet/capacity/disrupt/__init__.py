@@ -1,7 +1,7 @@
 """Giving machines back, one file a method behind one small interface.
 
 A method looks at a `Yard` and returns commands; it changes nothing. Methods run in this order and each sees what the
-ones before it took from the budgets: emptiness, drift, expiry, consolidation.
+ones before it took from the budgets: capacity blocks that end, emptiness, drift, expiry, consolidation.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,6 +11,7 @@ from fleet.capacity.disrupt.command import Command
 from fleet.capacity.disrupt.consolidation import consolidate
 from fleet.capacity.disrupt.drift import drift
 from fleet.capacity.disrupt.emptiness import emptiness
+from fleet.capacity.disrupt.ending import ending
 from fleet.capacity.disrupt.expiry import expiry
 from fleet.capacity.disrupt.yard import Yard
 from fleet.capacity.lifecycle import leaving
@@ -18,7 +19,7 @@ from fleet.snapshot import Snapshot
 from model.cron import Cron, window_active
 from model.fleet import Fleet
 
-METHODS: tuple[Callable[[Yard], Sequence[Command]], ...] = (emptiness, drift, expiry, consolidate)
+METHODS: tuple[Callable[[Yard], Sequence[Command]], ...] = (ending, emptiness, drift, expiry, consolidate)
 
 
 def decide(fleet: Fleet, snapshot: Snapshot) -> list[Action]:

@@ -17,6 +17,7 @@ from fleet.capacity.disrupt.fixed_drift import fixed_drift, serves
 from fleet.capacity.disrupt.replace import replacing
 from fleet.capacity.disrupt.yard import Yard
 from fleet.capacity.pools import pool_hash
+from fleet.capacity.reservations import NONE, Reserved, reserved_of, unselected
 from fleet.memo import remembered
 from fleet.mig.layouts import pool_layouts
 from fleet.reasons import Reason
@@ -50,7 +51,7 @@ def drift(yard: Yard) -> list[Command]:
 
 def drifted_claims(fleet: Fleet, snapshot: Snapshot) -> Mapping[str, str]:
     """Claim -> how its machine differs from its pool, in words, for all that do."""
-    found = _drifted(fleet, snapshot.catalog, snapshot.claims)
+    found = _drifted(fleet, snapshot.catalog, snapshot.claims, reserved_of(snapshot))
     old_s = snapshot.now_s - TYPE_CHECKED_AFTER_S
     claims = snapshot.claims
     return {
@@ -62,7 +63,7 @@ def drifted_claims(fleet: Fleet, snapshot: Snapshot) -> Mapping[str, str]:
 
 def drift_of(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> str:
     """How a machine differs from its pool, in words; empty when it does not. First match wins."""
-    found = difference(fleet, snapshot.catalog, claim)
+    found = difference(fleet, snapshot.catalog, claim, reserved_of(snapshot))
     young = snapshot.now_s - claim.launched_at_s < TYPE_CHECKED_AFTER_S
     return "" if found.reason == DriftReason.TYPE_GONE and young else found.words
 
@@ -78,25 +79,27 @@ SAME = Difference("", "")
 
 
 @remembered()
-def _drifted(fleet: Fleet, catalog: Catalog, claims: Mapping[str, Claim]) -> Mapping[str, Difference]:
+def _drifted(
+    fleet: Fleet, catalog: Catalog, claims: Mapping[str, Claim], reserved: Reserved
+) -> Mapping[str, Difference]:
     """Machines of one kind are judged once, as if all were old."""
     verdicts: dict[tuple[object, ...], Difference] = {}
     found: dict[str, Difference] = {}
     for name, claim in claims.items():
         kind = (claim.node_pool, claim.pool_hash, claim.capacity_pool, bool(claim.layout), bool(claim.launched_at_s))
         if kind not in verdicts:
-            verdicts[kind] = difference(fleet, catalog, claim)
+            verdicts[kind] = difference(fleet, catalog, claim, reserved)
         if verdicts[kind].words:
             found[name] = verdicts[kind]
     return found
 
 
-def difference(fleet: Fleet, catalog: Catalog, claim: Claim) -> Difference:
+def difference(fleet: Fleet, catalog: Catalog, claim: Claim, reserved: Reserved = NONE) -> Difference:
     """How a machine differs from its pool, whatever its age. A pool that is not declared any more is one, too."""
     pool = fleet.node_pools.get(claim.node_pool)
     if pool is None:
         return Difference("", f"node pool {claim.node_pool} is no longer declared")
-    facts = _facts(pool, catalog, claim)
+    facts = _facts(pool, catalog, claim, unselected(reserved, pool, claim))
     reason = drift_reason(facts)
     if reason == DriftReason.TEMPLATE:
         return Difference(reason, f"the template of node pool {pool.name} has changed")
@@ -104,12 +107,14 @@ def difference(fleet: Fleet, catalog: Catalog, claim: Claim) -> Difference:
         key = wrong_key(facts.carried, facts.wanted)
         told = f"{key}={facts.carried.get(key)}"
         return Difference(reason, f"{told} no longer meets the requirements of node pool {pool.name}")
+    if reason and reason == facts.provider:
+        return Difference(reason, reason)
     if reason:
         return Difference(reason, f"{claim.capacity_pool} is not on sale any more")
     return _sharing(fleet, pool, claim)
 
 
-def _facts(pool: NodePool, catalog: Catalog, claim: Claim) -> Facts:
+def _facts(pool: NodePool, catalog: Catalog, claim: Claim, provider: str) -> Facts:
     where = claim.capacity_pool
     machine = catalog.types.get(where.instance_type)
     carried = {**(machine.labels if machine else {}), **pool.spec.template.labels}
@@ -123,6 +128,7 @@ def _facts(pool: NodePool, catalog: Catalog, claim: Claim) -> Facts:
         wanted=_judged(pool) if machine else None,
         market=Market(where.zone, where.capacity_type),
         on_sale=_on_sale(catalog).get(where.instance_type) if machine else (frozenset() if catalog.types else None),
+        provider=provider,
     )
 
 

@@ -110,7 +110,8 @@ def move(yard: Yard, unit: Unit, *, avoid: Collection[str] = ()) -> dict[str, Pl
     if refused := _over_quota(yard, unit):
         return refused
     moving = {gang.uid for gang in unit.gangs}
-    board = build_board(yard.snapshot, [gang for gang in holders(yard.snapshot) if gang.uid not in moving])
+    staying = [gang for gang in holders(yard.snapshot) if gang.uid not in moving]
+    board = build_board(yard.snapshot, staying, pools=yard.fleet.node_pools)
     going = {*unit.names, *yard.gone, *avoid}
     without = Board({name: slot for name, slot in board.slots.items() if slot.claim not in going})
     supply: Supply = build_supply(yard.fleet, yard.snapshot)
@@ -122,6 +123,7 @@ def move(yard: Yard, unit: Unit, *, avoid: Collection[str] = ()) -> dict[str, Pl
         if not all(flavors.declared(given) for given in gang.flavors.values()):
             return Refusal(Reason.NO_MATCHING_FLAVOR, f"a flavor of {gang.name} is no longer declared")
         needs = [flavors.need(pod_set, gang.flavors[pod_set.name]) for pod_set in gang.pod_sets]
+        needs = [replace(need, until_s=yard.snapshot.now_s) for need in needs] if supply.closing else needs
         plan = provide(without, supply, gang.uid, needs)
         if isinstance(plan, Refusal):
             return plan

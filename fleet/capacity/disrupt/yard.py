@@ -8,6 +8,7 @@ from fleet.actions import claim_subject, gang_subject
 from fleet.capacity.disrupt.budgets import allowed, headcount
 from fleet.capacity.disrupt.eligibility import Care, Post, Tenant, barrier, protected
 from fleet.capacity.provision import Plan
+from fleet.capacity.reservations import reservation_of, terminates_s
 from fleet.capacity.stock import claims_by_pool, holders, machines_held
 from fleet.memo import remembered
 from fleet.reasons import Reason
@@ -124,10 +125,10 @@ class Yard:
         return allowed(pool, reason, ready_count, leaving + taken, self.snapshot.now_s)
 
     def deadline_s(self, claim: Claim) -> float:
-        """Until when the drain may take, by the pool's termination grace period."""
+        """Until when the drain may take, by the pool's termination grace period and the end of its capacity block."""
         pool = self.fleet.node_pools.get(claim.node_pool)
         grace_s = pool.spec.template.termination_grace_period if pool else math.inf
-        return self.snapshot.now_s + grace_s
+        return min(self.snapshot.now_s + grace_s, terminates_s(reservation_of(self.snapshot, claim)))
 
 
 @remembered()

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fleet.actions import Action, SaveClaim, TerminateMachines
+from fleet.capacity.reservations import RESERVED, offer_of
 from fleet.capacity.shapes import node_labels_of
 from fleet.reasons import Reason
 from fleet.snapshot import (
@@ -16,10 +17,11 @@ from fleet.snapshot import (
     LaunchFailure,
     LaunchOutcome,
     LaunchRequest,
-    Offer,
     Reach,
+    Reservation,
     Snapshot,
 )
+from fleet.snapshot.machines import Market
 from fleet.taints import UNREGISTERED
 from model import labels
 from model.fleet import Fleet
@@ -50,7 +52,7 @@ def launch_request(fleet: Fleet, snapshot: Snapshot, lot: Sequence[Claim]) -> La
     pool = fleet.node_pools[first.node_pool]
     template = pool.spec.template
     machine = snapshot.catalog.types[first.capacity_pool.instance_type]
-    offer = Offer(machine, first.capacity_pool.zone, first.capacity_pool.capacity_type, first.price_usd_h)
+    offer = offer_of(first, snapshot)
     node_labels = node_labels_of(pool, offer, first.layout, snapshot.catalog.region)
     own = {key: value for key, value in node_labels.items() if key not in machine.labels and not _cloud_sets(key)}
     return LaunchRequest(
@@ -71,6 +73,8 @@ def launch_request(fleet: Fleet, snapshot: Snapshot, lot: Sequence[Claim]) -> La
         accelerator=_accelerator(machine),
         placement_group=pool.spec.placement.group,
         efa_interfaces=machine.efa_interfaces if pool.spec.placement.efa else 0,
+        market=market_of(offer.reservation),
+        closed=offer.reservation is None and RESERVED in pool.spec.capacity_types,
     )
 
 
@@ -79,6 +83,15 @@ def _accelerator(machine: InstanceType) -> str:
     makers = (labels.INSTANCE_GPU_MANUFACTURER, labels.INSTANCE_ACCELERATOR_MANUFACTURER)
     said = next((machine.labels[key] for key in makers if key in machine.labels), "")
     return said or ("nvidia" if machine.allocatable.get(labels.GPU_RESOURCE) else "")
+
+
+def market_of(reservation: Reservation | None) -> Market:
+    """How EC2 sells what is in a reservation."""
+    if reservation is None:
+        return ""
+    if reservation.interruptible:
+        return "interruptible-capacity-reservation"
+    return "capacity-block" if reservation.kind == "capacity-block" else ""
 
 
 def _cloud_sets(label: str) -> bool:
@@ -134,5 +147,11 @@ _ASK_AGAIN = frozenset({LaunchError.THROTTLED, LaunchError.UNKNOWN})
 
 def _why(outcome: LaunchOutcome, lot: Sequence[Claim]) -> str:
     failures: Sequence[LaunchFailure] = outcome.failures
-    reasons = ", ".join(sorted({failure.code for failure in failures})) or "fewer machines than asked"
+    reasons = ", ".join(sorted({_told(failure) for failure in failures})) or "fewer machines than asked"
     return f"{len(outcome.instances)} of {len(lot)} machines of {lot[0].capacity_pool}: {reasons}"
+
+
+def _told(failure: LaunchFailure) -> str:
+    """The cloud's code; with its sentence where only a person can help."""
+    misled = failure.error is LaunchError.MISCONFIGURED and failure.message
+    return f"{failure.code} ({failure.message[:200]})" if misled else failure.code

@@ -43,6 +43,8 @@ class _Spec(Wire, frozen=True):
     replaces: list[str] | None = None
     resources: dict[str, str | int] | None = None
     layout: str = ""
+    reservation: str = ""
+    charged_usd_per_hour: float | None = None
 
 
 class _Disruption(Wire, frozen=True):
@@ -64,6 +66,10 @@ class _Status(Wire, frozen=True):
     emptied_at: str | None = None
     recut_at: str | None = None
     disruption: _Disruption | None = None
+    capacity_type: CapacityType | None = None
+    reservation: str = ""
+    usd_per_hour: float = 0.0
+    charged_usd_per_hour: float | None = None
 
 
 class _NodeClaim(Wire, frozen=True):
@@ -99,7 +105,9 @@ def claim_object(claim: Claim) -> JsonObject:
         replaces=list(claim.replaces),
         resources=amounts_object(claim.resources),
         layout=claim.layout,
+        reservation=pool.reservation,
     )
+    spec |= _charged(claim)
     metadata = {"name": claim.name, "labels": labels, "finalizers": [TERMINATION_FINALIZER]}
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec}
 
@@ -107,10 +115,14 @@ def claim_object(claim: Claim) -> JsonObject:
 def claim_status(claim: Claim, now_s: float, previous: Sequence[Condition] = ()) -> JsonObject:
     """The body that records what became of a claim, for server-side apply to the status subresource.
 
-    `layout` and `resources` stand here too: a re-cut changes them, the specification never changes.
+    `layout` and `resources` stand here too: a re-cut changes them, the specification never changes. So do capacity type
+    and prices, which the end of a reservation changes.
     """
+    pool = claim.capacity_pool
     status = {
         "state": str(claim.state),
+        "capacityType": pool.capacity_type,
+        "usdPerHour": claim.price_usd_h,
         "conditions": written(claim_findings(claim), previous, now_s),
     } | set_fields(
         layout=claim.layout,
@@ -123,7 +135,9 @@ def claim_status(claim: Claim, now_s: float, previous: Sequence[Condition] = ())
         emptiedAt=_stamp(claim.emptied_at_s),
         recutAt=_stamp(claim.recut_at_s),
         disruption=_disruption_object(claim.disruption),
+        reservation=pool.reservation,
     )
+    status |= _charged(claim)
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": claim.name}, "status": status}
 
 
@@ -182,13 +196,17 @@ def decode_claim(raw: bytes | Raw) -> Claim:
     status = found.status or _Status()
     # A status that was ever written has a state, and then its layout and resources count, also when there are none.
     present = status if status.state else spec
+    bought = status if status.state and status.capacity_type else spec
     return Claim(
         name=meta.name,
         uid=meta.uid,
         node_pool=spec.node_pool,
         pool_hash=spec.pool_hash,
-        capacity_pool=CapacityPool(spec.capacity_type, spec.instance_type, spec.zone),
-        price_usd_h=spec.usd_per_hour,
+        capacity_pool=CapacityPool(
+            bought.capacity_type or spec.capacity_type, spec.instance_type, spec.zone, bought.reservation
+        ),
+        price_usd_h=bought.usd_per_hour,
+        list_usd_h=bought.charged_usd_per_hour,
         launch=Launch(spec.launch.group, spec.launch.lot, spec.launch.size),
         created_at_s=instant_of(spec.created_at),
         gang=spec.gang,
@@ -220,6 +238,10 @@ def _disruption(found: _Disruption | None) -> Disruption | None:
         return None
     deadline_s = inf if found.deadline is None else instant_of(found.deadline)
     return Disruption(found.reason, found.message, instant_of(found.at), deadline_s)
+
+
+def _charged(claim: Claim) -> JsonObject:
+    return {} if claim.list_usd_h is None else {"chargedUsdPerHour": claim.list_usd_h}
 
 
 def _stamp(epoch_s: float) -> str:

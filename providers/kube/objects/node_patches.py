@@ -1,6 +1,6 @@
 """Patches of nodes and of gated pods."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from fleet.actions import PatchNode
 from model.kinds import Taint
@@ -19,7 +19,7 @@ def node_patch(action: PatchNode, raw: JsonObject) -> list[JsonObject]:
     tainted = became("/spec/taints", taints, _retainted(taints, action))
     guard = [{"op": "test", "path": "/spec/taints", "value": taints}] if taints else [at_version(raw)]
     meta = raw["metadata"]
-    labelled = _marked(meta, "labels", action.labels)
+    labelled = _marked(meta, "labels", action.labels, action.remove_labels)
     return [*(guard if tainted else []), *tainted, *labelled, *_marked(meta, "annotations", action.annotations)]
 
 
@@ -40,14 +40,17 @@ def _taint_object(taint: Taint) -> JsonObject:
     return {"key": taint.key, "effect": taint.effect} | set_fields(value=taint.value)
 
 
-def _marked(meta: JsonObject, where: str, wanted: Mapping[str, str]) -> list[JsonObject]:
-    """Labels or annotations that are not there yet, or otherwise."""
+def _marked(meta: JsonObject, where: str, wanted: Mapping[str, str], unwanted: Sequence[str] = ()) -> list[JsonObject]:
+    """Labels or annotations that are not there yet, or otherwise, and those that are to go."""
     held: dict[str, str] | None = meta.get(where)
-    if not wanted:
-        return []
     if held is None:
-        return [{"op": "add", "path": f"/metadata/{where}", "value": dict(wanted)}]
-    return [
+        return [{"op": "add", "path": f"/metadata/{where}", "value": dict(wanted)}] if wanted else []
+    removed: list[JsonObject] = [
+        {"op": "remove", "path": pointer("metadata", where, key)}
+        for key in sorted(unwanted)
+        if key in held and key not in wanted
+    ]
+    return removed + [
         {"op": "add", "path": pointer("metadata", where, key), "value": value}
         for key, value in sorted(wanted.items())
         if held.get(key) != value

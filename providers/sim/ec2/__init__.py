@@ -11,6 +11,7 @@ from providers.sim.ec2.limits import EC2_BUCKETS, Bucket, Quota
 from providers.sim.ec2.market import Grant, Market, PoolFilter
 from providers.sim.ec2.memory import MemoryCloud
 from providers.sim.ec2.remote import RemoteFake
+from providers.sim.ec2.reservations import Held
 from providers.sim.ec2.spot import SpotProcess
 from providers.sim.ec2.vm import LedgerEntry
 
@@ -24,6 +25,7 @@ __all__ = [
     "FakeAws",
     "Faults",
     "Grant",
+    "Held",
     "LedgerEntry",
     "Market",
     "MemoryCloud",

@@ -6,6 +6,7 @@ Both fake clouds are faces on an `Account`: the EC2 API (`server`) and the ports
 import hashlib
 import heapq
 import threading
+from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -15,6 +16,7 @@ from providers.clock import Clock
 from providers.sim.ec2.allocation import Candidate, Refusal, Target, allocate
 from providers.sim.ec2.limits import Throttle, bucket_of
 from providers.sim.ec2.market import Market
+from providers.sim.ec2.reservations import Held
 from providers.sim.ec2.vm import LedgerEntry, Signal, Vm
 from providers.sim.machines import Machine, MachineState
 
@@ -97,6 +99,10 @@ class Account:
         self.account_id = account_id
         self.timings = timings or Timings()
         self.lock = threading.RLock()
+        self.calls: Counter[str] = Counter()
+        """API calls by action, refused ones included."""
+        self.throttled: Counter[str] = Counter()
+        """Those refused for their rate."""
         self._salt = salt
         self._clock = clock
         self._throttle = Throttle(market.buckets)
@@ -148,7 +154,9 @@ class Account:
             allowed = self._throttle.allows(bucket_of(action, paged=paged), now_s)
             if machines:
                 allowed = self._throttle.allows(f"{action}:machines", now_s, machines) and allowed
+            self.calls[action] += 1
             if self.market.faults.spend("throttled_calls") or not allowed:
+                self.throttled[action] += 1
                 raise Ec2Error("RequestLimitExceeded", "Request limit exceeded.")
 
     # Buying and giving back
@@ -283,6 +291,26 @@ class Account:
                 self._interrupt(vm, notice_s, now_s)
             return [vm.id for vm in alive[total:]]
 
+    def reserve(self, held: Held) -> None:
+        """Add a capacity reservation, and let it end when its time comes."""
+        self.now()
+        with self.lock:
+            self.market.reservations[held.id] = held
+            terminates_s = held.terminates_s()
+            if terminates_s is not None:
+                self._at(terminates_s, lambda at_s: self._clear(held, at_s))
+            if held.ends_s is not None:
+                self._at(held.ends_s, lambda at_s: self._end(held, "expired", at_s))
+
+    def cancel_reservation(self, reservation: str) -> None:
+        """Give a reservation up: its machines run on. Raises Ec2Error for an unknown one."""
+        now_s = self.now()
+        with self.lock:
+            held = self.market.reservations.get(reservation)
+            if held is None:
+                raise Ec2Error("InvalidCapacityReservationId.NotFound", f"no reservation {reservation}")
+            self._end(held, "cancelled", now_s)
+
     # What there is
 
     def get(self, instance_id: str) -> Vm:
@@ -343,6 +371,25 @@ class Account:
         vm.reason, vm.billed_until_s = reason, at_s
         self._enter(vm, "shutting-down", at_s)
         self._at(at_s + self.timings.stopping_s, lambda due_s: self._vanish(vm, due_s))
+
+    def _clear(self, held: Held, at_s: float) -> None:
+        """A capacity block ends in half an hour: its machines go now."""
+        for vm in list(self._vms.values()):
+            if vm.pool == held.pool:
+                self._stop(vm, "Server.CapacityBlockExpiration", at_s)
+
+    def _end(self, held: Held, state: str, at_s: float) -> None:
+        """The reservation is no more; machines that still run go on as on-demand ones."""
+        del at_s
+        if not held.active:
+            return
+        held.state = state
+        plain = CapacityPool("on-demand", held.instance_type, held.zone)
+        for vm in self._vms.values():
+            if vm.pool == held.pool and vm.alive:
+                self.market.move(vm.pool, plain)
+                vm.pool = plain
+                vm.changed()
 
     def _vanish(self, vm: Vm, at_s: float) -> None:
         if vm.state != "shutting-down":

@@ -5,11 +5,12 @@ strategies".
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from fleet.snapshot import CapacityPool
 from providers.sim.ec2.market import Grant, Market
+from providers.sim.ec2.reservations import open_to
 
 
 class Addresses(Protocol):
@@ -36,6 +37,8 @@ class MachineSpec:
     user_data: str = ""
     tags: Mapping[str, str] = field(default_factory=dict)
     details: Mapping[str, object] = field(default_factory=dict)
+    closed: bool = False
+    """Not to be let into an open capacity reservation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +139,13 @@ def _fill(market: Market, target: Target, group: list[Candidate], refusals: list
     awards: list[Award] = []
     missing = target.count
     for candidate in group:
-        grant = _draw(market, candidate, missing, target.minimum if len(group) == 1 else 0)
+        matched = _open_places(market, candidate, missing)
+        awards += matched
+        missing -= sum(len(award.addresses) for award in matched)
+        if not missing:
+            return awards
+        had = target.count - missing
+        grant = _draw(market, candidate, missing, max(0, target.minimum - had) if len(group) == 1 else 0)
         if grant.code:
             refusals.append(Refusal(candidate, grant.code, grant.message))
         if grant.count:
@@ -149,6 +158,21 @@ def _fill(market: Market, target: Target, group: list[Candidate], refusals: list
         for award in awards:
             _undo(market, award)
         return []
+    return awards
+
+
+def _open_places(market: Market, candidate: Candidate, count: int) -> list[Award]:
+    """Machines in open reservations, which on-demand ones get without asking for it."""
+    awards: list[Award] = []
+    if candidate.spec.closed or candidate.refusal is not None:
+        return awards
+    for held in open_to(market.reservations.values(), candidate.pool):
+        room = min(count, candidate.spec.addresses.free(), market.free(held.pool) or 0)
+        granted = market.take(held.pool, room).count if room else 0
+        if granted:
+            take = candidate.spec.addresses.take
+            awards.append(Award(replace(candidate, pool=held.pool), tuple(take() for _ in range(granted))))
+            count -= granted
     return awards
 
 

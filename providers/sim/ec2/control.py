@@ -10,6 +10,9 @@ A *pool* is `"instance_type"`, `"zone"` and `"capacity_type"` (`spot`, `on-deman
 - `POST lying`, the same: the minimum of a request is ignored there, so fewer machines may come.
 - `POST capacity`, pool keys and `"machines"`: what the pool has in all; spot machines beyond it are interrupted.
   `null` goes back to the default.
+- `POST reserve`, `{"id": "cr-...", "instance_type": ..., "zone": ..., "machines": 8}` and, where they differ from the
+  defaults, `"kind"` (`default`, `capacity-block`), `"match"` (`targeted`, `open`), `"ends_s"`, `"interruptible"` and
+  `"tags"`: a capacity reservation; `POST cancel-reservation`, `{"id": ...}`.
 - `POST quota`, `{"spot": false, "group": "P", "vcpus": 192}`: a vCPU quota; `null` lifts it.
 - `POST faults`, `{"lost_answers": 1, "slow_boots": 2, "slow_boot_s": 300}`: sets fields of `faults.Faults`.
 - `POST interrupt`, `{"instance_id": "i-...", "notice_s": 120}`: spot interruption, a warning now, the end later.
@@ -29,6 +32,7 @@ from fleet.snapshot import CapacityPool
 from providers.sim.ec2.account import Account, Ec2Error
 from providers.sim.ec2.limits import Quota
 from providers.sim.ec2.market import PoolFilter
+from providers.sim.ec2.reservations import Held
 
 PREFIX = "/muster-sim/"
 
@@ -49,6 +53,8 @@ class Control:
             ("POST", "shortage"): self._shortage,
             ("POST", "lying"): self._lying,
             ("POST", "capacity"): self._capacity,
+            ("POST", "reserve"): self._reserve,
+            ("POST", "cancel-reservation"): lambda body: account.cancel_reservation(_text(body, "id")),
             ("POST", "quota"): self._quota,
             ("POST", "faults"): self._faults,
             ("POST", "interrupt"): self._interrupt,
@@ -109,6 +115,22 @@ class Control:
         pool = CapacityPool(chosen.capacity_type, chosen.instance_type, chosen.zone)
         self._account.market.set_capacity(pool, _number_or_none(body, "machines"))
         return {"interrupted": self._account.reclaim(pool)}
+
+    def _reserve(self, body: Mapping[str, Any]) -> None:
+        held = Held(
+            _text(body, "id"),
+            _text(body, "instance_type"),
+            _text(body, "zone"),
+            _number_or_none(body, "machines") or 0,
+            kind="capacity-block" if body.get("kind") == "capacity-block" else "default",
+            match="open" if body.get("match") == "open" else "targeted",
+            ends_s=body.get("ends_s"),
+            interruptible=bool(body.get("interruptible", False)),
+            tags=body.get("tags") or {},
+        )
+        if held.kind == "capacity-block" and not isinstance(held.ends_s, int | float):
+            raise BadControl("a capacity block has an end: ends_s")
+        self._account.reserve(held)
 
     def _quota(self, body: Mapping[str, Any]) -> None:
         quota = Quota(bool(body.get("spot", False)), _text(body, "group"))

@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from providers.sim.ec2.account import Ec2Error
-from providers.sim.ec2.launch_requests import reservation_id
 from providers.sim.ec2.vm import Vm
 
 STATE_CODES = {"pending": 0, "running": 16, "shutting-down": 32, "terminated": 48, "stopping": 64, "stopped": 80}
@@ -22,7 +21,7 @@ _VALUES: Mapping[str, Callable[[Vm], str]] = {
     "availability-zone": lambda vm: vm.pool.zone,
     "instance-state-name": lambda vm: vm.state,
     "instance-state-code": lambda vm: str(STATE_CODES[vm.state]),
-    "instance-lifecycle": lambda vm: "spot" if vm.pool.capacity_type == "spot" else "",
+    "instance-lifecycle": lambda vm: "spot" if vm.pool.capacity_type == "spot" else str(vm.spec.details["market"]),
     "private-dns-name": lambda vm: vm.private_dns,
     "private-ip-address": lambda vm: vm.address,
     "client-token": lambda vm: vm.token,
@@ -173,7 +172,8 @@ def _lifecycle(vm: Vm) -> dict[str, Any]:
     if vm.pool.capacity_type == "spot":
         return {"InstanceLifecycle": "spot", "SpotInstanceRequestId": f"sir-{vm.id[-8:]}"}
     if vm.pool.capacity_type == "reserved":
-        return {"CapacityReservationId": reservation_id(vm.pool)}
+        market = str(vm.spec.details["market"])
+        return {"CapacityReservationId": vm.pool.reservation} | ({"InstanceLifecycle": market} if market else {})
     return {}
 
 

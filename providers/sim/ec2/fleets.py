@@ -1,12 +1,13 @@
 """Fleets and placement groups as the API lists them: records beside the machines."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import count
 from typing import Any
 
 from providers.sim.ec2.account import Ec2Error, Receipt
+from providers.sim.ec2.vm import Vm
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,13 @@ class Fleets:
     def has_group(self, name: str) -> bool:
         """Whether there is such a placement group."""
         return name in self._groups
+
+    def zone_of(self, name: str, vms: Iterable[Vm]) -> str:
+        """The zone a cluster group is bound to by the machines in it; empty for none."""
+        if self._groups[name]["Strategy"] != "cluster":
+            return ""
+        inside = (vm.pool.zone for vm in vms if vm.alive and vm.spec.details["placement_group"] == name)
+        return next(inside, "")
 
     def delete_group(self, name: str) -> None:
         """Forget a placement group."""

@@ -11,29 +11,27 @@ from typing import Any, cast
 
 from fleet.snapshot import CapacityPool
 from model.kinds import CapacityType
-from providers.sim.ec2.account import Ec2Error, Order
+from providers.sim.ec2.account import Account, Ec2Error, Order
 from providers.sim.ec2.allocation import STRATEGIES, Candidate, MachineSpec, Target
 from providers.sim.ec2.fleets import Fleets
-from providers.sim.ec2.market import Market
+from providers.sim.ec2.reservations import BLOCK, INTERRUPTIBLE, refusal
 from providers.sim.ec2.site import Site
 
 Params = Mapping[str, Any]
-_OPTIONS = {"on-demand": "OnDemandOptions", "spot": "SpotOptions"}
-
-
-def reservation_id(pool: CapacityPool) -> str:
-    """The id under which a reserved pool shows as a capacity reservation."""
-    return "cr-" + base64.b32hexencode(f"{pool.instance_type}/{pool.zone}".encode()).decode().rstrip("=").lower()
+_OPTIONS = {"on-demand": "OnDemandOptions", "spot": "SpotOptions", "reserved-capacity": "ReservedCapacityOptions"}
+_SOLD_AS = {BLOCK: BLOCK, INTERRUPTIBLE: "reserved-capacity"}
+"""Market type of a launch template -> the target capacity type a fleet of it has to name."""
 
 
 class RequestReader:
     """Reads launch requests against a site and a market; what is wrong with one is an Ec2Error or an error of moto."""
 
-    def __init__(self, site: Site, fleets: Fleets, market: Market, now_s: float) -> None:
+    def __init__(self, site: Site, fleets: Fleets, account: Account) -> None:
         self._site = site
         self._fleets = fleets
-        self._market = market
-        self._now_s = now_s
+        self._market = account.market
+        self._now_s = account.now()
+        self._machines = account.vms
 
     def fleet(self, params: Params) -> Order:
         """The order behind a CreateFleet of type instant."""
@@ -79,7 +77,8 @@ class RequestReader:
         overrides: Sequence[tuple[Params, Params, Params]],
         tags: Mapping[str, str],
     ) -> Target:
-        options = params.get(_OPTIONS[capacity_type]) or {}
+        sold_as = _default_type(params)
+        options = params.get(_OPTIONS.get(sold_as, "")) or params.get(_OPTIONS[capacity_type]) or {}
         least = int(options.get("MinTargetCapacity", 0))
         single_type, single_zone = bool(options.get("SingleInstanceType")), bool(options.get("SingleAvailabilityZone"))
         if least and not (single_type or single_zone):
@@ -94,7 +93,7 @@ class RequestReader:
             count=count,
             candidates=tuple(
                 self._candidate(
-                    capacity_type, template | override, {"reference": reference, "override": override}, tags
+                    capacity_type, template | override, {"reference": reference, "override": override}, tags, sold_as
                 )
                 for reference, template, override in cast(
                     "Sequence[tuple[Params, dict[str, Any], dict[str, Any]]]", overrides
@@ -107,20 +106,31 @@ class RequestReader:
         )
 
     def _candidate(
-        self, capacity_type: CapacityType, spec: Params, origin: Mapping[str, object], tags: Mapping[str, str]
+        self,
+        capacity_type: CapacityType,
+        spec: Params,
+        origin: Mapping[str, object],
+        tags: Mapping[str, str],
+        sold_as: str = "",
     ) -> Candidate:
         if float(spec.get("WeightedCapacity", 1)) != 1:
             raise Ec2Error("UnsupportedOperation", "This simulated EC2 counts every machine as one.")
         subnet = self._subnet(spec)
         pool = CapacityPool(capacity_type, str(spec.get("InstanceType", "m1.small")), subnet.availability_zone)
-        pool = self._reserved(spec, pool)
+        pool, misfit = self._reserved(spec, pool)
         machine = MachineSpec(
             addresses=self._site.addresses(subnet),
             user_data=_text(spec.get("UserData")),
             tags=_tags(spec, "instance") | dict(tags),
             details=_details(spec, subnet) | dict(origin),
+            closed=(spec.get("CapacityReservationSpecification") or {}).get("CapacityReservationPreference") == "none",
         )
-        return Candidate(pool, machine, float(spec.get("Priority", 0)), self._refusal(pool, spec))
+        return Candidate(
+            pool,
+            machine,
+            float(spec.get("Priority", 0)),
+            self._refusal(pool, spec) or misfit or _mis_sold(spec, sold_as),
+        )
 
     def _subnet(self, spec: Params) -> Any:
         interfaces = spec.get("NetworkInterfaces") or ()
@@ -133,18 +143,15 @@ class RequestReader:
             raise Ec2Error("InvalidParameterCombination", message)
         return subnet
 
-    def _reserved(self, spec: Params, pool: CapacityPool) -> CapacityPool:
-        """The reserved pool, where the request names a capacity reservation."""
+    def _reserved(self, spec: Params, pool: CapacityPool) -> tuple[CapacityPool, tuple[str, str] | None]:
+        """The pool to draw from, where the request names a capacity reservation, and why that cannot be."""
         reservation = spec.get("CapacityReservationSpecification") or {}
         wanted = (reservation.get("CapacityReservationTarget") or {}).get("CapacityReservationId")
         if not wanted:
-            return pool
-        reserved = CapacityPool("reserved", pool.instance_type, pool.zone)
-        if wanted != reservation_id(reserved) or self._market.capacity(reserved) is None:
-            raise Ec2Error(
-                "InvalidCapacityReservationId.NotFound", f"The capacity reservation '{wanted}' does not exist"
-            )
-        return reserved
+            return pool, None
+        held = self._market.reservations.get(wanted)
+        reserved = CapacityPool("reserved", pool.instance_type, pool.zone, wanted)
+        return reserved, refusal(held, wanted, pool, _market(spec))
 
     def _refusal(self, pool: CapacityPool, spec: Params) -> tuple[str, str] | None:
         """Why this can never be launched, if so."""
@@ -156,13 +163,20 @@ class RequestReader:
         image_id = spec.get("ImageId")
         if image_id not in self._site.backend.amis:
             return "InvalidAMIID.NotFound", f"The image id '[{image_id}]' does not exist"
-        group = (spec.get("Placement") or {}).get("GroupName")
-        if group and not self._fleets.has_group(group):
-            return "InvalidPlacementGroup.Unknown", f"The Placement Group '{group}' is unknown."
         price, most = self._market.price_usd_h(pool, self._now_s), spec.get("MaxPrice")
         if pool.capacity_type == "spot" and most and price is not None and float(most) < price:
             message = "Your Spot request price is lower than the minimum required Spot request fulfillment price."
             return "SpotMaxPriceTooLow", message
+        return self._outside_group(pool, spec)
+
+    def _outside_group(self, pool: CapacityPool, spec: Params) -> tuple[str, str] | None:
+        """Why the machine cannot stand in its placement group, if so."""
+        group = (spec.get("Placement") or {}).get("GroupName")
+        if group and not self._fleets.has_group(group):
+            return "InvalidPlacementGroup.Unknown", f"The Placement Group '{group}' is unknown."
+        if group and (zone := self._fleets.zone_of(group, self._machines())) not in ("", pool.zone):
+            message = f"The cluster placement group '{group}' has machines in {zone} and cannot span {pool.zone}."
+            return "InvalidParameterCombination", message
         return None
 
     def _template(self, reference: Params | None) -> dict[str, Any]:
@@ -178,14 +192,27 @@ class RequestReader:
         return dict(template.get_version(reference.get("Version") or "$Default").data)
 
 
+def _default_type(params: Params) -> str:
+    wanted = params.get("TargetCapacitySpecification") or {}
+    return str(wanted.get("DefaultTargetCapacityType", "on-demand"))
+
+
+def _mis_sold(spec: Params, sold_as: str) -> tuple[str, str] | None:
+    """Why a fleet of this target capacity type cannot launch a machine of that market, if so."""
+    needed = _SOLD_AS.get(_market(spec), "")
+    if not sold_as or ((needed or sold_as) == sold_as and (needed or sold_as not in _SOLD_AS.values())):
+        return None
+    return "InvalidParameterCombination", f"A fleet of {sold_as} capacity cannot launch {_market(spec) or 'on-demand'}."
+
+
 def _targets(params: Params) -> list[tuple[CapacityType, int]]:
     """Machines per capacity type."""
     wanted = params.get("TargetCapacitySpecification") or {}
     total = int(wanted.get("TotalTargetCapacity", 0))
     spot, on_demand = int(wanted.get("SpotTargetCapacity", 0)), int(wanted.get("OnDemandTargetCapacity", 0))
-    default = wanted.get("DefaultTargetCapacityType", "on-demand")
+    default = _default_type(params)
     rest = total - spot - on_demand
-    if total <= 0 or rest < 0 or default not in _OPTIONS:
+    if total <= 0 or rest < 0 or default not in {*_OPTIONS, BLOCK}:
         message = (
             f"TotalTargetCapacity {total}, SpotTargetCapacity {spot}, OnDemandTargetCapacity {on_demand}, {default}"
         )
@@ -247,4 +274,11 @@ def _details(spec: Params, subnet: Any) -> dict[str, object]:
         "metadata": dict(spec.get("MetadataOptions") or {}),
         "interfaces": tuple(interfaces),
         "key_name": spec.get("KeyName", ""),
+        "market": _market(spec),
     }
+
+
+def _market(spec: Params) -> str:
+    """How what is in a reservation is sold, where that is not plain on-demand."""
+    named = str((spec.get("InstanceMarketOptions") or {}).get("MarketType", ""))
+    return named if named in (BLOCK, INTERRUPTIBLE) else ""

@@ -32,6 +32,8 @@ EC2_BUCKETS: Final[Mapping[str, Bucket]] = {
 }
 """Amazon EC2 API Reference, "Request throttling". `read` and `write` are shared by all calls without a row of their
 own; `:machines` rows count instances, not calls (there is none for CreateFleet)."""
+STRICTER: Final[Mapping[str, Bucket]] = {**EC2_BUCKETS, "CreateFleet:machines": EC2_BUCKETS["RunInstances:machines"]}
+"""As if the machines of fleets counted like those of RunInstances, which is not documented."""
 
 NO_BUCKETS: Final[Mapping[str, Bucket]] = {}
 

@@ -10,6 +10,7 @@ from fleet.snapshot import CapacityPool, Catalog
 from model.kinds import CapacityType
 from providers.sim.ec2.faults import Faults
 from providers.sim.ec2.limits import NO_BUCKETS, Bucket, Quota
+from providers.sim.ec2.reservations import Held
 from providers.sim.ec2.spot import SpotProcess
 
 
@@ -94,6 +95,7 @@ class Market:
         self._capacity = dict(capacity or {})
         self._in_use: dict[CapacityPool, int] = {}
         self._vcpus_in_use: dict[Quota, int] = {}
+        self.reservations: dict[str, Held] = {}
         self._shortages: set[PoolFilter] = set()
         self._liars: set[PoolFilter] = set()
 
@@ -143,7 +145,10 @@ class Market:
     # Capacity
 
     def capacity(self, pool: CapacityPool) -> int | None:
-        """Machines the pool has in all; None for no limit."""
+        """Machines the pool has in all; None for no limit. What a reservation has not, it has not got elsewhere."""
+        if pool.capacity_type == "reserved":
+            held = self.reservations.get(pool.reservation)
+            return held.total if held is not None and held.active else 0
         return self._capacity.get(pool, self.default_capacity)
 
     def set_capacity(self, pool: CapacityPool, machines: int | None) -> None:
@@ -151,13 +156,14 @@ class Market:
         if machines is None:
             self._capacity.pop(pool, None)
             return
-        if machines < 0:
+        if machines < 0 or pool.capacity_type == "reserved":
             raise ValueError(f"{pool}: {machines} machines")
         self._capacity[pool] = machines
 
     def pools(self) -> list[CapacityPool]:
         """The pools with a capacity of their own or with machines in use, in order."""
-        return sorted(self._capacity.keys() | {pool for pool, count in self._in_use.items() if count})
+        reserved = {held.pool for held in self.reservations.values()}
+        return sorted(self._capacity.keys() | reserved | {pool for pool, count in self._in_use.items() if count})
 
     def in_use(self, pool: CapacityPool) -> int:
         """Machines of the pool that are handed out."""
@@ -215,6 +221,11 @@ class Market:
         if not 0 <= count <= self.in_use(pool):
             raise ValueError(f"{pool}: {count} machines come back, {self.in_use(pool)} are out")
         self._use(pool, -count)
+
+    def move(self, pool: CapacityPool, other: CapacityPool) -> None:
+        """One machine of a pool counts as one of the other from now on: its reservation has ended, it runs on."""
+        self._use(pool, -1)
+        self._use(other, 1)
 
     def undo(self, pool: CapacityPool, count: int) -> None:
         """Return machines of a grant that came to nothing: as if it had never been asked for."""

@@ -17,6 +17,7 @@ from fleet.snapshot import (
     LaunchRequest,
     Notice,
     Offer,
+    Reservation,
 )
 from model.labels import CLUSTER
 from providers.aws.user_data import ClusterAccess, node_user_data
@@ -25,6 +26,7 @@ from providers.ports import CloudRejected, CloudThrottled, CloudUnreachable
 from providers.sim.ec2.account import Account, ConnectionLost, Ec2Error, Order, Receipt, Timings
 from providers.sim.ec2.allocation import Candidate, MachineSpec, Target
 from providers.sim.ec2.market import Market
+from providers.sim.ec2.reservations import refusal
 from providers.sim.ec2.vm import LedgerEntry, Signal
 from providers.sim.machines import Machine
 
@@ -35,6 +37,8 @@ ERRORS: Final[Mapping[str, LaunchError]] = {
     "MaxSpotInstanceCountExceeded": LaunchError.QUOTA,
     "VcpuLimitExceeded": LaunchError.QUOTA,
     "Unsupported": LaunchError.MISCONFIGURED,
+    "InvalidCapacityReservationId.NotFound": LaunchError.MISCONFIGURED,
+    "InvalidParameterCombination": LaunchError.MISCONFIGURED,
     "RequestLimitExceeded": LaunchError.THROTTLED,
 }
 _BATCH = 10
@@ -118,6 +122,13 @@ class MemoryCloud:
         self._admit("DescribeInstances")
         ours = (vm.as_instance() for vm in self.account.vms() if vm.tags.get(CLUSTER) == self._cluster)
         return sorted(ours, key=lambda instance: instance.id)
+
+    def reservations(self) -> Sequence[Reservation]:
+        """Every capacity reservation, by id."""
+        self._admit("DescribeCapacityReservations")
+        market, account_id = self.market, self.account.account_id
+        found = (held.as_reservation(market.in_use(held.pool), account_id) for held in market.reservations.values())
+        return sorted(found, key=lambda each: each.id)
 
     def terminate(self, instance_ids: Sequence[str]) -> None:
         """Give machines back; unknown and gone ones are fine."""
@@ -204,13 +215,17 @@ class MemoryCloud:
         """The order behind a request. Raises CloudRejected for labels or taints that are none."""
         access = ClusterAccess(self._cluster)
         user_data = node_user_data(access, request.template, request.labels, request.taints)
-        spec = MachineSpec(self._addresses, user_data=user_data, tags=dict(request.tags))
+        tags = dict(request.tags)
+        spec = MachineSpec(self._addresses, user_data=user_data, tags=tags, closed=request.closed)
         unsupported = (
             "Unsupported",
             f"{request.pool.instance_type} is not supported as {request.pool.capacity_type} in {request.pool.zone}.",
         )
-        refusal = None if request.pool in self._offered else unsupported
-        candidate = Candidate(request.pool, spec, refusal=refusal)
+        refused = None if request.pool in self._offered else unsupported
+        if request.pool.capacity_type == "reserved":
+            held = self.market.reservations.get(request.pool.reservation)
+            refused = refusal(held, request.pool.reservation, request.pool, request.market)
+        candidate = Candidate(request.pool, spec, refusal=refused)
         target = Target(request.count, (candidate,), minimum=request.count, single_type=True, single_zone=True)
         return Order((target,), token=request.token, fingerprint=repr(dataclasses.replace(request, token="")))
 

@@ -18,7 +18,8 @@ from providers.sim.ec2 import describe
 from providers.sim.ec2.account import Account, ConnectionLost, Ec2Error
 from providers.sim.ec2.allocation import Candidate
 from providers.sim.ec2.fleets import Fleets
-from providers.sim.ec2.launch_requests import RequestReader, fleet_tags, reservation_id
+from providers.sim.ec2.launch_requests import RequestReader, fleet_tags
+from providers.sim.ec2.reservations import page
 from providers.sim.ec2.site import Site, image_parameter
 
 _SERVER_FAULTS = {"RequestLimitExceeded": 503, "Unavailable": 503, "InternalError": 500, "DryRunOperation": 412}
@@ -52,13 +53,16 @@ class Ec2Operations(EC2Response):  # type: ignore[misc]
         """Machines a call asks to launch or end, for the limits that count those."""
         if self._get_action() == "RunInstances":
             return int(self._get_param("MaxCount", 1))
+        if self._get_action() == "CreateFleet":
+            wanted = self._get_param("TargetCapacitySpecification") or {}
+            return int(wanted.get("TotalTargetCapacity", 0))
         return len(self._get_param("InstanceIds", [])) if self._get_action() == "TerminateInstances" else 0
 
     # Launching
 
     def create_fleet(self) -> ActionResult:
         """CreateFleet, type instant."""
-        order = RequestReader(self._site, self._fleets, self._account.market, self._account.now()).fleet(self.params)
+        order = RequestReader(self._site, self._fleets, self._account).fleet(self.params)
         self.error_on_dryrun()
         receipt = self._account.launch(order)
         self._fleets.record(receipt, self.params, fleet_tags(self.params), self._account.now())
@@ -76,9 +80,7 @@ class Ec2Operations(EC2Response):  # type: ignore[misc]
 
     def run_instances(self) -> ActionResult:
         """RunInstances: between MinCount and MaxCount machines, or an error."""
-        order = RequestReader(self._site, self._fleets, self._account.market, self._account.now()).instances(
-            self.params
-        )
+        order = RequestReader(self._site, self._fleets, self._account).instances(self.params)
         self.error_on_dryrun()
         receipt = self._account.launch(order)
         if not receipt.launched:
@@ -234,29 +236,19 @@ class Ec2Operations(EC2Response):  # type: ignore[misc]
         return ActionResult({"SuccessfulFleetDeletions": rows, "UnsuccessfulFleetDeletions": []})
 
     def describe_capacity_reservations(self) -> ActionResult:
-        """DescribeCapacityReservations: every reserved pool of the market that has a capacity."""
-        market = self._account.market
+        """DescribeCapacityReservations, by ids and a few filters, in pages."""
+        market, account_id = self._account.market, self._account.account_id
+        self._account.now()
         wanted = set(self._get_param("CapacityReservationIds", []))
+        filters = {one["Name"]: describe.matcher(one.get("Values") or ()) for one in self._get_param("Filters", [])}
         rows = [
-            {
-                "CapacityReservationId": reservation_id(pool),
-                "OwnerId": self._account.account_id,
-                "InstanceType": pool.instance_type,
-                "InstancePlatform": _PRODUCT,
-                "AvailabilityZone": pool.zone,
-                "Tenancy": "default",
-                "TotalInstanceCount": market.capacity(pool),
-                "AvailableInstanceCount": market.free(pool),
-                "State": "active",
-                "InstanceMatchCriteria": "targeted",
-                "EndDateType": "unlimited",
-            }
-            for pool in market.pools()
-            if pool.capacity_type == "reserved" and market.capacity(pool) is not None
+            held.as_row(market.in_use(held.pool), account_id)
+            for name, held in sorted(market.reservations.items())
+            if (not wanted or name in wanted)
+            and _passes(filters, {"state": held.state, "instance-type": held.instance_type})
         ]
-        return ActionResult(
-            {"CapacityReservations": [row for row in rows if not wanted or row["CapacityReservationId"] in wanted]}
-        )
+        size = self._get_param("MaxResults")
+        return ActionResult(page(rows, int(size) if size else None, self._get_param("NextToken")))
 
     def create_placement_group(self) -> ActionResult:
         """CreatePlacementGroup."""

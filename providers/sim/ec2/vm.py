@@ -66,6 +66,7 @@ class Vm:
             launched_at_s=self.launched_at_s,
             tags=dict(self.tags),
             private_dns=self.private_dns,
+            reservation=self.pool.reservation,
         )
 
 

@@ -1,4 +1,4 @@
-"""Fixed pools: exactly so many machines, each bought on its own, the least useful let go first."""
+"""Fixed pools: exactly so many machines, bought by halves, the least useful let go first."""
 
 from dataclasses import replace
 from typing import Any
@@ -40,10 +40,18 @@ def test_how_many(replicas: int, standing: int, buys: int, goes: int) -> None:
     assert (len(bought(world)), len(let_go(world))) == (buys, goes)
 
 
-def test_each_machine_is_a_launch_group_of_its_own() -> None:
-    claims = bought(world_of(3))
-    assert len({claim.name for claim in claims}) == len({claim.launch.group for claim in claims}) == 3
-    assert all(claim.launch.size == 1 and not claim.gang for claim in claims)
+@pytest.mark.parametrize(
+    ("replicas", "sizes"),
+    [(1, [1]), (2, [1, 1]), (3, [2, 1]), (10, [5, 3, 1, 1]), (1000, [500, 250, 125, 63, 31, 16, 8, 4, 2, 1])],
+)
+def test_machines_are_launched_by_halves(replicas: int, sizes: list[int]) -> None:
+    claims = bought(world_of(replicas))
+    groups: dict[str, list[Claim]] = {}
+    for claim in claims:
+        groups.setdefault(claim.launch.group, []).append(claim)
+    assert [len(group) for group in groups.values()] == sizes
+    assert all(claim.launch.size == len(groups[claim.launch.group]) and not claim.gang for claim in claims)
+    assert len({claim.name for claim in claims}) == replicas
 
 
 def test_machines_on_their_way_count_and_those_that_leave_do_not() -> None:

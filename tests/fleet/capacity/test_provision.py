@@ -489,3 +489,37 @@ def test_machines_are_born_with_the_first_layout_that_does(order: tuple[str, str
     )
     [lot] = rig(World(fleet)).plan(sliced("1g.10gb", 2)).lots
     assert lot.shape.layout.startswith(f"{order[0]}-")
+
+
+def grouped(**placement: str) -> World:
+    builder = FleetBuilder()
+    for name in ("h100", "more"):
+        builder.pool(name, placement={"group": "pg"} | placement)
+    return World(builder.flavor("all", nodePools=["h100", "more"]).team(quotas={"all": {GPU: 99}}).queue().build())
+
+
+def test_a_cluster_placement_group_stays_in_the_zone_of_its_first_machine() -> None:
+    world = grouped()
+    world.machine("m0", zone=B)
+    ours = rig(world)
+    plan = ours.plan(pod_set(count=3, gpu=8), flavor="all")
+    assert {lot.shape.offer.zone for lot in plan.lots} == {B}
+
+
+def test_two_gangs_of_one_pass_do_not_stretch_a_group() -> None:
+    ours = rig(grouped())
+    first = ours.plan(pod_set(count=1, gpu=8), flavor="all")
+    (zone,) = {lot.shape.offer.zone for lot in first.lots}
+    other = B if zone == A else A
+    refused = ours.refusal(pod_set(count=1, gpu=8, node_selector={ZONE: other}), flavor="all")
+    assert refused.reason == "PoolLimitReached"
+    assert f"pg in {zone}" in refused.message
+
+
+@pytest.mark.parametrize("strategy", ["partition", "spread"])
+def test_other_groups_span_zones(strategy: str) -> None:
+    world = grouped(strategy=strategy)
+    world.machine("m0", "more", zone=B)
+    ours = rig(world)
+    plan = ours.plan(pod_set(count=1, gpu=8, node_selector={ZONE: A, labels.NODE_POOL: "more"}), flavor="all")
+    assert {lot.shape.offer.zone for lot in plan.lots} == {A}

@@ -311,7 +311,7 @@ def test_no_subnet_in_the_zone(stubbed, request_for):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"pool": CapacityPool("reserved", "p5.48xlarge", "us-east-1a")}, "reservations are bought ahead"),
+        ({"pool": CapacityPool("reserved", "p5.48xlarge", "us-east-1a")}, "none is named"),
         ({"template": {"userData": "#" * 20_000}}, "EC2 accepts 16384"),
         ({"labels": {"a b": "c"}}, "is not a label"),
     ],

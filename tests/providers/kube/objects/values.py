@@ -118,7 +118,11 @@ claims = st.builds(
     node_pool=names,
     pool_hash=names,
     capacity_pool=st.builds(
-        CapacityPool, capacity_type=st.sampled_from(("reserved", "spot", "on-demand")), instance_type=names, zone=names
+        CapacityPool,
+        capacity_type=st.sampled_from(("reserved", "spot", "on-demand")),
+        instance_type=names,
+        zone=names,
+        reservation=names | st.just(""),
     ),
     price_usd_h=st.floats(min_value=0, max_value=1e6),
     launch=st.builds(Launch, group=names, lot=st.integers(0, 99), size=st.integers(1, 999)),
@@ -136,6 +140,7 @@ claims = st.builds(
     recut_at_s=maybe_instants,
     deleting=st.booleans(),
     disruption=st.none() | disruptions,
+    list_usd_h=st.none() | st.floats(min_value=0, max_value=1e6),
 )
 reports = st.builds(
     SyncReport,

@@ -8,7 +8,7 @@ import pytest
 from botocore.exceptions import ClientError, ConnectionClosedError, EndpointConnectionError
 
 from providers.clock import SystemClock, VirtualClock
-from providers.sim.ec2 import EC2_BUCKETS, FakeAws, Market, PoolFilter, SpotProcess, Timings
+from providers.sim.ec2 import EC2_BUCKETS, FakeAws, Held, Market, PoolFilter, SpotProcess, Timings
 from providers.sim.ec2.site import vcpus
 from tests.providers.sim.ec2.api import TEMPLATE, Api
 from tests.providers.sim.ec2.rigs import NOW_S, PRICES, REGION, aws_client, pool, small_catalog
@@ -346,8 +346,7 @@ def test_spot_price_pages_cover_everything_once(api: Api) -> None:
 
 
 def test_a_capacity_reservation_can_be_launched_into_until_it_is_full(api: Api) -> None:
-    reserved = pool("reserved", "p5.48xlarge")
-    api.fake.market.set_capacity(reserved, 2)
+    api.fake.account.reserve(Held("cr-1", "p5.48xlarge", "us-east-1a", 2))
     (reservation,) = api.ec2.describe_capacity_reservations()["CapacityReservations"]
     assert (reservation["TotalInstanceCount"], reservation["AvailableInstanceCount"]) == (2, 2)
     target = {"CapacityReservationTarget": {"CapacityReservationId": reservation["CapacityReservationId"]}}
@@ -470,3 +469,12 @@ def test_vcpus_are_known_for_every_type() -> None:
 def test_a_shortage_in_one_zone_is_not_one_in_another(api: Api) -> None:
     api.fake.market.set_shortage(PoolFilter(zone="us-east-1a"))
     assert launched(api.fleet(2, api.override(), api.override(zone="us-east-1b"))) == {("g6.xlarge", "us-east-1b"): 2}
+
+
+@pytest.mark.parametrize(("strategy", "codes"), [("cluster", ["InvalidParameterCombination"]), ("spread", [])])
+def test_a_cluster_group_is_of_one_zone(api: Api, strategy: str, codes: list[str]) -> None:
+    api.ec2.create_placement_group(GroupName="pg", Strategy=strategy)
+    api.template("muster/pg", Placement={"GroupName": "pg"})
+    assert api.fleet(1, api.override(zone="us-east-1a"), template="muster/pg")["Instances"]
+    answer = api.fleet(1, api.override(zone="us-east-1b"), template="muster/pg")
+    assert [error["ErrorCode"] for error in answer.get("Errors", ())] == codes

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.snapshot import CapacityPool
-from providers.sim.ec2 import EC2_BUCKETS, Bucket, Market, PoolFilter, Quota, SpotProcess
+from providers.sim.ec2 import EC2_BUCKETS, Bucket, Held, Market, PoolFilter, Quota, SpotProcess
 from providers.sim.ec2.limits import Throttle, bucket_of, quota_group
 from tests.providers.sim.ec2.rigs import NOW_S, PRICES, VCPUS, pool, small_catalog
 
@@ -70,8 +70,13 @@ def test_a_shortage_covers_the_pools_it_names(chosen: PoolFilter, matches: set[s
 
 
 def test_a_reservation_says_that_it_is_full() -> None:
-    reserved = pool("reserved")
-    assert Market(capacity={reserved: 0}).take(reserved, 1).code == "ReservationCapacityExceeded"
+    market = Market()
+    held = Held("cr-1", "g6.xlarge", "us-east-1a", 2)
+    market.reservations[held.id] = held
+    assert [market.take(held.pool, count).code for count in (2, 1)] == ["", "ReservationCapacityExceeded"]
+    assert market.take(pool("reserved"), 1).code == "ReservationCapacityExceeded"
+    with pytest.raises(ValueError, match="machines"):
+        market.set_capacity(held.pool, 3)
 
 
 def test_quotas_count_vcpus_of_a_family_group_over_all_zones() -> None:
