@@ -18,9 +18,9 @@ def default_policy() -> FleetPolicy:
 class Fleet:
     """The declarations of one revision by name. Built by `model.loader`; every reference in it resolves.
 
-    NodePools of Karpenter, with their EC2NodeClasses, and its NodeOverlays are found among ours, as is a Topology or
-    WorkloadPriorityClass of Kueue. Other manifests of Kueue and Volcano stand beside ours; names are unique where the two meet (queues, nodes of the quota
-    tree, flavors).
+    NodePools of Karpenter, with their EC2NodeClasses, and its NodeOverlays are found among ours, as are a Topology and
+    a WorkloadPriorityClass of Kueue. Other manifests of Kueue and Volcano stand beside ours; names are unique where the
+    two meet (queues, nodes of the quota tree, flavors).
     """
 
     node_pools: Mapping[str, NodePool] = field(default_factory=dict)

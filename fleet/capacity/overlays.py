@@ -1,7 +1,8 @@
-"""NodeOverlays against what is on offer: which of them hold, for which offers of which pools (Karpenter `nodeoverlay`).
+"""NodeOverlays against what is on offer: which of them hold, for which offers of which pools.
 
-The heaviest goes first; of equal weight the last by name. An overlay that says the price of an offer, or a resource of a
-machine, of which one of equal weight has said it already contradicts that one, and holds nowhere.
+The heaviest goes first; of equal weight the last by name. An overlay that says the price of an offer, or a resource of
+a machine, of which one of equal weight has said it already contradicts that one, and holds nowhere. Source:
+kubernetes-sigs/karpenter `pkg/controllers/nodeoverlay` (v1.14).
 """
 
 from collections.abc import Iterator, Mapping

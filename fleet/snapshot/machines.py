@@ -9,6 +9,8 @@ from typing import Literal
 from model.kinds import CapacityType, MatchCriteria, NodeTemplate, ReservationKind, Taint
 from model.quantity import Resources
 
+_PLAIN = NodeTemplate()
+
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
@@ -150,7 +152,7 @@ class LaunchRequest:
     labels: Mapping[str, str]
     taints: tuple[Taint, ...]
     tags: Mapping[str, str]
-    template: NodeTemplate = NodeTemplate()
+    template: NodeTemplate = _PLAIN
     arch: str = "amd64"
     """Of the machine, as its image must be."""
     accelerator: str = ""

@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, Strict, model_validator
 
-from model.kinds.base import Amounts, Bool, Duration, Kind, Name, RequirementTerm, Spec, Usd
+from model.kinds.base import Amounts, Bool, Duration, Kind, Name, RequirementTerm, Spec, Tags, Usd
 from model.kinds.node_template import NodeTemplate
 
 CapacityType = Literal["reserved", "spot", "on-demand"]

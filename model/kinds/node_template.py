@@ -32,7 +32,9 @@ _WITH_IOPS = frozenset({"gp3", "io1", "io2"})
 
 def _check_alias(value: str) -> str:
     if value and not _ALIAS.fullmatch(value):
-        raise ValueError("an alias is a family and a version: al2023@latest, al2023@v20250505, bottlerocket@v1.20.3, al2@...")
+        raise ValueError(
+            "an alias is a family and a version, such as al2023@latest, al2023@v20250505 or bottlerocket@v1.20.3"
+        )
     return value
 
 
@@ -284,8 +286,8 @@ class NodeTemplate(Spec):
     ami_family: AmiFamily | None = None
     """How the machine is told to join its cluster; unset = as the alias says, else `AL2023`."""
     user_data: str = ""
-    """For `AL2023` a shell script, a `NodeConfig` or MIME parts of both; for `Bottlerocket` settings in TOML; for `AL2` a
-    script or MIME parts. What the agent has to say is added. For `Custom` it is all the machine is told."""
+    """For `AL2023` a shell script, a `NodeConfig` or MIME parts of both; for `Bottlerocket` settings in TOML; for `AL2`
+    a script or MIME parts. What the agent has to say is added. For `Custom` it is all the machine is told."""
     role: str = ""
     """IAM role of the machines, for which the agent keeps an instance profile."""
     instance_profile: str = ""

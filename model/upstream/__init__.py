@@ -1,8 +1,8 @@
 """Manifests of Karpenter, Kueue and Volcano in the fleet repository, read as they are.
 
 `UPSTREAM_KINDS` are the forms in which they may be written; `READINGS` says which of them become another value: older
-versions the current one, and kinds that say exactly what one of ours says become ours. Everything else is itself, but for
-NodePools of Karpenter: each becomes one of ours together with the EC2NodeClass that it names.
+versions the current one, and kinds that say exactly what one of ours says become ours. Everything else is itself, but
+for NodePools of Karpenter: each becomes one of ours together with the EC2NodeClass that it names.
 """
 
 from collections.abc import Callable, Mapping

@@ -52,7 +52,8 @@ class Ec2Cloud:
     """Machines of one cluster in one region.
 
     `access` names the cluster and tells nodes how to join it; `kubernetes_version` says for which version of Kubernetes
-    (`1.34`, empty = not known) images of an alias are to be made. `sleep` and `rng` serve the pauses between repetitions.
+    (`1.34`, empty = not known) images of an alias are to be made. `sleep` and `rng` serve the pauses between
+    repetitions.
     All methods may be called from several threads; all but `launch`, which reports failures as its outcome, raise
     `CloudError`.
     """

@@ -33,8 +33,9 @@ class Image:
 
 
 class Images:
-    """Resolves images. A parameter's value is believed for an hour, a search for five minutes, or until EC2 does not
-    know the image.
+    """Resolves images.
+
+    A parameter's value is believed for an hour, a search for five minutes, or until EC2 does not know the image.
     """
 
     def __init__(
@@ -78,7 +79,9 @@ class Images:
 
     def _parameter_of(self, term: AmiTerm, request: LaunchRequest) -> str:
         version = self._kubernetes_version() if term.alias else ""
-        return alias_parameter(term.alias, version, request.arch, request.accelerator) if version else term.ssm_parameter
+        return (
+            alias_parameter(term.alias, version, request.arch, request.accelerator) if version else term.ssm_parameter
+        )
 
     def _of_term(self, term: AmiTerm, request: LaunchRequest) -> tuple[Image, ...]:
         if term.tags or term.name:

@@ -33,6 +33,8 @@ GONE_CODES = frozenset(
     }
 )
 
+_PLAIN = NodeTemplate()
+
 _log = structlog.get_logger(__name__)
 
 
@@ -43,7 +45,7 @@ class TemplateParams:
     image_id: str
     security_groups: tuple[str, ...]
     user_data: str
-    template: NodeTemplate = NodeTemplate()
+    template: NodeTemplate = _PLAIN
     """What the pool says of disks, metadata, monitoring and addresses."""
     instance_profile: str = ""
     placement_group: str = ""
@@ -59,8 +61,9 @@ class TemplateParams:
 
 
 def template_data(params: TemplateParams) -> dict[str, Any]:
-    """`LaunchTemplateData`. A pool that says nothing gets IMDSv2 only, one hop (no pod reaches the machine's
-    credentials), and encrypted gp3 disks.
+    """`LaunchTemplateData`.
+
+    A pool that says nothing gets IMDSv2 only, one hop (no pod reaches the machine's credentials), encrypted gp3 disks.
     """
     template = params.template
     metadata = template.metadata_options
@@ -99,7 +102,9 @@ def template_data(params: TemplateParams) -> dict[str, Any]:
     return data
 
 
-_USUAL_DISK = Ebs(volume_size="20Gi", volume_type="gp3", encrypted=True, delete_on_termination=True)
+_USUAL_DISK = Ebs.model_validate(
+    {"volumeSize": "20Gi", "volumeType": "gp3", "encrypted": True, "deleteOnTermination": True}
+)
 _SYSTEM_DISK = _USUAL_DISK.model_copy(update={"volume_size": 4})
 _ONE = (BlockDeviceMapping(device_name="/dev/xvda", ebs=_USUAL_DISK),)
 USUAL_DISKS: Mapping[AmiFamily, tuple[BlockDeviceMapping, ...]] = {

@@ -107,7 +107,10 @@ def _filters(term: SubnetTerm | SecurityGroupTerm, id_filter: str) -> Filters:
 
 
 def _text(terms: Iterable[SubnetTerm | SecurityGroupTerm]) -> str:
-    said = (", ".join(f"{key}={value}" for key, value in sorted(term.tags.items())) or term.id or _name(term) for term in terms)
+    said = (
+        ", ".join(f"{key}={value}" for key, value in sorted(term.tags.items())) or term.id or _name(term)
+        for term in terms
+    )
     return " or ".join(said)
 
 

@@ -6,7 +6,7 @@ from itertools import groupby
 from model.kinds import NodeOverlay
 from model.kinds.node_overlay import NodeOverlaySpec
 from model.loader.declarations import Declarations, Declared
-from model.problem import Code, Problem
+from model.problem import Code, Problem, Severity
 from model.requirement import InvalidRequirement, Requirement
 from model.requirements import Requirements
 
@@ -64,7 +64,7 @@ def _conflict(
         "offers with the same weight, and this one gives way"
     )
     hint = "give one of them another weight"
-    severity = "error" if same else "warning"
+    severity: Severity = "error" if same else "warning"
     yield one.problem(("spec", "weight"), message, Code.OVERLAYS_IN_CONFLICT, hint=hint, severity=severity)
 
 

@@ -14,7 +14,7 @@ from model.kinds.node_pool import CapacityType, NodePool
 from model.requirement import InvalidRequirement
 from model.requirements import Requirements
 from model.upstream.base import own_metadata
-from model.upstream.karpenter.node_class import EC2NodeClass
+from model.upstream.karpenter.node_class import CapacityReservationTerm, EC2NodeClass
 from model.upstream.karpenter.node_pool import (
     KarpenterBudget,
     KarpenterBudgetV1,
@@ -74,9 +74,12 @@ def joined(pool: AnyKarpenterNodePool, node_class: EC2NodeClass) -> NodePool:
     spec, claims = pool.spec, pool.spec.template.spec
     said = _said(spec)
     group = node_class.spec.placement_group_selector
+    reservations = node_class.spec.capacity_reservation_selector_terms
+    paid_by = capacity_types(spec, reserved=bool(reservations))
     own: dict[str, Any] = {
         "requirements": claims.requirements,
-        "capacity_types": capacity_types(spec),
+        "capacity_types": paid_by,
+        "reservations": {"select": [_reservation(term) for term in reservations if "reserved" in paid_by]},
         "limits": _limits(spec.limits),
         "weight": spec.weight,
         "template": _template(pool, node_class, said),
@@ -96,8 +99,14 @@ def _without_nothing(values: Any) -> Any:
     return [_without_nothing(value) for value in values] if isinstance(values, list) else values
 
 
-def capacity_types(spec: KarpenterNodePoolSpec | KarpenterNodePoolSpecV1Beta1) -> tuple[CapacityType, ...]:
-    """Those that the requirements allow, in upstream's order; without reservations `reserved` cannot be had.
+def _reservation(term: CapacityReservationTerm) -> dict[str, Any]:
+    return {"id": term.id, "tags": term.tags, "owner": term.owner_id, "match": term.instance_match_criteria}
+
+
+def capacity_types(
+    spec: KarpenterNodePoolSpec | KarpenterNodePoolSpecV1Beta1, *, reserved: bool
+) -> tuple[CapacityType, ...]:
+    """Those that the requirements allow, in upstream's order; `reserved` where the class selects reservations.
 
     All of them where the requirements contradict themselves: that is for the checks to say.
     """
@@ -106,7 +115,7 @@ def capacity_types(spec: KarpenterNodePoolSpec | KarpenterNodePoolSpecV1Beta1) -
     except InvalidRequirement:
         return _PREFERENCE
     found = tuple(each for each in _PREFERENCE if allowed.has(each))
-    return tuple(each for each in found if each != "reserved") or found or _PREFERENCE
+    return tuple(each for each in found if reserved or each != "reserved") or found or _PREFERENCE
 
 
 def _limits(amounts: Mapping[str, int]) -> dict[str, Any]:
@@ -157,9 +166,7 @@ def _budget(budget: KarpenterBudget) -> dict[str, Any]:
 def _template(pool: AnyKarpenterNodePool, node_class: EC2NodeClass, said: _Said) -> dict[str, Any]:
     """What machines are born with: the class's word, but labels and taints of the pool."""
     template, of_class = pool.spec.template, node_class.spec
-    own: dict[str, Any] = {
-        name: getattr(of_class, name) for name in _OF_CLASS if name in of_class.model_fields_set
-    }
+    own: dict[str, Any] = {name: getattr(of_class, name) for name in _OF_CLASS if name in of_class.model_fields_set}
     own |= {
         "labels": {**template.metadata.labels, **upstream_labels(pool.name, node_class.name)},
         "taints": [_taint(taint) for taint in template.spec.taints],

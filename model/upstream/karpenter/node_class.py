@@ -15,6 +15,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
+from model.kinds import MatchCriteria
 from model.kinds.base import Bool, Spec, Tags
 from model.kinds.errors import misplaced, unsupported
 from model.kinds.node_template import (
@@ -23,10 +24,10 @@ from model.kinds.node_template import (
     AmiTerms,
     BlockDeviceMapping,
     BlockDevices,
-    Ebs,
     Kubelet,
     MetadataOptions,
     SecurityGroupTerm,
+    SelectorTags,
     SubnetTerm,
     check_settings,
     family_of,
@@ -36,8 +37,6 @@ from model.upstream.base import UpstreamKind
 _EFA = "remove it: a NodePool of ours with placement.efa attaches every EFA interface"
 _UNSUPPORTED: Mapping[str, str] = MappingProxyType(
     {
-        "capacityReservationSelectorTerms": "remove it: machines of reservations are bought by a NodePool of ours with "
-        "capacityTypes: [reserved]",
         "connectionTracking": "remove it: EC2's defaults hold",
         "context": "remove it: EC2 reserves it",
         "cpuOptions": "remove it: machines run with the processor options of their type",
@@ -74,6 +73,27 @@ class PlacementGroupSelector(Spec):
     def _says_which(self) -> Self:
         if not self.name:
             raise misplaced((), "give the name of a placement group")
+        return self
+
+
+class CapacityReservationTerm(Spec):
+    """Capacity reservations by id, or by what they are."""
+
+    id: Annotated[str, Field(pattern=r"^(cr-[0-9a-z]+)?$")] = ""
+    """A reservation's id."""
+    tags: SelectorTags = Field(default_factory=dict)
+    """Tags a reservation must carry; `*` = any value."""
+    owner_id: Annotated[str, Field(pattern=r"^([0-9]{12})?$")] = Field(default="", alias="ownerID")
+    """The account that owns it."""
+    instance_match_criteria: MatchCriteria | None = None
+    """Whether EC2 lets any launch into it that suits (`open`), or only those that name it."""
+
+    @model_validator(mode="after")
+    def _says_which(self) -> Self:
+        if not (self.id or self.tags or self.instance_match_criteria):
+            raise ValueError("give at least one of id, tags and instanceMatchCriteria")
+        if self.id and (self.tags or self.owner_id or self.instance_match_criteria):
+            raise ValueError("id stands alone")
         return self
 
 
@@ -126,6 +146,8 @@ class EC2NodeClassSpec(_CommonSpec):
     """How the machine, and pods on it, may ask for its metadata and credentials."""
     placement_group_selector: PlacementGroupSelector | None = None
     """An existing placement group."""
+    capacity_reservation_selector_terms: Annotated[tuple[CapacityReservationTerm, ...], Field(max_length=30)] = ()
+    """Capacity reservations that machines of the capacity type `reserved` come from: those that any of these finds."""
 
     @model_validator(mode="before")
     @classmethod
@@ -172,6 +194,10 @@ class MetadataOptionsV1Beta1(MetadataOptions):
 class EC2NodeClassSpecV1Beta1(_CommonSpec):
     """What machines are born with."""
 
+    unsupported: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {**_UNSUPPORTED, "capacityReservationSelectorTerms": "write the class in karpenter.k8s.aws/v1"}
+    )
+
     ami_family: AmiFamily | Literal["Ubuntu"]
     """How the machine is told to join its cluster; without terms also which images: the current ones."""
     ami_selector_terms: Annotated[tuple[AmiTerm, ...], Field(max_length=30)] = ()
@@ -207,8 +233,12 @@ class EC2NodeClassV1Beta1(UpstreamKind):
     spec: EC2NodeClassSpecV1Beta1
 
 
-_UBUNTU_ROOT = BlockDeviceMapping(
-    device_name="/dev/sda1", root_volume=True, ebs=Ebs(volume_size="20Gi", volume_type="gp3", encrypted=True)
+_UBUNTU_ROOT = BlockDeviceMapping.model_validate(
+    {
+        "deviceName": "/dev/sda1",
+        "rootVolume": True,
+        "ebs": {"volumeSize": "20Gi", "volumeType": "gp3", "encrypted": True},
+    }
 )
 
 
@@ -223,7 +253,9 @@ def current_class(old: EC2NodeClassV1Beta1) -> EC2NodeClass:
         del said["ami_family"]
         said["ami_selector_terms"] = (AmiTerm(alias=f"{family.lower()}@latest"),)
     options = old.spec.metadata_options
-    said["metadata_options"] = MetadataOptions(**{name: getattr(options, name) for name in MetadataOptions.model_fields})
+    said["metadata_options"] = MetadataOptions(
+        **{name: getattr(options, name) for name in MetadataOptions.model_fields}
+    )
     return EC2NodeClass.model_construct(
         api_version="karpenter.k8s.aws/v1",
         kind="EC2NodeClass",

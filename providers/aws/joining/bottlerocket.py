@@ -1,6 +1,6 @@
 """Bottlerocket: its settings in TOML, those of the pool with what the agent has to say over them.
 
-Source: Bottlerocket's settings reference (`settings.kubernetes`, `settings.bootstrap-commands`, `settings.autoscaling`).
+Source: Bottlerocket's settings (`settings.kubernetes`, `settings.bootstrap-commands`, `settings.autoscaling`).
 Merged as Karpenter does (`pkg/providers/amifamily/bootstrap/bottlerocket.go`).
 """
 

@@ -1,7 +1,7 @@
 """What a machine's user data says about its kubelet, in the forms of all families of images.
 
-Sources: awslabs/amazon-eks-ami `nodeadm` (NodeConfig `node.eks.aws/v1alpha1`, plain or inside MIME multi-part; later parts
-win, flags add up) and `bootstrap.sh`, Bottlerocket's `settings.kubernetes`; kubelet `--node-labels`,
+Sources: awslabs/amazon-eks-ami `nodeadm` (NodeConfig `node.eks.aws/v1alpha1`, plain or inside MIME multi-part; later
+parts win, flags add up) and `bootstrap.sh`, Bottlerocket's `settings.kubernetes`; kubelet `--node-labels`,
 `--register-with-taints`, and the labels it refuses (`pkg/kubelet/apis/well_known_labels.go`).
 """
 

@@ -8,7 +8,14 @@ from fleet.plan.changes import declared_changes
 from model.fleet import Fleet
 from model.kinds import NEVER, NodePool
 from model.kinds.base import API_VERSION
-from model.kinds.node_template import AmiTerm, BlockDeviceMapping, Kubelet, MetadataOptions, SecurityGroupTerm, SubnetTerm
+from model.kinds.node_template import (
+    AmiTerm,
+    BlockDeviceMapping,
+    Kubelet,
+    MetadataOptions,
+    SecurityGroupTerm,
+    SubnetTerm,
+)
 from model.loader import inspect
 from model.problem import Code, Problem
 from model.upstream import carried_labels
@@ -102,6 +109,20 @@ def test_capacity_types_in_upstreams_order(terms: str, types: tuple[str, ...]) -
     assert the_pool(pool_text(requirements=terms)).spec.capacity_types == types
 
 
+def test_reservations() -> None:
+    terms = "capacityReservationSelectorTerms: [{id: cr-1}, {tags: {a: '*'}, ownerID: '012345678901'}, "
+    terms += "{instanceMatchCriteria: open}]"
+    pool = the_pool("", class_text(PLAIN, f", {terms}"))
+    assert pool.spec.capacity_types == ("reserved", "spot", "on-demand")
+    assert [one.model_dump(exclude_unset=True) for one in pool.spec.reservations.select] == [
+        {"id": "cr-1"},
+        {"tags": {"a": "*"}, "owner": "012345678901"},
+        {"match": "open"},
+    ]
+    spot = pool_text(requirements=f"[{{key: {ON}, operator: In, values: [spot]}}]")
+    assert the_pool(spot, class_text(PLAIN, f", {terms}")).spec.reservations.select == ()
+
+
 VOLUNTARY = ("Empty", "Underutilized", "Drifted")
 
 
@@ -131,7 +152,10 @@ def test_a_class_in_full() -> None:
     pool = the_pool("", class_text(PLAIN, more))
     template = pool.spec.template
     assert (template.amis, template.family) == ((AmiTerm(alias="al2023@latest"),), "AL2023")
-    assert (template.subnets, template.security_groups) == ((SubnetTerm(id="subnet-1"),), (SecurityGroupTerm(name="nodes"),))
+    assert (template.subnets, template.security_groups) == (
+        (SubnetTerm(id="subnet-1"),),
+        (SecurityGroupTerm(name="nodes"),),
+    )
     assert (template.role, template.instance_profile, template.user_data) == ("nodes", "", "#!/bin/sh")
     assert (template.instance_store_policy, template.detailed_monitoring, template.tags) == ("RAID0", True, {"a": "b"})
     assert (template.associate_public_ip_address, pool.spec.placement.group) == (True, "rack")
@@ -159,8 +183,18 @@ V1BETA1 = [
     ("", "", "template.termination_grace_period", NEVER),
     ("", ", disruption: {expireAfter: 24h}", "template.expire_after", 86_400.0),
     ("", ", disruption: {consolidationPolicy: WhenEmpty, consolidateAfter: 30s}", "disruption.consolidate_after", 30.0),
-    ("", ", disruption: {consolidationPolicy: WhenEmpty, consolidateAfter: Never}", "disruption.consolidate_after", NEVER),
-    ("", ", disruption: {consolidationPolicy: WhenEmpty, consolidateAfter: 0s}", "disruption.consolidation_policy", "WhenEmpty"),
+    (
+        "",
+        ", disruption: {consolidationPolicy: WhenEmpty, consolidateAfter: Never}",
+        "disruption.consolidate_after",
+        NEVER,
+    ),
+    (
+        "",
+        ", disruption: {consolidationPolicy: WhenEmpty, consolidateAfter: 0s}",
+        "disruption.consolidation_policy",
+        "WhenEmpty",
+    ),
     (", kubelet: {maxPods: 20}", "", "template.kubelet.max_pods", 20),
     ("", ", limits: {cpu: 1}", "limits.resources", {"cpu": 1000}),
 ]
@@ -180,7 +214,12 @@ CLASSES = [
     ("amiFamily: Custom, amiSelectorTerms: [{id: ami-1}, {id: ami-2}]", "", "family", "Custom"),
     ("amiFamily: Ubuntu, amiSelectorTerms: [{id: ami-1}]", "", "family", "AL2"),
     ("amiFamily: AL2023", "", "metadata_options.http_put_response_hop_limit", 2),
-    ("amiFamily: AL2023", ", metadataOptions: {httpPutResponseHopLimit: 1}", "metadata_options.http_put_response_hop_limit", 1),
+    (
+        "amiFamily: AL2023",
+        ", metadataOptions: {httpPutResponseHopLimit: 1}",
+        "metadata_options.http_put_response_hop_limit",
+        1,
+    ),
 ]
 
 
@@ -210,25 +249,35 @@ def problem_of(*documents: str) -> Problem:
 
 
 IN = "spec.template.spec"
+BUDGET = "spec.disruption.budgets[0]"
+TWICE = "[{key: a, effect: NoSchedule}, {key: a, effect: NoSchedule}]"
+NEVER_FIRES = ", disruption: {budgets: [{nodes: 1, schedule: '* * *', duration: 1h}]}"
+BAD, NOT_HERE, CANNOT_BE, NO_TIME = (
+    Code.INVALID_VALUE,
+    Code.UNSUPPORTED,
+    Code.IMPOSSIBLE_REQUIREMENT,
+    Code.INVALID_SCHEDULE,
+)
+OF_AZURE = pool_text().replace("karpenter.k8s.aws,", "karpenter.azure.com,")
 REFUSED = [
-    (pool_text(", kubelet: {maxPods: 1}"), f"{IN}.kubelet", Code.UNSUPPORTED, "in the EC2NodeClass"),
-    (pool_text(", resources: {}"), f"{IN}.resources", Code.UNSUPPORTED, "remove it"),
+    (pool_text(", kubelet: {maxPods: 1}"), f"{IN}.kubelet", NOT_HERE, "in the EC2NodeClass"),
+    (pool_text(", resources: {}"), f"{IN}.resources", NOT_HERE, "remove it"),
     (pool_text(", foo: 1"), f"{IN}.foo", Code.UNKNOWN_KEY, ""),
-    (pool_text(spec=", replicas: 1, weight: 2"), "spec.weight", Code.INVALID_VALUE, ""),
-    (pool_text(spec=", replicas: 1, limits: {cpu: 2}"), "spec.limits.cpu", Code.INVALID_VALUE, ""),
-    (pool_text(spec=", weight: 0"), "spec.weight", Code.INVALID_VALUE, ""),
-    (pool_text(spec=", disruption: {consolidateAfter: 1d}"), "spec.disruption.consolidateAfter", Code.INVALID_VALUE, ""),
-    (pool_text(spec=", disruption: {budgets: [{nodes: 101%}]}"), "spec.disruption.budgets[0].nodes", Code.INVALID_VALUE, ""),
-    (pool_text(spec=", disruption: {budgets: [{nodes: 1, reasons: [Expired]}]}"), "spec.disruption.budgets[0].reasons[0]", Code.INVALID_VALUE, ""),
-    (pool_text(spec=", disruption: {budgets: [{nodes: 1, schedule: '* * *', duration: 1h}]}"), "spec.disruption.budgets[0].schedule", Code.INVALID_SCHEDULE, ""),
-    (pool_text(requirements="[{key: a, operator: In}]"), f"{IN}.requirements[0]", Code.IMPOSSIBLE_REQUIREMENT, ""),
-    (pool_text(requirements=f"[{{key: {ON}, operator: In, values: [resreved]}}]"), f"{IN}.requirements[0]", Code.IMPOSSIBLE_REQUIREMENT, ""),
-    (pool_text(", taints: [{key: a, effect: NoSchedule, timeAdded: x}]"), f"{IN}.taints[0].timeAdded", Code.UNSUPPORTED, ""),
-    (pool_text(", taints: [{key: a, effect: NoSchedule}, {key: a, effect: NoSchedule}]"), f"{IN}.taints[1]", Code.INVALID_VALUE, ""),
-    (pool_text().replace("karpenter.k8s.aws,", "karpenter.azure.com,"), f"{IN}.nodeClassRef.group", Code.UNSUPPORTED, "karpenter.k8s.aws"),
+    (pool_text(spec=", replicas: 1, weight: 2"), "spec.weight", BAD, ""),
+    (pool_text(spec=", replicas: 1, limits: {cpu: 2}"), "spec.limits.cpu", BAD, ""),
+    (pool_text(spec=", weight: 0"), "spec.weight", BAD, ""),
+    (pool_text(spec=", disruption: {consolidateAfter: 1d}"), "spec.disruption.consolidateAfter", BAD, ""),
+    (pool_text(spec=", disruption: {budgets: [{nodes: 101%}]}"), f"{BUDGET}.nodes", BAD, ""),
+    (pool_text(spec=", disruption: {budgets: [{nodes: 1, reasons: [Expired]}]}"), f"{BUDGET}.reasons[0]", BAD, ""),
+    (pool_text(spec=NEVER_FIRES), f"{BUDGET}.schedule", NO_TIME, ""),
+    (pool_text(requirements="[{key: a, operator: In}]"), f"{IN}.requirements[0]", CANNOT_BE, ""),
+    (pool_text(requirements=f"[{{key: {ON}, operator: In, values: [resreved]}}]"), f"{IN}.requirements[0]", CANNOT_BE, ""),
+    (pool_text(", taints: [{key: a, effect: NoSchedule, timeAdded: x}]"), f"{IN}.taints[0].timeAdded", NOT_HERE, ""),
+    (pool_text(f", taints: {TWICE}"), f"{IN}.taints[1]", BAD, ""),
+    (OF_AZURE, f"{IN}.nodeClassRef.group", NOT_HERE, "karpenter.k8s.aws"),
     (pool_text().replace("name: c}", "name: d}"), f"{IN}.nodeClassRef.name", Code.DANGLING_REFERENCE, "c"),
-    (old_text(spec=", disruption: {consolidateAfter: 1m}"), "spec.disruption.consolidateAfter", Code.INVALID_VALUE, ""),
-    (old_text(spec=", disruption: {consolidationPolicy: WhenEmpty}"), "spec.disruption", Code.INVALID_VALUE, ""),
+    (old_text(spec=", disruption: {consolidateAfter: 1m}"), "spec.disruption.consolidateAfter", BAD, ""),
+    (old_text(spec=", disruption: {consolidationPolicy: WhenEmpty}"), "spec.disruption", BAD, ""),
     (old_text(", expireAfter: 1h"), f"{IN}.expireAfter", Code.UNKNOWN_KEY, ""),
 ]  # fmt: skip
 
@@ -240,23 +289,26 @@ def test_what_is_refused_of_a_pool(text: str, path: str, code: Code, hint: str) 
     assert hint in problem.hint
 
 
+RESERVED = "capacityReservationSelectorTerms"
+EBS = "spec.blockDeviceMappings[0].ebs"
 REFUSED_CLASSES = [
-    (", networkInterfaces: []", "spec.networkInterfaces", Code.UNSUPPORTED, "placement.efa"),
-    (", context: x", "spec.context", Code.UNSUPPORTED, "remove it"),
-    (", ipPrefixCount: 1", "spec.ipPrefixCount", Code.UNSUPPORTED, "CNI"),
-    (", cpuOptions: {}", "spec.cpuOptions", Code.UNSUPPORTED, ""),
-    (", placementGroupSelector: {id: pg-1}", "spec.placementGroupSelector.id", Code.UNSUPPORTED, "name"),
+    (f", {RESERVED}: [{{ownerID: '012345678901'}}]", f"spec.{RESERVED}[0]", BAD, ""),
+    (", networkInterfaces: []", "spec.networkInterfaces", NOT_HERE, "placement.efa"),
+    (", context: x", "spec.context", NOT_HERE, "remove it"),
+    (", ipPrefixCount: 1", "spec.ipPrefixCount", NOT_HERE, "CNI"),
+    (", cpuOptions: {}", "spec.cpuOptions", NOT_HERE, ""),
+    (", placementGroupSelector: {id: pg-1}", "spec.placementGroupSelector.id", NOT_HERE, "name"),
     (", usrData: x", "spec.usrData", Code.UNKNOWN_KEY, "did you mean 'userData'?"),
-    (", instanceProfile: x", "spec", Code.INVALID_VALUE, ""),
-    (", tags: {karpenter.sh/nodepool: x}", 'spec.tags["karpenter.sh/nodepool"]', Code.INVALID_VALUE, ""),
-    (", amiFamily: Bottlerocket", "spec.amiSelectorTerms", Code.INVALID_VALUE, ""),
-    (", amiFamily: Windows2022", "spec.amiFamily", Code.UNSUPPORTED, "Linux"),
-    (", kubelet: {systemReserved: {gpu: 1}}", "spec.kubelet.systemReserved", Code.INVALID_VALUE, ""),
-    (", kubelet: {evictionSoft: {memory.available: 5%}}", "spec.kubelet", Code.INVALID_VALUE, ""),
-    (", kubelet: {imageGCHighThresholdPercent: 1, imageGCLowThresholdPercent: 2}", "spec.kubelet", Code.INVALID_VALUE, ""),
-    (", blockDeviceMappings: [{deviceName: a, ebs: {}}]", "spec.blockDeviceMappings[0].ebs", Code.INVALID_VALUE, ""),
-    (", blockDeviceMappings: [{deviceName: a, ebs: {volumeSize: big}}]", "spec.blockDeviceMappings[0].ebs.volumeSize", Code.INVALID_VALUE, ""),
-    (", metadataOptions: {httpTokens: maybe}", "spec.metadataOptions.httpTokens", Code.INVALID_VALUE, ""),
+    (", instanceProfile: x", "spec", BAD, ""),
+    (", tags: {karpenter.sh/nodepool: x}", 'spec.tags["karpenter.sh/nodepool"]', BAD, ""),
+    (", amiFamily: Bottlerocket", "spec.amiSelectorTerms", BAD, ""),
+    (", amiFamily: Windows2022", "spec.amiFamily", NOT_HERE, "Linux"),
+    (", kubelet: {systemReserved: {gpu: 1}}", "spec.kubelet.systemReserved", BAD, ""),
+    (", kubelet: {evictionSoft: {memory.available: 5%}}", "spec.kubelet", BAD, ""),
+    (", kubelet: {imageGCHighThresholdPercent: 1, imageGCLowThresholdPercent: 2}", "spec.kubelet", BAD, ""),
+    (", blockDeviceMappings: [{deviceName: a, ebs: {}}]", EBS, BAD, ""),
+    (", blockDeviceMappings: [{deviceName: a, ebs: {volumeSize: x}}]", f"{EBS}.volumeSize", BAD, ""),
+    (", metadataOptions: {httpTokens: maybe}", "spec.metadataOptions.httpTokens", BAD, ""),
 ]  # fmt: skip
 
 

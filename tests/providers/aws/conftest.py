@@ -18,7 +18,9 @@ from providers.clock import VirtualClock
 
 CLUSTER = "default"
 IMAGE = "ami-0123456789abcdef0"
-def VERSION() -> str:  # noqa: N802 - a constant
+
+
+def VERSION() -> str:
     return "1.34"
 
 

@@ -2,9 +2,9 @@ import json
 
 import pytest
 
-from model.quantity import canonical_resources
 from fleet.capacity import node_sizes
 from fleet.capacity.node_sizes import GIB, MIB, ImageFamily, NodeSettings
+from model.quantity import canonical_resources
 from providers.aws import allocatable as formulas
 from providers.aws.allocatable import ClusterSettings, hardware
 from providers.aws.facts import Gpu, Neuron, TypeFacts, package_types
@@ -155,7 +155,9 @@ def test_eviction_of_100_percent_is_off():
 @pytest.mark.parametrize("family", list(ImageFamily))
 def test_nothing_is_ever_negative(family):
     tiny = TypeFacts("t1.micro", 1, 256, "arm64", 1, 2)
-    assert all(amount >= 0 for amount in formulas.allocatable(tiny, settings=NodeSettings(family, max_pods=400)).values())
+    assert all(
+        amount >= 0 for amount in formulas.allocatable(tiny, settings=NodeSettings(family, max_pods=400)).values()
+    )
 
 
 def test_windows_does_not_count_addresses():

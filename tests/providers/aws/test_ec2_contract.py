@@ -53,7 +53,11 @@ def moto_cloud(moto, clock, session):
     image = ec2.describe_images(Owners=["amazon"])["Images"][0]["ImageId"]
     clients = connect("us-east-1", endpoint_url=moto, session=session)
     cloud = Ec2Cloud(clients, replace(ACCESS, name=cluster), clock, VERSION, sleep=clock.advance)
-    return cloud, ec2, {"template": {"amis": [{"id": image}]}, "tags": {labels.CLUSTER: cluster, labels.NODE_POOL: "gpu"}}
+    return (
+        cloud,
+        ec2,
+        {"template": {"amis": [{"id": image}]}, "tags": {labels.CLUSTER: cluster, labels.NODE_POOL: "gpu"}},
+    )
 
 
 def test_moto_launch_describe_tag_and_terminate(moto_cloud, request_for):
@@ -118,7 +122,12 @@ def aws(market, clock):
 @pytest.fixture
 def cloud(aws, clock, session):
     return Ec2Cloud(
-        connect("us-east-1", endpoint_url=aws.url, session=session), ACCESS, clock, VERSION, sleep=clock.advance, rng=lambda: 0.5
+        connect("us-east-1", endpoint_url=aws.url, session=session),
+        ACCESS,
+        clock,
+        VERSION,
+        sleep=clock.advance,
+        rng=lambda: 0.5,
     )
 
 

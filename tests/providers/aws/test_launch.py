@@ -362,7 +362,9 @@ def test_what_a_machine_is_born_with():
     ],
 )
 def test_efa_on_every_card(count, card, cards, kinds):
-    data = template_data(TemplateParams(IMAGE, ("sg-1",), "", placement_group="group", efa_interfaces=count, efa_card=card))
+    data = template_data(
+        TemplateParams(IMAGE, ("sg-1",), "", placement_group="group", efa_interfaces=count, efa_card=card)
+    )
     interfaces = data["NetworkInterfaces"]
     assert [each["NetworkCardIndex"] for each in interfaces] == cards
     assert [each["InterfaceType"] for each in interfaces] == kinds
