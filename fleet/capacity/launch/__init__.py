@@ -7,6 +7,7 @@ from fleet.capacity.launch.lots import (
     Settlement,
     launch_request,
     launch_token,
+    market_of,
     settle,
 )
 
@@ -17,5 +18,6 @@ __all__ = [
     "Settlement",
     "launch_request",
     "launch_token",
+    "market_of",
     "settle",
 ]

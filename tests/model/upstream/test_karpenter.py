@@ -271,7 +271,7 @@ REFUSED = [
     (pool_text(spec=", disruption: {budgets: [{nodes: 1, reasons: [Expired]}]}"), f"{BUDGET}.reasons[0]", BAD, ""),
     (pool_text(spec=NEVER_FIRES), f"{BUDGET}.schedule", NO_TIME, ""),
     (pool_text(requirements="[{key: a, operator: In}]"), f"{IN}.requirements[0]", CANNOT_BE, ""),
-    (pool_text(requirements=f"[{{key: {ON}, operator: In, values: [resreved]}}]"), f"{IN}.requirements[0]", CANNOT_BE, ""),
+    (pool_text(requirements=f"[{{key: {ON}, operator: In, values: [x]}}]"), f"{IN}.requirements[0]", CANNOT_BE, ""),
     (pool_text(", taints: [{key: a, effect: NoSchedule, timeAdded: x}]"), f"{IN}.taints[0].timeAdded", NOT_HERE, ""),
     (pool_text(f", taints: {TWICE}"), f"{IN}.taints[1]", BAD, ""),
     (OF_AZURE, f"{IN}.nodeClassRef.group", NOT_HERE, "karpenter.k8s.aws"),
