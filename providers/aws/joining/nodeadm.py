@@ -20,12 +20,12 @@ def user_data(told: Joining) -> str:
 
 
 def said_by_pool(text: str) -> list[Part]:
-    """The pool's own parts: MIME as it is, a mapping in YAML as a configuration, anything else as a script."""
+    """The pool's own parts: MIME as it is, a mapping in YAML as a configuration, all else as a script."""
     if not text.strip():
         return []
     if is_mime(text):
         return parts_of(text)
-    if _is_mapping(text):
+    if not text.startswith("#!") and _is_mapping(text):
         return [Part(NODE_CONFIG, text)]
     return [Part(SCRIPT, with_interpreter(text))]
 
