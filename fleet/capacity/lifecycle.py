@@ -20,7 +20,7 @@ from fleet.actions import (
     node_subject,
 )
 from fleet.capacity.drain import drain
-from fleet.capacity.launch import LAUNCH_GROUP_TAG, launch_request
+from fleet.capacity.launch import LAUNCH_GROUP_TAG, launch_request, own_labels
 from fleet.capacity.repair import READY, conditions_of, overdue, too_many, unwell
 from fleet.capacity.reservations import RESERVATION_LABELS, RESERVED, outlived, reservation_of, reserved_labels
 from fleet.capacity.stock import holders, machines_held
@@ -32,7 +32,7 @@ from fleet.snapshot import Claim, ClaimState, Disruption, Gang, GangState, Insta
 from fleet.taints import DISRUPTED, EPHEMERAL_KEYS, EPHEMERAL_PREFIX, RECUTTING, UNREGISTERED
 from model import labels
 from model.fleet import Fleet
-from model.kinds import NEVER, REPAIRS, NodePool, Repair
+from model.kinds import NEVER, REPAIRS, NodePool, NodeTemplate, Repair
 
 INTENT_TIMEOUT_S = 30.0
 """A launch group that is still incomplete, or wanted by nobody, after this long is dropped: nothing was bought."""
@@ -197,13 +197,31 @@ def _adoption(yard: _Yard, claim: Claim, node: Node) -> PatchNode:
     pool = yard.fleet.node_pools.get(claim.node_pool)
     known = reservation_of(yard.snapshot, claim)
     carried = {
+        **_untold(yard, claim, node),
         labels.NODE_POOL: claim.node_pool,
         labels.NODE_CLAIM: claim.name,
         labels.CAPACITY_TYPE: claim.capacity_pool.capacity_type,
         **(reserved_labels(known) if known else {}),
     }
-    noted = pool.spec.template.annotations if pool else {}
-    return PatchNode(node.name, carried, remove_taints=(UNREGISTERED.key,), annotations=noted)
+    template = pool.spec.template if pool else NodeTemplate()
+    held = {(taint.key, taint.effect) for taint in node.taints}
+    owed_taints = (*template.taints, *template.startup_taints) if template.family == "Custom" else ()
+    return PatchNode(
+        node.name,
+        carried,
+        add_taints=tuple(taint for taint in owed_taints if (taint.key, taint.effect) not in held),
+        remove_taints=(UNREGISTERED.key,),
+        annotations=template.annotations,
+    )
+
+
+def _untold(yard: _Yard, claim: Claim, node: Node) -> dict[str, str]:
+    """Labels the node should carry and does not: a kubelet may not give itself all, and some are told nothing."""
+    pool = yard.fleet.node_pools.get(claim.node_pool)
+    if pool is None or claim.capacity_pool.instance_type not in yard.snapshot.catalog.types:
+        return {}
+    own = own_labels(pool, claim, yard.snapshot)
+    return {key: value for key, value in own.items() if key not in node.labels}
 
 
 def _registered(yard: _Yard, claim: Claim) -> Iterator[Action]:

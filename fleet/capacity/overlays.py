@@ -44,6 +44,13 @@ class Conflict(NamedTuple):
     where: str
     """The first offer or instance type, by name, of which both say something."""
 
+    def __str__(self) -> str:
+        """In a sentence."""
+        return (
+            f"nodeoverlay/{self.overlay} holds nowhere: nodeoverlay/{self.other} has the same weight and is about "
+            f"{self.where}, too"
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Overlaid:

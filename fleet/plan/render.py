@@ -43,6 +43,11 @@ def _lines(plan: "Plan") -> Iterator[str]:
     yield ""
     yield summary(plan)
     yield f"GPUs: {plan.now.gpus} -> {plan.then.gpus}. USD/h: {plan.now.usd_h:.2f} -> {plan.then.usd_h:.2f}."
+    if plan.warnings:
+        yield ""
+        yield "Declared without effect:"
+        for warning in plan.warnings:
+            yield f"  ? {warning}"
     if plan.refusals:
         yield ""
         yield "Refused by the guard rails; the last good revision stays in force:"
@@ -92,6 +97,7 @@ def to_json(plan: "Plan") -> dict[str, Any]:
             for gang in plan.gangs
         ],
         "refusals": list(plan.refusals),
+        "warnings": list(plan.warnings),
     }
 
 

@@ -566,3 +566,31 @@ def test_amounts_of_pods_are_not_promised_by_the_layout() -> None:
     shown = dict(world.nodes["node-m0"].allocatable)
     node(allocatable={**shown, "cpu": shown["cpu"] - 100, "memory": shown["memory"] - amounts()["memory"]})(world)
     assert [type(it) for it in steps(world)] == [SaveClaim]
+
+
+# -- joining with an image that is told nothing ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("family", "taints"),
+    [("Custom", [("boot", "NoExecute"), ("gpu", "NoSchedule")]), ("AL2023", [])],
+)
+def test_what_an_image_of_ones_own_is_not_told_is_written_when_it_joins(
+    family: str, taints: list[tuple[str, str]]
+) -> None:
+    template = {
+        "labels": {"team": "x", "kubernetes.io/role-like": "y"},
+        "taints": [{"key": "gpu", "effect": "NoSchedule"}],
+        "startupTaints": [{"key": "boot", "effect": "NoExecute"}],
+        "amis": [{"id": "ami-1"}],
+        "amiFamily": family,
+    }
+    world = bought(LAUNCHED)
+    world.fleet = small_fleet(template=template)
+    world.nodes["node-m0"] = replace(bought(READY).nodes["node-m0"], labels={}, taints=())
+    [patch] = [action for action in steps(world) if isinstance(action, PatchNode)]
+    assert patch.labels.items() >= {"team": "x", "kubernetes.io/role-like": "y", labels.NODE_POOL: "h100"}.items()
+    assert sorted((taint.key, taint.effect) for taint in patch.add_taints) == taints
+    world.nodes["node-m0"] = replace(world.nodes["node-m0"], labels={"team": "theirs"})
+    [patch] = [action for action in steps(world) if isinstance(action, PatchNode)]
+    assert "team" not in patch.labels
