@@ -24,15 +24,9 @@ def run(case: Case) -> dict[str, Any]:
         "command_done": found is Fate.DONE,
         "candidates_deleted": given.get("candidates", 0) if found is Fate.DONE else 0,
         "rolled_back": back,
-        "rollback": back,
         "tainted": not back,
-        "candidates_tainted": not back,
         "untainted": back,
-        "candidates_untainted": back,
-        "candidates_unmarked": back,
-        "marked_for_deletion": not back,
         "replacements_deleted": 0,
-        "error": back,
     }
 
 

@@ -1,0 +1,174 @@
+"""Column generation: patterns that are worth more than their machine costs are added until there are none.
+
+The restricted master programme chooses how many machines of each known pattern (kind, pods of each class) to buy, in
+fractions (Gilmore and Gomory 1961). Its duals say what a pod of each class is worth; a machine filled with more worth
+than its price (`fill.py`) is a pattern that would make the purchase cheaper.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fleet.capacity.purchase.bound import Prices
+from fleet.capacity.purchase.fill import best_fills, filled, sharpened
+from fleet.capacity.purchase.mix import Mix
+from fleet.capacity.purchase.part import Floats, Ints, Part
+from fleet.capacity.purchase.solver import LinearSolution, Programme, Sparse
+
+_EPSILON = 1e-7
+"""Relative to the price: what a pattern must gain to count as one that helps."""
+_EACH = 12
+"""Patterns of a kind that are added in one round at most."""
+_BEGUN = 8_000
+"""Machines that are filled at once, at most, when each class is tried as the first on each kind."""
+
+
+class Pool:
+    """The patterns known, each once, in the order they were found."""
+
+    def __init__(self, part: Part) -> None:
+        self._part = part
+        self._seen: dict[tuple[int, bytes], int] = {}
+        self.kinds: list[int] = []
+        self.pods: list[Ints] = []
+
+    def __len__(self) -> int:
+        return len(self.kinds)
+
+    def add(self, kind: int, pods: Ints) -> bool:
+        """Whether it is a new one."""
+        key = (kind, pods.tobytes())
+        if key in self._seen:
+            return False
+        self._seen[key] = len(self.kinds)
+        self.kinds.append(kind)
+        self.pods.append(pods)
+        return True
+
+    def add_all(self, mix: Mix) -> None:
+        """The patterns of a mix."""
+        for kind, pods in zip(mix.kinds.tolist(), mix.pods, strict=True):
+            self.add(kind, pods)
+
+    def amounts(self, mix: Mix) -> Floats:
+        """[patterns] how often the mix has each; its patterns have to be known."""
+        found = np.zeros(len(self))
+        for kind, pods, machines in zip(mix.kinds.tolist(), mix.pods, mix.machines.tolist(), strict=True):
+            found[self._seen[kind, pods.tobytes()]] += machines
+        return found
+
+    def mix(self, amounts: Floats) -> Mix:
+        """Patterns bought so often, in whole numbers."""
+        at = np.flatnonzero(amounts >= 1)
+        pods = np.array([self.pods[p] for p in at], dtype=np.int64).reshape(len(at), len(self._part.demand))
+        return Mix(np.array(self.kinds, dtype=np.int64)[at], pods, amounts[at].astype(np.int64))
+
+
+@dataclass(frozen=True, eq=False)
+class Optimum:
+    """The best fractions of the patterns known."""
+
+    cost_usd_h: float
+    amounts: Floats
+    """[patterns]"""
+    reduced: Floats
+    """[patterns] by how much one machine more of it would cost more."""
+    prices: Prices
+
+
+class Master:
+    """The programme over the patterns of a pool. Rows: classes, limits, kinds with a bound."""
+
+    def __init__(self, part: Part, pool: Pool) -> None:
+        self._part, self._pool = part, pool
+        self._bounded = np.flatnonzero(np.isfinite(part.most))
+        self._programme = self._empty()
+
+    def solve(self, iterations: int) -> Optimum:
+        """With all patterns of the pool. Raises `SolverFailed`."""
+        self._extend(self._programme, np.arange(self._programme.columns, len(self._pool)))
+        found = self._programme.solve(iterations)
+        return Optimum(found.objective, found.values, found.reduced, self._prices(found))
+
+    def whole(self, among: Ints, start: Mix, nodes: int) -> tuple[Mix, int]:
+        """The best whole numbers of some patterns, and the nodes it took. Raises `SolverFailed`."""
+        programme = self._empty()
+        self._extend(programme, among)
+        found = programme.solve_whole(self._pool.amounts(start)[among], nodes)
+        amounts = np.zeros(len(self._pool))
+        amounts[among] = found.values
+        return self._pool.mix(amounts), found.nodes
+
+    def _empty(self) -> Programme:
+        part = self._part
+        classes, others = len(part.demand), len(part.limits) + len(self._bounded)
+        lower = np.concatenate([part.demand.astype(np.float64), np.full(others, -np.inf)])
+        upper = np.concatenate([np.full(classes, np.inf), part.limits / part.scale, part.most[self._bounded]])
+        return Programme(lower, upper)
+
+    def _extend(self, programme: Programme, patterns: Ints) -> None:
+        kinds = np.array(self._pool.kinds, dtype=np.int64)[patterns]
+        pods = np.array([self._pool.pods[p] for p in patterns], dtype=np.float64)
+        bounds = (kinds[:, None] == self._bounded[None]).astype(np.float64)
+        entries = np.hstack(
+            [
+                pods.reshape(len(kinds), len(self._part.demand)),
+                (self._part.usage / self._part.scale[:, None]).T[kinds],
+                bounds,
+            ]
+        )
+        programme.add_columns(self._part.price[kinds], Sparse.of(entries))
+
+    def _prices(self, found: LinearSolution) -> Prices:
+        classes, limits = len(self._part.demand), len(self._part.limits)
+        on_kinds = np.zeros(len(self._part.price))
+        on_kinds[self._bounded] = np.maximum(-found.duals[classes + limits :], 0.0)
+        on_limits = np.maximum(-found.duals[classes : classes + limits], 0.0) / self._part.scale
+        return Prices(np.maximum(found.duals[:classes], 0.0), on_limits, on_kinds)
+
+
+def generate(part: Part, pool: Pool, master: Master, rounds: int, iterations: int) -> tuple[Optimum, int]:
+    """Rounds of pricing until nothing is found or there were so many; the last optimum and how many it took."""
+    for turn in range(rounds):
+        found = master.solve(iterations)
+        if not _priced(part, pool, found.prices):
+            return found, turn
+    return master.solve(iterations), rounds
+
+
+def _priced(part: Part, pool: Pool, prices: Prices) -> bool:
+    """Whether patterns that help were found: by the orders of classes, else by beginning with one class each."""
+    kinds = np.arange(len(part.price))
+    if added(part, pool, prices, *best_fills(part, kinds, prices.worth, part.demand)):
+        return True
+    begun = _begun(part, prices.worth)
+    return begun is not None and added(part, pool, prices, *begun)
+
+
+def _begun(part: Part, worth: Floats) -> tuple[Ints, Ints] | None:
+    """Machines that begin with one pod, or as many as they hold, of each class; the rest by what then runs short."""
+    at, row = np.nonzero(part.fits.T & (worth > 0))
+    many = np.tile(at, 2)
+    if not 0 < len(many) <= _BEGUN:
+        return None
+    begun = np.zeros((2 * len(at), len(worth)), dtype=np.int64)
+    begun[np.arange(len(at)), row] = 1
+    begun[len(at) + np.arange(len(at)), row] = part.holds[row, at]
+    rough = filled(part, many, sharpened(part, many, worth, begun), part.demand, begun)
+    return many, filled(part, many, sharpened(part, many, worth, rough), part.demand, begun)
+
+
+def added(part: Part, pool: Pool, prices: Prices, kinds: Ints, pods: Ints) -> bool:
+    """Whether the pool grew by some of the patterns (kinds [M], pods [M, C]) that are worth more than they cost."""
+    price = prices.of_machines(part)
+    gain = pods @ prices.worth - price[kinds]
+    helps = np.flatnonzero(gain > _EPSILON * (1.0 + price[kinds]))
+    ordered = helps[np.lexsort((helps, -gain[helps], kinds[helps]))]
+    taken = np.zeros(len(part.price), dtype=np.int64)
+    fresh = False
+    for row in ordered.tolist():
+        kind = int(kinds[row])
+        if taken[kind] < _EACH and pool.add(kind, pods[row]):
+            taken[kind] += 1
+            fresh = True
+    return fresh

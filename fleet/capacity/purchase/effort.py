@@ -1,0 +1,37 @@
+"""How hard to try, in steps: the same steps on every machine, however busy it is."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """Ends of the search; each is a count of something the problem alone decides."""
+
+    value_classes: int = 60
+    """Parts with more are not filled by value until the solver says what pods are worth."""
+    pattern_pairs: int = 40_000
+    """Of a class and a kind that may hold it. Parts with more are left as the quick ways have them."""
+    exact_pairs: int = 1_000
+    """Of a class and a kind. Parts with more are priced by filling alone, which costs little and proves less."""
+    rounds: int = 60
+    """Of pricing, for each part."""
+    exact_rounds: int = 3
+    """Of pricing that misses nothing, for each part; the last of them proves the bound."""
+    exact_nodes: int = 200
+    """Of branch and bound, for each kind in such a round."""
+    nodes: int = 60
+    """Of branch and bound over patterns, for each part."""
+    iterations: int = 100_000
+    """Of the simplex method, for each linear programme."""
+    trials: int = 24
+    """Choices of lanes for the groups that are compared by the quick ways."""
+    lanes: int = 3
+    """Choices of lanes that are searched in full at most."""
+    close_enough: float = 1e-4
+    """A part that could save less than this of the whole purchase is good enough."""
+    solver: bool = True
+    """Whether linear and integer programmes are solved at all."""
+
+
+GREEDY = Effort(solver=False)
+"""No solver: the best of the greedy ways, with a bound by one resource."""

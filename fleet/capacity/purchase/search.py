@@ -1,0 +1,149 @@
+"""The search for one part: greedy starts, patterns by column generation, the best whole mix of them, and the bounds."""
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from fleet.capacity.purchase.answer import Steps, Way
+from fleet.capacity.purchase.baseline import karpenter_order
+from fleet.capacity.purchase.bound import Certificate, aggregate, by_one_resource
+from fleet.capacity.purchase.choice import by_choice
+from fleet.capacity.purchase.columns import Master, Optimum, Pool, generate
+from fleet.capacity.purchase.effort import Effort
+from fleet.capacity.purchase.exact import priced
+from fleet.capacity.purchase.mix import Mix, trimmed, within
+from fleet.capacity.purchase.part import Part
+from fleet.capacity.purchase.solver import SolverFailed
+from fleet.capacity.purchase.value import by_value, simple_worths
+
+
+@dataclass(eq=False)
+class Found:
+    """The best of a part so far."""
+
+    part: Part
+    mix: Mix
+    way: Way
+    baseline: Mix
+    certificate: Certificate
+    steps: Steps = field(default_factory=Steps)
+    failure: str = ""
+
+    @property
+    def cost_usd_h(self) -> float:
+        """Of its machines."""
+        return self.mix.cost_usd_h(self.part)
+
+    @property
+    def bound_usd_h(self) -> float:
+        """Never above the cost."""
+        return min(self.certificate.bound_usd_h, self.cost_usd_h)
+
+    def offer(self, mix: Mix, way: Way) -> None:
+        """Another set of machines: it is taken when it holds more pods, or as many for less, within the limits.
+
+        Fractions of the solver keep limits within its tolerances only; here they are kept exactly.
+        """
+        if within(self.part, mix) and self._rank(mix) < self._rank(self.mix):
+            self.mix, self.way = mix, way
+
+    def prove(self, certificate: Certificate) -> None:
+        """Another certificate."""
+        self.certificate = max(self.certificate, certificate, key=lambda it: it.bound_usd_h)
+
+    def _rank(self, mix: Mix) -> tuple[int, float]:
+        return int((self.part.demand - mix.placed).sum()), round(mix.cost_usd_h(self.part), 9)
+
+
+def greedy(part: Part, effort: Effort) -> Found:
+    """The ways that need no solver, and a bound that needs none."""
+    baseline = karpenter_order(part)
+    found = Found(part, baseline, Way.BASELINE, baseline, by_one_resource(part))
+    found.offer(by_choice(part), Way.CHOICE)
+    for worth in simple_worths(part) if len(part.demand) <= effort.value_classes else ():
+        found.offer(by_value(part, worth), Way.VALUE)
+    return found
+
+
+def _narrowed(found: Found) -> Found:
+    """The part without the pods that have no place."""
+    wanted = found.mix.placed
+    kept = wanted > 0
+    part = found.part.want(wanted)
+    mix = Mix(found.mix.kinds, found.mix.pods[:, kept], found.mix.machines)
+    baseline = Mix(found.baseline.kinds, found.baseline.pods[:, kept], found.baseline.machines)
+    return replace(found, part=part, mix=mix, baseline=baseline, certificate=by_one_resource(part))
+
+
+def improved(found: Found, effort: Effort, enough_usd_h: float) -> Found:
+    """The best within the effort, or what is less than `enough_usd_h` above its bound.
+
+    Without a solver, or where it fails, that is what was found already.
+    """
+    if not (effort.solver and found.mix.placed.any()) or found.part.fits.sum() > effort.pattern_pairs:
+        return found
+    if (found.mix.placed < found.part.demand).any():  # what the limits leave no room for is not asked of the solver
+        found = _narrowed(found)
+    try:
+        _improve(found, effort, enough_usd_h)
+    except SolverFailed as error:
+        found.failure = str(error)
+    return found
+
+
+def _improve(found: Found, effort: Effort, enough_usd_h: float) -> None:
+    """The steps that need the solver, each only while it may save enough. Raises `SolverFailed`."""
+    part, pool = found.part, Pool(found.part)
+    certificate = aggregate(part, effort.iterations)
+    found.prove(certificate)
+    if found.cost_usd_h - found.bound_usd_h <= enough_usd_h:
+        return
+    for mix in (found.baseline, found.mix):
+        pool.add_all(mix)
+    for worth in (certificate.worth, *(simple_worths(part) if len(part.demand) > effort.value_classes else ())):
+        _offer(found, pool, by_value(part, worth), Way.VALUE)
+    master = Master(part, pool)
+    optimum = _generated(found, pool, master, effort)
+    _offer(found, pool, by_value(part, optimum.prices.worth), Way.VALUE)
+    _offer(found, pool, _rounded(part, pool, optimum), Way.ROUNDED)
+    if found.cost_usd_h - max(optimum.cost_usd_h, found.bound_usd_h) > enough_usd_h:
+        _whole(found, pool, master, optimum, effort)
+    found.steps += Steps(patterns=len(pool))
+
+
+def _generated(found: Found, pool: Pool, master: Master, effort: Effort) -> Optimum:
+    """The best fractions, with what exact pricing adds and proves where the classes are few enough for it."""
+    part = found.part
+    optimum, rounds = generate(part, pool, master, effort.rounds, effort.iterations)
+    for _ in range(effort.exact_rounds if part.fits.sum() <= effort.exact_pairs else 0):
+        certificate, fresh = priced(part, pool, optimum.prices, effort.exact_nodes)
+        found.prove(certificate)
+        if not fresh:
+            break
+        optimum, more = generate(part, pool, master, effort.rounds, effort.iterations)
+        rounds += more
+    found.steps += Steps(rounds=rounds)
+    return optimum
+
+
+def _offer(found: Found, pool: Pool, mix: Mix, way: Way) -> None:
+    pool.add_all(mix)
+    found.offer(mix, way)
+
+
+def _rounded(part: Part, pool: Pool, optimum: Optimum) -> Mix:
+    """The fractions rounded down, and machines by value for the pods that are then missing."""
+    down = np.zeros(len(pool))
+    down[: len(optimum.amounts)] = np.floor(optimum.amounts + 1e-6)
+    return by_value(part, optimum.prices.worth, pool.mix(down))
+
+
+def _whole(found: Found, pool: Pool, master: Master, optimum: Optimum, effort: Effort) -> None:
+    """Whole numbers of patterns, of which those are left out that alone would cost more than what is known."""
+    slack = found.cost_usd_h - optimum.cost_usd_h
+    reduced = np.zeros(len(pool))
+    reduced[: len(optimum.reduced)] = optimum.reduced
+    used = pool.amounts(found.mix) > 0
+    mix, nodes = master.whole(np.flatnonzero((reduced <= slack) | used), found.mix, effort.nodes)
+    found.steps += Steps(nodes=nodes)
+    found.offer(trimmed(found.part, mix), Way.INTEGER)
