@@ -187,20 +187,25 @@ RESERVATIONS_EVERY_S = 60.0
 
 
 def reservations_ear(cloud: Cloud, enqueue: Enqueue, clock: Clock, interval_s: float) -> Callable[[], float]:
-    """Lists capacity reservations. An account that may not is told of once: most have none."""
-    told = False
+    """Lists capacity reservations; an account that may not is told of once, and counts as having none.
+
+    Nothing is decided before the first answer, so that no machine is bought beside one that is reserved.
+    """
+    heard, told = False, False
 
     def listen() -> float:
-        nonlocal told
+        nonlocal heard, told
         at_s = clock.now()
         try:
             enqueue(Reserved(tuple(cloud.reservations()), at_s))
-            told = False
+            heard, told = True, False
         except CloudError as error:
-            if not told or error.transient:
+            if error.transient or not told:
                 log.warning("reservations_not_listed", error=str(error))
-            told = True
-        return interval_s
+            if not error.transient:
+                heard = told = True
+                enqueue(Reserved((), at_s))
+        return interval_s if heard else min(5.0, interval_s)
 
     return listen
 

@@ -6,6 +6,7 @@ from operator import attrgetter
 from typing import Any, Final, TypeVar
 
 from agent.tables import Table
+from fleet.capacity.measured import Experience
 from fleet.memo import remembered
 from fleet.snapshot import (
     LIVE_FIELDS,
@@ -33,6 +34,7 @@ V = TypeVar("V")
 _NOTHING: Final = object()
 
 
+LEARNS_EVERY_S = 60.0
 UNLISTED_S = 60.0
 """EC2's listing may lag behind a launch by this much: a machine given back meanwhile is gone all the same."""
 
@@ -156,13 +158,16 @@ class Mirror:
         self.reservations_at_s = 0.0
         self.catalog = Catalog()
         self.shortages: dict[CapacityPool, float] = {}
+        self.experience = Experience()
+        self._learned_at_s = 0.0
         self.spent_usd: Mapping[str, float] = {}
         self.local_usage: Mapping[str, Mapping[str, float]] = {}
 
     @property
     def synced(self) -> bool:
         """Whether everything has been listed once."""
-        return all(table.synced for table in self._tables()) and bool(self.instances_at_s) and bool(self.catalog.offers)
+        listed = self.instances_at_s and self.reservations_at_s and self.catalog.offers
+        return all(table.synced for table in self._tables()) and bool(listed)
 
     def _tables(self) -> tuple[Table[Any], ...]:
         return (
@@ -183,10 +188,13 @@ class Mirror:
         return found
 
     def expire(self, now_s: float) -> None:
-        """Let old assumptions and shortages go."""
+        """Let old assumptions and shortages go, and learn from the machines there are."""
         for table in self._tables():
             table.expire(now_s)
         self.shortages = {pool: until for pool, until in self.shortages.items() if until > now_s}
+        if now_s - self._learned_at_s >= LEARNS_EVERY_S:
+            self._learned_at_s = now_s
+            self.experience.learn(self.claims.view, self.nodes.view, now_s)
 
     def list_instances(self, instances: Sequence[Instance], at_s: float) -> None:
         """A full listing of the cloud, begun at `at_s`. What was given back meanwhile stays given back."""
@@ -236,6 +244,7 @@ class Mirror:
             instances=self.instances,
             instances_at_s=self.instances_at_s,
             catalog=self.catalog,
+            measured=self.experience.view,
             reservations=self.reservations,
             reservations_at_s=self.reservations_at_s,
             shortages=self.shortages,

@@ -18,7 +18,7 @@ from agent import brain as brains
 from agent.accounts import Accounts, Bookkeeper
 from agent.brain import Brain
 from agent.ears import WATCHED
-from agent.inbox import Listed, Observed, Priced, Pushed
+from agent.inbox import Listed, Observed, Priced, Pushed, Reserved
 from agent.metrics import Metrics
 from agent.mirror import Mirror
 from agent.publish import Board, Publisher
@@ -71,6 +71,7 @@ class World:
         now = self.clock.now()
         self.pods = self._fill(now, size)
         self.brain.hear(Listed(cluster.instances(now, size), now))
+        self.brain.hear(Reserved((), now))
         self.brain.hear(Priced(package_catalog(cluster.REGION).catalog))
         self.brain.hear(Pushed("main@sha1:0", {n: text.encode() for n, text in cluster.FLEET.items()}))
         self._version = 10_000_000

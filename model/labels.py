@@ -62,6 +62,8 @@ PLACEMENT_GROUP_PARTITION: Final = _AWS + "placement-group-partition"
 # Muster
 NODE_POOL: Final = "muster.dev/node-pool"
 NODE_CLAIM: Final = "muster.dev/node-claim"
+GPU_FRACTION: Final = "muster.dev/gpu-fraction"
+"""Part of a GPU that a machine has, on types that have less than one: `0.125`, `0.25`, `0.5`."""
 MIG_LAYOUT: Final = "muster.dev/mig-layout"
 """Name of the `MigLayout` a node was cut by."""
 CLUSTER: Final = "muster.dev/cluster"
@@ -121,6 +123,7 @@ WELL_KNOWN: Final[frozenset[str]] = frozenset(
         PLACEMENT_GROUP_ID,
         PLACEMENT_GROUP_PARTITION,
         NODE_POOL,
+        GPU_FRACTION,
     }
 )
 """Labels every machine we buy may come to carry: a requirement on one is not refused because a pool leaves it open."""

@@ -10,7 +10,7 @@ from agent.cli import exits
 from agent.world import open_cluster, read_world
 from fleet.capacity.stock import holders, machines_held
 from fleet.mig.layouts import gpu_part
-from fleet.snapshot import Catalog, GangState, Snapshot
+from fleet.snapshot import Catalog, Claim, GangState, Snapshot
 from providers.clock import SystemClock
 from providers.kube.errors import KubeError
 from providers.kube.objects.paths import QUEUES
@@ -111,7 +111,7 @@ def nodes(transport: KubeTransport) -> Table:
                 "pool": claim.node_pool,
                 "type": claim.capacity_pool.instance_type,
                 "zone": claim.capacity_pool.zone,
-                "capacity": claim.capacity_pool.capacity_type,
+                "capacity": _capacity(claim),
                 "state": str(claim.state),
                 "gpus": ", ".join(gpus) or "-",
                 "gangs": ", ".join(gang.name for gang in gangs) or "-",
@@ -130,7 +130,7 @@ def claims(transport: KubeTransport) -> Table:
             "pool": claim.node_pool,
             "type": claim.capacity_pool.instance_type,
             "zone": claim.capacity_pool.zone,
-            "capacity": claim.capacity_pool.capacity_type,
+            "capacity": _capacity(claim),
             "state": str(claim.state),
             "instance": claim.instance_id or "-",
             "node": claim.node or "-",
@@ -176,3 +176,8 @@ _TABLES: Mapping[str, Callable[[KubeTransport], Table]] = {
     "queues": queues,
     "claims": claims,
 }
+
+
+def _capacity(claim: Claim) -> str:
+    where = claim.capacity_pool
+    return f"{where.capacity_type} {where.reservation}" if where.reservation else where.capacity_type

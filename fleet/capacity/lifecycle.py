@@ -20,9 +20,10 @@ from fleet.actions import (
     node_subject,
 )
 from fleet.capacity.drain import drain
-from fleet.capacity.launch import LAUNCH_GROUP_TAG, launch_request, own_labels
+from fleet.capacity.launch import LAUNCH_GROUP_TAG, launch_request
 from fleet.capacity.repair import READY, conditions_of, overdue, too_many, unwell
-from fleet.capacity.reservations import RESERVATION_LABELS, RESERVED, outlived, reservation_of, reserved_labels
+from fleet.capacity.reservations import RESERVATION_LABELS, RESERVED, offer_of, outlived
+from fleet.capacity.shapes import node_labels_of
 from fleet.capacity.stock import holders, machines_held
 from fleet.memo import remembered
 from fleet.mig.convergence import owed
@@ -195,13 +196,11 @@ def _launched(yard: _Yard, claim: Claim) -> Iterator[Action]:
 def _adoption(yard: _Yard, claim: Claim, node: Node) -> PatchNode:
     """The node becomes ours: whose it is, and what its pool writes on it."""
     pool = yard.fleet.node_pools.get(claim.node_pool)
-    known = reservation_of(yard.snapshot, claim)
     carried = {
         **_untold(yard, claim, node),
         labels.NODE_POOL: claim.node_pool,
         labels.NODE_CLAIM: claim.name,
         labels.CAPACITY_TYPE: claim.capacity_pool.capacity_type,
-        **(reserved_labels(known) if known else {}),
     }
     template = pool.spec.template if pool else NodeTemplate()
     held = {(taint.key, taint.effect) for taint in node.taints}
@@ -216,12 +215,15 @@ def _adoption(yard: _Yard, claim: Claim, node: Node) -> PatchNode:
 
 
 def _untold(yard: _Yard, claim: Claim, node: Node) -> dict[str, str]:
-    """Labels the node should carry and does not: a kubelet may not give itself all, and some are told nothing."""
+    """What was planned with but the kubelet does not say of itself: it may not, does not know, or was told nothing.
+
+    What the node says already stays: it knows better.
+    """
     pool = yard.fleet.node_pools.get(claim.node_pool)
     if pool is None or claim.capacity_pool.instance_type not in yard.snapshot.catalog.types:
         return {}
-    own = own_labels(pool, claim, yard.snapshot)
-    return {key: value for key, value in own.items() if key not in node.labels}
+    planned = node_labels_of(pool, offer_of(claim, yard.snapshot), claim.layout, yard.snapshot.catalog.region)
+    return {key: value for key, value in sorted(planned.items()) if key not in node.labels}
 
 
 def _registered(yard: _Yard, claim: Claim) -> Iterator[Action]:

@@ -5,13 +5,16 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from fleet.capacity.reservations import Places
-from fleet.capacity.shapes import Shape
 from fleet.memo import remembered
 from fleet.snapshot import Claim, InstanceType
 from model.kinds import NodePool
 from model.quantity import Resources
+
+if TYPE_CHECKING:
+    from fleet.capacity.shapes import Shape
 
 HASH_VERSION = "v2"
 _READ_LIVE = {"expire_after", "termination_grace_period"}
@@ -75,22 +78,22 @@ class Headroom:
             grouped,
         )
 
-    def most(self, shape: Shape) -> int:
+    def most(self, shape: "Shape") -> int:
         """How many machines of this shape the limits still allow and its reservation, if any, still has."""
         left = self.reserved_left(shape)
         return self.allowed(shape) if left is None else max(0, min(left, self.allowed(shape)))
 
-    def reserved_left(self, shape: Shape) -> int | None:
+    def reserved_left(self, shape: "Shape") -> int | None:
         """How many machines the reservation of a shape still has; None where it is of none."""
         return self.places.most(shape.offer, shape.closes_s)
 
-    def bound_to(self, shape: Shape) -> str:
+    def bound_to(self, shape: "Shape") -> str:
         """The zone its placement group keeps the pool in, where that is another than the shape's."""
         return next(
             (zone for zone, count in sorted((self.grouped or {}).items()) if count and zone != shape.offer.zone), ""
         )
 
-    def allowed(self, shape: Shape) -> int:
+    def allowed(self, shape: "Shape") -> int:
         """How many machines of this shape the limits and the pool's placement group still allow."""
         if self.bound_to(shape):
             return 0
@@ -104,7 +107,7 @@ class Headroom:
         ]
         return max(0, min(bounds, default=1 << 30))
 
-    def spend(self, shape: Shape, count: int) -> None:
+    def spend(self, shape: "Shape", count: int) -> None:
         """Account for `count` machines of this shape; a negative count gives them back."""
         self.places.take(shape.offer, count)
         if self.grouped is not None:
@@ -126,7 +129,7 @@ def cluster_groups(pools: Mapping[str, NodePool], claims: Iterable[Claim]) -> di
     named = {name: place for name, pool in pools.items() if (place := pool.spec.placement).group}
     clusters = {place.group: Counter[str]() for place in named.values() if place.strategy == "cluster"}
     by_pool = {name: clusters[place.group] for name, place in named.items() if place.group in clusters}
-    for claim in claims:
+    for claim in claims if by_pool else ():
         if claim.node_pool in by_pool:
             by_pool[claim.node_pool][claim.capacity_pool.zone] += 1
     return by_pool

@@ -133,6 +133,8 @@ class Places:
         A second bound holds where the cloud's count is older than a launch of ours: no more than the reservation has
         in all, less every claim of ours.
         """
+        if not snapshot.reservations:
+            return cls(snapshot.now_s)
         mine, unseen = _occupied(snapshot.claims.values(), snapshot.reservations_at_s)
         return cls(
             snapshot.now_s,

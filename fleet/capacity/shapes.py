@@ -8,8 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 
+from fleet.capacity.measured import corrected
 from fleet.capacity.outfits import enriched, outfitted
 from fleet.capacity.overlays import Knowledge, overlaid
+from fleet.capacity.pools import pool_hash
 from fleet.capacity.reservations import (
     DISCOUNT,
     NONE,
@@ -18,11 +20,12 @@ from fleet.capacity.reservations import (
     Reserved,
     closes_s,
     reserved_labels,
+    reserved_of,
 )
 from fleet.memo import remembered
 from fleet.mig.layouts import WHOLE, cut, layout_name, pool_layouts, with_gpus
 from fleet.placement.board import Slot
-from fleet.snapshot import Catalog, DaemonOverhead, InstanceType, Offer
+from fleet.snapshot import Catalog, DaemonOverhead, InstanceType, Measured, Offer, Snapshot
 from model import labels
 from model.fleet import Fleet
 from model.kinds import NodePool, Taint
@@ -76,6 +79,7 @@ class Shapes:
     catalog: Catalog
     daemons: tuple[DaemonOverhead, ...] = ()
     reserved: Reserved = NONE
+    measured: Measured = field(default_factory=dict)
     _by_pool: dict[str, tuple[Shape, ...]] = field(default_factory=dict)
 
     def of(self, pool: NodePool) -> tuple[Shape, ...]:
@@ -116,7 +120,8 @@ class Shapes:
             for layout in layouts or (WHOLE,):
                 gpus = cut(machine, layouts[layout]) if layout else whole_gpus(pool, machine)
                 if gpus is not None:
-                    offered = with_gpus(machine.allocatable, gpus)
+                    seen = self.measured.get((machine.name, pool_hash(pool)))
+                    offered = with_gpus(corrected(machine.allocatable, seen), gpus)
                     if not pool.spec.placement.efa:
                         offered.pop(labels.EFA_RESOURCE, None)  # the type has EFA, but it is not asked for
                     yield self._shape(pool, offer, layout, offered)
@@ -146,7 +151,10 @@ class Shapes:
         if pool.spec.placement.efa and not machine.efa_interfaces:
             return False
         if pool.spec.gpu is not None and not machine.gpu_count:
-            return False  # fractional GPUs (g6f) carry a GPU's name but no whole GPU
+            return False  # a part of a GPU (g6f) carries a GPU's name but is no whole one
+        part = wanted.get(labels.GPU_FRACTION)
+        if part is not None and labels.GPU_FRACTION not in machine.labels and not part.allows_absent:
+            return False
         carried = {**machine.labels, **pool.spec.template.labels, labels.NODE_POOL: pool.name}
         return Requirements.from_labels(carried).compatible(wanted, undefined=_DECIDED_LATER)
 
@@ -170,15 +178,28 @@ def _as_known(offer: Offer, machine: InstanceType, known: Knowledge) -> Offer:
     return replace(offer, instance_type=machine, price_usd_h=price_usd_h)
 
 
+_NOTHING_SEEN: Measured = {}
+
+
 @remembered(4)
 def shapes_of(
-    fleet: Fleet, catalog: Catalog, daemons: tuple[DaemonOverhead, ...] = (), reserved: Reserved = NONE
+    fleet: Fleet,
+    catalog: Catalog,
+    daemons: tuple[DaemonOverhead, ...] = (),
+    reserved: Reserved = NONE,
+    measured: Measured = _NOTHING_SEEN,
 ) -> Shapes:
-    """The shapes of a fleet: the same until revision, prices, reservations or DaemonSets change.
+    """The shapes of a fleet: the same until revision, prices, reservations, measurements or DaemonSets change.
 
     They say nothing of how many machines there are, so that they outlast whatever happens in the cluster.
     """
-    return Shapes(fleet, catalog, daemons, reserved)
+    return Shapes(fleet, catalog, daemons, reserved, measured)
+
+
+def shapes_now(fleet: Fleet, snapshot: Snapshot) -> Shapes:
+    """The shapes of a fleet in a world."""
+    reserved = reserved_of(snapshot)
+    return shapes_of(fleet, snapshot.catalog, snapshot.daemon_overheads, reserved, snapshot.measured)
 
 
 def _reservation_meets(wanted: Requirements, offer: Offer) -> bool:
@@ -196,9 +217,19 @@ _DECIDED_LATER = labels.WELL_KNOWN | {labels.MIG_LAYOUT}
 
 
 def whole_gpus(pool: NodePool, machine: InstanceType) -> dict[str, int]:
-    """The GPU resources of a machine that is not cut: whole GPUs, or replicas of them under time-slicing and MPS."""
-    amount = machine.allocatable.get(labels.GPU_RESOURCE, 0) * pool.spec.sharing.replicas
+    """The GPU resources of a machine that is not cut: whole GPUs, or replicas of them under time-slicing and MPS.
+
+    A part of a GPU counts as one where the pool requires parts: only its image can have the driver they need.
+    """
+    amount = machine.allocatable.get(labels.GPU_RESOURCE, 0)
+    if not amount and labels.GPU_FRACTION in machine.labels and _asks_for_fractions(pool):
+        amount = 1
+    amount *= pool.spec.sharing.replicas
     return {labels.GPU_RESOURCE: amount} if amount else {}
+
+
+def _asks_for_fractions(pool: NodePool) -> bool:
+    return any(term.key == labels.GPU_FRACTION and term.operator != "DoesNotExist" for term in pool.spec.requirements)
 
 
 def node_labels_of(pool: NodePool, offer: Offer, layout: str, region: str) -> dict[str, str]:

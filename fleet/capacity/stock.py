@@ -6,8 +6,8 @@ from fleet.actions import claim_subject
 from fleet.capacity.appraisal import Appraiser
 from fleet.capacity.pools import Headroom, cluster_groups
 from fleet.capacity.provision import Recut, Supply
-from fleet.capacity.reservations import Places, closes_s, offer_of, reservation_of, reserved_of
-from fleet.capacity.shapes import node_labels_of, shapes_of
+from fleet.capacity.reservations import Places, closes_s, offer_of, reservation_of
+from fleet.capacity.shapes import node_labels_of, shapes_now
 from fleet.memo import remembered
 from fleet.mig.layouts import cut, gpu_part, layout_name, pool_layouts, with_gpus
 from fleet.placement.board import PODS, Board, Slot
@@ -170,7 +170,7 @@ def build_supply(fleet: Fleet, snapshot: Snapshot, *, may_buy: bool = True) -> S
     places = Places.of(snapshot)
     groups = cluster_groups(fleet.node_pools, snapshot.claims.values())
     return Supply(
-        shapes_of(fleet, snapshot.catalog, snapshot.daemon_overheads, reserved_of(snapshot)),
+        shapes_now(fleet, snapshot),
         {
             name: Headroom.of(pool, claims.get(name, ()), types, places, groups.get(name))
             for name, pool in sorted(fleet.node_pools.items())

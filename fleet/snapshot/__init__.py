@@ -30,6 +30,8 @@ from fleet.snapshot.machines import (
     LaunchFailure,
     LaunchOutcome,
     LaunchRequest,
+    Measured,
+    MeasuredKind,
     Notice,
     NoticeKind,
     Offer,
@@ -68,6 +70,8 @@ class Snapshot:
     instances_at_s: float = 0.0
     """When `instances` was last read in full; what was launched later may be missing from it."""
     catalog: Catalog = field(default_factory=Catalog)
+    measured: Measured = field(default_factory=dict)
+    """What machines have turned out to offer, where one was seen."""
     reservations: Mapping[str, Reservation] = field(default_factory=dict)
     """Id -> capacity reservation, in whatever state, that this account may launch into."""
     reservations_at_s: float = 0.0
@@ -115,6 +119,8 @@ __all__ = [
     "LaunchFailure",
     "LaunchOutcome",
     "LaunchRequest",
+    "Measured",
+    "MeasuredKind",
     "Member",
     "Namespace",
     "Node",

@@ -133,6 +133,11 @@ class Catalog:
     price_source: str = ""
 
 
+MeasuredKind = tuple[str, str]
+"""Instance type, and hash of the template of the node pool."""
+Measured = Mapping[MeasuredKind, Resources]
+"""The smallest allocatable that machines of a kind have lately turned out to have, without devices."""
+
 Market = Literal["", "capacity-block", "interruptible-capacity-reservation"]
 """How EC2 sells what is in a reservation, where that is not plain on-demand."""
 

@@ -19,6 +19,8 @@ class Gpu:
     manufacturer: str
     count: int
     memory_mib: int
+    fraction: float = 1.0
+    """How much of a GPU the machine has, where that is a part of one (`GpuPartitionSize`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +154,13 @@ def _first_efa_card(network: Mapping[str, Any]) -> int:
 
 def _gpus(info: Mapping[str, Any]) -> tuple[Gpu, ...]:
     return tuple(
-        Gpu(_kebab(gpu["Name"]), _kebab(gpu["Manufacturer"]), gpu.get("Count", 0), gpu["MemoryInfo"]["SizeInMiB"])
+        Gpu(
+            _kebab(gpu["Name"]),
+            _kebab(gpu["Manufacturer"]),
+            gpu.get("Count", 0),
+            gpu["MemoryInfo"]["SizeInMiB"],
+            gpu.get("GpuPartitionSize", 1.0),
+        )
         for gpu in info.get("GpuInfo", {}).get("Gpus", ())
     )
 

@@ -67,13 +67,15 @@ def _known(*pairs: tuple[str, str | int | None]) -> Iterator[tuple[str, str]]:
 
 
 def _device_labels(facts: TypeFacts) -> Iterator[tuple[str, str]]:
-    """GPU labels only where all GPUs are of one model; a fraction of a GPU is labelled with a count of 0."""
+    """GPU labels only where all GPUs are of one model; a part of one is a count of 0 and a label that says how much."""
     if len(facts.gpus) == 1:
         gpu = facts.gpus[0]
         yield labels.INSTANCE_GPU_NAME, gpu.name
         yield labels.INSTANCE_GPU_MANUFACTURER, gpu.manufacturer
         yield labels.INSTANCE_GPU_COUNT, str(gpu.count)
         yield labels.INSTANCE_GPU_MEMORY, str(gpu.memory_mib)
+        if gpu.fraction < 1:
+            yield labels.GPU_FRACTION, str(gpu.fraction)
     if facts.neuron is not None:
         yield labels.INSTANCE_ACCELERATOR_NAME, facts.neuron.name
         yield labels.INSTANCE_ACCELERATOR_MANUFACTURER, "aws"

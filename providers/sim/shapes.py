@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from fleet.snapshot import Catalog
+from model import labels
 from model.mig.geometry import MigModel, Placement, feasible, mig_models, models_for_instance_gpu
 from model.quantity import Resources, format_amount
 from providers.sim.machines import Shape, ShapeOf
@@ -24,7 +25,7 @@ def shapes_of(catalog: Catalog) -> ShapeOf:
             allocatable=_quantities(machine.allocatable),
             architecture=machine.labels.get("kubernetes.io/arch", "amd64"),
             gpu_model=model.id if model else None,
-            gpu_count=machine.gpu_count,
+            gpu_count=machine.gpu_count or int(labels.GPU_FRACTION in machine.labels),
             gpu_product=model.products[0] if model and model.products else f"NVIDIA-{machine.gpu_name.upper()}",
             gpu_memory_mib=machine.gpu_memory_mib,
             gpu_device_ids=tuple(f"{device}{_VENDOR}" for device in model.device_ids) if model else (),

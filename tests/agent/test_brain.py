@@ -9,7 +9,7 @@ from agent import brain as brain_module
 from agent.backoff import BASE_S, MOST_S, Backoff
 from agent.brain import Brain
 from agent.ears import WATCHED
-from agent.inbox import Done, Failed, Listed, Noticed, Observed, Priced, Pushed, Tick
+from agent.inbox import Done, Failed, Listed, Noticed, Observed, Priced, Pushed, Reserved, Tick
 from agent.mirror import Mirror
 from agent.sync import Sync
 from agent.watch import Watcher
@@ -66,6 +66,7 @@ class World:
         for table in TABLES:
             self.sees(table)
         self.brain.hear(Listed((), NOW))
+        self.brain.hear(Reserved((), NOW))
         self.brain.hear(Priced(CATALOG))
         self.brain.hear(Pushed("r1", {k: v.encode() for k, v in simple().items()}))
         self.brain.turn()

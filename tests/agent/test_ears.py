@@ -6,14 +6,24 @@ from typing import Any, cast
 
 import pytest
 
-from agent.ears import WATCHED, Ear, catalog_ear, git_ear, instances_ear, notices_ear, reflectors, timers
-from agent.inbox import Event, Listed, Noticed, Priced, Pushed, SourceTrouble, Tick
-from fleet.snapshot import Catalog, Instance, Notice, NoticeKind
+from agent.ears import (
+    WATCHED,
+    Ear,
+    catalog_ear,
+    git_ear,
+    instances_ear,
+    notices_ear,
+    reflectors,
+    reservations_ear,
+    timers,
+)
+from agent.inbox import Event, Listed, Noticed, Priced, Pushed, Reserved, SourceTrouble, Tick
+from fleet.snapshot import Catalog, Instance, Notice, NoticeKind, Reservation
 from providers.clock import VirtualClock
 from providers.git.errors import AuthenticationFailed, SignatureRejected, SourceError, Unreachable
 from providers.git.snapshot import Snapshot
 from providers.git.source import GitSource
-from providers.ports import Cloud, CloudThrottled, CloudUnreachable, Notices
+from providers.ports import Cloud, CloudDenied, CloudThrottled, CloudUnreachable, Notices
 from tests.support.fleets import NOW
 
 
@@ -43,7 +53,7 @@ class Clouds:
             raise answer
         return answer
 
-    instances = refresh = receive = _next
+    instances = refresh = receive = reservations = _next
 
     def catalog(self) -> Catalog:
         return Catalog("packaged")
@@ -108,6 +118,24 @@ def test_a_listing_that_fails_says_nothing_and_is_tried_again() -> None:
     )
     assert pauses == [30.0, 30.0, 30.0]
     assert heard == [Listed((), NOW)]
+
+
+def test_reservations_are_asked_for_soon_until_there_is_an_answer() -> None:
+    one = Reservation("cr-1", "p5.48xlarge", "us-east-1a", 4, 4)
+    pauses, heard = listening(
+        [CloudThrottled("x"), [one], CloudUnreachable("x"), []],
+        lambda cloud, put: reservations_ear(cast("Cloud", cloud), put, VirtualClock(NOW), 60.0),
+    )
+    assert pauses == [5.0, 60.0, 60.0, 60.0]
+    assert heard == [Reserved((one,), NOW), Reserved((), NOW)]
+
+
+def test_who_may_not_see_reservations_has_none() -> None:
+    pauses, heard = listening(
+        [CloudDenied("x"), CloudDenied("x")],
+        lambda cloud, put: reservations_ear(cast("Cloud", cloud), put, VirtualClock(NOW), 60.0),
+    )
+    assert (pauses, heard) == ([60.0, 60.0], [Reserved((), NOW)] * 2)
 
 
 def test_prices_of_the_package_come_first_and_fresh_ones_when_they_can() -> None:

@@ -30,7 +30,7 @@ from fleet.actions import (
     TerminateMachines,
 )
 from fleet.capacity.launch import launch_request
-from fleet.snapshot import LIVE_FIELDS, CapacityPool, Instance, Namespace, Pod, PodPriority
+from fleet.snapshot import LIVE_FIELDS, CapacityPool, Instance, Namespace, Pod, PodPriority, Reservation
 from fleet.taints import DISRUPTED, RECUTTING
 from model.quantity import Resources
 from providers.kube.batches import Replace
@@ -173,7 +173,7 @@ def test_namespaces_and_priorities_of_pods() -> None:
     assert again.pod_priorities is seen.pod_priorities
 
 
-@pytest.mark.parametrize("missing", [*WATCHED, "instances", "catalog"])
+@pytest.mark.parametrize("missing", [*WATCHED, "instances", "reservations", "catalog"])
 def test_synced_means_everything_once(missing: str) -> None:
     mirror = Mirror("c")
     for table in WATCHED:
@@ -181,12 +181,15 @@ def test_synced_means_everything_once(missing: str) -> None:
             mirror.table(table).observe(Replace({}, "1"))
     if missing != "instances":
         mirror.list_instances([], NOW)
+    if missing != "reservations":
+        mirror.list_reservations([], NOW)
     if missing != "catalog":
         mirror.catalog = catalog()
     assert not mirror.synced
-    if missing not in {"instances", "catalog"}:
+    if missing not in {"instances", "reservations", "catalog"}:
         mirror.table(missing).observe(Replace({}, "1"))
     mirror.list_instances([], NOW)
+    mirror.list_reservations([], NOW)
     mirror.catalog = catalog()
     assert mirror.synced
 
@@ -312,3 +315,35 @@ def test_a_patched_node_has_each_taint_once() -> None:
     )
     assert twice.taints == (*NODE.taints, DISRUPTED, RECUTTING)
     assert patched(twice, PatchNode(NODE.name, remove_taints=(DISRUPTED.key,))).taints == (*NODE.taints, RECUTTING)
+
+
+def test_a_patched_node_loses_the_labels_that_are_taken_away() -> None:
+    marked = patched(NODE, PatchNode(NODE.name, {"a": "b", "c": "d"}))
+    assert patched(marked, PatchNode(NODE.name, {"c": "e"}, remove_labels=("a", "missing"))).labels == {
+        **NODE.labels,
+        "c": "e",
+    }
+
+
+def test_reservations_are_known_from_a_listing_and_the_same_object_until_one_changes() -> None:
+    mirror = Mirror("default")
+    one = Reservation("cr-1", P5.name, A, 4, 4)
+    mirror.list_reservations([one], NOW)
+    first = mirror.snapshot(NOW, frozenset()).reservations
+    mirror.list_reservations([one], NOW + 60)
+    snapshot = mirror.snapshot(NOW, frozenset())
+    assert (snapshot.reservations is first, snapshot.reservations_at_s) == (True, NOW + 60)
+    mirror.list_reservations([replace(one, available=3)], NOW + 120)
+    assert mirror.snapshot(NOW, frozenset()).reservations["cr-1"].available == 3
+
+
+def test_machines_teach_once_a_minute() -> None:
+    mirror = Mirror("default")
+    mirror.claims.observe(Replace({CLAIM.name: CLAIM}, "1"))
+    mirror.nodes.observe(Replace({CLAIM.node: replace(NODE, name=CLAIM.node)}, "1"))
+    mirror.expire(NOW)
+    learned = mirror.snapshot(NOW, frozenset()).measured
+    assert learned[CLAIM.capacity_pool.instance_type, CLAIM.pool_hash]["memory"] == NODE.allocatable["memory"]
+    mirror.nodes.observe(Replace({}, "2"))
+    mirror.expire(NOW + 1)
+    assert mirror.snapshot(NOW, frozenset()).measured is learned

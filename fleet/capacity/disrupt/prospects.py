@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 from fleet.admission.flavors import Flavors
 from fleet.capacity.provision import Need
-from fleet.capacity.reservations import reserved_of
-from fleet.capacity.shapes import Shapes, shapes_of
+from fleet.capacity.shapes import Shapes, shapes_now
 from fleet.capacity.stock import build_board, holders
 from fleet.memo import remembered
 from fleet.placement.board import PODS, Board, Slot
@@ -66,7 +65,7 @@ class Prospects:
     @classmethod
     def of(cls, fleet: Fleet, snapshot: Snapshot) -> "Prospects":
         """The prospects of a snapshot."""
-        shapes = shapes_of(fleet, snapshot.catalog, snapshot.daemon_overheads, reserved_of(snapshot))
+        shapes = shapes_now(fleet, snapshot)
         return _prospects(fleet, shapes, snapshot.nodes, snapshot.claims, snapshot.foreign_use, holders(snapshot))
 
     def hopeless(self, claim: Claim, gangs: Sequence[Gang], below_usd_h: float) -> bool:

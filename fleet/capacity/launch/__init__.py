@@ -8,7 +8,6 @@ from fleet.capacity.launch.lots import (
     launch_request,
     launch_token,
     market_of,
-    own_labels,
     settle,
 )
 
@@ -20,6 +19,5 @@ __all__ = [
     "launch_request",
     "launch_token",
     "market_of",
-    "own_labels",
     "settle",
 ]

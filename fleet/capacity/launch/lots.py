@@ -58,7 +58,7 @@ def launch_request(fleet: Fleet, snapshot: Snapshot, lot: Sequence[Claim]) -> La
         count=len(lot),
         pool=first.capacity_pool,
         node_pool=pool.name,
-        labels=own_labels(pool, first, snapshot),
+        labels=_own_labels(pool, first, snapshot),
         taints=(*template.taints, *template.startup_taints, UNREGISTERED),
         tags={
             **template.tags,
@@ -76,7 +76,7 @@ def launch_request(fleet: Fleet, snapshot: Snapshot, lot: Sequence[Claim]) -> La
     )
 
 
-def own_labels(pool: NodePool, claim: Claim, snapshot: Snapshot) -> dict[str, str]:
+def _own_labels(pool: NodePool, claim: Claim, snapshot: Snapshot) -> dict[str, str]:
     """The labels of a machine that neither its type nor the cloud provider gives it. Its type must be known."""
     machine = snapshot.catalog.types[claim.capacity_pool.instance_type]
     found = node_labels_of(pool, offer_of(claim, snapshot), claim.layout, snapshot.catalog.region)

@@ -107,7 +107,13 @@ def _facts(
         encryption_in_transit=live.encryption_in_transit if live else None,
         usage_classes=live.usage_classes if live else _CLASSES,
         gpus=tuple(
-            Gpu(gpu["name"].lower().replace(" ", "-"), gpu["manufacturer"].lower(), gpu["count"], gpu["memory_mib"])
+            Gpu(
+                gpu["name"].lower().replace(" ", "-"),
+                gpu["manufacturer"].lower(),
+                gpu["count"],
+                gpu["memory_mib"],
+                live.gpus[0].fraction if live and live.gpus else 1.0,
+            )
             for gpu in entry.get("gpus", ())
         ),
         neuron=Neuron(neuron["name"].lower(), neuron["devices"], neuron["cores_per_device"]) if neuron else None,

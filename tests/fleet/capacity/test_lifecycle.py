@@ -594,3 +594,16 @@ def test_what_an_image_of_ones_own_is_not_told_is_written_when_it_joins(
     world.nodes["node-m0"] = replace(world.nodes["node-m0"], labels={"team": "theirs"})
     [patch] = [action for action in steps(world) if isinstance(action, PatchNode)]
     assert "team" not in patch.labels
+
+
+def test_a_node_gets_the_labels_it_was_planned_with_and_keeps_its_own() -> None:
+    """Kubelets say nothing of the facts of their type, which selectors of pods may ask for."""
+    world = bought(LAUNCHED)
+    joined(world)
+    known = world.nodes["node-m0"]
+    fact, own = labels.INSTANCE_GPU_NAME, labels.INSTANCE_FAMILY
+    bare = {key: value for key, value in known.labels.items() if key != fact} | {own: "as-it-says"}
+    world.nodes["node-m0"] = replace(known, labels=bare)
+    (patch,) = [action for action in steps(world) if isinstance(action, PatchNode)]
+    assert patch.labels[fact] == known.labels[fact]
+    assert own not in patch.labels

@@ -238,6 +238,16 @@ def test_the_last_taint_goes(store: Store) -> None:
     assert not stored["spec"].get("taints")
 
 
+def test_labels_are_changed_and_taken_away_by_key(store: Store) -> None:
+    raw = node(store)
+    marks = PatchNode("n", {"a/b": "c", "d": "e"})
+    stored = store.patch(store.resource("Node"), "n", node_patch(marks, raw), PatchType.JSON)
+    action = PatchNode("n", {"d": "f"}, remove_labels=("a/b", "d", "missing"))
+    stored = store.patch(store.resource("Node"), "n", node_patch(action, stored), PatchType.JSON)
+    assert (stored["metadata"]["labels"].get("a/b"), stored["metadata"]["labels"]["d"]) == (None, "f")
+    assert node_patch(action, stored) == []
+
+
 @pytest.mark.parametrize("taints", [(), (FOREIGN,)])
 def test_a_taint_added_in_between_is_not_wiped(store: Store, taints: tuple[dict[str, str], ...]) -> None:
     raw = node(store, *taints)

@@ -1,0 +1,67 @@
+"""What machines turn out to offer, in place of what was computed before there was one.
+
+Formulas take the largest part of memory that any type loses to its hypervisor, so that most machines have more. A node
+that has joined says what it really has; of several the smallest counts (Karpenter's cache of discovered capacity).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from fleet.snapshot import Claim, ClaimState, Measured, MeasuredKind, Node
+from model.quantity import CPU, Resources
+
+RESOURCES = (CPU, "memory", "ephemeral-storage", "pods")
+"""What a kubelet measures. Devices follow from the cut of the GPUs and are owed, not measured."""
+DAY_S = 86_400.0
+KEPT_DAYS = 30
+"""A machine that has not been seen for this long says nothing about those of today (another image, other settings)."""
+
+
+def measure(claims: Mapping[str, Claim], nodes: Mapping[str, Node]) -> dict[MeasuredKind, Resources]:
+    """The smallest allocatable of the machines that are ready, by instance type and template.
+
+    The hash of the template stands for the image and the settings of the kubelet.
+    """
+    found: dict[MeasuredKind, Resources] = {}
+    for claim in claims.values():
+        node = nodes.get(claim.node)
+        if claim.state is ClaimState.READY and node is not None and node.ready:
+            kind = claim.capacity_pool.instance_type, claim.pool_hash
+            seen = {name: node.allocatable[name] for name in RESOURCES if node.allocatable.get(name)}
+            found[kind] = smallest(found.get(kind, seen), seen)
+    return found
+
+
+def smallest(one: Resources, other: Resources) -> Resources:
+    """The smaller amount of each resource; what only one side knows counts as it is."""
+    return {
+        name: min(one.get(name, other.get(name, 0)), other.get(name, one.get(name, 0))) for name in {**one, **other}
+    }
+
+
+def corrected(computed: Resources, measured: Resources | None) -> Resources:
+    """Computed amounts with the measured ones in their place."""
+    return computed if measured is None else {**computed, **measured}
+
+
+@dataclass(slots=True)
+class Experience:
+    """Measurements of the last `KEPT_DAYS`, day by day; whoever holds it feeds it now and then."""
+
+    view: Measured = field(default_factory=dict)
+    """The smallest of all days; the same object until it changes."""
+    _days: dict[int, dict[MeasuredKind, Resources]] = field(default_factory=dict)
+
+    def learn(self, claims: Mapping[str, Claim], nodes: Mapping[str, Node], now_s: float) -> None:
+        """Add what the machines of this moment say."""
+        today = int(now_s // DAY_S)
+        seen = self._days.setdefault(today, {})
+        for kind, amounts in measure(claims, nodes).items():
+            seen[kind] = smallest(seen.get(kind, amounts), amounts)
+        self._days = {day: kinds for day, kinds in self._days.items() if day > today - KEPT_DAYS}
+        least: dict[MeasuredKind, Resources] = {}
+        for _, kinds in sorted(self._days.items()):
+            for kind, amounts in kinds.items():
+                least[kind] = smallest(least.get(kind, amounts), amounts)
+        if least != self.view:
+            self.view = least
