@@ -128,6 +128,20 @@ WELL_KNOWN: Final[frozenset[str]] = frozenset(
 )
 """Labels every machine we buy may come to carry: a requirement on one is not refused because a pool leaves it open."""
 
+OF_SOME_MACHINES: Final[frozenset[str]] = frozenset(
+    {
+        INSTANCE_GPU_NAME,
+        INSTANCE_GPU_MANUFACTURER,
+        INSTANCE_GPU_COUNT,
+        INSTANCE_GPU_MEMORY,
+        INSTANCE_ACCELERATOR_NAME,
+        INSTANCE_ACCELERATOR_MANUFACTURER,
+        INSTANCE_ACCELERATOR_COUNT,
+        INSTANCE_LOCAL_NVME,
+    }
+)
+"""Labels of what only some instance types have: a type without one has none of it, and no value of it is left open."""
+
 NORMALIZED: Final[dict[str, str]] = {
     "beta.kubernetes.io/arch": ARCH,
     "beta.kubernetes.io/os": OS,

@@ -212,7 +212,7 @@ def _reservation_meets(wanted: Requirements, offer: Offer) -> bool:
     return True
 
 
-_DECIDED_LATER = labels.WELL_KNOWN | {labels.MIG_LAYOUT}
+_DECIDED_LATER = (labels.WELL_KNOWN | {labels.MIG_LAYOUT}) - labels.OF_SOME_MACHINES
 """Labels that the offer and the layout decide, not the type."""
 
 

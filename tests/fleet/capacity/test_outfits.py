@@ -9,6 +9,7 @@ from fleet.capacity.node_sizes import GIB, MIB
 from fleet.capacity.outfits import outfitted
 from fleet.capacity.shapes import Shapes
 from fleet.snapshot import Hardware
+from model import labels
 from tests.support.fleets import M7, Offer, catalog, small_fleet
 
 HARDWARE = Hardware(vcpu=16, memory_mib=60_000, enis=8, ipv4_per_eni=30, nvme_gb=900)
@@ -103,3 +104,24 @@ def test_purchases_count_with_it() -> None:
     [shape] = Shapes(fleet, sold).of(fleet.node_pools["h100"])
     assert shape.allocatable["pods"] == 7
     assert shape.offer.instance_type.capacity["pods"] == 7
+
+
+def term(key: str, operator: str, *values: str) -> dict[str, Any]:
+    return {"key": key, "operator": operator, "values": list(values)}
+
+
+@pytest.mark.parametrize(
+    ("terms", "types"),
+    [
+        ([term(labels.INSTANCE_GPU_NAME, "In", "a100")], {"p4d.24xlarge"}),
+        ([term(labels.INSTANCE_GPU_COUNT, "Gt", "4")], {"p4d.24xlarge", "p5.48xlarge"}),
+        ([term(labels.INSTANCE_GPU_NAME, "DoesNotExist")], {"m7i.4xlarge"}),
+        ([term(labels.INSTANCE_GPU_NAME, "NotIn", "h100", "l4")], {"m7i.4xlarge", "p4d.24xlarge"}),
+        ([term(labels.INSTANCE_GPU_COUNT, "Exists")], {"g6.12xlarge", "p4d.24xlarge", "p5.4xlarge", "p5.48xlarge"}),
+        ([term(labels.INSTANCE_LOCAL_NVME, "Gt", "100")], set()),
+    ],
+)
+def test_a_machine_without_gpus_has_no_gpu_of_any_name(terms: list[dict[str, Any]], types: set[str]) -> None:
+    fleet = small_fleet(gpu=None, instanceTypes=[], requirements=terms)
+    found = Shapes(fleet, catalog()).of(fleet.node_pools["h100"])
+    assert {shape.offer.instance_type.name for shape in found} == types
