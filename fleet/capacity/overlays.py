@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from fleet.capacity.overlay import adjusted_usd_h, price_usd_h
 from fleet.memo import remembered
-from fleet.snapshot import CapacityPool, Catalog, InstanceType, Offer
+from fleet.snapshot import CapacityPool, Catalog, Offer
 from model import labels
 from model.fleet import Fleet
 from model.kinds import NodeOverlay, NodePool
@@ -68,11 +68,16 @@ class Overlaid:
 _NOTHING = Knowledge()
 
 
+_Labels = tuple[tuple[str, str], ...]
+_OF_OFFER = frozenset({labels.ZONE, labels.CAPACITY_TYPE})
+
+
 @dataclass(slots=True)
 class _Book:
-    """What has been said so far for one pool, and by whom."""
+    """What has been said so far for pools that carry the same of what overlays ask about, and by whom."""
 
-    pool: NodePool
+    own: Mapping[str, str]
+    """Labels of the pools."""
     prices: dict[CapacityPool, NodeOverlay] = field(default_factory=dict)
     resources: dict[str, dict[str, NodeOverlay]] = field(default_factory=dict)
 
@@ -91,42 +96,43 @@ def overlaid(fleet: Fleet, catalog: Catalog) -> Overlaid:
     """What the fleet's overlays say of the catalogue, pool by pool: the same until revision or prices change."""
     if not fleet.node_overlays:
         return Overlaid()
-    books = [_Book(pool) for _, pool in sorted(fleet.node_pools.items())]
-    conflicts: list[Conflict] = []
     names = sorted(fleet.node_overlays, reverse=True)
-    for overlay in sorted((fleet.node_overlays[name] for name in names), key=lambda each: -each.spec.weight):
-        wanted = Requirements.from_terms(overlay.spec.requirements)
-        chosen = [(book, tuple(_chosen(book.pool, wanted, catalog))) for book in books]
+    heard = sorted((fleet.node_overlays[name] for name in names), key=lambda each: -each.spec.weight)
+    wanted = {each.name: Requirements.from_terms(each.spec.requirements) for each in heard}
+    asked = frozenset(key for each in wanted.values() for key in each)
+    own = {name: _own(pool, asked) for name, pool in sorted(fleet.node_pools.items())}
+    books = {alike: _Book(dict(alike)) for alike in dict.fromkeys(own.values())}
+    conflicts: list[Conflict] = []
+    for overlay in heard:
+        chosen = [(book, tuple(_chosen(book.own, wanted[overlay.name], catalog))) for book in books.values()]
         conflict = next((found for book, offers in chosen for found in _contradicted(book, overlay, offers)), None)
         if conflict is not None:
             conflicts.append(conflict)
             continue
         for book, offers in chosen:
             _write(book, overlay, offers)
-    return Overlaid({book.pool.name: book.knowledge() for book in books}, tuple(conflicts))
+    known = {alike: book.knowledge() for alike, book in books.items()}
+    return Overlaid({name: known[alike] for name, alike in own.items()}, tuple(conflicts))
 
 
-def _chosen(pool: NodePool, wanted: Requirements, catalog: Catalog) -> Iterator[Offer]:
-    """The offers that an overlay is about, as machines of a pool."""
-    own = {**pool.spec.template.labels, labels.NODE_POOL: pool.name}
+def _own(pool: NodePool, asked: frozenset[str]) -> _Labels:
+    """What machines of the pool carry of the labels that are asked about, beside those of their type."""
+    carried = {**pool.spec.template.labels, labels.NODE_POOL: pool.name}
+    return tuple(sorted((key, value) for key, value in carried.items() if labels.normalize(key) in asked))
+
+
+def _chosen(own: Mapping[str, str], wanted: Requirements, catalog: Catalog) -> Iterator[Offer]:
+    """The offers that an overlay is about, as machines of pools that carry `own`; in the order of the catalogue."""
     of_type = Requirements({key: each for key, each in wanted.items() if key not in _OF_OFFER})
     of_offer = Requirements({key: each for key, each in wanted.items() if key in _OF_OFFER})
     suits: dict[str, bool] = {}
     for offer in catalog.offers:
         machine = offer.instance_type
         if machine.name not in suits:
-            suits[machine.name] = of_type.matches(_carried(machine, own))
-        if suits[machine.name] and of_offer.matches(
-            {labels.ZONE: offer.zone, labels.CAPACITY_TYPE: offer.capacity_type}
-        ):
+            suits[machine.name] = of_type.matches({**own, **machine.labels})
+        there = {labels.ZONE: offer.zone, labels.CAPACITY_TYPE: offer.capacity_type}
+        if suits[machine.name] and of_offer.matches(there):
             yield offer
-
-
-_OF_OFFER = frozenset({labels.ZONE, labels.CAPACITY_TYPE})
-
-
-def _carried(machine: InstanceType, own: Mapping[str, str]) -> Mapping[str, str]:
-    return {**own, **machine.labels}
 
 
 def _contradicted(book: _Book, overlay: NodeOverlay, offers: tuple[Offer, ...]) -> Iterator[Conflict]:

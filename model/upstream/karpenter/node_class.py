@@ -33,6 +33,7 @@ from model.kinds.node_template import (
     family_of,
 )
 from model.upstream.base import UpstreamKind
+from model.upstream.karpenter.node_pool import NodeMeta
 
 _EFA = "remove it: a NodePool of ours with placement.efa attaches every EFA interface"
 _UNSUPPORTED: Mapping[str, str] = MappingProxyType(
@@ -181,6 +182,7 @@ class EC2NodeClass(UpstreamKind):
 
     api_version: Literal["karpenter.k8s.aws/v1"]
     kind: Literal["EC2NodeClass"] = "EC2NodeClass"
+    metadata: NodeMeta
     spec: EC2NodeClassSpec
 
 
@@ -230,6 +232,7 @@ class EC2NodeClassV1Beta1(UpstreamKind):
 
     api_version: Literal["karpenter.k8s.aws/v1beta1"]
     kind: Literal["EC2NodeClass"] = "EC2NodeClass"
+    metadata: NodeMeta
     spec: EC2NodeClassSpecV1Beta1
 
 

@@ -30,11 +30,11 @@ def _count_or_percentage(value: Any) -> Any:
     return int(value) if isinstance(value, str) and value.isdecimal() else value
 
 
-class PoolMeta(ObjectMeta):
-    """`metadata` of a pool, whose name becomes the value of a label."""
+class NodeMeta(ObjectMeta):
+    """`metadata` of what nodes are labelled with by name."""
 
     name: Name
-    """Unique among all NodePools: lower-case letters, digits, `-` and `.`, at most 63."""
+    """Unique within the kind: lower-case letters, digits, `-` and `.`, at most 63."""
 
 
 class TemplateMeta(Spec):
@@ -249,7 +249,7 @@ class KarpenterNodePool(UpstreamKind):
 
     api_version: Literal["karpenter.sh/v1"]
     kind: Literal["NodePool"] = "NodePool"
-    metadata: PoolMeta
+    metadata: NodeMeta
     spec: KarpenterNodePoolSpec
 
 
@@ -258,5 +258,5 @@ class KarpenterNodePoolV1Beta1(UpstreamKind):
 
     api_version: Literal["karpenter.sh/v1beta1"]
     kind: Literal["NodePool"] = "NodePool"
-    metadata: PoolMeta
+    metadata: NodeMeta
     spec: KarpenterNodePoolSpecV1Beta1

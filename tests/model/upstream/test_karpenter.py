@@ -363,6 +363,12 @@ def test_a_flavor_may_name_a_pool_of_karpenter() -> None:
     assert [one.path for one in broken] == [f"{IN}.foo"]
 
 
+@pytest.mark.parametrize("text", [pool_text().replace("name: p}", f"name: {'p' * 64}}}"), class_text()])
+def test_names_become_labels(text: str) -> None:
+    broken = text.replace("{name: c}", f"{{name: {'c' * 64}}}")
+    assert [one.path for one in problems(broken) if one.code == BAD] == ["metadata.name"]
+
+
 def test_a_class_for_nobody() -> None:
     [warning] = problems(class_text())
     assert (warning.code, warning.severity) == (Code.UNUSED, "warning")
