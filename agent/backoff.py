@@ -1,6 +1,11 @@
-"""Pauses after failures, by subject: what failed is left alone for a while, longer each time."""
+"""Pauses after failures, by subject: what failed is left alone for a while, longer each time.
+
+Many that fail together (EC2 refuses a burst of launches for its rate) do not come again together: each pause is
+shortened by up to a half, by the subject's name and the number of its failures, so that it is the same in every run.
+"""
 
 from dataclasses import dataclass, field
+from zlib import crc32
 
 BASE_S = 0.25
 MOST_S = 60.0
@@ -19,7 +24,7 @@ class Backoff:
         """Lengthen the subject's pause."""
         count = self._failures.get(subject, 0) + 1
         self._failures[subject] = count
-        self._until[subject] = now_s + min(MOST_S, BASE_S * 2.0 ** min(count - 1, 10))
+        self._until[subject] = now_s + min(MOST_S, BASE_S * 2.0 ** min(count - 1, 10)) * _spread(subject, count)
 
     def pause(self, subject: str, until_s: float) -> None:
         """Leave a subject alone until then, without counting a failure."""
@@ -36,3 +41,8 @@ class Backoff:
         if len(self._failures) > FORGOTTEN_BEYOND:
             self._failures = {s: n for s, n in self._failures.items() if s in self._until}
         return frozenset(self._until)
+
+
+def _spread(subject: str, count: int) -> float:
+    """From 0.5 to 1."""
+    return 1.0 - crc32(f"{subject}/{count}".encode()) / (1 << 33)

@@ -24,6 +24,9 @@ from model import labels
 from model.kinds import NodePool, Toleration
 from model.quantity import CPU, Resources
 
+DIGITS = 9
+"""Costs that differ by less are equal: rounding must not decide, but the tiny prices of reserved machines may."""
+
 
 @dataclass(frozen=True, slots=True)
 class Need:
@@ -217,7 +220,7 @@ class _Trial:
 
     def rank(self) -> tuple[object, ...]:
         cost = sum(lot.shape.offer.price_usd_h * lot.count for lot in self.lots)
-        return (bool(self.lots), self.worst_capacity_rank, self.worst_pool_rank, round(cost, 6), len(self.recuts))
+        return (bool(self.lots), self.worst_capacity_rank, self.worst_pool_rank, round(cost, DIGITS), len(self.recuts))
 
     def _serve(self, need: Need) -> Refusal | None:
         pod_set = need.pod_set
@@ -352,7 +355,7 @@ class _Trial:
                     hurdles.short(shape, until)
                     continue
                 capacity_rank = pool.spec.capacity_types.index(shape.offer.capacity_type)
-                cost, short_by = round(count * shape.offer.price_usd_h, 6), wanted - count
+                cost, short_by = round(count * shape.offer.price_usd_h, DIGITS), wanted - count
                 rank = (capacity_rank, pool_rank, short_by, cost, preference(shape.offer), shape.key)
                 if best is None or rank < best[0]:
                     best = (rank, Lot(shape, count), capacity_rank, pool_rank)

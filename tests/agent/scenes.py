@@ -1,12 +1,13 @@
 """The stage of the simulation tests: a small fleet in the words of YAML, jobs, and a world that is quick to boot."""
 
+import random
 from collections.abc import Mapping
 from typing import Any
 
 import yaml
 
 from agent.demo.jobs import Manifest, job, training
-from agent.simulation import Simulation, Tempo
+from agent.simulation import Moment, Simulation, Tempo
 from fleet.snapshot import CapacityPool, Catalog
 from model.kinds import CapacityType
 from providers.aws.catalog import package_catalog
@@ -17,6 +18,8 @@ P5, P4DE, G6, G5 = "p5.48xlarge", "p4de.24xlarge", "g6.12xlarge", "g5.12xlarge"
 A, B, C, D = "us-east-1a", "us-east-1b", "us-east-1c", "us-east-1d"
 _SOLD = frozenset({P5, P4DE, G6, G5})
 Doc = dict[str, Any]
+DOWN_S = 3.0
+"""How long a dead agent stays dead."""
 
 
 def sold() -> Catalog:
@@ -172,3 +175,36 @@ class Scene:
         return "\n".join(
             [*gangs, *claims, f"{len(self.sim.machines())} machines", str(self.sim.sync().get("problems"))]
         )
+
+
+class Nurse:
+    """Starts a dead agent again after a while, and lights the next fuse."""
+
+    name = "nurse"
+
+    def __init__(self, every: int = 0, moment: Moment = "before", rng: random.Random | None = None) -> None:
+        self.sim: Simulation
+        self.every = every
+        self.moment = moment
+        self.rng = rng
+        self.deaths = 0
+        self._up_at_s: float | None = None
+
+    def step(self, now: float) -> float | None:
+        if self.sim.alive:
+            return None
+        if self._up_at_s is None:
+            self.deaths += 1
+            self._up_at_s = now + DOWN_S
+        if now < self._up_at_s:
+            return self._up_at_s
+        self._up_at_s = None
+        self.sim.restart()
+        self.light()
+        return now + 0.001  # the agent's turn comes with the next instant
+
+    def light(self) -> None:
+        if self.every:
+            steps = self.rng.randrange(1, 2 * self.every) if self.rng else self.every
+            moment = self.rng.choice(["before", "after"]) if self.rng else self.moment
+            self.sim.crash_at(self.sim.writes + steps, moment)  # type: ignore[arg-type]

@@ -10,44 +10,10 @@ import pytest
 
 from agent.simulation import Moment, Simulation, Tempo
 from providers.sim.store import Event
-from tests.agent.scenes import P4DE, P5, A, B, C, Scene, files, gpu_job, gpu_jobset, layout, pool, queue, team
+from tests.agent.scenes import P4DE, P5, A, B, C, Nurse, Scene, files, gpu_job, gpu_jobset, layout, pool, queue, team
 from tests.agent.test_simulation_trouble import slices
 
 SAMPLE = 16
-DOWN_S = 3.0
-
-
-class Nurse:
-    """Starts a dead agent again after a while, and lights the next fuse."""
-
-    name = "nurse"
-
-    def __init__(self, every: int = 0, moment: Moment = "before", rng: random.Random | None = None) -> None:
-        self.sim: Simulation
-        self.every = every
-        self.moment = moment
-        self.rng = rng
-        self.deaths = 0
-        self._up_at_s: float | None = None
-
-    def step(self, now: float) -> float | None:
-        if self.sim.alive:
-            return None
-        if self._up_at_s is None:
-            self.deaths += 1
-            self._up_at_s = now + DOWN_S
-        if now < self._up_at_s:
-            return self._up_at_s
-        self._up_at_s = None
-        self.sim.restart()
-        self.light()
-        return now + 0.001  # the agent's turn comes with the next instant
-
-    def light(self) -> None:
-        if self.every:
-            steps = self.rng.randrange(1, 2 * self.every) if self.rng else self.every
-            moment = self.rng.choice(["before", "after"]) if self.rng else self.moment
-            self.sim.crash_at(self.sim.writes + steps, moment)  # type: ignore[arg-type]
 
 
 def fleet(zones: tuple[str, ...] = (A, B)) -> dict[str, str]:

@@ -2,10 +2,13 @@
 
 from typing import Any
 
+import pytest
+
+from agent.simulation import Moment
 from fleet.snapshot import Reservation
 from model import labels
 from providers.sim.ec2 import Held
-from tests.agent.scenes import P5, A, B, Scene, files, gpu_job, gpu_jobset, pool, queue, team
+from tests.agent.scenes import P5, A, B, Nurse, Scene, files, gpu_job, gpu_jobset, pool, queue, team
 
 HOUR_S = 3600.0
 OURS = {labels.CLUSTER: "default"}
@@ -206,3 +209,51 @@ def test_nor_placed_on_a_machine_of_it_that_stands_idle() -> None:
 def pins(scene: Scene, name: str) -> Any:
     gang = scene.sim.gang(name)
     return gang.pins if gang else ()
+
+
+# -- the agent dies --------------------------------------------------------------------------------------------------
+
+
+def story(nurse: Nurse) -> Scene:
+    """Four machines of two reservations for a gang, and their end as reserved ones."""
+    scene = Scene(more=[nurse])
+    nurse.sim = scene.sim
+    scene.sim.push(reserving())
+    for held in (ours("cr-a", 3), ours("cr-b", 1)):
+        scene.sim.cloud.account.reserve(held)
+    scene.sim.advance(61)
+    return scene
+
+
+def tell(scene: Scene) -> None:
+    scene.runs(gpu_jobset("g", workers=4), 1200)
+    assert where(scene) == ["cr-a", "cr-a", "cr-a", "cr-b"]
+    scene.sim.cloud.account.cancel_reservation("cr-a")
+    scene.until(lambda: where(scene) == ["", "", "", "cr-b"], 120)
+    scene.until(lambda: sum(bool(claim.list_usd_h) for claim in scene.sim.claims().values()) == 1, 300)
+    scene.sim.delete(gpu_jobset("g", workers=4))
+    scene.until(lambda: not scene.sim.machines() and not scene.sim.claims(), 1200)
+    scene.until(lambda: scene.sim.alive, 60)
+
+
+def writes_of_the_story() -> tuple[int, int]:
+    scene = story(Nurse())
+    first = scene.sim.writes
+    tell(scene)
+    return first, scene.sim.writes
+
+
+FIRST, LAST = writes_of_the_story()
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("write", range(FIRST + 1, LAST, max(1, (LAST - FIRST) // 8)))
+def test_reserved_machines_are_bought_once_whenever_the_agent_dies(write: int, moment: Moment) -> None:
+    nurse = Nurse()
+    scene = story(nurse)
+    scene.sim.crash_at(write, moment)
+    tell(scene)
+    assert nurse.deaths == 1
+    assert scene.bought() == 4
+    assert scene.laws.evictions == {}
+    scene.settle(180)

@@ -91,6 +91,19 @@ def misspelt_machines(declarations: Declarations) -> Iterator[Problem]:
         yield from _forms(pool, ("spec", "gpu", "models"), models, _GPU_NAME, "a GPU name")
 
 
+def groups_of_two_kinds(declarations: Declarations) -> Iterator[Problem]:
+    """Pools that name one placement group, and disagree on what kind of group it is."""
+    said: dict[str, tuple[str, str]] = {}
+    for name, pool in sorted(declarations.node_pools.items()):
+        place = pool.value.spec.placement
+        if not place.group:
+            continue
+        strategy, first = said.setdefault(place.group, (place.strategy, name))
+        if strategy != place.strategy:
+            message = f"node pool {first} says that placement group {place.group!r} is a {strategy} group"
+            yield pool.problem(("spec", "placement", "strategy"), message, Code.INVALID_VALUE)
+
+
 def _forms(
     pool: Declared[NodePool], path: Path, values: Iterable[str], form: re.Pattern[str], what: str
 ) -> Iterator[Problem]:

@@ -22,7 +22,7 @@ from fleet.reasons import Reason, Refusal
 from fleet.snapshot import CapacityPool, Claim, Reservation, Snapshot
 from model import labels
 from model.kinds import NodePool
-from tests.support.fleets import GPU, NOW, P4, P5, A, B, FleetBuilder, gang, instance_of, pod_set
+from tests.support.fleets import GPU, NOW, P4, P5, P5S, A, B, FleetBuilder, gang, instance_of, pod_set
 from tests.support.world import World
 
 OURS = {labels.CLUSTER: "default"}
@@ -221,6 +221,18 @@ def bought(found: Plan | Refusal) -> list[tuple[str, int]]:
 )
 def test_what_is_bought(count: int, reservations: list[Reservation], lots: list[tuple[str, int]]) -> None:
     assert bought(provided(World(fleet_of()), count, *reservations)) == lots
+
+
+def test_of_reserved_types_the_cheaper_one_comes_first() -> None:
+    """As dear ones are reserved too: their prices keep their order, tiny as they are."""
+    world = World(fleet_of(instanceTypes=[P5.name, P5S.name]))
+    listed = {o.instance_type.name: o.price_usd_h for o in world.catalog.offers if o.capacity_type == "on-demand"}
+    cheaper, dearer = sorted((P5.name, P5S.name), key=lambda name: listed[name])
+    held = reservation("cr-a", instance_type=dearer), reservation("cr-b", instance_type=cheaper)
+    snapshot = seen(world, *held)
+    supply, board = build_supply(world.fleet, snapshot), build_board(snapshot, ())
+    need = Flavors(world.fleet, supply.shapes, board).need(pod_set(count=1, gpu=1), ("h100",))
+    assert bought(provide(board, supply, "uid-g", [need])) == [("cr-b", 1)]
 
 
 def test_the_order_of_capacity_types_is_the_pools() -> None:

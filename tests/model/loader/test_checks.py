@@ -180,6 +180,24 @@ POOLS = [
     ("{zones: [us-east-1]}", Code.INVALID_VALUE, "spec.zones[0]", "is not an availability zone"),
     ("{zones: [use1-az1]}", Code.INVALID_VALUE, "spec.zones[0]", "is not an availability zone"),
     ("{gpu: {models: [H100]}}", Code.INVALID_VALUE, "spec.gpu.models[0]", "is not a GPU name"),
+    (
+        "{capacityTypes: [spot], reservations: {select: [{id: cr-1}]}}",
+        Code.INVALID_VALUE,
+        "spec",
+        "only used where capacityTypes has reserved",
+    ),
+    (
+        "{capacityTypes: [reserved], reservations: {select: [{id: cr-1, owner: '123456789012'}]}}",
+        Code.INVALID_VALUE,
+        "spec.reservations.select[0]",
+        "either id, or at least one of",
+    ),
+    (
+        "{capacityTypes: [reserved], reservations: {select: [{}]}}",
+        Code.INVALID_VALUE,
+        "spec.reservations.select[0]",
+        "either id, or at least one of",
+    ),
     ("{capacityTypes: [spot, spot]}", Code.INVALID_VALUE, "spec.capacityTypes[1]", "'spot' is listed twice"),
     ("{zones: [us-east-1a, us-east-1a]}", Code.INVALID_VALUE, "spec.zones[1]", "is listed twice"),
     (
@@ -203,6 +221,8 @@ def test_pools(problems: Load, spec: str, code: Code, path: str, message: str) -
     [
         "{requirements: [{key: x, operator: DoesNotExist}]}",
         "{zones: [us-west-2-lax-1a, eu-central-1c]}",
+        "{capacityTypes: [reserved, spot], reservations: {select: [{id: cr-1}, {tags: {a: '*'}, match: open}]}}",
+        "{placement: {group: pg, strategy: spread}}",
         "{gpu: {models: [rtx-pro-server-6000], minCount: 2, maxCount: 2}}",
         "{" + REQUIREMENT + 'In, values: ["8", "16"], minValues: 2}]}',
         "{template: {taints: [{key: a, effect: NoSchedule}, {key: a, effect: NoExecute}]}}",
@@ -210,6 +230,13 @@ def test_pools(problems: Load, spec: str, code: Code, path: str, message: str) -
 )
 def test_good_pools(problems: Load, spec: str) -> None:
     assert problems(pool(spec)) == []
+
+
+def test_a_placement_group_is_of_one_kind(problems: Load) -> None:
+    first, other = pool("{placement: {group: pg}}", "a"), pool("{placement: {group: pg, strategy: spread}}", "b")
+    (problem,) = problems(first, other)
+    assert (problem.code, problem.path) == (Code.INVALID_VALUE, "spec.placement.strategy")
+    assert "node pool a says that placement group 'pg' is a cluster group" in problem.message
 
 
 WINDOWS = [

@@ -145,3 +145,18 @@ def test_no_machine_is_ever_forgotten(asked: int, came: int, errors: Any) -> Non
     assert sorted([*bound, *returned(it)]) == sorted(instances)
     assert len(bound) in {0, asked}
     assert it.ask_again is not bool(it.actions)
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (LaunchError.MISCONFIGURED, "PG.Unknown (The Placement Group 'x' is unknown.)"),
+        (LaunchError.SHORTAGE, "PG.Unknown"),
+    ],
+)
+def test_what_only_a_person_can_mend_is_told_in_the_clouds_words(error: LaunchError, told: str) -> None:
+    world = group(1)
+    outcome = LaunchOutcome((), (LaunchFailure(error, "PG.Unknown", "The Placement Group 'x' is unknown."),))
+    disruption = saved(settle(outcome, lot_of(world), world.snapshot()))["c00"].disruption
+    assert disruption is not None
+    assert disruption.message == f"0 of 1 machines of {P5.name}:on-demand:{A}: {told}"
