@@ -4,6 +4,7 @@ For people and audits; nothing is ever read back from it to decide.
 """
 
 import json
+from math import isfinite
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -17,6 +18,7 @@ from fleet.actions import (
     OpenGang,
     SaveClaim,
     SaveGang,
+    Tally,
     TerminateMachines,
 )
 from fleet.snapshot import Claim, Gang
@@ -69,8 +71,8 @@ def entries(action: Action, mirror: Mirror) -> list[dict[str, Any]]:
             return [{"event": "queued", "gang": gang.name, "queue": gang.queue, "priority": gang.priority}]
         case SaveGang(gang=gang):
             return _gang(gang, mirror.gangs.current.get(f"{gang.namespace}/{gang.workload}"))
-        case OpenClaims(claims=claims):
-            return [_claim(claim) for claim in claims]
+        case OpenClaims(claims=claims, tally=tally):
+            return [*([_purchase(tally)] if tally else []), *(_claim(claim) for claim in claims)]
         case SaveClaim(claim=claim):
             return _machine(claim, mirror.claims.current.get(claim.name))
         case _:
@@ -84,6 +86,17 @@ def _gang(gang: Gang, before: Gang | None) -> list[dict[str, Any]]:
     return [{**line, "message": gang.message}]
 
 
+def _purchase(tally: Tally) -> dict[str, Any]:
+    karpenter_usd_h = round(tally.karpenter_usd_h, 6) if isfinite(tally.karpenter_usd_h) else None
+    return {
+        "event": "purchase",
+        "usd_h": round(tally.cost_usd_h, 6),
+        "bound_usd_h": round(tally.bound_usd_h, 6),
+        "one_kind_usd_h": round(tally.one_kind_usd_h, 6),
+        "karpenter_usd_h": karpenter_usd_h,
+    }
+
+
 def _claim(claim: Claim) -> dict[str, Any]:
     return {
         "event": "claim",
@@ -92,6 +105,7 @@ def _claim(claim: Claim) -> dict[str, Any]:
         "capacity": str(claim.capacity_pool),
         "usd_h": claim.charged_usd_h,
         "gang": claim.gang,
+        "purpose": claim.purpose,
     }
 
 

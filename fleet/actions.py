@@ -147,10 +147,30 @@ class EvictPod:
 
 
 @dataclass(frozen=True, slots=True)
+class Tally:
+    """What a purchase costs, and what it could have cost."""
+
+    cost_usd_h: float
+    bound_usd_h: float
+    """No purchase for the same pods costs less."""
+    one_kind_usd_h: float
+    """With one kind of machine for each pod set of each gang."""
+    karpenter_usd_h: float
+    """In Karpenter's order; infinite where that finds no machines within the limits."""
+
+    @property
+    def gap(self) -> float:
+        """By what part of the bound the cost is above it; 0 where there is no bound."""
+        return max(0.0, self.cost_usd_h / self.bound_usd_h - 1.0) if self.bound_usd_h else 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class OpenClaims:
     """Write the intent to own machines: one NodeClaim each, before any money is spent."""
 
     claims: tuple[Claim, ...]
+    tally: Tally | None = None
+    """Of the whole purchase these claims are part of; with one of its parts only."""
 
     @property
     def subjects(self) -> tuple[str, ...]:

@@ -32,6 +32,8 @@ class Reason(StrEnum):
     NO_CAPACITY = "InsufficientCapacity"
     """The cloud has none of the machines it could use, for now."""
     TOPOLOGY = "TopologyPlacementFailed"
+    BATCHING = "Batching"
+    """A single pod that gathers with others before machines are bought."""
     # a gang moves
     BUYING = "Buying"
     RECUTTING = "Recutting"

@@ -43,6 +43,7 @@ REMEDIES: dict[str, str] = {
     Reason.POOL_LIMIT: "raise the pool's limits in git, or wait until machines are free",
     Reason.NO_CAPACITY: "nothing to do: the shortage is forgotten after some minutes; more zones or types help",
     Reason.TOPOLOGY: "ask for a coarser topology level, or wait until a whole domain is free",
+    Reason.BATCHING: "nothing to do: it takes a second, ten at most",
     Reason.BUYING: "nothing to do: it starts when every machine is ready",
     Reason.WAITING_FOR_CHECKS: "the named checks have to be answered in status.admissionChecks of its Workload",
     Reason.RECUTTING: "nothing to do: it starts when the GPUs are cut",

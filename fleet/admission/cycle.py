@@ -9,7 +9,8 @@ from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from fleet.actions import Action, OpenClaims, SaveClaim, SaveGang, gang_subject
+from fleet.actions import Action, OpenClaims, SaveClaim, SaveGang, Tally, gang_subject
+from fleet.admission.batching import gathering, put_off
 from fleet.admission.checks import open_checks
 from fleet.admission.compile import Declared, declared_now, given_of, usages
 from fleet.admission.explain import Explainer
@@ -62,6 +63,8 @@ class Pass:
     changed: dict[str, Gang] = field(default_factory=dict)
     """uid -> gang that holds capacity and has changed, as it is to be written."""
     actions: list[Action] = field(default_factory=list)
+    tally: Tally | None = None
+    """Of all that is bought, until it has been told."""
 
     @classmethod
     def start(cls, fleet: Fleet, snapshot: Snapshot, *, may_buy: bool = True) -> "Pass":
@@ -146,9 +149,13 @@ class Pass:
         self._replace()
         self._submit()
         result = self.scheduler.sweep()
+        gathers = self._put_off()
+        self._buy_together()
         for holder in result.admitted:
             gang = self.snapshot.gangs[whole(holder.workload.uid)]
-            if gang.uid == holder.workload.uid:
+            if gang.uid in gathers:
+                self._wait(gang, put_off())
+            elif gang.uid == holder.workload.uid:
                 self._commit(gang, holder)
             else:
                 self._grow(gang, holder)
@@ -157,6 +164,26 @@ class Pass:
         self.actions += [SaveGang(gang) for gang in self.changed.values()]
         self._explain(result)
         return self.actions
+
+    def _put_off(self) -> frozenset[str]:
+        """Single pods that would buy, and gather instead; those beside a gang that does not wait buy with it."""
+        written = self.machines.written
+        young = gathering(self.waiting, self.snapshot.now_s)
+        theirs = {claim.name for uid in young & written.keys() for claim in written[uid].claims}
+        beside = frozenset(uid for uid, it in written.items() if any(pin.claim in theirs for pin in it.pins))
+        if not beside <= young:
+            return frozenset()
+        for uid in beside:
+            del written[uid]
+        return beside
+
+    def _buy_together(self) -> None:
+        if not any(written.claims for written in self.machines.written.values()):
+            return
+        from fleet.admission.joint import buy_together  # numpy with it, which most passes have no use for
+
+        names = {uid: self.snapshot.gangs[whole(uid)].name for uid in self.machines.written}
+        self.tally = buy_together(self.machines, names, self.fleet.policy.spec.purchases)
 
     def _replace(self) -> None:
         """Gangs that run go first, and evict nobody (Kueue's second pass); who finds no other place leaves at once."""
@@ -251,7 +278,8 @@ class Pass:
 
     def _prepare(self, written: Written) -> Iterator[Action]:
         if written.claims:
-            yield OpenClaims(written.claims)
+            yield OpenClaims(written.claims, self.tally)
+            self.tally = None
         for recut in written.plan.recuts:
             cut = cut_anew(self.snapshot.claims[recut.claim], recut.layout, recut.gpus, self.snapshot.now_s)
             yield SaveClaim(replace(cut, emptied_at_s=0.0))

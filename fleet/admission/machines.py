@@ -13,6 +13,7 @@ from fleet.admission.quota.workload import Given, Holder, Workload
 from fleet.admission.replacement import Vacancy
 from fleet.capacity.intent import write_claims
 from fleet.capacity.provision import Need, Plan, Supply, provide
+from fleet.capacity.shapes import Shape
 from fleet.placement.board import Board, Slot, State
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import Claim, Gang, Pin, PodSet
@@ -28,6 +29,10 @@ class Written:
     plan: Plan
     claims: tuple[Claim, ...]
     pins: tuple[Pin, ...]
+    needs: tuple[Need, ...] = ()
+    """What the plan was found for; empty where it must stay as it is."""
+    bought: Mapping[str, Shape] = field(default_factory=dict)
+    """Claim -> what it says is to be bought."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,16 +194,17 @@ class Machines:
         if (pins := self._pins(uid)) is not None:
             self.shift(pins, holder.workload.pod_sets, 1)
             return
+        needs = tuple(self._needs(holder.workload, holder.given))
         plan = self._known(holder.workload, holder.given)
         if plan is not None:
             requests = {pod_set.name: pod_set.requests for pod_set in holder.workload.pod_sets}
             for seat in plan.seats:
                 self.board.take(seat.slot, requests[seat.pod_set], seat.count)
-            self._write(uid, plan)
+            self._write(uid, plan, needs)
             return
         found = self._plan(self.board, holder.workload, holder.given)
         assert isinstance(found, Plan)  # noqa: S101 -- it was found in this very state
-        self._write(uid, found)
+        self._write(uid, found, needs)
 
     def _fill(self, holder: Holder) -> None:
         """A gang that lost places gets the others, for good: found once more, on the board as it was then."""
@@ -208,18 +214,19 @@ class Machines:
         found = mend(self, holder.workload, holder.given)
         assert isinstance(found, Plan)  # noqa: S101 -- it was found in this very state
         self.shift(vacancy.vacated, pod_sets, -1)
-        self._write(uid, found)
+        self._write(uid, found, purpose=f"in place of a machine that {standing.name} has lost")
         cut = {recut.claim for recut in found.recuts}
         new = [replace(pin, node="") if pin.claim in cut else pin for pin in self.written[uid].pins]
         stay = set(vacancy.vacated)
         self._moved[uid] = (*(pin for pin in standing.pins if pin not in stay), *new)
         self.written[uid] = replace(self.written[uid], pins=tuple(new))
 
-    def _write(self, uid: str, plan: Plan) -> None:
-        claims = write_claims(plan, uid, self.now_s, gang=uid)
+    def _write(self, uid: str, plan: Plan, needs: tuple[Need, ...] = (), purpose: str = "") -> None:
+        claims = write_claims(plan, uid, self.now_s, gang=uid, purpose=purpose)
         names = {f"new/{lot}/{n}": name for (lot, n), name in claims.names.items()}
         pins = sorted(Pin(pin.pod_set, pin.node, names.get(pin.claim, pin.claim), pin.count) for pin in plan.pins())
-        self.written[uid] = Written(plan, claims.claims, tuple(pins))
+        shapes = {name: plan.lots[lot].shape for (lot, _), name in claims.names.items()}
+        self.written[uid] = Written(plan, claims.claims, tuple(pins), needs, shapes)
         for slot_name, claim_name in names.items():
             bought = self.board.slots[slot_name]
             self.board.rename(bought, f"claim/{claim_name}")

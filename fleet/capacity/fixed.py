@@ -41,6 +41,7 @@ def decide(fleet: Fleet, snapshot: Snapshot) -> list[Action]:
 
 def _buy(pool: NodePool, supply: Supply, missing: int, now_s: float) -> list[Action]:
     actions: list[Action] = []
+    purpose = f"one of the {pool.spec.replicas} replicas of {pool.name}"
     while missing:
         shape = best_shape(pool, supply)
         if shape is None:
@@ -48,7 +49,7 @@ def _buy(pool: NodePool, supply: Supply, missing: int, now_s: float) -> list[Act
         count = min(-(-missing // 2), supply.headroom[pool.name].most(shape))
         supply.headroom[pool.name].spend(shape, count)
         plan = Plan(lots=(Lot(shape, count),))
-        actions.append(OpenClaims(write_claims(plan, f"{pool.name}/{len(actions)}", now_s).claims))
+        actions.append(OpenClaims(write_claims(plan, f"{pool.name}/{len(actions)}", now_s, purpose=purpose).claims))
         missing -= count
     return actions
 

@@ -18,7 +18,7 @@ class WrittenClaims:
 
 
 def write_claims(
-    plan: Plan, owner: str, now_s: float, *, gang: str = "", replaces: tuple[str, ...] = ()
+    plan: Plan, owner: str, now_s: float, *, gang: str = "", replaces: tuple[str, ...] = (), purpose: str = ""
 ) -> WrittenClaims:
     """One claim for each machine of a plan, in one all-or-nothing launch group.
 
@@ -48,6 +48,7 @@ def write_claims(
                 launch=Launch(digest, launch, size),
                 created_at_s=now_s,
                 gang=gang,
+                purpose=purpose,
                 replaces=replaces,
                 resources=shape.allocatable,
                 layout=shape.layout,

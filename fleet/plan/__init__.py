@@ -4,6 +4,7 @@ import hashlib
 import json
 from dataclasses import dataclass
 
+from fleet.actions import Tally
 from fleet.capacity.overlays import overlaid
 from fleet.plan.changes import Change, declared_changes
 from fleet.plan.forecast import Bill, Forecast, GangImpact, forecast
@@ -28,6 +29,8 @@ class Plan:
     refusals: tuple[str, ...]
     warnings: tuple[str, ...] = ()
     """What is declared and does not hold."""
+    purchase: Tally | None = None
+    """What waiting gangs would buy, and how near that is to the least possible."""
 
     @property
     def empty(self) -> bool:
@@ -65,6 +68,7 @@ def make_plan(
         then=seen.then,
         refusals=refusals(before, after, seen, first=not base_revision),
         warnings=tuple(map(str, overlaid(after, snapshot.catalog).conflicts)),
+        purchase=seen.tally,
     )
 
 

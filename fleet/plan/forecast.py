@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from fleet.actions import Action, OpenClaims, SaveClaim, SaveGang
+from fleet.actions import Action, OpenClaims, SaveClaim, SaveGang, Tally
 from fleet.admission import cycle
 from fleet.admission.lines import line_of
 from fleet.capacity import disrupt, fixed
@@ -52,6 +52,8 @@ class Forecast:
     then: Bill
     existing: int
     """Machines that exist now."""
+    tally: Tally | None = None
+    """Of what waiting gangs would buy."""
 
 
 def forecast(before: Fleet, fleet: Fleet, snapshot: Snapshot) -> Forecast:
@@ -69,11 +71,13 @@ def forecast(before: Fleet, fleet: Fleet, snapshot: Snapshot) -> Forecast:
     for name, words in held_back(Yard.of(fleet, snapshot), fates).items():
         changes[name] = replace(changes[name], reason=f"{changes[name].reason}; {words}")
     preempted: dict[str, str] = {}
+    tally: Tally | None = None
     if snapshot.catalog.offers:
         actions = list(_decided(fleet, snapshot))
         for action in actions:
             _fold(action, changes, snapshot)
         preempted = _preempted(actions)
+        tally = next((it.tally for it in actions if isinstance(it, OpenClaims) and it.tally), None)
         for uid in _preempted(cycle.decide(before, snapshot)) if preempted else ():
             preempted.pop(uid, None)
     gangs = _impacts(fleet, snapshot, changes, preempted)
@@ -82,7 +86,12 @@ def forecast(before: Fleet, fleet: Fleet, snapshot: Snapshot) -> Forecast:
         sum(_gpus(snapshot, claim.capacity_pool.instance_type) for claim in owned.values()),
     )
     return Forecast(
-        tuple(changes[name] for name in sorted(changes)), gangs, now, _then(fleet, snapshot, now, changes), len(owned)
+        tuple(changes[name] for name in sorted(changes)),
+        gangs,
+        now,
+        _then(fleet, snapshot, now, changes),
+        len(owned),
+        tally,
     )
 
 
@@ -103,7 +112,7 @@ def _fold(action: Action, changes: dict[str, Change], snapshot: Snapshot) -> Non
     if isinstance(action, OpenClaims):
         for claim in action.claims:
             if not claim.replaces:
-                changes[claim.name] = _machine(claim, "create", _purpose(claim, snapshot))
+                changes[claim.name] = _machine(claim, "create", claim.purpose)
     elif isinstance(action, SaveClaim) and (disruption := action.claim.disruption):
         if disruption.reason in _DRIFT and action.claim.name in changes:
             return
@@ -117,11 +126,6 @@ def _fold(action: Action, changes: dict[str, Change], snapshot: Snapshot) -> Non
 _UPKEEP = frozenset({Reason.EMPTY, Reason.EXPIRED, Reason.UNDERUTILIZED, Reason.BLOCK_ENDS})
 _DRIFT = frozenset({Reason.DRIFTED, Reason.POOL_REMOVED})
 """What `forecast` has seen for itself; any other reason says that the machine goes without being replaced."""
-
-
-def _purpose(claim: Claim, snapshot: Snapshot) -> str:
-    gang = snapshot.gangs.get(claim.gang)
-    return f"for {gang.name}" if gang else f"replicas of {claim.node_pool}"
 
 
 def _machine(claim: Claim, verb: Verb, why: str) -> Change:

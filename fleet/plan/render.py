@@ -1,8 +1,10 @@
 """A plan for people (Terraform's symbols and closing line) and for machines (Terraform's plan JSON shape)."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
+from fleet.actions import Tally
 from fleet.plan.changes import SYMBOLS, Change
 
 if TYPE_CHECKING:
@@ -34,6 +36,8 @@ def _lines(plan: "Plan") -> Iterator[str]:
         yield "Machines:"
         for change in plan.machines:
             yield f"{SYMBOLS[change.verb]:>3} {change.address}  {_machine(change)}"
+    if plan.purchase:
+        yield _purchase(plan.purchase)
     if plan.gangs:
         yield ""
         yield "Gangs stopped and requeued:"
@@ -43,16 +47,14 @@ def _lines(plan: "Plan") -> Iterator[str]:
     yield ""
     yield summary(plan)
     yield f"GPUs: {plan.now.gpus} -> {plan.then.gpus}. USD/h: {plan.now.usd_h:.2f} -> {plan.then.usd_h:.2f}."
-    if plan.warnings:
-        yield ""
-        yield "Declared without effect:"
-        for warning in plan.warnings:
-            yield f"  ? {warning}"
-    if plan.refusals:
-        yield ""
-        yield "Refused by the guard rails; the last good revision stays in force:"
-        for refusal in plan.refusals:
-            yield f"  x {refusal}"
+    yield from _listed("Declared without effect:", "?", plan.warnings)
+    yield from _listed("Refused by the guard rails; the last good revision stays in force:", "x", plan.refusals)
+
+
+def _listed(title: str, mark: str, sentences: Iterable[str]) -> Iterator[str]:
+    """A title and its sentences; nothing where there are none."""
+    lines = [f"  {mark} {sentence}" for sentence in sentences]
+    yield from ("", title, *lines) if lines else ()
 
 
 def summary(plan: "Plan") -> str:
@@ -66,6 +68,13 @@ def _machine(change: Change) -> str:
     return (
         f"{facts['instanceType']} {facts['capacityType']} {facts['zone']} "
         f"{facts['usdPerHour']:.2f} USD/h  ({change.reason})"
+    )
+
+
+def _purchase(tally: Tally) -> str:
+    return (
+        f"For waiting gangs {tally.cost_usd_h:.2f} USD/h are spent; no machines for the same pods cost less than "
+        f"{tally.bound_usd_h:.2f} (gap {100 * tally.gap:.1f} %)."
     )
 
 
@@ -85,6 +94,7 @@ def to_json(plan: "Plan") -> dict[str, Any]:
         "resource_changes": [_change(change) for change in (*plan.declared, *plan.machines)],
         "summary": plan.counts(),
         "cost": {"usd_per_hour_before": plan.now.usd_h, "usd_per_hour_after": plan.then.usd_h},
+        "purchase": _tally(plan.purchase),
         "gpus": {"before": plan.now.gpus, "after": plan.then.gpus},
         "disruption": [
             {
@@ -98,6 +108,17 @@ def to_json(plan: "Plan") -> dict[str, Any]:
         ],
         "refusals": list(plan.refusals),
         "warnings": list(plan.warnings),
+    }
+
+
+def _tally(tally: Tally | None) -> dict[str, float | None] | None:
+    if tally is None:
+        return None
+    return {
+        "usd_per_hour": tally.cost_usd_h,
+        "bound_usd_per_hour": tally.bound_usd_h,
+        "one_kind_usd_per_hour": tally.one_kind_usd_h,
+        "karpenter_usd_per_hour": tally.karpenter_usd_h if isfinite(tally.karpenter_usd_h) else None,
     }
 
 

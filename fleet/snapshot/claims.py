@@ -59,6 +59,8 @@ class Claim:
     created_at_s: float
     gang: str = ""
     """uid of the gang it was bought for; empty for a replacement or a fixed pool."""
+    purpose: str = ""
+    """Why it was bought, in words."""
     replaces: tuple[str, ...] = ()
     """Claims that may go once this one is ready."""
     resources: Resources = field(default_factory=dict)

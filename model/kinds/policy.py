@@ -94,6 +94,8 @@ class FleetPolicySpec(Spec):
     """When nothing may change."""
     notifications: tuple[NotificationSink, ...] = ()
     """Who is told."""
+    purchases: Literal["Optimal", "Greedy"] = "Optimal"
+    """How the machines for what waits are chosen: by search with a bound on what could be saved, or by rules alone."""
     admission_fair_sharing: AdmissionFairSharing | None = None
     """How the use of capacity is remembered where it orders a queue; unset = it is not."""
 

@@ -45,6 +45,7 @@ class _Spec(Wire, frozen=True):
     layout: str = ""
     reservation: str = ""
     charged_usd_per_hour: float | None = None
+    purpose: str = ""
 
 
 class _Disruption(Wire, frozen=True):
@@ -106,6 +107,7 @@ def claim_object(claim: Claim) -> JsonObject:
         resources=amounts_object(claim.resources),
         layout=claim.layout,
         reservation=pool.reservation,
+        purpose=claim.purpose,
     )
     spec |= _charged(claim)
     metadata = {"name": claim.name, "labels": labels, "finalizers": [TERMINATION_FINALIZER]}
@@ -210,6 +212,7 @@ def decode_claim(raw: bytes | Raw) -> Claim:
         launch=Launch(spec.launch.group, spec.launch.lot, spec.launch.size),
         created_at_s=instant_of(spec.created_at),
         gang=spec.gang,
+        purpose=spec.purpose,
         replaces=tuple(spec.replaces or ()),
         resources=canonical_resources(present.resources or {}),
         layout=present.layout,

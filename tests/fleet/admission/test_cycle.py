@@ -217,7 +217,7 @@ def two_flavors(**queue: Any) -> World:
 def test_flavors_are_tried_in_the_queues_order() -> None:
     world = two_flavors()
     world.machine("m0", "reserved")
-    world.waits(gang("a"), gang("b", created_s=NOW), gang("c", created_s=NOW + 1))
+    world.waits(gang("a"), gang("b", created_s=NOW - 60), gang("c", created_s=NOW - 30))
     run(world)
     assert [world.gang(name).flavors.get("main") for name in "abc"] == [("reserved",), ("bought",), None]
     assert reasons(world) == {"a": "Admitted", "b": "Buying", "c": "WaitingForQuota"}

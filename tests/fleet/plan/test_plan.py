@@ -124,7 +124,7 @@ def test_a_fixed_pool_that_grows_and_shrinks() -> None:
     assert list(verbs(plan(world, fleet(pool={"replicas": 1}))).values()) == ["delete"]
     grown = plan(world, fleet(pool={"replicas": 4}))
     assert (grown.now.usd_h, grown.then.usd_h) == (196.0, 392.0)
-    assert grown.machines[0].reason == "replicas of h100"
+    assert grown.machines[0].reason == "one of the 4 replicas of h100"
 
 
 def test_more_quota_lets_gangs_run_and_buys_their_machines() -> None:
@@ -133,7 +133,7 @@ def test_more_quota_lets_gangs_run_and_buys_their_machines() -> None:
     world.waits(gang("w", count=2))
     it = plan(world, fleet())
     assert list(verbs(it).values()) == ["create"] * 2
-    assert {change.reason for change in it.machines} == {"for ns/w"}
+    assert {change.reason for change in it.machines} == {"for 1 x main of ns/w"}
     assert it.then.usd_h == 196.0
 
 

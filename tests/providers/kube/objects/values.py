@@ -128,6 +128,7 @@ claims = st.builds(
     launch=st.builds(Launch, group=names, lot=st.integers(0, 99), size=st.integers(1, 999)),
     created_at_s=instants,
     gang=names | st.just(""),
+    purpose=names | st.just(""),
     replaces=st.lists(names, max_size=3).map(tuple),
     resources=amounts,
     layout=names | st.just(""),
