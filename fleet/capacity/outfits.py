@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from fleet.capacity import node_sizes
+from fleet.memo import remembered
 from fleet.snapshot import InstanceType
 from model.kinds import NodePool
 from model.kinds.node_template import NodeTemplate
@@ -11,6 +12,7 @@ from model.quantity import Resources
 _USUAL = node_sizes.settings_of(NodeTemplate())
 
 
+@remembered(4096)
 def outfitted(pool: NodePool, machine: InstanceType) -> InstanceType:
     """The type with the amounts that nodes of the pool have; itself where the pool says nothing that matters."""
     settings = node_sizes.settings_of(pool.spec.template)

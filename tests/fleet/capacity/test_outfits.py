@@ -7,10 +7,12 @@ import pytest
 
 from fleet.capacity.node_sizes import GIB, MIB
 from fleet.capacity.outfits import outfitted
+from fleet.capacity.pools import Headroom
 from fleet.capacity.shapes import Shapes
-from fleet.snapshot import Hardware
+from fleet.snapshot import CapacityPool, Claim, Hardware
 from model import labels
 from tests.support.fleets import M7, Offer, catalog, small_fleet
+from tests.support.world import World
 
 HARDWARE = Hardware(vcpu=16, memory_mib=60_000, enis=8, ipv4_per_eni=30, nvme_gb=900)
 MACHINE = replace(M7, hardware=HARDWARE, capacity={**M7.capacity, "a/b": 3}, allocatable={**M7.allocatable, "a/b": 3})
@@ -125,3 +127,16 @@ def test_a_machine_without_gpus_has_no_gpu_of_any_name(terms: list[dict[str, Any
     fleet = small_fleet(gpu=None, instanceTypes=[], requirements=terms)
     found = Shapes(fleet, catalog()).of(fleet.node_pools["h100"])
     assert {shape.offer.instance_type.name for shape in found} == types
+
+
+def test_limits_count_what_the_pool_makes_of_a_machine() -> None:
+    pool = small_fleet(template={"kubelet": {"maxPods": 7}}, limits={"resources": {"pods": 21}}).node_pools["h100"]
+    claim = replace(machine_claim(), capacity_pool=CapacityPool("on-demand", MACHINE.name, "us-east-1a"))
+    assert Headroom.of(pool, [claim], {MACHINE.name: MACHINE}).resources == {"pods": 14}
+    assert Headroom.of(pool, [claim], {}).resources == {"pods": 21 - claim.resources["pods"]}
+
+
+def machine_claim() -> Claim:
+    world = World(small_fleet())
+    world.machine("m0")
+    return world.claims["m0"]
