@@ -4,7 +4,7 @@ What differs by default is said: `consolidateAfter` is 0s there, budgets do not 
 and of the capacity types allowed `reserved` goes before `spot` and `spot` before `on-demand`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -18,7 +18,6 @@ from model.upstream.karpenter.node_class import CapacityReservationTerm, EC2Node
 from model.upstream.karpenter.node_pool import (
     KarpenterBudget,
     KarpenterBudgetV1,
-    KarpenterDisruption,
     KarpenterNodePool,
     KarpenterNodePoolSpec,
     KarpenterNodePoolSpecV1Beta1,
@@ -76,10 +75,11 @@ def joined(pool: AnyKarpenterNodePool, node_class: EC2NodeClass) -> NodePool:
     group = node_class.spec.placement_group_selector
     reservations = node_class.spec.capacity_reservation_selector_terms
     paid_by = capacity_types(spec, reserved=bool(reservations))
+    selects = "reserved" in paid_by
     own: dict[str, Any] = {
         "requirements": claims.requirements,
         "capacity_types": paid_by,
-        "reservations": {"select": [_reservation(term) for term in reservations if "reserved" in paid_by]},
+        "reservations": _without_nothing({"select": [_reservation(term) for term in reservations if selects]}),
         "limits": _limits(spec.limits),
         "weight": spec.weight,
         "template": _template(pool, node_class, said),
@@ -91,16 +91,14 @@ def joined(pool: AnyKarpenterNodePool, node_class: EC2NodeClass) -> NodePool:
     return NodePool.model_validate({**envelope, "spec": _without_nothing(own)}, by_alias=True, by_name=True)
 
 
-def _without_nothing(values: Any) -> Any:
-    """Without what is unset or empty, at any depth; a count of 0 is something."""
-    if isinstance(values, dict):
-        cleaned = {key: _without_nothing(value) for key, value in values.items()}
-        return {key: value for key, value in cleaned.items() if value not in (None, "", (), [], {})}
-    return [_without_nothing(value) for value in values] if isinstance(values, list) else values
+def _without_nothing(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Without fields that are unset or empty; a count of 0 is something, and what users' own mappings say stays."""
+    return {key: value for key, value in values.items() if value not in (None, "", (), [], {})}
 
 
 def _reservation(term: CapacityReservationTerm) -> dict[str, Any]:
-    return {"id": term.id, "tags": term.tags, "owner": term.owner_id, "match": term.instance_match_criteria}
+    said = {"id": term.id, "tags": term.tags, "owner": term.owner_id, "match": term.instance_match_criteria}
+    return _without_nothing(said)
 
 
 def capacity_types(
@@ -122,20 +120,19 @@ def _limits(amounts: Mapping[str, int]) -> dict[str, Any]:
     resources = {name: str(amount) for name, amount in amounts.items() if name not in {"nodes", "cpu"}}
     if "cpu" in amounts:
         resources["cpu"] = f"{amounts['cpu']}m"
-    return {"resources": resources, "nodes": amounts.get("nodes")}
+    return _without_nothing({"resources": resources, "nodes": amounts.get("nodes")})
 
 
 def _said(spec: KarpenterNodePoolSpec | KarpenterNodePoolSpecV1Beta1) -> _Said:
     if isinstance(spec, KarpenterNodePoolSpec):
         claims = spec.template.spec
         expire, grace = _if_said(claims, "expire_after"), _if_said(claims, "termination_grace_period")
-        return _Said(expire, grace, None, _disruption(spec.disruption))
+        policy = _if_said(spec.disruption, "consolidation_policy")
+        disruption = _disruption(policy, spec.disruption.consolidate_after, spec.disruption.budgets)
+        return _Said(expire, grace, None, disruption)
     old = spec.disruption
-    disruption = {
-        "consolidation_policy": "WhenEmpty" if old.consolidation_policy == "WhenEmpty" else None,
-        "consolidate_after": old.consolidate_after or 0.0,
-        "budgets": [_budget(budget) for budget in old.budgets],
-    }
+    policy = "WhenEmpty" if old.consolidation_policy == "WhenEmpty" else None
+    disruption = _disruption(policy, old.consolidate_after or 0.0, old.budgets)
     kubelet = _if_said(spec.template.spec, "kubelet")
     return _Said(_if_said(old, "expire_after"), None, kubelet, disruption)
 
@@ -144,23 +141,17 @@ def _if_said(part: Spec, name: str) -> Any:
     return getattr(part, name) if name in part.model_fields_set else None
 
 
-def _disruption(said: KarpenterDisruption) -> dict[str, Any]:
-    return {
-        "consolidation_policy": _if_said(said, "consolidation_policy"),
-        "consolidate_after": said.consolidate_after,
-        "budgets": [_budget(budget) for budget in said.budgets],
-    }
+def _disruption(policy: str | None, after_s: float, budgets: Sequence[KarpenterBudget]) -> dict[str, Any]:
+    """No budget at all, where a manifest says so, is no bound."""
+    said = {"consolidation_policy": policy, "consolidate_after": after_s}
+    return {**_without_nothing(said), "budgets": [_budget(budget) for budget in budgets]}
 
 
 def _budget(budget: KarpenterBudget) -> dict[str, Any]:
     """Upstream, expiry asks no budget."""
     reasons = budget.reasons if isinstance(budget, KarpenterBudgetV1) else ()
-    return {
-        "nodes": budget.nodes,
-        "reasons": reasons or _VOLUNTARY,
-        "schedule": budget.schedule,
-        "duration": budget.duration,
-    }
+    said = {"nodes": budget.nodes, "reasons": reasons or _VOLUNTARY}
+    return _without_nothing({**said, "schedule": budget.schedule, "duration": budget.duration})
 
 
 def _template(pool: AnyKarpenterNodePool, node_class: EC2NodeClass, said: _Said) -> dict[str, Any]:
@@ -178,7 +169,7 @@ def _template(pool: AnyKarpenterNodePool, node_class: EC2NodeClass, said: _Said)
         "termination_grace_period": said.termination_grace_period_s,
         "annotations": template.metadata.annotations,
     }
-    return own if said.kubelet is None else {**own, "kubelet": said.kubelet}
+    return _without_nothing(own if said.kubelet is None else {**own, "kubelet": said.kubelet})
 
 
 def upstream_labels(pool: str, node_class: str) -> dict[str, str]:

@@ -95,6 +95,11 @@ def test_labels_taints_and_requirements() -> None:
     assert carried_labels(pool)["karpenter.sh/nodepool"] == "p"
 
 
+def test_empty_values_stay() -> None:
+    pool = the_pool(pool_text(metadata="{labels: {team: ''}}"), class_text(PLAIN, ", tags: {cost: ''}"))
+    assert (pool.spec.template.labels["team"], pool.spec.template.tags) == ("", {"cost": ""})
+
+
 @pytest.mark.parametrize(
     ("terms", "types"),
     [
@@ -130,6 +135,7 @@ VOLUNTARY = ("Empty", "Underutilized", "Drifted")
     ("budgets", "expected"),
     [
         ("", [("10%", VOLUNTARY, "", None)]),
+        ("[]", []),
         ("[{nodes: '5'}]", [(5, VOLUNTARY, "", None)]),
         ("[{nodes: 0, reasons: [Drifted]}, {nodes: 20%}]", [(0, ("Drifted",), "", None), ("20%", VOLUNTARY, "", None)]),
         ("[{nodes: 1, schedule: '@daily', duration: 10m}]", [(1, VOLUNTARY, "@daily", 600.0)]),
