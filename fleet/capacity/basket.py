@@ -182,6 +182,23 @@ class _Market:
             for resource, amount in left.resources.items():
                 most = amount + sum(lot.count * _capacity(lot.shape).get(resource, 0) for lot in mine)
                 yield Limit(f"{resource} of {pool}", _limited(resource), max(0, most), kinds)
+        yield from self._places(lots)
+
+    def _places(self, lots: Sequence[Lot]) -> Iterator[Limit]:
+        """What reservations still have, with what was taken for `lots`; pools may share one."""
+        kinds: dict[str, list[str]] = {}
+        for name, shape in sorted(self.shapes.items()):
+            kinds.setdefault(_reservation(shape), []).append(name)
+        kinds.pop("", None)
+        for reservation, names in kinds.items():
+            shape = self.shapes[names[0]]
+            left = self.supply.headroom[shape.pool.name].reserved_left(shape) or 0
+            taken = sum(lot.count for lot in lots if _reservation(lot.shape) == reservation)
+            yield Limit(f"machines of {reservation}", MACHINES, max(0, left + taken), frozenset(names))
+
+
+def _reservation(shape: Shape) -> str:
+    return shape.offer.reservation.id if shape.offer.reservation else ""
 
 
 def _capacity(shape: Shape) -> Resources:
