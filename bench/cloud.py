@@ -10,6 +10,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from fleet.snapshot import CapacityPool, Catalog, LaunchOutcome, LaunchRequest
+from model.kinds import NodeTemplate
+from model.kinds.node_template import AmiTerm
 from model.labels import CLUSTER
 from providers.aws.catalog import package_catalog
 from providers.clock import Clock, SystemClock, VirtualClock
@@ -20,6 +22,7 @@ from providers.sim.ec2.limits import STRICTER
 MACHINES, GANG, SHAPES = 1000, 8, 20
 _REGION = "us-east-1"
 _IMAGE = "/aws/service/eks/optimized-ami/1.34/amazon-linux-2023/x86_64/nvidia/recommended/image_id"
+_TEMPLATE = NodeTemplate(amis=(AmiTerm(ssm_parameter=_IMAGE),))
 _POOL = CapacityPool("spot", "p5.48xlarge", "us-east-1a")
 
 
@@ -76,7 +79,7 @@ def _measure(name: str, cloud: Cloud) -> dict[str, float]:
 def _request(token: str, count: int, pool: CapacityPool = _POOL, node_pool: str = "gpu") -> LaunchRequest:
     tags = {CLUSTER: "default", "muster.dev/launch-group": token, "muster.dev/node-claim": token, "Name": token}
     labels = {"muster.dev/node-pool": node_pool}
-    return LaunchRequest(token, count, pool, node_pool, labels, (), tags, image_ssm_parameter=_IMAGE)
+    return LaunchRequest(token, count, pool, node_pool, labels, (), tags, template=_TEMPLATE)
 
 
 def _adapter(fake: FakeAws, clock: Clock) -> Cloud:
@@ -89,7 +92,7 @@ def _adapter(fake: FakeAws, clock: Clock) -> Cloud:
     os.environ.setdefault("AWS_SECRET_ACCESS_KEY", "test")
     clients = connect(_REGION, endpoint_url=fake.url)
     pause = clock.advance if isinstance(clock, VirtualClock) else time.sleep
-    return Ec2Cloud(clients, ClusterAccess("default"), clock, sleep=pause, rng=lambda: 0.5)
+    return Ec2Cloud(clients, ClusterAccess("default"), clock, lambda: "1.34", sleep=pause, rng=lambda: 0.5)
 
 
 def _seconds(work: Callable[[], object]) -> float:

@@ -12,6 +12,9 @@ from model.upstream import (
     AdmissionCheck,
     ClusterQueue,
     Cohort,
+    EC2NodeClass,
+    KarpenterNodeOverlay,
+    KarpenterNodePool,
     KueueTopology,
     LocalQueue,
     ResourceFlavor,
@@ -32,6 +35,7 @@ FAMILIES: Mapping[str, tuple[type[Declaration], ...]] = {
         AdmissionCheck,
     ),
     "volcano.md": (VolcanoQueue,),
+    "karpenter.md": (KarpenterNodePool, EC2NodeClass, KarpenterNodeOverlay),
 }
 """Pages that hold the tables of several kinds: page -> kinds. Every kind of ours has a page of its own."""
 _HEAD = "| field | type | default | meaning |\n|---|---|---|---|\n"

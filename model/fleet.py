@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from model.kinds import Flavor, FleetPolicy, MigLayout, NodePool, PriorityClass, Queue, Team, Topology
+from model.kinds import Flavor, FleetPolicy, MigLayout, NodeOverlay, NodePool, PriorityClass, Queue, Team, Topology
 from model.kinds.base import API_VERSION, Metadata
 from model.kinds.capacity import FlavorSpec
 from model.upstream import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, VolcanoQueue
@@ -18,11 +18,13 @@ def default_policy() -> FleetPolicy:
 class Fleet:
     """The declarations of one revision by name. Built by `model.loader`; every reference in it resolves.
 
-    Manifests of Kueue and Volcano stand beside ours; names are unique where the two meet (queues, nodes of the quota
-    tree, flavors). A WorkloadPriorityClass and a Topology of Kueue say what ours say and are found among ours.
+    NodePools of Karpenter, with their EC2NodeClasses, and its NodeOverlays are found among ours, as are a Topology and
+    a WorkloadPriorityClass of Kueue. Other manifests of Kueue and Volcano stand beside ours; names are unique where the
+    two meet (queues, nodes of the quota tree, flavors).
     """
 
     node_pools: Mapping[str, NodePool] = field(default_factory=dict)
+    node_overlays: Mapping[str, NodeOverlay] = field(default_factory=dict)
     mig_layouts: Mapping[str, MigLayout] = field(default_factory=dict)
     flavors: Mapping[str, Flavor] = field(default_factory=dict)
     """Declared flavors and, for each NodePool without a namesake, the flavor it implies."""

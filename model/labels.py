@@ -21,6 +21,10 @@ CAPACITY_TYPE: Final = "karpenter.sh/capacity-type"
 DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"
 """Annotation on pods and nodes: `"true"` or a duration."""
 
+KARPENTER_NODE_POOL: Final = "karpenter.sh/nodepool"
+"""Carried, with the next, by machines of pools that are read from manifests of Karpenter."""
+KARPENTER_NODE_CLASS: Final = "karpenter.k8s.aws/ec2nodeclass"
+
 # Karpenter AWS provider: facts of the instance type
 _AWS: Final = "karpenter.k8s.aws/"
 INSTANCE_CATEGORY: Final = _AWS + "instance-category"
@@ -123,6 +127,20 @@ WELL_KNOWN: Final[frozenset[str]] = frozenset(
     }
 )
 """Labels every machine we buy may come to carry: a requirement on one is not refused because a pool leaves it open."""
+
+OF_SOME_MACHINES: Final[frozenset[str]] = frozenset(
+    {
+        INSTANCE_GPU_NAME,
+        INSTANCE_GPU_MANUFACTURER,
+        INSTANCE_GPU_COUNT,
+        INSTANCE_GPU_MEMORY,
+        INSTANCE_ACCELERATOR_NAME,
+        INSTANCE_ACCELERATOR_MANUFACTURER,
+        INSTANCE_ACCELERATOR_COUNT,
+        INSTANCE_LOCAL_NVME,
+    }
+)
+"""Labels of what only some instance types have: a type without one has none of it, and no value of it is left open."""
 
 NORMALIZED: Final[dict[str, str]] = {
     "beta.kubernetes.io/arch": ARCH,

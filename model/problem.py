@@ -31,6 +31,7 @@ class Code(StrEnum):
     IMPOSSIBLE_REQUIREMENT = "impossible-requirement"
     INVALID_SCHEDULE = "invalid-schedule"
     AMBIGUOUS_FLAVOR = "ambiguous-flavor"
+    OVERLAYS_IN_CONFLICT = "overlays-in-conflict"
     UNUSED = "unused"
 
 
@@ -56,6 +57,7 @@ DESCRIPTIONS: dict[Code, str] = {
     Code.IMPOSSIBLE_REQUIREMENT: "Requirements leave something that can be bought",
     Code.INVALID_SCHEDULE: "Schedules are five-field cron that fires",
     Code.AMBIGUOUS_FLAVOR: "A flavor named like a pool includes that pool",
+    Code.OVERLAYS_IN_CONFLICT: "Overlays of one weight are about different offers",
     Code.UNUSED: "Declarations are used",
 }
 

@@ -4,6 +4,7 @@ import os
 import random
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import structlog
@@ -12,6 +13,7 @@ from agent.cli import exits
 from agent.config import InvalidConfiguration, Settings, load_settings
 from agent.logs import configure_logs
 from agent.process import Agent
+from agent.version import ClusterVersion
 from providers.clock import Clock, SystemClock
 from providers.git.auth import Auth, Bearer, Remote, SshKey, UserPassword
 from providers.git.selector import select
@@ -38,7 +40,7 @@ def run_agent(config: Path) -> int:
         transport = KubeTransport(connect(settings.kube.url, settings.kube.kubeconfig, settings.kube.context))
         if settings.install_crds:
             install_crds(transport)
-        cloud, notices, health = open_cloud(settings, clock)
+        cloud, notices, health = open_cloud(settings, clock, ClusterVersion(transport, clock))
         source = open_source(settings, clock)
     except (KubeError, CloudError, ValueError, OSError) as error:
         log.error("cannot_start", why=f"{type(error).__name__}: {error}")  # noqa: TRY400 - the cause is in the message
@@ -65,7 +67,9 @@ def install_crds(transport: KubeTransport) -> None:
             transport.apply(crds, definition["metadata"]["name"], definition, force=True)
 
 
-def open_cloud(settings: Settings, clock: Clock) -> tuple[Cloud, Notices | None, Health]:
+def open_cloud(
+    settings: Settings, clock: Clock, kubernetes_version: Callable[[], str]
+) -> tuple[Cloud, Notices | None, Health]:
     """EC2, its interruption queue when configured, and its health checks."""
     from providers.aws.clients import connect as connect_aws
     from providers.aws.clients import connect_queue
@@ -78,7 +82,7 @@ def open_cloud(settings: Settings, clock: Clock) -> tuple[Cloud, Notices | None,
     aws = settings.aws
     access = ClusterAccess(settings.cluster, aws.cluster_endpoint, aws.certificate_authority, aws.service_cidr)
     clients = connect_aws(settings.region, endpoint_url=aws.endpoint_url)
-    cloud = Ec2Cloud(clients, access, clock)
+    cloud = Ec2Cloud(clients, access, clock, kubernetes_version)
     health = InstanceHealth(Caller(clock), clients.ec2, clock)
     if not aws.interruption_queue_url:
         return cloud, None, health

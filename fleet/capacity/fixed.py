@@ -49,8 +49,7 @@ def _buy(pool: NodePool, supply: Supply, missing: int, now_s: float) -> list[Act
         count = min(-(-missing // 2), supply.headroom[pool.name].most(shape))
         supply.headroom[pool.name].spend(shape, count)
         plan = Plan(lots=(Lot(shape, count),))
-        owner = f"{pool.name}/{len(actions)}"
-        actions.append(OpenClaims(write_claims(plan, owner, now_s, purpose=purpose).claims))
+        actions.append(OpenClaims(write_claims(plan, f"{pool.name}/{len(actions)}", now_s, purpose=purpose).claims))
         missing -= count
     return actions
 

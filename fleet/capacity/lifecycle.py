@@ -33,7 +33,7 @@ from fleet.snapshot import Claim, ClaimState, Disruption, Gang, GangState, Insta
 from fleet.taints import DISRUPTED, EPHEMERAL_KEYS, EPHEMERAL_PREFIX, RECUTTING, UNREGISTERED
 from model import labels
 from model.fleet import Fleet
-from model.kinds import NEVER, REPAIRS, NodePool, Repair
+from model.kinds import NEVER, REPAIRS, NodePool, NodeTemplate, Repair
 
 INTENT_TIMEOUT_S = 30.0
 """A launch group that is still incomplete, or wanted by nobody, after this long is dropped: nothing was bought."""
@@ -194,23 +194,36 @@ def _launched(yard: _Yard, claim: Claim) -> Iterator[Action]:
 
 
 def _adoption(yard: _Yard, claim: Claim, node: Node) -> PatchNode:
-    """The node becomes ours: whose it is, what its pool writes on it, and what was planned with but no kubelet says.
-
-    What the node says already (facts of the type, reservation) stays: it knows better.
-    """
+    """The node becomes ours: whose it is, and what its pool writes on it."""
     pool = yard.fleet.node_pools.get(claim.node_pool)
-    planned: dict[str, str] = {}
-    if pool is not None and claim.capacity_pool.instance_type in yard.snapshot.catalog.types:
-        offer = offer_of(claim, yard.snapshot)
-        planned = node_labels_of(pool, offer, claim.layout, yard.snapshot.catalog.region)
     carried = {
-        **{key: value for key, value in sorted(planned.items()) if key not in node.labels},
+        **_untold(yard, claim, node),
         labels.NODE_POOL: claim.node_pool,
         labels.NODE_CLAIM: claim.name,
         labels.CAPACITY_TYPE: claim.capacity_pool.capacity_type,
     }
-    noted = pool.spec.template.annotations if pool else {}
-    return PatchNode(node.name, carried, remove_taints=(UNREGISTERED.key,), annotations=noted)
+    template = pool.spec.template if pool else NodeTemplate()
+    held = {(taint.key, taint.effect) for taint in node.taints}
+    owed_taints = (*template.taints, *template.startup_taints) if template.family == "Custom" else ()
+    return PatchNode(
+        node.name,
+        carried,
+        add_taints=tuple(taint for taint in owed_taints if (taint.key, taint.effect) not in held),
+        remove_taints=(UNREGISTERED.key,),
+        annotations=template.annotations,
+    )
+
+
+def _untold(yard: _Yard, claim: Claim, node: Node) -> dict[str, str]:
+    """What was planned with but the kubelet does not say of itself: it may not, does not know, or was told nothing.
+
+    What the node says already stays: it knows better.
+    """
+    pool = yard.fleet.node_pools.get(claim.node_pool)
+    if pool is None or claim.capacity_pool.instance_type not in yard.snapshot.catalog.types:
+        return {}
+    planned = node_labels_of(pool, offer_of(claim, yard.snapshot), claim.layout, yard.snapshot.catalog.region)
+    return {key: value for key, value in sorted(planned.items()) if key not in node.labels}
 
 
 def _registered(yard: _Yard, claim: Claim) -> Iterator[Action]:

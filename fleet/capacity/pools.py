@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from fleet.capacity.outfits import outfitted
 from fleet.capacity.reservations import Places
 from fleet.memo import remembered
 from fleet.snapshot import Claim, InstanceType
@@ -16,7 +17,7 @@ from model.quantity import Resources
 if TYPE_CHECKING:
     from fleet.capacity.shapes import Shape
 
-HASH_VERSION = "v1"
+HASH_VERSION = "v2"
 _READ_LIVE = {"expire_after", "termination_grace_period"}
 """Of machines that stand it is the present declaration that counts, so that a change needs no new ones."""
 
@@ -71,7 +72,7 @@ class Headroom:
             None if limits.nodes is None else limits.nodes - len(mine),
             None if limits.usd_per_hour is None else limits.usd_per_hour - sum(claim.price_usd_h for claim in mine),
             {
-                name: most - sum(_capacity(claim, types).get(name, 0) for claim in mine)
+                name: most - sum(_capacity(pool, claim, types).get(name, 0) for claim in mine)
                 for name, most in limits.resources.items()
             },
             places or Places(),
@@ -135,6 +136,6 @@ def cluster_groups(pools: Mapping[str, NodePool], claims: Iterable[Claim]) -> di
     return by_pool
 
 
-def _capacity(claim: Claim, types: Mapping[str, InstanceType]) -> Resources:
+def _capacity(pool: NodePool, claim: Claim, types: Mapping[str, InstanceType]) -> Resources:
     machine = types.get(claim.capacity_pool.instance_type)
-    return machine.capacity if machine else claim.resources
+    return outfitted(pool, machine).capacity if machine else claim.resources

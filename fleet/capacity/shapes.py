@@ -5,10 +5,12 @@ DaemonSets take, and the labels and taints the node will carry.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 
 from fleet.capacity.measured import corrected
+from fleet.capacity.outfits import enriched, outfitted
+from fleet.capacity.overlays import Knowledge, overlaid
 from fleet.capacity.pools import pool_hash
 from fleet.capacity.reservations import (
     DISCOUNT,
@@ -100,7 +102,9 @@ class Shapes:
     def _build(self, pool: NodePool) -> Iterator[Shape]:
         wanted = pool_requirements(pool)
         layouts = pool_layouts(self.fleet, pool)
+        known = overlaid(self.fleet, self.catalog).of(pool)
         compatible: dict[str, bool] = {}
+        outfits: dict[str, InstanceType] = {}
         for offer in (*self.catalog.offers, *self._reserved_offers(pool)):
             machine = offer.instance_type
             if machine.name not in compatible:
@@ -109,6 +113,10 @@ class Shapes:
                 continue
             if not wanted.of(labels.ZONE).has(offer.zone) or not _reservation_meets(wanted, offer):
                 continue
+            if machine.name not in outfits:
+                outfits[machine.name] = enriched(outfitted(pool, machine), known.resources.get(machine.name, {}))
+            offer = _as_known(offer, outfits[machine.name], known)  # noqa: PLW2901 - what this pool makes of it
+            machine = offer.instance_type
             for layout in layouts or (WHOLE,):
                 gpus = cut(machine, layouts[layout]) if layout else whole_gpus(pool, machine)
                 if gpus is not None:
@@ -162,6 +170,14 @@ class Shapes:
         return Shape(pool, offer, layout, left, node_labels, pool.spec.template.taints, rank, closes_at_s)
 
 
+def _as_known(offer: Offer, machine: InstanceType, known: Knowledge) -> Offer:
+    """The offer with what the pool makes of the machine and what overlays know of the price."""
+    price_usd_h = known.price_usd_h(offer)
+    if machine is offer.instance_type and price_usd_h == offer.price_usd_h:
+        return offer
+    return replace(offer, instance_type=machine, price_usd_h=price_usd_h)
+
+
 _NOTHING_SEEN: Measured = {}
 
 
@@ -196,7 +212,7 @@ def _reservation_meets(wanted: Requirements, offer: Offer) -> bool:
     return True
 
 
-_DECIDED_LATER = labels.WELL_KNOWN | {labels.MIG_LAYOUT}
+_DECIDED_LATER = (labels.WELL_KNOWN | {labels.MIG_LAYOUT}) - labels.OF_SOME_MACHINES
 """Labels that the offer and the layout decide, not the type."""
 
 

@@ -5,6 +5,7 @@ import json
 from dataclasses import dataclass
 
 from fleet.actions import Tally
+from fleet.capacity.overlays import overlaid
 from fleet.plan.changes import Change, declared_changes
 from fleet.plan.forecast import Bill, Forecast, GangImpact, forecast
 from fleet.plan.guards import refusals
@@ -26,6 +27,8 @@ class Plan:
     now: Bill
     then: Bill
     refusals: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
+    """What is declared and does not hold."""
     purchase: Tally | None = None
     """What waiting gangs would buy, and how near that is to the least possible."""
 
@@ -64,13 +67,14 @@ def make_plan(
         now=seen.now,
         then=seen.then,
         refusals=refusals(before, after, seen, first=not base_revision),
+        warnings=tuple(map(str, overlaid(after, snapshot.catalog).conflicts)),
         purchase=seen.tally,
     )
 
 
 def _identity(after: Fleet, snapshot: Snapshot) -> str:
     """sha256 over what is desired and what was observed: an approval of it holds for exactly this."""
-    ours = (after.node_pools, after.mig_layouts, after.flavors, after.teams, after.queues)
+    ours = (after.node_pools, after.node_overlays, after.mig_layouts, after.flavors, after.teams, after.queues)
     upstream = (after.cluster_queues, after.cohorts, after.local_queues, after.resource_flavors)
     others = (after.admission_checks, after.volcano_queues, after.priority_classes, after.topologies)
     desired = [

@@ -11,6 +11,7 @@ Verb = Literal["create", "update", "delete", "replace"]
 SYMBOLS: Mapping[Verb, str] = {"create": "+", "update": "~", "delete": "-", "replace": "-/+"}
 _TABLES = (
     ("nodepool", "node_pools"),
+    ("nodeoverlay", "node_overlays"),
     ("miglayout", "mig_layouts"),
     ("flavor", "flavors"),
     ("team", "teams"),

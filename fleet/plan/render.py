@@ -1,6 +1,6 @@
 """A plan for people (Terraform's symbols and closing line) and for machines (Terraform's plan JSON shape)."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
@@ -47,11 +47,14 @@ def _lines(plan: "Plan") -> Iterator[str]:
     yield ""
     yield summary(plan)
     yield f"GPUs: {plan.now.gpus} -> {plan.then.gpus}. USD/h: {plan.now.usd_h:.2f} -> {plan.then.usd_h:.2f}."
-    if plan.refusals:
-        yield ""
-        yield "Refused by the guard rails; the last good revision stays in force:"
-        for refusal in plan.refusals:
-            yield f"  x {refusal}"
+    yield from _listed("Declared without effect:", "?", plan.warnings)
+    yield from _listed("Refused by the guard rails; the last good revision stays in force:", "x", plan.refusals)
+
+
+def _listed(title: str, mark: str, sentences: Iterable[str]) -> Iterator[str]:
+    """A title and its sentences; nothing where there are none."""
+    lines = [f"  {mark} {sentence}" for sentence in sentences]
+    yield from ("", title, *lines) if lines else ()
 
 
 def summary(plan: "Plan") -> str:
@@ -104,6 +107,7 @@ def to_json(plan: "Plan") -> dict[str, Any]:
             for gang in plan.gangs
         ],
         "refusals": list(plan.refusals),
+        "warnings": list(plan.warnings),
     }
 
 

@@ -23,6 +23,7 @@ from fleet.snapshot.gangs import (
 from fleet.snapshot.machines import (
     CapacityPool,
     Catalog,
+    Hardware,
     Instance,
     InstanceType,
     LaunchError,
@@ -106,6 +107,7 @@ __all__ = [
     "Eviction",
     "Gang",
     "GangState",
+    "Hardware",
     "Hold",
     "Instance",
     "InstanceType",

@@ -6,8 +6,26 @@ from enum import StrEnum
 from math import inf
 from typing import Literal
 
-from model.kinds import CapacityType, MatchCriteria, ReservationKind, Taint
+from model.kinds import CapacityType, MatchCriteria, NodeTemplate, ReservationKind, Taint
 from model.quantity import Resources
+
+_PLAIN = NodeTemplate()
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """What the size of a node follows from, with what its pool says of image, disks and kubelet (`node_sizes`)."""
+
+    vcpu: int
+    memory_mib: int
+    """As the operating system sees it."""
+    enis: int
+    """Network interfaces of the default card, the only one whose addresses pods get."""
+    ipv4_per_eni: int
+    reserved_enis: int = 0
+    """Interfaces of that card that pods do not get."""
+    nvme_gb: int = 0
+    """Local disks together, in 10^9 bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +34,8 @@ class InstanceType:
 
     `allocatable` = `capacity` - kube-reserved - eviction threshold by the documented formulas, in canonical amounts
     (`model.quantity.Resources`), with whole GPUs as `nvidia.com/gpu`. `labels` are those that hold for every machine of
-    the type (`node.kubernetes.io/instance-type`, `karpenter.k8s.aws/instance-*`, `kubernetes.io/arch|os`).
+    the type (`node.kubernetes.io/instance-type`, `karpenter.k8s.aws/instance-*`, `kubernetes.io/arch|os`). Amounts are
+    those of a pool that says nothing of image, disks and kubelet; `hardware` tells what others make of it.
     """
 
     name: str
@@ -27,6 +46,8 @@ class InstanceType:
     gpu_count: int = 0
     gpu_memory_mib: int = 0
     efa_interfaces: int = 0
+    hardware: Hardware | None = None
+    """None = not known: the amounts are the same whatever the pool says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +147,7 @@ class LaunchRequest:
     """`count` equal machines, all or nothing, from one capacity pool (one EC2 `CreateFleet` of type instant).
 
     `token` makes the call idempotent; `tags` end on every instance and are what garbage collection finds them by.
+    `template` is what the pool says; its labels, taints and tags are among those given here.
     """
 
     token: str
@@ -135,12 +157,11 @@ class LaunchRequest:
     labels: Mapping[str, str]
     taints: tuple[Taint, ...]
     tags: Mapping[str, str]
-    image_id: str = ""
-    image_ssm_parameter: str = ""
-    user_data: str = ""
-    instance_profile: str = ""
-    subnet_tags: Mapping[str, str] = field(default_factory=dict)
-    security_group_tags: Mapping[str, str] = field(default_factory=dict)
+    template: NodeTemplate = _PLAIN
+    arch: str = "amd64"
+    """Of the machine, as its image must be."""
+    accelerator: str = ""
+    """Who made its GPUs or accelerators: `nvidia`, `aws`, ...; empty = it has none."""
     placement_group: str = ""
     efa_interfaces: int = 0
     market: Market = ""

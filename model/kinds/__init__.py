@@ -2,6 +2,7 @@
 
 from model.kinds.base import API_VERSION, NEVER, Declaration, Kind, RequirementTerm, Taint, Toleration
 from model.kinds.capacity import Flavor, MigLayout, Topology
+from model.kinds.node_overlay import NodeOverlay
 from model.kinds.node_pool import (
     REPAIRS,
     Budget,
@@ -13,10 +14,21 @@ from model.kinds.node_pool import (
     ReservationKind,
     ReservationTerm,
 )
+from model.kinds.node_template import NodeTemplate
 from model.kinds.policy import FleetPolicy
 from model.kinds.tenancy import PodsReady, PriorityClass, Queue, Team
 
-KINDS: tuple[type[Kind], ...] = (NodePool, MigLayout, Flavor, Team, Queue, PriorityClass, Topology, FleetPolicy)
+KINDS: tuple[type[Kind], ...] = (
+    NodePool,
+    NodeOverlay,
+    MigLayout,
+    Flavor,
+    Team,
+    Queue,
+    PriorityClass,
+    Topology,
+    FleetPolicy,
+)
 
 __all__ = [
     "API_VERSION",
@@ -32,7 +44,9 @@ __all__ = [
     "Kind",
     "MatchCriteria",
     "MigLayout",
+    "NodeOverlay",
     "NodePool",
+    "NodeTemplate",
     "PodsReady",
     "PriorityClass",
     "Queue",

@@ -4,21 +4,8 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, Strict, model_validator
 
-from model.kinds.base import (
-    NEVER,
-    Amounts,
-    Annotations,
-    Bool,
-    Duration,
-    Kind,
-    Labels,
-    Name,
-    RequirementTerm,
-    Spec,
-    Tags,
-    Taint,
-    Usd,
-)
+from model.kinds.base import Amounts, Bool, Duration, Kind, Name, RequirementTerm, Spec, Tags, Usd
+from model.kinds.node_template import NodeTemplate
 
 CapacityType = Literal["reserved", "spot", "on-demand"]
 DisruptionReason = Literal["Empty", "Underutilized", "Drifted", "Expired"]
@@ -135,50 +122,6 @@ class Placement(Spec):
     """Attach every EFA interface the type has; types without EFA are not bought."""
     topology: Name | None = None
     """The `Topology` whose levels the nodes of this pool carry as labels."""
-
-
-class Ami(Spec):
-    """The machine image; exactly one of the two."""
-
-    id: str = ""
-    """An image id such as `ami-0abc`."""
-    ssm_parameter: str = ""
-    """An SSM parameter that holds the id, so that the image follows its publisher."""
-
-    @model_validator(mode="after")
-    def _one_way(self) -> Self:
-        if bool(self.id) == bool(self.ssm_parameter):
-            raise ValueError("give exactly one of id and ssmParameter")
-        return self
-
-
-class NodeTemplate(Spec):
-    """What every machine of the pool is born with."""
-
-    labels: Labels = Field(default_factory=dict)
-    """Node labels, in addition to those every node carries."""
-    annotations: Annotations = Field(default_factory=dict)
-    """Annotations the node gets when it joins, such as `karpenter.sh/do-not-disrupt`."""
-    taints: tuple[Taint, ...] = ()
-    """Taints that stay; gangs need a toleration, see the flavor."""
-    startup_taints: tuple[Taint, ...] = ()
-    """Taints that something on the node removes when it is ready; the node counts as initialised only afterwards."""
-    ami: Ami = Ami(ssm_parameter="/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64")
-    """The machine image; unset = the current Amazon Linux 2023."""
-    user_data: str = ""
-    """A shell script that runs before the node joins."""
-    instance_profile: str = ""
-    """IAM instance profile of the machines."""
-    subnets: Tags = Field(default_factory=dict)
-    """Tags a subnet must carry; empty = `muster.dev/cluster: <cluster>`."""
-    security_groups: Tags = Field(default_factory=dict)
-    """Tags a security group must carry; empty = `muster.dev/cluster: <cluster>`."""
-    tags: Tags = Field(default_factory=dict)
-    """Extra EC2 tags on instances and volumes."""
-    expire_after: Duration = 720 * 3600.0
-    """Age at which a node is replaced."""
-    termination_grace_period: Duration = NEVER
-    """How long a drain may take before pods are removed by force."""
 
 
 class Budget(Spec):

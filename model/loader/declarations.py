@@ -1,12 +1,23 @@
 """Documents -> declarations: which kind a document is, and whether it satisfies that kind's model."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from pydantic import ValidationError
 
-from model.kinds import Declaration, Flavor, FleetPolicy, MigLayout, NodePool, PriorityClass, Queue, Team, Topology
+from model.kinds import (
+    Declaration,
+    Flavor,
+    FleetPolicy,
+    MigLayout,
+    NodeOverlay,
+    NodePool,
+    PriorityClass,
+    Queue,
+    Team,
+    Topology,
+)
 from model.kinds.base import FROM_YAML
 from model.loader.envelope import kind_of
 from model.loader.tree import Document, Path
@@ -14,8 +25,10 @@ from model.loader.violations import problems_of
 from model.problem import Code, Problem, Severity
 from model.upstream import (
     AdmissionCheck,
+    AnyKarpenterNodePool,
     ClusterQueue,
     Cohort,
+    EC2NodeClass,
     LocalQueue,
     ResourceFlavor,
     VolcanoQueue,
@@ -32,6 +45,8 @@ class Declared(Generic[K_co]):
 
     value: K_co
     document: Document
+    places: Mapping[Path, Path] = field(default_factory=dict)
+    """Where the document says what the value says at a path, where that is elsewhere."""
 
     @property
     def place(self) -> str:
@@ -42,18 +57,28 @@ class Declared(Generic[K_co]):
     def problem(
         self, path: Path, message: str, code: Code, *, hint: str = "", severity: Severity = "error", key: bool = False
     ) -> Problem:
-        """A problem at `path` of the document."""
-        return self.document.problem(path, message, code, hint=hint, severity=severity, key=key)
+        """A problem at `path` of the value, shown where the document says it."""
+        return self.document.problem(self._written(path), message, code, hint=hint, severity=severity, key=key)
+
+    def _written(self, path: Path) -> Path:
+        for length in range(len(path), 0, -1):
+            if path[:length] in self.places:
+                return self.places[path[:length]] + path[length:]
+        return path
 
 
 @dataclass(slots=True)
 class Declarations:
     """Everything that satisfies its kind, by kind and key, and the names of what does not.
 
-    Upstream manifests stand here as what they are read into (`model.upstream.READINGS`).
+    Upstream manifests stand here as what they are read into (`model.upstream.READINGS`); `model.loader.joining` makes
+    NodePools of `karpenter_pools` and `node_classes`.
     """
 
     node_pools: dict[str, Declared[NodePool]] = field(default_factory=dict)
+    karpenter_pools: dict[str, Declared[AnyKarpenterNodePool]] = field(default_factory=dict)
+    node_classes: dict[str, Declared[EC2NodeClass]] = field(default_factory=dict)
+    node_overlays: dict[str, Declared[NodeOverlay]] = field(default_factory=dict)
     mig_layouts: dict[str, Declared[MigLayout]] = field(default_factory=dict)
     flavors: dict[str, Declared[Flavor]] = field(default_factory=dict)
     teams: dict[str, Declared[Team]] = field(default_factory=dict)
@@ -77,6 +102,10 @@ class Declarations:
         name = kind if isinstance(kind, str) else kind.__name__
         tables: dict[str, dict[str, Declared[Any]]] = {
             "NodePool": self.node_pools,
+            "KarpenterNodePool": self.karpenter_pools,
+            "KarpenterNodePoolV1Beta1": self.karpenter_pools,
+            "EC2NodeClass": self.node_classes,
+            "NodeOverlay": self.node_overlays,
             "MigLayout": self.mig_layouts,
             "Flavor": self.flavors,
             "Team": self.teams,
@@ -106,12 +135,14 @@ class Declarations:
             if (name := _name(document)) is not None:
                 self.broken.add((read_into(kind).__name__, name))
         else:
-            yield from self._keep(Declared(read(value), document))
+            yield from self.keep(Declared(read(value), document))
 
-    def _keep(self, declared: Declared[Any]) -> Iterator[Problem]:
+    def keep(self, declared: Declared[Any]) -> Iterator[Problem]:
+        """Puts a declaration into its table; yields a problem where its name is taken."""
         kind, key = type(declared.value).__name__, declared.value.key
         table = self.table(kind)
         if key in table:
+            kind = declared.value.kind
             message = f"{kind} {key!r} is declared twice; the other one is at {table[key].place}"
             yield declared.problem(("metadata", "name"), message, Code.DUPLICATE_NAME)
         else:

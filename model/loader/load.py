@@ -8,6 +8,7 @@ from typing import Any
 from model.fleet import Fleet, default_policy, implied_flavor
 from model.loader.checks import CHECKS
 from model.loader.declarations import Declarations, Declared
+from model.loader.joining import join_pools
 from model.loader.parse import DEFAULT_LIMITS, Limits, parse
 from model.loader.source import Source, decode
 from model.loader.tree import Document
@@ -64,6 +65,7 @@ def _problems(files: Mapping[str, bytes], limits: Limits, declarations: Declarat
         yield from found
         for document in read:
             yield from declarations.add(document)
+    yield from join_pools(declarations)
     for check in CHECKS:
         yield from check(declarations)
 
@@ -104,6 +106,7 @@ def _fleet(declarations: Declarations) -> Fleet:
     policy = next((declared.value for declared in declarations.policies.values()), None)
     return Fleet(
         node_pools=pools,
+        node_overlays=_values(declarations.node_overlays),
         mig_layouts=_values(declarations.mig_layouts),
         flavors=dict(sorted(flavors.items())),
         teams=_values(declarations.teams),

@@ -1,16 +1,29 @@
-"""Manifests of Kueue and Volcano in the fleet repository, read as they are.
+"""Manifests of Karpenter, Kueue and Volcano in the fleet repository, read as they are.
 
 `UPSTREAM_KINDS` are the forms in which they may be written; `READINGS` says which of them become another value: older
-versions the current one, and kinds that say exactly what one of ours says become ours. Everything else is itself.
+versions the current one, and kinds that say exactly what one of ours says become ours. Everything else is itself, but
+for NodePools of Karpenter: each becomes one of ours together with the EC2NodeClass that it names.
 """
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from model.kinds import Declaration, PriorityClass, Topology
-from model.upstream.base import KUEUE_GROUP, VOLCANO_GROUP
+from model.kinds import Declaration, NodeOverlay, NodePool, PriorityClass, Topology
+from model.upstream.base import KARPENTER_AWS_GROUP, KARPENTER_GROUP, KUEUE_GROUP, VOLCANO_GROUP
 from model.upstream.capacity import KueueTopology, ResourceFlavor, carried_labels, pools_of, topology, wanted_labels
 from model.upstream.cluster_queue import ClusterQueue, ClusterQueueV1Beta1, current
+from model.upstream.karpenter import (
+    PLACES,
+    AnyKarpenterNodePool,
+    EC2NodeClass,
+    EC2NodeClassV1Beta1,
+    KarpenterNodeOverlay,
+    KarpenterNodePool,
+    KarpenterNodePoolV1Beta1,
+    current_class,
+    joined,
+    overlay,
+)
 from model.upstream.quotas import cells
 from model.upstream.tenancy import AdmissionCheck, Cohort, LocalQueue, WorkloadPriorityClass, priority_class
 from model.upstream.volcano import VolcanoQueue
@@ -25,6 +38,11 @@ UPSTREAM_KINDS: tuple[type[Declaration], ...] = (
     KueueTopology,
     AdmissionCheck,
     VolcanoQueue,
+    KarpenterNodePool,
+    KarpenterNodePoolV1Beta1,
+    EC2NodeClass,
+    EC2NodeClassV1Beta1,
+    KarpenterNodeOverlay,
 )
 
 
@@ -39,6 +57,8 @@ READINGS: Mapping[type[Declaration], Reading] = {
     ClusterQueueV1Beta1: Reading(ClusterQueue, current),
     WorkloadPriorityClass: Reading(PriorityClass, priority_class),
     KueueTopology: Reading(Topology, topology),
+    EC2NodeClassV1Beta1: Reading(EC2NodeClass, current_class),
+    KarpenterNodeOverlay: Reading(NodeOverlay, overlay),
 }
 
 _WORK = "leave it to the cluster: a fleet repository declares queues and capacity, not work"
@@ -49,12 +69,18 @@ UNSUPPORTED_KINDS: Mapping[tuple[str, str], str] = {
     (KUEUE_GROUP, "ProvisioningRequestConfig"): "remove it: machines are bought before a workload is admitted",
     (KUEUE_GROUP, "Workload"): _WORK,
     (VOLCANO_GROUP, "PodGroup"): _WORK,
+    (KARPENTER_GROUP, "NodeClaim"): "leave it to the cluster: a fleet repository declares pools, not machines",
+    (KARPENTER_GROUP, "Provisioner"): "write a NodePool: Karpenter itself reads no Provisioner since v0.33",
+    (KARPENTER_GROUP, "Machine"): "leave it to the cluster: a fleet repository declares pools, not machines",
+    (KARPENTER_AWS_GROUP, "AWSNodeTemplate"): "write an EC2NodeClass: Karpenter itself reads no other since v0.33",
 }
 """(API group, kind) of what upstream has and we have no behaviour for -> what to do."""
 
 
 def read_into(kind: type[Declaration]) -> type[Declaration]:
     """The class of the value that a form becomes."""
+    if kind in {KarpenterNodePool, KarpenterNodePoolV1Beta1}:
+        return NodePool
     return READINGS[kind].into if kind in READINGS else kind
 
 
@@ -65,15 +91,24 @@ def read(value: Declaration) -> Declaration:
 
 
 __all__ = [
+    "KARPENTER_AWS_GROUP",
+    "KARPENTER_GROUP",
     "KUEUE_GROUP",
+    "PLACES",
     "READINGS",
     "UNSUPPORTED_KINDS",
     "UPSTREAM_KINDS",
     "VOLCANO_GROUP",
     "AdmissionCheck",
+    "AnyKarpenterNodePool",
     "ClusterQueue",
     "ClusterQueueV1Beta1",
     "Cohort",
+    "EC2NodeClass",
+    "EC2NodeClassV1Beta1",
+    "KarpenterNodeOverlay",
+    "KarpenterNodePool",
+    "KarpenterNodePoolV1Beta1",
     "KueueTopology",
     "LocalQueue",
     "Reading",
@@ -82,6 +117,7 @@ __all__ = [
     "WorkloadPriorityClass",
     "carried_labels",
     "cells",
+    "joined",
     "pools_of",
     "read",
     "read_into",

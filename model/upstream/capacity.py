@@ -12,10 +12,10 @@ from pydantic import Field, model_validator
 from model.kinds import API_VERSION, NodePool, Taint, Toleration, Topology
 from model.kinds.base import LabelKey, Labels, Spec
 from model.kinds.capacity import TopologySpec
+from model.kinds.errors import misplaced
 from model.labels import normalize
 from model.pools import pool_requirements
 from model.upstream.base import KueueVersion, Subdomain, UpstreamKind, own_metadata
-from model.upstream.errors import misplaced
 
 
 class NodeTaint(Taint):

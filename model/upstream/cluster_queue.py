@@ -20,8 +20,8 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import AfterValidator, Field, Strict, model_validator
 
 from model.kinds.base import Spec
+from model.kinds.errors import misplaced
 from model.upstream.base import KUEUE_API_VERSION, FairSharing, Subdomain, UpstreamKind
-from model.upstream.errors import misplaced
 from model.upstream.quotas import ResourceGroups, check_lending, check_limits
 from model.upstream.selectors import LabelSelector
 

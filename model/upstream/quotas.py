@@ -6,9 +6,9 @@ from typing import Annotated, NamedTuple, Self
 from pydantic import AfterValidator, Field, field_serializer, model_validator
 
 from model.kinds.base import LabelKey, Spec
+from model.kinds.errors import Path, misplaced
 from model.quantity import format_amount
 from model.upstream.base import Amount, Subdomain
-from model.upstream.errors import Path, misplaced
 
 _MOST_FLAVORS = 256
 """In all groups together."""

@@ -6,7 +6,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from model.kinds.base import LabelKey, Labels, LabelValue, Spec
-from model.upstream.errors import misplaced
+from model.kinds.errors import misplaced
 
 
 class LabelSelectorRequirement(Spec):

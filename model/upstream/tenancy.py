@@ -12,6 +12,7 @@ from pydantic import Field, Strict, model_validator
 
 from model.kinds import API_VERSION, PriorityClass
 from model.kinds.base import Spec
+from model.kinds.errors import unsupported
 from model.kinds.tenancy import PriorityClassSpec
 from model.upstream.base import (
     KUEUE_GROUP,
@@ -24,7 +25,6 @@ from model.upstream.base import (
     own_metadata,
 )
 from model.upstream.cluster_queue import StopPolicy
-from model.upstream.errors import unsupported
 from model.upstream.quotas import ResourceGroups, check_limits
 
 

@@ -10,8 +10,8 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, Strict, model_validator
 
 from model.kinds.base import Amounts, Bool, Spec
+from model.kinds.errors import misplaced, unsupported
 from model.upstream.base import ObjectMeta, Subdomain, UpstreamKind
-from model.upstream.errors import misplaced, unsupported
 
 ROOT = "root"
 """The queue above all others; it need not be declared."""

@@ -24,6 +24,7 @@ class Group(StrEnum):
     PRICING = "pricing"
     SSM = "ssm"
     SQS = "sqs"
+    IAM = "iam"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,7 @@ EC2_LIMITS: Mapping[Group, Size] = {
     Group.PRICING: Size(10, 10),
     Group.SSM: Size(40, 40),
     Group.SQS: Size(300, 300),
+    Group.IAM: Size(10, 2),
 }
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from fleet.snapshot import Catalog, InstanceType, Offer
 from model.kinds import CapacityType
-from providers.aws.allocatable import AL2023, NodeSettings
+from providers.aws.allocatable import USUAL, ClusterSettings
 from providers.aws.facts import TypeFacts, package, package_types
 from providers.aws.machine_types import machine_type
 from providers.aws.prices import SPOT_ESTIMATE_RATIO, OnDemandPrices, SpotPrices, package_prices
@@ -31,7 +31,7 @@ def build_catalog(
     zones: Zones,
     on_demand: OnDemandPrices,
     spot: SpotPrices | None = None,
-    settings: NodeSettings = AL2023,
+    settings: ClusterSettings = USUAL,
 ) -> CatalogBuild:
     """Every type of `facts` in `Catalog.types`; an offer for each zone and capacity type that has a price.
 
@@ -59,7 +59,7 @@ def build_catalog(
     return CatalogBuild(catalog, left_out)
 
 
-def package_catalog(region: str, settings: NodeSettings = AL2023) -> CatalogBuild:
+def package_catalog(region: str, settings: ClusterSettings = USUAL) -> CatalogBuild:
     """The catalogue with no API at all: facts, zones and prices of the package.
 
     Zones are known for the 30 commercial regions of the package; elsewhere there are types but no offers.

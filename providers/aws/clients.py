@@ -19,12 +19,13 @@ _PRICING_REGIONS = (("ap-", "ap-south-1"), ("cn-", "cn-northwest-1"), ("eu-", "e
 
 @dataclass(frozen=True, slots=True)
 class Clients:
-    """The clients of one region. The Pricing API is not offered in every region; `ssm` has no type stubs."""
+    """The clients of one region. The Pricing API is not offered in every region; `ssm` and `iam` have no type stubs."""
 
     region: str
     ec2: "EC2Client"
     ssm: Any
     pricing: "PricingClient | None"
+    iam: Any
 
 
 def connect(
@@ -32,7 +33,7 @@ def connect(
 ) -> Clients:
     """Clients of `session`, or with credentials from the usual chain (environment, profile, web identity, role).
 
-    `endpoint_url` sends EC2 and SSM calls elsewhere, and then prices come from the package unless
+    `endpoint_url` sends EC2, SSM and IAM calls elsewhere, and then prices come from the package unless
     `pricing_endpoint_url` is given too: a fake of EC2 has no price list, and the real one must not be asked.
     """
     session = session or _session()
@@ -49,6 +50,7 @@ def connect(
         )
         if pricing_endpoint_url or not endpoint_url
         else None,
+        iam=session.client("iam", region, endpoint_url=endpoint, config=_config()),
     )
 
 

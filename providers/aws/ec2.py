@@ -10,7 +10,8 @@ import structlog
 
 from fleet.snapshot import Catalog, Instance, LaunchOutcome, LaunchRequest, Reservation
 from model import labels
-from providers.aws.allocatable import AL2023, NodeSettings
+from model.kinds.node_template import SubnetTerm
+from providers.aws.allocatable import USUAL, ClusterSettings
 from providers.aws.catalog import CatalogBuild, Zones, build_catalog, package_zones
 from providers.aws.clients import Clients
 from providers.aws.facts import TypeFacts, package_types
@@ -22,6 +23,7 @@ from providers.aws.market import described_types, offered_zones, spot_prices
 from providers.aws.network import Network
 from providers.aws.prices import OnDemandPrices, SpotPrices, package_prices
 from providers.aws.pricing import on_demand_prices
+from providers.aws.profiles import Profiles
 from providers.aws.reservations import reservations
 from providers.aws.resolve import Resolver
 from providers.aws.retry import Caller
@@ -49,7 +51,9 @@ class _Known:
 class Ec2Cloud:
     """Machines of one cluster in one region.
 
-    `access` names the cluster and tells nodes how to join it. `sleep` and `rng` serve the pauses between repetitions.
+    `access` names the cluster and tells nodes how to join it; `kubernetes_version` says for which version of Kubernetes
+    (`1.34`, empty = not known) images of an alias are to be made. `sleep` and `rng` serve the pauses between
+    repetitions.
     All methods may be called from several threads; all but `launch`, which reports failures as its outcome, raise
     `CloudError`.
     """
@@ -59,8 +63,9 @@ class Ec2Cloud:
         clients: Clients,
         access: ClusterAccess,
         clock: Clock,
+        kubernetes_version: Callable[[], str],
         *,
-        settings: NodeSettings = AL2023,
+        settings: ClusterSettings = USUAL,
         sleep: Callable[[float], None] = time.sleep,
         rng: Callable[[], float] | None = None,
     ) -> None:
@@ -75,9 +80,9 @@ class Ec2Cloud:
         resolver = Resolver(
             access,
             self._network,
-            Images(self._caller, clients.ssm, clock),
+            Images(self._caller, clients.ec2, clients.ssm, clock, kubernetes_version),
             self._templates,
-            root_volume_gib=settings.root_volume_gib,
+            Profiles(self._caller, clients.iam, access.name, clients.region),
             efa_card=self._efa_card,
         )
         self._launcher = Launcher(self._caller, clients.ec2, resolver, self._instances)
@@ -166,7 +171,7 @@ class Ec2Cloud:
         return spot_prices(self._caller, self._clients.ec2, now_s, start=datetime.fromtimestamp(now_s, UTC))
 
     def _usable_zones(self) -> frozenset[str]:
-        return self._network.zones({labels.CLUSTER: self._cluster})
+        return self._network.zones((SubnetTerm(tags={labels.CLUSTER: self._cluster}),))
 
     def _or_else(self, what: str, read: Callable[[], T], before: T) -> T:
         try:

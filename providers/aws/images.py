@@ -1,36 +1,106 @@
-"""Which machine image: an id as it is, or what an SSM parameter names at present."""
+"""Which machine image: of all that a pool's terms find, the newest for the machine's processor."""
 
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from fleet.snapshot import LaunchRequest
+from model.kinds.node_template import AmiTerm
 from providers.aws.buckets import Group
-from providers.aws.retry import Caller
+from providers.aws.retry import Caller, pages
 from providers.clock import Clock
 from providers.ports import CloudRejected
 
+if TYPE_CHECKING:
+    from mypy_boto3_ec2 import EC2Client
+
 _FRESH_S = 3600.0
+_FOUND_FRESH_S = 300.0
+_OWNERS = ("self", "amazon")
+_ARCHITECTURES = {"amd64": "x86_64", "arm64": "arm64"}
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """An image as EC2 describes it."""
+
+    id: str
+    name: str
+    architecture: str
+    """EC2's word: `x86_64`, `arm64`."""
+    created: str
+    """RFC 3339, which sorts by time."""
 
 
 class Images:
-    """Resolves image ids; a parameter's value is believed for an hour, or until EC2 does not know the image."""
+    """Resolves images.
 
-    def __init__(self, caller: Caller, ssm: Any, clock: Clock) -> None:
+    A parameter's value is believed for an hour, a search for five minutes, or until EC2 does not know the image.
+    """
+
+    def __init__(
+        self, caller: Caller, ec2: "EC2Client", ssm: Any, clock: Clock, kubernetes_version: Callable[[], str]
+    ) -> None:
         self._caller = caller
+        self._ec2 = ec2
         self._ssm = ssm
         self._clock = clock
+        self._kubernetes_version = kubernetes_version
         self._values: dict[str, tuple[float, str]] = {}
+        self._found: dict[str, tuple[float, tuple[Image, ...]]] = {}
 
     def resolve(self, request: LaunchRequest) -> str:
-        """The image id for `request`; raises `CloudRejected` where it names none."""
-        if request.image_id:
-            return request.image_id
-        if not request.image_ssm_parameter:
-            raise CloudRejected("the launch names neither an image id nor an SSM parameter")
-        return self._parameter(request.image_ssm_parameter)
+        """The image id for `request`; raises `CloudRejected` where its terms find none that suits the machine."""
+        terms = request.template.amis
+        if len(terms) == 1 and not (terms[0].tags or terms[0].name):
+            return self._named(terms[0], request)
+        wanted = _ARCHITECTURES.get(request.arch, request.arch)
+        images = [image for term in terms for image in self._of_term(term, request)]
+        suits = [image for image in images if image.architecture == wanted]
+        if not suits:
+            raise CloudRejected(f"none of {len(images)} images found is for {wanted}: {_text(terms)}")
+        newest = max(image.created for image in suits)
+        return min((image.name, image.id) for image in suits if image.created == newest)[1]
 
     def forget(self, request: LaunchRequest) -> None:
-        """The image turned out not to exist: look the parameter up again next time."""
-        self._values.pop(request.image_ssm_parameter, None)
+        """The image turned out not to exist: look everything up again next time."""
+        for term in request.template.amis:
+            self._values.pop(self._parameter_of(term, request), None)
+        self._found.clear()
+
+    def _named(self, term: AmiTerm, request: LaunchRequest) -> str:
+        """The image of a term that names one."""
+        if term.id:
+            return term.id
+        name = self._parameter_of(term, request)
+        if not name:
+            raise CloudRejected(f"images of {term.alias} are made for a version of Kubernetes, which is not known")
+        return self._parameter(name)
+
+    def _parameter_of(self, term: AmiTerm, request: LaunchRequest) -> str:
+        version = self._kubernetes_version() if term.alias else ""
+        return (
+            alias_parameter(term.alias, version, request.arch, request.accelerator) if version else term.ssm_parameter
+        )
+
+    def _of_term(self, term: AmiTerm, request: LaunchRequest) -> tuple[Image, ...]:
+        if term.tags or term.name:
+            owners = (term.owner,) if term.owner else _OWNERS
+            return self._search(list(_filters(term)), owners)
+        image_id = self._named(term, request)
+        return self._search([{"Name": "image-id", "Values": [image_id]}], ())
+
+    def _search(self, filters: list[dict[str, Any]], owners: Iterable[str]) -> tuple[Image, ...]:
+        key, now_s = repr((filters, owners)), self._clock.monotonic()
+        read_s, images = self._found.get(key, (0.0, ()))
+        if not images or now_s - read_s > _FOUND_FRESH_S:
+            arguments: dict[str, Any] = {"Filters": filters, "MaxResults": 1000}
+            if owners:
+                arguments["Owners"] = list(owners)
+            found = pages(self._caller, Group.DESCRIBE, self._ec2.describe_images, **arguments)
+            images = tuple(_image(each) for page in found for each in page["Images"])
+            self._found[key] = (now_s, images)
+        return images
 
     def _parameter(self, name: str) -> str:
         now_s = self._clock.monotonic()
@@ -42,3 +112,56 @@ class Images:
                 raise CloudRejected(f"the SSM parameter {name} holds {value[:40]!r}, which is not an image id")
             self._values[name] = (now_s, value)
         return value
+
+
+def alias_parameter(alias: str, kubernetes: str, arch: str, accelerator: str) -> str:
+    """The public SSM parameter behind an alias such as `al2023@latest`, for one sort of machine.
+
+    Sources: Amazon EKS User Guide, "Retrieve recommended ... AMI IDs"; Bottlerocket, "Finding an AMI".
+    """
+    family, _, version = alias.partition("@")
+    return _PARAMETERS[family](version, kubernetes, arch, accelerator)
+
+
+def _al2023(version: str, kubernetes: str, arch: str, accelerator: str) -> str:
+    cpu = _ARCHITECTURES.get(arch, arch)
+    variant = {"nvidia": "nvidia", "aws": "neuron"}.get(accelerator, "standard")
+    release = "recommended" if version == "latest" else f"amazon-eks-node-al2023-{cpu}-{variant}-{kubernetes}-{version}"
+    return f"/aws/service/eks/optimized-ami/{kubernetes}/amazon-linux-2023/{cpu}/{variant}/{release}/image_id"
+
+
+def _al2(version: str, kubernetes: str, arch: str, accelerator: str) -> str:
+    suffix, name = ("-arm64", "arm64-node") if arch == "arm64" else ("", "node")
+    if accelerator in {"nvidia", "aws"}:
+        suffix, name = "-gpu", "gpu-node"
+    release = "recommended" if version == "latest" else f"amazon-eks-{name}-{kubernetes}-{version}"
+    return f"/aws/service/eks/optimized-ami/{kubernetes}/amazon-linux-2{suffix}/{release}/image_id"
+
+
+def _bottlerocket(version: str, kubernetes: str, arch: str, accelerator: str) -> str:
+    variant = "-nvidia" if accelerator == "nvidia" else ""
+    cpu = _ARCHITECTURES.get(arch, arch)
+    return f"/aws/service/bottlerocket/aws-k8s-{kubernetes}{variant}/{cpu}/{version.removeprefix('v')}/image_id"
+
+
+_PARAMETERS = {"al2023": _al2023, "al2": _al2, "bottlerocket": _bottlerocket}
+
+
+def _filters(term: AmiTerm) -> Iterator[dict[str, Any]]:
+    if term.name:
+        yield {"Name": "name", "Values": [term.name]}
+    yield from tag_filters(term.tags)
+
+
+def tag_filters(tags: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+    """EC2 filters for tags; the value `*` asks for the key alone."""
+    for key, value in sorted(tags.items()):
+        yield {"Name": "tag-key", "Values": [key]} if value == "*" else {"Name": f"tag:{key}", "Values": [value]}
+
+
+def _image(found: Mapping[str, Any]) -> Image:
+    return Image(found["ImageId"], found.get("Name", ""), found.get("Architecture", ""), found.get("CreationDate", ""))
+
+
+def _text(terms: Iterable[AmiTerm]) -> str:
+    return ", ".join(str(term.model_dump(exclude_defaults=True)) for term in terms)

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from model import labels
+from model.kinds import NodeTemplate
+from model.kinds.node_template import AmiFamily, BlockDeviceMapping, Ebs
 from providers.aws.buckets import Group
 from providers.aws.errors import code_of
 from providers.aws.retry import Caller, pages
@@ -30,7 +32,8 @@ GONE_CODES = frozenset(
         "InvalidLaunchTemplateId.NotFoundException",
     }
 )
-_ROOT_DEVICE = "/dev/xvda"
+
+_PLAIN = NodeTemplate()
 
 _log = structlog.get_logger(__name__)
 
@@ -42,12 +45,13 @@ class TemplateParams:
     image_id: str
     security_groups: tuple[str, ...]
     user_data: str
+    template: NodeTemplate = _PLAIN
+    """What the pool says of disks, metadata, monitoring and addresses."""
     instance_profile: str = ""
     placement_group: str = ""
     efa_interfaces: int = 0
     efa_card: int = 0
     """First network card that can carry EFA."""
-    root_volume_gib: int = 20
     reservation: str = ""
     """Capacity reservation to launch into."""
     market: str = ""
@@ -57,28 +61,26 @@ class TemplateParams:
 
 
 def template_data(params: TemplateParams) -> dict[str, Any]:
-    """`LaunchTemplateData`: IMDSv2 only, one hop (no pod reaches the machine's credentials), encrypted gp3 root."""
+    """`LaunchTemplateData`.
+
+    A pool that says nothing gets IMDSv2 only, one hop (no pod reaches the machine's credentials), encrypted gp3 disks.
+    """
+    template = params.template
+    metadata = template.metadata_options
     data: dict[str, Any] = {
         "ImageId": params.image_id,
         "UserData": base64.b64encode(params.user_data.encode()).decode(),
         "MetadataOptions": {
-            "HttpEndpoint": "enabled",
-            "HttpTokens": "required",
-            "HttpPutResponseHopLimit": 1,
-            "HttpProtocolIpv6": "disabled",
+            "HttpEndpoint": metadata.http_endpoint,
+            "HttpTokens": metadata.http_tokens,
+            "HttpPutResponseHopLimit": metadata.http_put_response_hop_limit,
+            "HttpProtocolIpv6": metadata.http_protocol_ipv6,
         },
-        "BlockDeviceMappings": [
-            {
-                "DeviceName": _ROOT_DEVICE,
-                "Ebs": {
-                    "VolumeSize": params.root_volume_gib,
-                    "VolumeType": "gp3",
-                    "Encrypted": True,
-                    "DeleteOnTermination": True,
-                },
-            }
-        ],
     }
+    if disks := [block_device(each) for each in template.block_device_mappings or USUAL_DISKS[template.family]]:
+        data["BlockDeviceMappings"] = disks
+    if template.detailed_monitoring:
+        data["Monitoring"] = {"Enabled": True}
     if params.instance_profile:
         data["IamInstanceProfile"] = {"Name": params.instance_profile}
     if params.placement_group:
@@ -92,9 +94,49 @@ def template_data(params: TemplateParams) -> dict[str, Any]:
         data["InstanceMarketOptions"] = {"MarketType": params.market}
     if params.efa_interfaces:
         data["NetworkInterfaces"] = _interfaces(params)
+    elif template.associate_public_ip_address is not None:
+        plain = _interface(params, 0, "interface")
+        data["NetworkInterfaces"] = [{**plain, "AssociatePublicIpAddress": template.associate_public_ip_address}]
     else:
         data["SecurityGroupIds"] = list(params.security_groups)
     return data
+
+
+_USUAL_DISK = Ebs.model_validate(
+    {"volumeSize": "20Gi", "volumeType": "gp3", "encrypted": True, "deleteOnTermination": True}
+)
+_SYSTEM_DISK = _USUAL_DISK.model_copy(update={"volume_size": 4})
+_ONE = (BlockDeviceMapping(device_name="/dev/xvda", ebs=_USUAL_DISK),)
+USUAL_DISKS: Mapping[AmiFamily, tuple[BlockDeviceMapping, ...]] = {
+    "AL2023": _ONE,
+    "AL2": _ONE,
+    "Bottlerocket": (
+        BlockDeviceMapping(device_name="/dev/xvda", ebs=_SYSTEM_DISK),
+        BlockDeviceMapping(device_name="/dev/xvdb", ebs=_USUAL_DISK),
+    ),
+    "Custom": (),
+}
+"""Disks of a pool that names none; an image of one's own brings them."""
+
+
+def block_device(mapping: BlockDeviceMapping) -> dict[str, Any]:
+    """A disk as EC2 wants it; what is not said is left out."""
+    ebs = mapping.ebs
+    said = {
+        "VolumeSize": ebs.volume_size,
+        "VolumeType": ebs.volume_type,
+        "Iops": ebs.iops,
+        "Throughput": ebs.throughput,
+        "Encrypted": ebs.encrypted,
+        "KmsKeyId": ebs.kms_key_id or None,
+        "SnapshotId": ebs.snapshot_id or None,
+        "VolumeInitializationRate": ebs.volume_initialization_rate,
+        "DeleteOnTermination": ebs.delete_on_termination,
+    }
+    return {
+        "DeviceName": mapping.device_name,
+        "Ebs": {key: value for key, value in said.items() if value is not None},
+    }
 
 
 def _interfaces(params: TemplateParams) -> list[dict[str, Any]]:

@@ -9,24 +9,25 @@ from collections.abc import Iterator
 
 from fleet.snapshot import InstanceType
 from model import labels
-from providers.aws.allocatable import AL2023, NodeSettings, allocatable, capacity
+from providers.aws.allocatable import USUAL, ClusterSettings, allocatable, capacity, hardware
 from providers.aws.facts import TypeFacts
 
 _SCHEME = re.compile(r"(^[a-z]+)(-[0-9]+tb)?([0-9]+).*\.")
 
 
-def machine_type(facts: TypeFacts, settings: NodeSettings = AL2023, region: str = "") -> InstanceType:
-    """The instance type with what a node of it, bought in `region`, will offer under `settings`."""
+def machine_type(facts: TypeFacts, cluster: ClusterSettings = USUAL, region: str = "") -> InstanceType:
+    """The instance type with what a node of it, bought in `region`, will offer."""
     gpu = facts.gpus[0] if len(facts.gpus) == 1 else None
     return InstanceType(
         name=facts.name,
-        capacity=capacity(facts, settings),
-        allocatable=allocatable(facts, settings),
+        capacity=capacity(facts, cluster),
+        allocatable=allocatable(facts, cluster),
         labels={**dict(type_labels(facts)), **({labels.REGION: region} if region else {})},
         gpu_name=gpu.name if gpu else "",
         gpu_count=gpu.count if gpu else 0,
         gpu_memory_mib=gpu.memory_mib if gpu else 0,
         efa_interfaces=facts.efa,
+        hardware=hardware(facts, cluster),
     )
 
 

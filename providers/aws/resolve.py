@@ -5,10 +5,12 @@ from collections.abc import Callable
 
 from fleet.snapshot import LaunchRequest
 from model import labels
+from model.kinds.node_template import SecurityGroupTerm, SubnetTerm
 from providers.aws.fleet_request import FleetPlan
 from providers.aws.images import Images
 from providers.aws.launch_template import LaunchTemplates, TemplateParams
 from providers.aws.network import Network
+from providers.aws.profiles import Profiles
 from providers.aws.user_data import ClusterAccess, node_user_data
 
 _REMEMBERED = 1000
@@ -26,15 +28,15 @@ class Resolver:
         network: Network,
         images: Images,
         templates: LaunchTemplates,
+        profiles: Profiles,
         *,
-        root_volume_gib: int,
         efa_card: Callable[[str], int],
     ) -> None:
         self._access = access
         self._network = network
         self._images = images
         self._templates = templates
-        self._root_volume_gib = root_volume_gib
+        self._profiles = profiles
         self._efa_card = efa_card
         self._plans: OrderedDict[str, FleetPlan] = OrderedDict()
 
@@ -60,19 +62,22 @@ class Resolver:
         self._network.exhausted(plan.subnet)
 
     def _resolve(self, request: LaunchRequest) -> FleetPlan:
-        default = {labels.CLUSTER: self._access.name}
-        user_data = node_user_data(self._access, request.labels, request.taints, request.user_data)
+        template = request.template
+        own = {labels.CLUSTER: self._access.name}
+        user_data = node_user_data(self._access, template, request.labels, request.taints)
         image_id = self._images.resolve(request)
-        subnet = self._network.subnet(request.subnet_tags or default, request.pool.zone, request.count)
+        subnets = template.subnets or (SubnetTerm(tags=own),)
+        groups = template.security_groups or (SecurityGroupTerm(tags=own),)
+        subnet = self._network.subnet(subnets, request.pool.zone, request.count)
         params = TemplateParams(
             image_id=image_id,
-            security_groups=self._network.security_groups(request.security_group_tags or default, subnet.vpc),
+            security_groups=self._network.security_groups(groups, subnet.vpc),
             user_data=user_data,
-            instance_profile=request.instance_profile,
+            template=template,
+            instance_profile=self._profiles.ensure(template.role) if template.role else template.instance_profile,
             placement_group=request.placement_group,
             efa_interfaces=request.efa_interfaces,
             efa_card=self._efa_card(request.pool.instance_type),
-            root_volume_gib=self._root_volume_gib,
             reservation=request.pool.reservation,
             market=request.market,
             closed=request.closed,

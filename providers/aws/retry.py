@@ -55,6 +55,10 @@ class Caller:
         """Wait until `weight` resources may be used (launched or terminated instances)."""
         self._wait_for_token(group, weight)
 
+    def pause(self, seconds: float) -> None:
+        """Wait until what was changed has reached everybody."""
+        self._sleep(seconds)
+
     def unused(self, group: Group, weight: int) -> None:
         """Give back what `pace` waited for and was not used."""
         self._buckets[group].put_back(weight)

@@ -18,6 +18,7 @@ from agent.demo.jobs import job
 from agent.process import Agent
 from agent.sandbox.repository import Repository
 from agent.sandbox.world import World
+from agent.version import ClusterVersion
 from providers.clock import SystemClock
 from providers.kube.config import from_url
 from providers.kube.elector import ElectionTiming, Elector
@@ -66,7 +67,8 @@ class Running:
         self.journal = settings.journal or Path()
         self.transport = KubeTransport(from_url(place.world.api.url))
         self.source = open_source(settings, clock)
-        self.agent = Agent(settings, self.transport, open_cloud(settings, clock)[0], self.source, clock=clock)
+        cloud, _, _ = open_cloud(settings, clock, ClusterVersion(self.transport, clock))
+        self.agent = Agent(settings, self.transport, cloud, self.source, clock=clock)
         self.thread = threading.Thread(target=self.agent.run, daemon=True)
         self.thread.start()
 

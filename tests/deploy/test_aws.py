@@ -16,12 +16,15 @@ AWS = ROOT / "deploy" / "aws"
 
 # boto3 method -> actions it needs (Service Authorization Reference).
 ACTIONS: dict[str, set[str]] = {
+    "add_role_to_instance_profile": {"iam:AddRoleToInstanceProfile", "iam:PassRole"},
     "create_fleet": {"ec2:CreateFleet", "ec2:RunInstances", "ec2:CreateTags", "iam:PassRole"},
+    "create_instance_profile": {"iam:CreateInstanceProfile", "iam:TagInstanceProfile"},
     "create_launch_template": {"ec2:CreateLaunchTemplate", "ec2:CreateTags"},
     "create_tags": {"ec2:CreateTags"},
     "delete_launch_template": {"ec2:DeleteLaunchTemplate"},
     "delete_message_batch": {"sqs:DeleteMessage"},
     "describe_capacity_reservations": {"ec2:DescribeCapacityReservations"},
+    "describe_images": {"ec2:DescribeImages"},
     "describe_instance_status": {"ec2:DescribeInstanceStatus"},
     "describe_instance_type_offerings": {"ec2:DescribeInstanceTypeOfferings"},
     "describe_instance_types": {"ec2:DescribeInstanceTypes"},
@@ -30,14 +33,15 @@ ACTIONS: dict[str, set[str]] = {
     "describe_security_groups": {"ec2:DescribeSecurityGroups"},
     "describe_spot_price_history": {"ec2:DescribeSpotPriceHistory"},
     "describe_subnets": {"ec2:DescribeSubnets"},
+    "get_instance_profile": {"iam:GetInstanceProfile"},
     "get_parameter": {"ssm:GetParameter"},
     "get_products": {"pricing:GetProducts"},
     "receive_message": {"sqs:ReceiveMessage"},
     "terminate_instances": {"ec2:TerminateInstances"},
 }
 _CALL = re.compile(
-    r"(create|describe|terminate|delete|get|receive|send|run|modify|attach|change|list|put)_"
-    r"(fleet|instance|launch_template|tag|message|product|parameter|queue|subnet|security|spot|placement|capacity|image|volume)\w*"
+    r"(add|create|describe|terminate|delete|get|receive|send|run|modify|attach|change|list|put)_"
+    r"(fleet|instance|launch_template|tag|message|product|parameter|queue|subnet|security|spot|placement|capacity|image|volume|role)\w*"
 )
 
 

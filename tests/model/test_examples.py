@@ -22,7 +22,7 @@ def reference() -> Fleet:
     return load(files(EXAMPLES / "reference"))
 
 
-@pytest.mark.parametrize("name", ["kueue", "minimal", "reference", "upgrade-freeze"])
+@pytest.mark.parametrize("name", ["karpenter", "kueue", "minimal", "reference", "upgrade-freeze"])
 def test_loads_without_a_problem(name: str) -> None:
     loaded = inspect(files(EXAMPLES / name))
     assert loaded.problems == (), report.text(loaded.problems)

@@ -17,7 +17,7 @@ from fleet.capacity.disrupt.fixed_drift import fixed_drift, serves
 from fleet.capacity.disrupt.replace import replacing
 from fleet.capacity.disrupt.yard import Yard
 from fleet.capacity.pools import pool_hash
-from fleet.capacity.reservations import Reserved, reserved_of, unselected
+from fleet.capacity.reservations import NONE, Reserved, reserved_of, unselected
 from fleet.memo import remembered
 from fleet.mig.layouts import pool_layouts
 from fleet.reasons import Reason
@@ -94,12 +94,12 @@ def _drifted(
     return found
 
 
-def difference(fleet: Fleet, catalog: Catalog, claim: Claim, reserved: Reserved) -> Difference:
+def difference(fleet: Fleet, catalog: Catalog, claim: Claim, reserved: Reserved = NONE) -> Difference:
     """How a machine differs from its pool, whatever its age. A pool that is not declared any more is one, too."""
     pool = fleet.node_pools.get(claim.node_pool)
     if pool is None:
         return Difference("", f"node pool {claim.node_pool} is no longer declared")
-    facts = _facts(pool, catalog, claim)
+    facts = _facts(pool, catalog, claim, unselected(reserved, pool, claim))
     reason = drift_reason(facts)
     if reason == DriftReason.TEMPLATE:
         return Difference(reason, f"the template of node pool {pool.name} has changed")
@@ -107,14 +107,14 @@ def difference(fleet: Fleet, catalog: Catalog, claim: Claim, reserved: Reserved)
         key = wrong_key(facts.carried, facts.wanted)
         told = f"{key}={facts.carried.get(key)}"
         return Difference(reason, f"{told} no longer meets the requirements of node pool {pool.name}")
+    if reason and reason == facts.provider:
+        return Difference(reason, reason)
     if reason:
         return Difference(reason, f"{claim.capacity_pool} is not on sale any more")
-    if gone := unselected(reserved, pool, claim):
-        return Difference("", gone)
     return _sharing(fleet, pool, claim)
 
 
-def _facts(pool: NodePool, catalog: Catalog, claim: Claim) -> Facts:
+def _facts(pool: NodePool, catalog: Catalog, claim: Claim, provider: str) -> Facts:
     where = claim.capacity_pool
     machine = catalog.types.get(where.instance_type)
     carried = {**(machine.labels if machine else {}), **pool.spec.template.labels}
@@ -128,6 +128,7 @@ def _facts(pool: NodePool, catalog: Catalog, claim: Claim) -> Facts:
         wanted=_judged(pool) if machine else None,
         market=Market(where.zone, where.capacity_type),
         on_sale=_on_sale(catalog).get(where.instance_type) if machine else (frozenset() if catalog.types else None),
+        provider=provider,
     )
 
 

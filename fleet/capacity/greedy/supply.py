@@ -84,7 +84,7 @@ def _telling(shapes: Iterable[Shape]) -> frozenset[str]:
 def _machine(name: str, cut: list[Shape], short: Collection[CapacityPool], told: frozenset[str]) -> Machine:
     first = cut[0]
     carried = {key: Requirement.one_of(value) for key, value in first.labels.items() if key not in _BY_OFFER}
-    absent = dict.fromkeys(told - carried.keys(), Requirement.NONE)
+    absent = dict.fromkeys((told | labels.OF_SOME_MACHINES) - carried.keys(), Requirement.NONE)
     dearest = max(shape.offer.price_usd_h for shape in cut)
     return Machine(
         name,

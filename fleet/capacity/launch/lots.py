@@ -12,6 +12,7 @@ from fleet.snapshot import (
     CapacityPool,
     Claim,
     Disruption,
+    InstanceType,
     LaunchError,
     LaunchFailure,
     LaunchOutcome,
@@ -24,7 +25,7 @@ from fleet.snapshot.machines import Market
 from fleet.taints import UNREGISTERED
 from model import labels
 from model.fleet import Fleet
-from model.kinds import NEVER
+from model.kinds import NEVER, NodePool
 
 LAUNCH_GROUP_TAG = "muster.dev/launch-group"
 NODE_POOL_TAG = labels.NODE_POOL
@@ -52,14 +53,12 @@ def launch_request(fleet: Fleet, snapshot: Snapshot, lot: Sequence[Claim]) -> La
     template = pool.spec.template
     machine = snapshot.catalog.types[first.capacity_pool.instance_type]
     offer = offer_of(first, snapshot)
-    node_labels = node_labels_of(pool, offer, first.layout, snapshot.catalog.region)
-    own = {key: value for key, value in node_labels.items() if key not in machine.labels and not _cloud_sets(key)}
     return LaunchRequest(
         token=launch_token(lot),
         count=len(lot),
         pool=first.capacity_pool,
         node_pool=pool.name,
-        labels=own,
+        labels=_own_labels(pool, first, snapshot),
         taints=(*template.taints, *template.startup_taints, UNREGISTERED),
         tags={
             **template.tags,
@@ -67,17 +66,28 @@ def launch_request(fleet: Fleet, snapshot: Snapshot, lot: Sequence[Claim]) -> La
             LAUNCH_GROUP_TAG: first.launch.group,
             NODE_POOL_TAG: pool.name,
         },
-        image_id=template.ami.id,
-        image_ssm_parameter=template.ami.ssm_parameter,
-        user_data=template.user_data,
-        instance_profile=template.instance_profile,
-        subnet_tags=template.subnets or {labels.CLUSTER: snapshot.cluster},
-        security_group_tags=template.security_groups or {labels.CLUSTER: snapshot.cluster},
+        template=template,
+        arch=machine.labels.get(labels.ARCH, "amd64"),
+        accelerator=_accelerator(machine),
         placement_group=pool.spec.placement.group,
         efa_interfaces=machine.efa_interfaces if pool.spec.placement.efa else 0,
         market=market_of(offer.reservation),
         closed=offer.reservation is None and RESERVED in pool.spec.capacity_types,
     )
+
+
+def _own_labels(pool: NodePool, claim: Claim, snapshot: Snapshot) -> dict[str, str]:
+    """The labels of a machine that neither its type nor the cloud provider gives it. Its type must be known."""
+    machine = snapshot.catalog.types[claim.capacity_pool.instance_type]
+    found = node_labels_of(pool, offer_of(claim, snapshot), claim.layout, snapshot.catalog.region)
+    return {key: value for key, value in found.items() if key not in machine.labels and not _cloud_sets(key)}
+
+
+def _accelerator(machine: InstanceType) -> str:
+    """Whose drivers the image must bring."""
+    makers = (labels.INSTANCE_GPU_MANUFACTURER, labels.INSTANCE_ACCELERATOR_MANUFACTURER)
+    said = next((machine.labels[key] for key in makers if key in machine.labels), "")
+    return said or ("nvidia" if machine.allocatable.get(labels.GPU_RESOURCE) else "")
 
 
 def market_of(reservation: Reservation | None) -> Market:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from model.loader.checks.fair_sharing import use_not_remembered, use_remembered_oddly, weights_for_nobody
 from model.loader.checks.flavors import ambiguous_flavors, quotas_without_capacity
 from model.loader.checks.layouts import impossible_layouts, layouts_that_do_not_suit
+from model.loader.checks.overlays import malformed_overlays, overlays_in_conflict
 from model.loader.checks.pools import groups_of_two_kinds, impossible_requirements, malformed_terms, misspelt_machines
 from model.loader.checks.references import dangling_references
 from model.loader.checks.repetitions import repeated_values
@@ -20,6 +21,7 @@ from model.loader.checks.upstream import (
     names_of_one_tree,
 )
 from model.loader.declarations import Declarations
+from model.loader.joining import unused_classes
 from model.problem import Problem
 
 Check = Callable[[Declarations], Iterator[Problem]]
@@ -44,7 +46,10 @@ CHECKS: tuple[Check, ...] = (
     cohort_cycles,
     ambiguous_resource_flavors,
     ambiguous_doors,
+    malformed_overlays,
+    overlays_in_conflict,
     unused_declarations,
+    unused_classes,
     checks_on_no_flavor,
     use_not_remembered,
     weights_for_nobody,

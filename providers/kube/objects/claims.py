@@ -44,9 +44,9 @@ class _Spec(Wire, frozen=True):
     also_for: list[str] | None = None
     resources: dict[str, str | int] | None = None
     layout: str = ""
-    purpose: str = ""
     reservation: str = ""
     charged_usd_per_hour: float | None = None
+    purpose: str = ""
 
 
 class _Disruption(Wire, frozen=True):
@@ -108,8 +108,8 @@ def claim_object(claim: Claim) -> JsonObject:
         alsoFor=list(claim.also_for),
         resources=amounts_object(claim.resources),
         layout=claim.layout,
-        purpose=claim.purpose,
         reservation=pool.reservation,
+        purpose=claim.purpose,
     )
     spec |= _charged(claim)
     metadata = {"name": claim.name, "labels": labels, "finalizers": [TERMINATION_FINALIZER]}

@@ -1,6 +1,6 @@
 """Patches of nodes and of gated pods."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 
 from fleet.actions import PatchNode
 from model.kinds import Taint
@@ -40,14 +40,14 @@ def _taint_object(taint: Taint) -> JsonObject:
     return {"key": taint.key, "effect": taint.effect} | set_fields(value=taint.value)
 
 
-def _marked(meta: JsonObject, where: str, wanted: Mapping[str, str], gone: Iterable[str] = ()) -> list[JsonObject]:
-    """Labels or annotations that are not there yet, or otherwise, and those that have to go."""
+def _marked(meta: JsonObject, where: str, wanted: Mapping[str, str], unwanted: Sequence[str] = ()) -> list[JsonObject]:
+    """Labels or annotations that are not there yet, or otherwise, and those that are to go."""
     held: dict[str, str] | None = meta.get(where)
     if held is None:
         return [{"op": "add", "path": f"/metadata/{where}", "value": dict(wanted)}] if wanted else []
     removed: list[JsonObject] = [
         {"op": "remove", "path": pointer("metadata", where, key)}
-        for key in sorted(gone)
+        for key in sorted(unwanted)
         if key in held and key not in wanted
     ]
     return removed + [

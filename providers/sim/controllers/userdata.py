@@ -1,12 +1,15 @@
-"""What an AL2023 machine's user data says about its kubelet: the nodeadm `NodeConfig`, plain or inside MIME multi-part.
+"""What a machine's user data says about its kubelet, in the forms of all families of images.
 
-Sources: awslabs/amazon-eks-ami `nodeadm` (NodeConfig `node.eks.aws/v1alpha1`, later parts win, flags add up), kubelet
-`--node-labels`, `--register-with-taints`, and the labels it refuses (`pkg/kubelet/apis/well_known_labels.go`).
+Sources: awslabs/amazon-eks-ami `nodeadm` (NodeConfig `node.eks.aws/v1alpha1`, plain or inside MIME multi-part; later
+parts win, flags add up) and `bootstrap.sh`, Bottlerocket's `settings.kubernetes`; kubelet `--node-labels`,
+`--register-with-taints`, and the labels it refuses (`pkg/kubelet/apis/well_known_labels.go`).
 """
 
 import base64
 import binascii
 import email
+import shlex
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +17,8 @@ from typing import Any
 import yaml
 
 _GROUP = "node.eks.aws/"
+_BOOTSTRAP = "/etc/eks/bootstrap.sh"
+_SETTINGS = "[settings"
 _ALLOWED = frozenset(
     {
         "beta.kubernetes.io/arch",
@@ -49,20 +54,47 @@ class KubeletArguments:
 
 def kubelet_arguments(user_data: str) -> KubeletArguments:
     """Read user data; empty text gives a kubelet without arguments. Raises InvalidUserData."""
+    text = _decoded(user_data)
+    if any(line.startswith(_SETTINGS) for line in text.splitlines()):
+        return _of_settings(text)
     arguments = KubeletArguments()
     max_pods: int | None = None
-    for document in _node_configs(user_data):
+    for document in _node_configs(text):
         kubelet = (document.get("spec") or {}).get("kubelet") or {}
         config = kubelet.get("config") or {}
         max_pods = config.get("maxPods", max_pods)
         arguments.taints.extend(_configured_taint(taint) for taint in config.get("registerWithTaints") or ())
         for flag in kubelet.get("flags") or ():
             _read_flag(str(flag), arguments)
+    for flag in _bootstrap_flags(text):
+        _read_flag(flag, arguments)
+        max_pods = int(flag.partition("=")[2]) if flag.startswith("--max-pods=") else max_pods
     return KubeletArguments(arguments.labels, arguments.taints, max_pods)
 
 
+def _of_settings(text: str) -> KubeletArguments:
+    """Bottlerocket."""
+    try:
+        kubernetes = tomllib.loads(text).get("settings", {}).get("kubernetes", {})
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidUserData(f"Bottlerocket cannot read its settings: {error}") from error
+    labels = dict(_label(f"{key}={value}") for key, value in kubernetes.get("node-labels", {}).items())
+    said = kubernetes.get("node-taints", {})
+    taints = [_taint(f"{key}={value}") for key, values in said.items() for value in values]
+    return KubeletArguments(labels, taints, kubernetes.get("max-pods"))
+
+
+def _bootstrap_flags(text: str) -> Iterator[str]:
+    """Flags that `bootstrap.sh` of Amazon Linux 2 hands to the kubelet."""
+    for part in _texts(text):
+        for line in part.splitlines():
+            words = shlex.split(line) if line.startswith(_BOOTSTRAP) else []
+            if "--kubelet-extra-args" in words:
+                yield from words[words.index("--kubelet-extra-args") + 1].split()
+
+
 def _node_configs(user_data: str) -> Iterator[dict[str, Any]]:
-    for text in _parts(_decoded(user_data)):
+    for text in _parts(user_data):
         try:
             documents = list(yaml.safe_load_all(text))
         except yaml.YAMLError as error:
@@ -92,6 +124,17 @@ def _parts(text: str) -> Iterator[str]:
     for part in email.message_from_string(text.lstrip()).walk():
         payload = part.get_payload(decode=True)
         if isinstance(payload, bytes) and part.get_content_type() == "application/node.eks.aws":
+            yield payload.decode(errors="replace")
+
+
+def _texts(text: str) -> Iterator[str]:
+    """Every part, or the text itself."""
+    if not text.lstrip().lower().startswith(("mime-version:", "content-type:")):
+        yield text
+        return
+    for part in email.message_from_string(text.lstrip()).walk():
+        payload = part.get_payload(decode=True)
+        if isinstance(payload, bytes):
             yield payload.decode(errors="replace")
 
 

@@ -214,7 +214,7 @@ class MemoryCloud:
     def _order(self, request: LaunchRequest) -> Order:
         """The order behind a request. Raises CloudRejected for labels or taints that are none."""
         access = ClusterAccess(self._cluster)
-        user_data = node_user_data(access, request.labels, request.taints, request.user_data)
+        user_data = node_user_data(access, request.template, request.labels, request.taints)
         tags = dict(request.tags)
         spec = MachineSpec(self._addresses, user_data=user_data, tags=tags, closed=request.closed)
         unsupported = (

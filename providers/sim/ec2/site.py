@@ -4,6 +4,7 @@ Everything here is kept in moto's backends; machines are not (see `operations`).
 """
 
 import hashlib
+import re
 from collections import deque
 from contextlib import suppress
 from itertools import islice
@@ -21,27 +22,47 @@ from providers.sim.ec2.account import Ec2Error
 
 QUEUE_NAME = "muster-interruptions"
 _IMAGE_OWNER = "602401143452"
-_IMAGES = {
-    name: f"ami-{hashlib.blake2b(name.encode(), digest_size=9).hexdigest()[:17]}"
-    for name in (f"{cpu}/{variant}" for cpu in ("x86_64", "arm64") for variant in ("standard", "nvidia", "neuron"))
+_CPUS = ("x86_64", "arm64")
+_VARIANTS = {
+    "al2023": ("standard", "nvidia", "neuron"),
+    "bottlerocket": ("standard", "nvidia"),
+    "al2": ("standard", "gpu"),
 }
-_EKS_PREFIX = "/aws/service/eks/optimized-ami/"
+_IMAGES = {
+    (
+        family,
+        cpu,
+        variant,
+    ): f"ami-{hashlib.blake2b(f'{family}/{cpu}/{variant}'.encode(), digest_size=9).hexdigest()[:17]}"
+    for family, variants in _VARIANTS.items()
+    for cpu in _CPUS
+    for variant in variants
+}
+_EKS = "/aws/service/eks/optimized-ami/[0-9.]+"
+_CPU = "(?P<cpu>x86_64|arm64)"
+_PARAMETERS = {
+    family: re.compile(pattern)
+    for family, pattern in {
+        "al2023": rf"{_EKS}/amazon-linux-2023/{_CPU}/(?P<variant>\w+)/[^/]+/image_id",
+        "al2": rf"{_EKS}/amazon-linux-2(-(?P<cpu>arm64)|-(?P<variant>gpu))?/[^/]+/image_id",
+        "bottlerocket": rf"/aws/service/bottlerocket/aws-k8s-[0-9.]+(-(?P<variant>nvidia))?/{_CPU}/[^/]+/image_id",
+    }.items()
+}
 _AL2023_PREFIX = "/aws/service/ami-amazon-linux-latest/al2023-ami-"
 
 
 def image_parameter(name: str) -> str | None:
     """The image id behind a public SSM parameter that moto has none for; None for any other parameter.
 
-    `/aws/service/eks/optimized-ami/<version>/amazon-linux-2023/<architecture>/<variant>/<release>/image_id` and
+    Those of the images for EKS of Amazon Linux 2023 and 2 and of Bottlerocket, whatever the version, and
     `/aws/service/ami-amazon-linux-latest/al2023-ami-...-<architecture>`.
     """
     if name.startswith(_AL2023_PREFIX):
-        architecture = "arm64" if name.endswith("arm64") else "x86_64"
-        return _IMAGES[f"{architecture}/standard"]
-    parts = name.removeprefix(_EKS_PREFIX).split("/")
-    if not name.startswith(_EKS_PREFIX) or len(parts) != 6 or parts[1] != "amazon-linux-2023" or parts[5] != "image_id":
-        return None
-    return _IMAGES.get(f"{parts[2]}/{parts[3]}")
+        return _IMAGES["al2023", "arm64" if name.endswith("arm64") else "x86_64", "standard"]
+    for family, pattern in _PARAMETERS.items():
+        if match := pattern.fullmatch(name):
+            return _IMAGES.get((family, match["cpu"] or "x86_64", match["variant"] or "standard"))
+    return None
 
 
 class SubnetAddresses:
@@ -96,17 +117,16 @@ class Site:
         self.security_group = self.backend.create_security_group(
             f"{self.cluster}-nodes", "nodes", vpc_id=self.vpc.id, tags=tags
         )
-        for name, image_id in _IMAGES.items():
-            self._register(name, image_id)
+        for (family, cpu, variant), image_id in _IMAGES.items():
+            self._register(f"amazon-eks-node-{family}-{cpu}-{variant}", cpu, image_id)
         self._queues = sqs_backends[self.account_id][self.region]
         self._queues.create_queue(QUEUE_NAME, {"cluster": self.cluster}, MessageRetentionPeriod=300)
 
-    def _register(self, name: str, image_id: str) -> None:
-        architecture, variant = name.split("/")
+    def _register(self, name: str, architecture: str, image_id: str) -> None:
         self.backend.amis[image_id] = Ami(
             self.backend,
             image_id,
-            name=f"amazon-eks-node-al2023-{architecture}-{variant}",
+            name=name,
             owner_id=_IMAGE_OWNER,
             public=True,
             virtualization_type="hvm",

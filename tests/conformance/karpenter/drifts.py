@@ -45,7 +45,7 @@ CHANGES: Mapping[str, Given] = {
     "template.metadata.labels": {"template": {"labels": {"a": "b"}}},
     "template.spec.taints": {"template": {"taints": [{"key": "a", "effect": "NoSchedule"}]}},
     "template.spec.startupTaints": {"template": {"startupTaints": [{"key": "a", "effect": "NoSchedule"}]}},
-    "template.spec.nodeClassRef": {"template": {"ami": {"id": "ami-1"}}},
+    "template.spec.nodeClassRef": {"template": {"amis": [{"id": "ami-1"}]}},
     "template.spec.expireAfter": {"template": {"expireAfter": "5m"}},
     "template.spec.terminationGracePeriod": {"template": {"terminationGracePeriod": "5m"}},
     "template.spec.requirements": {"requirements": [{"key": "a", "operator": "Exists"}]},

@@ -5,9 +5,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from fleet.capacity import node_sizes
+from fleet.capacity.node_sizes import GIB, MIB, ImageFamily, NodeSettings
 from model.quantity import canonical_resources
 from providers.aws import allocatable as formulas
-from providers.aws.allocatable import GIB, MIB, POD_ENI_RESOURCE, ImageFamily, NodeSettings
+from providers.aws.allocatable import POD_ENI_RESOURCE, ClusterSettings, hardware
 from providers.aws.facts import Gpu, Neuron, TypeFacts
 from tests.conformance.cases import Case
 
@@ -22,8 +24,8 @@ def run(case: Case) -> dict[str, Any]:
         return _documented(_beside(case["folder"], given["see"]))
     if "eviction_hard_memory" in given:
         return {"threshold": _threshold(given)}
-    facts, settings = _facts(given), _settings(given)
-    count, reserved = formulas.pods(facts, settings), formulas.kube_reserved(facts, settings)
+    machine, settings = hardware(_facts(given), _cluster(given)), _settings(given)
+    count, reserved = node_sizes.pods(machine, settings), node_sizes.kube_reserved(machine, settings)
     memory_mib = reserved["memory"] // MIB
     return {
         "pods": count,
@@ -52,10 +54,13 @@ def _facts(given: Given) -> TypeFacts:
     return TypeFacts("t3.large", given.get("vcpu", 2), given.get("memory_mib", 8192), "amd64", enis, ipv4)
 
 
+def _cluster(given: Given) -> ClusterSettings:
+    return ClusterSettings(reserved_enis=given.get("reserved_enis", 0) + given.get("efa_only_on_card0", 0))
+
+
 def _settings(given: Given) -> NodeSettings:
     return NodeSettings(
         _family(given.get("ami_family", "AL2023")),
-        reserved_enis=given.get("reserved_enis", 0) + given.get("efa_only_on_card0", 0),
         max_pods=given.get("max_pods"),
         pods_per_core=given.get("pods_per_core", 0),
     )
@@ -70,7 +75,7 @@ def _family(name: str) -> ImageFamily:
 def _threshold(given: Given) -> str:
     """What is kept free, in the words of the case: judged on two sizes, so that a share is told from an amount."""
     signal = given["eviction_hard_memory"] or NodeSettings().eviction_memory
-    kept, twice = (formulas.eviction_threshold(signal, size) for size in (_SAMPLE_BYTES, 2 * _SAMPLE_BYTES))
+    kept, twice = (node_sizes.eviction_threshold(signal, size) for size in (_SAMPLE_BYTES, 2 * _SAMPLE_BYTES))
     if kept == twice:
         return f"{kept // MIB}Mi" if kept else "0"
     return f"{round(100 * kept / _SAMPLE_BYTES)}% of capacity"

@@ -338,8 +338,8 @@ def test_a_launch_carries_what_the_pool_says() -> None:
         "taints": [{"key": "gpu", "effect": "NoSchedule"}],
         "startupTaints": [{"key": "boot", "effect": "NoSchedule"}],
         "tags": {"cost": "42"},
-        "ami": {"id": "ami-1"},
-        "subnets": {"net": "private"},
+        "amis": [{"id": "ami-1"}],
+        "subnets": [{"tags": {"net": "private"}}],
         "userData": "echo hi",
         "instanceProfile": "node",
     }
@@ -348,9 +348,9 @@ def test_a_launch_carries_what_the_pool_says() -> None:
     request = it.request
     assert request.labels["team"] == "x"
     assert [taint.key for taint in request.taints] == ["gpu", "boot", "muster.dev/unregistered"]
-    assert (request.tags["cost"], request.image_id, request.image_ssm_parameter) == ("42", "ami-1", "")
-    assert (request.subnet_tags, request.security_group_tags) == ({"net": "private"}, {labels.CLUSTER: "default"})
-    assert (request.user_data, request.instance_profile) == ("echo hi", "node")
+    assert request.tags["cost"] == "42"
+    assert request.template == world.fleet.node_pools["h100"].spec.template
+    assert (request.arch, request.accelerator) == ("amd64", "nvidia")
     assert (request.placement_group, request.efa_interfaces) == ("pg", 32)
 
 
@@ -566,6 +566,34 @@ def test_amounts_of_pods_are_not_promised_by_the_layout() -> None:
     shown = dict(world.nodes["node-m0"].allocatable)
     node(allocatable={**shown, "cpu": shown["cpu"] - 100, "memory": shown["memory"] - amounts()["memory"]})(world)
     assert [type(it) for it in steps(world)] == [SaveClaim]
+
+
+# -- joining with an image that is told nothing ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("family", "taints"),
+    [("Custom", [("boot", "NoExecute"), ("gpu", "NoSchedule")]), ("AL2023", [])],
+)
+def test_what_an_image_of_ones_own_is_not_told_is_written_when_it_joins(
+    family: str, taints: list[tuple[str, str]]
+) -> None:
+    template = {
+        "labels": {"team": "x", "kubernetes.io/role-like": "y"},
+        "taints": [{"key": "gpu", "effect": "NoSchedule"}],
+        "startupTaints": [{"key": "boot", "effect": "NoExecute"}],
+        "amis": [{"id": "ami-1"}],
+        "amiFamily": family,
+    }
+    world = bought(LAUNCHED)
+    world.fleet = small_fleet(template=template)
+    world.nodes["node-m0"] = replace(bought(READY).nodes["node-m0"], labels={}, taints=())
+    [patch] = [action for action in steps(world) if isinstance(action, PatchNode)]
+    assert patch.labels.items() >= {"team": "x", "kubernetes.io/role-like": "y", labels.NODE_POOL: "h100"}.items()
+    assert sorted((taint.key, taint.effect) for taint in patch.add_taints) == taints
+    world.nodes["node-m0"] = replace(world.nodes["node-m0"], labels={"team": "theirs"})
+    [patch] = [action for action in steps(world) if isinstance(action, PatchNode)]
+    assert "team" not in patch.labels
 
 
 def test_a_node_gets_the_labels_it_was_planned_with_and_keeps_its_own() -> None:

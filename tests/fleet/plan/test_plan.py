@@ -15,8 +15,8 @@ from fleet.plan import Plan, make_plan
 from fleet.plan.render import summary, to_json, to_text
 from fleet.snapshot import Disruption, GangState, Snapshot
 from model.fleet import Fleet
-from model.kinds import NEVER
-from tests.support.fleets import GPU, NOW, P5S, B, FleetBuilder, gang, pod_set
+from model.kinds import NEVER, NodeOverlay
+from tests.support.fleets import GPU, NOW, P5S, B, FleetBuilder, gang, pod_set, small_fleet
 from tests.support.world import World
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -317,3 +317,22 @@ def test_a_revision_cannot_hide_removals_behind_a_changed_template() -> None:
     assert sorted(verbs(it).values()) == ["delete"] * 3 + ["replace"]
     assert it.refusals == ("it removes 3 machines, guardRails.maxNodesRemoved allows 2",)
     assert it.then.usd_h == 98.0
+
+
+def test_overlays_are_part_of_a_plan() -> None:
+    def overlay(name: str, price: str) -> NodeOverlay:
+        body = {"apiVersion": "muster.dev/v1alpha1", "kind": "NodeOverlay", "metadata": {"name": name}}
+        return NodeOverlay.model_validate({**body, "spec": {"requirements": [], "price": price}})
+
+    before = small_fleet()
+    one = replace(before, node_overlays={"a": overlay("a", "1")})
+    two = replace(before, node_overlays={"a": overlay("a", "1"), "b": overlay("b", "2")})
+    snapshot = World(before).snapshot()
+    first, second = make_plan(before, one, snapshot), make_plan(one, two, snapshot)
+    assert [change.address for change in first.declared] == ["nodeoverlay/a"]
+    assert first.plan_id != second.plan_id
+    assert first.warnings == ()
+    [warning] = second.warnings
+    assert warning.startswith("nodeoverlay/a holds nowhere: nodeoverlay/b has the same weight")
+    assert f"  ? {warning}" in to_text(second)
+    assert to_json(second)["warnings"] == [warning]

@@ -68,7 +68,8 @@ CASES = [
     (POOL + "{replicas: 1, weight: 1}", 4, 7, "spec", "has no weight", ""),
     (POOL + "{disruption: {budgets: [{schedule: '@daily'}]}}", 4, 31, "spec.disruption.budgets[0]", "go together", ""),
     (TEAM + "{quotas: {f: {guaranteed: {}, lendingLimit: {cpu: 1}}}}", 4, 20, "spec.quotas.f", "a limit for cpu", ""),
-    (POOL + "{template: {ami: {id: a, ssmParameter: b}}}", 4, 24, "spec.template.ami", "exactly one of id", ""),
+    (POOL + "{template: {amis: [{id: a, ssmParameter: b}]}}", 4, 26, "spec.template.amis[0]", "exactly one of", ""),
+    (POOL + "{template: {ami: {id: a}}}", 4, 19, "spec.template.ami", "unknown key", "did you mean 'amis'?"),
 ]  # fmt: skip
 
 
@@ -99,8 +100,10 @@ ENVELOPES = [
     ("apiVersion: v1\nkind: ConfigMap", 1, 13, "unknown apiVersion 'v1'", Code.UNKNOWN_KIND),
     ("on: push\njobs: {}", 1, 1, "neither apiVersion nor kind", Code.NOT_A_DECLARATION),
     ("resources: [a.yaml]", 1, 1, "neither apiVersion nor kind", Code.NOT_A_DECLARATION),
-    ("apiVersion: karpenter.sh/v1\nkind: NodePool", 1, 13, "is not read yet", Code.NOT_READ_YET),
-    ("apiVersion: karpenter.k8s.aws/v1\nkind: EC2NodeClass", 1, 13, "is not read yet", Code.NOT_READ_YET),
+    ("apiVersion: karpenter.sh/v1alpha5\nkind: Provisioner", 2, 7, "is not supported", Code.UNSUPPORTED),
+    ("apiVersion: karpenter.sh/v1\nkind: NodeClaim", 2, 7, "is not supported", Code.UNSUPPORTED),
+    ("apiVersion: karpenter.sh/v2\nkind: NodePool", 1, 13, "is not read in the version", Code.UNKNOWN_KIND),
+    ("apiVersion: karpenter.azure.com/v1\nkind: AKSNodeClass", 1, 13, "unknown apiVersion", Code.UNKNOWN_KIND),
     ("apiVersion: batch.volcano.sh/v1alpha1\nkind: Job", 1, 13, "is not read yet", Code.NOT_READ_YET),
     ("apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration", 1, 13, "is not read yet", Code.NOT_READ_YET),
     ("apiVersion: kueue.x-k8s.io/v1alpha1\nkind: Cohort", 1, 13, "not read in the version", Code.UNKNOWN_KIND),

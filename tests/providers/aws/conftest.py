@@ -10,7 +10,7 @@ from botocore.stub import ANY, Stubber
 
 from fleet.snapshot import CapacityPool, LaunchRequest
 from model import labels
-from model.kinds import Taint
+from model.kinds import NodeTemplate, Taint
 from providers.aws.clients import Clients, connect
 from providers.aws.ec2 import Ec2Cloud
 from providers.aws.user_data import ClusterAccess
@@ -18,6 +18,12 @@ from providers.clock import VirtualClock
 
 CLUSTER = "default"
 IMAGE = "ami-0123456789abcdef0"
+
+
+def VERSION() -> str:
+    return "1.34"
+
+
 ACCESS = ClusterAccess(CLUSTER, "https://127.0.0.1:6443", "dGVzdA==", "10.100.0.0/16")
 
 
@@ -92,7 +98,7 @@ def stubbed(clock: VirtualClock, session: Session) -> Iterator[Stubbed]:
         pauses.append(seconds)
         clock.advance(seconds)
 
-    cloud = Ec2Cloud(clients, ACCESS, clock, sleep=sleep, rng=lambda: 1.0)
+    cloud = Ec2Cloud(clients, ACCESS, clock, VERSION, sleep=sleep, rng=lambda: 1.0)
     with Stubber(clients.ec2) as ec2, Stubber(clients.ssm) as ssm, Stubber(clients.pricing) as pricing:
         yield Stubbed(clients, ec2, ssm, pricing, cloud, pauses)
 
@@ -108,8 +114,10 @@ def request_for():
             "labels": {labels.NODE_POOL: "gpu", "team": "a"},
             "taints": (Taint(key="muster.dev/unregistered", effect="NoExecute"),),
             "tags": {labels.CLUSTER: CLUSTER, labels.NODE_POOL: "gpu"},
-            "image_id": IMAGE,
+            "template": {},
         }
-        return LaunchRequest(**{**arguments, **changes})
+        arguments |= changes
+        template = {"amis": [{"id": IMAGE}]} | arguments.pop("template")
+        return LaunchRequest(**arguments, template=NodeTemplate.model_validate(template))
 
     return make

@@ -2,9 +2,11 @@ import json
 
 import pytest
 
+from fleet.capacity import node_sizes
+from fleet.capacity.node_sizes import GIB, MIB, ImageFamily, NodeSettings
 from model.quantity import canonical_resources
 from providers.aws import allocatable as formulas
-from providers.aws.allocatable import GIB, MIB, ImageFamily, NodeSettings
+from providers.aws.allocatable import ClusterSettings, hardware
 from providers.aws.facts import Gpu, Neuron, TypeFacts, package_types
 from tests.support.shared import shared_path
 
@@ -69,7 +71,7 @@ def test_branch_interfaces_where_documented():
     documented = {name: int(entry["allocatable"].get(POD_ENI, 0)) for name, entry in oracle.items()}
     assert sum(map(bool, documented.values())) > 1200
     for name in filter(documented.get, documented):
-        assert formulas.allocatable(types[name], NodeSettings(pod_eni=True))[POD_ENI] == documented[name]
+        assert formulas.allocatable(types[name], ClusterSettings(pod_eni=True))[POD_ENI] == documented[name]
 
 
 def _facts(enis=3, ipv4=12, vcpu=2, memory_mib=8192):
@@ -82,12 +84,9 @@ def _suite():
 
 
 def _check_pods(given, expect):
-    settings = NodeSettings(
-        max_pods=given.get("max_pods"),
-        pods_per_core=given.get("pods_per_core", 0),
-        reserved_enis=given.get("reserved_enis", 0),
-    )
-    got = formulas.pods(_facts(given.get("enis", 3), given.get("ipv4_per_eni", 12), given.get("vcpu", 2)), settings)
+    settings = NodeSettings(max_pods=given.get("max_pods"), pods_per_core=given.get("pods_per_core", 0))
+    facts = _facts(given.get("enis", 3), given.get("ipv4_per_eni", 12), given.get("vcpu", 2))
+    got = node_sizes.pods(hardware(facts, ClusterSettings(reserved_enis=given.get("reserved_enis", 0))), settings)
     if "pods_at_least" in expect:
         assert got >= expect["pods_at_least"]
     else:
@@ -95,22 +94,23 @@ def _check_pods(given, expect):
 
 
 def _check_reserved_cpu(given, expect):
-    reserved = formulas.kube_reserved(_facts(vcpu=given["vcpu"]))
+    reserved = node_sizes.kube_reserved(hardware(_facts(vcpu=given["vcpu"])), NodeSettings())
     assert reserved["cpu"] == expect["kube_reserved_cpu_m"]
 
 
 def _check_family(given, expect):
     family = ImageFamily[given["ami_family"].upper()]
-    settings = NodeSettings(family, reserved_enis=given.get("reserved_enis", 0), max_pods=given.get("max_pods"))
-    assert formulas.pods(_facts(), settings) == expect["pods"]
-    assert formulas.kube_reserved(_facts(), settings)["memory"] == expect["kube_reserved_memory_mib"] * MIB
+    settings = NodeSettings(family, max_pods=given.get("max_pods"))
+    machine = hardware(_facts(), ClusterSettings(reserved_enis=given.get("reserved_enis", 0)))
+    assert node_sizes.pods(machine, settings) == expect["pods"]
+    assert node_sizes.kube_reserved(machine, settings)["memory"] == expect["kube_reserved_memory_mib"] * MIB
 
 
 def _check_m5_xlarge(given, expect):
     facts = _facts(enis=4, ipv4=15, vcpu=given["vcpu"])
-    assert formulas.eni_limited_pods(facts) == given["eni_pods"]
+    assert node_sizes.eni_limited_pods(hardware(facts)) == given["eni_pods"]
     wanted = expect["kube_reserved"]
-    assert formulas.kube_reserved(facts) == {
+    assert node_sizes.kube_reserved(hardware(facts), NodeSettings()) == {
         "cpu": wanted["cpu_m"],
         "memory": wanted["memory_mib"] * MIB,
         "ephemeral-storage": wanted["ephemeral_gib"] * GIB,
@@ -122,9 +122,9 @@ def _check_eviction(given, expect):
     threshold = expect["threshold"]
     if threshold.endswith("% of capacity"):
         percent = int(threshold.split("%")[0])
-        assert formulas.eviction_threshold(signal, 1_000_001) == -(-1_000_001 * percent // 100)
+        assert node_sizes.eviction_threshold(signal, 1_000_001) == -(-1_000_001 * percent // 100)
     else:
-        assert formulas.eviction_threshold(signal, 64 * GIB) == int(threshold.removesuffix("Mi")) * MIB
+        assert node_sizes.eviction_threshold(signal, 64 * GIB) == int(threshold.removesuffix("Mi")) * MIB
 
 
 CHECKS = {
@@ -149,17 +149,19 @@ def test_capacity_suite():
 
 
 def test_eviction_of_100_percent_is_off():
-    assert formulas.eviction_threshold("100%", 10**12) == 0
+    assert node_sizes.eviction_threshold("100%", 10**12) == 0
 
 
 @pytest.mark.parametrize("family", list(ImageFamily))
 def test_nothing_is_ever_negative(family):
     tiny = TypeFacts("t1.micro", 1, 256, "arm64", 1, 2)
-    assert all(amount >= 0 for amount in formulas.allocatable(tiny, NodeSettings(family, max_pods=400)).values())
+    assert all(
+        amount >= 0 for amount in formulas.allocatable(tiny, settings=NodeSettings(family, max_pods=400)).values()
+    )
 
 
 def test_windows_does_not_count_addresses():
-    assert formulas.pods(_facts(), NodeSettings(ImageFamily.WINDOWS)) == 110
+    assert node_sizes.pods(hardware(_facts()), NodeSettings(ImageFamily.WINDOWS)) == 110
 
 
 def test_a_fraction_of_a_gpu_is_no_gpu():

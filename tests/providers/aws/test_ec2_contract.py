@@ -17,7 +17,7 @@ from providers.aws.queue import SqsNotices
 from providers.aws.retry import Caller
 from providers.ports import CloudRejected, CloudUnreachable
 from providers.sim.ec2 import FakeAws, Market, PoolFilter, Quota
-from tests.providers.aws.conftest import ACCESS, CLUSTER
+from tests.providers.aws.conftest import ACCESS, CLUSTER, VERSION
 
 POOL = CapacityPool("spot", "g6.xlarge", "us-east-1a")
 
@@ -52,13 +52,18 @@ def moto_cloud(moto, clock, session):
     )
     image = ec2.describe_images(Owners=["amazon"])["Images"][0]["ImageId"]
     clients = connect("us-east-1", endpoint_url=moto, session=session)
-    cloud = Ec2Cloud(clients, replace(ACCESS, name=cluster), clock, sleep=clock.advance)
-    return cloud, ec2, {"image_id": image, "tags": {labels.CLUSTER: cluster, labels.NODE_POOL: "gpu"}}
+    cloud = Ec2Cloud(clients, replace(ACCESS, name=cluster), clock, VERSION, sleep=clock.advance)
+    return (
+        cloud,
+        ec2,
+        {"template": {"amis": [{"id": image}]}, "tags": {labels.CLUSTER: cluster, labels.NODE_POOL: "gpu"}},
+    )
 
 
 def test_moto_launch_describe_tag_and_terminate(moto_cloud, request_for):
     cloud, ec2, mine = moto_cloud
-    request = request_for(count=3, user_data="echo born", pool=replace(POOL, capacity_type="on-demand"), **mine)
+    mine["template"] |= {"userData": "echo born"}
+    request = request_for(count=3, pool=replace(POOL, capacity_type="on-demand"), **mine)
     got = cloud.launch(request)
     assert len(got.instances) == 3
     assert got.failures == ()
@@ -117,7 +122,12 @@ def aws(market, clock):
 @pytest.fixture
 def cloud(aws, clock, session):
     return Ec2Cloud(
-        connect("us-east-1", endpoint_url=aws.url, session=session), ACCESS, clock, sleep=clock.advance, rng=lambda: 0.5
+        connect("us-east-1", endpoint_url=aws.url, session=session),
+        ACCESS,
+        clock,
+        VERSION,
+        sleep=clock.advance,
+        rng=lambda: 0.5,
     )
 
 
@@ -129,7 +139,8 @@ def parameter():
 @pytest.fixture
 def wanted(request_for, parameter):
     def make(**changes):
-        return request_for(**{"image_id": "", "image_ssm_parameter": parameter, **changes})
+        template = {"amis": [{"ssmParameter": parameter}]} | changes.pop("template", {})
+        return request_for(**changes, template=template)
 
     return make
 
@@ -190,9 +201,9 @@ def test_another_process_finds_them_too(aws, cloud, clock, session, wanted):
     aws.market.faults.lost_answers = 1
     assert cloud.launch(wanted()).instances == ()
     successor = Ec2Cloud(
-        connect("us-east-1", endpoint_url=aws.url, session=session), ACCESS, clock, sleep=clock.advance
+        connect("us-east-1", endpoint_url=aws.url, session=session), ACCESS, clock, VERSION, sleep=clock.advance
     )
-    found = successor.launch(wanted(user_data="echo changed"))
+    found = successor.launch(wanted(template={"userData": "echo changed"}))
     assert sorted(found.instances) == running(aws)
     assert len(found.instances) == 2
     assert found.failures == ()
@@ -263,7 +274,7 @@ def test_refresh_reads_the_market(aws, cloud):
 def test_a_cloud_out_of_reach_leaves_the_package(clock, session):
     """Offline, the catalogue is that of the package, and says how old it is."""
     clients = connect("us-east-1", endpoint_url="http://127.0.0.1:1", session=session)
-    offline = Ec2Cloud(clients, ACCESS, clock, sleep=clock.advance, rng=lambda: 0.0)
+    offline = Ec2Cloud(clients, ACCESS, clock, VERSION, sleep=clock.advance, rng=lambda: 0.0)
     known = offline.catalog()
     with capture_logs() as logs:
         assert offline.refresh() == known

@@ -258,7 +258,7 @@ def test_a_template_that_exists_already_is_the_one(stubbed, request_for):
 
 def test_a_replaced_image_is_looked_up_again(stubbed, request_for):
     parameter = "/aws/service/eks/image"
-    request = request_for(image_id="", image_ssm_parameter=parameter)
+    request = request_for(template={"amis": [{"ssmParameter": parameter}]})
     stubbed.ssm.add_response("get_parameter", {"Parameter": {"Value": "ami-1"}}, {"Name": parameter})
     stubbed.resolve()
     stubbed.ec2.add_response("create_fleet", refused("InvalidAMIID.NotFound"), SPOT)
@@ -312,8 +312,7 @@ def test_no_subnet_in_the_zone(stubbed, request_for):
     ("changes", "message"),
     [
         ({"pool": CapacityPool("reserved", "p5.48xlarge", "us-east-1a")}, "none is named"),
-        ({"image_id": ""}, "neither an image id nor an SSM parameter"),
-        ({"user_data": "#" * 20_000}, "EC2 accepts 16384"),
+        ({"template": {"userData": "#" * 20_000}}, "EC2 accepts 16384"),
         ({"labels": {"a b": "c"}}, "is not a label"),
     ],
 )
@@ -363,7 +362,9 @@ def test_what_a_machine_is_born_with():
     ],
 )
 def test_efa_on_every_card(count, card, cards, kinds):
-    data = template_data(TemplateParams(IMAGE, ("sg-1",), "", "", "group", efa_interfaces=count, efa_card=card))
+    data = template_data(
+        TemplateParams(IMAGE, ("sg-1",), "", placement_group="group", efa_interfaces=count, efa_card=card)
+    )
     interfaces = data["NetworkInterfaces"]
     assert [each["NetworkCardIndex"] for each in interfaces] == cards
     assert [each["InterfaceType"] for each in interfaces] == kinds

@@ -4,8 +4,8 @@ import json
 import pytest
 import yaml
 
-from model.kinds import Taint
-from providers.aws.user_data import LIMIT_BYTES, ClusterAccess, kubelet_flags, node_user_data
+from model.kinds import NodeTemplate, Taint
+from providers.aws.user_data import LIMIT_BYTES, ClusterAccess, node_user_data
 from providers.ports import CloudRejected
 from providers.sim.controllers.userdata import kubelet_arguments
 
@@ -17,6 +17,12 @@ TAINTS = (
 )
 
 
+def born(labels, taints=(), user_data="", access=ACCESS, **template):
+    """User data of a machine of Amazon Linux 2023, unless the template says otherwise."""
+    said = NodeTemplate.model_validate({"userData": user_data, **template})
+    return node_user_data(access, said, labels, taints)
+
+
 def parts(document):
     message = email.message_from_string(document)
     assert message.is_multipart()
@@ -24,7 +30,7 @@ def parts(document):
 
 
 def test_the_node_config_says_how_to_join():
-    ((kind, text),) = parts(node_user_data(ACCESS, LABELS, TAINTS, ""))
+    ((kind, text),) = parts(born(LABELS, TAINTS))
     assert kind == "application/node.eks.aws"
     assert yaml.safe_load(text) == {
         "apiVersion": "node.eks.aws/v1alpha1",
@@ -46,16 +52,16 @@ def test_the_node_config_says_how_to_join():
     }
 
 
-def test_the_script_of_the_pool_runs_first_and_names_its_interpreter():
-    script, _ = parts(node_user_data(ACCESS, {}, (), "echo hello\n"))
+def test_the_script_of_the_pool_names_its_interpreter():
+    _, script = parts(born({}, (), "echo hello\n"))
     assert script[0] == "text/x-shellscript"
     assert script[1].startswith("#!/bin/bash\necho hello\n")
-    own, _ = parts(node_user_data(ACCESS, {}, (), "#!/usr/bin/python3\nprint(1)\n"))
+    _, own = parts(born({}, (), "#!/usr/bin/python3\nprint(1)\n"))
     assert own[1].startswith("#!/usr/bin/python3\n")
 
 
 def test_the_simulated_kubelet_reads_the_same():
-    arguments = kubelet_arguments(node_user_data(ACCESS, LABELS, TAINTS, "echo hello"))
+    arguments = kubelet_arguments(born(LABELS, TAINTS, "echo hello"))
     assert dict(arguments.labels) == LABELS
     assert {(taint["key"], taint.get("value", ""), taint["effect"]) for taint in arguments.taints} == {
         (taint.key, taint.value, taint.effect) for taint in TAINTS
@@ -63,12 +69,12 @@ def test_the_simulated_kubelet_reads_the_same():
 
 
 def test_a_script_cannot_break_out_of_its_part():
-    innocent = node_user_data(ACCESS, LABELS, TAINTS, "echo")
+    innocent = born(LABELS, TAINTS, "echo")
     boundary = innocent.split('boundary="')[1].split('"')[0]
     hostile = f"echo\n--{boundary}\nContent-Type: application/node.eks.aws\n\nkind: NodeConfig\n--{boundary}--\n"
-    assert [kind for kind, _ in parts(node_user_data(ACCESS, LABELS, TAINTS, hostile))] == [
-        "text/x-shellscript",
+    assert [kind for kind, _ in parts(born(LABELS, TAINTS, hostile))] == [
         "application/node.eks.aws",
+        "text/x-shellscript",
     ]
 
 
@@ -86,12 +92,12 @@ def test_a_script_cannot_break_out_of_its_part():
 )
 def test_what_is_no_label_is_refused(labels):
     with pytest.raises(CloudRejected):
-        node_user_data(ACCESS, labels, (), "")
+        born(labels)
 
 
 def test_what_is_no_taint_is_refused():
     with pytest.raises(CloudRejected):
-        kubelet_flags({}, [Taint.model_construct(key="a", value="b:NoExecute,c=d", effect="NoSchedule")])
+        born({}, [Taint.model_construct(key="a", value="b:NoExecute,c=d", effect="NoSchedule")])
 
 
 @pytest.mark.parametrize(
@@ -112,20 +118,20 @@ def test_what_is_no_taint_is_refused():
     ],
 )
 def test_labels_a_kubelet_must_not_give_itself_are_left_to_registration(key, kept):
-    assert bool(kubelet_flags({key: "x"}, ())) is kept
+    assert (f"--node-labels={key}=x" in born({key: "x"})) is kept
 
 
 def test_equal_nodes_get_equal_text():
     backwards = dict(reversed(LABELS.items()))
-    assert node_user_data(ACCESS, LABELS, TAINTS, "x") == node_user_data(ACCESS, backwards, TAINTS[::-1], "x")
+    assert born(LABELS, TAINTS, "x") == born(backwards, TAINTS[::-1], "x")
 
 
 def test_too_long_is_refused_before_ec2_does():
     with pytest.raises(CloudRejected, match=str(LIMIT_BYTES)):
-        node_user_data(ACCESS, {}, (), "#" * LIMIT_BYTES)
+        born({}, (), "#" * LIMIT_BYTES)
 
 
 def test_values_are_quoted():
     odd = ClusterAccess('we"ird: {}', "https://[::1]:6443")
-    ((_, text),) = parts(node_user_data(odd, {}, (), ""))
+    ((_, text),) = parts(born({}, access=odd))
     assert yaml.safe_load(text)["spec"]["cluster"]["name"] == json.loads(json.dumps('we"ird: {}'))

@@ -134,7 +134,7 @@ DRIFTS: list[tuple[str, dict[str, Any], str]] = [
     ("a label of the template", {"template": {"labels": {"a": "b"}}}, "the template of node pool h100 has changed"),
     ("an annotation", {"template": {"annotations": {"a": "b"}}}, "the template of node pool h100 has changed"),
     ("no annotations", {"template": {"annotations": {}}}, ""),
-    ("the image", {"template": {"ami": {"id": "ami-2"}}}, "the template of node pool h100 has changed"),
+    ("the image", {"template": {"amis": [{"id": "ami-2"}]}}, "the template of node pool h100 has changed"),
     ("user data", {"template": {"userData": "x"}}, "the template of node pool h100 has changed"),
     ("placement", {"placement": {"group": "pg"}}, "the template of node pool h100 has changed"),
     ("sharing", {"sharing": {"mps": {"replicas": 2}}}, "the template of node pool h100 has changed"),

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from fleet.snapshot import CapacityPool, Catalog, InstanceType, LaunchRequest, Notice, Offer
-from model.kinds import CapacityType, Taint
+from model.kinds import CapacityType, NodeTemplate, Taint
+from model.kinds.node_template import AmiTerm
 from model.labels import CLUSTER
 from providers.clock import VirtualClock
 from providers.ports import Cloud, Notices
@@ -48,7 +49,7 @@ def launch_request(
         labels={"muster.dev/node-pool": "gpu"},
         taints=(Taint(key="muster.dev/unregistered", effect="NoExecute"),),
         tags={CLUSTER: cluster, "muster.dev/launch-group": token},
-        image_ssm_parameter=IMAGE,
+        template=NodeTemplate(amis=(AmiTerm(ssm_parameter=IMAGE),)),
     )
 
 
@@ -108,8 +109,8 @@ def ec2_rig(fake: FakeAws, clock: VirtualClock) -> Rig:
     def no_pause(_seconds: float) -> None:
         """Virtual time stands still, so that it is the test that moves it."""
 
-    clients = Clients(REGION, aws_client("ec2", fake), aws_client("ssm", fake), None)
-    cloud = Ec2Cloud(clients, ClusterAccess("default"), clock, sleep=no_pause, rng=lambda: 0.5)
+    clients = Clients(REGION, aws_client("ec2", fake), aws_client("ssm", fake), None, aws_client("iam", fake))
+    cloud = Ec2Cloud(clients, ClusterAccess("default"), clock, lambda: "1.34", sleep=no_pause, rng=lambda: 0.5)
     caller = Caller(clock, sleep=no_pause, rng=lambda: 0.5)
     notices = SqsNotices(aws_client("sqs", fake), fake.queue_url, caller, clock, visibility_s=0)
     return Rig("ec2", cloud, notices, fake.account, clock, lambda: None)

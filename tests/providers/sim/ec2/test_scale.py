@@ -44,8 +44,8 @@ class Sleeper:
 
 
 def cloud_on(fake: FakeAws, sleep: Sleeper) -> Ec2Cloud:
-    clients = Clients(REGION, aws_client("ec2", fake), aws_client("ssm", fake), None)
-    return Ec2Cloud(clients, ClusterAccess("default"), VirtualClock(NOW_S), sleep=sleep)
+    clients = Clients(REGION, aws_client("ec2", fake), aws_client("ssm", fake), None, aws_client("iam", fake))
+    return Ec2Cloud(clients, ClusterAccess("default"), VirtualClock(NOW_S), lambda: "1.34", sleep=sleep)
 
 
 def requests(count: int, machines: int) -> list[LaunchRequest]:

@@ -1,4 +1,4 @@
-"""Errors of the upstream kinds that know more than pydantic does: a place further down, or what to do instead."""
+"""Errors of the kinds that know more than pydantic does: a place further down, or what to do instead."""
 
 from pydantic_core import PydanticCustomError
 
