@@ -14,6 +14,8 @@ BUDGET_REASONS = {
     Reason.UNDERUTILIZED: "Underutilized",
     Reason.DRIFTED: "Drifted",
     Reason.EXPIRED: "Expired",
+    Reason.REBALANCED: "Rebalanced",
+    Reason.PREFERRED: "Underutilized",
 }
 
 
