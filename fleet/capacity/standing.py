@@ -63,7 +63,7 @@ def weight(memory: Memory, now_s: float) -> float:
 
 
 def premium(memory: Memory, now_s: float) -> float:
-    """The part of its price that an offer of the pool costs beside it: interruptions an hour, times the hours one wastes.
+    """The part of its price that an offer costs beside it: interruptions an hour, times the hours one wastes.
 
     In the long run `weight` is the rate times HALF_LIFE_S / ln 2.
     """

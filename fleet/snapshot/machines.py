@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal, NamedTuple
 
-from model.kinds import CapacityType, Taint
+from model.kinds import NEVER, CapacityType, Taint
 from model.quantity import Resources
 
 
@@ -194,3 +194,5 @@ class Notice:
     kind: NoticeKind
     instance_ids: tuple[str, ...]
     at_s: float
+    due_s: float = NEVER
+    """When it happens (epoch seconds), where the message says so; else the kind alone tells."""

@@ -165,7 +165,7 @@ class Return(Spec):
     """The way back to the capacity type a pool prefers."""
 
     after: Duration = 3600.0
-    """How long a machine of another capacity type stays at least before it is replaced."""
+    """How long a machine of another capacity type stays at least before it is replaced, or given back for less."""
 
 
 class Disruption(Spec):

@@ -64,6 +64,7 @@ class _Status(Wire, frozen=True):
     ready_at: str | None = None
     emptied_at: str | None = None
     recut_at: str | None = None
+    advised_at: str | None = None
     disruption: _Disruption | None = None
 
 
