@@ -41,9 +41,10 @@ def parse_notice(body: str, message_id: str, received_s: float) -> Notice:
 def _due_s(detail: _Detail) -> float:
     """When AWS Health says that it begins; NEVER where it does not, or nobody could read it."""
     try:
-        return parsedate_to_datetime(detail["startTime"]).timestamp()
+        begins = parsedate_to_datetime(detail["startTime"])
     except (KeyError, TypeError, ValueError):
         return NEVER
+    return begins.replace(tzinfo=begins.tzinfo or UTC).timestamp()
 
 
 def _object(body: str) -> Mapping[str, Any]:
