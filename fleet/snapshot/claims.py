@@ -2,9 +2,13 @@
 
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Final
 
 from fleet.snapshot.machines import CapacityPool
 from model.quantity import Resources
+
+SAME_INSTANT_S: Final = 1e-3
+"""Instants that differ by less are one: what is written down is rounded, and must not look like news afterwards."""
 
 
 class ClaimState(StrEnum):
@@ -96,6 +100,6 @@ class Claim:
         """A copy that is on its way out. The first reason stays; only an earlier deadline changes it any more."""
         if self.disruption is None:
             return replace(self, disruption=disruption)
-        if self.disruption.deadline_s <= disruption.deadline_s:
+        if self.disruption.deadline_s <= disruption.deadline_s + SAME_INSTANT_S:
             return self
         return replace(self, disruption=replace(self.disruption, deadline_s=disruption.deadline_s))

@@ -8,6 +8,7 @@ from fleet.actions import SaveClaim
 from fleet.capacity.interruption import MARGIN_S, RULES, Response, respond
 from fleet.snapshot import Claim, Disruption, Notice, NoticeKind
 from model.kinds import NEVER
+from providers.kube.objects.instants import format_instant, parse_instant
 from tests.support.fleets import NOW, capacity_pool, small_fleet
 from tests.support.world import World
 
@@ -66,6 +67,17 @@ def test_a_repeat_changes_nothing() -> None:
     world = one()
     world.apply(answer(world, K.SPOT_INTERRUPTED).actions)
     assert answer(world, K.SPOT_INTERRUPTED).actions == ()
+
+
+def test_a_repeat_changes_nothing_although_the_deadline_was_rounded_when_it_was_written() -> None:
+    world = one()
+    at_s = SENT + 0.1999998
+    world.apply(answer(world, K.SPOT_INTERRUPTED, at_s=at_s).actions)
+    kept = world.claims["m0"]
+    assert kept.disruption
+    rounded = replace(kept.disruption, deadline_s=parse_instant(format_instant(kept.disruption.deadline_s + 4e-7)))
+    world.claims["m0"] = replace(kept, disruption=rounded)
+    assert answer(world, K.SPOT_INTERRUPTED, at_s=at_s).actions == ()
 
 
 def test_the_earliest_deadline_of_several_counts() -> None:
