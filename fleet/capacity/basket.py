@@ -8,7 +8,7 @@ Machines are chosen by what they are expected to cost, interruptions included (`
 the tally count prices.
 """
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -74,13 +74,13 @@ class Bargain:
 
 def bargain(lines: Sequence[Line], lots: Sequence[Lot], supply: Supply, effort: Effort) -> Bargain:
     """Machines for all `lines`, instead of the `lots` that `provide` found for them (and spent of the headroom)."""
-    market = _Market(supply)
+    market = Market(supply)
     classes = [_class(number, line, market.kinds_for(line)) for number, line in enumerate(lines)]
     problem = Problem(
-        resources=_resources(classes, lots, supply),
+        resources=_resources(classes, lots, market),
         classes=tuple(classes),
         kinds=tuple(market.kinds.values()),
-        limits=tuple(market.limits(lots)),
+        limits=tuple(market.limits_of(_pools(lots), lots)),
     )
     found = solve(problem, effort)
     expected_usd_h = sum(lot.count * supply.expected_usd_h(lot.shape.offer) for lot in lots)
@@ -90,7 +90,7 @@ def bargain(lines: Sequence[Line], lots: Sequence[Lot], supply: Supply, effort: 
 
 
 def _tally(
-    problem: Problem, found: Purchase, market: "_Market", machines: Sequence[Machine], lots: Sequence[Lot]
+    problem: Problem, found: Purchase, market: "Market", machines: Sequence[Machine], lots: Sequence[Lot]
 ) -> Tally:
     """In prices, as they will be on the bill; the search went by expected costs, which are never less."""
     known_usd_h = sum(lot.count * lot.shape.offer.price_usd_h for lot in lots)
@@ -128,13 +128,16 @@ def _on_one_host(pod_set: PodSet) -> bool:
     return pod_set.required_topology == labels.HOSTNAME
 
 
-def _resources(classes: Sequence[PodClass], lots: Sequence[Lot], supply: Supply) -> tuple[str, ...]:
-    """GPUs first, then CPU and memory: what orders pods, the dearest in front. Limits count capacities apart."""
+def _resources(classes: Iterable[PodClass], lots: Sequence[Lot], market: "Market") -> tuple[str, ...]:
+    """What pods ask for, and what limits count, which is apart: capacities."""
     asked = {name for it in classes for name, amount in it.requests.items() if amount}
-    asked |= {_limited(name) for pool in _pools(lots) for name in supply.headroom[pool].resources}
-    asked |= {_PRICE for pool in _pools(lots) if supply.headroom[pool].usd_h is not None}
+    return (*in_order(asked), *market.limited(_pools(lots)))
+
+
+def in_order(resources: Iterable[str]) -> list[str]:
+    """GPUs first, then CPU and memory: what orders pods, the dearest in front."""
     first = {CPU: 1, "memory": 2}
-    return tuple(sorted(asked, key=lambda name: (0 if gpu_part({name: 1}) else first.get(name, 3), name)))
+    return sorted(resources, key=lambda name: (0 if gpu_part({name: 1}) else first.get(name, 3), name))
 
 
 def _limited(resource: str) -> str:
@@ -147,7 +150,7 @@ def _pools(lots: Sequence[Lot]) -> list[str]:
 
 
 @dataclass(slots=True)
-class _Market:
+class Market:
     """The shapes that come into question, each a kind of machine by its name."""
 
     supply: Supply
@@ -194,22 +197,46 @@ class _Market:
         """The part of its price that a kind is expected to cost beside it."""
         return self.supply.premiums.get(self.shapes[kind.name].offer.pool_key, 0.0)
 
-    def limits(self, lots: Sequence[Lot]) -> Iterator[Limit]:
-        """What the pools may still buy, with what was spent for `lots`."""
-        for pool in _pools(lots):
-            mine = [lot for lot in lots if lot.shape.pool.name == pool]
+    def limits_of(self, pools: Iterable[str], spent: Sequence[Lot] = ()) -> Iterator[Limit]:
+        """What these pools may still buy, with what was `spent` of it already."""
+        for pool in pools:
+            mine = [lot for lot in spent if lot.shape.pool.name == pool]
             kinds = frozenset(name for name, shape in self.shapes.items() if shape.pool.name == pool)
             left = self.supply.headroom[pool]
             if left.nodes is not None:
                 most = left.nodes + sum(lot.count for lot in mine)
                 yield Limit(f"machines of {pool}", MACHINES, max(0, most), kinds)
             if left.usd_h is not None:
-                spent = sum(lot.count * lot.shape.offer.price_usd_h for lot in mine)
-                most_usd_h = max(0.0, left.usd_h + spent)
+                usd_h = sum(lot.count * lot.shape.offer.price_usd_h for lot in mine)
+                most_usd_h = max(0.0, left.usd_h + usd_h)
                 yield Limit(f"price of {pool}", _PRICE, int(_MICRO * most_usd_h + 1e-3), kinds)
             for resource, amount in left.resources.items():
                 most = amount + sum(lot.count * _capacity(lot.shape).get(resource, 0) for lot in mine)
                 yield Limit(f"{resource} of {pool}", _limited(resource), max(0, most), kinds)
+
+    def limited(self, pools: Iterable[str]) -> list[str]:
+        """The resources as the limits of these pools count them."""
+        found = [self.supply.headroom[pool] for pool in pools]
+        counted = {_limited(name) for left in found for name in left.resources}
+        return sorted(counted | {_PRICE for left in found if left.usd_h is not None})
+
+    def kinds_in(
+        self, need: Need, zones: Container[str], capacity_types: Mapping[str, Container[str]]
+    ) -> frozenset[str]:
+        """Names of the kinds that pods of a need may stand on in these zones, of capacity types by pool."""
+        found: list[Shape] = []
+        for pool in need.pools:
+            if pool.spec.replicas is None and pool.name in capacity_types:
+                able = [
+                    shape
+                    for shape in self.supply.shapes.of(pool)
+                    if shape.offer.zone in zones
+                    and shape.offer.capacity_type in capacity_types[pool.name]
+                    and shape.offer.pool_key not in self.supply.shortages
+                    and admits(need.pod_set, need.tolerations, shape.labels, shape.taints)
+                ]
+                found += able if Shapes.flexible(pool, able) else []
+        return frozenset(self._name(shape) for shape in found)
 
 
 def _capacity(shape: Shape) -> Resources:

@@ -147,10 +147,17 @@ def coming_machines(fleet: Fleet, snapshot: Snapshot) -> Iterator[Slot]:
 
 def _reserved_for(snapshot: Snapshot, claim: Claim) -> str:
     """A machine bought to move a gang waits for that gang until something runs on it."""
-    gang = snapshot.gangs.get(claim.gang)
-    if not claim.replaces or gang is None or gang.state is GangState.FINISHED:
+    if not claim.replaces:
         return ""
-    return "" if any(pin.claim == claim.name for pin in gang.pins) else claim.gang
+    return ",".join(sorted(uid for uid in (claim.gang, *claim.also_for) if _to_come(snapshot, claim, uid)))
+
+
+def _to_come(snapshot: Snapshot, claim: Claim, uid: str) -> bool:
+    gang = snapshot.gangs.get(uid)
+    if gang is None or gang.state is GangState.FINISHED:
+        return False
+    here = {pin.claim for pin in gang.pins}
+    return claim.name not in here and (not gang.holds_capacity or not here.isdisjoint(claim.replaces))
 
 
 def build_supply(fleet: Fleet, snapshot: Snapshot, *, may_buy: bool = True) -> Supply:

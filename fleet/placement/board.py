@@ -32,7 +32,7 @@ class Slot:
     free: dict[str, int]
     pool: str = ""
     only_for: str = ""
-    """uid of the one gang that may use it; empty = anybody."""
+    """uids of the gangs that alone may use it, with commas; empty = anybody."""
     pods_when_empty: int | None = None
     """Room for pods while nothing stands on it that keeps its machine; None = something does, or it does not matter."""
     changed: object = None

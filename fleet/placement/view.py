@@ -14,7 +14,7 @@ ANYWHERE = ""
 """The label that every slot carries, so to speak: its one domain is the whole board."""
 
 Section = tuple[bool, str]
-"""Whether the machine stands (it has joined the cluster), and which gang alone may use it ("" = anybody)."""
+"""Whether the machine stands (it has joined the cluster), and which gangs alone may use it ("" = anybody)."""
 
 
 @dataclass(slots=True)
@@ -55,6 +55,12 @@ class Rooms:
             for entry in self._entries.values():
                 self._shelve(entry, (label,), Shelf.put)
         return self._shelves[label].get(section, {})
+
+    def owners(self, board: "Board", gang: str) -> list[str]:
+        """For whom slots are kept that a gang may use: for anybody, and for it, alone or with others."""
+        self._refresh(board)
+        kept = {owner for _, owner in self._shelves[ANYWHERE] if owner and gang in owner.split(",")}
+        return ["", *sorted(kept)]
 
     def _refresh(self, board: "Board") -> None:
         """Catch up with the board: the cost grows with what has changed since."""
@@ -156,5 +162,5 @@ class Scope:
 
     def _sections(self) -> Iterator[Section]:
         for standing in (True, False) if self.standing is None else (self.standing,):
-            for owner in sorted({"", self.gang}):
+            for owner in self.view.rooms.owners(self.view.board, self.gang):
                 yield standing, owner

@@ -64,6 +64,8 @@ class Claim:
     """Why it was bought, in words."""
     replaces: tuple[str, ...] = ()
     """Claims that may go once this one is ready."""
+    also_for: tuple[str, ...] = ()
+    """uids of further gangs that stand on those and come to this one."""
     resources: Resources = field(default_factory=dict)
     """Allocatable that was planned with; extended resources in it are owed before the node counts as ready."""
     layout: str = ""

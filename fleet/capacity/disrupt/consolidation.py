@@ -1,13 +1,16 @@
-"""Single-node consolidation: one machine less, or one cheaper machine, when it pays for the work it interrupts.
+"""Consolidation: fewer or cheaper machines, when that pays for the work it interrupts.
 
-Which machine is tried when; whether it may go is `weigh`'s to say.
+All machines that have room to spare are looked at as one optimisation first (`merging`), now and then; what that leaves
+is tried one by one. Whether machines may go is `weigh`'s to say, which packs their gangs anew.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
 from fleet.capacity.disrupt.command import Command
 from fleet.capacity.disrupt.prospects import Prospects
+from fleet.capacity.disrupt.replace import coming, complete
 from fleet.capacity.disrupt.rounds import CONSOLIDATES
 from fleet.capacity.disrupt.savings import savings_ratio
 from fleet.capacity.disrupt.stay import stays_until_s
@@ -22,6 +25,10 @@ WHAT_IFS = 16
 """Machines tried in one pass: a bound in steps, so that the same input gives the same answer."""
 ROUND_S = 10.0
 """Where there are more of them, the next ones are tried after this long."""
+MERGE_S = 1.0
+"""Of every `ROUND_S`, so long a plan for many is sought: a pass comes every second, and the search may take one."""
+MOST_MERGED = 400
+"""Machines that one plan may take."""
 EPSILON_USD_H = 1e-6
 """Rounding must not rule out what the exact sum allows."""
 
@@ -30,10 +37,32 @@ T = TypeVar("T")
 
 
 def consolidate(yard: Yard) -> list[Command]:
-    """At most one command a pass: the world after it is looked at anew."""
+    """The steps of one plan that budgets allow, or one machine: the world after it is looked at anew."""
     finished = _finish(yard)
     if finished:
         return finished
+    return _merge(yard) or _one(yard)
+
+
+def _merge(yard: Yard) -> list[Command]:
+    """Many machines at once. None while replacements are on their way: the plan would count on what they bring."""
+    spare = _with_room(yard)
+    if len(spare) < 2 or any(claim.replaces for claim in yard.snapshot.claims.values() if not _done(yard, claim)):
+        return []
+    from fleet.capacity.disrupt.merging import proposals  # numpy with it, which most passes have no use for
+
+    plan = proposals(yard, spare)
+    going = {claim.name for proposal in plan for claim in proposal.claims}
+    given = []
+    for proposal in plan:
+        found = weigh(yard, proposal.claims, bought=proposal.bought, avoid=going)
+        told = command(yard, found) if found is not None else None
+        if told is not None:
+            given.append(told)
+    return given
+
+
+def _one(yard: Yard) -> list[Command]:
     for claim in turn_of(_worth_trying(yard), yard.snapshot.now_s):
         found = weigh(yard, [claim])
         given = command(yard, found) if found is not None else None
@@ -43,16 +72,27 @@ def consolidate(yard: Yard) -> list[Command]:
 
 
 def _finish(yard: Yard) -> list[Command]:
-    """A cheaper machine that was bought for this is ready: the old one may go."""
+    """The machines that were bought for this are ready: all they replace may go at once. If one was lost, they go."""
     if not yard.successors:
         return []
+    ready: dict[str, Claim] = {}
     for _, claim in yard.candidates():
-        coming = [other for other in yard.successors.get(claim.name, ()) if not other.disruption]
-        if coming and all(other.state is ClaimState.READY for other in coming) and yard.unit(claim) is not None:
-            saving = claim.price_usd_h - sum(other.price_usd_h for other in coming)
-            yard.gone.add(claim.name)
-            return [Command((claim,), Reason.UNDERUTILIZED, f"a cheaper machine is ready, saving {saving:.2f} USD/h")]
-    return []
+        pending = coming(yard, [claim.name])
+        if not pending or any(it.state is not ClaimState.READY for it in pending):
+            continue
+        if not complete(pending):
+            return [Command(tuple(pending), Reason.NOT_NEEDED, "another machine of the purchase was lost")]
+        if yard.unit(claim) is not None:
+            ready[claim.name] = claim
+    if not ready:
+        return []
+    first = coming(yard, [next(iter(ready))])
+    names = {name for it in first for name in it.replaces}
+    going = tuple(claim for name, claim in sorted(ready.items()) if name in names)
+    yard.gone.update(claim.name for claim in going)
+    came = f"{len(first)} cheaper machines are" if len(first) > 1 else "a cheaper machine is"
+    saving_usd_h = sum(claim.price_usd_h for claim in going) - sum(it.price_usd_h for it in first)
+    return [Command(going, Reason.UNDERUTILIZED, f"{came} ready, saving {saving_usd_h:.2f} USD/h")]
 
 
 def _worth_trying(yard: Yard) -> list[Claim]:
@@ -61,10 +101,20 @@ def _worth_trying(yard: Yard) -> list[Claim]:
     Those that bring most for what they disturb come first. The tests come in order of cost: what most fail is asked
     first.
     """
-    pools = {name for name, pool in yard.fleet.node_pools.items() if _consolidates(pool)}
     prospects: Prospects | None = None
-    lost: dict[str, float] = {}
     found = []
+    for claim, gangs, affordable_usd_h in _quiet(yard):
+        prospects = prospects or Prospects.of(yard.fleet, yard.snapshot)
+        if not prospects.hopeless(claim, gangs, affordable_usd_h + EPSILON_USD_H) and yard.unit(claim) is not None:
+            found.append(claim)
+    ratios = {claim.name: savings_ratio(claim.price_usd_h, disturbed(yard.gangs_on(claim))) for claim in found}
+    return sorted(found, key=lambda claim: (-ratios[claim.name], claim.name))
+
+
+def _quiet(yard: Yard) -> Iterator[tuple[Claim, Sequence[Gang], float]]:
+    """Machines whose gangs have been there for the pool's quiet time, with what may be paid to do without (USD/h)."""
+    pools = {name for name, pool in yard.fleet.node_pools.items() if _consolidates(pool)}
+    lost: dict[str, float] = {}
     for pool, claim in yard.volunteers():
         gangs = yard.gangs_on(claim)
         if not gangs or pool is None or pool.name not in pools or claim.name in yard.successors:
@@ -74,13 +124,37 @@ def _worth_trying(yard: Yard) -> list[Claim]:
         if yard.snapshot.now_s < free_s:
             continue
         affordable_usd_h = claim.price_usd_h - _lost(yard, gangs, lost) * 3600 / PAYBACK_S
-        if affordable_usd_h <= -EPSILON_USD_H:
-            continue
-        prospects = prospects or Prospects.of(yard.fleet, yard.snapshot)
-        if not prospects.hopeless(claim, gangs, affordable_usd_h + EPSILON_USD_H) and yard.unit(claim) is not None:
-            found.append(claim)
-    ratios = {claim.name: savings_ratio(claim.price_usd_h, disturbed(yard.gangs_on(claim))) for claim in found}
-    return sorted(found, key=lambda claim: (-ratios[claim.name], claim.name))
+        if affordable_usd_h > -EPSILON_USD_H:
+            yield claim, gangs, affordable_usd_h
+
+
+def _with_room(yard: Yard) -> list[Claim]:
+    """Machines that are not full, those with the dearest idle part first."""
+    if yard.snapshot.now_s % ROUND_S >= MERGE_S:
+        return []
+    found: list[tuple[float, str, Claim]] = []
+    for claim, gangs, _ in _quiet(yard):
+        idle = 1.0 - _full(claim, gangs)
+        if idle > 0 and yard.unit(claim) is not None:
+            found.append((-idle * claim.price_usd_h, claim.name, claim))
+    return [claim for _, _, claim in sorted(found, key=lambda it: it[:2])[:MOST_MERGED]]
+
+
+def _full(claim: Claim, gangs: Sequence[Gang]) -> float:
+    """The part in use of what is used most, of 1."""
+    used: Counter[str] = Counter()
+    for gang in gangs:
+        for pin in gang.pins:
+            if pin.claim == claim.name:
+                for resource, amount in gang.pod_set(pin.pod_set).requests.items():
+                    used[resource] += amount * pin.count
+    offered = claim.resources
+    return max((amount / offered[name] for name, amount in used.items() if offered.get(name)), default=0.0)
+
+
+def _done(yard: Yard, claim: Claim) -> bool:
+    """Whether a replacement has taken over: what it replaces is gone, and its gangs have come."""
+    return claim.disruption is not None or not yard.awaits_move(claim)
 
 
 def _consolidates(pool: NodePool) -> bool:

@@ -4,7 +4,8 @@ Level-triggered, in two steps that survive a crash between them: claims that nam
 all of them are ready, the old machines are told to go, the gangs are requeued and find their new places reserved.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fleet.admission.compile import charged_tree, declared_now, usage_of
@@ -14,11 +15,16 @@ from fleet.admission.quota.tree import charge, fits
 from fleet.capacity.disrupt.command import Command
 from fleet.capacity.disrupt.yard import Yard
 from fleet.capacity.intent import write_claims
-from fleet.capacity.provision import Plan, Supply, provide
+from fleet.capacity.provision import Lot, Plan, Supply, provide
+from fleet.capacity.shapes import Shape
 from fleet.capacity.stock import build_board, build_supply, holders
 from fleet.placement.board import Board
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import Claim, ClaimState, Gang, Launch
+
+_TOGETHER = "together/{}"
+_SHOWN = 3
+"""Machines named in a claim's purpose."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +108,14 @@ def _closure(yard: Yard, by_name: Mapping[str, Claim], start: str) -> tuple[set[
     return claims, gangs
 
 
-def move(yard: Yard, unit: Unit, *, avoid: Collection[str] = ()) -> dict[str, Plan] | Refusal:
+def move(
+    yard: Yard, unit: Unit, *, avoid: Collection[str] = (), bought: Sequence[Shape] | None = None
+) -> dict[str, Plan] | Refusal:
     """A place for every gang of the unit on a world without the unit's machines; a refusal when one finds none.
 
-    Machines that this pass has told to go, and those of `avoid`, are no place to move to.
+    Machines that this pass has told to go, and those of `avoid`, are no place to move to. What is missing is bought
+    gang by gang; or, where machines are `bought`, these are what all of them find, and those that stay empty are not
+    bought. Then the first gang's plan has all lots.
     """
     if refused := _over_quota(yard, unit):
         return refused
@@ -116,6 +126,11 @@ def move(yard: Yard, unit: Unit, *, avoid: Collection[str] = ()) -> dict[str, Pl
     supply: Supply = build_supply(yard.fleet, yard.snapshot)
     supply.recuts = []
     _keep_promises(yard, without, supply)
+    token = ",".join(gang.uid for gang in unit.gangs)
+    if bought is not None:
+        supply.may_buy = False
+        if (beyond := _put(without, supply, bought, token)) is not None:
+            return beyond
     flavors = Flavors(yard.fleet, supply.shapes, without)
     plans: dict[str, Plan] = {}
     for number, gang in enumerate(unit.gangs):
@@ -127,7 +142,27 @@ def move(yard: Yard, unit: Unit, *, avoid: Collection[str] = ()) -> dict[str, Pl
             return plan
         plans[gang.uid] = plan
         _keep(without, number)
-    return plans
+    return plans if bought is None else _with_lots(plans, bought)
+
+
+def _put(board: Board, supply: Supply, bought: Sequence[Shape], only_for: str) -> Refusal | None:
+    """Machines to be bought, as if they were on their way; a refusal where limits or shortages forbid them."""
+    for number, shape in enumerate(bought):
+        headroom = supply.headroom[shape.pool.name]
+        if shape.offer.pool_key in supply.shortages or headroom.most(shape) < 1:
+            return Refusal(Reason.POOL_LIMIT, f"{shape.offer.instance_type.name} of {shape.pool.name} cannot be bought")
+        headroom.spend(shape, 1)
+        board.add(shape.slot(_TOGETHER.format(number), only_for))
+    return None
+
+
+def _with_lots(plans: dict[str, Plan], bought: Sequence[Shape]) -> dict[str, Plan]:
+    used = {seat.slot.name for plan in plans.values() for seat in plan.seats}
+    counted = Counter(shape.key for number, shape in enumerate(bought) if _TOGETHER.format(number) in used)
+    shapes = {shape.key: shape for shape in bought}
+    first = next(iter(plans))
+    lots = tuple(Lot(shapes[key], count) for key, count in sorted(counted.items()))
+    return plans | {first: replace(plans[first], lots=lots)}
 
 
 def _over_quota(yard: Yard, unit: Unit) -> Refusal | None:
@@ -160,11 +195,19 @@ def _keep(board: Board, number: int) -> None:
         board.rename(board.slots[name], f"kept/{number}/{name}")
 
 
-def claims_of(plans: Mapping[str, Plan], unit: Unit, now_s: float) -> tuple[Claim, ...]:
-    """Claims for everything the plans buy, in one launch group: the unit leaves whole or not at all."""
+def claims_of(plans: Mapping[str, Plan], unit: Unit, now_s: float, *, shared: bool = False) -> tuple[Claim, ...]:
+    """Claims for everything the plans buy, in one launch group: the unit leaves whole or not at all.
+
+    `shared`: each machine is for all gangs of the unit, not for the one whose plan has it.
+    """
     bought: list[Claim] = []
+    shown = ", ".join(unit.names[:_SHOWN]) + (
+        f" and {len(unit.names) - _SHOWN} more" if len(unit.names) > _SHOWN else ""
+    )
     for uid, plan in sorted(plans.items()):
-        bought += write_claims(plan, uid, now_s, gang=uid, replaces=unit.names).claims
+        claims = write_claims(plan, uid, now_s, gang=uid, replaces=unit.names, purpose=f"in place of {shown}").claims
+        others = tuple(gang.uid for gang in unit.gangs if gang.uid != uid) if shared else ()
+        bought += [replace(claim, also_for=others) for claim in claims]
     lots = sorted({(claim.launch.group, claim.launch.lot) for claim in bought})
     group = lots[0][0]
     return tuple(

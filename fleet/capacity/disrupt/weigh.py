@@ -5,7 +5,7 @@ choose from; a Balanced pool agrees) and one more: the saving over `PAYBACK_S` m
 since the last checkpoints. Whoever searches for machines to give back asks here, whatever set was found.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
@@ -17,6 +17,7 @@ from fleet.capacity.disrupt.replace import Unit, claims_of, move
 from fleet.capacity.disrupt.savings import disruption_cost, eviction_cost
 from fleet.capacity.disrupt.yard import Yard
 from fleet.capacity.provision import Lot, Plan
+from fleet.capacity.shapes import Shape
 from fleet.cost.lost import lost_work_usd
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import Claim, Gang, Snapshot
@@ -33,6 +34,8 @@ class Move:
     plans: Mapping[str, Plan]
     """Gang (uid) -> its places, with what has to be bought for it."""
     saving_usd_h: float
+    shared: bool = False
+    """Whether what is bought is for all of the gangs; else each plan's lots are its gang's."""
 
     @property
     def lots(self) -> Sequence[Lot]:
@@ -40,21 +43,31 @@ class Move:
         return [lot for _, plan in sorted(self.plans.items()) for lot in plan.lots]
 
 
-def weigh(yard: Yard, claims: Iterable[Claim], *, most_bought: int = 1) -> Move | None:
+def weigh(
+    yard: Yard,
+    claims: Iterable[Claim],
+    *,
+    most_bought: int = 1,
+    bought: Sequence[Shape] | None = None,
+    avoid: Collection[str] = (),
+) -> Move | None:
     """What comes of taking these machines away together, None when it is not worth it or somebody may not move.
 
-    At most `most_bought` machines come in their place. Budgets are not asked, see `command`.
+    At most `most_bought` machines come in their place, or none but those `bought`; machines to `avoid` are no place to
+    move to. Budgets are not asked, see `command`.
     """
     going = tuple(sorted(claims, key=lambda claim: claim.name))
     if any(claim.node_pool not in yard.fleet.node_pools or not _may_go(yard, claim) for claim in going):
         return None
     gangs = {gang.uid: gang for claim in going for gang in yard.gangs_on(claim)}
     unit = Unit(going, tuple(gangs[uid] for uid in sorted(gangs)))
-    plans = move(yard, unit)
+    plans = move(yard, unit, avoid=avoid, bought=bought)
     if isinstance(plans, Refusal):
         return None
-    found = Move(unit, plans, sum(claim.price_usd_h for claim in going) - sum(p.cost_usd_h for p in plans.values()))
-    if sum(lot.count for lot in found.lots) > most_bought or _trades_spot(yard, found) or _buys_its_own(found):
+    saving_usd_h = sum(claim.price_usd_h for claim in going) - sum(plan.cost_usd_h for plan in plans.values())
+    found = Move(unit, plans, saving_usd_h, shared=bought is not None)
+    most = most_bought if bought is None else len(bought)
+    if sum(lot.count for lot in found.lots) > most or _trades_spot(yard, found) or _buys_its_own(found):
         return None
     if found.saving_usd_h <= 0 or found.saving_usd_h * PAYBACK_S / 3600 <= lost_usd(unit.gangs, yard.snapshot):
         return None
@@ -62,15 +75,19 @@ def weigh(yard: Yard, claims: Iterable[Claim], *, most_bought: int = 1) -> Move 
 
 
 def _may_go(yard: Yard, claim: Claim) -> bool:
-    return not yard.spared(claim) and yard.unit(claim) is not None
+    promised = any(seat.slot.claim == claim.name for _, plan in yard.promised for seat in plan.seats)
+    return not promised and not yard.spared(claim) and yard.unit(claim) is not None
 
 
 def command(yard: Yard, found: Move) -> Command | None:
     """The command to carry a move out, taken from the budgets; None when they do not allow it."""
     if not yard.may_take(found.unit.claims, Reason.UNDERUTILIZED):
         return None
-    message = f"its work fits elsewhere, saving {found.saving_usd_h:.2f} USD/h"
-    bought = claims_of(found.plans, found.unit, yard.snapshot.now_s) if found.lots else ()
+    one = len(found.unit.claims) == 1
+    what = "its work fits elsewhere" if one else f"the work of {len(found.unit.claims)} machines fits elsewhere"
+    message = f"{what}, saving {found.saving_usd_h:.2f} USD/h"
+    yard.promised += [(gang, found.plans[gang.uid]) for gang in found.unit.gangs]
+    bought = claims_of(found.plans, found.unit, yard.snapshot.now_s, shared=found.shared) if found.lots else ()
     return Command(found.unit.claims, Reason.UNDERUTILIZED, message, bought)
 
 

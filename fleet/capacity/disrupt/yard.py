@@ -53,15 +53,15 @@ class Yard:
             for claim in _undisturbed(self.snapshot.claims)
             if claim.name not in self.gone
             and not (busy and claim_subject(claim.name) in busy)
-            and not (claim.replaces and self._awaits_move(claim))
+            and not (claim.replaces and self.awaits_move(claim))
         ]
 
-    def _awaits_move(self, claim: Claim) -> bool:
-        """Whether the gang of a replacement has not moved in yet."""
+    def awaits_move(self, claim: Claim) -> bool:
+        """Whether a gang that a replacement is for has not moved in yet."""
         if any(name in self.snapshot.claims for name in claim.replaces):
             return True
-        gang = self.snapshot.gangs.get(claim.gang)
-        return gang is not None and gang.state in {GangState.PENDING, GangState.EVICTING}
+        gangs = (self.snapshot.gangs.get(uid) for uid in (claim.gang, *claim.also_for))
+        return any(gang is not None and gang.state in {GangState.PENDING, GangState.EVICTING} for gang in gangs)
 
     def gangs_on(self, claim: Claim) -> Sequence[Gang]:
         """Gangs with pods pinned to the machine."""

@@ -41,6 +41,7 @@ class _Spec(Wire, frozen=True):
     created_at: str | None = None
     gang: str = ""
     replaces: list[str] | None = None
+    also_for: list[str] | None = None
     resources: dict[str, str | int] | None = None
     layout: str = ""
     purpose: str = ""
@@ -99,6 +100,7 @@ def claim_object(claim: Claim) -> JsonObject:
     } | set_fields(
         gang=claim.gang,
         replaces=list(claim.replaces),
+        alsoFor=list(claim.also_for),
         resources=amounts_object(claim.resources),
         layout=claim.layout,
         purpose=claim.purpose,
@@ -198,6 +200,7 @@ def decode_claim(raw: bytes | Raw) -> Claim:
         gang=spec.gang,
         purpose=spec.purpose,
         replaces=tuple(spec.replaces or ()),
+        also_for=tuple(spec.also_for or ()),
         resources=canonical_resources(present.resources or {}),
         layout=present.layout,
         instance_id=status.instance_id,

@@ -8,6 +8,7 @@ import pytest
 
 from fleet.actions import Action, OpenClaims, SaveClaim
 from fleet.capacity import disrupt
+from fleet.capacity.disrupt.consolidation import MERGE_S
 from fleet.snapshot import Disruption, GangState, Launch
 from model.kinds import NEVER
 from tests.support.fleets import NOW, P5, P5S, B, FleetBuilder, capacity_pool, foreign_pod, gang
@@ -260,6 +261,7 @@ def test_what_fits_elsewhere_goes_there() -> None:
     world = standing(2)
     for n in range(2):
         world.runs(gang(f"g{n}", gpu=4), (f"m{n}", 1), admitted_at_s=NOW - 600)
+    world.now_s = NOW + MERGE_S
     assert told(decided(world)) == {"m0": "Underutilized"}
 
 
@@ -280,8 +282,9 @@ def test_a_cheaper_machine_that_is_ready_takes_over() -> None:
     assert save.claim.disruption.message == "a cheaper machine is ready, saving 84.00 USD/h"
 
 
-def test_one_machine_at_a_time() -> None:
+def test_one_machine_at_a_time_between_plans_for_many() -> None:
     world = standing(3, instanceTypes=BOTH)
+    world.now_s = NOW + MERGE_S
     for n in range(3):
         world.runs(gang(f"g{n}", gpu=1), (f"m{n}", 1), admitted_at_s=NOW - 600)
     actions = decided(world)

@@ -7,6 +7,7 @@ import pytest
 
 from fleet.actions import OpenClaims, SaveClaim
 from fleet.capacity import disrupt
+from fleet.capacity.disrupt.consolidation import MERGE_S
 from fleet.snapshot import Claim, Offer
 from tests.support.fleets import GPU, NOW, P5, P5S, A, FleetBuilder, catalog, gang, machine
 from tests.support.world import World
@@ -56,6 +57,7 @@ def test_the_machine_that_brings_most_for_what_it_disturbs_comes_first() -> None
     for number, count in enumerate((4, 1, 2)):
         world.machine(f"m{number}")
         world.runs(gang(f"g{number}", count=count, gpu=1), (f"m{number}", count), admitted_at_s=NOW - 600)
+    world.now_s = NOW + MERGE_S
     assert told(world) == ["m1"]
 
 

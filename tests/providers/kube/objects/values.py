@@ -126,6 +126,7 @@ claims = st.builds(
     gang=names | st.just(""),
     purpose=names | st.just(""),
     replaces=st.lists(names, max_size=3).map(tuple),
+    also_for=st.lists(names, max_size=3).map(tuple),
     resources=amounts,
     layout=names | st.just(""),
     instance_id=names | st.just(""),
