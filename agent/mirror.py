@@ -17,6 +17,7 @@ from fleet.snapshot import (
     Gang,
     Instance,
     Job,
+    Memory,
     Namespace,
     Node,
     Pod,
@@ -162,6 +163,7 @@ class Mirror:
         self._learned_at_s = 0.0
         self.spent_usd: Mapping[str, float] = {}
         self.local_usage: Mapping[str, Mapping[str, float]] = {}
+        self.interruptions: Mapping[CapacityPool, Memory] = {}
 
     @property
     def synced(self) -> bool:
@@ -254,6 +256,7 @@ class Mirror:
             meek_pod_priorities=_meek(self.pod_priorities.view),
             spent_usd=self.spent_usd,
             local_usage=self.local_usage,
+            interruptions=self.interruptions,
             busy=busy,
         )
 

@@ -8,6 +8,7 @@ from fleet.capacity.pools import Headroom, cluster_groups
 from fleet.capacity.provision import Recut, Supply
 from fleet.capacity.reservations import Places, closes_s, offer_of, reservation_of
 from fleet.capacity.shapes import node_labels_of, shapes_now
+from fleet.capacity.standing import premiums
 from fleet.memo import remembered
 from fleet.mig.layouts import cut, gpu_part, layout_name, pool_layouts, with_gpus
 from fleet.placement.board import PODS, Board, Slot
@@ -187,6 +188,7 @@ def build_supply(fleet: Fleet, snapshot: Snapshot, *, may_buy: bool = True) -> S
         may_buy,
         Appraiser(fleet, snapshot.gangs).priced,
         any(known.kind == "capacity-block" for known in snapshot.reservations.values()),
+        premiums(snapshot.interruptions, snapshot.now_s),
     )
 
 

@@ -32,6 +32,7 @@ from fleet.snapshot.machines import (
     LaunchRequest,
     Measured,
     MeasuredKind,
+    Memory,
     Notice,
     NoticeKind,
     Offer,
@@ -78,6 +79,8 @@ class Snapshot:
     """When `reservations` was last read in full; 0 = never, so that nothing is known of any."""
     shortages: Mapping[CapacityPool, float] = field(default_factory=dict)
     """Capacity pool -> instant until which it is not tried again."""
+    interruptions: Mapping[CapacityPool, Memory] = field(default_factory=dict)
+    """Capacity pool -> what is remembered of machines it has taken back (`fleet.capacity.standing`)."""
     daemon_overheads: tuple[DaemonOverhead, ...] = ()
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Namespace -> its labels."""
@@ -122,6 +125,7 @@ __all__ = [
     "Measured",
     "MeasuredKind",
     "Member",
+    "Memory",
     "Namespace",
     "Node",
     "NodeCondition",

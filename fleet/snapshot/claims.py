@@ -2,9 +2,13 @@
 
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Final
 
 from fleet.snapshot.machines import CapacityPool
 from model.quantity import Resources
+
+SAME_INSTANT_S: Final = 1e-3
+"""Instants that differ by less are one: what is written down is rounded, and must not look like news afterwards."""
 
 
 class ClaimState(StrEnum):
@@ -78,6 +82,8 @@ class Claim:
     """When the last gang left it (or it became ready); start of the quiet time."""
     recut_at_s: float = 0.0
     """When the present layout was asked for; later than `ready_at_s` means a re-cut is under way."""
+    advised_at_s: float = 0.0
+    """When EC2 first advised to move away (a rebalance recommendation); 0 = never."""
     deleting: bool = False
     disruption: Disruption | None = None
     list_usd_h: float | None = None
@@ -107,6 +113,6 @@ class Claim:
         """A copy that is on its way out. The first reason stays; only an earlier deadline changes it any more."""
         if self.disruption is None:
             return replace(self, disruption=disruption)
-        if self.disruption.deadline_s <= disruption.deadline_s:
+        if self.disruption.deadline_s <= disruption.deadline_s + SAME_INSTANT_S:
             return self
         return replace(self, disruption=replace(self.disruption, deadline_s=disruption.deadline_s))

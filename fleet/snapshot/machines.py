@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from math import inf
-from typing import Literal
+from typing import Literal, NamedTuple
 
-from model.kinds import CapacityType, MatchCriteria, NodeTemplate, ReservationKind, Taint
+from model.kinds import NEVER, CapacityType, MatchCriteria, NodeTemplate, ReservationKind, Taint
 from model.quantity import Resources
 
 _PLAIN = NodeTemplate()
@@ -119,6 +119,15 @@ class CapacityPool:
     def __str__(self) -> str:
         place = f"{self.instance_type}:{self.capacity_type}:{self.zone}"
         return f"{place}:{self.reservation}" if self.reservation else place
+
+
+class Memory(NamedTuple):
+    """What is remembered of the interruptions of a capacity pool (`fleet.capacity.standing`)."""
+
+    weight: float
+    """How many they count as, at `at_s`."""
+    at_s: float
+    """When the last of them was (epoch seconds)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,3 +274,5 @@ class Notice:
     kind: NoticeKind
     instance_ids: tuple[str, ...]
     at_s: float
+    due_s: float = NEVER
+    """When it happens (epoch seconds), where the message says so; else the kind alone tells."""

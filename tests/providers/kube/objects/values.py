@@ -140,6 +140,7 @@ claims = st.builds(
     ready_at_s=maybe_instants,
     emptied_at_s=maybe_instants,
     recut_at_s=maybe_instants,
+    advised_at_s=maybe_instants,
     deleting=st.booleans(),
     disruption=st.none() | disruptions,
     list_usd_h=st.none() | st.floats(min_value=0, max_value=1e6),
