@@ -1,0 +1,192 @@
+"""Why a voluntary method has not taken a machine, found in the order in which the method looks."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from fleet.actions import gang_subject
+from fleet.capacity.disrupt.consolidation import PAYBACK_S
+from fleet.capacity.disrupt.drift import drift_of
+from fleet.capacity.disrupt.held_back import held_back
+from fleet.capacity.disrupt.replace import Unit, coming, move, units
+from fleet.capacity.disrupt.verdict import Held, Obstacle, no_reason
+from fleet.capacity.disrupt.yard import Yard
+from fleet.capacity.provision import Plan
+from fleet.cost.lost import lost_work_usd
+from fleet.reasons import Reason, Refusal
+from fleet.snapshot import Claim, ClaimState, Gang, GangState
+from model.kinds import NEVER, NodePool
+
+
+def emptiness_held(yard: Yard, claim: Claim) -> Held:
+    """Why a machine is not given back as idle."""
+    pool = yard.fleet.node_pools.get(claim.node_pool)
+    if pool is None:
+        return no_reason(Obstacle.NO_POOL, f"node pool {claim.node_pool} is not declared")
+    if pool.spec.replicas is not None:
+        return no_reason(Obstacle.FIXED_POOL, f"{pool.name} keeps {pool.spec.replicas} machines, idle or not")
+    if not yard.is_empty(claim):
+        return no_reason(Obstacle.OCCUPIED, _occupants(yard, claim))
+    quiet_s = pool.spec.disruption.consolidate_after
+    if not claim.emptied_at_s or yard.snapshot.now_s < claim.emptied_at_s + quiet_s:
+        return _quiet(claim.emptied_at_s or yard.snapshot.now_s, quiet_s)
+    return _budget(yard, pool, Reason.EMPTY)
+
+
+def drift_held(yard: Yard, claim: Claim) -> Held:
+    """Why a machine that is not what its pool declares stays; or that it is just that."""
+    why = drift_of(yard.fleet, yard.snapshot, claim)
+    if not why:
+        return no_reason(Obstacle.NOT_DUE, "it is what its pool declares")
+    pool = yard.fleet.node_pools.get(claim.node_pool)
+    reason = Reason.DRIFTED if pool else Reason.POOL_REMOVED
+    if pool is not None and (yard.is_empty(claim) or yard.budget(pool.name, reason) < 1):
+        return _budget(yard, pool, reason, why)
+    fates = {
+        other.name: (reason, why)
+        for _, other in yard.candidates()
+        if other.name == claim.name or drift_of(yard.fleet, yard.snapshot, other)
+    }
+    span = held_back(yard, fates).get(claim.name)
+    if span is not None:
+        return Held(Obstacle.BUDGET, f"{why}; it {span}")
+    return _replaced(yard, claim, fates, why) or Held(Obstacle.TURN, f"{why}; the budget goes to others first")
+
+
+def expiry_held(yard: Yard, claim: Claim) -> Held:
+    """Why a machine has not reached its pool's age, or cannot go yet."""
+    pool = yard.fleet.node_pools.get(claim.node_pool)
+    if pool is None:
+        return no_reason(Obstacle.NO_POOL, f"node pool {claim.node_pool} is not declared")
+    most_s = pool.spec.template.expire_after
+    if most_s == NEVER:
+        return no_reason(Obstacle.NOT_DUE, "machines of its pool never expire")
+    ends_s = claim.launched_at_s + most_s
+    if yard.snapshot.now_s < ends_s:
+        return no_reason(Obstacle.NOT_DUE, f"the pool allows {most_s / 3600:.1f} h", ends_s)
+    why = f"it is past {most_s / 3600:.1f} h"
+    fates = {claim.name: (Reason.EXPIRED, why)}
+    return _replaced(yard, claim, fates, why) or Held(Obstacle.TURN, f"{why}; its turn comes")
+
+
+def consolidation_held(yard: Yard, claim: Claim) -> Held:
+    """Why it does not pay, or is not allowed, to do without a machine."""
+    pool, gangs = yard.fleet.node_pools.get(claim.node_pool), yard.gangs_on(claim)
+    if pool is None:
+        return no_reason(Obstacle.NO_POOL, f"node pool {claim.node_pool} is not declared")
+    spared = _spared(pool, gangs) or _coming(yard, claim)
+    if spared is not None:
+        return spared
+    quiet_since_s, quiet_s = max(gang.admitted_at_s for gang in gangs), pool.spec.disruption.consolidate_after
+    if yard.snapshot.now_s < quiet_since_s + quiet_s:
+        return _quiet(quiet_since_s, quiet_s)
+    return _stays(yard, claim) or _pays(yard, claim, gangs) or _budget(yard, pool, Reason.UNDERUTILIZED)
+
+
+def _spared(pool: NodePool, gangs: Sequence[Gang]) -> Held | None:
+    """Machines that consolidation never looks at."""
+    if pool.spec.replicas is not None:
+        return no_reason(Obstacle.FIXED_POOL, f"{pool.name} keeps {pool.spec.replicas} machines")
+    if pool.spec.disruption.consolidation_policy == "WhenEmpty":
+        return no_reason(Obstacle.POLICY, f"{pool.name} gives back empty machines only (WhenEmpty)")
+    if not gangs:
+        return no_reason(Obstacle.EMPTY, "no gang stands on it: it is emptiness that takes it")
+    return None
+
+
+# -- parts ------------------------------------------------------------------------------------------------------------
+
+
+def _quiet(since_s: float, quiet_s: float) -> Held:
+    if quiet_s == NEVER:
+        return no_reason(Obstacle.QUIET_TIME, "consolidateAfter is Never")
+    return Held(Obstacle.QUIET_TIME, f"it has to be quiet for {quiet_s:.0f} s first", since_s + quiet_s)
+
+
+def _budget(yard: Yard, pool: NodePool, reason: Reason, why: str = "") -> Held:
+    left = yard.budget(pool.name, reason)
+    lead = f"{why}; " if why else ""
+    if left < 1:
+        return Held(Obstacle.BUDGET, f"{lead}the budgets of {pool.name} let no more machines go as {reason} now")
+    return Held(Obstacle.TURN, f"{lead}others go first, its turn comes")
+
+
+def _replaced(yard: Yard, claim: Claim, fates: dict[str, tuple[Reason, str]], why: str) -> Held | None:
+    """What keeps a busy machine that has to be replaced first."""
+    held = _coming(yard, claim) or _stays(yard, claim)
+    if held is not None:
+        return Held(held.obstacle, f"{why}; {held.message}")
+    unit = next((unit for unit in units(yard, fates) if claim.name in unit.names), None)
+    if unit is None:
+        return Held(Obstacle.GANG, f"{why}; machines that go with it carry work that may not move")
+    plans = move(yard, unit, avoid=fates)
+    return Held(Obstacle.NO_PLACE, f"{why}; {plans.message}") if isinstance(plans, Refusal) else None
+
+
+def _coming(yard: Yard, claim: Claim) -> Held | None:
+    bought = coming(yard, [claim.name])
+    if not bought:
+        return None
+    unready = sorted(other.name for other in bought if other.state is not ClaimState.READY)
+    words = f"{', '.join(unready)} has to be ready first" if unready else f"{bought[0].name} stands ready for it"
+    return Held(Obstacle.REPLACEMENT, words)
+
+
+def _stays(yard: Yard, claim: Claim) -> Held | None:
+    """Work on the machine that may not move (`Yard.unit`)."""
+    if yard.unit(claim) is not None:
+        return None
+    for pod in yard.snapshot.node_pods.get(claim.node, ()):
+        if pod.do_not_disrupt:
+            return Held(Obstacle.PODS, f"pod {pod.key} says do-not-disrupt")
+        if not pod.workload:
+            return Held(Obstacle.PODS, f"pod {pod.key} belongs to no gang, nobody would find it another place")
+    words = next(_immovable(yard, yard.gangs_on(claim)), "a gang on it may not move")
+    return Held(Obstacle.GANG, words)
+
+
+def _immovable(yard: Yard, gangs: Iterable[Gang]) -> Iterator[str]:
+    for gang in gangs:
+        if gang.do_not_disrupt:
+            yield f"{gang.name} says do-not-disrupt"
+        elif gang.state is not GangState.ADMITTED:
+            yield f"{gang.name} is {gang.state}"
+        elif gang.replacing_since_s:
+            yield f"{gang.name} is replacing a machine it has lost"
+        elif gang_subject(gang.uid) in yard.snapshot.busy:
+            yield f"an action on {gang.name} is under way"
+
+
+def _pays(yard: Yard, claim: Claim, gangs: Iterable[Gang]) -> Held | None:
+    """Whether there is a place for its gangs that costs less, and enough less; None when there is."""
+    unit = Unit((claim,), tuple(gangs))
+    plans = move(yard, unit)
+    if isinstance(plans, Refusal):
+        return Held(Obstacle.NO_PLACE, f"no place without it: {plans.message}")
+    saving_usd_h = claim.price_usd_h - sum(plan.cost_usd_h for plan in plans.values())
+    if saving_usd_h <= 0:
+        return no_reason(Obstacle.NO_SAVING, "what would hold its work instead costs as much or more")
+    if (traded := _trade(claim, plans.values())) is not None:
+        return traded
+    lost_usd = sum(lost_work_usd(gang, yard.snapshot) for gang in unit.gangs)
+    paid_usd = saving_usd_h * PAYBACK_S / 3600
+    if paid_usd <= lost_usd:
+        words = f"it would save {saving_usd_h:.2f} USD/h, {paid_usd:.2f} USD in {PAYBACK_S / 3600:.0f} h"
+        return Held(Obstacle.PAYBACK, f"{words}, and lose work worth {lost_usd:.2f} USD")
+    return None
+
+
+def _trade(claim: Claim, plans: Iterable[Plan]) -> Held | None:
+    """Replacements that are cheaper and not taken: several machines for one, or spot for spot."""
+    lots = [lot for plan in plans for lot in plan.lots]
+    if sum(lot.count for lot in lots) > 1:
+        return no_reason(Obstacle.NO_SAVING, "it would take more than one machine to replace it")
+    if claim.capacity_pool.capacity_type == "spot" and any(lot.shape.offer.capacity_type == "spot" for lot in lots):
+        return no_reason(Obstacle.NO_SAVING, "spot for cheaper spot only trades one risk of interruption for another")
+    return None
+
+
+def _occupants(yard: Yard, claim: Claim) -> str:
+    gangs = [gang.name for gang in yard.gangs_on(claim)]
+    others = sum(1 for pod in yard.snapshot.node_pods.get(claim.node, ()) if not pod.workload)
+    named = [", ".join(gangs[:3]) + (f" and {len(gangs) - 3} more" if len(gangs) > 3 else "")] if gangs else []
+    named += [f"{others} pod{'s' if others > 1 else ''} of no gang"] if others else []
+    return f"{' and '.join(named) or 'work'} on it"
