@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from fleet.capacity.explain.unit import unit_of
+from fleet.capacity.explain.unit import Unit, unit_of
 from fleet.capacity.pools import Headroom
 from fleet.capacity.provision import Supply
 from fleet.capacity.shapes import Shape
@@ -95,14 +95,19 @@ class Answer:
 
 def offers_for(fleet: Fleet, snapshot: Snapshot, ask: Ask) -> Answer:
     """The choices for `ask`; raises `UnknownGpu` for a name that nothing in the catalogue has."""
-    holds = unit_of(snapshot.catalog, ask.gpu)
+    unit = unit_of(snapshot.catalog, ask.gpu)
     supply = build_supply(fleet, snapshot, may_buy=False)
     choices: list[Choice] = []
     for name, pool in sorted(fleet.node_pools.items()):
         if not ask.pool or name == ask.pool:
-            choices += _of_pool(supply, pool, [(shape, holds(shape)) for shape in _meant(supply, pool, ask)], ask.count)
+            choices += _of_pool(
+                supply, pool, [(shape, unit.on(shape)) for shape in _meant(supply, pool, ask)], ask.count
+            )
     answer = tuple(sorted(choices, key=lambda choice: choice.order))
-    return Answer(answer, () if any(not c.obstacle for c in answer) else tuple(_refusals(fleet, snapshot, ask, answer)))
+    return Answer(
+        answer,
+        () if any(not c.obstacle for c in answer) else tuple(_refusals(fleet, snapshot.catalog, ask, unit, answer)),
+    )
 
 
 def _meant(supply: Supply, pool: NodePool, ask: Ask) -> Iterator[Shape]:
@@ -160,13 +165,13 @@ def sharing_of(shape: Shape) -> str:
 # -- why there is none ------------------------------------------------------------------------------------------------
 
 
-def _refusals(fleet: Fleet, snapshot: Snapshot, ask: Ask, choices: Iterable[Choice]) -> Iterator[Refusal]:
+def _refusals(fleet: Fleet, catalog: Catalog, ask: Ask, unit: Unit, choices: Iterable[Choice]) -> Iterator[Refusal]:
     """What stands in the way, the nearest miss first: a shortage passes, a limit can be raised."""
     by_obstacle: dict[Obstacle, list[Choice]] = {}
     for choice in choices:
         by_obstacle.setdefault(choice.obstacle, []).append(choice)
     if not by_obstacle:
-        yield Refusal(Reason.NO_OFFER, _nobody_buys(fleet, snapshot.catalog, ask))
+        yield Refusal(Reason.NO_OFFER, _nobody_buys(fleet, catalog, ask, unit))
     if short := by_obstacle.get(Obstacle.SHORT):
         named = _named(f"{c.instance_type}:{c.capacity_type}:{c.zone}" for c in short)
         yield Refusal(Reason.NO_CAPACITY, f"the cloud is short of {named}", min(c.short_until_s for c in short))
@@ -182,22 +187,25 @@ def _refusals(fleet: Fleet, snapshot: Snapshot, ask: Ask, choices: Iterable[Choi
         yield Refusal(Reason.NO_OFFER, f"{_named(c.pool for c in fixed)} has replicas: nothing is bought on demand")
 
 
-def _nobody_buys(fleet: Fleet, catalog: Catalog, ask: Ask) -> str:
+def _nobody_buys(fleet: Fleet, catalog: Catalog, ask: Ask, unit: Unit) -> str:
     """Which of the conditions of the question nothing meets."""
     if ask.pool and ask.pool not in fleet.node_pools:
         return f"there is no pool {ask.pool!r}; declared are {_named(fleet.node_pools) or 'none'}"
-    asked = " ".join(it for it in (ask.gpu, ask.capacity_type, f"in {ask.zone}" if ask.zone else "") if it)
-    holds = unit_of(catalog, ask.gpu)
+    where = " ".join(it for it in (ask.capacity_type, f"in {ask.zone}" if ask.zone else "") if it)
+    who = f"pool {ask.pool} buys no" if ask.pool else "no pool buys"
     supply = build_supply(fleet, Snapshot(0.0, catalog=catalog), may_buy=False)
-    elsewhere = {
-        name for name, pool in fleet.node_pools.items() if any(holds(shape) for shape in supply.shapes.of(pool))
-    }
-    if ask.pool:
-        others = f"; {_named(elsewhere)} would" if elsewhere - {ask.pool} else ""
-        return f"pool {ask.pool} buys no {asked}{others}"
-    if elsewhere:
-        return f"no pool buys {asked}; {_named(elsewhere)} buys it elsewhere or as another capacity type"
-    return f"no pool buys {asked}"
+    pools = {name: pool for name, pool in fleet.node_pools.items() if any(map(unit.on, supply.shapes.of(pool)))}
+    if pools:
+        shown = f"{ask.gpu} {where}" if where else ask.gpu
+        return f"{who} {shown}; without that condition there is {_named(pools)}"
+    sold = sorted({offer.instance_type.name for offer in catalog.offers} & unit.types.keys())
+    cut = ", to be cut by a MigLayout" if unit.resource else ""
+    there = (
+        f"on sale in {catalog.region} are {', '.join(sold[:6])}{cut}"
+        if sold
+        else f"nor is it on sale in {catalog.region}"
+    )
+    return f"{who} {ask.gpu}; {there}"
 
 
 def _named(names: Iterable[str]) -> str:

@@ -1,7 +1,8 @@
 """What people mean by a GPU: a model, a MIG profile or a fraction of a model, and how many of it a machine holds."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from fleet.capacity.shapes import Shape
@@ -14,15 +15,28 @@ _FRACTION: Final = re.compile(r"(?P<model>.+)/(?P<parts>[1-9]\d{0,2})")
 _TOLERANCE_MIB: Final = 64
 """EC2 rounds the memory of a fraction down."""
 
-Holds = Callable[[Shape], int]
-"""Units on one machine of a shape; 0 = it is something else."""
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What is counted, and which machines could have it."""
+
+    types: Mapping[str, int]
+    """Instance type -> whole GPUs or fractions on it; for a MIG profile its GPUs that could be cut so."""
+    resource: str = ""
+    """The resource that is counted, where that depends on how a machine is cut."""
+
+    def on(self, shape: Shape) -> int:
+        """Units on one machine of a shape; 0 = it has none."""
+        if self.resource:
+            return shape.allocatable.get(self.resource, 0)
+        return self.types.get(shape.offer.instance_type.name, 0)
 
 
 class UnknownGpu(ValueError):
     """Nothing on sale is called so; the message says what is near, or what there is."""
 
 
-def unit_of(catalog: Catalog, name: str) -> Holds:
+def unit_of(catalog: Catalog, name: str) -> Unit:
     """What is counted when somebody asks for GPUs of this name; raises `UnknownGpu`.
 
     A model is as in the label `karpenter.k8s.aws/instance-gpu-name` (`h100`) or as in a MigLayout (`a100-80gb`), in any
@@ -30,17 +44,17 @@ def unit_of(catalog: Catalog, name: str) -> Holds:
     instances; a fraction (`l4/8`) is an eighth of a GPU, of machines that are sold with no more.
     """
     asked = name.strip().lower().replace(" ", "-").replace("_", "-")
-    if _PROFILE.fullmatch(asked):
-        return _instances(asked)
-    fraction = _FRACTION.fullmatch(asked)
     machines = [kind for _, kind in sorted(catalog.types.items()) if kind.gpu_name]
+    if _PROFILE.fullmatch(asked):
+        return _instances(machines, asked)
+    fraction = _FRACTION.fullmatch(asked)
     found = _fractions(machines, fraction["model"], int(fraction["parts"])) if fraction else _whole(machines, asked)
     if not found:
         known = names_of(machines)
         hint = near(asked, known)
         there = f"did you mean {hint!r}?" if hint else f"there are {listing(known, most=20)}"
         raise UnknownGpu(f"no machine in {catalog.region or 'the catalogue'} has a GPU called {name!r}; {there}")
-    return lambda shape: found.get(shape.offer.instance_type.name, 0)
+    return Unit(found)
 
 
 def names_of(machines: Iterable[InstanceType]) -> set[str]:
@@ -51,14 +65,19 @@ def names_of(machines: Iterable[InstanceType]) -> set[str]:
     return whole | {f"{kind.gpu_name}/{parts}" for kind in known if (parts := _parts(kind, sizes))}
 
 
-def _instances(profile: str) -> Holds:
+def _instances(machines: Iterable[InstanceType], profile: str) -> Unit:
     if not any(profile in model.profiles for model in mig_models().values()):
         known = {each for model in mig_models().values() for each in model.profiles}
         hint = near(profile, known)
         there = f"did you mean {hint!r}?" if hint else f"there are {listing(known, most=20)}"
         raise UnknownGpu(f"no GPU can be cut into {profile!r}; {there}")
-    resource = resource_name(profile)
-    return lambda shape: shape.allocatable.get(resource, 0)
+    able = {kind.name: kind.gpu_count for kind in machines if kind.gpu_count and _can_be_cut(kind, profile)}
+    return Unit(able, resource_name(profile))
+
+
+def _can_be_cut(kind: InstanceType, profile: str) -> bool:
+    models = models_for_instance_gpu(kind.gpu_name, kind.gpu_memory_mib)
+    return any(profile in model.profiles for model in models)
 
 
 def _whole(machines: Iterable[InstanceType], asked: str) -> dict[str, int]:
