@@ -83,7 +83,8 @@ def _tenant(tenant: Tenant, now_s: float) -> str:
     gang = tenant.gang
     ends = "does not say when it ends" if tenant.ends_s == inf else f"ends in {age(tenant.ends_s - now_s)}"
     lost = f"stopped now it loses {age(tenant.lost_s)} of work, {tenant.lost_usd:.2f} USD"
-    return f"{gang.name}, priority {gang.effective_priority}, {tenant.pods} pods here, {gang.state}, {ends}; {lost}"
+    pods = f"{tenant.pods} pod{'' if tenant.pods == 1 else 's'} here"
+    return f"{gang.name}, priority {gang.effective_priority}, {pods}, {gang.state}, {ends}; {lost}"
 
 
 def _verdicts(view: NodeView, now_s: float) -> Iterator[str]:

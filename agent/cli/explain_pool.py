@@ -94,4 +94,4 @@ def _steps(steps: tuple[Step, ...]) -> Iterator[str]:
     for step in rest:
         last = "  <- nothing is left" if step.empties else ""
         left = f"{step.offers} left, {step.types} types in {step.zones} zones"
-        yield f"{f'-{step.ruled_out}':>7}  {step.condition}: {left}{last}"
+        yield f"{-step.ruled_out:>7}  {step.condition}: {left}{last}"

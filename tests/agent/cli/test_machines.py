@@ -143,7 +143,7 @@ def test_explain_a_node(folder: Path, cluster: tuple[Scene, Path]) -> None:
     assert told["machine"].startswith(f"{P5} on-demand {A}, i-")
     assert told["state"].startswith("Ready for ")
     assert told["bought"].endswith(f"at {claim['spec']['usdPerHour']:.2f} USD/h, for t/train")
-    assert told["stands"].startswith("t/train, priority 100, 1 pods here, Admitted, does not say when it ends; stopped")
+    assert told["stands"].startswith("t/train, priority 100, 1 pod here, Admitted, does not say when it ends; stopped")
     assert told["emptiness"].startswith("keeps (Occupied): t/train on it")
     assert told["drift"].startswith("keeps (NotDue): ")
     assert "left" in told["expiry"]
