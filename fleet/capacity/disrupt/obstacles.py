@@ -1,10 +1,11 @@
 """Why a voluntary method has not taken a machine, found in the order in which the method looks."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from fleet.actions import gang_subject
 from fleet.capacity.disrupt.consolidation import PAYBACK_S
-from fleet.capacity.disrupt.drift import drift_of
+from fleet.capacity.disrupt.drift import drifted_claims
 from fleet.capacity.disrupt.held_back import held_back
 from fleet.capacity.disrupt.replace import Unit, coming, move, units
 from fleet.capacity.disrupt.verdict import Held, Obstacle, no_reason
@@ -33,22 +34,19 @@ def emptiness_held(yard: Yard, claim: Claim) -> Held:
 
 def drift_held(yard: Yard, claim: Claim) -> Held:
     """Why a machine that is not what its pool declares stays; or that it is just that."""
-    why = drift_of(yard.fleet, yard.snapshot, claim)
-    if not why:
+    whys = drifted_claims(yard.fleet, yard.snapshot)
+    why = whys.get(claim.name)
+    if why is None:
         return no_reason(Obstacle.NOT_DUE, "it is what its pool declares")
     pool = yard.fleet.node_pools.get(claim.node_pool)
-    reason = Reason.DRIFTED if pool else Reason.POOL_REMOVED
-    if pool is not None and (yard.is_empty(claim) or yard.budget(pool.name, reason) < 1):
-        return _budget(yard, pool, reason, why)
+    if pool is not None and (yard.is_empty(claim) or yard.budget(pool.name, Reason.DRIFTED) < 1):
+        return _budget(yard, pool, Reason.DRIFTED, why)
     fates = {
-        other.name: (reason, why)
-        for _, other in yard.candidates()
-        if other.name == claim.name or drift_of(yard.fleet, yard.snapshot, other)
+        other.name: (Reason.DRIFTED if known else Reason.POOL_REMOVED, whys[other.name])
+        for known, other in yard.candidates()
+        if other.name in whys
     }
-    span = held_back(yard, fates).get(claim.name)
-    if span is not None:
-        return Held(Obstacle.BUDGET, f"{why}; it {span}")
-    return _replaced(yard, claim, fates, why) or Held(Obstacle.TURN, f"{why}; the budget goes to others first")
+    return _spans(yard, claim, fates) or _replaced(yard, claim, fates)
 
 
 def expiry_held(yard: Yard, claim: Claim) -> Held:
@@ -62,9 +60,7 @@ def expiry_held(yard: Yard, claim: Claim) -> Held:
     ends_s = claim.launched_at_s + most_s
     if yard.snapshot.now_s < ends_s:
         return no_reason(Obstacle.NOT_DUE, f"the pool allows {most_s / 3600:.1f} h", ends_s)
-    why = f"it is past {most_s / 3600:.1f} h"
-    fates = {claim.name: (Reason.EXPIRED, why)}
-    return _replaced(yard, claim, fates, why) or Held(Obstacle.TURN, f"{why}; its turn comes")
+    return _replaced(yard, claim, {claim.name: (Reason.EXPIRED, f"it is past {most_s / 3600:.1f} h")})
 
 
 def consolidation_held(yard: Yard, claim: Claim) -> Held:
@@ -109,16 +105,38 @@ def _budget(yard: Yard, pool: NodePool, reason: Reason, why: str = "") -> Held:
     return Held(Obstacle.TURN, f"{lead}others go first, its turn comes")
 
 
-def _replaced(yard: Yard, claim: Claim, fates: dict[str, tuple[Reason, str]], why: str) -> Held | None:
+def _spans(yard: Yard, claim: Claim, fates: Mapping[str, tuple[Reason, str]]) -> Held | None:
+    """A gang that spans more machines than the budgets let go: ever, or now."""
+    reason, why = fates[claim.name]
+    if (span := held_back(yard, fates).get(claim.name)) is not None:
+        return Held(Obstacle.BUDGET, f"{why}; it {span}")
+    unit = _unit_of(yard, claim, fates)
+    together = Counter(other.node_pool for other in unit.claims) if unit is not None else Counter[str]()
+    for name, count in sorted(together.items()):
+        if count > (left := yard.budget(name, reason)):
+            return Held(
+                Obstacle.BUDGET, f"{why}; {count} machines go together, the budgets of {name} let {left} go now"
+            )
+    return None
+
+
+def _unit_of(yard: Yard, claim: Claim, fates: Mapping[str, tuple[Reason, str]]) -> Unit | None:
+    return next((unit for unit in units(yard, fates) if claim.name in unit.names), None)
+
+
+def _replaced(yard: Yard, claim: Claim, fates: Mapping[str, tuple[Reason, str]]) -> Held:
     """What keeps a busy machine that has to be replaced first."""
+    why = fates[claim.name][1]
     held = _coming(yard, claim) or _stays(yard, claim)
     if held is not None:
         return Held(held.obstacle, f"{why}; {held.message}")
-    unit = next((unit for unit in units(yard, fates) if claim.name in unit.names), None)
+    unit = _unit_of(yard, claim, fates)
     if unit is None:
         return Held(Obstacle.GANG, f"{why}; machines that go with it carry work that may not move")
     plans = move(yard, unit, avoid=fates)
-    return Held(Obstacle.NO_PLACE, f"{why}; {plans.message}") if isinstance(plans, Refusal) else None
+    if isinstance(plans, Refusal):
+        return Held(Obstacle.NO_PLACE, f"{why}; {plans.message}")
+    return Held(Obstacle.TURN, f"{why}; others go first, its turn comes")
 
 
 def _coming(yard: Yard, claim: Claim) -> Held | None:

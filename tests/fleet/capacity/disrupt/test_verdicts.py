@@ -120,6 +120,21 @@ def silent(seconds: float, machines: int = 1, dumb: int = 1) -> World:
     return world
 
 
+def one_leaves() -> World:
+    """The budget lets two go, and one is going."""
+    world = wide_gang(2)
+    world.machine("m2", disruption=Disruption(Reason.EMPTY, "", NOW, NEVER))
+    return world
+
+
+def protected_neighbour() -> World:
+    """A gang spans two machines; on the other one there is a second gang that may not move."""
+    world = world_of(2, **CHANGED)
+    world.runs(gang("wide", count=2, gpu=4), ("m0", 1), ("m1", 1))
+    world.runs(gang("fixed", gpu=4), ("m1", 1), do_not_disrupt=True)
+    return world
+
+
 GOES, WAITS, KEEPS = Outcome.GOES, Outcome.WAITS, Outcome.KEEPS
 NOTHING = Obstacle.NONE
 FREEZE = {"freezeWindows": [{"name": "always", "schedule": "* * * * *", "duration": "10m", "blocks": ["Disruption"]}]}
@@ -141,6 +156,8 @@ CASES: list[tuple[str, Callable[[], World], str, Outcome, Obstacle, str]] = [
      Obstacle.BUDGET, "the template of node pool h100 has changed; the budgets of h100"),
     ("spans the budget", lambda: wide_gang(1), "drift", WAITS, Obstacle.BUDGET, "stays until ns/wide end"),
     ("spans within the budget", lambda: wide_gang(2), "drift", GOES, NOTHING, "2 machines bought first"),
+    ("spans what is left of the budget", one_leaves, "drift", WAITS, Obstacle.BUDGET, "2 machines go together"),
+    ("goes with one that may not", protected_neighbour, "drift", WAITS, Obstacle.GANG, "machines that go with it"),
     ("drifted, no limit left", lambda: busy(**CHANGED, limits={"nodes": 1}), "drift", WAITS, Obstacle.NO_PLACE,
      "beyond the limits of h100"),
     ("drifted, no quota to come back to", too_little_quota, "drift", WAITS, Obstacle.NO_PLACE, "no quota"),
