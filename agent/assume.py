@@ -22,6 +22,7 @@ from fleet.actions import (
     StopJob,
 )
 from fleet.snapshot import Gang, JobRef, Node
+from model.labels import DO_NOT_DISRUPT
 from providers.kube.objects import kind_of
 
 Belief = tuple[Table[Any], str, Any]
@@ -67,7 +68,9 @@ def patched(node: Node, action: PatchNode) -> Node:
     """The node as it will be."""
     added = {taint.key for taint in action.add_taints}
     kept = tuple(taint for taint in node.taints if taint.key not in added | set(action.remove_taints))
-    return replace(node, labels={**node.labels, **action.labels}, taints=(*kept, *action.add_taints))
+    spared = action.annotations.get(DO_NOT_DISRUPT, node.do_not_disrupt)
+    taints = (*kept, *action.add_taints)
+    return replace(node, labels={**node.labels, **action.labels}, taints=taints, do_not_disrupt=spared)
 
 
 _TABLE: dict[type, Callable[[Any, Mirror], list[Belief]]] = {

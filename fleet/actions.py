@@ -160,8 +160,8 @@ class Tally:
 
     @property
     def gap(self) -> float:
-        """The part of the cost that might be saved at most."""
-        return max(0.0, 1.0 - self.bound_usd_h / self.cost_usd_h) if self.cost_usd_h else 0.0
+        """By what part of the bound the cost is above it; 0 where there is no bound."""
+        return max(0.0, self.cost_usd_h / self.bound_usd_h - 1.0) if self.bound_usd_h else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,13 +244,14 @@ class TerminateMachines:
 
 @dataclass(frozen=True, slots=True)
 class PatchNode:
-    """Change labels and taints of a node, touching no others."""
+    """Change labels, annotations and taints of a node, touching no others."""
 
     node: str
     labels: Mapping[str, str] = field(default_factory=dict)
     add_taints: tuple[Taint, ...] = ()
     remove_taints: tuple[str, ...] = ()
     """Keys of taints to take away."""
+    annotations: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def subjects(self) -> tuple[str, ...]:

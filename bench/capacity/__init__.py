@@ -5,7 +5,7 @@
 
 from importlib import import_module
 
-GROUPS = ("karpenter", "gpu_mix")
+GROUPS = ("karpenter", "gpu_mix", "purchases")
 """Modules here with `run() -> dict[str, float]` and the `SEEDS` they draw from; memory is measured first."""
 
 

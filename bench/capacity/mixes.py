@@ -1,8 +1,9 @@
 """Batches of pods to buy machines for: seeded mixes of CPU, GPU and MIG pods, and the pods of the openb trace.
 
-The mix: 30 % of the pods want CPU only, 40 % one GPU, 8, 6 and 4 % two, four and eight, 12 % a MIG slice (1g, 2g, 3g), in 15
-to 28 classes. CPU pods stand on machines without GPUs, GPU pods on machines with the models they name, MIG pods on machines
-whose GPUs are cut. Machines are those of us-east-1 on demand: categories c, m, r, g and p above generation 2, x86, no metal.
+The mix: 30 % of the pods want CPU only, 40 % one GPU, 8, 6 and 4 % two, four and eight, 12 % a MIG slice (1g, 2g,
+3g), in 15 to 28 classes. CPU pods stand on machines without GPUs, GPU pods on machines with the models they name, MIG
+pods on machines whose GPUs are cut. Machines are those of us-east-1 on demand: categories c, m, r, g and p above
+generation 2, x86, no metal.
 """
 
 import csv
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from bench.capacity import gpu_mix
 from fleet.capacity.purchase import MachineKind, PodClass, Problem
 from fleet.snapshot import InstanceType
 from providers.aws.catalog import package_catalog
@@ -129,6 +131,26 @@ def varied(seed: int, pods: int, classes: int) -> Problem:
         allowed = by_model[draw.choice(_ANY_MODEL[2 if gpus > 4 else 0 :])] if gpus else anywhere
         found.append(PodClass(f"class-{number:04}", requests | ({"gpu": gpus} if gpus else {}), count, allowed))
     return Problem(RESOURCES, tuple(found), tuple(machine.kind for machine in machines()))
+
+
+def unpinned(seed: int, pods: int) -> Problem:
+    """The pods and pools of `gpu_mix`: no pod names a GPU model, and each may stand where its pool's taints let it."""
+    pools = gpu_mix.templates()
+    counted = Counter(
+        (tuple(sorted(pod.ask.requests.items())), bool(pod.ask.tolerations)) for pod in gpu_mix.pods(pods, seed)
+    )
+    resources = sorted({name for asked, _ in counted for name, _ in asked})  # cpu and memory first, as in the order
+    kinds = tuple(
+        MachineKind(it.name, min(offer.price_usd_h for offer in it.offerings), it.allocatable)
+        for pool in pools
+        for it in pool.machines
+    )
+    everywhere, plain = frozenset(it.name for it in kinds), frozenset(it.name for it in pools[0].machines)
+    classes = tuple(
+        PodClass(f"class-{number:02}", {**dict(asked), "pods": 1}, count, everywhere if tolerant else plain)
+        for number, ((asked, tolerant), count) in enumerate(sorted(counted.items()))
+    )
+    return Problem((*resources, "pods"), classes, kinds)
 
 
 def _split(count: int, weights: Sequence[float]) -> list[int]:

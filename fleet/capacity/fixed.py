@@ -20,7 +20,9 @@ def decide(fleet: Fleet, snapshot: Snapshot) -> list[Action]:
         if pool.spec.replicas is None:
             continue
         claims = claims_by_pool(snapshot).get(name, ())
-        staying = [claim for claim in claims if not claim.deleting and not claim.disruption]
+        living = [claim for claim in claims if not claim.deleting and not claim.disruption]
+        succeeded = {old for claim in living for old in claim.replaces}
+        staying = [claim for claim in living if claim.name not in succeeded]
         missing = pool.spec.replicas - len(staying)
         if any(claim_subject(claim.name) in snapshot.busy for claim in claims):
             continue
@@ -36,7 +38,7 @@ def _buy(pool: NodePool, supply: Supply, missing: int, now_s: float) -> list[Act
     actions: list[Action] = []
     purpose = f"one of the {pool.spec.replicas} replicas of {pool.name}"
     for number in range(missing):
-        shape = _best(pool, supply)
+        shape = best_shape(pool, supply)
         if shape is None:
             break
         supply.headroom[pool.name].spend(shape, 1)
@@ -45,7 +47,8 @@ def _buy(pool: NodePool, supply: Supply, missing: int, now_s: float) -> list[Act
     return actions
 
 
-def _best(pool: NodePool, supply: Supply) -> Shape | None:
+def best_shape(pool: NodePool, supply: Supply) -> Shape | None:
+    """What a machine of the pool would be now; None when limits or shortages leave nothing."""
     ranked = sorted(
         supply.shapes.of(pool),
         key=lambda shape: (

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import NamedTuple
 
 from fleet.actions import Action, SaveClaim
@@ -17,8 +18,20 @@ MARGIN_S = 15.0
 SHORTAGE_S = 180.0
 
 
-class _Rule(NamedTuple):
-    drains: bool
+class Handling(StrEnum):
+    """What is done with a machine that a notice names (Karpenter's words)."""
+
+    NOTHING = "NoAction"
+    DRAIN = "CordonAndDrain"
+    """Its node takes nobody new and is emptied, gangs as a whole; the machine goes then."""
+    FORCE = "ForcefulTermination"
+    """The machine goes at once: nobody on it can be waited for."""
+
+
+class Rule(NamedTuple):
+    """What a kind of notice leads to."""
+
+    handling: Handling
     grace_s: float
     """From the time the notice was written until the drain must be over."""
     short: bool
@@ -26,19 +39,19 @@ class _Rule(NamedTuple):
     words: str
 
 
-RULES: Mapping[NoticeKind, _Rule] = {
-    NoticeKind.SPOT_INTERRUPTED: _Rule(True, NOTICE_S - MARGIN_S, True, "EC2 takes the spot machine back"),
-    NoticeKind.CAPACITY_RESERVATION_INTERRUPTED: _Rule(
-        True, NOTICE_S - MARGIN_S, True, "its capacity reservation ends"
+RULES: Mapping[NoticeKind, Rule] = {
+    NoticeKind.SPOT_INTERRUPTED: Rule(Handling.DRAIN, NOTICE_S - MARGIN_S, True, "EC2 takes the spot machine back"),
+    NoticeKind.CAPACITY_RESERVATION_INTERRUPTED: Rule(
+        Handling.DRAIN, NOTICE_S - MARGIN_S, True, "its capacity reservation ends"
     ),
-    NoticeKind.SCHEDULED_CHANGE: _Rule(True, NEVER, False, "AWS Health announces maintenance"),
-    NoticeKind.INSTANCE_STOPPED: _Rule(True, 0.0, False, "the machine is being stopped"),
-    NoticeKind.INSTANCE_TERMINATED: _Rule(True, 0.0, False, "the machine is being terminated"),
-    NoticeKind.INSTANCE_STATUS: _Rule(True, 0.0, False, "EC2's check of the instance fails"),
-    NoticeKind.SYSTEM_STATUS: _Rule(True, 0.0, False, "EC2's check of the host fails"),
-    NoticeKind.EVENT_STATUS: _Rule(True, NEVER, False, "EC2 has announced an event for the machine"),
-    NoticeKind.REBALANCE_RECOMMENDATION: _Rule(False, NEVER, False, ""),
-    NoticeKind.NO_OP: _Rule(False, NEVER, False, ""),
+    NoticeKind.SCHEDULED_CHANGE: Rule(Handling.DRAIN, NEVER, False, "AWS Health announces maintenance"),
+    NoticeKind.INSTANCE_STOPPED: Rule(Handling.DRAIN, 0.0, False, "the machine is being stopped"),
+    NoticeKind.INSTANCE_TERMINATED: Rule(Handling.DRAIN, 0.0, False, "the machine is being terminated"),
+    NoticeKind.INSTANCE_STATUS: Rule(Handling.FORCE, 0.0, False, "EC2's check of the instance fails"),
+    NoticeKind.SYSTEM_STATUS: Rule(Handling.FORCE, 0.0, False, "EC2's check of the host fails"),
+    NoticeKind.EVENT_STATUS: Rule(Handling.DRAIN, NEVER, False, "EC2 has announced an event for the machine"),
+    NoticeKind.REBALANCE_RECOMMENDATION: Rule(Handling.NOTHING, NEVER, False, ""),
+    NoticeKind.NO_OP: Rule(Handling.NOTHING, NEVER, False, ""),
 }
 
 
@@ -65,6 +78,6 @@ def respond(notices: Iterable[Notice], snapshot: Snapshot) -> Response:
                 shortages[claim.capacity_pool] = snapshot.now_s + SHORTAGE_S
             current = changed.get(claim.name, claim)
             marked = leaving(current, Reason.INTERRUPTED, rule.words, snapshot.now_s, notice.at_s + rule.grace_s)
-            if rule.drains and marked is not current:
+            if rule.handling is not Handling.NOTHING and marked is not current:
                 changed[claim.name] = marked
     return Response(tuple(SaveClaim(claim) for _, claim in sorted(changed.items())), shortages)

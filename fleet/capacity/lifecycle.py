@@ -21,6 +21,7 @@ from fleet.actions import (
 )
 from fleet.capacity.drain import drain
 from fleet.capacity.launch import LAUNCH_GROUP_TAG, launch_request
+from fleet.capacity.repair import READY, conditions_of, overdue, too_many, unwell
 from fleet.capacity.stock import holders, machines_held
 from fleet.memo import remembered
 from fleet.mig.convergence import owed
@@ -30,7 +31,7 @@ from fleet.snapshot import Claim, ClaimState, Disruption, Gang, GangState, Insta
 from fleet.taints import DISRUPTED, EPHEMERAL_KEYS, EPHEMERAL_PREFIX, RECUTTING, UNREGISTERED
 from model import labels
 from model.fleet import Fleet
-from model.kinds import NEVER
+from model.kinds import NEVER, REPAIRS, NodePool, Repair
 
 INTENT_TIMEOUT_S = 30.0
 """A launch group that is still incomplete, or wanted by nobody, after this long is dropped: nothing was bought."""
@@ -38,10 +39,6 @@ LAUNCH_TIMEOUT_S = 5 * 60.0
 """A launch whose outcome stays unknown is given up; garbage collection finds what it may have bought."""
 REGISTRATION_TIMEOUT_S = 15 * 60.0
 INITIALIZATION_TIMEOUT_S = 30 * 60.0
-REPAIR_AFTER_S = 5 * 60.0
-"""A machine whose node has not been ready for this long is replaced; its pods are not waited for: nobody ends them."""
-REPAIR_MOST_PERCENT = 20
-"""When more of a pool are not ready, the fault is somewhere else (Karpenter `pkg/controllers/node/health`)."""
 ORPHAN_AGE_S = 30.0
 """An instance or node of this cluster without a claim is left alone this long: its claim may not be visible yet."""
 MASS_ORPHANS = 8
@@ -82,7 +79,7 @@ def decide(fleet: Fleet, snapshot: Snapshot) -> list[Action]:
     """The next step of every claim, then of every machine and node that no claim answers for."""
     yard = _Yard.of(fleet, snapshot)
     actions: list[Action] = []
-    for claim in _restless(snapshot.claims, snapshot.nodes, snapshot.instances, yard.held):
+    for claim in _restless(snapshot.claims, snapshot.nodes, snapshot.instances, yard.held, _watched(fleet.node_pools)):
         if claim_subject(claim.name) not in snapshot.busy:
             actions += _STEPS[claim.state](yard, claim)
     return [*actions, *_orphans(yard)]
@@ -93,12 +90,20 @@ def _nodes_by_instance(nodes: Mapping[str, Node]) -> Mapping[str, Node]:
     return {instance_id: node for node in nodes.values() if (instance_id := node.instance_id)}
 
 
+@remembered()
+def _watched(pools: Mapping[str, NodePool]) -> frozenset[tuple[str, str]]:
+    """(condition, status) that some pool does not bear for ever; readiness has its own field."""
+    policies = (*REPAIRS, *(policy for pool in pools.values() for policy in pool.spec.repair))
+    return frozenset((one.condition, status) for one in policies for status in one.statuses if one.condition != READY)
+
+
 @remembered(2)
 def _restless(
     claims: Mapping[str, Claim],
     nodes: Mapping[str, Node],
     instances: Mapping[str, Instance],
     held: Mapping[str, Sequence[Gang]],
+    watched: frozenset[tuple[str, str]],
 ) -> Sequence[Claim]:
     """The claims, by name, but for those of which `_ready` has nothing to say however late it is."""
     return [
@@ -112,6 +117,7 @@ def _restless(
         or instance.gone
         or (node := nodes.get(claim.node)) is None
         or not node.ready
+        or any((condition, found.status) in watched for condition, found in node.conditions.items())
         or any(taint.key == RECUTTING.key for taint in node.taints)
     ]
 
@@ -177,19 +183,23 @@ def _launched(yard: _Yard, claim: Claim) -> Iterator[Action]:
         yield from _close(yard, claim, Reason.INSTANCE_GONE, f"instance {claim.instance_id} ended before it joined")
     elif node is not None:
         if node_subject(node.name) not in yard.snapshot.busy:
-            yield PatchNode(node.name, _adoption_labels(claim), remove_taints=(UNREGISTERED.key,))
+            yield _adoption(yard, claim, node)
             yield SaveClaim(replace(claim, node=node.name, registered_at_s=now))
     elif now - claim.launched_at_s >= REGISTRATION_TIMEOUT_S:
         message = f"no node joined within {REGISTRATION_TIMEOUT_S / 60:.0f} min"
         yield from _close(yard, claim, Reason.REGISTRATION_TIMEOUT, message)
 
 
-def _adoption_labels(claim: Claim) -> dict[str, str]:
-    return {
+def _adoption(yard: _Yard, claim: Claim, node: Node) -> PatchNode:
+    """The node becomes ours: whose it is, and what its pool writes on it."""
+    pool = yard.fleet.node_pools.get(claim.node_pool)
+    carried = {
         labels.NODE_POOL: claim.node_pool,
         labels.NODE_CLAIM: claim.name,
         labels.CAPACITY_TYPE: claim.capacity_pool.capacity_type,
     }
+    noted = pool.spec.template.annotations if pool else {}
+    return PatchNode(node.name, carried, remove_taints=(UNREGISTERED.key,), annotations=noted)
 
 
 def _registered(yard: _Yard, claim: Claim) -> Iterator[Action]:
@@ -201,7 +211,7 @@ def _registered(yard: _Yard, claim: Claim) -> Iterator[Action]:
         yield from _close(yard, claim, Reason.INSTANCE_GONE, f"instance {claim.instance_id} is gone")
     elif any(taint.key == UNREGISTERED.key for taint in node.taints):
         if node_subject(node.name) not in yard.snapshot.busy:
-            yield PatchNode(node.name, _adoption_labels(claim), remove_taints=(UNREGISTERED.key,))
+            yield _adoption(yard, claim, node)
     elif not (missing := _not_initialised(yard, claim, node)):
         yield SaveClaim(replace(claim, ready_at_s=now, emptied_at_s=0.0 if claim.name in yard.held else now))
     elif now - claim.registered_at_s >= INITIALIZATION_TIMEOUT_S:
@@ -228,9 +238,8 @@ def _ready(yard: _Yard, claim: Claim) -> Iterator[Action]:
         yield CloseClaim(claim)
     elif node is None or yard.instance_gone(claim):
         yield from _close(yard, claim, Reason.INSTANCE_GONE, f"instance {claim.instance_id} is gone")
-    elif _dead(yard, claim, node):
-        message = f"node {node.name} has not been ready for {REPAIR_AFTER_S / 60:.0f} min"
-        yield SaveClaim(leaving(claim, Reason.NODE_FAILURE, message, now, now))
+    elif complaint := _complaint(yard, claim, node):
+        yield SaveClaim(leaving(claim, Reason.NODE_FAILURE, complaint, now, now))
     elif claim.recut_at_s > claim.ready_at_s:
         yield from _recut(yard, claim, node)
     elif any(taint.key == RECUTTING.key for taint in node.taints) and node_subject(node.name) not in snapshot.busy:
@@ -241,14 +250,26 @@ def _ready(yard: _Yard, claim: Claim) -> Iterator[Action]:
         yield SaveClaim(replace(claim, emptied_at_s=now))
 
 
-def _dead(yard: _Yard, claim: Claim, node: Node) -> bool:
-    """Whether the machine behind a silent node should be replaced; not while many of its pool are silent at once."""
-    now = yard.snapshot.now_s
-    if node.ready or now - node.ready_changed_at_s < REPAIR_AFTER_S:
-        return False
+def _complaint(yard: _Yard, claim: Claim, node: Node) -> str:
+    """Why a machine that is not well should be replaced; empty while it is borne, or many of its pool are unwell.
+
+    Nobody on it is waited for: its pods may never end.
+    """
+    policies = _repairs(yard.fleet, claim.node_pool)
+    found = overdue(policies, conditions_of(node), yard.snapshot.now_s)
+    if found is None:
+        return ""
     members = [other for other in yard.snapshot.claims.values() if other.node_pool == claim.node_pool and other.node]
-    silent = sum(1 for other in members if (it := yard.snapshot.nodes.get(other.node)) and not it.ready)
-    return silent <= max(1, len(members) * REPAIR_MOST_PERCENT // 100)
+    nodes = [there for other in members if (there := yard.snapshot.nodes.get(other.node)) is not None]
+    if too_many(sum(1 for there in nodes if unwell(policies, conditions_of(there))), len(members)):
+        return ""
+    status = conditions_of(node)[found.condition].status
+    return f"condition {found.condition} of node {node.name} has been {status} for {found.after / 60:.0f} min"
+
+
+def _repairs(fleet: Fleet, pool: str) -> Sequence[Repair]:
+    declared = fleet.node_pools.get(pool)
+    return declared.spec.repair if declared else REPAIRS
 
 
 def _recut(yard: _Yard, claim: Claim, node: Node) -> Iterator[Action]:
@@ -271,6 +292,10 @@ def _terminating(yard: _Yard, claim: Claim) -> Iterator[Action]:
     snapshot = yard.snapshot
     node = yard.node_of(claim)
     gone = yard.instance_gone(claim)
+    late = claim.disruption is not None and claim.disruption.deadline_s > snapshot.now_s
+    if node is not None and not gone and late and (complaint := _complaint(yard, claim, node)):
+        yield SaveClaim(leaving(claim, Reason.NODE_FAILURE, complaint, snapshot.now_s, snapshot.now_s))
+        return
     if node is not None and not gone:
         if not any(taint.key == DISRUPTED.key for taint in node.taints):
             if node_subject(node.name) not in snapshot.busy:

@@ -12,6 +12,8 @@ from model.kinds import NodePool
 from model.quantity import Resources
 
 HASH_VERSION = "v1"
+_READ_LIVE = {"expire_after", "termination_grace_period"}
+"""Of machines that stand it is the present declaration that counts, so that a change needs no new ones."""
 
 
 @remembered(1024)
@@ -21,8 +23,11 @@ def pool_hash(pool: NodePool) -> str:
     The version prefix lets a new release change the form without every machine drifting (Karpenter
     `karpenter.sh/nodepool-hash-version`).
     """
+    template = pool.spec.template.model_dump(mode="json", exclude=_READ_LIVE)
+    if not template["annotations"]:
+        del template["annotations"]  # a field that came later must not change the hash of pools that do not use it
     born_with = {
-        "template": pool.spec.template.model_dump(mode="json", exclude={"expire_after", "termination_grace_period"}),
+        "template": template,
         "placement": pool.spec.placement.model_dump(mode="json"),
         "sharing": pool.spec.sharing.model_dump(mode="json", exclude={"mig"}),
     }

@@ -34,7 +34,7 @@ from fleet.snapshot.machines import (
     Offer,
     Reach,
 )
-from fleet.snapshot.nodes import DaemonOverhead, Member, Node, Pod, Terms
+from fleet.snapshot.nodes import DaemonOverhead, Member, Node, NodeCondition, Pod, Terms
 from fleet.snapshot.surroundings import Namespace, PodPriority
 from model.quantity import Resources
 
@@ -111,6 +111,7 @@ __all__ = [
     "Member",
     "Namespace",
     "Node",
+    "NodeCondition",
     "Notice",
     "NoticeKind",
     "Offer",

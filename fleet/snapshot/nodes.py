@@ -2,13 +2,20 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from fleet.snapshot.gangs import PodSet
 from model.kinds import Taint
 from model.quantity import Resources
 
 PodPhase = Literal["Pending", "Running", "Succeeded", "Failed", "Unknown"]
+
+
+class NodeCondition(NamedTuple):
+    """The status of a node's condition (`True`, `False`, `Unknown`) and since when it has it (epoch seconds)."""
+
+    status: str
+    since_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +34,10 @@ class Node:
     deleting: bool = False
     ready_changed_at_s: float = 0.0
     """When `ready` last changed."""
+    conditions: Mapping[str, NodeCondition] = field(default_factory=dict)
+    """Type -> condition, of those the node reports."""
+    do_not_disrupt: str = ""
+    """Its annotation `karpenter.sh/do-not-disrupt`: `true`, or a duration from its creation."""
 
     @property
     def instance_id(self) -> str:

@@ -2,7 +2,7 @@
 
 from model.kinds.base import API_VERSION, NEVER, Declaration, Kind, RequirementTerm, Taint, Toleration
 from model.kinds.capacity import Flavor, MigLayout, Topology
-from model.kinds.node_pool import Budget, CapacityType, DisruptionReason, NodePool
+from model.kinds.node_pool import REPAIRS, Budget, CapacityType, DisruptionReason, NodePool, Repair
 from model.kinds.policy import FleetPolicy
 from model.kinds.tenancy import PodsReady, PriorityClass, Queue, Team
 
@@ -12,6 +12,7 @@ __all__ = [
     "API_VERSION",
     "KINDS",
     "NEVER",
+    "REPAIRS",
     "Budget",
     "CapacityType",
     "Declaration",
@@ -24,6 +25,7 @@ __all__ = [
     "PodsReady",
     "PriorityClass",
     "Queue",
+    "Repair",
     "RequirementTerm",
     "Taint",
     "Team",

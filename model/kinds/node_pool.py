@@ -4,10 +4,26 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, Strict, model_validator
 
-from model.kinds.base import NEVER, Amounts, Bool, Duration, Kind, Labels, Name, RequirementTerm, Spec, Tags, Taint, Usd
+from model.kinds.base import (
+    NEVER,
+    Amounts,
+    Annotations,
+    Bool,
+    Duration,
+    Kind,
+    Labels,
+    Name,
+    RequirementTerm,
+    Spec,
+    Tags,
+    Taint,
+    Usd,
+)
 
 CapacityType = Literal["reserved", "spot", "on-demand"]
 DisruptionReason = Literal["Empty", "Underutilized", "Drifted", "Expired"]
+ConditionStatus = Literal["True", "False", "Unknown"]
+DEFAULT_THRESHOLD = 2
 
 
 class GpuSelector(Spec):
@@ -102,6 +118,8 @@ class NodeTemplate(Spec):
 
     labels: Labels = Field(default_factory=dict)
     """Node labels, in addition to those every node carries."""
+    annotations: Annotations = Field(default_factory=dict)
+    """Annotations the node gets when it joins, such as `karpenter.sh/do-not-disrupt`."""
     taints: tuple[Taint, ...] = ()
     """Taints that stay; gangs need a toleration, see the flavor."""
     startup_taints: tuple[Taint, ...] = ()
@@ -146,12 +164,53 @@ class Budget(Spec):
 class Disruption(Spec):
     """When nodes are given back or replaced."""
 
-    consolidation_policy: Literal["WhenEmpty", "WhenEmptyOrUnderutilized"] = "WhenEmptyOrUnderutilized"
-    """Whether only empty nodes are given back, or also nodes whose work fits elsewhere for less."""
+    consolidation_policy: Literal["WhenEmpty", "WhenEmptyOrUnderutilized", "Balanced"] = "WhenEmptyOrUnderutilized"
+    """Whether only empty nodes are given back, or also nodes whose work fits elsewhere for less: always, or where the
+    saving is in proportion to the disruption."""
+    consolidation_threshold: Annotated[int, Strict(), Field(ge=1, le=100)] | None = None
+    """With `Balanced`: a move that saves a share of what the pool costs may disturb at most this many times that share
+    of what runs there; unset = 2."""
+    spot_to_spot: Bool = False
+    """Whether a spot machine may give way to a cheaper spot machine, where 15 cheaper types or more would do."""
     consolidate_after: Duration = 60.0
     """Quiet time since the last pod came or went before a node counts as idle."""
     budgets: Annotated[tuple[Budget, ...], Field(max_length=50)] = (Budget(),)
     """All that apply hold at once; unset = one budget of `10%`."""
+
+    @model_validator(mode="after")
+    def _threshold(self) -> Self:
+        if self.consolidation_threshold is not None and self.consolidation_policy != "Balanced":
+            raise ValueError("consolidationThreshold goes with consolidationPolicy: Balanced")
+        return self
+
+    @property
+    def threshold(self) -> int | None:
+        """How many times its share of the savings a move may disturb; None = it is not asked."""
+        if self.consolidation_policy != "Balanced":
+            return None
+        return DEFAULT_THRESHOLD if self.consolidation_threshold is None else self.consolidation_threshold
+
+
+class Repair(Spec):
+    """A condition of nodes that, held for too long, has the machine replaced."""
+
+    condition: Annotated[str, Field(min_length=1)]
+    """Type of the condition, such as `Ready` or `AcceleratedHardwareReady` of the EKS node monitoring agent."""
+    statuses: Annotated[tuple[ConditionStatus, ...], Field(min_length=1)] = ("False",)
+    """What it must not be."""
+    after: Duration
+    """How long that is borne."""
+
+
+REPAIRS = (
+    Repair(condition="Ready", statuses=("False", "Unknown"), after=300.0),
+    Repair(condition="AcceleratedHardwareReady", after=600.0),
+    *(
+        Repair(condition=condition, after=1800.0)
+        for condition in ("StorageReady", "NetworkingReady", "KernelReady", "ContainerRuntimeReady")
+    ),
+)
+"""The conditions of the EKS node monitoring agent; silence itself sooner than Karpenter (30 min), whole gangs wait."""
 
 
 class NodePoolSpec(Spec):
@@ -181,6 +240,8 @@ class NodePoolSpec(Spec):
     """What every machine is born with."""
     disruption: Disruption = Disruption()
     """When nodes are given back or replaced."""
+    repair: tuple[Repair, ...] = REPAIRS
+    """When a machine that is not well is replaced, whatever budgets say; the first complaint that is overdue counts."""
     replicas: Annotated[int, Strict(), Field(ge=0)] | None = None
     """A fixed pool: this many machines, always, whatever the queues hold."""
 

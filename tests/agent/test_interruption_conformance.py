@@ -71,7 +71,7 @@ def _message(given: dict[str, Any], expect: dict[str, Any]) -> None:
     response = respond([notice], _snapshot(*claims))
     if "kind" in expect:
         assert notice.kind == expect["kind"]
-        assert RULES[notice.kind].drains == (expect["action"] == "CordonAndDrain")
+        assert RULES[notice.kind].handling == expect["action"]
         assert bool(response.actions) == (expect["action"] == "CordonAndDrain")
     if "nodeclaims_deleted" in expect:
         assert len(response.actions) == expect["nodeclaims_deleted"]

@@ -362,7 +362,10 @@ class World:
         added = {taint.key for taint in action.add_taints}
         kept = tuple(taint for taint in node.taints if taint.key not in added | set(action.remove_taints))
         self.nodes[node.name] = replace(
-            node, labels={**node.labels, **action.labels}, taints=(*kept, *action.add_taints)
+            node,
+            labels={**node.labels, **action.labels},
+            taints=(*kept, *action.add_taints),
+            do_not_disrupt=action.annotations.get(labels.DO_NOT_DISRUPT, node.do_not_disrupt),
         )
 
 

@@ -1,25 +1,21 @@
 """Single-node consolidation: one machine less, or one cheaper machine, when it pays for the work it interrupts.
 
-Karpenter's rule (delete if all fits elsewhere, replace by at most one cheaper machine) on whole gangs, with one more
-condition: the saving over `PAYBACK_S` must exceed the value of the work lost since the last checkpoint.
+Which machine is tried when; whether it may go is `weigh`'s to say.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from fleet.capacity.disrupt.command import Command
 from fleet.capacity.disrupt.prospects import Prospects
-from fleet.capacity.disrupt.replace import Unit, move
+from fleet.capacity.disrupt.rounds import CONSOLIDATES
+from fleet.capacity.disrupt.savings import savings_ratio
+from fleet.capacity.disrupt.weigh import PAYBACK_S, command, disturbed, weigh
 from fleet.capacity.disrupt.yard import Yard
-from fleet.capacity.intent import write_claims
-from fleet.capacity.provision import Plan
 from fleet.cost.lost import lost_work_usd
-from fleet.reasons import Reason, Refusal
+from fleet.reasons import Reason
 from fleet.snapshot import Claim, ClaimState, Gang
 from model.kinds import NodePool
 
-PAYBACK_S = 4 * 3600.0
-"""The saving of this long must pay for the interruption."""
 WHAT_IFS = 16
 """Machines tried in one pass: a bound in steps, so that the same input gives the same answer."""
 ROUND_S = 10.0
@@ -28,29 +24,16 @@ EPSILON_USD_H = 1e-6
 """Rounding must not rule out what the exact sum allows."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Move:
-    unit: Unit
-    plans: dict[str, Plan]
-    saving_usd_h: float
-
-
 def consolidate(yard: Yard) -> list[Command]:
     """At most one command a pass: the world after it is looked at anew."""
     finished = _finish(yard)
     if finished:
         return finished
     for claim in _turn_of(_worth_trying(yard), yard.snapshot.now_s):
-        found = _best(yard, claim)
-        if found is None or not yard.may_take([claim], Reason.UNDERUTILIZED):
-            continue
-        lots = [lot for plan in found.plans.values() for lot in plan.lots]
-        message = f"its work fits elsewhere, saving {found.saving_usd_h:.2f} USD/h"
-        if not lots:
-            return [Command((claim,), Reason.UNDERUTILIZED, message)]
-        uid, plan = next((uid, plan) for uid, plan in sorted(found.plans.items()) if plan.lots)
-        bought = write_claims(plan, uid, yard.snapshot.now_s, gang=uid, replaces=(claim.name,)).claims
-        return [Command((claim,), Reason.UNDERUTILIZED, message, bought)]
+        found = weigh(yard, [claim])
+        given = command(yard, found) if found is not None else None
+        if given is not None:
+            return [given]
     return []
 
 
@@ -60,7 +43,7 @@ def _finish(yard: Yard) -> list[Command]:
         return []
     for _, claim in yard.candidates():
         coming = [other for other in yard.successors.get(claim.name, ()) if not other.disruption]
-        if coming and all(other.state is ClaimState.READY for other in coming):
+        if coming and all(other.state is ClaimState.READY for other in coming) and yard.unit(claim) is not None:
             saving = claim.price_usd_h - sum(other.price_usd_h for other in coming)
             yard.gone.add(claim.name)
             return [Command((claim,), Reason.UNDERUTILIZED, f"a cheaper machine is ready, saving {saving:.2f} USD/h")]
@@ -68,15 +51,16 @@ def _finish(yard: Yard) -> list[Command]:
 
 
 def _worth_trying(yard: Yard) -> list[Claim]:
-    """Machines whose gangs may move, with a saving that could pay for it and room that could be there; dearest first.
+    """Machines whose gangs may move, with a saving that could pay for it and room that could be there.
 
-    The tests come in order of cost: what most machines fail is asked first.
+    Those that bring most for what they disturb come first. The tests come in order of cost: what most fail is asked
+    first.
     """
     pools = {name for name, pool in yard.fleet.node_pools.items() if _consolidates(pool)}
     prospects: Prospects | None = None
     lost: dict[str, float] = {}
     found = []
-    for pool, claim in yard.candidates():
+    for pool, claim in yard.volunteers():
         gangs = yard.gangs_on(claim)
         if not gangs or pool is None or pool.name not in pools or claim.name in yard.successors:
             continue
@@ -89,12 +73,12 @@ def _worth_trying(yard: Yard) -> list[Claim]:
         prospects = prospects or Prospects.of(yard.fleet, yard.snapshot)
         if not prospects.hopeless(claim, gangs, affordable_usd_h + EPSILON_USD_H) and yard.unit(claim) is not None:
             found.append(claim)
-    return sorted(found, key=lambda claim: (-claim.price_usd_h, claim.name))
+    ratios = {claim.name: savings_ratio(claim.price_usd_h, disturbed(yard.gangs_on(claim))) for claim in found}
+    return sorted(found, key=lambda claim: (-ratios[claim.name], claim.name))
 
 
 def _consolidates(pool: NodePool) -> bool:
-    policy = pool.spec.disruption.consolidation_policy
-    return policy == "WhenEmptyOrUnderutilized" and pool.spec.replicas is None
+    return pool.spec.disruption.consolidation_policy in CONSOLIDATES and pool.spec.replicas is None
 
 
 def _turn_of(ranked: list[Claim], now_s: float) -> list[Claim]:
@@ -103,22 +87,6 @@ def _turn_of(ranked: list[Claim], now_s: float) -> list[Claim]:
         return ranked
     start = int(now_s // ROUND_S) * WHAT_IFS % len(ranked)
     return (ranked[start:] + ranked[:start])[:WHAT_IFS]
-
-
-def _best(yard: Yard, claim: Claim) -> _Move | None:
-    unit = Unit((claim,), tuple(yard.gangs_on(claim)))
-    plans = move(yard, unit)
-    if isinstance(plans, Refusal):
-        return None
-    lots = [lot for plan in plans.values() for lot in plan.lots]
-    if sum(lot.count for lot in lots) > 1:
-        return None
-    if claim.capacity_pool.capacity_type == "spot" and any(lot.shape.offer.capacity_type == "spot" for lot in lots):
-        return None  # spot for cheaper spot only trades interruption risk (Karpenter's rule of fifteen types)
-    saving = claim.price_usd_h - sum(plan.cost_usd_h for plan in plans.values())
-    if saving <= 0 or saving * PAYBACK_S / 3600 <= _lost(yard, unit.gangs, {}):
-        return None
-    return _Move(unit, plans, saving)
 
 
 def _lost(yard: Yard, gangs: Sequence[Gang], known: dict[str, float]) -> float:

@@ -1,11 +1,22 @@
 """Drift: machines that are not what their pool now declares (Karpenter `nodeclaim/disruption/drift.go`)."""
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from fleet.capacity.disrupt.command import Command
+from fleet.capacity.disrupt.difference import (
+    TYPE_CHECKED_AFTER_S,
+    DriftReason,
+    Facts,
+    Market,
+    Stamp,
+    drift_reason,
+    wrong_key,
+)
+from fleet.capacity.disrupt.fixed_drift import fixed_drift, serves
 from fleet.capacity.disrupt.replace import replacing
 from fleet.capacity.disrupt.yard import Yard
-from fleet.capacity.pools import HASH_VERSION, pool_hash
+from fleet.capacity.pools import pool_hash
 from fleet.memo import remembered
 from fleet.mig.layouts import pool_layouts
 from fleet.reasons import Reason
@@ -14,75 +25,132 @@ from model import labels
 from model.fleet import Fleet
 from model.kinds import NodePool
 from model.pools import pool_requirements
+from model.requirements import Requirements
 
 
 def drift(yard: Yard) -> list[Command]:
-    """Idle drifted machines go at once; those with gangs when their replacements are ready; both under budget."""
+    """Idle drifted machines go at once; those with gangs when their replacements are ready; both under budget.
+
+    Fixed pools are served first, each machine by another one that is ready before it goes.
+    """
     whys = drifted_claims(yard.fleet, yard.snapshot)
     if not whys:
         return []
-    drifted = [(pool, claim, whys[claim.name]) for pool, claim in yard.candidates() if claim.name in whys]
-    commands: list[Command] = []
-    for pool, claim, why in drifted:
+    drifted = [(pool, claim, whys[claim.name]) for pool, claim in yard.volunteers() if claim.name in whys]
+    served = {pool.name for pool, _, _ in drifted if pool and serves(yard, pool)}
+    commands = fixed_drift(yard, [(pool, claim, why) for pool, claim, why in drifted if pool and pool.name in served])
+    rest = [(pool, claim, why) for pool, claim, why in drifted if claim.node_pool not in served]
+    for pool, claim, why in rest:
         reason = Reason.DRIFTED if pool else Reason.POOL_REMOVED
         if yard.is_empty(claim) and yard.may_take([claim], reason):
             commands.append(Command((claim,), reason, why))
-    fates = {claim.name: (Reason.DRIFTED if pool else Reason.POOL_REMOVED, why) for pool, claim, why in drifted}
+    fates = {claim.name: (Reason.DRIFTED if pool else Reason.POOL_REMOVED, why) for pool, claim, why in rest}
     return commands + replacing(yard, fates)
 
 
 def drifted_claims(fleet: Fleet, snapshot: Snapshot) -> Mapping[str, str]:
     """Claim -> how its machine differs from its pool, in words, for all that do."""
-    return _drifted(fleet, snapshot.catalog, snapshot.claims)
-
-
-@remembered()
-def _drifted(fleet: Fleet, catalog: Catalog, claims: Mapping[str, Claim]) -> Mapping[str, str]:
-    """Machines of one kind are judged once."""
-    verdicts: dict[tuple[object, ...], str] = {}
-    found: dict[str, str] = {}
-    for name, claim in claims.items():
-        kind = (claim.node_pool, claim.pool_hash, claim.capacity_pool, bool(claim.layout))
-        why = verdicts.get(kind)
-        if why is None:
-            why = verdicts[kind] = _difference(fleet, catalog, claim)
-        if why:
-            found[name] = why
-    return found
+    found = _drifted(fleet, snapshot.catalog, snapshot.claims)
+    old_s = snapshot.now_s - TYPE_CHECKED_AFTER_S
+    claims = snapshot.claims
+    return {
+        name: each.words
+        for name, each in found.items()
+        if each.reason != DriftReason.TYPE_GONE or claims[name].launched_at_s <= old_s
+    }
 
 
 def drift_of(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> str:
     """How a machine differs from its pool, in words; empty when it does not. First match wins."""
-    return _difference(fleet, snapshot.catalog, claim)
+    found = difference(fleet, snapshot.catalog, claim)
+    young = snapshot.now_s - claim.launched_at_s < TYPE_CHECKED_AFTER_S
+    return "" if found.reason == DriftReason.TYPE_GONE and young else found.words
 
 
-def _difference(fleet: Fleet, catalog: Catalog, claim: Claim) -> str:
+class Difference(NamedTuple):
+    """How a machine differs from its pool: by reason and in words. Both empty = not at all."""
+
+    reason: str
+    words: str
+
+
+SAME = Difference("", "")
+
+
+@remembered()
+def _drifted(fleet: Fleet, catalog: Catalog, claims: Mapping[str, Claim]) -> Mapping[str, Difference]:
+    """Machines of one kind are judged once, as if all were old."""
+    verdicts: dict[tuple[object, ...], Difference] = {}
+    found: dict[str, Difference] = {}
+    for name, claim in claims.items():
+        kind = (claim.node_pool, claim.pool_hash, claim.capacity_pool, bool(claim.layout), bool(claim.launched_at_s))
+        if kind not in verdicts:
+            verdicts[kind] = difference(fleet, catalog, claim)
+        if verdicts[kind].words:
+            found[name] = verdicts[kind]
+    return found
+
+
+def difference(fleet: Fleet, catalog: Catalog, claim: Claim) -> Difference:
+    """How a machine differs from its pool, whatever its age. A pool that is not declared any more is one, too."""
     pool = fleet.node_pools.get(claim.node_pool)
     if pool is None:
-        return f"node pool {claim.node_pool} is no longer declared"
-    same_version = claim.pool_hash.startswith(f"{HASH_VERSION}-")
-    if same_version and claim.pool_hash != pool_hash(pool):
-        return f"the template of node pool {pool.name} has changed"
-    return _requirements(pool, catalog, claim) or _sharing(fleet, pool, claim)
+        return Difference("", f"node pool {claim.node_pool} is no longer declared")
+    facts = _facts(pool, catalog, claim)
+    reason = drift_reason(facts)
+    if reason == DriftReason.TEMPLATE:
+        return Difference(reason, f"the template of node pool {pool.name} has changed")
+    if reason == DriftReason.REQUIREMENTS and facts.wanted is not None:
+        key = wrong_key(facts.carried, facts.wanted)
+        told = f"{key}={facts.carried.get(key)}"
+        return Difference(reason, f"{told} no longer meets the requirements of node pool {pool.name}")
+    if reason:
+        return Difference(reason, f"{claim.capacity_pool} is not on sale any more")
+    return _sharing(fleet, pool, claim)
 
 
-def _requirements(pool: NodePool, catalog: Catalog, claim: Claim) -> str:
+def _facts(pool: NodePool, catalog: Catalog, claim: Claim) -> Facts:
     where = claim.capacity_pool
     machine = catalog.types.get(where.instance_type)
     carried = {**(machine.labels if machine else {}), **pool.spec.template.labels}
     carried |= {labels.ZONE: where.zone, labels.CAPACITY_TYPE: where.capacity_type, labels.NODE_POOL: pool.name}
     carried |= {labels.INSTANCE_TYPE: where.instance_type, labels.REGION: catalog.region}
-    for key, requirement in sorted(pool_requirements(pool).items()):
-        if key == labels.MIG_LAYOUT:
-            continue  # a machine with another layout is cut anew in place (`fleet.mig.rollout`)
-        value = carried.get(key)
-        if machine is not None and not (requirement.allows_absent if value is None else requirement.has(value)):
-            return f"{key}={value} no longer meets the requirements of node pool {pool.name}"
-    return ""
+    return Facts(
+        bool(claim.launched_at_s),
+        pool=stamp_of(pool_hash(pool)),
+        machine=stamp_of(claim.pool_hash),
+        carried=carried,
+        wanted=_judged(pool) if machine else None,
+        market=Market(where.zone, where.capacity_type),
+        on_sale=_on_sale(catalog).get(where.instance_type) if machine else (frozenset() if catalog.types else None),
+    )
 
 
-def _sharing(fleet: Fleet, pool: NodePool, claim: Claim) -> str:
+def stamp_of(text: str) -> Stamp | None:
+    """The stamp in a claim's `pool_hash` (`v1-0123...`); None for one that has no version."""
+    version, dash, found = text.partition("-")
+    return Stamp(found, version) if dash else None
+
+
+@remembered(256)
+def _judged(pool: NodePool) -> Requirements:
+    """A machine with another layout is cut anew in place (`fleet.mig.rollout`)."""
+    wanted = pool_requirements(pool)
+    return Requirements({key: value for key, value in wanted.items() if key != labels.MIG_LAYOUT})
+
+
+@remembered()
+def _on_sale(catalog: Catalog) -> Mapping[str, frozenset[Market]]:
+    """Type -> where it is sold. Of a type that is known but has no offer at all the price may just be missing."""
+    found: dict[str, set[Market]] = {}
+    for offer in catalog.offers:
+        found.setdefault(offer.instance_type.name, set()).add(Market(offer.zone, offer.capacity_type))
+    return {name: frozenset(markets) for name, markets in found.items()}
+
+
+def _sharing(fleet: Fleet, pool: NodePool, claim: Claim) -> Difference:
     """A machine of a pool that started or stopped cutting GPUs; other layouts are re-cut in place (`fleet.mig`)."""
-    if bool(pool_layouts(fleet, pool)) != bool(claim.layout):
-        return f"node pool {pool.name} {'now cuts' if not claim.layout else 'no longer cuts'} its GPUs"
-    return ""
+    if bool(pool_layouts(fleet, pool)) == bool(claim.layout):
+        return SAME
+    words = f"node pool {pool.name} {'now cuts' if not claim.layout else 'no longer cuts'} its GPUs"
+    return Difference(DriftReason.TEMPLATE, words)

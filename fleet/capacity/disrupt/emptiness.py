@@ -9,7 +9,7 @@ def emptiness(yard: Yard) -> list[Command]:
     """Every idle machine the budgets let go; fixed pools keep theirs."""
     commands = []
     now = yard.snapshot.now_s
-    for pool, claim in yard.candidates():
+    for pool, claim in yard.volunteers():
         if pool is None or pool.spec.replicas is not None or not claim.emptied_at_s or not yard.is_empty(claim):
             continue
         idle_s = now - claim.emptied_at_s

@@ -6,6 +6,7 @@ is certain and spares the what-if (`replace.move`); a "yes" says nothing. Equal 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from fleet.admission.flavors import Flavors
 from fleet.capacity.provision import Need
@@ -19,6 +20,15 @@ from model.fleet import Fleet
 from model.quantity import Resources
 
 
+class _Buyable(NamedTuple):
+    """A machine that might be bought, and the pods that fit on it."""
+
+    usd_h: float
+    spot: bool
+    fits: int
+    instance_type: str
+
+
 @dataclass(frozen=True, slots=True)
 class _Room:
     """Where pods of one class find room: on standing machines, and on one machine that might be bought."""
@@ -26,8 +36,8 @@ class _Room:
     on_slots: Mapping[str, int]
     """Slot -> pods that still fit; without those on which none does."""
     total: int
-    to_buy: Sequence[tuple[float, bool, int]]
-    """(USD an hour, is spot, pods that fit) of every shape that takes any."""
+    to_buy: Sequence["_Buyable"]
+    """Every shape that takes any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,17 +73,38 @@ class Prospects:
         wanted = self._wants(gangs)
         return wanted is None or any(self._missing(pods, claim, below_usd_h) for pods in wanted)
 
-    @staticmethod
-    def _missing(pods: _Wanted, claim: Claim, below_usd_h: float) -> bool:
-        own = pods.on_claims.get(claim.name)
-        missing = pods.count - pods.total + (pods.room.on_slots.get(claim.node, 0) if own is None else own)
+    def cheaper_spot_types(self, claim: Claim, gangs: Sequence[Gang]) -> int:
+        """Types of spot machines, each cheaper than `claim`, of which one could take what finds no room elsewhere."""
+        left: set[str] | None = None
+        for pods in self._wants(gangs) or ():
+            missing = self._beyond(pods, claim)
+            if missing > 0:
+                able = {
+                    it.instance_type
+                    for it in pods.room.to_buy
+                    if it.spot and it.usd_h < claim.price_usd_h and it.fits >= missing
+                }
+                left = able if left is None else left & able
+        return len(left or ())
+
+    def _missing(self, pods: _Wanted, claim: Claim, below_usd_h: float) -> bool:
+        missing = self._beyond(pods, claim)
         if missing <= 0:
             return False
-        spot = claim.capacity_pool.capacity_type == "spot"
+        no_spot = claim.capacity_pool.capacity_type == "spot" and not self._trades_spot(claim)
         return not any(
-            fits >= missing and usd_h < below_usd_h and not (spot and is_spot)
-            for usd_h, is_spot, fits in pods.room.to_buy
+            it.fits >= missing and it.usd_h < below_usd_h and not (no_spot and it.spot) for it in pods.room.to_buy
         )
+
+    @staticmethod
+    def _beyond(pods: _Wanted, claim: Claim) -> int:
+        """Pods for which there is no room without the machine."""
+        own = pods.on_claims.get(claim.name)
+        return pods.count - pods.total + (pods.room.on_slots.get(claim.node, 0) if own is None else own)
+
+    def _trades_spot(self, claim: Claim) -> bool:
+        pool = self.fleet.node_pools.get(claim.node_pool)
+        return pool is not None and pool.spec.disruption.spot_to_spot
 
     def _wants(self, gangs: Sequence[Gang]) -> Sequence[_Wanted] | None:
         """One entry a pod set; None when a flavor is no longer declared."""
@@ -123,7 +154,7 @@ class Prospects:
             if (fits := slot.room_for(requests)) and need.accepts(slot)
         }
         to_buy = {
-            (shape.offer.price_usd_h, shape.offer.capacity_type == "spot", fits)
+            _Buyable(shape.offer.price_usd_h, shape.offer.capacity_type == "spot", fits, shape.offer.instance_type.name)
             for pool in need.pools
             if pool.spec.replicas is None
             for shape in self.flavors.shapes.of(pool)

@@ -56,7 +56,7 @@ def replacing(
         if plans and not isinstance(plans, Refusal):
             yard.promised += [(gang, plans[gang.uid]) for gang in unit.gangs]
         if plans and not isinstance(plans, Refusal) and any(plan.lots for plan in plans.values()):
-            commands.append(Command(unit.claims, reason, why, _claims(plans, unit, yard.snapshot.now_s)))
+            commands.append(Command(unit.claims, reason, why, claims_of(plans, unit, yard.snapshot.now_s)))
         else:
             commands.append(Command(unit.claims, reason, why))
     return commands
@@ -160,7 +160,7 @@ def _keep(board: Board, number: int) -> None:
         board.rename(board.slots[name], f"kept/{number}/{name}")
 
 
-def _claims(plans: Mapping[str, Plan], unit: Unit, now_s: float) -> tuple[Claim, ...]:
+def claims_of(plans: Mapping[str, Plan], unit: Unit, now_s: float) -> tuple[Claim, ...]:
     """Claims for everything the plans buy, in one launch group: the unit leaves whole or not at all."""
     bought: list[Claim] = []
     for uid, plan in sorted(plans.items()):

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fleet.actions import claim_subject, gang_subject
-from fleet.capacity.disrupt.budgets import allowed, disrupted
+from fleet.capacity.disrupt.budgets import allowed, headcount
+from fleet.capacity.disrupt.eligibility import Care, Post, Tenant, barrier, protected
 from fleet.capacity.provision import Plan
 from fleet.capacity.stock import claims_by_pool, holders, machines_held
 from fleet.memo import remembered
@@ -38,6 +39,10 @@ class Yard:
         """Claims by pool, in order of name."""
         held = machines_held(holders(snapshot))
         return cls(fleet, snapshot, held, claims_by_pool(snapshot), _successors(snapshot.claims))
+
+    def volunteers(self) -> list[tuple[NodePool | None, Claim]]:
+        """The candidates that are not spared."""
+        return [(pool, claim) for pool, claim in self.candidates() if not self.spared(claim)]
 
     def candidates(self) -> list[tuple[NodePool | None, Claim]]:
         """Ready machines that nothing else is happening to, with their pool (None when it was removed)."""
@@ -72,13 +77,20 @@ class Yard:
         Only the machines that satisfy `claim`'s own fate are the caller's business; this is the closure over gangs.
         """
         gangs = {gang.uid: gang for gang in self.gangs_on(claim)}
-        if self.snapshot.node_pods.get(claim.node) and any(
-            not pod.workload or pod.do_not_disrupt for pod in self.snapshot.node_pods[claim.node]
-        ):
-            return None
+        pods = self.snapshot.node_pods.get(claim.node, ())
+        tenants = tuple(Tenant(pod.key, "true" if pod.do_not_disrupt or not pod.workload else "") for pod in pods)
+        if tenants and barrier(Post(tenants=tenants), Care.GRACEFUL, self.snapshot.now_s) is not None:
+            return None  # what belongs to no gang has nobody who would find another place for it
         if any(not self._may_move(gang) for gang in gangs.values()):
             return None
         return [claim], [gangs[uid] for uid in sorted(gangs)]
+
+    def spared(self, claim: Claim) -> bool:
+        """Whether its node says do-not-disrupt: neither emptiness nor drift nor consolidation take it."""
+        node = self.snapshot.nodes.get(claim.node)
+        if node is None or not node.do_not_disrupt:
+            return False
+        return protected(node.do_not_disrupt, node.created_at_s, self.snapshot.now_s)
 
     def _may_move(self, gang: Gang) -> bool:
         return (
@@ -106,8 +118,7 @@ class Yard:
         if pool is None:
             return 1 << 31  # the guard rails have let the pool's removal pass
         if pool_name not in self._counts:
-            ready = [claim for claim in self.members.get(pool_name, ()) if claim.ready_at_s]
-            self._counts[pool_name] = len(ready), disrupted(ready, self.snapshot)
+            self._counts[pool_name] = headcount(self.members.get(pool_name, ()), self.snapshot)
         ready_count, leaving = self._counts[pool_name]
         taken = self.spent.get(pool_name, 0)
         return allowed(pool, reason, ready_count, leaving + taken, self.snapshot.now_s)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from math import inf
 
 
 class Way(StrEnum):
@@ -54,7 +55,7 @@ class Purchase:
     bound_usd_h: float = 0.0
     """No purchase that holds the same pods costs less."""
     baseline_usd_h: float = 0.0
-    """What Karpenter's order would pay for the same pods; infinite where it finds no place for them within the limits."""
+    """What Karpenter's order would pay for the same pods; infinite where it finds no place for them."""
     left: Mapping[str, int] = field(default_factory=dict)
     """Class -> pods for which no machine was found: none fits, or the limits are reached."""
     worth_usd_h: Mapping[str, float] = field(default_factory=dict)
@@ -69,10 +70,12 @@ class Purchase:
 
     @property
     def gap(self) -> float:
-        """The part of the cost that might be saved at most."""
-        return 1.0 - self.bound_usd_h / self.cost_usd_h if self.cost_usd_h else 0.0
+        """By what part of the bound the cost is above it: no purchase saves more."""
+        if self.cost_usd_h <= self.bound_usd_h:
+            return 0.0
+        return self.cost_usd_h / self.bound_usd_h - 1.0 if self.bound_usd_h else inf
 
     @property
     def saving(self) -> float:
-        """The part of the baseline's cost that is saved."""
-        return 1.0 - self.cost_usd_h / self.baseline_usd_h if self.baseline_usd_h else 0.0
+        """The part of the baseline's cost that is saved; 0 where the baseline finds no place for the same pods."""
+        return 1.0 - self.cost_usd_h / self.baseline_usd_h if 0 < self.baseline_usd_h < inf else 0.0

@@ -1,10 +1,10 @@
 """The yardstick: pods one by one in Karpenter's order, a whole class at a time.
 
 Karpenter sorts pods by CPU and memory, largest first, and gives each to the claim with the fewest pods that still has
-*any* kind of machine that would hold it; a new claim is opened when there is none. Only in the end the cheapest kind is
-chosen (`provisioning/scheduling/scheduler.go`, `nodeclaim.go`). What stands already comes before all claims, in order of name.
-For equal pods "fewest first" is water that is poured over the claims: the level is found by bisection, so the work grows
-with classes and distinct claims, not with pods.
+*any* kind of machine that would hold it; a new claim is opened when there is none. Only in the end the cheapest kind
+is chosen (`provisioning/scheduling/scheduler.go`, `nodeclaim.go`). What stands already comes before all claims, in
+order of name. For equal pods "fewest first" is water that is poured over the claims: the level is found by bisection,
+so the work grows with classes and distinct claims, not with pods.
 """
 
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class _Log:
         return np.arange(first, len(self._entries))
 
     def pods(self, last: Ints, classes: int) -> Ints:
-        """[G, C]"""
+        """[G, C] pods on each claim."""
         found = np.zeros((len(last), classes), dtype=np.int64)
         for line, entry in enumerate(last.tolist()):
             while entry >= 0:
@@ -74,13 +74,10 @@ class _Claims:
         self.kinds[touched] = kinds
 
 
-def _new(part: Part, count: int, groups: int = 1) -> _Claims:
-    """`groups` of so many empty claims."""
-    return _Claims(
-        np.full(groups, count, dtype=np.int64), np.zeros(groups, dtype=np.int64),
-        np.zeros((groups, part.requests.shape[1])), np.ones((groups, len(part.price)), dtype=bool),
-        np.full(groups, -1, dtype=np.int64),
-    )  # fmt: skip
+def _none(part: Part) -> _Claims:
+    nothing = np.zeros(0, dtype=np.int64)
+    used, kinds = np.zeros((0, part.requests.shape[1])), np.zeros((0, len(part.price)), dtype=bool)
+    return _Claims(nothing, nothing, used, kinds, nothing)
 
 
 def karpenter_order(part: Part) -> Mix:
@@ -89,7 +86,7 @@ def karpenter_order(part: Part) -> Mix:
     large = part.only(roomiest(part))  # where these are full, all are
     if not len(large.price):
         return seated
-    claims, log = _new(large, 0, groups=0), _Log()
+    claims, log = _none(large), _Log()
     for row in np.flatnonzero((missing > 0) & large.fits.any(axis=1)).tolist():
         claims = _served(large, log, claims, row, int(missing[row]))
     return joined(seated, housed(part, log.pods(claims.last, len(part.demand)), claims.count, ~part.open))
@@ -133,12 +130,11 @@ def _served(part: Part, log: _Log, claims: _Claims, row: int, missing: int) -> _
 def _opened(part: Part, log: _Log, claims: _Claims, row: int, missing: int) -> _Claims:
     """New claims, each filled to the brim before the next is opened: the others are full."""
     most = int(part.holds[row].max())
-    for pods, count in ((most, missing // most), (missing % most, 1)):
-        if pods and count:
-            fresh = _new(part, count)
-            fresh.grow(part, log, row, np.array([pods], dtype=np.int64))
-            claims = claims.plus(fresh)
-    return claims
+    sizes = [(most, missing // most), (missing % most, 1)]
+    pods, count = np.array([it for it in sizes if all(it)], dtype=np.int64).reshape(-1, 2).T
+    used = pods[:, None] * part.requests[row]
+    kinds = part.fits[row] & (part.holds[row] >= pods[:, None])
+    return claims.plus(_Claims(count, pods.copy(), used, kinds, log.after(np.full(len(pods), -1), row, pods)))
 
 
 def _room(part: Part, claims: _Claims, row: int) -> Ints:

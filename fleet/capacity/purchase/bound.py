@@ -1,18 +1,19 @@
 """What no purchase can undercut: a linear programme over all machines at once, and a certificate that needs no solver.
 
-The programme lets every kind be bought in fractions (`y_k`) and pods be spread over kinds (`x_ck`), and asks only what
-holds for the machines of a kind together: capacity, and inequalities that every whole machine keeps (at most so many pods
-of a class; what is left of a resource by a dual feasible function, Fekete and Schepers 2001). Those are added where the
-solution breaks them.
+The programme lets every kind be bought in fractions (`y_k`) and pods be spread over kinds (`x_ck`), and asks only
+what holds for the machines of a kind together: capacity, and inequalities that every whole machine keeps (at most so
+many pods of a class; what is left of a resource by a dual feasible function, Fekete and Schepers 2001). Those are
+added where the solution breaks them.
 
-Its duals are a price for each class and each row. The certificate takes nothing of the solver on trust: for any prices
-`pi >= 0` of pods and `v >= 0` of a kind's rows, no machine of the kind carries more worth than
+Its duals are a price for each class and each row. The certificate takes nothing of the solver on trust: for any
+prices `pi >= 0` of pods and `v >= 0` of a kind's rows, no machine of the kind carries more worth than
 
     U_k = sum_row v_row * h_row  +  sum_c holds_ck * max(0, pi_c - sum_row v_row * g_row,c),
 
-so if `U_k <= price_k` for all kinds, no machines that hold all pods cost less than `sum_c pi_c * demand_c` (weak duality);
-where `U_k` is above, all `pi` are scaled down by the worst ratio (Farley 1990). Limits enter as `mu`, bounds as `nu`: prices
-that each machine pays on top, and that are taken off in the end. A machine that stands already pays its whole `U_k`.
+so if `U_k <= price_k` for all kinds, no machines that hold all pods cost less than `sum_c pi_c * demand_c` (weak
+duality); where `U_k` is above, all `pi` are scaled down by the worst ratio (Farley 1990). Limits enter as `mu`,
+bounds as `nu`: prices that each machine pays on top, and that are taken off in the end. A machine that stands already
+pays its whole `U_k`.
 """
 
 from dataclasses import dataclass
@@ -76,7 +77,7 @@ class Prices:
 
 
 def by_one_resource(part: Part) -> Certificate:
-    """The best bound that counts one resource alone: no pod has its share of it for less than the cheapest kind asks."""
+    """The best bound by one resource alone: no pod has its share of it for less than the cheapest kind asks."""
     found = []
     free = np.zeros(len(part.limits)), np.zeros(len(part.price))
     for resource in range(part.requests.shape[1]):
@@ -139,9 +140,9 @@ class _Aggregate:
         self._place[self._class, self._kind] = len(part.price) + np.arange(len(self._kind))
         classes, limits = len(part.demand), len(part.limits)
         lower = np.concatenate([part.demand.astype(np.float64), np.full(limits, -np.inf)])
-        upper = np.concatenate([np.full(classes, np.inf), part.limits])
+        upper = np.concatenate([np.full(classes, np.inf), part.limits / part.scale])
         self._model = Programme(lower, upper)
-        bought = np.hstack([np.zeros((len(part.price), classes)), part.usage.T])
+        bought = np.hstack([np.zeros((len(part.price), classes)), (part.usage / part.scale[:, None]).T])
         self._model.add_columns(part.price, Sparse.of(bought), part.most)
         every = np.arange(len(self._kind))
         self._model.add_columns(np.zeros(len(every)), Sparse(every, self._class, np.ones(len(every))))
@@ -165,7 +166,7 @@ class _Aggregate:
         """The duals, those of the kinds' rows [N] apart."""
         classes, limits = len(self._part.demand), len(self._part.limits)
         worth = np.maximum(found.duals[:classes], 0.0)
-        on_limits = np.maximum(-found.duals[classes : classes + limits], 0.0)
+        on_limits = np.maximum(-found.duals[classes : classes + limits], 0.0) / self._part.scale
         weights = np.maximum(-found.duals[classes + limits :], 0.0)
         on_kinds = np.where(np.isfinite(self._part.most), np.maximum(-found.reduced[: len(self._part.price)], 0.0), 0.0)
         return Prices(worth, on_limits, on_kinds), weights

@@ -1,7 +1,7 @@
 """The quick way: each class goes to the kind that holds it cheapest by itself, and fills machines of it first fit.
 
-One machine is filled at a time, the largest shares of it first, and as many are bought as the pods suffice for: a step for
-each pattern, so that thousands of classes take a fraction of a second.
+One machine is filled at a time, the largest shares of it first, and as many are bought as the pods suffice for: a
+step for each pattern, so that thousands of classes take a fraction of a second.
 """
 
 from collections.abc import Iterator
@@ -48,19 +48,19 @@ def _packed(part: Part, kind: int, own: Bools, missing: Ints) -> Iterator[tuple[
 
 def _one(capacity: Floats, requests: Floats, missing: Ints) -> tuple[Ints, Ints]:
     """One machine, first fit by [R, N] requests: the places of the classes that it takes, and how many pods of each."""
-    rest, fits = capacity.copy(), np.ones(len(missing), dtype=bool)
+    rest, fits = capacity.tolist(), np.ones(len(missing), dtype=bool)
     places: list[int] = []
     pods: list[int] = []
     while True:
-        for amounts, free in zip(requests, rest.tolist(), strict=True):
+        for amounts, free in zip(requests, rest, strict=True):
             fits &= amounts <= free
         place = int(fits.argmax())
         if not fits[place]:
             return np.array(places), np.array(pods)
-        request = requests[:, place]
-        asked = request > 0
-        count = int((rest[asked] // request[asked]).min(initial=missing[place]))
-        rest -= count * request
+        request = requests[:, place].tolist()
+        most = [free // amount for free, amount in zip(rest, request, strict=True) if amount]
+        count = int(min([missing[place], *most]))
+        rest = [free - count * amount for free, amount in zip(rest, request, strict=True)]
         fits[place] = False
         places.append(place)
         pods.append(count)

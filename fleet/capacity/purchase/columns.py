@@ -1,8 +1,8 @@
 """Column generation: patterns that are worth more than their machine costs are added until there are none.
 
 The restricted master programme chooses how many machines of each known pattern (kind, pods of each class) to buy, in
-fractions (Gilmore and Gomory 1961). Its duals say what a pod of each class is worth; a machine filled with more worth than
-its price (`fill.py`) is a pattern that would make the purchase cheaper.
+fractions (Gilmore and Gomory 1961). Its duals say what a pod of each class is worth; a machine filled with more worth
+than its price (`fill.py`) is a pattern that would make the purchase cheaper.
 """
 
 from dataclasses import dataclass
@@ -17,9 +17,9 @@ from fleet.capacity.purchase.solver import LinearSolution, Programme, Sparse
 
 _EPSILON = 1e-7
 """Relative to the price: what a pattern must gain to count as one that helps."""
-_EACH = 2
+_EACH = 12
 """Patterns of a kind that are added in one round at most."""
-_BEGUN = 4_000
+_BEGUN = 8_000
 """Machines that are filled at once, at most, when each class is tried as the first on each kind."""
 
 
@@ -91,7 +91,7 @@ class Master:
         return Optimum(found.objective, found.values, found.reduced, self._prices(found))
 
     def whole(self, among: Ints, start: Mix, nodes: int) -> tuple[Mix, int]:
-        """The best whole numbers of some patterns, not worse than `start`, and the nodes it took. Raises `SolverFailed`."""
+        """The best whole numbers of some patterns, and the nodes it took. Raises `SolverFailed`."""
         programme = self._empty()
         self._extend(programme, among)
         found = programme.solve_whole(self._pool.amounts(start)[among], nodes)
@@ -103,21 +103,27 @@ class Master:
         part = self._part
         classes, others = len(part.demand), len(part.limits) + len(self._bounded)
         lower = np.concatenate([part.demand.astype(np.float64), np.full(others, -np.inf)])
-        upper = np.concatenate([np.full(classes, np.inf), part.limits, part.most[self._bounded]])
+        upper = np.concatenate([np.full(classes, np.inf), part.limits / part.scale, part.most[self._bounded]])
         return Programme(lower, upper)
 
     def _extend(self, programme: Programme, patterns: Ints) -> None:
         kinds = np.array(self._pool.kinds, dtype=np.int64)[patterns]
         pods = np.array([self._pool.pods[p] for p in patterns], dtype=np.float64)
         bounds = (kinds[:, None] == self._bounded[None]).astype(np.float64)
-        entries = np.hstack([pods.reshape(len(kinds), len(self._part.demand)), self._part.usage.T[kinds], bounds])
+        entries = np.hstack(
+            [
+                pods.reshape(len(kinds), len(self._part.demand)),
+                (self._part.usage / self._part.scale[:, None]).T[kinds],
+                bounds,
+            ]
+        )
         programme.add_columns(self._part.price[kinds], Sparse.of(entries))
 
     def _prices(self, found: LinearSolution) -> Prices:
         classes, limits = len(self._part.demand), len(self._part.limits)
         on_kinds = np.zeros(len(self._part.price))
         on_kinds[self._bounded] = np.maximum(-found.duals[classes + limits :], 0.0)
-        on_limits = np.maximum(-found.duals[classes : classes + limits], 0.0)
+        on_limits = np.maximum(-found.duals[classes : classes + limits], 0.0) / self._part.scale
         return Prices(np.maximum(found.duals[:classes], 0.0), on_limits, on_kinds)
 
 

@@ -1,16 +1,20 @@
 """A problem is cut into parts that have nothing to do with each other, and every part is made as small as it can be.
 
-Everything is in canonical order (classes by what they ask, kinds by price, both then by name), equal classes are one, and so
-are equal open machines; kinds that another one beats in everything are gone. So neither the order in which things are
-declared nor the number of names changes an answer.
+Everything is in canonical order (classes by what they ask, kinds by price, both then by name), equal classes are one,
+and so are equal open machines; kinds that another one beats in everything are gone. So neither the order in which
+things are declared nor the number of names changes an answer.
 """
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 import numpy as np
 
 from fleet.capacity.purchase.part import Bools, Floats, Part, beaten
 from fleet.capacity.purchase.problem import MACHINES, USD_H, Limit, MachineKind, PodClass, Problem
+
+_ROUNDING = 1e-9
+"""By which a sum of prices may exceed a limit, relatively; everything else is counted in whole numbers."""
 
 
 def parts_of(problem: Problem, lanes: Mapping[str, str]) -> tuple[list[Part], dict[str, int]]:
@@ -73,7 +77,7 @@ def _allowed(classes: Sequence[PodClass], kinds: Sequence[MachineKind], lanes: M
     return np.array(rows, dtype=bool).reshape(len(classes), len(kinds))
 
 
-def _usage(limits: Sequence[Limit], kinds: Sequence[MachineKind], standing: Set[str]) -> tuple[Floats, Floats]:
+def _usage(limits: Sequence[Limit], kinds: Sequence[MachineKind], standing: AbstractSet[str]) -> tuple[Floats, Floats]:
     """[L, K] what a machine counts, nothing where it stands already, and [L] how much there may be."""
     usage = np.zeros((len(limits), len(kinds)))
     ordered = sorted(limits, key=lambda it: it.name)
@@ -81,7 +85,8 @@ def _usage(limits: Sequence[Limit], kinds: Sequence[MachineKind], standing: Set[
         for col, kind in enumerate(kinds):
             if kind.name in limit.kinds and kind.name not in standing:
                 usage[row, col] = _counted(limit.counted, kind)
-    return usage, np.array([limit.most for limit in ordered], dtype=np.float64)
+    most = [limit.most * (1 + _ROUNDING) + _ROUNDING if limit.counted == USD_H else limit.most for limit in ordered]
+    return usage, np.array(most, dtype=np.float64)
 
 
 def _counted(what: str, kind: MachineKind) -> float:
@@ -116,9 +121,10 @@ def _components(fits: Bools, usage: Floats) -> list[tuple[list[int], list[int]]]
 
 def _small(part: Part) -> Part:
     """Without resources nobody asks for, in whole multiples of what divides all requests, without beaten kinds."""
-    asked = part.requests.any(axis=0)
+    asked: Bools = np.logical_or.reduce(part.requests, axis=0)
+    asked[0] |= not asked.any()
     requests, capacity = part.requests[:, asked], part.capacity[:, asked]
-    unit = np.gcd.reduce(requests.astype(np.int64), axis=0).astype(np.float64)
+    unit = np.maximum(np.gcd.reduce(requests.astype(np.int64), axis=0), 1).astype(np.float64)
     requests, capacity = requests / unit, np.floor(capacity / unit)
     useful = part.fits.T.astype(np.float64) @ (requests * part.demand[:, None])
     part = Part(
@@ -135,7 +141,7 @@ def _together(part: Part) -> Part:
     for col in np.flatnonzero(part.open).tolist():
         key = (part.capacity[col].tobytes(), part.fits[:, col].tobytes(), part.usage[:, col].tobytes())
         equal.setdefault(key, []).append(col)
-    kept = ~part.open
+    kept: Bools = np.logical_not(part.open)
     most, names = part.most.copy(), list(part.names)
     for first, *others in equal.values():
         kept[first] = True

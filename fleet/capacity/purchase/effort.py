@@ -9,13 +9,13 @@ class Effort:
 
     value_classes: int = 60
     """Parts with more are not filled by value until the solver says what pods are worth."""
-    pattern_classes: int = 300
-    """Parts with more are left as the quick ways have them, with the bound by one resource."""
-    exact_classes: int = 40
-    """Parts with more are priced by filling alone, which misses little of the cost but proves less."""
+    pattern_pairs: int = 40_000
+    """Of a class and a kind that may hold it. Parts with more are left as the quick ways have them."""
+    exact_pairs: int = 1_000
+    """Of a class and a kind. Parts with more are priced by filling alone, which costs little and proves less."""
     rounds: int = 60
     """Of pricing, for each part."""
-    exact_rounds: int = 2
+    exact_rounds: int = 3
     """Of pricing that misses nothing, for each part; the last of them proves the bound."""
     exact_nodes: int = 200
     """Of branch and bound, for each kind in such a round."""
@@ -24,7 +24,9 @@ class Effort:
     iterations: int = 100_000
     """Of the simplex method, for each linear programme."""
     trials: int = 24
-    """Choices of lanes for the groups that are tried."""
+    """Choices of lanes for the groups that are compared by the quick ways."""
+    lanes: int = 3
+    """Choices of lanes that are searched in full at most."""
     close_enough: float = 1e-4
     """A part that could save less than this of the whole purchase is good enough."""
     solver: bool = True

@@ -9,6 +9,8 @@ from fleet.capacity.purchase.solver import Programme, Sparse
 
 _TRUST = 1e-6
 """Relative: what the solver's bound of a machine may be off by its tolerances."""
+_LARGE = 1_000.0
+"""What the worth of a machine is scaled to at least, because the tolerances are absolute."""
 
 
 def priced(part: Part, pool: Pool, prices: Prices, nodes: int) -> tuple[Certificate, bool]:
@@ -16,14 +18,16 @@ def priced(part: Part, pool: Pool, prices: Prices, nodes: int) -> tuple[Certific
     kinds = np.arange(len(part.price))
     pods = np.zeros((len(kinds), len(part.demand)), dtype=np.int64)
     carried = np.zeros(len(kinds))
+    share = part.requests / np.maximum(part.capacity, 1.0)[:, None]  # [K, C, R]
     for kind in kinds.tolist():
         rows = np.flatnonzero(part.fits[:, kind] & (prices.worth > 0))
         if not len(rows):
             continue
-        knapsack = Programme(np.full(part.requests.shape[1], -np.inf), part.capacity[kind])
-        knapsack.add_columns(-prices.worth[rows], Sparse.of(part.requests[rows]), part.holds[rows, kind])
+        knapsack = Programme(np.full(part.requests.shape[1], -np.inf), np.minimum(part.capacity[kind], 1.0))
+        unit = _LARGE / (prices.worth[rows] * part.holds[rows, kind]).max()
+        knapsack.add_columns(-unit * prices.worth[rows], Sparse.of(share[kind, rows]), part.holds[rows, kind])
         found = knapsack.solve_whole(None, nodes)
         pods[kind, rows] = found.values
-        carried[kind] = -found.bound * (1 + _TRUST)
+        carried[kind] = -found.bound / unit * (1 + _TRUST)
     pods[(pods @ part.requests > part.capacity).any(axis=1)] = 0  # whole only within the tolerances
     return proven(part, prices, carried), added(part, pool, prices, kinds, pods)

@@ -17,8 +17,8 @@ _SHARPNESS = 4
 def filled(part: Part, kinds: Ints, order: Order, demand: Ints, begun: Ints | None = None) -> Ints:
     """[M, C] pods on machines of `kinds` [M], by `order` [M, C] of classes, on top of those `begun` with.
 
-    Each machine takes as many as it can of its first class that still fits, then of the next; a step is one class on every
-    machine, so the steps are as many as the classes on the fullest machine, not as all classes.
+    Each machine takes as many as it can of its first class that still fits, then of the next; a step is one class on
+    every machine, so the steps are as many as the classes on the fullest machine, not as all classes.
     """
     pods = np.zeros((len(kinds), len(part.demand)), dtype=np.int64) if begun is None else begun.copy()
     rest = part.capacity[kinds] - pods @ part.requests

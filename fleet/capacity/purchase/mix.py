@@ -1,13 +1,11 @@
 """A set of machines as arrays, and what keeps it right: exact pods, kinds that hold them, limits."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from fleet.capacity.purchase.part import Bools, Ints, Part
-
-_SLACK = 1e-9
-"""By which a sum of prices may exceed a limit, relatively: rounding."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,7 +23,7 @@ class Mix:
         """What all machines cost an hour."""
         return float(part.price[self.kinds] @ self.machines)
 
-    @property
+    @cached_property
     def placed(self) -> Ints:
         """[C] pods that have a place."""
         return self.machines @ self.pods
@@ -48,21 +46,12 @@ def joined(one: Mix, other: Mix) -> Mix:
     )
 
 
-def valid(part: Part, mix: Mix) -> bool:
-    """Whether every machine holds its pods and may, no pod stands twice, and nothing exceeds a limit."""
-    pods = mix.pods.astype(np.float64)
-    holds = (pods @ part.requests <= part.capacity[mix.kinds]).all()
-    allowed = not ((mix.pods > 0) & ~part.fits[:, mix.kinds].T).any()
-    exact = (mix.pods >= 0).all() and (mix.machines >= 0).all() and (mix.placed <= part.demand).all()
-    return bool(holds and allowed and exact and within(part, mix))
-
-
 def within(part: Part, mix: Mix) -> bool:
     """Whether bounds and limits are kept."""
     if not part.bounded:
         return True
     bought = np.bincount(mix.kinds, weights=mix.machines, minlength=len(part.price))
-    return bool((bought <= part.most).all() and (part.usage @ bought <= part.limits * (1 + _SLACK) + _SLACK).all())
+    return bool((bought <= part.most).all() and (part.usage @ bought <= part.limits).all())
 
 
 class Headroom:
@@ -71,7 +60,7 @@ class Headroom:
     def __init__(self, part: Part) -> None:
         self._part = part
         self._most = part.most.copy()
-        self._limits = part.limits * (1 + _SLACK) + _SLACK
+        self._limits = part.limits.copy()
 
     def machines(self, kind: int) -> float:
         """How many more of a kind."""
@@ -91,7 +80,7 @@ class Headroom:
 
 
 def housed(part: Part, pods: Ints, machines: Ints, kinds: Bools | None = None) -> Mix:
-    """Each pattern on the cheapest of `kinds` [K] that holds it and can still be had, in the order given; else left out."""
+    """Each pattern on the cheapest of `kinds` [K] that holds it and can still be had, else left out; in order."""
     needs = pods.astype(np.float64) @ part.requests
     holding = np.ones((len(pods), len(part.price)), dtype=bool)
     for resource in range(part.requests.shape[1]):

@@ -17,7 +17,7 @@ _EVERYWHERE = 1e18
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """C classes, K kinds, R resources, L limits. Amounts are whole numbers held as floats, which is exact below 2^50."""
+    """C classes, K kinds, R resources, L limits. Amounts are whole numbers as floats, which is exact below 2^50."""
 
     requests: Floats
     """[C, R], scaled by what divides all requests of a resource."""
@@ -54,9 +54,15 @@ class Part:
 
     @cached_property
     def step(self) -> tuple[Floats, Floats]:
-        """[R, C] twice, `(add, divide)`: `floor((rest + add) / divide)` pods find room by a resource, many if unasked."""
+        """[R, C] `(add, divide)`: `floor((rest + add) / divide)` pods find room by a resource, many if unasked."""
         asked = self.requests.T > 0
         return np.where(asked, 0.0, _EVERYWHERE), np.where(asked, self.requests.T, 1.0)
+
+    @cached_property
+    def scale(self) -> Floats:
+        """[L] what the limits are divided by for the solver, whose tolerances are absolute."""
+        found: Floats = np.maximum(self.usage.max(axis=1, initial=0.0), 1e-9)
+        return found
 
     @property
     def bounded(self) -> bool:

@@ -79,6 +79,8 @@ class Problem:
     rooms: tuple[Room, ...] = ()
 
     def __post_init__(self) -> None:
+        if not self.resources:
+            raise InvalidProblem("no resource counts")
         _distinct("resource", self.resources)
         _distinct("class", (it.name for it in self.classes))
         _distinct("kind or room", [*(it.name for it in self.kinds), *(it.name for it in self.rooms)])

@@ -11,7 +11,7 @@ from fleet.capacity.purchase.choice import by_choice
 from fleet.capacity.purchase.columns import Master, Optimum, Pool, generate
 from fleet.capacity.purchase.effort import Effort
 from fleet.capacity.purchase.exact import priced
-from fleet.capacity.purchase.mix import Mix, trimmed
+from fleet.capacity.purchase.mix import Mix, trimmed, within
 from fleet.capacity.purchase.part import Part
 from fleet.capacity.purchase.solver import SolverFailed
 from fleet.capacity.purchase.value import by_value, simple_worths
@@ -40,8 +40,11 @@ class Found:
         return min(self.certificate.bound_usd_h, self.cost_usd_h)
 
     def offer(self, mix: Mix, way: Way) -> None:
-        """Another set of machines: it is taken when it holds more pods, or as many for less."""
-        if self._rank(mix) < self._rank(self.mix):
+        """Another set of machines: it is taken when it holds more pods, or as many for less, within the limits.
+
+        Fractions of the solver keep limits within its tolerances only; here they are kept exactly.
+        """
+        if within(self.part, mix) and self._rank(mix) < self._rank(self.mix):
             self.mix, self.way = mix, way
 
     def prove(self, certificate: Certificate) -> None:
@@ -77,7 +80,7 @@ def improved(found: Found, effort: Effort, enough_usd_h: float) -> Found:
 
     Without a solver, or where it fails, that is what was found already.
     """
-    if not (effort.solver and found.mix.placed.any()) or len(found.part.demand) > effort.pattern_classes:
+    if not (effort.solver and found.mix.placed.any()) or found.part.fits.sum() > effort.pattern_pairs:
         return found
     if (found.mix.placed < found.part.demand).any():  # what the limits leave no room for is not asked of the solver
         found = _narrowed(found)
@@ -112,7 +115,7 @@ def _generated(found: Found, pool: Pool, master: Master, effort: Effort) -> Opti
     """The best fractions, with what exact pricing adds and proves where the classes are few enough for it."""
     part = found.part
     optimum, rounds = generate(part, pool, master, effort.rounds, effort.iterations)
-    for _ in range(effort.exact_rounds if len(part.demand) <= effort.exact_classes else 0):
+    for _ in range(effort.exact_rounds if part.fits.sum() <= effort.exact_pairs else 0):
         certificate, fresh = priced(part, pool, optimum.prices, effort.exact_nodes)
         found.prove(certificate)
         if not fresh:

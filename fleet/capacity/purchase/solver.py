@@ -1,8 +1,8 @@
 """HiGHS behind a small door: linear and integer programmes, one thread, limits in steps, never in seconds.
 
-`highspy` is imported when the first programme is solved, so that nobody else pays for it. With another value of `threads`
-anywhere in the process, HiGHS would solve nothing and say nothing; here it is always 1, and a status that is not a solution
-is an error.
+`highspy` is imported when the first programme is solved, so that nobody else pays for it. With another value of
+`threads` anywhere in the process, HiGHS would solve nothing and say nothing; here it is always 1, and a status that
+is not a solution is an error.
 """
 
 from dataclasses import dataclass

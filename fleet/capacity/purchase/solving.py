@@ -1,33 +1,37 @@
 """The call: the cheapest machines for a batch of pods."""
 
-from collections.abc import Mapping, Sequence
+from collections import ChainMap
+from math import inf
 
 from fleet.capacity.purchase.answer import Purchase, Steps
 from fleet.capacity.purchase.cut import parts_of
 from fleet.capacity.purchase.effort import Effort
+from fleet.capacity.purchase.lanes import Lanes, solve_grouped
 from fleet.capacity.purchase.named import batches, by_class
 from fleet.capacity.purchase.part import Part
 from fleet.capacity.purchase.problem import Problem
 from fleet.capacity.purchase.search import Found, greedy, improved
 
-_NO_LANES: Mapping[str, str] = {}
 _USUAL = Effort()
 
 
 def solve(problem: Problem, effort: Effort = _USUAL) -> Purchase:
     """The best purchase within the effort; never costlier than Karpenter's order for as many pods."""
-    parts, unfit = parts_of(problem, _NO_LANES)
-    return purchase(parts, unfit, _NO_LANES, effort)
+    if any(it.group and it.count for it in problem.classes):
+        return solve_grouped(problem, effort, _solved)
+    return _solved(problem, {}, effort)
 
 
-def purchase(parts: Sequence[Part], unfit: Mapping[str, int], lanes: Mapping[str, str], effort: Effort) -> Purchase:
-    """The best purchase for parts that have nothing to do with each other."""
+def _solved(problem: Problem, lanes: Lanes, effort: Effort) -> Purchase:
+    """With the groups in their lanes, but maybe not all of their pods."""
+    parts, unfit = parts_of(problem, lanes)
     quick = [greedy(part, effort) for part in parts]
     enough_usd_h = effort.close_enough * sum(it.cost_usd_h for it in quick)
     found = [improved(it, effort, enough_usd_h) for it in quick]
     left = dict(unfit)
     for part, it in zip(parts, found, strict=True):
         left |= _left(part, it)
+    worths = [by_class(it.part, it.certificate.worth.tolist()) for it in found]
     dearest = sorted(found, key=lambda it: (-it.cost_usd_h, it.part.members))
     return Purchase(
         batches=tuple(batch for it in found for batch in batches(it.part, it.mix)),
@@ -35,8 +39,8 @@ def purchase(parts: Sequence[Part], unfit: Mapping[str, int], lanes: Mapping[str
         bound_usd_h=sum(it.bound_usd_h for it in found),
         baseline_usd_h=sum(_baseline(it) for it in found),
         left=left,
-        worth_usd_h={name: worth for it in found for name, worth in by_class(it.part, it.certificate.worth).items()},
-        lanes=lanes,
+        worth_usd_h=dict(ChainMap(*worths)),
+        lanes=dict(lanes),
         ways=tuple(it.way for it in dearest),
         steps=sum((it.steps for it in found), Steps()),
         failure="; ".join(sorted({it.failure for it in found if it.failure})),
@@ -45,7 +49,7 @@ def purchase(parts: Sequence[Part], unfit: Mapping[str, int], lanes: Mapping[str
 
 def _baseline(found: Found) -> float:
     placed = found.baseline.placed
-    return found.baseline.cost_usd_h(found.part) if (placed >= found.mix.placed).all() else float("inf")
+    return found.baseline.cost_usd_h(found.part) if (placed >= found.mix.placed).all() else inf
 
 
 def _left(part: Part, found: Found) -> dict[str, int]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from fleet.capacity.purchase.fill import best_fills
 from fleet.capacity.purchase.mix import Headroom, Mix, empty, trimmed
-from fleet.capacity.purchase.part import Floats, Ints, Part
+from fleet.capacity.purchase.part import Bools, Floats, Ints, Part
 
 _FREE = 1e-9
 """USD an hour that a machine for nothing counts as."""
@@ -47,8 +47,8 @@ def by_value(part: Part, worth: Floats, begun: Mix | None = None) -> Mix:
 class _Shelf:
     """The best filled machine of each kind.
 
-    A purchase makes patterns impossible for which there are no longer pods enough. Those kinds are filled anew only when
-    their old score, which they will hardly reach again, is above that of all others.
+    A purchase makes patterns impossible for which there are no longer pods enough. Those kinds are filled anew only
+    when their old score, which they will hardly reach again, is above that of all others.
     """
 
     def __init__(self, part: Part, worth: Floats, demand: Ints) -> None:
@@ -61,8 +61,8 @@ class _Shelf:
     def best(self, demand: Ints, head: Headroom) -> tuple[int, Ints] | None:
         """The kind and pods worth most for the price; None when nothing fits or may be bought any more."""
         while True:
-            score = np.where(head.every(), self._score, 0.0) if self._part.bounded else self._score
-            possible = (self._pods <= demand).all(axis=1)
+            score: Floats = np.where(head.every(), self._score, 0.0) if self._part.bounded else self._score
+            possible: Bools = np.logical_and.reduce(self._pods <= demand, axis=1)
             top = int(np.where(possible, score, 0.0).argmax())
             least = score[top] if possible[top] else 0.0
             hopeful = np.flatnonzero(~possible & (score > least))

@@ -1,5 +1,7 @@
 """Patches of nodes and of gated pods."""
 
+from collections.abc import Mapping
+
 from fleet.actions import PatchNode
 from model.kinds import Taint
 from providers.kube.objects.json_patch import at_version, became, pointer
@@ -16,7 +18,9 @@ def node_patch(action: PatchNode, raw: JsonObject) -> list[JsonObject]:
     taints: list[JsonObject] = raw["spec"].get("taints") or []
     tainted = became("/spec/taints", taints, _retainted(taints, action))
     guard = [{"op": "test", "path": "/spec/taints", "value": taints}] if taints else [at_version(raw)]
-    return [*(guard if tainted else []), *tainted, *_labelled(raw["metadata"].get("labels"), action)]
+    meta = raw["metadata"]
+    labelled = _marked(meta, "labels", action.labels)
+    return [*(guard if tainted else []), *tainted, *labelled, *_marked(meta, "annotations", action.annotations)]
 
 
 def _retainted(taints: list[JsonObject], action: PatchNode) -> list[JsonObject]:
@@ -36,13 +40,15 @@ def _taint_object(taint: Taint) -> JsonObject:
     return {"key": taint.key, "effect": taint.effect} | set_fields(value=taint.value)
 
 
-def _labelled(held: dict[str, str] | None, action: PatchNode) -> list[JsonObject]:
-    if not action.labels:
+def _marked(meta: JsonObject, where: str, wanted: Mapping[str, str]) -> list[JsonObject]:
+    """Labels or annotations that are not there yet, or otherwise."""
+    held: dict[str, str] | None = meta.get(where)
+    if not wanted:
         return []
     if held is None:
-        return [{"op": "add", "path": "/metadata/labels", "value": dict(action.labels)}]
+        return [{"op": "add", "path": f"/metadata/{where}", "value": dict(wanted)}]
     return [
-        {"op": "add", "path": pointer("metadata", "labels", key), "value": value}
-        for key, value in sorted(action.labels.items())
+        {"op": "add", "path": pointer("metadata", where, key), "value": value}
+        for key, value in sorted(wanted.items())
         if held.get(key) != value
     ]

@@ -6,11 +6,16 @@ from sys import intern
 import msgspec
 from msgspec import Raw
 
-from fleet.snapshot import Node
+from fleet.snapshot import Node, NodeCondition
 from model.kinds import Taint
+from model.labels import DO_NOT_DISRUPT
 from providers.kube.objects.amounts import raw_bytes, resource_list
 from providers.kube.objects.instants import instant_of
 from providers.kube.objects.shapes import Wire, WireCondition, WireTaint, interned
+
+
+class _Annotations(Wire, frozen=True):
+    do_not_disrupt: str = msgspec.field(default="", name=DO_NOT_DISRUPT)
 
 
 class _Meta(Wire, frozen=True):
@@ -19,6 +24,7 @@ class _Meta(Wire, frozen=True):
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
     labels: dict[str, str] | None = None
+    annotations: _Annotations | None = None
 
 
 class _Spec(Wire, frozen=True):
@@ -64,4 +70,9 @@ def decode_node(raw: bytes | Raw) -> Node:
         created_at_s=instant_of(meta.creation_timestamp),
         deleting=meta.deletion_timestamp is not None,
         ready_changed_at_s=instant_of(ready.last_transition_time) if ready else 0.0,
+        conditions={
+            intern(one.type): NodeCondition(intern(one.status), instant_of(one.last_transition_time))
+            for one in found.status.conditions or ()
+        },
+        do_not_disrupt=meta.annotations.do_not_disrupt if meta.annotations else "",
     )

@@ -11,21 +11,37 @@ from typing import Any
 
 from tests.conformance.cases import Case, Result, Runner, run_case
 from tests.conformance.karpenter import (
+    budgets,
+    candidates,
+    consolidations,
+    drifts,
     filters,
     formulas,
+    interruptions,
     launches,
     overlays,
     provisioning,
+    queues,
+    repairs,
     requirements,
     reservations,
+    scores,
     topologies,
 )
 from tests.conformance.karpenter.compare import same
 
 ADAPTERS: Mapping[str, Runner] = {
+    "budget": budgets.run,
+    "consolidation": consolidations.run,
+    "disruption-candidate": candidates.run,
+    "disruption-queue": queues.run,
+    "disruption-scoring": scores.run,
+    "drift": drifts.run,
     "instance-capacity": formulas.run,
+    "interruption": interruptions.run,
     "launch": launches.run,
     "launch-filter": filters.run,
+    "node-repair": repairs.run,
     "price-overlay": overlays.run,
     "provision": provisioning.run,
     "requirement": requirements.run,

@@ -39,17 +39,50 @@ def _listed_or_counted(expected: Any, got: list[str]) -> bool:
     return len(got) == expected if isinstance(expected, int) else sorted(got) == sorted(expected)
 
 
+def _told_of(expected: list[str], got: list[str]) -> bool:
+    """Each text is part of something that was said."""
+    return all(any(text in said for said in got) for text in expected)
+
+
+def _rounded(expected: Any, got: Any) -> bool:
+    """Scores are written with four digits behind the point."""
+    if isinstance(expected, str) or isinstance(got, str):
+        return str(expected).strip("+").lower()[:3] == str(got).strip("+").lower()[:3]
+    return isclose(expected, got, rel_tol=0.0, abs_tol=5e-5)
+
+
+def _below(expected: float, got: float) -> bool:
+    return got < expected
+
+
+def _above(expected: float, got: float) -> bool:
+    return got > expected
+
+
+def _instant(expected: str, got: str) -> bool:
+    """Now, or some other one that was there before."""
+    return (expected == "now") == (got == "now")
+
+
 def _all_met(expected: Any, got: Any) -> bool:
     """The adapter has checked it and says whether it holds."""
     return got is True
 
 
 COMPARE: Mapping[str, Same] = {
+    "cost_gt": _above,
+    "cost_lt": _below,
     "error_contains": _contains,
+    "event_contains": _told_of,
     "every_launch_option_matches": _all_met,
+    "launch_instance_types_exactly": _bag,
     "launched": _listed_or_counted,
     "message_contains": _contains,
     "min_instance_types_per_launch": _at_least,
     "pods_at_least": _at_least,
     "pods_per_domain_unordered": _bag,
+    "score": _rounded,
+    "score_balanced_pool": _rounded,
+    "terminated": _bag,
+    "termination_timestamp": _instant,
 }

@@ -1,22 +1,25 @@
-"""Disruption budgets: Karpenter's own cases, and what counts as disrupted."""
+"""Disruption budgets, and what counts as disrupted; Karpenter's own cases run in `tests/conformance`."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import datetime
 from typing import Any
 
 import pytest
 
-from fleet.capacity.disrupt.budgets import BUDGET_REASONS, UNBOUNDED, allowed, disrupted
+from fleet.capacity.disrupt.budgets import (
+    BUDGET_REASONS,
+    UNBOUNDED,
+    InvalidBudget,
+    allowed,
+    allowed_by,
+    disrupted,
+    headcount,
+)
 from fleet.reasons import Reason
 from fleet.snapshot import Disruption
-from model.kinds import NEVER, NodePool
+from model.kinds import NEVER, Budget, NodePool
 from tests.support.fleets import NOW, FleetBuilder, small_fleet
-from tests.support.shared import SHARED
 from tests.support.world import World
-
-REASONS = {"Empty": Reason.EMPTY, "Underutilized": Reason.UNDERUTILIZED, "Drifted": Reason.DRIFTED}
 
 
 def pool(*budgets: Mapping[str, Any]) -> NodePool:
@@ -29,42 +32,29 @@ def _budget(it: Mapping[str, Any]) -> dict[str, Any]:
     return {**it, "nodes": int(nodes) if isinstance(nodes, str) and nodes.isdigit() else nodes}
 
 
-def _cases() -> list[Mapping[str, Any]]:
-    path = SHARED / "conformance/karpenter/budgets.json"
-    return json.loads(path.read_text("utf-8"))["cases"] if path.exists() else []
+def unchecked(**given: Any) -> Budget:
+    """A budget that no loader has seen."""
+    return Budget.model_construct(**{"nodes": 3, **given})
 
 
-def _seconds(text: str) -> float:
-    return datetime.fromisoformat(text).timestamp()
-
-
-BY_REASON = [it for it in _cases() if "allowed" in it["expect"]]
-BY_VALUE = [it for it in _cases() if "budget_value" in it["expect"] and "error" not in it["expect"]]
-NOW_ALLOWED = [it for it in _cases() if "allowed_now" in it["expect"]]
-
-
-@pytest.mark.parametrize("case", BY_REASON, ids=lambda case: case["id"])
-def test_by_reason_as_karpenter(case: Mapping[str, Any]) -> None:
-    given = case["given"]
-    found = pool(*given["budgets"])
-    for name, expected in case["expect"]["allowed"].items():
-        most = allowed(found, REASONS[name], given["nodes_in_pool"], 0, _seconds(given["now"]))
-        assert most == (UNBOUNDED if expected == "unbounded" else expected), name
-
-
-@pytest.mark.parametrize("case", BY_VALUE, ids=lambda case: case["id"])
-def test_values_as_karpenter(case: Mapping[str, Any]) -> None:
-    given, expected = case["given"], case["expect"]["budget_value"]
-    most = allowed(pool(*given["budgets"]), Reason.EMPTY, given["nodes_in_pool"], 0, _seconds(given["now"]))
-    assert most == (UNBOUNDED if expected == "unbounded" else expected)
-
-
-@pytest.mark.parametrize("case", NOW_ALLOWED, ids=lambda case: case["id"])
-def test_what_is_left_as_karpenter(case: Mapping[str, Any]) -> None:
-    given = case["given"]
-    taken = given.get("marked_for_deletion", 0) + given.get("not_ready", 0)
-    most = allowed(pool(*given["budgets"]), Reason.EMPTY, given["managed_initialized_nodes"], taken, NOW)
-    assert most == case["expect"]["allowed_now"]
+@pytest.mark.parametrize(
+    "budget",
+    [
+        unchecked(schedule="@wrongly", duration=3600.0),
+        unchecked(nodes="1000a%"),
+        unchecked(nodes="101%"),
+        unchecked(nodes="ten"),
+        unchecked(nodes="1.5%", schedule="* * * * *", duration=3600.0),
+    ],
+    ids=repr,
+)
+def test_what_cannot_be_read_allows_nothing(budget: Budget) -> None:
+    with pytest.raises(InvalidBudget):
+        allowed_by(budget, 100, NOW)
+    bare = pool()
+    disruption = bare.spec.disruption.model_copy(update={"budgets": (budget,)})
+    broken = bare.model_copy(update={"spec": bare.spec.model_copy(update={"disruption": disruption})})
+    assert allowed(broken, Reason.EMPTY, 100, 0, NOW) == 0
 
 
 @pytest.mark.parametrize(
@@ -116,3 +106,16 @@ def test_a_replacement_that_was_given_up_frees_the_budget() -> None:
     world.machine("old")
     world.machine("new", replaces=("old",), disruption=Disruption("InsufficientCapacityError", "x", NOW, NEVER))
     assert disrupted([world.claims["old"]], world.snapshot()) == 0
+
+
+def test_machines_that_percentages_are_of() -> None:
+    """Those that were ready once, and that the cloud is not taking down yet."""
+    world = World(small_fleet())
+    for name in ("fine", "boots", "told", "leaves", "dies"):
+        world.machine(name)
+    world.claims["boots"] = replace(world.claims["boots"], ready_at_s=0.0)
+    world.claims["told"] = replace(world.claims["told"], disruption=Disruption("Drifted", "x", NOW, NEVER))
+    for name in ("leaves", "dies"):
+        world.claims[name] = replace(world.claims[name], deleting=True)
+    world.instances["i-dies"] = replace(world.instances["i-dies"], state="shutting-down")
+    assert headcount(world.claims.values(), world.snapshot()) == (3, 2)

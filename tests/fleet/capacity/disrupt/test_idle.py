@@ -9,7 +9,7 @@ import pytest
 from fleet.actions import OpenClaims, SaveClaim
 from fleet.capacity import disrupt
 from fleet.capacity.disrupt.drift import drift_of
-from fleet.snapshot import Claim, Disruption, GangState
+from fleet.snapshot import Claim, Disruption, GangState, Offer
 from model import labels
 from model.kinds import NEVER
 from tests.support.fleets import NOW, P5, P5S, A, B, FleetBuilder, foreign_pod, gang, small_fleet
@@ -132,6 +132,8 @@ def test_freeze_windows(schedule: str, blocks: list[str], goes: bool) -> None:
 DRIFTS: list[tuple[str, dict[str, Any], str]] = [
     ("nothing changed", {}, ""),
     ("a label of the template", {"template": {"labels": {"a": "b"}}}, "the template of node pool h100 has changed"),
+    ("an annotation", {"template": {"annotations": {"a": "b"}}}, "the template of node pool h100 has changed"),
+    ("no annotations", {"template": {"annotations": {}}}, ""),
     ("the image", {"template": {"ami": {"id": "ami-2"}}}, "the template of node pool h100 has changed"),
     ("user data", {"template": {"userData": "x"}}, "the template of node pool h100 has changed"),
     ("placement", {"placement": {"group": "pg"}}, "the template of node pool h100 has changed"),
@@ -184,10 +186,23 @@ def test_a_hash_of_another_version_is_no_drift() -> None:
     assert told(world) == {}
 
 
-def test_a_type_that_is_no_longer_sold_is_no_drift() -> None:
-    world = idle(since_s=1)
-    world.catalog = replace(world.catalog, types={}, offers=())
-    assert told(world) == {}
+@pytest.mark.parametrize(
+    ("types", "offers", "age_s", "goes"),
+    [
+        pytest.param((P5, P5S), ((P5, A),), 7200, False, id="sold where it stands"),
+        pytest.param((P5, P5S), ((P5, B),), 7200, True, id="sold elsewhere only"),
+        pytest.param((P5S,), ((P5S, A),), 7200, True, id="sold nowhere"),
+        pytest.param((P5S,), ((P5S, A),), 3599, False, id="bought a moment ago"),
+        pytest.param((P5, P5S), ((P5S, A),), 7200, False, id="known, but nobody knows its price"),
+        pytest.param((), (), 7200, False, id="no catalogue yet"),
+    ],
+)
+def test_a_type_that_is_no_longer_sold(types: Any, offers: Any, age_s: float, goes: bool) -> None:
+    world = idle(since_s=1, instanceTypes=[P5.name, P5S.name])
+    claim(launched_at_s=NOW - age_s)(world)
+    sold = tuple(Offer(kind, zone, "on-demand", 1.0) for kind, zone in offers)
+    world.catalog = replace(world.catalog, types={kind.name: kind for kind in types}, offers=sold)
+    assert told(world) == ({"m0": "Drifted"} if goes else {})
 
 
 def test_a_machine_of_a_removed_pool_goes_whatever_the_budgets() -> None:

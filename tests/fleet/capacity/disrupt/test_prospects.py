@@ -5,9 +5,9 @@ from typing import Any
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from fleet.capacity.disrupt.consolidation import PAYBACK_S
 from fleet.capacity.disrupt.prospects import Prospects
 from fleet.capacity.disrupt.replace import Unit, move
+from fleet.capacity.disrupt.weigh import PAYBACK_S
 from fleet.capacity.disrupt.yard import Yard
 from fleet.cost.lost import lost_work_usd
 from fleet.reasons import Refusal

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fleet.snapshot import Node
+from fleet.snapshot import Node, NodeCondition
 from model.kinds import Taint
 from providers.kube.objects import decode_daemonset, decode_node
 
@@ -15,6 +15,7 @@ FULL: dict[str, Any] = {
         "uid": "u1",
         "creationTimestamp": "2027-01-15T08:00:00Z",
         "labels": {"kubernetes.io/hostname": "ip-10-0-0-1", "muster.dev/node-pool": "h100"},
+        "annotations": {"karpenter.sh/do-not-disrupt": "2h", "csi.volume.kubernetes.io/nodeid": "{}"},
     },
     "spec": {
         "providerID": "aws:///us-east-1a/i-0abc",
@@ -61,6 +62,11 @@ def test_everything_that_is_read() -> None:
         unschedulable=True,
         created_at_s=1_800_000_000.0,
         ready_changed_at_s=1_800_000_060.0,
+        conditions={
+            "MemoryPressure": NodeCondition("False", 0.0),
+            "Ready": NodeCondition("True", 1_800_000_060.0),
+        },
+        do_not_disrupt="2h",
     )
 
 

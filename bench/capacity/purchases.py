@@ -1,0 +1,115 @@
+"""What the purchase solver saves over Karpenter's order, and how long it takes: `python -m bench.capacity.purchases`.
+
+Prints a JSON line for each set of problems. Goals, on two cores: mixes of 100, 1,000 and 10,000 pods 8.5 % cheaper
+at the median in about a second, inference mixes 25 %, the pods of openb's default list on AWS types 37 % (`--openb
+POD_CSV`, from the trace of 2023); the quick ways alone 10,000 pods of a mix in 100 ms and 100,000 pods in 2,000
+classes in 500 ms.
+"""
+
+import argparse
+import importlib.metadata
+import json
+import os
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from bench.capacity.mixes import inference, mix, openb, unpinned, varied
+from fleet.capacity.purchase import GREEDY, Effort, Problem, solve
+
+SEEDS = tuple(range(20))
+Line = dict[str, float | int | str]
+SETS: Mapping[str, Callable[[int], Problem]] = {
+    "mixes-100": partial(mix, pods=100),
+    "mixes-1000": partial(mix, pods=1_000),
+    "mixes-10000": partial(mix, pods=10_000),
+    "inference-1000": partial(inference, pods=1_000),
+    "unpinned-1000": partial(unpinned, pods=1_000),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line; 2 where a list cannot be read."""
+    parser = argparse.ArgumentParser(prog="python -m bench.capacity.purchases", description=__doc__)
+    parser.add_argument(
+        "--seeds", type=int, default=len(SEEDS), metavar="N", help=f"problems of each set (default: {len(SEEDS)})"
+    )
+    parser.add_argument("--openb", nargs="*", type=Path, default=(), metavar="POD_CSV", help="lists of the openb trace")
+    chosen = parser.parse_args(arguments)
+    about: Line = {
+        "cores": os.cpu_count() or 1,
+        "python": platform.python_version(),
+        "highspy": importlib.metadata.version("highspy"),
+    }
+    _warm()
+    for name, made in SETS.items():
+        print(json.dumps({"set": name} | measured([made(seed) for seed in range(chosen.seeds)]) | about), flush=True)
+    print(json.dumps({"set": "varied-100000x2000"} | measured([varied(0, 100_000, 2_000)]) | about), flush=True)
+    for path in chosen.openb:
+        print(json.dumps({"set": path.stem} | measured([openb(path)]) | about), flush=True)
+    return 0
+
+
+def measured(asked: Sequence[Problem]) -> Line:
+    """Each problem bought for by the quick ways and in full."""
+    savings, gaps, quick_savings, quick_s, quick_cpu_s, full_s, cpu_s = [], [], [], [], [], [], []
+    for problem in asked:
+        began_s, began_cpu_s = time.perf_counter(), time.process_time()
+        quick = solve(problem, GREEDY)
+        quick_cpu_s.append(time.process_time() - began_cpu_s)
+        quick_s.append(time.perf_counter() - began_s)
+        began_s, began_cpu_s = time.perf_counter(), time.process_time()
+        full = solve(problem, Effort())
+        cpu_s.append(time.process_time() - began_cpu_s)
+        full_s.append(time.perf_counter() - began_s)
+        savings.append(100 * full.saving)
+        quick_savings.append(100 * quick.saving)
+        gaps.append(100 * full.gap)
+        if full.failure:
+            raise RuntimeError(full.failure)
+    return {
+        "problems": len(asked),
+        "pods": asked[0].pods,
+        "classes": round(statistics.median(len(it.classes) for it in asked)),
+        "kinds": len(asked[0].kinds),
+        "saving_pct": round(statistics.median(savings), 2),
+        "least_saving_pct": round(min(savings), 2),
+        "most_saving_pct": round(max(savings), 2),
+        "gap_pct": round(statistics.median(gaps), 2),
+        "seconds": round(statistics.median(full_s), 3),
+        "cpu_seconds": round(statistics.median(cpu_s), 3),
+        "most_seconds": round(max(full_s), 3),
+        "quick_saving_pct": round(statistics.median(quick_savings), 2),
+        "quick_ms": round(1000 * statistics.median(quick_s), 1),
+        "quick_cpu_ms": round(1000 * statistics.median(quick_cpu_s), 1),
+        "most_quick_ms": round(1000 * max(quick_s), 1),
+    }
+
+
+def _warm() -> None:
+    """The solver is imported and the catalogue read before any clock runs."""
+    solve(mix(0, 100))
+
+
+def run() -> dict[str, float]:
+    """Median saving over Karpenter's order, and CPU time of the solver and of the quick ways alone."""
+    _warm()
+    mixes, answers, large = (
+        measured([SETS[name](seed) for seed in SEEDS]) for name in ("mixes-1000", "inference-1000", "mixes-10000")
+    )
+    many = measured([varied(0, 100_000, 2_000)])
+    return {
+        "mixes_1000_saving_pct": float(mixes["saving_pct"]),
+        "mixes_1000_s": float(mixes["cpu_seconds"]),
+        "inference_1000_saving_pct": float(answers["saving_pct"]),
+        "quick_10000_ms": float(large["quick_cpu_ms"]),
+        "quick_2000_classes_ms": float(many["quick_cpu_ms"]),
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,104 @@
+"""How a machine differs from what its pool declares: the first difference in a fixed order names the drift.
+
+Karpenter `nodeclaim/disruption/drift.go`, reference 3.2: what the machine was born with, what the pool requires of it,
+whether its type is still sold, and last what only the provider can tell.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from math import inf
+from typing import Final, NamedTuple
+
+from model.requirements import STRICT, Requirements
+
+TYPE_CHECKED_AFTER_S: Final = 3600.0
+"""A younger machine was bought by what was on sale: a gap in the listing says nothing of it."""
+
+
+class DriftReason(StrEnum):
+    """Which difference was found first."""
+
+    TEMPLATE = "NodePoolDrifted"
+    REQUIREMENTS = "RequirementsDrifted"
+    TYPE_GONE = "InstanceTypeNotFound"
+    PROVIDER = "CloudProvider"
+
+
+class Stamp(NamedTuple):
+    """A hash of a template and the version of how it was made: hashes of two versions say nothing of each other."""
+
+    hash: str
+    version: str
+
+
+class Market(NamedTuple):
+    """A place where a machine type is on sale."""
+
+    zone: str
+    capacity_type: str
+
+
+NOWHERE: Final = Market("", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known of a machine and of its pool. What is None is not known and shows no difference."""
+
+    launched: bool = True
+    pool_declared: bool = True
+    pool: Stamp | None = None
+    machine: Stamp | None = None
+    carried: Mapping[str, str] = field(default_factory=dict)
+    """Labels of the machine."""
+    wanted: Requirements | None = None
+    market: Market = NOWHERE
+    on_sale: Collection[Market] | None = None
+    """Where its type is sold; empty = nowhere any more."""
+    age_s: float = inf
+    provider: str = ""
+    """What the provider finds different, in its own words; empty = nothing."""
+
+
+def drift_reason(facts: Facts) -> str:
+    """The first difference; empty when there is none, or when there is nothing to compare with."""
+    if not facts.launched or not facts.pool_declared:
+        return ""
+    found = next((reason for reason, differs in _CHECKS if differs(facts)), "")
+    return facts.provider if found is DriftReason.PROVIDER else found
+
+
+def wrong_key(carried: Mapping[str, str], wanted: Requirements) -> str:
+    """The first label, by name, with which a machine does not meet requirements; empty when it meets them."""
+    for key, requirement in sorted(wanted.items()):
+        offered = Requirements.from_labels({key: carried[key]} if key in carried else {})
+        if not offered.compatible(Requirements({key: requirement}), undefined=STRICT):
+            return key
+    return ""
+
+
+def _template(facts: Facts) -> bool:
+    mine, theirs = facts.machine, facts.pool
+    return mine is not None and theirs is not None and mine.version == theirs.version and mine.hash != theirs.hash
+
+
+def _requirements(facts: Facts) -> bool:
+    return facts.wanted is not None and bool(wrong_key(facts.carried, facts.wanted))
+
+
+def _type_gone(facts: Facts) -> bool:
+    if facts.on_sale is None or facts.age_s < TYPE_CHECKED_AFTER_S:
+        return False
+    zone, capacity_type = facts.market
+    wanted = {capacity_type, "on-demand"} if capacity_type == "reserved" else {capacity_type}
+    return not any(each.zone == zone and each.capacity_type in wanted for each in facts.on_sale)
+
+
+_CHECKS: Sequence[tuple[DriftReason, Callable[[Facts], bool]]] = (
+    (DriftReason.TEMPLATE, _template),
+    (DriftReason.REQUIREMENTS, _requirements),
+    (DriftReason.TYPE_GONE, _type_gone),
+    (DriftReason.PROVIDER, lambda facts: bool(facts.provider)),
+)
+"""A machine whose reservation is gone runs on, on demand: it is not drifted while its type is sold that way."""

@@ -1,0 +1,133 @@
+"""Whether machines may go for what it saves: one of them or several, with the gangs on them moved whole.
+
+Karpenter's conditions (nothing, or something cheaper, comes in their place; spot for spot only where there is much to
+choose from; a Balanced pool agrees) and one more: the saving over `PAYBACK_S` must exceed the value of the work lost
+since the last checkpoints. Whoever searches for machines to give back asks here, whatever set was found.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+
+from fleet.capacity.disrupt.balanced import Part, Totals, agreed
+from fleet.capacity.disrupt.cheaper import SPOT_TYPES
+from fleet.capacity.disrupt.command import Command
+from fleet.capacity.disrupt.prospects import Prospects
+from fleet.capacity.disrupt.replace import Unit, claims_of, move
+from fleet.capacity.disrupt.savings import disruption_cost, eviction_cost
+from fleet.capacity.disrupt.yard import Yard
+from fleet.capacity.provision import Lot, Plan
+from fleet.cost.lost import lost_work_usd
+from fleet.reasons import Reason, Refusal
+from fleet.snapshot import Claim, Gang, Snapshot
+
+PAYBACK_S = 4 * 3600.0
+"""The saving of this long must pay for the interruption."""
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Machines that may go, where their gangs find room then, and what that saves."""
+
+    unit: Unit
+    plans: Mapping[str, Plan]
+    """Gang (uid) -> its places, with what has to be bought for it."""
+    saving_usd_h: float
+
+    @property
+    def lots(self) -> Sequence[Lot]:
+        """Machines to buy first."""
+        return [lot for _, plan in sorted(self.plans.items()) for lot in plan.lots]
+
+
+def weigh(yard: Yard, claims: Iterable[Claim], *, most_bought: int = 1) -> Move | None:
+    """What comes of taking these machines away together, None when it is not worth it or somebody may not move.
+
+    At most `most_bought` machines come in their place. Budgets are not asked, see `command`.
+    """
+    going = tuple(sorted(claims, key=lambda claim: claim.name))
+    if any(claim.node_pool not in yard.fleet.node_pools or not _may_go(yard, claim) for claim in going):
+        return None
+    gangs = {gang.uid: gang for claim in going for gang in yard.gangs_on(claim)}
+    unit = Unit(going, tuple(gangs[uid] for uid in sorted(gangs)))
+    plans = move(yard, unit)
+    if isinstance(plans, Refusal):
+        return None
+    found = Move(unit, plans, sum(claim.price_usd_h for claim in going) - sum(p.cost_usd_h for p in plans.values()))
+    if sum(lot.count for lot in found.lots) > most_bought or _trades_spot(yard, found) or _buys_its_own(found):
+        return None
+    if found.saving_usd_h <= 0 or found.saving_usd_h * PAYBACK_S / 3600 <= lost_usd(unit.gangs, yard.snapshot):
+        return None
+    return found if _agreed(yard, found) else None
+
+
+def _may_go(yard: Yard, claim: Claim) -> bool:
+    return not yard.spared(claim) and yard.unit(claim) is not None
+
+
+def command(yard: Yard, found: Move) -> Command | None:
+    """The command to carry a move out, taken from the budgets; None when they do not allow it."""
+    if not yard.may_take(found.unit.claims, Reason.UNDERUTILIZED):
+        return None
+    message = f"its work fits elsewhere, saving {found.saving_usd_h:.2f} USD/h"
+    bought = claims_of(found.plans, found.unit, yard.snapshot.now_s) if found.lots else ()
+    return Command(found.unit.claims, Reason.UNDERUTILIZED, message, bought)
+
+
+def disturbed(gangs: Iterable[Gang], only_on: str = "") -> float:
+    """What it costs to move gangs off a machine (`savings`): whole, or counting their pods `only_on` a claim.
+
+    A gang moves whole: wherever its pods are, all of them stop.
+    """
+    return disruption_cost(
+        eviction_cost(priority=gang.effective_priority) * pin.count
+        for gang in gangs
+        for pin in gang.pins
+        if not only_on or pin.claim == only_on
+    )
+
+
+def lost_usd(gangs: Iterable[Gang], snapshot: Snapshot) -> float:
+    """The work an interruption of all these gangs would lose."""
+    return sum(lost_work_usd(gang, snapshot) for gang in gangs)
+
+
+def _trades_spot(yard: Yard, found: Move) -> bool:
+    """Whether spot would give way to spot where that only trades one risk of interruption for another."""
+    going = found.unit.claims
+    if any(claim.capacity_pool.capacity_type != "spot" for claim in going):
+        return False
+    if all(lot.shape.offer.capacity_type != "spot" for lot in found.lots):
+        return False
+    if not all(yard.fleet.node_pools[claim.node_pool].spec.disruption.spot_to_spot for claim in going):
+        return True
+    prospects = Prospects.of(yard.fleet, yard.snapshot)
+    return len(going) == 1 and prospects.cheaper_spot_types(going[0], found.unit.gangs) < SPOT_TYPES
+
+
+def _buys_its_own(found: Move) -> bool:
+    """Whether what is bought is what goes, and no cheaper: keeping that machine is the smaller change."""
+    prices: dict[str, float] = {}
+    for claim in found.unit.claims:
+        kind = claim.capacity_pool.instance_type
+        prices[kind] = min(claim.price_usd_h, prices.get(kind, inf))
+    offers = [lot.shape.offer for lot in found.lots]
+    return any(offer.price_usd_h >= prices.get(offer.instance_type.name, inf) for offer in offers)
+
+
+def _agreed(yard: Yard, found: Move) -> bool:
+    """Whether the saving is in proportion to the disruption, for every pool that asks for that."""
+    by_pool: dict[str, list[Claim]] = {}
+    for claim in found.unit.claims:
+        by_pool.setdefault(claim.node_pool, []).append(claim)
+    parts, totals = [], {}
+    for name, mine in by_pool.items():
+        threshold = yard.fleet.node_pools[name].spec.disruption.threshold
+        gangs = {gang.uid: gang for claim in mine for gang in yard.gangs_on(claim)}
+        disruption = disturbed(gangs.values()) + len(mine) - 1
+        parts.append(Part(name, sum(claim.price_usd_h for claim in mine), disruption, threshold))
+        if threshold is not None:
+            members = [one for one in yard.members[name] if one.ready_at_s]
+            cost = sum(one.price_usd_h for one in members)
+            totals[name] = Totals(cost, sum(disturbed(yard.gangs_on(one), one.name) for one in members))
+    return agreed(found.saving_usd_h, parts, totals).approved

@@ -1,0 +1,56 @@
+"""The problems of the benchmark: what they are, and that what is bought for them is right."""
+
+from collections.abc import Callable
+
+import pytest
+
+from bench.capacity import gpu_mix
+from bench.capacity.mixes import inference, mix, openb, unpinned, varied
+from fleet.capacity import greedy
+from fleet.capacity.purchase import GREEDY, Effort, Problem, solve
+from tests.support.purchases import faults
+from tests.support.shared import shared_path
+
+
+def asked_of(problem: Problem, resource: str) -> int:
+    return sum(it.count for it in problem.classes if resource in it.requests)
+
+
+def test_a_mix_is_what_it_says() -> None:
+    asked = mix(3, 1_000)
+    assert asked.pods == 1_000
+    assert asked_of(asked, "gpu") == 580
+    assert sum(asked_of(asked, f"mig-{size}g") for size in (1, 2, 3)) == 120
+    assert 15 <= len(asked.classes) <= 28
+    assert asked == mix(3, 1_000) != mix(4, 1_000)
+
+
+@pytest.mark.parametrize(("made", "seed", "pods"), [(mix, 0, 100), (mix, 1, 1_000), (inference, 2, 300)])
+def test_mixes_are_bought_for_right(made: Callable[[int, int], Problem], seed: int, pods: int) -> None:
+    asked = made(seed, pods)
+    quick, full = solve(asked, GREEDY), solve(asked, Effort(nodes=1, exact_rounds=1))
+    assert faults(asked, quick) == faults(asked, full) == []
+    assert full.cost_usd_h <= quick.cost_usd_h < quick.baseline_usd_h
+    assert not full.left
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_baseline_costs_what_the_engine_of_that_order_says(seed: int) -> None:
+    """Two programmes that share no line: whole classes in arrays here, requirements and taints there."""
+    outcome = greedy.solve(gpu_mix.pods(200, seed), gpu_mix.templates())
+    assert not outcome.unplaced
+    assert solve(unpinned(seed, 200), GREEDY).baseline_usd_h == pytest.approx(outcome.cost_usd_h)
+
+
+def test_very_many_classes_are_bought_for_right() -> None:
+    asked = varied(0, 20_000, 400)
+    answer = solve(asked, GREEDY)
+    assert faults(asked, answer) == []
+    assert answer.gap < 0.05
+
+
+def test_openb_on_machines_of_aws_costs_37_percent_less() -> None:
+    asked = openb(shared_path("traces/openb/openb_pod_list_default.csv"))
+    answer = solve(asked, Effort(rounds=2, nodes=1))
+    assert faults(asked, answer) == []
+    assert answer.saving >= 0.37 or answer.failure

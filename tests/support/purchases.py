@@ -1,0 +1,207 @@
+"""An independent judge of purchases, problems to ask about, and the two slow ways that are surely right."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import product
+from math import isclose
+
+from hypothesis import strategies as st
+
+from fleet.capacity.purchase import Limit, MachineKind, PodClass, Problem, Purchase, Room
+
+RESOURCES = ("cpu", "memory", "gpu")
+CENT = 1e-6
+
+
+def problem(
+    classes: Mapping[str, tuple[int, dict[str, int]]], kinds: Mapping[str, tuple[float, dict[str, int]]]
+) -> Problem:
+    """Every class `(pods, requests)` may stand on every kind `(price, capacity)`."""
+    return Problem(
+        RESOURCES,
+        tuple(PodClass(name, asked, count, frozenset(kinds)) for name, (count, asked) in classes.items()),
+        tuple(MachineKind(name, price, capacity) for name, (price, capacity) in kinds.items()),
+    )
+
+
+def faults(asked: Problem, answer: Purchase) -> list[str]:
+    """What is wrong with an answer, counted from the names alone."""
+    return [*_machines(asked, answer), *_pods(asked, answer), *_limits(asked, answer), *_groups(asked, answer)]
+
+
+def _machines(asked: Problem, answer: Purchase) -> Iterator[str]:
+    capacity = {it.name: it.capacity for it in asked.kinds} | {it.name: it.free for it in asked.rooms}
+    most = {it.name: it.most for it in asked.kinds} | {it.name: 1 for it in asked.rooms}
+    classes = {it.name: it for it in asked.classes}
+    bought: Counter[str] = Counter()
+    for batch in answer.batches:
+        bought[batch.kind] += batch.machines
+        if batch.machines < 1 or not batch.pods or min(batch.pods.values()) < 1:
+            yield f"{batch} is no machine with pods"
+        for resource in asked.resources:
+            used = sum(classes[name].requests.get(resource, 0) * count for name, count in batch.pods.items())
+            if used > capacity[batch.kind].get(resource, 0):
+                yield f"{batch} uses {used} of {resource}"
+        yield from (
+            f"{batch}: {name} may not stand there" for name in batch.pods if batch.kind not in classes[name].kinds
+        )
+    yield from (
+        f"{count} of {name}"
+        for name, count in bought.items()
+        if count > (float("inf") if most[name] is None else most[name])
+    )
+    price = {it.name: it.price_usd_h for it in asked.kinds}
+    cost = sum(price.get(name, 0.0) * count for name, count in bought.items())
+    if not isclose(cost, answer.cost_usd_h, rel_tol=1e-9, abs_tol=1e-9):
+        yield f"costs {cost}, not {answer.cost_usd_h}"
+    if answer.bound_usd_h > answer.cost_usd_h + CENT or answer.cost_usd_h > answer.baseline_usd_h + CENT:
+        yield f"bound {answer.bound_usd_h}, cost {answer.cost_usd_h}, baseline {answer.baseline_usd_h}"
+
+
+def _pods(asked: Problem, answer: Purchase) -> Iterator[str]:
+    placed: Counter[str] = Counter(answer.left)
+    for batch in answer.batches:
+        placed.update({name: count * batch.machines for name, count in batch.pods.items()})
+    for it in asked.classes:
+        if placed[it.name] != it.count or answer.left.get(it.name, 1) < 1:
+            yield f"{placed[it.name]} of {it.count} pods of {it.name} are accounted for, {answer.left}"
+
+
+def _limits(asked: Problem, answer: Purchase) -> Iterator[str]:
+    kinds = {it.name: it for it in asked.kinds}
+    for limit in asked.limits:
+        counted = {"machines": lambda _: 1, "usd_h": lambda it: it.price_usd_h}.get(
+            limit.counted, lambda it, what=limit.counted: it.capacity.get(what, 0)
+        )
+        used = sum(
+            counted(kinds[it.kind]) * it.machines
+            for it in answer.batches
+            if it.kind in kinds and it.kind in limit.kinds
+        )
+        if used > limit.most + CENT:
+            yield f"{limit.name}: {used}"
+
+
+def _groups(asked: Problem, answer: Purchase) -> Iterator[str]:
+    lane = {it.name: it.lane for it in (*asked.kinds, *asked.rooms)}
+    for group in sorted({it.group for it in asked.classes if it.group}):
+        members = {it.name for it in asked.classes if it.group == group and it.count}
+        lanes = {lane[it.kind] for it in answer.batches if members & it.pods.keys()}
+        missing = members & answer.left.keys()
+        if len(lanes) > 1 or lanes - {answer.lanes.get(group)}:
+            yield f"{group} stands in {lanes}, said to be in {answer.lanes.get(group)}"
+        if missing and lanes:
+            yield f"{group} is torn: {answer.left}"
+
+
+@st.composite
+def problems(draw: st.DrawFn, *, most_pods: int = 40, limited: bool = True, lanes: bool = False) -> Problem:
+    """A few classes and kinds; with limits, bounds and rooms, or with groups and lanes where that is asked for."""
+    size = st.integers(0, 8)
+    amounts = st.fixed_dictionaries(dict.fromkeys(RESOURCES, size))
+    lane = st.sampled_from(("a", "b")) if lanes else st.just("")
+    kinds = tuple(
+        MachineKind(
+            f"kind-{number}",
+            draw(st.integers(1, 40)) / 4,
+            {name: amount * draw(st.integers(1, 4)) for name, amount in draw(amounts).items()},
+            draw(lane),
+            draw(st.none() | st.integers(0, 6)) if limited else None,
+        )
+        for number in range(draw(st.integers(1, 5)))
+    )
+    rooms = (
+        tuple(Room(f"room-{n}", draw(amounts), draw(lane)) for n in range(draw(st.integers(0, 3)))) if limited else ()
+    )
+    names = [it.name for it in (*kinds, *rooms)]
+    classes = tuple(
+        PodClass(
+            f"class-{number}",
+            draw(amounts),
+            draw(st.integers(0, most_pods)),
+            frozenset(draw(st.lists(st.sampled_from(names), min_size=1, max_size=len(names)))),
+            draw(st.sampled_from(("", "g", "h"))) if lanes else "",
+        )
+        for number in range(draw(st.integers(1, 5)))
+    )
+    limits = tuple(
+        Limit(
+            f"limit-{n}",
+            draw(st.sampled_from(("machines", "usd_h", "cpu"))),
+            float(draw(st.integers(0, 30))),
+            frozenset(names),
+        )
+        for n in range(draw(st.integers(0, 1)) if limited else 0)
+    )
+    return Problem(RESOURCES, classes, kinds, limits, rooms)
+
+
+# -- slow and right ---------------------------------------------------------------------------------------------------
+
+
+def cheapest_usd_h(asked: Problem) -> float:
+    """By trying everything: what all pods cost at least; infinite where there is no way. No limits, no groups."""
+    machines = [(it.name, it.price_usd_h, it.capacity, it.most) for it in asked.kinds]
+    machines += [(it.name, 0.0, it.free, 1) for it in asked.rooms]
+
+    def fits(index: int, pods: tuple[int, ...]) -> bool:
+        name, _, capacity, _ = machines[index]
+        used = {
+            r: sum(n * it.requests.get(r, 0) for n, it in zip(pods, asked.classes, strict=True))
+            for r in asked.resources
+        }
+        allowed = all(name in it.kinds for n, it in zip(pods, asked.classes, strict=True) if n)
+        return allowed and all(used[r] <= capacity.get(r, 0) for r in asked.resources)
+
+    @cache
+    def best(rest: tuple[int, ...], had: tuple[int, ...]) -> float:
+        if not any(rest):
+            return 0.0
+        found = float("inf")
+        for index, (_, price, _, most) in enumerate(machines):
+            if most is not None and had[index] >= most:
+                continue
+            for pods in product(*(range(n + 1) for n in rest)):
+                if any(pods) and fits(index, pods):
+                    now = tuple(n + (i == index) for i, n in enumerate(had))
+                    left = tuple(a - b for a, b in zip(rest, pods, strict=True))
+                    found = min(found, price + best(left, now))
+        return found
+
+    return best(tuple(it.count for it in asked.classes), tuple(0 for _ in machines))
+
+
+@dataclass
+class _Claim:
+    options: list[MachineKind]
+    pods: Counter[str] = field(default_factory=Counter)
+
+
+def pod_by_pod(asked: Problem) -> Counter[tuple[str, tuple[tuple[str, int], ...]]]:
+    """Karpenter's order, a pod at a time: (kind, pods on it) -> machines. No limits."""
+    requests = {it.name: it.requests for it in asked.classes}
+
+    def holds(amounts: Mapping[str, int], pods: Counter[str]) -> bool:
+        return all(sum(requests[n][r] * k for n, k in pods.items()) <= amounts.get(r, 0) for r in asked.resources)
+
+    rooms = [(it, Counter[str]()) for it in sorted(asked.rooms, key=lambda it: it.name)]
+    claims: list[_Claim] = []
+    ordered = sorted(asked.classes, key=lambda it: (*(-it.requests[r] for r in asked.resources), it.name))
+    for it in (pods for pods in ordered for _ in range(pods.count)):
+        one = Counter({it.name: 1})
+        own = [pods for room, pods in rooms if room.name in it.kinds and holds(room.free, pods + one)]
+        if own:
+            own[0].update(one)
+            continue
+        fresh = _Claim(sorted(asked.kinds, key=lambda kind: (kind.price_usd_h, kind.name)))
+        for claim in (*sorted(claims, key=lambda claim: claim.pods.total()), fresh):
+            options = [k for k in claim.options if k.name in it.kinds and holds(k.capacity, claim.pods + one)]
+            if options:
+                claim.options = options
+                claim.pods.update(one)
+                claims += [claim] if claim is fresh else []
+                break
+    found = Counter((claim.options[0].name, tuple(sorted(claim.pods.items()))) for claim in claims)
+    return found + Counter((room.name, tuple(sorted(pods.items()))) for room, pods in rooms if pods)
