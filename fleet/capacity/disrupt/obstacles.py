@@ -4,14 +4,16 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from fleet.actions import gang_subject
-from fleet.capacity.disrupt.consolidation import PAYBACK_S
 from fleet.capacity.disrupt.drift import drifted_claims
+from fleet.capacity.disrupt.fixed_drift import serves
 from fleet.capacity.disrupt.held_back import held_back
 from fleet.capacity.disrupt.replace import Unit, coming, move, units
+from fleet.capacity.disrupt.rounds import CONSOLIDATES
 from fleet.capacity.disrupt.verdict import Held, Obstacle, no_reason
+from fleet.capacity.disrupt.weigh import weighed
 from fleet.capacity.disrupt.yard import Yard
-from fleet.capacity.provision import Plan
-from fleet.cost.lost import lost_work_usd
+from fleet.capacity.fixed import best_shape
+from fleet.capacity.stock import build_supply
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import Claim, ClaimState, Gang, GangState
 from model.kinds import NEVER, NodePool
@@ -26,6 +28,8 @@ def emptiness_held(yard: Yard, claim: Claim) -> Held:
         return no_reason(Obstacle.FIXED_POOL, f"{pool.name} keeps {pool.spec.replicas} machines, idle or not")
     if not yard.is_empty(claim):
         return no_reason(Obstacle.OCCUPIED, _occupants(yard, claim))
+    if yard.spared(claim):
+        return _SPARED
     quiet_s = pool.spec.disruption.consolidate_after
     if not claim.emptied_at_s or yard.snapshot.now_s < claim.emptied_at_s + quiet_s:
         return _quiet(claim.emptied_at_s or yard.snapshot.now_s, quiet_s)
@@ -38,13 +42,18 @@ def drift_held(yard: Yard, claim: Claim) -> Held:
     why = whys.get(claim.name)
     if why is None:
         return no_reason(Obstacle.NOT_DUE, "it is what its pool declares")
+    if yard.spared(claim):
+        return Held(_SPARED.obstacle, f"{why}; {_SPARED.message}")
     pool = yard.fleet.node_pools.get(claim.node_pool)
+    if pool is not None and serves(yard, pool):
+        return _fixed(yard, pool, claim, why)
     if pool is not None and (yard.is_empty(claim) or yard.budget(pool.name, Reason.DRIFTED) < 1):
         return _budget(yard, pool, Reason.DRIFTED, why)
+    fixed = {name for name, each in yard.fleet.node_pools.items() if serves(yard, each)}
     fates = {
         other.name: (Reason.DRIFTED if known else Reason.POOL_REMOVED, whys[other.name])
-        for known, other in yard.candidates()
-        if other.name in whys
+        for known, other in yard.volunteers()
+        if other.name in whys and other.node_pool not in fixed
     }
     return _spans(yard, claim, fates) or _replaced(yard, claim, fates)
 
@@ -68,20 +77,20 @@ def consolidation_held(yard: Yard, claim: Claim) -> Held:
     pool, gangs = yard.fleet.node_pools.get(claim.node_pool), yard.gangs_on(claim)
     if pool is None:
         return no_reason(Obstacle.NO_POOL, f"node pool {claim.node_pool} is not declared")
-    spared = _spared(pool, gangs) or _coming(yard, claim)
-    if spared is not None:
-        return spared
+    idle = _unconcerned(pool, gangs) or (_SPARED if yard.spared(claim) else None) or _coming(yard, claim)
+    if idle is not None:
+        return idle
     quiet_since_s, quiet_s = max(gang.admitted_at_s for gang in gangs), pool.spec.disruption.consolidate_after
     if yard.snapshot.now_s < quiet_since_s + quiet_s:
         return _quiet(quiet_since_s, quiet_s)
-    return _stays(yard, claim) or _pays(yard, claim, gangs) or _budget(yard, pool, Reason.UNDERUTILIZED)
+    return _stays(yard, claim) or _unpaid(yard, claim) or _budget(yard, pool, Reason.UNDERUTILIZED)
 
 
-def _spared(pool: NodePool, gangs: Sequence[Gang]) -> Held | None:
+def _unconcerned(pool: NodePool, gangs: Sequence[Gang]) -> Held | None:
     """Machines that consolidation never looks at."""
     if pool.spec.replicas is not None:
         return no_reason(Obstacle.FIXED_POOL, f"{pool.name} keeps {pool.spec.replicas} machines")
-    if pool.spec.disruption.consolidation_policy == "WhenEmpty":
+    if pool.spec.disruption.consolidation_policy not in CONSOLIDATES:
         return no_reason(Obstacle.POLICY, f"{pool.name} gives back empty machines only (WhenEmpty)")
     if not gangs:
         return no_reason(Obstacle.EMPTY, "no gang stands on it: it is emptiness that takes it")
@@ -89,6 +98,23 @@ def _spared(pool: NodePool, gangs: Sequence[Gang]) -> Held | None:
 
 
 # -- parts ------------------------------------------------------------------------------------------------------------
+
+_SPARED = Held(Obstacle.PODS, "its node says do-not-disrupt")
+
+
+def _fixed(yard: Yard, pool: NodePool, claim: Claim, why: str) -> Held:
+    """A drifted machine of a fixed pool goes when another one stands in its place (`fixed_drift`)."""
+    held = _coming(yard, claim) or (None if yard.is_empty(claim) else _stays(yard, claim))
+    if held is not None:
+        return Held(held.obstacle, f"{why}; {held.message}")
+    members = yard.members.get(pool.name, ())
+    running = sum(1 for member in members if not member.deleting and not member.disruption)
+    if running != pool.spec.replicas:
+        words = f"{pool.name} has {running} machines and keeps {pool.spec.replicas}, that comes first"
+        return Held(Obstacle.FIXED_POOL, f"{why}; {words}")
+    if best_shape(pool, build_supply(yard.fleet, yard.snapshot)) is None:
+        return Held(Obstacle.NO_PLACE, f"{why}; no machine can be bought in its place now")
+    return _budget(yard, pool, Reason.DRIFTED, why)
 
 
 def _quiet(since_s: float, quiet_s: float) -> Held:
@@ -173,33 +199,10 @@ def _immovable(yard: Yard, gangs: Iterable[Gang]) -> Iterator[str]:
             yield f"an action on {gang.name} is under way"
 
 
-def _pays(yard: Yard, claim: Claim, gangs: Iterable[Gang]) -> Held | None:
-    """Whether there is a place for its gangs that costs less, and enough less; None when there is."""
-    unit = Unit((claim,), tuple(gangs))
-    plans = move(yard, unit)
-    if isinstance(plans, Refusal):
-        return Held(Obstacle.NO_PLACE, f"no place without it: {plans.message}")
-    saving_usd_h = claim.price_usd_h - sum(plan.cost_usd_h for plan in plans.values())
-    if saving_usd_h <= 0:
-        return no_reason(Obstacle.NO_SAVING, "what would hold its work instead costs as much or more")
-    if (traded := _trade(claim, plans.values())) is not None:
-        return traded
-    lost_usd = sum(lost_work_usd(gang, yard.snapshot) for gang in unit.gangs)
-    paid_usd = saving_usd_h * PAYBACK_S / 3600
-    if paid_usd <= lost_usd:
-        words = f"it would save {saving_usd_h:.2f} USD/h, {paid_usd:.2f} USD in {PAYBACK_S / 3600:.0f} h"
-        return Held(Obstacle.PAYBACK, f"{words}, and lose work worth {lost_usd:.2f} USD")
-    return None
-
-
-def _trade(claim: Claim, plans: Iterable[Plan]) -> Held | None:
-    """Replacements that are cheaper and not taken: several machines for one, or spot for spot."""
-    lots = [lot for plan in plans for lot in plan.lots]
-    if sum(lot.count for lot in lots) > 1:
-        return no_reason(Obstacle.NO_SAVING, "it would take more than one machine to replace it")
-    if claim.capacity_pool.capacity_type == "spot" and any(lot.shape.offer.capacity_type == "spot" for lot in lots):
-        return no_reason(Obstacle.NO_SAVING, "spot for cheaper spot only trades one risk of interruption for another")
-    return None
+def _unpaid(yard: Yard, claim: Claim) -> Held | None:
+    """Why it is not worth it to do without the machine; None when it is."""
+    found = weighed(yard, [claim])
+    return found if isinstance(found, Held) else None
 
 
 def _occupants(yard: Yard, claim: Claim) -> str:

@@ -34,7 +34,7 @@ VOLUNTARY: Mapping[str, tuple[_Method, Callable[[Yard, Claim], Held]]] = {
 
 def verdicts(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> tuple[Verdict, ...]:
     """One verdict a method: the four voluntary ones in the order of a pass, then interruption and repair."""
-    return (*_voluntary(fleet, snapshot, claim), interruption(claim), repair(snapshot, claim))
+    return (*_voluntary(fleet, snapshot, claim), interruption(claim), repair(fleet, snapshot, claim))
 
 
 def _voluntary(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> list[Verdict]:

@@ -135,6 +135,39 @@ def protected_neighbour() -> World:
     return world
 
 
+def spared(world: World) -> World:
+    """The node of `m0` says do-not-disrupt."""
+    world.nodes["node-m0"] = replace(world.nodes["node-m0"], do_not_disrupt="true")
+    return world
+
+
+def fixed(machines: int, **pool: Any) -> World:
+    """A drifted pool of two fixed machines, on the first of them a gang."""
+    world = busy(machines, replicas=2)
+    declare(world, **{"replicas": 2, **CHANGED, **pool})
+    return world
+
+
+def successor_boots() -> World:
+    world = fixed(2)
+    world.machine("new", replaces=("m0",), ready_at_s=0.0, registered_at_s=0.0)
+    return world
+
+
+def balanced() -> World:
+    """Nearly all that the pool runs stands on the machine that would save a little."""
+    policy = {"consolidationPolicy": "Balanced", "consolidationThreshold": 1, **OPEN}
+    world = World(FleetBuilder().pool(instanceTypes=BOTH).team().queue().build())
+    world.machine("m0", kind=P5S.name, capacity_type="on-demand", price_usd_h=15.0)
+    for n in range(1, 4):
+        world.machine(f"m{n}")
+    declare(world, instanceTypes=BOTH, disruption=policy)
+    for n in range(1, 4):
+        world.runs(gang(f"full{n}", gpu=8), (f"m{n}", 1))
+    world.runs(gang("g", gpu=1), ("m0", 1))
+    return world
+
+
 GOES, WAITS, KEEPS = Outcome.GOES, Outcome.WAITS, Outcome.KEEPS
 NOTHING = Obstacle.NONE
 FREEZE = {"freezeWindows": [{"name": "always", "schedule": "* * * * *", "duration": "10m", "blocks": ["Disruption"]}]}
@@ -182,7 +215,7 @@ CASES: list[tuple[str, Callable[[], World], str, Outcome, Obstacle, str]] = [
     ("small gang, big machine", lambda: busy(gpu=1, instanceTypes=BOTH), "consolidation", GOES, NOTHING,
      "saving 84.00 USD/h; 1 machine bought first"),
     ("full", lambda: busy(gpu=8, instanceTypes=BOTH), "consolidation", KEEPS, Obstacle.NO_SAVING, "as much or more"),
-    ("several small ones", lambda: busy_with(2), "consolidation", KEEPS, Obstacle.NO_SAVING, "more than one machine"),
+    ("several small ones", lambda: busy_with(2), "consolidation", KEEPS, Obstacle.NO_SAVING, "more than 1"),
     ("no other offer", lambda: sold_out(busy(gpu=1)), "consolidation", WAITS, Obstacle.NO_PLACE, "short of"),
     ("dear work", lambda: dear_work(1), "consolidation", WAITS, Obstacle.PAYBACK, "lose work worth 2352.00 USD"),
     ("just started", lambda: busy(gpu=1, run={"admitted_at_s": NOW - 5}, instanceTypes=BOTH), "consolidation", WAITS,
@@ -208,13 +241,24 @@ CASES: list[tuple[str, Callable[[], World], str, Outcome, Obstacle, str]] = [
      "m1"),
     ("no pool any more", gone_pool, "emptiness", KEEPS, Obstacle.NO_POOL, "not declared"),
     ("pool removed", gone_pool, "drift", GOES, NOTHING, "no longer declared"),
+    ("spared and idle", lambda: spared(world_of()), "emptiness", WAITS, Obstacle.PODS, "its node says do-not-disrupt"),
+    ("spared and drifted", lambda: spared(busy(**CHANGED)), "drift", WAITS, Obstacle.PODS, "changed; its node says"),
+    ("spared and small", lambda: spared(busy(gpu=1, instanceTypes=BOTH)), "consolidation", WAITS, Obstacle.PODS, ""),
+    ("spared and old", lambda: spared(world_of(**ROLLS)), "expiry", GOES, NOTHING, "1.9 h old"),
+    ("fixed, drifted", lambda: fixed(2), "drift", GOES, NOTHING, "1 machine bought first"),
+    ("fixed, one missing", lambda: fixed(1), "drift", WAITS, Obstacle.FIXED_POOL, "has 1 machines and keeps 2"),
+    ("fixed, drifted, no budget", lambda: fixed(2, disruption={"budgets": [{"nodes": 0}]}), "drift", WAITS,
+     Obstacle.BUDGET, "Drifted"),
+    ("fixed, sold out", lambda: sold_out(fixed(2)), "drift", WAITS, Obstacle.NO_PLACE, "no machine can be bought"),
+    ("fixed, successor boots", successor_boots, "drift", WAITS, Obstacle.REPLACEMENT, "new has to be ready first"),
+    ("out of proportion", balanced, "consolidation", WAITS, Obstacle.BALANCE, "too little for what it disturbs"),
     ("not interrupted", world_of, "interruption", KEEPS, Obstacle.NOT_DUE, "announced nothing"),
     ("interrupted", lambda: changed(world_of(), disruption=Disruption(Reason.INTERRUPTED, "taken", NOW, NOW + 90)),
      "interruption", GOES, NOTHING, "taken"),
-    ("well", world_of, "repair", KEEPS, Obstacle.NOT_DUE, "ready"),
-    ("silent", lambda: silent(100), "repair", WAITS, Obstacle.QUIET_TIME, "not ready"),
-    ("silent for long", lambda: silent(301), "repair", GOES, NOTHING, "not been ready"),
-    ("all silent", lambda: silent(301, 3, 3), "repair", WAITS, Obstacle.POOL_SILENT, "3 of 3 nodes"),
+    ("well", world_of, "repair", KEEPS, Obstacle.NOT_DUE, "well"),
+    ("silent", lambda: silent(100), "repair", WAITS, Obstacle.QUIET_TIME, "unwell"),
+    ("silent for long", lambda: silent(301), "repair", GOES, NOTHING, "condition Ready of its node was False"),
+    ("all silent", lambda: silent(301, 3, 3), "repair", WAITS, Obstacle.POOL_UNWELL, "3 of 3 nodes"),
     ("no node", lambda: changed(world_of(), node=""), "repair", KEEPS, Obstacle.NOT_READY, "no node"),
 ]  # fmt: skip
 
@@ -262,6 +306,10 @@ def test_one_machine_at_a_time_is_consolidated() -> None:
     }
 
 
+def test_every_method_of_a_pass_is_explained_in_its_order() -> None:
+    assert [method for method, _ in VOLUNTARY.values()] == list(disrupt.METHODS)
+
+
 def touched(actions: list[Action]) -> set[str]:
     """Claims that voluntary disruption acts on."""
     told = {it.claim.name for it in actions if isinstance(it, SaveClaim)}
@@ -278,7 +326,7 @@ def worlds(draw: st.DrawFn) -> World:
             "budgets": [{"nodes": draw(st.sampled_from((0, 1, 2, "100%")))}],
             "consolidateAfter": draw(st.sampled_from(("0s", "60s", "Never"))),
         },
-        **draw(st.sampled_from(({}, CHANGED, ROLLS, {"limits": {"nodes": 3}}))),
+        **draw(st.sampled_from(({}, CHANGED, ROLLS, {"limits": {"nodes": 3}}, {**CHANGED, "replicas": 2}))),
     )
     for n in range(draw(st.integers(0, 3))):
         places = draw(st.lists(st.sampled_from(sorted(world.claims)), min_size=1, max_size=2, unique=True))
