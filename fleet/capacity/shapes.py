@@ -105,7 +105,7 @@ class Shapes:
         if pool.spec.gpu is not None and not machine.gpu_count:
             return False  # fractional GPUs (g6f) carry a GPU's name but no whole GPU
         carried = {**machine.labels, **pool.spec.template.labels, labels.NODE_POOL: pool.name}
-        return Requirements.from_labels(carried).compatible(wanted, undefined=DECIDED_LATER)
+        return Requirements.from_labels(carried).compatible(wanted, undefined=_DECIDED_LATER)
 
     def _shape(self, pool: NodePool, offer: Offer, layout: str, allocatable: Resources) -> Shape:
         node_labels = node_labels_of(pool, offer, layout, self.catalog.region)
@@ -124,7 +124,7 @@ def shapes_of(fleet: Fleet, catalog: Catalog, daemons: tuple[DaemonOverhead, ...
     return Shapes(fleet, catalog, daemons)
 
 
-DECIDED_LATER = labels.WELL_KNOWN | {labels.MIG_LAYOUT}
+_DECIDED_LATER = labels.WELL_KNOWN | {labels.MIG_LAYOUT}
 """Labels that the offer and the layout decide, not the type."""
 
 

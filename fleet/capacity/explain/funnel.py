@@ -1,16 +1,17 @@
-"""The way from everything on sale to what a pool could buy now: condition by condition, and what each rules out."""
+"""The way from everything on sale to what a pool could buy now: condition by condition, and what each rules out.
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+Each step asks for the shapes of a pool that declares no more than the conditions so far: the same function that says
+what is bought, so that the way ends where the pool's own shapes are.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, get_args
 
 from fleet.capacity.provision import Supply
-from fleet.capacity.shapes import DECIDED_LATER
-from fleet.mig.layouts import cut, pool_layouts
-from fleet.snapshot import Catalog, Offer
-from model import labels
-from model.fleet import Fleet
-from model.kinds import NodePool
-from model.pools import pool_requirements
+from fleet.capacity.shapes import Shape, Shapes
+from model.kinds import CapacityType, NodePool, RequirementTerm
+from model.kinds.node_pool import GpuSelector, NodePoolSpec, Sharing
 from model.requirements import Requirements
 
 
@@ -19,6 +20,7 @@ class Step:
     """What is left after one more condition."""
 
     condition: str
+    """In the words of the declaration."""
     offers: int
     types: int
     zones: int
@@ -31,67 +33,78 @@ class Step:
         return not self.offers and bool(self.ruled_out)
 
 
-def funnel(fleet: Fleet, catalog: Catalog, pool: NodePool, supply: Supply) -> tuple[Step, ...]:
-    """From all offers of the catalogue to those the pool could buy one machine of now.
+def funnel(pool: NodePool, supply: Supply) -> tuple[Step, ...]:
+    """From all offers to those the pool could buy one machine of now.
 
-    Conditions on types come first, then zones, capacity types, sharing; then limits and shortages. The offers left
-    after the declared conditions are those of the pool's shapes.
+    Conditions on types come first, then zones, capacity types, sharing; limits and shortages are the last two steps.
     """
-    left = list(catalog.offers)
-    steps = [_step("on sale", left, 0)]
-    for condition, holds in (*_declared(fleet, pool), *_present(pool, supply)):
-        kept = [offer for offer in left if holds(offer)]
-        steps.append(_step(condition, kept, len(left) - len(kept)))
-        left = kept
+    steps: list[Step] = []
+    for condition, left in (*_declared(pool, supply.shapes), *_present(pool, supply)):
+        offers = {shape.offer.pool_key: shape.offer for shape in left}
+        before = steps[-1].offers if steps else len(offers)
+        types, zones = {key.instance_type for key in offers}, {key.zone for key in offers}
+        steps.append(Step(condition, len(offers), len(types), len(zones), before - len(offers)))
     return tuple(steps)
 
 
-def _step(condition: str, offers: Sequence[Offer], ruled_out: int) -> Step:
-    types = len({offer.instance_type.name for offer in offers})
-    return Step(condition, len(offers), types, len({offer.zone for offer in offers}), ruled_out)
+def _declared(pool: NodePool, shapes: Shapes) -> Iterator[tuple[str, Iterable[Shape]]]:
+    said: dict[str, Any] = {**_OPEN, "placement": pool.spec.placement.model_copy(update={"efa": False})}
+    yield "on sale", _shapes(shapes, pool, said)
+    for condition, field, value in _conditions(pool.spec):
+        said[field] = value
+        yield condition, _shapes(shapes, pool, said)
 
 
-_Condition = tuple[str, Callable[[Offer], bool]]
+_OPEN: Mapping[str, Any] = {
+    "instance_types": (),
+    "instance_families": (),
+    "gpu": None,
+    "requirements": (),
+    "zones": (),
+    "capacity_types": get_args(CapacityType),
+    "sharing": Sharing(),
+}
+"""What the fields that choose machines are where they rule nothing out."""
 
 
-def _declared(fleet: Fleet, pool: NodePool) -> Iterator[_Condition]:
-    """What the declaration says, in the order in which it is told; together they are `Shapes.of`."""
-    spec, wanted = pool.spec, pool_requirements(pool)
+def _shapes(shapes: Shapes, pool: NodePool, said: Mapping[str, Any]) -> Iterable[Shape]:
+    """The shapes of the pool as if it said no more than that."""
+    partly = pool.model_copy(update={"spec": pool.spec.model_copy(update=dict(said))})
+    return replace(shapes, _by_pool={}).of(partly)
+
+
+def _conditions(spec: NodePoolSpec) -> Iterator[tuple[str, str, Any]]:
+    """(in words, field, its value once the condition holds), of the conditions that the declaration has."""
     if spec.gpu is not None:
-        yield "a whole GPU", lambda offer: bool(offer.instance_type.gpu_count)
-    for key in sorted(wanted.keys() - {labels.ZONE, labels.CAPACITY_TYPE, labels.NODE_POOL}):
-        one = Requirements({key: wanted[key]})
-        if key not in spec.template.labels:
-            yield f"{key} {wanted[key]}", _suits(pool, one)
+        yield f"gpu {_gpu(spec.gpu)}", "gpu", spec.gpu
+    if spec.instance_types:
+        yield f"instanceTypes {', '.join(spec.instance_types)}", "instance_types", spec.instance_types
+    if spec.instance_families:
+        yield f"instanceFamilies {', '.join(spec.instance_families)}", "instance_families", spec.instance_families
+    for number, term in enumerate(spec.requirements):
+        yield f"requirement {_term(term)}", "requirements", spec.requirements[: number + 1]
     if spec.placement.efa:
-        yield "placement.efa", lambda offer: bool(offer.instance_type.efa_interfaces)
-    if labels.ZONE in wanted:
-        yield f"{labels.ZONE} {wanted[labels.ZONE]}", lambda offer: wanted.of(labels.ZONE).has(offer.zone)
-    yield f"capacityTypes {', '.join(spec.capacity_types)}", lambda offer: offer.capacity_type in spec.capacity_types
-    if layouts := pool_layouts(fleet, pool):
-        named = ", ".join(layout.name for layout in layouts.values())
-        yield (
-            f"sharing.mig {named}",
-            lambda offer: any(cut(offer.instance_type, layout) is not None for layout in layouts.values()),
-        )
+        yield "placement.efa", "placement", spec.placement
+    if spec.zones:
+        yield f"zones {', '.join(spec.zones)}", "zones", spec.zones
+    yield f"capacityTypes {', '.join(spec.capacity_types)}", "capacity_types", spec.capacity_types
+    if spec.sharing.mig is not None:
+        yield f"sharing.mig {', '.join(spec.sharing.mig.layouts)}", "sharing", spec.sharing
 
 
-def _suits(pool: NodePool, wanted: Requirements) -> Callable[[Offer], bool]:
-    known: dict[str, bool] = {}
-
-    def suits(offer: Offer) -> bool:
-        machine = offer.instance_type
-        if machine.name not in known:
-            carried = {**machine.labels, **pool.spec.template.labels, labels.NODE_POOL: pool.name}
-            known[machine.name] = Requirements.from_labels(carried).compatible(wanted, undefined=DECIDED_LATER)
-        return known[machine.name]
-
-    return suits
+def _gpu(gpu: GpuSelector) -> str:
+    told = gpu.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    parts = (f"{key} {', '.join(value) if isinstance(value, list) else value}" for key, value in told.items())
+    return "; ".join(parts) or "any"
 
 
-def _present(pool: NodePool, supply: Supply) -> Iterator[_Condition]:
+def _term(term: RequirementTerm) -> str:
+    return str(Requirements.from_terms((term,)))
+
+
+def _present(pool: NodePool, supply: Supply) -> Iterator[tuple[str, Iterable[Shape]]]:
     """What stands against one machine more at present."""
     headroom = supply.headroom[pool.name]
-    room = {shape.offer.pool_key: headroom.most(shape) for shape in supply.shapes.of(pool)}
-    yield "room within the limits", lambda offer: room.get(offer.pool_key, 0) > 0
-    yield "not short now", lambda offer: offer.pool_key not in supply.shortages
+    affordable = [shape for shape in supply.shapes.of(pool) if headroom.most(shape) > 0]
+    yield "room within the limits", affordable
+    yield "not short now", [shape for shape in affordable if shape.offer.pool_key not in supply.shortages]

@@ -80,7 +80,7 @@ def pool_view(fleet: Fleet, snapshot: Snapshot, name: str) -> PoolView:
         {word: yard.budget(name, reason) for reason, word in BUDGET_REASONS.items()},
         tuple(_freezes(fleet, snapshot.now_s)),
         {pool: until for pool, until in sorted(supply.shortages.items()) if pool in keys},
-        funnel(fleet, snapshot.catalog, pool, supply),
+        funnel(pool, supply),
         tuple(_waiting(fleet, snapshot, pool)),
         tuple(_coming(snapshot, {claim.name for claim in claims if claim.state is not ClaimState.READY})),
     )

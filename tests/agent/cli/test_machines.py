@@ -179,7 +179,7 @@ def test_explain_a_pool(folder: Path, cluster: tuple[Scene, Path]) -> None:
         "  may go:   2 Empty, 2 Underutilized, 2 Drifted, 2 Expired",
         "  freezes:  yule: closed, opens in ",
         " on sale: ",
-        "node.kubernetes.io/instance-type In [p5.48xlarge]: ",
+        "instanceTypes p5.48xlarge: ",
         "room within the limits: 0 left, 0 types in 0 zones  <- nothing is left",
         "  short:    nothing",
         "  waiting:  t/later for ",
