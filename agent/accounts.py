@@ -1,6 +1,7 @@
-"""The books: what every team has spent this month (UTC), and what every local queue used lately.
+"""The books: what every team has spent this month (UTC), what every local queue used lately, and what was interrupted.
 
-They are kept in a ConfigMap, so that budgets and the order of queues outlive a crash and a change of leader.
+They are kept in a ConfigMap, so that budgets, the order of queues and the standing of offers outlive a crash and a
+change of leader.
 """
 
 import json
@@ -8,15 +9,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from math import isfinite
-from typing import Any
+from typing import Any, get_args
 
 from agent.mirror import Mirror
 from agent.watch import Watcher
 from fleet.admission.quota.ledger import Account
 from fleet.admission.usage import Admission, Tally, tallied
+from fleet.capacity.standing import learned
 from fleet.cost.allocation import MICRO, Bill, allocate
-from fleet.snapshot import Snapshot
+from fleet.snapshot import CapacityPool, Memory, Snapshot
 from model.fleet import Fleet
+from model.kinds import CapacityType
 
 LONGEST_GAP_S = 3600.0
 """A silence (the agent was down) is charged by the world as found; a longer one is not: who knows what ran."""
@@ -24,14 +27,23 @@ LONGEST_GAP_S = 3600.0
 
 @dataclass(slots=True)
 class Accounts:
-    """Adds up bills and use. `spent_usd` is what budgets are judged by, `local_usage` what queues are ordered by."""
+    """Adds up bills, use and interruptions.
+
+    `spent_usd` is what budgets are judged by, `local_usage` what queues are ordered by, `interruptions` offers.
+    """
 
     month: str = ""
     bill: Bill = field(default_factory=Bill)
     tally: Tally = field(default_factory=Tally)
     local_usage: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """Local queue -> resource -> what it used lately; another mapping whenever it changes."""
+    interruptions: Mapping[CapacityPool, Memory] = field(default_factory=dict)
+    """Capacity pool -> what is remembered of its interruptions; another mapping whenever it changes."""
     _until_s: float = 0.0
+
+    def remember(self, snapshot: Snapshot) -> None:
+        """Look for machines that EC2 takes back."""
+        self.interruptions = learned(self.interruptions, snapshot.claims, snapshot.now_s)
 
     def sample(self, fleet: Fleet, snapshot: Snapshot) -> None:
         """Look at what gangs hold, if it is time, and at who was admitted since the last call."""
@@ -66,6 +78,10 @@ class Accounts:
                 "by_team": dict(self.bill.by_team),
                 "until_s": self._until_s,
                 "usage": _dumped(self.tally),
+                "interruptions": [
+                    [pool.capacity_type, pool.instance_type, pool.zone, *memory]
+                    for pool, memory in sorted(self.interruptions.items())
+                ],
             }
         )
 
@@ -76,13 +92,23 @@ class Accounts:
             by_team = {str(team): int(amount) for team, amount in kept["by_team"].items()}
             month, total = str(kept["month"]), int(kept["total"])
             tally = _restored(kept["usage"]) if "usage" in kept else Tally()
+            interruptions = dict(map(_remembered, kept.get("interruptions", ())))
         except (AttributeError, KeyError, TypeError) as error:
             raise ValueError(f"these are no books: {error!r}") from error
         if sum(by_team.values()) != total:
             raise ValueError("the kept books do not add up")
         self.month, self.bill = month, Bill(total, by_team)
         self._until_s = float(kept.get("until_s", 0.0))
+        self.interruptions = interruptions
         self._hold(tally)
+
+
+def _remembered(kept: Any) -> tuple[CapacityPool, Memory]:
+    """Raises TypeError or ValueError for anything that is no memory."""
+    capacity_type, instance_type, zone, weight, at_s = kept
+    if capacity_type not in get_args(CapacityType):
+        raise ValueError(f"{capacity_type!r} is no capacity type")
+    return CapacityPool(capacity_type, str(instance_type), str(zone)), Memory(_amount(weight), _amount(at_s))
 
 
 def _dumped(tally: Tally) -> dict[str, Any]:
@@ -128,10 +154,12 @@ class Bookkeeper(Watcher):
         """What the next decisions have to know."""
         mirror.spent_usd = self.accounts.spent_usd
         mirror.local_usage = self.accounts.local_usage
+        mirror.interruptions = self.accounts.interruptions
 
     def turned(self, fleet: Fleet, snapshot: Snapshot) -> None:
-        """See admissions at once, charge once a second, save now and then."""
+        """See admissions and interruptions at once, charge once a second, save now and then."""
         self.accounts.sample(fleet, snapshot)
+        self.accounts.remember(snapshot)
         if snapshot.now_s - self._charged_at_s >= 1.0:
             self._charged_at_s = snapshot.now_s
             self.accounts.charge(fleet, snapshot)

@@ -30,7 +30,7 @@ from fleet.admission import cycle
 from fleet.admission import lifecycle as gang_lifecycle
 from fleet.capacity import disrupt, fixed
 from fleet.capacity import lifecycle as claim_lifecycle
-from fleet.capacity.interruption import respond
+from fleet.capacity.interruption import ADVICE, respond
 from fleet.capacity.launch import settle
 from fleet.mig import rollout
 from fleet.snapshot import Notice, Snapshot
@@ -167,17 +167,22 @@ class Brain:
         return self.mirror.snapshot(now, frozenset(self._under_way) | self._backoff.pausing(now))
 
     def _answer_notices(self) -> None:
-        """Write down what notices lead to, then let the queue forget them; a crash in between brings them again."""
-        if not self._notices:
+        """Write down what notices lead to, then let the queue forget them; a crash in between brings them again.
+
+        Advice waits until it is known which pools act on it.
+        """
+        fleet = self.sync.fleet
+        heard = [it for it in self._notices if fleet is not None or it.kind not in ADVICE]
+        if not heard:
             return
-        response = respond(self._notices, self._snapshot())
+        response = respond(heard, self._snapshot(), fleet.node_pools if fleet is not None else {})
         self.mirror.shortages.update(response.shortages)
         free = [action for action in response.actions if not self._under_way.keys() & set(action.subjects)]
         for action in free:
             self._act(action)
         if len(free) == len(response.actions):
-            self._acknowledge(self._notices)
-            self._notices = []
+            self._acknowledge(heard)
+            self._notices = [it for it in self._notices if it not in heard]
 
     def _act(self, action: Action) -> None:
         now = self._clock.now()

@@ -16,6 +16,7 @@ from fleet.snapshot import (
     Gang,
     Instance,
     Job,
+    Memory,
     Namespace,
     Node,
     Pod,
@@ -155,6 +156,7 @@ class Mirror:
         self.shortages: dict[CapacityPool, float] = {}
         self.spent_usd: Mapping[str, float] = {}
         self.local_usage: Mapping[str, Mapping[str, float]] = {}
+        self.interruptions: Mapping[CapacityPool, Memory] = {}
 
     @property
     def synced(self) -> bool:
@@ -233,6 +235,7 @@ class Mirror:
             meek_pod_priorities=_meek(self.pod_priorities.view),
             spent_usd=self.spent_usd,
             local_usage=self.local_usage,
+            interruptions=self.interruptions,
             busy=busy,
         )
 

@@ -1,6 +1,5 @@
 """One look at the cluster, for commands that only read."""
 
-from collections.abc import Mapping
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
@@ -37,16 +36,17 @@ def read_world(transport: KubeTransport, clock: Clock, catalog: Catalog, cluster
                     value = watched.decode(raw)
                     objects[watched.key(value)] = value
         mirror.table(table).observe(Replace(objects, "0"))
-    mirror.local_usage = _local_usage(transport)
+    books = _books(transport)
+    mirror.local_usage, mirror.interruptions = books.local_usage, books.interruptions
     return mirror.snapshot(clock.now(), frozenset())
 
 
-def _local_usage(transport: KubeTransport) -> Mapping[str, Mapping[str, float]]:
-    """What the agent's books say that local queues used; nothing for who may not read them."""
+def _books(transport: KubeTransport) -> Accounts:
+    """What the agent's books say of use and interruptions; nothing for who may not read them."""
     accounts = Accounts()
     with suppress(Forbidden, ValueError):
         for page in transport.list_pages(CONFIG_MAPS, label_selector=labels.BOOKS):
             for raw in page.items or ():
                 data = msgspec.json.decode(raw).get("data") or {}
                 accounts.restore(data.get("books.json", ""))
-    return accounts.local_usage
+    return accounts

@@ -13,6 +13,7 @@ from typing import Final
 
 from fleet.actions import Action, EvictPod, gang_subject, pod_subject
 from fleet.admission.flavors import ground_of
+from fleet.admission.handover import POLITE_S, in_time, leaves_since_s
 from fleet.admission.lines import line_of
 from fleet.admission.losses import NODE_FAILURE_AFTER_S, UNPLANNED, Loss, lost_place
 from fleet.admission.surplus import core_of, together
@@ -25,10 +26,6 @@ from fleet.snapshot.seats import seats_of, strays_of
 from model import labels
 from model.fleet import Fleet
 
-POLITE_S: Final = 10.0
-"""A pod that has lost its seat is evicted by the API for this long, which tells its job that it is a disruption, not a
-failure. After that a disruption budget holds it no longer: it is deleted. Short, as every refusal doubles the pause
-before the next attempt, and EC2 takes a spot machine two minutes after its notice."""
 _SHOWN: Final = 4
 """Names in a sentence."""
 
@@ -87,7 +84,7 @@ def _as_a_whole(fleet: Fleet, snapshot: Snapshot, gang: Gang, job: Job, lost: Ma
         return ""
     if any(ground_of(fleet, flavor) is None for given in gang.flavors.values() for flavor in given):
         return ", and a flavor of the gang is no longer declared"
-    if all(pin in lost or not pin.node for pin in seats_of(snapshot, gang)):
+    if all(pin in lost or not pin.node for pin in seats_of(snapshot, gang)) and not in_time(snapshot, gang, lost):
         return ""
     ended = _for_good(snapshot, gang, job, {pin.node for pin in lost if pin.node})
     return f", and {job.ref} does not make lost pods of {ended} anew" if ended else None
@@ -272,7 +269,10 @@ def arrived(snapshot: Snapshot, gang: Gang) -> Gang | None:
     pods, total = sum(pin.count for pin in came), sum(pod_set.count for pod_set in gang.pod_sets)
     message = f"{pods} of {total} pods go to {_listed('node', set(came.values()))}, which took the place of a lost one"
     recuts = {claim: layout for claim, layout in gang.recuts.items() if claim in waiting}
-    return gang.moved(gang.state, Reason.REPLACING, message, snapshot.now_s, pins=pins, recuts=recuts)
+    facts: dict[str, object] = {"pins": pins, "recuts": recuts}
+    if any(not pod.deleting for pod in strays_of(snapshot, gang)):
+        facts["not_ready_since_s"] = snapshot.now_s  # they have run until now: recovery begins here
+    return gang.moved(gang.state, Reason.REPLACING, message, snapshot.now_s, **facts)
 
 
 def _ready_node(snapshot: Snapshot, gang: Gang, name: str) -> str:
@@ -284,10 +284,14 @@ def _ready_node(snapshot: Snapshot, gang: Gang, name: str) -> str:
 
 
 def moved_out(snapshot: Snapshot, gang: Gang) -> Iterator[Action]:
-    """End the pods that have lost their seats, so that their job makes them anew; with the grace each asks for."""
-    polite = snapshot.now_s - gang.replacing_since_s < POLITE_S
+    """End the pods that have lost their seats, so that their job makes them anew; with the grace each asks for.
+
+    One whose machine still has time runs on until its next one is there (`fleet.admission.handover`).
+    """
     for pod in strays_of(snapshot, gang):
-        if not pod.deleting and pod_subject(pod.uid) not in snapshot.busy:
+        since_s = leaves_since_s(snapshot, gang, pod)
+        if since_s is not None and not pod.deleting and pod_subject(pod.uid) not in snapshot.busy:
+            polite = snapshot.now_s - since_s < POLITE_S
             yield EvictPod(pod, force_grace_s=None if polite else int(pod.deletion_grace_s))
 
 

@@ -3,16 +3,19 @@
 `provide` finds machines for one gang at a time, one kind for each pod set, and by that decides the pool, the capacity
 type and the zone. Here the kinds and numbers are chosen anew within those, by `fleet.capacity.purchase`, and never for
 more money. Pods of one set that use GPUs stay on one GPU model: a gang is as fast as its slowest member.
+
+Machines are chosen by what they are expected to cost, interruptions included (`fleet.capacity.standing`); limits and
+the tally count prices.
 """
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from fleet.actions import Tally
 from fleet.capacity.provision import Lot, Need, Supply
-from fleet.capacity.purchase import Effort, Limit, MachineKind, PodClass, Problem, Purchase, solve
-from fleet.capacity.purchase.problem import MACHINES, USD_H
+from fleet.capacity.purchase import GREEDY, Effort, Limit, MachineKind, PodClass, Problem, Purchase, solve
+from fleet.capacity.purchase.problem import MACHINES
 from fleet.capacity.shapes import Shape, Shapes
 from fleet.mig.layouts import gpu_part
 from fleet.placement.board import PODS
@@ -23,6 +26,9 @@ from model.quantity import CPU, Resources
 
 EPSILON_USD_H = 1e-6
 """Less is not a saving."""
+_MICRO = 1_000_000
+_PRICE = "micro-USD an hour"
+"""The price as limits count it: what machines are chosen by may be more."""
 
 
 class Member(NamedTuple):
@@ -77,12 +83,27 @@ def bargain(lines: Sequence[Line], lots: Sequence[Lot], supply: Supply, effort: 
         limits=tuple(market.limits(lots)),
     )
     found = solve(problem, effort)
+    expected_usd_h = sum(lot.count * supply.expected_usd_h(lot.shape.offer) for lot in lots)
+    better = not found.left and found.cost_usd_h < expected_usd_h - EPSILON_USD_H
+    machines = tuple(_machines(found, lines, market.shapes)) if better else ()
+    return Bargain(machines, _tally(problem, found, market, machines, lots))
+
+
+def _tally(
+    problem: Problem, found: Purchase, market: "_Market", machines: Sequence[Machine], lots: Sequence[Lot]
+) -> Tally:
+    """In prices, as they will be on the bill; the search went by expected costs, which are never less."""
     known_usd_h = sum(lot.count * lot.shape.offer.price_usd_h for lot in lots)
-    better = not found.left and found.cost_usd_h < known_usd_h - EPSILON_USD_H
-    cost_usd_h = found.cost_usd_h if better else known_usd_h
-    bound_usd_h = min(found.bound_usd_h, cost_usd_h) if not found.left else 0.0
-    tally = Tally(cost_usd_h, bound_usd_h, known_usd_h, found.baseline_usd_h)
-    return Bargain(tuple(_machines(found, lines, market.shapes)) if better else (), tally)
+    cost_usd_h = sum(it.shape.offer.price_usd_h for it in machines) if machines else known_usd_h
+    bound_usd_h, baseline_usd_h = found.bound_usd_h, found.baseline_usd_h
+    dearest = max((market.premium(kind) for kind in problem.kinds), default=0.0)
+    if dearest:
+        priced = (replace(it, price_usd_h=market.shapes[it.name].offer.price_usd_h) for it in problem.kinds)
+        plain = solve(replace(problem, kinds=tuple(priced)), GREEDY)
+        bound_usd_h = max(plain.bound_usd_h, bound_usd_h / (1.0 + dearest))
+        baseline_usd_h = plain.baseline_usd_h
+    bound_usd_h = min(bound_usd_h, cost_usd_h) if not found.left else 0.0
+    return Tally(cost_usd_h, bound_usd_h, known_usd_h, baseline_usd_h)
 
 
 def _machines(found: Purchase, lines: Sequence[Line], shapes: Mapping[str, Shape]) -> list[Machine]:
@@ -111,6 +132,7 @@ def _resources(classes: Sequence[PodClass], lots: Sequence[Lot], supply: Supply)
     """GPUs first, then CPU and memory: what orders pods, the dearest in front. Limits count capacities apart."""
     asked = {name for it in classes for name, amount in it.requests.items() if amount}
     asked |= {_limited(name) for pool in _pools(lots) for name in supply.headroom[pool].resources}
+    asked |= {_PRICE for pool in _pools(lots) if supply.headroom[pool].usd_h is not None}
     first = {CPU: 1, "memory": 2}
     return tuple(sorted(asked, key=lambda name: (0 if gpu_part({name: 1}) else first.get(name, 3), name)))
 
@@ -163,9 +185,14 @@ class _Market:
             limited = self.supply.headroom[shape.pool.name].resources
             capacity = shape.offer.instance_type.capacity
             room |= {_limited(resource): capacity.get(resource, 0) for resource in limited}
-            self.kinds[name] = MachineKind(name, shape.offer.price_usd_h, room)
+            room[_PRICE] = round(_MICRO * shape.offer.price_usd_h)
+            self.kinds[name] = MachineKind(name, self.supply.expected_usd_h(shape.offer), room)
             self.shapes[name] = shape
         return name
+
+    def premium(self, kind: MachineKind) -> float:
+        """The part of its price that a kind is expected to cost beside it."""
+        return self.supply.premiums.get(self.shapes[kind.name].offer.pool_key, 0.0)
 
     def limits(self, lots: Sequence[Lot]) -> Iterator[Limit]:
         """What the pools may still buy, with what was spent for `lots`."""
@@ -178,7 +205,8 @@ class _Market:
                 yield Limit(f"machines of {pool}", MACHINES, max(0, most), kinds)
             if left.usd_h is not None:
                 spent = sum(lot.count * lot.shape.offer.price_usd_h for lot in mine)
-                yield Limit(f"price of {pool}", USD_H, max(0.0, left.usd_h + spent), kinds)
+                most_usd_h = max(0.0, left.usd_h + spent)
+                yield Limit(f"price of {pool}", _PRICE, int(_MICRO * most_usd_h + 1e-3), kinds)
             for resource, amount in left.resources.items():
                 most = amount + sum(lot.count * _capacity(lot.shape).get(resource, 0) for lot in mine)
                 yield Limit(f"{resource} of {pool}", _limited(resource), max(0, most), kinds)
@@ -212,7 +240,7 @@ def _model(shape: Shape) -> str:
 
 
 def runner_up(machine: Machine, needs: Mapping[Member, Need], supply: Supply) -> Shape | None:
-    """The cheapest other kind of machine in its zone and capacity type that holds the same pods, GPU model aside."""
+    """The next best other kind of machine in its zone and capacity type that holds the same pods, GPU model aside."""
     total: dict[str, int] = {PODS: sum(machine.pods.values())}
     for member, count in machine.pods.items():
         for resource, amount in needs[member].pod_set.requests.items():
@@ -227,4 +255,4 @@ def runner_up(machine: Machine, needs: Mapping[Member, Need], supply: Supply) ->
         and all(shape.allocatable.get(resource, 0) >= amount for resource, amount in total.items())
         and all(admits(needs[m].pod_set, needs[m].tolerations, shape.labels, shape.taints) for m in machine.pods)
     )
-    return next(others, None)
+    return min(others, key=lambda it: (round(supply.expected_usd_h(it.offer), 6), it.key), default=None)

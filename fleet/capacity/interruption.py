@@ -1,15 +1,16 @@
 """What an interruption notice leads to (Karpenter `pkg/controllers/interruption`, with the deadline made explicit)."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 from fleet.actions import Action, SaveClaim
 from fleet.capacity.lifecycle import leaving
 from fleet.reasons import Reason
 from fleet.snapshot import CapacityPool, Claim, Notice, NoticeKind, Snapshot
-from model.kinds import NEVER
+from model.kinds import NEVER, NodePool
 
 NOTICE_S = 120.0
 """EC2 takes a spot machine this long after the notice was written."""
@@ -33,7 +34,7 @@ class Rule(NamedTuple):
 
     handling: Handling
     grace_s: float
-    """From the time the notice was written until the drain must be over."""
+    """From the time the notice was written until the drain must be over; NEVER = by what the notice itself says."""
     short: bool
     """Whether the capacity pool counts as short from now on."""
     words: str
@@ -55,6 +56,10 @@ RULES: Mapping[NoticeKind, Rule] = {
 }
 
 
+ADVICE: Final = frozenset({NoticeKind.REBALANCE_RECOMMENDATION})
+"""What pools may act on that ask for it; what they ask stands in the fleet."""
+
+
 @dataclass(frozen=True, slots=True)
 class Response:
     """Writes that follow from notices, and capacity pools to avoid until an instant."""
@@ -63,8 +68,13 @@ class Response:
     shortages: Mapping[CapacityPool, float]
 
 
-def respond(notices: Iterable[Notice], snapshot: Snapshot) -> Response:
-    """Mark the machines concerned; their gangs then lose them, and go on without or leave. A repeat changes nothing."""
+def respond(
+    notices: Iterable[Notice], snapshot: Snapshot, pools: Mapping[str, NodePool] = MappingProxyType({})
+) -> Response:
+    """Mark the machines concerned; their gangs then lose them, and go on without or leave. A repeat changes nothing.
+
+    Advice to move away is written down for machines of those `pools` that act on it (`disrupt.rebalance`).
+    """
     by_instance = {claim.instance_id: claim for claim in snapshot.claims.values() if claim.instance_id}
     changed: dict[str, Claim] = {}
     shortages: dict[CapacityPool, float] = {}
@@ -77,7 +87,21 @@ def respond(notices: Iterable[Notice], snapshot: Snapshot) -> Response:
             if rule.short:
                 shortages[claim.capacity_pool] = snapshot.now_s + SHORTAGE_S
             current = changed.get(claim.name, claim)
-            marked = leaving(current, Reason.INTERRUPTED, rule.words, snapshot.now_s, notice.at_s + rule.grace_s)
-            if rule.handling is not Handling.NOTHING and marked is not current:
+            if notice.kind in ADVICE:
+                marked = _advised(current, pools.get(claim.node_pool), snapshot.now_s)
+            else:
+                marked = leaving(current, Reason.INTERRUPTED, rule.words, snapshot.now_s, _deadline_s(rule, notice))
+            if marked is not current and (rule.handling is not Handling.NOTHING or notice.kind in ADVICE):
                 changed[claim.name] = marked
     return Response(tuple(SaveClaim(claim) for _, claim in sorted(changed.items())), shortages)
+
+
+def _deadline_s(rule: Rule, notice: Notice) -> float:
+    """When the drain must be over. What should have begun before it was announced has no time that one could go by."""
+    due_s = notice.due_s - MARGIN_S if notice.due_s > notice.at_s else NEVER
+    return min(notice.at_s + rule.grace_s, due_s)
+
+
+def _advised(claim: Claim, pool: NodePool | None, now_s: float) -> Claim:
+    asks = pool is not None and pool.spec.disruption.on_rebalance == "Replace"
+    return replace(claim, advised_at_s=now_s) if asks and not claim.advised_at_s else claim

@@ -2,8 +2,8 @@
 
 The order of preference is free to dear: what stands idle, then a re-cut, then a purchase of exactly what is missing.
 Among what stands idle a place goes by its price (`fleet.capacity.appraisal`).
-Purchases stay in one zone, and prefer (capacity type by the pool's order, pool by weight, cost, name): the order in
-which `CreateFleet` is attempted, because a shortage removes a shape and the next call of `provide` finds the next best.
+Purchases stay in one zone, and prefer (capacity type by the pool's order, pool by weight, expected cost, name): the
+order in which `CreateFleet` is attempted, because a shortage removes a shape and the next call finds the next best.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
@@ -17,7 +17,7 @@ from fleet.placement.fit import admits
 from fleet.placement.pack import Seat, choose_domain, domains, room, seat
 from fleet.placement.shelf import Price, free_of_charge
 from fleet.reasons import Reason, Refusal
-from fleet.snapshot import CapacityPool, Pin, PodSet
+from fleet.snapshot import CapacityPool, Offer, Pin, PodSet
 from model import labels
 from model.kinds import NodePool, Toleration
 from model.quantity import CPU, Resources
@@ -118,6 +118,12 @@ class Supply:
     may_buy: bool = True
     priced: Callable[[Resources], Price] = lambda _requests: free_of_charge
     """What pods cost the slots they might stand on."""
+    premiums: Mapping[CapacityPool, float] = field(default_factory=dict)
+    """Capacity pool -> the part of its price that its interruptions add (`fleet.capacity.standing`)."""
+
+    def expected_usd_h(self, offer: Offer) -> float:
+        """What an offer is ordered by: its price, and what its interruptions waste."""
+        return offer.price_usd_h * (1.0 + self.premiums.get(offer.pool_key, 0.0))
 
 
 def provide(board: Board, supply: Supply, gang: str, needs: Iterable[Need]) -> Plan | Refusal:
@@ -198,7 +204,7 @@ class _Trial:
             self.supply.headroom[lot.shape.pool.name].spend(lot.shape, -lot.count)
 
     def rank(self) -> tuple[object, ...]:
-        cost = sum(lot.shape.offer.price_usd_h * lot.count for lot in self.lots)
+        cost = sum(self.supply.expected_usd_h(lot.shape.offer) * lot.count for lot in self.lots)
         return (bool(self.lots), self.worst_capacity_rank, self.worst_pool_rank, round(cost, 6), len(self.recuts))
 
     def _serve(self, need: Need) -> Refusal | None:
@@ -299,7 +305,7 @@ class _Trial:
         return None
 
     def _choose(self, need: Need, missing: int, *, whole: bool) -> Lot | Refusal:
-        """The lot by (capacity type in the pool's order, pool by weight, cost, name) that holds all that is missing."""
+        """The first lot that holds all, by capacity type in the pool's order, pool by weight, expected cost, name."""
         if not need.charged:
             return Refusal(
                 Reason.NO_OFFER,
@@ -324,7 +330,8 @@ class _Trial:
                     hurdles.short(shape, until)
                     continue
                 capacity_rank = pool.spec.capacity_types.index(shape.offer.capacity_type)
-                rank = (capacity_rank, pool_rank, round(count * shape.offer.price_usd_h, 6), shape.key)
+                expected_usd_h = count * self.supply.expected_usd_h(shape.offer)
+                rank = (capacity_rank, pool_rank, round(expected_usd_h, 6), shape.key)
                 if best is None or rank < best[0]:
                     best = (rank, Lot(shape, count), capacity_rank, pool_rank)
         if best is None:

@@ -7,6 +7,7 @@ from fleet.capacity.appraisal import Appraiser
 from fleet.capacity.pools import Headroom
 from fleet.capacity.provision import Recut, Supply
 from fleet.capacity.shapes import node_labels_of, shapes_of
+from fleet.capacity.standing import premiums
 from fleet.memo import remembered
 from fleet.mig.layouts import cut, gpu_part, layout_name, pool_layouts, with_gpus
 from fleet.placement.board import PODS, Board, Slot
@@ -163,6 +164,7 @@ def build_supply(fleet: Fleet, snapshot: Snapshot, *, may_buy: bool = True) -> S
         list(_recuts(fleet, snapshot)),
         may_buy,
         Appraiser(fleet, snapshot.gangs).priced,
+        premiums(snapshot.interruptions, snapshot.now_s),
     )
 
 

@@ -29,6 +29,7 @@ from fleet.snapshot.machines import (
     LaunchFailure,
     LaunchOutcome,
     LaunchRequest,
+    Memory,
     Notice,
     NoticeKind,
     Offer,
@@ -68,6 +69,8 @@ class Snapshot:
     catalog: Catalog = field(default_factory=Catalog)
     shortages: Mapping[CapacityPool, float] = field(default_factory=dict)
     """Capacity pool -> instant until which it is not tried again."""
+    interruptions: Mapping[CapacityPool, Memory] = field(default_factory=dict)
+    """Capacity pool -> what is remembered of machines it has taken back (`fleet.capacity.standing`)."""
     daemon_overheads: tuple[DaemonOverhead, ...] = ()
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Namespace -> its labels."""
@@ -109,6 +112,7 @@ __all__ = [
     "LaunchOutcome",
     "LaunchRequest",
     "Member",
+    "Memory",
     "Namespace",
     "Node",
     "NodeCondition",

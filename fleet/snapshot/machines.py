@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Literal
+from typing import Literal, NamedTuple
 
-from model.kinds import CapacityType, Taint
+from model.kinds import NEVER, CapacityType, Taint
 from model.quantity import Resources
 
 
@@ -53,6 +53,15 @@ class CapacityPool:
 
     def __str__(self) -> str:
         return f"{self.instance_type}:{self.capacity_type}:{self.zone}"
+
+
+class Memory(NamedTuple):
+    """What is remembered of the interruptions of a capacity pool (`fleet.capacity.standing`)."""
+
+    weight: float
+    """How many they count as, at `at_s`."""
+    at_s: float
+    """When the last of them was (epoch seconds)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,3 +194,5 @@ class Notice:
     kind: NoticeKind
     instance_ids: tuple[str, ...]
     at_s: float
+    due_s: float = NEVER
+    """When it happens (epoch seconds), where the message says so; else the kind alone tells."""

@@ -21,7 +21,7 @@ from model.kinds.base import (
 )
 
 CapacityType = Literal["reserved", "spot", "on-demand"]
-DisruptionReason = Literal["Empty", "Underutilized", "Drifted", "Expired"]
+DisruptionReason = Literal["Empty", "Underutilized", "Drifted", "Expired", "Rebalanced"]
 ConditionStatus = Literal["True", "False", "Unknown"]
 DEFAULT_THRESHOLD = 2
 
@@ -161,6 +161,13 @@ class Budget(Spec):
         return self
 
 
+class Return(Spec):
+    """The way back to the capacity type a pool prefers."""
+
+    after: Duration = 3600.0
+    """How long a machine of another capacity type stays at least before it is replaced, or given back for less."""
+
+
 class Disruption(Spec):
     """When nodes are given back or replaced."""
 
@@ -176,6 +183,11 @@ class Disruption(Spec):
     """Quiet time since the last pod came or went before a node counts as idle."""
     budgets: Annotated[tuple[Budget, ...], Field(max_length=50)] = (Budget(),)
     """All that apply hold at once; unset = one budget of `10%`."""
+    on_rebalance: Literal["Ignore", "Replace"] = "Ignore"
+    """What EC2's advice to move off a spot machine leads to: nothing, or the machine is replaced first, then left."""
+    return_to_preferred: Return | None = None
+    """Whether machines bought of a later capacity type give way to an earlier one once that can be had again and pays
+    for the interruption; unset = they stay."""
 
     @model_validator(mode="after")
     def _threshold(self) -> Self:
@@ -245,10 +257,17 @@ class NodePoolSpec(Spec):
     replicas: Annotated[int, Strict(), Field(ge=0)] | None = None
     """A fixed pool: this many machines, always, whatever the queues hold."""
 
+    @property
+    def prefers_none(self) -> bool:
+        """Whether there is only one capacity type to choose."""
+        return len(set(self.capacity_types)) < 2
+
     @model_validator(mode="after")
     def _fixed_pool(self) -> Self:
         if self.replicas is not None and self.weight:
             raise ValueError("a pool with replicas has no weight: it is not bought from on demand")
+        if self.disruption.return_to_preferred is not None and (self.replicas is not None or self.prefers_none):
+            raise ValueError("returnToPreferred wants a pool that buys on demand, of two capacity types or more")
         return self
 
 

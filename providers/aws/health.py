@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from fleet.snapshot import Notice, NoticeKind
+from model.kinds import NEVER
 from providers.aws.buckets import Group
 from providers.aws.retry import Caller, pages
 from providers.clock import Clock
@@ -44,8 +45,15 @@ def notices_of(status: Mapping[str, Any], now_s: float) -> Iterator[Notice]:
         since_s = _impaired_since_s(status.get(field) or {})
         if since_s is not None and now_s - since_s >= IMPAIRED_FOR_S:
             yield Notice(f"{kind}/{instance_id}", kind, (instance_id,), since_s)
-    if any(not str(event.get("Description", "")).startswith(_OVER) for event in status.get("Events") or ()):
-        yield Notice(f"{NoticeKind.EVENT_STATUS}/{instance_id}", NoticeKind.EVENT_STATUS, (instance_id,), now_s)
+    events = [it for it in status.get("Events") or () if not str(it.get("Description", "")).startswith(_OVER)]
+    if events:
+        kind = NoticeKind.EVENT_STATUS
+        yield Notice(f"{kind}/{instance_id}", kind, (instance_id,), now_s, min(map(_begins_s, events)))
+
+
+def _begins_s(event: Mapping[str, Any]) -> float:
+    begins = event.get("NotBefore")
+    return begins.timestamp() if isinstance(begins, datetime) else NEVER
 
 
 def _impaired_since_s(summary: Mapping[str, Any]) -> float | None:

@@ -7,9 +7,11 @@ An exact parser: (version, source, detail-type) chooses how to read `detail`, as
 import json
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 from fleet.snapshot import Notice, NoticeKind
+from model.kinds import NEVER
 
 _Detail = Mapping[str, Any]
 _Read = tuple[NoticeKind, tuple[str, ...]]
@@ -33,7 +35,16 @@ def parse_notice(body: str, message_id: str, received_s: float) -> Notice:
     detail = event.get("detail")
     if not isinstance(detail, Mapping):
         raise UnparsableNotice(f"{event['detail-type']}: no detail")
-    return Notice(message_id, *reader(detail), _written_s(event, received_s))
+    return Notice(message_id, *reader(detail), _written_s(event, received_s), _due_s(detail))
+
+
+def _due_s(detail: _Detail) -> float:
+    """When AWS Health says that it begins; NEVER where it does not, or nobody could read it."""
+    try:
+        begins = parsedate_to_datetime(detail["startTime"])
+    except (KeyError, TypeError, ValueError):
+        return NEVER
+    return begins.replace(tzinfo=begins.tzinfo or UTC).timestamp()
 
 
 def _object(body: str) -> Mapping[str, Any]:

@@ -297,6 +297,26 @@ def test_a_notice_about_a_busy_machine_waits_unacknowledged() -> None:
     assert world.acknowledged == [told]
 
 
+def test_advice_waits_until_it_is_known_which_pools_act_on_it_and_warnings_do_not() -> None:
+    world = World()
+    it = shape(world.fleet(), CATALOG, "h100", "p5.48xlarge", "us-east-1a", "on-demand")
+    acting = simple(disruption={"onRebalance": "Replace"})
+    warned, advised = (ready_claim(it, name, at_s=NOW - 10) for name in ("m0", "m1"))
+    world.sees("claims", m0=warned, m1=advised)
+    brain = world.brain
+    brain.sync = Sync()
+    warning = notice(warned.instance_id)
+    advice = Notice("n2", NoticeKind.REBALANCE_RECOMMENDATION, (advised.instance_id,), NOW)
+    brain.hear(Noticed((advice, warning)))
+    brain.turn()
+    assert world.acknowledged == [warning]
+    brain.hear(Pushed("r1", {path: text.encode() for path, text in acting.items()}))
+    brain.turn()
+    assert world.acknowledged == [warning, advice]
+    saved = [action.claim for action in world.hands.take() if isinstance(action, SaveClaim)]
+    assert [claim.name for claim in saved if claim.advised_at_s] == ["m1"]
+
+
 def test_a_notice_twice_is_acted_on_once() -> None:
     world = World()
     machine = with_machine(world)

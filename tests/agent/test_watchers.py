@@ -26,7 +26,16 @@ from fleet.capacity.launch import launch_request
 from fleet.capacity.lifecycle import leaving
 from fleet.cost.allocation import IDLE
 from fleet.reasons import Reason
-from fleet.snapshot import GangState, LaunchError, LaunchFailure, LaunchOutcome, Snapshot
+from fleet.snapshot import (
+    CapacityPool,
+    Disruption,
+    GangState,
+    LaunchError,
+    LaunchFailure,
+    LaunchOutcome,
+    Memory,
+    Snapshot,
+)
 from providers.kube.batches import Replace
 from tests.support.fleets import (
     NOW,
@@ -205,6 +214,38 @@ def test_an_admission_is_told_before_the_next_decision() -> None:
     keeper.inform(told)
     assert told.snapshot(NOW + 60.2, frozenset()).local_usage == keeper.accounts.local_usage
     assert set(keeper.accounts.local_usage) == {"ns/q"}
+
+
+TAKEN = CapacityPool("spot", "p5.48xlarge", "us-east-1a")
+
+
+def taken(at_s: float) -> Snapshot:
+    """A world in which EC2 has just taken a spot machine back."""
+    why = Disruption("Interrupted", "x", at_s, at_s + 105)
+    claim = replace(next(iter(world(NOW).claims.values())), capacity_pool=TAKEN, disruption=why)
+    return replace(world(at_s), claims={claim.name: claim})
+
+
+def test_interruptions_are_told_before_the_next_decision_and_come_back_as_they_were_kept() -> None:
+    saved: list[str] = []
+    keeper, told = Bookkeeper(Accounts(), saved.append), Mirror("c")
+    keeper.turned(FLEET, taken(NOW))
+    keeper.inform(told)
+    assert told.snapshot(NOW + 1, frozenset()).interruptions == {TAKEN: Memory(1.0, NOW)}
+    again = Accounts()
+    again.restore(saved[-1])
+    assert again.interruptions == {TAKEN: Memory(1.0, NOW)}
+    again.remember(taken(NOW))
+    assert again.interruptions == {TAKEN: Memory(1.0, NOW)}, "the same claim, seen by the next agent"
+
+
+@pytest.mark.parametrize(
+    "interruptions",
+    ["3", "[3]", '[["spot", "p5", "a", 1]]', '[["often", "p5", "a", 1, 2]]', '[["spot", "p5", "a", -1, 2]]'],
+)
+def test_interruptions_that_cannot_be_read_are_an_error(interruptions: str) -> None:
+    with pytest.raises(ValueError):
+        Accounts().restore('{"month": "2027-01", "total": 0, "by_team": {}, "interruptions": ' + interruptions + "}")
 
 
 # -- the journal ------------------------------------------------------------------------------------------------------

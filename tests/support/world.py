@@ -45,6 +45,7 @@ from fleet.snapshot import (
     LaunchFailure,
     LaunchOutcome,
     LaunchRequest,
+    Memory,
     Node,
     Pin,
     Pod,
@@ -93,6 +94,7 @@ class World:
     shortages: dict[CapacityPool, float] = field(default_factory=dict)
     spent_usd: dict[str, float] = field(default_factory=dict)
     local_usage: dict[str, dict[str, float]] = field(default_factory=dict)
+    interruptions: dict[CapacityPool, Memory] = field(default_factory=dict)
     busy: frozenset[str] = frozenset()
     sold_out: set[CapacityPool] = field(default_factory=set)
     """Capacity pools that refuse every launch."""
@@ -201,6 +203,7 @@ class World:
             shortages=dict(self.shortages),
             spent_usd=dict(self.spent_usd),
             local_usage=dict(self.local_usage),
+            interruptions=dict(self.interruptions),
             busy=self.busy,
         )
 

@@ -1,7 +1,7 @@
 """Giving machines back, one file a method behind one small interface.
 
 A method looks at a `Yard` and returns commands; it changes nothing. Methods run in this order and each sees what the
-ones before it took from the budgets: emptiness, drift, expiry, consolidation.
+ones before it took from the budgets: emptiness, rebalance, drift, expiry, preference, consolidation.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,13 +12,22 @@ from fleet.capacity.disrupt.consolidation import consolidate
 from fleet.capacity.disrupt.drift import drift
 from fleet.capacity.disrupt.emptiness import emptiness
 from fleet.capacity.disrupt.expiry import expiry
+from fleet.capacity.disrupt.preference import prefer
+from fleet.capacity.disrupt.rebalance import rebalance
 from fleet.capacity.disrupt.yard import Yard
 from fleet.capacity.lifecycle import leaving
 from fleet.snapshot import Snapshot
 from model.cron import Cron, window_active
 from model.fleet import Fleet
 
-METHODS: tuple[Callable[[Yard], Sequence[Command]], ...] = (emptiness, drift, expiry, consolidate)
+METHODS: tuple[Callable[[Yard], Sequence[Command]], ...] = (
+    emptiness,
+    rebalance,
+    drift,
+    expiry,
+    prefer,
+    consolidate,
+)
 
 
 def decide(fleet: Fleet, snapshot: Snapshot) -> list[Action]:

@@ -19,6 +19,8 @@ BUDGET_REASONS = {
     Reason.UNDERUTILIZED: "Underutilized",
     Reason.DRIFTED: "Drifted",
     Reason.EXPIRED: "Expired",
+    Reason.REBALANCED: "Rebalanced",
+    Reason.PREFERRED: "Underutilized",
 }
 _PERCENT: Final = re.compile(r"(100|[0-9]{1,2})%")
 

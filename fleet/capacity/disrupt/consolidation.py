@@ -4,11 +4,13 @@ Which machine is tried when; whether it may go is `weigh`'s to say.
 """
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 from fleet.capacity.disrupt.command import Command
 from fleet.capacity.disrupt.prospects import Prospects
 from fleet.capacity.disrupt.rounds import CONSOLIDATES
 from fleet.capacity.disrupt.savings import savings_ratio
+from fleet.capacity.disrupt.stay import stays_until_s
 from fleet.capacity.disrupt.weigh import PAYBACK_S, command, disturbed, weigh
 from fleet.capacity.disrupt.yard import Yard
 from fleet.cost.lost import lost_work_usd
@@ -24,12 +26,15 @@ EPSILON_USD_H = 1e-6
 """Rounding must not rule out what the exact sum allows."""
 
 
+T = TypeVar("T")
+
+
 def consolidate(yard: Yard) -> list[Command]:
     """At most one command a pass: the world after it is looked at anew."""
     finished = _finish(yard)
     if finished:
         return finished
-    for claim in _turn_of(_worth_trying(yard), yard.snapshot.now_s):
+    for claim in turn_of(_worth_trying(yard), yard.snapshot.now_s):
         found = weigh(yard, [claim])
         given = command(yard, found) if found is not None else None
         if given is not None:
@@ -65,7 +70,8 @@ def _worth_trying(yard: Yard) -> list[Claim]:
         if not gangs or pool is None or pool.name not in pools or claim.name in yard.successors:
             continue
         quiet_since_s = max(gang.admitted_at_s for gang in gangs)
-        if yard.snapshot.now_s - quiet_since_s < pool.spec.disruption.consolidate_after:
+        free_s = max(quiet_since_s + pool.spec.disruption.consolidate_after, stays_until_s(pool, claim))
+        if yard.snapshot.now_s < free_s:
             continue
         affordable_usd_h = claim.price_usd_h - _lost(yard, gangs, lost) * 3600 / PAYBACK_S
         if affordable_usd_h <= -EPSILON_USD_H:
@@ -81,12 +87,12 @@ def _consolidates(pool: NodePool) -> bool:
     return pool.spec.disruption.consolidation_policy in CONSOLIDATES and pool.spec.replicas is None
 
 
-def _turn_of(ranked: list[Claim], now_s: float) -> list[Claim]:
-    """The machines to try now: all, or where they are too many a window that moves with time."""
+def turn_of(ranked: Sequence[T], now_s: float) -> Sequence[T]:
+    """What to try now: all, or where that is too much a window that moves with time."""
     if len(ranked) <= WHAT_IFS:
         return ranked
     start = int(now_s // ROUND_S) * WHAT_IFS % len(ranked)
-    return (ranked[start:] + ranked[:start])[:WHAT_IFS]
+    return [*ranked[start:], *ranked[:start]][:WHAT_IFS]
 
 
 def _lost(yard: Yard, gangs: Sequence[Gang], known: dict[str, float]) -> float:

@@ -50,7 +50,7 @@ def replacing(
         if budgeted and not pending and not yard.may_take(unit.claims, reason):
             continue
         yard.gone.update(unit.names)
-        plans = None if _complete(pending) else move(yard, unit, avoid=fates)
+        plans = None if complete(pending) else move(yard, unit, avoid=fates)
         if isinstance(plans, Refusal) and not insist:
             continue
         if plans and not isinstance(plans, Refusal):
@@ -68,7 +68,7 @@ def coming(yard: Yard, names: Iterable[str]) -> list[Claim]:
     return [claim for claim in found.values() if not claim.disruption and not claim.deleting]
 
 
-def _complete(pending: list[Claim]) -> bool:
+def complete(pending: list[Claim]) -> bool:
     """Whether there are replacements and none of their launch group has been lost since."""
     groups = {claim.launch.group: claim.launch.size for claim in pending}
     return bool(pending) and sum(groups.values()) == len(pending)

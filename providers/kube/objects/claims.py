@@ -64,6 +64,7 @@ class _Status(Wire, frozen=True):
     ready_at: str | None = None
     emptied_at: str | None = None
     recut_at: str | None = None
+    advised_at: str | None = None
     disruption: _Disruption | None = None
 
 
@@ -124,6 +125,7 @@ def claim_status(claim: Claim, now_s: float, previous: Sequence[Condition] = ())
         readyAt=_stamp(claim.ready_at_s),
         emptiedAt=_stamp(claim.emptied_at_s),
         recutAt=_stamp(claim.recut_at_s),
+        advisedAt=_stamp(claim.advised_at_s),
         disruption=_disruption_object(claim.disruption),
     )
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": claim.name}, "status": status}
@@ -205,6 +207,7 @@ def decode_claim(raw: bytes | Raw) -> Claim:
         ready_at_s=instant_of(status.ready_at),
         emptied_at_s=instant_of(status.emptied_at),
         recut_at_s=instant_of(status.recut_at),
+        advised_at_s=instant_of(status.advised_at),
         deleting=meta.deletion_timestamp is not None,
         disruption=_disruption(status.disruption),
     )

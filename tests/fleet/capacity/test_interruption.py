@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from fleet.actions import SaveClaim
-from fleet.capacity.interruption import RULES, Response, respond
+from fleet.capacity.interruption import MARGIN_S, RULES, Response, respond
 from fleet.snapshot import Claim, Disruption, Notice, NoticeKind
 from model.kinds import NEVER
 from tests.support.fleets import NOW, capacity_pool, small_fleet
@@ -92,3 +92,33 @@ def test_several_machines_in_one_notice_and_strangers() -> None:
     world.machine("m1")
     found = answer(world, K.SPOT_INTERRUPTED, instances=("i-m1", "i-stranger", "i-m0"))
     assert [claim.name for claim in claims(found)] == ["m0", "m1"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "due_s", "deadline_s"),
+    [
+        pytest.param(K.SCHEDULED_CHANGE, SENT + 86400, SENT + 86400 - MARGIN_S, id="maintenance tomorrow"),
+        pytest.param(K.EVENT_STATUS, SENT + 3600, SENT + 3600 - MARGIN_S, id="a reboot in an hour"),
+        pytest.param(K.SCHEDULED_CHANGE, SENT - 60, NEVER, id="announced after it had begun"),
+        pytest.param(K.SPOT_INTERRUPTED, NEVER, SENT + 105, id="two minutes, less a margin"),
+        pytest.param(K.INSTANCE_STOPPED, SENT + 60, SENT, id="it is happening"),
+    ],
+)
+def test_the_deadline_is_what_the_cloud_says(kind: NoticeKind, due_s: float, deadline_s: float) -> None:
+    [claim] = claims(respond([Notice("n", kind, ("i-m0",), SENT, due_s)], one().snapshot()))
+    assert claim.disruption
+    assert claim.disruption.deadline_s == deadline_s
+
+
+@pytest.mark.parametrize(("says", "advised"), [("Replace", True), ("Ignore", False)])
+def test_advice_is_written_down_where_the_pool_acts_on_it(says: str, advised: bool) -> None:
+    world = World(small_fleet(disruption={"onRebalance": says}))
+    world.machine("m0")
+    advice = [Notice("n", K.REBALANCE_RECOMMENDATION, ("i-m0",), SENT)]
+    found = respond(advice, world.snapshot(), world.fleet.node_pools)
+    assert [(claim.advised_at_s, claim.disruption) for claim in claims(found)] == ([(NOW, None)] if advised else [])
+    assert found.shortages == {}
+    world.apply(found.actions)
+    world.now_s += 60
+    assert respond(advice, world.snapshot(), world.fleet.node_pools).actions == (), "once"
+    assert respond(advice, world.snapshot()).actions == ()

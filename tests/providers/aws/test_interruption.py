@@ -1,10 +1,13 @@
 import json
+from datetime import UTC, datetime
+from math import inf
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.snapshot import NoticeKind
+from providers.aws.health import notices_of
 from providers.aws.interruption import UnparsableNotice, parse_notice
 from tests.support.shared import shared_path
 
@@ -67,6 +70,36 @@ def test_one_health_event_may_name_many_instances():
     detail = {"service": "EC2", "eventTypeCategory": "scheduledChange", "affectedEntities": entities}
     notice = parse_notice(event("AWS Health Event", detail, source="aws.health"), "m", RECEIVED_S)
     assert (notice.kind, notice.instance_ids) == (NoticeKind.SCHEDULED_CHANGE, ("i-1", "i-2"))
+
+
+@pytest.mark.parametrize(
+    ("said", "due_s"),
+    [
+        ({"startTime": "Thu, 01 Jan 2026 12:00:00 GMT"}, 1767268800.0),
+        ({"startTime": "Thu, 01 Jan 2026 12:00:00 -0000"}, 1767268800.0),
+        ({"startTime": "soon"}, inf),
+        ({"startTime": None}, inf),
+        ({}, inf),
+    ],
+)
+def test_when_it_begins_is_read_where_it_is_said(said, due_s):
+    detail = {"service": "EC2", "eventTypeCategory": "scheduledChange", "affectedEntities": [], **said}
+    assert parse_notice(event("AWS Health Event", detail, source="aws.health"), "m", RECEIVED_S).due_s == due_s
+
+
+@pytest.mark.parametrize(
+    ("events", "due_s"),
+    [
+        ([], None),
+        ([{"Description": "[Completed] reboot", "NotBefore": datetime(2026, 1, 1, tzinfo=UTC)}], None),
+        ([{"Description": "reboot", "NotBefore": datetime(2026, 1, 1, tzinfo=UTC)}], 1767225600.0),
+        ([{"Description": "stop"}, {"NotBefore": datetime(2026, 1, 1, tzinfo=UTC)}], 1767225600.0),
+        ([{"Description": "stop"}], inf),
+    ],
+)
+def test_when_an_announced_event_begins(events, due_s):
+    found = list(notices_of({"InstanceId": "i-1", "Events": events}, RECEIVED_S))
+    assert [(it.kind, it.due_s) for it in found] == ([(NoticeKind.EVENT_STATUS, due_s)] if due_s else [])
 
 
 @pytest.mark.parametrize(

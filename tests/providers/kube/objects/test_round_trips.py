@@ -70,7 +70,8 @@ KNOWN = {
     Pin: "pod_set node claim count",
     Eviction: "reason message at_s",
     Claim: "name uid node_pool pool_hash capacity_pool price_usd_h launch created_at_s gang purpose replaces resources "
-    "layout instance_id node launched_at_s registered_at_s ready_at_s emptied_at_s recut_at_s deleting disruption",
+    "layout instance_id node launched_at_s registered_at_s ready_at_s emptied_at_s recut_at_s advised_at_s "
+    "deleting disruption",
     Launch: "group lot size",
     Disruption: "reason message at_s deadline_s",
 }

@@ -135,6 +135,7 @@ claims = st.builds(
     ready_at_s=maybe_instants,
     emptied_at_s=maybe_instants,
     recut_at_s=maybe_instants,
+    advised_at_s=maybe_instants,
     deleting=st.booleans(),
     disruption=st.none() | disruptions,
 )
