@@ -17,6 +17,9 @@ from fleet.capacity.disrupt.emptiness import emptiness
 from fleet.capacity.disrupt.expiry import expiry
 from fleet.capacity.disrupt.involuntary import interruption, repair
 from fleet.capacity.disrupt.obstacles import consolidation_held, drift_held, emptiness_held, expiry_held
+from fleet.capacity.disrupt.preference import prefer
+from fleet.capacity.disrupt.rebalance import rebalance
+from fleet.capacity.disrupt.reluctance import preference_held, rebalance_held
 from fleet.capacity.disrupt.verdict import Held, Obstacle, Outcome, Verdict, no_reason
 from fleet.capacity.disrupt.yard import Yard
 from fleet.snapshot import Claim, ClaimState, Snapshot
@@ -25,15 +28,17 @@ from model.fleet import Fleet
 _Method = Callable[[Yard], Sequence[Command]]
 VOLUNTARY: Mapping[str, tuple[_Method, Callable[[Yard, Claim], Held]]] = {
     "emptiness": (emptiness, emptiness_held),
+    "rebalance": (rebalance, rebalance_held),
     "drift": (drift, drift_held),
     "expiry": (expiry, expiry_held),
+    "preference": (prefer, preference_held),
     "consolidation": (consolidate, consolidation_held),
 }
 """Method -> how it takes machines, and how it explains one that it has not taken; in the order of a pass."""
 
 
 def verdicts(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> tuple[Verdict, ...]:
-    """One verdict a method: the four voluntary ones in the order of a pass, then interruption and repair."""
+    """One verdict a method: the voluntary ones in the order of a pass, then interruption and repair."""
     return (*_voluntary(fleet, snapshot, claim), interruption(claim), repair(fleet, snapshot, claim))
 
 

@@ -147,7 +147,7 @@ def test_explain_a_node(folder: Path, cluster: tuple[Scene, Path]) -> None:
     assert told["emptiness"].startswith("keeps (Occupied): t/train on it")
     assert told["drift"].startswith("keeps (NotDue): ")
     assert "left" in told["expiry"]
-    assert told["consolidation"].startswith("keeps (ConsolidationPolicy): ")
+    assert told["consolidation"].startswith("keeps (Policy): ")
     assert {"interruption", "repair"} <= set(told)
 
 

@@ -168,6 +168,24 @@ def balanced() -> World:
     return world
 
 
+def advised(world: World, **pool: Any) -> World:
+    """EC2 expects to take `m0`, and its pool acts on that."""
+    declare(world, disruption={"onRebalance": "Replace", "consolidateAfter": "Never", **OPEN, **pool})
+    return changed(world, advised_at_s=NOW - 60)
+
+
+RETURNS: dict[str, Any] = {"returnToPreferred": {"after": "1h"}, "consolidateAfter": "Never", **OPEN}
+
+
+def second_best(ready_s: float = 7200, run: dict[str, Any] | None = None, **pool: Any) -> World:
+    """A gang on an on-demand machine of a pool that would rather have spot."""
+    kinds: dict[str, Any] = {"capacityTypes": ["spot", "on-demand"], "disruption": RETURNS, **pool}
+    world = World(FleetBuilder().pool(**kinds).team(quotas={"h100": {GPU: 64}}).queue().build())
+    world.machine("m0", ready_at_s=NOW - ready_s)
+    world.runs(gang("g"), ("m0", 1), **(run or {}))
+    return world
+
+
 GOES, WAITS, KEEPS = Outcome.GOES, Outcome.WAITS, Outcome.KEEPS
 NOTHING = Obstacle.NONE
 FREEZE = {"freezeWindows": [{"name": "always", "schedule": "* * * * *", "duration": "10m", "blocks": ["Disruption"]}]}
@@ -252,6 +270,29 @@ CASES: list[tuple[str, Callable[[], World], str, Outcome, Obstacle, str]] = [
     ("fixed, sold out", lambda: sold_out(fixed(2)), "drift", WAITS, Obstacle.NO_PLACE, "no machine can be bought"),
     ("fixed, successor boots", successor_boots, "drift", WAITS, Obstacle.REPLACEMENT, "new has to be ready first"),
     ("out of proportion", balanced, "consolidation", WAITS, Obstacle.BALANCE, "too little for what it disturbs"),
+    ("not advised", lambda: changed(advised(busy()), advised_at_s=0.0), "rebalance", KEEPS, Obstacle.NOT_DUE, "not"),
+    ("advice ignored", lambda: changed(busy(), advised_at_s=NOW), "rebalance", KEEPS, Obstacle.POLICY, "ignores"),
+    ("advised, idle", lambda: advised(world_of()), "rebalance", GOES, NOTHING, "expects to take"),
+    ("advised, busy, one zone left", lambda: advised(busy()), "rebalance", GOES, NOTHING, "1 machine bought first"),
+    ("advised, sold out", lambda: sold_out(advised(busy())), "rebalance", WAITS, Obstacle.NO_PLACE, "short of"),
+    ("advised, no budget", lambda: advised(busy(), budgets=[{"nodes": 0}]), "rebalance", WAITS, Obstacle.BUDGET, ""),
+    ("advised, spared", lambda: spared(advised(busy())), "rebalance", WAITS, Obstacle.PODS, "its node"),
+    ("no way back", busy, "preference", KEEPS, Obstacle.POLICY, "no returnToPreferred"),
+    ("second best", second_best, "preference", GOES, NOTHING, "1 machine bought first"),
+    ("second best, short stay", lambda: second_best(600), "preference", WAITS, Obstacle.MINIMUM_STAY, "after first"),
+    ("second best, sold out", lambda: sold_out(second_best()), "preference", WAITS, Obstacle.NO_PLACE, "of spot are"),
+    ("second best, dear work", lambda: second_best(run={"admitted_at_s": NOW - 86400}), "preference", WAITS,
+     Obstacle.PAYBACK, "pay for the work lost"),
+    ("second best, protected", lambda: second_best(run={"do_not_disrupt": True}), "preference", WAITS, Obstacle.GANG,
+     "ns/g says"),
+    ("second best, no budget", lambda: second_best(disruption={**RETURNS, "budgets": [{"nodes": 0}]}), "preference",
+     WAITS, Obstacle.BUDGET, "the budgets of h100"),
+    ("second best, no limit left", lambda: second_best(limits={"nodes": 1}), "preference", WAITS, Obstacle.NO_PLACE,
+     "beyond the limits"),
+    ("best already", lambda: second_best(capacityTypes=["on-demand", "spot"]), "preference", KEEPS, Obstacle.NOT_DUE,
+     "prefers nothing to on-demand"),
+    ("stays, not consolidated", lambda: second_best(600, disruption={**RETURNS, "consolidateAfter": "0s"}),
+     "consolidation", WAITS, Obstacle.MINIMUM_STAY, "after first"),
     ("not interrupted", world_of, "interruption", KEEPS, Obstacle.NOT_DUE, "announced nothing"),
     ("interrupted", lambda: changed(world_of(), disruption=Disruption(Reason.INTERRUPTED, "taken", NOW, NOW + 90)),
      "interruption", GOES, NOTHING, "taken"),

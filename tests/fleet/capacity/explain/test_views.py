@@ -61,7 +61,7 @@ def test_budgets_open_now(budget: dict[str, Any], open_: bool, opens_s: float | 
     view = view_of(standing(disruption={"budgets": [budget]}))
     assert [(window.open, window.opens_s) for window in view.budgets] == [(open_, opens_s)]
     assert view.may_go["Drifted"] == may_go
-    assert list(view.may_go) == ["Empty", "Underutilized", "Drifted", "Expired"]
+    assert {"Empty", "Underutilized", "Drifted", "Expired"} <= view.may_go.keys()
 
 
 def test_freeze_windows_that_concern_machines() -> None:
