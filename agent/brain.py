@@ -25,7 +25,7 @@ from agent.inbox import (
 from agent.mirror import Mirror
 from agent.sync import Sync
 from agent.watch import Watcher
-from fleet.actions import Action, LaunchMachines, TerminateMachines, gang_subject
+from fleet.actions import Action, LaunchMachines, TerminateMachines, claim_subject, gang_subject
 from fleet.admission import cycle
 from fleet.admission import lifecycle as gang_lifecycle
 from fleet.capacity import disrupt, fixed
@@ -167,7 +167,7 @@ class Brain:
         return self.mirror.snapshot(now, frozenset(self._under_way) | self._backoff.pausing(now))
 
     def _answer_notices(self) -> None:
-        """Write down what notices lead to, then let the queue forget them; a crash in between brings them again.
+        """Write down what notices lead to; the queue forgets them when it is written, and tells again after a crash.
 
         Advice waits until it is known which pools act on it.
         """
@@ -175,12 +175,19 @@ class Brain:
         heard = [it for it in self._notices if fleet is not None or it.kind not in ADVICE]
         if not heard:
             return
-        response = respond(heard, self._snapshot(), fleet.node_pools if fleet is not None else {})
+        snapshot = self._snapshot()
+        response = respond(heard, snapshot, fleet.node_pools if fleet is not None else {})
         self.mirror.shortages.update(response.shortages)
-        free = [action for action in response.actions if not self._under_way.keys() & set(action.subjects)]
-        for action in free:
-            self._act(action)
-        if len(free) == len(response.actions):
+        named = {instance_id for notice in heard for instance_id in notice.instance_ids}
+        writing = any(
+            claim_subject(claim.name) in self._under_way
+            for claim in snapshot.claims.values()
+            if claim.instance_id in named
+        )
+        for action in response.actions:
+            if not self._under_way.keys() & set(action.subjects):
+                self._act(action)
+        if not writing and not response.actions:
             self._acknowledge(heard)
             self._notices = [it for it in self._notices if it not in heard]
 

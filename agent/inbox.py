@@ -35,7 +35,7 @@ class Priced:
 
 @dataclass(frozen=True, slots=True)
 class Noticed:
-    """Interruption notices; acknowledged once the brain has acted on them."""
+    """Interruption notices; acknowledged once what they lead to is written."""
 
     notices: Sequence[Notice]
 

@@ -25,10 +25,13 @@ def leaves_since_s(snapshot: Snapshot, gang: Gang, pod: Pod) -> float | None:
     if why is None:
         return gang.replacing_since_s
     last_s = why.deadline_s - pod.deletion_grace_s - POLITE_S
-    awaited = [pin.claim for pin in gang.pins if not pin.node]
     if snapshot.now_s >= last_s:
         return max(last_s, gang.replacing_since_s)
-    if awaited and max(ready_at_s(snapshot, name) for name in awaited) <= last_s:
+    awaited = [snapshot.claims.get(pin.claim) for pin in gang.pins if not pin.node]
+    coming = [claim for claim in awaited if claim is not None and claim.disruption is None and not claim.deleting]
+    if len(coming) < len(awaited):
+        return None  # another one is found in this pass, or the gang leaves as a whole
+    if coming and max(ready_at_s(snapshot, claim) for claim in coming) <= last_s:
         return None
     return max([gang.replacing_since_s, *_settled_s(snapshot, gang)])
 

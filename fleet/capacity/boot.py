@@ -18,14 +18,12 @@ def boot_s(snapshot: Snapshot, node_pool: str, instance_type: str) -> float:
     return median_high(taken) if taken else BOOT_S
 
 
-def ready_at_s(snapshot: Snapshot, name: str) -> float:
-    """When a machine on its way is expected to be ready (epoch seconds, not in the past); at best now.
+def ready_at_s(snapshot: Snapshot, claim: Claim) -> float:
+    """When a machine on its way is expected to be ready (epoch seconds, not in the past).
 
     One that is being cut anew counts as one that boots: that too ends with a device plug-in.
     """
-    claim, now = snapshot.claims.get(name), snapshot.now_s
-    if claim is None:
-        return now + BOOT_S
+    now = snapshot.now_s
     begun_s = max(claim.launched_at_s, claim.recut_at_s) or now
     return max(now, begun_s + boot_s(snapshot, claim.node_pool, claim.capacity_pool.instance_type))
 

@@ -107,6 +107,46 @@ def test_where_the_replacement_is_lost_as_well_the_pod_still_leaves_in_time() ->
     scene.settle(300)
 
 
+def _warned(more: list[Any]) -> tuple[Scene, str]:
+    """A gang of two machines, one of which EC2 is about to announce that it takes it. No books are kept."""
+    scene = Scene(timings=QUICK, more=more, publishes=False)
+    if more:
+        more[0].sim = scene.sim
+    scene.sim.push(fleet())
+    scene.sim.advance(1)
+    scene.runs(quick())
+    return scene, min(scene.nodes_of("g"))
+
+
+def _writes_of_handing_over() -> tuple[int, int]:
+    scene, lost = _warned([])
+    first = scene.sim.writes
+    scene.sim.cloud.interrupt(instance_of(scene, lost))
+    goes_on(scene, lost, {})
+    return first, scene.sim.writes
+
+
+BEGUN, OVER = _writes_of_handing_over()
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("write", range(BEGUN + 1, OVER + 1))
+def test_killed_while_handing_over(write: int, moment: Moment) -> None:
+    nurse = Nurse()
+    scene, lost = _warned([nurse])
+    kept = {uid: node for uid, node in where(scene, "g").items() if node != lost}
+    scene.sim.crash_at(write, moment)
+    noticed_s = scene.sim.now_s
+    scene.sim.cloud.interrupt(instance_of(scene, lost))
+    scene.until(lambda: lost not in working(scene), 120)
+    stayed_s = scene.sim.now_s - noticed_s
+    assert 60 < stayed_s < 105 or 30 <= stayed_s < 31, "or the warning was lost, and came again too late for a purchase"
+    goes_on(scene, lost, kept, within_s=300)
+    scene.until(lambda: scene.sim.alive, 60)
+    scene.settle(300)
+    assert (nurse.deaths, scene.bought(), len(scene.sim.machines())) == (1, 3, 2)
+
+
 # -- advice -----------------------------------------------------------------------------------------------------------
 
 

@@ -7,7 +7,7 @@ remembered for a while, and then tried again.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fleet.capacity.disrupt.command import Command
 from fleet.capacity.disrupt.consolidation import turn_of
@@ -38,10 +38,12 @@ def prefer(yard: Yard) -> list[Command]:
     done, waiting = [], []
     for unit in units(yard, fates):
         pending = coming(yard, unit.names)
-        if complete(pending) and all(claim.state is ClaimState.READY for claim in pending):
+        if any(claim.state is not ClaimState.READY for claim in pending):
+            continue
+        if complete(pending):
             yard.gone.update(unit.names)
             done.append(Command(unit.claims, Reason.PREFERRED, _WHY))
-        elif not pending and market.affordable_usd_h(unit) > 0:
+        elif market.affordable_usd_h(unit) > 0:
             waiting.append(unit)
     return done or _first(yard, market, waiting)
 
@@ -58,7 +60,9 @@ def _first(yard: Yard, market: "Market", waiting: Sequence[Unit]) -> list[Comman
         plans = move(yard, unit)
         if isinstance(plans, Refusal) or not market.worth(unit, plans):
             continue
-        if yard.may_take(unit.claims, Reason.PREFERRED):
+        begun = bool(coming(yard, unit.names))  # one of them was lost: the budgets count the unit already
+        if begun or yard.may_take(unit.claims, Reason.PREFERRED):
+            yard.gone.update(unit.names)
             yard.promised += [(gang, plans[gang.uid]) for gang in unit.gangs]
             buys = any(plan.lots for plan in plans.values())
             bought = claims_of(plans, unit, yard.snapshot.now_s) if buys else ()
@@ -72,13 +76,16 @@ class Market:
 
     yard: Yard
     supply: Supply
+    _sold: dict[tuple[str, Sequence[CapacityType]], bool] = field(default_factory=dict)
 
     def sells(self, pool: NodePool, capacity_types: Sequence[CapacityType]) -> bool:
         """Whether the pool may buy one of these that is not known to be short."""
-        return any(
-            shape.offer.capacity_type in capacity_types and shape.offer.pool_key not in self.supply.shortages
-            for shape in self.supply.shapes.of(pool)
-        )
+        if (pool.name, capacity_types) not in self._sold:
+            self._sold[pool.name, capacity_types] = any(
+                shape.offer.capacity_type in capacity_types and shape.offer.pool_key not in self.supply.shortages
+                for shape in self.supply.shapes.of(pool)
+            )
+        return self._sold[pool.name, capacity_types]
 
     def affordable_usd_h(self, unit: Unit) -> float:
         """What the replacement may cost: the price of the machines, less what pays for the work lost."""

@@ -4,11 +4,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fleet.actions import EvictPod, OpenClaims, SaveGang
 from fleet.admission import cycle
 from fleet.admission import lifecycle as gang_lifecycle
-from fleet.admission.handover import POLITE_S
+from fleet.admission.handover import POLITE_S, leaves_since_s
 from fleet.snapshot import Disruption, GangState
 from model.kinds import NEVER
 from tests.support.fleets import NOW, FleetBuilder, gang
@@ -110,3 +112,23 @@ def test_a_gang_leaves_in_one_step_however_many_machines_it_waits_for() -> None:
     assert turn(world) == {}
     awaited = sorted({pin.claim for pin in world.gang("g").pins if not pin.node})
     assert len(awaited) == 2
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    left_s=st.floats(1, 600),
+    boots_s=st.floats(1, 600),
+    grace_s=st.floats(0, 120),
+    later_s=st.floats(0, 700),
+)
+def test_nobody_stays_longer_than_its_grace_allows(
+    left_s: float, boots_s: float, grace_s: float, later_s: float
+) -> None:
+    world = scene(left_s=left_s, boots_s=boots_s, grace_s=grace_s)
+    turn(world)
+    world.now_s += later_s
+    [pod] = [pod for pod in world.pods.values() if pod.node == "node-m0"]
+    since_s = leaves_since_s(world.snapshot(), world.gang("g"), pod)
+    assert since_s is None or since_s <= world.now_s
+    if world.now_s >= NOW + left_s - grace_s - POLITE_S:
+        assert since_s is not None, "with the grace it asks for it would not be over by the deadline"

@@ -45,6 +45,5 @@ def test_how_long_a_machine_takes(world: World, expected_s: float) -> None:
 )
 def test_when_a_machine_is_ready(claim: dict[str, float], expected_s: float) -> None:
     world = came(90)
-    world.machine("coming", **claim)
-    assert ready_at_s(world.snapshot(), "coming") == expected_s
-    assert ready_at_s(world.snapshot(), "unknown") == NOW + BOOT_S
+    coming = world.machine("coming", **claim)
+    assert ready_at_s(world.snapshot(), coming) == expected_s

@@ -7,7 +7,7 @@ import pytest
 
 from fleet.actions import Action, OpenClaims, SaveClaim
 from fleet.capacity import disrupt
-from fleet.snapshot import CapacityPool, Memory, Offer
+from fleet.snapshot import CapacityPool, Launch, Memory, Offer
 from model.kinds import CapacityType, NodePool
 from tests.support.fleets import NOW, P5, PRICES, A, B, FleetBuilder, catalog, gang
 from tests.support.world import World
@@ -115,6 +115,20 @@ def test_a_gang_goes_back_whole() -> None:
     world.settle_down()
     assert {claim.capacity_pool.capacity_type for claim in world.claims.values()} == {"spot"}
     assert [world.gang(name).evictions for name in ("wide", "late")] == [1, 1]
+
+
+def test_a_replacement_that_was_lost_is_bought_again_beside_the_others() -> None:
+    world = pools({**BACK, "budgets": [{"nodes": 2}]})
+    for n in range(2):
+        world.machine(f"m{n}", ready_at_s=NOW - 7200)
+    world.runs(gang("wide", count=2, gpu=8, last_checkpoint_s=NOW), ("m0", 1), ("m1", 1))
+    both = {"replaces": ("m0", "m1"), "launch": Launch("group", 0, 2), "gang": "uid-wide"}
+    world.machine("s0", capacity_type="spot", **both)
+    assert opened(decided(world)) == [(SPOT_A, ("m0", "m1"))]
+    world.settle_down()
+    assert {claim.capacity_pool.capacity_type for claim in world.claims.values()} == {"spot"}
+    assert "s0" in world.claims
+    assert world.gang("wide").evictions == 1
 
 
 def test_what_is_bought_in_the_same_zone_shortage_goes_elsewhere() -> None:
