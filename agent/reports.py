@@ -1,15 +1,17 @@
 """How queues, pools and the sync stand, as the reports that `kubectl get` shows."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from agent.sync import SyncState
 from fleet import memo
 from fleet.admission.compile import charged_tree
 from fleet.admission.quota.tree import QuotaTree
+from fleet.capacity.shapes import shapes_of
 from fleet.capacity.stock import claims_by_pool
 from fleet.plan import Plan
 from fleet.plan.render import summary
-from fleet.snapshot import Claim, ClaimState, Gang, GangState, Node, Snapshot
+from fleet.snapshot import CapacityPool, Catalog, Claim, ClaimState, Gang, GangState, Node, Snapshot
 from model.fleet import Fleet
 from model.kinds import NodePool
 from model.problem import Problem
@@ -68,8 +70,30 @@ def _stop_words(policy: str) -> str:
 
 
 def pool_reports(fleet: Fleet, snapshot: Snapshot) -> Sequence[NodePoolReport]:
-    """One report a pool: machines, what they offer, what they cost."""
-    return _pool_reports(fleet, claims_by_pool(snapshot), snapshot.nodes)
+    """One report a pool: machines, what they offer, what they cost, and what is short of what it could buy."""
+    reports = _pool_reports(fleet, claims_by_pool(snapshot), snapshot.nodes)
+    short = {pool: until for pool, until in snapshot.shortages.items() if until > snapshot.now_s}
+    priced_at_s = snapshot.catalog.priced_at_s
+    if not short and not priced_at_s:
+        return reports
+    sold = _sold(fleet, snapshot.catalog) if short else {}
+    return [
+        replace(
+            report,
+            shortages={pool: until for pool, until in short.items() if pool in sold[report.name]},
+            priced_at_s=priced_at_s,
+        )
+        for report in reports
+    ]
+
+
+@memo.remembered(1)
+def _sold(fleet: Fleet, catalog: Catalog) -> Mapping[str, frozenset[CapacityPool]]:
+    """Pool -> the capacity pools of its offers."""
+    shapes = shapes_of(fleet, catalog)
+    return {
+        name: frozenset(shape.offer.pool_key for shape in shapes.of(pool)) for name, pool in fleet.node_pools.items()
+    }
 
 
 @memo.remembered(1)

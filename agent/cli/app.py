@@ -88,6 +88,33 @@ def plan(
 
 
 @app.command()
+def offers(
+    gpu: Annotated[str, typer.Option("--gpu", help="A model (h100), a MIG profile (1g.10gb), or a fraction (l4/8).")],
+    count: Annotated[int, typer.Option("--count", min=1, help="How many of it.")] = 1,
+    pool: Annotated[str, typer.Option("--pool", help="Only this node pool.")] = "",
+    zone: Annotated[str, typer.Option("--zone", help="Only this zone.")] = "",
+    capacity_type: Annotated[
+        str, typer.Option("--capacity-type", help="Only this one: reserved, spot or on-demand.")
+    ] = "",
+    fleet: Annotated[Path, typer.Option("--fleet", help="The fleet's files.")] = Path(),
+    world: Annotated[
+        bool, typer.Option("--world/--no-world", help="Ask the cluster what limits leave and what is short.")
+    ] = False,
+    most: Annotated[int, typer.Option("--most", min=0, help="Rows of the table; 0 = all.")] = 20,
+    region: Annotated[str, typer.Option("--region", help="Region of the prices.")] = "us-east-1",
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    output: Output = TableFormat.TEXT,
+) -> None:
+    """What could serve so many GPUs: every way the pools may buy them, cheapest first, and what is against each."""
+    from agent.cli.offers import OffersRequest, show_offers
+    from fleet.capacity.explain.offers import Ask
+
+    ask = Ask(gpu, count, pool, zone, capacity_type)
+    raise typer.Exit(show_offers(OffersRequest(ask, fleet, world, kubeconfig, context, region, most), output.value))
+
+
+@app.command()
 def run(
     config: Annotated[Path, typer.Option("--config", "-c", help="The agent's settings.")] = Path("muster.yaml"),
 ) -> None:
@@ -181,6 +208,36 @@ def explain_workload(
     if fleet is None and (priority or queue or gpus is not None):
         raise typer.BadParameter("a what-if needs --fleet: the folder with the fleet's files")
     raise typer.Exit(explain_gang(name, Question(fleet, priority, queue, gpus, region), kubeconfig, context))
+
+
+@explain.command("node")
+def explain_node(
+    name: Annotated[str, typer.Argument(help="Name of a node, or of a claim.")],
+    fleet: Annotated[
+        Path | None, typer.Option(help="The fleet's files: also tells what each way of giving back says of it.")
+    ] = None,
+    region: Annotated[str, typer.Option(help="AWS region of the machines.")] = "us-east-1",
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Why a machine was bought, what stands on it, and why it is kept or going."""
+    from agent.cli.explain_node import explain_node as explained
+
+    raise typer.Exit(explained(name, fleet, region, kubeconfig, context))
+
+
+@explain.command("pool")
+def explain_pool(
+    name: Annotated[str, typer.Argument(help="Name of a node pool.")],
+    fleet: Annotated[Path, typer.Option(help="The fleet's files.")] = Path(),
+    region: Annotated[str, typer.Option(help="AWS region of the offers.")] = "us-east-1",
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """What limits a pool: limits, budgets, freezes, shortages, the way to its offers, and who waits for it."""
+    from agent.cli.explain_pool import explain_pool as explained
+
+    raise typer.Exit(explained(name, fleet, region, kubeconfig, context))
 
 
 @app.command()

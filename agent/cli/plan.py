@@ -35,12 +35,9 @@ class NothingInForce(Exception):
     """No base revision was given and the cluster names none."""
 
 
-class UnknownRegion(Exception):
-    """Nothing is known to be sold there, so no purchase could be forecast."""
-
-
 def run_plan(request: PlanRequest, output: str, *, detailed_exitcode: bool) -> int:
     """Make and print the plan; the exit code."""
+    from agent.cli.look import UnknownRegion
     from providers.git.errors import SourceError
     from providers.kube.errors import KubeError
 
@@ -86,16 +83,13 @@ def _files(request: PlanRequest, revision: str) -> Mapping[str, bytes]:
 
 def _world(request: PlanRequest) -> tuple[Snapshot, str]:
     """The snapshot of the cluster and the revision in force there."""
+    from agent.cli.look import catalog_of
     from agent.world import open_cluster, read_world
-    from providers.aws.catalog import package_catalog
     from providers.kube.objects import decode_sync
     from providers.kube.objects.paths import FLEET_SYNCS
 
     transport = open_cluster(request.kubeconfig, request.context)
-    catalog = package_catalog(request.region).catalog
-    if not catalog.offers:
-        raise UnknownRegion(f"no machine is known to be sold in region {request.region!r}; check --region")
-    snapshot = read_world(transport, SystemClock(), catalog)
+    snapshot = read_world(transport, SystemClock(), catalog_of(request.region))
     reports = [decode_sync(raw) for page in transport.list_pages(FLEET_SYNCS) for raw in page.items or ()]
     applied = next((report.applied for report in reports if report.applied), "")
     if not applied and not request.base:

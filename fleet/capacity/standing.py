@@ -65,9 +65,9 @@ def weight(memory: Memory, now_s: float) -> float:
 def premium(memory: Memory, now_s: float) -> float:
     """The part of its price that an offer costs beside it: interruptions an hour, times the hours one wastes.
 
-    In the long run `weight` is the rate times HALF_LIFE_S / ln 2.
+    In the long run `weight` is the rate times HALF_LIFE_S / ln 2. Less than a millionth is forgotten.
     """
-    return min(MOST_PREMIUM, weight(memory, now_s) * log(2) / HALF_LIFE_S * WASTED_S)
+    return round(min(MOST_PREMIUM, weight(memory, now_s) * log(2) / HALF_LIFE_S * WASTED_S), 6)
 
 
 def premiums(memories: Mapping[CapacityPool, Memory], now_s: float) -> Mapping[CapacityPool, float]:

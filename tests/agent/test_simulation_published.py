@@ -5,7 +5,8 @@ from typing import Any
 
 from agent.inbox import Pushed
 from providers.git.errors import Unreachable
-from tests.agent.scenes import G6, Scene, doc, files, gpu_job, pool, queue, simple, team
+from providers.kube.objects.instants import instant_of
+from tests.agent.scenes import G6, P5, A, Scene, doc, files, gpu_job, pool, queue, simple, team
 
 
 def condition(scene: Scene, kind: str) -> dict[str, Any]:
@@ -31,6 +32,22 @@ def test_queues_and_pools_are_shown_as_they_stand_and_withdrawn_when_they_go() -
     scene.sim.push(simple())
     scene.sim.advance(5)
     assert scene.sim.object("NodePool", "other") is None
+
+
+def test_pools_tell_what_is_short_while_it_is_and_how_old_prices_are() -> None:
+    scene = Scene(files(pool(zones=[A]), pool("other", (G6,)), team(), queue()))
+    scene.short(P5, A)
+    scene.sim.submit(gpu_job("a"))
+    scene.until(lambda: "shortages" in status(scene, "NodePool", "h100"), 60)
+    (told,) = status(scene, "NodePool", "h100")["shortages"]
+    until_s = instant_of(told["until"])
+    assert {**told, "until": ""} == {"instanceType": P5, "zone": A, "capacityType": "on-demand", "until": ""}
+    assert 0 < until_s - scene.sim.clock.now() <= 180
+    assert "shortages" not in status(scene, "NodePool", "other")
+    age_s = scene.sim.clock.now() - instant_of(status(scene, "NodePool", "h100")["pricedAt"])
+    assert 0 <= age_s <= 3600
+    scene.short(P5, A, on=False)
+    scene.until(lambda: "shortages" not in status(scene, "NodePool", "h100"), 300)
 
 
 def test_what_was_declared_before_a_restart_and_not_after_it_is_withdrawn_too() -> None:

@@ -29,7 +29,7 @@ def prefer(yard: Yard) -> list[Command]:
     stayed = [(pool, claim) for pool, claim in yard.volunteers() if pool is not None and _stayed(yard, pool, claim)]
     if not stayed:
         return []
-    market = _Market(yard, build_supply(yard.fleet, yard.snapshot))
+    market = Market(yard, build_supply(yard.fleet, yard.snapshot))
     fates = {
         claim.name: (Reason.PREFERRED, _WHY)
         for pool, claim in stayed
@@ -55,7 +55,7 @@ def _stayed(yard: Yard, pool: NodePool, claim: Claim) -> bool:
     return yard.snapshot.now_s >= stays_until_s(pool, claim)
 
 
-def _first(yard: Yard, market: "_Market", waiting: Sequence[Unit]) -> list[Command]:
+def _first(yard: Yard, market: "Market", waiting: Sequence[Unit]) -> list[Command]:
     for unit in turn_of(waiting, yard.snapshot.now_s):
         plans = move(yard, unit)
         if isinstance(plans, Refusal) or not market.worth(unit, plans):
@@ -71,7 +71,7 @@ def _first(yard: Yard, market: "_Market", waiting: Sequence[Unit]) -> list[Comma
 
 
 @dataclass(frozen=True, slots=True)
-class _Market:
+class Market:
     """What can be had, and what it is expected to cost."""
 
     yard: Yard

@@ -15,6 +15,7 @@ from fleet.capacity.disrupt.command import Command
 from fleet.capacity.disrupt.prospects import Prospects
 from fleet.capacity.disrupt.replace import Unit, claims_of, move
 from fleet.capacity.disrupt.savings import disruption_cost, eviction_cost
+from fleet.capacity.disrupt.verdict import Held, Obstacle, no_reason
 from fleet.capacity.disrupt.yard import Yard
 from fleet.capacity.provision import Lot, Plan
 from fleet.capacity.shapes import Shape
@@ -56,22 +57,48 @@ def weigh(
     At most `most_bought` machines come in their place, or none but those `bought`; machines to `avoid` are no place to
     move to. Budgets are not asked, see `command`.
     """
+    found = weighed(yard, claims, most_bought=most_bought, bought=bought, avoid=avoid)
+    return found if isinstance(found, Move) else None
+
+
+def weighed(
+    yard: Yard,
+    claims: Iterable[Claim],
+    *,
+    most_bought: int = 1,
+    bought: Sequence[Shape] | None = None,
+    avoid: Collection[str] = (),
+) -> Move | Held:
+    """As `weigh`, and where nothing comes of it, why."""
     going = tuple(sorted(claims, key=lambda claim: claim.name))
     if any(claim.node_pool not in yard.fleet.node_pools or not _may_go(yard, claim) for claim in going):
-        return None
+        return Held(Obstacle.GANG, "somebody on it may not move")
     gangs = {gang.uid: gang for claim in going for gang in yard.gangs_on(claim)}
     unit = Unit(going, tuple(gangs[uid] for uid in sorted(gangs)))
     plans = move(yard, unit, avoid=avoid, bought=bought)
     if isinstance(plans, Refusal):
-        return None
+        return Held(Obstacle.NO_PLACE, f"no place without it: {plans.message}")
     saving_usd_h = sum(claim.price_usd_h for claim in going) - sum(plan.cost_usd_h for plan in plans.values())
     found = Move(unit, plans, saving_usd_h, shared=bought is not None)
-    most = most_bought if bought is None else len(bought)
-    if sum(lot.count for lot in found.lots) > most or _trades_spot(yard, found) or _buys_its_own(found):
-        return None
-    if found.saving_usd_h <= 0 or found.saving_usd_h * PAYBACK_S / 3600 <= lost_usd(unit.gangs, yard.snapshot):
-        return None
-    return found if _agreed(yard, found) else None
+    return _declined(yard, found, most_bought if bought is None else len(bought)) or found
+
+
+def _declined(yard: Yard, found: Move, most_bought: int) -> Held | None:
+    """Why a move that is possible is not made; None when it is."""
+    if sum(lot.count for lot in found.lots) > most_bought:
+        return no_reason(Obstacle.NO_SAVING, f"it would take more than {most_bought} in its place")
+    if _trades_spot(yard, found):
+        return no_reason(Obstacle.NO_SAVING, "spot for cheaper spot only trades one risk of interruption for another")
+    if _buys_its_own(found) or found.saving_usd_h <= 0:
+        return no_reason(Obstacle.NO_SAVING, "what would hold its work instead costs as much or more")
+    paid_usd, lost = found.saving_usd_h * PAYBACK_S / 3600, lost_usd(found.unit.gangs, yard.snapshot)
+    if paid_usd <= lost:
+        saving = f"it would save {found.saving_usd_h:.2f} USD/h, {paid_usd:.2f} USD in {PAYBACK_S / 3600:.0f} h"
+        return Held(Obstacle.PAYBACK, f"{saving}, and lose work worth {lost:.2f} USD")
+    if not _agreed(yard, found):
+        words = f"it would save {found.saving_usd_h:.2f} USD/h, too little for what it disturbs"
+        return Held(Obstacle.BALANCE, f"{words} (Balanced)")
+    return None
 
 
 def _may_go(yard: Yard, claim: Claim) -> bool:

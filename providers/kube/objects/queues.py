@@ -1,16 +1,21 @@
 """`Queue` and `NodePool` objects: what git declares, mirrored for `kubectl`, and a status nobody needs to write."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from model.kinds import Kind, NodePool, Queue
+import msgspec
+from msgspec import Raw
+
+from fleet.snapshot import CapacityPool
+from model.kinds import CapacityType, Kind, NodePool, Queue
 from model.labels import GPU_RESOURCE
 from model.quantity import format_amount
 from providers.kube.objects.conditions import Condition, written
+from providers.kube.objects.instants import instant_of, whole_instant
 from providers.kube.objects.names import API_VERSION, REVISION
 from providers.kube.objects.pod_sets import amounts_object
 from providers.kube.objects.reports import FlavorUsage, NodePoolReport, QueueReport
-from providers.kube.objects.shapes import JsonObject, set_fields
+from providers.kube.objects.shapes import JsonObject, Wire, set_fields
 
 
 def queue_object(queue: Queue, revision: str) -> JsonObject:
@@ -70,5 +75,42 @@ def node_pool_status(report: NodePoolReport, now_s: float, previous: Sequence[Co
         "limits": limits | set_fields(resources=amounts_object(report.limit_resources)),
         "gpus": report.resources.get(GPU_RESOURCE, 0),
         "conditions": written(report.findings, previous, now_s),
-    }
+    } | set_fields(
+        shortages=[_shortage_object(*entry) for entry in sorted(report.shortages.items())],
+        pricedAt=whole_instant(report.priced_at_s) if report.priced_at_s else "",
+    )
     return {"apiVersion": API_VERSION, "kind": "NodePool", "metadata": {"name": report.name}, "status": status}
+
+
+def _shortage_object(pool: CapacityPool, until_s: float) -> JsonObject:
+    where = {"instanceType": pool.instance_type, "zone": pool.zone, "capacityType": pool.capacity_type}
+    return {**where, "until": whole_instant(until_s)}
+
+
+class _Shortage(Wire, frozen=True):
+    instance_type: str
+    zone: str
+    capacity_type: CapacityType
+    until: str
+
+
+class _PoolStatus(Wire, frozen=True):
+    shortages: list[_Shortage] | None = None
+    priced_at: str | None = None
+
+
+class _NodePool(Wire, frozen=True):
+    status: _PoolStatus | None = None
+
+
+_pool_decoder = msgspec.json.Decoder(_NodePool)
+
+
+def decode_market(raw: bytes | Raw) -> tuple[Mapping[CapacityPool, float], float]:
+    """Shortages, and the age of the prices (epoch seconds, 0 = not said), as a NodePool's status tells them."""
+    status = _pool_decoder.decode(raw).status or _PoolStatus()
+    short = {
+        CapacityPool(each.capacity_type, each.instance_type, each.zone): instant_of(each.until)
+        for each in status.shortages or ()
+    }
+    return short, instant_of(status.priced_at)

@@ -1,8 +1,10 @@
 """What the agent tells people in `Queue`, `NodePool` and `FleetSync` status, as values."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from fleet.snapshot import CapacityPool
 from model.quantity import Resources
 from providers.kube.objects.conditions import Finding
 
@@ -45,6 +47,10 @@ class NodePoolReport:
     limit_resources: Resources = field(default_factory=dict)
     limit_nodes: int | None = None
     limit_usd_per_hour: float | None = None
+    shortages: Mapping[CapacityPool, float] = field(default_factory=dict)
+    """Capacity pool of one of its offers -> until when it is not tried (epoch seconds)."""
+    priced_at_s: float = 0.0
+    """How old the oldest price is that it is bought by (epoch seconds); 0 = there are none."""
     findings: tuple[Finding, ...] = ()
 
 

@@ -136,6 +136,8 @@ POOL = NodePoolReport(
     usd_per_hour=165.12,
     limit_resources={"nvidia.com/gpu": 64},
     limit_nodes=8,
+    shortages={CapacityPool("on-demand", "p5.48xlarge", "us-east-1a"): NOW_S + 120},
+    priced_at_s=NOW_S - 900,
     findings=(Finding("Ready", True, "Ready"),),
 )
 SYNC = SyncReport(

@@ -1,0 +1,101 @@
+"""`muster explain node`: why a machine was bought, what stands on it, and why it is kept or going."""
+
+import sys
+from collections.abc import Iterator
+from math import inf
+from pathlib import Path
+
+from agent.cli import exits
+from agent.cli.look import UnknownRegion, look_at
+from agent.cli.tables import age
+from agent.cli.validate import read_folder
+from fleet.capacity.disrupt.verdict import Verdict
+from fleet.capacity.explain.node import NodeView, Tenant, claim_called, node_view
+from fleet.mig.layouts import layout_name
+from fleet.snapshot import Snapshot
+from model.loader import InvalidFleet, load
+from model.report import text as problem_text
+from providers.kube.errors import KubeError
+
+
+def explain_node(name: str, folder: Path | None, region: str, kubeconfig: Path | None, context: str | None) -> int:
+    """Print the explanation; the exit code."""
+    try:
+        fleet = load(read_folder(folder)) if folder else None
+        snapshot = look_at(kubeconfig, context, region).snapshot
+        claim = claim_called(snapshot, name)
+        if claim is None:
+            sys.stderr.write(f"muster: {_unknown(snapshot, name)}\n")
+            return exits.ERROR
+        sys.stdout.write("\n".join(lines(node_view(snapshot, claim, fleet), snapshot.now_s)) + "\n")
+    except InvalidFleet as invalid:
+        sys.stderr.write(problem_text(invalid.problems, colour=False) + "\n")
+        return exits.INVALID
+    except (KubeError, UnknownRegion, OSError) as error:
+        sys.stderr.write(f"muster: {error}\n")
+        return exits.ERROR
+    return exits.OK
+
+
+def _unknown(snapshot: Snapshot, name: str) -> str:
+    if name in snapshot.nodes:
+        return f"node {name!r} has no claim: it was not bought here, and nobody here gives it back"
+    known = ", ".join(sorted(claim.node or claim.name for claim in snapshot.claims.values())[:10]) or "none"
+    return f"no node or claim {name!r}; there are: {known}"
+
+
+def lines(view: NodeView, now_s: float) -> Iterator[str]:
+    """The explanation, line by line."""
+    claim, where = view.claim, view.claim.capacity_pool
+    yield f"{claim.node or claim.name}  (claim {claim.name}, pool {claim.node_pool})"
+    where_words = f"{where.instance_type} {where.capacity_type} {where.zone}"
+    yield f"  machine:  {where_words}, {claim.instance_id or 'no instance yet'}"
+    if claim.layout:
+        yield f"  cut:      {layout_name(claim.layout)}"
+    since_s = claim.ready_at_s or claim.registered_at_s or claim.launched_at_s or claim.created_at_s
+    yield f"  state:    {claim.state} for {age(now_s - since_s)}"
+    yield f"  bought:   {age(now_s - claim.created_at_s)} ago at {claim.price_usd_h:.2f} USD/h, {_for_whom(view)}"
+    if claim.purpose:
+        yield f"  purpose:  {claim.purpose}"
+    if claim.replaces:
+        yield f"  replaces: {', '.join(claim.replaces)}"
+    for tenant in view.tenants:
+        yield f"  stands:   {_tenant(tenant, now_s)}"
+    for pod in view.foreign_pods:
+        yield f"  stands:   pod {pod}, of no gang"
+    if not view.tenants and not view.foreign_pods:
+        idle = f", empty for {age(now_s - claim.emptied_at_s)}" if claim.emptied_at_s else ""
+        yield f"  stands:   nothing{idle}"
+    if claim.disruption is not None:
+        leaving = claim.disruption
+        until = "" if leaving.deadline_s == inf else f"; the drain may take {age(leaving.deadline_s - now_s)} more"
+        yield f"  leaves:   {leaving.reason}: {leaving.message}, told {age(now_s - leaving.at_s)} ago{until}"
+    yield from _verdicts(view, now_s)
+
+
+def _for_whom(view: NodeView) -> str:
+    if view.buyer:
+        return f"for {view.buyer}"
+    return "to replace a machine" if view.claim.replaces else "for its pool"
+
+
+def _tenant(tenant: Tenant, now_s: float) -> str:
+    gang = tenant.gang
+    ends = "does not say when it ends" if tenant.ends_s == inf else f"ends in {age(tenant.ends_s - now_s)}"
+    lost = f"stopped now it loses {age(tenant.lost_s)} of work, {tenant.lost_usd:.2f} USD"
+    pods = f"{tenant.pods} pod{'' if tenant.pods == 1 else 's'} here"
+    return f"{gang.name}, priority {gang.effective_priority}, {pods}, {gang.state}, {ends}; {lost}"
+
+
+def _verdicts(view: NodeView, now_s: float) -> Iterator[str]:
+    if not view.verdicts:
+        yield "  --fleet with the fleet's files also tells what each way of giving back says of it"
+    for verdict in view.verdicts:
+        yield f"  {verdict.method + ':':<15}{_verdict(verdict, now_s)}"
+
+
+def _verdict(verdict: Verdict, now_s: float) -> str:
+    known = now_s < verdict.until_s < inf
+    until = f", {age(verdict.until_s - now_s)} left" if known else ""
+    code = f" ({verdict.obstacle})" if verdict.obstacle else ""
+    return f"{verdict.outcome}{code}: {verdict.message}{until}"

@@ -1,0 +1,69 @@
+"""What commands that ask about machines look at: the cluster where there is one, and what is on sale."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from agent.cli.tables import age
+from agent.world import open_cluster, read_world
+from fleet.snapshot import CapacityPool, Catalog, Snapshot
+from providers.clock import SystemClock
+from providers.kube.objects import decode_market
+from providers.kube.objects.paths import NODE_POOLS
+from providers.kube.transport import KubeTransport
+
+
+class UnknownRegion(Exception):
+    """Nothing is known to be sold there, so no purchase could be told of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """The world as a command sees it, priced by the package."""
+
+    snapshot: Snapshot
+    agent_priced_at_s: float = 0.0
+    """How old the agent's own prices are (epoch seconds); 0 = it was not asked, or does not say."""
+
+
+def catalog_of(region: str) -> Catalog:
+    """The package's catalogue; raises `UnknownRegion`."""
+    from providers.aws.catalog import package_catalog
+
+    catalog = package_catalog(region).catalog
+    if not catalog.offers:
+        raise UnknownRegion(f"no machine is known to be sold in region {region!r}; check --region")
+    return catalog
+
+
+def look_away(region: str) -> Look:
+    """The catalogue and no cluster: nothing stands, nothing is known to be short."""
+    return Look(Snapshot(now_s=SystemClock().now(), catalog=catalog_of(region)))
+
+
+def look_at(kubeconfig: Path | None, context: str | None, region: str) -> Look:
+    """The cluster with the catalogue, and with what the agent tells of shortages in the status of its pools."""
+    catalog = catalog_of(region)
+    transport = open_cluster(kubeconfig, context)
+    snapshot = read_world(transport, SystemClock(), catalog)
+    shortages, priced_at_s = market_of(transport)
+    return Look(replace(snapshot, shortages=shortages), priced_at_s)
+
+
+def market_of(transport: KubeTransport) -> tuple[Mapping[CapacityPool, float], float]:
+    """Capacity pool -> until when the agent counts it as short; and how old its prices are (0 = not said)."""
+    shortages: dict[CapacityPool, float] = {}
+    ages = []
+    for page in transport.list_pages(NODE_POOLS):
+        for raw in page.items or ():
+            short, priced_at_s = decode_market(raw)
+            shortages |= short
+            ages += [priced_at_s] if priced_at_s else []
+    return shortages, min(ages, default=0.0)
+
+
+def price_words(look: Look) -> str:
+    """How old the prices are, and whose."""
+    now, catalog = look.snapshot.now_s, look.snapshot.catalog
+    agent = f"; the agent's own are {age(now - look.agent_priced_at_s)} old" if look.agent_priced_at_s else ""
+    return f"{age(now - catalog.priced_at_s)} old ({catalog.price_source}){agent}"
