@@ -21,6 +21,8 @@ TOGETHER_S: Final = 180.0
 """What a capacity pool takes back within this time is one interruption, however many machines it hits."""
 MOST_PREMIUM: Final = 1.0
 """No offer counts as more than twice its price."""
+LEAST_PREMIUM: Final = 1e-6
+"""Less does not put an offer behind an equal one."""
 FORGOTTEN: Final = 0.01
 """Less of an interruption than this is none: memories do not pile up for ever."""
 
@@ -65,9 +67,10 @@ def weight(memory: Memory, now_s: float) -> float:
 def premium(memory: Memory, now_s: float) -> float:
     """The part of its price that an offer costs beside it: interruptions an hour, times the hours one wastes.
 
-    In the long run `weight` is the rate times HALF_LIFE_S / ln 2. Less than a millionth is forgotten.
+    In the long run `weight` is the rate times HALF_LIFE_S / ln 2. Below LEAST_PREMIUM it is forgotten.
     """
-    return round(min(MOST_PREMIUM, weight(memory, now_s) * log(2) / HALF_LIFE_S * WASTED_S), 6)
+    added = min(MOST_PREMIUM, weight(memory, now_s) * log(2) / HALF_LIFE_S * WASTED_S)
+    return added if added >= LEAST_PREMIUM else 0.0
 
 
 def premiums(memories: Mapping[CapacityPool, Memory], now_s: float) -> Mapping[CapacityPool, float]:
