@@ -6,8 +6,8 @@ Purchases stay in one zone, and prefer (capacity type by the pool's order, pool 
 order in which `CreateFleet` is attempted, because a shortage removes a shape and the next call finds the next best.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from fleet.capacity.hurdles import Hurdles
 from fleet.capacity.pools import Headroom
@@ -139,7 +139,47 @@ class Supply:
 
 
 def provide(board: Board, supply: Supply, gang: str, needs: Iterable[Need]) -> Plan | Refusal:
-    """The best plan for all of `needs`, taken on the board and from the headroom; on refusal nothing is changed."""
+    """The best plan for all of `needs`, taken on the board and from the headroom; on refusal nothing is changed.
+
+    Where pods have to share a domain that none has the room for, it is bought if pools promise one: all machines of a
+    pool carry the labels of its template.
+    """
+    asked = list(needs)
+    found = _provided(board, supply, gang, asked)
+    if isinstance(found, Plan) or found.reason is not Reason.TOPOLOGY or not supply.may_buy:
+        return found
+    best: tuple[float, str, list[Need]] | None = None
+    for value, tied in _promised(asked):
+        mark = board.mark()
+        plan = _provided(board, supply, gang, tied)
+        if isinstance(plan, Plan):
+            board.undo(mark)
+            for lot in plan.lots:
+                supply.headroom[lot.shape.pool.name].spend(lot.shape, -lot.count)
+            if best is None or (round(plan.cost_usd_h, DIGITS), value) < best[:2]:
+                best = round(plan.cost_usd_h, DIGITS), value, tied
+    return found if best is None else _provided(board, supply, gang, best[2])
+
+
+def _promised(needs: Sequence[Need]) -> Iterator[tuple[str, list[Need]]]:
+    """Values that pools promise for the one label pods have to share, with the needs tied to it."""
+    wanted = {need.pod_set.required_topology for need in needs} - {"", labels.ZONE, labels.HOSTNAME}
+    if len(wanted) != 1:
+        return
+    label = wanted.pop()
+    bound = [need for need in needs if need.pod_set.required_topology == label]
+    carried = {pool.spec.template.labels.get(label, "") for need in bound for pool in need.pools}
+    for value in sorted(carried - {""}):
+        yield value, [_tied(need, label, value) if need in bound else need for need in needs]
+
+
+def _tied(need: Need, label: str, value: str) -> Need:
+    selector = {**need.pod_set.node_selector, label: value}
+    return replace(need, pod_set=replace(need.pod_set, node_selector=selector, required_topology=""))
+
+
+def _provided(board: Board, supply: Supply, gang: str, needs: Sequence[Need]) -> Plan | Refusal:
+    """The best plan where only zones and hosts may be shared on what is bought."""
     ordered = sorted(needs, key=_hardest_first)
     zone_bound = any(need.pod_set.required_topology == labels.ZONE for need in ordered)
     best: tuple[tuple[object, ...], str, bool] | None = None
@@ -243,7 +283,7 @@ class _Trial:
                 return Refusal(
                     Reason.TOPOLOGY,
                     f"{pod_set.count} pods of {pod_set.name} need one domain of {pod_set.required_topology}; "
-                    "no domain has the room, and a purchase cannot promise one",
+                    "no domain has the room, and no pool that might buy more promises one",
                 )
             return self._buy(need, pod_set.count, whole=True)
         missing = pod_set.count

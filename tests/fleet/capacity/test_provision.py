@@ -362,8 +362,21 @@ def test_a_rack_cannot_be_bought() -> None:
     refused = rig(world).refusal(pod_set(count=3, required_topology="rack"))
     assert refused.reason == "TopologyPlacementFailed"
     assert refused.message == (
-        "3 pods of main need one domain of rack; no domain has the room, and a purchase cannot promise one"
+        "3 pods of main need one domain of rack; no domain has the room, and no pool that might buy more promises one"
     )
+
+
+def test_a_rack_that_a_pool_promises_is_bought() -> None:
+    """All of it in one: what stands there already counts, and the cheaper of two racks is taken."""
+    labelled = {rack: {"template": {"labels": {"rack": rack}}} for rack in ("r1", "r2")}
+    builder = FleetBuilder().pool("one", limits={"nodes": 3}, **labelled["r1"]).pool("two", **labelled["r2"])
+    world = World(builder.flavor("any", nodePools=["one", "two"]).team().queue().build())
+    world.machine("m0", "two")
+    found = rig(world).plan(pod_set(count=3, required_topology="rack"), flavor="any")
+    assert {lot.shape.pool.name: lot.count for lot in found.lots} == {"two": 2}
+    assert {pin.claim for pin in found.pins()} >= {"m0"}
+    found = rig(world).plan(pod_set(count=3, required_topology="rack"), flavor="one")
+    assert {lot.shape.pool.name: lot.count for lot in found.lots} == {"one": 3}
 
 
 # -- what may not be used ---------------------------------------------------------------------------------------------
