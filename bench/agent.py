@@ -141,6 +141,9 @@ class _Standing:
     def instances(self) -> Sequence[Any]:
         return list(self._machines)
 
+    def reservations(self) -> Sequence[Any]:
+        return ()
+
     def launch(self, request: Any) -> Any:
         raise AssertionError(f"nothing is to be bought: {request}")
 
