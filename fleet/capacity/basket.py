@@ -160,21 +160,21 @@ class Market:
 
     def kinds_for(self, line: Line) -> frozenset[str]:
         """Names of the kinds that pods of a line may stand on."""
-        tiers = frozenset(_tier(shape) for shape in line.shapes)
+        tiers = {_tier(shape): shape.pool for shape in line.shapes}
         models = _models(line)
-        asked = (line.need.kind, tiers, models)
+        asked = (line.need.kind, frozenset(tiers), models)
         if asked not in self._known:
-            found = [shape for tier in sorted(tiers) for shape in self._of_tier(line, tier, models)]
+            found = [
+                shape
+                for tier, pool in sorted(tiers.items(), key=lambda it: it[0])
+                for shape in self.supply.shapes.of(pool)
+                if _tier(shape) == tier
+                and (models is None or _model(shape) in models)
+                and self._to_be_had(shape, line.need)
+            ]
             enough = Shapes.flexible(line.shapes[0].pool, found)
             self._known[asked] = frozenset(self._name(shape) for shape in (found if enough else line.shapes))
         return self._known[asked]
-
-    def _of_tier(self, line: Line, tier: "_Tier", models: frozenset[str] | None) -> Iterator[Shape]:
-        pool = next(pool for pool in line.need.pools if pool.name == tier.pool)
-        need = line.need
-        for shape in self.supply.shapes.of(pool):
-            if _tier(shape) == tier and (models is None or _model(shape) in models) and self._to_be_had(shape, need):
-                yield shape
 
     def _to_be_had(self, shape: Shape, need: Need) -> bool:
         """Whether a machine of a shape may be bought for pods of a need, limits aside."""
