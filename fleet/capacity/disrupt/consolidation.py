@@ -5,8 +5,8 @@ is tried one by one. Whether machines may go is `weigh`'s to say, which packs th
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 from fleet.capacity.disrupt.command import Command
 from fleet.capacity.disrupt.prospects import Prospects
@@ -17,6 +17,7 @@ from fleet.capacity.disrupt.stay import stays_until_s
 from fleet.capacity.disrupt.weigh import PAYBACK_S, command, disturbed, weigh
 from fleet.capacity.disrupt.yard import Yard
 from fleet.cost.lost import lost_work_usd
+from fleet.memo import remembered
 from fleet.reasons import Reason
 from fleet.snapshot import Claim, ClaimState, Gang
 from model.kinds import NodePool
@@ -36,17 +37,27 @@ EPSILON_USD_H = 1e-6
 T = TypeVar("T")
 
 
+class _Quiet(NamedTuple):
+    """A machine whose gangs have been there for the pool's quiet time."""
+
+    claim: Claim
+    gangs: Sequence[Gang]
+    affordable_usd_h: float
+    """What may be paid to do without it."""
+
+
 def consolidate(yard: Yard) -> list[Command]:
     """The steps of one plan that budgets allow, or one machine: the world after it is looked at anew."""
     finished = _finish(yard)
     if finished:
         return finished
-    return _merge(yard) or _one(yard)
+    quiet = list(_quiet(yard))
+    return _merge(yard, quiet) or _one(yard, quiet)
 
 
-def _merge(yard: Yard) -> list[Command]:
+def _merge(yard: Yard, quiet: Sequence[_Quiet]) -> list[Command]:
     """Many machines at once. None while replacements are on their way: the plan would count on what they bring."""
-    spare = _with_room(yard)
+    spare = _with_room(yard, quiet)
     if len(spare) < 2 or any(claim.replaces for claim in yard.snapshot.claims.values() if not _done(yard, claim)):
         return []
     from fleet.capacity.disrupt.merging import proposals  # numpy with it, which most passes have no use for
@@ -62,8 +73,8 @@ def _merge(yard: Yard) -> list[Command]:
     return given
 
 
-def _one(yard: Yard) -> list[Command]:
-    for claim in turn_of(_worth_trying(yard), yard.snapshot.now_s):
+def _one(yard: Yard, quiet: Sequence[_Quiet]) -> list[Command]:
+    for claim in turn_of(_worth_trying(yard, quiet), yard.snapshot.now_s):
         found = weigh(yard, [claim])
         given = command(yard, found) if found is not None else None
         if given is not None:
@@ -95,7 +106,7 @@ def _finish(yard: Yard) -> list[Command]:
     return [Command(going, Reason.UNDERUTILIZED, f"{came} ready, saving {saving_usd_h:.2f} USD/h")]
 
 
-def _worth_trying(yard: Yard) -> list[Claim]:
+def _worth_trying(yard: Yard, quiet: Iterable[_Quiet]) -> list[Claim]:
     """Machines whose gangs may move, with a saving that could pay for it and room that could be there.
 
     Those that bring most for what they disturb come first. The tests come in order of cost: what most fail is asked
@@ -103,7 +114,7 @@ def _worth_trying(yard: Yard) -> list[Claim]:
     """
     prospects: Prospects | None = None
     found = []
-    for claim, gangs, affordable_usd_h in _quiet(yard):
+    for claim, gangs, affordable_usd_h in quiet:
         prospects = prospects or Prospects.of(yard.fleet, yard.snapshot)
         if not prospects.hopeless(claim, gangs, affordable_usd_h + EPSILON_USD_H) and yard.unit(claim) is not None:
             found.append(claim)
@@ -111,7 +122,7 @@ def _worth_trying(yard: Yard) -> list[Claim]:
     return sorted(found, key=lambda claim: (-ratios[claim.name], claim.name))
 
 
-def _quiet(yard: Yard) -> Iterator[tuple[Claim, Sequence[Gang], float]]:
+def _quiet(yard: Yard) -> Iterator[_Quiet]:
     """Machines whose gangs have been there for the pool's quiet time, with what may be paid to do without (USD/h)."""
     pools = {name for name, pool in yard.fleet.node_pools.items() if _consolidates(pool)}
     lost: dict[str, float] = {}
@@ -125,19 +136,26 @@ def _quiet(yard: Yard) -> Iterator[tuple[Claim, Sequence[Gang], float]]:
             continue
         affordable_usd_h = claim.price_usd_h - _lost(yard, gangs, lost) * 3600 / PAYBACK_S
         if affordable_usd_h > -EPSILON_USD_H:
-            yield claim, gangs, affordable_usd_h
+            yield _Quiet(claim, gangs, affordable_usd_h)
 
 
-def _with_room(yard: Yard) -> list[Claim]:
+def _with_room(yard: Yard, quiet: Iterable[_Quiet]) -> list[Claim]:
     """Machines that are not full, those with the dearest idle part first."""
     if yard.snapshot.now_s % ROUND_S >= MERGE_S:
         return []
     found: list[tuple[float, str, Claim]] = []
-    for claim, gangs, _ in _quiet(yard):
-        idle = 1.0 - _full(claim, gangs)
+    full = _fullness(yard.snapshot.claims, yard.held)
+    for claim, _, _ in quiet:
+        idle = 1.0 - full.get(claim.name, 0.0)
         if idle > 0 and yard.unit(claim) is not None:
             found.append((-idle * claim.price_usd_h, claim.name, claim))
     return [claim for _, _, claim in sorted(found, key=lambda it: it[:2])[:MOST_MERGED]]
+
+
+@remembered()
+def _fullness(claims: Mapping[str, Claim], held: Mapping[str, Sequence[Gang]]) -> Mapping[str, float]:
+    """Claim -> the part in use of what is used most on its machine, of 1."""
+    return {name: _full(claims[name], gangs) for name, gangs in held.items() if name in claims}
 
 
 def _full(claim: Claim, gangs: Sequence[Gang]) -> float:

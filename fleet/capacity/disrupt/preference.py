@@ -26,6 +26,8 @@ _WHY = "its pool prefers a capacity type that can be had again"
 
 def prefer(yard: Yard) -> list[Command]:
     """Units whose replacements are ready go; else at most one is replaced: then the world is looked at anew."""
+    if all(pool.spec.disruption.return_to_preferred is None for pool in yard.fleet.node_pools.values()):
+        return []
     stayed = [(pool, claim) for pool, claim in yard.volunteers() if pool is not None and _stayed(yard, pool, claim)]
     if not stayed:
         return []

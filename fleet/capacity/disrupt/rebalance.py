@@ -15,6 +15,8 @@ def rebalance(yard: Yard) -> list[Command]:
 
     A replacement comes from a capacity pool of which no such advice has come: there it would be the next to go.
     """
+    if not any(pool.spec.disruption.on_rebalance == "Replace" for pool in yard.fleet.node_pools.values()):
+        return []
     advised = [claim for pool, claim in yard.volunteers() if _acts(pool, claim)]
     if not advised:
         return []

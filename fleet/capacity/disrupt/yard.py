@@ -12,7 +12,7 @@ from fleet.capacity.reservations import reservation_of, terminates_s
 from fleet.capacity.stock import claims_by_pool, holders, machines_held
 from fleet.memo import remembered
 from fleet.reasons import Reason
-from fleet.snapshot import Claim, ClaimState, Gang, GangState, Snapshot
+from fleet.snapshot import Claim, ClaimState, Gang, GangState, Node, Snapshot
 from model.fleet import Fleet
 from model.kinds import NodePool
 
@@ -43,6 +43,8 @@ class Yard:
 
     def volunteers(self) -> list[tuple[NodePool | None, Claim]]:
         """The candidates that are not spared."""
+        if not _asks_to_be_spared(self.snapshot.nodes):
+            return self.candidates()
         return [(pool, claim) for pool, claim in self.candidates() if not self.spared(claim)]
 
     def candidates(self) -> list[tuple[NodePool | None, Claim]]:
@@ -129,6 +131,12 @@ class Yard:
         pool = self.fleet.node_pools.get(claim.node_pool)
         grace_s = pool.spec.template.termination_grace_period if pool else math.inf
         return min(self.snapshot.now_s + grace_s, terminates_s(reservation_of(self.snapshot, claim)))
+
+
+@remembered()
+def _asks_to_be_spared(nodes: Mapping[str, Node]) -> bool:
+    """Whether any node does."""
+    return any(node.do_not_disrupt for node in nodes.values())
 
 
 @remembered()
