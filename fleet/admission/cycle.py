@@ -65,6 +65,8 @@ class Pass:
     actions: list[Action] = field(default_factory=list)
     tally: Tally | None = None
     """Of all that is bought, until it has been told."""
+    lines: dict[tuple[str, str], Line | None] = field(default_factory=dict)
+    """(namespace, queue) -> the line behind it, as far as it was asked for."""
 
     @classmethod
     def start(cls, fleet: Fleet, snapshot: Snapshot, *, may_buy: bool = True) -> "Pass":
@@ -99,11 +101,9 @@ class Pass:
         return started
 
     def _settle(self, gang: Gang, usage: Mapping[FlavorResource, int]) -> None:
-        line = line_of(self.fleet, gang.namespace, gang.queue)
-        if line is None:
-            self.machines.shift(
-                gang.pins, gang.pod_sets, 1
-            )  # its queue is no longer declared: it holds machines, and nobody's quota
+        line = self._line(gang)
+        if line is None:  # its queue is no longer declared: it holds machines, and nobody's quota
+            self.machines.shift(gang.pins, gang.pod_sets, 1)
             return
         holder = Holder(
             self._workload(gang, line, gang.pod_sets),
@@ -114,11 +114,18 @@ class Pass:
             ends_at_s(gang, self.snapshot.now_s),
             leaving=gang.state is GangState.EVICTING or bool(gang.leaving),
             protected=self._protected(gang, line),
-            unsettled=gang_subject(whole(gang.uid)) in self.snapshot.busy,
+            unsettled=bool(self.snapshot.busy) and gang_subject(whole(gang.uid)) in self.snapshot.busy,
         )
         if gang.uid in self.machines.vacancies:
             holder.given = given_of(self.declared, line.name, gang)
         self.scheduler.settle(holder)
+
+    def _line(self, gang: Gang) -> Line | None:
+        """The line a gang stands in, looked up once for all of its queue."""
+        key = gang.namespace, gang.queue
+        if key not in self.lines:
+            self.lines[key] = line_of(self.fleet, *key)
+        return self.lines[key]
 
     def _protected(self, gang: Gang, line: Line) -> bool:
         """Whether it may not be chosen as a victim yet."""
@@ -233,10 +240,10 @@ class Pass:
             refusal = screen(self.fleet, self.snapshot, gang) if not busy else None
             if refusal is not None:
                 self._wait(gang, refusal)
-            elif (line := line_of(self.fleet, gang.namespace, gang.queue)) is not None:
+            elif (line := self._line(gang)) is not None:
                 self.scheduler.submit(replace(self._workload(gang, line), busy=busy))
         for gang in growing(self.snapshot):
-            line = line_of(self.fleet, gang.namespace, gang.queue)
+            line = self._line(gang)
             busy = gang_subject(gang.uid) in self.snapshot.busy or gang.uid in self.machines.vacancies
             if line is not None and not busy and may_take_more(self.fleet, self.snapshot, gang, line):
                 for more in joining(self.snapshot, gang, line):
