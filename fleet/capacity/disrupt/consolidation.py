@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 
 from fleet.capacity.disrupt.command import Command
 from fleet.capacity.disrupt.prospects import Prospects
-from fleet.capacity.disrupt.replace import coming, complete
+from fleet.capacity.disrupt.replace import Unit, coming, complete, move
 from fleet.capacity.disrupt.rounds import CONSOLIDATES
 from fleet.capacity.disrupt.savings import savings_ratio
 from fleet.capacity.disrupt.stay import stays_until_s
@@ -18,7 +18,7 @@ from fleet.capacity.disrupt.weigh import PAYBACK_S, command, disturbed, weigh
 from fleet.capacity.disrupt.yard import Yard
 from fleet.cost.lost import lost_work_usd
 from fleet.memo import remembered
-from fleet.reasons import Reason
+from fleet.reasons import Reason, Refusal
 from fleet.snapshot import Claim, ClaimState, Gang
 from model.kinds import NodePool
 
@@ -83,7 +83,11 @@ def _one(yard: Yard, quiet: Sequence[_Quiet]) -> list[Command]:
 
 
 def _finish(yard: Yard) -> list[Command]:
-    """The machines that were bought for this are ready: all they replace may go at once. If one was lost, they go."""
+    """The machines that were bought for this are ready: all they replace may go at once.
+
+    If one was lost, or the gangs would not find room any more (somebody has come since, quota has gone), they go
+    instead.
+    """
     if not yard.successors:
         return []
     ready: dict[str, Claim] = {}
@@ -100,6 +104,13 @@ def _finish(yard: Yard) -> list[Command]:
     first = coming(yard, [next(iter(ready))])
     names = {name for it in first for name in it.replaces}
     going = tuple(claim for name, claim in sorted(ready.items()) if name in names)
+    gangs = {gang.uid: gang for claim in going for gang in yard.gangs_on(claim)}
+    if gangs and isinstance(
+        moved := move(yard, Unit(going, tuple(gangs[uid] for uid in sorted(gangs))), bought=()), Refusal
+    ):
+        return [
+            Command(tuple(first), Reason.NOT_NEEDED, f"what it was bought for has no room any more: {moved.message}")
+        ]
     yard.gone.update(claim.name for claim in going)
     came = f"{len(first)} cheaper machines are" if len(first) > 1 else "a cheaper machine is"
     saving_usd_h = sum(claim.price_usd_h for claim in going) - sum(it.price_usd_h for it in first)

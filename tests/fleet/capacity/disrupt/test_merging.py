@@ -151,3 +151,14 @@ def test_a_purchase_that_lost_a_machine_is_given_up_and_decided_anew() -> None:
     world.settle_down()
     assert {claim.capacity_pool.instance_type for claim in world.claims.values()} == {"one.large"}
     quiet(world)
+
+
+def test_what_was_bought_is_given_up_where_the_work_would_not_fit_any_more() -> None:
+    """Validated once more when it is ready: somebody else has moved onto the old machine since."""
+    world = world_of(ONE, EIGHT)
+    world.machine("m0", "all", "eight.large")
+    runs(world, "g", ("m0", 1))
+    world.machine("r0", "all", "one.large", replaces=("m0",), gang="uid-g", launch=Launch("x", 0, 1))
+    assert decided(world)[0] == ["m0"]
+    runs(world, "late", ("m0", 4))
+    assert decided(world)[0] == ["r0"]
