@@ -81,23 +81,23 @@ class Problem:
     def __post_init__(self) -> None:
         if not self.resources:
             raise InvalidProblem("no resource counts")
-        _distinct("resource", self.resources)
-        _distinct("class", (it.name for it in self.classes))
-        _distinct("kind or room", [*(it.name for it in self.kinds), *(it.name for it in self.rooms)])
-        _distinct("limit", (it.name for it in self.limits))
+        distinct("resource", self.resources)
+        distinct("class", (it.name for it in self.classes))
+        distinct("kind or room", [*(it.name for it in self.kinds), *(it.name for it in self.rooms)])
+        distinct("limit", (it.name for it in self.limits))
         known = set(self.resources)
         for pods in self.classes:
             if pods.count < 0:
                 raise InvalidProblem(f"class {pods.name}: count {pods.count} is negative")
             if unknown := pods.requests.keys() - known:
                 raise InvalidProblem(f"class {pods.name} asks for {min(unknown)}, which is none of the resources")
-            _whole(f"class {pods.name}", pods.requests)
+            whole(f"class {pods.name}", pods.requests)
         for kind in self.kinds:
             if not 0 <= kind.price_usd_h < float("inf") or (kind.most is not None and kind.most < 0):
                 raise InvalidProblem(f"kind {kind.name}: price {kind.price_usd_h} or bound {kind.most} makes no sense")
-            _whole(f"kind {kind.name}", kind.capacity)
+            whole(f"kind {kind.name}", kind.capacity)
         for room in self.rooms:
-            _whole(f"room {room.name}", room.free)
+            whole(f"room {room.name}", room.free)
         for limit in self.limits:
             if limit.counted not in (known | {MACHINES, USD_H}) or not limit.most >= 0:
                 raise InvalidProblem(f"limit {limit.name}: at most {limit.most} of {limit.counted} makes no sense")
@@ -108,7 +108,8 @@ class Problem:
         return sum(it.count for it in self.classes)
 
 
-def _distinct(what: str, names: Iterable[str]) -> None:
+def distinct(what: str, names: Iterable[str]) -> None:
+    """Raise `InvalidProblem` where a name comes twice."""
     seen: set[str] = set()
     for name in names:
         if name in seen:
@@ -116,7 +117,8 @@ def _distinct(what: str, names: Iterable[str]) -> None:
         seen.add(name)
 
 
-def _whole(where: str, amounts: Mapping[str, int]) -> None:
+def whole(where: str, amounts: Mapping[str, int]) -> None:
+    """Raise `InvalidProblem` for amounts that the arithmetic of the search would not keep exact."""
     for resource, amount in amounts.items():
         if not 0 <= amount <= MOST_AMOUNT:
             raise InvalidProblem(f"{where}: {amount} of {resource} is not between 0 and 2^50")

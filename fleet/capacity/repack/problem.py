@@ -4,10 +4,10 @@ Nothing here knows Kubernetes or a cloud. What may not move is not declared as a
 room, and its machine does not go (`may_go`). What may stand where arrives as names of kinds.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from fleet.capacity.purchase.problem import MOST_AMOUNT, InvalidProblem, Limit, MachineKind
+from fleet.capacity.purchase.problem import InvalidProblem, Limit, MachineKind, distinct, whole
 
 PER_POD_USD_H = 1.0
 """What moving one pod counts when nobody says what it costs: `docs/design/0008-repack.md` has the curve."""
@@ -125,18 +125,18 @@ class Problem:
             ("block", [it.name for it in self.blocks]),
             ("kind", [it.name for it in self.kinds]),
         ):
-            _distinct(what, names)
+            distinct(what, names)
         known = set(self.resources)
         for pods in self.classes:
             if unknown := pods.requests.keys() - known:
                 raise InvalidProblem(f"class {pods.name} asks for {min(unknown)}, which is none of the resources")
-            _whole(f"class {pods.name}", pods.requests)
+            whole(f"class {pods.name}", pods.requests)
         for machine in self.standing:
             _priced(f"machine {machine.name}", machine.price_usd_h)
-            _whole(f"machine {machine.name}", machine.free)
+            whole(f"machine {machine.name}", machine.free)
         for kind in self.kinds:
             _priced(f"kind {kind.name}", kind.price_usd_h, kind.dearest_usd_h)
-            _whole(f"kind {kind.name}", kind.capacity)
+            whole(f"kind {kind.name}", kind.capacity)
         _priced("rules", self.rules.per_pod_usd_h)
         if not self.rules.payback_h > 0:
             raise InvalidProblem(f"rules: a payback of {self.rules.payback_h} hours makes no sense")
@@ -152,27 +152,13 @@ class Problem:
                     raise InvalidProblem(f"block {block.name} has a seat on {machine}, which is no machine")
                 if unknown := held.keys() - classes:
                     raise InvalidProblem(f"block {block.name} has pods of {min(unknown)}, which is no class")
-                _whole(f"block {block.name}", held)
+                whole(f"block {block.name}", held)
 
     def disruption_usd_h(self, block: Block, moved: int) -> float:
         """What it counts that so many pods of a block move."""
         if block.moving_usd is None:
             return self.rules.per_pod_usd_h * moved
         return block.moving_usd / self.rules.payback_h * moved / max(block.pods, 1)
-
-
-def _distinct(what: str, names: Iterable[str]) -> None:
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            raise InvalidProblem(f"two of the same name: {what} {name}")
-        seen.add(name)
-
-
-def _whole(where: str, amounts: Mapping[str, int]) -> None:
-    for resource, amount in amounts.items():
-        if not 0 <= amount <= MOST_AMOUNT:
-            raise InvalidProblem(f"{where}: {amount} of {resource} is not between 0 and 2^50")
 
 
 def _priced(where: str, *prices: float) -> None:
