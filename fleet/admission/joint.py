@@ -12,10 +12,11 @@ from fleet.actions import Tally
 from fleet.admission.machines import Machines, Written
 from fleet.capacity.basket import Line, Machine, Member, bargain, runner_up
 from fleet.capacity.intent import write_claims
-from fleet.capacity.provision import Lot
+from fleet.capacity.provision import Lot, Need
 from fleet.capacity.purchase import GREEDY, Effort
 from fleet.capacity.shapes import Shape
 from fleet.placement.pack import Seat
+from model import labels
 
 _EFFORTS = {"Optimal": Effort(), "Greedy": GREEDY}
 _SHOWN = 3
@@ -48,8 +49,15 @@ def _lines(gangs: Mapping[str, Written]) -> Iterator[Line]:
             seats = [it for it in written.plan.seats if it.pod_set == need.pod_set.name and it.slot.claim in bought]
             if seats:
                 shapes = {shape.key: shape for shape in (bought[it.slot.claim] for it in seats)}
-                tiers = tuple(shape for _, shape in sorted(shapes.items()))
-                yield Line(Member(uid, need.pod_set.name), need, sum(it.count for it in seats), tiers)
+                found = tuple(shape for _, shape in sorted(shapes.items()))
+                zones = frozenset(it.offer.zone for it in found) if _tied_to(written, need, seats) else None
+                yield Line(Member(uid, need.pod_set.name), need, sum(it.count for it in seats), found, zones)
+
+
+def _tied_to(written: Written, need: Need, seats: Sequence[Seat]) -> bool:
+    """Whether the zone is decided: others of the gang have a place in it already."""
+    elsewhere = len(written.plan.seats) > len(seats)
+    return need.pod_set.required_topology == labels.ZONE and elsewhere
 
 
 def _settled(gangs: Mapping[str, Written], line: Line) -> bool:

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from fleet.admission.flavors import Flavors
-from fleet.capacity.basket import Market, in_order
 from fleet.capacity.disrupt.weigh import PAYBACK_S
 from fleet.capacity.disrupt.yard import Yard
+from fleet.capacity.market import Market
 from fleet.capacity.provision import Need, Supply
 from fleet.capacity.repack import GREEDY, Block, Buyable, Effort, PodClass, Problem, Rules, Standing, Step, solve
 from fleet.capacity.shapes import Shape
@@ -109,7 +109,7 @@ class _View:
         classes = tuple(self._classes.values())
         pools = sorted({pool.name for _, need in lines for pool in need.pools})
         return Problem(
-            resources=(*in_order({name for it in classes for name in it.requests}), *self.market.limited(pools)),
+            resources=self.market.resources((name for it in classes for name in it.requests), pools),
             classes=classes,
             standing=tuple(standing),
             blocks=tuple(self._block(gang) for gang in self.gangs),

@@ -3,7 +3,7 @@
 from fleet.capacity.purchase.answer import Batch, Purchase, Steps, Way
 from fleet.capacity.purchase.effort import GREEDY, Effort
 from fleet.capacity.purchase.problem import InvalidProblem, Limit, MachineKind, PodClass, Problem, Room
-from fleet.capacity.purchase.solving import solve
+from fleet.capacity.purchase.solving import karpenters, solve
 
 __all__ = [
     "GREEDY",
@@ -18,5 +18,6 @@ __all__ = [
     "Room",
     "Steps",
     "Way",
+    "karpenters",
     "solve",
 ]

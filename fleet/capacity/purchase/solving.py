@@ -1,14 +1,16 @@
 """The call: the cheapest machines for a batch of pods."""
 
 from collections import ChainMap
+from collections.abc import Sequence
 from math import inf
 
-from fleet.capacity.purchase.answer import Purchase, Steps
+from fleet.capacity.purchase.answer import Purchase, Steps, Way
+from fleet.capacity.purchase.baseline import karpenter_order
 from fleet.capacity.purchase.cut import parts_of
 from fleet.capacity.purchase.effort import Effort
 from fleet.capacity.purchase.lanes import Lanes, solve_grouped
 from fleet.capacity.purchase.named import batches, by_class
-from fleet.capacity.purchase.part import Part
+from fleet.capacity.purchase.part import Ints, Member, Part
 from fleet.capacity.purchase.problem import Problem
 from fleet.capacity.purchase.search import Found, greedy, improved
 
@@ -30,7 +32,7 @@ def _solved(problem: Problem, lanes: Lanes, effort: Effort) -> Purchase:
     found = [improved(it, effort, enough_usd_h) for it in quick]
     left = dict(unfit)
     for part, it in zip(parts, found, strict=True):
-        left |= _left(part, it)
+        left |= _missing(part, it.part.members, it.mix.placed)
     worths = [by_class(it.part, it.certificate.worth.tolist()) for it in found]
     dearest = sorted(found, key=lambda it: (-it.cost_usd_h, it.part.members))
     return Purchase(
@@ -47,18 +49,35 @@ def _solved(problem: Problem, lanes: Lanes, effort: Effort) -> Purchase:
     )
 
 
+def karpenters(problem: Problem) -> Purchase:
+    """What Karpenter's order would buy; groups are not kept together."""
+    parts, unfit = parts_of(problem, {})
+    mixes = [(part, karpenter_order(part)) for part in parts]
+    cost_usd_h = sum(mix.cost_usd_h(part) for part, mix in mixes)
+    left = dict(unfit)
+    for part, mix in mixes:
+        left |= _missing(part, part.members, mix.placed)
+    return Purchase(
+        batches=tuple(batch for part, mix in mixes for batch in batches(part, mix)),
+        cost_usd_h=cost_usd_h,
+        baseline_usd_h=cost_usd_h,
+        left=left,
+        ways=(Way.BASELINE,) * len(parts),
+    )
+
+
 def _baseline(found: Found) -> float:
     placed = found.baseline.placed
     return found.baseline.cost_usd_h(found.part) if (placed >= found.mix.placed).all() else inf
 
 
-def _left(part: Part, found: Found) -> dict[str, int]:
-    """Class -> pods of the part without a machine; the search may have left out what there is no room for."""
-    placed: dict[str, int] = {}
-    for group, count in zip(found.part.members, found.mix.placed.tolist(), strict=True):
+def _missing(part: Part, members: Sequence[Sequence[Member]], placed: Ints) -> dict[str, int]:
+    """Class -> pods of the part without a machine. The search may have left out what there is no room for."""
+    held: dict[str, int] = {}
+    for group, count in zip(members, placed.tolist(), strict=True):
         rest = count
         for name, pods in group:
-            placed[name] = min(rest, pods)
-            rest -= placed[name]
+            held[name] = min(rest, pods)
+            rest -= held[name]
     every = ((name, pods) for group in part.members for name, pods in group)
-    return {name: pods - placed.get(name, 0) for name, pods in every if pods > placed.get(name, 0)}
+    return {name: pods - held.get(name, 0) for name, pods in every if pods > held.get(name, 0)}

@@ -1,0 +1,101 @@
+"""What keeps a gang together when machines are chosen: one zone for all it buys, one GPU model for pods of a set.
+
+The solver does not know of gangs. It is asked without these ties first; where its answer breaks some, it is asked once
+more with zones and models settled: as that answer has most of the pods, as `provide` has them, or as Karpenter's order
+has them if that keeps the ties, whichever the quick ways find cheapest. So nothing costs more than Karpenter's order
+where that keeps gangs together.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from fleet.capacity.purchase import GREEDY, Batch, Effort, Problem, Purchase, karpenters, solve
+
+Used = Mapping[str, Counter[str]]
+"""Class -> pods on each kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ties:
+    """Which pods have to share a zone, and which a GPU model."""
+
+    zone: Callable[[str], str]
+    """Kind of machine -> its zone."""
+    model: Callable[[str], str]
+    """Kind of machine -> its GPU model."""
+    gangs: Sequence[Sequence[str]]
+    """Classes of each gang that buys for more than one pod: in one zone."""
+    sets: frozenset[str]
+    """Classes of several pods that use GPUs: on one model."""
+    wanted: Mapping[str, Counter[str]]
+    """Class -> kinds that `provide` found for it."""
+    _settled: dict[tuple[frozenset[str], str | None, str | None], frozenset[str]] = field(default_factory=dict)
+
+    def solve(self, problem: Problem, effort: Effort) -> tuple[Purchase, Purchase]:
+        """The best purchase with the ties kept; and without them, whose bound holds for both."""
+        loose = solve(problem, effort)
+        if not loose.left and self._kept(used(loose.batches)):
+            return loose, loose
+        order = used(karpenters(problem).batches)
+        ways = [self._as_in(problem, used(loose.batches)), self._as_in(problem, self.wanted)]
+        if self._kept(order):
+            ways.append(_only(problem, order))
+        tried = [(solve(way, GREEDY), way) for way in ways]
+        quick, best = min(tried, key=lambda it: (sum(it[0].left.values()), round(it[0].cost_usd_h, 9)))
+        return solve(best, effort) if effort.solver else quick, loose
+
+    def _kept(self, where: Used) -> bool:
+        """Whether nobody is torn apart."""
+        return all(len(_counted(gang, where, self.zone)) < 2 for gang in self.gangs) and all(
+            len(_counted([name], where, self.model)) < 2 for name in self.sets
+        )
+
+    def _as_in(self, problem: Problem, where: Used) -> Problem:
+        """Every gang in the zone where most of its pods are, and each set on the model that most of them have there."""
+        zones = {name: _most(_counted(gang, where, self.zone)) for gang in self.gangs for name in gang}
+        settled = []
+        for it in problem.classes:
+            zone, model = zones.get(it.name), None
+            if it.name in self.sets:
+                here = {it.name: Counter({k: n for k, n in where.get(it.name, {}).items() if self.zone(k) == zone})}
+                model = _most(_counted([it.name], here, self.model))
+            settled.append(replace(it, kinds=self._of(it.kinds, zone, model)))
+        return replace(problem, classes=tuple(settled))
+
+    def _of(self, kinds: frozenset[str], zone: str | None, model: str | None) -> frozenset[str]:
+        """The kinds of a zone and a model; None = any. Equal sets are one."""
+        asked = kinds, zone, model
+        if asked not in self._settled:
+            self._settled[asked] = frozenset(
+                kind for kind in kinds if zone in {None, self.zone(kind)} and model in {None, self.model(kind)}
+            )
+        return self._settled[asked]
+
+
+def used(batches: Iterable[Batch]) -> Used:
+    """Where the pods of each class are."""
+    found: dict[str, Counter[str]] = {}
+    for batch in batches:
+        for name, count in batch.pods.items():
+            found.setdefault(name, Counter())[batch.kind] += count * batch.machines
+    return found
+
+
+def _only(problem: Problem, where: Used) -> Problem:
+    """Every class on the kinds it is on: whoever finds them by the same order finds them again."""
+    classes = (replace(it, kinds=frozenset(where.get(it.name, it.kinds))) for it in problem.classes)
+    return replace(problem, classes=tuple(classes))
+
+
+def _counted(names: Iterable[str], where: Used, of: Callable[[str], str]) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for name in names:
+        for kind, count in where.get(name, {}).items():
+            found[of(kind)] += count
+    return found
+
+
+def _most(counted: Counter[str]) -> str | None:
+    """What most have, the first by name; None where nobody has any."""
+    return min(counted, key=lambda it: (-counted[it], it), default=None)

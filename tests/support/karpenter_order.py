@@ -1,0 +1,131 @@
+"""Muster's pools, pod sets and slots in the words of this package, so that production can ask what Karpenter would buy.
+
+A machine here is an instance type cut by one MIG layout: `p4d.24xlarge` whole and `p4d.24xlarge/halves` are two.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from fleet.capacity.greedy.outcome import Claim
+from fleet.capacity.greedy.values import NODES, Ask, Machine, Node, Offering, Template
+from fleet.capacity.pools import Headroom
+from fleet.capacity.shapes import Shape, Shapes
+from fleet.placement.board import Slot
+from fleet.snapshot import CapacityPool, PodSet
+from model import labels
+from model.kinds import NodePool, Toleration
+from model.requirements import Requirement, Requirements
+
+MICRO_USD_H = "muster.dev/micro-usd-per-hour"
+"""Among limits: what a pool may spend. A machine counts with its dearest offering: limits are held pessimistically."""
+MICRO = 1_000_000
+_OR_NONE = Requirement(frozenset({""}), complement=True)
+"""Any value, or no label at all."""
+_BY_OFFER = frozenset({labels.ZONE, labels.CAPACITY_TYPE})
+
+
+@dataclass(frozen=True, slots=True)
+class Supply:
+    """What can be bought. `templates` are what `solve` takes."""
+
+    templates: tuple[Template, ...]
+    _shapes: Mapping[tuple[str, str, str, str], Shape]
+
+    def shape(self, claim: Claim) -> Shape:
+        """The cheapest machine the claim may become."""
+        best = claim.options[0]
+        return self._shapes[claim.template, best.machine, best.zone, best.capacity_type]
+
+
+def supply_of(
+    shapes: Shapes, pools: Iterable[NodePool], headroom: Mapping[str, Headroom], short: Collection[CapacityPool] = ()
+) -> Supply:
+    """Every pool with its machines, within what its limits leave, without what is short at present."""
+    templates: list[Template] = []
+    known: dict[tuple[str, str, str, str], Shape] = {}
+    for pool in pools:
+        cuts: dict[str, list[Shape]] = {}
+        for shape in shapes.of(pool):
+            name = _named(shape)
+            cuts.setdefault(name, []).append(shape)
+            known[pool.name, name, shape.offer.zone, shape.offer.capacity_type] = shape
+        told = _telling(shapes.of(pool))
+        machines = tuple(_machine(name, cut, short, told) for name, cut in sorted(cuts.items()))
+        templates.append(_template(pool, machines, headroom[pool.name], told))
+    return Supply(tuple(templates), known)
+
+
+def ask_of(pod_set: PodSet, tolerations: tuple[Toleration, ...] = (), namespace: str = "default") -> Ask:
+    """What one pod of the set asks, with the tolerations of its flavor."""
+    return Ask(
+        pod_set.requests,
+        namespace,
+        selector=Requirements.from_labels(pod_set.node_selector),
+        required=tuple(Requirements.from_terms(terms) for terms in pod_set.required_affinity),
+        tolerations=(*pod_set.tolerations, *tolerations),
+    )
+
+
+def node_of(slot: Slot) -> Node:
+    """A slot as a node that stands, or, where no machine has joined yet, as one on its way."""
+    return Node(slot.name, slot.labels, dict(slot.free), slot.taints, initialized=bool(slot.node))
+
+
+def _named(shape: Shape) -> str:
+    machine = shape.offer.instance_type.name
+    return f"{machine}/{shape.layout}" if shape.layout else machine
+
+
+def _telling(shapes: Iterable[Shape]) -> frozenset[str]:
+    """Labels of the pool's machines that nobody else knows, such as their cut: some may have them, others not."""
+    return frozenset(key for shape in shapes for key in shape.labels) - labels.WELL_KNOWN
+
+
+def _machine(name: str, cut: list[Shape], short: Collection[CapacityPool], told: frozenset[str]) -> Machine:
+    first = cut[0]
+    carried = {key: Requirement.one_of(value) for key, value in first.labels.items() if key not in _BY_OFFER}
+    absent = dict.fromkeys(told - carried.keys(), Requirement.NONE)
+    dearest = max(shape.offer.price_usd_h for shape in cut)
+    return Machine(
+        name,
+        Requirements({**carried, **absent}),
+        {**first.offer.instance_type.capacity, MICRO_USD_H: round(MICRO * dearest)},
+        first.allocatable,
+        tuple(_offerings(cut, short)),
+    )
+
+
+def _offerings(cut: list[Shape], short: Collection[CapacityPool]) -> Iterator[Offering]:
+    for shape in cut:
+        offer = shape.offer
+        differs = shape.allocatable if shape.allocatable != cut[0].allocatable else None
+        yield Offering(
+            offer.capacity_type, offer.zone, offer.price_usd_h, offer.pool_key not in short, allocatable=differs
+        )
+
+
+def _template(pool: NodePool, machines: tuple[Machine, ...], headroom: Headroom, told: frozenset[str]) -> Template:
+    """The shapes have met the pool's requirements already; flexibility, zones and capacity types are still to keep."""
+    wanted = {
+        term.key: Requirement(complement=True, min_values=term.min_values)
+        for term in pool.spec.requirements
+        if term.min_values
+    }
+    own = Requirements.from_labels({**pool.spec.template.labels, labels.NODE_POOL: pool.name})
+    return Template(
+        pool.name,
+        machines,
+        Requirements({**dict.fromkeys(told, _OR_NONE), **own}) & Requirements(wanted),
+        pool.spec.template.taints,
+        pool.spec.weight,
+        _remaining(headroom),
+    )
+
+
+def _remaining(headroom: Headroom) -> dict[str, int]:
+    left = dict(headroom.resources)
+    if headroom.nodes is not None:
+        left[NODES] = headroom.nodes
+    if headroom.usd_h is not None:
+        left[MICRO_USD_H] = int(MICRO * headroom.usd_h + 1e-3)
+    return left
