@@ -103,7 +103,7 @@ def _problem(lines: Sequence[Line], lots: Sequence[Lot], market: Market) -> Prob
         _class(_name(number), line, market.kinds_like(line.need, line.shapes, line.zones))
         for number, line in enumerate(lines)
     )
-    pools = sorted({lot.shape.pool.name for lot in lots})
+    pools = sorted({shape.pool.name for shape in market.shapes.values()} | {lot.shape.pool.name for lot in lots})
     asked = (name for it in classes for name, amount in it.requests.items() if amount)
     limits = tuple(market.limits_of(pools, lots))
     return Problem(market.resources(asked, pools), classes, tuple(market.kinds.values()), limits)

@@ -10,6 +10,7 @@ from fleet.capacity.purchase.problem import MACHINES
 from fleet.capacity.shapes import Shape, Shapes
 from fleet.placement.fit import admits
 from model import labels
+from model.kinds import NodePool
 from model.quantity import CPU, Resources
 
 _MICRO = 1_000_000
@@ -18,10 +19,12 @@ _PRICE = "micro-USD an hour"
 
 
 class Tier(NamedTuple):
-    """What `provide` decides by its order of preference, whatever is cheaper."""
+    """What `provide` decides by the order of preference, whatever is cheaper."""
 
-    pool: str
-    capacity_type: str
+    weight: int
+    """Of the pool."""
+    rank: int
+    """Of the capacity type in the pool's order."""
 
 
 @dataclass(slots=True)
@@ -36,24 +39,29 @@ class Market:
     def kinds_like(self, need: Need, wanted: Sequence[Shape], zones: frozenset[str] | None) -> frozenset[str]:
         """Names of the kinds that pods of a need may stand on, of the tiers of the shapes `wanted`.
 
-        In these zones, None = in any; but a placement group keeps its machines in the zone they are wanted in. Where a
-        pool's `minValues` leave too little choice, only what is wanted.
+        In these zones, None = in any. Where a pool's `minValues` leave too little choice, only what is wanted.
         """
-        tiers = {tier_of(shape): shape.pool for shape in wanted}
-        asked = (need.kind, frozenset((tier_of(shape), shape.offer.zone) for shape in wanted), zones)
+        asked = (need.kind, frozenset((shape.pool.name, tier_of(shape), shape.offer.zone) for shape in wanted), zones)
         if asked not in self._known:
-            found = [
-                shape
-                for tier, pool in sorted(tiers.items(), key=lambda it: it[0])
-                for shape in self.supply.shapes.of(pool)
-                if tier_of(shape) == tier
-                and (zones is None or shape.offer.zone in zones)
-                and (not pool.spec.placement.group or shape.offer.zone in {it.offer.zone for it in wanted})
-                and self._to_be_had(shape, need)
-            ]
+            found = [it for pool in need.pools for it in self._like(need, pool, wanted, zones)]
             enough = Shapes.flexible(wanted[0].pool, found)
             self._known[asked] = frozenset(self.name(shape) for shape in (found if enough else wanted))
         return self._known[asked]
+
+    def _like(
+        self, need: Need, pool: NodePool, wanted: Sequence[Shape], zones: frozenset[str] | None
+    ) -> Iterator[Shape]:
+        """Shapes of a pool that may be bought instead. What has a placement is neither left nor joined."""
+        if pool.spec.replicas is not None:
+            return
+        own = {it.offer.zone for it in wanted if it.pool.name == pool.name}
+        if _placed(pool) or any(_placed(it.pool) for it in wanted):
+            zones = frozenset(own)
+        tiers = {tier_of(shape) for shape in wanted}
+        for shape in self.supply.shapes.of(pool):
+            here = zones is None or shape.offer.zone in zones
+            if here and tier_of(shape) in tiers and self._to_be_had(shape, need):
+                yield shape
 
     def kinds_in(
         self, need: Need, zones: Container[str], capacity_types: Mapping[str, Container[str]]
@@ -146,12 +154,18 @@ _FIRST = {CPU: 0, "memory": 1}
 
 def tier_of(shape: Shape) -> Tier:
     """The tier of a shape."""
-    return Tier(shape.pool.name, shape.offer.capacity_type)
+    spec = shape.pool.spec
+    return Tier(spec.weight, spec.capacity_types.index(shape.offer.capacity_type))
 
 
 def model_of(shape: Shape) -> str:
     """The GPU model of its machine; empty = it has none."""
     return shape.labels.get(labels.INSTANCE_GPU_NAME, "")
+
+
+def _placed(pool: NodePool) -> bool:
+    """Whether its machines stand close together, or talk over EFA."""
+    return bool(pool.spec.placement.group) or pool.spec.placement.efa
 
 
 def _limited(resource: str) -> str:

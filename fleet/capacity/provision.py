@@ -2,7 +2,7 @@
 
 The order of preference is free to dear: what stands idle, then a re-cut, then a purchase of exactly what is missing.
 Among what stands idle a place goes by its price (`fleet.capacity.appraisal`).
-Purchases stay in one zone, and prefer (capacity type by the pool's order, pool by weight, expected cost, name): the
+Purchases stay in one zone, and prefer (capacity type by the pool's order, weight of the pool, expected cost, name): the
 order in which `CreateFleet` is attempted, because a shortage removes a shape and the next call finds the next best.
 """
 
@@ -61,6 +61,10 @@ class Need:
             pod_set.required_affinity,
             (*pod_set.tolerations, *self.tolerations),
         )
+
+    def rank(self, pool: NodePool) -> int:
+        """The place of one of the pools in the order of preference: pools of equal weight share it."""
+        return len({it.spec.weight for it in self.pools if it.spec.weight > pool.spec.weight})
 
     def accepts(self, slot: Slot) -> bool:
         """Whether a pod of the set may stand on the slot."""
@@ -387,7 +391,8 @@ class _Trial:
             return Refusal(Reason.NO_OFFER, f"{missing} pods of {need.pod_set.name} have no room on existing machines")
         best: tuple[tuple[object, ...], Lot, int, int] | None = None
         hurdles = Hurdles(need.pod_set, missing, self.zone)
-        for pool_rank, pool in enumerate(need.pools):
+        for pool in need.pools:
+            pool_rank = need.rank(pool)
             roomy = self._roomy(need, pool, missing if whole else 1, hurdles)
             if not self.supply.shapes.flexible(pool, [shape for shape, _ in roomy]):
                 hurdles.inflexible.add(pool.name)
