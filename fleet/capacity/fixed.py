@@ -7,6 +7,7 @@ throttle, and when the cloud has not got them all, what it has is found in a few
 from fleet.actions import Action, OpenClaims, SaveClaim, claim_subject
 from fleet.capacity.intent import write_claims
 from fleet.capacity.lifecycle import leaving
+from fleet.capacity.pools import capacity_rank
 from fleet.capacity.provision import Lot, Plan, Supply
 from fleet.capacity.reservations import preference
 from fleet.capacity.shapes import Shape
@@ -59,7 +60,7 @@ def best_shape(pool: NodePool, supply: Supply) -> Shape | None:
     ranked = sorted(
         supply.shapes.of(pool),
         key=lambda shape: (
-            pool.spec.capacity_types.index(shape.offer.capacity_type),
+            capacity_rank(pool, shape.offer.capacity_type),
             shape.offer.price_usd_h,
             preference(shape.offer),
             shape.key,

@@ -4,6 +4,7 @@ from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from fleet.capacity.pools import capacity_rank
 from fleet.capacity.provision import Lot, Need, Supply
 from fleet.capacity.purchase import Limit, MachineKind
 from fleet.capacity.purchase.problem import MACHINES
@@ -154,8 +155,7 @@ _FIRST = {CPU: 0, "memory": 1}
 
 def tier_of(shape: Shape) -> Tier:
     """The tier of a shape."""
-    spec = shape.pool.spec
-    return Tier(spec.weight, spec.capacity_types.index(shape.offer.capacity_type))
+    return Tier(shape.pool.spec.weight, capacity_rank(shape.pool, shape.offer.capacity_type))
 
 
 def model_of(shape: Shape) -> str:

@@ -11,7 +11,7 @@ from fleet.capacity.outfits import outfitted
 from fleet.capacity.reservations import Places
 from fleet.memo import remembered
 from fleet.snapshot import Claim, InstanceType
-from model.kinds import NodePool
+from model.kinds import CapacityType, NodePool
 from model.quantity import Resources
 
 if TYPE_CHECKING:
@@ -20,6 +20,17 @@ if TYPE_CHECKING:
 HASH_VERSION = "v2"
 _READ_LIVE = {"expire_after", "termination_grace_period"}
 """Of machines that stand it is the present declaration that counts, so that a change needs no new ones."""
+
+
+def capacity_rank(pool: NodePool, capacity_type: CapacityType) -> int:
+    """The place of a capacity type in the pool's order of preference.
+
+    On demand right after spot shares its place, and the cheaper counts: nobody wants a machine that can be taken away
+    for more money (aws/karpenter-provider-aws `pkg/providers/instance/filter`, `SpotOfferingFilter`).
+    """
+    order = pool.spec.capacity_types
+    place = order.index(capacity_type)
+    return place - 1 if order[max(0, place - 1) : place + 1] == ("spot", "on-demand") else place
 
 
 @remembered(1024)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import dataclass, field, replace
 
 from fleet.capacity.hurdles import Hurdles
-from fleet.capacity.pools import Headroom
+from fleet.capacity.pools import Headroom, capacity_rank
 from fleet.capacity.reservations import preference
 from fleet.capacity.shapes import Shape, Shapes
 from fleet.mig.layouts import gpu_part
@@ -405,11 +405,11 @@ class _Trial:
                 if (until := self.supply.shortages.get(shape.offer.pool_key)) is not None:
                     hurdles.short(shape, until)
                     continue
-                capacity_rank = pool.spec.capacity_types.index(shape.offer.capacity_type)
+                rank_of_type = capacity_rank(pool, shape.offer.capacity_type)
                 cost = round(count * self.supply.expected_usd_h(shape.offer), DIGITS)
-                rank = (capacity_rank, pool_rank, wanted - count, cost, preference(shape.offer), shape.key)
+                rank = (rank_of_type, pool_rank, wanted - count, cost, preference(shape.offer), shape.key)
                 if best is None or rank < best[0]:
-                    best = (rank, Lot(shape, count), capacity_rank, pool_rank)
+                    best = (rank, Lot(shape, count), rank_of_type, pool_rank)
         if best is None:
             return hurdles.refusal()
         self.parts = self.parts or best[0][2] != 0

@@ -53,13 +53,14 @@ class Ties:
 
     def _as_in(self, problem: Problem, where: Used) -> Problem:
         """Every gang in the zone where most of its pods are, and each set on the model that most of them have there."""
-        zones = {name: _most(_counted(gang, where, self.zone)) for gang in self.gangs for name in gang}
+        zones_liked, models_liked = _counted(where, where, self.zone), _counted(where, where, self.model)
+        zones = {name: _most(_counted(gang, where, self.zone), zones_liked) for gang in self.gangs for name in gang}
         settled = []
         for it in problem.classes:
             zone, model = zones.get(it.name), None
             if it.name in self.sets:
-                here = {it.name: Counter({k: n for k, n in where.get(it.name, {}).items() if self.zone(k) == zone})}
-                model = _most(_counted([it.name], here, self.model))
+                here = {kind: count for kind, count in where.get(it.name, {}).items() if self.zone(kind) == zone}
+                model = _most(_counted([it.name], {it.name: Counter(here)}, self.model), models_liked)
             settled.append(replace(it, kinds=self._of(it.kinds, zone, model)))
         return replace(problem, classes=tuple(settled))
 
@@ -96,6 +97,6 @@ def _counted(names: Iterable[str], where: Used, of: Callable[[str], str]) -> Cou
     return found
 
 
-def _most(counted: Counter[str]) -> str | None:
-    """What most have, the first by name; None where nobody has any."""
-    return min(counted, key=lambda it: (-counted[it], it), default=None)
+def _most(counted: Counter[str], liked: Counter[str]) -> str | None:
+    """What most have, of equal ones what most have elsewhere, the first by name; None where nobody has any."""
+    return min(counted, key=lambda it: (-counted[it], -liked[it], it), default=None)

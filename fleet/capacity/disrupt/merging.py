@@ -12,6 +12,7 @@ from fleet.admission.flavors import Flavors
 from fleet.capacity.disrupt.weigh import PAYBACK_S
 from fleet.capacity.disrupt.yard import Yard
 from fleet.capacity.market import Market
+from fleet.capacity.pools import capacity_rank
 from fleet.capacity.provision import Need, Supply
 from fleet.capacity.repack import GREEDY, Block, Buyable, Effort, PodClass, Problem, Rules, Standing, Step, solve
 from fleet.capacity.shapes import Shape
@@ -127,11 +128,13 @@ class _View:
 
     def _capacity_types(self) -> Mapping[str, frozenset[str]]:
         """Pool -> what may come: what it likes best, and what goes."""
-        going = [(claim.node_pool, claim.capacity_pool.capacity_type) for claim in self.going.values()]
-        return {
-            name: frozenset({pool.spec.capacity_types[0], *(it for of, it in going if of == name)})
+        found = {
+            name: {it for it in pool.spec.capacity_types if not capacity_rank(pool, it)}
             for name, pool in self.yard.fleet.node_pools.items()
         }
+        for claim in self.going.values():
+            found[claim.node_pool].add(claim.capacity_pool.capacity_type)
+        return {name: frozenset(those) for name, those in found.items()}
 
     def _standing(self) -> Iterator[Standing]:
         """The candidates, the other machines their gangs stand on, and of the rest those with most room."""

@@ -124,9 +124,16 @@ def spot(kind: str, zone: str) -> CapacityPool:
         pytest.param(
             {"zones": [A]},
             {spot(TEN.name, A): 99.0, spot(ELEVEN.name, A): 99.0},
-            spot(TEN.name, A),
-            10.0,
-            id="the order of capacity types stands above",
+            CapacityPool("on-demand", TEN.name, A),
+            20.0,
+            id="on demand, where no spot machine is expected to be cheaper",
+        ),
+        pytest.param(
+            {"zones": [A], "capacityTypes": ["on-demand", "spot"]},
+            {},
+            CapacityPool("on-demand", TEN.name, A),
+            20.0,
+            id="spot is for emergencies where on demand comes first",
         ),
         pytest.param(
             {"zones": [A], "limits": {"usdPerHour": 10.5}},
