@@ -7,11 +7,13 @@ where that keeps gangs together.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from fleet.capacity.purchase import GREEDY, Batch, Effort, Problem, Purchase, karpenters, solve
 
+_MENDINGS: Final = 4
 Used = Mapping[str, Counter[str]]
 """Class -> pods on each kind."""
 
@@ -35,33 +37,50 @@ class Ties:
     def solve(self, problem: Problem, effort: Effort) -> tuple[Purchase, Purchase]:
         """The best purchase with the ties kept; and without them, whose bound holds for both."""
         loose = solve(problem, effort)
-        if not loose.left and self._kept(used(loose.batches)):
+        if not loose.left and not self._torn(used(loose.batches)):
             return loose, loose
         order = used(karpenters(problem).batches)
-        ways = [self._as_in(problem, used(loose.batches)), self._as_in(problem, self.wanted)]
-        if self._kept(order):
+        answers = [self._mended(problem, used(loose.batches)), used(loose.batches), self.wanted]
+        ways = [self._settled_as(problem, where, where) for where in answers]
+        if not self._torn(order):
             ways.append(_only(problem, order))
         tried = [(solve(way, GREEDY), way) for way in ways]
         quick, best = min(tried, key=lambda it: (sum(it[0].left.values()), round(it[0].cost_usd_h, 9)))
         return solve(best, effort) if effort.solver else quick, loose
 
-    def _kept(self, where: Used) -> bool:
-        """Whether nobody is torn apart."""
-        return all(len(_counted(gang, where, self.zone)) < 2 for gang in self.gangs) and all(
-            len(_counted([name], where, self.model)) < 2 for name in self.sets
-        )
+    def _torn(self, where: Used) -> frozenset[str]:
+        """Classes of gangs in several zones, and those on several models."""
+        gangs = (gang for gang in self.gangs if len(_counted(gang, where, self.zone)) > 1)
+        sets = (name for name in self.sets if len(_counted([name], where, self.model)) > 1)
+        return frozenset(name for gang in gangs for name in gang).union(sets)
 
-    def _as_in(self, problem: Problem, where: Used) -> Problem:
-        """Every gang in the zone where most of its pods are, and each set on the model that most of them have there."""
+    def _mended(self, problem: Problem, where: Used) -> Used:
+        """An answer in which few are torn: those that are get settled, which may tear others, a few times over."""
+        for _ in range(_MENDINGS):
+            torn = self._torn(where)
+            if not torn:
+                break
+            problem = self._settled_as(problem, where, torn)
+            where = used(solve(problem, GREEDY).batches)
+        return where
+
+    def _settled_as(self, problem: Problem, where: Used, names: Container[str]) -> Problem:
+        """Every gang in the zone where most of its pods are, and each set on the model that most of them have there.
+
+        `names`: the classes that this is about.
+        """
         zones_liked, models_liked = _counted(where, where, self.zone), _counted(where, where, self.model)
         zones = {name: _most(_counted(gang, where, self.zone), zones_liked) for gang in self.gangs for name in gang}
         settled = []
         for it in problem.classes:
-            zone, model = zones.get(it.name), None
-            if it.name in self.sets:
-                here = {kind: count for kind, count in where.get(it.name, {}).items() if self.zone(kind) == zone}
-                model = _most(_counted([it.name], {it.name: Counter(here)}, self.model), models_liked)
-            settled.append(replace(it, kinds=self._of(it.kinds, zone, model)))
+            if it.name in names:
+                zone, model = zones.get(it.name), None
+                if it.name in self.sets:
+                    here = {kind: count for kind, count in where[it.name].items() if self.zone(kind) == zone}
+                    model = _most(_counted([it.name], {it.name: Counter(here)}, self.model), models_liked)
+                settled.append(replace(it, kinds=self._of(it.kinds, zone, model)))
+            else:
+                settled.append(it)
         return replace(problem, classes=tuple(settled))
 
     def _of(self, kinds: frozenset[str], zone: str | None, model: str | None) -> frozenset[str]:

@@ -1,19 +1,19 @@
-"""Muster's pools, pod sets and slots in the words of this package, so that production can ask what Karpenter would buy.
+"""Muster's pools and pod sets in the words of the engine that buys in Karpenter's order, so that both can be compared.
 
-A machine here is an instance type cut by one MIG layout: `p4d.24xlarge` whole and `p4d.24xlarge/halves` are two.
+A machine there is an instance type cut by one MIG layout: `p4d.24xlarge` whole and `p4d.24xlarge/halves` are two.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
-from fleet.capacity.greedy.outcome import Claim
-from fleet.capacity.greedy.values import NODES, Ask, Machine, Node, Offering, Template
+from fleet.capacity.greedy import Ask, Machine, Offering, Outcome, Pod, Template, solve
+from fleet.capacity.greedy.values import NODES
 from fleet.capacity.pools import Headroom
 from fleet.capacity.shapes import Shape, Shapes
-from fleet.placement.board import Slot
-from fleet.snapshot import CapacityPool, PodSet
+from fleet.capacity.stock import build_supply
+from fleet.snapshot import CapacityPool, Gang, PodSet, Snapshot
 from model import labels
-from model.kinds import NodePool, Toleration
+from model.fleet import Fleet
+from model.kinds import NodePool
 from model.requirements import Requirement, Requirements
 
 MICRO_USD_H = "muster.dev/micro-usd-per-hour"
@@ -24,51 +24,41 @@ _OR_NONE = Requirement(frozenset({""}), complement=True)
 _BY_OFFER = frozenset({labels.ZONE, labels.CAPACITY_TYPE})
 
 
-@dataclass(frozen=True, slots=True)
-class Supply:
-    """What can be bought. `templates` are what `solve` takes."""
-
-    templates: tuple[Template, ...]
-    _shapes: Mapping[tuple[str, str, str, str], Shape]
-
-    def shape(self, claim: Claim) -> Shape:
-        """The cheapest machine the claim may become."""
-        best = claim.options[0]
-        return self._shapes[claim.template, best.machine, best.zone, best.capacity_type]
+def ordered(gangs: Iterable[Gang], fleet: Fleet, snapshot: Snapshot) -> Outcome:
+    """What Karpenter's order would buy for all pods of the gangs, each by itself, with nothing standing."""
+    supply = build_supply(fleet, snapshot)
+    templates = templates_of(supply.shapes, fleet.node_pools.values(), supply.headroom, supply.shortages)
+    return solve((pod for gang in gangs for pod in _pods(gang)), templates)
 
 
-def supply_of(
+def _pods(gang: Gang) -> Iterator[Pod]:
+    for pod_set in gang.pod_sets:
+        for number in range(pod_set.count):
+            yield Pod(f"{gang.job.name}/{pod_set.name}/{number:04d}", _ask(pod_set))
+
+
+def templates_of(
     shapes: Shapes, pools: Iterable[NodePool], headroom: Mapping[str, Headroom], short: Collection[CapacityPool] = ()
-) -> Supply:
+) -> list[Template]:
     """Every pool with its machines, within what its limits leave, without what is short at present."""
     templates: list[Template] = []
-    known: dict[tuple[str, str, str, str], Shape] = {}
     for pool in pools:
         cuts: dict[str, list[Shape]] = {}
         for shape in shapes.of(pool):
-            name = _named(shape)
-            cuts.setdefault(name, []).append(shape)
-            known[pool.name, name, shape.offer.zone, shape.offer.capacity_type] = shape
+            cuts.setdefault(_named(shape), []).append(shape)
         told = _telling(shapes.of(pool))
         machines = tuple(_machine(name, cut, short, told) for name, cut in sorted(cuts.items()))
         templates.append(_template(pool, machines, headroom[pool.name], told))
-    return Supply(tuple(templates), known)
+    return templates
 
 
-def ask_of(pod_set: PodSet, tolerations: tuple[Toleration, ...] = (), namespace: str = "default") -> Ask:
-    """What one pod of the set asks, with the tolerations of its flavor."""
+def _ask(pod_set: PodSet) -> Ask:
     return Ask(
         pod_set.requests,
-        namespace,
         selector=Requirements.from_labels(pod_set.node_selector),
         required=tuple(Requirements.from_terms(terms) for terms in pod_set.required_affinity),
-        tolerations=(*pod_set.tolerations, *tolerations),
+        tolerations=pod_set.tolerations,
     )
-
-
-def node_of(slot: Slot) -> Node:
-    """A slot as a node that stands, or, where no machine has joined yet, as one on its way."""
-    return Node(slot.name, slot.labels, dict(slot.free), slot.taints, initialized=bool(slot.node))
 
 
 def _named(shape: Shape) -> str:
