@@ -99,6 +99,8 @@ class World:
     sold_out: set[CapacityPool] = field(default_factory=set)
     """Capacity pools that refuse every launch."""
     launches: list[LaunchRequest] = field(default_factory=list)
+    brings: list[int] = field(default_factory=list)
+    """How many machines the next launches bring at most; those after them bring all."""
     answers_lost: int = 0
     """So many launches will be carried out without anybody hearing of it."""
     _bought: dict[str, LaunchOutcome] = field(default_factory=dict)
@@ -345,7 +347,10 @@ class World:
         if request.pool in self.sold_out:
             failure = LaunchFailure(LaunchError.SHORTAGE, "InsufficientInstanceCapacity", "none left")
             return LaunchOutcome((), (failure,))
-        self._bought[request.token] = LaunchOutcome(tuple(self._boot_instance(request, claim) for claim in lot))
+        most = self.brings.pop(0) if self.brings else len(lot)
+        came = tuple(self._boot_instance(request, claim) for claim in lot[:most])
+        short = LaunchFailure(LaunchError.SHORTAGE, "UnfulfillableCapacity", "not enough left")
+        self._bought[request.token] = LaunchOutcome(came, (short,) if most < len(lot) else ())
         return self._bought[request.token]
 
     def _boot_instance(self, request: LaunchRequest, claim: Claim) -> str:
