@@ -217,7 +217,7 @@ class NodePoolSpec(Spec):
     zones: tuple[str, ...] = ()
     """Availability zones; empty = any that has a subnet."""
     capacity_types: tuple[CapacityType, ...] = ("on-demand",)
-    """In order of preference: the first that can be had is bought, whatever the price of the others."""
+    """In order of preference: the first that can be had is bought; on-demand right after spot also where it is cheaper."""
     reservations: Reservations = Reservations()
     """Which capacity reservations machines of capacity type `reserved` come from."""
     gpu: GpuSelector | None = None
@@ -227,7 +227,7 @@ class NodePoolSpec(Spec):
     limits: Limits = Limits()
     """Upper bounds of what the whole pool may hold at once; unset = no bound."""
     weight: Annotated[int, Strict(), Field(ge=0, le=100)] = 0
-    """Pools of a flavor are tried heaviest first."""
+    """Pools of a flavor are tried heaviest first; those of equal weight compete by expected cost."""
     sharing: Sharing = Sharing()
     """How GPUs are divided; nothing set = whole GPUs."""
     placement: Placement = Placement()

@@ -66,13 +66,13 @@ def nobody_in_part(world: World) -> None:
 @settings(max_examples=25)
 @given(worlds())
 def test_nothing_is_left_over(world: World) -> None:
-    for turn in range(150):
+    for turn in range(80):
         actions = world.pass_once()
         within_limits(world)
         nobody_in_part(world)
-        if not actions and turn > 140:
+        if not actions and turn > 70:
             break
-        world.now_s += 5.0
+        world.now_s += 10.0
     running = {name for name, it in world.gangs.items() if it.state is GangState.ADMITTED}
     used = {pin.claim for name in running for pin in world.gangs[name].pins}
     alive = {it.id for it in world.instances.values() if not it.gone}
