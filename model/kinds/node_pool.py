@@ -217,7 +217,7 @@ class NodePoolSpec(Spec):
     zones: tuple[str, ...] = ()
     """Availability zones; empty = any that has a subnet."""
     capacity_types: tuple[CapacityType, ...] = ("on-demand",)
-    """In order of preference: the first that can be had is bought; on-demand right after spot also where it is cheaper."""
+    """In order of preference: the first that can be had is bought; on-demand right after spot also if cheaper."""
     reservations: Reservations = Reservations()
     """Which capacity reservations machines of capacity type `reserved` come from."""
     gpu: GpuSelector | None = None
