@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from fleet.snapshot.births import NOT_READ, Birth, ImageKind, Resolutions, Resolved
 from fleet.snapshot.claims import Claim, ClaimState, Disruption, Launch
 from fleet.snapshot.gangs import (
     ANY_NUMBER,
@@ -77,6 +78,8 @@ class Snapshot:
     """Id -> capacity reservation, in whatever state, that this account may launch into."""
     reservations_at_s: float = 0.0
     """When `reservations` was last read in full; 0 = never, so that nothing is known of any."""
+    resolved: Resolutions = NOT_READ
+    """What images, subnets and security groups that pools name stand for in the cloud."""
     shortages: Mapping[CapacityPool, float] = field(default_factory=dict)
     """Capacity pool -> instant until which it is not tried again."""
     interruptions: Mapping[CapacityPool, Memory] = field(default_factory=dict)
@@ -99,6 +102,8 @@ class Snapshot:
 __all__ = [
     "ANY_NUMBER",
     "LIVE_FIELDS",
+    "NOT_READ",
+    "Birth",
     "CapacityPool",
     "Catalog",
     "Check",
@@ -112,6 +117,7 @@ __all__ = [
     "GangState",
     "Hardware",
     "Hold",
+    "ImageKind",
     "Instance",
     "InstanceType",
     "Job",
@@ -138,6 +144,8 @@ __all__ = [
     "PodSet",
     "Reach",
     "Reservation",
+    "Resolutions",
+    "Resolved",
     "Slice",
     "Snapshot",
     "Terms",
