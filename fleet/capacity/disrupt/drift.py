@@ -86,10 +86,15 @@ def drifted_claims(fleet: Fleet, snapshot: Snapshot) -> Mapping[str, str]:
 
 
 def drift_of(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> str:
-    """How a machine differs from its pool, in words; empty when it does not. First match wins."""
+    """How a machine differs from its pool, in words; empty when it does not."""
+    return differs(fleet, snapshot, claim).words
+
+
+def differs(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> Difference:
+    """How a machine differs from its pool. First match wins."""
     found = difference(fleet, claim, _known(snapshot))
     young = snapshot.now_s - claim.launched_at_s < TYPE_CHECKED_AFTER_S
-    return "" if found.reason == DriftReason.TYPE_GONE and young else found.words
+    return SAME if found.reason == DriftReason.TYPE_GONE and young else found
 
 
 def _known(snapshot: Snapshot) -> Known:

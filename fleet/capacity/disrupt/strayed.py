@@ -24,6 +24,10 @@ class Stray(StrEnum):
     SECURITY_GROUPS = "SecurityGroupDrift"
 
 
+STRAY: Final = frozenset(Stray)
+"""Differences that no revision has made: the cloud has."""
+
+
 def strayed(pool: str, kind: ImageKind | None, machine: Instance, now: Resolved) -> Difference:
     """The first difference; a machine whose `kind` is None is of a type that nobody knows any more."""
     image = now.images.get(kind, "") if kind is not None else ""
