@@ -6,12 +6,20 @@ from typing import Any, cast
 import pytest
 
 from agent.births import Curiosity, births_ear
+from agent.demo.jobs import Manifest
 from agent.inbox import Event, Named
+from agent.reports import NAMED, pool_reports
+from agent.world import read_world
+from fleet.capacity.disrupt.verdicts import verdicts
+from fleet.plan import make_plan
 from fleet.snapshot import Birth, ImageKind, Resolutions, Resolved
 from model.kinds import NodeTemplate
+from model.loader import load
 from providers.clock import VirtualClock
+from providers.kube.errors import Forbidden, NotFound
+from providers.kube.objects.paths import NODE_POOLS
 from providers.ports import Cloud, CloudThrottled
-from tests.agent.scenes import Scene, gpu_job, gpu_jobset, simple
+from tests.agent.scenes import CATALOG, Scene, gpu_job, gpu_jobset, simple
 from tests.support.fleets import NOW, small_fleet
 from tests.support.world import World
 
@@ -206,3 +214,63 @@ def test_the_agent_may_die_at_any_time_in_between() -> None:
     scene.until_running("g", 900)
     scene.settle(1800)
     assert len(scene.sim.machines()) == 2
+
+
+# -- what is told of it -----------------------------------------------------------------------------------------------
+
+
+def told_to_stay(name: str) -> Manifest:
+    manifest = gpu_job(name)
+    manifest["metadata"]["annotations"] = {"karpenter.sh/do-not-disrupt": "true"}
+    return manifest
+
+
+def test_the_pools_status_tells_and_who_only_reads_the_cluster_hears_it() -> None:
+    """A machine that has drifted and may not go: its pool's status, `muster explain node` and a plan say why."""
+    scene = Scene(simple(disruption=ALL))
+    scene.runs(told_to_stay("a"))
+    (old,) = images(scene)
+    assert "drifted" not in status(scene)
+    scene.sim.cloud.names.publish()
+    scene.settle(330)
+    (claim,) = scene.sim.claims().values()
+    (found,) = status(scene)["drifted"]
+    assert (found["reason"], found["nodes"], found["nodeClaims"]) == ("AMIDrift", 1, [claim.name])
+    assert found["message"].startswith(f"its image is {old}, node pool h100 now gets ami-")
+    world = read_world(scene.sim.api, scene.sim.clock, CATALOG)
+    fleet = load({"fleet.yaml": simple(disruption=ALL)["fleet.yaml"].encode()})
+    (verdict,) = (it for it in verdicts(fleet, world, world.claims[claim.name]) if it.method == "drift")
+    assert verdict.message.startswith(found["message"])
+    (change,) = make_plan(fleet, fleet, world).machines
+    assert (change.verb, change.reason, change.upkeep) == ("replace", found["message"], True)
+
+
+def status(scene: Scene) -> dict[str, Any]:
+    (pool,) = scene.sim.objects("NodePool")
+    found: dict[str, Any] = pool["status"]
+    return found
+
+
+@pytest.mark.parametrize("refusal", [Forbidden("no"), NotFound("no")])
+def test_who_may_not_read_pools_sees_the_rest(refusal: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(simple(), publishes=False)
+    listed = scene.sim.api.list_pages
+
+    def list_pages(resource: Any, *args: Any, **named: Any) -> Any:
+        if resource == NODE_POOLS:
+            raise refusal
+        return listed(resource, *args, **named)
+
+    monkeypatch.setattr(scene.sim.api, "list_pages", list_pages)
+    assert dict(read_world(scene.sim.api, VirtualClock(), CATALOG).strays) == {}
+
+
+def test_of_many_machines_the_first_are_named() -> None:
+    world = World(small_fleet())
+    for number in range(NAMED + 20):
+        world.machine(f"m{number:03}")
+    world.fleet = small_fleet(template={"labels": {"a": "b"}})
+    (report,) = pool_reports(world.fleet, world.snapshot())
+    (drifted,) = report.drifted
+    assert (drifted.reason, drifted.nodes, len(drifted.claims)) == ("NodePoolDrifted", NAMED + 20, NAMED)
+    assert (drifted.claims[0], drifted.claims[-1]) == ("m000", f"m{NAMED - 1:03}")

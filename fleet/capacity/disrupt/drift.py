@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from fleet.capacity.births import image_kind
 from fleet.capacity.disrupt.command import Command
@@ -32,6 +33,8 @@ from model.kinds import NodePool
 from model.pools import pool_requirements
 from model.requirements import Requirements
 
+RESERVATION: Final = "CapacityReservationDrift"
+
 
 def drift(yard: Yard) -> list[Command]:
     """Idle drifted machines go at once; those with gangs when their replacements are ready; both under budget.
@@ -61,6 +64,7 @@ class Known:
     reserved: Reserved = NONE
     resolved: Resolutions = NOT_READ
     instances: Mapping[str, Instance] = field(default_factory=dict)
+    strays: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
     def listed(self, claim: Claim) -> Instance | None:
         """The machine as EC2 lists it, if it is old enough to be judged by what names stood for when they were read.
@@ -75,11 +79,16 @@ class Known:
 
 def drifted_claims(fleet: Fleet, snapshot: Snapshot) -> Mapping[str, str]:
     """Claim -> how its machine differs from its pool, in words, for all that do."""
+    return {name: found.words for name, found in differences(fleet, snapshot).items()}
+
+
+def differences(fleet: Fleet, snapshot: Snapshot) -> Mapping[str, Difference]:
+    """Claim -> how its machine differs from its pool, for all that do."""
     found = _drifted(fleet, snapshot.claims, _known(snapshot))
     old_s = snapshot.now_s - TYPE_CHECKED_AFTER_S
     claims = snapshot.claims
     return {
-        name: each.words
+        name: each
         for name, each in found.items()
         if each.reason != DriftReason.TYPE_GONE or claims[name].launched_at_s <= old_s
     }
@@ -98,12 +107,19 @@ def differs(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> Difference:
 
 
 def _known(snapshot: Snapshot) -> Known:
-    return _gathered(snapshot.catalog, reserved_of(snapshot), snapshot.resolved, snapshot.instances)
+    reserved = reserved_of(snapshot)
+    return _gathered(snapshot.catalog, reserved, snapshot.resolved, snapshot.instances, snapshot.strays)
 
 
 @remembered(1)
-def _gathered(catalog: Catalog, reserved: Reserved, resolved: Resolutions, instances: Mapping[str, Instance]) -> Known:
-    return Known(catalog, reserved, resolved, instances)
+def _gathered(
+    catalog: Catalog,
+    reserved: Reserved,
+    resolved: Resolutions,
+    instances: Mapping[str, Instance],
+    strays: Mapping[str, tuple[str, str]],
+) -> Known:
+    return Known(catalog, reserved, resolved, instances, strays)
 
 
 @remembered()
@@ -119,6 +135,7 @@ def _drifted(fleet: Fleet, claims: Mapping[str, Claim], known: Known) -> Mapping
             bool(claim.layout),
             bool(claim.launched_at_s),
             _marks(known.listed(claim)),
+            known.strays.get(name),
         )
         if kind not in verdicts:
             verdicts[kind] = difference(fleet, claim, known)
@@ -159,8 +176,10 @@ def _provided(pool: NodePool, claim: Claim, known: Known) -> Difference:
         found = strayed(pool.name, image_kind(sold) if sold else None, machine, now)
         if found.reason:
             return found
+    if claim.name in known.strays:
+        return Difference(*known.strays[claim.name])
     words = unselected(known.reserved, pool, claim)
-    return Difference("CapacityReservationDrift", words) if words else SAME
+    return Difference(RESERVATION, words) if words else SAME
 
 
 def _facts(pool: NodePool, catalog: Catalog, claim: Claim, provider: str) -> Facts:
