@@ -13,6 +13,7 @@ from agent.inbox import (
     Event,
     Failed,
     Listed,
+    Named,
     Noticed,
     Observed,
     Priced,
@@ -102,6 +103,8 @@ class Brain:
                 self.mirror.list_instances(instances, at_s)
             case Reserved(reservations=reservations, at_s=at_s):
                 self.mirror.list_reservations(reservations, at_s)
+            case Named(resolved=resolved):
+                self.mirror.resolved = resolved
             case Priced(catalog=catalog):
                 self.mirror.catalog = catalog
             case Noticed(notices=notices):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fleet.actions import Action
-from fleet.snapshot import Catalog, Instance, LaunchOutcome, Notice, Reservation
+from fleet.snapshot import Catalog, Instance, LaunchOutcome, Notice, Reservation, Resolutions
 from providers.kube.actuator import Written
 from providers.kube.batches import Batch
 
@@ -32,6 +32,13 @@ class Reserved:
 
     reservations: Sequence[Reservation]
     at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """What images, subnets and security groups that pools name stand for was read (again)."""
+
+    resolved: Resolutions
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +114,7 @@ Event = (
     Observed
     | Listed
     | Reserved
+    | Named
     | Priced
     | Noticed
     | Pushed

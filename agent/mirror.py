@@ -10,6 +10,7 @@ from fleet.capacity.measured import Experience
 from fleet.memo import remembered
 from fleet.snapshot import (
     LIVE_FIELDS,
+    NOT_READ,
     CapacityPool,
     Catalog,
     Claim,
@@ -23,6 +24,7 @@ from fleet.snapshot import (
     Pod,
     PodPriority,
     Reservation,
+    Resolutions,
     Snapshot,
     Terms,
 )
@@ -157,6 +159,7 @@ class Mirror:
         """Given back before any listing has shown them; only id, state and the instant are known."""
         self.reservations: Mapping[str, Reservation] = {}
         self.reservations_at_s = 0.0
+        self.resolved: Resolutions = NOT_READ
         self.catalog = Catalog()
         self.shortages: dict[CapacityPool, float] = {}
         self.experience = Experience()
@@ -249,6 +252,7 @@ class Mirror:
             measured=self.experience.view,
             reservations=self.reservations,
             reservations_at_s=self.reservations_at_s,
+            resolved=self.resolved,
             shortages=self.shortages,
             daemon_overheads=_overheads(self.daemonsets.view),
             namespaces=_namespaces(self.namespaces.view),

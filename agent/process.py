@@ -14,6 +14,7 @@ import structlog
 
 from agent.accounts import Accounts, Bookkeeper
 from agent.announce import Announcer
+from agent.births import RESOLVE_EVERY_S, Curiosity, births_ear
 from agent.brain import Brain
 from agent.chronicle import Chronicler
 from agent.config import Settings
@@ -201,7 +202,8 @@ class Agent:
         side = SideChannel(self.metrics.news_dropped.inc)
         announcer = Announcer(lambda announce: side.send(actuator.perform, announce))
         notifier = Notifier(settings.cluster, sync, lambda *news: side.send(post_json, *news))
-        watchers: list[Watcher] = [self.metrics, Chronicler(sync), announcer, books, publisher, notifier]
+        curiosity = Curiosity()
+        watchers: list[Watcher] = [self.metrics, Chronicler(sync), announcer, books, publisher, notifier, curiosity]
         journal = Journal(settings.journal) if settings.journal else None
         watchers += [journal] if journal else []
         books.inform(mirror)
@@ -218,7 +220,7 @@ class Agent:
             acknowledge=acknowledge,
         )
         self._brain = brain
-        ears, watching, scheduler = self._listen(self._restore(board, publisher, sync))
+        ears, watching, scheduler = self._listen(self._restore(board, publisher, sync), curiosity)
         try:
             self._think(brain, books, publisher)
         finally:
@@ -256,7 +258,7 @@ class Agent:
             sync.expect(report.applied, report.verified_signer)
         return report.applied, report.verified_signer
 
-    def _listen(self, in_force: tuple[str, str]) -> tuple[list[Ear], list[Any], Any]:
+    def _listen(self, in_force: tuple[str, str], curiosity: Curiosity) -> tuple[list[Ear], list[Any], Any]:
         settings, put = self._settings, self._inbox.put
         self._git = Ear("git", git_ear(self._source, put, in_force), self._stopping)
         listing = instances_ear(self._cloud, put, self._clock, settings.aws.poll_interval_s)
@@ -266,6 +268,11 @@ class Agent:
             Ear(
                 "reservations",
                 reservations_ear(self._cloud, put, self._clock, RESERVATIONS_EVERY_S),
+                self._stopping,
+            ),
+            Ear(
+                "births",
+                births_ear(self._cloud, put, self._clock, RESOLVE_EVERY_S, curiosity.births),
                 self._stopping,
             ),
             Ear("catalog", catalog_ear(self._cloud, put, settings.aws.refresh_interval_s), self._stopping),

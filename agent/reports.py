@@ -2,11 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from heapq import nsmallest
 
 from agent.sync import SyncState
 from fleet import memo
 from fleet.admission.compile import charged_tree
 from fleet.admission.quota.tree import QuotaTree
+from fleet.capacity.disrupt.difference import Difference
+from fleet.capacity.disrupt.drift import differences
 from fleet.capacity.shapes import shapes_of
 from fleet.capacity.stock import claims_by_pool
 from fleet.plan import Plan
@@ -16,6 +19,7 @@ from model.fleet import Fleet
 from model.kinds import NodePool
 from model.problem import Problem
 from providers.kube.objects import (
+    DriftReport,
     Finding,
     FlavorUsage,
     NodePoolReport,
@@ -72,6 +76,8 @@ def _stop_words(policy: str) -> str:
 def pool_reports(fleet: Fleet, snapshot: Snapshot) -> Sequence[NodePoolReport]:
     """One report a pool: machines, what they offer, what they cost, and what is short of what it could buy."""
     reports = _pool_reports(fleet, claims_by_pool(snapshot), snapshot.nodes)
+    if drifted := _drifted(snapshot.claims, differences(fleet, snapshot)):
+        reports = [replace(report, drifted=drifted.get(report.name, ())) for report in reports]
     short = {pool: until for pool, until in snapshot.shortages.items() if until > snapshot.now_s}
     priced_at_s = snapshot.catalog.priced_at_s
     if not short and not priced_at_s:
@@ -85,6 +91,22 @@ def pool_reports(fleet: Fleet, snapshot: Snapshot) -> Sequence[NodePoolReport]:
         )
         for report in reports
     ]
+
+
+NAMED = 100
+"""Most machines of one difference whose names are shown."""
+
+
+def _drifted(claims: Mapping[str, Claim], found: Mapping[str, Difference]) -> Mapping[str, tuple[DriftReport, ...]]:
+    """Pool -> its machines that differ from it, by how they do."""
+    alike: dict[tuple[str, Difference], list[str]] = {}
+    for name, how in found.items():
+        alike.setdefault((claims[name].node_pool, how), []).append(name)
+    pools: dict[str, list[DriftReport]] = {}
+    for (pool, how), names in sorted(alike.items()):
+        first = tuple(nsmallest(NAMED, names))
+        pools.setdefault(pool, []).append(DriftReport(how.reason, how.words, len(names), first))
+    return {pool: tuple(reports) for pool, reports in pools.items()}
 
 
 @memo.remembered(1)

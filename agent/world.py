@@ -1,6 +1,8 @@
 """One look at the cluster, for commands that only read."""
 
+from collections.abc import Mapping
 from contextlib import nullcontext, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +11,16 @@ import msgspec
 from agent.accounts import Accounts
 from agent.ears import WATCHED
 from agent.mirror import Mirror
+from fleet.capacity.disrupt.drift import RESERVATION
+from fleet.capacity.disrupt.strayed import STRAY
 from fleet.snapshot import Catalog, Snapshot
 from model import labels
 from providers.clock import Clock
 from providers.kube.batches import Replace
 from providers.kube.config import connect
 from providers.kube.errors import Forbidden, NotFound
-from providers.kube.objects.paths import CONFIG_MAPS
+from providers.kube.objects import decode_drifted
+from providers.kube.objects.paths import CONFIG_MAPS, NODE_POOLS
 from providers.kube.transport import KubeTransport
 
 
@@ -25,7 +30,10 @@ def open_cluster(kubeconfig: Path | None, context: str | None = None, url: str =
 
 
 def read_world(transport: KubeTransport, clock: Clock, catalog: Catalog, cluster: str = "default") -> Snapshot:
-    """Everything the deciders look at, listed once; the instances are taken for what the claims say."""
+    """Everything the deciders look at, listed once; the instances are taken for what the claims say.
+
+    The cloud is not asked: how machines differ from what it would give their pools now is what the agent tells.
+    """
     mirror = Mirror(cluster)
     mirror.catalog = catalog
     for table, watched in WATCHED.items():
@@ -38,7 +46,20 @@ def read_world(transport: KubeTransport, clock: Clock, catalog: Catalog, cluster
         mirror.table(table).observe(Replace(objects, "0"))
     books = _books(transport)
     mirror.local_usage, mirror.interruptions = books.local_usage, books.interruptions
-    return mirror.snapshot(clock.now(), frozenset())
+    return replace(mirror.snapshot(clock.now(), frozenset()), strays=_strays(transport))
+
+
+def _strays(transport: KubeTransport) -> Mapping[str, tuple[str, str]]:
+    """Claim -> what the agent says of its machine that can only be known from the cloud."""
+    found: dict[str, tuple[str, str]] = {}
+    with suppress(Forbidden, NotFound):
+        for page in transport.list_pages(NODE_POOLS):
+            for raw in page.items or ():
+                found |= {name: how for name, how in decode_drifted(raw).items() if how[0] in _FROM_THE_CLOUD}
+    return found
+
+
+_FROM_THE_CLOUD = STRAY | {RESERVATION}
 
 
 def _books(transport: KubeTransport) -> Accounts:

@@ -144,6 +144,9 @@ class _Standing:
     def reservations(self) -> Sequence[Any]:
         return ()
 
+    def resolve(self, births: Sequence[Any]) -> Any:
+        return {birth.pool_hash: cluster.resolved(birth.kinds) for birth in births}
+
     def launch(self, request: Any) -> Any:
         raise AssertionError(f"nothing is to be bought: {request}")
 

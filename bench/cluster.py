@@ -5,7 +5,7 @@ Deployments). Objects are as fat as real ones, `managedFields` included: about 4
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from fleet.admission.lifecycle import new_gang
 from fleet.capacity.pools import pool_hash
 from fleet.capacity.shapes import Shape, Shapes
 from fleet.reasons import Reason
-from fleet.snapshot import Claim, Gang, GangState, Instance, Launch, Pin, Snapshot
+from fleet.snapshot import Claim, Gang, GangState, ImageKind, Instance, Launch, Pin, Resolved, Snapshot
 from model.fleet import Fleet
 from model.labels import CLUSTER, HOSTNAME, NODE_CLAIM, PRIORITY_CLASS, QUEUE
 from model.loader import load
@@ -115,8 +115,14 @@ def instances(now_s: float, size: Size = FULL) -> list[Instance]:
     return [_instance(_machine(fleet, number, born_s, size)[0], born_s) for number in range(size.nodes)]
 
 
+def resolved(kinds: Iterable[ImageKind]) -> Resolved:
+    """What the names of a pool stand for: just what its machines were born with."""
+    return Resolved(dict.fromkeys(kinds, _IMAGE), {f"subnet-{zone}": _GROUPS for zone in ZONES})
+
+
 # -- machines ---------------------------------------------------------------------------------------------------------
 
+_IMAGE, _GROUPS = "ami-bench", ("sg-bench",)
 _shapes: dict[tuple[str, str], Shape] = {}
 
 
@@ -155,7 +161,17 @@ def _instance(claim: Claim, born_s: float) -> Instance:
     where = claim.capacity_pool
     tags = {CLUSTER: "bench", "muster.dev/launch-group": claim.launch.group}
     return Instance(
-        claim.instance_id, where.instance_type, where.zone, where.capacity_type, "running", born_s, tags, claim.node
+        claim.instance_id,
+        where.instance_type,
+        where.zone,
+        where.capacity_type,
+        "running",
+        born_s,
+        tags,
+        claim.node,
+        image=_IMAGE,
+        subnet=f"subnet-{where.zone}",
+        security_groups=_GROUPS,
     )
 
 

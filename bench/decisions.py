@@ -18,7 +18,7 @@ from agent import brain as brains
 from agent.accounts import Accounts, Bookkeeper
 from agent.brain import Brain
 from agent.ears import WATCHED
-from agent.inbox import Listed, Observed, Priced, Pushed, Reserved
+from agent.inbox import Listed, Named, Observed, Priced, Pushed, Reserved
 from agent.metrics import Metrics
 from agent.mirror import Mirror
 from agent.publish import Board, Publisher
@@ -27,8 +27,9 @@ from agent.tables import Table
 from bench import cluster
 from fleet.actions import Action, SaveGang
 from fleet.admission import cycle
+from fleet.capacity.births import births
 from fleet.reasons import Reason
-from fleet.snapshot import GangState
+from fleet.snapshot import GangState, Resolutions
 from model.fleet import Fleet
 from providers.aws.catalog import package_catalog
 from providers.clock import VirtualClock
@@ -75,6 +76,11 @@ class World:
         self.brain.hear(Priced(package_catalog(cluster.REGION).catalog))
         self.brain.hear(Pushed("main@sha1:0", {n: text.encode() for n, text in cluster.FLEET.items()}))
         self._version = 10_000_000
+        self.brain.turn()
+        fleet, asked = self.sync.fleet, self.mirror.snapshot(now, frozenset())
+        found = births(fleet, asked.catalog.types, asked.claims) if fleet else ()
+        answers = {birth.pool_hash: cluster.resolved(birth.kinds) for birth in found}
+        self.brain.hear(Named(Resolutions(now, answers)))
 
     def _fill(self, now_s: float, size: cluster.Size) -> list[Any]:
         tables: dict[str, dict[str, Any]] = {table: {} for table in WATCHED}

@@ -1,9 +1,18 @@
 """The ports of the agent: small protocols that the adapters (aws, kube, git, sim) implement."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
-from fleet.snapshot import Catalog, Instance, LaunchOutcome, LaunchRequest, Notice, Reservation
+from fleet.snapshot import (
+    Birth,
+    Catalog,
+    Instance,
+    LaunchOutcome,
+    LaunchRequest,
+    Notice,
+    Reservation,
+    Resolved,
+)
 
 
 class CloudError(Exception):
@@ -53,6 +62,13 @@ class Cloud(Protocol):
 
     def reservations(self) -> Sequence[Reservation]:
         """Every capacity reservation the account may launch into, with how many machines are left in it now."""
+        ...
+
+    def resolve(self, births: Sequence[Birth]) -> Mapping[str, Resolved]:
+        """Pool hash -> what the names of its template stand for now, for all that can be found out.
+
+        Never older than what a launch got that had returned before.
+        """
         ...
 
     def terminate(self, instance_ids: Sequence[str]) -> None:

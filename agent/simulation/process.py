@@ -12,8 +12,16 @@ from typing import Any, NamedTuple, Protocol, cast
 
 from agent.accounts import Accounts, Bookkeeper
 from agent.announce import Announcer
+from agent.births import Curiosity, births_ear
 from agent.brain import Brain
-from agent.ears import WATCHED, catalog_ear, git_ear, instances_ear, notices_ear, reservations_ear
+from agent.ears import (
+    WATCHED,
+    catalog_ear,
+    git_ear,
+    instances_ear,
+    notices_ear,
+    reservations_ear,
+)
 from agent.hands import Hands
 from agent.inbox import Done, Event, Failed, Observed, Pushed, Tick
 from agent.mirror import Mirror
@@ -57,6 +65,7 @@ class Tempo:
     listing_s: float = 10.0
     refresh_s: float = 3600.0
     reservations_s: float = 60.0
+    resolve_s: float = 300.0
     latency_s: Latency = field(default=lambda _action: 0.0)
     attempts: int = 6
     """Tries of one API call (see `RetryPolicy`); virtual time stands still between them."""
@@ -195,7 +204,10 @@ class Process:
         def say(announce: Announce) -> None:
             self.desk.submit(_quietly, actuator, announce)
 
-        watchers = [Announcer(say), books, publisher, *world.watchers]
+        curiosity = Curiosity()
+        watchers: list[Watcher] = [curiosity, *world.watchers]
+        if world.publishes:
+            watchers = [Announcer(say), books, publisher, *watchers]
         self._acted: deque[Action] = deque(maxlen=20)
         hands = Hands(actuator, world.cloud, self.hands_queue, self._report)
         self.brain = Brain(
@@ -203,7 +215,7 @@ class Process:
             sync,
             hands,
             clock,
-            watchers=watchers if world.publishes else world.watchers,
+            watchers=watchers,
             acknowledge=world.cloud.acknowledge,
         )
         self._publisher = publisher if world.publishes else None
@@ -216,6 +228,7 @@ class Process:
             self.git,
             _Ear(instances_ear(world.cloud, put, clock, tempo.listing_s), now),
             _Ear(reservations_ear(world.cloud, put, clock, tempo.reservations_s), now),
+            _Ear(births_ear(world.cloud, put, clock, tempo.resolve_s, curiosity.births), now),
             _Ear(catalog_ear(world.cloud, put, tempo.refresh_s), now),
             _Ear(self._tick, now),
         )

@@ -46,7 +46,8 @@ class Change:
     fields: tuple[FieldChange, ...] = ()
     reason: str = ""
     upkeep: bool = False
-    """The agent would do it anyway (an idle, expired or underused machine): not the revision's doing."""
+    """The agent would do it anyway (an idle, expired or underused machine, or one whose image the cloud has replaced):
+    not the revision's doing."""
     before: Mapping[str, Any] | None = None
     after: Mapping[str, Any] | None = None
 

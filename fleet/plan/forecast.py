@@ -7,8 +7,9 @@ from fleet.actions import Action, OpenClaims, SaveClaim, SaveGang, Tally
 from fleet.admission import cycle
 from fleet.admission.lines import line_of
 from fleet.capacity import disrupt, fixed
-from fleet.capacity.disrupt.drift import drift_of
+from fleet.capacity.disrupt.drift import differs
 from fleet.capacity.disrupt.held_back import held_back
+from fleet.capacity.disrupt.strayed import STRAY
 from fleet.capacity.disrupt.yard import Yard
 from fleet.capacity.reservations import reserved_of
 from fleet.capacity.shapes import shapes_of
@@ -32,6 +33,8 @@ class GangImpact:
     reason: str
     resources: Mapping[str, int] = field(default_factory=dict)
     """GPU resources, slices included."""
+    upkeep: bool = False
+    """The agent would do it anyway: not the revision's doing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +67,9 @@ def forecast(before: Fleet, fleet: Fleet, snapshot: Snapshot) -> Forecast:
     owned = {name: c for name, c in sorted(snapshot.claims.items()) if not c.deleting and not c.disruption}
     changes: dict[str, Change] = {}
     for name, claim in owned.items():
-        if why := drift_of(fleet, snapshot, claim):
+        if (how := differs(fleet, snapshot, claim)).words:
             verb: Verb = "replace" if claim.node_pool in fleet.node_pools else "delete"
-            changes[name] = _machine(claim, verb, why)
+            changes[name] = replace(_machine(claim, verb, how.words), upkeep=how.reason in STRAY)
     fates = {name: (Reason.DRIFTED, change.reason) for name, change in changes.items() if change.verb == "replace"}
     for name, words in held_back(Yard.of(fleet, snapshot), fates).items():
         changes[name] = replace(changes[name], reason=f"{changes[name].reason}; {words}")
@@ -156,13 +159,22 @@ def _impacts(
             continue
         hit = sorted({pin.claim for pin in gang.pins} & leaving.keys())
         line = line_of(fleet, gang.namespace, gang.queue)
-        if hit:
-            impacts.append(_impact(gang, f"{len(hit)} of its machines: {leaving[hit[0]].reason}"))
+        ours = [name for name in hit if not _anyway(leaving[name])]
+        if ours:
+            impacts.append(_impact(gang, f"{len(ours)} of its machines: {leaving[ours[0]].reason}"))
         elif gang.uid in preempted:
             impacts.append(_impact(gang, preempted[gang.uid]))
         elif line is not None and line.stop_policy == "HoldAndDrain":
             impacts.append(_impact(gang, f"queue {gang.queue} is drained"))
+        elif hit:
+            words = f"{len(hit)} of its machines: {leaving[hit[0]].reason}"
+            impacts.append(replace(_impact(gang, words), upkeep=True))
     return tuple(impacts)
+
+
+def _anyway(change: Change) -> bool:
+    """Whether the machine is replaced whatever the revision says: the cloud has something else for its pool now."""
+    return change.verb == "replace" and change.upkeep
 
 
 def _impact(gang: Gang, reason: str) -> GangImpact:

@@ -13,8 +13,8 @@ def refusals(before: Fleet, after: Fleet, seen: Forecast, *, first: bool) -> tup
     """Every rail that the revision would break, as sentences; empty = it may come into force.
 
     The rails are those in force *before* the revision (its own when it is the `first`), so that one push cannot both
-    lift a rail and run through it. Replacements under a pool's budget are not removals; idle machines given back
-    anyway are not the revision's doing.
+    lift a rail and run through it. Replacements under a pool's budget are not removals; idle machines given back, and
+    gangs moved because the cloud has another image or network for their pool, are not the revision's doing.
     """
     rails = (after if first else before).policy.spec.guard_rails
     return tuple(_broken(rails, before, after, seen))
@@ -47,5 +47,6 @@ def _broken(rails: GuardRails, before: Fleet, after: Fleet, seen: Forecast) -> I
     usd = seen.then.usd_h - seen.now.usd_h
     if rails.max_usd_per_hour_added is not None and usd > rails.max_usd_per_hour_added:
         yield f"it adds {usd:.2f} USD/h, guardRails.maxUsdPerHourAdded allows {rails.max_usd_per_hour_added:.2f}"
-    if rails.max_gangs_evicted is not None and len(seen.gangs) > rails.max_gangs_evicted:
-        yield f"it stops {len(seen.gangs)} gangs, guardRails.maxGangsEvicted allows {rails.max_gangs_evicted}"
+    stopped = sum(not gang.upkeep for gang in seen.gangs)
+    if rails.max_gangs_evicted is not None and stopped > rails.max_gangs_evicted:
+        yield f"it stops {stopped} gangs, guardRails.maxGangsEvicted allows {rails.max_gangs_evicted}"

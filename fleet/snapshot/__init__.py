@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
+from fleet.snapshot.births import NOT_READ, Birth, ImageKind, Resolutions, Resolved
 from fleet.snapshot.claims import Claim, ClaimState, Disruption, Launch
 from fleet.snapshot.gangs import (
     ANY_NUMBER,
@@ -43,6 +45,9 @@ from fleet.snapshot.nodes import DaemonOverhead, Member, Node, NodeCondition, Po
 from fleet.snapshot.surroundings import Namespace, PodPriority
 from model.quantity import Resources
 
+_NOBODY: Mapping[str, tuple[str, str]] = MappingProxyType({})
+"""One for all snapshots: what is kept by its identity stays good."""
+
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
@@ -77,6 +82,11 @@ class Snapshot:
     """Id -> capacity reservation, in whatever state, that this account may launch into."""
     reservations_at_s: float = 0.0
     """When `reservations` was last read in full; 0 = never, so that nothing is known of any."""
+    resolved: Resolutions = NOT_READ
+    """What images, subnets and security groups that pools name stand for in the cloud."""
+    strays: Mapping[str, tuple[str, str]] = field(default_factory=lambda: _NOBODY)
+    """Claim -> reason and words of how its machine differs from what its pool would get, where another has told it: for
+    commands, which do not ask the cloud themselves."""
     shortages: Mapping[CapacityPool, float] = field(default_factory=dict)
     """Capacity pool -> instant until which it is not tried again."""
     interruptions: Mapping[CapacityPool, Memory] = field(default_factory=dict)
@@ -99,6 +109,8 @@ class Snapshot:
 __all__ = [
     "ANY_NUMBER",
     "LIVE_FIELDS",
+    "NOT_READ",
+    "Birth",
     "CapacityPool",
     "Catalog",
     "Check",
@@ -112,6 +124,7 @@ __all__ = [
     "GangState",
     "Hardware",
     "Hold",
+    "ImageKind",
     "Instance",
     "InstanceType",
     "Job",
@@ -138,6 +151,8 @@ __all__ = [
     "PodSet",
     "Reach",
     "Reservation",
+    "Resolutions",
+    "Resolved",
     "Slice",
     "Snapshot",
     "Terms",

@@ -6,6 +6,7 @@ from enum import StrEnum
 from math import inf
 from typing import Literal, NamedTuple
 
+from fleet.snapshot.births import ImageKind
 from model.kinds import NEVER, CapacityType, MatchCriteria, NodeTemplate, ReservationKind, Taint
 from model.quantity import Resources
 
@@ -177,6 +178,11 @@ class LaunchRequest:
     closed: bool = False
     """Not to be let into an open capacity reservation unasked: the pool says which it uses."""
 
+    @property
+    def image_kind(self) -> ImageKind:
+        """What its image has to suit."""
+        return ImageKind(self.arch, self.accelerator)
+
 
 class LaunchError(StrEnum):
     """Why machines did not come, by what to do about it."""
@@ -242,6 +248,11 @@ class Instance:
     private_dns: str = ""
     reservation: str = ""
     """Id of the capacity reservation it runs in."""
+    image: str = ""
+    """Id of the image it was made from; like the two below empty where EC2 does not say."""
+    subnet: str = ""
+    security_groups: tuple[str, ...] = ()
+    """Ids, sorted, of those its primary network interface has now."""
 
     @property
     def gone(self) -> bool:

@@ -1,14 +1,14 @@
 """`Ec2Cloud`: the `Cloud` port on EC2."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TypeVar
 
 import structlog
 
-from fleet.snapshot import Catalog, Instance, LaunchOutcome, LaunchRequest, Reservation
+from fleet.snapshot import Birth, Catalog, Instance, LaunchOutcome, LaunchRequest, Reservation, Resolved
 from model import labels
 from model.kinds.node_template import SubnetTerm
 from providers.aws.allocatable import USUAL, ClusterSettings
@@ -54,8 +54,8 @@ class Ec2Cloud:
     `access` names the cluster and tells nodes how to join it; `kubernetes_version` says for which version of Kubernetes
     (`1.34`, empty = not known) images of an alias are to be made. `sleep` and `rng` serve the pauses between
     repetitions.
-    All methods may be called from several threads; all but `launch`, which reports failures as its outcome, raise
-    `CloudError`.
+    All methods may be called from several threads; they raise `CloudError`, except `launch`, which reports failures as
+    its outcome, and `resolve`, which leaves out what it cannot find.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Ec2Cloud:
         self._network = Network(self._caller, clients.ec2, clock)
         self._templates = LaunchTemplates(self._caller, clients.ec2, access.name, clock)
         self._instances = Instances(self._caller, clients.ec2, access.name)
-        resolver = Resolver(
+        self._resolver = Resolver(
             access,
             self._network,
             Images(self._caller, clients.ec2, clients.ssm, clock, kubernetes_version),
@@ -85,7 +85,7 @@ class Ec2Cloud:
             Profiles(self._caller, clients.iam, access.name, clients.region),
             efa_card=self._efa_card,
         )
-        self._launcher = Launcher(self._caller, clients.ec2, resolver, self._instances)
+        self._launcher = Launcher(self._caller, clients.ec2, self._resolver, self._instances)
         self._known: _Known | None = None
         self._build: CatalogBuild | None = None
 
@@ -124,6 +124,10 @@ class Ec2Cloud:
     def reservations(self) -> Sequence[Reservation]:
         """Every capacity reservation the account may launch into, read anew."""
         return reservations(self._caller, self._clients.ec2)
+
+    def resolve(self, births: Sequence[Birth]) -> Mapping[str, Resolved]:
+        """What names in templates stand for, as launches would find it now; never raises."""
+        return {birth.pool_hash: self._resolver.resolved(birth) for birth in births}
 
     def terminate(self, instance_ids: Sequence[str]) -> None:
         """Give machines back; unknown and already terminated ids are fine."""

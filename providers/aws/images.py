@@ -1,10 +1,10 @@
 """Which machine image: of all that a pool's terms find, the newest for the machine's processor."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fleet.snapshot import LaunchRequest
+from fleet.snapshot import ImageKind
 from model.kinds.node_template import AmiTerm
 from providers.aws.buckets import Group
 from providers.aws.retry import Caller, pages
@@ -49,45 +49,42 @@ class Images:
         self._values: dict[str, tuple[float, str]] = {}
         self._found: dict[str, tuple[float, tuple[Image, ...]]] = {}
 
-    def resolve(self, request: LaunchRequest) -> str:
-        """The image id for `request`; raises `CloudRejected` where its terms find none that suits the machine."""
-        terms = request.template.amis
+    def resolve(self, terms: Sequence[AmiTerm], kind: ImageKind) -> str:
+        """The id of the image that machines of a kind get; raises `CloudRejected` where no term finds one for them."""
         if len(terms) == 1 and not (terms[0].tags or terms[0].name):
-            return self._named(terms[0], request)
-        wanted = _ARCHITECTURES.get(request.arch, request.arch)
-        images = [image for term in terms for image in self._of_term(term, request)]
+            return self._named(terms[0], kind)
+        wanted = _ARCHITECTURES.get(kind.arch, kind.arch)
+        images = [image for term in terms for image in self._of_term(term, kind)]
         suits = [image for image in images if image.architecture == wanted]
         if not suits:
             raise CloudRejected(f"none of {len(images)} images found is for {wanted}: {_text(terms)}")
         newest = max(image.created for image in suits)
         return min((image.name, image.id) for image in suits if image.created == newest)[1]
 
-    def forget(self, request: LaunchRequest) -> None:
+    def forget(self, terms: Sequence[AmiTerm], kind: ImageKind) -> None:
         """The image turned out not to exist: look everything up again next time."""
-        for term in request.template.amis:
-            self._values.pop(self._parameter_of(term, request), None)
+        for term in terms:
+            self._values.pop(self._parameter_of(term, kind), None)
         self._found.clear()
 
-    def _named(self, term: AmiTerm, request: LaunchRequest) -> str:
+    def _named(self, term: AmiTerm, kind: ImageKind) -> str:
         """The image of a term that names one."""
         if term.id:
             return term.id
-        name = self._parameter_of(term, request)
+        name = self._parameter_of(term, kind)
         if not name:
             raise CloudRejected(f"images of {term.alias} are made for a version of Kubernetes, which is not known")
         return self._parameter(name)
 
-    def _parameter_of(self, term: AmiTerm, request: LaunchRequest) -> str:
+    def _parameter_of(self, term: AmiTerm, kind: ImageKind) -> str:
         version = self._kubernetes_version() if term.alias else ""
-        return (
-            alias_parameter(term.alias, version, request.arch, request.accelerator) if version else term.ssm_parameter
-        )
+        return alias_parameter(term.alias, version, kind.arch, kind.accelerator) if version else term.ssm_parameter
 
-    def _of_term(self, term: AmiTerm, request: LaunchRequest) -> tuple[Image, ...]:
+    def _of_term(self, term: AmiTerm, kind: ImageKind) -> tuple[Image, ...]:
         if term.tags or term.name:
             owners = (term.owner,) if term.owner else _OWNERS
             return self._search(list(_filters(term)), owners)
-        image_id = self._named(term, request)
+        image_id = self._named(term, kind)
         return self._search([{"Name": "image-id", "Values": [image_id]}], ())
 
     def _search(self, filters: list[dict[str, Any]], owners: Iterable[str]) -> tuple[Image, ...]:

@@ -1,6 +1,7 @@
 """Instances as EC2 lists them: describe by tag, terminate in chunks, tag."""
 
 from collections.abc import Mapping, Sequence
+from sys import intern
 from typing import TYPE_CHECKING, Any, cast, get_args
 
 from fleet.snapshot import Instance
@@ -24,13 +25,16 @@ _ONE_SPOILS_ALL = _UNKNOWN_IDS | {"OperationNotPermitted"}
 _READ = frozenset(
     {
         "CapacityReservationId",
+        "ImageId",
         "InstanceId",
         "InstanceLifecycle",
         "InstanceType",
         "LaunchTime",
         "Placement",
         "PrivateDnsName",
+        "SecurityGroups",
         "State",
+        "SubnetId",
         "Tags",
     }
 )
@@ -86,7 +90,8 @@ class Instances:
         filters = [{"Name": f"tag:{key}", "Values": [value]} for key, value in tags.items()]
         read = pages(self._caller, Group.DESCRIBE, self._client.describe_instances, Filters=filters, MaxResults=1000)
         entries = (each for page in read for reservation in page["Reservations"] for each in reservation["Instances"])
-        found = {entry["InstanceId"]: _instance(entry) for entry in entries}
+        sets: dict[tuple[str, ...], tuple[str, ...]] = {}
+        found = {entry["InstanceId"]: _instance(entry, sets) for entry in entries}
         return [found[instance_id] for instance_id in sorted(found)]
 
     def _terminate(self, ids: Sequence[str], refusals: list[CloudRejected]) -> None:
@@ -113,7 +118,9 @@ def _parse_only_what_is_read(client: "EC2Client") -> None:
         del members[name]
 
 
-def _instance(entry: Mapping[str, Any]) -> Instance:
+def _instance(entry: Mapping[str, Any], sets: dict[tuple[str, ...], tuple[str, ...]]) -> Instance:
+    """`sets` are the sets of security groups met so far: thousands of machines share few of what is said of them."""
+    groups = tuple(sorted({group["GroupId"] for group in entry.get("SecurityGroups", ())}))
     state = entry["State"]["Name"]
     reservation = entry.get("CapacityReservationId", "")
     plain: CapacityType = "reserved" if reservation else "on-demand"
@@ -127,4 +134,7 @@ def _instance(entry: Mapping[str, Any]) -> Instance:
         tags={tag["Key"]: tag["Value"] for tag in entry.get("Tags", ())},
         private_dns=entry.get("PrivateDnsName", ""),
         reservation=reservation,
+        image=intern(entry.get("ImageId", "")),
+        subnet=intern(entry.get("SubnetId", "")),
+        security_groups=sets.setdefault(groups, groups),
     )

@@ -53,6 +53,10 @@ class Network:
                 each.free -= addresses
         return best
 
+    def subnets(self, terms: Sequence[SubnetTerm]) -> dict[str, str]:
+        """Id -> VPC of every subnet of these terms."""
+        return {each.id: each.vpc for term in terms for each in self._of_term(term)}
+
     def zones(self, terms: Sequence[SubnetTerm]) -> frozenset[str]:
         """Zones that have a subnet of these terms."""
         return frozenset(each.zone for term in terms for each in self._of_term(term))

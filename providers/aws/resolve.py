@@ -1,10 +1,19 @@
-"""Names in a `LaunchRequest` -> the ids EC2 wants: image, subnet, security groups, launch template."""
+"""Names in a `LaunchRequest` -> the ids EC2 wants: image, subnet, security groups, launch template.
+
+What a pool's names stand for now is told from the same caches that launches go by: a machine that was launched before
+they were asked was born with nothing newer than the answer.
+"""
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeVar
 
-from fleet.snapshot import LaunchRequest
+import structlog
+
+from fleet.snapshot import Birth, LaunchRequest, Resolved
 from model import labels
+from model.kinds import NodeTemplate
 from model.kinds.node_template import SecurityGroupTerm, SubnetTerm
 from providers.aws.fleet_request import FleetPlan
 from providers.aws.images import Images
@@ -12,8 +21,13 @@ from providers.aws.launch_template import LaunchTemplates, TemplateParams
 from providers.aws.network import Network
 from providers.aws.profiles import Profiles
 from providers.aws.user_data import ClusterAccess, node_user_data
+from providers.ports import CloudError
+
+T = TypeVar("T")
 
 _REMEMBERED = 1000
+
+_log = structlog.get_logger(__name__)
 
 
 class Resolver:
@@ -55,19 +69,31 @@ class Resolver:
         """EC2 does not know the template or the image: find out anew."""
         self._plans.pop(plan.request.token, None)
         self._templates.forget(plan.template)
-        self._images.forget(plan.request)
+        self._images.forget(plan.request.template.amis, plan.request.image_kind)
 
     def exhausted(self, plan: FleetPlan) -> None:
         """The subnet of `plan` has no addresses left."""
         self._network.exhausted(plan.subnet)
 
+    def resolved(self, birth: Birth) -> Resolved:
+        """What the names of a template stand for now; what cannot be found out is said in the log and left out."""
+        subnet_terms, group_terms = self._network_terms(birth.template)
+        subnets = _known(birth, partial(self._network.subnets, subnet_terms)) or {}
+        vpcs = sorted(set(subnets.values()))
+        groups = {vpc: _known(birth, partial(self._network.security_groups, group_terms, vpc)) or () for vpc in vpcs}
+        found = {kind: _known(birth, partial(self._images.resolve, birth.template.amis, kind)) for kind in birth.kinds}
+        images = {kind: image for kind, image in found.items() if image}
+        return Resolved(images, {subnet: groups[vpc] for subnet, vpc in sorted(subnets.items())})
+
+    def _network_terms(self, template: NodeTemplate) -> tuple[Sequence[SubnetTerm], Sequence[SecurityGroupTerm]]:
+        own = {labels.CLUSTER: self._access.name}
+        return template.subnets or (SubnetTerm(tags=own),), template.security_groups or (SecurityGroupTerm(tags=own),)
+
     def _resolve(self, request: LaunchRequest) -> FleetPlan:
         template = request.template
-        own = {labels.CLUSTER: self._access.name}
         user_data = node_user_data(self._access, template, request.labels, request.taints)
-        image_id = self._images.resolve(request)
-        subnets = template.subnets or (SubnetTerm(tags=own),)
-        groups = template.security_groups or (SecurityGroupTerm(tags=own),)
+        image_id = self._images.resolve(template.amis, request.image_kind)
+        subnets, groups = self._network_terms(template)
         subnet = self._network.subnet(subnets, request.pool.zone, request.count)
         params = TemplateParams(
             image_id=image_id,
@@ -83,3 +109,12 @@ class Resolver:
             closed=request.closed,
         )
         return FleetPlan(request, self._templates.ensure(params), subnet.id)
+
+
+def _known(birth: Birth, read: Callable[[], T]) -> T | None:
+    """None where it cannot be read, or where nothing is found."""
+    try:
+        return read()
+    except CloudError as error:
+        _log.warning("not resolved", template=birth.pool_hash, error=str(error))
+        return None

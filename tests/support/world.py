@@ -33,6 +33,7 @@ from fleet.capacity.launch import settle
 from fleet.mig import rollout
 from fleet.mig.layouts import gpu_part, with_gpus
 from fleet.snapshot import (
+    NOT_READ,
     CapacityPool,
     Catalog,
     Claim,
@@ -49,6 +50,7 @@ from fleet.snapshot import (
     Node,
     Pin,
     Pod,
+    Resolutions,
     Snapshot,
 )
 from model import labels
@@ -91,6 +93,7 @@ class World:
     gangs: dict[str, Gang] = field(default_factory=dict)
     claims: dict[str, Claim] = field(default_factory=dict)
     instances: dict[str, Instance] = field(default_factory=dict)
+    resolved: Resolutions = NOT_READ
     shortages: dict[CapacityPool, float] = field(default_factory=dict)
     spent_usd: dict[str, float] = field(default_factory=dict)
     local_usage: dict[str, dict[str, float]] = field(default_factory=dict)
@@ -202,6 +205,7 @@ class World:
             instances=dict(self.instances),
             instances_at_s=self.now_s,
             catalog=self.catalog,
+            resolved=self.resolved,
             shortages=dict(self.shortages),
             spent_usd=dict(self.spent_usd),
             local_usage=dict(self.local_usage),

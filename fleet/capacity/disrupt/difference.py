@@ -25,6 +25,16 @@ class DriftReason(StrEnum):
     PROVIDER = "CloudProvider"
 
 
+class Difference(NamedTuple):
+    """How a machine differs from its pool: by reason and in words. Both empty = not at all."""
+
+    reason: str
+    words: str
+
+
+SAME: Final = Difference("", "")
+
+
 class Stamp(NamedTuple):
     """A hash of a template and the version of how it was made: hashes of two versions say nothing of each other."""
 
@@ -58,7 +68,7 @@ class Facts:
     """Where its type is sold; empty = nowhere any more."""
     age_s: float = inf
     provider: str = ""
-    """What the provider finds different, in its own words; empty = nothing."""
+    """What the provider finds different, such as `AMIDrift`; empty = nothing."""
 
 
 def drift_reason(facts: Facts) -> str:

@@ -1,11 +1,15 @@
 """Drift: machines that are not what their pool now declares (Karpenter `nodeclaim/disruption/drift.go`)."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import Final
 
+from fleet.capacity.births import image_kind
 from fleet.capacity.disrupt.command import Command
 from fleet.capacity.disrupt.difference import (
+    SAME,
     TYPE_CHECKED_AFTER_S,
+    Difference,
     DriftReason,
     Facts,
     Market,
@@ -15,18 +19,21 @@ from fleet.capacity.disrupt.difference import (
 )
 from fleet.capacity.disrupt.fixed_drift import fixed_drift, serves
 from fleet.capacity.disrupt.replace import replacing
+from fleet.capacity.disrupt.strayed import strayed
 from fleet.capacity.disrupt.yard import Yard
 from fleet.capacity.pools import pool_hash
 from fleet.capacity.reservations import NONE, Reserved, reserved_of, unselected
 from fleet.memo import remembered
 from fleet.mig.layouts import pool_layouts
 from fleet.reasons import Reason
-from fleet.snapshot import Catalog, Claim, Snapshot
+from fleet.snapshot import NOT_READ, Catalog, Claim, Instance, Resolutions, Snapshot
 from model import labels
 from model.fleet import Fleet
 from model.kinds import NodePool
 from model.pools import pool_requirements
 from model.requirements import Requirements
+
+RESERVATION: Final = "CapacityReservationDrift"
 
 
 def drift(yard: Yard) -> list[Command]:
@@ -49,57 +56,106 @@ def drift(yard: Yard) -> list[Command]:
     return commands + replacing(yard, fates)
 
 
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What of the world tells whether a machine is what its pool declares."""
+
+    catalog: Catalog
+    reserved: Reserved = NONE
+    resolved: Resolutions = NOT_READ
+    instances: Mapping[str, Instance] = field(default_factory=dict)
+    strays: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+
+    def listed(self, claim: Claim) -> Instance | None:
+        """The machine as EC2 lists it, if it is old enough to be judged by what names stood for when they were read.
+
+        What was launched later may have got what was published in between.
+        """
+        if claim.launched_at_s >= self.resolved.at_s:
+            return None
+        found = self.instances.get(claim.instance_id)
+        return None if found is None or found.gone else found
+
+
 def drifted_claims(fleet: Fleet, snapshot: Snapshot) -> Mapping[str, str]:
     """Claim -> how its machine differs from its pool, in words, for all that do."""
-    found = _drifted(fleet, snapshot.catalog, snapshot.claims, reserved_of(snapshot))
+    return {name: found.words for name, found in differences(fleet, snapshot).items()}
+
+
+def differences(fleet: Fleet, snapshot: Snapshot) -> Mapping[str, Difference]:
+    """Claim -> how its machine differs from its pool, for all that do."""
+    found = _drifted(fleet, snapshot.claims, _known(snapshot))
     old_s = snapshot.now_s - TYPE_CHECKED_AFTER_S
     claims = snapshot.claims
     return {
-        name: each.words
+        name: each
         for name, each in found.items()
         if each.reason != DriftReason.TYPE_GONE or claims[name].launched_at_s <= old_s
     }
 
 
 def drift_of(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> str:
-    """How a machine differs from its pool, in words; empty when it does not. First match wins."""
-    found = difference(fleet, snapshot.catalog, claim, reserved_of(snapshot))
+    """How a machine differs from its pool, in words; empty when it does not."""
+    return differs(fleet, snapshot, claim).words
+
+
+def differs(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> Difference:
+    """How a machine differs from its pool. First match wins."""
+    found = difference(fleet, claim, _known(snapshot))
     young = snapshot.now_s - claim.launched_at_s < TYPE_CHECKED_AFTER_S
-    return "" if found.reason == DriftReason.TYPE_GONE and young else found.words
+    return SAME if found.reason == DriftReason.TYPE_GONE and young else found
 
 
-class Difference(NamedTuple):
-    """How a machine differs from its pool: by reason and in words. Both empty = not at all."""
-
-    reason: str
-    words: str
+def _known(snapshot: Snapshot) -> Known:
+    reserved = reserved_of(snapshot)
+    return _gathered(snapshot.catalog, reserved, snapshot.resolved, snapshot.instances, snapshot.strays)
 
 
-SAME = Difference("", "")
+@remembered(1)
+def _gathered(
+    catalog: Catalog,
+    reserved: Reserved,
+    resolved: Resolutions,
+    instances: Mapping[str, Instance],
+    strays: Mapping[str, tuple[str, str]],
+) -> Known:
+    return Known(catalog, reserved, resolved, instances, strays)
 
 
 @remembered()
-def _drifted(
-    fleet: Fleet, catalog: Catalog, claims: Mapping[str, Claim], reserved: Reserved
-) -> Mapping[str, Difference]:
+def _drifted(fleet: Fleet, claims: Mapping[str, Claim], known: Known) -> Mapping[str, Difference]:
     """Machines of one kind are judged once, as if all were old."""
     verdicts: dict[tuple[object, ...], Difference] = {}
     found: dict[str, Difference] = {}
     for name, claim in claims.items():
-        kind = (claim.node_pool, claim.pool_hash, claim.capacity_pool, bool(claim.layout), bool(claim.launched_at_s))
+        kind = (
+            claim.node_pool,
+            claim.pool_hash,
+            claim.capacity_pool,
+            bool(claim.layout),
+            bool(claim.launched_at_s),
+            _marks(known.listed(claim)),
+            known.strays.get(name),
+        )
         if kind not in verdicts:
-            verdicts[kind] = difference(fleet, catalog, claim, reserved)
+            verdicts[kind] = difference(fleet, claim, known)
         if verdicts[kind].words:
             found[name] = verdicts[kind]
     return found
 
 
-def difference(fleet: Fleet, catalog: Catalog, claim: Claim, reserved: Reserved = NONE) -> Difference:
+def _marks(machine: Instance | None) -> tuple[object, ...]:
+    """What it was born with, as far as a pool can be judged by it."""
+    return () if machine is None else (machine.image, machine.subnet, machine.security_groups)
+
+
+def difference(fleet: Fleet, claim: Claim, known: Known) -> Difference:
     """How a machine differs from its pool, whatever its age. A pool that is not declared any more is one, too."""
     pool = fleet.node_pools.get(claim.node_pool)
     if pool is None:
         return Difference("", f"node pool {claim.node_pool} is no longer declared")
-    facts = _facts(pool, catalog, claim, unselected(reserved, pool, claim))
+    provided = _provided(pool, claim, known)
+    facts = _facts(pool, known.catalog, claim, provided.reason)
     reason = drift_reason(facts)
     if reason == DriftReason.TEMPLATE:
         return Difference(reason, f"the template of node pool {pool.name} has changed")
@@ -107,11 +163,23 @@ def difference(fleet: Fleet, catalog: Catalog, claim: Claim, reserved: Reserved 
         key = wrong_key(facts.carried, facts.wanted)
         told = f"{key}={facts.carried.get(key)}"
         return Difference(reason, f"{told} no longer meets the requirements of node pool {pool.name}")
-    if reason and reason == facts.provider:
-        return Difference(reason, reason)
-    if reason:
+    if reason == DriftReason.TYPE_GONE:
         return Difference(reason, f"{claim.capacity_pool} is not on sale any more")
-    return _sharing(fleet, pool, claim)
+    return provided if reason else _sharing(fleet, pool, claim)
+
+
+def _provided(pool: NodePool, claim: Claim, known: Known) -> Difference:
+    """What only the cloud can tell: of its image and network first, then of its reservation."""
+    machine, now = known.listed(claim), known.resolved.found.get(pool_hash(pool))
+    if machine is not None and now is not None:
+        sold = known.catalog.types.get(claim.capacity_pool.instance_type)
+        found = strayed(pool.name, image_kind(sold) if sold else None, machine, now)
+        if found.reason:
+            return found
+    if claim.name in known.strays:
+        return Difference(*known.strays[claim.name])
+    words = unselected(known.reserved, pool, claim)
+    return Difference(RESERVATION, words) if words else SAME
 
 
 def _facts(pool: NodePool, catalog: Catalog, claim: Claim, provider: str) -> Facts:

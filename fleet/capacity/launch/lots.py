@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fleet.actions import Action, SaveClaim, TerminateMachines
+from fleet.capacity.births import image_kind
 from fleet.capacity.reservations import RESERVED, offer_of
 from fleet.capacity.shapes import node_labels_of
 from fleet.reasons import Reason
@@ -12,7 +13,6 @@ from fleet.snapshot import (
     CapacityPool,
     Claim,
     Disruption,
-    InstanceType,
     LaunchError,
     LaunchFailure,
     LaunchOutcome,
@@ -52,6 +52,7 @@ def launch_request(fleet: Fleet, snapshot: Snapshot, lot: Sequence[Claim]) -> La
     pool = fleet.node_pools[first.node_pool]
     template = pool.spec.template
     machine = snapshot.catalog.types[first.capacity_pool.instance_type]
+    kind = image_kind(machine)
     offer = offer_of(first, snapshot)
     return LaunchRequest(
         token=launch_token(lot),
@@ -67,8 +68,8 @@ def launch_request(fleet: Fleet, snapshot: Snapshot, lot: Sequence[Claim]) -> La
             NODE_POOL_TAG: pool.name,
         },
         template=template,
-        arch=machine.labels.get(labels.ARCH, "amd64"),
-        accelerator=_accelerator(machine),
+        arch=kind.arch,
+        accelerator=kind.accelerator,
         placement_group=pool.spec.placement.group,
         efa_interfaces=machine.efa_interfaces if pool.spec.placement.efa else 0,
         market=market_of(offer.reservation),
@@ -81,13 +82,6 @@ def _own_labels(pool: NodePool, claim: Claim, snapshot: Snapshot) -> dict[str, s
     machine = snapshot.catalog.types[claim.capacity_pool.instance_type]
     found = node_labels_of(pool, offer_of(claim, snapshot), claim.layout, snapshot.catalog.region)
     return {key: value for key, value in found.items() if key not in machine.labels and not _cloud_sets(key)}
-
-
-def _accelerator(machine: InstanceType) -> str:
-    """Whose drivers the image must bring."""
-    makers = (labels.INSTANCE_GPU_MANUFACTURER, labels.INSTANCE_ACCELERATOR_MANUFACTURER)
-    said = next((machine.labels[key] for key in makers if key in machine.labels), "")
-    return said or ("nvidia" if machine.allocatable.get(labels.GPU_RESOURCE) else "")
 
 
 def market_of(reservation: Reservation | None) -> Market:

@@ -18,8 +18,16 @@ from providers.kube.objects.nodes import decode_node
 from providers.kube.objects.pod_groups import decode_pod_group
 from providers.kube.objects.pod_patches import release_patch, take_patch
 from providers.kube.objects.pods import decode_pod
-from providers.kube.objects.queues import decode_market, node_pool_object, node_pool_status, queue_object, queue_status
+from providers.kube.objects.queues import (
+    decode_drifted,
+    decode_market,
+    node_pool_object,
+    node_pool_status,
+    queue_object,
+    queue_status,
+)
 from providers.kube.objects.reports import (
+    DriftReport,
     FlavorUsage,
     NodePoolReport,
     PlanSummary,
@@ -38,6 +46,7 @@ __all__ = [
     "DECODERS",
     "KINDS",
     "Condition",
+    "DriftReport",
     "EventSeries",
     "Finding",
     "FlavorUsage",
@@ -55,6 +64,7 @@ __all__ = [
     "decode_claim",
     "decode_conditions",
     "decode_daemonset",
+    "decode_drifted",
     "decode_market",
     "decode_namespace",
     "decode_node",

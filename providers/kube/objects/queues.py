@@ -14,7 +14,7 @@ from providers.kube.objects.conditions import Condition, written
 from providers.kube.objects.instants import instant_of, whole_instant
 from providers.kube.objects.names import API_VERSION, REVISION
 from providers.kube.objects.pod_sets import amounts_object
-from providers.kube.objects.reports import FlavorUsage, NodePoolReport, QueueReport
+from providers.kube.objects.reports import DriftReport, FlavorUsage, NodePoolReport, QueueReport
 from providers.kube.objects.shapes import JsonObject, Wire, set_fields
 
 
@@ -77,6 +77,7 @@ def node_pool_status(report: NodePoolReport, now_s: float, previous: Sequence[Co
         "conditions": written(report.findings, previous, now_s),
     } | set_fields(
         shortages=[_shortage_object(*entry) for entry in sorted(report.shortages.items())],
+        drifted=[_drift_object(each) for each in report.drifted],
         pricedAt=whole_instant(report.priced_at_s) if report.priced_at_s else "",
     )
     return {"apiVersion": API_VERSION, "kind": "NodePool", "metadata": {"name": report.name}, "status": status}
@@ -85,6 +86,17 @@ def node_pool_status(report: NodePoolReport, now_s: float, previous: Sequence[Co
 def _shortage_object(pool: CapacityPool, until_s: float) -> JsonObject:
     where = {"instanceType": pool.instance_type, "zone": pool.zone, "capacityType": pool.capacity_type}
     return {**where, "until": whole_instant(until_s)}
+
+
+def _drift_object(found: DriftReport) -> JsonObject:
+    told = {"reason": found.reason, "message": found.message, "nodes": found.nodes}
+    return {**told, "nodeClaims": list(found.claims)}
+
+
+class _Drift(Wire, frozen=True):
+    reason: str
+    message: str
+    node_claims: list[str]
 
 
 class _Shortage(Wire, frozen=True):
@@ -97,6 +109,7 @@ class _Shortage(Wire, frozen=True):
 class _PoolStatus(Wire, frozen=True):
     shortages: list[_Shortage] | None = None
     priced_at: str | None = None
+    drifted: list[_Drift] | None = None
 
 
 class _NodePool(Wire, frozen=True):
@@ -114,3 +127,9 @@ def decode_market(raw: bytes | Raw) -> tuple[Mapping[CapacityPool, float], float
         for each in status.shortages or ()
     }
     return short, instant_of(status.priced_at)
+
+
+def decode_drifted(raw: bytes | Raw) -> Mapping[str, tuple[str, str]]:
+    """Claim -> reason and words of how its machine differs, as a NodePool's status tells them."""
+    status = _pool_decoder.decode(raw).status or _PoolStatus()
+    return {name: (each.reason, each.message) for each in status.drifted or () for name in each.node_claims}

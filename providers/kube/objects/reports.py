@@ -36,6 +36,16 @@ class QueueReport:
 
 
 @dataclass(frozen=True, slots=True)
+class DriftReport:
+    """Machines that differ from their pool in the same way: how many, and the first of them by name."""
+
+    reason: str
+    message: str
+    nodes: int
+    claims: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class NodePoolReport:
     """A pool now: machines (ready ones among them), what they offer and cost, and the limits that bound them."""
 
@@ -51,6 +61,7 @@ class NodePoolReport:
     """Capacity pool of one of its offers -> until when it is not tried (epoch seconds)."""
     priced_at_s: float = 0.0
     """How old the oldest price is that it is bought by (epoch seconds); 0 = there are none."""
+    drifted: tuple[DriftReport, ...] = ()
     findings: tuple[Finding, ...] = ()
 
 

@@ -9,6 +9,7 @@ from itertools import count
 from typing import Final
 
 from fleet.snapshot import (
+    Birth,
     Catalog,
     Instance,
     LaunchError,
@@ -18,6 +19,7 @@ from fleet.snapshot import (
     Notice,
     Offer,
     Reservation,
+    Resolved,
 )
 from model.labels import CLUSTER
 from providers.aws.user_data import ClusterAccess, node_user_data
@@ -26,6 +28,7 @@ from providers.ports import CloudRejected, CloudThrottled, CloudUnreachable
 from providers.sim.ec2.account import Account, ConnectionLost, Ec2Error, Order, Receipt, Timings
 from providers.sim.ec2.allocation import Candidate, MachineSpec, Target
 from providers.sim.ec2.market import Market
+from providers.sim.ec2.names import Names
 from providers.sim.ec2.reservations import refusal
 from providers.sim.ec2.vm import LedgerEntry, Signal
 from providers.sim.machines import Machine
@@ -81,6 +84,7 @@ class MemoryCloud:
     ) -> None:
         self.name = "memory-cloud"
         self.market = market
+        self.names = Names({offer.zone for offer in catalog.offers})
         self.account = Account(market, clock, region=catalog.region or "us-east-1", timings=timings)
         self._base = catalog
         self._cluster = cluster
@@ -129,6 +133,11 @@ class MemoryCloud:
         market, account_id = self.market, self.account.account_id
         found = (held.as_reservation(market.in_use(held.pool), account_id) for held in market.reservations.values())
         return sorted(found, key=lambda each: each.id)
+
+    def resolve(self, births: Sequence[Birth]) -> Mapping[str, Resolved]:
+        """What the names of templates stand for now."""
+        self._admit("DescribeImages")
+        return self.names.resolved(births)
 
     def terminate(self, instance_ids: Sequence[str]) -> None:
         """Give machines back; unknown and gone ones are fine."""
@@ -216,7 +225,8 @@ class MemoryCloud:
         access = ClusterAccess(self._cluster)
         user_data = node_user_data(access, request.template, request.labels, request.taints)
         tags = dict(request.tags)
-        spec = MachineSpec(self._addresses, user_data=user_data, tags=tags, closed=request.closed)
+        born = self.names.born(request)
+        spec = MachineSpec(self._addresses, user_data=user_data, tags=tags, details=born, closed=request.closed)
         unsupported = (
             "Unsupported",
             f"{request.pool.instance_type} is not supported as {request.pool.capacity_type} in {request.pool.zone}.",

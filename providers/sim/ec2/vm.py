@@ -1,6 +1,7 @@
 """One machine of the fake cloud, the signals it sends, and its line in the books."""
 
 from dataclasses import dataclass, field
+from typing import cast
 
 from fleet.snapshot import CapacityPool, Instance, NoticeKind
 from providers.sim.ec2.allocation import MachineSpec
@@ -56,7 +57,9 @@ class Vm:
         return self._machine
 
     def as_instance(self) -> Instance:
-        """As the agent sees it."""
+        """As the agent sees it; EC2 tells nothing of the network of a machine that is gone."""
+        details = self.spec.details if self.alive else {"image_id": self.spec.details.get("image_id", "")}
+        groups = cast("tuple[str, ...]", details.get("security_groups", ()))
         return Instance(
             id=self.id,
             instance_type=self.pool.instance_type,
@@ -67,6 +70,9 @@ class Vm:
             tags=dict(self.tags),
             private_dns=self.private_dns,
             reservation=self.pool.reservation,
+            image=str(details.get("image_id", "")),
+            subnet=str(details.get("subnet_id", "")),
+            security_groups=tuple(sorted(groups)),
         )
 
 

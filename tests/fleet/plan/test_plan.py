@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
+from fleet.capacity.pools import pool_hash
 from fleet.plan import Plan, make_plan
 from fleet.plan.render import summary, to_json, to_text
-from fleet.snapshot import Disruption, GangState, Snapshot
+from fleet.snapshot import Disruption, GangState, ImageKind, Resolutions, Resolved, Snapshot
 from model.fleet import Fleet
 from model.kinds import NEVER, NodeOverlay
 from tests.support.fleets import GPU, NOW, P5S, B, FleetBuilder, gang, pod_set, small_fleet
@@ -210,6 +211,22 @@ def test_rails(rail: str, after: dict[str, Any], most: float, refusal: str) -> N
     it = plan(world, fleet(**after, **lifted))
     assert it.refusals == ((refusal,) if refusal else ())
     assert to_json(it)["applyable"] is not bool(refusal)
+
+
+def test_what_the_cloud_has_replaced_is_not_the_revisions_doing() -> None:
+    """Machines and gangs are told of, and no rail counts them; what the revision changes it does count."""
+    before = fleet(maxGangsEvicted=0, maxNodesRemoved=0)
+    world = standing(2, busy=2, before=before)
+    for name, machine in world.instances.items():
+        world.instances[name] = replace(machine, image="ami-0")
+    now = Resolved({ImageKind("amd64", "nvidia"): "ami-1"})
+    world.resolved = Resolutions(NOW, {pool_hash(before.node_pools["h100"]): now})
+    it = plan(world, fleet(team={"weight": 2}))
+    assert verbs(it) == {"m0": "replace", "m1": "replace"}
+    why = "1 of its machines: its image is ami-0, node pool h100 now gets ami-1"
+    assert [(hit.name, hit.reason, hit.upkeep) for hit in it.gangs] == [("ns/g0", why, True), ("ns/g1", why, True)]
+    assert it.refusals == ()
+    assert plan(world, fleet(pool=CHANGED)).refusals == ("it stops 2 gangs, guardRails.maxGangsEvicted allows 0",)
 
 
 def test_the_first_revision_is_held_to_its_own_rails() -> None:

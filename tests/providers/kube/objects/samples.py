@@ -19,6 +19,7 @@ from fleet.snapshot import (
 )
 from model.kinds import RequirementTerm, Taint, Toleration
 from providers.kube.objects import (
+    DriftReport,
     Finding,
     FlavorUsage,
     NodePoolReport,
@@ -138,6 +139,7 @@ POOL = NodePoolReport(
     limit_nodes=8,
     shortages={CapacityPool("on-demand", "p5.48xlarge", "us-east-1a"): NOW_S + 120},
     priced_at_s=NOW_S - 900,
+    drifted=(DriftReport("AMIDrift", "its image is ami-1, node pool h100-full now gets ami-2", 1, ("h100-full-0",)),),
     findings=(Finding("Ready", True, "Ready"),),
 )
 SYNC = SyncReport(

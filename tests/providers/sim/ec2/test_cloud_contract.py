@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from fleet.snapshot import LaunchError, LaunchOutcome, NoticeKind
+from fleet.snapshot import Birth, LaunchError, LaunchOutcome, NoticeKind
 from providers.ports import CloudRejected, CloudThrottled, CloudUnreachable
 from providers.sim.controllers.userdata import kubelet_arguments
 from providers.sim.ec2 import PoolFilter, Quota
@@ -39,6 +39,25 @@ def test_a_launch_brings_all_machines_it_asked_for(rig: Rig) -> None:
         assert instance.tags["muster.dev/launch-group"] == "a"
         assert instance.state == "pending"
         assert instance.launched_at_s == rig.clock.now()
+
+
+def test_names_stand_for_what_a_launch_got(rig: Rig) -> None:
+    request = launch_request("a")
+    rig.cloud.launch(request)
+    (machine,) = rig.cloud.instances()
+    found = rig.cloud.resolve([Birth("hash", request.template, (request.image_kind,))])["hash"]
+    assert found.images == {request.image_kind: machine.image}
+    assert found.subnets[machine.subnet] == machine.security_groups
+    assert all((machine.image, machine.subnet, machine.security_groups))
+    assert rig.cloud.resolve([]) == {}
+
+
+def test_of_a_machine_that_is_gone_only_the_image_is_told(rig: Rig) -> None:
+    rig.cloud.launch(launch_request("a"))
+    (before,) = rig.cloud.instances()
+    rig.cloud.terminate([before.id])
+    (after,) = rig.cloud.instances()
+    assert (after.image, after.subnet, after.security_groups) == (before.image, "", ())
 
 
 def test_no_two_machines_share_a_name(rig: Rig) -> None:

@@ -1,0 +1,64 @@
+"""What pools name (images, subnets, security groups), asked of the cloud now and then: who asks, and what for."""
+
+from collections.abc import Callable, Mapping
+
+import structlog
+
+from agent.ears import Enqueue
+from agent.inbox import Named
+from agent.watch import Watcher
+from fleet.capacity.births import births
+from fleet.snapshot import Birth, Catalog, Claim, Resolutions, Snapshot
+from model.fleet import Fleet
+from providers.clock import Clock
+from providers.ports import Cloud, CloudError
+
+log = structlog.get_logger(__name__)
+
+RESOLVE_EVERY_S = 300.0
+"""Karpenter looks at drift as often."""
+_CURIOUS_EVERY_S = 15.0
+
+
+class Curiosity(Watcher):
+    """What is to be asked of the cloud about the pools that have machines, by the last turn of the brain."""
+
+    def __init__(self) -> None:
+        self._seen: tuple[Fleet, Catalog, Mapping[str, Claim]] | None = None
+
+    def turned(self, fleet: Fleet, snapshot: Snapshot) -> None:
+        """Remember what the question follows from; whoever asks works it out, on a thread of its own."""
+        self._seen = fleet, snapshot.catalog, snapshot.claims
+
+    def births(self) -> tuple[Birth, ...]:
+        """The questions; none before the first turn."""
+        if self._seen is None:
+            return ()
+        fleet, catalog, claims = self._seen
+        return births(fleet, catalog.types, claims)
+
+
+def births_ear(
+    cloud: Cloud, enqueue: Enqueue, clock: Clock, interval_s: float, asked: Callable[[], tuple[Birth, ...]]
+) -> Callable[[], float]:
+    """Asks what images, subnets and security groups pools would get: now and then, and soon for a new question.
+
+    Where there is no answer nothing is known any more, whatever was known before.
+    """
+    last: tuple[Birth, ...] = ()
+    due_s = 0.0
+
+    def listen() -> float:
+        nonlocal last, due_s
+        questions, at_s = asked(), clock.now()
+        if not questions or (questions == last and at_s < due_s):
+            return min(_CURIOUS_EVERY_S, interval_s)
+        last, due_s = questions, at_s + interval_s
+        try:
+            enqueue(Named(Resolutions(at_s, cloud.resolve(questions))))
+        except CloudError as error:
+            log.warning("names_not_resolved", error=str(error))
+            enqueue(Named(Resolutions(at_s)))
+        return min(_CURIOUS_EVERY_S, interval_s)
+
+    return listen

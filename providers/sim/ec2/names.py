@@ -1,0 +1,54 @@
+"""What images, subnets and security groups stand for in a cloud without a wire, and the means to let it change."""
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+
+from fleet.snapshot import Birth, ImageKind, LaunchRequest, Resolved
+from model.kinds import NodeTemplate
+from model.kinds.node_template import AmiTerm
+
+LATEST = "@latest"
+
+
+class Names:
+    """One subnet a zone and one set of security groups, whatever a pool selects; an image for each name and kind.
+
+    `subnets` (zone -> id) and `security_groups` may be set anew.
+    """
+
+    def __init__(self, zones: Iterable[str]) -> None:
+        self.subnets = {zone: f"subnet-{zone}" for zone in sorted(zones)}
+        self.security_groups: tuple[str, ...] = ("sg-nodes",)
+        self._published = 0
+
+    def publish(self) -> None:
+        """There is a new image under every name; those that are named by id or by version stay what they are."""
+        self._published += 1
+
+    def born(self, request: LaunchRequest) -> Mapping[str, object]:
+        """What EC2 would show of a machine that is launched now (`MachineSpec.details`)."""
+        return {
+            "image_id": self._image(request.template, request.image_kind),
+            "subnet_id": self.subnets.get(request.pool.zone, ""),
+            "security_groups": self.security_groups,
+        }
+
+    def resolved(self, births: Sequence[Birth]) -> Mapping[str, Resolved]:
+        """What names stand for now."""
+        subnets = dict.fromkeys(self.subnets.values(), self.security_groups)
+        return {
+            birth.pool_hash: Resolved({kind: self._image(birth.template, kind) for kind in birth.kinds}, subnets)
+            for birth in births
+        }
+
+    def _image(self, template: NodeTemplate, kind: ImageKind) -> str:
+        if len(template.amis) == 1 and template.amis[0].id:
+            return template.amis[0].id
+        age = self._published if any(map(_follows, template.amis)) else 0
+        text = repr((template.amis, kind, age))
+        return f"ami-{hashlib.blake2b(text.encode(), digest_size=9).hexdigest()[:17]}"
+
+
+def _follows(term: AmiTerm) -> bool:
+    """Whether an image published later may be found by the term."""
+    return not term.id and (not term.alias or term.alias.endswith(LATEST))
