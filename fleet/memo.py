@@ -7,6 +7,7 @@ identity is never taken over by another object. What is returned is shared: call
 
 from collections.abc import Callable
 from functools import wraps
+from itertools import islice
 from typing import ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -35,7 +36,7 @@ def remembered(most: int = 4, *, steady: bool = False) -> Callable[[Callable[P, 
             if steady:
                 result = next((old for _, old in list(kept.values())[-1:] if old == result), result)
             kept[key] = (values, result)
-            for oldest in list(kept)[:-most]:
+            for oldest in list(islice(kept, max(0, len(kept) - most))):
                 kept.pop(oldest, None)
             return result
 

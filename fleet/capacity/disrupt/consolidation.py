@@ -97,13 +97,13 @@ def _finish(yard: Yard) -> list[Command]:
             continue
         if not complete(pending):
             return [Command(tuple(pending), Reason.NOT_NEEDED, "another machine of the purchase was lost")]
-        if yard.unit(claim) is not None:
+        if _may_leave(yard, claim):
             ready[claim.name] = claim
     if not ready:
         return []
     first = coming(yard, [next(iter(ready))])
     names = {name for it in first for name in it.replaces}
-    going = tuple(claim for name, claim in sorted(ready.items()) if name in names)
+    going = _let_go(yard, [claim for name, claim in sorted(ready.items()) if name in names])
     gangs = {gang.uid: gang for claim in going for gang in yard.gangs_on(claim)}
     if gangs and isinstance(
         moved := move(yard, Unit(going, tuple(gangs[uid] for uid in sorted(gangs))), bought=()), Refusal
@@ -117,6 +117,20 @@ def _finish(yard: Yard) -> list[Command]:
     return [Command(going, Reason.UNDERUTILIZED, f"{came} ready, saving {saving_usd_h:.2f} USD/h")]
 
 
+def _let_go(yard: Yard, claims: Sequence[Claim]) -> tuple[Claim, ...]:
+    """Those of the machines that PodDisruptionBudgets let go together; the others follow when they may."""
+    going: list[Claim] = []
+    for claim in claims:
+        if yard.pod_budget([*going, claim], Reason.UNDERUTILIZED) is None:
+            going.append(claim)
+    return tuple(going)
+
+
+def _may_leave(yard: Yard, claim: Claim) -> bool:
+    """Whether nothing that runs on a machine keeps it."""
+    return yard.unit(claim) is not None and yard.pod_budget([claim], Reason.UNDERUTILIZED) is None
+
+
 def _worth_trying(yard: Yard, quiet: Iterable[_Quiet]) -> list[Claim]:
     """Machines whose gangs may move, with a saving that could pay for it and room that could be there.
 
@@ -127,7 +141,7 @@ def _worth_trying(yard: Yard, quiet: Iterable[_Quiet]) -> list[Claim]:
     found = []
     for claim, gangs, affordable_usd_h in quiet:
         prospects = prospects or Prospects.of(yard.fleet, yard.snapshot)
-        if not prospects.hopeless(claim, gangs, affordable_usd_h + EPSILON_USD_H) and yard.unit(claim) is not None:
+        if not prospects.hopeless(claim, gangs, affordable_usd_h + EPSILON_USD_H) and _may_leave(yard, claim):
             found.append(claim)
     ratios = {claim.name: savings_ratio(claim.price_usd_h, disturbed(yard.gangs_on(claim))) for claim in found}
     return sorted(found, key=lambda claim: (-ratios[claim.name], claim.name))
@@ -158,7 +172,7 @@ def _with_room(yard: Yard, quiet: Iterable[_Quiet]) -> list[Claim]:
     full = _fullness(yard.snapshot.claims, yard.held)
     for claim, _, _ in quiet:
         idle = 1.0 - full.get(claim.name, 0.0)
-        if idle > 0 and yard.unit(claim) is not None:
+        if idle > 0 and _may_leave(yard, claim):
             found.append((-idle * claim.price_usd_h, claim.name, claim))
     return [claim for _, _, claim in sorted(found, key=lambda it: it[:2])[:MOST_MERGED]]
 
