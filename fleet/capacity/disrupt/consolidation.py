@@ -14,6 +14,7 @@ from fleet.capacity.disrupt.replace import Unit, coming, complete, move
 from fleet.capacity.disrupt.rounds import CONSOLIDATES
 from fleet.capacity.disrupt.savings import savings_ratio
 from fleet.capacity.disrupt.stay import stays_until_s
+from fleet.capacity.disrupt.verdict import Held
 from fleet.capacity.disrupt.weigh import PAYBACK_S, command, disturbed, weigh
 from fleet.capacity.disrupt.yard import Yard
 from fleet.cost.lost import lost_work_usd
@@ -30,6 +31,8 @@ MERGE_S = 1.0
 """Of every `ROUND_S`, so long a plan for many is sought: a pass comes every second, and the search may take one."""
 MOST_MERGED = 400
 """Machines that one plan may take."""
+HELD_S = 15 * 60.0
+"""Machines that were bought for gangs which a PodDisruptionBudget holds since then are paid for no longer than this."""
 EPSILON_USD_H = 1e-6
 """Rounding must not rule out what the exact sum allows."""
 
@@ -86,7 +89,7 @@ def _finish(yard: Yard) -> list[Command]:
     """The machines that were bought for this are ready: all they replace may go at once.
 
     If one was lost, or the gangs would not find room any more (somebody has come since, quota has gone), they go
-    instead.
+    instead; so they do when a PodDisruptionBudget has held the gangs for a while.
     """
     if not yard.successors:
         return []
@@ -97,6 +100,8 @@ def _finish(yard: Yard) -> list[Command]:
             continue
         if not complete(pending):
             return [Command(tuple(pending), Reason.NOT_NEEDED, "another machine of the purchase was lost")]
+        if (held := _held_for_long(yard, claim, pending)) is not None:
+            return [Command(tuple(pending), Reason.NOT_NEEDED, f"what it was bought for may not move: {held.message}")]
         if _may_leave(yard, claim):
             ready[claim.name] = claim
     if not ready:
@@ -115,6 +120,14 @@ def _finish(yard: Yard) -> list[Command]:
     came = f"{len(first)} cheaper machines are" if len(first) > 1 else "a cheaper machine is"
     saving_usd_h = sum(claim.price_usd_h for claim in going) - sum(it.price_usd_h for it in first)
     return [Command(going, Reason.UNDERUTILIZED, f"{came} ready, saving {saving_usd_h:.2f} USD/h")]
+
+
+def _held_for_long(yard: Yard, claim: Claim, bought: Sequence[Claim]) -> Held | None:
+    """The PodDisruptionBudget for which machines have stood ready, and empty, for too long."""
+    since_s = max(it.ready_at_s for it in bought)
+    if yard.snapshot.now_s < since_s + HELD_S or not all(map(yard.is_empty, bought)):
+        return None
+    return yard.pod_budget([claim], Reason.UNDERUTILIZED)
 
 
 def _let_go(yard: Yard, claims: Sequence[Claim]) -> tuple[Claim, ...]:

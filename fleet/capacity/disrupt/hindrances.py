@@ -63,7 +63,7 @@ def unit_of(yard: Yard, claim: Claim, fates: Mapping[str, tuple[Reason, str]]) -
 def replaced(yard: Yard, claim: Claim, fates: Mapping[str, tuple[Reason, str]]) -> Held:
     """What keeps a busy machine that has to be replaced first."""
     reason, why = fates[claim.name]
-    held = successor(yard, claim) or keeps(yard, claim, reason)
+    held = keeps(yard, claim, reason) or successor(yard, claim)
     if held is not None:
         return Held(held.obstacle, f"{why}; {held.message}")
     unit = unit_of(yard, claim, fates)

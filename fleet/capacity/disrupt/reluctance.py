@@ -47,7 +47,7 @@ def preference_held(yard: Yard, claim: Claim) -> Held:
     if yard.is_empty(claim):
         return no_reason(Obstacle.EMPTY, "no gang stands on it: it is emptiness that takes it")
     held = (SPARED if yard.spared(claim) else None) or min_stay(yard, pool, claim)
-    return held or successor(yard, claim) or keeps(yard, claim, Reason.PREFERRED) or _unwanted(yard, pool, claim)
+    return held or keeps(yard, claim, Reason.PREFERRED) or successor(yard, claim) or _unwanted(yard, pool, claim)
 
 
 def _unwanted(yard: Yard, pool: NodePool, claim: Claim) -> Held:

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from fleet.actions import Action, OpenClaims, SaveClaim
 from fleet.capacity import disrupt
+from fleet.capacity.disrupt.consolidation import HELD_S
+from fleet.capacity.disrupt.eligibility import Care, Post, Tenant, barrier
 from fleet.capacity.disrupt.verdict import Obstacle, Outcome
 from fleet.capacity.disrupt.verdicts import verdicts
 from fleet.capacity.disrupt.yard import Yard
@@ -121,6 +123,20 @@ def test_which_pods_count(facts: dict[str, Any], held: bool, unready_may_go: boo
     yard = Yard.of(world.fleet, world.snapshot())
     expected = held and not (unready_may_go and facts == {"ready": False})
     assert bool(yard.pod_budget([world.claims["m0"]], Reason.DRIFTED)) is expected
+
+
+@pytest.mark.parametrize("allowed", [(), (0,), (1,), (-1,), (5,), (0, 0), (5, 5), (0, 5)])
+@pytest.mark.parametrize("bounded", [False, True])
+@pytest.mark.parametrize(("reason", "care"), [(Reason.UNDERUTILIZED, Care.GRACEFUL), (Reason.DRIFTED, Care.EVENTUAL)])
+def test_a_gang_of_one_pod_is_judged_as_karpenter_judges_a_pod(
+    allowed: tuple[int, ...], bounded: bool, reason: Reason, care: Care
+) -> None:
+    world = under(
+        running(template=BOUNDED if bounded else {}), *(budget(n, name=f"b{i}") for i, n in enumerate(allowed))
+    )
+    found = Yard.of(world.fleet, world.snapshot()).pod_budget([world.claims["m0"]], reason)
+    post = Post(grace_s=3600.0 if bounded else NEVER, tenants=[Tenant(pod_budgets=allowed)])
+    assert (found and found.obstacle.value) == barrier(post, care, NOW)
 
 
 # -- the methods ------------------------------------------------------------------------------------------------------
@@ -256,13 +272,29 @@ def test_of_two_whose_replacements_are_ready_the_first_goes_and_the_other_follow
     assert passed(under(world, budget(2))) == {"m0": "Drifted", "m1": "Drifted"}
 
 
-def test_a_cheaper_machine_that_is_ready_waits_for_the_budget_and_is_kept() -> None:
+def test_a_cheaper_machine_that_is_ready_waits_for_the_budget_and_not_for_ever() -> None:
     world = running()
     while any(not claim.ready_at_s for claim in world.claims.values()) or len(world.claims) < 2:
         world.pass_once()
         under(world, budget(0))
     assert passed(world) == {}
+    said = {it.method: it for it in verdicts(world.fleet, world.snapshot(), world.claims["m0"])}["consolidation"]
+    assert (said.outcome, said.obstacle) == (Outcome.WAITS, Obstacle.POD_BUDGET)
     assert passed(under(world, budget(1))) == {"m0": "Underutilized"}
+    [bought] = world.claims.keys() - {"m0"}
+    world.now_s = world.claims[bought].ready_at_s + HELD_S
+    assert passed(under(world, budget(1))) == {"m0": "Underutilized"}
+    assert passed(under(world, budget(0))) == {bought: "NotNeeded"}, "it is not paid for any longer"
+    world.settle_down()
+    assert world.claims.keys() == {"m0"}
+
+
+def test_what_was_bought_and_has_work_of_its_own_is_not_given_back() -> None:
+    world = under(running(), budget(0))
+    world.machine("new", kind=P5S.name, replaces=("m0",), ready_at_s=NOW - HELD_S)
+    assert passed(world) == {"new": "NotNeeded"}
+    world.runs(gang("h", gpu=1), ("new", 1))
+    assert passed(world) == {}
 
 
 # -- always -----------------------------------------------------------------------------------------------------------
