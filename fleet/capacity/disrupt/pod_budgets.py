@@ -54,31 +54,33 @@ def held_by_pod_budget(
     snapshot: Snapshot, gangs: Mapping[str, Gang], others: Callable[[], Mapping[str, Gang]]
 ) -> Held | None:
     """The budget that does not let all of these gangs (by uid) go now, beside `others` that are on their way."""
-    need: Counter[str] = Counter()
-    for gang in gangs.values():
-        stake = _stake_of(snapshot, gang)
-        if stake.contested:
-            return Held(Obstacle.SEVERAL_POD_BUDGETS, f"{stake.contested}: leave it one")
-        need.update(stake.pods)
+    stakes = {uid: _stake_of(snapshot, gang) for uid, gang in gangs.items()}
+    contested = next((stake.contested for _, stake in sorted(stakes.items()) if stake.contested), "")
+    if contested:
+        return Held(Obstacle.SEVERAL_POD_BUDGETS, f"{contested}: leave it one")
+    need = _total(stakes.values())
     if not need:
         return None
-    first = next((key for key in sorted(need) if need[key] > snapshot.pod_budgets[key].allows), "")
-    if first:
-        return _short(snapshot.pod_budgets[first], need[first], 0, gangs.values())
     taken: Counter[str] = Counter()
-    for uid, gang in others().items():
-        if uid not in gangs:
-            taken.update(_stake_of(snapshot, gang).pods)
+    if all(count <= snapshot.pod_budgets[key].allows for key, count in need.items()):
+        taken = _total(_stake_of(snapshot, gang) for uid, gang in others().items() if uid not in gangs)
     for key in sorted(need):
         if need[key] > snapshot.pod_budgets[key].allows - taken[key]:
-            return _short(snapshot.pod_budgets[key], need[key], taken[key], gangs.values())
+            whose = sorted(gangs[uid].name for uid, stake in stakes.items() if key in stake.pods)
+            return _short(snapshot.pod_budgets[key], need[key], taken[key], whose)
     return None
 
 
-def _short(budget: PodBudget, need: int, taken: int, gangs: Iterable[Gang]) -> Held:
-    named = sorted(gang.name for gang in gangs)
-    whose = ", ".join(named[:_SHOWN]) + (f" and {len(named) - _SHOWN} more" if len(named) > _SHOWN else "")
-    pods = f"{need} pod{'' if need == 1 else 's'} of {whose}"
+def _total(stakes: Iterable[_Stake]) -> Counter[str]:
+    total: Counter[str] = Counter()
+    for stake in stakes:
+        total.update(stake.pods)
+    return total
+
+
+def _short(budget: PodBudget, need: int, taken: int, gangs: Sequence[str]) -> Held:
+    whose = ", ".join(gangs[:_SHOWN]) + (f" and {len(gangs) - _SHOWN} more" if len(gangs) > _SHOWN else "")
+    pods = f"1 pod of {whose}" if need == 1 else f"{need} pods of {whose}, which go together"
     allowed = f"allows {budget.allows} disruption{'' if budget.allows == 1 else 's'} now"
     beside = f", {taken} of them taken by gangs on their way" if taken else ""
     why = ""
@@ -87,7 +89,7 @@ def _short(budget: PodBudget, need: int, taken: int, gangs: Iterable[Gang]) -> H
     elif budget.trouble:
         why = f" ({budget.trouble})"
     words = f"PodDisruptionBudget {budget.key} {allowed}{beside}{why}; it has to allow {need + taken} for the {pods}"
-    return Held(Obstacle.POD_BUDGET, f"{words}, which go together")
+    return Held(Obstacle.POD_BUDGET, words)
 
 
 def _stake_of(snapshot: Snapshot, gang: Gang) -> _Stake:

@@ -261,6 +261,23 @@ def test_gangs_on_their_way_count(change: Callable[[World], None], going: int) -
     assert on_its_way(change) == going
 
 
+def test_a_gang_that_is_on_its_way_itself_counts_once() -> None:
+    world = running(3)
+    world.runs(gang("wide", count=2, gpu=1), ("m1", 1), ("m2", 1))
+    _told(world)
+    yard = Yard.of(world.fleet, under(world, budget(2, "wide")).snapshot())
+    assert yard.pod_budget([world.claims["m1"]], Reason.UNDERUTILIZED) is None
+    yard = Yard.of(world.fleet, under(world, budget(1, "wide")).snapshot())
+    assert yard.pod_budget([world.claims["m1"]], Reason.UNDERUTILIZED) is not None
+
+
+@pytest.mark.parametrize(("allows", "going"), [(0, ()), (1, ("m0",)), (2, ("m0", "m1")), (3, ("m0", "m1"))])
+def test_of_machines_that_become_one_go_as_many_as_may(allows: int, going: tuple[str, ...]) -> None:
+    world = running(2)
+    world.machine("new", replaces=("m0", "m1"), ready_at_s=NOW - 10)
+    assert passed(under(world, budget(allows))) == dict.fromkeys(going, "Underutilized")
+
+
 def test_of_two_whose_replacements_are_ready_the_first_goes_and_the_other_follows() -> None:
     world = running(2, **CHANGED)
     world.pass_once()
