@@ -15,7 +15,7 @@ from math import inf
 from typing import Final, NamedTuple
 
 from fleet.capacity.disrupt.verdict import Held, Obstacle
-from fleet.memo import remembered
+from fleet.memo import remembered, remembered_each
 from fleet.reasons import Reason
 from fleet.snapshot import Gang, Pod, PodBudget, Snapshot
 from model.upstream.selectors import LabelSelector
@@ -82,7 +82,7 @@ def _short(budget: PodBudget, need: int, taken: int, gangs: Sequence[str]) -> He
     whose = ", ".join(gangs[:_SHOWN]) + (f" and {len(gangs) - _SHOWN} more" if len(gangs) > _SHOWN else "")
     pods = f"1 pod of {whose}" if need == 1 else f"{need} pods of {whose}, which go together"
     allowed = f"allows {budget.allows} disruption{'' if budget.allows == 1 else 's'} now"
-    beside = f", {taken} of them taken by gangs on their way" if taken else ""
+    beside = f", and gangs on their way take {taken}" if taken else ""
     why = ""
     if not budget.counted:
         why = " (its status is older than its spec)"
@@ -93,9 +93,8 @@ def _short(budget: PodBudget, need: int, taken: int, gangs: Sequence[str]) -> He
 
 
 def _stake_of(snapshot: Snapshot, gang: Gang) -> _Stake:
-    rules = _rules(snapshot.pod_budgets).get(gang.namespace)
-    pods = snapshot.gang_pods.get(f"{gang.namespace}/{gang.workload}")
-    return _stake(rules, pods) if rules and pods else _NOTHING
+    rules, key = _rules(snapshot.pod_budgets).get(gang.namespace), f"{gang.namespace}/{gang.workload}"
+    return _stake(rules, snapshot.gang_pods, key) if rules and key in snapshot.gang_pods else _NOTHING
 
 
 _NOTHING = _Stake({})
@@ -111,17 +110,24 @@ def _rules(budgets: Mapping[str, PodBudget]) -> Mapping[str, Sequence[_Rule]]:
     return found
 
 
-@remembered(16384)
+@remembered_each
 def _stake(rules: Sequence[_Rule], pods: Sequence[Pod]) -> _Stake:
     counts: Counter[str] = Counter()
+    known: dict[tuple[str, ...], Sequence[_Rule]] = {}
     for pod in pods:
         if not pod.active or pod.deleting:
             continue
-        labels = dict(zip(pod.labels[::2], pod.labels[1::2], strict=True))
-        covering = [rule for rule in rules if rule.selector.matches(labels)]
+        covering = known.get(pod.labels)
+        if covering is None:
+            covering = known[pod.labels] = _covering(rules, pod.labels)
         if len(covering) > 1:
             named = ", ".join(rule.key for rule in covering)
             return _Stake(counts, f"pod {pod.key} is under more than one PodDisruptionBudget ({named})")
         if covering and not (covering[0].unready_may_go and not pod.ready):
             counts[covering[0].key] += 1
     return _Stake(counts)
+
+
+def _covering(rules: Sequence[_Rule], labels: Sequence[str]) -> Sequence[_Rule]:
+    named = dict(zip(labels[::2], labels[1::2], strict=True))
+    return [rule for rule in rules if rule.selector.matches(named)]
