@@ -33,6 +33,7 @@ from providers.kube.objects import (
     decode_namespace,
     decode_node,
     decode_pod,
+    decode_pod_budget,
     decode_pod_group,
     decode_pod_priority,
     decode_workload,
@@ -42,6 +43,7 @@ from providers.kube.objects.paths import (
     NAMESPACES,
     NODE_CLAIMS,
     NODES,
+    POD_DISRUPTION_BUDGETS,
     POD_GROUPS,
     PRIORITY_CLASSES,
     WORKLOADS,
@@ -68,6 +70,7 @@ WATCHED: dict[str, Watched[Any]] = {
     "claims": Watched(NODE_CLAIMS, decode_claim, lambda claim: claim.name),
     "daemonsets": Watched(DAEMON_SETS, decode_daemonset, lambda daemon: daemon.name),
     "namespaces": Watched(NAMESPACES, decode_namespace, lambda namespace: namespace.name),
+    "pod_budgets": Watched(POD_DISRUPTION_BUDGETS, decode_pod_budget, lambda budget: budget.key),
     "pod_priorities": Watched(PRIORITY_CLASSES, decode_pod_priority, lambda priority: priority.name),
 }
 """Table of the mirror -> what is reflected into it."""

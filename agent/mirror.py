@@ -22,6 +22,7 @@ from fleet.snapshot import (
     Namespace,
     Node,
     Pod,
+    PodBudget,
     PodPriority,
     Reservation,
     Resolutions,
@@ -152,6 +153,7 @@ class Mirror:
         self.claims: Table[Claim] = Table()
         self.daemonsets: Table[DaemonOverhead] = Table()
         self.namespaces: Table[Namespace] = Table()
+        self.pod_budgets: Table[PodBudget] = Table()
         self.pod_priorities: Table[PodPriority] = Table()
         self.instances: dict[str, Instance] = {}
         self.instances_at_s = 0.0
@@ -184,6 +186,7 @@ class Mirror:
             self.claims,
             self.daemonsets,
             self.namespaces,
+            self.pod_budgets,
             self.pod_priorities,
         )
 
@@ -258,6 +261,7 @@ class Mirror:
             namespaces=_namespaces(self.namespaces.view),
             pod_priorities=_pod_priorities(self.pod_priorities.view),
             meek_pod_priorities=_meek(self.pod_priorities.view),
+            pod_budgets=self.pod_budgets.view,
             spent_usd=self.spent_usd,
             local_usage=self.local_usage,
             interruptions=self.interruptions,

@@ -8,7 +8,7 @@ from fleet.admission import cycle
 from fleet.admission.lines import line_of
 from fleet.capacity import disrupt, fixed
 from fleet.capacity.disrupt.drift import differs
-from fleet.capacity.disrupt.held_back import held_back
+from fleet.capacity.disrupt.held_back import held_back, waiting
 from fleet.capacity.disrupt.strayed import STRAY
 from fleet.capacity.disrupt.yard import Yard
 from fleet.capacity.reservations import reserved_of
@@ -71,7 +71,8 @@ def forecast(before: Fleet, fleet: Fleet, snapshot: Snapshot) -> Forecast:
             verb: Verb = "replace" if claim.node_pool in fleet.node_pools else "delete"
             changes[name] = replace(_machine(claim, verb, how.words), upkeep=how.reason in STRAY)
     fates = {name: (Reason.DRIFTED, change.reason) for name, change in changes.items() if change.verb == "replace"}
-    for name, words in held_back(Yard.of(fleet, snapshot), fates).items():
+    yard = Yard.of(fleet, snapshot)
+    for name, words in {**waiting(yard, fates), **held_back(yard, fates)}.items():
         changes[name] = replace(changes[name], reason=f"{changes[name].reason}; {words}")
     preempted: dict[str, str] = {}
     tally: Tally | None = None

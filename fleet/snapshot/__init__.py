@@ -42,6 +42,7 @@ from fleet.snapshot.machines import (
     Reservation,
 )
 from fleet.snapshot.nodes import DaemonOverhead, Member, Node, NodeCondition, Pod, Terms
+from fleet.snapshot.pod_budgets import PodBudget
 from fleet.snapshot.surroundings import Namespace, PodPriority
 from model.quantity import Resources
 
@@ -98,6 +99,8 @@ class Snapshot:
     """PriorityClass of the cluster -> its value; that of pods which name none is under the empty name."""
     meek_pod_priorities: frozenset[str] = frozenset()
     """Those, by the same names, whose pods preempt nobody."""
+    pod_budgets: Mapping[str, PodBudget] = field(default_factory=dict)
+    """`namespace/name` -> PodDisruptionBudget."""
     spent_usd: Mapping[str, float] = field(default_factory=dict)
     """Team -> spent this calendar month."""
     local_usage: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
@@ -147,6 +150,7 @@ __all__ = [
     "Offer",
     "Pin",
     "Pod",
+    "PodBudget",
     "PodPriority",
     "PodSet",
     "Reach",

@@ -114,6 +114,8 @@ class Pod:
     """uid of the job whose pods are held one by one (`Hold.PODS`); empty for all others."""
     member: Member | None = None
     """Only on pods of a plain group."""
+    labels: tuple[str, ...] = ()
+    """All of its labels, keys and values in turns; only on pods of gangs, for the selectors of `PodBudget`s."""
 
     @property
     def held(self) -> bool:

@@ -30,9 +30,10 @@ from fleet.actions import (
     TerminateMachines,
 )
 from fleet.capacity.launch import launch_request
-from fleet.snapshot import LIVE_FIELDS, CapacityPool, Instance, Namespace, Pod, PodPriority, Reservation
+from fleet.snapshot import LIVE_FIELDS, CapacityPool, Instance, Namespace, Pod, PodBudget, PodPriority, Reservation
 from fleet.taints import DISRUPTED, RECUTTING
 from model.quantity import Resources
+from model.upstream.selectors import LabelSelector
 from providers.kube.batches import Replace
 from tests.support.fleets import (
     NOW,
@@ -347,3 +348,15 @@ def test_machines_teach_once_a_minute() -> None:
     mirror.nodes.observe(Replace({}, "2"))
     mirror.expire(NOW + 1)
     assert mirror.snapshot(NOW, frozenset()).measured is learned
+
+
+def test_budgets_of_pods_stay_the_same_object_until_one_changes() -> None:
+    mirror = Mirror("c")
+    keep = PodBudget("ns", "keep", LabelSelector(), 1)
+    mirror.pod_budgets.observe(Replace({keep.key: keep}, "1"))
+    seen = mirror.snapshot(NOW, frozenset()).pod_budgets
+    assert seen == {"ns/keep": keep}
+    mirror.pod_budgets.observe(Replace({keep.key: PodBudget("ns", "keep", LabelSelector(), 1)}, "2"))
+    assert mirror.snapshot(NOW, frozenset()).pod_budgets is seen
+    mirror.pod_budgets.observe(Replace({keep.key: replace(keep, disruptions_allowed=0)}, "3"))
+    assert mirror.snapshot(NOW, frozenset()).pod_budgets["ns/keep"].allows == 0

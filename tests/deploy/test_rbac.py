@@ -25,6 +25,7 @@ CLUSTER: dict[tuple[str, str], set[str]] = {
     ("", "events"): {"create", "patch"},
     ("", "namespaces"): _WATCHED,
     ("scheduling.k8s.io", "priorityclasses"): _WATCHED,
+    ("policy", "poddisruptionbudgets"): _WATCHED,
     ("apps", "daemonsets"): _WATCHED,
     ("batch", "jobs/status"): {"patch"},
     **{

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from fleet.snapshot.works import works
-from providers.kube.objects import DECODERS, decode_pod
+from providers.kube.objects import DECODERS, decode_pod, decode_pod_budget
 from providers.kube.objects.jobs import KINDS
 from providers.kube.objects.names import (
     CHECKPOINT_INTERVAL,
@@ -25,6 +25,8 @@ from providers.kube.objects.topology import GROUP_NAME, PREFERRED, REQUIRED, SLI
 PAGE = (Path(__file__).resolve().parents[2] / "docs/guides/workloads.md").read_text("utf-8")
 FENCES = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 EXAMPLES: list[dict[str, Any]] = [document for text in FENCES for document in yaml.safe_load_all(text)]
+
+OTHERS = {"Pod", "PodDisruptionBudget"}
 
 
 def raw(manifest: dict[str, Any]) -> bytes:
@@ -58,12 +60,18 @@ def test_the_page_names_what_a_job_may_say_of_its_run(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "manifest", [it for it in EXAMPLES if it["kind"] != "Pod"], ids=lambda it: it["apiVersion"] + it["kind"]
+    "manifest", [it for it in EXAMPLES if it["kind"] not in OTHERS], ids=lambda it: it["apiVersion"] + it["kind"]
 )
 def test_the_jobs_are_managed(manifest: dict[str, Any]) -> None:
     job = DECODERS[manifest["apiVersion"].rpartition("/")[0], manifest["kind"]](raw(manifest))
     assert (job.queue, job.suspended) == ("research", True)
     assert sum(one.count * one.requests.get("nvidia.com/gpu", 0) for one in job.pod_sets) in {16, 32}
+
+
+def test_the_budget_is_read() -> None:
+    (budget,) = [decode_pod_budget(raw(it)) for it in EXAMPLES if it["kind"] == "PodDisruptionBudget"]
+    assert budget.selector is not None
+    assert budget.selector.matches({"job-name": "llm"})
 
 
 def test_the_pods_are_one_group() -> None:

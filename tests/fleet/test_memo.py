@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from fleet.memo import remembered
+from fleet.memo import remembered, remembered_each
 
 
 def test_the_same_values_are_asked_once() -> None:
@@ -73,3 +73,36 @@ def test_arguments_go_by_position() -> None:
 
     with pytest.raises(TypeError, match="position"):
         same(value=1)
+
+
+def test_each_key_is_worked_out_anew_for_another_value_or_context_only() -> None:
+    asked: list[tuple[object, object]] = []
+
+    @remembered_each
+    def found(context: object, value: object) -> int:
+        asked.append((context, value))
+        return len(asked)
+
+    one, two, here, there = object(), object(), object(), object()
+    assert (found(here, {"a": one, "b": two}, "a"), found(here, {"a": one}, "a")) == (1, 1)
+    assert (found(here, {"a": one, "b": two}, "b"), found(here, {"a": one, "b": one}, "b")) == (2, 3)
+    assert (found(there, {"a": one}, "a"), found(there, {"a": one}, "a"), found(here, {"a": one}, "a")) == (4, 4, 5)
+    with pytest.raises(KeyError):
+        found(here, {}, "a")
+
+
+def test_keys_that_are_gone_are_forgotten() -> None:
+    asked: list[object] = []
+
+    @remembered_each
+    def found(_context: object, value: object) -> int:
+        asked.append(value)
+        return len(asked)
+
+    context, values = object(), {str(n): object() for n in range(10)}
+    assert [found(context, values, key) for key in values] == list(range(1, 11))
+    few = {key: values[key] for key in "01234"}
+    assert found(context, few | {"x": 0}, "x") == 11  # eleven are kept, and six are there
+    assert found(context, values, "9") == 10
+    assert found(context, {"y": 1}, "y") == 12
+    assert [found(context, values, key) for key in "09"] == [13, 14], "only what was there is kept"

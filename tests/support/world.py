@@ -50,6 +50,7 @@ from fleet.snapshot import (
     Node,
     Pin,
     Pod,
+    PodBudget,
     Resolutions,
     Snapshot,
 )
@@ -98,6 +99,7 @@ class World:
     spent_usd: dict[str, float] = field(default_factory=dict)
     local_usage: dict[str, dict[str, float]] = field(default_factory=dict)
     interruptions: dict[CapacityPool, Memory] = field(default_factory=dict)
+    pod_budgets: dict[str, PodBudget] = field(default_factory=dict)
     busy: frozenset[str] = frozenset()
     sold_out: set[CapacityPool] = field(default_factory=set)
     """Capacity pools that refuse every launch."""
@@ -210,6 +212,7 @@ class World:
             spent_usd=dict(self.spent_usd),
             local_usage=dict(self.local_usage),
             interruptions=dict(self.interruptions),
+            pod_budgets=dict(self.pod_budgets),
             busy=self.busy,
         )
 

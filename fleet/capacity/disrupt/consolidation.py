@@ -14,6 +14,7 @@ from fleet.capacity.disrupt.replace import Unit, coming, complete, move
 from fleet.capacity.disrupt.rounds import CONSOLIDATES
 from fleet.capacity.disrupt.savings import savings_ratio
 from fleet.capacity.disrupt.stay import stays_until_s
+from fleet.capacity.disrupt.verdict import Held
 from fleet.capacity.disrupt.weigh import PAYBACK_S, command, disturbed, weigh
 from fleet.capacity.disrupt.yard import Yard
 from fleet.cost.lost import lost_work_usd
@@ -30,6 +31,8 @@ MERGE_S = 1.0
 """Of every `ROUND_S`, so long a plan for many is sought: a pass comes every second, and the search may take one."""
 MOST_MERGED = 400
 """Machines that one plan may take."""
+HELD_S = 15 * 60.0
+"""Machines that were bought for gangs which a PodDisruptionBudget holds since then are paid for no longer than this."""
 EPSILON_USD_H = 1e-6
 """Rounding must not rule out what the exact sum allows."""
 
@@ -86,7 +89,7 @@ def _finish(yard: Yard) -> list[Command]:
     """The machines that were bought for this are ready: all they replace may go at once.
 
     If one was lost, or the gangs would not find room any more (somebody has come since, quota has gone), they go
-    instead.
+    instead; so they do when a PodDisruptionBudget has held the gangs for a while.
     """
     if not yard.successors:
         return []
@@ -97,13 +100,15 @@ def _finish(yard: Yard) -> list[Command]:
             continue
         if not complete(pending):
             return [Command(tuple(pending), Reason.NOT_NEEDED, "another machine of the purchase was lost")]
-        if yard.unit(claim) is not None:
+        if (held := _held_for_long(yard, claim, pending)) is not None:
+            return [Command(tuple(pending), Reason.NOT_NEEDED, f"what it was bought for may not move: {held.message}")]
+        if _may_leave(yard, claim):
             ready[claim.name] = claim
     if not ready:
         return []
     first = coming(yard, [next(iter(ready))])
     names = {name for it in first for name in it.replaces}
-    going = tuple(claim for name, claim in sorted(ready.items()) if name in names)
+    going = _let_go(yard, [claim for name, claim in sorted(ready.items()) if name in names])
     gangs = {gang.uid: gang for claim in going for gang in yard.gangs_on(claim)}
     if gangs and isinstance(
         moved := move(yard, Unit(going, tuple(gangs[uid] for uid in sorted(gangs))), bought=()), Refusal
@@ -117,6 +122,28 @@ def _finish(yard: Yard) -> list[Command]:
     return [Command(going, Reason.UNDERUTILIZED, f"{came} ready, saving {saving_usd_h:.2f} USD/h")]
 
 
+def _held_for_long(yard: Yard, claim: Claim, bought: Sequence[Claim]) -> Held | None:
+    """The PodDisruptionBudget for which machines have stood ready, and empty, for too long."""
+    since_s = max(it.ready_at_s for it in bought)
+    if yard.snapshot.now_s < since_s + HELD_S or not all(map(yard.is_empty, bought)):
+        return None
+    return yard.pod_budget([claim], Reason.UNDERUTILIZED)
+
+
+def _let_go(yard: Yard, claims: Sequence[Claim]) -> tuple[Claim, ...]:
+    """Those of the machines that PodDisruptionBudgets let go together; the others follow when they may."""
+    going: list[Claim] = []
+    for claim in claims:
+        if yard.pod_budget([*going, claim], Reason.UNDERUTILIZED) is None:
+            going.append(claim)
+    return tuple(going)
+
+
+def _may_leave(yard: Yard, claim: Claim) -> bool:
+    """Whether nothing that runs on a machine keeps it."""
+    return yard.unit(claim) is not None and yard.pod_budget([claim], Reason.UNDERUTILIZED) is None
+
+
 def _worth_trying(yard: Yard, quiet: Iterable[_Quiet]) -> list[Claim]:
     """Machines whose gangs may move, with a saving that could pay for it and room that could be there.
 
@@ -127,7 +154,7 @@ def _worth_trying(yard: Yard, quiet: Iterable[_Quiet]) -> list[Claim]:
     found = []
     for claim, gangs, affordable_usd_h in quiet:
         prospects = prospects or Prospects.of(yard.fleet, yard.snapshot)
-        if not prospects.hopeless(claim, gangs, affordable_usd_h + EPSILON_USD_H) and yard.unit(claim) is not None:
+        if not prospects.hopeless(claim, gangs, affordable_usd_h + EPSILON_USD_H) and _may_leave(yard, claim):
             found.append(claim)
     ratios = {claim.name: savings_ratio(claim.price_usd_h, disturbed(yard.gangs_on(claim))) for claim in found}
     return sorted(found, key=lambda claim: (-ratios[claim.name], claim.name))
@@ -158,7 +185,7 @@ def _with_room(yard: Yard, quiet: Iterable[_Quiet]) -> list[Claim]:
     full = _fullness(yard.snapshot.claims, yard.held)
     for claim, _, _ in quiet:
         idle = 1.0 - full.get(claim.name, 0.0)
-        if idle > 0 and yard.unit(claim) is not None:
+        if idle > 0 and _may_leave(yard, claim):
             found.append((-idle * claim.price_usd_h, claim.name, claim))
     return [claim for _, _, claim in sorted(found, key=lambda it: it[:2])[:MOST_MERGED]]
 

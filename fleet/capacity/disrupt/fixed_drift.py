@@ -71,7 +71,9 @@ def fixed_drift(yard: Yard, drifted: Iterable[Drifted]) -> list[Command]:
 
 
 def _may_go(yard: Yard, claim: Claim) -> bool:
-    return yard.is_empty(claim) or yard.unit(claim) is not None
+    if yard.is_empty(claim):
+        return True
+    return yard.unit(claim) is not None and yard.pod_budget([claim], Reason.DRIFTED) is None
 
 
 def _turn(yard: Yard, name: str, waiting: Sequence[Drifted]) -> Sequence[Drifted]:
@@ -88,6 +90,8 @@ def _turn(yard: Yard, name: str, waiting: Sequence[Drifted]) -> Sequence[Drifted
 
 def _successors(yard: Yard, supply: Supply, turn: Iterable[Drifted]) -> Iterable[Command]:
     for pool, claim, why in turn:
+        if not _may_go(yard, claim):
+            continue  # those taken in this turn leave its gangs' PodDisruptionBudgets too little
         shape = best_shape(pool, supply)
         if shape is None or not yard.may_take([claim], Reason.DRIFTED):
             return

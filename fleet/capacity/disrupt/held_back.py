@@ -1,6 +1,6 @@
-"""What a budget can never let go: machines whose gangs span more of a pool than it may lose at once.
+"""What budgets do not let go: machines whose gangs span more of a pool than it may lose, or that pods' budgets hold.
 
-Budgets are hard, so such machines stay until their gangs end; whoever reads a plan should know.
+Budgets are hard: the former stay until their gangs end, the latter for now. Whoever reads a plan should know.
 """
 
 from collections import Counter
@@ -18,6 +18,16 @@ def held_back(yard: Yard, fates: Mapping[str, tuple[Reason, str]]) -> dict[str, 
     for unit in units(yard, fates):
         if words := _over_budget(yard, unit, fates[unit.names[0]][0]):
             found |= dict.fromkeys(unit.names, words)
+    return found
+
+
+def waiting(yard: Yard, fates: Mapping[str, tuple[Reason, str]]) -> dict[str, str]:
+    """Claim -> which PodDisruptionBudget it waits for, for the busy machines among `fates`."""
+    found: dict[str, str] = {}
+    for unit in units(yard, fates) if yard.snapshot.pod_budgets else ():
+        held = yard.pod_budget(unit.claims, fates[unit.names[0]][0])
+        if held is not None:
+            found |= dict.fromkeys(unit.names, f"waits: {held.message}")
     return found
 
 

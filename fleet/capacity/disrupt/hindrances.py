@@ -62,13 +62,15 @@ def unit_of(yard: Yard, claim: Claim, fates: Mapping[str, tuple[Reason, str]]) -
 
 def replaced(yard: Yard, claim: Claim, fates: Mapping[str, tuple[Reason, str]]) -> Held:
     """What keeps a busy machine that has to be replaced first."""
-    why = fates[claim.name][1]
-    held = successor(yard, claim) or stays(yard, claim)
+    reason, why = fates[claim.name]
+    held = keeps(yard, claim, reason) or successor(yard, claim)
     if held is not None:
         return Held(held.obstacle, f"{why}; {held.message}")
     unit = unit_of(yard, claim, fates)
     if unit is None:
         return Held(Obstacle.GANG, f"{why}; machines that go with it carry work that may not move")
+    if (held := yard.pod_budget(unit.claims, reason)) is not None:
+        return Held(held.obstacle, f"{why}; {held.message}")
     plans = move(yard, unit, avoid=fates)
     if isinstance(plans, Refusal):
         return Held(Obstacle.NO_PLACE, f"{why}; {plans.message}")
@@ -96,6 +98,11 @@ def stays(yard: Yard, claim: Claim) -> Held | None:
             return Held(Obstacle.PODS, f"pod {pod.key} belongs to no gang, nobody would find it another place")
     words = next(_immovable(yard, yard.gangs_on(claim)), "a gang on it may not move")
     return Held(Obstacle.GANG, words)
+
+
+def keeps(yard: Yard, claim: Claim, reason: Reason) -> Held | None:
+    """Work on the machine that may not move, or not for this reason."""
+    return stays(yard, claim) or yard.pod_budget([claim], reason)
 
 
 def _immovable(yard: Yard, gangs: Iterable[Gang]) -> Iterator[str]:

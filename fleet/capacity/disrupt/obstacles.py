@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from fleet.capacity.disrupt.drift import drifted_claims
 from fleet.capacity.disrupt.fixed_drift import serves
-from fleet.capacity.disrupt.hindrances import SPARED, budget, min_stay, quiet, replaced, spans, stays, successor
+from fleet.capacity.disrupt.hindrances import SPARED, budget, keeps, min_stay, quiet, replaced, spans, successor
 from fleet.capacity.disrupt.rounds import CONSOLIDATES
 from fleet.capacity.disrupt.verdict import Held, Obstacle, no_reason
 from fleet.capacity.disrupt.weigh import weighed
@@ -87,7 +87,7 @@ def consolidation_held(yard: Yard, claim: Claim) -> Held:
     pool, gangs = yard.fleet.node_pools.get(claim.node_pool), yard.gangs_on(claim)
     if pool is None:
         return no_reason(Obstacle.NO_POOL, f"node pool {claim.node_pool} is not declared")
-    idle = _unconcerned(pool, gangs) or (SPARED if yard.spared(claim) else None) or successor(yard, claim)
+    idle = _unconcerned(pool, gangs) or (SPARED if yard.spared(claim) else None) or _begun(yard, claim)
     if idle is not None:
         return idle
     quiet_since_s, quiet_s = max(gang.admitted_at_s for gang in gangs), pool.spec.disruption.consolidate_after
@@ -95,7 +95,8 @@ def consolidation_held(yard: Yard, claim: Claim) -> Held:
         return quiet(quiet_since_s, quiet_s)
     if (staying := min_stay(yard, pool, claim)) is not None:
         return staying
-    return stays(yard, claim) or _unpaid(yard, claim) or budget(yard, pool, Reason.UNDERUTILIZED)
+    kept = keeps(yard, claim, Reason.UNDERUTILIZED)
+    return kept or _unpaid(yard, claim) or budget(yard, pool, Reason.UNDERUTILIZED)
 
 
 def _unconcerned(pool: NodePool, gangs: Sequence[Gang]) -> Held | None:
@@ -111,7 +112,7 @@ def _unconcerned(pool: NodePool, gangs: Sequence[Gang]) -> Held | None:
 
 def _fixed(yard: Yard, pool: NodePool, claim: Claim, why: str) -> Held:
     """A drifted machine of a fixed pool goes when another one stands in its place (`fixed_drift`)."""
-    held = successor(yard, claim) or (None if yard.is_empty(claim) else stays(yard, claim))
+    held = (None if yard.is_empty(claim) else keeps(yard, claim, Reason.DRIFTED)) or successor(yard, claim)
     if held is not None:
         return Held(held.obstacle, f"{why}; {held.message}")
     members = yard.members.get(pool.name, ())
@@ -122,6 +123,12 @@ def _fixed(yard: Yard, pool: NodePool, claim: Claim, why: str) -> Held:
     if best_shape(pool, build_supply(yard.fleet, yard.snapshot)) is None:
         return Held(Obstacle.NO_PLACE, f"{why}; no machine can be bought in its place now")
     return budget(yard, pool, Reason.DRIFTED, why)
+
+
+def _begun(yard: Yard, claim: Claim) -> Held | None:
+    """What a move that has begun waits for: what was bought for it, and what still runs on the machine."""
+    bought = successor(yard, claim)
+    return None if bought is None else keeps(yard, claim, Reason.UNDERUTILIZED) or bought
 
 
 def _unpaid(yard: Yard, claim: Claim) -> Held | None:

@@ -42,6 +42,8 @@ def prefer(yard: Yard) -> list[Command]:
         pending = coming(yard, unit.names)
         if any(claim.state is not ClaimState.READY for claim in pending):
             continue
+        if yard.pod_budget(unit.claims, Reason.PREFERRED) is not None:
+            continue
         if complete(pending):
             yard.gone.update(unit.names)
             done.append(Command(unit.claims, Reason.PREFERRED, _WHY))

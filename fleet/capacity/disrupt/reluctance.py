@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from fleet.capacity.disrupt.hindrances import SPARED, budget, min_stay, replaced, spans, stays, successor
+from fleet.capacity.disrupt.hindrances import SPARED, budget, keeps, min_stay, replaced, spans, successor
 from fleet.capacity.disrupt.preference import Market
 from fleet.capacity.disrupt.replace import Unit, move
 from fleet.capacity.disrupt.stay import preferred_to
@@ -47,7 +47,7 @@ def preference_held(yard: Yard, claim: Claim) -> Held:
     if yard.is_empty(claim):
         return no_reason(Obstacle.EMPTY, "no gang stands on it: it is emptiness that takes it")
     held = (SPARED if yard.spared(claim) else None) or min_stay(yard, pool, claim)
-    return held or successor(yard, claim) or stays(yard, claim) or _unwanted(yard, pool, claim)
+    return held or keeps(yard, claim, Reason.PREFERRED) or successor(yard, claim) or _unwanted(yard, pool, claim)
 
 
 def _unwanted(yard: Yard, pool: NodePool, claim: Claim) -> Held:

@@ -51,7 +51,7 @@ def replacing(
     for unit in units(yard, fates):
         reason, why = fates[unit.names[0]]
         pending = coming(yard, unit.names)
-        if any(claim.state is not ClaimState.READY for claim in pending):
+        if any(claim.state is not ClaimState.READY for claim in pending) or yard.pod_budget(unit.claims, reason):
             continue
         if budgeted and not pending and not yard.may_take(unit.claims, reason):
             continue

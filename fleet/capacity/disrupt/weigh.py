@@ -73,6 +73,8 @@ def weighed(
     going = tuple(sorted(claims, key=lambda claim: claim.name))
     if any(claim.node_pool not in yard.fleet.node_pools or not _may_go(yard, claim) for claim in going):
         return Held(Obstacle.GANG, "somebody on it may not move")
+    if (held := yard.pod_budget(going, Reason.UNDERUTILIZED)) is not None:
+        return held
     gangs = {gang.uid: gang for claim in going for gang in yard.gangs_on(claim)}
     unit = Unit(going, tuple(gangs[uid] for uid in sorted(gangs)))
     plans = move(yard, unit, avoid=avoid, bought=bought)

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from fleet.actions import claim_subject, gang_subject
 from fleet.capacity.disrupt.budgets import allowed, headcount
 from fleet.capacity.disrupt.eligibility import Care, Post, Tenant, barrier, protected
+from fleet.capacity.disrupt.pod_budgets import heeds, held_by_pod_budget
+from fleet.capacity.disrupt.verdict import Held
 from fleet.capacity.provision import Plan
 from fleet.capacity.reservations import reservation_of, terminates_s
 from fleet.capacity.stock import claims_by_pool, holders, machines_held
@@ -103,6 +105,28 @@ class Yard:
             and gang_subject(gang.uid) not in self.snapshot.busy
         )
 
+    def pod_budget(self, claims: Sequence[Claim], reason: Reason) -> Held | None:
+        """What PodDisruptionBudgets have against the gangs on these machines leaving now, all at once."""
+        if not self.snapshot.pod_budgets or not any(heeds(reason, self._grace_s(claim)) for claim in claims):
+            return None
+        gangs = {gang.uid: gang for claim in claims for gang in self.gangs_on(claim)}
+        return held_by_pod_budget(self.snapshot, gangs, lambda: self._on_their_way(claims))
+
+    def _on_their_way(self, claims: Sequence[Claim]) -> Mapping[str, Gang]:
+        """Gangs (by uid) that leave, or will when what replaces their machines is ready.
+
+        Of two moves that have begun neither counts the other's: the first to be ready goes.
+        """
+        names = {claim.name for claim in claims}
+        replaced = _replaced(self.successors, self.held)
+        begun = not names.isdisjoint(replaced)
+        found = dict(_leaving(self.snapshot.claims, holders(self.snapshot), self.held))
+        for gangs in () if begun else replaced.values():
+            found |= {gang.uid: gang for gang in gangs}
+        for name in self.gone - names:
+            found |= {gang.uid: gang for gang in self.held.get(name, ())}
+        return found
+
     def may_take(self, claims: Iterable[Claim], reason: Reason) -> bool:
         """Whether the budgets of all pools concerned allow these machines to go together; takes them if so."""
         by_pool: dict[str, int] = {}
@@ -128,9 +152,13 @@ class Yard:
 
     def deadline_s(self, claim: Claim) -> float:
         """Until when the drain may take, by the pool's termination grace period and the end of its capacity block."""
+        ends_s = self.snapshot.now_s + self._grace_s(claim)
+        return min(ends_s, terminates_s(reservation_of(self.snapshot, claim)))
+
+    def _grace_s(self, claim: Claim) -> float:
+        """The pool's termination grace period; infinite for a pool that is not declared any more."""
         pool = self.fleet.node_pools.get(claim.node_pool)
-        grace_s = pool.spec.template.termination_grace_period if pool else math.inf
-        return min(self.snapshot.now_s + grace_s, terminates_s(reservation_of(self.snapshot, claim)))
+        return pool.spec.template.termination_grace_period if pool else math.inf
 
 
 @remembered()
@@ -147,6 +175,25 @@ def _undisturbed(claims: Mapping[str, Claim]) -> Sequence[Claim]:
         for claim in sorted(claims.values(), key=lambda claim: (claim.node_pool, claim.name))
         if claim.state is ClaimState.READY and claim.disruption is None and claim.recut_at_s <= claim.ready_at_s
     ]
+
+
+@remembered()
+def _leaving(
+    claims: Mapping[str, Claim], gangs: Sequence[Gang], held: Mapping[str, Sequence[Gang]]
+) -> Mapping[str, Gang]:
+    """Gangs by uid that are told to go, or stand on a machine that is."""
+    going = [claim.name for claim in claims.values() if claim.deleting or claim.disruption is not None]
+    found = {gang.uid: gang for gang in gangs if gang.state is GangState.EVICTING}
+    return found | {gang.uid: gang for name in going for gang in held.get(name, ())}
+
+
+@remembered()
+def _replaced(
+    successors: Mapping[str, Sequence[Claim]], held: Mapping[str, Sequence[Gang]]
+) -> Mapping[str, Sequence[Gang]]:
+    """Claim -> the gangs on it, where a machine comes or stands in its place."""
+    alive = (name for name, bought in successors.items() if any(not it.disruption and not it.deleting for it in bought))
+    return {name: held.get(name, ()) for name in alive}
 
 
 @remembered()

@@ -15,6 +15,7 @@ from providers.kube.objects.events import EventSeries, event_name, event_object
 from providers.kube.objects.jobs import DECODERS, KINDS, StaleObject, kind_of, prepare_patch, start_patch, stop_patch
 from providers.kube.objects.node_patches import node_patch
 from providers.kube.objects.nodes import decode_node
+from providers.kube.objects.pod_budgets import decode_pod_budget
 from providers.kube.objects.pod_groups import decode_pod_group
 from providers.kube.objects.pod_patches import release_patch, take_patch
 from providers.kube.objects.pods import decode_pod
@@ -69,6 +70,7 @@ __all__ = [
     "decode_namespace",
     "decode_node",
     "decode_pod",
+    "decode_pod_budget",
     "decode_pod_group",
     "decode_pod_priority",
     "decode_sync",

@@ -9,6 +9,7 @@ _VERSION: Final = "v1alpha1"
 
 NAMESPACES: Final = ResourcePath("", "v1", "namespaces", namespaced=False)
 PRIORITY_CLASSES: Final = ResourcePath("scheduling.k8s.io", "v1", "priorityclasses", namespaced=False)
+POD_DISRUPTION_BUDGETS: Final = ResourcePath("policy", "v1", "poddisruptionbudgets", namespaced=True)
 NODES: Final = ResourcePath("", "v1", "nodes", namespaced=False)
 EVENTS: Final = ResourcePath("", "v1", "events", namespaced=True)
 CONFIG_MAPS: Final = ResourcePath("", "v1", "configmaps", namespaced=True)
@@ -36,6 +37,7 @@ NODE_POOLS: Final = ResourcePath(GROUP, _VERSION, "nodepools", namespaced=False)
 ALL: Final = (
     NAMESPACES,
     PRIORITY_CLASSES,
+    POD_DISRUPTION_BUDGETS,
     NODES,
     PODS,
     EVENTS,

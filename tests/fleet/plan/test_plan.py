@@ -14,9 +14,10 @@ import pytest
 from fleet.capacity.pools import pool_hash
 from fleet.plan import Plan, make_plan
 from fleet.plan.render import summary, to_json, to_text
-from fleet.snapshot import Disruption, GangState, ImageKind, Resolutions, Resolved, Snapshot
+from fleet.snapshot import Disruption, GangState, ImageKind, PodBudget, Resolutions, Resolved, Snapshot
 from model.fleet import Fleet
 from model.kinds import NEVER, NodeOverlay
+from model.upstream.selectors import LabelSelector
 from tests.support.fleets import GPU, NOW, P5S, B, FleetBuilder, gang, pod_set, small_fleet
 from tests.support.world import World
 
@@ -86,6 +87,15 @@ def test_a_plan_says_what_a_budget_can_never_let_go() -> None:
     said = {change.address.partition("/")[2]: change.reason for change in it.machines}
     words = "stays until ns/wide end: 2 machines go together, the budget of h100 allows 1"
     assert [words in said[name] for name in ("m0", "m1", "m2")] == [True, True, False]
+
+
+def test_a_plan_says_who_waits_for_a_pod_disruption_budget() -> None:
+    world = standing(3, busy=2)
+    only = LabelSelector(match_labels={"job-name": "g0"})
+    world.pod_budgets["ns/keep"] = PodBudget("ns", "keep", only)
+    said = {change.address.partition("/")[2]: change.reason for change in plan(world, fleet(pool=CHANGED)).machines}
+    words = "waits: PodDisruptionBudget ns/keep allows 0 disruptions now"
+    assert [words in said[name] for name in ("m0", "m1", "m2")] == [True, False, False]
 
 
 def test_a_plan_counts_whom_it_preempts() -> None:

@@ -154,3 +154,21 @@ def test_pinned_host(selector: dict[str, str] | None, host: str) -> None:
 
 def test_a_foreign_gate_is_not_ours() -> None:
     assert not pod({"schedulingGates": [{"name": "kueue.x-k8s.io/topology"}]}).gated
+
+
+@pytest.mark.parametrize(
+    ("labels", "kept"),
+    [
+        (None, ()),
+        ({}, ()),
+        ({"app": "web", "tier": "front"}, ()),
+        ({"muster.dev/workload": "job-a", "job-name": "a"}, ("muster.dev/workload", "job-a", "job-name", "a")),
+    ],
+)
+def test_a_pod_of_a_gang_keeps_its_labels(labels: dict[str, str] | None, kept: tuple[str, ...]) -> None:
+    assert pod(labels=labels).labels == kept
+
+
+def test_equal_labels_are_one_object() -> None:
+    one, other = (pod(labels={"muster.dev/workload": "job-a"}, name=name) for name in "ab")
+    assert one.labels is other.labels
