@@ -4,6 +4,8 @@ Machines are bought by halves of what is missing: a thousand are ten requests in
 throttle, and when the cloud has not got them all, what it has is found in a few passes.
 """
 
+from collections.abc import Sequence
+
 from fleet.actions import Action, OpenClaims, SaveClaim, claim_subject
 from fleet.capacity.intent import write_claims
 from fleet.capacity.lifecycle import leaving
@@ -25,9 +27,7 @@ def decide(fleet: Fleet, snapshot: Snapshot) -> list[Action]:
         if pool.spec.replicas is None:
             continue
         claims = claims_by_pool(snapshot).get(name, ())
-        living = [claim for claim in claims if not claim.deleting and not claim.disruption]
-        succeeded = {old for claim in living for old in claim.replaces}
-        staying = [claim for claim in living if claim.name not in succeeded]
+        staying = remaining(claims)
         missing = pool.spec.replicas - len(staying)
         if any(claim_subject(claim.name) in snapshot.busy for claim in claims):
             continue
@@ -37,6 +37,13 @@ def decide(fleet: Fleet, snapshot: Snapshot) -> list[Action]:
         else:
             actions += _let_go(pool, snapshot, staying, -missing)
     return actions
+
+
+def remaining(claims: Sequence[Claim]) -> list[Claim]:
+    """The claims that stay: neither on their way out nor about to be succeeded by one of the others."""
+    living = [claim for claim in claims if not claim.deleting and not claim.disruption]
+    succeeded = {old for claim in living for old in claim.replaces}
+    return [claim for claim in living if claim.name not in succeeded]
 
 
 def _buy(pool: NodePool, supply: Supply, missing: int, now_s: float) -> list[Action]:

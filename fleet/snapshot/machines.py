@@ -230,7 +230,7 @@ InstanceState = Literal["pending", "running", "shutting-down", "terminated", "st
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """A machine of the cloud that carries this cluster's tag."""
+    """A machine of the cloud that carries this cluster's tag, or the tag that asks this cluster to adopt it."""
 
     id: str
     instance_type: str
@@ -242,6 +242,8 @@ class Instance:
     private_dns: str = ""
     reservation: str = ""
     """Id of the capacity reservation it runs in."""
+    placement_group: str = ""
+    """Name of the placement group it stands in."""
 
     @property
     def gone(self) -> bool:

@@ -67,6 +67,7 @@ class Vm:
             tags=dict(self.tags),
             private_dns=self.private_dns,
             reservation=self.pool.reservation,
+            placement_group=str(self.spec.details.get("placement_group", "")),
         )
 
 
