@@ -37,15 +37,16 @@ def collect(snapshot: Snapshot) -> Iterator[Action]:
 
 def orphaned(snapshot: Snapshot) -> list[Instance]:
     """Running machines of this cluster, old enough to be known, that no claim answers for; by id."""
-    found = _unclaimed(snapshot.instances, snapshot.claims)
+    found = _unclaimed(snapshot.instances, snapshot.claims, snapshot.cluster)
     return [instance for instance in found if snapshot.now_s - instance.launched_at_s >= ORPHAN_AGE_S]
 
 
 @remembered()
-def _unclaimed(instances: Mapping[str, Instance], claims: Mapping[str, Claim]) -> Sequence[Instance]:
+def _unclaimed(instances: Mapping[str, Instance], claims: Mapping[str, Claim], cluster: str) -> Sequence[Instance]:
     groups, owned = launch_groups(claims), claimed_instances(claims)
-    here = [found for _, found in sorted(instances.items()) if not found.gone and not asks(found)]
-    return [found for found in here if found.id not in owned and not _awaited(groups, found)]
+    ours = (found for _, found in sorted(instances.items()) if found.tags.get(labels.CLUSTER) == cluster)
+    living = (found for found in ours if not found.gone and not asks(found))
+    return [found for found in living if found.id not in owned and not _awaited(groups, found)]
 
 
 @remembered()
