@@ -157,9 +157,9 @@ def _undeclared(fleet: Fleet, snapshot: Snapshot, instance: Instance) -> str:
 
 
 def _absent(_fleet: Fleet, snapshot: Snapshot, instance: Instance) -> str:
-    if instance.state != "running":
+    if instance.state not in {"pending", "running"}:
         return f"it is {instance.state}: it has to run"
-    if instance.id in nodes_by_instance(snapshot.nodes):
+    if instance.state == "running" and instance.id in nodes_by_instance(snapshot.nodes):
         return ""
     return f"no node of this cluster is it: one has to join with providerID aws:///{instance.zone}/{instance.id}"
 
