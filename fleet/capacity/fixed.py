@@ -78,6 +78,7 @@ def best_shape(pool: NodePool, supply: Supply) -> Shape | None:
 
 def _let_go(pool: NodePool, snapshot: Snapshot, staying: list[Claim], surplus: int) -> list[Action]:
     held = machines_held(holders(snapshot))
-    ranked = sorted(staying, key=lambda claim: (claim.name in held, -claim.created_at_s, claim.name))
+    used = {claim.name for claim in staying if claim.name in held or snapshot.node_pods.get(claim.node)}
+    ranked = sorted(staying, key=lambda claim: (claim.name in used, -claim.created_at_s, claim.name))
     message = f"node pool {pool.name} now has {pool.spec.replicas} replicas"
     return [SaveClaim(leaving(claim, Reason.SCALED_DOWN, message, snapshot.now_s)) for claim in ranked[:surplus]]
