@@ -75,7 +75,9 @@ def _untagged(snapshot: Snapshot) -> dict[str, Refusal]:
         if snapshot.now_s - claim.launched_at_s >= TAGGED_WITHIN_S
         and not taken_over(snapshot.instances.get(claim.adopts), own_tags(claim, snapshot.cluster))
     }
-    message = "the tags of this cluster could not be written on it: the agent's role needs ec2:CreateTags for it"
+    message = (
+        "the cluster's tags could not be written on it, as the log says: the agent's role needs ec2:CreateTags for it"
+    )
     return {instance_id: Refusal(Reason.NOT_TAGGED, message) for instance_id in sorted(late)}
 
 

@@ -84,6 +84,7 @@ class Office:
     fleet: Fleet
     snapshot: Snapshot
     _rooms: dict[str, Headroom] = field(default_factory=dict)
+    """Of all pools, made when somebody asks for one: they may share a placement group."""
     _taken: Counter[str] = field(default_factory=Counter)
 
     def judge(self, instance: Instance) -> Shape | Refusal:
@@ -114,11 +115,11 @@ class Office:
         self._taken[shape.pool.name] += 1
 
     def _room(self, pool: NodePool) -> Headroom:
-        if pool.name not in self._rooms:
-            snapshot = self.snapshot
-            groups = cluster_groups(self.fleet.node_pools, snapshot.claims.values())
-            claims = claims_by_pool(snapshot).get(pool.name, ())
-            self._rooms[pool.name] = Headroom.of(pool, claims, snapshot.catalog.types, grouped=groups.get(pool.name))
+        if not self._rooms:
+            pools, claims = self.fleet.node_pools, claims_by_pool(self.snapshot)
+            groups, types = cluster_groups(pools, self.snapshot.claims.values()), self.snapshot.catalog.types
+            for name, each in pools.items():
+                self._rooms[name] = Headroom.of(each, claims.get(name, ()), types, grouped=groups.get(name))
         return self._rooms[pool.name]
 
     def _replicas_left(self, pool: NodePool) -> int | None:
