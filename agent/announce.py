@@ -1,12 +1,18 @@
-"""Kubernetes events for what people wait for: admitted, evicted, bought, refused; one for each change of state."""
+"""Kubernetes events for what people wait for: admitted, evicted, adopted, refused; one for each change of state."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from agent.mirror import Mirror
 from agent.watch import Watcher
-from fleet.actions import Action, Announce, SaveClaim, SaveGang
-from fleet.reasons import Reason
-from fleet.snapshot import Claim, Gang, GangState, JobRef
+from fleet.actions import Action, Announce, OpenClaims, SaveClaim, SaveGang
+from fleet.capacity.adopted import asked_pool
+from fleet.capacity.adoption import refusals
+from fleet.capacity.stock import nodes_by_instance
+from fleet.reasons import Reason, Refusal
+from fleet.snapshot import Claim, Gang, GangState, JobRef, Node, Snapshot
+from model.fleet import Fleet
+
+API_VERSION = "muster.dev/v1alpha1"
 
 WARNINGS = frozenset(
     {
@@ -30,10 +36,11 @@ WARNINGS = frozenset(
 
 
 class Announcer(Watcher):
-    """Turns writes of gangs and claims into events on their jobs and claims."""
+    """Turns writes of gangs and claims into events on jobs and claims; tells why a machine is not adopted."""
 
     def __init__(self, say: Callable[[Announce], None]) -> None:
         self._say = say
+        self._refused: Mapping[str, Refusal] = {}
 
     def acting(self, action: Action, mirror: Mirror, now_s: float) -> None:
         """Announce a change of state or reason before it is written."""
@@ -45,6 +52,19 @@ class Announcer(Watcher):
             held = mirror.claims.current.get(action.claim.name)
             if held is not None and held.disruption != action.claim.disruption and action.claim.disruption:
                 self._say(about_claim(action.claim))
+        elif isinstance(action, OpenClaims):
+            for claim in action.claims:
+                if claim.adopts:
+                    self._say(about_adoption(claim))
+
+    def turned(self, fleet: Fleet, snapshot: Snapshot) -> None:
+        """Announce adoptions that are refused, each time for another reason."""
+        refused = refusals(fleet, snapshot)
+        for instance_id, refusal in refused.items():
+            if self._refused.get(instance_id) != refusal:
+                node = nodes_by_instance(snapshot.nodes).get(instance_id)
+                self._say(about_refusal(instance_id, refusal, node, asked_of(snapshot, instance_id)))
+        self._refused = refused
 
 
 def about_gang(gang: Gang) -> Announce:
@@ -58,6 +78,27 @@ def about_claim(claim: Claim) -> Announce:
     """The event on a machine that leaves."""
     disruption = claim.disruption
     reason = disruption.reason if disruption else str(claim.state)
-    ref = JobRef("muster.dev/v1alpha1", "NodeClaim", "", claim.name, claim.uid)
+    ref = JobRef(API_VERSION, "NodeClaim", "", claim.name, claim.uid)
     message = disruption.message if disruption else ""
     return Announce(ref, reason, message, "Warning" if reason in WARNINGS else "Normal")
+
+
+def about_adoption(claim: Claim) -> Announce:
+    """The event on the claim of a machine that is adopted."""
+    ref = JobRef(API_VERSION, "NodeClaim", "", claim.name, claim.uid)
+    message = f"instance {claim.adopts} joins node pool {claim.node_pool} and is given back like any machine of it"
+    return Announce(ref, "Adopted", message)
+
+
+def about_refusal(instance_id: str, refusal: Refusal, node: Node | None, pool: str) -> Announce:
+    """The event on the node of a machine that may not be adopted; before it has one, on the pool it is to join."""
+    plain = JobRef(API_VERSION, "NodePool", "", pool, "")
+    ref = JobRef("v1", "Node", "", node.name, node.uid) if node else plain
+    return Announce(ref, refusal.reason, f"instance {instance_id} is not adopted: {refusal.message}", "Warning")
+
+
+def asked_of(snapshot: Snapshot, instance_id: str) -> str:
+    """The pool that an instance is to join, as its tag says or else its claim."""
+    instance = snapshot.instances.get(instance_id)
+    said = asked_pool(instance, snapshot.cluster) if instance else ""
+    return said or next((claim.node_pool for claim in snapshot.claims.values() if claim.adopts == instance_id), "")

@@ -27,10 +27,10 @@ from agent.inbox import (
 from agent.mirror import Mirror
 from agent.sync import Sync
 from agent.watch import Watcher
-from fleet.actions import Action, LaunchMachines, TerminateMachines, claim_subject, gang_subject
+from fleet.actions import Action, LaunchMachines, TagMachine, TerminateMachines, claim_subject, gang_subject
 from fleet.admission import cycle
 from fleet.admission import lifecycle as gang_lifecycle
-from fleet.capacity import disrupt, ending, fixed
+from fleet.capacity import adoption, disrupt, ending, fixed
 from fleet.capacity import lifecycle as claim_lifecycle
 from fleet.capacity.interruption import ADVICE, respond
 from fleet.capacity.launch import settle
@@ -46,6 +46,7 @@ Decider = Callable[[Fleet, Snapshot], Sequence[Action]]
 DECIDERS: tuple[Decider, ...] = (
     gang_lifecycle.decide,
     claim_lifecycle.decide,
+    adoption.decide,
     ending.decide,
     rollout.decide,
     cycle.decide,
@@ -218,6 +219,8 @@ class Brain:
                 table.confirm(key, written[key].version, written[key].value)
         if isinstance(event.action, TerminateMachines):
             self.mirror.give_back(event.action.instance_ids, self._clock.now())
+        elif isinstance(event.action, TagMachine):
+            self.mirror.tagged(event.action.instance_id, event.action.tags)
         self._tell(lambda watcher: watcher.ended(event, self._clock.now()))
         if isinstance(event.action, LaunchMachines):
             self._settle_launch(event, event.action)

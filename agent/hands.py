@@ -7,7 +7,7 @@ from typing import Protocol
 import structlog
 
 from agent.inbox import Done, Event, Failed
-from fleet.actions import Action, LaunchMachines, TerminateMachines
+from fleet.actions import Action, LaunchMachines, TagMachine, TerminateMachines
 from providers.kube.actuator import Actuator
 from providers.kube.errors import KubeError
 from providers.kube.objects import StaleObject
@@ -66,6 +66,9 @@ class Hands:
         match action:
             case LaunchMachines(request=request):
                 return Done(action, outcome=self._cloud.launch(request))
+            case TagMachine(instance_id=instance_id, tags=tags):
+                self._cloud.tag(instance_id, dict(tags))
+                return Done(action)
             case TerminateMachines(instance_ids=ids):
                 self._cloud.terminate(ids)
                 return Done(action)

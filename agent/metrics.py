@@ -10,7 +10,7 @@ from agent.watch import Watcher
 from fleet.actions import Action, LaunchMachines, SaveGang, TerminateMachines
 from fleet.admission.compile import charged_tree
 from fleet.admission.usage import values_of
-from fleet.capacity.lifecycle import orphaned
+from fleet.capacity.orphans import orphaned
 from fleet.capacity.stock import claims_by_pool
 from fleet.snapshot import GangState, Snapshot
 from model.fleet import Fleet

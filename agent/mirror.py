@@ -234,6 +234,11 @@ class Mirror:
                 )
             self.instances = {**self.instances, instance_id: replace(known, state="shutting-down")}
 
+    def tagged(self, instance_id: str, tags: Mapping[str, str]) -> None:
+        """A machine carries these tags from now on; the next listing says the same."""
+        if (known := self.instances.get(instance_id)) is not None:
+            self.instances = {**self.instances, instance_id: replace(known, tags={**known.tags, **tags})}
+
     def snapshot(self, now_s: float, busy: frozenset[str]) -> Snapshot:
         """The present belief. Valid until the next event is folded."""
         self.pod_index.settle()

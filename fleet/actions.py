@@ -166,7 +166,7 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class OpenClaims:
-    """Write the intent to own machines: one NodeClaim each, before any money is spent."""
+    """Write the intent to own machines: one NodeClaim each, before any money is spent or a machine is adopted."""
 
     claims: tuple[Claim, ...]
     tally: Tally | None = None
@@ -227,6 +227,19 @@ class LaunchMachines:
     def subjects(self) -> tuple[str, ...]:
         """The claims."""
         return tuple(claim_subject(name) for name in self.claims)
+
+
+@dataclass(frozen=True, slots=True)
+class TagMachine:
+    """Write tags on a machine, touching no others."""
+
+    instance_id: str
+    tags: Mapping[str, str]
+
+    @property
+    def subjects(self) -> tuple[str, ...]:
+        """The instance."""
+        return (instance_subject(self.instance_id),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,6 +327,7 @@ Action = (
     | CloseClaim
     | ForgetClaim
     | LaunchMachines
+    | TagMachine
     | TerminateMachines
     | PatchNode
     | RemoveNode

@@ -89,6 +89,17 @@ class Reason(StrEnum):
     ORPHANED = "GarbageCollected"
     NOT_NEEDED = "NotNeeded"
     """Its gang went away before it was used."""
+    ADOPTION_WITHDRAWN = "AdoptionWithdrawn"
+    """Nobody asks for its adoption any more; it is left as it was."""
+    # a machine is not adopted
+    ADOPTION_TAG = "AdoptionTagInvalid"
+    MANAGED_ELSEWHERE = "ManagedElsewhere"
+    POOL_NOT_FOUND = "NodePoolNotFound"
+    NOT_JOINED = "NodeNotJoined"
+    NODE_NOT_READY = "NodeNotReady"
+    """Or it lacks what machines of its pool offer."""
+    NOT_OF_POOL = "RequirementsNotMet"
+    NOT_TAGGED = "TagsNotWritten"
 
 
 @dataclass(frozen=True, slots=True)

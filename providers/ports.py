@@ -57,7 +57,10 @@ class Cloud(Protocol):
         ...
 
     def instances(self) -> Sequence[Instance]:
-        """Every instance of this cluster that the cloud still lists, terminated ones for a while included."""
+        """Every instance of this cluster that the cloud still lists, terminated ones for a while included.
+
+        Those that carry the tag `muster.dev/adopt` with this cluster's name are among them, whoever launched them.
+        """
         ...
 
     def reservations(self) -> Sequence[Reservation]:

@@ -10,9 +10,12 @@ from agent.cli.look import UnknownRegion, look_at
 from agent.cli.tables import age
 from agent.cli.validate import read_folder
 from fleet.capacity.disrupt.verdict import Verdict
+from fleet.capacity.explain.adoptable import prospects_of
 from fleet.capacity.explain.node import NodeView, Tenant, claim_called, node_view
 from fleet.mig.layouts import layout_name
-from fleet.snapshot import Snapshot
+from fleet.snapshot import Node, Snapshot
+from model import labels
+from model.fleet import Fleet
 from model.loader import InvalidFleet, load
 from model.report import text as problem_text
 from providers.kube.errors import KubeError
@@ -24,6 +27,9 @@ def explain_node(name: str, folder: Path | None, region: str, kubeconfig: Path |
         fleet = load(read_folder(folder)) if folder else None
         snapshot = look_at(kubeconfig, context, region).snapshot
         claim = claim_called(snapshot, name)
+        if claim is None and fleet is not None and (node := snapshot.nodes.get(name)) is not None:
+            sys.stdout.write("\n".join(unclaimed_lines(fleet, snapshot, node)) + "\n")
+            return exits.OK
         if claim is None:
             sys.stderr.write(f"muster: {_unknown(snapshot, name)}\n")
             return exits.ERROR
@@ -39,9 +45,25 @@ def explain_node(name: str, folder: Path | None, region: str, kubeconfig: Path |
 
 def _unknown(snapshot: Snapshot, name: str) -> str:
     if name in snapshot.nodes:
-        return f"node {name!r} has no claim: it was not bought here, and nobody here gives it back"
+        return f"node {name!r} {_NOT_OURS}; --fleet with the fleet's files also tells which pools could adopt it"
     known = ", ".join(sorted(claim.node or claim.name for claim in snapshot.claims.values())[:10]) or "none"
     return f"no node or claim {name!r}; there are: {known}"
+
+
+_NOT_OURS = "has no claim: it was not bought here, and nobody here gives it back"
+
+
+def unclaimed_lines(fleet: Fleet, snapshot: Snapshot, node: Node) -> Iterator[str]:
+    """What a node without a claim is, and which pools could adopt it."""
+    yield f"{node.name}  {_NOT_OURS}"
+    yield f"  machine:  {node.labels.get(labels.INSTANCE_TYPE, 'of no known type')}, {node.instance_id or 'not of EC2'}"
+    prospects = prospects_of(fleet, snapshot, node)
+    if prospects:
+        yield f"  to adopt: tag the instance {labels.ADOPT}=<cluster>/<pool>; as far as the cluster shows"
+    for prospect in prospects:
+        refusal = prospect.refusal
+        said = f"refused ({refusal.reason}): {refusal.message}" if refusal else "would be adopted"
+        yield f"  {prospect.pool + ':':<15}{said}"
 
 
 def lines(view: NodeView, now_s: float) -> Iterator[str]:
@@ -54,7 +76,8 @@ def lines(view: NodeView, now_s: float) -> Iterator[str]:
         yield f"  cut:      {layout_name(claim.layout)}"
     since_s = claim.ready_at_s or claim.registered_at_s or claim.launched_at_s or claim.created_at_s
     yield f"  state:    {claim.state} for {age(now_s - since_s)}"
-    yield f"  bought:   {age(now_s - claim.created_at_s)} ago at {claim.price_usd_h:.2f} USD/h, {_for_whom(view)}"
+    how = "adopted: " if claim.adopts else "bought:  "
+    yield f"  {how} {age(now_s - claim.created_at_s)} ago at {claim.price_usd_h:.2f} USD/h, {_for_whom(view)}"
     if claim.purpose:
         yield f"  purpose:  {claim.purpose}"
     if claim.replaces:

@@ -32,7 +32,7 @@ Moment = Literal["before", "after"]
 
 
 class _WatchedCloud(MemoryCloud):
-    """The cloud with a bell before and after each call that spends or returns money."""
+    """The cloud with a bell before and after each call that spends or returns money, or takes a machine over."""
 
     wrote: Callable[[Moment], None] = staticmethod(lambda _moment: None)
 
@@ -47,6 +47,12 @@ class _WatchedCloud(MemoryCloud):
         """Give machines back."""
         self.wrote("before")
         super().terminate(instance_ids)
+        self.wrote("after")
+
+    def tag(self, instance_id: str, tags: dict[str, str]) -> None:
+        """Write tags on a machine."""
+        self.wrote("before")
+        super().tag(instance_id, tags)
         self.wrote("after")
 
 

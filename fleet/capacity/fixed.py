@@ -4,6 +4,8 @@ Machines are bought by halves of what is missing: a thousand are ten requests in
 throttle, and when the cloud has not got them all, what it has is found in a few passes.
 """
 
+from collections.abc import Sequence
+
 from fleet.actions import Action, OpenClaims, SaveClaim, claim_subject
 from fleet.capacity.intent import write_claims
 from fleet.capacity.lifecycle import leaving
@@ -26,9 +28,7 @@ def decide(fleet: Fleet, snapshot: Snapshot) -> list[Action]:
         if pool.spec.replicas is None:
             continue
         claims = claims_by_pool(snapshot).get(name, ())
-        living = [claim for claim in claims if not claim.deleting and not claim.disruption]
-        succeeded = {old for claim in living for old in claim.replaces}
-        staying = [claim for claim in living if claim.name not in succeeded]
+        staying = remaining(claims)
         missing = pool.spec.replicas - len(staying)
         if any(claim_subject(claim.name) in snapshot.busy for claim in claims):
             continue
@@ -38,6 +38,13 @@ def decide(fleet: Fleet, snapshot: Snapshot) -> list[Action]:
         else:
             actions += _let_go(pool, snapshot, staying, -missing)
     return actions
+
+
+def remaining(claims: Sequence[Claim]) -> list[Claim]:
+    """The claims that stay: neither on their way out nor about to be succeeded by one of the others."""
+    living = [claim for claim in claims if not claim.deleting and not claim.disruption]
+    succeeded = {old for claim in living for old in claim.replaces}
+    return [claim for claim in living if claim.name not in succeeded]
 
 
 def _buy(pool: NodePool, supply: Supply, missing: int, now_s: float) -> list[Action]:
@@ -72,6 +79,7 @@ def best_shape(pool: NodePool, supply: Supply) -> Shape | None:
 
 def _let_go(pool: NodePool, snapshot: Snapshot, staying: list[Claim], surplus: int) -> list[Action]:
     held = machines_held(holders(snapshot))
-    ranked = sorted(staying, key=lambda claim: (claim.name in held, -claim.created_at_s, claim.name))
+    used = {claim.name for claim in staying if claim.name in held or snapshot.node_pods.get(claim.node)}
+    ranked = sorted(staying, key=lambda claim: (claim.name in used, -claim.created_at_s, claim.name))
     message = f"node pool {pool.name} now has {pool.spec.replicas} replicas"
     return [SaveClaim(leaving(claim, Reason.SCALED_DOWN, message, snapshot.now_s)) for claim in ranked[:surplus]]

@@ -1,4 +1,4 @@
-"""The life of a claim: launched, adopted, ready, drained, terminated, forgotten; and what belongs to nobody.
+"""The life of a claim: launched or adopted, registered, ready, drained, terminated, forgotten.
 
 Level-triggered like the gang's. Time limits are Karpenter's (`pkg/controllers/nodeclaim/lifecycle`, reference 3).
 """
@@ -14,17 +14,20 @@ from fleet.actions import (
     PatchNode,
     RemoveNode,
     SaveClaim,
+    TagMachine,
     TerminateMachines,
     claim_subject,
     instance_subject,
     node_subject,
 )
+from fleet.capacity.adopted import asked_pool, taken_over
 from fleet.capacity.drain import drain
-from fleet.capacity.launch import LAUNCH_GROUP_TAG, launch_request
+from fleet.capacity.launch import launch_request, own_tags
+from fleet.capacity.orphans import collect, launch_groups
 from fleet.capacity.repair import READY, conditions_of, overdue, too_many, unwell
 from fleet.capacity.reservations import RESERVATION_LABELS, RESERVED, offer_of, outlived
 from fleet.capacity.shapes import node_labels_of
-from fleet.capacity.stock import holders, machines_held
+from fleet.capacity.stock import holders, machines_held, nodes_by_instance
 from fleet.memo import remembered
 from fleet.mig.convergence import owed
 from fleet.mig.layouts import layout_name
@@ -41,10 +44,6 @@ LAUNCH_TIMEOUT_S = 5 * 60.0
 """A launch whose outcome stays unknown is given up; garbage collection finds what it may have bought."""
 REGISTRATION_TIMEOUT_S = 15 * 60.0
 INITIALIZATION_TIMEOUT_S = 30 * 60.0
-ORPHAN_AGE_S = 30.0
-"""An instance or node of this cluster without a claim is left alone this long: its claim may not be visible yet."""
-MASS_ORPHANS = 8
-"""More orphans than this, and more than half of all machines, are not collected: see `mass_orphaned`."""
 LISTING_LAG_S = 60.0
 """EC2's listing may lag behind a launch by this much; a machine missing from it earlier is not taken for gone."""
 
@@ -62,7 +61,7 @@ class _Yard:
     @classmethod
     def of(cls, fleet: Fleet, snapshot: Snapshot) -> "_Yard":
         held = machines_held(holders(snapshot))
-        return cls(fleet, snapshot, held, _nodes_by_instance(snapshot.nodes), _groups(snapshot.claims))
+        return cls(fleet, snapshot, held, nodes_by_instance(snapshot.nodes), launch_groups(snapshot.claims))
 
     def node_of(self, claim: Claim) -> Node | None:
         return self.snapshot.nodes.get(claim.node) or self.node_by_instance.get(claim.instance_id)
@@ -84,12 +83,7 @@ def decide(fleet: Fleet, snapshot: Snapshot) -> list[Action]:
     for claim in _restless(snapshot.claims, snapshot.nodes, snapshot.instances, yard.held, _watched(fleet.node_pools)):
         if claim_subject(claim.name) not in snapshot.busy:
             actions += _STEPS[claim.state](yard, claim)
-    return [*actions, *_orphans(yard)]
-
-
-@remembered()
-def _nodes_by_instance(nodes: Mapping[str, Node]) -> Mapping[str, Node]:
-    return {instance_id: node for node in nodes.values() if (instance_id := node.instance_id)}
+    return [*actions, *collect(snapshot)]
 
 
 @remembered()
@@ -184,17 +178,43 @@ def _launched(yard: _Yard, claim: Claim) -> Iterator[Action]:
         yield CloseClaim(claim)
     elif yard.instance_gone(claim):
         yield from _close(yard, claim, Reason.INSTANCE_GONE, f"instance {claim.instance_id} ended before it joined")
+    elif _being_adopted(yard, claim):
+        yield from _take_over(yard, claim)
     elif node is not None:
         if node_subject(node.name) not in yard.snapshot.busy:
-            yield _adoption(yard, claim, node)
+            yield _registration(yard, claim, node)
             yield SaveClaim(replace(claim, node=node.name, registered_at_s=now))
     elif now - claim.launched_at_s >= REGISTRATION_TIMEOUT_S:
         message = f"no node joined within {REGISTRATION_TIMEOUT_S / 60:.0f} min"
         yield from _close(yard, claim, Reason.REGISTRATION_TIMEOUT, message)
 
 
-def _adoption(yard: _Yard, claim: Claim, node: Node) -> PatchNode:
-    """The node becomes ours: whose it is, and what its pool writes on it."""
+def _being_adopted(yard: _Yard, claim: Claim) -> bool:
+    """Whether its machine is not ours yet: until it carries our tags, giving the claim up leaves the machine alone."""
+    instance = yard.snapshot.instances.get(claim.instance_id)
+    adopting = bool(claim.adopts) and not claim.registered_at_s
+    return adopting and not taken_over(instance, own_tags(claim, yard.snapshot.cluster))
+
+
+def _take_over(yard: _Yard, claim: Claim) -> Iterator[Action]:
+    """The machine gets our tags, as long as it is still asked for."""
+    instance = yard.snapshot.instances.get(claim.instance_id)
+    if instance is None or instance_subject(instance.id) in yard.snapshot.busy:
+        return  # one that is missing from a listing may only be late
+    wanted = asked_pool(instance, yard.snapshot.cluster)
+    if wanted != claim.node_pool or wanted not in yard.fleet.node_pools:
+        message = f"instance {instance.id} was to join node pool {claim.node_pool}, and is not to any more"
+        yield from _close(yard, claim, Reason.ADOPTION_WITHDRAWN, message)
+    else:
+        yield TagMachine(instance.id, own_tags(claim, yard.snapshot.cluster))
+
+
+def _registration(yard: _Yard, claim: Claim, node: Node) -> PatchNode:
+    """The node becomes ours: whose it is, and what its pool writes on it.
+
+    An adopted one has started up already: nobody would take start-up taints away again. It may still carry the taint
+    of an earlier leave.
+    """
     pool = yard.fleet.node_pools.get(claim.node_pool)
     carried = {
         **_untold(yard, claim, node),
@@ -205,11 +225,12 @@ def _adoption(yard: _Yard, claim: Claim, node: Node) -> PatchNode:
     template = pool.spec.template if pool else NodeTemplate()
     held = {(taint.key, taint.effect) for taint in node.taints}
     owed_taints = (*template.taints, *template.startup_taints) if template.family == "Custom" else ()
+    owed_taints = template.taints if claim.adopts else owed_taints
     return PatchNode(
         node.name,
         carried,
         add_taints=tuple(taint for taint in owed_taints if (taint.key, taint.effect) not in held),
-        remove_taints=(UNREGISTERED.key,),
+        remove_taints=(UNREGISTERED.key, DISRUPTED.key) if claim.adopts else (UNREGISTERED.key,),
         annotations=template.annotations,
     )
 
@@ -235,7 +256,7 @@ def _registered(yard: _Yard, claim: Claim) -> Iterator[Action]:
         yield from _close(yard, claim, Reason.INSTANCE_GONE, f"instance {claim.instance_id} is gone")
     elif any(taint.key == UNREGISTERED.key for taint in node.taints):
         if node_subject(node.name) not in yard.snapshot.busy:
-            yield _adoption(yard, claim, node)
+            yield _registration(yard, claim, node)
     elif not (missing := _not_initialised(yard, claim, node)):
         yield SaveClaim(replace(claim, ready_at_s=now, emptied_at_s=0.0 if claim.name in yard.held else now))
     elif now - claim.registered_at_s >= INITIALIZATION_TIMEOUT_S:
@@ -327,6 +348,10 @@ def _recut(yard: _Yard, claim: Claim, node: Node) -> Iterator[Action]:
 
 def _terminating(yard: _Yard, claim: Claim) -> Iterator[Action]:
     snapshot = yard.snapshot
+    if _being_adopted(yard, claim):
+        if instance_subject(claim.instance_id) not in snapshot.busy:
+            yield ForgetClaim(claim)
+        return
     node = yard.node_of(claim)
     gone = yard.instance_gone(claim)
     late = claim.disruption is not None and claim.disruption.deadline_s > snapshot.now_s
@@ -360,63 +385,3 @@ _STEPS: dict[ClaimState, Callable[[_Yard, Claim], Iterator[Action]]] = {
     ClaimState.READY: _ready,
     ClaimState.TERMINATING: _terminating,
 }
-
-
-def _orphans(yard: _Yard) -> Iterator[Action]:
-    """Machines and nodes of this cluster that no claim answers for (garbage collection both ways)."""
-    snapshot = yard.snapshot
-    orphans = orphaned(snapshot)
-    if not mass_orphaned(snapshot, orphans):
-        for instance in orphans:
-            if instance_subject(instance.id) not in snapshot.busy:
-                yield TerminateMachines((instance.id,), Reason.ORPHANED)
-    for name, node in _unclaimed_nodes(snapshot.nodes, snapshot.claims):
-        if node_subject(name) in snapshot.busy:
-            continue
-        behind = snapshot.instances.get(node.instance_id)
-        if (behind is None or behind.gone) and snapshot.now_s - node.created_at_s >= ORPHAN_AGE_S:
-            yield RemoveNode(name)
-
-
-def orphaned(snapshot: Snapshot) -> list[Instance]:
-    """Running machines of this cluster, old enough to be known, that no claim answers for; by id."""
-    found = _unclaimed(snapshot.instances, snapshot.claims)
-    return [instance for instance in found if snapshot.now_s - instance.launched_at_s >= ORPHAN_AGE_S]
-
-
-@remembered()
-def _unclaimed(instances: Mapping[str, Instance], claims: Mapping[str, Claim]) -> Sequence[Instance]:
-    groups = _groups(claims)
-    return [found for _, found in sorted(instances.items()) if not found.gone and not _claimed(groups, found)]
-
-
-@remembered()
-def _unclaimed_nodes(nodes: Mapping[str, Node], claims: Mapping[str, Claim]) -> Sequence[tuple[str, Node]]:
-    """Nodes, by name, of claims that are no more."""
-    named = ((name, node, node.labels.get(labels.NODE_CLAIM)) for name, node in sorted(nodes.items()))
-    return [(name, node) for name, node, claim in named if claim and claim not in claims]
-
-
-def mass_orphaned(snapshot: Snapshot, orphans: Sequence[Instance]) -> bool:
-    """Whether so many machines lack a claim that the claims, not the machines, are likelier to be what is missing.
-
-    Somebody deleted the CRD, or the API server came back from an old backup: the machines keep running, the agent says
-    so, and an operator decides.
-    """
-    if len(orphans) <= MASS_ORPHANS:
-        return False
-    return len(orphans) * 2 > sum(1 for instance in snapshot.instances.values() if not instance.gone)
-
-
-@remembered()
-def _groups(claims: Mapping[str, Claim]) -> Mapping[str, Sequence[Claim]]:
-    groups: dict[str, list[Claim]] = {}
-    for claim in sorted(claims.values(), key=lambda claim: claim.name):
-        groups.setdefault(claim.launch.group, []).append(claim)
-    return groups
-
-
-def _claimed(groups: Mapping[str, Sequence[Claim]], instance: Instance) -> bool:
-    """By id, or by launch group while the answer to the launch is still on its way."""
-    group = groups.get(instance.tags.get(LAUNCH_GROUP_TAG, ""), [])
-    return any(claim.instance_id in {instance.id, ""} for claim in group)

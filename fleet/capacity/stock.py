@@ -30,6 +30,12 @@ def _claims_by_node(claims: Mapping[str, Claim]) -> Mapping[str, Claim]:
     return {claim.node: claim for claim in claims.values() if claim.node}
 
 
+@remembered()
+def nodes_by_instance(nodes: Mapping[str, Node]) -> Mapping[str, Node]:
+    """Instance id -> the node that it became."""
+    return {instance_id: node for node in nodes.values() if (instance_id := node.instance_id)}
+
+
 def claims_by_pool(snapshot: Snapshot) -> Mapping[str, Sequence[Claim]]:
     """Pool name -> its claims, each in order of name."""
     return _claims_by_pool(snapshot.claims)
@@ -133,12 +139,15 @@ def _kept_by_others(snapshot: Snapshot, node: Node) -> bool:
 def coming_machines(fleet: Fleet, snapshot: Snapshot) -> Iterator[Slot]:
     """Machines that are bought or being cut anew and will be usable, with what they promise; by claim.
 
-    Without them every waiting gang would buy machines of its own while those of others still boot half empty.
+    Without them every waiting gang would buy machines of its own while those of others still boot half empty. A machine
+    that is being adopted is none of them: what stands on it already counts, and it is ready within seconds.
     """
     for name, claim in sorted(snapshot.claims.items()):
         pool = fleet.node_pools.get(claim.node_pool)
         machine = snapshot.catalog.types.get(claim.capacity_pool.instance_type)
         if pool is None or machine is None or claim.deleting or claim.disruption is not None:
+            continue
+        if claim.adopts and not claim.ready_at_s:
             continue
         recutting = claim.state is ClaimState.READY and claim.recut_at_s > claim.ready_at_s
         if claim.state is ClaimState.READY and not recutting:

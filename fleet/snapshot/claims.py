@@ -56,7 +56,7 @@ class Claim:
     uid: str
     node_pool: str
     pool_hash: str
-    """Hash of the pool's template at purchase; a different one now means drift."""
+    """Hash of the pool's template at purchase; a different one now means drift. Empty = not known: it was adopted."""
     capacity_pool: CapacityPool
     price_usd_h: float
     launch: Launch
@@ -69,6 +69,8 @@ class Claim:
     """Claims that may go once this one is ready."""
     also_for: tuple[str, ...] = ()
     """uids of further gangs that stand on those and come to this one."""
+    adopts: str = ""
+    """Id of the running instance it takes over: nothing is bought for it, and it is `LAUNCHED` from the first."""
     resources: Resources = field(default_factory=dict)
     """Allocatable that was planned with; extended resources in it are owed before the node counts as ready."""
     layout: str = ""

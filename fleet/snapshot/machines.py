@@ -236,7 +236,7 @@ InstanceState = Literal["pending", "running", "shutting-down", "terminated", "st
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """A machine of the cloud that carries this cluster's tag."""
+    """A machine of the cloud that carries this cluster's tag, or the tag that asks this cluster to adopt it."""
 
     id: str
     instance_type: str
@@ -253,6 +253,8 @@ class Instance:
     subnet: str = ""
     security_groups: tuple[str, ...] = ()
     """Ids, sorted, of those its primary network interface has now."""
+    placement_group: str = ""
+    """Name of the placement group it stands in."""
 
     @property
     def gone(self) -> bool:

@@ -118,7 +118,7 @@ class Ec2Cloud:
         return self._launcher.launch(request)
 
     def instances(self) -> Sequence[Instance]:
-        """Every instance with this cluster's tag that EC2 still lists."""
+        """Every instance with this cluster's tag, or asked to be adopted by it, that EC2 still lists."""
         return self._instances.all()
 
     def reservations(self) -> Sequence[Reservation]:

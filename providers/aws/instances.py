@@ -1,4 +1,4 @@
-"""Instances as EC2 lists them: describe by tag, terminate in chunks, tag."""
+"""Instances as EC2 lists them: describe by tags, terminate in chunks, tag."""
 
 from collections.abc import Mapping, Sequence
 from sys import intern
@@ -57,8 +57,14 @@ class Instances:
         self._cluster = cluster
 
     def all(self) -> Sequence[Instance]:
-        """Every instance that carries the cluster's tag, in any state, sorted by id."""
-        return self._describe({labels.CLUSTER: self._cluster})
+        """Every instance that carries the cluster's tag or asks it for adoption, in any state, sorted by id.
+
+        Filters of one call must all hold, hence a second one; it most often brings an empty page.
+        """
+        owned = self._describe({labels.CLUSTER: self._cluster})
+        asking = self._describe({labels.ADOPT: f"{self._cluster}/*"})
+        found = {instance.id: instance for instance in (*owned, *asking)}
+        return [found[instance_id] for instance_id in sorted(found)]
 
     def bought_with(self, token: str) -> Sequence[Instance]:
         """Instances that a launch with `token` brought and that are not gone."""
@@ -123,11 +129,12 @@ def _instance(entry: Mapping[str, Any], sets: dict[tuple[str, ...], tuple[str, .
     groups = tuple(sorted({group["GroupId"] for group in entry.get("SecurityGroups", ())}))
     state = entry["State"]["Name"]
     reservation = entry.get("CapacityReservationId", "")
+    placement = entry.get("Placement", {})
     plain: CapacityType = "reserved" if reservation else "on-demand"
     return Instance(
         id=entry["InstanceId"],
         instance_type=entry["InstanceType"],
-        zone=entry.get("Placement", {}).get("AvailabilityZone", ""),
+        zone=placement.get("AvailabilityZone", ""),
         capacity_type=_LIFECYCLES.get(entry.get("InstanceLifecycle", ""), plain),
         state=cast("InstanceState", state if state in _STATES else "pending"),
         launched_at_s=entry["LaunchTime"].timestamp(),
@@ -137,4 +144,5 @@ def _instance(entry: Mapping[str, Any], sets: dict[tuple[str, ...], tuple[str, .
         image=intern(entry.get("ImageId", "")),
         subnet=intern(entry.get("SubnetId", "")),
         security_groups=sets.setdefault(groups, groups),
+        placement_group=placement.get("GroupName", ""),
     )

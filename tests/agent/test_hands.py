@@ -8,7 +8,7 @@ import pytest
 
 from agent.hands import Hands
 from agent.inbox import Done, Event, Failed
-from fleet.actions import Action, LaunchMachines, RemoveNode, TerminateMachines
+from fleet.actions import Action, LaunchMachines, RemoveNode, TagMachine, TerminateMachines
 from fleet.snapshot import CapacityPool, LaunchOutcome, LaunchRequest
 from providers.kube.actuator import Actuator, Written
 from providers.kube.errors import Conflict, Forbidden, TooManyRequests, Unreachable
@@ -34,6 +34,7 @@ class World:
         self.act = act
         self.heard: list[Event] = []
         self.calls = 0
+        self.tag: Callable[[str, dict[str, str]], object] = lambda *_: self.perform(REMOVE)
         actuator, cloud = cast("Actuator", self), cast("Cloud", self)
         self.hands = Hands(actuator, cloud, Now(), self.heard.append, lambda: leading)
 
@@ -73,6 +74,15 @@ def test_machines_given_back() -> None:
     assert world.heard == [Done(action)]
 
 
+def test_a_machine_is_tagged() -> None:
+    told: list[tuple[str, dict[str, str]]] = []
+    world = World()
+    world.tag = lambda instance_id, tags: told.append((instance_id, tags))
+    action = TagMachine("i-1", {"a": "b"})
+    world.hands.submit(action)
+    assert (told, world.heard) == ([("i-1", {"a": "b"})], [Done(action)])
+
+
 FAILURES = [
     (CloudThrottled("slow down"), True, "CloudThrottled: slow down"),
     (CloudUnreachable("?"), True, "CloudUnreachable: ?"),
@@ -96,7 +106,10 @@ def test_what_fails_is_reported_with_whether_it_may_help_to_try_again(
     assert world.heard == [Failed(REMOVE, words, transient=transient)]
 
 
-@pytest.mark.parametrize("action", [REMOVE, LaunchMachines(REQUEST, ("c",)), TerminateMachines(("i-1",), "x")])
+@pytest.mark.parametrize(
+    "action",
+    [REMOVE, LaunchMachines(REQUEST, ("c",)), TagMachine("i-1", {}), TerminateMachines(("i-1",), "x")],
+)
 def test_who_does_not_lead_does_nothing(action: Action) -> None:
     world = World(leading=False)
     world.hands.submit(action)

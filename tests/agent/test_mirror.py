@@ -230,6 +230,17 @@ def test_a_machine_given_back_and_never_listed_is_forgotten_in_the_end() -> None
     assert mirror.instances == {}
 
 
+def test_tags_that_were_written_count_until_the_next_listing() -> None:
+    made = Mirror("c")
+    known = Instance("i-1", "p5", "a", "on-demand", "running", NOW, {"a": "1"})
+    made.list_instances([known], NOW)
+    made.tagged("i-1", {"b": "2"})
+    made.tagged("i-unknown", {"b": "2"})
+    assert {key: it.tags for key, it in made.instances.items()} == {"i-1": {"a": "1", "b": "2"}}
+    made.list_instances([known], NOW + 10)
+    assert made.instances["i-1"].tags == {"a": "1"}
+
+
 def test_shortages_are_forgotten_when_their_time_has_come() -> None:
     mirror = Mirror("c")
     pool = CapacityPool("spot", P5.name, A)

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
+from fleet.capacity.launch import LAUNCH_GROUP_TAG, NODE_POOL_TAG
+from model import labels
 from providers.aws import interruption
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -88,6 +90,17 @@ def test_only_its_own_machines_are_given_back(action: str) -> None:
     for statement in policy():
         if action in actions_of(statement):
             assert statement["Condition"]["StringEquals"] == {"aws:ResourceTag/muster.dev/cluster": "CLUSTER_NAME"}
+
+
+def test_of_other_machines_only_those_that_ask_get_the_tags_of_an_adopted_one() -> None:
+    """Nobody else's machine can be taken over, and no tag written on it but those that say whose it is from now on."""
+    (statement,) = [one for one in policy() if one["Sid"] == "TagWhatIsToBeAdopted"]
+    assert statement["Condition"] == {
+        "StringLike": {f"aws:ResourceTag/{labels.ADOPT}": "CLUSTER_NAME/*"},
+        "StringEquals": {f"aws:RequestTag/{labels.CLUSTER}": "CLUSTER_NAME"},
+        "StringEqualsIfExists": {f"aws:ResourceTag/{labels.CLUSTER}": "CLUSTER_NAME"},
+        "ForAllValues:StringEquals": {"aws:TagKeys": [labels.CLUSTER, LAUNCH_GROUP_TAG, NODE_POOL_TAG]},
+    }
 
 
 def test_what_is_created_carries_the_tag() -> None:

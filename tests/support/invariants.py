@@ -12,6 +12,7 @@ from agent.simulation import Simulation
 from fleet.admission.compile import charged_tree
 from fleet.capacity.launch import LAUNCH_GROUP_TAG
 from fleet.snapshot import Gang, Snapshot
+from model import labels
 from providers.kube.objects import decode_workload
 from providers.kube.objects.names import POD_SET, WORKLOAD
 from providers.sim.controllers.occupancy import allocatable_of, requests_of
@@ -160,6 +161,8 @@ class Invariants:
             self._says(held == 1, f"{held} claims hold {instance_id}")
         groups = Counter(claim.launch.group for claim in claims.values() if not claim.instance_id)
         for machine in self.sim.machines():
+            if labels.CLUSTER not in machine.tags:
+                continue  # it is somebody else's
             group = machine.tags.get(LAUNCH_GROUP_TAG, "")
             known = machine.id in owners or groups[group] > 0
             young = self.sim.now_s - machine.launched_at_s <= UNCLAIMED_S
@@ -170,6 +173,7 @@ class Invariants:
     def _bought_once(self) -> None:
         """A launch group never buys more machines than it has claims."""
         bought = Counter(vm.tags.get(LAUNCH_GROUP_TAG, "") for vm in self.sim.cloud.account._history.values())
+        del bought[""]  # of other people
         for group, machines in bought.items():
             size = self._group_size.get(group, 0)
             self._says(machines <= size, f"launch group {group} of {size} has bought {machines} machines")

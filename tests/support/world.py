@@ -23,11 +23,12 @@ from fleet.actions import (
     SaveGang,
     StartJob,
     StopJob,
+    TagMachine,
     TerminateMachines,
 )
 from fleet.admission import cycle
 from fleet.admission import lifecycle as gang_lifecycle
-from fleet.capacity import disrupt, fixed
+from fleet.capacity import adoption, disrupt, fixed
 from fleet.capacity import lifecycle as claim_lifecycle
 from fleet.capacity.launch import settle
 from fleet.mig import rollout
@@ -74,6 +75,7 @@ from tests.support.fleets import (
 DECIDERS: tuple[Callable[[Fleet, Snapshot], Sequence[Action]], ...] = (
     gang_lifecycle.decide,
     claim_lifecycle.decide,
+    adoption.decide,
     rollout.decide,
     cycle.decide,
     fixed.decide,
@@ -372,6 +374,10 @@ class World:
             gone = {node.name for node in self.nodes.values() if node.instance_id == instance_id}
             self.pods = {key: pod for key, pod in self.pods.items() if pod.node not in gone}
 
+    def _tag(self, action: TagMachine) -> None:
+        known = self.instances[action.instance_id]
+        self.instances[known.id] = replace(known, tags={**known.tags, **action.tags})
+
     def _patch(self, action: PatchNode) -> None:
         node = self.nodes[action.node]
         added = {taint.key for taint in action.add_taints}
@@ -405,6 +411,7 @@ _EFFECTS: dict[type, Callable[[World, Any], object]] = {
     CloseClaim: World._close_claim,
     ForgetClaim: lambda world, action: world.claims.pop(action.claim.name, None),
     LaunchMachines: World._launch,
+    TagMachine: World._tag,
     TerminateMachines: World._terminate,
     PatchNode: World._patch,
     RemoveNode: lambda world, action: world.nodes.pop(action.node, None),

@@ -8,6 +8,7 @@ from fleet.capacity.launch.lots import (
     launch_request,
     launch_token,
     market_of,
+    own_tags,
     settle,
 )
 
@@ -19,5 +20,6 @@ __all__ = [
     "launch_request",
     "launch_token",
     "market_of",
+    "own_tags",
     "settle",
 ]

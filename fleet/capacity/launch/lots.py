@@ -61,12 +61,7 @@ def launch_request(fleet: Fleet, snapshot: Snapshot, lot: Sequence[Claim]) -> La
         node_pool=pool.name,
         labels=_own_labels(pool, first, snapshot),
         taints=(*template.taints, *template.startup_taints, UNREGISTERED),
-        tags={
-            **template.tags,
-            labels.CLUSTER: snapshot.cluster,
-            LAUNCH_GROUP_TAG: first.launch.group,
-            NODE_POOL_TAG: pool.name,
-        },
+        tags={**template.tags, **own_tags(first, snapshot.cluster)},
         template=template,
         arch=kind.arch,
         accelerator=kind.accelerator,
@@ -75,6 +70,11 @@ def launch_request(fleet: Fleet, snapshot: Snapshot, lot: Sequence[Claim]) -> La
         market=market_of(offer.reservation),
         closed=offer.reservation is None and RESERVED in pool.spec.capacity_types,
     )
+
+
+def own_tags(claim: Claim, cluster: str) -> dict[str, str]:
+    """The tags that every machine of this cluster carries, bought or adopted."""
+    return {labels.CLUSTER: cluster, LAUNCH_GROUP_TAG: claim.launch.group, NODE_POOL_TAG: claim.node_pool}
 
 
 def _own_labels(pool: NodePool, claim: Claim, snapshot: Snapshot) -> dict[str, str]:

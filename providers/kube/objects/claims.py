@@ -1,6 +1,8 @@
 """`Claim` <-> the NodeClaim object: the intent to own one machine, and what became of it.
 
-The specification is written once, before any money is spent. `uid` and `deleting` are the server's.
+The specification is written once, before any money is spent. `uid` and `deleting` are the server's. A claim that adopts
+a machine says so in its specification: that one write is the whole intent, and at no instant does it look like a claim
+whose machine is still to be bought.
 """
 
 from collections.abc import Sequence
@@ -47,6 +49,7 @@ class _Spec(Wire, frozen=True):
     reservation: str = ""
     charged_usd_per_hour: float | None = None
     purpose: str = ""
+    adopts: str = ""
 
 
 class _Disruption(Wire, frozen=True):
@@ -111,6 +114,7 @@ def claim_object(claim: Claim) -> JsonObject:
         layout=claim.layout,
         reservation=pool.reservation,
         purpose=claim.purpose,
+        adopts=claim.adopts,
     )
     spec |= _charged(claim)
     metadata = {"name": claim.name, "labels": labels, "finalizers": [TERMINATION_FINALIZER]}
@@ -219,11 +223,12 @@ def decode_claim(raw: bytes | Raw) -> Claim:
         purpose=spec.purpose,
         replaces=tuple(spec.replaces or ()),
         also_for=tuple(spec.also_for or ()),
+        adopts=spec.adopts,
         resources=canonical_resources(present.resources or {}),
         layout=present.layout,
-        instance_id=status.instance_id,
+        instance_id=status.instance_id or spec.adopts,
         node=status.node,
-        launched_at_s=instant_of(status.launched_at),
+        launched_at_s=instant_of(status.launched_at or (spec.created_at if spec.adopts else None)),
         registered_at_s=instant_of(status.registered_at),
         ready_at_s=instant_of(status.ready_at),
         emptied_at_s=instant_of(status.emptied_at),

@@ -21,7 +21,7 @@ from fleet.snapshot import (
     Reservation,
     Resolved,
 )
-from model.labels import CLUSTER
+from model.labels import ADOPT, CLUSTER
 from providers.aws.user_data import ClusterAccess, node_user_data
 from providers.clock import Clock
 from providers.ports import CloudRejected, CloudThrottled, CloudUnreachable
@@ -122,10 +122,14 @@ class MemoryCloud:
         return _outcome(receipt)
 
     def instances(self) -> Sequence[Instance]:
-        """Every instance with this cluster's tag that is still listed, by id."""
+        """Every instance with this cluster's tag, or asked to be adopted by it, that is still listed, by id."""
         self._admit("DescribeInstances")
-        ours = (vm.as_instance() for vm in self.account.vms() if vm.tags.get(CLUSTER) == self._cluster)
+        self._admit("DescribeInstances")
+        ours = (vm.as_instance() for vm in self.account.vms() if self._concerns(vm.tags))
         return sorted(ours, key=lambda instance: instance.id)
+
+    def _concerns(self, tags: Mapping[str, str]) -> bool:
+        return tags.get(CLUSTER) == self._cluster or tags.get(ADOPT, "").startswith(f"{self._cluster}/")
 
     def reservations(self) -> Sequence[Reservation]:
         """Every capacity reservation, by id."""

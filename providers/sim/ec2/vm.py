@@ -73,6 +73,7 @@ class Vm:
             image=str(details.get("image_id", "")),
             subnet=str(details.get("subnet_id", "")),
             security_groups=tuple(sorted(groups)),
+            placement_group=str(self.spec.details.get("placement_group", "")),
         )
 
 

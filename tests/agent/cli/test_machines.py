@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from typer.testing import CliRunner, Result
 
 from agent.cli import exits
 from agent.cli.app import app
+from model import labels
 from providers.sim.apiserver import ApiServer
 from tests.agent.scenes import P5, A, B, Scene, doc, files, gpu_job, gpu_jobset, pool, queue, team
 
@@ -158,6 +160,33 @@ def test_explain_a_node_without_the_fleet(cluster: tuple[Scene, Path]) -> None:
     assert done.exit_code == exits.OK
     assert "emptiness" not in done.stdout
     assert done.stdout.splitlines()[-1].strip().startswith("--fleet")
+
+
+def test_explain_a_node_that_nobody_bought(folder: Path, cluster: tuple[Scene, Path]) -> None:
+    scene, kubeconfig = cluster
+    [bought, *_] = [node for node in scene.sim.objects("Node") if not node["spec"].get("unschedulable")]
+    node = deepcopy(bought)
+    own = {labels.NODE_CLAIM, labels.NODE_POOL}
+    told = {key: text for key, text in node["metadata"]["labels"].items() if key not in own}
+    node["metadata"] = {"name": "theirs", "labels": {**told, labels.ZONE: B, labels.HOSTNAME: "theirs"}}
+    node["spec"] = {"providerID": f"aws:///{B}/i-theirs"}
+    nodes = scene.sim.store.resource("Node")
+    created = scene.sim.store.create(nodes, node)
+    scene.sim.store.update(nodes, {**created, "status": bought["status"]}, subresource="status")
+    without = muster("explain", "node", "theirs", "--kubeconfig", kubeconfig)
+    done = muster("explain", "node", "theirs", "--fleet", folder, "--kubeconfig", kubeconfig)
+    scene.sim.store.delete(nodes, "theirs")
+    assert (without.exit_code, "--fleet" in without.stderr) == (exits.ERROR, True)
+    assert done.exit_code == exits.OK
+    head, machine, how, *pools = done.stdout.splitlines()
+    assert head.startswith("theirs  has no claim")
+    assert machine.split() == ["machine:", f"{P5},", "i-theirs"]
+    assert "muster.dev/adopt=<cluster>/<pool>" in how
+    why = f"{labels.ZONE}={B} does not meet the requirements of node pool h100"
+    assert pools == [
+        f"  h100:          refused (RequirementsNotMet): {why}",
+        "  spare:         would be adopted",
+    ]
 
 
 def test_explain_a_node_that_is_not_there(cluster: tuple[Scene, Path]) -> None:

@@ -9,7 +9,7 @@ from fleet.actions import OpenClaims, SaveClaim
 from fleet.capacity import fixed
 from fleet.snapshot import Claim, Disruption
 from model.kinds import NEVER
-from tests.support.fleets import NOW, P5, P5S, A, B, FleetBuilder, capacity_pool, gang, small_fleet
+from tests.support.fleets import NOW, P5, P5S, A, B, FleetBuilder, capacity_pool, foreign_pod, gang, small_fleet
 from tests.support.world import World
 
 
@@ -61,6 +61,12 @@ def test_machines_on_their_way_count_and_those_that_leave_do_not() -> None:
     world.claims["m1"] = replace(world.claims["m1"], disruption=Disruption("Expired", "x", NOW, NEVER))
     world.claims["m2"] = replace(world.claims["m2"], deleting=True)
     assert len(bought(world)) == 2
+
+
+def test_a_machine_with_pods_of_others_is_not_idle() -> None:
+    world = world_of(1, 2)
+    world.stands(foreign_pod("p", "node-m1"), foreign_pod("d", "node-m0", daemon=True))
+    assert let_go(world) == ["m0"]
 
 
 def test_idle_machines_go_first_then_the_youngest() -> None:

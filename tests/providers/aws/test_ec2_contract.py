@@ -87,6 +87,19 @@ def test_moto_launch_describe_tag_and_terminate(moto_cloud, request_for):
     assert b"echo born" in base64.b64decode(user_data)
 
 
+def test_moto_lists_what_asks_for_adoption(moto_cloud):
+    cloud, ec2, mine = moto_cloud
+    image, cluster = mine["template"]["amis"][0]["id"], mine["tags"][labels.CLUSTER]
+    ran = ec2.run_instances(ImageId=image, InstanceType="g6.xlarge", MinCount=3, MaxCount=3)["Instances"]
+    asking, other, _ = (each["InstanceId"] for each in ran)
+    cloud.tag(asking, {labels.ADOPT: f"{cluster}/gpu"})
+    cloud.tag(other, {labels.ADOPT: f"{cluster}0/gpu"})
+    assert [each.id for each in cloud.instances()] == [asking]
+    cloud.tag(asking, mine["tags"])
+    ec2.delete_tags(Resources=[asking], Tags=[{"Key": labels.ADOPT}])
+    assert [each.id for each in cloud.instances()] == [asking]
+
+
 def test_moto_spot_and_efa(moto_cloud, request_for):
     cloud, _, mine = moto_cloud
     pool = CapacityPool("spot", "p5.48xlarge", "us-east-1b")

@@ -10,6 +10,16 @@ from providers.aws.fleet_request import outcome
 from providers.ports import CloudDenied, CloudRejected
 
 ALL = {"Filters": [{"Name": "tag:muster.dev/cluster", "Values": ["default"]}], "MaxResults": 1000}
+ASKING = {"Filters": [{"Name": "tag:muster.dev/adopt", "Values": ["default/*"]}], "MaxResults": 1000}
+
+
+def lists(stubbed, *pages, asking=()):
+    """Answers of one listing: the machines of the cluster in pages, then those that ask for adoption."""
+    for number, page in enumerate(pages):
+        here, more = {"NextToken": str(number)} if number else {}, {"NextToken": str(number + 1)}
+        answer = {"Reservations": page, **(more if number + 1 < len(pages) else {})}
+        stubbed.ec2.add_response("describe_instances", answer, {**ALL, **here})
+    stubbed.ec2.add_response("describe_instances", {"Reservations": [{"Instances": list(asking)}]}, ASKING)
 
 
 def entry(instance_id, **changes):
@@ -35,7 +45,7 @@ def entry(instance_id, **changes):
     ],
 )
 def test_capacity_types(stubbed, changes, capacity_type):
-    stubbed.ec2.add_response("describe_instances", {"Reservations": [{"Instances": [entry("i-1", **changes)]}]}, ALL)
+    lists(stubbed, [{"Instances": [entry("i-1", **changes)]}])
     (found,) = stubbed.cloud.instances()
     assert found.capacity_type == capacity_type
     assert (found.zone, found.launched_at_s, dict(found.tags)) == ("us-east-1a", 1767225600.0, {"a": "b"})
@@ -43,13 +53,9 @@ def test_capacity_types(stubbed, changes, capacity_type):
 
 
 def test_pages_are_joined_sorted_and_a_machine_listed_twice_is_one(stubbed):
-    more = {"NextToken": "more"}
-    first = {"Reservations": [{"Instances": [entry("i-3"), entry("i-1")]}], **more}
-    second = {
-        "Reservations": [{"Instances": [entry("i-1", State={"Name": "shutting-down"})]}, {"Instances": [entry("i-2")]}]
-    }
-    stubbed.ec2.add_response("describe_instances", first, ALL)
-    stubbed.ec2.add_response("describe_instances", second, {**ALL, **more})
+    first = [{"Instances": [entry("i-3"), entry("i-1")]}]
+    second = [{"Instances": [entry("i-1", State={"Name": "shutting-down"})]}, {"Instances": [entry("i-2")]}]
+    lists(stubbed, first, second)
     found = stubbed.cloud.instances()
     assert [each.id for each in found] == ["i-1", "i-2", "i-3"]
     assert found[0].state == "shutting-down"
@@ -57,12 +63,32 @@ def test_pages_are_joined_sorted_and_a_machine_listed_twice_is_one(stubbed):
 
 def test_a_terminated_machine_has_hardly_anything_left(stubbed):
     bare = {key: entry("i-1")[key] for key in ("InstanceId", "InstanceType", "LaunchTime")}
-    stubbed.ec2.add_response(
-        "describe_instances", {"Reservations": [{"Instances": [{**bare, "State": {"Name": "terminated"}}]}]}, ALL
-    )
+    lists(stubbed, [{"Instances": [{**bare, "State": {"Name": "terminated"}}]}])
     (found,) = stubbed.cloud.instances()
     assert found.gone
     assert (found.zone, found.tags, found.private_dns) == ("", {}, "")
+
+
+def test_machines_that_ask_for_adoption_are_listed_once_with_the_others(stubbed):
+    tagged = [{"Key": "muster.dev/adopt", "Value": "default/h100"}]
+    placed = {"Placement": {"AvailabilityZone": "us-east-1a", "GroupName": "rack"}}
+    asking = [entry("i-2", Tags=tagged, **placed), entry("i-1", State={"Name": "stopping"})]
+    lists(stubbed, [{"Instances": [entry("i-3"), entry("i-1")]}], asking=asking)
+    found = stubbed.cloud.instances()
+    assert [(each.id, each.state, each.placement_group) for each in found] == [
+        ("i-1", "stopping", ""),  # what was read last counts
+        ("i-2", "running", "rack"),
+        ("i-3", "running", ""),
+    ]
+    assert found[1].tags == {"muster.dev/adopt": "default/h100"}
+    stubbed.ec2.assert_no_pending_responses()
+
+
+def test_half_a_listing_is_none(stubbed):
+    stubbed.ec2.add_response("describe_instances", {"Reservations": [{"Instances": [entry("i-1")]}]}, ALL)
+    stubbed.ec2.add_client_error("describe_instances", "UnauthorizedOperation", expected_params=ASKING)
+    with pytest.raises(CloudDenied):
+        stubbed.cloud.instances()
 
 
 class Account:

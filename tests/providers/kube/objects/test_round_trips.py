@@ -70,7 +70,7 @@ KNOWN = {
     Pin: "pod_set node claim count",
     Eviction: "reason message at_s",
     Claim: "name uid node_pool pool_hash capacity_pool price_usd_h launch created_at_s gang purpose replaces also_for "
-    "resources layout instance_id node launched_at_s registered_at_s ready_at_s emptied_at_s recut_at_s "
+    "adopts resources layout instance_id node launched_at_s registered_at_s ready_at_s emptied_at_s recut_at_s "
     "advised_at_s deleting disruption list_usd_h",
     Launch: "group lot size",
     Disruption: "reason message at_s deadline_s",
@@ -113,6 +113,16 @@ def test_claim_survives(claim: Claim) -> None:
     assert_stored_whole(body, status)
     server = {"uid": claim.uid} | ({"deletionTimestamp": "2027-01-15T08:00:00Z"} if claim.deleting else {})
     assert decode_claim(msgspec.json.encode(as_stored(body, status, **server))) == claim
+
+
+@unhurried
+@given(claim=claims.filter(lambda claim: bool(claim.adopts)))
+def test_the_first_write_of_an_adoption_says_all_of_it(claim: Claim) -> None:
+    """No crash between it and the first status makes it a claim that is still to be bought."""
+    first = replace(claim, launched_at_s=claim.created_at_s)
+    found = decode_claim(msgspec.json.encode(as_stored(claim_object(first), uid=first.uid)))
+    assert found == first
+    assert (found.state, found.instance_id) == ("Launched", "i-0a1b")
 
 
 @unhurried

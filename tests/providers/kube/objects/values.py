@@ -111,19 +111,20 @@ def gangs(draw: st.DrawFn) -> Gang:
 
 
 disruptions = st.builds(Disruption, reason=reasons, message=texts, at_s=instants, deadline_s=st.just(inf) | instants)
+capacity_pools = st.builds(
+    CapacityPool,
+    capacity_type=st.sampled_from(("reserved", "spot", "on-demand")),
+    instance_type=names,
+    zone=names,
+    reservation=names | st.just(""),
+)
 claims = st.builds(
     Claim,
     name=names,
     uid=names,
     node_pool=names,
     pool_hash=names,
-    capacity_pool=st.builds(
-        CapacityPool,
-        capacity_type=st.sampled_from(("reserved", "spot", "on-demand")),
-        instance_type=names,
-        zone=names,
-        reservation=names | st.just(""),
-    ),
+    capacity_pool=capacity_pools,
     price_usd_h=st.floats(min_value=0, max_value=1e6),
     launch=st.builds(Launch, group=names, lot=st.integers(0, 99), size=st.integers(1, 999)),
     created_at_s=instants,
@@ -144,7 +145,21 @@ claims = st.builds(
     deleting=st.booleans(),
     disruption=st.none() | disruptions,
     list_usd_h=st.none() | st.floats(min_value=0, max_value=1e6),
+) | st.builds(
+    Claim,
+    name=names,
+    uid=names,
+    node_pool=names,
+    pool_hash=st.just(""),
+    capacity_pool=capacity_pools,
+    price_usd_h=st.floats(min_value=0, max_value=1e6),
+    launch=st.builds(Launch, group=names, lot=st.just(0), size=st.just(1)),
+    created_at_s=instants,
+    adopts=st.just("i-0a1b"),
+    instance_id=st.just("i-0a1b"),
+    launched_at_s=instants,
 )
+"""Any claim; one that adopts has its instance, and counts as launched, from the first."""
 reports = st.builds(
     SyncReport,
     name=names,

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from fleet.snapshot import Birth, LaunchError, LaunchOutcome, NoticeKind
+from model.labels import ADOPT
 from providers.ports import CloudRejected, CloudThrottled, CloudUnreachable
 from providers.sim.controllers.userdata import kubelet_arguments
 from providers.sim.ec2 import PoolFilter, Quota
@@ -258,6 +259,17 @@ def test_only_machines_of_the_cluster_are_listed(rig: Rig) -> None:
     ours = rig.cloud.launch(launch_request("a")).instances
     assert rig.cloud.launch(launch_request("b", cluster="another")).instances
     assert tuple(instance.id for instance in rig.cloud.instances()) == ours
+
+
+@pytest.mark.parametrize(
+    ("said", "listed"), [("default/gpu", True), ("default/", True), ("default", False), ("default2/gpu", False)]
+)
+def test_machines_that_ask_for_adoption_are_listed_with_them(rig: Rig, said: str, listed: bool) -> None:
+    ours = rig.cloud.launch(launch_request("a")).instances
+    (theirs,) = rig.cloud.launch(launch_request("b", cluster="another")).instances
+    rig.cloud.tag(theirs, {ADOPT: said})
+    rig.cloud.tag(ours[0], {ADOPT: said})
+    assert [it.id for it in rig.cloud.instances()] == sorted([*ours, *([theirs] if listed else [])])
 
 
 def test_a_machine_may_be_listed_late(rig: Rig) -> None:
