@@ -69,9 +69,9 @@ class Known:
     def listed(self, claim: Claim) -> Instance | None:
         """The machine as EC2 lists it, if it is old enough to be judged by what names stood for when they were read.
 
-        What was launched later may have got what was published in between.
+        What was launched later may have got what was published in between; what was adopted was born otherwise.
         """
-        if claim.launched_at_s >= self.resolved.at_s:
+        if claim.adopts or claim.launched_at_s >= self.resolved.at_s:
             return None
         found = self.instances.get(claim.instance_id)
         return None if found is None or found.gone else found

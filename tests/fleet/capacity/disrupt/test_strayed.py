@@ -171,6 +171,10 @@ def other_hash(world: World) -> None:
     world.resolved = Resolutions(NOW, {"v2-another": NOW_IS})
 
 
+def adopted(world: World) -> None:
+    world.claims["m0"] = replace(world.claims["m0"], adopts="i-m0", pool_hash="")
+
+
 @pytest.mark.parametrize(
     ("change", "why"),
     [
@@ -180,6 +184,7 @@ def other_hash(world: World) -> None:
         pytest.param(lambda world: setattr(world, "resolved", Resolutions()), "", id="never read"),
         pytest.param(lambda world: world.instances.clear(), "", id="not listed"),
         pytest.param(as_instance(state="shutting-down"), "", id="gone"),
+        pytest.param(adopted, "", id="adopted: it was born otherwise"),
     ],
 )
 def test_drift(change: Callable[[World], object], why: str) -> None:
