@@ -10,8 +10,8 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import dataclass, field, replace
 
 from fleet.capacity.hurdles import Hurdles
-from fleet.capacity.pools import Headroom, capacity_rank
-from fleet.capacity.reservations import preference
+from fleet.capacity.outlook import DIGITS, Choice, Outlook
+from fleet.capacity.pools import Headroom
 from fleet.capacity.shapes import Shape, Shapes
 from fleet.mig.layouts import gpu_part
 from fleet.placement.board import PODS, Board, Slot
@@ -23,9 +23,6 @@ from fleet.snapshot import CapacityPool, Offer, Pin, PodSet
 from model import labels
 from model.kinds import NodePool, Toleration
 from model.quantity import CPU, Resources
-
-DIGITS = 9
-"""Costs that differ by less are equal: rounding must not decide, but the tiny prices of reserved machines may."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +43,12 @@ class Need:
     """A slot that closes before this will not do (epoch seconds): the pods would not come to their end there."""
     kind: Hashable = field(init=False, repr=False, compare=False)
     """Equal for needs that accept the same slots."""
+    asks: Hashable = field(init=False, repr=False, compare=False)
+    """Equal for those that ask the same of them, too."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "kind", self._kind())
+        object.__setattr__(self, "asks", (self.kind, tuple(sorted(self.pod_set.requests.items()))))
 
     def _kind(self) -> Hashable:
         pod_set = self.pod_set
@@ -136,10 +136,18 @@ class Supply:
     """Whether there are capacity blocks, so that it matters how long pods will run."""
     premiums: Mapping[CapacityPool, float] = field(default_factory=dict)
     """Capacity pool -> the part of its price that its interruptions add (`fleet.capacity.standing`)."""
+    _outlooks: dict[Hashable, Outlook] = field(default_factory=dict, init=False, repr=False)
 
     def expected_usd_h(self, offer: Offer) -> float:
         """What an offer is ordered by: its price, and what its interruptions waste."""
         return offer.price_usd_h * (1.0 + self.premiums.get(offer.pool_key, 0.0))
+
+    def outlook(self, need: Need, zone: str) -> Outlook:
+        """What could be bought for pods of a need in a zone."""
+        asked = (need.asks, zone)
+        if asked not in self._outlooks:
+            self._outlooks[asked] = Outlook.of(need, zone, self.shapes, self.expected_usd_h)
+        return self._outlooks[asked]
 
 
 def provide(board: Board, supply: Supply, gang: str, needs: Iterable[Need]) -> Plan | Refusal:
@@ -389,33 +397,33 @@ class _Trial:
             )
         if not self.may_buy:
             return Refusal(Reason.NO_OFFER, f"{missing} pods of {need.pod_set.name} have no room on existing machines")
-        best: tuple[tuple[object, ...], Lot, int, int] | None = None
-        hurdles = Hurdles(need.pod_set, missing, self.zone)
-        for pool in need.pools:
-            pool_rank = need.rank(pool)
-            roomy = self._roomy(need, pool, missing if whole else 1, hurdles)
-            if not self.supply.shapes.flexible(pool, [shape for shape, _ in roomy]):
-                hurdles.inflexible.add(pool.name)
-                continue
-            for shape, fits in roomy:
-                wanted = -(-missing // fits)
-                count = self._most_of(shape, wanted, whole=whole, hurdles=hurdles)
-                if not count:
-                    continue
-                if (until := self.supply.shortages.get(shape.offer.pool_key)) is not None:
-                    hurdles.short(shape, until)
-                    continue
-                rank_of_type = capacity_rank(pool, shape.offer.capacity_type)
-                cost = round(count * self.supply.expected_usd_h(shape.offer), DIGITS)
-                rank = (rank_of_type, pool_rank, wanted - count, cost, preference(shape.offer), shape.key)
-                if best is None or rank < best[0]:
-                    best = (rank, Lot(shape, count), rank_of_type, pool_rank)
-        if best is None:
+        outlook = self.supply.outlook(need, self.zone)
+        ranking = outlook.ranking(missing, whole=whole)
+        hurdles = Hurdles(need.pod_set, missing, self.zone, outlook.seen, set(ranking.inflexible))
+        hurdles.too_short |= outlook.too_short
+        found = [self._lot(it, missing, whole=whole, hurdles=hurdles) for it in ranking.reserved]
+        plain = (self._lot(it, missing, whole=whole, hurdles=hurdles) for it in ranking.open)
+        ranked = [it for it in (*found, next((lot for lot in plain if lot is not None), None)) if it is not None]
+        if not ranked:
             return hurdles.refusal()
-        self.parts = self.parts or best[0][2] != 0
-        self.worst_capacity_rank = max(self.worst_capacity_rank, best[2])
-        self.worst_pool_rank = max(self.worst_pool_rank, best[3])
-        return best[1]
+        rank, lot, choice = min(ranked, key=lambda it: it[0])
+        self.parts = self.parts or rank[2] != 0
+        self.worst_capacity_rank = max(self.worst_capacity_rank, choice.capacity_rank)
+        self.worst_pool_rank = max(self.worst_pool_rank, choice.pool_rank)
+        return lot
+
+    def _lot(
+        self, choice: Choice, missing: int, *, whole: bool, hurdles: Hurdles
+    ) -> tuple[tuple[object, ...], Lot, Choice] | None:
+        """What can be had of a choice now, by its rank."""
+        shape = choice.shape
+        count = self._most_of(shape, -(-missing // choice.fits), whole=whole, hurdles=hurdles)
+        if not count:
+            return None
+        if (until := self.supply.shortages.get(shape.offer.pool_key)) is not None:
+            hurdles.short(shape, until)
+            return None
+        return choice.rank(missing, count), Lot(shape, count), choice
 
     def _most_of(self, shape: Shape, wanted: int, *, whole: bool, hurdles: Hurdles) -> int:
         """How many of the machines that are wanted may be of this shape: all, or as many as a reservation has left."""
@@ -431,20 +439,3 @@ class _Trial:
             return wanted
         hurdles.used_up.add(str(shape.offer.pool_key))
         return max(0, left) if self.splits and not whole else 0
-
-    def _roomy(self, need: Need, pool: NodePool, least: int, hurdles: Hurdles) -> list[tuple[Shape, int]]:
-        """Shapes of the pool in this zone that hold at least `least` pods, with how many they hold."""
-        if pool.spec.replicas is not None:
-            return []
-        found = []
-        for shape in self.supply.shapes.of(pool):
-            if shape.offer.zone != self.zone or not admits(need.pod_set, need.tolerations, shape.labels, shape.taints):
-                continue
-            if shape.closes_s <= need.until_s:
-                hurdles.too_short.add(str(shape.offer.pool_key))
-                continue
-            hurdles.seen += 1
-            fits = shape.slot("probe", "").room_for(need.pod_set.requests)
-            if fits >= least:
-                found.append((shape, fits))
-        return found
