@@ -73,7 +73,7 @@ class Machines:
     """Claim -> slot, once somebody asked for one."""
     _asked: dict[Hashable, list[Need]] = field(default_factory=dict)
     _found: "_Found | None" = None
-    """The last plan found without a purchase or a re-cut."""
+    """The last plan found without a re-cut."""
     _terrains: "dict[int, Terrain]" = field(default_factory=dict)
     _held: dict[str, list[tuple[Slot, dict[str, int], int]]] = field(default_factory=dict)
 
@@ -144,7 +144,7 @@ class Machines:
         if not workload.buys and not plan.ready:
             message = "no room for it on the machines that are ready"
             return Misfit(tuple(one.name for one in given), Refusal(Reason.NO_CAPACITY, message))
-        if board is self.board and not plan.lots and not plan.recuts:
+        if board is self.board and not plan.recuts:
             self._found = _Found(workload.uid, tuple(given), board.state, plan)
         return plan
 
@@ -197,14 +197,23 @@ class Machines:
         needs = tuple(self._needs(holder.workload, holder.given))
         plan = self._known(holder.workload, holder.given)
         if plan is not None:
-            requests = {pod_set.name: pod_set.requests for pod_set in holder.workload.pod_sets}
-            for seat in plan.seats:
-                self.board.take(seat.slot, requests[seat.pod_set], seat.count)
+            self._carry_out(plan, holder.workload.pod_sets)
             self._write(uid, plan, needs)
             return
         found = self._plan(self.board, holder.workload, holder.given)
         assert isinstance(found, Plan)  # noqa: S101 -- it was found in this very state
         self._write(uid, found, needs)
+
+    def _carry_out(self, plan: Plan, pod_sets: Iterable[PodSet]) -> None:
+        """What `provide` had done when it found the plan, once more."""
+        requests = {pod_set.name: pod_set.requests for pod_set in pod_sets}
+        bought = {seat.slot.name: seat.slot for seat in plan.seats if seat.slot.name.startswith("new/")}
+        for slot in bought.values():  # all of them: no more are bought than pods need
+            self.board.add(slot)
+        for lot in plan.lots:
+            self.supply.headroom[lot.shape.pool.name].spend(lot.shape, lot.count)
+        for seat in plan.seats:
+            self.board.take(seat.slot, requests[seat.pod_set], seat.count)
 
     def _fill(self, holder: Holder) -> None:
         """A gang that lost places gets the others, for good: found once more, on the board as it was then."""
