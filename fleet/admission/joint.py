@@ -5,7 +5,7 @@ launch group of that gang, and who else is on it waits for it, as for any machin
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from fleet.actions import Tally
@@ -80,8 +80,11 @@ def _take(machines: Machines, gangs: Mapping[str, Written], bought: Sequence[Mac
     seats = {uid: [it for it in w.plan.seats if it.slot.claim not in given_up] for uid, w in gangs.items()}
     requests = {(uid, it.pod_set.name): it.pod_set.requests for uid, w in gangs.items() for it in w.needs}
     anew: dict[str, Written] = {}
+    owned: dict[str, list[Machine]] = {}
+    for machine in bought:
+        owned.setdefault(machine.owner, []).append(machine)
     for uid, written in gangs.items():
-        mine = sorted((it for it in bought if it.owner == uid), key=lambda it: it.shape.key)
+        mine = sorted(owned.get(uid, ()), key=lambda it: it.shape.key)
         shapes = {it.shape.key: it.shape for it in mine}
         counted = Counter(it.shape.key for it in mine)
         plan = replace(written.plan, lots=tuple(Lot(shapes[key], count) for key, count in counted.items()))
@@ -110,16 +113,24 @@ def _tell(machines: Machines, gangs: Iterable[str], names: Mapping[str, str]) ->
     for uid, written in mine.items():
         for seat in written.plan.seats:
             pods.setdefault(seat.slot.claim, Counter())[Member(uid, seat.pod_set)] += seat.count
-    known: dict[object, str] = {}
+    seconds: dict[object, str] = {}
     for uid, written in mine.items():
         told = []
         for claim in written.claims:
             machine = Machine(written.bought[claim.name], pods[claim.name])
-            asked = machine.shape.key, tuple(sorted(machine.pods.items()))
-            if asked not in known:
-                known[asked] = _purpose(machine, names) + _second(runner_up(machine, needs, machines.supply))
-            told.append(replace(claim, purpose=known[asked]))
+            asked = machine.shape.key, _load(machine, needs)
+            if asked not in seconds:
+                seconds[asked] = _second(runner_up(machine, needs, machines.supply))
+            told.append(replace(claim, purpose=_purpose(machine, names) + seconds[asked]))
         machines.written[uid] = replace(written, claims=tuple(told))
+
+
+def _load(machine: Machine, needs: Mapping[Member, Need]) -> frozenset[tuple[Hashable, int]]:
+    """What stands on a machine, whoever's it is."""
+    found: Counter[Hashable] = Counter()
+    for member, count in machine.pods.items():
+        found[needs[member].asks] += count
+    return frozenset(found.items())
 
 
 def _purpose(machine: Machine, names: Mapping[str, str]) -> str:

@@ -225,8 +225,7 @@ def _hardest_first(need: Need) -> tuple[object, ...]:
 
 
 def _zones(supply: Supply, needs: Iterable[Need]) -> list[str]:
-    pools = {pool.name: pool for need in needs for pool in need.pools}
-    return sorted({shape.offer.zone for pool in pools.values() for shape in supply.shapes.of(pool)})
+    return sorted({zone for need in needs for pool in need.pools for zone in supply.shapes.zones(pool)})
 
 
 def _all_zones(board: Board, supply: Supply, needs: list[Need]) -> list[str]:

@@ -81,6 +81,7 @@ class Shapes:
     reserved: Reserved = NONE
     measured: Measured = field(default_factory=dict)
     _by_pool: dict[str, tuple[Shape, ...]] = field(default_factory=dict)
+    _zones: dict[str, frozenset[str]] = field(default_factory=dict)
 
     def of(self, pool: NodePool) -> tuple[Shape, ...]:
         """Every shape of the pool, whatever is short or full at present; sorted by price, then key."""
@@ -88,6 +89,12 @@ class Shapes:
             found = sorted(self._build(pool), key=lambda shape: (shape.offer.price_usd_h, shape.key))
             self._by_pool[pool.name] = tuple(found)
         return self._by_pool[pool.name]
+
+    def zones(self, pool: NodePool) -> frozenset[str]:
+        """Where the pool can buy."""
+        if pool.name not in self._zones:
+            self._zones[pool.name] = frozenset(shape.offer.zone for shape in self.of(pool))
+        return self._zones[pool.name]
 
     @staticmethod
     def flexible(pool: NodePool, shapes: Iterable[Shape]) -> bool:
