@@ -224,7 +224,7 @@ def gangs(put: Put, fleet: Fleet, machines: list[tuple[Claim, Shape]], now_s: fl
             state=GangState.ADMITTED,
             reason=Reason.RUNNING,
             message="all pods are ready",
-            flavors={"main": "train"},
+            flavors={"main": ("train",)},
             pins=tuple(sorted(Pin("main", claim.node, claim.name, 2) for claim in claims)),
             quota_reserved_at_s=now_s - STARTED_S,
             admitted_at_s=now_s - STARTED_S,

@@ -73,11 +73,12 @@ def templates() -> list[Template]:
 def pods(count: int, seed: int) -> list[Pod]:
     """A mix of 15 to 28 classes."""
     draw = random.Random(seed)
-    classes = [_ask(draw, draw.choices(*zip(*KINDS, strict=True))[0]) for _ in range(draw.randint(15, 28))]
+    classes = [asked(draw, draw.choices(*zip(*KINDS, strict=True))[0]) for _ in range(draw.randint(15, 28))]
     return [Pod(f"pod-{number:06}", draw.choice(classes)) for number in range(count)]
 
 
-def _ask(draw: random.Random, kind: str) -> Ask:
+def asked(draw: random.Random, kind: str) -> Ask:
+    """What a pod of a kind asks for."""
     cpu_m = draw.choice([500, 1000, 2000, 4000, 8000])
     requests = {"cpu": cpu_m, "memory": cpu_m // 500 * draw.choice([1, 2, 4]) * GIB}
     if kind == "cpu":

@@ -1,0 +1,113 @@
+"""Whole passes that buy, by the deciders of the agent: an empty fleet, two pools over the machines of us-east-1.
+
+All is bought on demand. Single pods of the kinds of `gpu_mix` (without slices) wait at once, or these and gangs of up
+to 16 pods. In the time is everything from the queue to NodeClaims with their purpose; in the saving what the pass says
+of itself (`Tally`).
+"""
+
+import random
+import statistics
+import time
+
+from bench.capacity import gpu_mix
+from fleet.actions import OpenClaims, Tally
+from fleet.admission import cycle
+from fleet.snapshot import Gang, JobRef, PodSet, Snapshot
+from model.fleet import Fleet
+from model.loader import load
+from providers.aws.catalog import package_catalog
+from providers.kube.memory import settle_heap
+
+SEEDS = tuple(range(5))
+NOW_S = 1e9
+ENTRIES = {"singles_1000": (1_000, 0), "singles_1000_and_100_gangs": (1_000, 100), "singles_10000": (10_000, 0)}
+"""Single pods, gangs."""
+SIZES = (2, 4, 8, 16)
+KINDS = tuple(it for it in gpu_mix.KINDS if it[0] == "cpu" or it[0].isdigit())
+_USUAL = """
+    - {key: karpenter.k8s.aws/instance-generation, operator: Gt, values: ["2"]}
+    - {key: karpenter.k8s.aws/instance-size, operator: NotIn, values: [metal, metal-24xl, metal-48xl]}
+    - {key: kubernetes.io/arch, operator: In, values: [amd64]}
+"""
+_ZONES = "[us-east-1a, us-east-1b, us-east-1c]"
+FLEET = f"""
+apiVersion: muster.dev/v1alpha1
+kind: NodePool
+metadata: {{name: cpu}}
+spec:
+  zones: {_ZONES}
+  requirements:{_USUAL}
+    - {{key: karpenter.k8s.aws/instance-category, operator: In, values: [c, m, r]}}
+---
+apiVersion: muster.dev/v1alpha1
+kind: NodePool
+metadata: {{name: gpu}}
+spec:
+  zones: {_ZONES}
+  requirements:{_USUAL}
+    - {{key: karpenter.k8s.aws/instance-gpu-count, operator: Gt, values: ["0"]}}
+  template:
+    taints: [{{key: nvidia.com/gpu, effect: NoSchedule}}]
+---
+apiVersion: muster.dev/v1alpha1
+kind: Flavor
+metadata: {{name: any}}
+spec: {{nodePools: [cpu, gpu]}}
+---
+apiVersion: muster.dev/v1alpha1
+kind: PriorityClass
+metadata: {{name: normal}}
+spec: {{value: 100}}
+---
+apiVersion: muster.dev/v1alpha1
+kind: Team
+metadata: {{name: all}}
+spec:
+  namespaces: [all]
+  quotas:
+    any: {{guaranteed: {{nvidia.com/gpu: 1000000, cpu: 10000000}}}}
+---
+apiVersion: muster.dev/v1alpha1
+kind: Queue
+metadata: {{name: all}}
+spec: {{team: all, flavors: [any]}}
+"""
+
+
+def run() -> dict[str, float]:
+    """Seconds of process time for one pass, and the part it saves over Karpenter's order: medians over the seeds."""
+    fleet, found = load({"fleet.yaml": FLEET.encode()}), dict[str, float]()
+    for name, (singles, gangs) in ENTRIES.items():
+        taken_s, savings = [], []
+        for seed in SEEDS if singles < 10_000 else SEEDS[:1]:
+            seconds, tally = _pass(fleet, waiting(seed, singles, gangs))
+            taken_s.append(seconds)
+            savings.append(1.0 - tally.cost_usd_h / tally.karpenter_usd_h)
+        found |= {f"{name}_s": statistics.median(taken_s), f"{name}_saving": statistics.median(savings)}
+    return found
+
+
+def _pass(fleet: Fleet, gangs: list[Gang]) -> tuple[float, Tally]:
+    seen = Snapshot(NOW_S, gangs={gang.uid: gang for gang in gangs}, catalog=package_catalog("us-east-1").catalog)
+    settle_heap()  # as the agent does once it has read its cluster
+    began_s = time.process_time()
+    actions = cycle.decide(fleet, seen)
+    seconds = time.process_time() - began_s
+    tallies = [it.tally for it in actions if isinstance(it, OpenClaims) and it.tally is not None]
+    if not tallies:
+        raise RuntimeError("nothing was bought")
+    return seconds, tallies[0]
+
+
+def waiting(seed: int, singles: int, gangs: int) -> list[Gang]:
+    """Single pods and gangs of 20 kinds of pods."""
+    draw = random.Random(seed)
+    asks = [gpu_mix.asked(draw, draw.choices(*zip(*KINDS, strict=True))[0]) for _ in range(20)]
+    found = []
+    for number in range(singles + gangs):
+        ask, count = draw.choice(asks), 1 if number < singles else draw.choice(SIZES)
+        name = f"job-{number:05}"
+        pods = PodSet("main", count, dict(ask.requests), tolerations=ask.tolerations)
+        job = JobRef("batch/v1", "Job", "all", name, f"uid-{name}")
+        found.append(Gang(f"uid-{name}", "all", name, job, "all", "normal", 100, (pods,), NOW_S - 100))
+    return found
