@@ -40,6 +40,7 @@ from fleet.snapshot.machines import (
     Reservation,
 )
 from fleet.snapshot.nodes import DaemonOverhead, Member, Node, NodeCondition, Pod, Terms
+from fleet.snapshot.outlook import NOTHING, Outlook, Proposal, ShapeKey
 from fleet.snapshot.surroundings import Namespace, PodPriority
 from model.quantity import Resources
 
@@ -92,6 +93,8 @@ class Snapshot:
     """Team -> spent this calendar month."""
     local_usage: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """`namespace/queue` -> resource -> what its gangs used lately, decayed; canonical (`fleet.admission.usage`)."""
+    outlook: Outlook = NOTHING
+    """What consolidation had in mind after the last pass."""
     busy: frozenset[str] = frozenset()
     """Subjects (`gang/<uid>`, `claim/<name>`, `node/<name>`) with an action under way: decided again afterwards."""
 
@@ -132,12 +135,15 @@ __all__ = [
     "Notice",
     "NoticeKind",
     "Offer",
+    "Outlook",
     "Pin",
     "Pod",
     "PodPriority",
     "PodSet",
+    "Proposal",
     "Reach",
     "Reservation",
+    "ShapeKey",
     "Slice",
     "Snapshot",
     "Terms",

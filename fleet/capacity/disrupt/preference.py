@@ -65,7 +65,7 @@ def _first(yard: Yard, market: "Market", waiting: Sequence[Unit]) -> list[Comman
         begun = bool(coming(yard, unit.names))  # one of them was lost: the budgets count the unit already
         if begun or yard.may_take(unit.claims, Reason.PREFERRED):
             yard.gone.update(unit.names)
-            yard.promised += [(gang, plans[gang.uid]) for gang in unit.gangs]
+            yard.promise(unit.gangs, plans)
             buys = any(plan.lots for plan in plans.values())
             bought = claims_of(plans, unit, yard.snapshot.now_s) if buys else ()
             return [Command(unit.claims, Reason.PREFERRED, _WHY, bought)]

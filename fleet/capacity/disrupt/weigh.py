@@ -102,8 +102,7 @@ def _declined(yard: Yard, found: Move, most_bought: int) -> Held | None:
 
 
 def _may_go(yard: Yard, claim: Claim) -> bool:
-    promised = any(seat.slot.claim == claim.name for _, plan in yard.promised for seat in plan.seats)
-    return not promised and not yard.spared(claim) and yard.unit(claim) is not None
+    return claim.name not in yard.hosts and not yard.spared(claim) and yard.unit(claim) is not None
 
 
 def command(yard: Yard, found: Move) -> Command | None:
@@ -113,7 +112,7 @@ def command(yard: Yard, found: Move) -> Command | None:
     one = len(found.unit.claims) == 1
     what = "its work fits elsewhere" if one else f"the work of {len(found.unit.claims)} machines fits elsewhere"
     message = f"{what}, saving {found.saving_usd_h:.2f} USD/h"
-    yard.promised += [(gang, found.plans[gang.uid]) for gang in found.unit.gangs]
+    yard.promise(found.unit.gangs, found.plans)
     bought = claims_of(found.plans, found.unit, yard.snapshot.now_s, shared=found.shared) if found.lots else ()
     return Command(found.unit.claims, Reason.UNDERUTILIZED, message, bought)
 
