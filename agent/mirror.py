@@ -20,6 +20,7 @@ from fleet.snapshot import (
     Memory,
     Namespace,
     Node,
+    Outlook,
     Pod,
     PodPriority,
     Reservation,
@@ -159,6 +160,7 @@ class Mirror:
         self.reservations_at_s = 0.0
         self.catalog = Catalog()
         self.shortages: dict[CapacityPool, float] = {}
+        self.outlook = Outlook()
         self.experience = Experience()
         self._learned_at_s = 0.0
         self.spent_usd: Mapping[str, float] = {}
@@ -250,6 +252,7 @@ class Mirror:
             reservations=self.reservations,
             reservations_at_s=self.reservations_at_s,
             shortages=self.shortages,
+            outlook=self.outlook,
             daemon_overheads=_overheads(self.daemonsets.view),
             namespaces=_namespaces(self.namespaces.view),
             pod_priorities=_pod_priorities(self.pod_priorities.view),

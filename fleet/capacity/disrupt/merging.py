@@ -1,6 +1,6 @@
 """Consolidation of many machines as one optimisation: the fleet as `fleet.capacity.repack` sees it.
 
-What it proposes is a choice of machines to go and to buy, step by step. Whether a step is carried out is `weigh`'s to
+What it suggests is a choice of machines to go and to buy, step by step. Whether a step is carried out is `weigh`'s to
 say, which packs the gangs anew with the production packer; here nothing is promised to anybody.
 """
 
@@ -35,21 +35,21 @@ _OWN_LABELS = frozenset({labels.HOSTNAME, labels.NODE_CLAIM})
 
 
 @dataclass(frozen=True, slots=True)
-class Proposal:
+class Suggestion:
     """Machines that should go together, and what should come first."""
 
     claims: tuple[Claim, ...]
     bought: tuple[Shape, ...]
 
 
-def proposals(yard: Yard, candidates: Sequence[Claim]) -> list[Proposal]:
+def suggestions(yard: Yard, candidates: Sequence[Claim]) -> list[Suggestion]:
     """What to give back of the candidates, best first; each holds by itself."""
     view = _View.of(yard, candidates)
     if view is None:
         return []
     problem = view.problem()
     spread = sum(block.in_gangs for block in problem.blocks)
-    return [view.proposal(step) for step in solve(problem, GREEDY if spread > MOST_SPREAD else Effort()).steps]
+    return [view.suggestion(step) for step in solve(problem, GREEDY if spread > MOST_SPREAD else Effort()).steps]
 
 
 @dataclass(slots=True)
@@ -198,7 +198,7 @@ class _View:
                 type=offer.instance_type.name,
             )
 
-    def proposal(self, step: Step) -> Proposal:
+    def suggestion(self, step: Step) -> Suggestion:
         """The step in claims and shapes."""
         shapes = tuple(self.market.shapes[it.kind] for it in step.bought)
-        return Proposal(tuple(self.going[name] for name in step.removed), shapes)
+        return Suggestion(tuple(self.going[name] for name in step.removed), shapes)

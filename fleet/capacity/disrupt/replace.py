@@ -147,13 +147,12 @@ def _placed(
             return plan
         plans[gang.uid] = plan
         spent += plan.lots
-        _keep(board, number)
+        if plan.lots:
+            _keep(board, number)
     return plans if bought is None else _with_lots(plans, bought)
 
 
-def _put(
-    board: Board, supply: Supply, bought: Sequence[Shape], only_for: str, spent: list[Lot]
-) -> Refusal | None:
+def _put(board: Board, supply: Supply, bought: Sequence[Shape], only_for: str, spent: list[Lot]) -> Refusal | None:
     """Machines to be bought, as if they were on their way; a refusal where limits or shortages forbid them."""
     for number, shape in enumerate(bought):
         headroom = supply.headroom[shape.pool.name]

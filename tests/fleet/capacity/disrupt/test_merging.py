@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleet.actions import Action, OpenClaims, SaveClaim
-from fleet.capacity import disrupt
 from fleet.snapshot import GangState, InstanceType, Launch, Offer
 from tests.support.fleets import GPU, NOW, A, FleetBuilder, catalog, gang, machine, pod_set
 from tests.support.world import World
@@ -45,7 +44,7 @@ def outcome(actions: list[Action]) -> tuple[list[str], dict[str, int]]:
 
 
 def decided(world: World) -> tuple[list[str], dict[str, int]]:
-    return outcome(disrupt.decide(world.fleet, world.snapshot()))
+    return outcome(world.disrupted())
 
 
 def bill(world: World) -> float:
@@ -86,7 +85,7 @@ def test_budgets_hold_for_all_together() -> None:
     for n in range(6):
         world.machine(f"m{n}", "all", "eight.large")
         runs(world, f"g{n}", (f"m{n}", 1))
-    actions = disrupt.decide(world.fleet, world.snapshot())
+    actions = world.disrupted()
     gone, _ = outcome(actions)
     replaced = {name for it in actions if isinstance(it, OpenClaims) for claim in it.claims for name in claim.replaces}
     assert 1 <= len({*gone, *replaced}) <= 2
