@@ -45,6 +45,8 @@ class Outlook:
     """Whether that was in the world that was seen."""
     tried: frozenset[str] = frozenset()
     """Claims tried one by one since."""
+    done: bool = False
+    """Whether that is all there were."""
 
     def of(self, claim: str) -> Proposal | None:
         """The proposal that a machine is in."""

@@ -72,12 +72,12 @@ def _look(yard: Yard, quiet: Sequence[_Quiet]) -> None:
     now_s, before = yard.snapshot.now_s, yard.outlook
     seen = _seen(yard, quiet)
     if seen != before.seen or now_s >= before.seen_at_s + AGAIN_S:
-        yard.outlook = replace(before, seen=seen, seen_at_s=now_s, sought=False, tried=frozenset())
+        yard.outlook = replace(before, seen=seen, seen_at_s=now_s, sought=False, tried=frozenset(), done=False)
     if not yard.outlook.sought:
         if now_s < yard.outlook.sought_at_s + ROUND_S:
             return
         _merge(yard, quiet)
-    if not yard.outlook.proposals:
+    if not yard.outlook.proposals and not yard.outlook.done:
         _one_by_one(yard, quiet)
 
 
@@ -118,15 +118,16 @@ def _merge(yard: Yard, quiet: Sequence[_Quiet]) -> None:
 
 
 def _one_by_one(yard: Yard, quiet: Sequence[_Quiet]) -> None:
-    tried = set(yard.outlook.tried)
-    for claim in turn_of(_worth_trying(yard, quiet), yard.snapshot.now_s):
+    worth, tried = _worth_trying(yard, quiet), set(yard.outlook.tried)
+    for claim in turn_of(worth, yard.snapshot.now_s):
         if claim.name not in tried:
             tried.add(claim.name)
             found = weigh(yard, [claim])
             if found is not None:
                 propose(yard, found)
-    if len(tried) > len(yard.outlook.tried):
-        yard.outlook = replace(yard.outlook, tried=frozenset(tried))
+    done = all(claim.name in tried for claim in worth)
+    if done or len(tried) > len(yard.outlook.tried):
+        yard.outlook = replace(yard.outlook, tried=frozenset(tried), done=done)
 
 
 def _finish(yard: Yard) -> list[Command]:
