@@ -13,7 +13,7 @@ from fleet.capacity.basket import Market, in_order
 from fleet.capacity.disrupt.weigh import PAYBACK_S
 from fleet.capacity.disrupt.yard import Yard
 from fleet.capacity.provision import Need, Supply
-from fleet.capacity.repack import GREEDY, Block, Buyable, Effort, PodClass, Problem, Rules, Standing, Step, solve
+from fleet.capacity.repack import Block, Buyable, PodClass, Problem, Rules, Standing, Step, solve
 from fleet.capacity.shapes import Shape
 from fleet.capacity.stock import build_board, build_supply, holders
 from fleet.cost.lost import lost_work_usd
@@ -26,8 +26,6 @@ from model.quantity import CPU
 
 MOST_HOSTS: Final = 1000
 """Machines beside the candidates whose free room is looked at, roomiest first."""
-MOST_SPREAD: Final = 60
-"""With more gangs that span machines the search does without the solver, whose programmes grow with them."""
 LEAST_USD: Final = 0.01
 """What moving a gang counts at least: nothing moves for nothing."""
 _OWN_LABELS = frozenset({labels.HOSTNAME, labels.NODE_CLAIM})
@@ -47,9 +45,7 @@ def suggestions(yard: Yard, candidates: Sequence[Claim]) -> list[Suggestion]:
     view = _View.of(yard, candidates)
     if view is None:
         return []
-    problem = view.problem()
-    spread = sum(block.in_gangs for block in problem.blocks)
-    return [view.suggestion(step) for step in solve(problem, GREEDY if spread > MOST_SPREAD else Effort()).steps]
+    return [view.suggestion(step) for step in solve(view.problem()).steps]
 
 
 @dataclass(slots=True)

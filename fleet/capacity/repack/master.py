@@ -2,6 +2,7 @@
 
 from contextlib import suppress
 from dataclasses import dataclass
+from math import inf
 
 import numpy as np
 
@@ -123,12 +124,13 @@ class Master:
         """The best in whole numbers within the effort, of patterns that alone do not spoil `at_least_usd_h`.
 
         In a large programme what goes in the optimum in fractions, and goes as a whole there, is first taken as
-        settled; that is the answer where it is close enough. Raises `SolverFailed`.
+        settled; that is the answer where it is close enough, or where gangs have too many ways for more. Raises
+        `SolverFailed`.
         """
         slack = -optimum.objective - at_least_usd_h
         patterns = np.flatnonzero(optimum.reduced[len(optimum.reduced) - len(self._kinds) :] <= slack + _HELPS)
-        if len(optimum.values) > _LARGE:
-            enough = effort.near * float(self._ground.price.sum())
+        if len(optimum.values) > _LARGE or self._frame.many_ways:
+            enough = inf if self._frame.many_ways else effort.near * float(self._ground.price.sum())
             with suppress(SolverFailed):  # limits may leave no place for all that goes so
                 found = self._within(patterns, effort.nodes, optimum.values)
                 if found.cost_usd_h - optimum.objective <= enough:
