@@ -160,22 +160,23 @@ def _catalog() -> Catalog:
     whole = package_catalog(REGION).catalog
     sold = [it for it in whole.offers if it.zone == ZONE and it.capacity_type == "on-demand"]
     prices = {it.kind.name: it.kind.price_usd_h for it in machines()}
-    offers = tuple(replace(it, price_usd_h=prices[it.instance_type.name]) for it in sold if it.instance_type.name in prices)
-    return replace(whole, offers=offers)
+    priced = [(it, prices.get(it.instance_type.name)) for it in sold]
+    return replace(whole, offers=tuple(replace(it, price_usd_h=price) for it, price in priced if price is not None))
 
 
 def _claim(name: str, shape: Shape) -> Claim:
+    offer, born_s = shape.offer, NOW_S - 9000.0
     return Claim(
-        name, name, shape.pool.name, pool_hash(shape.pool), shape.offer.pool_key, shape.offer.price_usd_h, Launch(name, 0, 1),
-        NOW_S - 9000.0, resources=shape.allocatable, instance_id=f"i-{name}", node=name, launched_at_s=NOW_S - 9000.0,
-        registered_at_s=NOW_S - 8900.0, ready_at_s=NOW_S - 8800.0,
+        name, name, shape.pool.name, pool_hash(shape.pool), offer.pool_key, offer.price_usd_h, Launch(name, 0, 1),
+        born_s, resources=shape.allocatable, instance_id=f"i-{name}", node=name, launched_at_s=born_s,
+        registered_at_s=born_s + 100.0, ready_at_s=born_s + 200.0,
     )  # fmt: skip
 
 
 def _node(claim: Claim, shape: Shape) -> Node:
     carried = {**shape.labels, labels.HOSTNAME: claim.name, labels.NODE_CLAIM: claim.name}
     where = f"aws:///{ZONE}/{claim.instance_id}"
-    return Node(claim.name, claim.name, where, carried, (), dict(shape.allocatable), True, False, NOW_S - 8900.0)  # noqa: FBT003
+    return Node(claim.name, claim.name, where, carried, (), dict(shape.allocatable), True, False, NOW_S - 8900.0)
 
 
 def _gangs(problem: Problem, block: Block) -> Iterator[Gang]:
@@ -214,7 +215,8 @@ def main() -> None:
     """Measure and print."""
     for scene in SCENES:
         numbers = {name: round(value, 2) for name, value in measured(scene).items()}
-        print(json.dumps({"scene": scene.name, "bought_for": scene.pods, "seeds": len(scene.seeds), **numbers}), flush=True)
+        line = {"scene": scene.name, "bought_for": scene.pods, "seeds": len(scene.seeds), **numbers}
+        print(json.dumps(line), flush=True)
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ ROUND_S = 10.0
 """A plan for many is sought no more often; of more machines than can be tried the next ones are, after this long."""
 AGAIN_S = 300.0
 """What was looked at in vain is looked at again after this long, although nothing seems to have changed (Karpenter)."""
-MOST_MERGED = 400
+MOST_MERGED = 1500
 """Machines that one plan may take."""
 EPSILON_USD_H = 1e-6
 """Rounding must not rule out what the exact sum allows."""

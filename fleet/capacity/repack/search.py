@@ -38,7 +38,8 @@ def search(ground: Ground, effort: Effort, most_usd_h: float = np.inf) -> Found:
     most = float(np.maximum(ground.price - ground.cost, 0.0)[ground.may_go].sum())
     bound_usd_h = max(min(most, most_usd_h), greedy.objective_usd_h(ground))
     found = Found(greedy, greedy, Way.NOTHING if greedy is idle else Way.GREEDY, bound_usd_h)
-    if not (effort.solver and most > EPSILON_USD_H and bound_usd_h > _enough(ground, found, effort)):
+    little = _little_usd_h(ground, effort)
+    if not (effort.solver and most > EPSILON_USD_H and bound_usd_h > greedy.objective_usd_h(ground) + little):
         return found
     try:
         _improve(ground, found, (bold, careful), effort)
@@ -51,7 +52,8 @@ def _improve(ground: Ground, found: Found, starts: tuple[Plan, ...], effort: Eff
     """Raises `SolverFailed`."""
     frame = Frame(ground)
     found.bound_usd_h = min(found.bound_usd_h, relaxed(ground, frame, effort.iterations))
-    known, little, enough = found.plan.objective_usd_h(ground), _little_usd_h(ground, effort), _enough(ground, found, effort)
+    known, little = found.plan.objective_usd_h(ground), _little_usd_h(ground, effort)
+    enough = known + little
     if found.bound_usd_h <= enough:
         return
     apart: set[int] = set()
@@ -77,10 +79,6 @@ def _improve(ground: Ground, found: Found, starts: tuple[Plan, ...], effort: Eff
 def _little_usd_h(ground: Ground, effort: Effort) -> float:
     """So little more is not looked for."""
     return max(EPSILON_USD_H, effort.close_enough * float(ground.price.sum()))
-
-
-def _enough(ground: Ground, found: Found, effort: Effort) -> float:
-    return found.plan.objective_usd_h(ground) + _little_usd_h(ground, effort)
 
 
 def _mixed(frame: Frame, whole: Whole) -> set[int]:
