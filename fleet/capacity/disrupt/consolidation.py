@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
+from fleet.capacity.disrupt.budgets import allowed
 from fleet.capacity.disrupt.command import Command
 from fleet.capacity.disrupt.proposals import carried_out, propose
 from fleet.capacity.disrupt.prospects import Prospects
@@ -84,7 +85,10 @@ def _look(yard: Yard, quiet: Sequence[_Quiet]) -> None:
 def _seen(yard: Yard, quiet: Sequence[_Quiet]) -> tuple[object, ...]:
     """All that a look depends on and that can change for the better: work to lose, in a world at rest, only grows."""
     snapshot = yard.snapshot
-    budgets = {name: yard.budget(name, Reason.UNDERUTILIZED) for name in sorted({it.claim.node_pool for it in quiet})}
+    pools = (yard.fleet.node_pools[name] for name in sorted({it.claim.node_pool for it in quiet}))
+    budgets = [
+        allowed(pool, Reason.UNDERUTILIZED, len(yard.members[pool.name]), 0, snapshot.now_s) for pool in pools
+    ]
     return (
         yard.fleet,
         snapshot.catalog,
