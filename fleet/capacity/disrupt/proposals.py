@@ -17,7 +17,8 @@ from fleet.capacity.disrupt.weigh import Move, command, granted, sentence, weigh
 from fleet.capacity.disrupt.yard import Yard
 from fleet.capacity.shapes import Shape, shapes_now
 from fleet.reasons import Reason
-from fleet.snapshot import Claim, Gang, Proposal
+from fleet.snapshot import Claim, Gang, Proposal, Snapshot
+from model.fleet import Fleet
 
 VALIDATE_AFTER_S: Final = 15.0
 """How long a proposal waits."""
@@ -95,15 +96,15 @@ def _weighed_again(yard: Yard, proposal: Proposal, claims: Sequence[Claim], goin
     """As it was weighed at first."""
     if not proposal.chosen:
         return weighed(yard, claims, avoid=going)
-    bought = _shapes(yard, proposal)
+    bought = to_buy(yard.fleet, yard.snapshot, proposal)
     if bought is None:
         return Held(Obstacle.NO_PLACE, "what was to be bought for it is not sold any more")
     return weighed(yard, claims, bought=bought, avoid=going)
 
 
-def _shapes(yard: Yard, proposal: Proposal) -> list[Shape] | None:
+def to_buy(fleet: Fleet, snapshot: Snapshot, proposal: Proposal) -> list[Shape] | None:
     """What is to be bought; None where some of it is not known any more."""
-    shapes, pools = shapes_now(yard.fleet, yard.snapshot), yard.fleet.node_pools
+    shapes, pools = shapes_now(fleet, snapshot), fleet.node_pools
     wanted = {key[0]: pools[key[0]] for key in proposal.bought if key[0] in pools}
     known = {shape.key: shape for pool in wanted.values() for shape in shapes.of(pool)}
     return [known[key] for key in proposal.bought] if all(key in known for key in proposal.bought) else None
@@ -129,7 +130,10 @@ def given_up(yard: Yard, why: str) -> None:
 
 def waits(proposal: Proposal) -> Held:
     """What a proposal means for its machines."""
+    return Held(Obstacle.PROPOSED, f"proposed: {told(proposal)}; it goes when that still holds then", due_s(proposal))
+
+
+def told(proposal: Proposal) -> str:
+    """What a proposal comes to."""
     count = len(proposal.bought)
-    first = f"; {count} machine{'s' if count > 1 else ''} bought first" if count else ""
-    words = f"proposed: {proposal.message}{first}; it goes when that still holds then"
-    return Held(Obstacle.PROPOSED, words, due_s(proposal))
+    return f"{proposal.message}; {count} machine{'s' if count > 1 else ''} bought first" if count else proposal.message
