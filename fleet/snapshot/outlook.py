@@ -39,10 +39,10 @@ class Outlook:
     """The world that was looked at; compared as a whole, and mostly by identity."""
     seen_at_s: float = 0.0
     """Since when it looks like this (epoch seconds)."""
-    sought_at_s: float = 0.0
-    """When a plan for many machines was last sought (epoch seconds)."""
     sought: bool = False
-    """Whether that was in the world that was seen."""
+    """Whether a plan for many machines was sought in that world."""
+    rests_until_s: float = 0.0
+    """Before then no plan for many is sought again (epoch seconds)."""
     tried: frozenset[str] = frozenset()
     """Claims tried one by one since."""
     done: bool = False

@@ -9,6 +9,7 @@ changes.
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from math import ceil
 from typing import NamedTuple, TypeVar
 
 from fleet.capacity.disrupt.budgets import allowed
@@ -19,10 +20,10 @@ from fleet.capacity.disrupt.replace import Unit, coming, complete, move
 from fleet.capacity.disrupt.rounds import CONSOLIDATES
 from fleet.capacity.disrupt.savings import savings_ratio
 from fleet.capacity.disrupt.stay import stays_until_s
-from fleet.capacity.disrupt.weigh import PAYBACK_S, disturbed, weigh
+from fleet.capacity.disrupt.weigh import disturbed, weigh
 from fleet.capacity.disrupt.yard import Yard
 from fleet.capacity.stock import holders
-from fleet.cost.lost import lost_work_usd
+from fleet.cost.lost import PAYBACK_S, lost_work_usd
 from fleet.memo import remembered
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import Claim, ClaimState, Gang
@@ -34,6 +35,8 @@ ROUND_S = 10.0
 """A plan for many is sought no more often; of more machines than can be tried the next ones are, after this long."""
 AGAIN_S = 300.0
 """What was looked at in vain is looked at again after this long, although nothing seems to have changed (Karpenter)."""
+A_ROUND = 300
+"""Of so many machines one is sought every `ROUND_S`; of more it takes longer, and is sought less often."""
 MOST_MERGED = 1500
 """Machines that one plan may take."""
 EPSILON_USD_H = 1e-6
@@ -75,7 +78,7 @@ def _look(yard: Yard, quiet: Sequence[_Quiet]) -> None:
     if seen != before.seen or now_s >= before.seen_at_s + AGAIN_S:
         yard.outlook = replace(before, seen=seen, seen_at_s=now_s, sought=False, tried=frozenset(), done=False)
     if not yard.outlook.sought:
-        if now_s < yard.outlook.sought_at_s + ROUND_S:
+        if now_s < yard.outlook.rests_until_s:
             return
         _merge(yard, quiet)
     if not yard.outlook.proposals and not yard.outlook.done:
@@ -107,8 +110,9 @@ def _merge(yard: Yard, quiet: Sequence[_Quiet]) -> None:
     """Many machines at once. None while replacements are on their way: the plan would count on what they bring."""
     if any(claim.replaces for claim in yard.snapshot.claims.values() if not _done(yard, claim)):
         return
-    yard.outlook = replace(yard.outlook, sought=True, sought_at_s=yard.snapshot.now_s)
     spare = _with_room(yard, quiet)
+    rest_s = ROUND_S * max(1, ceil(len(spare) / A_ROUND))
+    yard.outlook = replace(yard.outlook, sought=True, rests_until_s=yard.snapshot.now_s + rest_s)
     if len(spare) < 2:
         return
     from fleet.capacity.disrupt.merging import suggestions  # numpy with it, which most passes have no use for

@@ -10,13 +10,12 @@ from typing import Final
 
 from fleet.admission.flavors import Flavors
 from fleet.capacity.basket import Market, in_order
-from fleet.capacity.disrupt.weigh import PAYBACK_S
 from fleet.capacity.disrupt.yard import Yard
 from fleet.capacity.provision import Need, Supply
 from fleet.capacity.repack import Block, Buyable, PodClass, Problem, Rules, Standing, Step, solve
 from fleet.capacity.shapes import Shape
 from fleet.capacity.stock import build_board, build_supply, holders
-from fleet.cost.lost import lost_work_usd
+from fleet.cost.lost import PAYBACK_S, lost_work_usd
 from fleet.mig.layouts import gpu_part
 from fleet.placement.board import PODS, Board, Slot
 from fleet.reasons import Reason

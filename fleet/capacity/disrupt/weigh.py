@@ -19,13 +19,10 @@ from fleet.capacity.disrupt.verdict import Held, Obstacle, no_reason
 from fleet.capacity.disrupt.yard import Yard
 from fleet.capacity.provision import Lot, Plan
 from fleet.capacity.shapes import Shape
-from fleet.cost.lost import lost_work_usd
+from fleet.cost.lost import PAYBACK_S, lost_work_usd
 from fleet.memo import remembered
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import Claim, Gang, Snapshot
-
-PAYBACK_S = 4 * 3600.0
-"""The saving of this long must pay for the interruption."""
 
 
 @dataclass(frozen=True, slots=True)
