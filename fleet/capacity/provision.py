@@ -181,13 +181,15 @@ def _tied(need: Need, label: str, value: str) -> Need:
 def _provided(board: Board, supply: Supply, gang: str, needs: Sequence[Need]) -> Plan | Refusal:
     """The best plan where only zones and hosts may be shared on what is bought."""
     ordered = sorted(needs, key=_hardest_first)
+    may_buy = supply.may_buy
     zone_bound = any(need.pod_set.required_topology == labels.ZONE for need in ordered)
     best: tuple[tuple[object, ...], str, bool] | None = None
     refusals: list[Refusal] = []
-    for zone in _tried_zones(board, supply, ordered, bound=zone_bound):
-        trial = _Trial(board, supply, gang, zone, bound=zone_bound, may_buy=supply.may_buy and bool(zone))
+    zones = _all_zones(board, supply, ordered) if zone_bound else ["", *(_zones(supply, ordered) if may_buy else ())]
+    for zone in zones:
+        trial = _Trial(board, supply, gang, zone, bound=zone_bound, may_buy=may_buy and bool(zone))
         outcome = trial.run(ordered)
-        if best is None and not zone_bound and isinstance(outcome, Plan) and (outcome.ready or not supply.may_buy):
+        if best is None and not zone_bound and isinstance(outcome, Plan) and (outcome.ready or not may_buy):
             return outcome  # nothing is better than what stands idle, and nothing else is tried where nothing is bought
         trial.undo()
         if isinstance(outcome, Refusal) and trial.parts:
@@ -201,7 +203,7 @@ def _provided(board: Board, supply: Supply, gang: str, needs: Sequence[Need]) ->
     if best is None:
         return _most_telling(refusals if zone_bound else refusals[1:] or refusals)
     _, zone, splits = best
-    trial = _Trial(board, supply, gang, zone, bound=zone_bound, may_buy=supply.may_buy and bool(zone), splits=splits)
+    trial = _Trial(board, supply, gang, zone, bound=zone_bound, may_buy=may_buy and bool(zone), splits=splits)
     return trial.run(ordered)
 
 
@@ -210,16 +212,6 @@ def _hardest_first(need: Need) -> tuple[object, ...]:
     requests = need.pod_set.requests
     gpus = sum(gpu_part(requests).values())
     return (not need.charged, -gpus, -requests.get(CPU, 0), -max(requests.values(), default=0), need.pod_set.name)
-
-
-def _tried_zones(board: Board, supply: Supply, needs: list[Need], *, bound: bool) -> Iterator[str]:
-    """Where to try; without a zone nothing is bought. Zones are only asked for as they are needed: most is placed."""
-    if bound:
-        yield from _all_zones(board, supply, needs)
-        return
-    yield ""
-    if supply.may_buy:
-        yield from _zones(supply, needs)
 
 
 def _zones(supply: Supply, needs: Iterable[Need]) -> list[str]:

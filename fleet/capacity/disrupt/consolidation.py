@@ -89,9 +89,7 @@ def _seen(yard: Yard, quiet: Sequence[_Quiet]) -> tuple[object, ...]:
     """All that a look depends on and that can change for the better: work to lose, in a world at rest, only grows."""
     snapshot = yard.snapshot
     pools = (yard.fleet.node_pools[name] for name in sorted({it.claim.node_pool for it in quiet}))
-    budgets = [
-        allowed(pool, Reason.UNDERUTILIZED, len(yard.members[pool.name]), 0, snapshot.now_s) for pool in pools
-    ]
+    budgets = [allowed(pool, Reason.UNDERUTILIZED, len(yard.members[pool.name]), 0, snapshot.now_s) for pool in pools]
     return (
         yard.fleet,
         snapshot.catalog,
