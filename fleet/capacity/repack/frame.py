@@ -29,8 +29,8 @@ from fleet.capacity.repack.ground import Ground
 
 _WHOLE = 1e-6
 """How near to a whole number is one."""
-_MOST_WAYS = 60
-"""With more, whole numbers take ten times as long as all the rest, and find half a percent of the bill more."""
+_MOST_WAYS = 20
+"""With more, whole numbers take three to ten times as long as all the rest, and find 0.3 % of the bill more."""
 _Row = tuple[list[int], list[float], float, float]
 """Columns, their factors, lower and upper bound."""
 
