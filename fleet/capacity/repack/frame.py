@@ -29,8 +29,6 @@ from fleet.capacity.repack.ground import Ground
 
 _WHOLE = 1e-6
 """How near to a whole number is one."""
-_MOST_WAYS = 20
-"""With more, whole numbers take three to ten times as long as all the rest, and find 0.3 % of the bill more."""
 _Row = tuple[list[int], list[float], float, float]
 """Columns, their factors, lower and upper bound."""
 
@@ -54,10 +52,10 @@ class Frame:
         rows = [*self._class_rows(), *self._room_rows(), *self._gang_rows(), *self._budget_rows()]
         self._rows: list[_Row] = [*rows, *(([], [], -np.inf, top) for top in tops)]
 
-    def programme(self, settled: Floats | None = None) -> Programme:
+    def programme(self, settled: Floats | None = None, *, near: bool = False) -> Programme:
         """The rows and columns; with a solution in fractions, machines and gangs that go in it in whole numbers do.
 
-        Where there are `many_ways`, those in which no part of a gang goes are closed as well. Raises `SolverFailed`.
+        `near`: the ways in which no part of a gang goes are closed as well. Raises `SolverFailed`.
         """
         cost, most = self._cost(), self._most[self._to_group, self._to_row] * self._count[self._to_group]
         going = np.where(self._ground.may_go[self._first], self._count, 0.0)
@@ -69,7 +67,7 @@ class Frame:
         if settled is not None:
             (ways, begin), values = self._offsets, np.round(settled)
             decided = values[:begin] > 0
-            decided[ways:] |= self.many_ways
+            decided[ways:] |= near
             held = np.flatnonzero((np.abs(settled - values) < _WHOLE)[:begin] & decided)
             every = np.arange(len(held))
             programme.add_rows(values[held], values[held], Sparse(every, held, np.ones(len(held))))
@@ -82,9 +80,9 @@ class Frame:
         return np.concatenate([ground.cost[first] - ground.price[first], moving, np.zeros(len(self._to_group))])
 
     @property
-    def many_ways(self) -> bool:
-        """Whether gangs have so many ways to move that whole numbers are only looked for near the fractions."""
-        return len(self._ways) > _MOST_WAYS
+    def ways(self) -> int:
+        """In how many ways gangs on several machines may move."""
+        return len(self._ways)
 
     def cost_usd_h(self, values: Floats) -> float:
         """Of a solution, without what it buys."""

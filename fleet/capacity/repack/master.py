@@ -129,16 +129,17 @@ class Master:
         """
         slack = -optimum.objective - at_least_usd_h
         patterns = np.flatnonzero(optimum.reduced[len(optimum.reduced) - len(self._kinds) :] <= slack + _HELPS)
-        if len(optimum.values) > _LARGE or self._frame.many_ways:
-            enough = inf if self._frame.many_ways else effort.near * float(self._ground.price.sum())
+        near = self._frame.ways > effort.ways
+        if len(optimum.values) > _LARGE or near:
+            enough = inf if near else effort.near * float(self._ground.price.sum())
             with suppress(SolverFailed):  # limits may leave no place for all that goes so
-                found = self._within(patterns, effort.nodes, optimum.values)
+                found = self._within(patterns, effort.nodes, optimum.values, near=near)
                 if found.cost_usd_h - optimum.objective <= enough:
                     return found
         return self._within(patterns, effort.nodes, None)
 
-    def _within(self, patterns: Ints, nodes: int, settled: Floats | None) -> Whole:
-        programme = self._frame.programme(settled)
+    def _within(self, patterns: Ints, nodes: int, settled: Floats | None, *, near: bool = False) -> Whole:
+        programme = self._frame.programme(settled, near=near)
         self._extend(programme, patterns)
         found = programme.solve_whole(None, nodes)
         going, ways, received, begin = self._frame.read(found.values)
