@@ -17,6 +17,7 @@ from fleet.capacity.shapes import Shape
 from fleet.placement.board import Board
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import Claim, ClaimState, Gang, Launch
+from model.labels import HOSTNAME
 
 _TOGETHER = "together/{}"
 _SHOWN = 3
@@ -160,7 +161,8 @@ def _put(board: Board, supply: Supply, bought: Sequence[Shape], only_for: str, s
             return Refusal(Reason.POOL_LIMIT, f"{shape.offer.instance_type.name} of {shape.pool.name} cannot be bought")
         headroom.spend(shape, 1)
         spent.append(Lot(shape, 1))
-        board.add(shape.slot(_TOGETHER.format(number), only_for))
+        name = _TOGETHER.format(number)
+        board.add(replace(shape.slot(name, only_for), labels={**shape.labels, HOSTNAME: name}))
     return None
 
 
