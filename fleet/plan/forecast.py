@@ -85,7 +85,7 @@ def forecast(before: Fleet, fleet: Fleet, snapshot: Snapshot) -> Forecast:
         for action in actions:
             _fold(action, changes, snapshot)
         outlook = next((it.outlook for it in actions if isinstance(it, Consider)), snapshot.outlook)
-        for proposal in outlook.proposals:
+        for proposal in (it for it in outlook.proposals if owned.keys() >= set(it.claims)):
             anyway = _anyway(before, fleet, snapshot, proposal)
             upkeep_usd_h += proposal.saving_usd_h if anyway else 0.0
             consolidated |= set(proposal.claims) if anyway else set()
