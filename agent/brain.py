@@ -27,7 +27,15 @@ from agent.inbox import (
 from agent.mirror import Mirror
 from agent.sync import Sync
 from agent.watch import Watcher
-from fleet.actions import Action, LaunchMachines, TagMachine, TerminateMachines, claim_subject, gang_subject
+from fleet.actions import (
+    Action,
+    Consider,
+    LaunchMachines,
+    TagMachine,
+    TerminateMachines,
+    claim_subject,
+    gang_subject,
+)
 from fleet.admission import cycle
 from fleet.admission import lifecycle as gang_lifecycle
 from fleet.capacity import adoption, disrupt, ending, fixed
@@ -202,6 +210,9 @@ class Brain:
     def _act(self, action: Action) -> None:
         now = self._clock.now()
         self._tell(lambda watcher: watcher.acting(action, self.mirror, now))
+        if isinstance(action, Consider):
+            self.mirror.outlook = action.outlook
+            return
         for subject in action.subjects:
             self._under_way[subject] = self._under_way.get(subject, 0) + 1
         for table, key, value in beliefs(action, self.mirror):

@@ -13,6 +13,7 @@ from agent.mirror import Mirror
 from agent.watch import Watcher
 from fleet.actions import (
     Action,
+    Consider,
     LaunchMachines,
     OpenClaims,
     OpenGang,
@@ -21,7 +22,7 @@ from fleet.actions import (
     Tally,
     TerminateMachines,
 )
-from fleet.snapshot import Claim, Gang
+from fleet.snapshot import Claim, Gang, Proposal
 
 
 class Journal(Watcher):
@@ -75,6 +76,10 @@ def entries(action: Action, mirror: Mirror) -> list[dict[str, Any]]:
             return [*([_purchase(tally)] if tally else []), *(_claim(claim) for claim in claims)]
         case SaveClaim(claim=claim):
             return _machine(claim, mirror.claims.current.get(claim.name))
+        case Consider(outlook=outlook, withdrawn=withdrawn):
+            before = set(mirror.outlook.proposals)
+            fresh = [_proposal("proposed", it, it.message) for it in outlook.proposals if it not in before]
+            return [*(_proposal("withdrawn", it.proposal, it.why) for it in withdrawn), *fresh]
         case _:
             return []
 
@@ -107,6 +112,11 @@ def _claim(claim: Claim) -> dict[str, Any]:
         "gang": claim.gang,
         "purpose": claim.purpose,
     }
+
+
+def _proposal(event: str, it: Proposal, message: str) -> dict[str, Any]:
+    bought = ["/".join(map(str, key)) for key in it.bought]
+    return {"event": event, "claims": list(it.claims), "buys": bought, "message": message}
 
 
 def _machine(claim: Claim, before: Claim | None) -> list[dict[str, Any]]:

@@ -21,6 +21,7 @@ from fleet.snapshot import (
     Memory,
     Namespace,
     Node,
+    Outlook,
     Pod,
     PodBudget,
     PodPriority,
@@ -164,6 +165,7 @@ class Mirror:
         self.resolved: Resolutions = NOT_READ
         self.catalog = Catalog()
         self.shortages: dict[CapacityPool, float] = {}
+        self.outlook = Outlook()
         self.experience = Experience()
         self._learned_at_s = 0.0
         self.spent_usd: Mapping[str, float] = {}
@@ -262,6 +264,7 @@ class Mirror:
             reservations_at_s=self.reservations_at_s,
             resolved=self.resolved,
             shortages=self.shortages,
+            outlook=self.outlook,
             daemon_overheads=_overheads(self.daemonsets.view),
             namespaces=_namespaces(self.namespaces.view),
             pod_priorities=_pod_priorities(self.pod_priorities.view),

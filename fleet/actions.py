@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from fleet.snapshot import Claim, Gang, JobRef, LaunchRequest, Pod, PodSet
+from fleet.snapshot import Claim, Gang, JobRef, LaunchRequest, Outlook, Pod, PodSet, Proposal
 from model.kinds import Taint, Toleration
 
 
@@ -314,6 +314,27 @@ class Announce:
         return ()
 
 
+@dataclass(frozen=True, slots=True)
+class Withdrawal:
+    """A proposal that is not carried out."""
+
+    proposal: Proposal
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Consider:
+    """What consolidation has in mind from now on: remembered and handed in with the next snapshot, nothing is done."""
+
+    outlook: Outlook
+    withdrawn: tuple[Withdrawal, ...] = ()
+
+    @property
+    def subjects(self) -> tuple[str, ...]:
+        """Nothing: whatever else happens to the machines comes first."""
+        return ()
+
+
 Action = (
     OpenGang
     | SaveGang
@@ -333,4 +354,5 @@ Action = (
     | RemoveNode
     | PublishLayouts
     | Announce
+    | Consider
 )

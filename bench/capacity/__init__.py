@@ -5,7 +5,7 @@
 
 from importlib import import_module
 
-GROUPS = ("karpenter", "gpu_mix", "purchases", "repack", "passes")
+GROUPS = ("karpenter", "gpu_mix", "purchases", "repack", "consolidation", "passes")
 """Modules here with `run() -> dict[str, float]` and the `SEEDS` they draw from; memory is measured first."""
 
 

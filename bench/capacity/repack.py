@@ -17,7 +17,7 @@ import platform
 import random
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 
@@ -48,6 +48,8 @@ class Scene:
     name: str
     pods: int
     seeds: Sequence[int]
+    asked: Callable[[int, int], Purchase] = mix
+    """What the fleet was bought for, by seed and number of pods."""
 
 
 SCENES = (
@@ -127,7 +129,7 @@ def _outcome(problem: Problem) -> _Outcome:
 
 def left(scene: Scene, seed: int, rules: Rules) -> Problem:
     """What is left of the fleet of one seed."""
-    asked = mix(seed, scene.pods)
+    asked = scene.asked(seed, scene.pods)
     draw = random.Random(f"departures/{seed}/{scene.pods}")
     rates = {it.name: draw.uniform(0.0, _RATE) for it in asked.classes}
     requests = {it.name: it.requests for it in asked.classes}

@@ -9,8 +9,8 @@ order in which `CreateFleet` is attempted, because a shortage removes a shape an
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from fleet.capacity.assortment import DIGITS, Assortment, Choice
 from fleet.capacity.hurdles import Hurdles
-from fleet.capacity.outlook import DIGITS, Choice, Outlook
 from fleet.capacity.pools import Headroom
 from fleet.capacity.shapes import Shape, Shapes
 from fleet.mig.layouts import gpu_part
@@ -136,18 +136,18 @@ class Supply:
     """Whether there are capacity blocks, so that it matters how long pods will run."""
     premiums: Mapping[CapacityPool, float] = field(default_factory=dict)
     """Capacity pool -> the part of its price that its interruptions add (`fleet.capacity.standing`)."""
-    _outlooks: dict[Hashable, Outlook] = field(default_factory=dict, init=False, repr=False)
+    _assortments: dict[Hashable, Assortment] = field(default_factory=dict, init=False, repr=False)
 
     def expected_usd_h(self, offer: Offer) -> float:
         """What an offer is ordered by: its price, and what its interruptions waste."""
         return offer.price_usd_h * (1.0 + self.premiums.get(offer.pool_key, 0.0))
 
-    def outlook(self, need: Need, zone: str) -> Outlook:
+    def assortment(self, need: Need, zone: str) -> Assortment:
         """What could be bought for pods of a need in a zone."""
         asked = (need.asks, zone)
-        if asked not in self._outlooks:
-            self._outlooks[asked] = Outlook.of(need, zone, self.shapes, self.expected_usd_h)
-        return self._outlooks[asked]
+        if asked not in self._assortments:
+            self._assortments[asked] = Assortment.of(need, zone, self.shapes, self.expected_usd_h)
+        return self._assortments[asked]
 
 
 def provide(board: Board, supply: Supply, gang: str, needs: Iterable[Need]) -> Plan | Refusal:
@@ -193,14 +193,16 @@ def _tied(need: Need, label: str, value: str) -> Need:
 def _provided(board: Board, supply: Supply, gang: str, needs: Sequence[Need]) -> Plan | Refusal:
     """The best plan where only zones and hosts may be shared on what is bought."""
     ordered = sorted(needs, key=_hardest_first)
+    may_buy = supply.may_buy
     zone_bound = any(need.pod_set.required_topology == labels.ZONE for need in ordered)
     best: tuple[tuple[object, ...], str, bool] | None = None
     refusals: list[Refusal] = []
-    for zone in ["", *_zones(supply, ordered)] if not zone_bound else _all_zones(board, supply, ordered):
-        trial = _Trial(board, supply, gang, zone, bound=zone_bound, may_buy=supply.may_buy and bool(zone))
+    zones = _all_zones(board, supply, ordered) if zone_bound else ["", *(_zones(supply, ordered) if may_buy else ())]
+    for zone in zones:
+        trial = _Trial(board, supply, gang, zone, bound=zone_bound, may_buy=may_buy and bool(zone))
         outcome = trial.run(ordered)
-        if best is None and not zone_bound and isinstance(outcome, Plan) and outcome.ready:
-            return outcome  # nothing is better than what stands idle
+        if best is None and not zone_bound and isinstance(outcome, Plan) and (outcome.ready or not may_buy):
+            return outcome  # nothing is better than what stands idle, and nothing else is tried where nothing is bought
         trial.undo()
         if isinstance(outcome, Refusal) and trial.parts:
             trial = _Trial(board, supply, gang, zone, bound=zone_bound, may_buy=True, splits=False)
@@ -213,7 +215,7 @@ def _provided(board: Board, supply: Supply, gang: str, needs: Sequence[Need]) ->
     if best is None:
         return _most_telling(refusals if zone_bound else refusals[1:] or refusals)
     _, zone, splits = best
-    trial = _Trial(board, supply, gang, zone, bound=zone_bound, may_buy=supply.may_buy and bool(zone), splits=splits)
+    trial = _Trial(board, supply, gang, zone, bound=zone_bound, may_buy=may_buy and bool(zone), splits=splits)
     return trial.run(ordered)
 
 
@@ -396,10 +398,10 @@ class _Trial:
             )
         if not self.may_buy:
             return Refusal(Reason.NO_OFFER, f"{missing} pods of {need.pod_set.name} have no room on existing machines")
-        outlook = self.supply.outlook(need, self.zone)
-        ranking = outlook.ranking(missing, whole=whole)
-        hurdles = Hurdles(need.pod_set, missing, self.zone, outlook.seen, set(ranking.inflexible))
-        hurdles.too_short |= outlook.too_short
+        assortment = self.supply.assortment(need, self.zone)
+        ranking = assortment.ranking(missing, whole=whole)
+        hurdles = Hurdles(need.pod_set, missing, self.zone, assortment.seen, set(ranking.inflexible))
+        hurdles.too_short |= assortment.too_short
         found = [self._lot(it, missing, whole=whole, hurdles=hurdles) for it in ranking.reserved]
         plain = (self._lot(it, missing, whole=whole, hurdles=hurdles) for it in ranking.open)
         ranked = [it for it in (*found, next((lot for lot in plain if lot is not None), None)) if it is not None]

@@ -25,7 +25,7 @@ from fleet.capacity.reservations import (
 from fleet.memo import remembered
 from fleet.mig.layouts import WHOLE, cut, layout_name, pool_layouts, with_gpus
 from fleet.placement.board import Slot
-from fleet.snapshot import Catalog, DaemonOverhead, InstanceType, Measured, Offer, Snapshot
+from fleet.snapshot import Catalog, DaemonOverhead, InstanceType, Measured, Offer, ShapeKey, Snapshot
 from model import labels
 from model.fleet import Fleet
 from model.kinds import NodePool, Taint
@@ -52,7 +52,7 @@ class Shape:
     """From when on nothing starts on such a machine, because its capacity block ends (epoch seconds)."""
 
     @property
-    def key(self) -> tuple[str, str, str, str, str, int, str]:
+    def key(self) -> ShapeKey:
         """Ends every tie between shapes: machines are born with the pool's first layout that does."""
         offer = self.offer
         return (

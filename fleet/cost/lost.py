@@ -1,6 +1,12 @@
 """What interrupting a gang costs: the machines' time since its last checkpoint, in USD."""
 
+from typing import Final
+
 from fleet.snapshot import Gang, Snapshot
+
+PAYBACK_S: Final = 4 * 3600.0
+"""The saving of this long must pay for the work that is lost: the one number by which saving is traded for disruption,
+in consolidation, the way back to what a pool prefers, and the plan for many machines (`docs/kinds/node-pool.md`)."""
 
 
 def lost_since_s(gang: Gang, now_s: float) -> float:

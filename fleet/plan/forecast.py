@@ -1,14 +1,16 @@
 """What a fleet would do to the world: machines bought, replaced and given back, gangs moved, and the bill."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-from fleet.actions import Action, OpenClaims, SaveClaim, SaveGang, Tally
+from fleet.actions import Action, Consider, OpenClaims, SaveClaim, SaveGang, Tally
 from fleet.admission import cycle
 from fleet.admission.lines import line_of
 from fleet.capacity import disrupt, fixed
 from fleet.capacity.disrupt.drift import differs
 from fleet.capacity.disrupt.held_back import held_back, waiting
+from fleet.capacity.disrupt.proposals import due_s, to_buy, told
 from fleet.capacity.disrupt.strayed import STRAY
 from fleet.capacity.disrupt.yard import Yard
 from fleet.capacity.reservations import reserved_of
@@ -17,7 +19,7 @@ from fleet.mig import rollout
 from fleet.mig.layouts import gpu_part, layout_name
 from fleet.plan.changes import Change, Verb
 from fleet.reasons import Reason
-from fleet.snapshot import Claim, Gang, GangState, Snapshot
+from fleet.snapshot import CapacityPool, Claim, Gang, GangState, Proposal, Snapshot
 from model import labels
 from model.fleet import Fleet
 
@@ -57,6 +59,8 @@ class Forecast:
     """Machines that exist now."""
     tally: Tally | None = None
     """Of what waiting gangs would buy."""
+    upkeep_usd_h: float = 0.0
+    """What of the difference consolidation would save anyway."""
 
 
 def forecast(before: Fleet, fleet: Fleet, snapshot: Snapshot) -> Forecast:
@@ -76,15 +80,24 @@ def forecast(before: Fleet, fleet: Fleet, snapshot: Snapshot) -> Forecast:
         changes[name] = replace(changes[name], reason=f"{changes[name].reason}; {words}")
     preempted: dict[str, str] = {}
     tally: Tally | None = None
+    consolidated: set[str] = set()
+    upkeep_usd_h = 0.0
     if snapshot.catalog.offers:
         actions = list(_decided(fleet, snapshot))
         for action in actions:
             _fold(action, changes, snapshot)
+        outlook = next((it.outlook for it in actions if isinstance(it, Consider)), snapshot.outlook)
+        for proposal in (it for it in outlook.proposals if owned.keys() >= set(it.claims)):
+            anyway = _anyway(before, fleet, snapshot, proposal)
+            upkeep_usd_h += proposal.saving_usd_h if anyway else 0.0
+            consolidated |= set(proposal.claims) if anyway else set()
+            changes |= _proposed(fleet, snapshot, proposal, upkeep=anyway)
         preempted = _preempted(actions)
         tally = next((it.tally for it in actions if isinstance(it, OpenClaims) and it.tally), None)
         for uid in _preempted(cycle.decide(before, snapshot)) if preempted else ():
             preempted.pop(uid, None)
-    gangs = _impacts(fleet, snapshot, changes, preempted)
+    strays = {name for name, change in changes.items() if change.verb == "replace" and change.upkeep}
+    gangs = _impacts(fleet, snapshot, changes, preempted, consolidated | strays)
     now = Bill(
         sum(claim.price_usd_h for claim in owned.values()),
         sum(_gpus(snapshot, claim.capacity_pool.instance_type) for claim in owned.values()),
@@ -96,6 +109,7 @@ def forecast(before: Fleet, fleet: Fleet, snapshot: Snapshot) -> Forecast:
         _then(fleet, snapshot, now, changes),
         len(owned),
         tally,
+        upkeep_usd_h,
     )
 
 
@@ -127,20 +141,33 @@ def _fold(action: Action, changes: dict[str, Change], snapshot: Snapshot) -> Non
         changes.setdefault(action.claim.name, _machine(action.claim, "update", f"is cut anew to {layout}"))
 
 
+def _anyway(before: Fleet, after: Fleet, snapshot: Snapshot, proposal: Proposal) -> bool:
+    """Whether the revision leaves the pools of its machines as they are."""
+    pools = {snapshot.claims[name].node_pool for name in proposal.claims} | {key[0] for key in proposal.bought}
+    return all(before.node_pools.get(name) == after.node_pools.get(name) for name in pools)
+
+
+def _proposed(fleet: Fleet, snapshot: Snapshot, proposal: Proposal, *, upkeep: bool) -> dict[str, Change]:
+    """The machines of a proposal, which are about to go, and what would be bought first."""
+    left_s = max(0.0, due_s(proposal) - snapshot.now_s)
+    why = f"{Reason.UNDERUTILIZED}: {told(proposal)}; proposed, looked at again in {left_s:.0f} s"
+    gone = {name: _machine(snapshot.claims[name], "delete", why) for name in proposal.claims}
+    found = {name: replace(change, upkeep=upkeep) for name, change in gone.items()}
+    for number, shape in enumerate(to_buy(fleet, snapshot, proposal) or ()):
+        name, offer = f"{shape.pool.name}-for-{proposal.claims[0]}-{number}", shape.offer
+        facts = _facts(shape.pool.name, offer.pool_key, offer.price_usd_h)
+        why = f"in place of {', '.join(proposal.claims)}"
+        found[name] = Change(f"nodeclaim/{name}", "create", reason=why, upkeep=upkeep, after=facts)
+    return found
+
+
 _UPKEEP = frozenset({Reason.EMPTY, Reason.EXPIRED, Reason.UNDERUTILIZED, Reason.BLOCK_ENDS})
 _DRIFT = frozenset({Reason.DRIFTED, Reason.POOL_REMOVED})
 """What `forecast` has seen for itself; any other reason says that the machine goes without being replaced."""
 
 
 def _machine(claim: Claim, verb: Verb, why: str) -> Change:
-    where = claim.capacity_pool
-    facts = {
-        "nodePool": claim.node_pool,
-        "instanceType": where.instance_type,
-        "zone": where.zone,
-        "capacityType": where.capacity_type,
-        "usdPerHour": claim.price_usd_h,
-    }
+    facts = _facts(claim.node_pool, claim.capacity_pool, claim.price_usd_h)
     return Change(
         f"nodeclaim/{claim.name}",
         verb,
@@ -150,9 +177,24 @@ def _machine(claim: Claim, verb: Verb, why: str) -> Change:
     )
 
 
+def _facts(pool: str, where: CapacityPool, price_usd_h: float) -> Mapping[str, Any]:
+    return {
+        "nodePool": pool,
+        "instanceType": where.instance_type,
+        "zone": where.zone,
+        "capacityType": where.capacity_type,
+        "usdPerHour": price_usd_h,
+    }
+
+
 def _impacts(
-    fleet: Fleet, snapshot: Snapshot, changes: dict[str, Change], preempted: Mapping[str, str]
+    fleet: Fleet,
+    snapshot: Snapshot,
+    changes: dict[str, Change],
+    preempted: Mapping[str, str],
+    anyway: Collection[str],
 ) -> tuple[GangImpact, ...]:
+    """`anyway`: claims that would go without the revision."""
     leaving = {name: change for name, change in changes.items() if change.verb in {"delete", "replace"}}
     impacts = []
     for _, gang in sorted(snapshot.gangs.items(), key=lambda entry: (entry[1].name, entry[0])):
@@ -160,7 +202,7 @@ def _impacts(
             continue
         hit = sorted({pin.claim for pin in gang.pins} & leaving.keys())
         line = line_of(fleet, gang.namespace, gang.queue)
-        ours = [name for name in hit if not _anyway(leaving[name])]
+        ours = [name for name in hit if name not in anyway]
         if ours:
             impacts.append(_impact(gang, f"{len(ours)} of its machines: {leaving[ours[0]].reason}"))
         elif gang.uid in preempted:
@@ -171,11 +213,6 @@ def _impacts(
             words = f"{len(hit)} of its machines: {leaving[hit[0]].reason}"
             impacts.append(replace(_impact(gang, words), upkeep=True))
     return tuple(impacts)
-
-
-def _anyway(change: Change) -> bool:
-    """Whether the machine is replaced whatever the revision says: the cloud has something else for its pool now."""
-    return change.verb == "replace" and change.upkeep
 
 
 def _impact(gang: Gang, reason: str) -> GangImpact:

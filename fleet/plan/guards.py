@@ -13,8 +13,9 @@ def refusals(before: Fleet, after: Fleet, seen: Forecast, *, first: bool) -> tup
     """Every rail that the revision would break, as sentences; empty = it may come into force.
 
     The rails are those in force *before* the revision (its own when it is the `first`), so that one push cannot both
-    lift a rail and run through it. Replacements under a pool's budget are not removals; idle machines given back, and
-    gangs moved because the cloud has another image or network for their pool, are not the revision's doing.
+    lift a rail and run through it. Replacements under a pool's budget are not removals; idle machines given back,
+    gangs moved because the cloud has another image or network for their pool, and what consolidation does in pools that
+    it leaves as they are, are not the revision's doing.
     """
     rails = (after if first else before).policy.spec.guard_rails
     return tuple(_broken(rails, before, after, seen))
@@ -41,10 +42,10 @@ def _broken(rails: GuardRails, before: Fleet, after: Fleet, seen: Forecast) -> I
                 f"it removes {removed} of {seen.existing} machines, "
                 f"guardRails.maxPercentRemoved allows {rails.max_percent_removed} % ({most})"
             )
-    added = sum(1 for change in seen.machines if change.verb == "create")
+    added = sum(1 for change in seen.machines if change.verb == "create" and not change.upkeep)
     if rails.max_nodes_added is not None and added > rails.max_nodes_added:
         yield f"it adds {added} machines, guardRails.maxNodesAdded allows {rails.max_nodes_added}"
-    usd = seen.then.usd_h - seen.now.usd_h
+    usd = seen.then.usd_h - seen.now.usd_h + seen.upkeep_usd_h
     if rails.max_usd_per_hour_added is not None and usd > rails.max_usd_per_hour_added:
         yield f"it adds {usd:.2f} USD/h, guardRails.maxUsdPerHourAdded allows {rails.max_usd_per_hour_added:.2f}"
     stopped = sum(not gang.upkeep for gang in seen.gangs)

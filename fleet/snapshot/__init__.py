@@ -42,6 +42,7 @@ from fleet.snapshot.machines import (
     Reservation,
 )
 from fleet.snapshot.nodes import DaemonOverhead, Member, Node, NodeCondition, Pod, Terms
+from fleet.snapshot.outlook import NOTHING, Outlook, Proposal, ShapeKey
 from fleet.snapshot.pod_budgets import PodBudget
 from fleet.snapshot.surroundings import Namespace, PodPriority
 from model.quantity import Resources
@@ -105,6 +106,8 @@ class Snapshot:
     """Team -> spent this calendar month."""
     local_usage: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """`namespace/queue` -> resource -> what its gangs used lately, decayed; canonical (`fleet.admission.usage`)."""
+    outlook: Outlook = NOTHING
+    """What consolidation had in mind after the last pass."""
     busy: frozenset[str] = frozenset()
     """Subjects (`gang/<uid>`, `claim/<name>`, `node/<name>`) with an action under way: decided again afterwards."""
 
@@ -148,15 +151,18 @@ __all__ = [
     "Notice",
     "NoticeKind",
     "Offer",
+    "Outlook",
     "Pin",
     "Pod",
     "PodBudget",
     "PodPriority",
     "PodSet",
+    "Proposal",
     "Reach",
     "Reservation",
     "Resolutions",
     "Resolved",
+    "ShapeKey",
     "Slice",
     "Snapshot",
     "Terms",

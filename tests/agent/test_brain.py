@@ -13,7 +13,16 @@ from agent.inbox import Done, Failed, Listed, Noticed, Observed, Priced, Pushed,
 from agent.mirror import Mirror
 from agent.sync import Sync
 from agent.watch import Watcher
-from fleet.actions import Action, LaunchMachines, OpenClaims, SaveClaim, SaveGang, TerminateMachines, claim_subject
+from fleet.actions import (
+    Action,
+    Consider,
+    LaunchMachines,
+    OpenClaims,
+    SaveClaim,
+    SaveGang,
+    TerminateMachines,
+    claim_subject,
+)
 from fleet.snapshot import (
     ClaimState,
     GangState,
@@ -22,6 +31,8 @@ from fleet.snapshot import (
     LaunchOutcome,
     Notice,
     NoticeKind,
+    Outlook,
+    Proposal,
     Snapshot,
 )
 from model.fleet import Fleet
@@ -391,3 +402,28 @@ def test_pauses_are_each_subject_s_own() -> None:
     backoff = Backoff()
     backoff.failed("a", 0.0)
     assert backoff.pausing(0.1) == {"a"}
+
+
+def test_what_is_considered_is_remembered_and_nothing_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    proposal = Proposal(("m0",), ("uid-g",), (), 0.0, 98.0, "its work fits elsewhere", NOW)
+    outlook = Outlook((proposal,))
+    seen: list[Outlook] = []
+    told: list[Action] = []
+
+    class Listener(Watcher):
+        def acting(self, action: Action, mirror: Mirror, now_s: float) -> None:
+            told.append(action)
+
+    def decide(_fleet: Fleet, snapshot: Snapshot) -> Sequence[Action]:
+        seen.append(snapshot.outlook)
+        return [Consider(outlook)] if snapshot.outlook != outlook else []
+
+    monkeypatch.setattr(brain_module, "DECIDERS", (decide,))
+    world = World(Listener())
+    world.brain.turn()
+    assert seen == [Outlook(), outlook]
+    assert told == [Consider(outlook)]
+    assert world.hands.take() == []
+    assert world.brain.idle
+    world.brain.mirror = Mirror("default")
+    assert world.brain.mirror.snapshot(NOW, frozenset()).outlook == Outlook(), "a new process has nothing in mind"

@@ -138,6 +138,17 @@ def test_two_half_empty_machines_become_one() -> None:
 
 
 def test_a_dearer_machine_is_replaced_by_a_cheaper_one() -> None:
+    scene = on_a_dearer_machine()
+    assert [machine.instance_type for machine in scene.sim.machines()] == [P5]
+    scene.until(lambda: [m.instance_type for m in scene.sim.machines()] == [G6], 1800)
+    scene.until_running("g")
+    scene.settle(900)
+    assert scene.bought() == 2
+    assert scene.laws.evictions == {"g": 1}
+
+
+def on_a_dearer_machine() -> Scene:
+    """A gang on the machine that could be had when it started; the cheaper one can be had again."""
     fleet = files(
         pool("any", (P5, G6), zones=[A, B], disruption=THRIFTY),
         team(quotas={"any": {"nvidia.com/gpu": 32}}),
@@ -146,13 +157,37 @@ def test_a_dearer_machine_is_replaced_by_a_cheaper_one() -> None:
     scene = Scene(fleet)
     scene.short(G6)
     scene.runs(gpu_job("g", gpus=4))
-    assert [machine.instance_type for machine in scene.sim.machines()] == [P5]
     scene.short(G6, on=False)
+    return scene
+
+
+def waits(scene: Scene) -> bool:
+    return bool(scene.sim.brain.mirror.outlook.proposals)
+
+
+def test_an_agent_that_dies_while_a_proposal_waits_has_lost_the_wait() -> None:
+    scene = on_a_dearer_machine()
+    scene.until(lambda: waits(scene), 1800)
+    scene.sim.advance(10)
+    scene.sim.crash()
+    scene.sim.advance(60)
+    scene.sim.restart()
+    scene.until(lambda: waits(scene), 60)
+    scene.sim.advance(13)
+    assert scene.bought() == 1
+    scene.until(lambda: scene.bought() == 2, 5)
     scene.until(lambda: [m.instance_type for m in scene.sim.machines()] == [G6], 1800)
-    scene.until_running("g")
     scene.settle(900)
-    assert scene.bought() == 2
     assert scene.laws.evictions == {"g": 1}
+
+
+def test_a_gang_that_comes_while_a_proposal_waits_keeps_its_machine() -> None:
+    scene = on_a_dearer_machine()
+    scene.until(lambda: waits(scene), 1800)
+    scene.runs(gpu_job("late", gpus=4))
+    assert not waits(scene)
+    assert [machine.instance_type for machine in scene.sim.machines()] == [P5]
+    assert scene.laws.evictions == {}
 
 
 def test_spot_is_not_traded_for_cheaper_spot() -> None:

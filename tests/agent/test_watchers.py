@@ -21,7 +21,17 @@ from agent.journal import Journal
 from agent.logs import configure_logs
 from agent.metrics import Metrics
 from agent.mirror import Mirror
-from fleet.actions import Announce, LaunchMachines, OpenClaims, OpenGang, SaveClaim, SaveGang, TerminateMachines
+from fleet.actions import (
+    Announce,
+    Consider,
+    LaunchMachines,
+    OpenClaims,
+    OpenGang,
+    SaveClaim,
+    SaveGang,
+    TerminateMachines,
+    Withdrawal,
+)
 from fleet.capacity.launch import launch_request
 from fleet.capacity.lifecycle import leaving
 from fleet.cost.allocation import IDLE
@@ -34,6 +44,8 @@ from fleet.snapshot import (
     LaunchFailure,
     LaunchOutcome,
     Memory,
+    Outlook,
+    Proposal,
     Snapshot,
 )
 from providers.kube.batches import Replace
@@ -277,6 +289,25 @@ def test_the_journal_has_a_line_for_each_change_and_none_for_none(journal: tuple
     assert [line["event"] for line in found] == ["queued", "gang", "claim", "machine"]
     assert (found[1]["state"], found[1]["at_s"]) == ("Admitted", NOW + 1)
     assert found[3]["reason"] == "Empty"
+
+
+def test_the_journal_has_what_consolidation_has_in_mind_and_gives_up(journal: tuple[Journal, Path]) -> None:
+    made, path = journal
+    known = mirror()
+    key = ("h100", "p5.4xlarge", "us-east-1a", "on-demand", "", 0, "")
+    one, two = (Proposal((name,), (), (key,), 14.0, 84.0, "saves", NOW) for name in ("m0", "m1"))
+    made.acting(Consider(Outlook((one,))), known, NOW)
+    known.outlook = Outlook((one,))
+    made.acting(Consider(Outlook((two,)), (Withdrawal(one, "gangs have come or gone"),)), known, NOW + 1)
+    known.outlook = Outlook((two,))
+    made.acting(Consider(Outlook((two,), sought=True)), known, NOW + 2)
+    found = [(line["event"], line["claims"], line["message"]) for line in lines(path)]
+    assert found == [
+        ("proposed", ["m0"], "saves"),
+        ("withdrawn", ["m0"], "gangs have come or gone"),
+        ("proposed", ["m1"], "saves"),
+    ]
+    assert lines(path)[0]["buys"] == ["h100/p5.4xlarge/us-east-1a/on-demand//0/"]
 
 
 def test_the_journal_has_what_launches_and_returns_came_to(journal: tuple[Journal, Path]) -> None:

@@ -11,6 +11,7 @@ from fleet.actions import (
     Action,
     CloseClaim,
     CloseGang,
+    Consider,
     EvictPod,
     ForgetClaim,
     LaunchMachines,
@@ -30,6 +31,7 @@ from fleet.admission import cycle
 from fleet.admission import lifecycle as gang_lifecycle
 from fleet.capacity import adoption, disrupt, fixed
 from fleet.capacity import lifecycle as claim_lifecycle
+from fleet.capacity.disrupt.proposals import VALIDATE_AFTER_S
 from fleet.capacity.launch import settle
 from fleet.mig import rollout
 from fleet.mig.layouts import gpu_part, with_gpus
@@ -49,6 +51,7 @@ from fleet.snapshot import (
     LaunchRequest,
     Memory,
     Node,
+    Outlook,
     Pin,
     Pod,
     PodBudget,
@@ -102,6 +105,7 @@ class World:
     local_usage: dict[str, dict[str, float]] = field(default_factory=dict)
     interruptions: dict[CapacityPool, Memory] = field(default_factory=dict)
     pod_budgets: dict[str, PodBudget] = field(default_factory=dict)
+    outlook: Outlook = field(default_factory=Outlook)
     busy: frozenset[str] = frozenset()
     sold_out: set[CapacityPool] = field(default_factory=set)
     """Capacity pools that refuse every launch."""
@@ -215,6 +219,7 @@ class World:
             local_usage=dict(self.local_usage),
             interruptions=dict(self.interruptions),
             pod_budgets=dict(self.pod_budgets),
+            outlook=self.outlook,
             busy=self.busy,
         )
 
@@ -230,12 +235,15 @@ class World:
             _EFFECTS[type(action)](self, action)
 
     def pass_once(self, *, boot: bool = True) -> list[Action]:
-        """One turn of the brain: every decider on what the ones before have made of the world."""
+        """One turn of the brain: every decider on what the ones before have made of the world.
+
+        What is done; what is only remembered is not.
+        """
         done: list[Action] = []
         for decide in DECIDERS:
             actions = decide(self.fleet, self.snapshot())
             self.apply(actions)
-            done += actions
+            done += [action for action in actions if not isinstance(action, Consider)]
         self.shortages = {pool: until for pool, until in self.shortages.items() if until > self.now_s}
         self.remake()
         if boot:
@@ -243,15 +251,25 @@ class World:
         return done
 
     def settle_down(self, *, rounds: int = 60, step_s: float = 5.0) -> list[Action]:
-        """Passes until one asks for nothing; all actions. Fails when there is no end to it."""
+        """Passes until one asks for nothing and has nothing in mind; all actions. Fails when there is no end to it."""
         done: list[Action] = []
         for _ in range(rounds):
             actions = self.pass_once()
-            if not actions:
+            if not actions and not self.outlook.proposals:
                 return done
             done += actions
             self.now_s += step_s
         raise AssertionError(f"not quiet after {rounds} passes; last: {actions}")
+
+    def disrupted(self, *, waits: bool = True) -> list[Action]:
+        """What disruption asks for, nothing of it done: at once, or (`waits`) when what it has in mind has waited."""
+        asked = disrupt.decide(self.fleet, self.snapshot())
+        self.apply(action for action in asked if isinstance(action, Consider))
+        done = [action for action in asked if not isinstance(action, Consider)]
+        if done or not waits or not self.outlook.proposals:
+            return done
+        self.now_s += VALIDATE_AFTER_S
+        return self.disrupted(waits=False)
 
     def remake(self) -> None:
         """Jobs that stand the loss of pods make them anew, behind the gate."""
@@ -415,4 +433,5 @@ _EFFECTS: dict[type, Callable[[World, Any], object]] = {
     TerminateMachines: World._terminate,
     PatchNode: World._patch,
     RemoveNode: lambda world, action: world.nodes.pop(action.node, None),
+    Consider: lambda world, action: setattr(world, "outlook", action.outlook),
 }

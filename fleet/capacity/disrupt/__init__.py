@@ -1,8 +1,8 @@
 """Giving machines back, one file a method behind one small interface.
 
-A method looks at a `Yard` and returns commands; it changes nothing. Methods run in this order and each sees what the
-ones before it took from the budgets: capacity blocks that end, emptiness, rebalance, drift, expiry, preference,
-consolidation.
+A method looks at a `Yard` and returns commands; it changes nothing but the yard's notes. Methods run in this order and
+each sees what the ones before it took from the budgets: capacity blocks that end, emptiness, rebalance, drift, expiry,
+preference, consolidation. The last one keeps what it means to do in mind for a while before it does it.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,6 +15,7 @@ from fleet.capacity.disrupt.emptiness import emptiness
 from fleet.capacity.disrupt.ending import ending
 from fleet.capacity.disrupt.expiry import expiry
 from fleet.capacity.disrupt.preference import prefer
+from fleet.capacity.disrupt.proposals import considered, given_up
 from fleet.capacity.disrupt.rebalance import rebalance
 from fleet.capacity.disrupt.yard import Yard
 from fleet.capacity.lifecycle import leaving
@@ -35,14 +36,15 @@ METHODS: tuple[Callable[[Yard], Sequence[Command]], ...] = (
 
 def decide(fleet: Fleet, snapshot: Snapshot) -> list[Action]:
     """Voluntary disruption of this moment; none while a freeze window blocks it."""
-    if frozen(fleet, snapshot.now_s, "Disruption"):
-        return []
     yard = Yard.of(fleet, snapshot)
     actions: list[Action] = []
-    for method in METHODS:
-        for command in method(yard):
-            actions += _actions(yard, command)
-    return actions
+    if window := frozen(fleet, snapshot.now_s, "Disruption"):
+        given_up(yard, f"freeze window {window} is open")
+    else:
+        for method in METHODS:
+            for command in method(yard):
+                actions += _actions(yard, command)
+    return [*actions, *considered(yard)]
 
 
 def frozen(fleet: Fleet, now_s: float, activity: str) -> str:

@@ -1,23 +1,30 @@
 """Consolidation: fewer or cheaper machines, when that pays for the work it interrupts.
 
-All machines that have room to spare are looked at as one optimisation first (`merging`), now and then; what that leaves
-is tried one by one. Whether machines may go is `weigh`'s to say, which packs their gangs anew.
+All machines that have room to spare are looked at as one optimisation first (`merging`); what that leaves is tried one
+by one. Whether machines may go is `weigh`'s to say, which packs their gangs anew. What is found is proposed, and
+carried out when it still holds a while later (`proposals`). What was looked at in vain is left alone until something
+changes.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from math import ceil
 from typing import NamedTuple, TypeVar
 
+from fleet.capacity.disrupt.budgets import allowed
 from fleet.capacity.disrupt.command import Command
+from fleet.capacity.disrupt.proposals import carried_out, propose
 from fleet.capacity.disrupt.prospects import Prospects
 from fleet.capacity.disrupt.replace import Unit, coming, complete, move
 from fleet.capacity.disrupt.rounds import CONSOLIDATES
 from fleet.capacity.disrupt.savings import savings_ratio
 from fleet.capacity.disrupt.stay import stays_until_s
 from fleet.capacity.disrupt.verdict import Held
-from fleet.capacity.disrupt.weigh import PAYBACK_S, command, disturbed, weigh
+from fleet.capacity.disrupt.weigh import disturbed, weigh
 from fleet.capacity.disrupt.yard import Yard
-from fleet.cost.lost import lost_work_usd
+from fleet.capacity.stock import holders
+from fleet.cost.lost import PAYBACK_S, lost_work_usd
 from fleet.memo import remembered
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import Claim, ClaimState, Gang
@@ -26,10 +33,12 @@ from model.kinds import NodePool
 WHAT_IFS = 16
 """Machines tried in one pass: a bound in steps, so that the same input gives the same answer."""
 ROUND_S = 10.0
-"""Where there are more of them, the next ones are tried after this long."""
-MERGE_S = 1.0
-"""Of every `ROUND_S`, so long a plan for many is sought: a pass comes every second, and the search may take one."""
-MOST_MERGED = 400
+"""A plan for many is sought no more often; of more machines than can be tried the next ones are, after this long."""
+AGAIN_S = 300.0
+"""What was looked at in vain is looked at again after this long, although nothing seems to have changed (Karpenter)."""
+A_ROUND = 300
+"""Of so many machines one is sought every `ROUND_S`; of more it takes longer, and is sought less often."""
+MOST_MERGED = 1500
 """Machines that one plan may take."""
 HELD_S = 15 * 60.0
 """Machines that were bought for gangs which a PodDisruptionBudget holds since then are paid for no longer than this."""
@@ -50,39 +59,84 @@ class _Quiet(NamedTuple):
 
 
 def consolidate(yard: Yard) -> list[Command]:
-    """The steps of one plan that budgets allow, or one machine: the world after it is looked at anew."""
+    """Proposals that have waited, where they still hold; while none waits, new ones are looked for.
+
+    First as one plan for many machines, of which those steps are proposed that budgets allow; where that finds nothing,
+    one by one.
+    """
     finished = _finish(yard)
     if finished:
         return finished
     quiet = list(_quiet(yard))
-    return _merge(yard, quiet) or _one(yard, quiet)
+    begun = carried_out(yard, {it.claim.name: (it.claim, it.gangs) for it in quiet}) if yard.outlook.proposals else []
+    if not begun and not yard.outlook.proposals and quiet:
+        _look(yard, quiet)
+    return begun
 
 
-def _merge(yard: Yard, quiet: Sequence[_Quiet]) -> list[Command]:
+def _look(yard: Yard, quiet: Sequence[_Quiet]) -> None:
+    """Look for something to propose among what has not been looked at since something changed."""
+    now_s, before = yard.snapshot.now_s, yard.outlook
+    seen = _seen(yard, quiet)
+    if seen != before.seen or now_s >= before.seen_at_s + AGAIN_S:
+        yard.outlook = replace(before, seen=seen, seen_at_s=now_s, sought=False, tried=frozenset(), done=False)
+    if not yard.outlook.sought:
+        if now_s < yard.outlook.rests_until_s:
+            return
+        _merge(yard, quiet)
+    if not yard.outlook.proposals and not yard.outlook.done:
+        _one_by_one(yard, quiet)
+
+
+def _seen(yard: Yard, quiet: Sequence[_Quiet]) -> tuple[object, ...]:
+    """All that a look depends on and that can change for the better: work to lose, in a world at rest, only grows."""
+    snapshot = yard.snapshot
+    pools = (yard.fleet.node_pools[name] for name in sorted({it.claim.node_pool for it in quiet}))
+    budgets = [allowed(pool, Reason.UNDERUTILIZED, len(yard.members[pool.name]), 0, snapshot.now_s) for pool in pools]
+    return (
+        yard.fleet,
+        snapshot.catalog,
+        snapshot.claims,
+        snapshot.nodes,
+        snapshot.foreign_use,
+        snapshot.shortages,
+        snapshot.reservations,
+        holders(snapshot),
+        budgets,
+        [it.claim.name for it in quiet],
+    )
+
+
+def _merge(yard: Yard, quiet: Sequence[_Quiet]) -> None:
     """Many machines at once. None while replacements are on their way: the plan would count on what they bring."""
+    if any(claim.replaces for claim in yard.snapshot.claims.values() if not _done(yard, claim)):
+        return
     spare = _with_room(yard, quiet)
-    if len(spare) < 2 or any(claim.replaces for claim in yard.snapshot.claims.values() if not _done(yard, claim)):
-        return []
-    from fleet.capacity.disrupt.merging import proposals  # numpy with it, which most passes have no use for
+    rest_s = ROUND_S * max(1, ceil(len(spare) / A_ROUND))
+    yard.outlook = replace(yard.outlook, sought=True, rests_until_s=yard.snapshot.now_s + rest_s)
+    if len(spare) < 2:
+        return
+    from fleet.capacity.disrupt.merging import suggestions  # numpy with it, which most passes have no use for
 
-    plan = proposals(yard, spare)
-    going = {claim.name for proposal in plan for claim in proposal.claims}
-    given = []
-    for proposal in plan:
-        found = weigh(yard, proposal.claims, bought=proposal.bought, avoid=going)
-        told = command(yard, found) if found is not None else None
-        if told is not None:
-            given.append(told)
-    return given
+    plan = suggestions(yard, spare)
+    going = {claim.name for suggestion in plan for claim in suggestion.claims}
+    for suggestion in plan:
+        found = weigh(yard, suggestion.claims, bought=suggestion.bought, avoid=going)
+        if found is not None:
+            propose(yard, found)
 
 
-def _one(yard: Yard, quiet: Sequence[_Quiet]) -> list[Command]:
-    for claim in turn_of(_worth_trying(yard, quiet), yard.snapshot.now_s):
-        found = weigh(yard, [claim])
-        given = command(yard, found) if found is not None else None
-        if given is not None:
-            return [given]
-    return []
+def _one_by_one(yard: Yard, quiet: Sequence[_Quiet]) -> None:
+    worth, tried = _worth_trying(yard, quiet), set(yard.outlook.tried)
+    for claim in turn_of(worth, yard.snapshot.now_s):
+        if claim.name not in tried:
+            tried.add(claim.name)
+            found = weigh(yard, [claim])
+            if found is not None:
+                propose(yard, found)
+    done = all(claim.name in tried for claim in worth)
+    if done or len(tried) > len(yard.outlook.tried):
+        yard.outlook = replace(yard.outlook, tried=frozenset(tried), done=done)
 
 
 def _finish(yard: Yard) -> list[Command]:
@@ -179,8 +233,6 @@ def _quiet(yard: Yard) -> Iterator[_Quiet]:
 
 def _with_room(yard: Yard, quiet: Iterable[_Quiet]) -> list[Claim]:
     """Machines that are not full, those with the dearest idle part first."""
-    if yard.snapshot.now_s % ROUND_S >= MERGE_S:
-        return []
     found: list[tuple[float, str, Claim]] = []
     full = _fullness(yard.snapshot.claims, yard.held)
     for claim, _, _ in quiet:

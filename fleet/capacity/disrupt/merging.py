@@ -1,56 +1,56 @@
 """Consolidation of many machines as one optimisation: the fleet as `fleet.capacity.repack` sees it.
 
-What it proposes is a choice of machines to go and to buy, step by step. Whether a step is carried out is `weigh`'s to
+What it suggests is a choice of machines to go and to buy, step by step. Whether a step is carried out is `weigh`'s to
 say, which packs the gangs anew with the production packer; here nothing is promised to anybody.
 """
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from fleet.admission.flavors import Flavors
-from fleet.capacity.disrupt.weigh import PAYBACK_S
 from fleet.capacity.disrupt.yard import Yard
 from fleet.capacity.market import Market
 from fleet.capacity.pools import capacity_rank
 from fleet.capacity.provision import Need, Supply
-from fleet.capacity.repack import GREEDY, Block, Buyable, Effort, PodClass, Problem, Rules, Standing, Step, solve
+from fleet.capacity.repack import Block, Buyable, PodClass, Problem, Rules, Standing, Step, solve
 from fleet.capacity.shapes import Shape
 from fleet.capacity.stock import build_board, build_supply, holders
-from fleet.cost.lost import lost_work_usd
+from fleet.cost.lost import PAYBACK_S, lost_work_usd
 from fleet.mig.layouts import gpu_part
 from fleet.placement.board import PODS, Board, Slot
 from fleet.reasons import Reason
-from fleet.snapshot import Claim, Gang, Pin
+from fleet.snapshot import Claim, Gang, Pin, PodSet
 from model import labels
 from model.quantity import CPU
 
 MOST_HOSTS: Final = 1000
 """Machines beside the candidates whose free room is looked at, roomiest first."""
-MOST_SPREAD: Final = 60
-"""With more gangs that span machines the search does without the solver, whose programmes grow with them."""
+MOST_WAYS: Final = 400
+"""Ways in which gangs on several machines may move, one for each zone where the zone matters: what the search takes
+grows with them. Machines whose gangs would bring more are left for the next plan."""
 LEAST_USD: Final = 0.01
 """What moving a gang counts at least: nothing moves for nothing."""
+_PLANNED = frozenset({"", labels.ZONE, labels.HOSTNAME})
+"""What pods may have to share for the plan to know where they may go."""
 _OWN_LABELS = frozenset({labels.HOSTNAME, labels.NODE_CLAIM})
 """Different on every machine."""
 
 
 @dataclass(frozen=True, slots=True)
-class Proposal:
+class Suggestion:
     """Machines that should go together, and what should come first."""
 
     claims: tuple[Claim, ...]
     bought: tuple[Shape, ...]
 
 
-def proposals(yard: Yard, candidates: Sequence[Claim]) -> list[Proposal]:
+def suggestions(yard: Yard, candidates: Sequence[Claim]) -> list[Suggestion]:
     """What to give back of the candidates, best first; each holds by itself."""
     view = _View.of(yard, candidates)
     if view is None:
         return []
-    problem = view.problem()
-    spread = sum(block.in_gangs for block in problem.blocks)
-    return [view.proposal(step) for step in solve(problem, GREEDY if spread > MOST_SPREAD else Effort()).steps]
+    return [view.suggestion(step) for step in solve(view.problem()).steps]
 
 
 @dataclass(slots=True)
@@ -80,21 +80,32 @@ class _View:
         supply = build_supply(yard.fleet, yard.snapshot)
         view = cls(yard, {}, (), board, supply, Flavors(yard.fleet, supply.shapes, board))
         view.market = Market(supply)
-        view.going = {claim.name: claim for claim in candidates if view._movable(claim)}
+        view.going = {claim.name: claim for claim in view._within_ways(it for it in candidates if view._movable(it))}
         gangs = {gang.uid: gang for claim in view.going.values() for gang in yard.gangs_on(claim)}
         view.gangs = [gangs[uid] for uid in sorted(gangs)]
         return view if view.gangs else None
 
+    def _within_ways(self, claims: Iterable[Claim]) -> Iterator[Claim]:
+        """Those whose gangs, with the gangs on those before, have no more than `MOST_WAYS`."""
+        zones = max(1, len({slot.labels.get(labels.ZONE, "") for slot in self.board.slots.values()}))
+        known: dict[str, int] = {}
+        for claim in claims:
+            mine = {gang.uid: _ways(gang, zones) for gang in self.yard.gangs_on(claim)}
+            if sum((known | mine).values()) <= MOST_WAYS:
+                known |= mine
+                yield claim
+
     def _movable(self, claim: Claim) -> bool:
-        """Whether everybody on it may be placed anywhere, as far as topology goes, on flavors that are declared."""
+        """Whether everybody on it may be placed anywhere, as far as topology goes, on flavors that are declared.
+
+        Domains below the zone are too many to be lanes of the plan; what shares a host is one large pod in it.
+        """
         gangs = self.yard.gangs_on(claim)
         return (
             bool(gangs)
             and all(self.flavors.declared(given) for gang in gangs for given in gang.flavors.values())
             and not any(
-                pods.wishes or pods.required_topology not in {"", labels.ZONE}
-                for gang in gangs
-                for pods in gang.pod_sets
+                pods.wishes or pods.required_topology not in _PLANNED for gang in gangs for pods in gang.pod_sets
             )
             and all(pin.node in self.board.slots for gang in gangs for pin in gang.pins)
         )
@@ -167,12 +178,15 @@ class _View:
         )
 
     def _classify(self, gang: Gang, need: Need) -> None:
-        asked = (need.kind, tuple(sorted(need.pod_set.requests.items())))
+        requests = {**need.pod_set.requests, PODS: 1}
+        if _on_one_host(need.pod_set):
+            requests = {name: amount * need.pod_set.count for name, amount in requests.items()}
+        asked = (need.kind, tuple(sorted(requests.items())))
         if asked not in self._classes:
             standing = {name for name, slot in self.kinds.items() if need.accepts(slot)}
             bought = self.market.kinds_in(need, self._zones(), self._capacity_types())
             name = f"{len(self._classes):05d}"
-            self._classes[asked] = PodClass(name, {**need.pod_set.requests, PODS: 1}, frozenset(standing | bought))
+            self._classes[asked] = PodClass(name, requests, frozenset(standing | bought))
         self._of_need[gang.uid, need.pod_set.name] = self._classes[asked].name
 
     def _block(self, gang: Gang) -> Block:
@@ -181,7 +195,7 @@ class _View:
         for pin in gang.pins:
             held = seats.setdefault(self._seat(pin), {})
             name = self._of_need[gang.uid, pin.pod_set]
-            held[name] = held.get(name, 0) + pin.count
+            held[name] = held.get(name, 0) + (1 if _on_one_host(gang.pod_set(pin.pod_set)) else pin.count)
         one_lane = any(pods.required_topology == labels.ZONE for pods in gang.pod_sets)
         lost = max(LEAST_USD, lost_work_usd(gang, self.yard.snapshot))
         return Block(gang.uid, seats, moving_usd=lost, one_lane=one_lane)
@@ -201,7 +215,18 @@ class _View:
                 type=offer.instance_type.name,
             )
 
-    def proposal(self, step: Step) -> Proposal:
+    def suggestion(self, step: Step) -> Suggestion:
         """The step in claims and shapes."""
         shapes = tuple(self.market.shapes[it.kind] for it in step.bought)
-        return Proposal(tuple(self.going[name] for name in step.removed), shapes)
+        return Suggestion(tuple(self.going[name] for name in step.removed), shapes)
+
+
+def _ways(gang: Gang, zones: int) -> int:
+    """In how many ways a gang may move, for the plan; what stands on one machine is no more than pods there."""
+    if any(pods.required_topology == labels.ZONE for pods in gang.pod_sets):
+        return zones
+    return 1 if len({pin.node for pin in gang.pins}) > 1 else 0
+
+
+def _on_one_host(pods: PodSet) -> bool:
+    return pods.required_topology == labels.HOSTNAME

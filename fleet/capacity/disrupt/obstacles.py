@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from fleet.capacity.disrupt.drift import drifted_claims
 from fleet.capacity.disrupt.fixed_drift import serves
 from fleet.capacity.disrupt.hindrances import SPARED, budget, keeps, min_stay, quiet, replaced, spans, successor
+from fleet.capacity.disrupt.proposals import waits
 from fleet.capacity.disrupt.rounds import CONSOLIDATES
 from fleet.capacity.disrupt.verdict import Held, Obstacle, no_reason
 from fleet.capacity.disrupt.weigh import weighed
@@ -83,7 +84,9 @@ def expiry_held(yard: Yard, claim: Claim) -> Held:
 
 
 def consolidation_held(yard: Yard, claim: Claim) -> Held:
-    """Why it does not pay, or is not allowed, to do without a machine."""
+    """Why it does not pay, or is not allowed, to do without a machine; or that it is about to go."""
+    if (proposal := yard.outlook.of(claim.name)) is not None:
+        return waits(proposal)
     pool, gangs = yard.fleet.node_pools.get(claim.node_pool), yard.gangs_on(claim)
     if pool is None:
         return no_reason(Obstacle.NO_POOL, f"node pool {claim.node_pool} is not declared")

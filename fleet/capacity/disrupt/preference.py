@@ -13,10 +13,11 @@ from fleet.capacity.disrupt.command import Command
 from fleet.capacity.disrupt.consolidation import turn_of
 from fleet.capacity.disrupt.replace import Unit, claims_of, coming, complete, move, units
 from fleet.capacity.disrupt.stay import preferred_to, stays_until_s
-from fleet.capacity.disrupt.weigh import PAYBACK_S, lost_usd
+from fleet.capacity.disrupt.weigh import lost_usd
 from fleet.capacity.disrupt.yard import Yard
 from fleet.capacity.provision import Plan, Supply
 from fleet.capacity.stock import build_supply
+from fleet.cost.lost import PAYBACK_S
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import Claim, ClaimState
 from model.kinds import CapacityType, NodePool
@@ -67,7 +68,7 @@ def _first(yard: Yard, market: "Market", waiting: Sequence[Unit]) -> list[Comman
         begun = bool(coming(yard, unit.names))  # one of them was lost: the budgets count the unit already
         if begun or yard.may_take(unit.claims, Reason.PREFERRED):
             yard.gone.update(unit.names)
-            yard.promised += [(gang, plans[gang.uid]) for gang in unit.gangs]
+            yard.promise(unit.gangs, plans)
             buys = any(plan.lots for plan in plans.values())
             bought = claims_of(plans, unit, yard.snapshot.now_s) if buys else ()
             return [Command(unit.claims, Reason.PREFERRED, _WHY, bought)]

@@ -8,19 +8,16 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from fleet.admission.compile import charged_tree, declared_now, usage_of
-from fleet.admission.flavors import Flavors
-from fleet.admission.lines import line_of
-from fleet.admission.quota.tree import charge, fits
 from fleet.capacity.disrupt.command import Command
+from fleet.capacity.disrupt.terrain import Terrain
 from fleet.capacity.disrupt.yard import Yard
 from fleet.capacity.intent import write_claims
 from fleet.capacity.provision import Lot, Plan, Supply, provide
 from fleet.capacity.shapes import Shape
-from fleet.capacity.stock import build_board, build_supply, holders
 from fleet.placement.board import Board
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import Claim, ClaimState, Gang, Launch
+from model.labels import HOSTNAME
 
 _TOGETHER = "together/{}"
 _SHOWN = 3
@@ -60,7 +57,7 @@ def replacing(
         if isinstance(plans, Refusal) and not insist:
             continue
         if plans and not isinstance(plans, Refusal):
-            yard.promised += [(gang, plans[gang.uid]) for gang in unit.gangs]
+            yard.promise(unit.gangs, plans)
         if plans and not isinstance(plans, Refusal) and any(plan.lots for plan in plans.values()):
             commands.append(Command(unit.claims, reason, why, claims_of(plans, unit, yard.snapshot.now_s)))
         else:
@@ -117,44 +114,55 @@ def move(
     gang by gang; or, where machines are `bought`, these are what all of them find, and those that stay empty are not
     bought. Then the first gang's plan has all lots.
     """
-    if refused := _over_quota(yard, unit):
+    terrain = yard.terrain(avoid)
+    if refused := terrain.over_quota(unit.gangs):
         return refused
-    moving = {gang.uid for gang in unit.gangs}
-    staying = [gang for gang in holders(yard.snapshot) if gang.uid not in moving]
-    board = build_board(yard.snapshot, staying, pools=yard.fleet.node_pools)
-    going = {*unit.names, *yard.gone, *avoid}
-    without = Board({name: slot for name, slot in board.slots.items() if slot.claim not in going})
-    supply: Supply = build_supply(yard.fleet, yard.snapshot)
-    supply.recuts = []
-    _keep_promises(yard, without, supply)
-    token = ",".join(gang.uid for gang in unit.gangs)
+    spent: list[Lot] = []
+    terrain.supply.may_buy = bought is None
+    try:
+        with terrain.without(unit.names, unit.gangs):
+            return _placed(terrain, unit, bought, spent)
+    finally:
+        terrain.supply.may_buy = True
+        for lot in spent:
+            terrain.supply.headroom[lot.shape.pool.name].spend(lot.shape, -lot.count)
+
+
+def _placed(
+    terrain: Terrain, unit: Unit, bought: Sequence[Shape] | None, spent: list[Lot]
+) -> dict[str, Plan] | Refusal:
+    """As `move`, on the board as it is then; what is taken from the limits is added to `spent`."""
+    board, supply, now_s = terrain.board, terrain.supply, terrain.snapshot.now_s
     if bought is not None:
-        supply.may_buy = False
-        if (beyond := _put(without, supply, bought, token)) is not None:
+        token = ",".join(gang.uid for gang in unit.gangs)
+        if (beyond := _put(board, supply, bought, token, spent)) is not None:
             return beyond
-    flavors = Flavors(yard.fleet, supply.shapes, without)
     plans: dict[str, Plan] = {}
     for number, gang in enumerate(unit.gangs):
-        if not all(flavors.declared(given) for given in gang.flavors.values()):
+        if not all(terrain.flavors.declared(given) for given in gang.flavors.values()):
             return Refusal(Reason.NO_MATCHING_FLAVOR, f"a flavor of {gang.name} is no longer declared")
-        needs = [flavors.need(pod_set, gang.flavors[pod_set.name]) for pod_set in gang.pod_sets]
-        needs = [replace(need, until_s=yard.snapshot.now_s) for need in needs] if supply.closing else needs
-        plan = provide(without, supply, gang.uid, needs)
+        needs = [terrain.flavors.need(pod_set, gang.flavors[pod_set.name]) for pod_set in gang.pod_sets]
+        needs = [replace(need, until_s=now_s) for need in needs] if supply.closing else needs
+        plan = provide(board, supply, gang.uid, needs)
         if isinstance(plan, Refusal):
             return plan
         plans[gang.uid] = plan
-        _keep(without, number)
+        spent += plan.lots
+        if plan.lots:
+            _keep(board, number)
     return plans if bought is None else _with_lots(plans, bought)
 
 
-def _put(board: Board, supply: Supply, bought: Sequence[Shape], only_for: str) -> Refusal | None:
+def _put(board: Board, supply: Supply, bought: Sequence[Shape], only_for: str, spent: list[Lot]) -> Refusal | None:
     """Machines to be bought, as if they were on their way; a refusal where limits or shortages forbid them."""
     for number, shape in enumerate(bought):
         headroom = supply.headroom[shape.pool.name]
         if shape.offer.pool_key in supply.shortages or headroom.most(shape) < 1:
             return Refusal(Reason.POOL_LIMIT, f"{shape.offer.instance_type.name} of {shape.pool.name} cannot be bought")
         headroom.spend(shape, 1)
-        board.add(shape.slot(_TOGETHER.format(number), only_for))
+        spent.append(Lot(shape, 1))
+        name = _TOGETHER.format(number)
+        board.add(replace(shape.slot(name, only_for), labels={**shape.labels, HOSTNAME: name}))
     return None
 
 
@@ -165,30 +173,6 @@ def _with_lots(plans: dict[str, Plan], bought: Sequence[Shape]) -> dict[str, Pla
     first = next(iter(plans))
     lots = tuple(Lot(shapes[key], count) for key, count in sorted(counted.items()))
     return plans | {first: replace(plans[first], lots=lots)}
-
-
-def _over_quota(yard: Yard, unit: Unit) -> Refusal | None:
-    """A gang whose queue has lost quota would not come back: it stays where it is until it ends."""
-    moving = {gang.uid for gang in unit.gangs}
-    tree = charged_tree(yard.fleet, yard.snapshot, [gang for gang in holders(yard.snapshot) if gang.uid not in moving])
-    for gang in unit.gangs:
-        line = line_of(yard.fleet, gang.namespace, gang.queue)
-        usage = usage_of(declared_now(yard.fleet, yard.snapshot), tree, line.name, gang) if line is not None else {}
-        if line is None or not fits(tree.queues[line.name], usage):
-            message = f"{gang.name} has no quota to come back to"
-            return Refusal(Reason.WAITING_FOR_QUOTA, message)
-        charge(tree.queues[line.name], usage)
-    return None
-
-
-def _keep_promises(yard: Yard, board: Board, supply: Supply) -> None:
-    """Take what this pass has found for others already, so that two units never count on the same place or limit."""
-    for gang, plan in yard.promised:
-        for lot in plan.lots:
-            supply.headroom[lot.shape.pool.name].spend(lot.shape, lot.count)
-        for taken in plan.seats:
-            if taken.slot.name in board.slots:
-                board.take(board.slots[taken.slot.name], gang.pod_set(taken.pod_set).requests, taken.count)
 
 
 def _keep(board: Board, number: int) -> None:

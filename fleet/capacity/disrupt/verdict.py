@@ -59,6 +59,8 @@ class Obstacle(StrEnum):
     """The saving does not pay for the work that would be lost."""
     TURN = "Turn"
     """One machine is consolidated at a time, and others are tried first."""
+    PROPOSED = "Proposed"
+    """Consolidation means to take it, and looks again before it does."""
     POOL_UNWELL = "PoolUnwell"
     """So many nodes of the pool are unwell that the fault is somewhere else."""
 

@@ -69,6 +69,7 @@ def _in_turn(yard: Yard, claim: Claim) -> Iterator[Verdict]:
         before = replace(yard, gone=set(yard.gone), spent=dict(yard.spent), promised=list(yard.promised))
         holder = name
         taken = next((command for command in method(yard) if claim.name in _names(command)), None)
+        before.outlook = yard.outlook  # what it has in mind now is what it says
         yield _goes(name, taken) if taken is not None else held(before, claim).says(name)
 
 
@@ -84,7 +85,7 @@ def _goes(name: str, command: Command) -> Verdict:
 
 def _behind(freeze: str, verdict: Verdict) -> Verdict:
     """Nothing voluntary happens in a freeze window; what would happen is still told."""
-    if verdict.outcome is not Outcome.GOES:
+    if verdict.outcome is not Outcome.GOES and verdict.obstacle is not Obstacle.PROPOSED:
         return verdict
     words = f"freeze window {freeze} is open; {verdict.message}"
     return Verdict(verdict.method, Outcome.WAITS, Obstacle.FREEZE, words)

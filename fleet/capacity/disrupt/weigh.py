@@ -19,12 +19,10 @@ from fleet.capacity.disrupt.verdict import Held, Obstacle, no_reason
 from fleet.capacity.disrupt.yard import Yard
 from fleet.capacity.provision import Lot, Plan
 from fleet.capacity.shapes import Shape
-from fleet.cost.lost import lost_work_usd
+from fleet.cost.lost import PAYBACK_S, lost_work_usd
+from fleet.memo import remembered
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import Claim, Gang, Snapshot
-
-PAYBACK_S = 4 * 3600.0
-"""The saving of this long must pay for the interruption."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +35,11 @@ class Move:
     saving_usd_h: float
     shared: bool = False
     """Whether what is bought is for all of the gangs; else each plan's lots are its gang's."""
+
+    @property
+    def cost_usd_h(self) -> float:
+        """What is bought costs."""
+        return sum(plan.cost_usd_h for _, plan in sorted(self.plans.items()))
 
     @property
     def lots(self) -> Sequence[Lot]:
@@ -55,7 +58,7 @@ def weigh(
     """What comes of taking these machines away together, None when it is not worth it or somebody may not move.
 
     At most `most_bought` machines come in their place, or none but those `bought`; machines to `avoid` are no place to
-    move to. Budgets are not asked, see `command`.
+    move to. Budgets are not asked, see `granted`.
     """
     found = weighed(yard, claims, most_bought=most_bought, bought=bought, avoid=avoid)
     return found if isinstance(found, Move) else None
@@ -104,20 +107,28 @@ def _declined(yard: Yard, found: Move, most_bought: int) -> Held | None:
 
 
 def _may_go(yard: Yard, claim: Claim) -> bool:
-    promised = any(seat.slot.claim == claim.name for _, plan in yard.promised for seat in plan.seats)
-    return not promised and not yard.spared(claim) and yard.unit(claim) is not None
+    return claim.name not in yard.hosts and not yard.spared(claim) and yard.unit(claim) is not None
 
 
-def command(yard: Yard, found: Move) -> Command | None:
-    """The command to carry a move out, taken from the budgets; None when they do not allow it."""
+def granted(yard: Yard, found: Move) -> bool:
+    """Take a move from the budgets, and its places; False, and nothing is taken, where the budgets do not allow it."""
     if not yard.may_take(found.unit.claims, Reason.UNDERUTILIZED):
-        return None
+        return False
+    yard.promise(found.unit.gangs, found.plans)
+    return True
+
+
+def command(yard: Yard, found: Move) -> Command:
+    """The command to carry out a move that was granted."""
+    bought = claims_of(found.plans, found.unit, yard.snapshot.now_s, shared=found.shared) if found.lots else ()
+    return Command(found.unit.claims, Reason.UNDERUTILIZED, sentence(found), bought)
+
+
+def sentence(found: Move) -> str:
+    """What a move is for."""
     one = len(found.unit.claims) == 1
     what = "its work fits elsewhere" if one else f"the work of {len(found.unit.claims)} machines fits elsewhere"
-    message = f"{what}, saving {found.saving_usd_h:.2f} USD/h"
-    yard.promised += [(gang, found.plans[gang.uid]) for gang in found.unit.gangs]
-    bought = claims_of(found.plans, found.unit, yard.snapshot.now_s, shared=found.shared) if found.lots else ()
-    return Command(found.unit.claims, Reason.UNDERUTILIZED, message, bought)
+    return f"{what}, saving {found.saving_usd_h:.2f} USD/h"
 
 
 def disturbed(gangs: Iterable[Gang], only_on: str = "") -> float:
@@ -173,7 +184,13 @@ def _agreed(yard: Yard, found: Move) -> bool:
         disruption = disturbed(gangs.values()) + len(mine) - 1
         parts.append(Part(name, sum(claim.price_usd_h for claim in mine), disruption, threshold))
         if threshold is not None:
-            members = [one for one in yard.members[name] if one.ready_at_s]
-            cost = sum(one.price_usd_h for one in members)
-            totals[name] = Totals(cost, sum(disturbed(yard.gangs_on(one), one.name) for one in members))
+            totals[name] = _totals(yard.members[name], yard.held)
     return agreed(found.saving_usd_h, parts, totals).approved
+
+
+@remembered()
+def _totals(members: Sequence[Claim], held: Mapping[str, Sequence[Gang]]) -> Totals:
+    """Of all machines of a pool that are ready."""
+    ready = [one for one in members if one.ready_at_s]
+    cost = sum(one.price_usd_h for one in ready)
+    return Totals(cost, sum(disturbed(held.get(one.name, ()), one.name) for one in ready))

@@ -1,20 +1,22 @@
 """What disruption methods look at: machines that may go, what runs on them, and the budgets left."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from fleet.actions import claim_subject, gang_subject
+from fleet.actions import Withdrawal, claim_subject, gang_subject
 from fleet.capacity.disrupt.budgets import allowed, headcount
 from fleet.capacity.disrupt.eligibility import Care, Post, Tenant, barrier, protected
 from fleet.capacity.disrupt.pod_budgets import heeds, held_by_pod_budget
+from fleet.capacity.disrupt.terrain import Terrain
 from fleet.capacity.disrupt.verdict import Held
 from fleet.capacity.provision import Plan
 from fleet.capacity.reservations import reservation_of, terminates_s
 from fleet.capacity.stock import claims_by_pool, holders, machines_held
 from fleet.memo import remembered
 from fleet.reasons import Reason
-from fleet.snapshot import Claim, ClaimState, Gang, GangState, Node, Snapshot
+from fleet.snapshot import Claim, ClaimState, Gang, GangState, Node, Outlook, Snapshot
+from fleet.snapshot.outlook import NOTHING
 from model.fleet import Fleet
 from model.kinds import NodePool
 
@@ -34,14 +36,37 @@ class Yard:
     spent: dict[str, int] = field(default_factory=dict)
     promised: list[tuple[Gang, Plan]] = field(default_factory=list)
     """Gangs that will move, and the places found for them in this pass."""
+    outlook: Outlook = NOTHING
+    """What consolidation has in mind; each pass begins with what the one before has left."""
+    withdrawn: list[Withdrawal] = field(default_factory=list)
+    hosts: set[str] = field(init=False)
+    """Claims on which places have been promised."""
     _counts: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Pool -> ready machines, and how many of them count as disrupted already."""
+    _terrain: Terrain | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        self.hosts = {seat.slot.claim for _, plan in self.promised for seat in plan.seats}
 
     @classmethod
     def of(cls, fleet: Fleet, snapshot: Snapshot) -> "Yard":
         """Claims by pool, in order of name."""
         held = machines_held(holders(snapshot))
-        return cls(fleet, snapshot, held, claims_by_pool(snapshot), _successors(snapshot.claims))
+        members, successors = claims_by_pool(snapshot), _successors(snapshot.claims)
+        return cls(fleet, snapshot, held, members, successors, outlook=snapshot.outlook)
+
+    def terrain(self, avoid: Collection[str] = ()) -> Terrain:
+        """Where gangs might move to: not to machines that are gone or to `avoid`, nor to places that are promised."""
+        if self._terrain is None:
+            self._terrain = Terrain.of(self.fleet, self.snapshot)
+        self._terrain.prepare(self.gone, self.promised, avoid)
+        return self._terrain
+
+    def promise(self, gangs: Iterable[Gang], plans: Mapping[str, Plan]) -> None:
+        """These gangs will move, to the places of their plans (by uid)."""
+        for gang in gangs:
+            self.promised.append((gang, plans[gang.uid]))
+            self.hosts |= {seat.slot.claim for seat in plans[gang.uid].seats}
 
     def volunteers(self) -> list[tuple[NodePool | None, Claim]]:
         """The candidates that are not spared."""

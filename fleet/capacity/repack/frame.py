@@ -52,10 +52,10 @@ class Frame:
         rows = [*self._class_rows(), *self._room_rows(), *self._gang_rows(), *self._budget_rows()]
         self._rows: list[_Row] = [*rows, *(([], [], -np.inf, top) for top in tops)]
 
-    def programme(self, settled: Floats | None = None) -> Programme:
+    def programme(self, settled: Floats | None = None, *, near: bool = False) -> Programme:
         """The rows and columns; with a solution in fractions, machines and gangs that go in it in whole numbers do.
 
-        Raises `SolverFailed`.
+        `near`: the ways in which no part of a gang goes are closed as well. Raises `SolverFailed`.
         """
         cost, most = self._cost(), self._most[self._to_group, self._to_row] * self._count[self._to_group]
         going = np.where(self._ground.may_go[self._first], self._count, 0.0)
@@ -65,8 +65,10 @@ class Frame:
         lower, tops = (np.array([row[at] for row in self._rows], dtype=np.float64) for at in (2, 3))
         programme.add_rows(lower, tops, sparse([(columns, factors) for columns, factors, _, _ in self._rows]))
         if settled is not None:
-            begin, values = self._offsets[1], np.round(settled)
-            held = np.flatnonzero((np.abs(settled - values) < _WHOLE)[:begin] & (values[:begin] > 0))
+            (ways, begin), values = self._offsets, np.round(settled)
+            decided = values[:begin] > 0
+            decided[ways:] |= near
+            held = np.flatnonzero((np.abs(settled - values) < _WHOLE)[:begin] & decided)
             every = np.arange(len(held))
             programme.add_rows(values[held], values[held], Sparse(every, held, np.ones(len(held))))
         return programme
@@ -76,6 +78,11 @@ class Frame:
         ground, first = self._ground, self._first
         moving = np.array([ground.gangs[gang].cost_usd_h for gang, _ in self._ways], dtype=np.float64)
         return np.concatenate([ground.cost[first] - ground.price[first], moving, np.zeros(len(self._to_group))])
+
+    @property
+    def ways(self) -> int:
+        """In how many ways gangs on several machines may move."""
+        return len(self._ways)
 
     def cost_usd_h(self, values: Floats) -> float:
         """Of a solution, without what it buys."""

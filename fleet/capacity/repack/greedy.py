@@ -54,6 +54,10 @@ class _State:
     """[C, M] kept up to date."""
     on: list[set[int]] = field(default_factory=list)
     """[M] the gangs there that have not moved."""
+    asks: list[list[tuple[int, float]]] = field(default_factory=list)
+    """[C] (resource, amount) of each row, as plain numbers: there are few, and they are asked for often."""
+    dear: bool = False
+    """Whether something was found that does not save what moving counts."""
 
     @classmethod
     def of(cls, ground: Ground, *, per_move: bool) -> "_State":
@@ -66,6 +70,7 @@ class _State:
             ground, per_move, ground.price.copy(), ground.free.copy(), ground.loose.copy(), ground.cost.copy(),
             ground.kind.tolist(), [True] * len(ground.price), np.full(len(ground.gangs), -1), ground.budgets.copy(),
             ground.holds(ground.free, ground.fits), on,
+            [[(it, amount) for it, amount in enumerate(row) if amount] for row in ground.requests.tolist()],
         )  # fmt: skip
 
     def plan(self) -> Plan:
@@ -99,10 +104,7 @@ class _State:
         """Without these machines: where their pods go; None where they have no place, or it does not pay."""
         gangs = sorted({gang for machine in machines for gang in self.on[machine]})
         removed = sum(float(self.price[machine]) for machine in machines)
-        moving = 0.0
-        if self.per_move:
-            moving += sum(float(self.cost[machine]) for machine in machines)
-            moving += sum(self.ground.gangs[gang].cost_usd_h for gang in gangs)
+        moving = self._moving_usd_h(machines, gangs) if self.per_move else 0.0
         if removed - moving <= EPSILON_USD_H or not self._within_budgets(machines):
             return None
         seating = _Seating(self, set(machines))
@@ -113,7 +115,16 @@ class _State:
         kind = self._bought(machines, seating.missing, removed, removed - moving)
         if kind is None:
             return None
+        if not self.per_move:
+            self.dear = self.dear or removed - self._moving_usd_h(machines, gangs) - self._price(kind) <= EPSILON_USD_H
         return _Command(tuple(machines), seating.seats, ways, kind, seating.missing)
+
+    def _moving_usd_h(self, machines: Sequence[int], gangs: Sequence[int]) -> float:
+        loose = sum(float(self.cost[machine]) for machine in machines)
+        return loose + sum(self.ground.gangs[gang].cost_usd_h for gang in gangs)
+
+    def _price(self, kind: int) -> float:
+        return float(self.ground.kinds.price[kind]) if kind >= 0 else 0.0
 
     def _within_budgets(self, machines: Sequence[int]) -> bool:
         if not len(self.left):
@@ -252,9 +263,8 @@ class _Seating:
         if machine in self._free:
             if not self._state.fits(machine)[row]:
                 return 0
-            asked = self._state.ground.requests[row]
-            asks = asked > 0
-            return int((self._free[machine][asks] // asked[asks]).min(initial=_UNLIMITED))
+            free = self._free[machine]
+            return int(min((free.item(it) // amount for it, amount in self._state.asks[row]), default=_UNLIMITED))
         return int(self._state.holds[row, machine])
 
     def _room(self, machine: int) -> Floats:
@@ -264,13 +274,24 @@ class _Seating:
 
 def karpenter_order(ground: Ground, sweeps: int, *, per_move: bool) -> Plan:
     """The plan the search ends with, after so many sweeps at most; with `per_move` only for what moving counts."""
+    return _searched(ground, sweeps, per_move=per_move).plan()
+
+
+def both_orders(ground: Ground, sweeps: int) -> tuple[Plan, Plan]:
+    """Without and with `per_move`: the second search is only done where it may come to something else."""
+    bold = _searched(ground, sweeps, per_move=False)
+    plan = bold.plan()
+    return plan, karpenter_order(ground, sweeps, per_move=True) if bold.dear else plan
+
+
+def _searched(ground: Ground, sweeps: int, *, per_move: bool) -> _State:
     state = _State.of(ground, per_move=per_move)
     _empties(state)
     for _ in range(sweeps):
         found = _many(state)
         if not (_one_by_one(state) or found):
             break
-    return state.plan()
+    return state
 
 
 def _empties(state: _State) -> None:

@@ -2,6 +2,7 @@
 
 from contextlib import suppress
 from dataclasses import dataclass
+from math import inf
 
 import numpy as np
 
@@ -123,20 +124,22 @@ class Master:
         """The best in whole numbers within the effort, of patterns that alone do not spoil `at_least_usd_h`.
 
         In a large programme what goes in the optimum in fractions, and goes as a whole there, is first taken as
-        settled; that is the answer where it is close enough. Raises `SolverFailed`.
+        settled; that is the answer where it is close enough, or where gangs have too many ways for more. Raises
+        `SolverFailed`.
         """
         slack = -optimum.objective - at_least_usd_h
         patterns = np.flatnonzero(optimum.reduced[len(optimum.reduced) - len(self._kinds) :] <= slack + _HELPS)
-        if len(optimum.values) > _LARGE:
-            enough = effort.near * float(self._ground.price.sum())
+        near = self._frame.ways > effort.ways
+        if len(optimum.values) > _LARGE or near:
+            enough = inf if near else effort.near * float(self._ground.price.sum())
             with suppress(SolverFailed):  # limits may leave no place for all that goes so
-                found = self._within(patterns, effort.nodes, optimum.values)
+                found = self._within(patterns, effort.nodes, optimum.values, near=near)
                 if found.cost_usd_h - optimum.objective <= enough:
                     return found
         return self._within(patterns, effort.nodes, None)
 
-    def _within(self, patterns: Ints, nodes: int, settled: Floats | None) -> Whole:
-        programme = self._frame.programme(settled)
+    def _within(self, patterns: Ints, nodes: int, settled: Floats | None, *, near: bool = False) -> Whole:
+        programme = self._frame.programme(settled, near=near)
         self._extend(programme, patterns)
         found = programme.solve_whole(None, nodes)
         going, ways, received, begin = self._frame.read(found.values)

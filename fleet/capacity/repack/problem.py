@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fleet.capacity.purchase.problem import InvalidProblem, Limit, MachineKind, distinct, whole
+from fleet.cost.lost import PAYBACK_S
 
 PER_POD_USD_H = 1.0
 """What moving one pod counts when nobody says what it costs: `docs/design/0008-repack.md` has the curve."""
-PAYBACK_H = 4.0
+PAYBACK_H = PAYBACK_S / 3600
 """The saving of this long has to pay for work that is lost."""
 SPOT_TYPES = 15
 """Types that one spot machine in place of another must be able to come as (Karpenter's rule for spot to spot)."""

@@ -9,7 +9,7 @@ from fleet.capacity.repack.answer import Way
 from fleet.capacity.repack.bound import relaxed
 from fleet.capacity.repack.effort import Effort
 from fleet.capacity.repack.frame import Frame
-from fleet.capacity.repack.greedy import karpenter_order
+from fleet.capacity.repack.greedy import both_orders
 from fleet.capacity.repack.ground import EPSILON_USD_H, Ground, Plan, nothing
 from fleet.capacity.repack.master import Master, Whole
 from fleet.capacity.repack.realize import realized
@@ -27,14 +27,19 @@ class Found:
     failure: str = ""
 
 
-def search(ground: Ground, effort: Effort) -> Found:
-    """The best plan for a part within the effort. Without a solver, or when it fails, the best greedy one."""
+def search(ground: Ground, effort: Effort, most_usd_h: float = np.inf) -> Found:
+    """The best plan for a part within the effort. Without a solver, or when it fails, the best greedy one.
+
+    `most_usd_h`: no plan is known to be better than that.
+    """
     idle = nothing(ground)
-    bold, careful = (karpenter_order(ground, effort.sweeps, per_move=per_move) for per_move in (False, True))
+    bold, careful = both_orders(ground, effort.sweeps)
     greedy = max((idle, careful, bold), key=lambda it: it.objective_usd_h(ground))
     most = float(np.maximum(ground.price - ground.cost, 0.0)[ground.may_go].sum())
-    found = Found(greedy, greedy, Way.NOTHING if greedy is idle else Way.GREEDY, most)
-    if not (effort.solver and most > EPSILON_USD_H):
+    bound_usd_h = max(min(most, most_usd_h), greedy.objective_usd_h(ground))
+    found = Found(greedy, greedy, Way.NOTHING if greedy is idle else Way.GREEDY, bound_usd_h)
+    little = _little_usd_h(ground, effort)
+    if not (effort.solver and most > EPSILON_USD_H and bound_usd_h > greedy.objective_usd_h(ground) + little):
         return found
     try:
         _improve(ground, found, (bold, careful), effort)
@@ -47,8 +52,7 @@ def _improve(ground: Ground, found: Found, starts: tuple[Plan, ...], effort: Eff
     """Raises `SolverFailed`."""
     frame = Frame(ground)
     found.bound_usd_h = min(found.bound_usd_h, relaxed(ground, frame, effort.iterations))
-    known = found.plan.objective_usd_h(ground)
-    little = max(EPSILON_USD_H, effort.close_enough * float(ground.price.sum()))
+    known, little = found.plan.objective_usd_h(ground), _little_usd_h(ground, effort)
     enough = known + little
     if found.bound_usd_h <= enough:
         return
@@ -70,6 +74,11 @@ def _improve(ground: Ground, found: Found, starts: tuple[Plan, ...], effort: Eff
             return
         apart |= mixed
         frame = Frame(ground, apart)
+
+
+def _little_usd_h(ground: Ground, effort: Effort) -> float:
+    """So little more is not looked for."""
+    return max(EPSILON_USD_H, effort.close_enough * float(ground.price.sum()))
 
 
 def _mixed(frame: Frame, whole: Whole) -> set[int]:

@@ -1,6 +1,7 @@
 """The call: which machines to give back."""
 
 from dataclasses import dataclass, replace
+from math import inf
 
 from fleet.capacity.repack.answer import Answer, Way
 from fleet.capacity.repack.change import applied, between
@@ -27,7 +28,7 @@ def solve(problem: Problem, effort: Effort = _USUAL) -> Answer:
     rounds, nodes = 1, answer.nodes
     while answer.steps and rounds < effort.rounds:
         left = applied(problem, answer.steps)
-        more = _once(left, effort)
+        more = _once(left, effort, answer.gap_usd_h)  # what is found now could have been found before
         rounds, nodes = rounds + 1, nodes + more.nodes
         if not more.steps:
             break
@@ -44,13 +45,13 @@ class _Try:
     way: Way
 
 
-def _once(problem: Problem, effort: Effort) -> Answer:
-    """One search of everything; stricter ones where steps break a rule."""
+def _once(problem: Problem, effort: Effort, most_usd_h: float = inf) -> Answer:
+    """One search of everything, where no plan is better than `most_usd_h`; stricter ones where steps break a rule."""
     judge, asked = Judge(problem), problem
     answer: Answer | None = None
     best = _Try(Judged(()), Way.NOTHING)
     for _ in range(1 + _RETRIES):
-        parts = [(ground, search(ground, effort)) for ground in grounds_of(asked)]
+        parts = [(ground, search(ground, effort, most_usd_h)) for ground in grounds_of(asked)]
         greedy = judge.judged(change_of(asked, [(ground, found.greedy) for ground, found in parts]))
         whole = judge.judged(change_of(asked, [(ground, found.plan) for ground, found in parts]))
         way = _of_all([found.way for _, found in parts])

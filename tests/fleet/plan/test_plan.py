@@ -18,7 +18,7 @@ from fleet.snapshot import Disruption, GangState, ImageKind, PodBudget, Resoluti
 from model.fleet import Fleet
 from model.kinds import NEVER, NodeOverlay
 from model.upstream.selectors import LabelSelector
-from tests.support.fleets import GPU, NOW, P5S, B, FleetBuilder, gang, pod_set, small_fleet
+from tests.support.fleets import GPU, NOW, P5, P5S, B, FleetBuilder, gang, pod_set, small_fleet
 from tests.support.world import World
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -136,6 +136,46 @@ def test_a_fixed_pool_that_grows_and_shrinks() -> None:
     grown = plan(world, fleet(pool={"replicas": 4}))
     assert (grown.now.usd_h, grown.then.usd_h) == (196.0, 392.0)
     assert grown.machines[0].reason == "one of the 4 replicas of h100"
+
+
+def wasteful(**policy: Any) -> dict[str, Any]:
+    return {
+        "instanceTypes": [P5.name, P5S.name],
+        "disruption": {"budgets": [{"nodes": "100%"}], "consolidateAfter": "0s", **policy},
+    }
+
+
+def test_a_plan_says_what_consolidation_is_about_to_do() -> None:
+    world = World(fleet(pool=wasteful()))
+    world.machine("m0")
+    world.runs(gang("g", gpu=1), ("m0", 1), admitted_at_s=NOW - 600)
+    for left_s in (15, 10):
+        it = plan(world, world.fleet)
+        assert verbs(it) == {"m0": "delete", "h100-for-m0-0": "create"}
+        reasons = [change.reason for change in it.machines]
+        assert reasons[1].endswith(f"1 machine bought first; proposed, looked at again in {left_s} s")
+        assert (it.now.usd_h, it.then.usd_h) == (98.0, 14.0)
+        assert [impact.name for impact in it.gangs] == ["ns/g"]
+        assert world.disrupted(waits=False) == []
+        world.now_s += 5
+
+
+@pytest.mark.parametrize("rail", ["maxNodesRemoved", "maxNodesAdded", "maxGangsEvicted", "maxUsdPerHourAdded"])
+@pytest.mark.parametrize("before", ["WhenEmpty", "WhenEmptyOrUnderutilized"])
+def test_what_consolidation_does_anyway_is_not_held_against_a_revision(rail: str, before: str) -> None:
+    """But a revision that brings consolidation about is held to the rails; the saving pays for nothing else."""
+    world = World(fleet(pool=wasteful(consolidationPolicy=before), **{rail: 0}))
+    world.machine("m0")
+    world.runs(gang("g", gpu=1), ("m0", 1), admitted_at_s=NOW - 600)
+    world.waits(gang("new", gpu=8))
+    after = fleet(pool=wasteful(), team={"quotas": {"h100": {GPU: 98}}}, **{rail: 0})
+    it = plan(world, after)
+    assert "m0" in verbs(it)
+    added = rail in {"maxNodesAdded", "maxUsdPerHourAdded"}
+    if before == "WhenEmptyOrUnderutilized":
+        assert len(it.refusals) == (1 if added else 0), "the waiting gang buys one"
+    elif rail != "maxUsdPerHourAdded":
+        assert len(it.refusals) == 1
 
 
 def test_more_quota_lets_gangs_run_and_buys_their_machines() -> None:

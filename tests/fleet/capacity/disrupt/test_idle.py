@@ -20,7 +20,7 @@ ANY: dict[str, Any] = {"disruption": {"budgets": [{"nodes": "100%"}]}}
 
 def told(world: World) -> dict[str, str]:
     """Claims told to go, with the reason; nothing may be bought."""
-    actions = disrupt.decide(world.fleet, world.snapshot())
+    actions = world.disrupted(waits=False)
     assert all(isinstance(it, SaveClaim) for it in actions)
     names = [it.claim.name for it in actions if isinstance(it, SaveClaim)]
     assert len(names) == len(set(names))

@@ -8,7 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleet.actions import Action, OpenClaims, SaveClaim
-from fleet.capacity import disrupt
+from fleet.capacity.disrupt import merging
+from fleet.capacity.disrupt.merging import suggestions
+from fleet.capacity.disrupt.yard import Yard
 from fleet.snapshot import GangState, InstanceType, Launch, Offer
 from tests.support.fleets import GPU, NOW, A, FleetBuilder, catalog, gang, machine, pod_set
 from tests.support.world import World
@@ -45,7 +47,7 @@ def outcome(actions: list[Action]) -> tuple[list[str], dict[str, int]]:
 
 
 def decided(world: World) -> tuple[list[str], dict[str, int]]:
-    return outcome(disrupt.decide(world.fleet, world.snapshot()))
+    return outcome(world.disrupted())
 
 
 def bill(world: World) -> float:
@@ -86,7 +88,7 @@ def test_budgets_hold_for_all_together() -> None:
     for n in range(6):
         world.machine(f"m{n}", "all", "eight.large")
         runs(world, f"g{n}", (f"m{n}", 1))
-    actions = disrupt.decide(world.fleet, world.snapshot())
+    actions = world.disrupted()
     gone, _ = outcome(actions)
     replaced = {name for it in actions if isinstance(it, OpenClaims) for claim in it.claims for name in claim.replaces}
     assert 1 <= len({*gone, *replaced}) <= 2
@@ -139,6 +141,44 @@ def test_gangs_with_a_topology_are_left_to_the_packer(topology: str) -> None:
         world.runs(gang(f"g{n}", wide), (f"m{n}", 2), flavor="all", admitted_at_s=NOW - 600)
     world.settle_down()
     assert {it.state for it in world.gangs.values()} == {GangState.ADMITTED}
+
+
+def shared_hosts(world: World) -> None:
+    """Three machines of four GPUs, on each two pods of a gang that has to share its host."""
+    for n in range(3):
+        world.machine(f"m{n}", "all", "four.large")
+        pair = pod_set("main", 2, 1, required_topology="kubernetes.io/hostname")
+        world.runs(gang(f"g{n}", pair), (f"m{n}", 2), flavor="all", admitted_at_s=NOW - 600)
+
+
+def test_pods_that_share_a_host_are_one_large_pod_of_the_plan() -> None:
+    """All three come to one large machine, which is cheaper; none is torn apart."""
+    world = world_of(FOUR, EIGHT)
+    shared_hosts(world)
+    yard = Yard.of(world.fleet, world.snapshot())
+    [suggestion] = suggestions(yard, list(world.claims.values()))
+    assert (len(suggestion.claims), [it.offer.instance_type for it in suggestion.bought]) == (3, [EIGHT])
+    world.settle_down()
+    assert bill(world) == pytest.approx(8.0)
+    assert all(len(it.pins) == 1 for it in world.gangs.values())
+    quiet(world)
+
+
+@pytest.mark.parametrize(("ways", "planned"), [(0, {"alone"}), (1, {"alone", "a0", "a1"}), (2, None)])
+def test_gangs_on_many_machines_are_planned_for_as_far_as_their_ways_allow(
+    monkeypatch: pytest.MonkeyPatch, ways: int, planned: set[str] | None
+) -> None:
+    monkeypatch.setattr(merging, "MOST_WAYS", ways)
+    world = world_of(ONE, FOUR, EIGHT)
+    for name in ("a0", "a1", "b0", "b1", "alone"):
+        world.machine(name, "all", "eight.large")
+    for name in "ab":
+        runs(world, name, (f"{name}0", 1), (f"{name}1", 1))
+    runs(world, "c", ("alone", 1))
+    plan = suggestions(Yard.of(world.fleet, world.snapshot()), [world.claims[it] for it in sorted(world.claims)])
+    going = {claim.name for suggestion in plan for claim in suggestion.claims}
+    assert going <= (planned or set(world.claims))
+    assert going
 
 
 def test_a_purchase_that_lost_a_machine_is_given_up_and_decided_anew() -> None:

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from fleet.actions import Action, OpenClaims, SaveClaim
-from fleet.capacity import disrupt
 from fleet.snapshot import CapacityPool, Launch, Memory, Offer
 from model.kinds import CapacityType, NodePool
 from tests.support.fleets import NOW, P5, PRICES, A, B, FleetBuilder, catalog, gang
@@ -16,7 +15,7 @@ SPOT_FIRST: list[CapacityType] = ["spot", "on-demand"]
 
 
 def decided(world: World) -> list[Action]:
-    return disrupt.decide(world.fleet, world.snapshot())
+    return world.disrupted()
 
 
 def told(actions: list[Action]) -> dict[str, str]:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from fleet.capacity.disrupt.weigh import Move, command, weigh
+from fleet.capacity.disrupt.weigh import Move, command, granted, weigh
 from fleet.capacity.disrupt.yard import Yard
 from tests.support.fleets import GPU, NOW, P5, P5S, FleetBuilder, gang
 from tests.support.world import World
@@ -45,17 +45,17 @@ def test_more_than_one_may_be_bought_where_that_is_asked_for() -> None:
     yard, found = weighed(standing({"a": 1, "b": 1}), "b", "a", most_bought=2)
     assert found
     assert found.saving_usd_h == pytest.approx(2 * 98.0 - 2 * 14.0)
+    assert granted(yard, found)
     given = command(yard, found)
-    assert given
     assert [claim.replaces for claim in given.replacements] == [("a", "b"), ("a", "b")]
     assert len({claim.launch.group for claim in given.replacements}) == 1
-    assert command(yard, found) is None  # they are spoken for
+    assert not granted(yard, found), "they are spoken for"
 
 
 def test_what_budgets_do_not_allow() -> None:
     yard, found = weighed(standing({"a": 2, "b": 2, "c": 2}, budgets=[{"nodes": 1}]), "a", "b")
     assert found
-    assert command(yard, found) is None
+    assert not granted(yard, found)
 
 
 @pytest.mark.parametrize(("threshold", "worth"), [(1, False), (2, True)])

@@ -12,11 +12,15 @@ from tests.support.repack import TOLERANCE, broken, problems
 FEW = settings(max_examples=40, deadline=None)
 
 
+EFFORTS = st.sampled_from([Effort(), GREEDY, Effort(ways=0)])
+
+
 @FEW
-@given(problems(), st.booleans())
-def test_plans_are_feasible(problem: Problem, solver: bool) -> None:
-    answer = solve(problem, Effort(solver=solver))
+@given(problems(), EFFORTS)
+def test_plans_are_feasible(problem: Problem, effort: Effort) -> None:
+    answer = solve(problem, effort)
     assert broken(problem, answer) == []
+    assert answer.greedy_usd_h - TOLERANCE <= answer.objective_usd_h <= answer.bound_usd_h + TOLERANCE
 
 
 @FEW

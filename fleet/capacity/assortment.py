@@ -54,7 +54,7 @@ class Ranking:
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class Assortment:
     """All shapes of a need's pools in a zone that its pods may stand on."""
 
     pools: tuple[tuple[NodePool, tuple[Choice, ...]], ...]
@@ -65,8 +65,8 @@ class Outlook:
     _ranked: dict[tuple[int, bool], Ranking] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, need: "Need", zone: str, shapes: Shapes, expected_usd_h: Callable[[Offer], float]) -> "Outlook":
-        """The outlook of one need."""
+    def of(cls, need: "Need", zone: str, shapes: Shapes, expected_usd_h: Callable[[Offer], float]) -> "Assortment":
+        """The assortment for one need."""
         found, too_short, seen = [], set(), 0
         for pool in need.pools:
             able = list(_able(need, pool, zone, shapes)) if pool.spec.replicas is None else []
