@@ -8,11 +8,12 @@ from fleet.capacity.purchase.answer import Steps, Way
 from fleet.capacity.purchase.baseline import karpenter_order
 from fleet.capacity.purchase.bound import Certificate, aggregate, by_one_resource
 from fleet.capacity.purchase.choice import by_choice
-from fleet.capacity.purchase.columns import Master, Optimum, Pool, generate
+from fleet.capacity.purchase.columns import Master, Optimum, Pool
 from fleet.capacity.purchase.effort import Effort
 from fleet.capacity.purchase.exact import priced
 from fleet.capacity.purchase.mix import Mix, trimmed, within
 from fleet.capacity.purchase.part import Part
+from fleet.capacity.purchase.pricing import generate
 from fleet.capacity.purchase.solver import SolverFailed
 from fleet.capacity.purchase.value import by_value, simple_worths
 

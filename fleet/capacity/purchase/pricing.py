@@ -1,0 +1,86 @@
+"""Column generation: patterns that are worth more than their machine costs are added until none is found.
+
+They are looked for by filling greedily (`fill.py`), in ways that find what those before them miss. Most come from small
+changes of what the optimum buys at present: those are few machines, and prices that are right for them are right for
+their neighbours. Only where all changes fail the kinds are filled from nothing.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from fleet.capacity.purchase.columns import Master, Optimum, Pool, added
+from fleet.capacity.purchase.fill import best_fills, filled, sharpened
+from fleet.capacity.purchase.mix import Mix, holding
+from fleet.capacity.purchase.part import Floats, Ints, Part
+
+_BEGUN = 300_000
+"""Machines times classes that are filled at once, at most, when each class is tried as the first on each kind."""
+
+_Fills = tuple[Ints, Ints]
+"""Kinds [M] and pods [M, C]."""
+
+
+def generate(part: Part, pool: Pool, master: Master, rounds: int, iterations: int) -> tuple[Optimum, int]:
+    """Rounds of pricing until nothing is found or there were so many; the last optimum and how many it took."""
+    for turn in range(rounds):
+        found = master.solve(iterations)
+        bought = pool.bought(found.amounts)
+        if not any(added(part, pool, found.prices, *way(part, bought, found.prices.worth)) for way in _WAYS):
+            return found, turn
+    return master.solve(iterations), rounds
+
+
+def _one_less(part: Part, bought: Mix, worth: Floats) -> _Fills:
+    """What is bought, with one pod less of one class."""
+    pattern, row = np.nonzero(bought.pods)
+    full = bought.pods[pattern]
+    begun = full.copy()
+    begun[np.arange(len(row)), row] -= 1
+    return _refilled(part, worth, bought.kinds[pattern], full, begun)
+
+
+def _by_orders(part: Part, _: Mix, worth: Floats) -> _Fills:
+    """Each kind, filled by several orders of the classes."""
+    return best_fills(part, np.arange(len(part.price)), worth, part.demand)
+
+
+def _without_or_alone(part: Part, bought: Mix, worth: Floats) -> _Fills:
+    """What is bought, without one class, and with one class alone."""
+    pattern, row = np.nonzero(bought.pods)
+    full, each = bought.pods[pattern], np.arange(len(row))
+    without, alone = full.copy(), np.zeros_like(full)
+    without[each, row], alone[each, row] = 0, full[each, row]
+    kinds = np.tile(bought.kinds[pattern], 2)
+    return _refilled(part, worth, kinds, np.vstack([full, full]), np.vstack([without, alone]))
+
+
+def _elsewhere(part: Part, bought: Mix, worth: Floats) -> _Fills:
+    """What is bought, on every other kind that holds it."""
+    pattern, kinds = np.nonzero(holding(part, bought.pods))
+    full = bought.pods[pattern]
+    return _refilled(part, worth, kinds, full, full)
+
+
+def _begun(part: Part, _: Mix, worth: Floats) -> _Fills:
+    """Each kind, begun with one pod, or as many as it holds, of each class; nothing where those are too many."""
+    kinds, row = np.nonzero(part.fits.T & (worth > 0))
+    if 2 * len(kinds) * len(worth) > _BEGUN:
+        kinds, row = kinds[:0], row[:0]
+    many = np.tile(kinds, 2)
+    begun = np.zeros((len(many), len(worth)), dtype=np.int64)
+    begun[np.arange(len(kinds)), row] = 1
+    begun[np.arange(len(kinds), len(many)), row] = part.holds[row, kinds]
+    rough = filled(part, many, sharpened(part, many, worth, begun), part.demand, begun)
+    return _refilled(part, worth, many, rough, begun)
+
+
+def _refilled(part: Part, worth: Floats, kinds: Ints, full: Ints, begun: Ints) -> _Fills:
+    """Machines `begun` with some pods [M, C] and filled up by what ran short when they were `full`."""
+    return kinds, filled(part, kinds, sharpened(part, kinds, worth, full), part.demand, begun)
+
+
+_WAYS: tuple[Callable[[Part, Mix, Floats], _Fills], ...] = (
+    _one_less, _by_orders, _without_or_alone, _elsewhere, _begun,
+)  # fmt: skip
+"""The quickest first, each only where those before it find nothing."""
