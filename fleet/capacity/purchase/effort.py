@@ -21,6 +21,8 @@ class Effort:
     """Of branch and bound, for each kind in such a round."""
     nodes: int = 60
     """Of branch and bound over patterns, for each part."""
+    whole_pairs: float = 100.0
+    """Of a class and a kind: for each so many, branch and bound has to promise another `close_enough` to be tried."""
     iterations: int = 100_000
     """Of the simplex method, for each linear programme."""
     trials: int = 24

@@ -105,18 +105,29 @@ def _improve(found: Found, effort: Effort, enough_usd_h: float) -> None:
         _offer(found, pool, by_value(part, worth), Way.VALUE)
     master = Master(part, pool)
     optimum = _generated(found, pool, master, effort)
-    _offer(found, pool, by_value(part, optimum.prices.worth), Way.VALUE)
     _offer(found, pool, _rounded(part, pool, optimum), Way.ROUNDED)
-    if found.cost_usd_h - max(optimum.cost_usd_h, found.bound_usd_h) > enough_usd_h:
+    if not _exactly(part, effort):  # the pods that rounding leaves over make patterns that pricing has missed
+        optimum, rounds = generate(part, pool, master, effort.rounds, effort.iterations)
+        _offer(found, pool, _rounded(part, pool, optimum), Way.ROUNDED)
+        found.steps += Steps(rounds=rounds)
+    else:
+        _offer(found, pool, by_value(part, optimum.prices.worth), Way.VALUE)
+    promised = found.cost_usd_h - max(optimum.cost_usd_h, found.bound_usd_h)
+    if promised > enough_usd_h * max(1.0, part.fits.sum() / effort.whole_pairs):
         _whole(found, pool, master, optimum, effort)
     found.steps += Steps(patterns=len(pool))
+
+
+def _exactly(part: Part, effort: Effort) -> bool:
+    """Whether the part is small enough for pricing that misses nothing."""
+    return bool(part.fits.sum() <= effort.exact_pairs)
 
 
 def _generated(found: Found, pool: Pool, master: Master, effort: Effort) -> Optimum:
     """The best fractions, with what exact pricing adds and proves where the classes are few enough for it."""
     part = found.part
     optimum, rounds = generate(part, pool, master, effort.rounds, effort.iterations)
-    for _ in range(effort.exact_rounds if part.fits.sum() <= effort.exact_pairs else 0):
+    for _ in range(effort.exact_rounds if _exactly(part, effort) else 0):
         certificate, fresh = priced(part, pool, optimum.prices, effort.exact_nodes)
         found.prove(certificate)
         if not fresh:
