@@ -77,6 +77,8 @@ class Optimum:
     reduced: Floats
     """[patterns] by how much one machine more of it would cost more."""
     prices: Prices
+    iterations: int
+    """Of the simplex method, that it took."""
 
 
 class Master:
@@ -91,7 +93,7 @@ class Master:
         """With all patterns of the pool. Raises `SolverFailed`."""
         self._extend(self._programme, np.arange(self._programme.columns, len(self._pool)))
         found = self._programme.solve(iterations)
-        return Optimum(found.objective, found.values, found.reduced, self._prices(found))
+        return Optimum(found.objective, found.values, found.reduced, self._prices(found), found.iterations)
 
     def whole(self, among: Ints, start: Mix, nodes: int) -> tuple[Mix, int]:
         """The best whole numbers of some patterns, and the nodes it took. Raises `SolverFailed`."""

@@ -13,8 +13,10 @@ class Effort:
     """Of a class and a kind that may hold it. Parts with more are left as the quick ways have them."""
     exact_pairs: int = 1_000
     """Of a class and a kind. Parts with more are priced by filling alone, which costs little and proves less."""
-    rounds: int = 60
+    rounds: int = 200
     """Of pricing, for each part."""
+    work: int = 10_000_000
+    """Of pricing, for each part: machines filled times classes, and what solving takes in the same measure; a second."""
     exact_rounds: int = 3
     """Of pricing that misses nothing, for each part; the last of them proves the bound."""
     exact_nodes: int = 200

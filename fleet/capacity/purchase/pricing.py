@@ -10,6 +10,7 @@ from collections.abc import Callable
 import numpy as np
 
 from fleet.capacity.purchase.columns import Master, Optimum, Pool, added
+from fleet.capacity.purchase.effort import Effort
 from fleet.capacity.purchase.fill import best_fills, filled, sharpened
 from fleet.capacity.purchase.mix import Mix, holding
 from fleet.capacity.purchase.part import Floats, Ints, Part
@@ -17,18 +18,60 @@ from fleet.capacity.purchase.part import Floats, Ints, Part
 _BEGUN = 300_000
 """Machines times classes that are filled at once, at most, when each class is tried as the first on each kind."""
 
+_STALLED = 20
+"""Rounds in which the optimum has to fall by what is worth the trouble."""
+_ITERATION = 3
+"""How many times longer an iteration of the simplex method takes, for each class, than to fill a machine."""
+
 _Fills = tuple[Ints, Ints]
 """Kinds [M] and pods [M, C]."""
 
 
-def generate(part: Part, pool: Pool, master: Master, rounds: int, iterations: int) -> tuple[Optimum, int]:
-    """Rounds of pricing until nothing is found or there were so many; the last optimum and how many it took."""
-    for turn in range(rounds):
-        found = master.solve(iterations)
-        bought = pool.bought(found.amounts)
-        if not any(added(part, pool, found.prices, *way(part, bought, found.prices.worth)) for way in _WAYS):
-            return found, turn
-    return master.solve(iterations), rounds
+class Budget:
+    """What pricing may still do for a part."""
+
+    def __init__(self, effort: Effort, enough_usd_h: float) -> None:
+        self._effort, self._enough_usd_h = effort, enough_usd_h
+        self.rounds = 0
+        """So many there were."""
+        self._work = 0
+
+    def left(self, costs_usd_h: list[float]) -> bool:
+        """Whether there may be another round, after rounds that led to these optima."""
+        stalled = len(costs_usd_h) > _STALLED and costs_usd_h[-_STALLED - 1] - costs_usd_h[-1] <= self._enough_usd_h
+        return not stalled and self.rounds < self._effort.rounds and self._work < self._effort.work
+
+    def solved(self, master: Master) -> Optimum:
+        """The optimum of the patterns known. Raises `SolverFailed`."""
+        found = master.solve(self._effort.iterations)
+        self._work += _ITERATION * found.iterations * len(found.prices.worth)
+        return found
+
+    def looked(self, pods: Ints) -> None:
+        """Machines were filled."""
+        self._work += pods.size
+
+
+def generate(part: Part, pool: Pool, master: Master, budget: Budget) -> Optimum:
+    """The best fractions when pricing finds nothing more, or its budget is spent."""
+    found = budget.solved(master)
+    costs_usd_h = [found.cost_usd_h]
+    while budget.left(costs_usd_h) and _priced(part, pool, found, budget):
+        budget.rounds += 1
+        found = budget.solved(master)
+        costs_usd_h.append(found.cost_usd_h)
+    return found
+
+
+def _priced(part: Part, pool: Pool, found: Optimum, budget: Budget) -> bool:
+    """Whether patterns that help were found."""
+    bought = pool.bought(found.amounts)
+    for way in _WAYS:
+        kinds, pods = way(part, bought, found.prices.worth)
+        budget.looked(pods)
+        if added(part, pool, found.prices, kinds, pods):
+            return True
+    return False
 
 
 def _one_less(part: Part, bought: Mix, worth: Floats) -> _Fills:

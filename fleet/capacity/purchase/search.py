@@ -13,7 +13,7 @@ from fleet.capacity.purchase.effort import Effort
 from fleet.capacity.purchase.exact import priced
 from fleet.capacity.purchase.mix import Mix, trimmed, within
 from fleet.capacity.purchase.part import Part
-from fleet.capacity.purchase.pricing import generate
+from fleet.capacity.purchase.pricing import Budget, generate
 from fleet.capacity.purchase.solver import SolverFailed
 from fleet.capacity.purchase.value import by_value, simple_worths
 
@@ -104,18 +104,18 @@ def _improve(found: Found, effort: Effort, enough_usd_h: float) -> None:
     for worth in (certificate.worth, *(simple_worths(part) if len(part.demand) > effort.value_classes else ())):
         _offer(found, pool, by_value(part, worth), Way.VALUE)
     master = Master(part, pool)
-    optimum = _generated(found, pool, master, effort)
+    budget = Budget(effort, enough_usd_h)
+    optimum = _generated(found, pool, master, budget, effort)
     _offer(found, pool, _rounded(part, pool, optimum), Way.ROUNDED)
     if not _exactly(part, effort):  # the pods that rounding leaves over make patterns that pricing has missed
-        optimum, rounds = generate(part, pool, master, effort.rounds, effort.iterations)
+        optimum = generate(part, pool, master, budget)
         _offer(found, pool, _rounded(part, pool, optimum), Way.ROUNDED)
-        found.steps += Steps(rounds=rounds)
     else:
         _offer(found, pool, by_value(part, optimum.prices.worth), Way.VALUE)
     promised = found.cost_usd_h - max(optimum.cost_usd_h, found.bound_usd_h)
     if promised > enough_usd_h * max(1.0, part.fits.sum() / effort.whole_pairs):
         _whole(found, pool, master, optimum, effort)
-    found.steps += Steps(patterns=len(pool))
+    found.steps += Steps(rounds=budget.rounds, patterns=len(pool))
 
 
 def _exactly(part: Part, effort: Effort) -> bool:
@@ -123,18 +123,16 @@ def _exactly(part: Part, effort: Effort) -> bool:
     return bool(part.fits.sum() <= effort.exact_pairs)
 
 
-def _generated(found: Found, pool: Pool, master: Master, effort: Effort) -> Optimum:
+def _generated(found: Found, pool: Pool, master: Master, budget: Budget, effort: Effort) -> Optimum:
     """The best fractions, with what exact pricing adds and proves where the classes are few enough for it."""
     part = found.part
-    optimum, rounds = generate(part, pool, master, effort.rounds, effort.iterations)
+    optimum = generate(part, pool, master, budget)
     for _ in range(effort.exact_rounds if _exactly(part, effort) else 0):
         certificate, fresh = priced(part, pool, optimum.prices, effort.exact_nodes)
         found.prove(certificate)
         if not fresh:
             break
-        optimum, more = generate(part, pool, master, effort.rounds, effort.iterations)
-        rounds += more
-    found.steps += Steps(rounds=rounds)
+        optimum = generate(part, pool, master, budget)
     return optimum
 
 
