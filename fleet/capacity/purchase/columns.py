@@ -132,11 +132,14 @@ class Master:
         return Prices(np.maximum(found.duals[:classes], 0.0), on_limits, on_kinds)
 
 
-def added(part: Part, pool: Pool, prices: Prices, kinds: Ints, pods: Ints) -> bool:
-    """Whether the pool grew by some of the patterns (kinds [M], pods [M, C]) that are worth more than they cost."""
+def added(part: Part, pool: Pool, prices: Prices, kinds: Ints, pods: Ints, slack_usd_h: float = 0.0) -> bool:
+    """Whether the pool grew by some of the patterns (kinds [M], pods [M, C]) that are worth more than they cost.
+
+    With slack also by some that are worth less, but not by more than that.
+    """
     price = prices.of_machines(part)
     gain = pods @ prices.worth - price[kinds]
-    helps = np.flatnonzero(gain > _EPSILON * (1.0 + price[kinds]))
+    helps = np.flatnonzero(gain > _EPSILON * (1.0 + price[kinds]) - slack_usd_h)
     ordered = helps[np.lexsort((helps, -gain[helps], kinds[helps]))]
     taken = np.zeros(len(part.price), dtype=np.int64)
     fresh = False

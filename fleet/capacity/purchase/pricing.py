@@ -74,6 +74,16 @@ def _priced(part: Part, pool: Pool, found: Optimum, budget: Budget) -> bool:
     return False
 
 
+def surrounded(part: Part, pool: Pool, found: Optimum, slack_usd_h: float) -> None:
+    """Also the patterns by which fractions would cost no more than `slack_usd_h` more.
+
+    Whole numbers need them: what is cheapest in fractions is not what fits together in the end.
+    """
+    bought = pool.bought(found.amounts)
+    for way in _WAYS:
+        added(part, pool, found.prices, *way(part, bought, found.prices.worth), slack_usd_h)
+
+
 def _one_less(part: Part, bought: Mix, worth: Floats) -> _Fills:
     """What is bought, with one pod less of one class."""
     pattern, row = np.nonzero(bought.pods)

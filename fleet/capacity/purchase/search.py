@@ -13,7 +13,7 @@ from fleet.capacity.purchase.effort import Effort
 from fleet.capacity.purchase.exact import priced
 from fleet.capacity.purchase.mix import Mix, trimmed, within
 from fleet.capacity.purchase.part import Part
-from fleet.capacity.purchase.pricing import Budget, generate
+from fleet.capacity.purchase.pricing import Budget, generate, surrounded
 from fleet.capacity.purchase.solver import SolverFailed
 from fleet.capacity.purchase.value import by_value, simple_worths
 
@@ -150,10 +150,10 @@ def _rounded(part: Part, pool: Pool, optimum: Optimum) -> Mix:
 
 def _whole(found: Found, pool: Pool, master: Master, optimum: Optimum, effort: Effort) -> None:
     """Whole numbers of patterns, of which those are left out that alone would cost more than what is known."""
+    surrounded(found.part, pool, optimum, found.cost_usd_h - optimum.cost_usd_h)
+    optimum = master.solve(effort.iterations)
     slack = found.cost_usd_h - optimum.cost_usd_h
-    reduced = np.zeros(len(pool))
-    reduced[: len(optimum.reduced)] = optimum.reduced
     used = pool.amounts(found.mix) > 0
-    mix, nodes = master.whole(np.flatnonzero((reduced <= slack) | used), found.mix, effort.nodes)
+    mix, nodes = master.whole(np.flatnonzero((optimum.reduced <= slack) | used), found.mix, effort.nodes)
     found.steps += Steps(nodes=nodes)
     found.offer(trimmed(found.part, mix), Way.INTEGER)
