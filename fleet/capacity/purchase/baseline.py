@@ -12,7 +12,6 @@ import numpy as np
 from fleet.capacity.purchase.mix import Mix, housed, joined
 from fleet.capacity.purchase.part import Ints, Part, roomiest
 
-
 _FIRST = 64
 """Groups of claims that there is room for at first; it doubles."""
 _CLOSED = -1.0

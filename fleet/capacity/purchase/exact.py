@@ -23,7 +23,7 @@ def priced(part: Part, pool: Pool, prices: Prices, nodes: int) -> tuple[Certific
     kinds = np.arange(len(part.price))
     pods = np.zeros((len(kinds), len(part.demand)), dtype=np.int64)
     share = part.requests / np.maximum(part.capacity, 1.0)[:, None]  # [K, C, R]
-    carried = _at_most(part, share, prices.worth)
+    carried = at_most(part, share, prices.worth)
     for kind in np.flatnonzero(carried > prices.of_machines(part)).tolist():
         rows = np.flatnonzero(part.fits[:, kind] & (prices.worth > 0))
         knapsack = Programme(np.full(part.requests.shape[1], -np.inf), np.minimum(part.capacity[kind], 1.0))
@@ -36,7 +36,7 @@ def priced(part: Part, pool: Pool, prices: Prices, nodes: int) -> tuple[Certific
     return proven(part, prices, carried), added(part, pool, prices, kinds, pods)
 
 
-def _at_most(part: Part, share: Floats, worth: Floats) -> Floats:
+def at_most(part: Part, share: Floats, worth: Floats) -> Floats:
     """[K] what no machine of a kind carries more of than: as if only one resource counted, or two as one.
 
     Then the best is to take pods by worth for their size, the last in part (Dantzig 1957).

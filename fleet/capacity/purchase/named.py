@@ -18,8 +18,8 @@ def batches(part: Part, mix: Mix) -> list[Batch]:
     queues = [list(reversed(group)) for group in part.members]
     rooms = [iter(names) for names in part.names]
     found: Counter[tuple[str, _Held]] = Counter()
-    for kind, own, machines in _ordered(mix):
-        wanted = [(queues[row], pods) for row, pods in own]
+    for kind, own, there in _ordered(mix):
+        wanted, machines = [(queues[row], pods) for row, pods in own], there
         while machines:
             alike = min(machines, *(queue[-1][1] // pods for queue, pods in wanted))
             count = 1 if part.open[kind] else max(alike, 1)
@@ -33,7 +33,7 @@ def batches(part: Part, mix: Mix) -> list[Batch]:
 
 
 def _ordered(mix: Mix) -> list[tuple[int, list[tuple[int, int]], int]]:
-    """(kind, its (class, pods), machines) of each pattern; the dearest first, then the fewest pods of the last class."""
+    """(kind, its (class, pods), machines) of each pattern; dearest first, then the fewest pods of the last class."""
     patterns, rows = np.nonzero(mix.pods)
     pods: list[list[tuple[int, int]]] = [[] for _ in mix.kinds]
     for pattern, row, count in zip(patterns.tolist(), rows.tolist(), mix.pods[patterns, rows].tolist(), strict=True):

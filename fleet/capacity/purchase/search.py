@@ -149,11 +149,15 @@ def _rounded(part: Part, pool: Pool, optimum: Optimum) -> Mix:
 
 
 def _whole(found: Found, pool: Pool, master: Master, optimum: Optimum, effort: Effort) -> None:
-    """Whole numbers of patterns, of which those are left out that alone would cost more than what is known."""
+    """Whole numbers of patterns: those of the best so far, and others by what fractions say one machine more costs.
+
+    Those that alone would cost more than what is known are left out.
+    """
     surrounded(found.part, pool, optimum, found.cost_usd_h - optimum.cost_usd_h)
     optimum = master.solve(effort.iterations)
-    slack = found.cost_usd_h - optimum.cost_usd_h
-    used = pool.amounts(found.mix) > 0
-    mix, nodes = master.whole(np.flatnonzero((optimum.reduced <= slack) | used), found.mix, effort.nodes)
+    reduced = np.where(pool.amounts(found.mix) > 0, -np.inf, optimum.reduced)
+    order = np.argsort(reduced, kind="stable")[: len(found.part.demand) + effort.whole_patterns]
+    among = np.sort(order[reduced[order] <= found.cost_usd_h - optimum.cost_usd_h])
+    mix, nodes = master.whole(among, found.mix, effort.nodes)
     found.steps += Steps(nodes=nodes)
     found.offer(trimmed(found.part, mix), Way.INTEGER)
