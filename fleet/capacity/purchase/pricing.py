@@ -23,8 +23,10 @@ _STALLED = 20
 _ITERATION = 3
 """How many times longer an iteration of the simplex method takes, for each class, than to fill a machine."""
 
-_Fills = tuple[Ints, Ints]
+Fills = tuple[Ints, Ints]
 """Kinds [M] and pods [M, C]."""
+Look = Callable[[Part, Mix, Floats], Fills]
+"""Machines filled with a view to what is bought and what a pod of each class is worth [C]."""
 
 
 class Budget:
@@ -66,7 +68,7 @@ def generate(part: Part, pool: Pool, master: Master, budget: Budget) -> Optimum:
 def _priced(part: Part, pool: Pool, found: Optimum, budget: Budget) -> bool:
     """Whether patterns that help were found."""
     bought = pool.bought(found.amounts)
-    for way in _WAYS:
+    for way in WAYS:
         kinds, pods = way(part, bought, found.prices.worth)
         budget.looked(pods)
         if added(part, pool, found.prices, kinds, pods):
@@ -80,11 +82,11 @@ def surrounded(part: Part, pool: Pool, found: Optimum, slack_usd_h: float) -> No
     Whole numbers need them: what is cheapest in fractions is not what fits together in the end.
     """
     bought = pool.bought(found.amounts)
-    for way in _WAYS:
+    for way in WAYS:
         added(part, pool, found.prices, *way(part, bought, found.prices.worth), slack_usd_h)
 
 
-def _one_less(part: Part, bought: Mix, worth: Floats) -> _Fills:
+def _one_less(part: Part, bought: Mix, worth: Floats) -> Fills:
     """What is bought, with one pod less of one class."""
     pattern, row = np.nonzero(bought.pods)
     full = bought.pods[pattern]
@@ -93,12 +95,12 @@ def _one_less(part: Part, bought: Mix, worth: Floats) -> _Fills:
     return _refilled(part, worth, bought.kinds[pattern], full, begun)
 
 
-def _by_orders(part: Part, _: Mix, worth: Floats) -> _Fills:
+def _by_orders(part: Part, _: Mix, worth: Floats) -> Fills:
     """Each kind, filled by several orders of the classes."""
     return best_fills(part, np.arange(len(part.price)), worth, part.demand)
 
 
-def _without_or_alone(part: Part, bought: Mix, worth: Floats) -> _Fills:
+def _without_or_alone(part: Part, bought: Mix, worth: Floats) -> Fills:
     """What is bought, without one class, and with one class alone."""
     pattern, row = np.nonzero(bought.pods)
     full, each = bought.pods[pattern], np.arange(len(row))
@@ -108,14 +110,14 @@ def _without_or_alone(part: Part, bought: Mix, worth: Floats) -> _Fills:
     return _refilled(part, worth, kinds, np.vstack([full, full]), np.vstack([without, alone]))
 
 
-def _elsewhere(part: Part, bought: Mix, worth: Floats) -> _Fills:
+def _elsewhere(part: Part, bought: Mix, worth: Floats) -> Fills:
     """What is bought, on every other kind that holds it."""
     pattern, kinds = np.nonzero(holding(part, bought.pods))
     full = bought.pods[pattern]
     return _refilled(part, worth, kinds, full, full)
 
 
-def _begun(part: Part, _: Mix, worth: Floats) -> _Fills:
+def _begun(part: Part, _: Mix, worth: Floats) -> Fills:
     """Each kind, begun with one pod, or as many as it holds, of each class; nothing where those are too many."""
     kinds, row = np.nonzero(part.fits.T & (worth > 0))
     if 2 * len(kinds) * len(worth) > _BEGUN:
@@ -128,12 +130,12 @@ def _begun(part: Part, _: Mix, worth: Floats) -> _Fills:
     return _refilled(part, worth, many, rough, begun)
 
 
-def _refilled(part: Part, worth: Floats, kinds: Ints, full: Ints, begun: Ints) -> _Fills:
+def _refilled(part: Part, worth: Floats, kinds: Ints, full: Ints, begun: Ints) -> Fills:
     """Machines `begun` with some pods [M, C] and filled up by what ran short when they were `full`."""
     return kinds, filled(part, kinds, sharpened(part, kinds, worth, full), part.demand, begun)
 
 
-_WAYS: tuple[Callable[[Part, Mix, Floats], _Fills], ...] = (
+WAYS: tuple[Look, ...] = (
     _one_less, _by_orders, _without_or_alone, _elsewhere, _begun,
 )  # fmt: skip
 """The quickest first, each only where those before it find nothing."""
