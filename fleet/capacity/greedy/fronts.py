@@ -42,19 +42,23 @@ class Fronts:
         Shape of the result: (claims,). Never negative.
         """
         front = self._fronts[number]
-        found = np.zeros(used.shape[1], dtype=np.int64)
-        claims = np.flatnonzero((used <= (front.max(axis=0, initial=-1) - ask)[:, None]).all(axis=0))
-        if len(claims):  # comparing is cheaper than dividing, and most claims are full
-            possible = (used[:, claims] <= (front - ask)[:, :, None]).all(axis=1).any(axis=0)
-            claims = claims[possible]
+        hopeful = (used <= (front.max(axis=0, initial=-1) - ask)[:, None]).all(axis=0)
+        claims = np.flatnonzero(hopeful)
+        if 2 * len(claims) > len(hopeful):
+            return _times(front, used, ask)
+        found = np.zeros(len(hopeful), dtype=np.int64)
+        if len(claims):  # most are full, and comparing is cheaper than dividing
             found[claims] = _times(front, used[:, claims], ask)
         return found
 
 
 def _times(front: Ints, used: Ints, ask: Ints) -> Ints:
-    """How many pods fit beside `used` (claims), on the best row for each, where one does."""
-    left = front[:, :, None] - used
-    fits = np.where((left < 0).any(axis=1), 0, MANY)
-    for resource in np.flatnonzero(ask).tolist():
-        fits = np.minimum(fits, left[:, resource] // ask[resource])
-    return np.asarray(fits.max(axis=0, initial=0), dtype=np.int64)
+    """How many pods fit beside `used` (a column for each claim), on the best row for each."""
+    fits: Ints | None = None
+    for resource, each in enumerate(ask.tolist()):
+        left = front[:, resource, None] - used[resource, None, :]
+        here = left // each if each else np.where(left < 0, 0, MANY)
+        fits = here if fits is None else np.minimum(fits, here)
+    if fits is None:
+        return np.full(used.shape[1], MANY)
+    return np.asarray(np.maximum(fits.max(axis=0, initial=0), 0), dtype=np.int64)
