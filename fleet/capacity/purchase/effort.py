@@ -30,7 +30,7 @@ class Effort:
     whole_pairs: float = 100.0
     """Of a class and a kind: for each so many, branch and bound has to promise another `close_enough` to be tried."""
     whole_patterns: int = 150
-    """Among which branch and bound chooses, for each part, and as many more as there are classes."""
+    """Among which branch and bound chooses, for each part, besides those of the best so far."""
     iterations: int = 100_000
     """Of the simplex method, for each linear programme."""
     trials: int = 24

@@ -155,9 +155,9 @@ def _whole(found: Found, pool: Pool, master: Master, optimum: Optimum, effort: E
     """
     surrounded(found.part, pool, optimum, found.cost_usd_h - optimum.cost_usd_h)
     optimum = master.solve(effort.iterations)
-    reduced = np.where(pool.amounts(found.mix) > 0, -np.inf, optimum.reduced)
-    order = np.argsort(reduced, kind="stable")[: len(found.part.demand) + effort.whole_patterns]
-    among = np.sort(order[reduced[order] <= found.cost_usd_h - optimum.cost_usd_h])
+    cheap = np.argsort(optimum.reduced, kind="stable")[: effort.whole_patterns]
+    cheap = cheap[optimum.reduced[cheap] <= found.cost_usd_h - optimum.cost_usd_h]
+    among = np.union1d(np.flatnonzero(pool.amounts(found.mix)), cheap)
     mix, nodes = master.whole(among, found.mix, effort.nodes)
     found.steps += Steps(nodes=nodes)
     found.offer(trimmed(found.part, mix), Way.INTEGER)
