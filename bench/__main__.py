@@ -44,6 +44,8 @@ GOALS: dict[str, dict[str, tuple[str, float]]] = {
         "purchases.inference_1000_saving_pct": (AT_LEAST, 25),
         "purchases.quick_10000_ms": (AT_MOST, 100),
         "purchases.quick_2000_classes_ms": (AT_MOST, 500),
+        "purchases.openb_saving_pct": (AT_LEAST, 37),
+        "purchases.openb_s": (AT_MOST, 1.2),
     },
     "catalog": {"aws_facts_load_ms": (AT_MOST, 60)},
     "cli": {"help_ms": (AT_MOST, 150), "validate_reference_ms": (AT_MOST, 400), "validate_300_ms": (AT_MOST, 400)},

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+from bench.capacity.karpenter import SHARED
 from bench.capacity.mixes import inference, mix, openb, unpinned, varied
 from fleet.capacity.purchase import GREEDY, Effort, Problem, solve
 
@@ -96,19 +97,26 @@ def _warm() -> None:
 
 
 def run() -> dict[str, float]:
-    """Median saving over Karpenter's order, and CPU time of the solver and of the quick ways alone."""
+    """Median saving over Karpenter's order, and CPU time of the solver and of the quick ways alone.
+
+    With the pods of openb where the reference folder is (see `bench.capacity.karpenter`).
+    """
     _warm()
     mixes, answers, large = (
         measured([SETS[name](seed) for seed in SEEDS]) for name in ("mixes-1000", "inference-1000", "mixes-10000")
     )
     many = measured([varied(0, 100_000, 2_000)])
-    return {
+    found = {
         "mixes_1000_saving_pct": float(mixes["saving_pct"]),
         "mixes_1000_s": float(mixes["cpu_seconds"]),
         "inference_1000_saving_pct": float(answers["saving_pct"]),
         "quick_10000_ms": float(large["quick_cpu_ms"]),
         "quick_2000_classes_ms": float(many["quick_cpu_ms"]),
     }
+    if (pods := SHARED / "traces/openb/openb_pod_list_default.csv").is_file():
+        trace = measured([openb(pods)])
+        found |= {"openb_saving_pct": float(trace["saving_pct"]), "openb_s": float(trace["cpu_seconds"])}
+    return found
 
 
 if __name__ == "__main__":

@@ -50,7 +50,9 @@ def test_very_many_classes_are_bought_for_right() -> None:
 
 
 def test_openb_on_machines_of_aws_costs_37_percent_less() -> None:
+    """With the effort of the product, which is counted in steps."""
     asked = openb(shared_path("traces/openb/openb_pod_list_default.csv"))
-    answer = solve(asked, Effort(rounds=2, nodes=1))
+    answer = solve(asked)
     assert faults(asked, answer) == []
-    assert answer.saving >= 0.37 or answer.failure
+    assert answer.saving >= 0.41 or answer.failure
+    assert answer.steps.nodes == 0  # branch and bound promises too little for its price

@@ -1,5 +1,6 @@
 """An independent judge of purchases, problems to ask about, and the two slow ways that are surely right."""
 
+import importlib.util
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -7,6 +8,7 @@ from functools import cache
 from itertools import product
 from math import isclose
 
+import pytest
 from hypothesis import strategies as st
 
 from fleet.capacity.purchase import Limit, MachineKind, PodClass, Problem, Purchase, Room
@@ -24,6 +26,22 @@ def problem(
         tuple(PodClass(name, asked, count, frozenset(kinds)) for name, (count, asked) in classes.items()),
         tuple(MachineKind(name, price, capacity) for name, (price, capacity) in kinds.items()),
     )
+
+
+HIGHS = pytest.mark.skipif(importlib.util.find_spec("highspy") is None, reason="highspy is not installed")
+# Halves and thirds of a machine that greedy ways pair badly: 6 = 3 + 3 = 2 + 2 + 2 = 4 + 2.
+UNEVEN = problem(
+    {
+        "four": (9, {"cpu": 40, "memory": 11}),
+        "three": (14, {"cpu": 31, "memory": 42}),
+        "two": (25, {"cpu": 22, "memory": 19}),
+    },
+    {
+        "six": (1.0, {"cpu": 64, "memory": 64}),
+        "ten": (1.55, {"cpu": 100, "memory": 80}),
+        "deep": (1.2, {"cpu": 64, "memory": 128}),
+    },
+)
 
 
 def faults(asked: Problem, answer: Purchase) -> list[str]:

@@ -69,6 +69,9 @@ class Buyer:
             left = self.left[pool]
             if left is not None:
                 self.left[pool] = left - start.largest
+            elif not self.guard.reserves:  # nothing that a claim takes decides about the next: all start like this one
+                again, rest = divmod(count, start.room)
+                return [*opened, *[(start.family, start.room)] * again, *[(start.family, rest)] * (rest > 0)]
             if careful:
                 break
         return opened

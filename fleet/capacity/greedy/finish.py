@@ -10,7 +10,7 @@ from fleet.capacity.greedy.families import Family
 from fleet.capacity.greedy.flight import Flight, host_name
 from fleet.capacity.greedy.guard import Guard, fitting
 from fleet.capacity.greedy.outcome import Claim, Option, Unplaced, Why
-from fleet.capacity.greedy.rows import Bools, Floats, Rows
+from fleet.capacity.greedy.rows import Bools, Floats, Ints, Rows
 from fleet.capacity.greedy.values import PODS, RESERVED, Rules
 from model import labels
 from model.quantity import Resources
@@ -27,34 +27,44 @@ class Finish:
     resources: Sequence[str]
     _offered: dict[tuple[int, frozenset[str]], tuple[Floats, list[Option]]] = field(default_factory=dict)
     _options: dict[tuple[int, bytes, frozenset[str]], "_Listed"] = field(default_factory=dict)
+    _shapes: dict[tuple[int, bytes, frozenset[str]], "_Shape"] = field(default_factory=dict)
 
     def claim(self, number: int, pods: Sequence[str]) -> Claim | Unplaced:
         """The claim with its pods, or they go back: cut to the longest list, it would be too little flexible."""
         family = self.flight.family(number)
-        rows = self.flight.families.rows[family.pool]
-        used = self.flight.used(number)
-        left = fitting(rows, family, used)
         held = self.guard.reservations.held(host_name(number))
-        listed = self._listed(family, rows, left, held)
-        least = min_values.least(self.flight.families.templates[family.pool].requirements)
-        unmet = min_values.unmet(least, rows, listed.rows) if least else {}
-        if unmet and not self.rules.best_effort_min_values:
-            return Unplaced(tuple(pods), Why.MIN_VALUES, min_values.sentence(unmet))
-        if not listed.options:
+        shape = self._shape(family, self.flight.used(number), held)
+        if shape.unmet and not self.rules.best_effort_min_values:
+            return Unplaced(tuple(pods), Why.MIN_VALUES, min_values.sentence(shape.unmet))
+        if not shape.options:
             return Unplaced(tuple(pods), Why.RESERVATIONS, "only reserved capacity would do, and others hold it")
-        daemons = rows.daemons[left].min(axis=0)
         return Claim(
             name=host_name(number),
             template=self.flight.families.templates[family.pool].name,
-            requirements=_pinned(family.requirements, held),
-            requests=self._amounts(used + daemons),
-            options=listed.options,
+            requirements=shape.requirements,
+            requests=shape.requests,
+            options=shape.options,
             pods=tuple(pods),
-            relaxed_min_values=unmet,
+            relaxed_min_values=shape.unmet,
             reservations=tuple(sorted(held)),
         )
 
-    def _amounts(self, taken: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Resources:
+    def _shape(self, family: Family, used: Ints, held: frozenset[str]) -> "_Shape":
+        """Claims that are equal but for their pods' names are worked out once."""
+        key = (family.number, used.tobytes(), held)
+        found = self._shapes.get(key)
+        if found is None:
+            rows = self.flight.families.rows[family.pool]
+            left = fitting(rows, family, used)
+            listed = self._listed(family, rows, left, held)
+            least = min_values.least(self.flight.families.templates[family.pool].requirements)
+            unmet = min_values.unmet(least, rows, listed.rows) if least else {}
+            requests = self._amounts(used + rows.daemons[left].min(axis=0))
+            found = _Shape(_pinned(family.requirements, held), requests, listed.options, unmet)
+            self._shapes[key] = found
+        return found
+
+    def _amounts(self, taken: Ints) -> Resources:
         named: Mapping[str, int] = dict(zip(self.resources, taken.tolist(), strict=True))
         return {name: amount for name, amount in named.items() if amount and name != PODS}
 
@@ -87,6 +97,14 @@ class Finish:
             ]
             found = self._offered[key] = (prices, options)
         return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    requirements: Requirements
+    requests: Resources
+    options: tuple[Option, ...]
+    unmet: dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)

@@ -144,9 +144,9 @@ class Flight:
         front_of = np.array([family.front for family in self.families.all] + [-1], dtype=np.int64)
         front = front_of[becomes]
         room = np.zeros(self.size, dtype=np.int64)
-        for number in np.unique(front[front >= 0]):
+        for number in np.flatnonzero(np.bincount(front[front >= 0])).tolist():
             claims = np.flatnonzero(front == number)
-            room[claims] = self.families.fronts.room(int(number), self._used[:, claims], demand.take)
+            room[claims] = self.families.fronts.room(number, self._used[:, claims], demand.take)
         return room
 
     def _commit(self, demand: Demand, claims: Ints, given: Ints, family: Ints) -> None:

@@ -42,11 +42,23 @@ class Fronts:
         Shape of the result: (claims,). Never negative.
         """
         front = self._fronts[number]
-        fits: Ints | None = None
-        for resource, each in enumerate(ask):
-            left = front[:, resource, None] - used[resource, None, :]
-            here = left // each if each else np.where(left < 0, 0, MANY)
-            fits = here if fits is None else np.minimum(fits, here)
-        if fits is None:
-            return np.full(used.shape[1], MANY)
-        return np.asarray(np.maximum(fits.max(axis=0, initial=0), 0), dtype=np.int64)
+        hopeful = (used <= (front.max(axis=0, initial=-1) - ask)[:, None]).all(axis=0)
+        claims = np.flatnonzero(hopeful)
+        if 2 * len(claims) > len(hopeful):
+            return _times(front, used, ask)
+        found = np.zeros(len(hopeful), dtype=np.int64)
+        if len(claims):  # most are full, and comparing is cheaper than dividing
+            found[claims] = _times(front, used[:, claims], ask)
+        return found
+
+
+def _times(front: Ints, used: Ints, ask: Ints) -> Ints:
+    """How many pods fit beside `used` (a column for each claim), on the best row for each."""
+    fits: Ints | None = None
+    for resource, each in enumerate(ask.tolist()):
+        left = front[:, resource, None] - used[resource, None, :]
+        here = left // each if each else np.where(left < 0, 0, MANY)
+        fits = here if fits is None else np.minimum(fits, here)
+    if fits is None:
+        return np.full(used.shape[1], MANY)
+    return np.asarray(np.maximum(fits.max(axis=0, initial=0), 0), dtype=np.int64)

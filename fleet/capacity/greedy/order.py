@@ -39,9 +39,12 @@ def runs_of(pods: Iterable[Pod]) -> tuple[list[Ask], list[Run]]:
     asks: dict[int, Ask] = {}
     groups: dict[tuple[int, float], list[str]] = {}
     for pod in pods:
-        ask = pod.ask
-        asks.setdefault(id(ask), ask)
-        groups.setdefault((id(ask), pod.created_at_s), []).append(pod.name)
+        key = (id(pod.ask), pod.created_at_s)
+        equal = groups.get(key)
+        if equal is None:
+            equal = groups[key] = []
+            asks[key[0]] = pod.ask
+        equal.append(pod.name)
     kinds: dict[tuple[object, ...], int] = {}
     kind_of = {given: kinds.setdefault(identity(ask), len(kinds)) for given, ask in asks.items()}
     distinct: dict[int, Ask] = {}

@@ -7,77 +7,124 @@ order of name. For equal pods "fewest first" is water that is poured over the cl
 so the work grows with classes and distinct claims, not with pods.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from fleet.capacity.purchase.mix import Mix, housed, joined
-from fleet.capacity.purchase.part import Bools, Floats, Ints, Part, roomiest
+from fleet.capacity.purchase.part import Ints, Part, roomiest
+
+_FIRST = 64
+"""Groups of claims that there is room for at first; it doubles."""
+_CLOSED = -1.0
+"""Free on a kind of machine that a claim can no longer become."""
 
 
-class _Log:
-    """What the claims took, as chains: a claim knows its last entry, every entry the one before."""
+class _Claims:
+    """Groups of equal claims in the order in which they were opened.
 
-    def __init__(self) -> None:
+    Of each kind that the claims of a group may still become it is known what would be free. Most groups are full for
+    most classes: what is free on the roomiest of their kinds says so, and only the others are looked into. What claims
+    took are chains: a group knows its last entry, every entry the one before.
+    """
+
+    def __init__(self, part: Part) -> None:
+        self._part = part
+        kinds, resources = part.capacity.shape
+        self._groups = 0
+        self._count, self._size, self._last = (np.zeros(_FIRST, dtype=np.int64) for _ in range(3))
+        self._free = np.zeros((resources, _FIRST, kinds))
+        self._most = np.zeros((resources, _FIRST))
         self._entries: list[tuple[int, int, int]] = []
 
-    def after(self, last: Ints, row: int, taken: Ints) -> Ints:
-        """The new last entries of claims that took so many pods of a class."""
-        first = len(self._entries)
-        self._entries += zip(last.tolist(), [row] * len(last), taken.tolist(), strict=True)
-        return np.arange(first, len(self._entries))
+    @property
+    def count(self) -> Ints:
+        """[G] claims in each group."""
+        return self._count[: self._groups]
 
-    def pods(self, last: Ints, classes: int) -> Ints:
+    def pods(self) -> Ints:
         """[G, C] pods on each claim."""
-        found = np.zeros((len(last), classes), dtype=np.int64)
-        for line, entry in enumerate(last.tolist()):
+        found = np.zeros((self._groups, len(self._part.demand)), dtype=np.int64)
+        for line, entry in enumerate(self._last[: self._groups].tolist()):
             while entry >= 0:
                 entry, row, taken = self._entries[entry]  # noqa: PLW2901
                 found[line, row] += taken
         return found
 
+    def serve(self, row: int, missing: int) -> None:
+        """All pods of one class that are missing: into the claims there are, then into new ones."""
+        if rest := missing - self._join(row, missing):
+            self._open(row, rest)
 
-@dataclass(frozen=True, eq=False)
-class _Claims:
-    """G groups of equal claims."""
+    def _join(self, row: int, missing: int) -> int:
+        """How many pods found a place on the claims there are."""
+        groups, room = self._room(row, missing)
+        if not len(groups):
+            return 0
+        taken, split = _poured(self._size[groups], self._count[groups], room, missing)
+        if split is not None:
+            place, ones = split
+            self._split(int(groups[place]), ones)
+            groups = np.concatenate([groups[: place + 1], groups[place:] + 1])
+            taken = np.insert(taken, place, taken[place] + 1)
+        groups, taken = groups[taken > 0], taken[taken > 0]
+        self._grow(groups, row, taken)
+        return int(taken @ self._count[groups])
 
-    count: Ints
-    """[G] claims in each."""
-    size: Ints
-    """[G] pods on each."""
-    used: Floats
-    """[G, R]"""
-    kinds: Bools
-    """[G, K]: the kinds that would still hold all of it."""
-    last: Ints
-    """[G] entries of the log."""
+    def _room(self, row: int, missing: int) -> tuple[Ints, Ints]:
+        """The groups with room for the class, and the pods that one claim takes on the roomiest kind it may become."""
+        asked = self._part.requests[row]
+        hopeful = (self._most[:, : self._groups] >= asked[:, None]).all(axis=0)
+        groups = np.flatnonzero(hopeful)
+        if not len(groups):
+            return groups, groups
+        free = self._free[:, groups]
+        times = np.where((free[0] >= 0) & self._part.fits[row], float(missing), 0.0)
+        for resource in np.flatnonzero(asked).tolist():
+            times = np.minimum(times, np.floor(free[resource] / asked[resource]))
+        room = times.max(axis=1).astype(np.int64)
+        return groups[room > 0], room[room > 0]
 
-    def picked(self, rows: Ints, count: Ints) -> "_Claims":
-        """Some of the groups, with other counts."""
-        return _Claims(count, self.size[rows], self.used[rows], self.kinds[rows], self.last[rows])
+    def _split(self, group: int, ones: int) -> None:
+        """`ones` claims of a group become a group of their own before it."""
+        self._reserve(1)
+        here, there = slice(group, self._groups), slice(group + 1, self._groups + 1)
+        for column in (self._count, self._size, self._last):
+            column[there] = column[here]
+        for table in (self._free, self._most):
+            table[:, there] = table[:, here]
+        self._groups += 1
+        self._count[group] = ones
+        self._count[group + 1] -= ones
 
-    def plus(self, other: "_Claims") -> "_Claims":
-        """Both, in this order."""
-        mine = (self.count, self.size, self.used, self.kinds, self.last)
-        others = (other.count, other.size, other.used, other.kinds, other.last)
-        return _Claims(*(np.concatenate(pair) for pair in zip(mine, others, strict=True)))
+    def _open(self, row: int, missing: int) -> None:
+        """New claims, each filled to the brim before the next is opened: the others are full."""
+        most = int(self._part.holds[row].max())
+        sizes = [(most, missing // most), (missing % most, 1)]
+        pods, count = np.array([it for it in sizes if all(it)], dtype=np.int64).reshape(-1, 2).T
+        self._reserve(len(pods))
+        fresh = np.arange(self._groups, self._groups + len(pods))
+        self._count[fresh], self._size[fresh], self._last[fresh] = count, 0, -1
+        self._free[:, fresh] = self._part.capacity.T[:, None]
+        self._groups += len(pods)
+        self._grow(fresh, row, pods)
 
-    def grow(self, part: Part, log: _Log, row: int, taken: Ints) -> None:
-        """Each claim of group g takes `taken[g]` more pods of the class."""
-        touched = np.flatnonzero(taken)
-        self.size[touched] += taken[touched]
-        self.used[touched] += taken[touched, None] * part.requests[row]
-        self.last[touched] = log.after(self.last[touched], row, taken[touched])
-        kinds = self.kinds[touched] & part.fits[row]
-        for resource in range(part.requests.shape[1]):
-            kinds &= self.used[touched, resource, None] <= part.capacity[None, :, resource]
-        self.kinds[touched] = kinds
+    def _grow(self, groups: Ints, row: int, taken: Ints) -> None:
+        """Each claim of these groups takes so many more pods of the class."""
+        free = self._free[:, groups] - (taken * self._part.requests[row][:, None])[:, :, None]
+        free[:, (free < 0).any(axis=0) | ~self._part.fits[row]] = _CLOSED
+        self._free[:, groups], self._most[:, groups] = free, free.max(axis=2)
+        self._size[groups] += taken
+        first = len(self._entries)
+        self._entries += zip(self._last[groups].tolist(), [row] * len(groups), taken.tolist(), strict=True)
+        self._last[groups] = np.arange(first, len(self._entries))
 
-
-def _none(part: Part) -> _Claims:
-    nothing = np.zeros(0, dtype=np.int64)
-    used, kinds = np.zeros((0, part.requests.shape[1])), np.zeros((0, len(part.price)), dtype=bool)
-    return _Claims(nothing, nothing, used, kinds, nothing)
+    def _reserve(self, more: int) -> None:
+        """Room for so many more groups."""
+        there = len(self._count)
+        if self._groups + more <= there:
+            return
+        self._count, self._size, self._last = (np.pad(it, (0, there)) for it in (self._count, self._size, self._last))
+        self._free = np.pad(self._free, ((0, 0), (0, there), (0, 0)))
+        self._most = np.pad(self._most, ((0, 0), (0, there)))
 
 
 def karpenter_order(part: Part) -> Mix:
@@ -86,10 +133,10 @@ def karpenter_order(part: Part) -> Mix:
     large = part.only(roomiest(part))  # where these are full, all are
     if not len(large.price):
         return seated
-    claims, log = _none(large), _Log()
+    claims = _Claims(large)
     for row in np.flatnonzero((missing > 0) & large.fits.any(axis=1)).tolist():
-        claims = _served(large, log, claims, row, int(missing[row]))
-    return joined(seated, housed(part, log.pods(claims.last, len(part.demand)), claims.count, ~part.open))
+        claims.serve(row, int(missing[row]))
+    return joined(seated, housed(part, claims.pods(), claims.count, ~part.open))
 
 
 def in_rooms(part: Part) -> tuple[Mix, Ints]:
@@ -109,43 +156,6 @@ def in_rooms(part: Part) -> tuple[Mix, Ints]:
     busy = pods.any(axis=1)
     patterns, machines = np.unique(np.column_stack([kinds, pods])[busy], axis=0, return_counts=True)
     return Mix(patterns[:, 0], patterns[:, 1:], machines.astype(np.int64)), missing
-
-
-def _served(part: Part, log: _Log, claims: _Claims, row: int, missing: int) -> _Claims:
-    """All pods of one class that are missing: into the claims there are, then into new ones."""
-    room = _room(part, claims, row)
-    taken, split = _poured(claims.size, claims.count, room, missing)
-    if split is not None:
-        group, ones = split
-        rows = np.insert(np.arange(len(claims.count)), group, group)
-        count = np.insert(claims.count, group, ones)
-        count[group + 1] -= ones
-        claims = claims.picked(rows, count)
-        taken = np.insert(taken, group, taken[group] + 1)
-    missing -= int(taken @ claims.count)
-    claims.grow(part, log, row, taken)
-    return _opened(part, log, claims, row, missing)
-
-
-def _opened(part: Part, log: _Log, claims: _Claims, row: int, missing: int) -> _Claims:
-    """New claims, each filled to the brim before the next is opened: the others are full."""
-    most = int(part.holds[row].max())
-    sizes = [(most, missing // most), (missing % most, 1)]
-    pods, count = np.array([it for it in sizes if all(it)], dtype=np.int64).reshape(-1, 2).T
-    used = pods[:, None] * part.requests[row]
-    kinds = part.fits[row] & (part.holds[row] >= pods[:, None])
-    return claims.plus(_Claims(count, pods.copy(), used, kinds, log.after(np.full(len(pods), -1), row, pods)))
-
-
-def _room(part: Part, claims: _Claims, row: int) -> Ints:
-    """[G] pods of the class that one claim of a group would take, on the roomiest kind it may still become."""
-    kinds = np.flatnonzero(part.fits[row])
-    room = np.where(claims.kinds[:, kinds], float(part.demand[row]), 0.0)
-    for resource in np.flatnonzero(part.requests[row]):
-        free = part.capacity[None, kinds, resource] - claims.used[:, resource, None]
-        room = np.minimum(room, np.floor(free / part.requests[row, resource]))
-    found: Ints = np.maximum(room.max(axis=1, initial=0.0), 0.0).astype(np.int64)
-    return found
 
 
 def _poured(pods: Ints, count: Ints, room: Ints, missing: int) -> tuple[Ints, tuple[int, int] | None]:

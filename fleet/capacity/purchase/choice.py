@@ -5,6 +5,7 @@ step for each pattern, so that thousands of classes take a fraction of a second.
 """
 
 from collections.abc import Iterator
+from operator import le
 
 import numpy as np
 
@@ -34,33 +35,55 @@ def _packed(part: Part, kind: int, own: Bools, missing: Ints) -> Iterator[tuple[
     share = (part.requests / np.maximum(part.capacity[kind], 1.0)).max(axis=1)
     classes = np.argsort(-share, kind="stable")
     classes = classes[own[classes]]
-    requests = part.requests[classes].T.copy()
-    while len(classes):
-        places, pods = _one(part.capacity[kind], requests, missing[classes])
-        rows = classes[places]
-        machines = int((missing[rows] // pods).min())
-        missing[rows] -= pods * machines
-        yield rows, pods, machines
-        if not missing[rows].all():
-            kept = missing[classes] > 0
-            classes, requests = classes[kept], requests[:, kept]
+    while len(classes):  # a class that is done is in nobody's way until half of them are
+        queue, done = _Queue(part.requests[classes].T.copy(), missing[classes]), 0
+        while 2 * done < len(classes):
+            places, pods = queue.one(part.capacity[kind])
+            machines, gone = queue.taken(places, pods)
+            done += gone
+            yield classes[places], np.array(pods), machines
+        missing[classes] = queue.left
+        classes = classes[missing[classes] > 0]
 
 
-def _one(capacity: Floats, requests: Floats, missing: Ints) -> tuple[Ints, Ints]:
-    """One machine, first fit by [R, N] requests: the places of the classes that it takes, and how many pods of each."""
-    rest, fits = capacity.tolist(), np.ones(len(missing), dtype=bool)
-    places: list[int] = []
-    pods: list[int] = []
-    while True:
-        for amounts, free in zip(requests, rest, strict=True):
-            fits &= amounts <= free
-        place = int(fits.argmax())
-        if not fits[place]:
-            return np.array(places), np.array(pods)
-        request = requests[:, place].tolist()
-        most = [free // amount for free, amount in zip(rest, request, strict=True) if amount]
-        count = int(min([missing[place], *most]))
-        rest = [free - count * amount for free, amount in zip(rest, request, strict=True)]
-        fits[place] = False
-        places.append(place)
-        pods.append(count)
+class _Queue:
+    """Classes that wait for machines, the largest share first."""
+
+    def __init__(self, requests: Floats, left: Ints) -> None:
+        self.left = left
+        """[N] pods."""
+        self._requests = requests  # [R, N], out of reach once none is left
+        self._first = 0
+        self._least: list[list[float]] = np.minimum.accumulate(requests[:, ::-1], axis=1)[:, ::-1].T.tolist()
+
+    def one(self, capacity: Floats) -> tuple[list[int], list[int]]:
+        """One machine, first fit: the places of the classes that it takes, and how many pods of each."""
+        rest: list[float] = capacity.tolist()
+        place, places, pods = self._first, list[int](), list[int]()
+        while place < len(self._least) and all(map(le, self._least[place], rest)):
+            fits = np.logical_and.reduce(self._requests[:, place:] <= np.array(rest)[:, None], axis=0)
+            step = int(fits.argmax())
+            if not fits[step]:
+                break
+            place += step
+            request = self._requests[:, place].tolist()
+            most = [free // amount for free, amount in zip(rest, request, strict=True) if amount]
+            count = int(min([int(self.left[place]), *most]))
+            rest = [free - count * amount for free, amount in zip(rest, request, strict=True)]
+            places.append(place)
+            pods.append(count)
+            place += 1
+        return places, pods
+
+    def taken(self, places: list[int], pods: list[int]) -> tuple[int, int]:
+        """As many such machines as the pods suffice for, and how many classes are then done."""
+        machines = min(int(self.left[place]) // count for place, count in zip(places, pods, strict=True))
+        gone = 0
+        for place, count in zip(places, pods, strict=True):
+            self.left[place] -= machines * count
+            if not self.left[place]:
+                self._requests[:, place] = np.inf
+                gone += 1
+        while self._first < len(self.left) and not self.left[self._first]:
+            self._first += 1
+        return machines, gone

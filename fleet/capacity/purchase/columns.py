@@ -1,8 +1,8 @@
-"""Column generation: patterns that are worth more than their machine costs are added until there are none.
+"""The patterns known, and the programme that chooses among them.
 
 The restricted master programme chooses how many machines of each known pattern (kind, pods of each class) to buy, in
 fractions (Gilmore and Gomory 1961). Its duals say what a pod of each class is worth; a machine filled with more worth
-than its price (`fill.py`) is a pattern that would make the purchase cheaper.
+than its price is a pattern that would make the purchase cheaper (`pricing.py`).
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from fleet.capacity.purchase.bound import Prices
-from fleet.capacity.purchase.fill import best_fills, filled, sharpened
 from fleet.capacity.purchase.mix import Mix
 from fleet.capacity.purchase.part import Floats, Ints, Part
 from fleet.capacity.purchase.solver import LinearSolution, Programme, Sparse
@@ -19,8 +18,8 @@ _EPSILON = 1e-7
 """Relative to the price: what a pattern must gain to count as one that helps."""
 _EACH = 12
 """Patterns of a kind that are added in one round at most."""
-_BEGUN = 8_000
-"""Machines that are filled at once, at most, when each class is tried as the first on each kind."""
+_BOUGHT = 1e-9
+"""Machines of a pattern that count as bought."""
 
 
 class Pool:
@@ -57,6 +56,10 @@ class Pool:
             found[self._seen[kind, pods.tobytes()]] += machines
         return found
 
+    def bought(self, amounts: Floats) -> Mix:
+        """The patterns of which at least a fraction is bought, one machine each."""
+        return self.mix((amounts > _BOUGHT).astype(np.float64))
+
     def mix(self, amounts: Floats) -> Mix:
         """Patterns bought so often, in whole numbers."""
         at = np.flatnonzero(amounts >= 1)
@@ -74,6 +77,8 @@ class Optimum:
     reduced: Floats
     """[patterns] by how much one machine more of it would cost more."""
     prices: Prices
+    iterations: int
+    """Of the simplex method, that it took."""
 
 
 class Master:
@@ -88,7 +93,7 @@ class Master:
         """With all patterns of the pool. Raises `SolverFailed`."""
         self._extend(self._programme, np.arange(self._programme.columns, len(self._pool)))
         found = self._programme.solve(iterations)
-        return Optimum(found.objective, found.values, found.reduced, self._prices(found))
+        return Optimum(found.objective, found.values, found.reduced, self._prices(found), found.iterations)
 
     def whole(self, among: Ints, start: Mix, nodes: int) -> tuple[Mix, int]:
         """The best whole numbers of some patterns, and the nodes it took. Raises `SolverFailed`."""
@@ -127,42 +132,14 @@ class Master:
         return Prices(np.maximum(found.duals[:classes], 0.0), on_limits, on_kinds)
 
 
-def generate(part: Part, pool: Pool, master: Master, rounds: int, iterations: int) -> tuple[Optimum, int]:
-    """Rounds of pricing until nothing is found or there were so many; the last optimum and how many it took."""
-    for turn in range(rounds):
-        found = master.solve(iterations)
-        if not _priced(part, pool, found.prices):
-            return found, turn
-    return master.solve(iterations), rounds
+def added(part: Part, pool: Pool, prices: Prices, kinds: Ints, pods: Ints, slack_usd_h: float = 0.0) -> bool:
+    """Whether the pool grew by some of the patterns (kinds [M], pods [M, C]) that are worth more than they cost.
 
-
-def _priced(part: Part, pool: Pool, prices: Prices) -> bool:
-    """Whether patterns that help were found: by the orders of classes, else by beginning with one class each."""
-    kinds = np.arange(len(part.price))
-    if added(part, pool, prices, *best_fills(part, kinds, prices.worth, part.demand)):
-        return True
-    begun = _begun(part, prices.worth)
-    return begun is not None and added(part, pool, prices, *begun)
-
-
-def _begun(part: Part, worth: Floats) -> tuple[Ints, Ints] | None:
-    """Machines that begin with one pod, or as many as they hold, of each class; the rest by what then runs short."""
-    at, row = np.nonzero(part.fits.T & (worth > 0))
-    many = np.tile(at, 2)
-    if not 0 < len(many) <= _BEGUN:
-        return None
-    begun = np.zeros((2 * len(at), len(worth)), dtype=np.int64)
-    begun[np.arange(len(at)), row] = 1
-    begun[len(at) + np.arange(len(at)), row] = part.holds[row, at]
-    rough = filled(part, many, sharpened(part, many, worth, begun), part.demand, begun)
-    return many, filled(part, many, sharpened(part, many, worth, rough), part.demand, begun)
-
-
-def added(part: Part, pool: Pool, prices: Prices, kinds: Ints, pods: Ints) -> bool:
-    """Whether the pool grew by some of the patterns (kinds [M], pods [M, C]) that are worth more than they cost."""
+    With slack also by some that are worth less, but not by more than that.
+    """
     price = prices.of_machines(part)
     gain = pods @ prices.worth - price[kinds]
-    helps = np.flatnonzero(gain > _EPSILON * (1.0 + price[kinds]))
+    helps = np.flatnonzero(gain > _EPSILON * (1.0 + price[kinds]) - slack_usd_h)
     ordered = helps[np.lexsort((helps, -gain[helps], kinds[helps]))]
     taken = np.zeros(len(part.price), dtype=np.int64)
     fresh = False

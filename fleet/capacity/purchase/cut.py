@@ -126,7 +126,7 @@ def _small(part: Part) -> Part:
     requests, capacity = part.requests[:, asked], part.capacity[:, asked]
     unit = np.maximum(np.gcd.reduce(requests.astype(np.int64), axis=0), 1).astype(np.float64)
     requests, capacity = requests / unit, np.floor(capacity / unit)
-    useful = part.fits.T.astype(np.float64) @ (requests * part.demand[:, None])
+    useful = np.einsum("ck,cr->kr", part.fits, requests * part.demand[:, None])  # without the threads of BLAS
     part = Part(
         requests, part.demand, np.minimum(capacity, useful), part.price, part.most, part.open, part.fits,
         part.usage, part.limits, part.members, part.names,

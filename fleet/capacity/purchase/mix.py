@@ -81,25 +81,38 @@ class Headroom:
 
 def housed(part: Part, pods: Ints, machines: Ints, kinds: Bools | None = None) -> Mix:
     """Each pattern on the cheapest of `kinds` [K] that holds it and can still be had, else left out; in order."""
-    needs = pods.astype(np.float64) @ part.requests
-    holding = np.ones((len(pods), len(part.price)), dtype=bool)
-    for resource in range(part.requests.shape[1]):
-        holding &= needs[:, resource, None] <= part.capacity[None, :, resource]
-    holding &= (pods > 0).astype(np.float32) @ (~part.fits).astype(np.float32) == 0
+    possible = holding(part, pods)
     if kinds is not None:
-        holding &= kinds
+        possible &= kinds
     if not part.bounded:
-        at = np.flatnonzero(holding.any(axis=1) & (machines > 0))
-        return Mix(holding[at].argmax(axis=1), pods[at], machines[at])
-    return _rationed(part, pods, machines, holding)
+        at = np.flatnonzero(possible.any(axis=1) & (machines > 0))
+        return Mix(possible[at].argmax(axis=1), pods[at], machines[at])
+    return _rationed(part, pods, machines, possible)
 
 
-def _rationed(part: Part, pods: Ints, machines: Ints, holding: Bools) -> Mix:
+def holding(part: Part, pods: Ints) -> Bools:
+    """[P, K] whether a machine of the kind holds the pattern. Patterns are nearly empty, so only their pods are read.
+
+    No matrix product: for thousands of classes BLAS would wake its threads, which cost more than they save.
+    """
+    pattern, row = np.nonzero(pods)
+    times = pods[pattern, row]
+    found = np.ones((len(pods), len(part.price)), dtype=bool)
+    for resource in range(part.requests.shape[1]):
+        needs = np.bincount(pattern, times * part.requests[row, resource], minlength=len(pods))
+        found &= needs[:, None] <= part.capacity[None, :, resource]
+    busy, first = np.unique(pattern, return_index=True)
+    if len(busy):
+        found[busy] &= np.logical_and.reduceat(part.fits[row], first, axis=0)
+    return found
+
+
+def _rationed(part: Part, pods: Ints, machines: Ints, possible: Bools) -> Mix:
     head = Headroom(part)
     rows: list[tuple[int, int, int]] = []
     for row in range(len(pods)):
         wanted = int(machines[row])
-        for kind in np.flatnonzero(holding[row]).tolist():
+        for kind in np.flatnonzero(possible[row]).tolist():
             if not wanted:
                 break
             if count := int(min(wanted, head.machines(kind))):

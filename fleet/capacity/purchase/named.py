@@ -18,32 +18,39 @@ def batches(part: Part, mix: Mix) -> list[Batch]:
     queues = [list(reversed(group)) for group in part.members]
     rooms = [iter(names) for names in part.names]
     found: Counter[tuple[str, _Held]] = Counter()
-    for pattern in np.lexsort((*mix.pods.T, -mix.kinds)).tolist():
-        kind, machines = int(mix.kinds[pattern]), int(mix.machines[pattern])
-        wanted = [(queues[row], int(mix.pods[pattern, row])) for row in np.flatnonzero(mix.pods[pattern]).tolist()]
+    for kind, own, there in _ordered(mix):
+        wanted, machines = [(queues[row], pods) for row, pods in own], there
         while machines:
             alike = min(machines, *(queue[-1][1] // pods for queue, pods in wanted))
             count = 1 if part.open[kind] else max(alike, 1)
-            held: Counter[str] = Counter()
+            held: dict[str, int] = {}
             for queue, pods in wanted:
-                held.update(_taken(queue, pods, count))
+                _take(queue, pods, count, held)
             name = next(rooms[kind]) if part.open[kind] else part.names[kind][0]
             found[name, tuple(sorted(held.items()))] += count
             machines -= count
     return [Batch(name, dict(held), count) for (name, held), count in found.items()]
 
 
-def _taken(queue: list[Member], pods: int, machines: int) -> Counter[str]:
+def _ordered(mix: Mix) -> list[tuple[int, list[tuple[int, int]], int]]:
+    """(kind, its (class, pods), machines) of each pattern; dearest first, then the fewest pods of the last class."""
+    patterns, rows = np.nonzero(mix.pods)
+    pods: list[list[tuple[int, int]]] = [[] for _ in mix.kinds]
+    for pattern, row, count in zip(patterns.tolist(), rows.tolist(), mix.pods[patterns, rows].tolist(), strict=True):
+        pods[pattern].append((row, count))
+    found = list(zip(mix.kinds.tolist(), pods, mix.machines.tolist(), strict=True))
+    return sorted(found, key=lambda it: (-it[0], it[1][::-1]))
+
+
+def _take(queue: list[Member], pods: int, machines: int, held: dict[str, int]) -> None:
     """`pods` for each of so many machines off the queue; more than one class only for a single machine."""
-    held: Counter[str] = Counter()
     while pods:
         name, there = queue.pop()
         taken = min(pods, there // machines)
-        held[name] += taken
+        held[name] = held.get(name, 0) + taken
         pods -= taken
         if rest := there - taken * machines:
             queue.append((name, rest))
-    return held
 
 
 def by_class(part: Part, values: Sequence[float]) -> dict[str, float]:

@@ -8,11 +8,12 @@ from fleet.capacity.purchase.answer import Steps, Way
 from fleet.capacity.purchase.baseline import karpenter_order
 from fleet.capacity.purchase.bound import Certificate, aggregate, by_one_resource
 from fleet.capacity.purchase.choice import by_choice
-from fleet.capacity.purchase.columns import Master, Optimum, Pool, generate
+from fleet.capacity.purchase.columns import Master, Optimum, Pool
 from fleet.capacity.purchase.effort import Effort
 from fleet.capacity.purchase.exact import priced
 from fleet.capacity.purchase.mix import Mix, trimmed, within
 from fleet.capacity.purchase.part import Part
+from fleet.capacity.purchase.pricing import Budget, generate, surrounded
 from fleet.capacity.purchase.solver import SolverFailed
 from fleet.capacity.purchase.value import by_value, simple_worths
 
@@ -103,26 +104,35 @@ def _improve(found: Found, effort: Effort, enough_usd_h: float) -> None:
     for worth in (certificate.worth, *(simple_worths(part) if len(part.demand) > effort.value_classes else ())):
         _offer(found, pool, by_value(part, worth), Way.VALUE)
     master = Master(part, pool)
-    optimum = _generated(found, pool, master, effort)
-    _offer(found, pool, by_value(part, optimum.prices.worth), Way.VALUE)
+    budget = Budget(effort, enough_usd_h)
+    optimum = _generated(found, pool, master, budget, effort)
     _offer(found, pool, _rounded(part, pool, optimum), Way.ROUNDED)
-    if found.cost_usd_h - max(optimum.cost_usd_h, found.bound_usd_h) > enough_usd_h:
+    if not _exactly(part, effort):  # the pods that rounding leaves over make patterns that pricing has missed
+        optimum = generate(part, pool, master, budget)
+        _offer(found, pool, _rounded(part, pool, optimum), Way.ROUNDED)
+    else:
+        _offer(found, pool, by_value(part, optimum.prices.worth), Way.VALUE)
+    promised = found.cost_usd_h - max(optimum.cost_usd_h, found.bound_usd_h)
+    if promised > enough_usd_h * max(1.0, part.fits.sum() / effort.whole_pairs):
         _whole(found, pool, master, optimum, effort)
-    found.steps += Steps(patterns=len(pool))
+    found.steps += Steps(rounds=budget.rounds, patterns=len(pool))
 
 
-def _generated(found: Found, pool: Pool, master: Master, effort: Effort) -> Optimum:
+def _exactly(part: Part, effort: Effort) -> bool:
+    """Whether the part is small enough for pricing that misses nothing."""
+    return bool(part.fits.sum() <= effort.exact_pairs)
+
+
+def _generated(found: Found, pool: Pool, master: Master, budget: Budget, effort: Effort) -> Optimum:
     """The best fractions, with what exact pricing adds and proves where the classes are few enough for it."""
     part = found.part
-    optimum, rounds = generate(part, pool, master, effort.rounds, effort.iterations)
-    for _ in range(effort.exact_rounds if part.fits.sum() <= effort.exact_pairs else 0):
+    optimum = generate(part, pool, master, budget)
+    for _ in range(effort.exact_rounds if _exactly(part, effort) else 0):
         certificate, fresh = priced(part, pool, optimum.prices, effort.exact_nodes)
         found.prove(certificate)
         if not fresh:
             break
-        optimum, more = generate(part, pool, master, effort.rounds, effort.iterations)
-        rounds += more
-    found.steps += Steps(rounds=rounds)
+        optimum = generate(part, pool, master, budget)
     return optimum
 
 
@@ -139,11 +149,15 @@ def _rounded(part: Part, pool: Pool, optimum: Optimum) -> Mix:
 
 
 def _whole(found: Found, pool: Pool, master: Master, optimum: Optimum, effort: Effort) -> None:
-    """Whole numbers of patterns, of which those are left out that alone would cost more than what is known."""
-    slack = found.cost_usd_h - optimum.cost_usd_h
-    reduced = np.zeros(len(pool))
-    reduced[: len(optimum.reduced)] = optimum.reduced
-    used = pool.amounts(found.mix) > 0
-    mix, nodes = master.whole(np.flatnonzero((reduced <= slack) | used), found.mix, effort.nodes)
+    """Whole numbers of patterns: those of the best so far, and others by what fractions say one machine more costs.
+
+    Those that alone would cost more than what is known are left out.
+    """
+    surrounded(found.part, pool, optimum, found.cost_usd_h - optimum.cost_usd_h)
+    optimum = master.solve(effort.iterations)
+    cheap = np.argsort(optimum.reduced, kind="stable")[: effort.whole_patterns]
+    cheap = cheap[optimum.reduced[cheap] <= found.cost_usd_h - optimum.cost_usd_h]
+    among = np.union1d(np.flatnonzero(pool.amounts(found.mix)), cheap)
+    mix, nodes = master.whole(among, found.mix, effort.nodes)
     found.steps += Steps(nodes=nodes)
     found.offer(trimmed(found.part, mix), Way.INTEGER)

@@ -51,6 +51,7 @@ class LinearSolution:
     """By how much the objective would grow with each row's bound."""
     reduced: Floats
     """The same for the bounds of each column."""
+    iterations: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,9 +116,10 @@ class Programme:
         self._highs.setOptionValue("simplex_iteration_limit", iterations)
         self._run()
         solution = self._highs.getSolution()
-        objective = float(self._highs.getInfo().objective_function_value)
+        info = self._highs.getInfo()
         values, duals = np.array(solution.col_value), np.array(solution.row_dual)
-        return LinearSolution(objective, values, duals, np.array(solution.col_dual))
+        reduced, iterations = np.array(solution.col_dual), int(info.simplex_iteration_count)
+        return LinearSolution(float(info.objective_function_value), values, duals, reduced, iterations)
 
     def solve_whole(self, start: Floats | None, nodes: int) -> WholeSolution:
         """The best whole solution within so many nodes, not worse than `start`. Raises `SolverFailed`."""

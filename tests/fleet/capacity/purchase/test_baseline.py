@@ -1,5 +1,6 @@
 """Whole classes at a time lead to the machines that Karpenter's order leads to pod by pod."""
 
+import random
 from collections import Counter
 
 import pytest
@@ -34,6 +35,19 @@ def sizes(found: Machines) -> Counter[tuple[str, int]]:
 @given(problems(most_pods=12, limited=False))
 def test_a_class_at_a_time_is_pod_by_pod(asked: Problem) -> None:
     assert sizes(machines(asked)) == sizes(pod_by_pod(asked))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_many_classes_are_pod_by_pod_too(seed: int) -> None:
+    """More groups of claims than there is room for at first, of which some are torn apart."""
+    draw = random.Random(seed)
+    classes = {
+        f"c{n:03}": (draw.randint(1, 4), {"cpu": 900 - 4 * n, "memory": draw.randint(1, 999), "gpu": 0})
+        for n in range(150)
+    }
+    kinds = {"wide": (2.0, {"cpu": 2600, "memory": 1200}), "deep": (2.5, {"cpu": 1300, "memory": 3000})}
+    asked = problem(classes, kinds)
+    assert machines(asked) == pod_by_pod(asked)
 
 
 def test_a_claim_grows_while_any_kind_holds_it() -> None:

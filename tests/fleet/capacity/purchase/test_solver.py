@@ -1,6 +1,5 @@
 """The door to HiGHS: what it solves, where it stops, and that an answer stands without it."""
 
-import importlib.util
 import subprocess
 import sys
 
@@ -9,23 +8,9 @@ import pytest
 
 from fleet.capacity.purchase import GREEDY, Effort, Way, solve, solver
 from fleet.capacity.purchase.solver import Programme, SolverFailed, Sparse
-from tests.support.purchases import faults, problem
+from tests.support.purchases import HIGHS, UNEVEN, faults
 
 INF = np.inf
-HIGHS = pytest.mark.skipif(importlib.util.find_spec("highspy") is None, reason="highspy is not installed")
-# Halves and thirds of a machine that greedy ways pair badly: 6 = 3 + 3 = 2 + 2 + 2 = 4 + 2.
-UNEVEN = problem(
-    {
-        "four": (9, {"cpu": 40, "memory": 11}),
-        "three": (14, {"cpu": 31, "memory": 42}),
-        "two": (25, {"cpu": 22, "memory": 19}),
-    },
-    {
-        "six": (1.0, {"cpu": 64, "memory": 64}),
-        "ten": (1.55, {"cpu": 100, "memory": 80}),
-        "deep": (1.2, {"cpu": 64, "memory": 128}),
-    },
-)
 
 
 @HIGHS
