@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleet.actions import Action, OpenClaims, SaveClaim
-from fleet.capacity import disrupt
 from fleet.capacity.disrupt.consolidation import HELD_S
 from fleet.capacity.disrupt.eligibility import Care, Post, Tenant, barrier
 from fleet.capacity.disrupt.verdict import Obstacle, Outcome
@@ -70,7 +69,7 @@ def taken(actions: list[Action]) -> dict[str, str]:
 
 
 def passed(world: World) -> dict[str, str]:
-    return taken(disrupt.decide(world.fleet, world.snapshot()))
+    return taken(world.disrupted())
 
 
 # -- the rule ---------------------------------------------------------------------------------------------------------
