@@ -355,3 +355,12 @@ def test_what_goes_together_is_within_every_budget(world: World) -> None:
         assert sum(key in keys for keys in covered) <= one.allows
     if not world.pod_budgets and world.fleet.node_pools["h100"].spec.template.labels:
         assert going == dict.fromkeys(world.claims, "replaced")
+
+
+def test_a_budget_that_closes_while_a_proposal_waits_keeps_the_machine() -> None:
+    world = running()
+    assert not world.disrupted(waits=False)
+    assert world.outlook.proposals
+    world.now_s += 15
+    assert not taken(under(world, budget(0)).disrupted(waits=False))
+    assert not world.outlook.proposals
