@@ -1,12 +1,12 @@
 """Machines that are not well: how long each complaint is borne, and when the fault is likelier somewhere else.
 
-Karpenter `pkg/controllers/node/health` with the provider's policies (reference 3.3), and the launch health of a pool
-(reference 3, `NodeRegistrationHealthy`). Repair is involuntary: budgets and do-not-disrupt do not hold it back.
+Karpenter `pkg/controllers/node/health` with the provider's policies (reference 3.3). Repair is involuntary: budgets and
+do-not-disrupt do not hold it back.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from math import ceil, inf
-from typing import Final, Literal
+from typing import Final
 
 from fleet.snapshot import Node, NodeCondition
 from model.kinds import Repair
@@ -15,11 +15,6 @@ MOST_PERCENT: Final = 20
 """When more of a pool are not well, machines are not what is wrong."""
 READY: Final = "Ready"
 GATE_AGAIN_S: Final = 5 * 60.0
-RING: Final = 4
-"""Launches of a pool that are remembered."""
-TOO_MANY_FAILURES: Final = RING // 2
-
-LaunchHealth = Literal["Unknown", "Healthy", "Unhealthy"]
 
 
 def conditions_of(node: Node) -> Mapping[str, NodeCondition]:
@@ -58,11 +53,3 @@ def _ends(policies: Iterable[Repair], conditions: Mapping[str, NodeCondition]) -
 def too_many(complaining: int, machines: int) -> bool:
     """Whether so many of a pool (of the cluster, for machines of no pool) are unwell that none is replaced."""
     return complaining > ceil(machines * MOST_PERCENT / 100)
-
-
-def launch_health(outcomes: Sequence[bool]) -> LaunchHealth:
-    """What the last launches of a pool say, oldest first (True = the machine registered); the last four count."""
-    recent = outcomes[-RING:]
-    if not recent:
-        return "Unknown"
-    return "Unhealthy" if sum(not outcome for outcome in recent) >= TOO_MANY_FAILURES else "Healthy"

@@ -5,8 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 from fleet.capacity.disrupt.eligibility import Post
-from fleet.capacity.disrupt.ground import Ground, Standing
-from fleet.capacity.greedy import Ask, Machine, Node, Offering, Pod, Template
+from fleet.capacity.karpenter.buy import Ask, Machine, Node, Offering, Pod, Template
+from fleet.capacity.karpenter.disrupt.ground import Ground, Standing
 from model import labels
 from model.kinds import NodePool
 from model.requirements import Requirement, Requirements

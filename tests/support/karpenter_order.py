@@ -5,8 +5,8 @@ A machine there is an instance type cut by one MIG layout: `p4d.24xlarge` whole 
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from fleet.capacity.greedy import Ask, Machine, Offering, Outcome, Pod, Template, solve
-from fleet.capacity.greedy.values import NODES
+from fleet.capacity.karpenter.buy import Ask, Machine, Offering, Outcome, Pod, Template, solve
+from fleet.capacity.karpenter.buy.values import NODES
 from fleet.capacity.pools import Headroom
 from fleet.capacity.shapes import Shape, Shapes
 from fleet.capacity.stock import build_supply

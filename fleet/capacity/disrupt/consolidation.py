@@ -14,10 +14,10 @@ from typing import NamedTuple, TypeVar
 
 from fleet.capacity.disrupt.budgets import allowed
 from fleet.capacity.disrupt.command import Command
+from fleet.capacity.disrupt.eligibility import CONSOLIDATES
 from fleet.capacity.disrupt.proposals import carried_out, propose
 from fleet.capacity.disrupt.prospects import Prospects
 from fleet.capacity.disrupt.replace import Unit, coming, complete, move
-from fleet.capacity.disrupt.rounds import CONSOLIDATES
 from fleet.capacity.disrupt.savings import savings_ratio
 from fleet.capacity.disrupt.stay import stays_until_s
 from fleet.capacity.disrupt.verdict import Held

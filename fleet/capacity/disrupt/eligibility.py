@@ -11,6 +11,8 @@ from enum import StrEnum
 from math import inf
 from typing import Final
 
+CONSOLIDATES: Final = frozenset({"WhenEmptyOrUnderutilized", "Balanced"})
+"""Policies under which machines that are not empty may go for what it saves."""
 _PART: Final = re.compile(r"(\d+\.?\d*|\.\d+)(h|ms|us|µs|ns|m|s)")
 _DURATION: Final = re.compile(rf"\+?(?:{_PART.pattern})+")
 _UNIT_S: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}

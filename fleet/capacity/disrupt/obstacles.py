@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from fleet.capacity.disrupt.drift import drifted_claims
+from fleet.capacity.disrupt.eligibility import CONSOLIDATES
 from fleet.capacity.disrupt.fixed_drift import serves
 from fleet.capacity.disrupt.hindrances import SPARED, budget, keeps, min_stay, quiet, replaced, spans, successor
 from fleet.capacity.disrupt.proposals import waits
-from fleet.capacity.disrupt.rounds import CONSOLIDATES
 from fleet.capacity.disrupt.verdict import Held, Obstacle, no_reason
 from fleet.capacity.disrupt.weigh import weighed
 from fleet.capacity.disrupt.yard import Yard

@@ -14,6 +14,8 @@ PRIORITY_SCALE: Final = 2.0**25
 MOST: Final = 10.0
 BASE: Final = 1.0
 """What a machine costs to move whatever runs on it."""
+SPOT_TYPES: Final = 15
+"""Cheaper types there must be before one spot machine gives way to another (reference 4.5)."""
 
 
 def eviction_cost(deletion_cost: float = 0.0, priority: float = 0.0) -> float:

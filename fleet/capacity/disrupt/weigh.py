@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from math import inf
 
 from fleet.capacity.disrupt.balanced import Part, Totals, agreed
-from fleet.capacity.disrupt.cheaper import SPOT_TYPES
 from fleet.capacity.disrupt.command import Command
 from fleet.capacity.disrupt.prospects import Prospects
 from fleet.capacity.disrupt.replace import Unit, claims_of, move
-from fleet.capacity.disrupt.savings import disruption_cost, eviction_cost
+from fleet.capacity.disrupt.savings import SPOT_TYPES, disruption_cost, eviction_cost
 from fleet.capacity.disrupt.verdict import Held, Obstacle, no_reason
 from fleet.capacity.disrupt.yard import Yard
 from fleet.capacity.provision import Lot, Plan

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from fleet.capacity.disrupt.budgets import allowed
-from fleet.capacity.disrupt.ground import Ground
-from fleet.capacity.disrupt.moves import Purchase
-from fleet.capacity.disrupt.rounds import Round, decide, is_idle
+from fleet.capacity.karpenter.disrupt.ground import Ground
+from fleet.capacity.karpenter.disrupt.moves import Purchase
+from fleet.capacity.karpenter.disrupt.rounds import Round, decide, is_idle
 from fleet.reasons import Reason
 from model import labels
 from tests.conformance.cases import Case

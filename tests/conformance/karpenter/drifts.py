@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from fleet.capacity.disrupt.difference import Facts, Market, Stamp, drift_reason
-from fleet.capacity.disrupt.rounds import Round, decide
+from fleet.capacity.karpenter.disrupt.rounds import Round, decide
 from fleet.capacity.pools import pool_hash
 from fleet.reasons import Reason
 from model.requirements import Requirements

@@ -7,11 +7,11 @@ from functools import cache
 from itertools import chain
 from typing import Any
 
-from fleet.capacity.greedy import Claim, Machine, Offering, Pod, solve
+from fleet.capacity.karpenter.buy import Claim, Machine, Offering, Pod, solve
+from fleet.capacity.karpenter.launch.filters import Wanted, launchable
+from fleet.capacity.karpenter.launch.overrides import Inflexible, Override, named
+from fleet.capacity.karpenter.launch.shortages import Shortages, Tried
 from fleet.capacity.launch import batches
-from fleet.capacity.launch.filters import Wanted, launchable
-from fleet.capacity.launch.overrides import Inflexible, Override, named
-from fleet.capacity.launch.shortages import Shortages, Tried
 from fleet.snapshot import CapacityPool, Reach
 from model import labels
 from model.requirements import Requirement, Requirements

@@ -7,7 +7,8 @@ from typing import Any
 
 from fleet.actions import SaveClaim
 from fleet.capacity import lifecycle
-from fleet.capacity.repair import GATE_AGAIN_S, launch_health, look_again_s, too_many
+from fleet.capacity.karpenter.launch.health import launch_health
+from fleet.capacity.repair import GATE_AGAIN_S, look_again_s, too_many
 from fleet.snapshot import Disruption, NodeCondition
 from model.kinds import NEVER, Repair
 from tests.conformance.cases import Case

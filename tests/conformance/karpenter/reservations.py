@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from fleet.capacity.greedy.reservations import OverReserved, Reservations
+from fleet.capacity.karpenter.buy.reservations import OverReserved, Reservations
 from tests.conformance.cases import Case
 
 

@@ -6,9 +6,20 @@ from math import inf
 from typing import Any
 
 from fleet.capacity.disrupt.eligibility import Post, Tenant, reschedulable
-from fleet.capacity.disrupt.ground import Ground, Standing
 from fleet.capacity.disrupt.savings import eviction_cost
-from fleet.capacity.greedy import Machine, Node, Offering, Peers, Pod, Resident, Rules, Spread, Template, Weighted
+from fleet.capacity.karpenter.buy import (
+    Machine,
+    Node,
+    Offering,
+    Peers,
+    Pod,
+    Resident,
+    Rules,
+    Spread,
+    Template,
+    Weighted,
+)
+from fleet.capacity.karpenter.disrupt.ground import Ground, Standing
 from model import labels
 from model.kinds import NodePool
 from model.requirements import Requirements

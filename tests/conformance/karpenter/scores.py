@@ -5,8 +5,8 @@ from math import isinf
 from typing import Any
 
 from fleet.capacity.disrupt.balanced import Part, Totals, Verdict, agreed, judged
-from fleet.capacity.disrupt.cheaper import Choice
 from fleet.capacity.disrupt.savings import by_ratio, disruption_cost, eviction_cost, savings_ratio
+from fleet.capacity.karpenter.disrupt.cheaper import Choice
 from model import labels
 from model.kinds.node_pool import DEFAULT_THRESHOLD
 from model.requirements import Requirement, Requirements

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fleet.actions import OpenClaims
 from fleet.admission import cycle
-from fleet.capacity.greedy import Outcome
+from fleet.capacity.karpenter.buy import Outcome
 from fleet.snapshot import Claim, InstanceType, Offer
 from model.quantity import Resources
 from tests.support.fleets import GPU, NOW, A, B, FleetBuilder, amounts, catalog, gang, machine, pod_set

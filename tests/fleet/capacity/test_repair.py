@@ -8,7 +8,7 @@ import pytest
 
 from fleet.actions import SaveClaim
 from fleet.capacity import lifecycle
-from fleet.capacity.repair import launch_health, look_again_s, too_many
+from fleet.capacity.repair import look_again_s, too_many
 from fleet.snapshot import Disruption, NodeCondition
 from model.kinds import NEVER, REPAIRS, Repair
 from tests.support.fleets import NOW, FleetBuilder, small_fleet
@@ -124,23 +124,6 @@ def test_when_to_look_again(for_s: dict[str, float], wait_s: float) -> None:
     policies = [Repair(condition="A", after=60.0), Repair(condition="B", after=120.0)]
     conditions = {name: NodeCondition("False", NOW - since) for name, since in for_s.items()}
     assert look_again_s(policies, conditions, NOW) == wait_s
-
-
-@pytest.mark.parametrize(
-    ("outcomes", "health"),
-    [
-        ("", "Unknown"),
-        ("+", "Healthy"),
-        ("-", "Healthy"),
-        ("--", "Unhealthy"),
-        ("+-+-", "Unhealthy"),
-        ("--++", "Unhealthy"),
-        ("--+++", "Healthy"),
-        ("--++++", "Healthy"),
-    ],
-)
-def test_the_last_four_launches(outcomes: str, health: str) -> None:
-    assert launch_health([each == "+" for each in outcomes]) == health
 
 
 def test_other_pools_do_not_count() -> None:

@@ -1,0 +1,1 @@
+"""A round of Karpenter's disruption over single pods, and what becomes of its commands."""
