@@ -6,7 +6,7 @@ import pytest
 
 from bench.capacity import gpu_mix
 from bench.capacity.mixes import inference, mix, openb, unpinned, varied
-from fleet.capacity import greedy
+from fleet.capacity.karpenter import buy
 from fleet.capacity.purchase import GREEDY, Effort, Problem, solve
 from tests.support.purchases import faults
 from tests.support.shared import shared_path
@@ -37,7 +37,7 @@ def test_mixes_are_bought_for_right(made: Callable[[int, int], Problem], seed: i
 @pytest.mark.parametrize("seed", range(3))
 def test_the_baseline_costs_what_the_engine_of_that_order_says(seed: int) -> None:
     """Two programmes that share no line: whole classes in arrays here, requirements and taints there."""
-    outcome = greedy.solve(gpu_mix.pods(200, seed), gpu_mix.templates())
+    outcome = buy.solve(gpu_mix.pods(200, seed), gpu_mix.templates())
     assert not outcome.unplaced
     assert solve(unpinned(seed, 200), GREEDY).baseline_usd_h == pytest.approx(outcome.cost_usd_h)
 

@@ -1,8 +1,8 @@
 """Purchase in Karpenter's order: first-fit decreasing over shrinking sets of machine types.
 
 `solve(pods, templates, nodes, rules)` is the whole of it; `values` says what goes in, `outcome` what comes out. What is
-emulated, what ties are broken by and what differs from upstream: `docs/design/0006-karpenters-order.md`. Every rule cites
-kubernetes-sigs/karpenter v1.14 (`pkg/controllers/provisioning/scheduling`) unless it says otherwise.
+emulated, what ties are broken by and what differs from upstream stands in `docs/design/0006-karpenters-order.md`. Every
+rule cites kubernetes-sigs/karpenter v1.14 (`pkg/controllers/provisioning/scheduling`) unless it says otherwise.
 """
 
 from fleet.capacity.karpenter.buy.outcome import Claim, Option, Outcome, Unplaced, Why

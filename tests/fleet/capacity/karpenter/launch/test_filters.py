@@ -4,9 +4,9 @@ import pytest
 
 from fleet.capacity.karpenter.buy import Machine, Offering
 from fleet.capacity.karpenter.buy.values import RESERVED
+from fleet.capacity.karpenter.launch import filters
 from fleet.capacity.karpenter.launch.filters import Filter, Wanted
 from fleet.capacity.karpenter.launch.overrides import Inflexible, named
-from fleet.capacity.launch import filters
 from model import labels
 from model.requirements import Requirement, Requirements
 
