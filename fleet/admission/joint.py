@@ -90,7 +90,7 @@ def _take(machines: Machines, gangs: Mapping[str, Written], bought: Sequence[Mac
         plan = replace(written.plan, lots=tuple(Lot(shapes[key], count) for key, count in counted.items()))
         claims = write_claims(plan, uid, machines.now_s, gang=uid).claims
         for claim, machine in zip(claims, mine, strict=True):  # both by lot
-            slot = machine.shape.slot(f"together/{claim.name}", "")
+            slot = machine.shape.slot(f"together/{claim.name}")
             slot.claim = claim.name
             machines.board.add(slot)
             for member, count in machine.pods.items():

@@ -110,7 +110,7 @@ def _choice(need: "Need", shape: Shape, expected_usd_h: Callable[[Offer], float]
     offer = shape.offer
     return Choice(
         shape,
-        shape.slot("probe", "").room_for(need.pod_set.requests),
+        shape.slot("probe").room_for(need.pod_set.requests),
         capacity_rank(shape.pool, offer.capacity_type),
         need.rank(shape.pool),
         expected_usd_h(offer),

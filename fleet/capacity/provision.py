@@ -342,7 +342,7 @@ class _Trial:
                 chosen.slot.taints,
                 dict(chosen.slot.free),
                 chosen.slot.pool,
-                self.gang,
+                frozenset({self.gang}),
                 closes_s=chosen.slot.closes_s,
             )
             self.board.close(chosen.slot.name)

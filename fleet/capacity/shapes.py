@@ -65,10 +65,10 @@ class Shape:
             self.layout,
         )
 
-    def slot(self, name: str, only_for: str) -> Slot:
+    def slot(self, name: str, *only_for: str) -> Slot:
         """A fresh machine of this shape, for the board."""
         free, pool = dict(self.allocatable), self.pool.name
-        return Slot(name, "", name, self.labels, self.taints, free, pool, only_for, closes_s=self.closes_s)
+        return Slot(name, "", name, self.labels, self.taints, free, pool, frozenset(only_for), closes_s=self.closes_s)
 
 
 @dataclass(slots=True)

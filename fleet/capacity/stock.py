@@ -12,6 +12,7 @@ from fleet.capacity.standing import premiums
 from fleet.memo import remembered
 from fleet.mig.layouts import cut, gpu_part, layout_name, pool_layouts, with_gpus
 from fleet.placement.board import PODS, Board, Slot
+from fleet.placement.view import ANYBODY
 from fleet.snapshot import Claim, ClaimState, Gang, GangState, Node, Snapshot
 from fleet.snapshot.seats import seated
 from fleet.taints import OWN_KEYS
@@ -126,7 +127,7 @@ def _slot(snapshot: Snapshot, node: Node, claim: Claim | None) -> Slot:
         taints,
         free,
         claim.node_pool if claim else "",
-        _reserved_for(snapshot, claim) if claim else "",
+        _reserved_for(snapshot, claim) if claim else ANYBODY,
         None if claim is None or _kept_by_others(snapshot, node) else free.get(PODS, 0),
     )
 
@@ -165,11 +166,9 @@ def coming_machines(fleet: Fleet, snapshot: Snapshot) -> Iterator[Slot]:
         yield slot
 
 
-def _reserved_for(snapshot: Snapshot, claim: Claim) -> str:
-    """A machine bought to move a gang waits for that gang until something runs on it."""
-    if not claim.replaces:
-        return ""
-    return ",".join(sorted(uid for uid in (claim.gang, *claim.also_for) if _to_come(snapshot, claim, uid)))
+def _reserved_for(snapshot: Snapshot, claim: Claim) -> frozenset[str]:
+    """A machine bought to move gangs waits for those until they run on it."""
+    return frozenset(uid for uid in claim.gangs if _to_come(snapshot, claim, uid)) if claim.replaces else ANYBODY
 
 
 def _to_come(snapshot: Snapshot, claim: Claim, uid: str) -> bool:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from fleet.placement.shelf import Price, free_of_charge
-from fleet.placement.view import Rooms, View
+from fleet.placement.view import ANYBODY, Rooms, View
 from model.kinds import Taint
 from model.quantity import Resources
 
@@ -32,8 +32,8 @@ class Slot:
     taints: tuple[Taint, ...]
     free: dict[str, int]
     pool: str = ""
-    only_for: str = ""
-    """uids of the gangs that alone may use it, with commas; empty = anybody."""
+    only_for: frozenset[str] = ANYBODY
+    """uids of the gangs that alone may use it; none = anybody."""
     pods_when_empty: int | None = None
     """Room for pods while nothing stands on it that keeps its machine; None = something does, or it does not matter."""
     closes_s: float = inf
@@ -147,7 +147,7 @@ class Board:
     def share(self, slot: Slot) -> None:
         """Let everybody use a slot that was for one gang; whoever is put there waits for its machine."""
         self._unlogged += 1
-        slot.only_for = slot.node = ""
+        slot.only_for, slot.node = ANYBODY, ""
         slot.changed = object()
         self._touch(slot)
 

@@ -10,11 +10,12 @@ from model.quantity import Resources
 if TYPE_CHECKING:
     from fleet.placement.board import Board, Slot
 
+ANYBODY: frozenset[str] = frozenset()
 ANYWHERE = ""
 """The label that every slot carries, so to speak: its one domain is the whole board."""
 
-Section = tuple[bool, str]
-"""Whether the machine stands (it has joined the cluster), and which gangs alone may use it ("" = anybody)."""
+Section = tuple[bool, frozenset[str]]
+"""Whether the machine stands (it has joined the cluster), and which gangs alone may use it (none = anybody)."""
 
 
 @dataclass(slots=True)
@@ -56,11 +57,11 @@ class Rooms:
                 self._shelve(entry, (label,), Shelf.put)
         return self._shelves[label].get(section, {})
 
-    def owners(self, board: "Board", gang: str) -> list[str]:
+    def owners(self, board: "Board", gang: str) -> list[frozenset[str]]:
         """For whom slots are kept that a gang may use: for anybody, and for it, alone or with others."""
         self._refresh(board)
-        kept = {owner for _, owner in self._shelves[ANYWHERE] if owner and gang in owner.split(",")}
-        return ["", *sorted(kept)]
+        kept = {owners for _, owners in self._shelves[ANYWHERE] if gang in owners}
+        return [ANYBODY, *(sorted(kept, key=sorted) if len(kept) > 1 else kept)]
 
     def _refresh(self, board: "Board") -> None:
         """Catch up with the board: the cost grows with what has changed since."""
@@ -162,5 +163,5 @@ class Scope:
 
     def _sections(self) -> Iterator[Section]:
         for standing in (True, False) if self.standing is None else (self.standing,):
-            for owner in self.view.rooms.owners(self.view.board, self.gang):
-                yield standing, owner
+            for owners in self.view.rooms.owners(self.view.board, self.gang):
+                yield standing, owners

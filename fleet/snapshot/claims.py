@@ -93,6 +93,11 @@ class Claim:
     the bill, and is not free for that."""
 
     @property
+    def gangs(self) -> frozenset[str]:
+        """Uids of all gangs it was bought for: the one whose purchase it is part of, and further ones."""
+        return frozenset({self.gang, *self.also_for}) - {""}
+
+    @property
     def charged_usd_h(self) -> float:
         """What whoever uses it is charged an hour."""
         return self.price_usd_h if self.list_usd_h is None else self.list_usd_h

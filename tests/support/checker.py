@@ -21,7 +21,7 @@ class Machine:
     labels: Mapping[str, str]
     taints: tuple[Taint, ...]
     room: Mapping[str, int]
-    only_for: str = ""
+    only_for: frozenset[str] = frozenset()
 
 
 def before(board: Board) -> dict[str, Machine]:
@@ -94,8 +94,8 @@ def _fits(plan: Plan, wanted: Mapping[str, Need], machines: Mapping[str, Machine
         if machine is None:
             found.append(f"{seat.slot.name} does not exist (any more)")
             continue
-        if machine.only_for not in {"", gang}:
-            found.append(f"{machine.name} is kept for {machine.only_for}")
+        if machine.only_for and gang not in machine.only_for:
+            found.append(f"{machine.name} is kept for {sorted(machine.only_for)}")
         if need.node_labels:
             if any(machine.labels.get(key) != value for key, value in need.node_labels.items()):
                 found.append(f"{machine.name} is not of the flavor")

@@ -158,7 +158,7 @@ class Prospects:
             for pool in need.pools
             if pool.spec.replicas is None
             for shape in self.flavors.shapes.of(pool)
-            if (fits := shape.slot("probe", "").room_for(requests))
+            if (fits := shape.slot("probe").room_for(requests))
             and admits(need.pod_set, need.tolerations, shape.labels, shape.taints)
         }
         return _Room(on_slots, sum(on_slots.values()), sorted(to_buy))

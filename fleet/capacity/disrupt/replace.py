@@ -134,8 +134,7 @@ def _placed(
     """As `move`, on the board as it is then; what is taken from the limits is added to `spent`."""
     board, supply, now_s = terrain.board, terrain.supply, terrain.snapshot.now_s
     if bought is not None:
-        token = ",".join(gang.uid for gang in unit.gangs)
-        if (beyond := _put(board, supply, bought, token, spent)) is not None:
+        if (beyond := _put(board, supply, bought, [gang.uid for gang in unit.gangs], spent)) is not None:
             return beyond
     plans: dict[str, Plan] = {}
     for number, gang in enumerate(unit.gangs):
@@ -153,7 +152,9 @@ def _placed(
     return plans if bought is None else _with_lots(plans, bought)
 
 
-def _put(board: Board, supply: Supply, bought: Sequence[Shape], only_for: str, spent: list[Lot]) -> Refusal | None:
+def _put(
+    board: Board, supply: Supply, bought: Sequence[Shape], only_for: Iterable[str], spent: list[Lot]
+) -> Refusal | None:
     """Machines to be bought, as if they were on their way; a refusal where limits or shortages forbid them."""
     for number, shape in enumerate(bought):
         headroom = supply.headroom[shape.pool.name]
@@ -162,7 +163,7 @@ def _put(board: Board, supply: Supply, bought: Sequence[Shape], only_for: str, s
         headroom.spend(shape, 1)
         spent.append(Lot(shape, 1))
         name = _TOGETHER.format(number)
-        board.add(replace(shape.slot(name, only_for), labels={**shape.labels, HOSTNAME: name}))
+        board.add(replace(shape.slot(name, *only_for), labels={**shape.labels, HOSTNAME: name}))
     return None
 
 

@@ -90,7 +90,7 @@ class Yard:
         """Whether a gang that a replacement is for has not moved in yet."""
         if any(name in self.snapshot.claims for name in claim.replaces):
             return True
-        gangs = (self.snapshot.gangs.get(uid) for uid in (claim.gang, *claim.also_for))
+        gangs = (self.snapshot.gangs.get(uid) for uid in claim.gangs)
         return any(gang is not None and gang.state in {GangState.PENDING, GangState.EVICTING} for gang in gangs)
 
     def gangs_on(self, claim: Claim) -> Sequence[Gang]:

@@ -225,17 +225,17 @@ def test_an_empty_machine_is_begun_where_nothing_else_holds_it() -> None:
 @pytest.mark.parametrize(
     ("fleet", "only_for", "kept"),
     [
-        (mig_fleet("small", "large", replicas=3), "", True),
-        (mig_fleet("small", replicas=3), "", False),
-        (mig_fleet("small"), "", True),
-        (mig_fleet("small"), "uid-g", False),
+        (mig_fleet("small", "large", replicas=3), set(), True),
+        (mig_fleet("small", replicas=3), set(), False),
+        (mig_fleet("small"), set(), True),
+        (mig_fleet("small"), {"uid-g"}, False),
     ],
     ids=["it may be cut anew", "there is one cut", "it may be given back", "it waits for one gang"],
 )
-def test_kept_empty(fleet: Fleet, only_for: str, kept: bool) -> None:
+def test_kept_empty(fleet: Fleet, only_for: set[str], kept: bool) -> None:
     price = Appraiser(fleet, {}).priced({SMALL: 1})
     where = slot()
-    where.pods_when_empty, where.only_for = 99, only_for
+    where.pods_when_empty, where.only_for = 99, frozenset(only_for)
     assert price(where, 1)[0] is kept
     Board({"n": where}).take(where, {SMALL: 1}, 1)
     assert not price(where, 1)[0]

@@ -41,7 +41,9 @@ def listed(board: Board, scope: Scope) -> list[Slot]:
     return [
         slot
         for slot in board.slots.values()
-        if suits(slot) and slot.only_for in {"", scope.gang} and scope.standing in {None, bool(slot.node)}
+        if suits(slot)
+        and (not slot.only_for or scope.gang in slot.only_for)
+        and scope.standing in {None, bool(slot.node)}
     ]
 
 
@@ -82,7 +84,18 @@ def _do(board: Board, marks: list[int], number: int, what: str, which: int, amou
     if what == "take":
         board.take(slot, PODS.requests, amount)
     elif what == "add":
-        board.add(Slot(f"new/{number}", "", "", {RACK: "r1"}, (), {GPU: 4, "pods": 9}, "a", GANGS[which % 3]))
+        board.add(
+            Slot(
+                f"new/{number}",
+                "",
+                "",
+                {RACK: "r1"},
+                (),
+                {GPU: 4, "pods": 9},
+                "a",
+                frozenset(filter(None, [GANGS[which % 3]])),
+            )
+        )
     elif what == "close":
         board.close(slot.name)
     elif what == "share":
