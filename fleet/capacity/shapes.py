@@ -116,7 +116,7 @@ class Shapes:
             machine = offer.instance_type
             if machine.name not in compatible:
                 compatible[machine.name] = self._suits(pool, wanted, machine)
-            if not compatible[machine.name] or offer.capacity_type not in pool.spec.capacity_types:
+            if not compatible[machine.name] or not wanted.of(labels.CAPACITY_TYPE).has(offer.capacity_type):
                 continue
             if not wanted.of(labels.ZONE).has(offer.zone) or not _reservation_meets(wanted, offer):
                 continue
