@@ -133,9 +133,9 @@ def _placed(
 ) -> dict[str, Plan] | Refusal:
     """As `move`, on the board as it is then; what is taken from the limits is added to `spent`."""
     board, supply, now_s = terrain.board, terrain.supply, terrain.snapshot.now_s
-    if bought is not None:
-        if (beyond := _put(board, supply, bought, [gang.uid for gang in unit.gangs], spent)) is not None:
-            return beyond
+    theirs = [gang.uid for gang in unit.gangs]
+    if bought is not None and (beyond := _put(board, supply, bought, theirs, spent)) is not None:
+        return beyond
     plans: dict[str, Plan] = {}
     for number, gang in enumerate(unit.gangs):
         if not all(terrain.flavors.declared(given) for given in gang.flavors.values()):
