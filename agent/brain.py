@@ -140,8 +140,9 @@ class Brain:
         """One pass: settle the revision, then let every decider speak."""
         if not self.mirror.synced:
             return
-        for action in self._settled():
-            self._act(action)
+        for _ in range(2):  # after what was in force before a restart, what has been pushed since: nothing in between
+            for action in self._settled():
+                self._act(action)
         self._answer_notices()
         fleet = self.sync.fleet
         if fleet is None:

@@ -134,8 +134,8 @@ class Ear:
 def git_ear(source: GitSource, enqueue: Enqueue, wanted: tuple[str, str] = ("", "")) -> Callable[[], float]:
     """Polls the repository; an unreachable one is reported and tried again later and later.
 
-    `wanted` is the revision (and its signer) that was in force before this process: it is looked for in the cache and,
-    after each good poll, in what was fetched, until it is found or known to be gone.
+    `wanted` is the revision (and its signer) that was in force before this process: after each poll it is looked for in
+    what was fetched, or in the cache where nothing could be, until it is found or known to be gone.
     """
     restoring, ill = wanted, False
 
@@ -149,24 +149,24 @@ def git_ear(source: GitSource, enqueue: Enqueue, wanted: tuple[str, str] = ("", 
 
     def listen() -> float:
         nonlocal restoring, ill
-        if restoring[0] and restored():
-            restoring = ("", "")
         try:
             snapshot = source.poll()
         except SourceError as error:
             ill = True
+            if restoring[0] and restored():
+                restoring = ("", "")
             enqueue(SourceTrouble(f"{type(error).__name__}: {error}", transient=error.transient))
             return source.next_poll_s
         if ill:
             ill = False
             enqueue(SourceWell())
+        if snapshot is not None:  # before what is restored: that is not to be acted on where something newer is known
+            enqueue(Pushed(snapshot.revision, snapshot.files, snapshot.verified_signer, forced=snapshot.forced))
         if restoring[0]:
             if restored():
                 restoring = ("", "")
             else:
                 enqueue(RevisionLost(restoring[0]))
-        if snapshot is not None:
-            enqueue(Pushed(snapshot.revision, snapshot.files, snapshot.verified_signer, forced=snapshot.forced))
         return source.next_poll_s
 
     return listen
