@@ -1,9 +1,9 @@
 """What keeps a gang together when machines are chosen: one zone for all it buys, one GPU model for pods of a set.
 
 The solver does not know of gangs. It is asked without these ties first; where its answer breaks some, it is asked once
-more with zones and models settled: as that answer has most of the pods, as `provide` has them, or as Karpenter's order
-has them if that keeps the ties, whichever the quick ways find cheapest. So nothing costs more than Karpenter's order
-where that keeps gangs together.
+more with zones and models settled: as that answer has most of the pods, or would with only those settled that it tears;
+as `provide` has them; or as Karpenter's order has them if that keeps the ties. The quick ways say which is cheapest. So
+nothing costs more than Karpenter's order where that keeps gangs together.
 """
 
 from collections import Counter
@@ -14,6 +14,7 @@ from typing import Final
 from fleet.capacity.purchase import GREEDY, Batch, Effort, Problem, Purchase, karpenters, solve
 
 _MENDINGS: Final = 4
+"""Rounds of settling those that are torn; after that all are settled as they stand."""
 Used = Mapping[str, Counter[str]]
 """Class -> pods on each kind."""
 
