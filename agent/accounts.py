@@ -8,15 +8,17 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from math import isfinite
 from typing import Any, get_args
 
 from agent.mirror import Mirror
 from agent.watch import Watcher
-from fleet.admission.quota.ledger import Account
-from fleet.admission.usage import Admission, Tally, tallied
-from fleet.capacity.standing import learned
 from fleet.cost.allocation import MICRO, Bill, allocate
+from fleet.offerings.standing import learned
+from fleet.quota.ledger import Account
+from fleet.quota.queue_binding import payer_of
+from fleet.quota.usage import Admission, Tally, tallied
 from fleet.snapshot import CapacityPool, Memory, Snapshot
 from model.fleet import Fleet
 from model.kinds import CapacityType
@@ -61,7 +63,7 @@ class Accounts:
             self.month, self.bill = month, Bill()
         elapsed_s = now - self._until_s
         if self._until_s and 0 < elapsed_s <= LONGEST_GAP_S:
-            self.bill = self.bill.plus(allocate(fleet, snapshot, elapsed_s))
+            self.bill = self.bill.plus(allocate(partial(payer_of, fleet), snapshot, elapsed_s))
         self._until_s = now
 
     @property

@@ -5,11 +5,11 @@ from collections.abc import Callable, Mapping
 from agent.mirror import Mirror
 from agent.watch import Watcher
 from fleet.actions import Action, Announce, OpenClaims, SaveClaim, SaveGang
-from fleet.capacity.adopted import asked_pool
-from fleet.capacity.adoption import refusals
-from fleet.capacity.stock import nodes_by_instance
+from fleet.nodeclaims.adopted import asked_pool
+from fleet.nodeclaims.adoption import refusals
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import Claim, Gang, GangState, JobRef, Node, Snapshot
+from fleet.snapshot.lookups import nodes_by_instance
 from model.fleet import Fleet
 
 API_VERSION = "muster.dev/v1alpha1"

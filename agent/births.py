@@ -7,7 +7,7 @@ import structlog
 from agent.ears import Enqueue
 from agent.inbox import Named
 from agent.watch import Watcher
-from fleet.capacity.births import births
+from fleet.offerings.births import births
 from fleet.snapshot import Birth, Catalog, Claim, Resolutions, Snapshot
 from model.fleet import Fleet
 from providers.clock import Clock

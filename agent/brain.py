@@ -27,6 +27,7 @@ from agent.inbox import (
 from agent.mirror import Mirror
 from agent.sync import Sync
 from agent.watch import Watcher
+from fleet import disruption as disrupt
 from fleet.actions import (
     Action,
     Consider,
@@ -36,13 +37,13 @@ from fleet.actions import (
     claim_subject,
     gang_subject,
 )
-from fleet.admission import cycle
-from fleet.admission import lifecycle as gang_lifecycle
-from fleet.capacity import adoption, disrupt, ending, fixed
-from fleet.capacity import lifecycle as claim_lifecycle
-from fleet.capacity.interruption import ADVICE, respond
-from fleet.capacity.launch import settle
-from fleet.mig import rollout
+from fleet.disruption import rollout
+from fleet.gangs import lifecycle as gang_lifecycle
+from fleet.nodeclaims import adoption, ending, fixed
+from fleet.nodeclaims import lifecycle as claim_lifecycle
+from fleet.nodeclaims.interruption import ADVICE, respond
+from fleet.nodeclaims.launch import settle
+from fleet.scheduling import cycle
 from fleet.snapshot import Notice, Snapshot
 from model.fleet import Fleet
 from providers.clock import Clock

@@ -8,11 +8,11 @@ from agent.inbox import Done, Failed
 from agent.mirror import Mirror
 from agent.watch import Watcher
 from fleet.actions import Action, LaunchMachines, SaveGang, TerminateMachines
-from fleet.admission.compile import charged_tree
-from fleet.admission.usage import values_of
-from fleet.capacity.orphans import orphaned
-from fleet.capacity.stock import claims_by_pool
+from fleet.nodeclaims.orphans import orphaned
+from fleet.quota.compile import charged_tree
+from fleet.quota.usage import values_of
 from fleet.snapshot import GangState, Snapshot
+from fleet.snapshot.lookups import claims_by_pool
 from model.fleet import Fleet
 
 

@@ -6,8 +6,7 @@ from operator import attrgetter
 from typing import Any, Final, TypeVar
 
 from agent.tables import Table
-from fleet.capacity.measured import Experience
-from fleet.memo import remembered
+from fleet.offerings.measured import Experience
 from fleet.snapshot import (
     LIVE_FIELDS,
     NOT_READ,
@@ -30,6 +29,7 @@ from fleet.snapshot import (
     Snapshot,
     Terms,
 )
+from fleet.snapshot.memo import remembered
 from fleet.snapshot.works import works
 from model.quantity import Resources
 from providers.kube.objects import KINDS

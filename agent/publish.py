@@ -15,7 +15,7 @@ import structlog
 from agent.reports import pool_reports, queue_reports, sync_report
 from agent.sync import Sync, SyncState
 from agent.watch import Watcher
-from fleet.capacity.disrupt.drift import drifted_claims
+from fleet.disruption.drift import drifted_claims
 from fleet.snapshot import Snapshot
 from model import labels
 from model.fleet import Fleet

@@ -5,16 +5,15 @@ from dataclasses import replace
 from heapq import nsmallest
 
 from agent.sync import SyncState
-from fleet import memo
-from fleet.admission.compile import charged_tree
-from fleet.admission.quota.tree import QuotaTree
-from fleet.capacity.disrupt.difference import Difference
-from fleet.capacity.disrupt.drift import differences
-from fleet.capacity.shapes import shapes_of
-from fleet.capacity.stock import claims_by_pool
+from fleet.disruption.drift import differences
+from fleet.nodeclaims.difference import Difference
+from fleet.offerings.shapes import shapes_of
 from fleet.plan import Plan
 from fleet.plan.render import summary
-from fleet.snapshot import CapacityPool, Catalog, Claim, ClaimState, Gang, GangState, Node, Snapshot
+from fleet.quota.compile import charged_tree
+from fleet.quota.tree import QuotaTree
+from fleet.snapshot import CapacityPool, Catalog, Claim, ClaimState, Gang, GangState, Node, Snapshot, memo
+from fleet.snapshot.lookups import claims_by_pool
 from model.fleet import Fleet
 from model.kinds import NodePool
 from model.problem import Problem

@@ -12,7 +12,7 @@ import yaml
 
 from agent.inbox import Pushed, RevisionLost, SourceTrouble, SourceWell
 from fleet.actions import Action, PublishLayouts
-from fleet.capacity.disrupt import frozen
+from fleet.disruption import frozen
 from fleet.plan import Plan, make_plan
 from fleet.plan.changes import FieldChange, declared_changes
 from fleet.snapshot import Snapshot

@@ -11,8 +11,8 @@ import msgspec
 from agent.accounts import Accounts
 from agent.ears import WATCHED
 from agent.mirror import Mirror
-from fleet.capacity.disrupt.drift import RESERVATION
-from fleet.capacity.disrupt.strayed import STRAY
+from fleet.disruption.drift import RESERVATION
+from fleet.nodeclaims.strayed import STRAY
 from fleet.snapshot import Catalog, Snapshot
 from model import labels
 from providers.clock import Clock

@@ -21,9 +21,9 @@ from typing import TypeVar
 from bench import farm, streams
 from bench.farm import GPUS
 from fleet.actions import Action, SaveGang
-from fleet.admission import cycle
 from fleet.placement.topology import Ask, Options, Topologies, TopologyFlavor
 from fleet.replay.quota import Stream
+from fleet.scheduling import cycle
 from fleet.snapshot import Gang, GangState, Pin, PodSet, Snapshot
 from model import labels
 from model.fleet import Fleet

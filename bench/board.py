@@ -4,10 +4,10 @@ import statistics
 import time
 from collections.abc import Callable
 
-from fleet.capacity.provision import Need, Plan, Supply, provide
-from fleet.capacity.shapes import Shapes
+from fleet.offerings.shapes import Shapes
 from fleet.placement.board import Board, Slot
 from fleet.placement.pack import seat
+from fleet.placement.provision import Need, Plan, Supply, provide
 from fleet.snapshot import Catalog, PodSet
 from model import labels
 from model.fleet import Fleet

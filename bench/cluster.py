@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fleet.admission.lifecycle import new_gang
-from fleet.capacity.pools import pool_hash
-from fleet.capacity.shapes import Shape, Shapes
+from fleet.gangs.lifecycle import new_gang
+from fleet.offerings.pools import pool_hash
+from fleet.offerings.shapes import Shape, Shapes
 from fleet.reasons import Reason
 from fleet.snapshot import Claim, Gang, GangState, ImageKind, Instance, Launch, Pin, Resolved, Snapshot
 from model.fleet import Fleet

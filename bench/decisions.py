@@ -26,9 +26,9 @@ from agent.sync import Sync
 from agent.tables import Table
 from bench import cluster
 from fleet.actions import Action, SaveGang
-from fleet.admission import cycle
-from fleet.capacity.births import births
+from fleet.offerings.births import births
 from fleet.reasons import Reason
+from fleet.scheduling import cycle
 from fleet.snapshot import GangState, Resolutions
 from model.fleet import Fleet
 from providers.aws.catalog import package_catalog

@@ -3,12 +3,12 @@
 import time
 from collections.abc import Sequence
 
-from fleet.admission.session.decide import decide
-from fleet.admission.session.fair import FairLedger, FairQueue
-from fleet.admission.session.floor import GPU
-from fleet.admission.session.policy import Policy, Stage
-from fleet.admission.session.values import Crew, Decision, Group, Machine, Pod, PodState, Squad
 from fleet.snapshot import PodSet
+from tests.reference.session.decide import decide
+from tests.reference.session.fair import FairLedger, FairQueue
+from tests.reference.session.floor import GPU
+from tests.reference.session.policy import Policy, Stage
+from tests.reference.session.values import Crew, Decision, Group, Machine, Pod, PodState, Squad
 
 NODES, GPUS = 500, 8
 CAPACITY = {"cpu": 32_000, "memory": 256 << 30, "pods": 110, GPU: GPUS}

@@ -24,8 +24,8 @@ import numpy as np
 from bench import production
 from bench.packing import Choice, NoTrace, Outcome, Trace, fill, read
 from bench.published import BestFit, Fgd, RepeatedFit
-from fleet.placement.fragmentation import ExpectedFill, Measure, Request
-from fleet.placement.packer import UNFIT, Machine, Packer, Place, models
+from bench.reference.fragmentation import ExpectedFill, Measure, Request
+from bench.reference.packer import UNFIT, Machine, Packer, Place, models
 
 FIRST_SEED = 42
 OURS = "expected-fill"

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fleet.placement.fragmentation import WHOLE_MILLI, Measure, Request
-from fleet.placement.packer import Machine, Packer, Place, states_of
+from bench.reference.fragmentation import WHOLE_MILLI, Measure, Request
+from bench.reference.packer import Machine, Packer, Place, states_of
 
 REQUESTED = 1.3
 """GPUs requested over all of a run, by the GPUs there are."""

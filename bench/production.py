@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from bench.packing import Outcome, Trace, arrivals, fragmented_pct
-from fleet.capacity.appraisal import Appraiser
-from fleet.capacity.provision import Need, Plan, Supply, provide
-from fleet.capacity.shapes import Shapes
+from bench.reference.fragmentation import WHOLE_MILLI, Measure, Request
+from bench.reference.packer import Machine
+from fleet.offerings.shapes import Shapes
+from fleet.placement.appraisal import Appraiser
 from fleet.placement.board import Board, Slot
-from fleet.placement.fragmentation import WHOLE_MILLI, Measure, Request
-from fleet.placement.packer import Machine
+from fleet.placement.provision import Need, Plan, Supply, provide
 from fleet.placement.shelf import Price, free_of_charge
 from fleet.placement.worth import MEMORY
 from fleet.snapshot import Catalog, Gang, JobRef, PodSet

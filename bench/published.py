@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from fleet.placement.fragmentation import WHOLE_MILLI, Ints, Request, States
+from bench.reference.fragmentation import WHOLE_MILLI, Ints, Request, States
 
 POPULAR = 0.95
 """Typical requests are the most frequent ones that make up this part of all."""

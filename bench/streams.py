@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fleet.admission.quota.declared import (
+from fleet.quota.declared import (
     FlavorResource,
     FlavorSpec,
     Policy,
@@ -18,9 +18,9 @@ from fleet.admission.quota.declared import (
     ResourceGroup,
     Rules,
 )
-from fleet.admission.quota.scheduler import Scheduler
-from fleet.admission.quota.tree import QuotaTree
-from fleet.admission.quota.workload import Books, Workload
+from fleet.quota.scheduler import Scheduler
+from fleet.quota.tree import QuotaTree
+from fleet.quota.workload import Books, Workload
 from fleet.replay.quota import Arrival
 from fleet.snapshot import PodSet
 

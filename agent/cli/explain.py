@@ -11,12 +11,12 @@ from agent.cli import exits
 from agent.cli.tables import age, world
 from agent.cli.validate import read_folder
 from agent.world import open_cluster
-from fleet.admission.order import by_use, line_with, queue_key
-from fleet.admission.outlook import otherwise, standings
-from fleet.admission.surplus import cores
+from fleet.explain.what_if import otherwise, standings
 from fleet.mig.layouts import gpu_part
 from fleet.reasons import Reason
+from fleet.scheduling.order import by_use, line_with, queue_key
 from fleet.snapshot import Gang, GangState, Snapshot
+from fleet.snapshot.elastic_parts import cores
 from model.fleet import Fleet
 from model.loader import InvalidFleet, load
 from model.quantity import format_amount

@@ -9,9 +9,9 @@ from agent.cli import exits
 from agent.cli.look import UnknownRegion, look_at
 from agent.cli.tables import age
 from agent.cli.validate import read_folder
-from fleet.capacity.disrupt.verdict import Verdict
-from fleet.capacity.explain.adoptable import prospects_of
-from fleet.capacity.explain.node import NodeView, Tenant, claim_called, node_view
+from fleet.disruption.verdict import Verdict
+from fleet.explain.adoptable import prospects_of
+from fleet.explain.node import NodeView, Tenant, claim_called, node_view
 from fleet.mig.layouts import layout_name
 from fleet.snapshot import Node, Snapshot
 from model import labels

@@ -8,9 +8,9 @@ from agent.cli import exits
 from agent.cli.look import Look, UnknownRegion, look_at, price_words
 from agent.cli.tables import age
 from agent.cli.validate import read_folder
-from fleet.capacity.disrupt.budgets import UNBOUNDED
-from fleet.capacity.explain.funnel import Step
-from fleet.capacity.explain.pool import Bound, PoolView, Window, pool_view
+from fleet.disruption.budgets import UNBOUNDED
+from fleet.explain.funnel import Step
+from fleet.explain.pool import Bound, PoolView, Window, pool_view
 from model.hints import did_you_mean, listing
 from model.loader import InvalidFleet, load
 from model.quantity import format_amount

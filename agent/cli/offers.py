@@ -11,8 +11,8 @@ from agent.cli import exits
 from agent.cli.look import Look, UnknownRegion, look_at, look_away, price_words
 from agent.cli.tables import Table, age, render
 from agent.cli.validate import read_folder
-from fleet.capacity.explain.offers import Answer, Ask, Choice, Obstacle, offers_for
-from fleet.capacity.explain.unit import UnknownGpu
+from fleet.explain.offers import Answer, Ask, Choice, Obstacle, offers_for
+from fleet.explain.unit import UnknownGpu
 from model.loader import InvalidFleet, load
 from model.report import text as problem_text
 from providers.kube.errors import KubeError

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 from agent.cli import exits
 from agent.world import open_cluster, read_world
-from fleet.capacity.stock import holders, machines_held
 from fleet.mig.layouts import gpu_part
 from fleet.snapshot import Catalog, Claim, GangState, Snapshot
+from fleet.snapshot.lookups import holders, machines_held
 from providers.clock import SystemClock
 from providers.kube.errors import KubeError
 from providers.kube.objects.paths import QUEUES

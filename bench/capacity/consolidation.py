@@ -17,15 +17,15 @@ from typing import Any
 
 from bench.capacity import repack
 from bench.capacity.mixes import REGION, inference, machines
+from fleet import disruption as disrupt
 from fleet.actions import OpenClaims, SaveClaim
-from fleet.capacity import disrupt
-from fleet.capacity.disrupt.consolidation import consolidate
-from fleet.capacity.disrupt.merging import suggestions
-from fleet.capacity.disrupt.proposals import VALIDATE_AFTER_S
-from fleet.capacity.disrupt.yard import Yard
-from fleet.capacity.pools import pool_hash
-from fleet.capacity.repack import Block, PodClass, Problem, Rules
-from fleet.capacity.shapes import Shape, shapes_now
+from fleet.disruption.consolidation import consolidate
+from fleet.disruption.merging import suggestions
+from fleet.disruption.proposals import VALIDATE_AFTER_S
+from fleet.disruption.yard import Yard
+from fleet.offerings.pools import pool_hash
+from fleet.offerings.shapes import Shape, shapes_now
+from fleet.optimize.consolidate import Block, PodClass, Problem, Rules
 from fleet.snapshot import Catalog, Claim, Gang, GangState, JobRef, Launch, Node, Pin, PodSet, Snapshot
 from model import labels
 from model.fleet import Fleet

@@ -7,7 +7,7 @@ import random
 import statistics
 import time
 
-from fleet.capacity.karpenter.buy import Ask, Machine, Offering, Pod, Template, solve
+from bench.reference.karpenter.buy import Ask, Machine, Offering, Pod, Template, solve
 from fleet.snapshot import InstanceType
 from model import labels
 from model.kinds import Taint, Toleration

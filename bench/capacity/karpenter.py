@@ -14,7 +14,7 @@ from itertools import starmap
 from pathlib import Path
 from typing import Any
 
-from fleet.capacity.karpenter.buy import Ask, Machine, Offering, Peers, Pod, Spread, Template, Weighted, solve
+from bench.reference.karpenter.buy import Ask, Machine, Offering, Peers, Pod, Spread, Template, Weighted, solve
 from model import labels
 from model.requirements import Requirement, Requirements
 from providers.kube.memory import settle_heap

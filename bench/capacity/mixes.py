@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 
 from bench.capacity import gpu_mix
-from fleet.capacity.purchase import MachineKind, PodClass, Problem
+from fleet.optimize.purchase import MachineKind, PodClass, Problem
 from fleet.snapshot import InstanceType
 from providers.aws.catalog import package_catalog
 

@@ -11,7 +11,7 @@ import time
 
 from bench.capacity import gpu_mix
 from fleet.actions import OpenClaims, Tally
-from fleet.admission import cycle
+from fleet.scheduling import cycle
 from fleet.snapshot import Gang, JobRef, PodSet, Snapshot
 from model.fleet import Fleet
 from model.loader import load

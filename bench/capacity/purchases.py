@@ -20,7 +20,7 @@ from pathlib import Path
 
 from bench.capacity.karpenter import SHARED
 from bench.capacity.mixes import inference, mix, openb, unpinned, varied
-from fleet.capacity.purchase import GREEDY, Effort, Problem, solve
+from fleet.optimize.purchase import GREEDY, Effort, Problem, solve
 
 SEEDS = tuple(range(20))
 Line = dict[str, float | int | str]

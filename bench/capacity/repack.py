@@ -22,14 +22,14 @@ from dataclasses import dataclass, replace
 from importlib.metadata import version
 
 from bench.capacity.mixes import mix
-from fleet.capacity.purchase import Problem as Purchase
-from fleet.capacity.purchase.baseline import karpenter_order
-from fleet.capacity.purchase.cut import parts_of
-from fleet.capacity.purchase.named import batches
-from fleet.capacity.repack import Block, Buyable, PodClass, Problem, Rules, Standing, applied, solve
-from fleet.capacity.repack.cut import grounds_of
-from fleet.capacity.repack.greedy import karpenter_order as greedy_order
-from fleet.capacity.repack.problem import PER_POD_USD_H
+from fleet.optimize.consolidate import Block, Buyable, PodClass, Problem, Rules, Standing, applied, solve
+from fleet.optimize.consolidate.cut import grounds_of
+from fleet.optimize.consolidate.greedy import karpenter_order as greedy_order
+from fleet.optimize.consolidate.problem import PER_POD_USD_H
+from fleet.optimize.purchase import Problem as Purchase
+from fleet.optimize.purchase.baseline import karpenter_order
+from fleet.optimize.purchase.cut import parts_of
+from fleet.optimize.purchase.named import batches
 
 SEEDS = tuple(range(10))
 LARGE_SEEDS = SEEDS[:3]

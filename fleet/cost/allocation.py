@@ -5,21 +5,21 @@ team but `IDLE`. Amounts are integers of micro-USD and add up to the bill exactl
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from fleet.admission.lines import line_of
-from fleet.capacity.stock import holders, machines_held
-from fleet.memo import remembered
 from fleet.mig.layouts import is_gpu_resource
 from fleet.snapshot import Claim, Gang, Instance, Snapshot
-from model.fleet import Fleet
+from fleet.snapshot.lookups import holders, machines_held
+from fleet.snapshot.memo import remembered
 from model.quantity import CPU
 
 IDLE = "(idle)"
 MICRO = 1_000_000
-_Use = tuple[float, tuple[tuple[str, float], ...]]
-"""(USD an hour, shares by team) of a machine."""
+_Queue = tuple[str, str]
+"""(namespace, name of the queue) as a job says it."""
+_Use = tuple[float, tuple[tuple[_Queue, float], ...]]
+"""(USD an hour, shares by the queue that the gangs name) of a machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,19 +36,21 @@ class Bill:
         return Bill(self.total + other.total, summed)
 
 
-def allocate(fleet: Fleet, snapshot: Snapshot, seconds: float) -> Bill:
-    """The bill for `seconds` of the world as it is: every launched machine that is not gone yet."""
+def allocate(payer: Callable[[str, str], str | None], snapshot: Snapshot, seconds: float) -> Bill:
+    """The bill for `seconds` of the world as it is: every launched machine that is not gone yet.
+
+    `payer` tells from a gang's namespace and queue whose bill it is on; None = nobody's, which is `IDLE`.
+    """
     held = machines_held(holders(snapshot))
     by_team: dict[str, int] = {}
-    for (price_usd_h, shares), count in _uses(fleet, snapshot.claims, snapshot.instances, held).items():
-        for team, amount in _machine(price_usd_h, shares, seconds).items():
+    for (price_usd_h, shares), count in _uses(snapshot.claims, snapshot.instances, held).items():
+        for team, amount in _machine(price_usd_h, _paid_by(payer, shares), seconds).items():
             by_team[team] = by_team.get(team, 0) + amount * count
     return Bill(sum(by_team.values()), dict(sorted(by_team.items())))
 
 
 @remembered(1)
 def _uses(
-    fleet: Fleet,
     claims: Mapping[str, Claim],
     instances: Mapping[str, Instance],
     held: Mapping[str, Sequence[Gang]],
@@ -58,18 +60,28 @@ def _uses(
     for name, claim in claims.items():
         instance = instances.get(claim.instance_id)
         if claim.launched_at_s and not (instance and instance.gone):
-            uses[claim.charged_usd_h, _shares(fleet, claim, held.get(name, ()))] += 1
+            uses[claim.charged_usd_h, _shares(claim, held.get(name, ()))] += 1
     return uses
 
 
-def _shares(fleet: Fleet, claim: Claim, gangs: Sequence[Gang]) -> tuple[tuple[str, float], ...]:
-    """Team -> the part of the machine that its gangs take, in order of team."""
-    shares: dict[str, float] = {}
+def _shares(claim: Claim, gangs: Sequence[Gang]) -> tuple[tuple[_Queue, float], ...]:
+    """Queue -> the part of the machine that its gangs take, in order of queue."""
+    shares: dict[_Queue, float] = {}
     for gang in gangs:
-        line = line_of(fleet, gang.namespace, gang.queue)
-        team = line.payer if line is not None else IDLE
-        shares[team] = shares.get(team, 0.0) + share_of(claim, gang)
+        queue = gang.namespace, gang.queue
+        shares[queue] = shares.get(queue, 0.0) + share_of(claim, gang)
     return tuple(sorted(shares.items()))
+
+
+def _paid_by(
+    payer: Callable[[str, str], str | None], shares: tuple[tuple[_Queue, float], ...]
+) -> tuple[tuple[str, float], ...]:
+    """Team -> the part of the machine that it pays for, in order of team."""
+    paid: dict[str, float] = {}
+    for (namespace, queue), share in shares:
+        team = payer(namespace, queue) or IDLE
+        paid[team] = paid.get(team, 0.0) + share
+    return tuple(sorted(paid.items()))
 
 
 def _machine(price_usd_h: float, shares: tuple[tuple[str, float], ...], seconds: float) -> Mapping[str, int]:

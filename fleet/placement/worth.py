@@ -1,6 +1,6 @@
 """Worth in counts: what is free on a machine is worth to the work that may still come, resource by resource.
 
-This is the rule of `fleet.placement.fragmentation` for machines as the deciders see them: so many free units of each
+This is the rule of `bench.reference.fragmentation` for machines as the deciders see them: so many free units of each
 extended resource (whole GPUs, MIG slices, replicas of shared GPUs), CPU and memory, without a notion of which device.
 It is in whole numbers and needs no numpy, so that a pass which places little stays cheap.
 `docs/design/0003-packing.md`, "In production".

@@ -5,7 +5,7 @@ import json
 from dataclasses import dataclass
 
 from fleet.actions import Tally
-from fleet.capacity.overlays import overlaid
+from fleet.offerings.overlays import overlaid
 from fleet.plan.changes import Change, declared_changes
 from fleet.plan.forecast import Bill, Forecast, GangImpact, forecast
 from fleet.plan.guards import refusals

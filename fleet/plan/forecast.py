@@ -4,21 +4,22 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from fleet import disruption as disrupt
 from fleet.actions import Action, Consider, OpenClaims, SaveClaim, SaveGang, Tally
-from fleet.admission import cycle
-from fleet.admission.lines import line_of
-from fleet.capacity import disrupt, fixed
-from fleet.capacity.disrupt.drift import differs
-from fleet.capacity.disrupt.held_back import held_back, waiting
-from fleet.capacity.disrupt.proposals import due_s, to_buy, told
-from fleet.capacity.disrupt.strayed import STRAY
-from fleet.capacity.disrupt.yard import Yard
-from fleet.capacity.reservations import reserved_of
-from fleet.capacity.shapes import shapes_of
-from fleet.mig import rollout
+from fleet.disruption import rollout
+from fleet.disruption.drift import differs
+from fleet.disruption.held_back import held_back, waiting
+from fleet.disruption.proposals import due_s, to_buy, told
+from fleet.disruption.yard import Yard
 from fleet.mig.layouts import gpu_part, layout_name
+from fleet.nodeclaims import fixed
+from fleet.nodeclaims.strayed import STRAY
+from fleet.offerings.reservations import reserved_of
+from fleet.offerings.shapes import shapes_of
 from fleet.plan.changes import Change, Verb
+from fleet.quota.queue_binding import line_of
 from fleet.reasons import Reason
+from fleet.scheduling import cycle
 from fleet.snapshot import CapacityPool, Claim, Gang, GangState, Proposal, Snapshot
 from model import labels
 from model.fleet import Fleet

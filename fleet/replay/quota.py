@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
-from fleet.admission.quota.run import CycleResult
-from fleet.admission.quota.scheduler import Scheduler
-from fleet.admission.quota.workload import Workload
+from fleet.quota.run import CycleResult
+from fleet.quota.scheduler import Scheduler
+from fleet.quota.workload import Workload
 
 IDLE_CYCLES = 3
 """An instant ends after so many cycles that changed nothing: the head of a StrictFIFO queue is looked at forever."""

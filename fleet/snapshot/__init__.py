@@ -55,7 +55,7 @@ _NOBODY: Mapping[str, tuple[str, str]] = MappingProxyType({})
 class Snapshot:
     """The world at one instant. Nobody ever changes the mappings: what is different comes as another mapping.
 
-    Look-ups made of a mapping may therefore be kept by its identity (`fleet.memo`).
+    Look-ups made of a mapping may therefore be kept by its identity (`fleet.snapshot.memo`).
     """
 
     now_s: float
@@ -92,7 +92,7 @@ class Snapshot:
     shortages: Mapping[CapacityPool, float] = field(default_factory=dict)
     """Capacity pool -> instant until which it is not tried again."""
     interruptions: Mapping[CapacityPool, Memory] = field(default_factory=dict)
-    """Capacity pool -> what is remembered of machines it has taken back (`fleet.capacity.standing`)."""
+    """Capacity pool -> what is remembered of machines it has taken back (`fleet.offerings.standing`)."""
     daemon_overheads: tuple[DaemonOverhead, ...] = ()
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Namespace -> its labels."""
@@ -105,7 +105,7 @@ class Snapshot:
     spent_usd: Mapping[str, float] = field(default_factory=dict)
     """Team -> spent this calendar month."""
     local_usage: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    """`namespace/queue` -> resource -> what its gangs used lately, decayed; canonical (`fleet.admission.usage`)."""
+    """`namespace/queue` -> resource -> what its gangs used lately, decayed; canonical (`fleet.quota.usage`)."""
     outlook: Outlook = NOTHING
     """What consolidation had in mind after the last pass."""
     busy: frozenset[str] = frozenset()

@@ -123,7 +123,7 @@ class CapacityPool:
 
 
 class Memory(NamedTuple):
-    """What is remembered of the interruptions of a capacity pool (`fleet.capacity.standing`)."""
+    """What is remembered of the interruptions of a capacity pool (`fleet.offerings.standing`)."""
 
     weight: float
     """How many they count as, at `at_s`."""

@@ -11,9 +11,9 @@ from dataclasses import replace
 from hashlib import blake2b
 from types import MappingProxyType
 
-from fleet.memo import remembered
 from fleet.snapshot.cores import Minimum, cores
 from fleet.snapshot.gangs import Hold, Job, JobRef, JobResult, PodSet
+from fleet.snapshot.memo import remembered
 from fleet.snapshot.nodes import Member, Pod, Terms
 
 POD_GROUP = "PodGroup"

@@ -1,11 +1,11 @@
-"""What a node of an instance type has to offer: what `fleet.capacity.node_sizes` computes, and the type's devices."""
+"""What a node of an instance type has to offer: what `fleet.offerings.node_sizes` computes, and the type's devices."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil
 
-from fleet.capacity import node_sizes
-from fleet.capacity.node_sizes import NodeSettings
+from fleet.offerings import node_sizes
+from fleet.offerings.node_sizes import NodeSettings
 from fleet.snapshot import Hardware
 from model.labels import EFA_RESOURCE, GPU_RESOURCE
 from providers.aws.facts import TypeFacts

@@ -3,7 +3,7 @@
 from agent.announce import Announcer
 from agent.mirror import Mirror
 from fleet.actions import Announce, OpenClaims
-from fleet.capacity import adoption
+from fleet.nodeclaims import adoption
 from tests.support.fleets import NOW, small_fleet
 from tests.support.strangers import stranger
 from tests.support.world import World

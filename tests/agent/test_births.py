@@ -10,7 +10,7 @@ from agent.demo.jobs import Manifest
 from agent.inbox import Event, Named
 from agent.reports import NAMED, pool_reports
 from agent.world import read_world
-from fleet.capacity.disrupt.verdicts import verdicts
+from fleet.disruption.verdicts import verdicts
 from fleet.plan import make_plan
 from fleet.snapshot import Birth, ImageKind, Resolutions, Resolved
 from model.kinds import NodeTemplate

@@ -8,7 +8,7 @@ import pytest
 from agent.ears import health_ear, notices_ear
 from agent.inbox import Noticed
 from fleet.actions import SaveClaim
-from fleet.capacity.interruption import RULES, respond
+from fleet.nodeclaims.interruption import RULES, respond
 from fleet.snapshot import CapacityPool, Claim, Launch, Notice, NoticeKind, Snapshot
 from providers.aws.health import notices_of
 from providers.aws.interruption import parse_notice

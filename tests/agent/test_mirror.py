@@ -29,9 +29,9 @@ from fleet.actions import (
     StopJob,
     TerminateMachines,
 )
-from fleet.capacity.launch import launch_request
+from fleet.nodeclaims.launch import launch_request
 from fleet.snapshot import LIVE_FIELDS, CapacityPool, Instance, Namespace, Pod, PodBudget, PodPriority, Reservation
-from fleet.taints import DISRUPTED, RECUTTING
+from fleet.snapshot.taints import DISRUPTED, RECUTTING
 from model.quantity import Resources
 from model.upstream.selectors import LabelSelector
 from providers.kube.batches import Replace

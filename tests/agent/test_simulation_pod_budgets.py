@@ -6,7 +6,7 @@ import pytest
 
 from agent.cli.explain_node import lines
 from agent.world import read_world
-from fleet.capacity.explain.node import node_view
+from fleet.explain.node import node_view
 from model.loader import load
 from tests.agent.scenes import CATALOG, Scene, files, gpu_job, pool, queue, simple, team
 

@@ -32,9 +32,9 @@ from fleet.actions import (
     TerminateMachines,
     Withdrawal,
 )
-from fleet.capacity.launch import launch_request
-from fleet.capacity.lifecycle import leaving
 from fleet.cost.allocation import IDLE
+from fleet.nodeclaims.launch import launch_request
+from fleet.nodeclaims.lifecycle import leaving
 from fleet.reasons import Reason
 from fleet.snapshot import (
     CapacityPool,
@@ -394,7 +394,7 @@ def test_metrics_count_what_is_done() -> None:
     metrics.ended(Done(LaunchMachines(request, ("m0",)), outcome=LaunchOutcome(("i-1",), (failure,))), NOW)
     metrics.ended(Done(TerminateMachines(("i-1", "i-2"), "Empty")), NOW)
     metrics.ended(Failed(TerminateMachines(("i-3",), "Empty"), "no"), NOW)
-    metrics.stumbled("fleet.mig.rollout")
+    metrics.stumbled("fleet.disruption.rollout")
     admitted = GANG.moved(GangState.ADMITTED, Reason.ADMITTED, "", NOW)
     metrics.acting(SaveGang(admitted), mirror(), GANG.created_at_s + 60)
     metrics.acting(SaveGang(GANG.moved(GangState.EVICTING, Reason.PREEMPTED, "", NOW)), mirror(), NOW)
@@ -404,7 +404,7 @@ def test_metrics_count_what_is_done() -> None:
         'muster_machines_returned_total{reason="Empty"} 2.0',
         'muster_launch_failures_total{error="Shortage"} 1.0',
         'muster_actions_total{action="TerminateMachines",result="failed"} 1.0',
-        'muster_decider_failures_total{decider="fleet.mig.rollout"} 1.0',
+        'muster_decider_failures_total{decider="fleet.disruption.rollout"} 1.0',
         'muster_admission_wait_seconds_sum{queue="q"} 60.0',
         'muster_evictions_total{queue="q",reason="InClusterQueue"} 1.0',
     ):

@@ -14,8 +14,8 @@ from bench import production
 from bench.openb import POLICIES, main, synthetic
 from bench.packing import NoTrace, Trace, arrivals, read
 from bench.published import BestFit, Fgd, RepeatedFit, typical
-from fleet.placement.fragmentation import Measure, Request
-from fleet.placement.packer import Machine, models, states_of
+from bench.reference.fragmentation import Measure, Request
+from bench.reference.packer import Machine, models, states_of
 from tests.support.shared import shared_path
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -6,8 +6,8 @@ import pytest
 
 from bench.capacity import gpu_mix
 from bench.capacity.mixes import inference, mix, openb, unpinned, varied
-from fleet.capacity.karpenter import buy
-from fleet.capacity.purchase import GREEDY, Effort, Problem, solve
+from bench.reference.karpenter import buy
+from fleet.optimize.purchase import GREEDY, Effort, Problem, solve
 from tests.support.purchases import faults
 from tests.support.shared import shared_path
 

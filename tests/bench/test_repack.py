@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from bench.capacity.repack import SCENES, left
-from fleet.capacity.repack import Rules, applied, solve
+from fleet.optimize.consolidate import Rules, applied, solve
 from tests.support.repack import broken
 
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from fleet.admission.session.values import Decision, Eviction, Placement
 from tests.conformance import gangs
 from tests.conformance.gangs.outcome import compare, is_economic
 from tests.conformance.gangs.safety import violations
 from tests.conformance.gangs.scene import Pods, Round, initial, settle
+from tests.reference.session.values import Decision, Eviction, Placement
 from tests.support.shared import shared_path
 
 CASES: list[dict[str, Any]] = json.loads((Path(__file__).parent / "data" / "gangs.json").read_text(encoding="utf-8"))[

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from fleet.capacity.launch import LAUNCH_GROUP_TAG, NODE_POOL_TAG
+from fleet.nodeclaims.launch import LAUNCH_GROUP_TAG, NODE_POOL_TAG
 from model import labels
 from providers.aws import interruption
 

@@ -11,10 +11,10 @@ import typer
 from agent.cli.app import app
 from agent.cli.look import look_away
 from agent.cli.offers import to_json
-from fleet.capacity.disrupt import verdict
-from fleet.capacity.disrupt.verdicts import VOLUNTARY
-from fleet.capacity.explain import offers
-from fleet.capacity.explain.offers import Ask, offers_for
+from fleet.disruption import verdict
+from fleet.disruption.verdicts import VOLUNTARY
+from fleet.explain import offers
+from fleet.explain.offers import Ask, offers_for
 from tests.support.fleets import FleetBuilder
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "guides" / "asking-why.md").read_text(encoding="utf-8")

@@ -17,10 +17,10 @@ from agent.cli import exits
 from agent.cli.app import app
 from agent.demo.steps import STEPS
 from agent.sandbox.example import example_fleet
-from fleet.admission.lifecycle import new_gang
-from fleet.admission.screen import screen
+from fleet.gangs.lifecycle import new_gang
 from fleet.plan import make_plan
 from fleet.plan.render import to_json
+from fleet.scheduling.screen import screen
 from fleet.snapshot import Snapshot
 from model import report
 from model.fleet import Fleet

@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet.capacity.interruption import respond
+from fleet.nodeclaims.interruption import respond
 from fleet.snapshot import ANY_NUMBER, ClaimState, GangState, JobResult, Notice, NoticeKind, PodSet
 from model import labels
 from model.fleet import Fleet

@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from fleet.capacity.provision import Need, Plan
-from fleet.capacity.shapes import Shape
+from fleet.offerings.shapes import Shape
 from fleet.placement.board import Board, Slot
+from fleet.placement.provision import Need, Plan
 from fleet.snapshot import PodSet
 from model import labels
 from model.kinds import NodePool, RequirementTerm, Taint, Toleration

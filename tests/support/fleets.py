@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Self
 
-from fleet.capacity.launch import LAUNCH_GROUP_TAG
-from fleet.capacity.pools import pool_hash
-from fleet.capacity.shapes import Shape, Shapes
+from fleet.nodeclaims.launch import LAUNCH_GROUP_TAG
+from fleet.offerings.pools import pool_hash
+from fleet.offerings.shapes import Shape, Shapes
 from fleet.snapshot import (
     CapacityPool,
     Catalog,

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from fleet.capacity.disrupt.eligibility import Post
-from fleet.capacity.karpenter.buy import Ask, Machine, Node, Offering, Pod, Template
-from fleet.capacity.karpenter.disrupt.ground import Ground, Standing
+from bench.reference.karpenter.buy import Ask, Machine, Node, Offering, Pod, Template
+from bench.reference.karpenter.disrupt.ground import Ground, Standing
+from fleet.disruption.eligibility import Post
 from model import labels
 from model.kinds import NodePool
 from model.requirements import Requirement, Requirements

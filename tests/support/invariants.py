@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from agent.simulation import Simulation
-from fleet.admission.compile import charged_tree
-from fleet.capacity.launch import LAUNCH_GROUP_TAG
+from fleet.nodeclaims.launch import LAUNCH_GROUP_TAG
+from fleet.quota.compile import charged_tree
 from fleet.snapshot import Gang, Snapshot
 from model import labels
 from providers.kube.objects import decode_workload

@@ -5,11 +5,11 @@ A machine there is an instance type cut by one MIG layout: `p4d.24xlarge` whole 
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from fleet.capacity.karpenter.buy import Ask, Machine, Offering, Outcome, Pod, Template, solve
-from fleet.capacity.karpenter.buy.values import NODES
-from fleet.capacity.pools import Headroom
-from fleet.capacity.shapes import Shape, Shapes
-from fleet.capacity.stock import build_supply
+from bench.reference.karpenter.buy import Ask, Machine, Offering, Outcome, Pod, Template, solve
+from bench.reference.karpenter.buy.values import NODES
+from fleet.offerings.pools import Headroom
+from fleet.offerings.shapes import Shape, Shapes
+from fleet.placement.stock import build_supply
 from fleet.snapshot import CapacityPool, Gang, PodSet, Snapshot
 from model import labels
 from model.fleet import Fleet

@@ -11,7 +11,7 @@ from math import isclose
 import pytest
 from hypothesis import strategies as st
 
-from fleet.capacity.purchase import Limit, MachineKind, PodClass, Problem, Purchase, Room
+from fleet.optimize.purchase import Limit, MachineKind, PodClass, Problem, Purchase, Room
 
 RESOURCES = ("cpu", "memory", "gpu")
 CENT = 1e-6

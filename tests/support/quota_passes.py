@@ -3,8 +3,8 @@ one sweep; victims take their time to leave."""
 
 from dataclasses import dataclass, field, replace
 
-from fleet.admission.quota.declared import Rules
-from fleet.admission.quota.entries import Outcome
+from fleet.quota.declared import Rules
+from fleet.quota.entries import Outcome
 from fleet.reasons import Reason
 from tests.support.quota_worlds import Plan
 from tests.support.quotas import Turn, World

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from hypothesis import strategies as st
 
-from fleet.admission.quota.declared import (
+from fleet.quota.declared import (
     UNLIMITED,
     CohortSpec,
     FairStrategy,
@@ -16,7 +16,7 @@ from fleet.admission.quota.declared import (
     QueueSpec,
     Rules,
 )
-from fleet.admission.quota.tree import Node, fits
+from fleet.quota.tree import Node, fits
 from tests.support.quotas import BOTH, Bound, World, cohort, queue
 
 SHAPES: tuple[tuple[tuple[str, str], ...], ...] = (

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from fleet.admission.quota.candidates import Contest, Victim
-from fleet.admission.quota.declared import (
+from fleet.quota.candidates import Contest, Victim
+from fleet.quota.declared import (
     CohortSpec,
     FairStrategy,
     FlavorResource,
@@ -22,11 +22,11 @@ from fleet.admission.quota.declared import (
     ResourceGroup,
     Rules,
 )
-from fleet.admission.quota.entries import Outcome
-from fleet.admission.quota.run import CycleResult
-from fleet.admission.quota.scheduler import Scheduler
-from fleet.admission.quota.tree import Node, QuotaTree
-from fleet.admission.quota.workload import Books, Given, Holder, Workload, usage_in
+from fleet.quota.entries import Outcome
+from fleet.quota.run import CycleResult
+from fleet.quota.scheduler import Scheduler
+from fleet.quota.tree import Node, QuotaTree
+from fleet.quota.workload import Books, Given, Holder, Workload, usage_in
 from fleet.reasons import Reason
 from fleet.snapshot import PodSet
 

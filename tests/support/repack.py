@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 
 from hypothesis import strategies as st
 
-from fleet.capacity.repack import Answer, Block, Buyable, Limit, PodClass, Problem, Rules, Standing, Step
+from fleet.optimize.consolidate import Answer, Block, Buyable, Limit, PodClass, Problem, Rules, Standing, Step
 
 RESOURCES = ("cpu", "gpu")
 TOLERANCE = 1e-6

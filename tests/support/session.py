@@ -4,18 +4,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from fleet.admission.session.fair import FairLedger, FairQueue
-from fleet.admission.session.values import (
-    Crew,
-    Decision,
-    Group,
-    Machine,
-    Pod,
-    PodState,
-    Squad,
-    crews_of,
-)
 from fleet.snapshot import PodSet
+from tests.reference.session.fair import FairLedger, FairQueue
+from tests.reference.session.values import Crew, Decision, Group, Machine, Pod, PodState, Squad, crews_of
 
 GPU = "nvidia.com/gpu"
 HOLDING = {PodState.RUNNING, PodState.BOUND, PodState.NOMINATED, PodState.MOVED}

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from fleet import disruption as disrupt
 from fleet.actions import (
     Action,
     CloseClaim,
@@ -27,14 +28,14 @@ from fleet.actions import (
     TagMachine,
     TerminateMachines,
 )
-from fleet.admission import cycle
-from fleet.admission import lifecycle as gang_lifecycle
-from fleet.capacity import adoption, disrupt, fixed
-from fleet.capacity import lifecycle as claim_lifecycle
-from fleet.capacity.disrupt.proposals import VALIDATE_AFTER_S
-from fleet.capacity.launch import settle
-from fleet.mig import rollout
+from fleet.disruption import rollout
+from fleet.disruption.proposals import VALIDATE_AFTER_S
+from fleet.gangs import lifecycle as gang_lifecycle
 from fleet.mig.layouts import gpu_part, with_gpus
+from fleet.nodeclaims import adoption, fixed
+from fleet.nodeclaims import lifecycle as claim_lifecycle
+from fleet.nodeclaims.launch import settle
+from fleet.scheduling import cycle
 from fleet.snapshot import (
     NOT_READ,
     CapacityPool,

@@ -7,10 +7,10 @@ from typing import TypeVar
 
 import numpy as np
 
-from fleet.placement.fit import requirements_of, selects, tolerates
 from fleet.placement.topology.ledger import BoolArray, IntArray
 from fleet.placement.topology.values import Preference
 from fleet.snapshot import Node, PodSet
+from fleet.snapshot.affinity import requirements_of, selects, tolerates
 from model.kinds import RequirementTerm, Toleration
 
 T = TypeVar("T")

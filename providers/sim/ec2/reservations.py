@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from fleet.capacity.reservations import TERMINATION_S
+from fleet.offerings.reservations import TERMINATION_S
 from fleet.snapshot import CapacityPool, Reservation
 from model.kinds import MatchCriteria, ReservationKind
 

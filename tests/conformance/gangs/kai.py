@@ -3,9 +3,14 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fleet.admission.session.fair import FairLedger, FairQueue
-from fleet.admission.session.policy import Policy, Stage
-from fleet.admission.session.values import (
+from fleet.snapshot import PodSet
+from model.kinds import RequirementTerm
+from model.quantity import canonical_amount
+from tests.conformance.cases import Case
+from tests.conformance.gangs.scene import Pods, Scene
+from tests.reference.session.fair import FairLedger, FairQueue
+from tests.reference.session.policy import Policy, Stage
+from tests.reference.session.values import (
     Crew,
     GpuShare,
     Group,
@@ -17,11 +22,6 @@ from fleet.admission.session.values import (
     Topology,
     Within,
 )
-from fleet.snapshot import PodSet
-from model.kinds import RequirementTerm
-from model.quantity import canonical_amount
-from tests.conformance.cases import Case
-from tests.conformance.gangs.scene import Pods, Scene
 
 GPU = "nvidia.com/gpu"
 HOSTNAME = "kubernetes.io/hostname"

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from fleet.admission.shares.division import UNLIMITED, Claimant, divide
-from fleet.admission.shares.reclaim import Standing, can_reclaim, worth_trying
 from tests.conformance.cases import Case
+from tests.reference.shares.division import UNLIMITED, Claimant, divide
+from tests.reference.shares.reclaim import Standing, can_reclaim, worth_trying
 
 RESOURCES = ("gpu", "cpu", "memory")
 

@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from fleet.admission.session.decide import decide
-from fleet.admission.session.ledger import Ledger
-from fleet.admission.session.policy import Policy
-from fleet.admission.session.values import Decision, Machine, Squad, Topology
 from tests.conformance.cases import Case
+from tests.reference.session.decide import decide
+from tests.reference.session.ledger import Ledger
+from tests.reference.session.policy import Policy
+from tests.reference.session.values import Decision, Machine, Squad, Topology
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,18 +3,18 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fleet.admission.session.deserving import DeservingLedger
-from fleet.admission.session.dominance import DominanceLedger
-from fleet.admission.session.ledger import Ledger
-from fleet.admission.session.policy import Policy, Rank, Stage
-from fleet.admission.session.together import Together
-from fleet.admission.session.values import Crew, Group, Machine, Neighbour, Pod, PodState, Squad, Topology, Within
-from fleet.admission.session.weighted import Rules, ShareQueue, WeightedLedger
 from fleet.snapshot import PodSet
 from model.kinds import RequirementTerm
 from model.quantity import canonical_resources
 from tests.conformance.cases import Case
 from tests.conformance.gangs.scene import Pods, Scene
+from tests.reference.session.deserving import DeservingLedger
+from tests.reference.session.dominance import DominanceLedger
+from tests.reference.session.ledger import Ledger
+from tests.reference.session.policy import Policy, Rank, Stage
+from tests.reference.session.together import Together
+from tests.reference.session.values import Crew, Group, Machine, Neighbour, Pod, PodState, Squad, Topology, Within
+from tests.reference.session.weighted import Rules, ShareQueue, WeightedLedger
 
 STAGES = {
     "enqueue": Stage.ENQUEUE,

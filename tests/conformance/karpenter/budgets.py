@@ -5,8 +5,8 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from fleet.capacity.disrupt.budgets import UNBOUNDED, InvalidBudget, allowed, allowed_by, open_now
-from fleet.capacity.disrupt.yard import Yard
+from fleet.disruption.budgets import UNBOUNDED, InvalidBudget, allowed, allowed_by, open_now
+from fleet.disruption.yard import Yard
 from fleet.reasons import Reason
 from fleet.snapshot import Disruption
 from model.kinds import NEVER, Budget, NodePool

@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from fleet.capacity.karpenter.buy import Ask, Machine, Offering, Pod, Template, Weighted
+from bench.reference.karpenter.buy import Ask, Machine, Offering, Pod, Template, Weighted
 from model import labels
 from model.requirements import Requirement, Requirements
 from tests.conformance.karpenter.requirements import requirements

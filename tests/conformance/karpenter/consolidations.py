@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from fleet.capacity.disrupt.budgets import allowed
-from fleet.capacity.karpenter.disrupt.ground import Ground
-from fleet.capacity.karpenter.disrupt.moves import Purchase
-from fleet.capacity.karpenter.disrupt.rounds import Round, decide, is_idle
+from bench.reference.karpenter.disrupt.ground import Ground
+from bench.reference.karpenter.disrupt.moves import Purchase
+from bench.reference.karpenter.disrupt.rounds import Round, decide, is_idle
+from fleet.disruption.budgets import allowed
 from fleet.reasons import Reason
 from model import labels
 from tests.conformance.cases import Case

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from fleet.capacity.disrupt.difference import Facts, Market, Stamp, drift_reason
-from fleet.capacity.karpenter.disrupt.rounds import Round, decide
-from fleet.capacity.pools import pool_hash
+from bench.reference.karpenter.disrupt.rounds import Round, decide
+from fleet.nodeclaims.difference import Facts, Market, Stamp, drift_reason
+from fleet.offerings.pools import pool_hash
 from fleet.reasons import Reason
 from model.requirements import Requirements
 from tests.conformance.cases import Case

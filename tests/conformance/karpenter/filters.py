@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from fleet.capacity.karpenter.launch import filters
+from bench.reference.karpenter.launch import filters
 from tests.conformance.cases import Case
 from tests.conformance.karpenter import catalogs
 from tests.conformance.karpenter.requirements import requirements

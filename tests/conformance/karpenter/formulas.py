@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fleet.capacity import node_sizes
-from fleet.capacity.node_sizes import GIB, MIB, ImageFamily, NodeSettings
+from fleet.offerings import node_sizes
+from fleet.offerings.node_sizes import GIB, MIB, ImageFamily, NodeSettings
 from model.quantity import canonical_resources
 from providers.aws import allocatable as formulas
 from providers.aws.allocatable import POD_ENI_RESOURCE, ClusterSettings, hardware

@@ -14,7 +14,7 @@ from botocore.exceptions import ClientError
 from agent.ears import health_ear
 from agent.inbox import Event, Noticed
 from fleet.actions import SaveClaim
-from fleet.capacity.interruption import RULES, Handling, Response, respond
+from fleet.nodeclaims.interruption import RULES, Handling, Response, respond
 from fleet.snapshot import CapacityPool, Notice, NoticeKind
 from providers.aws.health import notices_of
 from providers.aws.queue import SqsNotices

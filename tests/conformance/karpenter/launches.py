@@ -7,11 +7,11 @@ from functools import cache
 from itertools import chain
 from typing import Any
 
-from fleet.capacity.karpenter.buy import Claim, Machine, Offering, Pod, solve
-from fleet.capacity.karpenter.launch import batches
-from fleet.capacity.karpenter.launch.filters import Wanted, launchable
-from fleet.capacity.karpenter.launch.overrides import Inflexible, Override, named
-from fleet.capacity.karpenter.launch.shortages import Shortages, Tried
+from bench.reference.karpenter.buy import Claim, Machine, Offering, Pod, solve
+from bench.reference.karpenter.launch import batches
+from bench.reference.karpenter.launch.filters import Wanted, launchable
+from bench.reference.karpenter.launch.overrides import Inflexible, Override, named
+from bench.reference.karpenter.launch.shortages import Shortages, Tried
 from fleet.snapshot import CapacityPool, Reach
 from model import labels
 from model.requirements import Requirement, Requirements

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from fleet.capacity.karpenter.buy import Claim, Machine, Outcome, Pod, Rules, solve
+from bench.reference.karpenter.buy import Claim, Machine, Outcome, Pod, Rules, solve
 from model.requirements import STRICT, Requirements
 from tests.conformance.cases import Case
 from tests.conformance.karpenter import catalogs

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from fleet.capacity.karpenter.disrupt.orders import Fate, Replacement, fate, patience_s
+from bench.reference.karpenter.disrupt.orders import Fate, Replacement, fate, patience_s
 from tests.conformance.cases import Case
 
 Given = Mapping[str, Any]

@@ -5,10 +5,10 @@ from dataclasses import replace
 from math import isinf
 from typing import Any
 
+from bench.reference.karpenter.launch.health import launch_health
 from fleet.actions import SaveClaim
-from fleet.capacity import lifecycle
-from fleet.capacity.karpenter.launch.health import launch_health
-from fleet.capacity.repair import GATE_AGAIN_S, look_again_s, too_many
+from fleet.nodeclaims import lifecycle
+from fleet.nodeclaims.repair import GATE_AGAIN_S, look_again_s, too_many
 from fleet.snapshot import Disruption, NodeCondition
 from model.kinds import NEVER, Repair
 from tests.conformance.cases import Case

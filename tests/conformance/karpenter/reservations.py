@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from fleet.capacity.karpenter.buy.reservations import OverReserved, Reservations
+from bench.reference.karpenter.buy.reservations import OverReserved, Reservations
 from tests.conformance.cases import Case
 
 

@@ -5,9 +5,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
 
-from fleet.capacity.disrupt.eligibility import Post, Tenant, reschedulable
-from fleet.capacity.disrupt.savings import eviction_cost
-from fleet.capacity.karpenter.buy import (
+from bench.reference.karpenter.buy import (
     Machine,
     Node,
     Offering,
@@ -19,7 +17,9 @@ from fleet.capacity.karpenter.buy import (
     Template,
     Weighted,
 )
-from fleet.capacity.karpenter.disrupt.ground import Ground, Standing
+from bench.reference.karpenter.disrupt.ground import Ground, Standing
+from fleet.disruption.eligibility import Post, Tenant, reschedulable
+from fleet.disruption.savings import eviction_cost
 from model import labels
 from model.kinds import NodePool
 from model.requirements import Requirements

@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping
 from math import isinf
 from typing import Any
 
-from fleet.capacity.disrupt.balanced import Part, Totals, Verdict, agreed, judged
-from fleet.capacity.disrupt.savings import by_ratio, disruption_cost, eviction_cost, savings_ratio
-from fleet.capacity.karpenter.disrupt.cheaper import Choice
+from bench.reference.karpenter.disrupt.cheaper import Choice
+from fleet.disruption.balanced import Part, Totals, Verdict, agreed, judged
+from fleet.disruption.savings import by_ratio, disruption_cost, eviction_cost, savings_ratio
 from model import labels
 from model.kinds.node_pool import DEFAULT_THRESHOLD
 from model.requirements import Requirement, Requirements

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fleet.capacity.karpenter.buy import Ask, Claim, Machine, Node, Outcome, Pod, Resident, Spread, solve
+from bench.reference.karpenter.buy import Ask, Claim, Machine, Node, Outcome, Pod, Resident, Spread, solve
 from model import labels
 from model.requirements import Requirements
 from tests.conformance.cases import Case

@@ -4,26 +4,18 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from fleet.admission.quota.candidates import Contest, allowed
-from fleet.admission.quota.classical import classical
-from fleet.admission.quota.declared import FlavorResource, Policy, QueueSpec
-from fleet.admission.quota.entries import (
-    Entry,
-    Outcome,
-    Standing,
-    classical_order,
-    goes_first,
-    looks_again,
-    stays_at_head,
-)
-from fleet.admission.quota.fair import Targets, fair
-from fleet.admission.quota.flavors import Assigner, Assignment, Choice, Granule, Mode, PodSetChoice, better
-from fleet.admission.quota.nominate import most_possible
-from fleet.admission.quota.pending import Pending
-from fleet.admission.quota.run import to_reserve
-from fleet.admission.quota.share import Share, borrows_any, share_of
-from fleet.admission.quota.tree import Node, QuotaTree, available, charge
-from fleet.admission.quota.workload import Books, Workload
+from fleet.quota.candidates import Contest, allowed
+from fleet.quota.classical import classical
+from fleet.quota.declared import FlavorResource, Policy, QueueSpec
+from fleet.quota.entries import Entry, Outcome, Standing, classical_order, goes_first, looks_again, stays_at_head
+from fleet.quota.fair import Targets, fair
+from fleet.quota.flavors import Assigner, Assignment, Choice, Granule, Mode, PodSetChoice, better
+from fleet.quota.nominate import most_possible
+from fleet.quota.pending import Pending
+from fleet.quota.run import to_reserve
+from fleet.quota.share import Share, borrows_any, share_of
+from fleet.quota.tree import Node, QuotaTree, available, charge
+from fleet.quota.workload import Books, Workload
 from tests.conformance.cases import Case, Runner
 from tests.conformance.kueue import world
 from tests.conformance.kueue.topology import gates_of

@@ -5,9 +5,9 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from fleet.admission.quota.ground import Misfit
-from fleet.admission.quota.workload import Given, Holder, Workload
 from fleet.placement.topology import Ask, Broken, Placement, Preference, Scaled, Topologies, TopologyFlavor
+from fleet.quota.ground import Misfit
+from fleet.quota.workload import Given, Holder, Workload
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import PodSet
 from tests.conformance.cases import Case

@@ -4,12 +4,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from fleet.admission.quota.entries import Entry, Outcome, looks_again
-from fleet.admission.quota.ground import NOWHERE
-from fleet.admission.quota.run import CycleResult
-from fleet.admission.quota.scheduler import Scheduler
-from fleet.admission.quota.tree import QuotaTree
-from fleet.admission.quota.workload import Books, Given, Holder, Unseated, Workload
+from fleet.quota.entries import Entry, Outcome, looks_again
+from fleet.quota.ground import NOWHERE
+from fleet.quota.run import CycleResult
+from fleet.quota.scheduler import Scheduler
+from fleet.quota.tree import QuotaTree
+from fleet.quota.workload import Books, Given, Holder, Unseated, Workload
 from fleet.reasons import Reason
 from model.kinds import RequirementTerm
 from model.requirements import Requirements

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fleet.admission.quota.ledger import Account
-from fleet.admission.quota.workload import Holder
+from fleet.quota.ledger import Account
+from fleet.quota.workload import Holder
 from tests.conformance.cases import Case
 from tests.conformance.kueue.topology import gates_of
 

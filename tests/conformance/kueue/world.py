@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from fleet.admission.quota.declared import (
+from fleet.quota.declared import (
     UNLIMITED,
     CohortSpec,
     FairStrategy,
@@ -19,8 +19,8 @@ from fleet.admission.quota.declared import (
     ResourceGroup,
     Rules,
 )
-from fleet.admission.quota.tree import QuotaTree, charge
-from fleet.admission.quota.workload import NEVER_CREATED_S, Given, Holder, Workload, usage_in
+from fleet.quota.tree import QuotaTree, charge
+from fleet.quota.workload import NEVER_CREATED_S, Given, Holder, Workload, usage_in
 from fleet.snapshot import PodSet, Slice
 from model.kinds import RequirementTerm, Taint, Toleration
 

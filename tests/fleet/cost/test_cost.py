@@ -1,6 +1,7 @@
 """Who pays: shares, and an identity that is exact whatever the world; and what an interruption would waste."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from fleet.cost.allocation import IDLE, Bill, allocate, share_of
 from fleet.cost.lost import lost_since_s, lost_work_usd
+from fleet.quota.queue_binding import payer_of
 from fleet.snapshot import PodSet
 from model import labels
 from tests.support.fleets import GPU, M7, NOW, FleetBuilder, gang
@@ -31,7 +33,7 @@ def of(team: str, gpu: int, name: str = "", **more: Any) -> Any:
 
 
 def bill(made: World, seconds: float = HOUR) -> dict[str, float]:
-    found = allocate(made.fleet, made.snapshot(), seconds)
+    found = allocate(partial(payer_of, made.fleet), made.snapshot(), seconds)
     assert sum(found.by_team.values()) == found.total
     return {team: amount / 1e6 for team, amount in found.by_team.items()}
 
@@ -121,7 +123,7 @@ def test_the_teams_and_the_idle_rest_are_the_bill(data: st.DataObject) -> None:
         it = of(team, data.draw(st.integers(1, 8)), f"g{n}", count=len(places))
         made.runs(it, *[(place, data.draw(st.integers(1, 2))) for place in places], pods=False)
     seconds = data.draw(st.floats(0, 1e5, allow_nan=False))
-    found = allocate(made.fleet, made.snapshot(), seconds)
+    found = allocate(partial(payer_of, made.fleet), made.snapshot(), seconds)
     assert found.total == sum(found.by_team.values())
     assert found.total == sum(round(claim.price_usd_h * 1_000_000 * seconds / HOUR) for claim in made.claims.values())
     assert all(amount >= 0 for amount in found.by_team.values())

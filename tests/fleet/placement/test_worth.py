@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.placement.fragmentation import ExpectedFill, Request
-from fleet.placement.packer import Machine, states_of
+from bench.reference.fragmentation import ExpectedFill, Request
+from bench.reference.packer import Machine, states_of
 from fleet.placement.worth import MEMORY, Asked, Worth, wants_gpus
 from model.labels import GPU_RESOURCE as GPU
 from model.labels import MIG_RESOURCE_PREFIX

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fleet.capacity.pools import pool_hash
+from fleet.offerings.pools import pool_hash
 from fleet.plan import Plan, make_plan
 from fleet.plan.render import summary, to_json, to_text
 from fleet.snapshot import Disruption, GangState, ImageKind, PodBudget, Resolutions, Resolved, Snapshot

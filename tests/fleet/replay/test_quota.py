@@ -2,7 +2,7 @@
 
 import pytest
 
-from fleet.admission.quota.declared import QueueSpec
+from fleet.quota.declared import QueueSpec
 from fleet.replay.quota import Arrival, History, Stream
 from tests.support.quotas import ALL, FAIR, RECLAIM, WITHIN, World, asks, cohort, queue
 

@@ -2,8 +2,8 @@ import json
 
 import pytest
 
-from fleet.capacity import node_sizes
-from fleet.capacity.node_sizes import GIB, MIB, ImageFamily, NodeSettings
+from fleet.offerings import node_sizes
+from fleet.offerings.node_sizes import GIB, MIB, ImageFamily, NodeSettings
 from model.quantity import canonical_resources
 from providers.aws import allocatable as formulas
 from providers.aws.allocatable import ClusterSettings, hardware

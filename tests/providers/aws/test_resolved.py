@@ -8,10 +8,10 @@ import pytest
 from boto3.session import Session
 from structlog.testing import capture_logs
 
-from fleet.capacity.births import births
-from fleet.capacity.disrupt.difference import Difference
-from fleet.capacity.disrupt.drift import differs
-from fleet.capacity.launch import launch_request
+from fleet.disruption.drift import differs
+from fleet.nodeclaims.difference import Difference
+from fleet.nodeclaims.launch import launch_request
+from fleet.offerings.births import births
 from fleet.snapshot import Claim, Resolutions, Snapshot
 from model import labels
 from model.fleet import Fleet

@@ -1,0 +1,1 @@
+"""Yardsticks that the product is compared with. No product package imports them, and the wheel carries none."""

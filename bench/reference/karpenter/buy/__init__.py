@@ -1,0 +1,46 @@
+"""Purchase in Karpenter's order: first-fit decreasing over shrinking sets of machine types.
+
+`solve(pods, templates, nodes, rules)` is the whole of it; `values` says what goes in, `outcome` what comes out. What is
+emulated, what ties are broken by and what differs from upstream stands in `docs/design/0006-karpenters-order.md`. Every
+rule cites kubernetes-sigs/karpenter v1.14 (`pkg/controllers/provisioning/scheduling`) unless it says otherwise.
+"""
+
+from bench.reference.karpenter.buy.outcome import Claim, Option, Outcome, Unplaced, Why
+from bench.reference.karpenter.buy.solve import solve
+from bench.reference.karpenter.buy.values import (
+    Ask,
+    Daemon,
+    HostPort,
+    Machine,
+    Node,
+    Offering,
+    Peers,
+    Pod,
+    Resident,
+    Rules,
+    Spread,
+    Template,
+    Weighted,
+)
+
+__all__ = [
+    "Ask",
+    "Claim",
+    "Daemon",
+    "HostPort",
+    "Machine",
+    "Node",
+    "Offering",
+    "Option",
+    "Outcome",
+    "Peers",
+    "Pod",
+    "Resident",
+    "Rules",
+    "Spread",
+    "Template",
+    "Unplaced",
+    "Weighted",
+    "Why",
+    "solve",
+]

@@ -1,0 +1,55 @@
+"""Why pods stay without a place, as a sentence: what each pool lacks, heaviest first."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from bench.reference.karpenter.buy import min_values
+from bench.reference.karpenter.buy.buyer import Buyer, Refused
+from bench.reference.karpenter.buy.demands import Demand
+from bench.reference.karpenter.buy.guard import fitting
+from bench.reference.karpenter.buy.outcome import Why
+from bench.reference.karpenter.buy.values import Template
+
+Words = Callable[[Demand, int, Buyer], str]
+
+
+def refusal(demand: Demand, refused: Sequence[Refused], buyer: Buyer) -> str:
+    """All pools with what stands against them."""
+    if not refused:
+        return "no node has room, and no pool may buy a machine"
+    parts = (f"pool {_template(buyer, pool).name!r}: {WORDS[why](demand, pool, buyer)}" for pool, why in refused)
+    return "; ".join(parts)
+
+
+def _template(buyer: Buyer, pool: int) -> Template:
+    return buyer.families.templates[pool]
+
+
+def _requirements(demand: Demand, pool: int, buyer: Buyer) -> str:
+    reasons = _template(buyer, pool).requirements.incompatibilities(demand.bought[0][1]) if demand.bought else ()
+    return "; ".join(map(str, reasons)) or "asks for a node by name"
+
+
+def _min_values(demand: Demand, pool: int, buyer: Buyer) -> str:
+    """As upstream says it, which people search for."""
+    rows = buyer.families.rows[pool]
+    family = buyer.opening(pool)
+    target = family and demand.target(buyer.families, family)
+    least = buyer.guard.least[pool]
+    left = min_values.unmet(least, rows, fitting(rows, target, demand.take)) if target else {}
+    return min_values.sentence(left or least)
+
+
+def _always(text: str) -> Words:
+    return lambda _demand, _pool, _buyer: text
+
+
+WORDS: Mapping[Why, Words] = {
+    Why.NO_POOL: _always("buys nothing"),
+    Why.TAINTS: _always("its taints are not tolerated"),
+    Why.REQUIREMENTS: _requirements,
+    Why.TOPOLOGY: _always("no domain is left that spread, affinity and anti-affinity allow"),
+    Why.NO_MACHINE: _always("no machine type has the labels, the size and an available offering"),
+    Why.MIN_VALUES: _min_values,
+    Why.LIMITS: _always("every machine type that would do exceeds what its limits leave"),
+    Why.RESERVATIONS: _always("its reserved capacity is held by others, and would be lost to what costs"),
+}

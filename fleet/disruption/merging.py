@@ -1,0 +1,233 @@
+"""Consolidation of many machines as one optimisation: the fleet as `fleet.optimize.consolidate` sees it.
+
+What it suggests is a choice of machines to go and to buy, step by step. Whether a step is carried out is `weigh`'s to
+say, which packs the gangs anew with the production packer; here nothing is promised to anybody.
+"""
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from fleet.cost.lost import PAYBACK_S, lost_work_usd
+from fleet.disruption.yard import Yard
+from fleet.mig.layouts import gpu_part
+from fleet.offerings.pools import capacity_rank
+from fleet.offerings.shapes import Shape
+from fleet.optimize.consolidate import Block, Buyable, PodClass, Problem, Rules, Standing, Step, solve
+from fleet.placement.board import PODS, Board, Slot
+from fleet.placement.flavors import Flavors
+from fleet.placement.provision import Need, Supply
+from fleet.placement.stock import build_board, build_supply
+from fleet.reasons import Reason
+from fleet.scheduling.market import Market
+from fleet.snapshot import Claim, Gang, Pin, PodSet
+from fleet.snapshot.lookups import holders
+from model import labels
+from model.quantity import CPU
+
+MOST_HOSTS: Final = 1000
+"""Machines beside the candidates whose free room is looked at, roomiest first."""
+MOST_WAYS: Final = 400
+"""Ways in which gangs on several machines may move, one for each zone where the zone matters: what the search takes
+grows with them. Machines whose gangs would bring more are left for the next plan."""
+LEAST_USD: Final = 0.01
+"""What moving a gang counts at least: nothing moves for nothing."""
+_PLANNED = frozenset({"", labels.ZONE, labels.HOSTNAME})
+"""What pods may have to share for the plan to know where they may go."""
+_OWN_LABELS = frozenset({labels.HOSTNAME, labels.NODE_CLAIM})
+"""Different on every machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Suggestion:
+    """Machines that should go together, and what should come first."""
+
+    claims: tuple[Claim, ...]
+    bought: tuple[Shape, ...]
+
+
+def suggestions(yard: Yard, candidates: Sequence[Claim]) -> list[Suggestion]:
+    """What to give back of the candidates, best first; each holds by itself."""
+    view = _View.of(yard, candidates)
+    if view is None:
+        return []
+    return [view.suggestion(step) for step in solve(view.problem()).steps]
+
+
+@dataclass(slots=True)
+class _View:
+    """The translation, there and back."""
+
+    yard: Yard
+    going: Mapping[str, Claim]
+    gangs: Sequence[Gang]
+    """Those that may move: all that stand on the candidates."""
+    board: Board
+    supply: Supply
+    flavors: Flavors
+    needs: dict[str, list[Need]] = field(default_factory=dict)
+    """Gang -> what its pod sets need, in their order."""
+    kinds: dict[str, Slot] = field(default_factory=dict)
+    """Kind of standing machine -> one of it."""
+    market: "Market" = field(init=False)
+    _classes: dict[Hashable, PodClass] = field(default_factory=dict)
+    _of_need: dict[tuple[str, str], str] = field(default_factory=dict)
+    """(gang, pod set) -> class."""
+
+    @classmethod
+    def of(cls, yard: Yard, candidates: Sequence[Claim]) -> "_View | None":
+        """None where nobody on the candidates could be moved by this."""
+        board = build_board(yard.snapshot, holders(yard.snapshot))
+        supply = build_supply(yard.fleet, yard.snapshot)
+        view = cls(yard, {}, (), board, supply, Flavors(yard.fleet, supply.shapes, board))
+        view.market = Market(supply)
+        view.going = {claim.name: claim for claim in view._within_ways(it for it in candidates if view._movable(it))}
+        gangs = {gang.uid: gang for claim in view.going.values() for gang in yard.gangs_on(claim)}
+        view.gangs = [gangs[uid] for uid in sorted(gangs)]
+        return view if view.gangs else None
+
+    def _within_ways(self, claims: Iterable[Claim]) -> Iterator[Claim]:
+        """Those whose gangs, with the gangs on those before, have no more than `MOST_WAYS`."""
+        zones = max(1, len({slot.labels.get(labels.ZONE, "") for slot in self.board.slots.values()}))
+        known: dict[str, int] = {}
+        for claim in claims:
+            mine = {gang.uid: _ways(gang, zones) for gang in self.yard.gangs_on(claim)}
+            if sum((known | mine).values()) <= MOST_WAYS:
+                known |= mine
+                yield claim
+
+    def _movable(self, claim: Claim) -> bool:
+        """Whether everybody on it may be placed anywhere, as far as topology goes, on flavors that are declared.
+
+        Domains below the zone are too many to be lanes of the plan; what shares a host is one large pod in it.
+        """
+        gangs = self.yard.gangs_on(claim)
+        return (
+            bool(gangs)
+            and all(self.flavors.declared(given) for gang in gangs for given in gang.flavors.values())
+            and not any(
+                pods.wishes or pods.required_topology not in _PLANNED for gang in gangs for pods in gang.pod_sets
+            )
+            and all(pin.node in self.board.slots for gang in gangs for pin in gang.pins)
+        )
+
+    def problem(self) -> Problem:
+        """The machines, the gangs on the candidates, and what may be bought."""
+        standing = list(self._standing())
+        for gang in self.gangs:
+            self.needs[gang.uid] = [self.flavors.need(pods, gang.flavors[pods.name]) for pods in gang.pod_sets]
+        lines = [(gang, need) for gang in self.gangs for need in self.needs[gang.uid]]
+        for gang, need in lines:
+            self._classify(gang, need)
+        classes = tuple(self._classes.values())
+        pools = sorted({pool.name for _, need in lines for pool in need.pools})
+        return Problem(
+            resources=self.market.resources((name for it in classes for name in it.requests), pools),
+            classes=classes,
+            standing=tuple(standing),
+            blocks=tuple(self._block(gang) for gang in self.gangs),
+            kinds=tuple(self._buyables()),
+            budgets={name: self.yard.budget(name, Reason.UNDERUTILIZED) for name in self._pools()},
+            limits=tuple(self.market.limits_of(pools)),
+            rules=Rules(payback_h=PAYBACK_S / 3600),
+        )
+
+    def _pools(self) -> list[str]:
+        return sorted({claim.node_pool for claim in self.going.values()})
+
+    def _zones(self) -> frozenset[str]:
+        return frozenset(claim.capacity_pool.zone for claim in self.going.values())
+
+    def _capacity_types(self) -> Mapping[str, frozenset[str]]:
+        """Pool -> what may come: what it likes best, and what goes."""
+        found = {
+            name: {it for it in pool.spec.capacity_types if not capacity_rank(pool, it)}
+            for name, pool in self.yard.fleet.node_pools.items()
+        }
+        for claim in self.going.values():
+            found[claim.node_pool].add(claim.capacity_pool.capacity_type)
+        return {name: frozenset(those) for name, those in found.items()}
+
+    def _standing(self) -> Iterator[Standing]:
+        """The candidates, the other machines their gangs stand on, and of the rest those with most room."""
+        theirs = {pin.node for gang in self.gangs for pin in gang.pins}
+        hosts: list[Slot] = []
+        for slot in sorted(self.board.slots.values(), key=lambda slot: slot.name):
+            claim = self.going.get(slot.claim)
+            if claim is not None:
+                yield self._machine(slot, claim)
+            elif slot.name in theirs:
+                yield self._machine(slot, None)
+            elif slot.free.get(PODS, 0) > 0 and slot.claim not in self.yard.gone and not slot.only_for:
+                hosts.append(slot)
+        hosts.sort(key=lambda it: (-sum(gpu_part(it.free).values()), -it.free.get(CPU, 0), it.name))
+        for slot in hosts[:MOST_HOSTS]:
+            yield self._machine(slot, None)
+
+    def _machine(self, slot: Slot, claim: Claim | None) -> Standing:
+        kind = repr((slot.pool, sorted(it for it in slot.labels.items() if it[0] not in _OWN_LABELS), slot.taints))
+        self.kinds.setdefault(kind, slot)
+        return Standing(
+            name=claim.name if claim else f"host {slot.name}",
+            kind=kind,
+            price_usd_h=claim.price_usd_h if claim else 0.0,
+            free={resource: max(0, amount) for resource, amount in slot.free.items()},
+            pool=claim.node_pool if claim else "",
+            lane=slot.labels.get(labels.ZONE, ""),
+            spot=claim is not None and claim.capacity_pool.capacity_type == "spot",
+            may_go=claim is not None,
+        )
+
+    def _classify(self, gang: Gang, need: Need) -> None:
+        requests = {**need.pod_set.requests, PODS: 1}
+        if _on_one_host(need.pod_set):
+            requests = {name: amount * need.pod_set.count for name, amount in requests.items()}
+        asked = (need.kind, tuple(sorted(requests.items())))
+        if asked not in self._classes:
+            standing = {name for name, slot in self.kinds.items() if need.accepts(slot)}
+            bought = self.market.kinds_in(need, self._zones(), self._capacity_types())
+            name = f"{len(self._classes):05d}"
+            self._classes[asked] = PodClass(name, requests, frozenset(standing | bought))
+        self._of_need[gang.uid, need.pod_set.name] = self._classes[asked].name
+
+    def _block(self, gang: Gang) -> Block:
+        """A gang moves whole, at the price of the work that is lost."""
+        seats: dict[str, dict[str, int]] = {}
+        for pin in gang.pins:
+            held = seats.setdefault(self._seat(pin), {})
+            name = self._of_need[gang.uid, pin.pod_set]
+            held[name] = held.get(name, 0) + (1 if _on_one_host(gang.pod_set(pin.pod_set)) else pin.count)
+        one_lane = any(pods.required_topology == labels.ZONE for pods in gang.pod_sets)
+        lost = max(LEAST_USD, lost_work_usd(gang, self.yard.snapshot))
+        return Block(gang.uid, seats, moving_usd=lost, one_lane=one_lane)
+
+    def _seat(self, pin: Pin) -> str:
+        return pin.claim if pin.claim in self.going else f"host {pin.node}"
+
+    def _buyables(self) -> Iterator[Buyable]:
+        for name, kind in self.market.kinds.items():
+            offer = self.market.shapes[name].offer
+            yield Buyable(
+                kind.name,
+                kind.price_usd_h,
+                kind.capacity,
+                lane=offer.zone,
+                spot=offer.capacity_type == "spot",
+                type=offer.instance_type.name,
+            )
+
+    def suggestion(self, step: Step) -> Suggestion:
+        """The step in claims and shapes."""
+        shapes = tuple(self.market.shapes[it.kind] for it in step.bought)
+        return Suggestion(tuple(self.going[name] for name in step.removed), shapes)
+
+
+def _ways(gang: Gang, zones: int) -> int:
+    """In how many ways a gang may move, for the plan; what stands on one machine is no more than pods there."""
+    if any(pods.required_topology == labels.ZONE for pods in gang.pod_sets):
+        return zones
+    return 1 if len({pin.node for pin in gang.pins}) > 1 else 0
+
+
+def _on_one_host(pods: PodSet) -> bool:
+    return pods.required_topology == labels.HOSTNAME

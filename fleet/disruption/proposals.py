@@ -1,0 +1,139 @@
+"""Proposals: consolidation looks twice, `VALIDATE_AFTER_S` apart, before it moves anybody.
+
+A proposal waits in the agent's memory. It is withdrawn as soon as one of its machines is no longer a candidate, or a
+gang has come to one or gone from it. When it has waited, `weigh` is asked once more, about the world of that moment:
+only if the same purchase, or a cheaper one, still will do, it becomes a command. The wait is Karpenter's
+(`validation.go`, consolidationTTL).
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from fleet.actions import Consider, Withdrawal
+from fleet.disruption.command import Command
+from fleet.disruption.verdict import Held, Obstacle
+from fleet.disruption.weigh import Move, command, granted, sentence, weighed
+from fleet.disruption.yard import Yard
+from fleet.offerings.shapes import Shape, shapes_now
+from fleet.reasons import Reason
+from fleet.snapshot import Claim, Gang, Proposal, Snapshot
+from model.fleet import Fleet
+
+VALIDATE_AFTER_S: Final = 15.0
+"""How long a proposal waits."""
+EPSILON_USD_H: Final = 1e-6
+"""Rounding is no higher price."""
+_BUDGET = "the budgets do not let them go any more"
+
+Candidates = Mapping[str, tuple[Claim, Sequence[Gang]]]
+"""The machines that consolidation may look at in this pass, and the gangs on each."""
+
+
+def propose(yard: Yard, found: Move) -> bool:
+    """Keep a move in mind, where budgets allow it; the yard counts with it from then on."""
+    if not granted(yard, found):
+        return False
+    proposal = Proposal(
+        found.unit.names,
+        tuple(gang.uid for gang in found.unit.gangs),
+        tuple(sorted(lot.shape.key for lot in found.lots for _ in range(lot.count))),
+        found.cost_usd_h,
+        found.saving_usd_h,
+        sentence(found),
+        yard.snapshot.now_s,
+        found.shared,
+    )
+    yard.outlook = replace(yard.outlook, proposals=(*yard.outlook.proposals, proposal))
+    return True
+
+
+def carried_out(yard: Yard, candidates: Candidates) -> list[Command]:
+    """Commands for the proposals that have waited and still hold; those that do not are withdrawn, the others wait."""
+    proposals = yard.outlook.proposals
+    going = {name for proposal in proposals for name in proposal.claims}
+    given: list[Command] = []
+    waiting: list[Proposal] = []
+    for proposal in proposals:
+        outcome = _withdrawn(proposal, candidates) or _in_time(yard, proposal, candidates, going)
+        if isinstance(outcome, Command):
+            given.append(outcome)
+        elif isinstance(outcome, Proposal):
+            waiting.append(outcome)
+        else:
+            yard.withdrawn.append(outcome)
+    if len(waiting) < len(proposals):
+        yard.outlook = replace(yard.outlook, proposals=tuple(waiting))
+    return given
+
+
+def _withdrawn(proposal: Proposal, candidates: Candidates) -> Withdrawal | None:
+    """Why it need not even be looked at; None where it may still hold."""
+    if missing := sorted(set(proposal.claims) - candidates.keys()):
+        return Withdrawal(proposal, f"{missing[0]} is no candidate any more")
+    now_there = {gang.uid for name in proposal.claims for gang in candidates[name][1]}
+    if now_there != set(proposal.gangs):
+        return Withdrawal(proposal, "gangs have come or gone")
+    return None
+
+
+def _in_time(
+    yard: Yard, proposal: Proposal, candidates: Candidates, going: Collection[str]
+) -> Command | Proposal | Withdrawal:
+    claims = [candidates[name][0] for name in proposal.claims]
+    if yard.snapshot.now_s < due_s(proposal):
+        return proposal if yard.may_take(claims, Reason.UNDERUTILIZED) else Withdrawal(proposal, _BUDGET)
+    found = _weighed_again(yard, proposal, claims, going)
+    if isinstance(found, Held):
+        return Withdrawal(proposal, found.message)
+    if found.cost_usd_h > proposal.cost_usd_h + EPSILON_USD_H:
+        words = f"what comes first costs {found.cost_usd_h:.2f} USD/h by now, not {proposal.cost_usd_h:.2f}"
+        return Withdrawal(proposal, words)
+    return command(yard, found) if granted(yard, found) else Withdrawal(proposal, _BUDGET)
+
+
+def _weighed_again(yard: Yard, proposal: Proposal, claims: Sequence[Claim], going: Collection[str]) -> Move | Held:
+    """As it was weighed at first."""
+    if not proposal.chosen:
+        return weighed(yard, claims, avoid=going)
+    bought = to_buy(yard.fleet, yard.snapshot, proposal)
+    if bought is None:
+        return Held(Obstacle.NO_PLACE, "what was to be bought for it is not sold any more")
+    return weighed(yard, claims, bought=bought, avoid=going)
+
+
+def to_buy(fleet: Fleet, snapshot: Snapshot, proposal: Proposal) -> list[Shape] | None:
+    """What is to be bought; None where some of it is not known any more."""
+    shapes, pools = shapes_now(fleet, snapshot), fleet.node_pools
+    wanted = {key[0]: pools[key[0]] for key in proposal.bought if key[0] in pools}
+    known = {shape.key: shape for pool in wanted.values() for shape in shapes.of(pool)}
+    return [known[key] for key in proposal.bought] if all(key in known for key in proposal.bought) else None
+
+
+def due_s(proposal: Proposal) -> float:
+    """When it is looked at again (epoch seconds)."""
+    return proposal.since_s + VALIDATE_AFTER_S
+
+
+def considered(yard: Yard) -> Iterator[Consider]:
+    """What is to be remembered of a pass, where that is news."""
+    if yard.outlook is not yard.snapshot.outlook or yard.withdrawn:
+        yield Consider(yard.outlook, tuple(yard.withdrawn))
+
+
+def given_up(yard: Yard, why: str) -> None:
+    """Withdraw all proposals."""
+    yard.withdrawn += [Withdrawal(proposal, why) for proposal in yard.outlook.proposals]
+    if yard.outlook.proposals:
+        yard.outlook = replace(yard.outlook, proposals=())
+
+
+def waits(proposal: Proposal) -> Held:
+    """What a proposal means for its machines."""
+    return Held(Obstacle.PROPOSED, f"proposed: {told(proposal)}; it goes when that still holds then", due_s(proposal))
+
+
+def told(proposal: Proposal) -> str:
+    """What a proposal comes to."""
+    count = len(proposal.bought)
+    return f"{proposal.message}; {count} machine{'s' if count > 1 else ''} bought first" if count else proposal.message

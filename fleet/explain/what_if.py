@@ -1,0 +1,124 @@
+"""What people ask about a waiting gang: how its quota stands in the tree, and what if it were otherwise."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from fleet.actions import SaveGang
+from fleet.mig.layouts import gpu_part
+from fleet.quota.compile import charged_tree, declared_now
+from fleet.quota.declared import UNLIMITED, FlavorResource
+from fleet.quota.priority import class_of
+from fleet.quota.queue_binding import line_of
+from fleet.quota.tree import Cell, Node, QuotaTree, available
+from fleet.scheduling import cycle
+from fleet.snapshot import Gang, GangState, PodSet, Snapshot
+from model import labels
+from model.fleet import Fleet
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """One node on the way from a gang's queue to the root, for one (flavor, resource). Canonical amounts."""
+
+    flavor: str
+    resource: str
+    node: str
+    """Its path from the root."""
+    quota: int
+    """Own quota and what those below lend."""
+    used: int
+    """Of what is shared: private quota that is in use below does not count here."""
+    most: int | None
+    """Most it could use with everybody else idle; None = no bound."""
+
+    @property
+    def borrowed(self) -> int:
+        """How much of it is above its own quota."""
+        return max(0, self.used - self.quota)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How much of one (flavor, resource) a gang asks and could have, and the way up its tree."""
+
+    asked: int
+    free: int
+    levels: tuple[Level, ...]
+    """The queue first, the root last."""
+
+
+def standings(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> list[Standing]:
+    """A standing for every flavor of the gang's queue and every resource it asks that quota counts there."""
+    line = line_of(fleet, gang.namespace, gang.queue)
+    if line is None:
+        return []
+    tree = charged_tree(fleet, snapshot, (it for it in snapshot.gangs.values() if it.uid != gang.uid))
+    node = tree.queues[line.name]
+    asked: dict[Cell, int] = {}
+    spec = declared_now(fleet, snapshot).queues[line.name]
+    for pod_set in gang.pod_sets:
+        for resource, amount in spec.asked_of(pod_set).items():
+            group = spec.group_of(resource)
+            for flavor in group.flavors if group is not None and amount else ():
+                cell = tree.index.get(FlavorResource(flavor, resource))
+                if cell is not None and cell in node.root.declared:
+                    asked[cell] = asked.get(cell, 0) + amount * pod_set.count
+    return [Standing(amount, available(node, cell), tuple(_up(tree, node, cell))) for cell, amount in asked.items()]
+
+
+def _up(tree: QuotaTree, queue: Node, cell: Cell) -> Iterator[Level]:
+    for node in (queue, *queue.ancestors()):
+        most = node.potential[cell]
+        bound = most if most < UNLIMITED else None
+        yield Level(*tree.cells[cell], node.path, node.subtree[cell], node.usage[cell], bound)
+
+
+@dataclass(frozen=True, slots=True)
+class Otherwise:
+    """What the next decision would be if the gang were otherwise."""
+
+    state: GangState
+    reason: str
+    message: str
+    evicted: tuple[str, ...]
+    """Names of gangs that would have to leave for it."""
+
+
+def otherwise(
+    fleet: Fleet,
+    snapshot: Snapshot,
+    gang: Gang,
+    *,
+    priority_class: str = "",
+    queue: str = "",
+    gpus: int | None = None,
+) -> Otherwise:
+    """The decision for the gang alone, all other waiting gangs left out, with these changes to it.
+
+    `gpus`: so many GPUs for every pod that asks for any. What-ifs are about quota and place: nothing is kept.
+    """
+    declared = class_of(fleet, priority_class) if priority_class else None
+    asks = replace(
+        gang,
+        queue=queue or gang.queue,
+        priority_class=priority_class or gang.priority_class,
+        priority=declared.spec.value if declared else gang.priority,
+        preempts=declared.spec.preempts if declared else gang.preempts,
+        pod_sets=tuple(_with_gpus(pods, gpus) for pods in gang.pod_sets) if gpus is not None else gang.pod_sets,
+        reason="Queued",
+        message="",
+        requeue_at_s=0.0,
+    )
+    others = {uid: it for uid, it in snapshot.gangs.items() if it.state is not GangState.PENDING}
+    imagined = replace(snapshot, gangs=others | {gang.uid: asks}, busy=frozenset())
+    saved = [action.gang for action in cycle.decide(fleet, imagined) if isinstance(action, SaveGang)]
+    own = next((it for it in saved if it.uid == gang.uid), asks)
+    evicted = sorted(it.name for it in saved if it.uid != gang.uid)
+    return Otherwise(own.state, own.reason, own.message, tuple(evicted))
+
+
+def _with_gpus(pods: PodSet, gpus: int) -> PodSet:
+    if not gpu_part(pods.requests):
+        return pods
+    kept = {name: amount for name, amount in pods.requests.items() if name not in gpu_part(pods.requests)}
+    return replace(pods, requests={**kept, labels.GPU_RESOURCE: gpus})

@@ -1,0 +1,1 @@
+"""The life of a gang: opened, held, started, losing machines, evicted, finished."""

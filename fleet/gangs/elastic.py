@@ -1,0 +1,151 @@
+"""Elastic surplus: pods of a gang beyond its core. They join singly where room is left, and leave before all others.
+
+The core starts together or not at all. Surplus never has anybody evicted, has the lowest priority there is, and costs
+nothing but itself when it goes: so it goes first, and a gang that needs the room does not wait for it to end.
+
+Source: Volcano `minAvailable`/`minMember` (`pkg/scheduler/plugins/gang`: only what is beyond it may be taken singly);
+KAI elastic pod groups. Here surplus is last in line for everybody, not only behind gangs of higher priority: what is
+free is better used by a whole gang.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from fleet.actions import Action, EvictPod, SaveGang, pod_subject
+from fleet.gangs.transitions import moved_on
+from fleet.quota.queue_binding import Line
+from fleet.quota.workload import Workload
+from fleet.snapshot import Gang, GangState, Hold, Job, Pin, PodSet, Snapshot
+from fleet.snapshot.elastic_parts import (
+    _PART,
+    PRIORITY,
+    _singly,
+    _without,
+    together,
+)
+from fleet.snapshot.memo import remembered
+from fleet.snapshot.seats import place_of
+
+
+def growing(snapshot: Snapshot) -> Sequence[Gang]:
+    """Running gangs that may have more pods than they were admitted with, by uid."""
+    return _growing(snapshot.gangs, snapshot.jobs)
+
+
+@remembered()
+def _growing(gangs: Mapping[str, Gang], jobs: Mapping[str, Job]) -> Sequence[Gang]:
+    return tuple(gang for uid, gang in sorted(gangs.items()) if (job := jobs.get(uid)) and _may_grow(gang, job))
+
+
+def _may_grow(gang: Gang, job: Job) -> bool:
+    if gang.state is not GangState.ADMITTED or gang.leaving or gang.replacing_since_s or job.hold is not Hold.PODS:
+        return False
+    held = {pods.name: pods.count for pods in gang.pod_sets}
+    return any(asked.core is not None and asked.count > held.get(asked.name, asked.count) for asked in job.pod_sets)
+
+
+def joining(snapshot: Snapshot, gang: Gang, line: Line) -> Iterator[Workload]:
+    """What could join a running gang as the quota engine takes it: last in its line, of the gang's flavors."""
+    for pods in missing(snapshot, gang, snapshot.jobs[gang.uid]):
+        given = gang.flavors.get(pods.name)
+        yield Workload(
+            f"{gang.uid}{_PART}{pods.name}",
+            f"{gang.name} (surplus)",
+            line.name,
+            PRIORITY,
+            gang.created_at_s,
+            (pods,),
+            preempts=False,
+            buys=False,
+            allowed_flavors=frozenset(given) if given else None,
+        )
+
+
+def missing(snapshot: Snapshot, gang: Gang, job: Job) -> Iterator[PodSet]:
+    """What could join a running gang, by pod set: pods its job asks for that it was not admitted with.
+
+    Of jobs whose pods are held one by one, as only these take pods singly; not of sets that wish for slices or groups
+    of the topology. A domain that all pods share is that of those which run.
+    """
+    held = {pods.name: pods for pods in gang.pod_sets}
+    for asked in job.pod_sets:
+        has = held.get(asked.name)
+        if has is None or asked.core is None or asked.wishes or not _same(asked, has):
+            continue
+        if asked.count > has.count and (where := _domain(snapshot, gang, asked)) is not None:
+            selector = {**asked.node_selector, **where}
+            more = asked.count - has.count
+            yield replace(asked, count=more, min_count=1, core=None, required_topology="", node_selector=selector)
+
+
+def _same(asked: PodSet, has: PodSet) -> bool:
+    return replace(asked, count=has.count, core=has.core) == has
+
+
+def _domain(snapshot: Snapshot, gang: Gang, pods: PodSet) -> dict[str, str] | None:
+    """The labels that nodes for further pods must carry; None when that is not known."""
+    label = pods.required_topology
+    if not label:
+        return {}
+    nodes = (snapshot.nodes.get(pin.node) for pin in gang.pins if pin.pod_set == pods.name)
+    values = {node.labels.get(label, "") for node in nodes if node is not None} - {""}
+    return {label: values.pop()} if len(values) == 1 else None
+
+
+def grown(gang: Gang, name: str, pins: Iterable[Pin], flavors: tuple[str, ...], now_s: float) -> Gang:
+    """The gang with pods that have joined."""
+    more = sum(pin.count for pin in pins)
+    pod_sets = tuple(replace(p, count=p.count + more) if p.name == name else p for p in gang.pod_sets)
+    message = f"{more} pod{'s' if more > 1 else ''} more of {name} joined"
+    return moved_on(
+        gang,
+        message,
+        now_s,
+        pod_sets=pod_sets,
+        pins=together((*gang.pins, *pins)),
+        flavors={**gang.flavors, name: flavors},
+    )
+
+
+def dismissed(gang: Gang, seats: Iterable[Pin], message: str, now_s: float) -> Gang:
+    """The gang with the pods on these seats told to leave."""
+    return moved_on(gang, message, now_s, leaving=together((*gang.leaving, *seats)))
+
+
+def departures(snapshot: Snapshot, gang: Gang) -> Iterator[Action]:
+    """End the pods on seats that are given up, and give up those that are empty."""
+    if not gang.leaving:
+        return
+    seats = Counter({(pin.pod_set, pin.node): pin.count for pin in together(gang.pins)})
+    going = Counter({(pin.pod_set, pin.node): pin.count for pin in gang.leaving})
+    empty: list[Pin] = []
+    for place in sorted(going):
+        kept = seats[place] - going[place]
+        here = [pod for pod in snapshot.gang_pods.get(f"{gang.namespace}/{gang.workload}", ()) if pod.active]
+        here = [pod for pod in here if (pod.pod_set, place_of(snapshot, gang, pod)) == place]
+        staying = sorted((pod for pod in here if not pod.deleting), key=lambda pod: (pod.name, pod.uid))
+        for pod in staying[max(0, kept) :]:
+            if pod_subject(pod.uid) not in snapshot.busy:
+                yield EvictPod(pod, force_grace_s=int(pod.deletion_grace_s))
+        vacated = going[place] - max(0, len(here) - kept)
+        if vacated > 0:
+            pin = next(pin for pin in gang.leaving if (pin.pod_set, pin.node) == place)
+            empty.append(replace(pin, count=vacated))
+    if empty:
+        yield SaveGang(_smaller(gang, empty, snapshot.now_s))
+
+
+def _smaller(gang: Gang, empty: list[Pin], now_s: float) -> Gang:
+    gone = Counter[str]()
+    for pin in empty:
+        gone[pin.pod_set] += pin.count
+    single = _singly(empty)
+    return moved_on(
+        gang,
+        f"{len(single)} pod{'s' if len(single) > 1 else ''} beyond the core left",
+        now_s,
+        pod_sets=tuple(replace(pods, count=pods.count - gone[pods.name]) for pods in gang.pod_sets),
+        pins=_without(gang.pins, single),
+        leaving=_without(gang.leaving, single),
+    )

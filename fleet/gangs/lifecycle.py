@@ -1,0 +1,339 @@
+"""The life of a gang between decisions: opened, started once, its pods released onto their nodes, evicted, finished.
+
+Level-triggered: every step follows from what is observed, so that a crash between any two loses nothing.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+from fleet.actions import Action, CloseGang, OpenGang, SaveGang, StartJob, gang_subject
+from fleet.gangs.activity import FOR_GOOD, called_off, retired, spent
+from fleet.gangs.checks import open_checks, retry_pause_s, verdict
+from fleet.gangs.elastic import departures
+from fleet.gangs.holding import flavor_tolerations, stop, trimmed
+from fleet.gangs.losses import lost_claim
+from fleet.gangs.punctuality import late, pods_ready_of, requeue_pause_s
+from fleet.gangs.release import releases
+from fleet.gangs.replacement import arrived, moved_out, must_go, under_way
+from fleet.gangs.transitions import evicted, released
+from fleet.placement.stock import usable
+from fleet.quota.priority import priority_of
+from fleet.quota.queue_binding import line_of
+from fleet.reasons import Reason
+from fleet.snapshot import Gang, GangState, Hold, Job, Pod, PodSet, Snapshot
+from fleet.snapshot.elastic_parts import cores
+from fleet.snapshot.seats import strays_of
+from model.fleet import Fleet
+from model.kinds.base import format_duration
+
+LABEL_VALUE_MAX = 63
+LOST_MACHINE_PAUSE_S = 60.0
+"""Before a gang is considered again whose machine was bought and never joined."""
+
+
+class _Case(NamedTuple):
+    fleet: Fleet
+    snapshot: Snapshot
+    gang: Gang
+    job: Job
+
+
+def decide(fleet: Fleet, snapshot: Snapshot) -> list[Action]:
+    """The next step of every gang and of every job that wants to become one."""
+    actions: list[Action] = []
+    for uid, job in sorted(snapshot.jobs.items()):
+        if uid not in snapshot.gangs and gang_subject(uid) not in snapshot.busy:
+            actions += _open(fleet, snapshot, job)
+    for uid, gang in sorted(snapshot.gangs.items()):
+        if gang_subject(uid) not in snapshot.busy:
+            actions += _step(fleet, snapshot, gang)
+    return [*actions, *trimmed(snapshot)]
+
+
+def _open(fleet: Fleet, snapshot: Snapshot, job: Job) -> list[Action]:
+    if not job.queue or job.result or job.deleting:
+        return []
+    return [OpenGang(new_gang(fleet, snapshot, job))]
+
+
+def new_gang(fleet: Fleet, snapshot: Snapshot, job: Job) -> Gang:
+    """The gang of a job that asks to be managed. Its place in the queue goes by the job's age."""
+    priority = priority_of(fleet, snapshot, job)
+    return Gang(
+        uid=job.ref.uid,
+        namespace=job.ref.namespace,
+        workload=workload_name(job),
+        job=job.ref,
+        queue=job.queue,
+        priority_class=job.priority_class,
+        priority=priority.value,
+        pod_sets=job.pod_sets,
+        created_at_s=job.created_at_s,
+        reason=Reason.QUEUED,
+        message="not considered yet",
+        since_s=snapshot.now_s,
+        preempts=priority.preempts,
+    )
+
+
+def workload_name(job: Job) -> str:
+    """`jobset-<name>-<start of the uid>`, short enough to be a label value on the pods."""
+    kind, uid = job.ref.kind.lower(), job.ref.uid[:5]
+    room = LABEL_VALUE_MAX - len(kind) - len(uid) - 2
+    return f"{kind}-{job.ref.name[:room].rstrip('.-')}-{uid}"
+
+
+def _step(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> list[Action]:
+    job = snapshot.jobs.get(gang.uid)
+    if job is None or job.deleting:
+        return [] if _active_pods(snapshot, gang) else [CloseGang(gang)]
+    if gang.state is GangState.FINISHED:
+        return []
+    if job.result and not _active_pods(snapshot, gang):
+        message = f"the job has {job.result.lower()}"
+        ended = {"pins": (), "recuts": {}, "ran_before_s": gang.ran_s(snapshot.now_s)}
+        return [SaveGang(gang.moved(GangState.FINISHED, Reason.FINISHED, message, snapshot.now_s, **ended))]
+    if job.result:
+        return []
+    return list(_STEPS[gang.state](_Case(fleet, snapshot, gang, job)))
+
+
+def _active_pods(snapshot: Snapshot, gang: Gang) -> bool:
+    pods = snapshot.gang_pods.get(f"{gang.namespace}/{gang.workload}", ())
+    return any(pod.active for pod in pods)
+
+
+def _pending(case: _Case) -> Iterator[Action]:
+    gang, job = case.gang, case.job
+    if _asks_otherwise(case):
+        yield CloseGang(gang)
+    elif not job.suspended:
+        yield from stop(case.snapshot, gang, job)
+    elif limit := spent(gang, case.snapshot.now_s):
+        yield retired(gang, job, *limit, case.snapshot.now_s)
+
+
+def _asks_otherwise(case: _Case) -> bool:
+    """Whether the job, not started yet, no longer asks what the gang says.
+
+    The gang is then closed, giving everything back, and opened again at its old place in the queue.
+    """
+    gang, job = case.gang, case.job
+    return (job.queue, job.priority_class) != (gang.queue, gang.priority_class) or not _admitted_of(gang, job.pod_sets)
+
+
+def _admitted_of(gang: Gang, asked: tuple[PodSet, ...]) -> bool:
+    """Whether the gang is what is asked for, or the part of it that was admitted."""
+    if asked == gang.pod_sets or not gang.holds_capacity or len(asked) != len(gang.pod_sets):
+        return asked == gang.pod_sets
+    pairs = zip(asked, gang.pod_sets, strict=True)
+    return all(_part_of(wanted, held) for wanted, held in pairs)
+
+
+def _part_of(wanted: PodSet, held: PodSet) -> bool:
+    said = [least for least in (wanted.min_count, wanted.core) if least is not None]
+    least = min(said, default=wanted.count)
+    return least <= held.count <= wanted.count and replace(wanted, count=held.count) == held
+
+
+def _reserved(case: _Case) -> Iterator[Action]:
+    snapshot, gang, now = case.snapshot, case.gang, case.snapshot.now_s
+    if not case.job.suspended:
+        yield from stop(snapshot, gang, case.job)
+    elif _asks_otherwise(case):
+        yield CloseGang(gang)
+    elif limit := spent(gang, now):
+        yield retired(gang, case.job, *limit, now)
+    elif told := verdict(case.fleet, gang):
+        yield _turned_away(case, *told)
+    elif off := called_off(gang):
+        yield SaveGang(released(gang, case.job, *off, now))
+    elif stopped := _queue_stopped(case):
+        yield SaveGang(released(gang, case.job, Reason.QUEUE_STOPPED, stopped, now))
+    elif lost := _lost_place(snapshot, gang):
+        pause_s = LOST_MACHINE_PAUSE_S if _never_came(snapshot, gang) else 0.0
+        yield SaveGang(released(gang, case.job, *lost, now, requeue_at_s=now + pause_s))
+    elif _machines_ready(snapshot, gang) and (checks := open_checks(case.fleet, gang)):
+        if (gang.reason, gang.message) != (Reason.WAITING_FOR_CHECKS, checks):
+            yield SaveGang(gang.moved(gang.state, Reason.WAITING_FOR_CHECKS, checks, now))
+    elif _machines_ready(snapshot, gang):
+        pins = tuple(
+            sorted(replace(pin, node=snapshot.claims[pin.claim].node) if pin.claim else pin for pin in gang.pins)
+        )
+        machines = len({pin.node for pin in pins})
+        message = f"quota, place and {machines} ready machine{'s' if machines != 1 else ''}"
+        yield SaveGang(
+            gang.moved(GangState.ADMITTED, Reason.ADMITTED, message, now, pins=pins, recuts={}, admitted_at_s=now)
+        )
+
+
+def _turned_away(case: _Case, reason: Reason, message: str) -> SaveGang:
+    """What a check said of a gang that has not started: it is deactivated, or waits until it may be asked again."""
+    gang, now = case.gang, case.snapshot.now_s
+    if reason in FOR_GOOD:
+        return retired(gang, case.job, reason, message, now)
+    return SaveGang(released(gang, case.job, reason, message, now, requeue_at_s=now + retry_pause_s(case.fleet, gang)))
+
+
+def _lost_place(snapshot: Snapshot, gang: Gang) -> tuple[Reason, str] | None:
+    """A machine the gang counted on that will not come."""
+    for name in sorted({pin.claim for pin in gang.pins if pin.claim}):
+        if (lost := lost_claim(snapshot, gang, name)) is not None:
+            return lost
+    for name in sorted({pin.node for pin in gang.pins if not pin.claim}):
+        if name not in snapshot.nodes:
+            return Reason.MACHINE_LOST, f"node {name} is gone before it was used"
+    return None
+
+
+def _never_came(snapshot: Snapshot, gang: Gang) -> bool:
+    """Whether a machine was bought for it that did not become a node: buying the next at once would do the same."""
+    claims = (snapshot.claims.get(pin.claim) for pin in gang.pins if pin.claim)
+    return any(claim and claim.disruption and claim.disruption.reason in _NEVER_CAME for claim in claims)
+
+
+_NEVER_CAME = frozenset({Reason.LAUNCH_TIMEOUT, Reason.REGISTRATION_TIMEOUT, Reason.INITIALIZATION_TIMEOUT})
+
+
+def _machines_ready(snapshot: Snapshot, gang: Gang) -> bool:
+    for pin in gang.pins:
+        claim = snapshot.claims.get(pin.claim) if pin.claim else None
+        node = snapshot.nodes.get(claim.node if claim else pin.node)
+        if node is None or not usable(node, claim):
+            return False
+        if claim and gang.recuts.get(claim.name, claim.layout) != claim.layout:
+            return False
+    return True
+
+
+def _admitted(case: _Case) -> Iterator[Action]:
+    snapshot, gang, job = case.snapshot, case.gang, case.job
+    leave = _must_leave(case)
+    if leave is not None:
+        yield SaveGang(evicted(gang, case.job, *leave, snapshot.now_s))
+    elif job.suspended and _asks_otherwise(case):
+        if not _active_pods(snapshot, gang):
+            yield CloseGang(gang)
+    elif job.suspended and job.hold is Hold.SWITCH:
+        tolerations = flavor_tolerations(case.fleet, gang)
+        yield StartJob(job.ref, job.resource_version, gang.uid, gang.workload, tolerations, gang.pod_sets)
+    elif (settled := arrived(snapshot, gang)) is not None:
+        yield SaveGang(settled)
+    else:
+        leaving = list(departures(snapshot, gang))
+        yield from releases(case.fleet, snapshot, gang)
+        yield from moved_out(snapshot, gang)
+        yield from leaving or _readiness(case)
+
+
+def _readiness(case: _Case) -> Iterator[Action]:
+    """Write down when all pods have become ready, and when they no longer are."""
+    gang, now = case.gang, case.snapshot.now_s
+    ready, wanted = ready_pods(case.snapshot, gang, case.job)
+    whole = ready >= wanted and not under_way(case.snapshot, gang)
+    since_s = gang.replacing_since_s if strays_of(case.snapshot, gang) else 0.0
+    if whole and not gang.pods_ready:
+        message = f"all {wanted} pods are ready"
+        facts = {"pods_ready": True, "not_ready_since_s": 0.0, "replacing_since_s": since_s}
+        yield SaveGang(gang.moved(gang.state, Reason.RUNNING, message, now, **facts))
+    elif ready < wanted and gang.pods_ready:
+        message = f"{ready} of {wanted} pods are ready"
+        yield SaveGang(gang.moved(gang.state, Reason.NOT_READY, message, now, pods_ready=False, not_ready_since_s=now))
+    elif whole and gang.replacing_since_s and not since_s:
+        yield SaveGang(replace(gang, replacing_since_s=0.0))
+
+
+def ready_pods(snapshot: Snapshot, gang: Gang, job: Job) -> tuple[int, int]:
+    """(pods that are ready or have succeeded, pods there should be): of the core, where a gang has more.
+
+    The job's own count comes late: it is not believed while pods change their places.
+    """
+    wanted = sum(pod_set.count for pod_set in cores(gang.pod_sets))
+    if job.ready_pods >= wanted and not gang.replacing_since_s:
+        return wanted, wanted
+    pods = snapshot.gang_pods.get(f"{gang.namespace}/{gang.workload}", ())
+    if any(pod_set.core is not None for pod_set in gang.pod_sets):
+        well = Counter(pod.pod_set for pod in pods if _is_well(pod))
+        return sum(min(well[core.name], core.count) for core in cores(gang.pod_sets)), wanted
+    good = sum(map(_is_well, pods))
+    if spare := sum(gang.reclaimable.values()):  # of those that have ended for good some may be gone by now
+        good += max(0, spare - sum(1 for pod in pods if pod.phase == "Succeeded"))
+    return min(good, wanted), wanted
+
+
+def _is_well(pod: Pod) -> bool:
+    return pod.phase == "Succeeded" or (pod.active and pod.ready and not pod.deleting)
+
+
+def _not_ready_in_time(case: _Case) -> tuple[Reason, str] | None:
+    """A gang that is not whole does not keep its machines for ever (Kueue `waitForPodsReady`)."""
+    gang, now = case.gang, case.snapshot.now_s
+    if gang.pods_ready or (case.job.suspended and case.job.hold is Hold.SWITCH):
+        return None
+    terms = pods_ready_of(case.fleet, gang)
+    since_s, limit_s = gang.admitted_at_s, terms.start_timeout
+    if gang.not_ready_since_s:
+        since_s, limit_s = gang.not_ready_since_s, terms.recovery_timeout
+    if now - since_s < limit_s:
+        return None
+    ready, wanted = ready_pods(case.snapshot, gang, case.job)
+    if ready >= wanted:
+        return None
+    return late(terms, gang, f"{ready} of {wanted} pods were ready after {format_duration(limit_s)}")
+
+
+def _must_leave(case: _Case) -> tuple[Reason, str] | None:
+    """Why a running gang cannot stay where it is.
+
+    It was deactivated or has run its time, its queue is drained, an admission check is against it, it is not whole, a
+    machine leaves or failed and may not be replaced.
+    """
+    if limit := spent(case.gang, case.snapshot.now_s) or called_off(case.gang):
+        return limit
+    if stopped := _queue_stopped(case, "HoldAndDrain"):
+        return Reason.QUEUE_DRAINED, stopped
+    if told := verdict(case.fleet, case.gang):
+        return told
+    return _not_ready_in_time(case) or must_go(case.fleet, case.snapshot, case.gang, case.job)
+
+
+def _queue_stopped(case: _Case, *policies: str) -> str:
+    line = line_of(case.fleet, case.gang.namespace, case.gang.queue)
+    stopping = policies or ("Hold", "HoldAndDrain")
+    if line is None or line.stop_policy not in stopping:
+        return ""
+    return f"queue {line.name!r} is stopped ({line.stop_policy})"
+
+
+def _evicting(case: _Case) -> Iterator[Action]:
+    gang = case.gang
+    if not case.job.suspended:
+        yield from stop(case.snapshot, gang, case.job)
+    elif _active_pods(case.snapshot, gang):
+        return
+    elif _asks_otherwise(case):
+        yield CloseGang(gang)
+    elif gang.eviction and gang.eviction.reason in FOR_GOOD:
+        yield retired(gang, case.job, Reason(gang.eviction.reason), gang.eviction.message, case.snapshot.now_s)
+    elif off := called_off(gang):
+        yield SaveGang(released(gang, case.job, *off, case.snapshot.now_s))
+    else:
+        why = gang.eviction.message if gang.eviction else gang.message
+        message = f"requeued; was evicted because it {why}" if why.startswith("makes") else f"requeued; {why}"
+        pause_s = 0.0
+        if gang.eviction and gang.eviction.reason == Reason.PODS_READY_TIMEOUT:
+            pause_s = requeue_pause_s(pods_ready_of(case.fleet, gang), gang.timeouts)
+        if gang.eviction and gang.eviction.reason == Reason.CHECK_RETRY:
+            pause_s = retry_pause_s(case.fleet, gang)
+        now = case.snapshot.now_s
+        yield SaveGang(released(gang, case.job, Reason.QUEUED, message, now, requeue_at_s=now + pause_s))
+
+
+_STEPS: dict[GangState, Callable[[_Case], Iterator[Action]]] = {
+    GangState.PENDING: _pending,
+    GangState.RESERVED: _reserved,
+    GangState.ADMITTED: _admitted,
+    GangState.EVICTING: _evicting,
+}

@@ -1,0 +1,303 @@
+"""A gang that has lost a machine: its pods there get other places, and the rest of it goes on.
+
+Source: Kueue's node replacement (`TASFailedNodeReplacement`, reference 3), with the purchase of a machine added. The
+gang stays admitted and keeps its quota and its other seats. The pass looks for seats for the lost pods alone; seats on
+machines that are still to come are pins without a node, which become pins on the node when it is ready. Level-triggered
+like everything else: what is missing follows from the pins and the machines as they are seen.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from fleet.actions import Action, EvictPod, gang_subject, pod_subject
+from fleet.gangs.handover import POLITE_S, in_time, leaves_since_s
+from fleet.gangs.losses import NODE_FAILURE_AFTER_S, UNPLANNED, Loss, lost_place
+from fleet.placement.flavors import ground_of
+from fleet.placement.provision import Plan
+from fleet.placement.stock import usable
+from fleet.quota.queue_binding import line_of
+from fleet.reasons import Reason
+from fleet.snapshot import Claim, Gang, GangState, Job, Node, Pin, PodSet, Snapshot
+from fleet.snapshot.elastic_parts import core_of, together
+from fleet.snapshot.lookups import holders
+from fleet.snapshot.memo import remembered
+from fleet.snapshot.seats import seats_of, strays_of
+from model import labels
+from model.fleet import Fleet
+
+_SHOWN: Final = 4
+"""Names in a sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Vacancy:
+    """Seats of an admitted gang to be filled again."""
+
+    vacated: tuple[Pin, ...]
+    """Seats it has there no longer, or gives up for better ones."""
+    missing: Mapping[str, int]
+    """Pod set -> how many of its pods want a place."""
+    reason: Reason
+    message: str
+    """What was lost, with numbers."""
+    at_s: float
+    bound_to: Mapping[str, Mapping[str, str]]
+    """Pod set -> labels that tie it to the domain which its other pods stand in."""
+    zone: str = ""
+    """The one zone the rest of the gang stands in; empty where there are several."""
+    idle_only: bool = False
+    """Nothing is lost: a machine is on its way, and a seat that stands idle by now would do better."""
+
+    def keeps(self, pin: Pin) -> bool:
+        """Whether the gang keeps a pin, or what is left of it once pods have done their part."""
+        return _place(pin) not in {_place(vacated) for vacated in self.vacated}
+
+
+def _place(pin: Pin) -> tuple[str, str, str]:
+    return pin.pod_set, pin.node, pin.claim
+
+
+def must_go(fleet: Fleet, snapshot: Snapshot, gang: Gang, job: Job) -> tuple[Reason, str] | None:
+    """Why an admitted gang leaves as a whole for what it has lost; None where nothing is, or that may be replaced."""
+    lost = _lost(snapshot, gang, job)
+    if not lost:
+        return None
+    why = _as_a_whole(fleet, snapshot, gang, job, lost)
+    if why is None:
+        return None
+    first = next(iter(lost.values()))
+    return first.reason, f"{first.message}{why}"
+
+
+def _lost(snapshot: Snapshot, gang: Gang, job: Job) -> Mapping[Pin, Loss]:
+    found = ((pin, lost_place(snapshot, gang, job, pin)) for pin in seats_of(snapshot, gang))
+    return {pin: loss for pin, loss in found if loss is not None}
+
+
+def _as_a_whole(fleet: Fleet, snapshot: Snapshot, gang: Gang, job: Job, lost: Mapping[Pin, Loss]) -> str | None:
+    """Why the gang cannot stay without its lost places, as the end of a sentence; None where it can."""
+    line = line_of(fleet, gang.namespace, gang.queue)
+    if line is None or (job.on_node_failure or line.on_node_failure) != "Replace" or job.suspended:
+        return ""
+    if any(loss.reason not in UNPLANNED for loss in lost.values()):
+        return ""
+    if any(ground_of(fleet, flavor) is None for given in gang.flavors.values() for flavor in given):
+        return ", and a flavor of the gang is no longer declared"
+    if all(pin in lost or not pin.node for pin in seats_of(snapshot, gang)) and not in_time(snapshot, gang, lost):
+        return ""
+    ended = _for_good(snapshot, gang, job, {pin.node for pin in lost if pin.node})
+    return f", and {job.ref} does not make lost pods of {ended} anew" if ended else None
+
+
+def _for_good(snapshot: Snapshot, gang: Gang, job: Job, nodes: set[str]) -> str:
+    """A pod set whose pods on these nodes the job would not make anew; empty when there is none, or its user says so.
+
+    Pods that are gone or going are behind the job: it has counted them, and goes on.
+    """
+    if job.on_node_failure == "Replace":
+        return ""
+    pods = snapshot.gang_pods.get(f"{gang.namespace}/{gang.workload}", ())
+    here = (pod for pod in pods if pod.active and not pod.gated and not pod.deleting and pod.node in nodes)
+    standing = Counter(pod.pod_set for pod in here)
+    may_go = {pods.name: pods.count - core_of(pods).count + job.restarts.get(pods.name, 0) for pods in gang.pod_sets}
+    return next((name for name in sorted(standing) if standing[name] > may_go.get(name, 0)), "")
+
+
+# -- what the pass has to find ----------------------------------------------------------------------------------------
+
+
+def vacancies(fleet: Fleet, snapshot: Snapshot) -> Mapping[str, Vacancy]:
+    """Uid -> the seats that an admitted gang lacks, or would rather have; gangs with an action under way have none."""
+    found = {}
+    for gang in _unsettled(holders(snapshot), snapshot.nodes, snapshot.claims):
+        job = snapshot.jobs.get(gang.uid)
+        if job is None or job.deleting or job.result or gang_subject(gang.uid) in snapshot.busy:
+            continue
+        lost = _lost(snapshot, gang, job)
+        if lost and _as_a_whole(fleet, snapshot, gang, job, lost) is None:
+            found[gang.uid] = _vacancy(snapshot, gang, lost)
+        elif not lost and any(not pin.node for pin in gang.pins):
+            found[gang.uid] = _waiting(snapshot, gang)
+    return found
+
+
+@remembered(2)
+def _unsettled(gangs: Sequence[Gang], nodes: Mapping[str, Node], claims: Mapping[str, Claim]) -> Sequence[Gang]:
+    """Admitted gangs with a place that is not well, or not there yet: of the others nothing is to be asked."""
+    sick = {name for name, node in nodes.items() if not node.ready or node.unschedulable}
+    well = nodes.keys() - sick
+    leaving = {claim.node for claim in claims.values() if claim.disruption is not None or claim.deleting}
+    return [
+        gang
+        for gang in gangs
+        if gang.state is GangState.ADMITTED
+        and any(
+            pin.node not in well or pin.node in leaving or (pin.claim and pin.claim not in claims) for pin in gang.pins
+        )
+    ]
+
+
+def _vacancy(snapshot: Snapshot, gang: Gang, lost: Mapping[Pin, Loss]) -> Vacancy:
+    first = next(iter(lost.values()))
+    pods, total = sum(pin.count for pin in lost), sum(pod_set.count for pod_set in gang.pod_sets)
+    nodes, machines = {pin.node for pin in lost if pin.node}, {pin.claim for pin in lost if not pin.node}
+    where = " and ".join(_listed(*one) for one in (("node", nodes), ("machine", machines)) if one[1])
+    message = f"{pods} of {total} pods lost {where} ({first.message})"
+    return _open(snapshot, gang, tuple(lost), first.reason, message, min(loss.at_s for loss in lost.values()))
+
+
+def _waiting(snapshot: Snapshot, gang: Gang) -> Vacancy:
+    """The seats of machines that are still to come: one that is free by now would be had at once."""
+    waiting = tuple(pin for pin in seats_of(snapshot, gang) if not pin.node)
+    pods, total = sum(pin.count for pin in waiting), sum(pod_set.count for pod_set in gang.pod_sets)
+    found = _open(snapshot, gang, waiting, Reason.REPLACING, f"{pods} of {total} pods need wait no longer", 0.0)
+    return replace(found, idle_only=True)
+
+
+def _listed(noun: str, names: Iterable[str]) -> str:
+    ordered = sorted(names)
+    more = f" and {len(ordered) - _SHOWN} more" if len(ordered) > _SHOWN else ""
+    return f"{noun}{'s' if len(ordered) > 1 else ''} {', '.join(ordered[:_SHOWN])}{more}"
+
+
+def _open(
+    snapshot: Snapshot, gang: Gang, vacated: tuple[Pin, ...], reason: Reason, message: str, at_s: float
+) -> Vacancy:
+    gone = set(vacated)
+    kept = [pin for pin in seats_of(snapshot, gang) if pin not in gone]
+    zones = {_label(snapshot, pin, labels.ZONE) for pin in kept}
+    missing = _missing(gang, vacated, kept)
+    bound_to = {name: tie for name in missing if (tie := _tie(snapshot, gang, name, kept))}
+    return Vacancy(vacated, missing, reason, message, at_s, bound_to, zones.pop() if len(zones) == 1 else "")
+
+
+def _missing(gang: Gang, vacated: Sequence[Pin], kept: Sequence[Pin]) -> Mapping[str, int]:
+    """Pods without a seat that need one: not those that have succeeded for good, nor any beyond the core."""
+    missing, spare = {}, gang.reclaimable
+    leaving = Counter({_place(pin): pin.count for pin in gang.leaving})
+    for pod_set in gang.pod_sets:
+        lost = sum(pin.count for pin in vacated if pin.pod_set == pod_set.name)
+        seats = sum(pin.count - leaving[_place(pin)] for pin in kept if pin.pod_set == pod_set.name)
+        wanted = core_of(pod_set).count - spare.get(pod_set.name, 0) - seats
+        if min(lost, wanted) > 0:
+            missing[pod_set.name] = min(lost, wanted)
+    return missing
+
+
+def _tie(snapshot: Snapshot, gang: Gang, name: str, kept: Sequence[Pin]) -> Mapping[str, str]:
+    """The domain that the other pods of the set, or of its group, stand in, where all of them have to share one.
+
+    A domain that is not known is nowhere: no node has an empty label of that name.
+    """
+    pod_set = gang.pod_set(name)
+    if not pod_set.required_topology:
+        return {}
+    mates = {one.name for one in gang.pod_sets if pod_set.group and one.group == pod_set.group} | {name}
+    values = [_label(snapshot, pin, pod_set.required_topology) for pin in kept if pin.pod_set in mates]
+    return {pod_set.required_topology: max(values)} if values else {}
+
+
+def _label(snapshot: Snapshot, pin: Pin, label: str) -> str:
+    node, claim = snapshot.nodes.get(pin.node), snapshot.claims.get(pin.claim)
+    if node is not None:
+        return node.labels.get(label, "")
+    return claim.capacity_pool.zone if claim is not None and label == labels.ZONE else ""
+
+
+# -- what was found ---------------------------------------------------------------------------------------------------
+
+
+def refilled(gang: Gang, vacancy: Vacancy, plan: Plan, pins: Sequence[Pin], now_s: float) -> Gang:
+    """The gang with its new seats. Where it had come together before, recovery is measured from the loss.
+
+    A loss that nobody was there to notice counts from when it would have been noticed.
+    """
+    had_all = gang.pods_ready and not vacancy.idle_only
+    waiting = {pin.claim for pin in pins if not pin.node}
+    recuts = {claim: layout for claim, layout in gang.recuts.items() if claim in waiting}
+    return gang.moved(
+        gang.state,
+        Reason.REPLACING,
+        f"{vacancy.message}; {_how(plan)}",
+        now_s,
+        pins=tuple(pins),
+        pod_sets=tuple(_shrunk(pod_set, pins) for pod_set in gang.pod_sets),
+        leaving=tuple(pin for pin in gang.leaving if vacancy.keeps(pin)),
+        recuts=recuts | {recut.claim: recut.layout for recut in plan.recuts},
+        pods_ready=gang.pods_ready and vacancy.idle_only,
+        not_ready_since_s=max(vacancy.at_s, now_s - NODE_FAILURE_AFTER_S) if had_all else gang.not_ready_since_s,
+        replacing_since_s=gang.replacing_since_s or now_s,
+    )
+
+
+def _shrunk(pod_set: PodSet, pins: Iterable[Pin]) -> PodSet:
+    """The set without pods beyond its core that have lost their seats; they may join again."""
+    seats = sum(pin.count for pin in pins if pin.pod_set == pod_set.name)
+    return pod_set if core_of(pod_set) is pod_set else replace(pod_set, count=seats)
+
+
+def _how(plan: Plan) -> str:
+    """Where the lost pods go."""
+    nodes = {seat.slot.node for seat in plan.seats if seat.slot.name == seat.slot.node}
+    parts = [f"replacing on {', '.join(sorted(nodes)[:_SHOWN])}"] if nodes else []
+    if plan.lots:
+        bought = ", ".join(
+            f"{lot.count} x {lot.shape.offer.instance_type.name} "
+            f"({lot.shape.offer.capacity_type}, {lot.shape.offer.zone})"
+            for lot in plan.lots
+        )
+        parts.append(f"buying {bought} at {plan.cost_usd_h:.2f} USD/h")
+    if plan.recuts:
+        parts.append(f"waiting for a new cut of {', '.join(recut.slot.node for recut in plan.recuts)}")
+    coming = {seat.slot.claim for seat in plan.seats if seat.slot.name.startswith("coming/")}
+    if coming:
+        parts.append(f"waiting for {_listed('machine', coming)} on the way")
+    return " and ".join(parts) if parts else "no other place is needed"
+
+
+# -- while it goes on -------------------------------------------------------------------------------------------------
+
+
+def arrived(snapshot: Snapshot, gang: Gang) -> Gang | None:
+    """The gang pinned to the nodes of machines that have become ready since; None where none has."""
+    came = {pin: node for pin in gang.pins if not pin.node and (node := _ready_node(snapshot, gang, pin.claim))}
+    if not came:
+        return None
+    pins = together(replace(pin, node=came[pin]) if pin in came else pin for pin in gang.pins)
+    waiting = {pin.claim for pin in pins if not pin.node}
+    pods, total = sum(pin.count for pin in came), sum(pod_set.count for pod_set in gang.pod_sets)
+    message = f"{pods} of {total} pods go to {_listed('node', set(came.values()))}, which took the place of a lost one"
+    recuts = {claim: layout for claim, layout in gang.recuts.items() if claim in waiting}
+    facts: dict[str, object] = {"pins": pins, "recuts": recuts}
+    if any(not pod.deleting for pod in strays_of(snapshot, gang)):
+        facts["not_ready_since_s"] = snapshot.now_s  # they have run until now: recovery begins here
+    return gang.moved(gang.state, Reason.REPLACING, message, snapshot.now_s, **facts)
+
+
+def _ready_node(snapshot: Snapshot, gang: Gang, name: str) -> str:
+    claim = snapshot.claims.get(name)
+    node = snapshot.nodes.get(claim.node) if claim is not None else None
+    if claim is None or node is None or gang.recuts.get(name, claim.layout) != claim.layout:
+        return ""
+    return node.name if usable(node, claim) else ""
+
+
+def moved_out(snapshot: Snapshot, gang: Gang) -> Iterator[Action]:
+    """End the pods that have lost their seats, so that their job makes them anew; with the grace each asks for.
+
+    One whose machine still has time runs on until its next one is there (`fleet.gangs.handover`).
+    """
+    for pod in strays_of(snapshot, gang):
+        since_s = leaves_since_s(snapshot, gang, pod)
+        if since_s is not None and not pod.deleting and pod_subject(pod.uid) not in snapshot.busy:
+            polite = snapshot.now_s - since_s < POLITE_S
+            yield EvictPod(pod, force_grace_s=None if polite else int(pod.deletion_grace_s))
+
+
+def under_way(snapshot: Snapshot, gang: Gang) -> bool:
+    """Whether a seat is still to come, or a pod still to leave: it cannot be whole before."""
+    if not gang.replacing_since_s:
+        return False
+    return any(not pin.node for pin in gang.pins) or any(not pod.deleting for pod in strays_of(snapshot, gang))

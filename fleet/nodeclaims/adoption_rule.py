@@ -1,0 +1,254 @@
+"""Which machines may be adopted: a table of what can stand against it, the first that does is told.
+
+Every rule asks for what the machine has now. Nothing is left to wait for once the claim is written: a claim that waits
+in vain gives its machine back, and one that was not bought here is not to be lost for that.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from fleet.mig.convergence import owed
+from fleet.nodeclaims.adopted import asked_pool
+from fleet.nodeclaims.difference import wrong_key
+from fleet.nodeclaims.fixed import remaining
+from fleet.offerings.pools import Headroom, cluster_groups
+from fleet.offerings.shapes import Shape, node_labels_of, shapes_now
+from fleet.reasons import Reason, Refusal
+from fleet.snapshot import CapacityPool, Claim, Instance, Launch, Node, Offer, Snapshot
+from fleet.snapshot.lookups import claims_by_pool, nodes_by_instance
+from model import labels
+from model.fleet import Fleet
+from model.kinds import NodePool
+from model.pools import pool_requirements
+from model.requirements import Requirements
+
+KEEPERS: Final[Mapping[str, str]] = {
+    "aws:autoscaling:groupName": "an Auto Scaling group (detach it)",
+    "karpenter.sh/nodeclaim": "Karpenter (stop it, then take this tag away)",
+}
+"""Tags of instances that somebody else replaces or gives back, and whose they are."""
+
+
+def claim_name(instance_id: str) -> str:
+    """The name of the claim that adopts an instance: the same whoever adopts it, and for whatever pool."""
+    return f"adopted-{instance_id}"
+
+
+def claim_for(instance: Instance, shape: Shape, now_s: float) -> Claim:
+    """The claim that takes a machine over as one of this shape. How it was born is not known, nor judged as drift."""
+    name = claim_name(instance.id)
+    return Claim(
+        name=name,
+        uid="",
+        node_pool=shape.pool.name,
+        pool_hash="",
+        capacity_pool=shape.offer.pool_key,
+        price_usd_h=shape.offer.price_usd_h,
+        list_usd_h=shape.offer.list_usd_h,
+        launch=Launch(name, 0, 1),
+        created_at_s=now_s,
+        purpose=f"adopted, as the tag {labels.ADOPT} of instance {instance.id} asks",
+        adopts=instance.id,
+        resources=shape.allocatable,
+        layout=shape.layout,
+        instance_id=instance.id,
+        launched_at_s=now_s,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Bid:
+    """A machine that is to join a pool, and what is left of that."""
+
+    snapshot: Snapshot
+    instance: Instance
+    pool: NodePool
+    node: Node
+    shapes: tuple[Shape, ...]
+    """What of the pool's it could have been bought as: one for each layout."""
+    room: Headroom
+    replicas_left: int | None
+    """How many machines its fixed pool lacks; None = it is not fixed."""
+
+    @property
+    def where(self) -> CapacityPool:
+        return capacity_pool_of(self.instance)
+
+
+@dataclass(slots=True)
+class Office:
+    """One pass over the machines; `take` counts what is adopted in it."""
+
+    fleet: Fleet
+    snapshot: Snapshot
+    _rooms: dict[str, Headroom] = field(default_factory=dict)
+    """Of all pools, made when somebody asks for one: they may share a placement group."""
+    _taken: Counter[str] = field(default_factory=Counter)
+
+    def judge(self, instance: Instance) -> Shape | Refusal:
+        """What the machine becomes, or the first thing that stands against it."""
+        snapshot = self.snapshot
+        for reason, find in _BEFORE:
+            if message := find(self.fleet, snapshot, instance):
+                return Refusal(reason, message)
+        pool = self.fleet.node_pools[asked_pool(instance, snapshot.cluster)]
+        shapes = shapes_now(self.fleet, snapshot).of(pool)
+        bid = _Bid(
+            snapshot,
+            instance,
+            pool,
+            nodes_by_instance(snapshot.nodes)[instance.id],
+            tuple(shape for shape in shapes if shape.offer.pool_key == capacity_pool_of(instance)),
+            self._room(pool),
+            self._replicas_left(pool),
+        )
+        for reason, look in _CHECKS:
+            if message := look(bid):
+                return Refusal(reason, message)
+        return next(shape for shape in bid.shapes if not _owed(bid, shape))
+
+    def take(self, shape: Shape) -> None:
+        """Count a machine that is adopted."""
+        self._room(shape.pool).spend(shape, 1)
+        self._taken[shape.pool.name] += 1
+
+    def _room(self, pool: NodePool) -> Headroom:
+        if not self._rooms:
+            pools, claims = self.fleet.node_pools, claims_by_pool(self.snapshot)
+            groups, types = cluster_groups(pools, self.snapshot.claims.values()), self.snapshot.catalog.types
+            for name, each in pools.items():
+                self._rooms[name] = Headroom.of(each, claims.get(name, ()), types, grouped=groups.get(name))
+        return self._rooms[pool.name]
+
+    def _replicas_left(self, pool: NodePool) -> int | None:
+        if pool.spec.replicas is None:
+            return None
+        staying = remaining(claims_by_pool(self.snapshot).get(pool.name, ()))
+        return pool.spec.replicas - len(staying) - self._taken[pool.name]
+
+
+def capacity_pool_of(instance: Instance) -> CapacityPool:
+    """The capacity pool that a machine was launched from."""
+    return CapacityPool(instance.capacity_type, instance.instance_type, instance.zone, instance.reservation)
+
+
+# -- what stands against it, in words that say what would change it; empty = nothing ---------------------------------
+
+
+def _misnamed(_fleet: Fleet, snapshot: Snapshot, instance: Instance) -> str:
+    if asked_pool(instance, snapshot.cluster):
+        return ""
+    said = instance.tags[labels.ADOPT]
+    return f"its tag {labels.ADOPT} says {said!r}; to join this cluster it has to be {snapshot.cluster}/<node pool>"
+
+
+def _kept(_fleet: Fleet, snapshot: Snapshot, instance: Instance) -> str:
+    cluster = instance.tags.get(labels.CLUSTER, snapshot.cluster)
+    if cluster != snapshot.cluster:
+        return f"it belongs to cluster {cluster}: take its tag {labels.CLUSTER} away once nothing there answers for it"
+    keeper = next((key for key in sorted(KEEPERS) if key in instance.tags), "")
+    return f"its tag {keeper} says that it belongs to {KEEPERS[keeper]}" if keeper else ""
+
+
+def _undeclared(fleet: Fleet, snapshot: Snapshot, instance: Instance) -> str:
+    name = asked_pool(instance, snapshot.cluster)
+    return "" if name in fleet.node_pools else f"node pool {name} is not declared: declare it, or name another"
+
+
+def _absent(_fleet: Fleet, snapshot: Snapshot, instance: Instance) -> str:
+    if instance.state not in {"pending", "running"}:
+        return f"it is {instance.state}: it has to run"
+    if instance.state == "running" and instance.id in nodes_by_instance(snapshot.nodes):
+        return ""
+    return f"no node of this cluster is it: one has to join with providerID aws:///{instance.zone}/{instance.id}"
+
+
+def _claimed(_fleet: Fleet, snapshot: Snapshot, instance: Instance) -> str:
+    node = nodes_by_instance(snapshot.nodes)[instance.id]
+    known = [node.labels.get(labels.NODE_CLAIM, ""), claim_name(instance.id)]
+    owner = next((name for name in known if name in snapshot.claims), "")
+    return f"NodeClaim {owner} answers for its node {node.name}: it has to go first" if owner else ""
+
+
+_BEFORE: Final[Sequence[tuple[Reason, Callable[[Fleet, Snapshot, Instance], str]]]] = (
+    (Reason.ADOPTION_TAG, _misnamed),
+    (Reason.MANAGED_ELSEWHERE, _kept),
+    (Reason.POOL_NOT_FOUND, _undeclared),
+    (Reason.NOT_JOINED, _absent),
+    (Reason.MANAGED_ELSEWHERE, _claimed),
+)
+
+
+def _unwell(bid: _Bid) -> str:
+    node = bid.node
+    if node.deleting or not node.ready:
+        return f"node {node.name} is {'being deleted' if node.deleting else 'not ready'}"
+    return f"node {node.name} is cordoned: uncordon it" if node.unschedulable else ""
+
+
+def _unsold(bid: _Bid) -> str:
+    """Without a price and a size nothing could be decided about it."""
+    where = bid.where
+    if where.instance_type not in bid.snapshot.catalog.types:
+        return f"nothing is known of instance type {where.instance_type}"
+    if bid.shapes or where.reservation:
+        return ""
+    on_sale = any(offer.pool_key == where for offer in bid.snapshot.catalog.offers)
+    return "" if on_sale else f"{where} is not on sale, so that it has no price"
+
+
+def _foreign(bid: _Bid) -> str:
+    """What EC2 says of the machine counts, and of the labels that the pool would write, what the node says already.
+
+    How its GPUs are cut is looked at on the node (`_lacking`).
+    """
+    pool, where = bid.pool, bid.where
+    wanted = Requirements({key: term for key, term in pool_requirements(pool).items() if key != labels.MIG_LAYOUT})
+    carried = _carried(bid)
+    if key := wrong_key(carried, wanted):
+        return f"{key}={carried.get(key, '')} does not meet the requirements of node pool {pool.name}"
+    group = pool.spec.placement.group
+    if group and bid.instance.placement_group != group:
+        return f"it does not stand in placement group {group} of node pool {pool.name}"
+    return "" if bid.shapes else f"node pool {pool.name} has no machines of {where}: its requirements rule them out"
+
+
+def _carried(bid: _Bid) -> Mapping[str, str]:
+    where, catalog = bid.where, bid.snapshot.catalog
+    plain = Offer(catalog.types[where.instance_type], where.zone, where.capacity_type, 0.0)
+    planned = bid.shapes[0].labels if bid.shapes else node_labels_of(bid.pool, plain, "", catalog.region)
+    said = bid.pool.spec.template.labels
+    return {**planned, **{key: text for key, text in bid.node.labels.items() if key not in planned or key in said}}
+
+
+def _lacking(bid: _Bid) -> str:
+    """A machine that owes something is not waited for: who waits in vain is given back."""
+    missing = [_owed(bid, shape) for shape in bid.shapes]
+    pool = bid.pool.name
+    return (
+        "" if not all(missing) else f"node {bid.node.name} lacks what machines of node pool {pool} offer: {missing[0]}"
+    )
+
+
+def _owed(bid: _Bid, shape: Shape) -> str:
+    return owed(claim_for(bid.instance, shape, 0.0), bid.node)
+
+
+def _full(bid: _Bid) -> str:
+    """A fixed pool takes as many as it lacks, in place of buying them: one more would be given back at once."""
+    if bid.replicas_left is not None and bid.replicas_left <= 0:
+        return f"node pool {bid.pool.name} has its {bid.pool.spec.replicas} replicas: raise `replicas` first"
+    if bid.room.allowed(bid.shapes[0]) > 0:
+        return ""
+    return f"the limits of node pool {bid.pool.name} leave no room for {bid.where}: raise them, or wait"
+
+
+_CHECKS: Final[Sequence[tuple[Reason, Callable[[_Bid], str]]]] = (
+    (Reason.NODE_NOT_READY, _unwell),
+    (Reason.NO_OFFER, _unsold),
+    (Reason.NOT_OF_POOL, _foreign),
+    (Reason.NODE_NOT_READY, _lacking),
+    (Reason.POOL_LIMIT, _full),
+)

@@ -1,0 +1,86 @@
+"""Fixed pools: exactly `replicas` machines, whatever the queues hold (Karpenter's static capacity).
+
+Machines are bought by halves of what is missing: a thousand are ten requests instead of a thousand, which EC2 would
+throttle, and when the cloud has not got them all, what it has is found in a few passes.
+"""
+
+from collections.abc import Sequence
+
+from fleet.actions import Action, OpenClaims, SaveClaim, claim_subject
+from fleet.nodeclaims.intent import write_claims
+from fleet.nodeclaims.lifecycle import leaving
+from fleet.offerings.pools import capacity_rank
+from fleet.offerings.reservations import preference
+from fleet.offerings.shapes import Shape
+from fleet.placement.provision import Lot, Plan, Supply
+from fleet.placement.stock import build_supply
+from fleet.reasons import Reason
+from fleet.snapshot import Claim, Snapshot
+from fleet.snapshot.lookups import claims_by_pool, holders, machines_held
+from model.fleet import Fleet
+from model.kinds import NodePool
+
+
+def decide(fleet: Fleet, snapshot: Snapshot) -> list[Action]:
+    """Buy what is missing, half of it at once; let go what is too many, idle and youngest first."""
+    supply: Supply | None = None
+    actions: list[Action] = []
+    for name, pool in sorted(fleet.node_pools.items()):
+        if pool.spec.replicas is None:
+            continue
+        claims = claims_by_pool(snapshot).get(name, ())
+        staying = remaining(claims)
+        missing = pool.spec.replicas - len(staying)
+        if any(claim_subject(claim.name) in snapshot.busy for claim in claims):
+            continue
+        if missing > 0:
+            supply = supply or build_supply(fleet, snapshot)
+            actions += _buy(pool, supply, missing, snapshot.now_s)
+        else:
+            actions += _let_go(pool, snapshot, staying, -missing)
+    return actions
+
+
+def remaining(claims: Sequence[Claim]) -> list[Claim]:
+    """The claims that stay: neither on their way out nor about to be succeeded by one of the others."""
+    living = [claim for claim in claims if not claim.deleting and not claim.disruption]
+    succeeded = {old for claim in living for old in claim.replaces}
+    return [claim for claim in living if claim.name not in succeeded]
+
+
+def _buy(pool: NodePool, supply: Supply, missing: int, now_s: float) -> list[Action]:
+    actions: list[Action] = []
+    purpose = f"one of the {pool.spec.replicas} replicas of {pool.name}"
+    while missing:
+        shape = best_shape(pool, supply)
+        if shape is None:
+            break
+        count = min(-(-missing // 2), supply.headroom[pool.name].most(shape))
+        supply.headroom[pool.name].spend(shape, count)
+        plan = Plan(lots=(Lot(shape, count),))
+        actions.append(OpenClaims(write_claims(plan, f"{pool.name}/{len(actions)}", now_s, purpose=purpose).claims))
+        missing -= count
+    return actions
+
+
+def best_shape(pool: NodePool, supply: Supply) -> Shape | None:
+    """What a machine of the pool would be now; None when limits or shortages leave nothing."""
+    ranked = sorted(
+        supply.shapes.of(pool),
+        key=lambda shape: (
+            capacity_rank(pool, shape.offer.capacity_type),
+            shape.offer.price_usd_h,
+            preference(shape.offer),
+            shape.key,
+        ),
+    )
+    free = supply.headroom[pool.name]
+    return next((s for s in ranked if s.offer.pool_key not in supply.shortages and free.most(s) > 0), None)
+
+
+def _let_go(pool: NodePool, snapshot: Snapshot, staying: list[Claim], surplus: int) -> list[Action]:
+    held = machines_held(holders(snapshot))
+    used = {claim.name for claim in staying if claim.name in held or snapshot.node_pods.get(claim.node)}
+    ranked = sorted(staying, key=lambda claim: (claim.name in used, -claim.created_at_s, claim.name))
+    message = f"node pool {pool.name} now has {pool.spec.replicas} replicas"
+    return [SaveClaim(leaving(claim, Reason.SCALED_DOWN, message, snapshot.now_s)) for claim in ranked[:surplus]]

@@ -1,0 +1,84 @@
+"""What belongs to nobody: machines without a claim and nodes of claims that are no more.
+
+A machine that a person asks to adopt is none of these, however it looks: it is adopted, or left alone
+(`fleet.nodeclaims.adoption`).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from fleet.actions import Action, RemoveNode, TerminateMachines, instance_subject, node_subject
+from fleet.nodeclaims.adopted import asks, claimed_instances
+from fleet.nodeclaims.launch import LAUNCH_GROUP_TAG
+from fleet.reasons import Reason
+from fleet.snapshot import Claim, Instance, Node, Snapshot
+from fleet.snapshot.memo import remembered
+from model import labels
+
+ORPHAN_AGE_S = 30.0
+"""An instance or node of this cluster without a claim is left alone this long: its claim may not be visible yet."""
+MASS_ORPHANS = 8
+"""More orphans than this, and more than half of all machines, are not collected: see `mass_orphaned`."""
+
+
+def collect(snapshot: Snapshot) -> Iterator[Action]:
+    """Machines and nodes of this cluster that no claim answers for (garbage collection both ways)."""
+    orphans = orphaned(snapshot)
+    if not mass_orphaned(snapshot, orphans):
+        for instance in orphans:
+            if instance_subject(instance.id) not in snapshot.busy:
+                yield TerminateMachines((instance.id,), Reason.ORPHANED)
+    for name, node in _unclaimed_nodes(snapshot.nodes, snapshot.claims):
+        if node_subject(name) in snapshot.busy:
+            continue
+        behind = snapshot.instances.get(node.instance_id)
+        if (behind is None or behind.gone) and snapshot.now_s - node.created_at_s >= ORPHAN_AGE_S:
+            yield RemoveNode(name)
+
+
+def orphaned(snapshot: Snapshot) -> list[Instance]:
+    """Running machines of this cluster, old enough to be known, that no claim answers for; by id."""
+    found = _unclaimed(snapshot.instances, snapshot.claims, snapshot.cluster)
+    return [instance for instance in found if snapshot.now_s - instance.launched_at_s >= ORPHAN_AGE_S]
+
+
+@remembered()
+def _unclaimed(instances: Mapping[str, Instance], claims: Mapping[str, Claim], cluster: str) -> Sequence[Instance]:
+    groups, owned = launch_groups(claims), claimed_instances(claims)
+    ours = (found for _, found in sorted(instances.items()) if found.tags.get(labels.CLUSTER) == cluster)
+    living = (found for found in ours if not found.gone and not asks(found))
+    return [found for found in living if found.id not in owned and not _awaited(groups, found)]
+
+
+@remembered()
+def _unclaimed_nodes(nodes: Mapping[str, Node], claims: Mapping[str, Claim]) -> Sequence[tuple[str, Node]]:
+    """Nodes, by name, of claims that are no more."""
+    named = ((name, node, node.labels.get(labels.NODE_CLAIM)) for name, node in sorted(nodes.items()))
+    return [(name, node) for name, node, claim in named if claim and claim not in claims]
+
+
+def mass_orphaned(snapshot: Snapshot, orphans: Sequence[Instance]) -> bool:
+    """Whether so many machines lack a claim that the claims, not the machines, are likelier to be what is missing.
+
+    Somebody deleted the CRD, or the API server came back from an old backup: the machines keep running, the agent says
+    so, and an operator decides.
+    """
+    if len(orphans) <= MASS_ORPHANS:
+        return False
+    owned = claimed_instances(snapshot.claims)
+    living = [found for found in snapshot.instances.values() if not found.gone]
+    return len(orphans) * 2 > sum(1 for found in living if found.id in owned or not asks(found))
+
+
+@remembered()
+def launch_groups(claims: Mapping[str, Claim]) -> Mapping[str, Sequence[Claim]]:
+    """Launch group -> its claims, by name."""
+    groups: dict[str, list[Claim]] = {}
+    for claim in sorted(claims.values(), key=lambda claim: claim.name):
+        groups.setdefault(claim.launch.group, []).append(claim)
+    return groups
+
+
+def _awaited(groups: Mapping[str, Sequence[Claim]], instance: Instance) -> bool:
+    """Whether a claim of its launch group may be its own, as the answer to the launch is still on its way."""
+    group = groups.get(instance.tags.get(LAUNCH_GROUP_TAG, ""), [])
+    return any(not claim.instance_id for claim in group)

@@ -1,0 +1,254 @@
+"""Machine shapes: every way a pool may buy a machine, with what pods will find on it.
+
+A shape is (offer x MIG layout) of a pool: type, zone, capacity type, price, allocatable after the cut and after what
+DaemonSets take, and the labels and taints the node will carry.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from math import inf
+
+from fleet.mig.layouts import WHOLE, cut, layout_name, pool_layouts, with_gpus
+from fleet.offerings.measured import corrected
+from fleet.offerings.outfits import enriched, outfitted
+from fleet.offerings.overlays import Knowledge, overlaid
+from fleet.offerings.pools import pool_hash
+from fleet.offerings.reservations import (
+    DISCOUNT,
+    NONE,
+    RESERVATION_LABELS,
+    RESERVED,
+    Reserved,
+    closes_s,
+    reserved_labels,
+    reserved_of,
+)
+from fleet.snapshot import Catalog, DaemonOverhead, InstanceType, Measured, Offer, ShapeKey, Snapshot
+from fleet.snapshot.memo import remembered
+from model import labels
+from model.fleet import Fleet
+from model.kinds import NodePool, Taint
+from model.pools import pool_requirements
+from model.quantity import Resources
+from model.requirements import Requirements
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """One way to buy a machine from a pool."""
+
+    pool: NodePool
+    offer: Offer
+    layout: str
+    """MIG configuration name; empty = GPUs whole."""
+    allocatable: Resources
+    """Without what DaemonSets take."""
+    labels: Mapping[str, str]
+    taints: tuple[Taint, ...]
+    layout_rank: int = 0
+    """Place of the layout in the pool's order."""
+    closes_s: float = inf
+    """From when on nothing starts on such a machine, because its capacity block ends (epoch seconds)."""
+
+    @property
+    def key(self) -> ShapeKey:
+        """Ends every tie between shapes: machines are born with the pool's first layout that does."""
+        offer = self.offer
+        return (
+            self.pool.name,
+            offer.instance_type.name,
+            offer.zone,
+            offer.capacity_type,
+            offer.reservation.id if offer.reservation else "",
+            self.layout_rank,
+            self.layout,
+        )
+
+
+@dataclass(slots=True)
+class Shapes:
+    """All shapes of a fleet, computed once a pool; see `shapes_of`."""
+
+    fleet: Fleet
+    catalog: Catalog
+    daemons: tuple[DaemonOverhead, ...] = ()
+    reserved: Reserved = NONE
+    measured: Measured = field(default_factory=dict)
+    _by_pool: dict[str, tuple[Shape, ...]] = field(default_factory=dict)
+    _zones: dict[str, frozenset[str]] = field(default_factory=dict)
+
+    def of(self, pool: NodePool) -> tuple[Shape, ...]:
+        """Every shape of the pool, whatever is short or full at present; sorted by price, then key."""
+        if pool.name not in self._by_pool:
+            found = sorted(self._build(pool), key=lambda shape: (shape.offer.price_usd_h, shape.key))
+            self._by_pool[pool.name] = tuple(found)
+        return self._by_pool[pool.name]
+
+    def zones(self, pool: NodePool) -> frozenset[str]:
+        """Where the pool can buy."""
+        if pool.name not in self._zones:
+            self._zones[pool.name] = frozenset(shape.offer.zone for shape in self.of(pool))
+        return self._zones[pool.name]
+
+    @staticmethod
+    def flexible(pool: NodePool, shapes: Iterable[Shape]) -> bool:
+        """Whether these shapes leave as many distinct values open as the pool's `minValues` ask (Karpenter 2.6)."""
+        known = list(shapes)
+        return all(
+            len({shape.labels.get(term.key) for shape in known}) >= term.min_values
+            for term in pool.spec.requirements
+            if term.min_values
+        )
+
+    def _build(self, pool: NodePool) -> Iterator[Shape]:
+        wanted = pool_requirements(pool)
+        layouts = pool_layouts(self.fleet, pool)
+        known = overlaid(self.fleet, self.catalog).of(pool)
+        compatible: dict[str, bool] = {}
+        outfits: dict[str, InstanceType] = {}
+        for offer in (*self.catalog.offers, *self._reserved_offers(pool)):
+            machine = offer.instance_type
+            if machine.name not in compatible:
+                compatible[machine.name] = self._suits(pool, wanted, machine)
+            if not compatible[machine.name] or not wanted.of(labels.CAPACITY_TYPE).has(offer.capacity_type):
+                continue
+            if not wanted.of(labels.ZONE).has(offer.zone) or not _reservation_meets(wanted, offer):
+                continue
+            if machine.name not in outfits:
+                outfits[machine.name] = enriched(outfitted(pool, machine), known.resources.get(machine.name, {}))
+            offer = _as_known(offer, outfits[machine.name], known)  # noqa: PLW2901 - what this pool makes of it
+            machine = offer.instance_type
+            for layout in layouts or (WHOLE,):
+                gpus = cut(machine, layouts[layout]) if layout else whole_gpus(pool, machine)
+                if gpus is not None:
+                    seen = self.measured.get((machine.name, pool_hash(pool)))
+                    offered = with_gpus(corrected(machine.allocatable, seen), gpus)
+                    if not pool.spec.placement.efa:
+                        offered.pop(labels.EFA_RESOURCE, None)  # the type has EFA, but it is not asked for
+                    yield self._shape(pool, offer, layout, offered)
+
+    def _reserved_offers(self, pool: NodePool) -> Iterator[Offer]:
+        """An offer for each reservation the pool selects, in zones where it may have machines at all.
+
+        What a type costs on demand is its list price; one that is sold in capacity blocks only has none.
+        """
+        found = self.reserved.of(pool)
+        if not found:
+            return
+        zones = {offer.zone for offer in self.catalog.offers}
+        prices: dict[str, float] = {}
+        for offer in self.catalog.offers:
+            if offer.capacity_type == "on-demand":
+                name = offer.instance_type.name
+                prices[name] = min(offer.price_usd_h, prices.get(name, inf))
+        for reservation in found:
+            machine = self.catalog.types.get(reservation.instance_type)
+            if machine is not None and reservation.zone in zones:
+                listed = prices.get(machine.name)
+                yield Offer(machine, reservation.zone, RESERVED, (listed or 0.0) / DISCOUNT, reservation, listed)
+
+    @staticmethod
+    def _suits(pool: NodePool, wanted: Requirements, machine: InstanceType) -> bool:
+        if pool.spec.placement.efa and not machine.efa_interfaces:
+            return False
+        if pool.spec.gpu is not None and not machine.gpu_count:
+            return False  # a part of a GPU (g6f) carries a GPU's name but is no whole one
+        part = wanted.get(labels.GPU_FRACTION)
+        if part is not None and labels.GPU_FRACTION not in machine.labels and not part.allows_absent:
+            return False
+        carried = {**machine.labels, **pool.spec.template.labels, labels.NODE_POOL: pool.name}
+        return Requirements.from_labels(carried).compatible(wanted, undefined=_DECIDED_LATER)
+
+    def _shape(self, pool: NodePool, offer: Offer, layout: str, allocatable: Resources) -> Shape:
+        node_labels = node_labels_of(pool, offer, layout, self.catalog.region)
+        left = dict(allocatable)
+        for daemon in self.daemons:
+            if all(node_labels.get(key) == value for key, value in daemon.node_selector.items()):
+                for resource, amount in (*daemon.requests.items(), ("pods", 1)):
+                    left[resource] = left.get(resource, 0) - amount
+        rank = list(pool_layouts(self.fleet, pool)).index(layout) if layout else 0
+        closes_at_s = closes_s(pool, offer.reservation)
+        return Shape(pool, offer, layout, left, node_labels, pool.spec.template.taints, rank, closes_at_s)
+
+
+def _as_known(offer: Offer, machine: InstanceType, known: Knowledge) -> Offer:
+    """The offer with what the pool makes of the machine and what overlays know of the price."""
+    price_usd_h = known.price_usd_h(offer)
+    if machine is offer.instance_type and price_usd_h == offer.price_usd_h:
+        return offer
+    return replace(offer, instance_type=machine, price_usd_h=price_usd_h)
+
+
+_NOTHING_SEEN: Measured = {}
+
+
+@remembered(4)
+def shapes_of(
+    fleet: Fleet,
+    catalog: Catalog,
+    daemons: tuple[DaemonOverhead, ...] = (),
+    reserved: Reserved = NONE,
+    measured: Measured = _NOTHING_SEEN,
+) -> Shapes:
+    """The shapes of a fleet: the same until revision, prices, reservations, measurements or DaemonSets change.
+
+    They say nothing of how many machines there are, so that they outlast whatever happens in the cluster.
+    """
+    return Shapes(fleet, catalog, daemons, reserved, measured)
+
+
+def shapes_now(fleet: Fleet, snapshot: Snapshot) -> Shapes:
+    """The shapes of a fleet in a world."""
+    reserved = reserved_of(snapshot)
+    return shapes_of(fleet, snapshot.catalog, snapshot.daemon_overheads, reserved, snapshot.measured)
+
+
+def _reservation_meets(wanted: Requirements, offer: Offer) -> bool:
+    """Whether an offer has the reservation, or has none, as the pool's requirements on its labels say."""
+    carried = reserved_labels(offer.reservation) if offer.reservation else {}
+    for key in RESERVATION_LABELS:
+        asked, value = wanted.get(key), carried.get(key)
+        if asked is not None and not (asked.allows_absent if value is None else asked.has(value)):
+            return False
+    return True
+
+
+_DECIDED_LATER = (labels.WELL_KNOWN | {labels.MIG_LAYOUT}) - labels.OF_SOME_MACHINES
+"""Labels that the offer and the layout decide, not the type."""
+
+
+def whole_gpus(pool: NodePool, machine: InstanceType) -> dict[str, int]:
+    """The GPU resources of a machine that is not cut: whole GPUs, or replicas of them under time-slicing and MPS.
+
+    A part of a GPU counts as one where the pool requires parts: only its image can have the driver they need.
+    """
+    amount = machine.allocatable.get(labels.GPU_RESOURCE, 0)
+    if not amount and labels.GPU_FRACTION in machine.labels and _asks_for_fractions(pool):
+        amount = 1
+    amount *= pool.spec.sharing.replicas
+    return {labels.GPU_RESOURCE: amount} if amount else {}
+
+
+def _asks_for_fractions(pool: NodePool) -> bool:
+    return any(term.key == labels.GPU_FRACTION and term.operator != "DoesNotExist" for term in pool.spec.requirements)
+
+
+def node_labels_of(pool: NodePool, offer: Offer, layout: str, region: str) -> dict[str, str]:
+    """The labels a node of this pool and offer will carry."""
+    found = dict(offer.instance_type.labels)
+    found |= {
+        labels.ZONE: offer.zone,
+        labels.REGION: region,
+        labels.CAPACITY_TYPE: offer.capacity_type,
+        labels.NODE_POOL: pool.name,
+    }
+    if offer.reservation is not None:
+        found |= reserved_labels(offer.reservation)
+    sharing = pool.spec.sharing
+    if layout:
+        found |= {labels.MIG_CONFIG: layout, labels.MIG_LAYOUT: layout_name(layout)}
+    elif sharing.time_slicing is not None:
+        found[labels.DEVICE_PLUGIN_CONFIG] = f"time-slicing-{sharing.replicas}"
+    elif sharing.mps is not None:
+        found[labels.DEVICE_PLUGIN_CONFIG] = f"mps-{sharing.replicas}"
+    return found | pool.spec.template.labels

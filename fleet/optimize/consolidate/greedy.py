@@ -1,0 +1,327 @@
+"""A search in Karpenter's order: empty machines, many for one, one by one; each command buys one machine at most.
+
+Machines go by the ratio of price to pods, highest first. What is displaced goes to the first machines with room; what
+is then missing must fit on one new machine that at worst costs less than what goes. Of many machines the longest
+beginning of that order is sought by bisection, as if all beginnings of one that works worked (Karpenter's
+`multinodeconsolidation.go`).
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fleet.optimize.consolidate.ground import EPSILON_USD_H, Ground, Plan, affordable
+from fleet.optimize.purchase.part import Bools, Floats, Ints
+
+_MANY = 100
+"""Machines that one command takes at most."""
+_UNLIMITED = 1 << 30
+
+
+@dataclass(frozen=True, eq=False)
+class _Command:
+    """What a trial came to."""
+
+    machines: tuple[int, ...]
+    seats: Sequence[tuple[int, int, int]]
+    """(machine, row, pods)"""
+    ways: tuple[tuple[int, int], ...]
+    """(gang, way)"""
+    kind: int
+    """To buy; -1 for none."""
+    missing: Ints
+    """[C] pods for the machine that is bought."""
+
+
+@dataclass(eq=False)
+class _State:
+    """The machines as the commands so far would leave them; those bought come after those of the ground."""
+
+    ground: Ground
+    per_move: bool
+    """Whether moving counts."""
+    price: Floats
+    free: Floats
+    loose: Ints
+    cost: Floats
+    kind: list[int]
+    standing: list[bool]
+    ways: Ints
+    left: Ints
+    """[P] machines that the budgets still let go."""
+    holds: Ints
+    """[C, M] kept up to date."""
+    on: list[set[int]] = field(default_factory=list)
+    """[M] the gangs there that have not moved."""
+    asks: list[list[tuple[int, float]]] = field(default_factory=list)
+    """[C] (resource, amount) of each row, as plain numbers: there are few, and they are asked for often."""
+    dear: bool = False
+    """Whether something was found that does not save what moving counts."""
+
+    @classmethod
+    def of(cls, ground: Ground, *, per_move: bool) -> "_State":
+        """Nothing done yet."""
+        on: list[set[int]] = [set() for _ in ground.price]
+        for number, gang in enumerate(ground.gangs):
+            for machine in gang.machines.tolist():
+                on[machine].add(number)
+        return cls(
+            ground, per_move, ground.price.copy(), ground.free.copy(), ground.loose.copy(), ground.cost.copy(),
+            ground.kind.tolist(), [True] * len(ground.price), np.full(len(ground.gangs), -1), ground.budgets.copy(),
+            ground.holds(ground.free, ground.fits), on,
+            [[(it, amount) for it, amount in enumerate(row) if amount] for row in ground.requests.tolist()],
+        )  # fmt: skip
+
+    def plan(self) -> Plan:
+        """What all commands come to."""
+        count = len(self.ground.price)
+        standing = np.array(self.standing, dtype=bool)
+        received = np.where(standing[:count, None], self.loose[:count] - self.ground.loose, 0)
+        bought = count + np.flatnonzero(standing[count:])
+        kinds = np.array([self.kind[machine] for machine in bought.tolist()], dtype=np.int64)
+        return Plan(~standing[:count], self.ways, received, kinds, self.loose[bought])
+
+    def candidates(self) -> list[int]:
+        """Machines that may go, by what they cost for each pod on them, most first."""
+        pods = self.loose.sum(axis=1)
+        for number, gang in enumerate(self.ground.gangs):
+            if self.ways[number] < 0:
+                pods[gang.machines] += gang.ways[0].sum(axis=1)
+        ratio = self.price / (1.0 + pods)
+        return [machine for machine in np.argsort(-ratio, kind="stable").tolist() if self.may_go(machine)]
+
+    def may_go(self, machine: int) -> bool:
+        """Whether it is there and may go, by the budgets too."""
+        if not self.standing[machine]:
+            return False
+        if machine >= len(self.ground.price):
+            return True
+        row = int(self.ground.budget[machine])
+        return bool(self.ground.may_go[machine]) and (row < 0 or self.left[row] > 0)
+
+    def trial(self, machines: Sequence[int]) -> _Command | None:
+        """Without these machines: where their pods go; None where they have no place, or it does not pay."""
+        gangs = sorted({gang for machine in machines for gang in self.on[machine]})
+        removed = sum(float(self.price[machine]) for machine in machines)
+        moving = self._moving_usd_h(machines, gangs) if self.per_move else 0.0
+        if removed - moving <= EPSILON_USD_H or not self._within_budgets(machines):
+            return None
+        seating = _Seating(self, set(machines))
+        for gang in gangs:
+            seating.lift(gang)
+        ways = tuple((gang, seating.settle(gang)) for gang in gangs)
+        seating.seat(self.loose[list(machines)].sum(axis=0))
+        kind = self._bought(machines, seating.missing, removed, removed - moving)
+        if kind is None:
+            return None
+        if not self.per_move:
+            self.dear = self.dear or removed - self._moving_usd_h(machines, gangs) - self._price(kind) <= EPSILON_USD_H
+        return _Command(tuple(machines), seating.seats, ways, kind, seating.missing)
+
+    def _moving_usd_h(self, machines: Sequence[int], gangs: Sequence[int]) -> float:
+        loose = sum(float(self.cost[machine]) for machine in machines)
+        return loose + sum(self.ground.gangs[gang].cost_usd_h for gang in gangs)
+
+    def _price(self, kind: int) -> float:
+        return float(self.ground.kinds.price[kind]) if kind >= 0 else 0.0
+
+    def _within_budgets(self, machines: Sequence[int]) -> bool:
+        if not len(self.left):
+            return True
+        own = [machine for machine in machines if machine < len(self.ground.price)]
+        rows = self.ground.budget[own]
+        return bool((np.bincount(rows[rows >= 0], minlength=len(self.left)) <= self.left).all())
+
+    def _bought(self, machines: Sequence[int], missing: Ints, removed: float, worth: float) -> int | None:
+        """The cheapest kind for what is missing below `worth`, -1 where nothing is; None: there is none."""
+        if not missing.any():
+            return -1
+        part = self.ground.kinds
+        few = int(np.searchsorted(part.price, worth - EPSILON_USD_H))
+        holding = (missing @ self.ground.requests <= part.capacity[:few]).all(axis=1)
+        if not holding.any():
+            return None
+        holding &= part.fits[missing > 0, :few].all(axis=0) & (self.ground.worst[:few] < removed - EPSILON_USD_H)
+        if len(machines) > 1:
+            holding[[kind for machine in machines if 0 <= (kind := self.kind[machine]) < few]] = False
+        for kind in np.flatnonzero(holding).tolist():
+            if affordable(self.ground, self._counts(machines, kind)):
+                return kind
+        return None
+
+    def _counts(self, machines: Sequence[int], kind: int) -> Floats:
+        """[K] machines bought if one more were, and these went."""
+        first, gone = len(self.ground.price), set(machines)
+        found = np.zeros(len(self.ground.kinds.price))
+        for machine in range(first, len(self.standing)):
+            if self.standing[machine] and machine not in gone:
+                found[self.kind[machine]] += 1
+        found[kind] += 1
+        return found
+
+    def take(self, command: _Command) -> None:
+        """The command is carried out."""
+        for machine in command.machines:
+            self.standing[machine] = False
+            self.holds[:, machine] = 0
+            self.loose[machine] = 0
+            if machine < len(self.ground.price) and (row := self.ground.budget[machine]) >= 0:
+                self.left[row] -= 1
+        changed = {machine for machine, _, _ in command.seats}
+        for number, way in command.ways:
+            gang = self.ground.gangs[number]
+            self.ways[number] = way
+            self.free[gang.machines] += gang.seats
+            changed |= set(gang.machines.tolist())
+            for machine in gang.machines.tolist():
+                self.on[machine].discard(number)
+        for machine, row, pods in command.seats:
+            self.loose[machine, row] += pods
+            self.free[machine] -= pods * self.ground.requests[row]
+        if command.kind >= 0:
+            changed.add(self._stand(command.kind, command.missing))
+        self._refresh(sorted(machine for machine in changed if self.standing[machine]))
+
+    def _stand(self, kind: int, pods: Ints) -> int:
+        """A machine that was bought; its number."""
+        part = self.ground.kinds
+        self.price = np.append(self.price, part.price[kind])
+        self.free = np.vstack([self.free, part.capacity[kind] - pods @ self.ground.requests])
+        self.loose = np.vstack([self.loose, pods])
+        self.cost = np.append(self.cost, 0.0)  # its pods have been counted
+        self.kind.append(kind)
+        self.standing.append(True)
+        self.on.append(set())
+        self.holds = np.hstack([self.holds, np.zeros((len(self.holds), 1), dtype=np.int64)])
+        return len(self.price) - 1
+
+    def _refresh(self, machines: list[int]) -> None:
+        for machine in machines:
+            self.holds[:, machine] = self.ground.holds(self.free[machine][None], self.fits(machine)[:, None])[:, 0]
+
+    def fits(self, machine: int) -> Bools:
+        """[C] the classes that may stand on a machine."""
+        first = len(self.ground.price)
+        return self.ground.fits[:, machine] if machine < first else self.ground.kinds.fits[:, self.kind[machine]]
+
+
+class _Seating:
+    """A trial: seats are taken on the side."""
+
+    def __init__(self, state: _State, closed: set[int]) -> None:
+        self._state, self._closed = state, closed
+        self._free: dict[int, Floats] = {}
+        self.seats: list[tuple[int, int, int]] = []
+        self.missing = np.zeros(len(state.ground.requests), dtype=np.int64)
+
+    def lift(self, number: int) -> None:
+        """A gang leaves its seats."""
+        gang = self._state.ground.gangs[number]
+        for seat, machine in enumerate(gang.machines.tolist()):
+            if machine not in self._closed:
+                self._free[machine] = self._room(machine) + gang.seats[seat]
+
+    def settle(self, number: int) -> int:
+        """All pods of a gang in the first of the ways that miss the fewest seats; which it is."""
+        ways = [way.sum(axis=0) for way in self._state.ground.gangs[number].ways]
+        best = 0
+        if len(ways) > 1:
+            best = min(range(len(ways)), key=lambda it: (self._missed(ways[it]), it))
+        self.seat(ways[best])
+        return best
+
+    def _missed(self, wanted: Ints) -> int:
+        free, seats, missing = dict(self._free), list(self.seats), self.missing.copy()
+        self.seat(wanted)
+        found = int(self.missing.sum() - missing.sum())
+        self._free, self.seats, self.missing = free, seats, missing
+        return found
+
+    def seat(self, wanted: Ints) -> None:
+        """So many pods of each row [C], on the first machines that have room."""
+        for row in np.flatnonzero(wanted).tolist():
+            need = int(wanted[row])
+            for machine in self._having_room(row):
+                pods = min(need, self._fitting(machine, row))
+                if pods:
+                    self.seats.append((machine, row, pods))
+                    self._free[machine] = self._room(machine) - pods * self._state.ground.requests[row]
+                    need -= pods
+                if not need:
+                    break
+            self.missing[row] += need
+
+    def _having_room(self, row: int) -> Iterable[int]:
+        known = self._state.holds[row] > 0
+        known[list(self._free)] = True
+        return np.flatnonzero(known).tolist()
+
+    def _fitting(self, machine: int, row: int) -> int:
+        if machine in self._closed:
+            return 0
+        if machine in self._free:
+            if not self._state.fits(machine)[row]:
+                return 0
+            free = self._free[machine]
+            return int(min((free.item(it) // amount for it, amount in self._state.asks[row]), default=_UNLIMITED))
+        return int(self._state.holds[row, machine])
+
+    def _room(self, machine: int) -> Floats:
+        free = self._free.get(machine)
+        return self._state.free[machine] if free is None else free
+
+
+def karpenter_order(ground: Ground, sweeps: int, *, per_move: bool) -> Plan:
+    """The plan the search ends with, after so many sweeps at most; with `per_move` only for what moving counts."""
+    return _searched(ground, sweeps, per_move=per_move).plan()
+
+
+def both_orders(ground: Ground, sweeps: int) -> tuple[Plan, Plan]:
+    """Without and with `per_move`: the second search is only done where it may come to something else."""
+    bold = _searched(ground, sweeps, per_move=False)
+    plan = bold.plan()
+    return plan, karpenter_order(ground, sweeps, per_move=True) if bold.dear else plan
+
+
+def _searched(ground: Ground, sweeps: int, *, per_move: bool) -> _State:
+    state = _State.of(ground, per_move=per_move)
+    _empties(state)
+    for _ in range(sweeps):
+        found = _many(state)
+        if not (_one_by_one(state) or found):
+            break
+    return state
+
+
+def _empties(state: _State) -> None:
+    for machine in state.candidates():
+        if not state.loose[machine].any() and not state.on[machine] and state.may_go(machine):
+            command = state.trial([machine])
+            if command is not None:
+                state.take(command)
+
+
+def _many(state: _State) -> bool:
+    """The longest beginning of the candidates that can go together."""
+    ranked = state.candidates()[:_MANY]
+    low, high, best = 2, len(ranked), None
+    while low <= high:
+        middle = (low + high) // 2
+        command = state.trial(ranked[:middle])
+        if command is None:
+            high = middle - 1
+        else:
+            best, low = command, middle + 1
+    if best is not None:
+        state.take(best)
+    return best is not None
+
+
+def _one_by_one(state: _State) -> bool:
+    found = False
+    for machine in state.candidates():
+        if state.may_go(machine) and (command := state.trial([machine])) is not None:
+            state.take(command)
+            found = True
+    return found

@@ -1,0 +1,170 @@
+"""A change falls into steps that need nothing of each other; those that do not pay, or break a rule, are left out.
+
+What ties a step together: a gang that moves, a machine that is bought, and room that only a gang leaves behind. A
+machine that stays ties nothing: what it gives to several was free before.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from fleet.optimize.consolidate.answer import Bought, Move, Step
+from fleet.optimize.consolidate.change import Change
+from fleet.optimize.consolidate.ground import EPSILON_USD_H
+from fleet.optimize.consolidate.problem import Block, PodClass, Problem, Standing
+from fleet.optimize.consolidate.shop import Shop
+
+_Node = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The steps that pay and keep the rules, best first."""
+
+    steps: tuple[Step, ...]
+    too_dear: bool = False
+    """Whether some would cost more at worst than what they remove."""
+    too_few_types: frozenset[str] = frozenset()
+    """Spot machines for which one could come as too few types."""
+
+    @property
+    def objective_usd_h(self) -> float:
+        """Of all steps."""
+        return sum(step.objective_usd_h for step in self.steps)
+
+
+class Judge:
+    """Steps of changes of one problem."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem, self._shop = problem, Shop.of(problem)
+        self._standing: Mapping[str, Standing] = {it.name: it for it in problem.standing}
+        self._blocks: Mapping[str, Block] = {it.name: it for it in problem.blocks}
+        self._classes: Mapping[str, PodClass] = {it.name: it for it in problem.classes}
+
+    def judged(self, change: Change) -> Judged:
+        """What is left of a change."""
+        steps: list[Step] = []
+        too_few_types: set[str] = set()
+        too_dear = False
+        for removed, bought, moves in self._tied(change):
+            saving, moving = self._saving_usd_h(removed, bought), self._moving_usd_h(moves)
+            if saving - moving <= EPSILON_USD_H:
+                continue
+            worst = sum(self._shop.worst_usd_h(kind) for kind in bought.values())
+            if bought and worst >= self._price_usd_h(removed) - EPSILON_USD_H:
+                too_dear = True
+                continue
+            machines = self._bought(removed, bought, moves)
+            if machines is None:
+                too_few_types |= set(removed)
+                continue
+            steps.append(Step(tuple(sorted(removed)), machines, tuple(sorted(moves)), saving, moving))
+        steps.sort(key=lambda it: (-it.objective_usd_h, it.removed))
+        return Judged(tuple(steps), too_dear, frozenset(too_few_types))
+
+    def _price_usd_h(self, removed: Iterable[str]) -> float:
+        return sum(self._standing[name].price_usd_h for name in sorted(removed))
+
+    def _saving_usd_h(self, removed: Iterable[str], bought: Mapping[str, str]) -> float:
+        return self._price_usd_h(removed) - sum(self._shop.price_usd_h(kind) for _, kind in sorted(bought.items()))
+
+    def _moving_usd_h(self, moves: Iterable[Move]) -> float:
+        moved = Counter[str]()
+        for move in moves:
+            moved[move.block] += move.pods
+        found = 0.0
+        for name, pods in sorted(moved.items()):
+            block = self._blocks[name]
+            found += self._problem.disruption_usd_h(block, block.pods if block.in_gangs else pods)
+        return found
+
+    # -- what belongs together ------------------------------------------------------------------------------------
+
+    def _tied(self, change: Change) -> Iterable[tuple[list[str], dict[str, str], list[Move]]]:
+        """(removed, bought, moves) of each step."""
+        ties = _Ties()
+        for name in sorted(change.removed):
+            ties.head(("machine", name))
+        for move in change.moves:
+            node = self._node(move)
+            if move.target in change.bought:
+                ties.join((node, ("bought", move.target)))
+            if move.origin in change.removed:
+                ties.join((node, ("machine", move.origin)))
+        for nodes in self._left_room(change):
+            ties.join(nodes)
+        found: dict[_Node, tuple[list[str], dict[str, str], list[Move]]] = {}
+        for name in sorted(change.removed):
+            found.setdefault(ties.head(("machine", name)), ([], {}, []))[0].append(name)
+        for name, kind in sorted(change.bought.items()):
+            found.setdefault(ties.head(("bought", name)), ([], {}, []))[1][name] = kind
+        for move in change.moves:
+            found.setdefault(ties.head(self._node(move)), ([], {}, []))[2].append(move)
+        return found.values()
+
+    def _node(self, move: Move) -> _Node:
+        return ("gang", move.block) if self._blocks[move.block].in_gangs else ("machine", move.origin)
+
+    def _left_room(self, change: Change) -> Iterable[list[_Node]]:
+        """Machines that receive more than was free before gangs left them: all that come, and those that leave."""
+        coming: dict[str, Counter[str]] = {}
+        for move in change.moves:
+            if move.target in self._standing:
+                for resource, amount in self._classes[move.pod_class].requests.items():
+                    coming.setdefault(move.target, Counter())[resource] += amount * move.pods
+        over = {
+            name
+            for name, used in coming.items()
+            if any(amount > self._standing[name].free.get(resource, 0) for resource, amount in used.items())
+        }
+        together: dict[str, list[_Node]] = {}
+        for move in change.moves:
+            for name in {move.origin, move.target} & over:
+                together.setdefault(name, []).append(self._node(move))
+        return together.values()
+
+    # -- rules ----------------------------------------------------------------------------------------------------
+
+    def _bought(self, removed: list[str], bought: Mapping[str, str], moves: list[Move]) -> tuple[Bought, ...] | None:
+        """The machines of a step with all they could come as; None when those are too few for spot in place of spot."""
+        goes = self._price_usd_h(removed)
+        worst = sum(self._shop.worst_usd_h(kind) for kind in bought.values())
+        found: list[Bought] = []
+        swap = len(removed) == len(bought) == 1 and self._standing[removed[0]].spot
+        for name, kind in bought.items():
+            pods = Counter[str]()
+            for move in moves:
+                if move.target == name:
+                    pods[move.pod_class] += move.pods
+            keeps_lane = any(move.target == name and self._blocks[move.block].keeps_lane for move in moves)
+            below = goes - (worst - self._shop.worst_usd_h(kind))
+            others = self._shop.instead(kind, pods, below_usd_h=below, same_lane=keeps_lane)
+            if swap and self._shop.is_spot(kind):
+                if self._shop.types(others) < self._problem.rules.spot_types:
+                    return None
+                others = self._shop.of_first_types(others, self._problem.rules.spot_types, kind)
+            found.append(Bought(name, kind, dict(sorted(pods.items())), others))
+        return tuple(found)
+
+
+class _Ties:
+    """Which nodes belong together."""
+
+    def __init__(self) -> None:
+        self._above: dict[_Node, _Node] = {}
+
+    def head(self, node: _Node) -> _Node:
+        """What stands for all that `node` is tied to."""
+        path = [node]
+        while (above := self._above.setdefault(path[-1], path[-1])) != path[-1]:
+            path.append(above)
+        for passed in path:
+            self._above[passed] = path[-1]
+        return path[-1]
+
+    def join(self, nodes: Iterable[_Node]) -> None:
+        """Tie them."""
+        heads = sorted({self.head(node) for node in nodes})
+        for head in heads[1:]:
+            self._above[head] = heads[0]

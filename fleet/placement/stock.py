@@ -1,0 +1,196 @@
+"""What stands in the yard: the board of usable machines and the supply of further ones, from a snapshot."""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from fleet.actions import claim_subject
+from fleet.mig.layouts import cut, gpu_part, layout_name, pool_layouts, with_gpus
+from fleet.offerings.pools import Headroom, cluster_groups
+from fleet.offerings.reservations import Places, closes_s, offer_of, reservation_of
+from fleet.offerings.shapes import node_labels_of, shapes_now
+from fleet.offerings.standing import premiums
+from fleet.placement.appraisal import Appraiser
+from fleet.placement.board import PODS, Board, Slot
+from fleet.placement.provision import Recut, Supply
+from fleet.placement.view import ANYBODY
+from fleet.snapshot import Claim, ClaimState, Gang, GangState, Node, Snapshot
+from fleet.snapshot.lookups import claims_by_node, claims_by_pool, holders, machines_held
+from fleet.snapshot.seats import seated
+from fleet.snapshot.taints import OWN_KEYS
+from model import labels
+from model.fleet import Fleet
+from model.kinds import NodePool
+
+
+def usable(node: Node, claim: Claim | None) -> bool:
+    """Whether new pods may go to a node: well, not leaving, not being cut, and initialised if it is ours."""
+    if not node.ready or node.unschedulable or node.deleting:
+        return False
+    if claim is None:
+        return labels.NODE_CLAIM not in node.labels and not any(taint.key in OWN_KEYS for taint in node.taints)
+    return claim.state is ClaimState.READY and claim.disruption is None and claim.recut_at_s <= claim.ready_at_s
+
+
+def build_board(
+    snapshot: Snapshot,
+    held_by: Iterable[Gang],
+    coming: Iterable[Slot] = (),
+    pools: Mapping[str, NodePool] | None = None,
+) -> Board:
+    """Every usable node with what is free on it after pods of no gang and the seats of `held_by`.
+
+    `coming` are machines on their way (`coming_machines`): whoever is placed on one waits for it. `pools` say when
+    machines of a capacity block have to be left.
+    """
+    owner = claims_by_node(snapshot)
+    board = Board()
+    by_claim: dict[str, Slot] = {}
+    for name in sorted(snapshot.nodes):
+        node = snapshot.nodes[name]
+        claim = owner.get(name)
+        if usable(node, claim):
+            slot = _slot(snapshot, node, claim)
+            if claim is not None and claim.capacity_pool.reservation:
+                slot.closes_s = closes_s((pools or {}).get(claim.node_pool), reservation_of(snapshot, claim))
+            board.add(slot)
+            if claim is not None:
+                by_claim[claim.name] = slot
+    for slot in coming:
+        board.add(slot)
+        by_claim[slot.claim] = slot
+    for gang in held_by:
+        for pin in seated(snapshot, gang).pins:
+            standing = by_claim.get(pin.claim) if pin.claim else board.slots.get(pin.node)
+            if standing is not None:
+                board.take(standing, gang.pod_set(pin.pod_set).requests, pin.count)
+    return board
+
+
+def _slot(snapshot: Snapshot, node: Node, claim: Claim | None) -> Slot:
+    free = dict(node.allocatable)
+    for resource, amount in snapshot.foreign_use.get(node.name, {}).items():
+        free[resource] = free.get(resource, 0) - amount
+    taints = tuple(taint for taint in node.taints if taint.key not in OWN_KEYS)
+    return Slot(
+        node.name,
+        node.name,
+        claim.name if claim else "",
+        node.labels,
+        taints,
+        free,
+        claim.node_pool if claim else "",
+        _reserved_for(snapshot, claim) if claim else ANYBODY,
+        None if claim is None or _kept_by_others(snapshot, node) else free.get(PODS, 0),
+    )
+
+
+def _kept_by_others(snapshot: Snapshot, node: Node) -> bool:
+    """Whether pods of no gang, but not of a DaemonSet, stand on a node: it is not empty whatever gangs do."""
+    return any(not pod.workload for pod in snapshot.node_pods.get(node.name, ()))
+
+
+def coming_machines(fleet: Fleet, snapshot: Snapshot) -> Iterator[Slot]:
+    """Machines that are bought or being cut anew and will be usable, with what they promise; by claim.
+
+    Without them every waiting gang would buy machines of its own while those of others still boot half empty. A machine
+    that is being adopted is none of them: what stands on it already counts, and it is ready within seconds.
+    """
+    for name, claim in sorted(snapshot.claims.items()):
+        pool = fleet.node_pools.get(claim.node_pool)
+        machine = snapshot.catalog.types.get(claim.capacity_pool.instance_type)
+        if pool is None or machine is None or claim.deleting or claim.disruption is not None:
+            continue
+        if claim.adopts and not claim.ready_at_s:
+            continue
+        recutting = claim.state is ClaimState.READY and claim.recut_at_s > claim.ready_at_s
+        if claim.state is ClaimState.READY and not recutting:
+            continue
+        node = snapshot.nodes.get(claim.node) if recutting else None
+        offer = offer_of(claim, snapshot)
+        found = node_labels_of(pool, offer, claim.layout, snapshot.catalog.region) | {labels.HOSTNAME: name}
+        free = with_gpus(node.allocatable, gpu_part(claim.resources)) if node else dict(claim.resources)
+        for resource, amount in (snapshot.foreign_use.get(node.name, {}) if node else {}).items():
+            free[resource] = free.get(resource, 0) - amount
+        reserved = _reserved_for(snapshot, claim)
+        pods = None if node and _kept_by_others(snapshot, node) else free.get(PODS, 0)
+        closes_at_s, taints = closes_s(pool, offer.reservation), pool.spec.template.taints
+        slot = Slot(f"coming/{name}", "", name, found, taints, free, pool.name, reserved, pods, closes_s=closes_at_s)
+        yield slot
+
+
+def _reserved_for(snapshot: Snapshot, claim: Claim) -> frozenset[str]:
+    """A machine bought to move gangs waits for those until they run on it."""
+    return frozenset(uid for uid in claim.gangs if _to_come(snapshot, claim, uid)) if claim.replaces else ANYBODY
+
+
+def _to_come(snapshot: Snapshot, claim: Claim, uid: str) -> bool:
+    gang = snapshot.gangs.get(uid)
+    if gang is None or gang.state is GangState.FINISHED:
+        return False
+    here = {pin.claim for pin in gang.pins}
+    return claim.name not in here and (not gang.holds_capacity or not here.isdisjoint(claim.replaces))
+
+
+def build_supply(fleet: Fleet, snapshot: Snapshot, *, may_buy: bool = True) -> Supply:
+    """Shapes, limits, shortages still in force, and idle machines that may be cut anew."""
+    claims = claims_by_pool(snapshot)
+    types = snapshot.catalog.types
+    places = Places.of(snapshot)
+    groups = cluster_groups(fleet.node_pools, snapshot.claims.values())
+    return Supply(
+        shapes_now(fleet, snapshot),
+        {
+            name: Headroom.of(pool, claims.get(name, ()), types, places, groups.get(name))
+            for name, pool in sorted(fleet.node_pools.items())
+        },
+        {pool: until for pool, until in snapshot.shortages.items() if until > snapshot.now_s},
+        list(_recuts(fleet, snapshot)),
+        may_buy,
+        Appraiser(fleet, snapshot.gangs).priced,
+        any(known.kind == "capacity-block" for known in snapshot.reservations.values()),
+        premiums(snapshot.interruptions, snapshot.now_s),
+    )
+
+
+def _recuts(fleet: Fleet, snapshot: Snapshot) -> Iterator[Recut]:
+    cutting = {name: pool_layouts(fleet, pool) for name, pool in fleet.node_pools.items() if pool.spec.sharing.mig}
+    if not cutting:
+        return
+    held = machines_held(holders(snapshot))
+    able = (claim for pool in cutting for claim in claims_by_pool(snapshot).get(pool, ()))
+    for claim in sorted(able, key=lambda claim: claim.name):
+        node = snapshot.nodes.get(claim.node)
+        if node is None or claim.name in held or not usable(node, claim):
+            continue
+        if claim_subject(claim.name) in snapshot.busy:
+            continue
+        if gpu_part(snapshot.foreign_use.get(node.name, {})) or _has_gpu_pods(snapshot, node):
+            continue
+        machine = snapshot.catalog.types.get(claim.capacity_pool.instance_type)
+        for layout, declared in cutting[claim.node_pool].items():
+            gpus = cut(machine, declared) if machine and layout != claim.layout else None
+            if gpus is not None:
+                pool = fleet.node_pools[claim.node_pool]
+                yield Recut(claim.name, layout, gpus, _cut_slot(snapshot, node, claim, layout, gpus, pool))
+
+
+def _has_gpu_pods(snapshot: Snapshot, node: Node) -> bool:
+    """Whether pods are on their way out that hold its GPUs, although no gang has a seat there any more."""
+    return any(gpu_part(pod.requests) for pod in snapshot.node_pods.get(node.name, ()))
+
+
+def _cut_slot(
+    snapshot: Snapshot, node: Node, claim: Claim, layout: str, gpus: Mapping[str, int], pool: NodePool
+) -> Slot:
+    slot = _slot(snapshot, node, claim)
+    free = with_gpus(slot.free, gpus)
+    return Slot(
+        slot.name,
+        slot.node,
+        slot.claim,
+        {**slot.labels, labels.MIG_CONFIG: layout, labels.MIG_LAYOUT: layout_name(layout)},
+        slot.taints,
+        {PODS: 0, **free},
+        slot.pool,
+        slot.only_for,
+        closes_s=closes_s(pool, reservation_of(snapshot, claim)),
+    )

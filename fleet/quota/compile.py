@@ -1,0 +1,257 @@
+"""From what is declared to the quota engine: one tree of Teams and Cohorts, with Queues and ClusterQueues as leaves.
+
+A Team is a cohort with quota of its own, and a Queue below it uses that quota as if it were the queue's.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from fleet.quota import volcano
+from fleet.quota.declared import (
+    EVERY_RESOURCE,
+    CohortSpec,
+    FairStrategy,
+    FlavorResource,
+    Fungibility,
+    OnCandidate,
+    Policy,
+    Preemption,
+    QueueSpec,
+    Quota,
+    ResourceGroup,
+    Rules,
+)
+from fleet.quota.queue_binding import line_of
+from fleet.quota.tree import Cell, QuotaTree, charge
+from fleet.quota.workload import Given
+from fleet.snapshot import Gang, GangState, Node, Snapshot
+from fleet.snapshot.elastic_parts import parts
+from fleet.snapshot.memo import remembered
+from model.fleet import Fleet
+from model.kinds import Queue, Team
+from model.quantity import Resources
+from model.upstream import ClusterQueue, Cohort, cells
+from model.upstream.quotas import ResourceGroup as UpstreamGroup
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """A fleet's quota tree as the quota engine knows it."""
+
+    cohorts: tuple[CohortSpec, ...]
+    queues: Mapping[str, QueueSpec]
+    rules: Rules
+
+    def tree(self) -> QuotaTree:
+        """A tree without usage."""
+        return QuotaTree(self.cohorts, tuple(self.queues.values()))
+
+
+@remembered()
+def declared(fleet: Fleet) -> Declared:
+    """The quota engine's view of a fleet. The fleet's references resolve and teams and cohorts have no circle."""
+    cohorts = [_team(team) for _, team in sorted(fleet.teams.items())]
+    cohorts += [_cohort(cohort) for _, cohort in sorted(fleet.cohorts.items())]
+    remembers = fleet.policy.spec.admission_fair_sharing is not None
+    queues = {name: _queue(queue, remembers=remembers) for name, queue in fleet.queues.items()}
+    queues |= {name: _cluster_queue(queue, remembers=remembers) for name, queue in fleet.cluster_queues.items()}
+    above = {cohort.name: cohort.parent for cohort in cohorts}
+    fair = frozenset(_root(above, name) for name in _fair(fleet))
+    rules = Rules(
+        fair=tuple(FairStrategy) if fair else (),
+        fair_trees=fair,
+        preemptors_first=True,
+        wait_for_leaving=True,
+        every_flavor=True,
+    )
+    return Declared(tuple(cohorts), dict(sorted(queues.items())), rules)
+
+
+def _fair(fleet: Fleet) -> Iterator[str]:
+    """Cohorts whose trees share by dominant share: a Queue asks for it, or somebody of Kueue's has a weight written."""
+    yield from (queue.spec.team for queue in fleet.queues.values() if queue.spec.fairness == "DominantShare")
+    yield from (cohort.name for cohort in fleet.cohorts.values() if "fair_sharing" in cohort.spec.model_fields_set)
+    for queue in fleet.cluster_queues.values():
+        if queue.spec.cohort_name and "fair_sharing" in queue.spec.model_fields_set:
+            yield queue.spec.cohort_name
+
+
+def _root(above: Mapping[str, str], cohort: str) -> str:
+    while parent := above.get(cohort):
+        cohort = parent
+    return cohort
+
+
+def _cohort(cohort: Cohort) -> CohortSpec:
+    spec = cohort.spec
+    return CohortSpec(cohort.name, spec.parent_name or "", _cells(spec.resource_groups), spec.fair_sharing.weight)
+
+
+def _cluster_queue(queue: ClusterQueue, *, remembers: bool) -> QueueSpec:
+    """`remembers`: the fleet says how use is remembered; as upstream, without that it orders nothing."""
+    spec = queue.spec
+    groups = (
+        ResourceGroup(group.covered_resources, tuple(flavor.name for flavor in group.flavors))
+        for group in spec.resource_groups
+    )
+    preemption, fungibility = spec.preemption, spec.flavor_fungibility
+    return QueueSpec(
+        queue.name,
+        spec.cohort_name or "",
+        tuple(groups),
+        _cells(spec.resource_groups),
+        spec.fair_sharing.weight,
+        strict=spec.queueing_strategy == "StrictFIFO",
+        preemption=Preemption(
+            Policy(preemption.within_cluster_queue),
+            Policy(preemption.reclaim_within_cohort),
+            Policy(preemption.borrow_within_cohort.policy),
+            preemption.borrow_within_cohort.max_priority_threshold,
+        ),
+        fungibility=Fungibility(
+            OnCandidate(fungibility.when_can_borrow),
+            OnCandidate(fungibility.when_can_preempt),
+            prefer_preemption=fungibility.preference == "PreemptionOverBorrowing",
+        ),
+        usage_ordered=remembers and spec.usage_ordered,
+    )
+
+
+def _cells(groups: Sequence[UpstreamGroup]) -> dict[FlavorResource, Quota]:
+    return {
+        FlavorResource(cell.flavor, cell.quota.name): Quota(
+            cell.quota.nominal_quota, cell.quota.borrowing_limit, cell.quota.lending_limit
+        )
+        for cell in cells(groups)
+    }
+
+
+def _team(team: Team) -> CohortSpec:
+    cells = {}
+    for flavor, quota in team.spec.quotas.items():
+        for resource, nominal in quota.guaranteed.items():
+            cells[FlavorResource(flavor, resource)] = Quota(
+                nominal, (quota.borrowing_limit or {}).get(resource), (quota.lending_limit or {}).get(resource)
+            )
+    return CohortSpec(team.name, team.spec.parent or "", cells, team.spec.weight)
+
+
+def _queue(queue: Queue, *, remembers: bool) -> QueueSpec:
+    spec = queue.spec
+    return QueueSpec(
+        queue.name,
+        spec.team,
+        (ResourceGroup((EVERY_RESOURCE,), spec.flavors),),
+        strict=spec.order == "StrictFIFO",
+        preemption=Preemption(
+            Policy(spec.preemption.within_queue),
+            Policy(spec.preemption.reclaim),
+            Policy(spec.preemption.while_borrowing),
+        ),
+        through_team=True,
+        usage_ordered=remembers and spec.admission_fair_sharing is not None,
+    )
+
+
+def usage_of(said: Declared, tree: QuotaTree, queue: str, gang: Gang) -> dict[Cell, int]:
+    """What a gang takes, with its flavors, of the cells that count in the tree of the queue it is charged to.
+
+    Pods that have succeeded for good take nothing any more.
+    """
+    return {tree.cell(named): amount for named, amount in _usage(said, tree, queue, gang).items()}
+
+
+def _usage(said: Declared, tree: QuotaTree, queue: str, gang: Gang) -> dict[FlavorResource, int]:
+    spec, node = said.queues[queue], tree.queues[queue]
+    usage: dict[FlavorResource, int] = {}
+    spare = gang.reclaimable
+    for pod_set in gang.pod_sets:
+        chosen = gang.flavors.get(pod_set.name, ())
+        for resource, amount in spec.asked_of(pod_set).items():
+            named = FlavorResource(_flavor_of(spec, chosen, resource), resource)
+            if amount and named.flavor and (not spec.declared_only or tree.counts(node, named)):
+                usage[named] = usage.get(named, 0) + amount * (pod_set.count - spare.get(pod_set.name, 0))
+    return usage
+
+
+def given_of(said: Declared, queue: str, gang: Gang) -> tuple[Given, ...]:
+    """What each pod set of a gang was given, with its flavors."""
+    spec, given = said.queues[queue], []
+    for pod_set in gang.pod_sets:
+        chosen, asked = gang.flavors.get(pod_set.name, ()), spec.asked_of(pod_set)
+        flavors = {resource: flavor for resource in asked if (flavor := _flavor_of(spec, chosen, resource))}
+        amounts = {resource: asked[resource] * pod_set.count for resource in flavors}
+        given.append(Given(pod_set.name, pod_set.count, flavors, amounts))
+    return tuple(given)
+
+
+@remembered()
+def usages(fleet: Fleet, said: Declared, gangs: Sequence[Gang]) -> Mapping[str, Mapping[FlavorResource, int]]:
+    """What each part of a gang takes, by uid, where its queue is declared: worked out anew when something changes.
+
+    By name: a tree gives cells of its own to what no quota names.
+    """
+    tree = said.tree()
+    lines = ((gang, line_of(fleet, gang.namespace, gang.queue)) for gang in gangs)
+    return {
+        part.uid: _usage(said, tree, line.name, part)
+        for gang, line in lines
+        if line is not None
+        for part in parts(gang)
+    }
+
+
+def _flavor_of(spec: QueueSpec, chosen: Sequence[str], resource: str) -> str:
+    """The flavor that a resource was taken from: of several, the one in the resource's group."""
+    if len(chosen) == 1:
+        return chosen[0]
+    group = spec.group_of(resource)
+    return next((flavor for flavor in chosen if group is not None and flavor in group.flavors), "")
+
+
+def declared_now(fleet: Fleet, snapshot: Snapshot) -> Declared:
+    """`declared`, with what Volcano's queues deserve of the machines there are."""
+    if not fleet.volcano_queues:
+        return declared(fleet)
+    return _shared_out(fleet, snapshot.nodes, snapshot.foreign_use, snapshot.gangs)
+
+
+@remembered(2)
+def _shared_out(
+    fleet: Fleet, nodes: Mapping[str, Node], foreign_use: Mapping[str, Resources], gangs: Mapping[str, Gang]
+) -> Declared:
+    said = declared(fleet)
+    cohorts, queues = volcano.specs(fleet.volcano_queues, _market(fleet, nodes, foreign_use, gangs))
+    return Declared((*said.cohorts, *cohorts), dict(sorted({**said.queues, **queues}.items())), said.rules)
+
+
+def _market(
+    fleet: Fleet, nodes: Mapping[str, Node], foreign_use: Mapping[str, Resources], gangs: Mapping[str, Gang]
+) -> volcano.Market:
+    total: dict[str, int] = {}
+    for name, node in nodes.items():
+        if node.ready and not node.unschedulable:
+            for resource, amount in node.allocatable.items():
+                free = amount - foreign_use.get(name, {}).get(resource, 0)
+                total[resource] = total.get(resource, 0) + max(0, free)
+    requests: dict[str, dict[str, int]] = {}
+    for gang in gangs.values():
+        line = line_of(fleet, gang.namespace, gang.queue)
+        if line is None or line.name not in fleet.volcano_queues or gang.state is GangState.FINISHED:
+            continue
+        asked = requests.setdefault(line.name, {})
+        for pod_set in gang.pod_sets:
+            for resource, amount in pod_set.requests.items():
+                asked[resource] = asked.get(resource, 0) + amount * pod_set.count
+    return volcano.Market(total, requests)
+
+
+def charged_tree(fleet: Fleet, snapshot: Snapshot, gangs: Iterable[Gang]) -> QuotaTree:
+    """The tree with what these gangs hold charged to it."""
+    said = declared_now(fleet, snapshot)
+    tree = said.tree()
+    for gang in gangs:
+        line = line_of(fleet, gang.namespace, gang.queue)
+        if line is not None and gang.holds_capacity:
+            charge(tree.queues[line.name], usage_of(said, tree, line.name, gang))
+    return tree

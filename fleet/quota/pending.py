@@ -1,0 +1,223 @@
+"""Workloads that wait in one queue: which is next, and which are not worth another look for now.
+
+Kueue `pkg/cache/queue` (reference 2.2, 2.8). A workload that cannot run is set aside with all others of its shape, and
+new ones of that shape with it, until something changes in the tree; then all are looked at again.
+
+Workloads of one shape wait in a row of their own, and only the head of a row competes with the heads of the others: a
+whole shape is set aside, and taken up again, in one step however many wait in it. Where use orders the queue, the rows
+of each local queue are apart, because the order among local queues changes with every admission.
+"""
+
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+
+from fleet.quota.workload import Workload
+
+Key = tuple[object, ...]
+
+
+def order_key(workload: Workload) -> Key:
+    """Who has had others evicted for it, higher priority, older, uid."""
+    return (not workload.nominated, -workload.priority, workload.at_s, workload.uid)
+
+
+@dataclass(slots=True)
+class Retries:
+    """How often everything set aside in one tree was to be looked at again; all queues of the tree share it."""
+
+    count: int = 0
+
+
+Place = tuple[Key, int]
+"""A place in line: the key, and a number that ends every tie of two entries of one workload."""
+
+
+@dataclass(slots=True)
+class Pending:
+    """The waiting workloads of one queue. At most one is popped and not yet back at any time."""
+
+    strict: bool = False
+    usage: Callable[[Workload], float] | None = None
+    """Decayed usage of a workload's local queue, where that comes first in the order: only what others already were
+    evicted for goes before, so that it gets what they left."""
+    retries: Retries = field(default_factory=Retries)
+    sticky: str = ""
+    """uid of the workload others were evicted for: it stays at the head while they leave. Not under StrictFIFO."""
+    _rows: dict[tuple[str, Hashable], list[tuple[Place, Workload]]] = field(default_factory=dict)
+    """(local queue, shape) -> heap of those that wait; an entry that is not in `_waiting` has left."""
+    _heads: dict[str, list[tuple[Place, Hashable]]] = field(default_factory=dict)
+    """Local queue -> heap of its rows by their head: for each row that is not set aside an entry no later than its
+    head. Where use does not count there is one, without a name."""
+    _listed: set[int] = field(default_factory=set)
+    """Numbers of the places in `_heads`, so that none is there twice."""
+    _pushed: int = 0
+    _overdue: bool = False
+    """One that has waited too long was put in."""
+    _waiting: dict[str, Workload] = field(default_factory=dict)
+    """In a row, by uid; what is in a row and not here has left."""
+    _aside: dict[str, Workload] = field(default_factory=dict)
+    """Set aside one by one."""
+    _hopeless: set[Hashable] = field(default_factory=set)
+    """Shapes set aside: their rows have no entry in `_heads`, or one that is dropped when it is met."""
+    _taken_up: int = field(init=False)
+    """The retry that those set aside were last taken up for."""
+    _popped_at: int = field(init=False)
+    """The last retry before the last pop."""
+
+    def __post_init__(self) -> None:
+        self._taken_up = self._popped_at = self.retries.count
+
+    def push(self, workload: Workload) -> None:
+        """A workload waits from now on."""
+        self._waiting[workload.uid] = workload
+        self._pushed += 1
+        self._overdue |= workload.overdue
+        place, shape = (order_key(workload), self._pushed), workload.shape
+        local = workload.local_queue if self.usage else ""
+        row = self._rows.get((local, shape))
+        if row is None:
+            row = self._rows[local, shape] = []
+            self._heads.setdefault(local, [])
+        heappush(row, (place, workload))
+        if row[0][0] is place and shape not in self._hopeless:
+            self._list(local, place, shape)
+
+    def forget(self, uid: str) -> None:
+        """It waits no longer."""
+        self._waiting.pop(uid, None)
+        self._aside.pop(uid, None)
+        if self.sticky == uid:
+            self.sticky = ""
+
+    def pop(self) -> Workload | None:
+        """The next one to look at; None when all are set aside."""
+        self._take_up()
+        self._popped_at = self.retries.count
+        if self.usage is not None:
+            return self._pop_by_usage(self.usage)
+        if (held := self._waiting.pop(self.sticky, None)) is not None:
+            return held
+        return self._take("") if self._peek("") is not None else None
+
+    def _pop_by_usage(self, usage: Callable[[Workload], float]) -> Workload | None:
+        heads = [(head, local) for local in self._heads if (head := self._peek(local)) is not None]
+        held = self._waiting.get(self.sticky)
+        if held is not None and held.shape not in self._hopeless:
+            heads.append((held, ""))
+        if not heads:
+            return None
+        best, local = min(heads, key=lambda head: self._key(head[0], usage))
+        return self._waiting.pop(best.uid) if best is held else self._take(local)
+
+    def _key(self, workload: Workload, usage: Callable[[Workload], float]) -> Key:
+        return (not workload.nominated, usage(workload), workload.uid != self.sticky, *order_key(workload))
+
+    def _peek(self, local: str) -> Workload | None:
+        """The first of a local queue whose shape is not set aside; it is then at the head of its heaps."""
+        heads = self._heads.get(local)
+        while heads:
+            place, shape = heads[0]
+            first = self._first(self._rows[local, shape]) if shape not in self._hopeless else None
+            if first is not None and first[0] is place:
+                return first[1]
+            self._unlist(local)
+            if first is not None:
+                self._list(local, first[0], shape)
+        return None
+
+    def _take(self, local: str) -> Workload:
+        """What `_peek` has just found, out of the line."""
+        shape = self._unlist(local)
+        row = self._rows[local, shape]
+        _, workload = heappop(row)
+        del self._waiting[workload.uid]
+        if (following := self._first(row)) is not None:
+            self._list(local, following[0], shape)
+        return workload
+
+    def _list(self, local: str, place: Place, shape: Hashable) -> None:
+        """The row has its head at this place."""
+        if place[1] not in self._listed:
+            self._listed.add(place[1])
+            heappush(self._heads[local], (place, shape))
+
+    def _unlist(self, local: str) -> Hashable:
+        """Drop the entry of the first row of a local queue; its shape."""
+        place, shape = heappop(self._heads[local])
+        self._listed.discard(place[1])
+        return shape
+
+    def _first(self, row: list[tuple[Place, Workload]]) -> tuple[Place, Workload] | None:
+        """The head of a row, rid of those that have left."""
+        while row and self._waiting.get(row[0][1].uid) is not row[0][1]:
+            heappop(row)
+        return row[0] if row else None
+
+    def pop_overdue(self) -> Workload | None:
+        """The first that has waited too long; where nothing passes the head, only the head itself."""
+        for workload in self.active() if self._overdue else ():
+            if workload.overdue:
+                return self._waiting.pop(workload.uid)
+            if self.strict:
+                break
+        return None
+
+    def put_back(self, workload: Workload, *, again: bool) -> None:
+        """Return what was popped: to be looked at `again`, or to be set aside until the next retry."""
+        if again or self._retried:
+            self.push(workload)
+        else:
+            self._aside[workload.uid] = workload
+
+    def give_up_on(self, shape: Hashable) -> None:
+        """Set everything of this shape aside until the next retry."""
+        if not self._retried:
+            self._hopeless.add(shape)
+
+    @property
+    def _retried(self) -> bool:
+        """Whether there was a retry since the last pop."""
+        return self._popped_at != self.retries.count
+
+    def _take_up(self) -> None:
+        """Look at everything again, if there was a retry since this was last done."""
+        if self._taken_up == self.retries.count:
+            return
+        self._taken_up = self.retries.count
+        hopeless, self._hopeless = self._hopeless, set()
+        for local in self._heads if hopeless else ():
+            for shape in hopeless:
+                if (first := self._first(self._rows.get((local, shape), []))) is not None:
+                    self._list(local, first[0], shape)
+        for workload in self._aside.values():
+            self.push(workload)
+        self._aside.clear()
+
+    def _set_shapes_aside(self) -> None:
+        self._take_up()
+        for uid in [uid for uid, workload in self._waiting.items() if workload.shape in self._hopeless]:
+            self._aside[uid] = self._waiting.pop(uid)
+
+    def active(self) -> list[Workload]:
+        """Those that will be looked at, in order."""
+        self._set_shapes_aside()
+        return self._ordered(self._waiting.values())
+
+    def aside(self) -> list[Workload]:
+        """Those set aside, in order."""
+        self._set_shapes_aside()
+        return self._ordered(self._aside.values())
+
+    def in_order(self) -> list[Workload]:
+        """All, in the order in which they would be looked at: positions in the queue."""
+        return self._ordered((*self._waiting.values(), *self._aside.values()))
+
+    def _ordered(self, workloads: Iterable[Workload]) -> list[Workload]:
+        usage = self.usage
+        if usage is None:
+            return sorted(workloads, key=lambda w: (w.uid != self.sticky, *order_key(w)))
+        return sorted(workloads, key=lambda w: self._key(w, usage))
+
+    def __len__(self) -> int:
+        return len(self._waiting) + len(self._aside)

@@ -1,0 +1,280 @@
+"""The quota tree: who may still use how much, with borrowing and lending at every level.
+
+The arithmetic is Kueue's (`pkg/cache/scheduler/resource_node.go`; reference 2.4), complete: cohorts add up what their
+children lend, a child uses its private part first, and every level above may cap what is borrowed. `charge` and
+`release` are exact inverses, so that a what-if is do/undo, never a copy. A (flavor, resource) is a small integer, the
+`Cell`; amounts of a node are lists over cells.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from fleet.quota.declared import UNLIMITED, CohortSpec, FlavorResource, QueueSpec, Quota
+
+Cell = int
+Usage = Mapping[Cell, int]
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """A cohort, or a queue at the leaves. Only `QuotaTree` changes `usage`."""
+
+    name: str
+    parent: "Node | None"
+    weight: float
+    is_queue: bool
+    through_team: bool = False
+    reclaimable: bool = True
+    children: list["Node"] = field(default_factory=list)
+    height: int = 0
+    """Longest path down to a leaf; 0 for a queue."""
+    nominal: list[int] = field(default_factory=list)
+    subtree: list[int] = field(default_factory=list)
+    """Own quota and what the children lend."""
+    private: list[int] = field(default_factory=list)
+    """The part of `subtree` that nobody else may use."""
+    ceiling: list[int] = field(default_factory=list)
+    """Most that may be used past the private part: subtree - private + borrowing limit; UNLIMITED without one."""
+    potential: list[int] = field(default_factory=list)
+    """What could be used at most if everybody else were idle."""
+    usage: list[int] = field(default_factory=list)
+    declared: frozenset[Cell] = frozenset()
+    """Cells that any quota of the whole tree names; set on the root."""
+
+    def private_left(self, cell: Cell) -> int:
+        """What is left of the private part."""
+        left = self.private[cell] - self.usage[cell]
+        return max(0, left)
+
+    def unused(self, cell: Cell) -> int:
+        """Subtree quota not used; negative while it borrows."""
+        return self.subtree[cell] - self.usage[cell]
+
+    def borrows_with(self, cell: Cell, amount: int) -> bool:
+        """Whether `amount` more would be above the subtree's own quota."""
+        return self.subtree[cell] < self.usage[cell] + amount
+
+    def within(self, cells: Iterable[Cell]) -> bool:
+        """Whether it uses no more than its subtree's quota of every one of the cells."""
+        usage, subtree = self.usage, self.subtree
+        for cell in cells:  # noqa: SIM110 -- asked of all queues in every search: a generator costs three times as much
+            if usage[cell] > subtree[cell]:
+                return False
+        return True
+
+    def ancestors(self) -> Iterator["Node"]:
+        """Parent first, root last."""
+        node = self.parent
+        while node is not None:
+            yield node
+            node = node.parent
+
+    @property
+    def root(self) -> "Node":
+        """The top of its tree; itself when it has no parent."""
+        node = self
+        while node.parent is not None:
+            node = node.parent
+        return node
+
+    @property
+    def path(self) -> str:
+        """`/root/.../name`, for people."""
+        return "/" + "/".join([*(node.name for node in reversed(list(self.ancestors()))), self.name])
+
+    @property
+    def owner(self) -> "Node":
+        """The node whose quota a queue calls its own: its team where it has none, else itself."""
+        return self.parent if self.through_team and self.parent is not None else self
+
+    def queues(self) -> Iterator["Node"]:
+        """The queues at or below this node, in order."""
+        if self.is_queue:
+            yield self
+        for child in self.children:
+            yield from child.queues()
+
+
+class QuotaTree:
+    """All cohorts and queues. Usage is charged at queues and spills upwards past private quota."""
+
+    def __init__(self, cohorts: Sequence[CohortSpec], queues: Sequence[QueueSpec]) -> None:
+        """A cohort that is named but not given has no quota and no parent. ValueError for a circle of cohorts."""
+        self.cells: list[FlavorResource] = []
+        self.index: dict[FlavorResource, Cell] = {}
+        self._of_resource: dict[str, list[Cell]] = {}
+        self.cohorts: dict[str, Node] = {}
+        self.queues: dict[str, Node] = {}
+        self._add_cohorts(cohorts, queues)
+        for queue in queues:
+            above = self.cohorts[queue.cohort] if queue.cohort else None
+            node = Node(queue.name, above, queue.weight, is_queue=True, through_team=queue.through_team)
+            node.reclaimable = queue.reclaimable
+            self.queues[queue.name] = node
+            if above is not None:
+                above.children.append(node)
+        self._seal({spec.name: spec.quotas for spec in cohorts}, {spec.name: spec.quotas for spec in queues})
+
+    def _add_cohorts(self, cohorts: Sequence[CohortSpec], queues: Sequence[QueueSpec]) -> None:
+        given = {spec.name: spec for spec in cohorts}
+        for name in [spec.parent for spec in cohorts] + [queue.cohort for queue in queues]:
+            if name and name not in given:
+                given[name] = CohortSpec(name)
+        waiting = dict(sorted(given.items()))
+        while waiting:
+            ready = [spec for spec in waiting.values() if not spec.parent or spec.parent in self.cohorts]
+            if not ready:
+                raise ValueError(f"cohorts {', '.join(waiting)} are above each other in a circle")
+            for spec in ready:
+                del waiting[spec.name]
+                above = self.cohorts[spec.parent] if spec.parent else None
+                node = Node(spec.name, above, spec.weight, is_queue=False)
+                self.cohorts[spec.name] = node
+                if above is not None:
+                    above.children.append(node)
+
+    def _seal(
+        self,
+        of_cohorts: Mapping[str, Mapping[FlavorResource, Quota]],
+        of_queues: Mapping[str, Mapping[FlavorResource, Quota]],
+    ) -> None:
+        for quotas in (*of_cohorts.values(), *of_queues.values()):
+            for named in quotas:
+                if named not in self.index:
+                    self._intern(named)
+        tables = ((self.cohorts, of_cohorts), (self.queues, of_queues))
+        own = {id(node): given.get(name, {}) for nodes, given in tables for name, node in nodes.items()}
+        for node in (*self.cohorts.values(), *self.queues.values()):
+            if node.parent is None:
+                self._sum_up(node, own)
+                self._potential(node)
+                node.declared = frozenset(self._named_below(node, own))
+
+    def cell(self, named: FlavorResource) -> Cell:
+        """The cell of a (flavor, resource); one that no quota names gets a cell with no quota anywhere."""
+        found = self.index.get(named)
+        if found is None:
+            found = self._intern(named)
+            for node in (*self.cohorts.values(), *self.queues.values()):
+                for amounts in (node.nominal, node.subtree, node.private, node.potential, node.usage):
+                    amounts.append(0)
+                node.ceiling.append(UNLIMITED)
+        return found
+
+    def _intern(self, named: FlavorResource) -> Cell:
+        cell = self.index[named] = len(self.cells)
+        self.cells.append(named)
+        self._of_resource.setdefault(named.resource, []).append(cell)
+        return cell
+
+    def cells_of(self, resource: str) -> list[Cell]:
+        """Cells of one resource, over all flavors."""
+        return self._of_resource.get(resource, [])
+
+    def _sum_up(self, node: Node, own: Mapping[int, Mapping[FlavorResource, Quota]]) -> None:
+        width = len(self.cells)
+        node.nominal = [0] * width
+        node.usage = [0] * width
+        for named, quota in own[id(node)].items():
+            node.nominal[self.index[named]] = quota.nominal
+        node.subtree = list(node.nominal)
+        for child in node.children:
+            self._sum_up(child, own)
+            node.height = max(node.height, child.height + 1)
+            for cell in range(width):
+                node.subtree[cell] += child.subtree[cell] - child.private[cell]
+        node.private = [0] * width
+        node.ceiling = [UNLIMITED] * width
+        for named, quota in own[id(node)].items():
+            cell = self.index[named]
+            if quota.lending_limit is not None:
+                node.private[cell] = max(0, node.subtree[cell] - quota.lending_limit)
+            if quota.borrowing_limit is not None and node.parent is not None:
+                node.ceiling[cell] = node.subtree[cell] - node.private[cell] + quota.borrowing_limit
+
+    def _potential(self, node: Node) -> None:
+        above = node.parent
+        if above is None:
+            node.potential = list(node.subtree)
+        else:
+            node.potential = [
+                node.private[cell] + min(above.potential[cell], node.ceiling[cell]) for cell in range(len(self.cells))
+            ]
+        for child in node.children:
+            self._potential(child)
+
+    def _named_below(self, node: Node, own: Mapping[int, Mapping[FlavorResource, Quota]]) -> set[Cell]:
+        named = {self.index[cell] for cell in own[id(node)]}
+        return named.union(*(self._named_below(child, own) for child in node.children))
+
+    def counts(self, queue: Node, named: FlavorResource) -> bool:
+        """Whether any quota of the queue's tree names this (flavor, resource)."""
+        cell = self.index.get(named)
+        return cell is not None and cell in queue.root.declared
+
+
+def charge(queue: Node, usage: Usage) -> None:
+    """Add usage at a queue."""
+    for cell, asked in usage.items():
+        node: Node | None = queue
+        amount = asked
+        while node is not None and amount > 0:
+            private_left = node.private[cell] - node.usage[cell]
+            node.usage[cell] += amount
+            if private_left > 0:
+                amount -= private_left
+            node = node.parent
+
+
+def release(queue: Node, usage: Usage) -> None:
+    """Take usage away; undoes `charge` exactly."""
+    for cell, given in usage.items():
+        node: Node | None = queue
+        amount = given
+        while node is not None and amount > 0:
+            stored_above = node.usage[cell] - node.private[cell]
+            node.usage[cell] -= amount
+            amount = min(amount, stored_above)
+            node = node.parent
+
+
+def available(queue: Node, cell: Cell) -> int:
+    """What the queue could use more now; never negative."""
+    left = _available(queue, cell)
+    return max(0, left)
+
+
+def _available(node: Node, cell: Cell) -> int:
+    above = node.parent
+    if above is None:
+        return node.subtree[cell] - node.usage[cell]
+    usage, private = node.usage[cell], node.private[cell]
+    left = _available(above, cell)
+    past = usage - private
+    most = node.ceiling[cell] - (max(0, past))
+    return (-past if past < 0 else 0) + (min(most, left))
+
+
+def fits(queue: Node, usage: Usage) -> bool:
+    """Whether all of `usage` is available now."""
+    for cell, amount in usage.items():  # noqa: SIM110 -- asked after every victim: a generator costs twice as much
+        if amount > available(queue, cell):
+            return False
+    return True
+
+
+def borrow_height(queue: Node, cell: Cell, amount: int) -> tuple[int, bool]:
+    """How far up the tree the amount has to be borrowed, and whether that is below the root (reference 2.4).
+
+    0 = within its own quota. Below the root, what is borrowed higher up may be taken back by preemption.
+    """
+    node = queue.owner
+    if node.parent is None or not node.borrows_with(cell, amount):
+        return 0, node.parent is not None
+    remainder = amount
+    for above in node.ancestors():
+        remainder -= node.private_left(cell)
+        if not above.borrows_with(cell, remainder):
+            return above.height, above.parent is not None
+        node = above
+    return node.height, False

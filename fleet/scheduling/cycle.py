@@ -1,0 +1,356 @@
+"""The one decision: for every waiting gang, quota and a place and a paid-for machine, or a reason why not.
+
+The quota engine sweeps through all queues with the machines as its ground (`fleet.scheduling.machines`): a gang gets
+flavors and a place together, on machines that stand idle, on ones cut anew, on ones bought for it; and only where quota
+or machines are in others' hands, these are evicted. What this pass decides becomes actions here.
+"""
+
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from fleet.actions import Action, OpenClaims, SaveClaim, SaveGang, Tally, gang_subject
+from fleet.cost.lost_work import lost_work_s
+from fleet.gangs.checks import open_checks
+from fleet.gangs.elastic import dismissed, growing, grown, joining
+from fleet.gangs.replacement import refilled, vacancies
+from fleet.gangs.transitions import evicted
+from fleet.mig.layouts import cut_anew
+from fleet.placement.flavors import Flavors
+from fleet.placement.provision import Plan
+from fleet.placement.stock import build_board, build_supply, coming_machines
+from fleet.quota.candidates import Victim
+from fleet.quota.compile import Declared, declared_now, given_of, usages
+from fleet.quota.declared import FlavorResource
+from fleet.quota.priority import rank_of
+from fleet.quota.queue_binding import Line, line_of
+from fleet.quota.run import CycleResult
+from fleet.quota.scheduler import Scheduler
+from fleet.quota.usage import ledger_of, local_queue_of
+from fleet.quota.workload import Books, Holder, Unseated, Workload
+from fleet.reasons import Reason, Refusal
+from fleet.scheduling.batching import gathering, put_off
+from fleet.scheduling.explain import Explainer
+from fleet.scheduling.machines import Machines, Written
+from fleet.scheduling.order import in_line
+from fleet.scheduling.patience import ends_at_s, overdue, runs_s, tired
+from fleet.scheduling.screen import may_take_more, screen
+from fleet.snapshot import Gang, GangState, PodSet, Snapshot
+from fleet.snapshot.elastic_parts import cores, parts, together, whole
+from fleet.snapshot.lookups import holders
+from fleet.snapshot.seats import seated
+from model.fleet import Fleet
+
+
+def decide(fleet: Fleet, snapshot: Snapshot, *, may_buy: bool = True) -> list[Action]:
+    """What to do for every gang that waits. Gangs and claims with an action under way are left alone."""
+    pending = any(gang.state is GangState.PENDING for gang in snapshot.gangs.values())
+    if not pending and not growing(snapshot) and not vacancies(fleet, snapshot):
+        return []
+    return Pass.start(fleet, snapshot, may_buy=may_buy).run()
+
+
+@dataclass(slots=True)
+class Pass:
+    """The working state of one pass; nothing of it outlives the pass."""
+
+    fleet: Fleet
+    snapshot: Snapshot
+    declared: Declared
+    machines: Machines
+    scheduler: Scheduler
+    waiting: list[Gang]
+    """All that are pending, in the order of their queues."""
+    parts: Mapping[str, Gang] = field(default_factory=dict)
+    """uid -> gang that holds capacity, or the part of one: its core, or a single pod beyond it."""
+    changed: dict[str, Gang] = field(default_factory=dict)
+    """uid -> gang that holds capacity and has changed, as it is to be written."""
+    actions: list[Action] = field(default_factory=list)
+    tally: Tally | None = None
+    """Of all that is bought, until it has been told."""
+    lines: dict[tuple[str, str], Line | None] = field(default_factory=dict)
+    """(namespace, queue) -> the line behind it, as far as it was asked for."""
+
+    @classmethod
+    def start(cls, fleet: Fleet, snapshot: Snapshot, *, may_buy: bool = True) -> "Pass":
+        """Charge what is held to the quota tree and to the machines."""
+        said = declared_now(fleet, snapshot)
+        lost = vacancies(fleet, snapshot)
+        held = {part.uid: part for gang in holders(snapshot) for part in _held(snapshot, gang, lost)}
+        tree = said.tree()
+        coming = list(coming_machines(fleet, snapshot))
+        board = build_board(snapshot, (), coming, fleet.node_pools)
+        supply = build_supply(fleet, snapshot, may_buy=may_buy)
+        flavors = Flavors(fleet, supply.shapes, board)
+        machines = Machines(
+            said.queues,
+            tree,
+            board,
+            supply,
+            flavors,
+            lambda: build_board(snapshot, (), coming_machines(fleet, snapshot), fleet.node_pools),
+            held,
+            snapshot.now_s,
+            lost,
+        )
+        books = Books(tree, machines)
+        scheduler = Scheduler(books, said.queues, flavors.specs(), said.rules, snapshot.now_s)
+        if (ledger := ledger_of(fleet, snapshot)) is not None:
+            scheduler.ledger, scheduler.local_usage = ledger, ledger.values()
+        started = cls(fleet, snapshot, said, machines, scheduler, in_line(fleet, snapshot), held)
+        taken = usages(fleet, said, holders(snapshot))
+        for part in held.values():
+            started._settle(part, _summed(part, taken) if part.uid in lost else taken.get(part.uid, {}))
+        return started
+
+    def _settle(self, gang: Gang, usage: Mapping[FlavorResource, int]) -> None:
+        line = self._line(gang)
+        if line is None:  # its queue is no longer declared: it holds machines, and nobody's quota
+            self.machines.shift(gang.pins, gang.pod_sets, 1)
+            return
+        holder = Holder(
+            self._workload(gang, line, gang.pod_sets),
+            self.machines.tree.queues[line.name],
+            (),
+            {self.machines.tree.cell(named): amount for named, amount in usage.items()},
+            gang.quota_reserved_at_s,
+            ends_at_s(gang, self.snapshot.now_s),
+            leaving=gang.state is GangState.EVICTING or bool(gang.leaving),
+            protected=self._protected(gang, line),
+            unsettled=bool(self.snapshot.busy) and gang_subject(whole(gang.uid)) in self.snapshot.busy,
+        )
+        if gang.uid in self.machines.vacancies:
+            holder.given = given_of(self.declared, line.name, gang)
+        self.scheduler.settle(holder)
+
+    def _line(self, gang: Gang) -> Line | None:
+        """The line a gang stands in, looked up once for all of its queue."""
+        key = gang.namespace, gang.queue
+        if key not in self.lines:
+            self.lines[key] = line_of(self.fleet, *key)
+        return self.lines[key]
+
+    def _protected(self, gang: Gang, line: Line) -> bool:
+        """Whether it may not be chosen as a victim yet."""
+        ran_s = self.snapshot.now_s - gang.admitted_at_s
+        return gang.state is GangState.ADMITTED and ran_s < line.protected_run_s
+
+    def _workload(self, gang: Gang, line: Line, pod_sets: tuple[PodSet, ...] = ()) -> Workload:
+        """As the quota engine knows it; of a gang that waits only its core has to start."""
+        now = self.snapshot.now_s
+        return Workload(
+            gang.uid,
+            gang.name,
+            line.name,
+            rank_of(self.fleet, gang),
+            gang.created_at_s,
+            pod_sets or cores(gang.pod_sets),
+            evicted_at_s=gang.eviction.at_s if gang.eviction else 0.0,
+            local_queue=local_queue_of(gang),
+            preempts=gang.preempts and not tired(gang, now),
+            overdue=overdue(gang, line, now),
+            runs_s=runs_s(gang),
+            nominated=gang.reason == Reason.WAITING_FOR_PREEMPTED,
+            lost_work_s=lost_work_s(gang, self.snapshot.now_s),
+        )
+
+    def run(self) -> list[Action]:
+        """Replace what running gangs have lost, then consider every waiting gang once."""
+        self._replace()
+        self._submit()
+        result = self.scheduler.sweep()
+        gathers = self._put_off()
+        self._buy_together()
+        for holder in result.admitted:
+            gang = self.snapshot.gangs[whole(holder.workload.uid)]
+            if gang.uid in gathers:
+                self._wait(gang, put_off())
+            elif gang.uid == holder.workload.uid:
+                self._commit(gang, holder)
+            else:
+                self._grow(gang, holder)
+        for victim, preemptor in result.evictions:
+            self._evict(victim, preemptor)
+        self.actions += [SaveGang(gang) for gang in self.changed.values()]
+        self._explain(result)
+        return self.actions
+
+    def _put_off(self) -> frozenset[str]:
+        """Single pods that would buy, and gather instead; those beside a gang that does not wait buy with it."""
+        written = self.machines.written
+        young = gathering(self.waiting, self.snapshot.now_s)
+        theirs = {claim.name for uid in young & written.keys() for claim in written[uid].claims}
+        beside = frozenset(uid for uid, it in written.items() if any(pin.claim in theirs for pin in it.pins))
+        if not beside <= young:
+            return frozenset()
+        for uid in beside:
+            del written[uid]
+        return beside
+
+    def _buy_together(self) -> None:
+        if not any(written.claims for written in self.machines.written.values()):
+            return
+        from fleet.scheduling.joint import buy_together  # numpy with it, which most passes have no use for
+
+        names = {uid: self.snapshot.gangs[whole(uid)].name for uid in self.machines.written}
+        self.tally = buy_together(self.machines, names, self.fleet.policy.spec.purchases)
+
+    def _replace(self) -> None:
+        """Gangs that run go first, and evict nobody (Kueue's second pass); who finds no other place leaves at once."""
+        holders = [self.scheduler.books.holders[uid] for uid in sorted(self.machines.vacancies)]
+        if not holders:
+            return
+        result = self.scheduler.decide((), [Unseated(holder, lost=True) for holder in holders])
+        for holder in result.seated:
+            self._reseat(holder)
+        for holder in result.lost:
+            self._give_up(holder)
+
+    def _reseat(self, holder: Holder) -> None:
+        gang = self.snapshot.gangs[holder.workload.uid]
+        vacancy, written = self.machines.vacancies[gang.uid], self.machines.written[gang.uid]
+        pins = together((*(pin for pin in gang.pins if vacancy.keeps(pin)), *written.pins))
+        self.actions.append(SaveGang(refilled(gang, vacancy, written.plan, pins, self.snapshot.now_s)))
+        self.actions += self._prepare(written)
+        holder.unsettled = True
+
+    def _give_up(self, holder: Holder) -> None:
+        """It leaves as a whole; one that only would have liked a better place goes on waiting for its own."""
+        gang, uid = self.snapshot.gangs[holder.workload.uid], holder.workload.uid
+        vacancy = self.machines.vacancies[uid]
+        if vacancy.idle_only:
+            return
+        message = f"{vacancy.message}, and there is no replacement: {self.machines.refused[uid].message}"
+        job = self.snapshot.jobs.get(uid)
+        self.actions.append(SaveGang(evicted(gang, job, vacancy.reason, message, self.snapshot.now_s)))
+        self.scheduler.books.evict(holder)
+
+    def _evict(self, victim: Victim, preemptor: Workload) -> None:
+        part, now = self.parts[victim.holder.workload.uid], self.snapshot.now_s
+        gang = self.changed.get(whole(part.uid), self.snapshot.gangs[whole(part.uid)])
+        if gang.state is GangState.EVICTING:
+            return
+        message = f"makes room for {preemptor.name} (priority {preemptor.priority}, queue {preemptor.queue})"
+        if part.uid == gang.uid:
+            self.changed[gang.uid] = evicted(gang, self.snapshot.jobs.get(gang.uid), victim.reason, message, now)
+        elif not part.leaving:
+            self.changed[gang.uid] = dismissed(gang, part.pins, f"what is beyond its core {message}", now)
+
+    def _submit(self) -> None:
+        """Put the waiting gangs into their queues. One with an action under way keeps its turn there."""
+        for gang in self.waiting:
+            busy = gang_subject(gang.uid) in self.snapshot.busy
+            refusal = screen(self.fleet, self.snapshot, gang) if not busy else None
+            if refusal is not None:
+                self._wait(gang, refusal)
+            elif (line := self._line(gang)) is not None:
+                self.scheduler.submit(replace(self._workload(gang, line), busy=busy))
+        for gang in growing(self.snapshot):
+            line = self._line(gang)
+            busy = gang_subject(gang.uid) in self.snapshot.busy or gang.uid in self.machines.vacancies
+            if line is not None and not busy and may_take_more(self.fleet, self.snapshot, gang, line):
+                for more in joining(self.snapshot, gang, line):
+                    self.scheduler.submit(more)
+
+    def _grow(self, gang: Gang, holder: Holder) -> None:
+        [given] = holder.given
+        flavors = self.machines.flavors_of(holder.workload, given)
+        pins = self.machines.written[holder.workload.uid].pins
+        gang = self.changed.get(gang.uid, gang)
+        self.changed[gang.uid] = grown(gang, given.name, pins, flavors, self.snapshot.now_s)
+
+    def _commit(self, gang: Gang, holder: Holder) -> None:
+        written, now = self.machines.written[gang.uid], self.snapshot.now_s
+        plan = written.plan
+        state, reason, message = progress(plan)
+        fewer = sum(pods.count for pods in gang.pod_sets) - sum(one.count for one in holder.given)
+        if fewer:
+            may_join = any(pods.core is not None for pods in gang.pod_sets)
+            message += f"; {fewer} more may join" if may_join else f", with {fewer} pods fewer than it asks"
+        flavors = {one.name: self.machines.flavors_of(holder.workload, one) for one in holder.given}
+        if state is GangState.ADMITTED and (checks := open_checks(self.fleet, replace(gang, flavors=flavors))):
+            state, reason, message = GangState.RESERVED, Reason.WAITING_FOR_CHECKS, checks
+        changed = gang.moved(
+            state,
+            reason,
+            message,
+            now,
+            pod_sets=_sized(gang, holder),
+            flavors=flavors,
+            pins=written.pins,
+            recuts={recut.claim: recut.layout for recut in plan.recuts},
+            quota_reserved_at_s=now,
+            admitted_at_s=now if state is GangState.ADMITTED else 0.0,
+            eviction=None,
+        )
+        self.actions.append(SaveGang(changed))
+        self.actions += self._prepare(written)
+
+    def _prepare(self, written: Written) -> Iterator[Action]:
+        if written.claims:
+            yield OpenClaims(written.claims, self.tally)
+            self.tally = None
+        for recut in written.plan.recuts:
+            cut = cut_anew(self.snapshot.claims[recut.claim], recut.layout, recut.gpus, self.snapshot.now_s)
+            yield SaveClaim(replace(cut, emptied_at_s=0.0))
+
+    def _explain(self, result: CycleResult) -> None:
+        explainer = Explainer(self.fleet, self.snapshot, self.scheduler)
+        answers = {entry.workload.uid: explainer.entry(entry) for entry in result.waiting}
+        heads = {entry.queue.name: entry.workload for entry in result.waiting if entry.queue.strict}
+        of_shape = {(entry.queue.name, entry.workload.shape): entry for entry in reversed(result.waiting)}
+        for waiting in self.scheduler.left():
+            if waiting.uid not in answers and waiting.queue in heads:
+                answers[waiting.uid] = explainer.behind(heads[waiting.queue])
+            elif waiting.uid not in answers:
+                answers[waiting.uid] = explainer.entry(of_shape[waiting.queue, waiting.shape])
+        for gang in self.waiting:
+            if gang.uid in answers and gang_subject(gang.uid) not in self.snapshot.busy:
+                self._wait(gang, answers[gang.uid])
+
+    def _wait(self, gang: Gang, refusal: Refusal) -> None:
+        """Write the reason down, once: an unchanged sentence is not written again."""
+        if (gang.reason, gang.message) != (refusal.reason, refusal.message):
+            self.actions.append(
+                SaveGang(gang.moved(GangState.PENDING, refusal.reason, refusal.message, self.snapshot.now_s))
+            )
+
+
+def _held(snapshot: Snapshot, gang: Gang, lost: Container[str]) -> Iterable[Gang]:
+    """The parts of a gang that stand; one that has lost machines is looked at as a whole."""
+    stands = seated(snapshot, gang)
+    return (stands,) if gang.uid in lost else parts(stands)
+
+
+def _summed(gang: Gang, taken: Mapping[str, Mapping[FlavorResource, int]]) -> Mapping[FlavorResource, int]:
+    """What all parts of a gang take."""
+    total: Counter[FlavorResource] = Counter()
+    for part in parts(gang):
+        total.update(taken.get(part.uid, {}))
+    return total
+
+
+def _sized(gang: Gang, holder: Holder) -> tuple[PodSet, ...]:
+    """The gang's pod sets with the pods it was admitted with; what it asks for stays with the job."""
+    counts = {one.name: one.count for one in holder.given}
+    return tuple(replace(pods, count=counts.get(pods.name, 0)) for pods in gang.pod_sets)
+
+
+def progress(plan: Plan) -> tuple[GangState, Reason, str]:
+    """How far a gang has come with a plan: state, reason and the sentence for it."""
+    if plan.ready:
+        machines = len({seat.slot.name for seat in plan.seats})
+        return GangState.ADMITTED, Reason.ADMITTED, f"placed on {machines} machine{'s' if machines != 1 else ''}"
+    parts = [
+        f"{lot.count} x {lot.shape.offer.instance_type.name} ({lot.shape.offer.capacity_type}, {lot.shape.offer.zone})"
+        for lot in plan.lots
+    ]
+    if plan.recuts:
+        parts.append(f"a new cut of {', '.join(recut.slot.node for recut in plan.recuts)}")
+    if not parts:
+        awaited = len({seat.slot.claim for seat in plan.seats if not seat.slot.node})
+        message = f"waits for {awaited} machine{'s' if awaited != 1 else ''} on the way"
+        return GangState.RESERVED, Reason.BUYING, message
+    if plan.lots:
+        return GangState.RESERVED, Reason.BUYING, f"buying {', '.join(parts)} at {plan.cost_usd_h:.2f} USD/h"
+    return GangState.RESERVED, Reason.RECUTTING, f"waits for {', '.join(parts)}"

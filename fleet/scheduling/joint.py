@@ -1,0 +1,149 @@
+"""The purchases of a pass, put together: gangs that buy in the same pass buy as one (`fleet.scheduling.basket`).
+
+The machines are chosen anew for all of them. Whose pods come first on a machine owns it: its claim belongs to the
+launch group of that gang, and who else is on it waits for it, as for any machine on its way.
+"""
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from fleet.actions import Tally
+from fleet.nodeclaims.intent import write_claims
+from fleet.offerings.shapes import Shape
+from fleet.optimize.purchase import GREEDY, Effort
+from fleet.placement.bought import slot_of
+from fleet.placement.pack import Seat
+from fleet.placement.provision import Lot, Need
+from fleet.scheduling.basket import Line, Machine, Member, bargain, runner_up
+from fleet.scheduling.machines import Machines, Written
+from model import labels
+
+_EFFORTS = {"Optimal": Effort(), "Greedy": GREEDY}
+_SHOWN = 3
+"""Gangs named in a claim's purpose."""
+
+
+def buy_together(machines: Machines, names: Mapping[str, str], purchases: str) -> Tally | None:
+    """Rewrite what the gangs of this pass buy where it costs less together, and say of every claim what it is for.
+
+    `names`: uid -> name of the gangs. `purchases`: how hard to try (`FleetPolicy`). None when nothing is bought.
+    """
+    gangs = {uid: written for uid, written in machines.written.items() if written.needs}
+    lots = [lot for written in gangs.values() for lot in written.plan.lots]
+    if not lots:
+        return None
+    lines = list(_lines(gangs))
+    found = bargain(lines, lots, machines.supply, _EFFORTS[purchases])
+    if found.machines and not any(_settled(gangs, line) for line in lines):
+        _return(machines, gangs, lots)
+        _take(machines, gangs, found.machines)
+    _tell(machines, gangs, names)
+    return found.tally
+
+
+def _lines(gangs: Mapping[str, Written]) -> Iterator[Line]:
+    """What is bought, pod set by pod set, in order of admission."""
+    bought = {claim: shape for written in gangs.values() for claim, shape in written.bought.items()}
+    for uid, written in gangs.items():
+        for need in written.needs:
+            seats = [it for it in written.plan.seats if it.pod_set == need.pod_set.name and it.slot.claim in bought]
+            if seats:
+                shapes = {shape.key: shape for shape in (bought[it.slot.claim] for it in seats)}
+                found = tuple(shape for _, shape in sorted(shapes.items()))
+                zones = frozenset(it.offer.zone for it in found) if _tied_to(written, need, seats) else None
+                yield Line(Member(uid, need.pod_set.name), need, sum(it.count for it in seats), found, zones)
+
+
+def _tied_to(written: Written, need: Need, seats: Sequence[Seat]) -> bool:
+    """Whether the zone is decided: others of the gang have a place in it already."""
+    elsewhere = len(written.plan.seats) > len(seats)
+    return need.pod_set.required_topology == labels.ZONE and elsewhere
+
+
+def _settled(gangs: Mapping[str, Written], line: Line) -> bool:
+    """Whether pods were placed within a topology, beside others' on what those buy: they do not change machines."""
+    return line.need.pod_set.wishes and not gangs[line.member.gang].plan.lots
+
+
+def _return(machines: Machines, gangs: Mapping[str, Written], lots: Sequence[Lot]) -> None:
+    """Give back what was planned gang by gang; seats elsewhere stay."""
+    for written in gangs.values():
+        for claim in written.bought:
+            machines.board.close(f"claim/{claim}")
+    for lot in lots:
+        machines.supply.headroom[lot.shape.pool.name].spend(lot.shape, -lot.count)
+
+
+def _take(machines: Machines, gangs: Mapping[str, Written], bought: Sequence[Machine]) -> None:
+    """Seats and claims for what is bought instead."""
+    given_up = {claim for written in gangs.values() for claim in written.bought}
+    seats = {uid: [it for it in w.plan.seats if it.slot.claim not in given_up] for uid, w in gangs.items()}
+    requests = {(uid, it.pod_set.name): it.pod_set.requests for uid, w in gangs.items() for it in w.needs}
+    anew: dict[str, Written] = {}
+    owned: dict[str, list[Machine]] = {}
+    for machine in bought:
+        owned.setdefault(machine.owner, []).append(machine)
+    for uid, written in gangs.items():
+        mine = sorted(owned.get(uid, ()), key=lambda it: it.shape.key)
+        shapes = {it.shape.key: it.shape for it in mine}
+        counted = Counter(it.shape.key for it in mine)
+        plan = replace(written.plan, lots=tuple(Lot(shapes[key], count) for key, count in counted.items()))
+        claims = write_claims(plan, uid, machines.now_s, gang=uid).claims
+        for claim, machine in zip(claims, mine, strict=True):  # both by lot
+            slot = slot_of(machine.shape, f"together/{claim.name}")
+            slot.claim = claim.name
+            machines.board.add(slot)
+            for member, count in machine.pods.items():
+                machines.board.take(slot, requests[member], count)
+                seats[member.gang].append(Seat(member.pod_set, slot, count))
+        for lot in plan.lots:
+            machines.supply.headroom[lot.shape.pool.name].spend(lot.shape, lot.count)
+        by_claim = {claim.name: machine.shape for claim, machine in zip(claims, mine, strict=True)}
+        anew[uid] = Written(plan, claims, (), written.needs, by_claim)
+    for uid, written in anew.items():
+        plan = replace(written.plan, seats=tuple(seats[uid]))
+        machines.written[uid] = replace(written, plan=plan, pins=plan.pins())
+
+
+def _tell(machines: Machines, gangs: Iterable[str], names: Mapping[str, str]) -> None:
+    """Write into every claim what the machine is for, and what would have been the next best."""
+    mine = {uid: machines.written[uid] for uid in gangs}
+    needs = {Member(uid, it.pod_set.name): it for uid, written in mine.items() for it in written.needs}
+    pods: dict[str, Counter[Member]] = {}
+    for uid, written in mine.items():
+        for seat in written.plan.seats:
+            pods.setdefault(seat.slot.claim, Counter())[Member(uid, seat.pod_set)] += seat.count
+    seconds: dict[object, str] = {}
+    for uid, written in mine.items():
+        told = []
+        for claim in written.claims:
+            machine = Machine(written.bought[claim.name], pods[claim.name])
+            asked = machine.shape.key, _load(machine, needs)
+            if asked not in seconds:
+                seconds[asked] = _second(runner_up(machine, needs, machines.supply))
+            told.append(replace(claim, purpose=_purpose(machine, names) + seconds[asked]))
+        machines.written[uid] = replace(written, claims=tuple(told))
+
+
+def _load(machine: Machine, needs: Mapping[Member, Need]) -> frozenset[tuple[Hashable, int]]:
+    """What stands on a machine, whoever's it is."""
+    found: Counter[Hashable] = Counter()
+    for member, count in machine.pods.items():
+        found[needs[member].asks] += count
+    return frozenset(found.items())
+
+
+def _purpose(machine: Machine, names: Mapping[str, str]) -> str:
+    """For whom it is, most pods first."""
+    ranked = sorted(machine.pods.items(), key=lambda it: (-it[1], names[it[0].gang], it[0]))
+    parts = [f"{count} x {member.pod_set} of {names[member.gang]}" for member, count in ranked[:_SHOWN]]
+    if len(ranked) > _SHOWN:
+        parts.append(f"{sum(count for _, count in ranked[_SHOWN:])} more pods")
+    return f"for {', '.join(parts)}"
+
+
+def _second(other: Shape | None) -> str:
+    if other is None:
+        return ""
+    return f"; next best {other.offer.instance_type.name} at {other.offer.price_usd_h:.2f} USD/h"

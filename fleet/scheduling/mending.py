@@ -1,0 +1,90 @@
+"""Seats for the pods a gang has lost, beside those it keeps: what stands idle, then a re-cut, then a purchase.
+
+A purchase stays in the zone the rest of the gang stands in where it can, and always in the domain that its pods have to
+share: they are tied to it by its label, so that machines which cannot promise the domain do not come into question.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from fleet.gangs.replacement import Vacancy
+from fleet.placement.provision import Need, Plan, Supply, provide
+from fleet.quota.workload import Given, Workload
+from fleet.reasons import Reason, Refusal
+from fleet.snapshot import PodSet
+from model import labels
+
+if TYPE_CHECKING:
+    from fleet.scheduling.machines import Machines
+
+
+def mend(machines: "Machines", workload: Workload, given: Sequence[Given]) -> Plan | Refusal:
+    """A plan for what is missing, taken on the board of the machines and from their headroom; on refusal nothing is."""
+    vacancy = machines.vacancies[workload.uid]
+    pod_sets = {pod_set.name: pod_set for pod_set in workload.pod_sets}
+    lost = [(one, _tied(pod_sets[one.name], vacancy)) for one in given if vacancy.missing.get(one.name)]
+    if any(pod_set.wishes for _, pod_set in lost):
+        found = _on_topology(machines, workload, lost, vacancy)
+        if isinstance(found, Plan) or any(s.slices or s.group or s.required_topology for _, s in lost if s.wishes):
+            return found  # a purchase could not promise it
+    needs = [machines.need(workload, one, _alone(pod_set, vacancy)) for one, pod_set in lost]
+    return _provided(machines, workload.uid, needs, vacancy)
+
+
+def _tied(pod_set: PodSet, vacancy: Vacancy) -> PodSet:
+    tie = vacancy.bound_to.get(pod_set.name)
+    return replace(pod_set, node_selector={**pod_set.node_selector, **tie}) if tie else pod_set
+
+
+def _alone(pod_set: PodSet, vacancy: Vacancy) -> PodSet:
+    """Only the lost pods; a tie to the domain of the others stands for the wish to share one."""
+    tied = pod_set.name in vacancy.bound_to
+    topology = "" if tied else pod_set.required_topology
+    return replace(pod_set, count=vacancy.missing[pod_set.name], required_topology=topology)
+
+
+def _on_topology(
+    machines: "Machines", workload: Workload, lost: Sequence[tuple[Given, PodSet]], vacancy: Vacancy
+) -> Plan | Refusal:
+    kept: dict[str, dict[str, int]] = {}
+    for pin in machines.standing[workload.uid].pins:
+        if pin.node and pin not in vacancy.vacated:
+            seats = kept.setdefault(pin.pod_set, {})
+            seats[pin.node] = seats.get(pin.node, 0) + pin.count
+    asked = [(pods, machines.flavors_of(workload, one), vacancy.missing[one.name]) for one, pods in lost]
+    found = machines.terrain(machines.board).mend(asked, kept)
+    if isinstance(found, Refusal):
+        return found
+    requests = {pod_set.name: pod_set.requests for _, pod_set in lost}
+    for seat in found:
+        machines.board.take(seat.slot, requests[seat.pod_set], seat.count)
+    return Plan(tuple(found))
+
+
+def _provided(machines: "Machines", uid: str, needs: Sequence[Need], vacancy: Vacancy) -> Plan | Refusal:
+    refusal = Refusal(Reason.NO_OFFER, "nothing is asked for")
+    for supply, tied in _attempts(machines.supply, needs, vacancy):
+        mark = machines.board.mark()
+        found = provide(machines.board, supply, uid, tied)
+        if isinstance(found, Plan) and (found.ready or not vacancy.idle_only):
+            return found
+        if isinstance(found, Refusal):
+            refusal = found
+        else:
+            machines.board.undo(mark)
+            refusal = Refusal(Reason.NO_OFFER, "no machine stands idle")
+    return refusal
+
+
+def _attempts(supply: Supply, needs: Sequence[Need], vacancy: Vacancy) -> Iterator[tuple[Supply, Sequence[Need]]]:
+    """What there is, for nothing; then purchases beside the others; then anywhere."""
+    if vacancy.idle_only:
+        yield replace(supply, may_buy=False, recuts=[]), needs
+        return
+    yield replace(supply, may_buy=False), needs
+    if vacancy.zone:
+        tie = {labels.ZONE: vacancy.zone}
+        selects = [replace(it.pod_set, node_selector={**tie, **it.pod_set.node_selector}) for it in needs]
+        yield supply, [replace(it, pod_set=pod_set) for it, pod_set in zip(needs, selects, strict=True)]
+    yield supply, needs

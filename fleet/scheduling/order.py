@@ -1,0 +1,54 @@
+"""The order of waiting gangs within a queue, for people and for what has to be decided before the sweep."""
+
+from collections.abc import Sequence
+
+from fleet.quota.compile import declared_now
+from fleet.quota.priority import rank_of
+from fleet.quota.queue_binding import line_of
+from fleet.quota.usage import local_queue_of, values_of
+from fleet.reasons import Reason
+from fleet.snapshot import Gang, GangState, Snapshot
+from model.fleet import Fleet
+
+
+def queue_key(gang: Gang, usage: float = 0.0, priority: int | None = None) -> tuple[object, ...]:
+    """Who already had others evicted for it, less used lately, higher priority, older, uid (Kueue 2.2).
+
+    Without `priority` (`rank_of`) what the gang's own priority and boost come to.
+    """
+    sticky = gang.reason == Reason.WAITING_FOR_PREEMPTED
+    rank = gang.effective_priority if priority is None else priority
+    return (not sticky, usage, -rank, gang.created_at_s, gang.uid)
+
+
+def in_line(fleet: Fleet, snapshot: Snapshot) -> list[Gang]:
+    """All that are pending; those of one queue in the order in which they are looked at."""
+    usage = values_of(fleet, snapshot)
+    waiting = (gang for gang in snapshot.gangs.values() if gang.state is GangState.PENDING)
+
+    def key(gang: Gang) -> tuple[object, ...]:
+        return queue_key(gang, usage.get(local_queue_of(gang), 0.0), rank_of(fleet, gang))
+
+    return sorted(waiting, key=key)
+
+
+def line_with(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> Sequence[Gang]:
+    """Everybody who waits in the same queue as a gang, whatever local queue leads there, in order."""
+    own = line_of(fleet, gang.namespace, gang.queue)
+    if own is None:
+        return [gang]
+    lines = ((other, line_of(fleet, other.namespace, other.queue)) for other in in_line(fleet, snapshot))
+    return [other for other, line in lines if line is not None and line.name == own.name]
+
+
+def by_use(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> list[tuple[str, float]]:
+    """What the local queues that wait where the gang does used lately, decayed and weighted, the least first.
+
+    Nothing where use does not order the queue.
+    """
+    line = line_of(fleet, gang.namespace, gang.queue)
+    if line is None or not declared_now(fleet, snapshot).queues[line.name].usage_ordered:
+        return []
+    usage = values_of(fleet, snapshot)
+    names = {local_queue_of(other) for other in line_with(fleet, snapshot, gang)}
+    return sorted(((name, usage.get(name, 0.0)) for name in names), key=lambda entry: (entry[1], entry[0]))

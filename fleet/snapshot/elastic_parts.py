@@ -1,0 +1,95 @@
+"""A gang in parts: its core, which starts together or not at all, and each pod beyond it as one of its own."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Final
+
+from fleet.snapshot import Gang, Pin, PodSet
+
+PRIORITY: Final = -(2**40)
+"""Of surplus: below every class and boost."""
+
+
+_PART: Final = "+"
+"""Between a gang's uid and what names a part of it; in no uid."""
+
+
+def core_of(pods: PodSet) -> PodSet:
+    """The part of a pod set that starts together."""
+    if pods.core is None or pods.core >= pods.count:
+        return pods
+    return replace(pods, count=pods.core, core=None)
+
+
+def cores(pod_sets: Iterable[PodSet]) -> tuple[PodSet, ...]:
+    """What a gang needs to start."""
+    return tuple(core for pods in pod_sets if (core := core_of(pods)).count)
+
+
+def whole(uid: str) -> str:
+    """Uid of the gang that a part belongs to."""
+    return uid.partition(_PART)[0]
+
+
+def parts(gang: Gang) -> Iterator[Gang]:
+    """A gang as the quota engine holds it: its core under its own uid, and each pod of the surplus as one of its own.
+
+    A pod that leaves already is a part with `leaving` set. While lost pods get other places a gang is one.
+    """
+    whole_now = gang.remaining or gang.replacing_since_s
+    surplus = [pin for pods in gang.pod_sets for pin in _surplus(gang, pods)] if not whole_now else []
+    if not surplus:
+        yield gang
+        return
+    yield replace(gang, pod_sets=cores(gang.pod_sets), pins=_without(gang.pins, surplus), leaving=())
+    leaving = Counter({(pin.pod_set, pin.node, pin.claim): pin.count for pin in gang.leaving})
+    seen: Counter[Pin] = Counter()
+    for pin in surplus:
+        seen[pin] += 1
+        goes = seen[pin] <= leaving[pin.pod_set, pin.node, pin.claim]
+        yield replace(
+            gang,
+            uid=f"{gang.uid}{_PART}{pin.pod_set}/{pin.node or pin.claim}/{seen[pin]}",
+            priority=PRIORITY,
+            priority_boost=0,
+            preempts=False,
+            pod_sets=(replace(gang.pod_set(pin.pod_set), count=1, core=None),),
+            pins=(pin,),
+            leaving=(pin,) if goes else (),
+        )
+
+
+def _surplus(gang: Gang, pods: PodSet) -> list[Pin]:
+    """Seats of a set beyond its core: what leaves already, then machines with the fewest of its pods first."""
+    if pods.core is None or pods.core >= pods.count:
+        return []
+    own = [pin for pin in gang.pins if pin.pod_set == pods.name]
+    going = [pin for pin in gang.leaving if pin.pod_set == pods.name]
+    others = sorted(_without(own, _singly(going)), key=lambda pin: (pin.count, pin.node, pin.claim))
+    spare = sum(pin.count for pin in own) - pods.core
+    return [*_singly(going), *_singly(others)][: max(0, spare)]
+
+
+def _singly(pins: Iterable[Pin]) -> list[Pin]:
+    return [replace(pin, count=1) for pin in pins for _ in range(pin.count)]
+
+
+def _without(pins: Iterable[Pin], gone: Iterable[Pin]) -> tuple[Pin, ...]:
+    less = Counter((pin.pod_set, pin.node, pin.claim) for pin in gone)
+    left = []
+    for pin in pins:
+        place = (pin.pod_set, pin.node, pin.claim)
+        taken = min(pin.count, less[place])
+        less[place] -= taken
+        if taken < pin.count:
+            left.append(replace(pin, count=pin.count - taken))
+    return tuple(left)
+
+
+def together(pins: Iterable[Pin]) -> tuple[Pin, ...]:
+    """The pins in order, those of one place as one."""
+    counts = Counter[tuple[str, str, str]]()
+    for pin in pins:
+        counts[pin.pod_set, pin.node, pin.claim] += pin.count
+    return tuple(Pin(*place, count) for place, count in sorted(counts.items()))

@@ -1,0 +1,204 @@
+"""Many machines given back as one plan: cheaper, within budgets, gangs whole, and then quiet."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fleet.actions import Action, OpenClaims, SaveClaim
+from fleet.disruption import merging
+from fleet.disruption.merging import suggestions
+from fleet.disruption.yard import Yard
+from fleet.snapshot import GangState, InstanceType, Launch, Offer
+from tests.support.fleets import GPU, NOW, A, FleetBuilder, catalog, gang, machine, pod_set
+from tests.support.world import World
+
+ONE = machine("one.large", gpus=1, gpu="l4", gpu_memory=22888, cpu=8, gib=32)
+FOUR = machine("four.large", gpus=4, gpu="l4", gpu_memory=22888, cpu=32, gib=128)
+EIGHT = machine("eight.large", gpus=8, gpu="l4", gpu_memory=22888, cpu=64, gib=256)
+PRICES = {"one.large": 1.2, "four.large": 4.4, "eight.large": 8.0}
+
+
+def world_of(*types: InstanceType, **pool: Any) -> World:
+    spec = {"instanceFamilies": ["one", "four", "eight"], "disruption": {"budgets": [{"nodes": "100%"}]}, **pool}
+    fleet = FleetBuilder().pool("all", **spec).team(quotas={"all": {GPU: 1000}}).queue(flavors=["all"]).build()
+    return World(fleet, catalog=catalog([Offer(it, A, "on-demand", PRICES[it.name]) for it in types]))
+
+
+def runs(world: World, name: str, *places: tuple[str, int], gpu: int = 1, **more: Any) -> None:
+    world.runs(
+        gang(name, count=sum(count for _, count in places), gpu=gpu, queue="q"),
+        *places,
+        flavor="all",
+        admitted_at_s=NOW - 600,
+        **more,
+    )
+
+
+def outcome(actions: list[Action]) -> tuple[list[str], dict[str, int]]:
+    """(machines told to go at once, kinds bought first)."""
+    gone = [it.claim.name for it in actions if isinstance(it, SaveClaim) and it.claim.disruption]
+    bought = Counter(
+        claim.capacity_pool.instance_type for it in actions if isinstance(it, OpenClaims) for claim in it.claims
+    )
+    return sorted(gone), dict(bought)
+
+
+def decided(world: World) -> tuple[list[str], dict[str, int]]:
+    return outcome(world.disrupted())
+
+
+def bill(world: World) -> float:
+    return sum(claim.price_usd_h for claim in world.claims.values())
+
+
+def test_several_machines_become_one_that_is_shared() -> None:
+    """None of them fits on the others, nor is there a cheaper one for any: only together they are cheaper."""
+    world = world_of(FOUR, EIGHT)
+    for n in range(3):
+        world.machine(f"m{n}", "all", "four.large")
+        runs(world, f"g{n}", (f"m{n}", 1), gpu=2)
+    world.machine("full", "all", "four.large")
+    runs(world, "h", ("full", 1), gpu=4)
+    before = bill(world)
+    world.settle_down()
+    assert bill(world) < before
+    assert {it.state for it in world.gangs.values()} == {GangState.ADMITTED}
+    quiet(world)
+
+
+def test_a_machine_bought_for_several_is_kept_for_all_of_them() -> None:
+    world = world_of(ONE, FOUR, EIGHT)
+    for n in range(4):
+        world.machine(f"m{n}", "all", "four.large")
+        runs(world, f"g{n}", (f"m{n}", 2))
+    world.catalog = catalog([Offer(EIGHT, A, "on-demand", 5.0), Offer(FOUR, A, "on-demand", 4.4)])
+    gone, bought = decided(world)
+    world.settle_down()
+    assert bill(world) <= 2 * 4.4 + 1e-9, (gone, bought)
+    assert {it.state for it in world.gangs.values()} == {GangState.ADMITTED}
+    assert max(it.evictions for it in world.gangs.values()) == 1
+    quiet(world)
+
+
+def test_budgets_hold_for_all_together() -> None:
+    world = world_of(ONE, EIGHT, disruption={"budgets": [{"nodes": 2}]})
+    for n in range(6):
+        world.machine(f"m{n}", "all", "eight.large")
+        runs(world, f"g{n}", (f"m{n}", 1))
+    actions = world.disrupted()
+    gone, _ = outcome(actions)
+    replaced = {name for it in actions if isinstance(it, OpenClaims) for claim in it.claims for name in claim.replaces}
+    assert 1 <= len({*gone, *replaced}) <= 2
+
+
+def test_work_that_would_be_lost_is_weighed() -> None:
+    world = world_of(ONE, EIGHT)
+    for n in range(3):
+        world.machine(f"m{n}", "all", "eight.large")
+        world.runs(gang(f"g{n}", gpu=1), (f"m{n}", 1), flavor="all", admitted_at_s=NOW - 40 * 3600)
+    assert decided(world) == ([], {}), "40 hours without a checkpoint cost more than 4 hours save"
+
+
+def quiet(world: World, rounds: int = 10) -> None:
+    for _ in range(rounds):
+        world.now_s += 10
+        assert world.pass_once() == []
+
+
+_gangs = st.lists(st.tuples(st.integers(1, 4), st.sampled_from([1, 2, 4])), min_size=1, max_size=6)
+
+
+@settings(max_examples=25)
+@given(_gangs, st.sampled_from(["four.large", "eight.large"]), st.sampled_from(["100%", "30%"]))
+def test_gangs_stay_whole_the_bill_never_grows_and_there_is_an_end(
+    asked: list[tuple[int, int]], kind: str, budget: str
+) -> None:
+    world = world_of(ONE, FOUR, EIGHT, disruption={"budgets": [{"nodes": budget}]})
+    for n, (count, gpu) in enumerate(asked):
+        for i in range(count):
+            world.machine(f"m{n}-{i}", "all", kind)
+        runs(world, f"g{n}", *((f"m{n}-{i}", 1) for i in range(count)), gpu=gpu)
+    before = bill(world)
+    for _ in range(30):
+        world.settle_down()
+        world.now_s += 60
+    assert bill(world) <= before + 1e-9
+    for it in world.gangs.values():
+        assert it.state is GangState.ADMITTED
+        assert sum(pin.count for pin in it.pins) == sum(pods.count for pods in it.pod_sets)
+    quiet(world)
+
+
+@pytest.mark.parametrize("topology", ["kubernetes.io/hostname", "rack"])
+def test_gangs_with_a_topology_are_left_to_the_packer(topology: str) -> None:
+    world = world_of(ONE, EIGHT)
+    for n in range(2):
+        world.machine(f"m{n}", "all", "eight.large", node={"labels": {"rack": "r"}} if topology == "rack" else None)
+        wide = pod_set("main", 2, 1, required_topology=topology)
+        world.runs(gang(f"g{n}", wide), (f"m{n}", 2), flavor="all", admitted_at_s=NOW - 600)
+    world.settle_down()
+    assert {it.state for it in world.gangs.values()} == {GangState.ADMITTED}
+
+
+def shared_hosts(world: World) -> None:
+    """Three machines of four GPUs, on each two pods of a gang that has to share its host."""
+    for n in range(3):
+        world.machine(f"m{n}", "all", "four.large")
+        pair = pod_set("main", 2, 1, required_topology="kubernetes.io/hostname")
+        world.runs(gang(f"g{n}", pair), (f"m{n}", 2), flavor="all", admitted_at_s=NOW - 600)
+
+
+def test_pods_that_share_a_host_are_one_large_pod_of_the_plan() -> None:
+    """All three come to one large machine, which is cheaper; none is torn apart."""
+    world = world_of(FOUR, EIGHT)
+    shared_hosts(world)
+    yard = Yard.of(world.fleet, world.snapshot())
+    [suggestion] = suggestions(yard, list(world.claims.values()))
+    assert (len(suggestion.claims), [it.offer.instance_type for it in suggestion.bought]) == (3, [EIGHT])
+    world.settle_down()
+    assert bill(world) == pytest.approx(8.0)
+    assert all(len(it.pins) == 1 for it in world.gangs.values())
+    quiet(world)
+
+
+@pytest.mark.parametrize(("ways", "planned"), [(0, {"alone"}), (1, {"alone", "a0", "a1"}), (2, None)])
+def test_gangs_on_many_machines_are_planned_for_as_far_as_their_ways_allow(
+    monkeypatch: pytest.MonkeyPatch, ways: int, planned: set[str] | None
+) -> None:
+    monkeypatch.setattr(merging, "MOST_WAYS", ways)
+    world = world_of(ONE, FOUR, EIGHT)
+    for name in ("a0", "a1", "b0", "b1", "alone"):
+        world.machine(name, "all", "eight.large")
+    for name in "ab":
+        runs(world, name, (f"{name}0", 1), (f"{name}1", 1))
+    runs(world, "c", ("alone", 1))
+    plan = suggestions(Yard.of(world.fleet, world.snapshot()), [world.claims[it] for it in sorted(world.claims)])
+    going = {claim.name for suggestion in plan for claim in suggestion.claims}
+    assert going <= (planned or set(world.claims))
+    assert going
+
+
+def test_a_purchase_that_lost_a_machine_is_given_up_and_decided_anew() -> None:
+    world = world_of(ONE, EIGHT)
+    world.machine("m0", "all", "eight.large")
+    runs(world, "g", ("m0", 1))
+    world.machine("r0", "all", "one.large", replaces=("m0",), gang="uid-g", launch=Launch("x", 0, 2))
+    gone, _ = decided(world)
+    assert gone == ["r0"]
+    world.settle_down()
+    assert {claim.capacity_pool.instance_type for claim in world.claims.values()} == {"one.large"}
+    quiet(world)
+
+
+def test_what_was_bought_is_given_up_where_the_work_would_not_fit_any_more() -> None:
+    """Validated once more when it is ready: somebody else has moved onto the old machine since."""
+    world = world_of(ONE, EIGHT)
+    world.machine("m0", "all", "eight.large")
+    runs(world, "g", ("m0", 1))
+    world.machine("r0", "all", "one.large", replaces=("m0",), gang="uid-g", launch=Launch("x", 0, 1))
+    assert decided(world)[0] == ["m0"]
+    runs(world, "late", ("m0", 4))
+    assert decided(world)[0] == ["r0"]

@@ -1,0 +1,125 @@
+"""A layout that changed: idle machines are cut anew in place, machines with work when they are idle."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fleet.actions import SaveClaim
+from fleet.disruption import rollout
+from fleet.mig.layouts import gpu_part
+from fleet.snapshot import Disruption
+from model import labels
+from model.fleet import Fleet
+from model.kinds import NEVER
+from model.mig import config_name
+from tests.support.fleets import NOW, FleetBuilder, amounts, foreign_pod, gang, pod_set
+from tests.support.world import World
+
+SMALL, LARGE = labels.MIG_RESOURCE_PREFIX + "1g.10gb", labels.MIG_RESOURCE_PREFIX + "3g.40gb"
+
+
+def fleet(*layouts: str, **pool: Any) -> Fleet:
+    builder = FleetBuilder().layout("small", h100_80gb=[{"profiles": {"1g.10gb": 7}}])
+    builder.layout("large", h100_80gb=[{"profiles": {"3g.40gb": 2}}])
+    spec = {"replicas": 2, "sharing": {"mig": {"layouts": list(layouts)}}, **pool}
+    return builder.pool(**spec).team(quotas={"h100": {"cpu": "999"}}).queue().build()
+
+
+def standing() -> World:
+    """Two machines cut to `small`, of a pool that now wants `large`."""
+    world = World(fleet("small"))
+    world.machine("m0")
+    world.machine("m1")
+    world.fleet = fleet("large")
+    return world
+
+
+def recut(world: World) -> dict[str, str]:
+    found = [it.claim for it in rollout.decide(world.fleet, world.snapshot()) if isinstance(it, SaveClaim)]
+    assert all(claim.recut_at_s > claim.ready_at_s for claim in found)
+    return {claim.name: claim.layout for claim in found}
+
+
+def large() -> str:
+    return config_name(fleet("large").mig_layouts["large"])
+
+
+def test_idle_machines_are_cut_to_the_first_layout() -> None:
+    world = standing()
+    assert recut(world) == {"m0": large(), "m1": large()}
+    world.apply(rollout.decide(world.fleet, world.snapshot()))
+    assert gpu_part(world.claims["m0"].resources) == {LARGE: 16}
+    assert recut(world) == {}
+
+
+@pytest.mark.parametrize("layouts", [("large", "small"), ("small", "large")])
+def test_a_cut_that_is_still_allowed_stays(layouts: tuple[str, ...]) -> None:
+    world = standing()
+    world.fleet = fleet(*layouts)
+    assert recut(world) == {}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda w: w.runs(gang("g", pod_set(requests={**amounts(), SMALL: 1})), ("m0", 1)),
+        lambda w: w.stands(foreign_pod("x", "node-m0", {SMALL: 1})),
+        lambda w: setattr(w, "busy", frozenset({"claim/m0"})),
+        lambda w: w.claims.update(m0=replace(w.claims["m0"], disruption=Disruption("Empty", "x", NOW, NEVER))),
+        lambda w: w.claims.update(m0=replace(w.claims["m0"], recut_at_s=NOW)),
+        lambda w: w.nodes.update({"node-m0": replace(w.nodes["node-m0"], ready=False)}),
+    ],
+    ids=["a gang", "slices of somebody else", "busy", "leaving", "being cut", "not ready"],
+)
+def test_when_a_machine_keeps_its_cut(change: Any) -> None:
+    world = standing()
+    change(world)
+    assert recut(world) == {"m1": large()}
+
+
+def test_changed_content_under_the_same_name_is_another_cut() -> None:
+    world = standing()
+    world.fleet = _same_name_other_content()
+    assert set(recut(world)) == {"m0", "m1"}
+
+
+def _same_name_other_content() -> Fleet:
+    builder = FleetBuilder().layout("small", h100_80gb=[{"profiles": {"2g.20gb": 3}}])
+    spec: dict[str, Any] = {"replicas": 2, "sharing": {"mig": {"layouts": ["small"]}}}
+    return builder.pool(**spec).team(quotas={"h100": {"cpu": "999"}}).queue().build()
+
+
+def test_machines_that_are_not_cut_are_not_touched() -> None:
+    world = World(FleetBuilder().pool().team().queue().build())
+    world.machine("m0")
+    assert recut(world) == {}
+
+
+def test_a_rollout_runs_to_its_end_and_then_nothing_happens() -> None:
+    world = standing()
+    g = world.runs(gang("g", pod_set(requests={**amounts(), SMALL: 1})), ("m0", 1))
+    world.settle_down()
+    assert world.claims["m1"].layout == large()
+    assert world.claims["m0"].layout != large()
+    assert world.nodes["node-m1"].allocatable[LARGE] == 16
+    assert not [t for node in world.nodes.values() for t in node.taints]
+    world.jobs.pop(g.uid)
+    world.pods.clear()
+    world.settle_down()
+    assert world.claims["m0"].layout == large()
+    for _ in range(10):
+        world.now_s += 60
+        assert world.pass_once() == []
+
+
+def test_a_gang_waits_for_the_cut_it_needs_and_then_runs() -> None:
+    world = World(fleet("small", "large"))
+    world.machine("m0")
+    world.machine("m1")
+    world.waits(gang("g", pod_set(count=16, requests={**amounts(), LARGE: 1})))
+    world.settle_down()
+    g = world.gang("g")
+    assert (g.reason, {pin.claim for pin in g.pins}) == ("PodsReady", {"m0"})
+    assert world.claims["m0"].layout == large()
+    assert world.claims["m1"].layout != large()

@@ -1,0 +1,73 @@
+"""Sets of machines that may go together, with their gangs moved whole."""
+
+from typing import Any
+
+import pytest
+
+from fleet.disruption.weigh import Move, command, granted, weigh
+from fleet.disruption.yard import Yard
+from tests.support.fleets import GPU, NOW, P5, P5S, FleetBuilder, gang
+from tests.support.world import World
+
+
+def standing(gpus: dict[str, int], *, kind: str = P5.name, own: Any = "on-demand", **disruption: Any) -> World:
+    """A machine for each name, with a gang of so many GPUs."""
+    told = {"budgets": [{"nodes": "100%"}], "consolidateAfter": "0s", **disruption}
+    builder = FleetBuilder().pool(instanceTypes=[P5.name, P5S.name], capacityTypes=[own], disruption=told)
+    world = World(builder.team(quotas={"h100": {GPU: 64}}).queue().build())
+    for name, count in gpus.items():
+        world.machine(name, kind=kind, capacity_type=own)
+        world.runs(gang(f"g-{name}", gpu=count), (name, 1), admitted_at_s=NOW - 600)
+    return world
+
+
+def weighed(world: World, *names: str, most_bought: int = 1) -> tuple[Yard, Move | None]:
+    yard = Yard.of(world.fleet, world.snapshot())
+    return yard, weigh(yard, [world.claims[name] for name in names], most_bought=most_bought)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "going", "bought"),
+    [
+        pytest.param({"a": 2, "b": 2, "c": 2}, ["a", "b"], [], id="two go to the third"),
+        pytest.param({"a": 4, "b": 4, "c": 4}, ["a", "b"], None, id="the third has no room for both"),
+        pytest.param({"a": 8, "b": 1}, ["b"], [P5S.name], id="a cheaper one"),
+        pytest.param({"a": 4, "b": 4}, ["a", "b"], None, id="one of their own"),
+        pytest.param({"a": 1, "b": 1}, ["a", "b"], None, id="two cheaper ones"),
+    ],
+)
+def test_sets(gpus: dict[str, int], going: list[str], bought: list[str] | None) -> None:
+    _, found = weighed(standing(gpus), *going)
+    assert (found and [lot.shape.offer.instance_type.name for lot in found.lots]) == bought
+
+
+def test_more_than_one_may_be_bought_where_that_is_asked_for() -> None:
+    yard, found = weighed(standing({"a": 1, "b": 1}), "b", "a", most_bought=2)
+    assert found
+    assert found.saving_usd_h == pytest.approx(2 * 98.0 - 2 * 14.0)
+    assert granted(yard, found)
+    given = command(yard, found)
+    assert [claim.replaces for claim in given.replacements] == [("a", "b"), ("a", "b")]
+    assert len({claim.launch.group for claim in given.replacements}) == 1
+    assert not granted(yard, found), "they are spoken for"
+
+
+def test_what_budgets_do_not_allow() -> None:
+    yard, found = weighed(standing({"a": 2, "b": 2, "c": 2}, budgets=[{"nodes": 1}]), "a", "b")
+    assert found
+    assert not granted(yard, found)
+
+
+@pytest.mark.parametrize(("threshold", "worth"), [(1, False), (2, True)])
+def test_every_pool_has_a_say(threshold: int, worth: bool) -> None:
+    """Two of three machines for five of six parts of the disruption."""
+    world = standing({"a": 2, "b": 2, "c": 2}, consolidationPolicy="Balanced", consolidationThreshold=threshold)
+    world.runs(gang("more", gpu=1), ("a", 1), admitted_at_s=NOW - 600)
+    _, found = weighed(world, "a", "b")
+    assert (found is not None) is worth
+
+
+def test_machines_of_a_pool_that_is_gone_are_not_weighed() -> None:
+    world = standing({"a": 2, "b": 2})
+    world.fleet = FleetBuilder().pool("other").team(quotas={}).queue(flavors=["other"]).build()
+    assert weighed(world, "a")[1] is None

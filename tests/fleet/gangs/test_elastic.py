@@ -1,0 +1,208 @@
+"""Elastic surplus: which pods are beyond the core, how they join, and how their seats are given up."""
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fleet.actions import EvictPod, SaveGang
+from fleet.gangs import lifecycle
+from fleet.gangs.elastic import departures, dismissed
+from fleet.scheduling import cycle
+from fleet.snapshot import Gang, GangState, Hold, Pin, PodSet
+from fleet.snapshot.elastic_parts import PRIORITY, cores, parts, together, whole
+from tests.support.fleets import GPU, NOW, FleetBuilder, gang, gang_pod, pod_set
+from tests.support.world import World
+
+
+def elastic(core: int, *places: int, count: int | None = None, **more: Any) -> Gang:
+    """A running gang with so many pods on machines m0, m1, ..."""
+    pins = tuple(Pin("main", f"m{n}", "", pods) for n, pods in enumerate(places) if pods)
+    pods = replace(pod_set(count=sum(places) if count is None else count, gpu=1), core=core)
+    return gang("g", pods, state=GangState.ADMITTED, admitted_at_s=NOW - 100, pins=pins, **more)
+
+
+@pytest.mark.parametrize(
+    ("count", "core", "starts"), [(4, None, [4]), (4, 4, [4]), (4, 9, [4]), (4, 3, [3]), (4, 0, [])]
+)
+def test_what_starts_together(count: int, core: int | None, starts: list[int]) -> None:
+    assert [pods.count for pods in cores([replace(pod_set(count=count), core=core)])] == starts
+
+
+def test_beyond_the_core_are_the_pods_of_the_emptiest_machines() -> None:
+    core, *surplus = parts(elastic(3, 4, 1, 2))
+    assert (core.uid, core.pins, core.effective_priority) == ("uid-g", (Pin("main", "m0", "", 3),), 0)
+    assert [one.pins[0].node for one in surplus] == ["m1", "m2", "m2", "m0"]
+    assert {one.effective_priority for one in surplus} == {PRIORITY}
+    assert {whole(one.uid) for one in surplus} == {"uid-g"}
+
+
+def test_what_leaves_already_is_beyond_the_core_first() -> None:
+    leaving = elastic(3, 4, 1, leaving=(Pin("main", "m0", "", 1),))
+    _, first, second = parts(leaving)
+    assert (first.pins, first.leaving) == ((Pin("main", "m0", "", 1),), (Pin("main", "m0", "", 1),))
+    assert (second.pins, second.leaving) == ((Pin("main", "m1", "", 1),), ())
+
+
+@given(st.integers(0, 12), st.lists(st.integers(0, 4), min_size=1, max_size=5), st.data())
+def test_the_parts_are_the_gang(core: int, places: list[int], data: st.DataObject) -> None:
+    it = elastic(core, *places)
+    spare = max(0, sum(places) - core)
+    seats = [replace(pin, count=1) for pin in it.pins for _ in range(pin.count)]
+    if spare and seats:
+        it = replace(it, leaving=together(data.draw(st.permutations(seats))[: data.draw(st.integers(0, spare))]))
+    found = list(parts(it))
+    assert together(pin for one in found for pin in one.pins) == together(it.pins)
+    assert len({one.uid for one in found}) == len(found)
+    if len(found) > 1:
+        assert together(pin for one in found for pin in one.leaving) == it.leaving
+        assert sum(pin.count for pin in found[0].pins) == min(core, sum(places))
+        assert all(sum(p.count for p in one.pod_sets) == sum(pin.count for pin in one.pins) for one in found)
+
+
+def yard(*gangs: Gang, machines: int = 2, **queue: Any) -> World:
+    builder = FleetBuilder().pool(limits={"nodes": 0}).team(quotas={"h100": {GPU: 8 * machines}})
+    world = World(builder.queue(**queue).priority("high", 100).build())
+    for n in range(machines):
+        world.machine(f"m{n}")
+    return world
+
+
+def one_by_one(world: World, it: Gang) -> None:
+    """The job's pods are held one by one."""
+    uid = it.uid
+    world.jobs[uid] = replace(world.jobs[uid], hold=Hold.PODS, pod_sets=it.pod_sets)
+
+
+def decided(world: World) -> None:
+    world.apply(cycle.decide(world.fleet, world.snapshot()))
+
+
+def task(count: int, core: int, gpu: int = 8, **more: Any) -> PodSet:
+    return replace(pod_set(count=count, gpu=gpu), core=core, **more)
+
+
+def test_the_core_starts_and_the_rest_joins_as_room_comes() -> None:
+    world = yard()
+    world.runs(gang("other"), ("m0", 1))
+    it = gang("g", task(3, 1))
+    world.waits(it)
+    one_by_one(world, it)
+    decided(world)
+    assert (world.gang("g").state, world.gang("g").pod_sets[0].count) == (GangState.ADMITTED, 1)
+    assert world.gang("g").message == "placed on 1 machine; 2 more may join"
+    decided(world)
+    assert world.gang("g").pod_sets[0].count == 1, "there is no room"
+    del world.gangs["uid-other"]
+    world.pods.clear()
+    decided(world)
+    found = world.gang("g")
+    assert (found.pod_sets[0].count, [pin.count for pin in found.pins]) == (2, [1, 1])
+    assert found.message == "1 pod more of main joined"
+
+
+def test_a_gang_that_waits_goes_before_what_could_join() -> None:
+    world = yard()
+    it = gang("g", task(2, 1))
+    world.waits(it, gang("later", created_s=NOW - 1))
+    one_by_one(world, it)
+    decided(world)
+    decided(world)
+    assert world.gang("later").state is GangState.ADMITTED
+    assert world.gang("g").pod_sets[0].count == 1
+
+
+@pytest.mark.parametrize("stop", ["Hold", "HoldAndDrain"])
+def test_nothing_joins_in_a_stopped_queue(stop: str) -> None:
+    world = yard()
+    it = gang("g", task(2, 1))
+    world.waits(it)
+    one_by_one(world, it)
+    decided(world)
+    builder = FleetBuilder().pool(limits={"nodes": 0}).team(quotas={"h100": {GPU: 16}})
+    world.fleet = builder.queue(stopPolicy=stop).build()
+    decided(world)
+    assert world.gang("g").pod_sets[0].count == 1
+
+
+def grown_to(pods: int, core: int) -> World:
+    world = yard()
+    it = gang("g", task(pods, core))
+    world.waits(it)
+    one_by_one(world, it)
+    decided(world)
+    decided(world)
+    assert world.gang("g").pod_sets[0].count == pods
+    for n, pin in enumerate(world.gang("g").pins):
+        pod = gang_pod(world.gang("g"), f"g-{n}", node=pin.node)
+        world.pods[pod.uid] = replace(pod, ready=True)
+    return world
+
+
+def test_what_is_beyond_the_core_leaves_for_an_equal_and_the_core_stays() -> None:
+    world = grown_to(2, 1)
+    world.waits(gang("late"))
+    decided(world)
+    left = world.gang("g")
+    assert (left.state, sum(pin.count for pin in left.leaving)) == (GangState.ADMITTED, 1)
+    assert left.message.startswith("what is beyond its core makes room for ns/late")
+    assert world.gang("late").state is GangState.PENDING
+    [evict] = [a for a in lifecycle.decide(world.fleet, world.snapshot()) if isinstance(a, EvictPod)]
+    assert evict.pod.node == left.leaving[0].node
+    del world.pods[evict.pod.uid]
+    [save] = [a for a in lifecycle.decide(world.fleet, world.snapshot()) if isinstance(a, SaveGang)]
+    assert (save.gang.pod_sets[0].count, save.gang.leaving, len(save.gang.pins)) == (1, (), 1)
+    world.apply([save])
+    decided(world)
+    assert world.gang("late").state is GangState.ADMITTED
+    assert world.gang("g").state is GangState.ADMITTED
+
+
+def test_one_with_more_right_takes_the_core_too_and_all_of_it_leaves() -> None:
+    world = grown_to(2, 1)
+    world.waits(gang("big", count=2, priority=100, priority_class="high"))
+    decided(world)
+    assert world.gang("g").state is GangState.EVICTING
+
+
+def test_the_core_alone_says_whether_all_pods_are_ready() -> None:
+    world = grown_to(2, 1)
+    first, second = sorted(world.pods)
+    world.pods[second] = replace(world.pods[second], ready=False)
+    it, job = world.gang("g"), world.jobs["uid-g"]
+    assert lifecycle.ready_pods(world.snapshot(), it, job) == (1, 1)
+    world.pods[first] = replace(world.pods[first], ready=False)
+    assert lifecycle.ready_pods(world.snapshot(), it, job) == (0, 1)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.integers(1, 3), min_size=1, max_size=3), st.data())
+def test_seats_are_given_up_once_their_pods_are_gone(places: list[int], data: st.DataObject) -> None:
+    it = elastic(0, *places)
+    seats = [replace(pin, count=1) for pin in it.pins for _ in range(pin.count)]
+    it = dismissed(it, data.draw(st.permutations(seats))[: data.draw(st.integers(1, len(seats)))], "x", NOW)
+    world = yard(machines=3)
+    pods = {}
+    for pin in it.pins:
+        for n in range(data.draw(st.integers(0, pin.count))):
+            pod = gang_pod(it, f"{pin.node}-{n}", node=pin.node)
+            pods[pod.uid] = replace(pod, deleting=data.draw(st.booleans()))
+    for _ in range(2 * len(seats) + 2):
+        world.pods = dict(pods)
+        actions = list(departures(world.snapshot(), it))
+        if not it.leaving:
+            break
+        for action in actions:
+            if isinstance(action, EvictPod):
+                del pods[action.pod.uid]
+            elif isinstance(action, SaveGang):
+                it = action.gang
+        here = Counter(pod.node for pod in pods.values() if not pod.deleting)
+        kept = Counter({pin.node: pin.count for pin in it.pins})
+        assert all(here[node] <= kept[node] for node in here)
+        pods = {uid: pod for uid, pod in pods.items() if not pod.deleting}
+    assert not it.leaving
+    assert it.pod_sets[0].count == sum(pin.count for pin in it.pins)

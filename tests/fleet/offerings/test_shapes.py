@@ -1,0 +1,40 @@
+"""What a pool can buy: every offer that all of its conditions leave."""
+
+from typing import Any
+
+import pytest
+
+from fleet.offerings.shapes import shapes_of
+from model import labels
+from tests.support.fleets import P5, P5S, A, B, FleetBuilder, catalog, offers
+
+
+def term(key: str, operator: str, *values: str) -> dict[str, Any]:
+    return {"key": key, "operator": operator, "values": list(values)}
+
+
+@pytest.mark.parametrize(
+    ("pool", "expected"),
+    [
+        pytest.param({}, {("on-demand", A), ("on-demand", B)}, id="on demand where nothing is said"),
+        pytest.param(
+            {"capacityTypes": ["spot", "on-demand"], "requirements": [term(labels.CAPACITY_TYPE, "In", "spot")]},
+            {("spot", A), ("spot", B)},
+            id="a requirement narrows capacity types",
+        ),
+        pytest.param(
+            {"capacityTypes": ["spot", "on-demand"], "requirements": [term(labels.CAPACITY_TYPE, "NotIn", "spot")]},
+            {("on-demand", A), ("on-demand", B)},
+            id="or leaves one out",
+        ),
+        pytest.param(
+            {"requirements": [term(labels.ZONE, "In", B)]}, {("on-demand", B)}, id="a requirement narrows zones"
+        ),
+    ],
+)
+def test_offers(pool: dict[str, Any], expected: set[tuple[str, str]]) -> None:
+    fleet = FleetBuilder().pool(**pool).build()
+    shapes = shapes_of(fleet, catalog(offers((P5, P5S))))
+    found = shapes.of(fleet.node_pools["h100"])
+    assert {(shape.offer.capacity_type, shape.offer.zone) for shape in found} == expected
+    assert shapes.zones(fleet.node_pools["h100"]) == {zone for _, zone in expected}

@@ -1,0 +1,169 @@
+"""Sweeps: what one pass of the agent decides, and passes one after the other while victims take their time to leave."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fleet.quota.declared import Policy, Preemption, Rules
+from fleet.quota.entries import Outcome
+from fleet.quota.flavors import Mode
+from fleet.reasons import Reason
+from tests.support.quota_passes import AGENT, Passes
+from tests.support.quota_worlds import BOTH, Job, Plan, over, plans
+from tests.support.quotas import ALL, RECLAIM, WITHIN, Turn, World, cohort, queue
+
+
+def swept(world: World) -> Turn:
+    return Turn.of(world.scheduler.sweep())
+
+
+# -- one sweep --------------------------------------------------------------------------------------------------------
+
+
+def test_a_queue_goes_on_while_its_heads_are_admitted() -> None:
+    world = World.of(queue("a", "", {"f": 3}), queue("b", "", {"f": 2}), rules=AGENT)
+    for name in ("a1", "a2", "a3", "a4", "b1", "b2"):
+        world.waits(name, name[0], 1, at_s=float(name[1]))
+    turn = swept(world)
+    assert sorted(turn.admitted) == ["a1", "a2", "a3", "b1", "b2"]
+    assert [workload.name for workload in world.scheduler.left()] == ["a4"]
+
+
+def test_everybody_who_waits_is_told_of_once() -> None:
+    world = World.of(queue("a", "", {"f": 3}), rules=AGENT)
+    for name, amount in (("large", 4), ("fits", 3), ("late", 1)):
+        world.waits(name, "a", amount, at_s=float(len(name)))
+    result = world.scheduler.sweep()
+    names = [entry.workload.name for entry in result.waiting]
+    assert sorted(names) == ["large", "late"]
+    assert [holder.workload.name for holder in result.admitted] == ["fits"]
+
+
+def test_a_strict_queue_ends_at_its_first_that_waits() -> None:
+    world = World.of(queue("a", "", {"f": 3}, strict=True), queue("b", "", {"f": 3}), rules=AGENT)
+    for name, amount in (("a1", 1), ("a2", 3), ("a3", 1), ("b1", 1), ("b2", 9), ("b3", 1)):
+        world.waits(name, name[0], amount, at_s=float(name[1]))
+    assert sorted(swept(world).admitted) == ["a1", "b1", "b3"]
+
+
+def test_what_a_preemptor_waits_for_is_kept_from_those_behind_it() -> None:
+    world = World.of(queue("a", "root", {"f": 4}, preemption=WITHIN), queue("b", "root"), rules=AGENT)
+    world.holds("low", "a", 3)
+    world.waits("high", "a", 4, priority=1)
+    world.waits("small", "b", 1)
+    turn = swept(world)
+    assert (turn.admitted, turn.evicted) == ({}, {"low": Reason.PREEMPTED})
+    assert turn.waiting["high"] is Outcome.PENDING_PREEMPTION
+
+
+def test_nobody_else_goes_for_one_whose_victims_are_leaving() -> None:
+    """Nor for another that fits once they are gone."""
+    world = World.of(
+        queue("a", "root", {"f": 4}, preemption=ALL), queue("b", "root", {"f": 4}, preemption=ALL), rules=AGENT
+    )
+    world.holds("going", "b", 4, leaving=True)
+    world.holds("low", "b", 4)
+    world.waits("high", "a", 4, priority=1, nominated=True)
+    turn = swept(world)
+    assert (turn.admitted, turn.evicted) == ({}, {})
+    assert turn.waiting == {"high": Outcome.PENDING_PREEMPTION}
+
+
+def test_one_that_is_busy_keeps_its_turn_and_its_room() -> None:
+    world = World.of(queue("a", "", {"f": 2}), rules=AGENT)
+    world.waits("busy", "a", 2, priority=1, busy=True)
+    world.waits("other", "a", 1)
+    turn = swept(world)
+    assert turn.admitted == {}
+    assert turn.waiting["busy"] is Outcome.BUSY
+
+
+@pytest.mark.parametrize("rules", [AGENT, replace(AGENT, fair=BOTH)], ids=["classical", "fair"])
+def test_passes_worked_out_by_hand(rules: Rules) -> None:
+    """`mine` takes back its own: the first pass evicts, the second waits, the third admits; `theirs` then waits."""
+    plan = Plan(
+        (cohort("root"),),
+        (queue("a", "root", {"f": 2}, preemption=RECLAIM), queue("b", "root", {"f": 2}, preemption=RECLAIM)),
+        (Job("mine", "a", (("cpu", 2),), 0, 1.0), Job("theirs", "b", (("cpu", 4),), 0, 0.0, "f")),
+        rules,
+    )
+    passes = Passes.of(plan)
+    turns = [passes.turn() for _ in range(4)]
+    assert [list(turn.evicted) for turn in turns] == [["theirs"], [], [], []]
+    assert [list(turn.admitted) for turn in turns] == [[], [], ["mine"], []]
+    assert list(passes.held) == ["mine"]
+
+
+# -- whatever is declared ---------------------------------------------------------------------------------------------
+
+MOST = 80
+delays = st.sampled_from((1, 3))
+
+
+@settings(max_examples=120)
+@given(plans(), delays)
+def test_quota_is_never_exceeded_while_victims_leave(plan: Plan, delay: int) -> None:
+    passes = Passes.of(plan, delay)
+    before = over(passes.world())
+    for _ in range(10):
+        passes.turn()
+        assert over(passes.world()) <= before
+
+
+@settings(max_examples=120)
+@given(plans())
+def test_after_a_sweep_nobody_who_waits_would_fit(plan: Plan) -> None:
+    """Into what is neither held nor kept for others; a strict queue's head may stand before them."""
+    plan = replace(plan, queues=tuple(replace(q, strict=False) for q in plan.queues))
+    world = Passes.of(plan).world()
+    world.scheduler.sweep()
+    for workload in world.scheduler.left():
+        assignment, _ = world.scheduler.nominator(workload.queue).nominate(workload)
+        assert assignment.mode is not Mode.FIT
+
+
+@settings(max_examples=120)
+@given(plans(), st.data())
+def test_the_order_of_the_input_does_not_matter(plan: Plan, data: st.DataObject) -> None:
+    other = plan.permuted(
+        *(data.draw(st.permutations(range(len(part)))) for part in (plan.cohorts, plan.queues, plan.jobs))
+    )
+    one, two = Passes.of(plan), Passes.of(other)
+    for _ in range(6):
+        a, b = one.turn(), two.turn()
+        assert (a.admitted, a.evicted, a.waiting) == (b.admitted, b.evicted, b.waiting)
+
+
+@settings(max_examples=120)
+@given(plans(strategies=((),)), delays)
+def test_classical_passes_come_to_rest(plan: Plan, delay: int) -> None:
+    """Not while borrowing: entitlement and priority may then go round in circles (test_rest.py)."""
+    preemption = [replace(q.preemption, while_borrowing=Policy.NEVER) for q in plan.queues]
+    queues = tuple(replace(q, preemption=p) for q, p in zip(plan.queues, preemption, strict=True))
+    Passes.of(replace(plan, queues=queues), delay).until_quiet(MOST)
+
+
+@settings(max_examples=120)
+@given(plans(), delays)
+def test_two_never_evict_each_other_for_ever(plan: Plan, delay: int) -> None:
+    for jobs in zip(plan.jobs, plan.jobs[1:], strict=False):
+        Passes.of(replace(plan, jobs=jobs), delay).until_quiet(MOST)
+
+
+@settings(max_examples=200)
+@given(plans())
+def test_a_sweep_of_many_heads_comes_to_what_one_head_a_queue_and_cycle_does(plan: Plan) -> None:
+    """Where nobody is evicted, so that no cycle waits for what another has begun."""
+    never = replace(plan, queues=tuple(replace(q, preemption=Preemption()) for q in plan.queues))
+    swept_at_once, one_by_one = never.build(), never.build()
+    swept_at_once.scheduler.sweep()
+    idle = 0
+    while idle < 3:
+        idle = 0 if one_by_one.scheduler.cycle().progressed else idle + 1
+
+    def held(world: World) -> dict[str, object]:
+        return {uid: [one.flavors for one in holder.given] for uid, holder in world.books.holders.items()}
+
+    assert held(swept_at_once) == held(one_by_one)
