@@ -62,7 +62,7 @@ class Announcer(Watcher):
         refused = refusals(fleet, snapshot)
         for instance_id, refusal in refused.items():
             if self._refused.get(instance_id) != refusal:
-                node = nodes_by_instance(snapshot.nodes).get(instance_id)
+                node = nodes_by_instance(snapshot).get(instance_id)
                 self._say(about_refusal(instance_id, refusal, node, asked_of(snapshot, instance_id)))
         self._refused = refused
 

@@ -29,8 +29,8 @@ from fleet.snapshot import (
     Snapshot,
     Terms,
 )
-from fleet.snapshot.memo import remembered
 from fleet.snapshot.works import works
+from model.index import Index, derived
 from model.quantity import Resources
 from providers.kube.objects import KINDS
 from providers.kube.objects.jobs import JobKind
@@ -143,6 +143,7 @@ class Mirror:
 
     def __init__(self, cluster: str) -> None:
         self.cluster = cluster
+        self.index = Index()
         self.pod_index = PodIndex()
         self.nodes: Table[Node] = Table()
         self.pods: Table[Pod] = Table(self.pod_index.change)
@@ -244,7 +245,9 @@ class Mirror:
     def snapshot(self, now_s: float, busy: frozenset[str]) -> Snapshot:
         """The present belief. Valid until the next event is folded."""
         self.pod_index.settle()
-        jobs = _works(self.pod_index.job_pods, self.terms.view, *(table.view for table in self.works.values()))
+        jobs = _works(
+            self.index, self.pod_index.job_pods, self.terms.view, *(table.view for table in self.works.values())
+        )
         return Snapshot(
             now_s=now_s,
             cluster=self.cluster,
@@ -254,7 +257,7 @@ class Mirror:
             job_pods=self.pod_index.job_pods,
             node_pods=self.pod_index.node_pods,
             jobs=jobs,
-            gangs=_joined(self.gangs.view, jobs),
+            gangs=_joined(self.index, self.gangs.view, jobs),
             claims=self.claims.view,
             instances=self.instances,
             instances_at_s=self.instances_at_s,
@@ -265,42 +268,43 @@ class Mirror:
             resolved=self.resolved,
             shortages=self.shortages,
             outlook=self.outlook,
-            daemon_overheads=_overheads(self.daemonsets.view),
-            namespaces=_namespaces(self.namespaces.view),
-            pod_priorities=_pod_priorities(self.pod_priorities.view),
-            meek_pod_priorities=_meek(self.pod_priorities.view),
+            daemon_overheads=_overheads(self.index, self.daemonsets.view),
+            namespaces=_namespaces(self.index, self.namespaces.view),
+            pod_priorities=_pod_priorities(self.index, self.pod_priorities.view),
+            meek_pod_priorities=_meek(self.index, self.pod_priorities.view),
             pod_budgets=self.pod_budgets.view,
             spent_usd=self.spent_usd,
             local_usage=self.local_usage,
             interruptions=self.interruptions,
             busy=busy,
+            index=self.index,
         )
 
 
-@remembered(1, steady=True)
+@derived(1, steady=True)
 def _works(
-    job_pods: Mapping[str, tuple[Pod, ...]], terms: Mapping[str, Terms], *tables: Mapping[str, Job]
+    _index: Index, job_pods: Mapping[str, tuple[Pod, ...]], terms: Mapping[str, Terms], *tables: Mapping[str, Job]
 ) -> Mapping[str, Job]:
     return works({uid: job for table in tables for uid, job in table.items()}, job_pods, terms)
 
 
-@remembered(1)
-def _overheads(daemonsets: Mapping[str, DaemonOverhead]) -> tuple[DaemonOverhead, ...]:
+@derived(1)
+def _overheads(_index: Index, daemonsets: Mapping[str, DaemonOverhead]) -> tuple[DaemonOverhead, ...]:
     return tuple(daemonsets[name] for name in sorted(daemonsets))
 
 
-@remembered(1, steady=True)
-def _namespaces(namespaces: Mapping[str, Namespace]) -> Mapping[str, Mapping[str, str]]:
+@derived(1, steady=True)
+def _namespaces(_index: Index, namespaces: Mapping[str, Namespace]) -> Mapping[str, Mapping[str, str]]:
     return {name: namespace.labels for name, namespace in namespaces.items()}
 
 
-@remembered(1, steady=True)
-def _pod_priorities(found: Mapping[str, PodPriority]) -> Mapping[str, int]:
+@derived(1, steady=True)
+def _pod_priorities(_index: Index, found: Mapping[str, PodPriority]) -> Mapping[str, int]:
     return {name: priority.value for name, priority in _named(found).items()}
 
 
-@remembered(1, steady=True)
-def _meek(found: Mapping[str, PodPriority]) -> frozenset[str]:
+@derived(1, steady=True)
+def _meek(_index: Index, found: Mapping[str, PodPriority]) -> frozenset[str]:
     return frozenset(name for name, priority in _named(found).items() if not priority.preempts)
 
 
@@ -311,8 +315,8 @@ def _named(found: Mapping[str, PodPriority]) -> Mapping[str, PodPriority]:
     return {**found, "": lowest} if lowest else found
 
 
-@remembered(1, steady=True)
-def _joined(gangs: Mapping[str, Gang], jobs: Mapping[str, Job]) -> Mapping[str, Gang]:
+@derived(1, steady=True)
+def _joined(_index: Index, gangs: Mapping[str, Gang], jobs: Mapping[str, Job]) -> Mapping[str, Gang]:
     """The gangs by the uid of their jobs."""
     return {gang.uid: _live(gang, jobs.get(gang.uid)) for gang in gangs.values()}
 

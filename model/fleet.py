@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from model.index import Index
 from model.kinds import Flavor, FleetPolicy, MigLayout, NodeOverlay, NodePool, PriorityClass, Queue, Team, Topology
 from model.kinds.base import API_VERSION, Metadata
 from model.kinds.capacity import FlavorSpec
@@ -44,6 +45,8 @@ class Fleet:
     admission_checks: Mapping[str, AdmissionCheck] = field(default_factory=dict)
     volcano_queues: Mapping[str, VolcanoQueue] = field(default_factory=dict)
     """The root queue need not be here."""
+    index: Index = field(default_factory=Index, repr=False, compare=False)
+    """Views derived from these declarations alone."""
 
 
 def implied_flavor(pool: NodePool) -> Flavor:

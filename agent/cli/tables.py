@@ -10,7 +10,7 @@ from agent.cli import exits
 from agent.world import open_cluster, read_world
 from fleet.mig.layouts import gpu_part
 from fleet.snapshot import Catalog, Claim, GangState, Snapshot
-from fleet.snapshot.lookups import holders, machines_held
+from fleet.snapshot.lookups import machines_held
 from providers.clock import SystemClock
 from providers.kube.errors import KubeError
 from providers.kube.objects.paths import QUEUES
@@ -89,7 +89,7 @@ def workloads(transport: KubeTransport) -> Table:
 def nodes(transport: KubeTransport) -> Table:
     """Machines that have joined, with the GPUs in use on each."""
     snapshot = world(transport)
-    held = machines_held(holders(snapshot))
+    held = machines_held(snapshot)
     rows = []
     for claim in sorted(snapshot.claims.values(), key=lambda claim: claim.name):
         node = snapshot.nodes.get(claim.node)

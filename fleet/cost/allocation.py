@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from fleet.mig.layouts import is_gpu_resource
 from fleet.snapshot import Claim, Gang, Instance, Snapshot
-from fleet.snapshot.lookups import holders, machines_held
+from fleet.snapshot.lookups import machines_held
 from fleet.snapshot.memo import remembered
 from model.quantity import CPU
 
@@ -41,7 +41,7 @@ def allocate(payer: Callable[[str, str], str | None], snapshot: Snapshot, second
 
     `payer` tells from a gang's namespace and queue whose bill it is on; None = nobody's, which is `IDLE`.
     """
-    held = machines_held(holders(snapshot))
+    held = machines_held(snapshot)
     by_team: dict[str, int] = {}
     for (price_usd_h, shares), count in _uses(snapshot.claims, snapshot.instances, held).items():
         for team, amount in _machine(price_usd_h, _paid_by(payer, shares), seconds).items():

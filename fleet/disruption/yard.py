@@ -51,7 +51,7 @@ class Yard:
     @classmethod
     def of(cls, fleet: Fleet, snapshot: Snapshot) -> "Yard":
         """Claims by pool, in order of name."""
-        held = machines_held(holders(snapshot))
+        held = machines_held(snapshot)
         members, successors = claims_by_pool(snapshot), _successors(snapshot.claims)
         return cls(fleet, snapshot, held, members, successors, outlook=snapshot.outlook)
 

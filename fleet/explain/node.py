@@ -8,7 +8,7 @@ from fleet.disruption.verdict import Verdict
 from fleet.disruption.verdicts import verdicts
 from fleet.scheduling.patience import ends_at_s
 from fleet.snapshot import Claim, Gang, Node, Snapshot
-from fleet.snapshot.lookups import claims_by_node, holders, machines_held
+from fleet.snapshot.lookups import claims_by_node, machines_held
 from model.fleet import Fleet
 
 
@@ -63,7 +63,7 @@ def node_view(snapshot: Snapshot, claim: Claim, fleet: Fleet | None = None) -> N
 
 def _tenants(snapshot: Snapshot, claim: Claim) -> Iterator[Tenant]:
     now = snapshot.now_s
-    gangs = machines_held(holders(snapshot)).get(claim.name, ())
+    gangs = machines_held(snapshot).get(claim.name, ())
     for gang in sorted(gangs, key=lambda gang: (-gang.effective_priority, gang.name, gang.uid)):
         pods = sum(pin.count for pin in gang.pins if pin.claim == claim.name)
         lost_s = max(0.0, now - lost_since_s(gang, now)) if gang.admitted_at_s else 0.0

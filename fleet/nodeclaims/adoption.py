@@ -62,7 +62,7 @@ def _asking(instances: Mapping[str, Instance], claims: Mapping[str, Claim]) -> S
 
 
 def _in_hand(snapshot: Snapshot, instance: Instance) -> bool:
-    node = nodes_by_instance(snapshot.nodes)[instance.id]
+    node = nodes_by_instance(snapshot)[instance.id]
     subjects = {claim_subject(claim_name(instance.id)), instance_subject(instance.id), node_subject(node.name)}
     return not subjects.isdisjoint(snapshot.busy)
 

@@ -99,7 +99,7 @@ class Office:
             snapshot,
             instance,
             pool,
-            nodes_by_instance(snapshot.nodes)[instance.id],
+            nodes_by_instance(snapshot)[instance.id],
             tuple(shape for shape in shapes if shape.offer.pool_key == capacity_pool_of(instance)),
             self._room(pool),
             self._replicas_left(pool),
@@ -160,13 +160,13 @@ def _undeclared(fleet: Fleet, snapshot: Snapshot, instance: Instance) -> str:
 def _absent(_fleet: Fleet, snapshot: Snapshot, instance: Instance) -> str:
     if instance.state not in {"pending", "running"}:
         return f"it is {instance.state}: it has to run"
-    if instance.state == "running" and instance.id in nodes_by_instance(snapshot.nodes):
+    if instance.state == "running" and instance.id in nodes_by_instance(snapshot):
         return ""
     return f"no node of this cluster is it: one has to join with providerID aws:///{instance.zone}/{instance.id}"
 
 
 def _claimed(_fleet: Fleet, snapshot: Snapshot, instance: Instance) -> str:
-    node = nodes_by_instance(snapshot.nodes)[instance.id]
+    node = nodes_by_instance(snapshot)[instance.id]
     known = [node.labels.get(labels.NODE_CLAIM, ""), claim_name(instance.id)]
     owner = next((name for name in known if name in snapshot.claims), "")
     return f"NodeClaim {owner} answers for its node {node.name}: it has to go first" if owner else ""

@@ -16,7 +16,7 @@ from fleet.placement.provision import Lot, Plan, Supply
 from fleet.placement.stock import build_supply
 from fleet.reasons import Reason
 from fleet.snapshot import Claim, Snapshot
-from fleet.snapshot.lookups import claims_by_pool, holders, machines_held
+from fleet.snapshot.lookups import claims_by_pool, machines_held
 from model.fleet import Fleet
 from model.kinds import NodePool
 
@@ -79,7 +79,7 @@ def best_shape(pool: NodePool, supply: Supply) -> Shape | None:
 
 
 def _let_go(pool: NodePool, snapshot: Snapshot, staying: list[Claim], surplus: int) -> list[Action]:
-    held = machines_held(holders(snapshot))
+    held = machines_held(snapshot)
     used = {claim.name for claim in staying if claim.name in held or snapshot.node_pods.get(claim.node)}
     ranked = sorted(staying, key=lambda claim: (claim.name in used, -claim.created_at_s, claim.name))
     message = f"node pool {pool.name} now has {pool.spec.replicas} replicas"

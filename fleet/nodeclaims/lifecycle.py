@@ -31,7 +31,7 @@ from fleet.offerings.reservations import RESERVATION_LABELS, RESERVED, offer_of,
 from fleet.offerings.shapes import node_labels_of
 from fleet.reasons import Reason
 from fleet.snapshot import Claim, ClaimState, Disruption, Gang, GangState, Instance, Node, Snapshot
-from fleet.snapshot.lookups import holders, machines_held, nodes_by_instance
+from fleet.snapshot.lookups import machines_held, nodes_by_instance
 from fleet.snapshot.memo import remembered
 from fleet.snapshot.taints import DISRUPTED, EPHEMERAL_KEYS, EPHEMERAL_PREFIX, RECUTTING, UNREGISTERED
 from model import labels
@@ -60,8 +60,8 @@ class _Yard:
 
     @classmethod
     def of(cls, fleet: Fleet, snapshot: Snapshot) -> "_Yard":
-        held = machines_held(holders(snapshot))
-        return cls(fleet, snapshot, held, nodes_by_instance(snapshot.nodes), launch_groups(snapshot.claims))
+        held = machines_held(snapshot)
+        return cls(fleet, snapshot, held, nodes_by_instance(snapshot), launch_groups(snapshot.claims))
 
     def node_of(self, claim: Claim) -> Node | None:
         return self.snapshot.nodes.get(claim.node) or self.node_by_instance.get(claim.instance_id)

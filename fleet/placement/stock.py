@@ -13,7 +13,7 @@ from fleet.placement.board import PODS, Board, Slot
 from fleet.placement.provision import Recut, Supply
 from fleet.placement.view import ANYBODY
 from fleet.snapshot import Claim, ClaimState, Gang, GangState, Node, Snapshot
-from fleet.snapshot.lookups import claims_by_node, claims_by_pool, holders, machines_held
+from fleet.snapshot.lookups import claims_by_node, claims_by_pool, machines_held
 from fleet.snapshot.seats import seated
 from fleet.snapshot.taints import OWN_KEYS
 from model import labels
@@ -155,7 +155,7 @@ def _recuts(fleet: Fleet, snapshot: Snapshot) -> Iterator[Recut]:
     cutting = {name: pool_layouts(fleet, pool) for name, pool in fleet.node_pools.items() if pool.spec.sharing.mig}
     if not cutting:
         return
-    held = machines_held(holders(snapshot))
+    held = machines_held(snapshot)
     able = (claim for pool in cutting for claim in claims_by_pool(snapshot).get(pool, ()))
     for claim in sorted(able, key=lambda claim: claim.name):
         node = snapshot.nodes.get(claim.node)

@@ -45,6 +45,7 @@ from fleet.snapshot.nodes import DaemonOverhead, Member, Node, NodeCondition, Po
 from fleet.snapshot.outlook import NOTHING, Outlook, Proposal, ShapeKey
 from fleet.snapshot.pod_budgets import PodBudget
 from fleet.snapshot.surroundings import Namespace, PodPriority
+from model.index import Index
 from model.quantity import Resources
 
 _NOBODY: Mapping[str, tuple[str, str]] = MappingProxyType({})
@@ -55,7 +56,7 @@ _NOBODY: Mapping[str, tuple[str, str]] = MappingProxyType({})
 class Snapshot:
     """The world at one instant. Nobody ever changes the mappings: what is different comes as another mapping.
 
-    Look-ups made of a mapping may therefore be kept by its identity (`fleet.snapshot.memo`).
+    Look-ups made of a mapping may therefore be kept by its identity in `index`.
     """
 
     now_s: float
@@ -110,6 +111,10 @@ class Snapshot:
     """What consolidation had in mind after the last pass."""
     busy: frozenset[str] = frozenset()
     """Subjects (`gang/<uid>`, `claim/<name>`, `node/<name>`) with an action under way: decided again afterwards."""
+    set_aside: frozenset[str] = frozenset()
+    """Subjects that the decider at work could not decide about lately (`fleet.fence`): left alone for a while."""
+    index: Index = field(default_factory=Index, repr=False, compare=False)
+    """Views derived from all of this; the snapshots of one engine share it: what did not change stays derived."""
 
 
 __all__ = [

@@ -3,32 +3,36 @@
 from collections.abc import Mapping, Sequence
 
 from fleet.snapshot import Claim, Gang, Node, Snapshot
-from fleet.snapshot.memo import remembered
+from model.index import Index, derived
 
 
 def claims_by_node(snapshot: Snapshot) -> Mapping[str, Claim]:
     """Node name -> the claim whose machine it is."""
-    return _claims_by_node(snapshot.claims)
+    return _claims_by_node(snapshot.index, snapshot.claims)
 
 
-@remembered()
-def _claims_by_node(claims: Mapping[str, Claim]) -> Mapping[str, Claim]:
+@derived()
+def _claims_by_node(_index: Index, claims: Mapping[str, Claim]) -> Mapping[str, Claim]:
     return {claim.node: claim for claim in claims.values() if claim.node}
 
 
-@remembered()
-def nodes_by_instance(nodes: Mapping[str, Node]) -> Mapping[str, Node]:
+def nodes_by_instance(snapshot: Snapshot) -> Mapping[str, Node]:
     """Instance id -> the node that it became."""
+    return _nodes_by_instance(snapshot.index, snapshot.nodes)
+
+
+@derived()
+def _nodes_by_instance(_index: Index, nodes: Mapping[str, Node]) -> Mapping[str, Node]:
     return {instance_id: node for node in nodes.values() if (instance_id := node.instance_id)}
 
 
 def claims_by_pool(snapshot: Snapshot) -> Mapping[str, Sequence[Claim]]:
     """Pool name -> its claims, each in order of name."""
-    return _claims_by_pool(snapshot.claims)
+    return _claims_by_pool(snapshot.index, snapshot.claims)
 
 
-@remembered()
-def _claims_by_pool(claims: Mapping[str, Claim]) -> Mapping[str, Sequence[Claim]]:
+@derived()
+def _claims_by_pool(_index: Index, claims: Mapping[str, Claim]) -> Mapping[str, Sequence[Claim]]:
     members: dict[str, list[Claim]] = {}
     for claim in sorted(claims.values(), key=lambda claim: claim.name):
         members.setdefault(claim.node_pool, []).append(claim)
@@ -37,17 +41,21 @@ def _claims_by_pool(claims: Mapping[str, Claim]) -> Mapping[str, Sequence[Claim]
 
 def holders(snapshot: Snapshot) -> Sequence[Gang]:
     """Gangs that hold capacity, by uid."""
-    return _holders(snapshot.gangs)
+    return _holders(snapshot.index, snapshot.gangs)
 
 
-@remembered(steady=True)
-def _holders(gangs: Mapping[str, Gang]) -> Sequence[Gang]:
+@derived(steady=True)
+def _holders(_index: Index, gangs: Mapping[str, Gang]) -> Sequence[Gang]:
     return tuple(gang for _, gang in sorted(gangs.items()) if gang.holds_capacity)
 
 
-@remembered()
-def machines_held(gangs: Sequence[Gang]) -> Mapping[str, Sequence[Gang]]:
+def machines_held(snapshot: Snapshot) -> Mapping[str, Sequence[Gang]]:
     """Claim or node name -> gangs with pods pinned there (claim names where the machine is claimed)."""
+    return _machines_held(snapshot.index, holders(snapshot))
+
+
+@derived()
+def _machines_held(_index: Index, gangs: Sequence[Gang]) -> Mapping[str, Sequence[Gang]]:
     held: dict[str, list[Gang]] = {}
     for gang in gangs:
         for name in sorted({pin.claim or pin.node for pin in gang.pins}):

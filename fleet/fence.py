@@ -1,0 +1,80 @@
+"""Fences: a subject that makes a decider raise is set aside, and everybody else is decided in the same turn.
+
+A decider that looks at its subjects one by one uses `each`. One that decides about all of them together works on values
+that nobody else sees: it says with `concerning` whom it is looking at, and `together` decides anew without whoever made
+it fail. What is set aside comes back as a `DecisionFailed`, which the brain turns into a condition, an event, a metric
+and a pause; the next snapshot then names the subject in `set_aside`.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Final, TypeVar
+
+from fleet.snapshot import Snapshot
+
+A = TypeVar("A")
+T = TypeVar("T")
+
+MOST_SET_ASIDE: Final = 16
+"""So many subjects of one decider are set aside in a turn; beyond that the decider itself is what fails."""
+EVERYBODY: Final = ""
+"""The subject of a failure that is nobody's in particular."""
+_SUBJECT: Final = "_muster_subject"
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionFailed:
+    """A decider raised while it looked at one subject, about which it decides nothing in this turn."""
+
+    subject: str
+    """Such as `gang/<uid>` or `claim/<name>`; `EVERYBODY` where it is not known whom it was about."""
+    error: Exception
+
+
+class concerning:  # noqa: N801  reads as the statement it is
+    """`with concerning(subject):` an exception raised inside is about that subject; the innermost one counts."""
+
+    __slots__ = ("_subject",)
+
+    def __init__(self, subject: str) -> None:
+        self._subject = subject
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, _kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if isinstance(error, Exception) and not hasattr(error, _SUBJECT):
+            setattr(error, _SUBJECT, self._subject)
+
+
+def each(
+    snapshot: Snapshot, subjects: Iterable[tuple[str, T]], decide: Callable[[T], Iterable[A]]
+) -> Iterator[A | DecisionFailed]:
+    """What is decided about each of `subjects` (name of the subject, what is decided about), in order.
+
+    All that is asked for one of them or, where that raises, none of it.
+    """
+    for subject, value in subjects:
+        if subject in snapshot.set_aside:
+            continue
+        try:
+            decided = list(decide(value))
+        except Exception as error:  # noqa: BLE001  the fence: it is this subject's alone
+            yield DecisionFailed(subject, error)
+        else:
+            yield from decided
+
+
+def together(snapshot: Snapshot, decide: Callable[[Snapshot], Sequence[A]]) -> list[A | DecisionFailed]:
+    """What is decided about all of a snapshot, without those that make it fail (`snapshot.set_aside` grows by them)."""
+    failed: dict[str, DecisionFailed] = {}
+    while True:
+        try:
+            return [*decide(replace(snapshot, set_aside=snapshot.set_aside | failed.keys())), *failed.values()]
+        except Exception as error:  # noqa: BLE001  the fence: decided anew without it
+            subject = getattr(error, _SUBJECT, EVERYBODY)
+            hopeless = subject in failed or subject == EVERYBODY or len(failed) >= MOST_SET_ASIDE
+            failed[EVERYBODY if hopeless else subject] = DecisionFailed(EVERYBODY if hopeless else subject, error)
+            if hopeless:
+                return list(failed.values())

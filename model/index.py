@@ -1,0 +1,90 @@
+"""Views derived from immutable values, kept beside the values they were derived from.
+
+An `Index` belongs to one engine: a fleet brings its own, and the snapshots of one engine hand theirs on from each to
+the next. A view is looked up by the identity of the values it was derived from, which costs nothing however large they
+are: as long as nothing in a mapping has changed it is the same object in the next snapshot, and so are all views of it.
+The values are kept alive with the view, so that an identity is never taken over by another object. What a view returns
+is shared: nobody changes it. Two threads that ask at once may derive a view twice, never a wrong one.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import wraps
+from itertools import islice
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+C = TypeVar("C")
+V = TypeVar("V")
+
+
+class Index:
+    """The views that one engine has derived so far, by the function that derives them."""
+
+    __slots__ = ("_kept",)
+
+    def __init__(self) -> None:
+        self._kept: dict[object, dict[Any, Any]] = {}
+
+    def kept(self, view: object) -> dict[Any, Any]:
+        """What is kept of one view; its decorator alone writes it."""
+        return self._kept.setdefault(view, {})
+
+
+def derived(
+    most: int = 4, *, steady: bool = False
+) -> Callable[[Callable[Concatenate[Index, P], R]], Callable[Concatenate[Index, P], R]]:
+    """Makes a view of a pure function of immutable values: results for the last `most` of them are kept in the index.
+
+    The function gets the index as well, to ask other views; it is not part of what is compared. `steady`: a result that
+    equals the one before is that very object, so that views of it stay good in turn. TypeError for keyword arguments:
+    the order is part of what is compared.
+    """
+
+    def decorate(function: Callable[Concatenate[Index, P], R]) -> Callable[Concatenate[Index, P], R]:
+        @wraps(function)
+        def view(index: Index, /, *values: P.args, **named: P.kwargs) -> R:
+            if named:
+                raise TypeError(f"{function.__name__} takes its arguments by position")
+            kept: dict[tuple[int, ...], tuple[tuple[object, ...], R]] = index.kept(view)
+            key = tuple(map(id, values))
+            held = kept.get(key)
+            if held is not None:
+                return held[1]
+            result = function(index, *values, **named)
+            if steady:
+                result = next((old for _, old in list(kept.values())[-1:] if old == result), result)
+            kept[key] = (values, result)
+            for oldest in list(islice(kept, max(0, len(kept) - most))):
+                kept.pop(oldest, None)
+            return result
+
+        return view
+
+    return decorate
+
+
+def derived_each(function: Callable[[C, V], R]) -> Callable[[Index, C, Mapping[str, V], str], R]:
+    """Makes of a pure function of a context and a value a view that looks the value up by its key.
+
+    For every key the result for the context and value it last had is kept, however many there are: what changes here
+    and there is worked out anew there only. Keys that are gone are forgotten when they are as many as those that are
+    there. KeyError for a key without a value.
+    """
+
+    @wraps(function)
+    def view(index: Index, context: C, values: Mapping[str, V], key: str) -> R:
+        kept: dict[str, tuple[C, V, R]] = index.kept(view)
+        value = values[key]
+        held = kept.get(key)
+        if held is not None and held[0] is context and held[1] is value:
+            return held[2]
+        result = function(context, value)
+        kept[key] = (context, value, result)
+        if len(kept) > 2 * len(values):
+            for gone in list(kept):
+                if gone not in values:
+                    kept.pop(gone, None)
+        return result
+
+    return view
