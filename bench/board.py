@@ -4,7 +4,7 @@ import statistics
 import time
 from collections.abc import Callable
 
-from fleet.offerings.shapes import Shapes
+from fleet.offerings.offerings import Offerings
 from fleet.placement.board import Board, Slot
 from fleet.placement.pack import seat
 from fleet.placement.provision import Need, Plan, Supply, provide
@@ -66,7 +66,7 @@ def _gang(board: Board, gang: PodSet, rounds: int) -> float:
 
 def _provided(gang: PodSet) -> float:
     board, taken = _board(), []
-    supply = Supply(Shapes(Fleet(), Catalog()), {}, {}, may_buy=False)
+    supply = Supply(Offerings(Fleet(), Catalog()), {}, {}, may_buy=False)
     need = Need(gang, (), {"kind": "gpu"}, ())
     for number in range(ROUNDS):
         mark = board.mark()

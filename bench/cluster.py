@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fleet.gangs.lifecycle import new_gang
+from fleet.offerings.offerings import Offering, Offerings
 from fleet.offerings.pools import pool_hash
-from fleet.offerings.shapes import Shape, Shapes
 from fleet.reasons import Reason
 from fleet.snapshot import Claim, Gang, GangState, ImageKind, Instance, Launch, Pin, Resolved, Snapshot
 from model.fleet import Fleet
@@ -101,9 +101,9 @@ def fill(put: Put, now_s: float, size: Size = FULL) -> None:
     machines = [_machine(fleet, number, born_s, size) for number in range(size.nodes)]
     for gang in gangs(put, fleet, machines, now_s, size):
         put("Workload", {**workload_object(gang), "status": workload_status(gang, now_s)["status"]})
-    for claim, shape in machines:
+    for claim, offering in machines:
         put("NodeClaim", {**claim_object(claim), "status": claim_status(claim, now_s)["status"]})
-        put("Node", _node(claim, shape, born_s))
+        put("Node", _node(claim, offering, born_s))
     for number, (claim, _) in enumerate(machines):
         for pod in _standing(claim.node, number, born_s, trains=claim.node_pool == "train"):
             put("Pod", pod)
@@ -123,30 +123,30 @@ def resolved(kinds: Iterable[ImageKind]) -> Resolved:
 # -- machines ---------------------------------------------------------------------------------------------------------
 
 _IMAGE, _GROUPS = "ami-bench", ("sg-bench",)
-_shapes: dict[tuple[str, str], Shape] = {}
+_offerings: dict[tuple[str, str], Offering] = {}
 
 
-def _shape(fleet: Fleet, pool: str, zone: str) -> Shape:
-    if (pool, zone) not in _shapes:
+def _offering(fleet: Fleet, pool: str, zone: str) -> Offering:
+    if (pool, zone) not in _offerings:
         catalog = package_catalog(REGION).catalog
-        for shape in Shapes(fleet, catalog).of(fleet.node_pools[pool]):
-            _shapes[pool, shape.offer.zone] = shape
-    return _shapes[pool, zone]
+        for offering in Offerings(fleet, catalog).of(fleet.node_pools[pool]):
+            _offerings[pool, offering.offer.zone] = offering
+    return _offerings[pool, zone]
 
 
-def _machine(fleet: Fleet, number: int, born_s: float, size: Size) -> tuple[Claim, Shape]:
+def _machine(fleet: Fleet, number: int, born_s: float, size: Size) -> tuple[Claim, Offering]:
     trains = number < size.nodes // 2
-    shape = _shape(fleet, "train" if trains else "serve", ZONES[number % len(ZONES)])
+    offering = _offering(fleet, "train" if trains else "serve", ZONES[number % len(ZONES)])
     claim = Claim(
-        name=f"{shape.pool.name}-{number:05}",
+        name=f"{offering.pool.name}-{number:05}",
         uid="",
-        node_pool=shape.pool.name,
-        pool_hash=pool_hash(shape.pool),
-        capacity_pool=shape.offer.pool_key,
-        price_usd_h=shape.offer.price_usd_h,
+        node_pool=offering.pool.name,
+        pool_hash=pool_hash(offering.pool),
+        capacity_pool=offering.offer.pool_key,
+        price_usd_h=offering.offer.price_usd_h,
         launch=Launch(f"group-{number // 10:04}", 0, 10),
         created_at_s=born_s,
-        resources=shape.allocatable,
+        resources=offering.allocatable,
         instance_id=f"i-{number:017x}",
         node=f"ip-10-{number >> 14}-{number >> 7 & 127}-{number & 127}.ec2.internal",
         launched_at_s=born_s,
@@ -154,7 +154,7 @@ def _machine(fleet: Fleet, number: int, born_s: float, size: Size) -> tuple[Clai
         ready_at_s=born_s,
         emptied_at_s=0.0 if trains else born_s,
     )
-    return claim, shape
+    return claim, offering
 
 
 def _instance(claim: Claim, born_s: float) -> Instance:
@@ -175,8 +175,8 @@ def _instance(claim: Claim, born_s: float) -> Instance:
     )
 
 
-def _node(claim: Claim, shape: Shape, born_s: float) -> Object:
-    amounts = {name: format_amount(name, amount) for name, amount in shape.allocatable.items() if amount}
+def _node(claim: Claim, offering: Offering, born_s: float) -> Object:
+    amounts = {name: format_amount(name, amount) for name, amount in offering.allocatable.items() if amount}
     own = {HOSTNAME: claim.node, NODE_CLAIM: claim.name, "beta.kubernetes.io/os": "linux"}
     born = format_instant(born_s)
     return {
@@ -185,11 +185,11 @@ def _node(claim: Claim, shape: Shape, born_s: float) -> Object:
         "metadata": {
             "name": claim.node,
             "creationTimestamp": born,
-            "labels": {**shape.labels, **own},
+            "labels": {**offering.labels, **own},
             "annotations": {"node.alpha.kubernetes.io/ttl": "0", "csi.volume.kubernetes.io/nodeid": "{}"},
             "managedFields": _MANAGED,
         },
-        "spec": {"providerID": f"aws:///{shape.offer.zone}/{claim.instance_id}"},
+        "spec": {"providerID": f"aws:///{offering.offer.zone}/{claim.instance_id}"},
         "status": {
             "capacity": amounts,
             "allocatable": amounts,
@@ -212,7 +212,7 @@ def _node(claim: Claim, shape: Shape, born_s: float) -> Object:
 # -- gangs ------------------------------------------------------------------------------------------------------------
 
 
-def gangs(put: Put, fleet: Fleet, machines: list[tuple[Claim, Shape]], now_s: float, size: Size) -> Iterator[Gang]:
+def gangs(put: Put, fleet: Fleet, machines: list[tuple[Claim, Offering]], now_s: float, size: Size) -> Iterator[Gang]:
     """Puts the jobs and the pods of the gangs and hands over the gangs."""
     for number in range(size.gangs):
         team = f"team-{number % TEAMS}"

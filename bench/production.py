@@ -13,7 +13,7 @@ from itertools import islice
 from bench.packing import Outcome, Trace, arrivals, fragmented_pct
 from bench.reference.fragmentation import WHOLE_MILLI, Measure, Request
 from bench.reference.packer import Machine
-from fleet.offerings.shapes import Shapes
+from fleet.offerings.offerings import Offerings
 from fleet.placement.appraisal import Appraiser
 from fleet.placement.board import Board, Slot
 from fleet.placement.provision import Need, Plan, Supply, provide
@@ -68,7 +68,7 @@ class _Cluster:
         came = [_gang(len(self.gangs) + number, pod) for number, pod in enumerate(pods)]
         self.gangs |= {gang.uid: gang for gang in came}
         board = Board(dict(self.slots))
-        supply = Supply(Shapes(self.fleet, Catalog()), {}, {}, [], False, rule(self.fleet, self.gangs))
+        supply = Supply(Offerings(self.fleet, Catalog()), {}, {}, [], False, rule(self.fleet, self.gangs))
         for gang, pod in zip(came, pods, strict=True):
             asked_s = time.perf_counter()
             found = provide(board, supply, gang.uid, [Need(gang.pod_sets[0], (), {}, (), any_node=True)])

@@ -23,8 +23,8 @@ from fleet.disruption.consolidation import consolidate
 from fleet.disruption.merging import suggestions
 from fleet.disruption.proposals import VALIDATE_AFTER_S
 from fleet.disruption.yard import Yard
+from fleet.offerings.offerings import Offering, offerings_now
 from fleet.offerings.pools import pool_hash
-from fleet.offerings.shapes import Shape, shapes_now
 from fleet.optimize.consolidate import Block, PodClass, Problem, Rules
 from fleet.snapshot import Catalog, Claim, Gang, GangState, JobRef, Launch, Node, Pin, PodSet, Snapshot
 from model import labels
@@ -141,8 +141,8 @@ def _outcome(fleet: Fleet, snapshot: Snapshot) -> _Outcome:
 def world(scene: repack.Scene, seed: int) -> tuple[Fleet, Snapshot]:
     """The fleet and its cluster, a while after the pods have left."""
     fleet, catalog = _declared(), _catalog()
-    shapes = shapes_now(fleet, Snapshot(NOW_S, catalog=catalog))
-    by_type = {it.offer.instance_type.name: it for pool in fleet.node_pools.values() for it in shapes.of(pool)}
+    offerings = offerings_now(fleet, Snapshot(NOW_S, catalog=catalog))
+    by_type = {it.offer.instance_type.name: it for pool in fleet.node_pools.values() for it in offerings.of(pool)}
     problem = repack.left(scene, seed, Rules())
     claims = {it.name: _claim(it.name, by_type[it.kind]) for it in problem.standing}
     nodes = {it.name: _node(claims[it.name], by_type[it.kind]) for it in problem.standing}
@@ -164,19 +164,19 @@ def _catalog() -> Catalog:
     return replace(whole, offers=tuple(replace(it, price_usd_h=price) for it, price in priced if price is not None))
 
 
-def _claim(name: str, shape: Shape) -> Claim:
-    offer, born_s = shape.offer, NOW_S - 9000.0
+def _claim(name: str, offering: Offering) -> Claim:
+    offer, born_s = offering.offer, NOW_S - 9000.0
     return Claim(
-        name, name, shape.pool.name, pool_hash(shape.pool), offer.pool_key, offer.price_usd_h, Launch(name, 0, 1),
-        born_s, resources=shape.allocatable, instance_id=f"i-{name}", node=name, launched_at_s=born_s,
+        name, name, offering.pool.name, pool_hash(offering.pool), offer.pool_key, offer.price_usd_h, Launch(name, 0, 1),
+        born_s, resources=offering.allocatable, instance_id=f"i-{name}", node=name, launched_at_s=born_s,
         registered_at_s=born_s + 100.0, ready_at_s=born_s + 200.0,
     )  # fmt: skip
 
 
-def _node(claim: Claim, shape: Shape) -> Node:
-    carried = {**shape.labels, labels.HOSTNAME: claim.name, labels.NODE_CLAIM: claim.name}
+def _node(claim: Claim, offering: Offering) -> Node:
+    carried = {**offering.labels, labels.HOSTNAME: claim.name, labels.NODE_CLAIM: claim.name}
     where = f"aws:///{ZONE}/{claim.instance_id}"
-    return Node(claim.name, claim.name, where, carried, (), dict(shape.allocatable), True, False, NOW_S - 8900.0)
+    return Node(claim.name, claim.name, where, carried, (), dict(offering.allocatable), True, False, NOW_S - 8900.0)
 
 
 def _gangs(problem: Problem, block: Block) -> Iterator[Gang]:

@@ -7,7 +7,7 @@ import random
 import statistics
 import time
 
-from bench.reference.karpenter.buy import Ask, Machine, Offering, Pod, Template, solve
+from bench.reference.karpenter.buy import Ask, Machine, Pod, ReferenceOffering, Template, solve
 from fleet.snapshot import InstanceType
 from model import labels
 from model.kinds import Taint, Toleration
@@ -99,6 +99,6 @@ def _slices(found: InstanceType, layout: str) -> dict[str, int]:
 
 
 def _machine(found: InstanceType, price: float, cut: str = "", amounts: dict[str, int] | None = None) -> Machine:
-    offers = tuple(Offering("on-demand", f"us-east-1{zone}", price) for zone in "ab")
+    offers = tuple(ReferenceOffering("on-demand", f"us-east-1{zone}", price) for zone in "ab")
     carried = Requirements.from_labels(found.labels)
     return Machine(found.name + cut, carried, found.capacity, amounts or found.allocatable, offers)

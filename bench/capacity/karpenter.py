@@ -14,7 +14,7 @@ from itertools import starmap
 from pathlib import Path
 from typing import Any
 
-from bench.reference.karpenter.buy import Ask, Machine, Offering, Peers, Pod, Spread, Template, Weighted, solve
+from bench.reference.karpenter.buy import Ask, Machine, Peers, Pod, ReferenceOffering, Spread, Template, Weighted, solve
 from model import labels
 from model.requirements import Requirement, Requirements
 from providers.kube.memory import settle_heap
@@ -77,7 +77,7 @@ def machine(entry: dict[str, Any]) -> Machine:
         capacity,
         {name: amount - overhead.get(name, 0) for name, amount in capacity.items()},
         tuple(
-            Offering(each["capacity_type"], each["zone"], each["price"], each["available"])
+            ReferenceOffering(each["capacity_type"], each["zone"], each["price"], each["available"])
             for each in entry["offerings"]
         ),
     )

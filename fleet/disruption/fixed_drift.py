@@ -10,10 +10,10 @@ from math import inf
 from fleet.disruption.command import Command
 from fleet.disruption.replace import coming
 from fleet.disruption.yard import Yard
-from fleet.nodeclaims.fixed import best_shape
+from fleet.nodeclaims.fixed import best_offering
 from fleet.nodeclaims.intent import write_claims
+from fleet.offerings.offerings import offerings_of
 from fleet.offerings.pools import Headroom
-from fleet.offerings.shapes import shapes_of
 from fleet.placement.provision import Lot, Plan, Supply
 from fleet.placement.stock import build_supply
 from fleet.reasons import Reason
@@ -42,9 +42,9 @@ def serves(yard: Yard, pool: NodePool | None) -> bool:
     if any(coming(yard, [claim.name]) for claim in members):
         return True
     catalog = yard.snapshot.catalog
-    shapes = shapes_of(yard.fleet, catalog, yard.snapshot.daemon_overheads).of(pool)
+    offerings = offerings_of(yard.fleet, catalog, yard.snapshot.daemon_overheads).of(pool)
     free = Headroom.of(pool, members, catalog.types)
-    return not shapes or any(free.most(shape) > 0 for shape in shapes)
+    return not offerings or any(free.most(offering) > 0 for offering in offerings)
 
 
 def fixed_drift(yard: Yard, drifted: Iterable[Drifted]) -> list[Command]:
@@ -92,10 +92,10 @@ def _successors(yard: Yard, supply: Supply, turn: Iterable[Drifted]) -> Iterable
     for pool, claim, why in turn:
         if not _may_go(yard, claim):
             continue  # those taken in this turn leave its gangs' PodDisruptionBudgets too little
-        shape = best_shape(pool, supply)
-        if shape is None or not yard.may_take([claim], Reason.DRIFTED):
+        offering = best_offering(pool, supply)
+        if offering is None or not yard.may_take([claim], Reason.DRIFTED):
             return
-        supply.headroom[pool.name].spend(shape, 1)
-        plan = Plan(lots=(Lot(shape, 1),))
+        supply.headroom[pool.name].spend(offering, 1)
+        plan = Plan(lots=(Lot(offering, 1),))
         bought = write_claims(plan, f"{pool.name}/{claim.name}", yard.snapshot.now_s, replaces=(claim.name,)).claims
         yield Command((claim,), Reason.DRIFTED, why, bought)

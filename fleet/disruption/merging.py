@@ -11,8 +11,8 @@ from typing import Final
 from fleet.cost.lost import PAYBACK_S, lost_work_usd
 from fleet.disruption.yard import Yard
 from fleet.mig.layouts import gpu_part
+from fleet.offerings.offerings import Offering
 from fleet.offerings.pools import capacity_rank
-from fleet.offerings.shapes import Shape
 from fleet.optimize.consolidate import Block, Buyable, PodClass, Problem, Rules, Standing, Step, solve
 from fleet.placement.board import PODS, Board, Slot
 from fleet.placement.flavors import Flavors
@@ -43,7 +43,7 @@ class Suggestion:
     """Machines that should go together, and what should come first."""
 
     claims: tuple[Claim, ...]
-    bought: tuple[Shape, ...]
+    bought: tuple[Offering, ...]
 
 
 def suggestions(yard: Yard, candidates: Sequence[Claim]) -> list[Suggestion]:
@@ -79,7 +79,7 @@ class _View:
         """None where nobody on the candidates could be moved by this."""
         board = build_board(yard.snapshot, holders(yard.snapshot))
         supply = build_supply(yard.fleet, yard.snapshot)
-        view = cls(yard, {}, (), board, supply, Flavors(yard.fleet, supply.shapes, board))
+        view = cls(yard, {}, (), board, supply, Flavors(yard.fleet, supply.offerings, board))
         view.market = Market(supply)
         view.going = {claim.name: claim for claim in view._within_ways(it for it in candidates if view._movable(it))}
         gangs = {gang.uid: gang for claim in view.going.values() for gang in yard.gangs_on(claim)}
@@ -206,7 +206,7 @@ class _View:
 
     def _buyables(self) -> Iterator[Buyable]:
         for name, kind in self.market.kinds.items():
-            offer = self.market.shapes[name].offer
+            offer = self.market.offerings[name].offer
             yield Buyable(
                 kind.name,
                 kind.price_usd_h,
@@ -217,9 +217,9 @@ class _View:
             )
 
     def suggestion(self, step: Step) -> Suggestion:
-        """The step in claims and shapes."""
-        shapes = tuple(self.market.shapes[it.kind] for it in step.bought)
-        return Suggestion(tuple(self.going[name] for name in step.removed), shapes)
+        """The step in claims and offerings."""
+        offerings = tuple(self.market.offerings[it.kind] for it in step.bought)
+        return Suggestion(tuple(self.going[name] for name in step.removed), offerings)
 
 
 def _ways(gang: Gang, zones: int) -> int:

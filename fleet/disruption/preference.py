@@ -87,8 +87,8 @@ class Market:
         """Whether the pool may buy one of these that is not known to be short."""
         if (pool.name, capacity_types) not in self._sold:
             self._sold[pool.name, capacity_types] = any(
-                shape.offer.capacity_type in capacity_types and shape.offer.pool_key not in self.supply.shortages
-                for shape in self.supply.shapes.of(pool)
+                offering.offer.capacity_type in capacity_types and offering.offer.pool_key not in self.supply.shortages
+                for offering in self.supply.offerings.of(pool)
             )
         return self._sold[pool.name, capacity_types]
 
@@ -100,11 +100,11 @@ class Market:
     def worth(self, unit: Unit, plans: Mapping[str, Plan]) -> bool:
         """Whether the gangs come to machines that are preferred, or theirs already, for less than is affordable."""
         lots = [lot for plan in plans.values() for lot in plan.lots]
-        expected_usd_h = sum(self.supply.expected_usd_h(lot.shape.offer) * lot.count for lot in lots)
+        expected_usd_h = sum(self.supply.expected_usd_h(lot.offering.offer) * lot.count for lot in lots)
         wanted = frozenset[CapacityType].intersection(*(self._wanted(claim) for claim in unit.claims))
         return (
             expected_usd_h < self.affordable_usd_h(unit)
-            and all(lot.shape.offer.capacity_type in wanted for lot in lots)
+            and all(lot.offering.offer.capacity_type in wanted for lot in lots)
             and all(self._welcome(unit, plan, wanted) for plan in plans.values())
         )
 

@@ -15,7 +15,7 @@ from fleet.disruption.command import Command
 from fleet.disruption.verdict import Held, Obstacle
 from fleet.disruption.weigh import Move, command, granted, sentence, weighed
 from fleet.disruption.yard import Yard
-from fleet.offerings.shapes import Shape, shapes_now
+from fleet.offerings.offerings import Offering, offerings_now
 from fleet.reasons import Reason
 from fleet.snapshot import Claim, Gang, Proposal, Snapshot
 from model.fleet import Fleet
@@ -37,7 +37,7 @@ def propose(yard: Yard, found: Move) -> bool:
     proposal = Proposal(
         found.unit.names,
         tuple(gang.uid for gang in found.unit.gangs),
-        tuple(sorted(lot.shape.key for lot in found.lots for _ in range(lot.count))),
+        tuple(sorted(lot.offering.key for lot in found.lots for _ in range(lot.count))),
         found.cost_usd_h,
         found.saving_usd_h,
         sentence(found),
@@ -102,11 +102,11 @@ def _weighed_again(yard: Yard, proposal: Proposal, claims: Sequence[Claim], goin
     return weighed(yard, claims, bought=bought, avoid=going)
 
 
-def to_buy(fleet: Fleet, snapshot: Snapshot, proposal: Proposal) -> list[Shape] | None:
+def to_buy(fleet: Fleet, snapshot: Snapshot, proposal: Proposal) -> list[Offering] | None:
     """What is to be bought; None where some of it is not known any more."""
-    shapes, pools = shapes_now(fleet, snapshot), fleet.node_pools
+    offerings, pools = offerings_now(fleet, snapshot), fleet.node_pools
     wanted = {key[0]: pools[key[0]] for key in proposal.bought if key[0] in pools}
-    known = {shape.key: shape for pool in wanted.values() for shape in shapes.of(pool)}
+    known = {offering.key: offering for pool in wanted.values() for offering in offerings.of(pool)}
     return [known[key] for key in proposal.bought] if all(key in known for key in proposal.bought) else None
 
 

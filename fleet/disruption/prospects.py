@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from fleet.offerings.shapes import Shapes, shapes_now
+from fleet.offerings.offerings import Offerings, offerings_now
 from fleet.placement.board import PODS, Board, Slot
 from fleet.placement.bought import slot_of
 from fleet.placement.flavors import Flavors
@@ -39,7 +39,7 @@ class _Room:
     """Slot -> pods that still fit; without those on which none does."""
     total: int
     to_buy: Sequence["_Buyable"]
-    """Every shape that takes any."""
+    """Every offering that takes any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +67,8 @@ class Prospects:
     @classmethod
     def of(cls, fleet: Fleet, snapshot: Snapshot) -> "Prospects":
         """The prospects of a snapshot."""
-        shapes = shapes_now(fleet, snapshot)
-        return _prospects(fleet, shapes, snapshot.nodes, snapshot.claims, snapshot.foreign_use, holders(snapshot))
+        offerings = offerings_now(fleet, snapshot)
+        return _prospects(fleet, offerings, snapshot.nodes, snapshot.claims, snapshot.foreign_use, holders(snapshot))
 
     def hopeless(self, claim: Claim, gangs: Sequence[Gang], below_usd_h: float) -> bool:
         """Whether the gangs, moved whole, cannot do without `claim` even with one more machine for less than that."""
@@ -156,12 +156,17 @@ class Prospects:
             if (fits := slot.room_for(requests)) and need.accepts(slot)
         }
         to_buy = {
-            _Buyable(shape.offer.price_usd_h, shape.offer.capacity_type == "spot", fits, shape.offer.instance_type.name)
+            _Buyable(
+                offering.offer.price_usd_h,
+                offering.offer.capacity_type == "spot",
+                fits,
+                offering.offer.instance_type.name,
+            )
             for pool in need.pools
             if pool.spec.replicas is None
-            for shape in self.flavors.shapes.of(pool)
-            if (fits := slot_of(shape, "probe").room_for(requests))
-            and admits(need.pod_set, need.tolerations, shape.labels, shape.taints)
+            for offering in self.flavors.offerings.of(pool)
+            if (fits := slot_of(offering, "probe").room_for(requests))
+            and admits(need.pod_set, need.tolerations, offering.labels, offering.taints)
         }
         return _Room(on_slots, sum(on_slots.values()), sorted(to_buy))
 
@@ -169,7 +174,7 @@ class Prospects:
 @remembered(2)
 def _prospects(
     fleet: Fleet,
-    shapes: Shapes,
+    offerings: Offerings,
     nodes: Mapping[str, Node],
     claims: Mapping[str, Claim],
     foreign_use: Mapping[str, Resources],
@@ -178,7 +183,7 @@ def _prospects(
     seen = Snapshot(0.0, nodes=nodes, claims=claims, foreign_use=foreign_use)
     board = build_board(seen, held_by)
     by_claim = {slot.claim: slot for slot in board.slots.values() if slot.claim}
-    return Prospects(fleet, board, by_claim, Flavors(fleet, shapes, board))
+    return Prospects(fleet, board, by_claim, Flavors(fleet, offerings, board))
 
 
 def _class_of(flavors: Sequence[str], pod_set: PodSet) -> tuple[object, ...]:

@@ -12,7 +12,7 @@ from fleet.disruption.command import Command
 from fleet.disruption.terrain import Terrain
 from fleet.disruption.yard import Yard
 from fleet.nodeclaims.intent import write_claims
-from fleet.offerings.shapes import Shape
+from fleet.offerings.offerings import Offering
 from fleet.placement.board import Board
 from fleet.placement.bought import slot_of
 from fleet.placement.provision import Lot, Plan, Supply, provide
@@ -107,7 +107,7 @@ def _closure(yard: Yard, by_name: Mapping[str, Claim], start: str) -> tuple[set[
 
 
 def move(
-    yard: Yard, unit: Unit, *, avoid: Collection[str] = (), bought: Sequence[Shape] | None = None
+    yard: Yard, unit: Unit, *, avoid: Collection[str] = (), bought: Sequence[Offering] | None = None
 ) -> dict[str, Plan] | Refusal:
     """A place for every gang of the unit on a world without the unit's machines; a refusal when one finds none.
 
@@ -126,11 +126,11 @@ def move(
     finally:
         terrain.supply.may_buy = True
         for lot in spent:
-            terrain.supply.headroom[lot.shape.pool.name].spend(lot.shape, -lot.count)
+            terrain.supply.headroom[lot.offering.pool.name].spend(lot.offering, -lot.count)
 
 
 def _placed(
-    terrain: Terrain, unit: Unit, bought: Sequence[Shape] | None, spent: list[Lot]
+    terrain: Terrain, unit: Unit, bought: Sequence[Offering] | None, spent: list[Lot]
 ) -> dict[str, Plan] | Refusal:
     """As `move`, on the board as it is then; what is taken from the limits is added to `spent`."""
     board, supply, now_s = terrain.board, terrain.supply, terrain.snapshot.now_s
@@ -154,26 +154,28 @@ def _placed(
 
 
 def _put(
-    board: Board, supply: Supply, bought: Sequence[Shape], only_for: Iterable[str], spent: list[Lot]
+    board: Board, supply: Supply, bought: Sequence[Offering], only_for: Iterable[str], spent: list[Lot]
 ) -> Refusal | None:
     """Machines to be bought, as if they were on their way; a refusal where limits or shortages forbid them."""
-    for number, shape in enumerate(bought):
-        headroom = supply.headroom[shape.pool.name]
-        if shape.offer.pool_key in supply.shortages or headroom.most(shape) < 1:
-            return Refusal(Reason.POOL_LIMIT, f"{shape.offer.instance_type.name} of {shape.pool.name} cannot be bought")
-        headroom.spend(shape, 1)
-        spent.append(Lot(shape, 1))
+    for number, offering in enumerate(bought):
+        headroom = supply.headroom[offering.pool.name]
+        if offering.offer.pool_key in supply.shortages or headroom.most(offering) < 1:
+            return Refusal(
+                Reason.POOL_LIMIT, f"{offering.offer.instance_type.name} of {offering.pool.name} cannot be bought"
+            )
+        headroom.spend(offering, 1)
+        spent.append(Lot(offering, 1))
         name = _TOGETHER.format(number)
-        board.add(replace(slot_of(shape, name, *only_for), labels={**shape.labels, HOSTNAME: name}))
+        board.add(replace(slot_of(offering, name, *only_for), labels={**offering.labels, HOSTNAME: name}))
     return None
 
 
-def _with_lots(plans: dict[str, Plan], bought: Sequence[Shape]) -> dict[str, Plan]:
+def _with_lots(plans: dict[str, Plan], bought: Sequence[Offering]) -> dict[str, Plan]:
     used = {seat.slot.name for plan in plans.values() for seat in plan.seats}
-    counted = Counter(shape.key for number, shape in enumerate(bought) if _TOGETHER.format(number) in used)
-    shapes = {shape.key: shape for shape in bought}
+    counted = Counter(offering.key for number, offering in enumerate(bought) if _TOGETHER.format(number) in used)
+    offerings = {offering.key: offering for offering in bought}
     first = next(iter(plans))
-    lots = tuple(Lot(shapes[key], count) for key, count in sorted(counted.items()))
+    lots = tuple(Lot(offerings[key], count) for key, count in sorted(counted.items()))
     return plans | {first: replace(plans[first], lots=lots)}
 
 

@@ -52,7 +52,7 @@ class Terrain:
         supply.recuts = []
         of_claim = {slot.claim: slot for slot in board.slots.values() if slot.claim}
         said, tree = declared_now(fleet, snapshot), charged_tree(fleet, snapshot, gangs)
-        flavors = Flavors(fleet, supply.shapes, board)
+        flavors = Flavors(fleet, supply.offerings, board)
         return cls(fleet, snapshot, board, supply, flavors, said, tree, of_claim, board.mark())
 
     def prepare(self, gone: Collection[str], promised: Sequence[tuple[Gang, Plan]], avoid: Collection[str]) -> None:
@@ -73,7 +73,7 @@ class Terrain:
                     self.board.take(slot, gang.pod_set(taken.pod_set).requests, taken.count)
         for _, plan in promised[self._bought :]:
             for lot in plan.lots:
-                self.supply.headroom[lot.shape.pool.name].spend(lot.shape, lot.count)
+                self.supply.headroom[lot.offering.pool.name].spend(lot.offering, lot.count)
         self._seated = self._bought = len(promised)
 
     def _close(self, claim: str) -> None:

@@ -17,7 +17,7 @@ from fleet.disruption.replace import Unit, claims_of, move
 from fleet.disruption.savings import SPOT_TYPES, disruption_cost, eviction_cost
 from fleet.disruption.verdict import Held, Obstacle, no_reason
 from fleet.disruption.yard import Yard
-from fleet.offerings.shapes import Shape
+from fleet.offerings.offerings import Offering
 from fleet.placement.provision import Lot, Plan
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import Claim, Gang, Snapshot
@@ -51,7 +51,7 @@ def weigh(
     claims: Iterable[Claim],
     *,
     most_bought: int = 1,
-    bought: Sequence[Shape] | None = None,
+    bought: Sequence[Offering] | None = None,
     avoid: Collection[str] = (),
 ) -> Move | None:
     """What comes of taking these machines away together, None when it is not worth it or somebody may not move.
@@ -68,7 +68,7 @@ def weighed(
     claims: Iterable[Claim],
     *,
     most_bought: int = 1,
-    bought: Sequence[Shape] | None = None,
+    bought: Sequence[Offering] | None = None,
     avoid: Collection[str] = (),
 ) -> Move | Held:
     """As `weigh`, and where nothing comes of it, why."""
@@ -153,7 +153,7 @@ def _trades_spot(yard: Yard, found: Move) -> bool:
     going = found.unit.claims
     if any(claim.capacity_pool.capacity_type != "spot" for claim in going):
         return False
-    if all(lot.shape.offer.capacity_type != "spot" for lot in found.lots):
+    if all(lot.offering.offer.capacity_type != "spot" for lot in found.lots):
         return False
     if not all(yard.fleet.node_pools[claim.node_pool].spec.disruption.spot_to_spot for claim in going):
         return True
@@ -167,7 +167,7 @@ def _buys_its_own(found: Move) -> bool:
     for claim in found.unit.claims:
         kind = claim.capacity_pool.instance_type
         prices[kind] = min(claim.price_usd_h, prices.get(kind, inf))
-    offers = [lot.shape.offer for lot in found.lots]
+    offers = [lot.offering.offer for lot in found.lots]
     return any(offer.price_usd_h >= prices.get(offer.instance_type.name, inf) for offer in offers)
 
 

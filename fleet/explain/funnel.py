@@ -1,14 +1,14 @@
 """The way from everything on sale to what a pool could buy now: condition by condition, and what each rules out.
 
-Each step asks for the shapes of a pool that declares no more than the conditions so far: the same function that says
-what is bought, so that the way ends where the pool's own shapes are.
+Each step asks for the offerings of a pool that declares no more than the conditions so far: the same function that says
+what is bought, so that the way ends where the pool's own offerings are.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
-from fleet.offerings.shapes import Shape, Shapes
+from fleet.offerings.offerings import Offering, Offerings
 from fleet.placement.provision import Supply
 from model.kinds import CapacityType, NodePool, RequirementTerm
 from model.kinds.node_pool import GpuSelector, NodePoolSpec, Sharing
@@ -39,20 +39,20 @@ def funnel(pool: NodePool, supply: Supply) -> tuple[Step, ...]:
     Conditions on types come first, then zones, capacity types, sharing; limits and shortages are the last two steps.
     """
     steps: list[Step] = []
-    for condition, left in (*_declared(pool, supply.shapes), *_present(pool, supply)):
-        offers = {shape.offer.pool_key: shape.offer for shape in left}
+    for condition, left in (*_declared(pool, supply.offerings), *_present(pool, supply)):
+        offers = {offering.offer.pool_key: offering.offer for offering in left}
         before = steps[-1].offers if steps else len(offers)
         types, zones = {key.instance_type for key in offers}, {key.zone for key in offers}
         steps.append(Step(condition, len(offers), len(types), len(zones), before - len(offers)))
     return tuple(steps)
 
 
-def _declared(pool: NodePool, shapes: Shapes) -> Iterator[tuple[str, Iterable[Shape]]]:
+def _declared(pool: NodePool, offerings: Offerings) -> Iterator[tuple[str, Iterable[Offering]]]:
     said: dict[str, Any] = {**_OPEN, "placement": pool.spec.placement.model_copy(update={"efa": False})}
-    yield "on sale", _shapes(shapes, pool, said)
+    yield "on sale", _offerings(offerings, pool, said)
     for condition, field, value in _conditions(pool.spec):
         said[field] = value
-        yield condition, _shapes(shapes, pool, said)
+        yield condition, _offerings(offerings, pool, said)
 
 
 _OPEN: Mapping[str, Any] = {
@@ -67,10 +67,10 @@ _OPEN: Mapping[str, Any] = {
 """What the fields that choose machines are where they rule nothing out."""
 
 
-def _shapes(shapes: Shapes, pool: NodePool, said: Mapping[str, Any]) -> Iterable[Shape]:
-    """The shapes of the pool as if it said no more than that."""
+def _offerings(offerings: Offerings, pool: NodePool, said: Mapping[str, Any]) -> Iterable[Offering]:
+    """The offerings of the pool as if it said no more than that."""
     partly = pool.model_copy(update={"spec": pool.spec.model_copy(update=dict(said))})
-    return replace(shapes, _by_pool={}).of(partly)
+    return replace(offerings, _by_pool={}).of(partly)
 
 
 def _conditions(spec: NodePoolSpec) -> Iterator[tuple[str, str, Any]]:
@@ -102,9 +102,9 @@ def _term(term: RequirementTerm) -> str:
     return str(Requirements.from_terms((term,)))
 
 
-def _present(pool: NodePool, supply: Supply) -> Iterator[tuple[str, Iterable[Shape]]]:
+def _present(pool: NodePool, supply: Supply) -> Iterator[tuple[str, Iterable[Offering]]]:
     """What stands against one machine more at present."""
     headroom = supply.headroom[pool.name]
-    affordable = [shape for shape in supply.shapes.of(pool) if headroom.most(shape) > 0]
+    affordable = [offering for offering in supply.offerings.of(pool) if headroom.most(offering) > 0]
     yield "room within the limits", affordable
-    yield "not short now", [shape for shape in affordable if shape.offer.pool_key not in supply.shortages]
+    yield "not short now", [offering for offering in affordable if offering.offer.pool_key not in supply.shortages]

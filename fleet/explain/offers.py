@@ -6,8 +6,8 @@ from enum import StrEnum
 
 from fleet.explain.unit import Unit, unit_of
 from fleet.mig.layouts import layout_name
+from fleet.offerings.offerings import Offering
 from fleet.offerings.pools import Headroom
-from fleet.offerings.shapes import Shape
 from fleet.placement.provision import Supply
 from fleet.placement.stock import build_supply
 from fleet.reasons import Reason, Refusal
@@ -101,7 +101,7 @@ def offers_for(fleet: Fleet, snapshot: Snapshot, ask: Ask) -> Answer:
     for name, pool in sorted(fleet.node_pools.items()):
         if not ask.pool or name == ask.pool:
             choices += _of_pool(
-                supply, pool, [(shape, unit.on(shape)) for shape in _meant(supply, pool, ask)], ask.count
+                supply, pool, [(offering, unit.on(offering)) for offering in _meant(supply, pool, ask)], ask.count
             )
     answer = tuple(sorted(choices, key=lambda choice: choice.order))
     return Answer(
@@ -110,23 +110,23 @@ def offers_for(fleet: Fleet, snapshot: Snapshot, ask: Ask) -> Answer:
     )
 
 
-def _meant(supply: Supply, pool: NodePool, ask: Ask) -> Iterator[Shape]:
-    for shape in supply.shapes.of(pool):
-        offer = shape.offer
+def _meant(supply: Supply, pool: NodePool, ask: Ask) -> Iterator[Offering]:
+    for offering in supply.offerings.of(pool):
+        offer = offering.offer
         if ask.zone in {"", offer.zone} and ask.capacity_type in {"", offer.capacity_type}:
-            yield shape
+            yield offering
 
 
-def _of_pool(supply: Supply, pool: NodePool, shapes: list[tuple[Shape, int]], count: int) -> Iterator[Choice]:
-    held = [(shape, each) for shape, each in shapes if each]
+def _of_pool(supply: Supply, pool: NodePool, offerings: list[tuple[Offering, int]], count: int) -> Iterator[Choice]:
+    held = [(offering, each) for offering, each in offerings if each]
     flexible = {
-        zone: supply.shapes.flexible(pool, [shape for shape, _ in held if shape.offer.zone == zone])
-        for zone in {shape.offer.zone for shape, _ in held}
+        zone: supply.offerings.flexible(pool, [offering for offering, _ in held if offering.offer.zone == zone])
+        for zone in {offering.offer.zone for offering, _ in held}
     }
     headroom = supply.headroom[pool.name]
-    for shape, each in held:
-        offer, machines = shape.offer, -(-count // each)
-        allowed, until_s = headroom.most(shape), supply.shortages.get(offer.pool_key, 0.0)
+    for offering, each in held:
+        offer, machines = offering.offer, -(-count // each)
+        allowed, until_s = headroom.most(offering), supply.shortages.get(offer.pool_key, 0.0)
         against = (
             (Obstacle.FIXED, pool.spec.replicas is not None),
             (Obstacle.LIMIT, allowed < machines),
@@ -138,7 +138,7 @@ def _of_pool(supply: Supply, pool: NodePool, shapes: list[tuple[Shape, int]], co
             offer.instance_type.name,
             offer.zone,
             offer.capacity_type,
-            sharing_of(shape),
+            sharing_of(offering),
             each,
             machines,
             offer.price_usd_h,
@@ -152,11 +152,11 @@ def _bounded(pool: NodePool, headroom: Headroom) -> bool:
     return headroom.nodes is not None or headroom.usd_h is not None or bool(pool.spec.limits.resources)
 
 
-def sharing_of(shape: Shape) -> str:
+def sharing_of(offering: Offering) -> str:
     """How the GPUs of a machine are divided, in words."""
-    sharing = shape.pool.spec.sharing
-    if shape.layout:
-        return layout_name(shape.layout)
+    sharing = offering.pool.spec.sharing
+    if offering.layout:
+        return layout_name(offering.layout)
     if sharing.replicas == 1:
         return "whole"
     return f"{'time-slicing' if sharing.time_slicing else 'mps'} x{sharing.replicas}"
@@ -194,7 +194,7 @@ def _nobody_buys(fleet: Fleet, catalog: Catalog, ask: Ask, unit: Unit) -> str:
     where = " ".join(it for it in (ask.capacity_type, f"in {ask.zone}" if ask.zone else "") if it)
     who = f"pool {ask.pool} buys no" if ask.pool else "no pool buys"
     supply = build_supply(fleet, Snapshot(0.0, catalog=catalog), may_buy=False)
-    pools = {name: pool for name, pool in fleet.node_pools.items() if any(map(unit.on, supply.shapes.of(pool)))}
+    pools = {name: pool for name, pool in fleet.node_pools.items() if any(map(unit.on, supply.offerings.of(pool)))}
     if pools:
         shown = f"{ask.gpu} {where}" if where else ask.gpu
         return f"{who} {shown}; without that condition there is {_named(pools)}"

@@ -70,7 +70,7 @@ def pool_view(fleet: Fleet, snapshot: Snapshot, name: str) -> PoolView:
     pool = fleet.node_pools[name]
     supply = build_supply(fleet, snapshot, may_buy=False)
     claims = claims_by_pool(snapshot).get(name, ())
-    keys = {shape.offer.pool_key for shape in supply.shapes.of(pool)}
+    keys = {offering.offer.pool_key for offering in supply.offerings.of(pool)}
     states = [claim.state for claim in claims]
     yard = Yard.of(fleet, snapshot)
     return PoolView(

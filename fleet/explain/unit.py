@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from fleet.offerings.shapes import Shape
+from fleet.offerings.offerings import Offering
 from fleet.snapshot import Catalog, InstanceType
 from model.hints import listing, near
 from model.mig.geometry import mig_models, models_for_instance_gpu, resource_name
@@ -25,11 +25,11 @@ class Unit:
     resource: str = ""
     """The resource that is counted, where that depends on how a machine is cut."""
 
-    def on(self, shape: Shape) -> int:
-        """Units on one machine of a shape; 0 = it has none."""
+    def on(self, offering: Offering) -> int:
+        """Units on one machine of an offering; 0 = it has none."""
         if self.resource:
-            return shape.allocatable.get(self.resource, 0)
-        return self.types.get(shape.offer.instance_type.name, 0)
+            return offering.allocatable.get(self.resource, 0)
+        return self.types.get(offering.offer.instance_type.name, 0)
 
 
 class UnknownGpu(ValueError):

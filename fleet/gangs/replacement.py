@@ -244,8 +244,8 @@ def _how(plan: Plan) -> str:
     parts = [f"replacing on {', '.join(sorted(nodes)[:_SHOWN])}"] if nodes else []
     if plan.lots:
         bought = ", ".join(
-            f"{lot.count} x {lot.shape.offer.instance_type.name} "
-            f"({lot.shape.offer.capacity_type}, {lot.shape.offer.zone})"
+            f"{lot.count} x {lot.offering.offer.instance_type.name} "
+            f"({lot.offering.offer.capacity_type}, {lot.offering.offer.zone})"
             for lot in plan.lots
         )
         parts.append(f"buying {bought} at {plan.cost_usd_h:.2f} USD/h")

@@ -13,7 +13,7 @@ from fleet.actions import Action, OpenClaims, SaveGang, claim_subject, gang_subj
 from fleet.nodeclaims.adopted import asks, claimed_instances, taken_over
 from fleet.nodeclaims.adoption_rule import Office, claim_for, claim_name
 from fleet.nodeclaims.launch import own_tags
-from fleet.offerings.shapes import Shape
+from fleet.offerings.offerings import Offering
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import Claim, Gang, Instance, Pin, Snapshot
 from fleet.snapshot.lookups import holders, nodes_by_instance
@@ -29,10 +29,10 @@ def decide(fleet: Fleet, snapshot: Snapshot) -> list[Action]:
     office = Office(fleet, snapshot)
     actions: list[Action] = []
     for instance in asking(snapshot):
-        shape = office.judge(instance)
-        if isinstance(shape, Shape) and not _in_hand(snapshot, instance):
-            office.take(shape)
-            actions.append(OpenClaims((claim_for(instance, shape, snapshot.now_s),)))
+        offering = office.judge(instance)
+        if isinstance(offering, Offering) and not _in_hand(snapshot, instance):
+            office.take(offering)
+            actions.append(OpenClaims((claim_for(instance, offering, snapshot.now_s),)))
     return [*actions, *_seats(snapshot)]
 
 

@@ -13,10 +13,10 @@ from fleet.mig.convergence import owed
 from fleet.nodeclaims.adopted import asked_pool
 from fleet.nodeclaims.difference import wrong_key
 from fleet.nodeclaims.fixed import remaining
+from fleet.offerings.offerings import Offering, node_labels_of, offerings_now
 from fleet.offerings.pools import Headroom, cluster_groups
-from fleet.offerings.shapes import Shape, node_labels_of, shapes_now
 from fleet.reasons import Reason, Refusal
-from fleet.snapshot import CapacityPool, Claim, Instance, Launch, Node, Offer, Snapshot
+from fleet.snapshot import CapacityPool, Claim, Instance, InstanceOffer, Launch, Node, Snapshot
 from fleet.snapshot.lookups import claims_by_pool, nodes_by_instance
 from model import labels
 from model.fleet import Fleet
@@ -36,23 +36,23 @@ def claim_name(instance_id: str) -> str:
     return f"adopted-{instance_id}"
 
 
-def claim_for(instance: Instance, shape: Shape, now_s: float) -> Claim:
-    """The claim that takes a machine over as one of this shape. How it was born is not known, nor judged as drift."""
+def claim_for(instance: Instance, offering: Offering, now_s: float) -> Claim:
+    """The claim that takes a machine over as this offering. How it was born is not known, nor judged as drift."""
     name = claim_name(instance.id)
     return Claim(
         name=name,
         uid="",
-        node_pool=shape.pool.name,
+        node_pool=offering.pool.name,
         pool_hash="",
-        capacity_pool=shape.offer.pool_key,
-        price_usd_h=shape.offer.price_usd_h,
-        list_usd_h=shape.offer.list_usd_h,
+        capacity_pool=offering.offer.pool_key,
+        price_usd_h=offering.offer.price_usd_h,
+        list_usd_h=offering.offer.list_usd_h,
         launch=Launch(name, 0, 1),
         created_at_s=now_s,
         purpose=f"adopted, as the tag {labels.ADOPT} of instance {instance.id} asks",
         adopts=instance.id,
-        resources=shape.allocatable,
-        layout=shape.layout,
+        resources=offering.allocatable,
+        layout=offering.layout,
         instance_id=instance.id,
         launched_at_s=now_s,
     )
@@ -66,7 +66,7 @@ class _Bid:
     instance: Instance
     pool: NodePool
     node: Node
-    shapes: tuple[Shape, ...]
+    offerings: tuple[Offering, ...]
     """What of the pool's it could have been bought as: one for each layout."""
     room: Headroom
     replicas_left: int | None
@@ -87,32 +87,32 @@ class Office:
     """Of all pools, made when somebody asks for one: they may share a placement group."""
     _taken: Counter[str] = field(default_factory=Counter)
 
-    def judge(self, instance: Instance) -> Shape | Refusal:
+    def judge(self, instance: Instance) -> Offering | Refusal:
         """What the machine becomes, or the first thing that stands against it."""
         snapshot = self.snapshot
         for reason, find in _BEFORE:
             if message := find(self.fleet, snapshot, instance):
                 return Refusal(reason, message)
         pool = self.fleet.node_pools[asked_pool(instance, snapshot.cluster)]
-        shapes = shapes_now(self.fleet, snapshot).of(pool)
+        offerings = offerings_now(self.fleet, snapshot).of(pool)
         bid = _Bid(
             snapshot,
             instance,
             pool,
             nodes_by_instance(snapshot)[instance.id],
-            tuple(shape for shape in shapes if shape.offer.pool_key == capacity_pool_of(instance)),
+            tuple(offering for offering in offerings if offering.offer.pool_key == capacity_pool_of(instance)),
             self._room(pool),
             self._replicas_left(pool),
         )
         for reason, look in _CHECKS:
             if message := look(bid):
                 return Refusal(reason, message)
-        return next(shape for shape in bid.shapes if not _owed(bid, shape))
+        return next(offering for offering in bid.offerings if not _owed(bid, offering))
 
-    def take(self, shape: Shape) -> None:
+    def take(self, offering: Offering) -> None:
         """Count a machine that is adopted."""
-        self._room(shape.pool).spend(shape, 1)
-        self._taken[shape.pool.name] += 1
+        self._room(offering.pool).spend(offering, 1)
+        self._taken[offering.pool.name] += 1
 
     def _room(self, pool: NodePool) -> Headroom:
         if not self._rooms:
@@ -193,7 +193,7 @@ def _unsold(bid: _Bid) -> str:
     where = bid.where
     if where.instance_type not in bid.snapshot.catalog.types:
         return f"nothing is known of instance type {where.instance_type}"
-    if bid.shapes or where.reservation:
+    if bid.offerings or where.reservation:
         return ""
     on_sale = any(offer.pool_key == where for offer in bid.snapshot.catalog.offers)
     return "" if on_sale else f"{where} is not on sale, so that it has no price"
@@ -212,35 +212,35 @@ def _foreign(bid: _Bid) -> str:
     group = pool.spec.placement.group
     if group and bid.instance.placement_group != group:
         return f"it does not stand in placement group {group} of node pool {pool.name}"
-    return "" if bid.shapes else f"node pool {pool.name} has no machines of {where}: its requirements rule them out"
+    return "" if bid.offerings else f"node pool {pool.name} has no machines of {where}: its requirements rule them out"
 
 
 def _carried(bid: _Bid) -> Mapping[str, str]:
     where, catalog = bid.where, bid.snapshot.catalog
-    plain = Offer(catalog.types[where.instance_type], where.zone, where.capacity_type, 0.0)
-    planned = bid.shapes[0].labels if bid.shapes else node_labels_of(bid.pool, plain, "", catalog.region)
+    plain = InstanceOffer(catalog.types[where.instance_type], where.zone, where.capacity_type, 0.0)
+    planned = bid.offerings[0].labels if bid.offerings else node_labels_of(bid.pool, plain, "", catalog.region)
     said = bid.pool.spec.template.labels
     return {**planned, **{key: text for key, text in bid.node.labels.items() if key not in planned or key in said}}
 
 
 def _lacking(bid: _Bid) -> str:
     """A machine that owes something is not waited for: who waits in vain is given back."""
-    missing = [_owed(bid, shape) for shape in bid.shapes]
+    missing = [_owed(bid, offering) for offering in bid.offerings]
     pool = bid.pool.name
     return (
         "" if not all(missing) else f"node {bid.node.name} lacks what machines of node pool {pool} offer: {missing[0]}"
     )
 
 
-def _owed(bid: _Bid, shape: Shape) -> str:
-    return owed(claim_for(bid.instance, shape, 0.0), bid.node)
+def _owed(bid: _Bid, offering: Offering) -> str:
+    return owed(claim_for(bid.instance, offering, 0.0), bid.node)
 
 
 def _full(bid: _Bid) -> str:
     """A fixed pool takes as many as it lacks, in place of buying them: one more would be given back at once."""
     if bid.replicas_left is not None and bid.replicas_left <= 0:
         return f"node pool {bid.pool.name} has its {bid.pool.spec.replicas} replicas: raise `replicas` first"
-    if bid.room.allowed(bid.shapes[0]) > 0:
+    if bid.room.allowed(bid.offerings[0]) > 0:
         return ""
     return f"the limits of node pool {bid.pool.name} leave no room for {bid.where}: raise them, or wait"
 

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from fleet.actions import Action, OpenClaims, SaveClaim, claim_subject
 from fleet.nodeclaims.intent import write_claims
 from fleet.nodeclaims.lifecycle import leaving
+from fleet.offerings.offerings import Offering
 from fleet.offerings.pools import capacity_rank
 from fleet.offerings.reservations import preference
-from fleet.offerings.shapes import Shape
 from fleet.placement.provision import Lot, Plan, Supply
 from fleet.placement.stock import build_supply
 from fleet.reasons import Reason
@@ -52,26 +52,26 @@ def _buy(pool: NodePool, supply: Supply, missing: int, now_s: float) -> list[Act
     actions: list[Action] = []
     purpose = f"one of the {pool.spec.replicas} replicas of {pool.name}"
     while missing:
-        shape = best_shape(pool, supply)
-        if shape is None:
+        offering = best_offering(pool, supply)
+        if offering is None:
             break
-        count = min(-(-missing // 2), supply.headroom[pool.name].most(shape))
-        supply.headroom[pool.name].spend(shape, count)
-        plan = Plan(lots=(Lot(shape, count),))
+        count = min(-(-missing // 2), supply.headroom[pool.name].most(offering))
+        supply.headroom[pool.name].spend(offering, count)
+        plan = Plan(lots=(Lot(offering, count),))
         actions.append(OpenClaims(write_claims(plan, f"{pool.name}/{len(actions)}", now_s, purpose=purpose).claims))
         missing -= count
     return actions
 
 
-def best_shape(pool: NodePool, supply: Supply) -> Shape | None:
+def best_offering(pool: NodePool, supply: Supply) -> Offering | None:
     """What a machine of the pool would be now; None when limits or shortages leave nothing."""
     ranked = sorted(
-        supply.shapes.of(pool),
-        key=lambda shape: (
-            capacity_rank(pool, shape.offer.capacity_type),
-            shape.offer.price_usd_h,
-            preference(shape.offer),
-            shape.key,
+        supply.offerings.of(pool),
+        key=lambda offering: (
+            capacity_rank(pool, offering.offer.capacity_type),
+            offering.offer.price_usd_h,
+            preference(offering.offer),
+            offering.key,
         ),
     )
     free = supply.headroom[pool.name]

@@ -23,35 +23,35 @@ def write_claims(
     """One claim for each machine of a plan, in one all-or-nothing launch group.
 
     `owner` (a gang's uid, a pool's name), the instant and what is bought name the group, so that two purchases never
-    share one, nor an attempt with the next one. Lots of one shape (a leader's and its workers') are one launch: fewer
-    calls, and none of them can come without the others.
+    share one, nor an attempt with the next one. Lots of one offering (a leader's and its workers') are one launch:
+    fewer calls, and none of them can come without the others.
     """
-    wanted = [(*lot.shape.key, lot.count) for lot in plan.lots]
+    wanted = [(*lot.offering.key, lot.count) for lot in plan.lots]
     digest = hashlib.sha256(f"{owner}/{now_s!r}/{','.join(replaces)}/{wanted!r}".encode()).hexdigest()[:10]
     size = sum(lot.count for lot in plan.lots)
     claims: list[Claim] = []
     names: dict[tuple[int, int], str] = {}
     launches: dict[object, int] = {}
     for index, number, lot in _machines(plan):
-        shape = lot.shape
-        launch = launches.setdefault(shape.key, index)
-        names[index, number] = f"{shape.pool.name[:40]}-{digest}-{len(claims)}"
+        offering = lot.offering
+        launch = launches.setdefault(offering.key, index)
+        names[index, number] = f"{offering.pool.name[:40]}-{digest}-{len(claims)}"
         claims.append(
             Claim(
                 name=names[index, number],
                 uid="",
-                node_pool=shape.pool.name,
-                pool_hash=pool_hash(shape.pool),
-                capacity_pool=shape.offer.pool_key,
-                price_usd_h=shape.offer.price_usd_h,
-                list_usd_h=shape.offer.list_usd_h,
+                node_pool=offering.pool.name,
+                pool_hash=pool_hash(offering.pool),
+                capacity_pool=offering.offer.pool_key,
+                price_usd_h=offering.offer.price_usd_h,
+                list_usd_h=offering.offer.list_usd_h,
                 launch=Launch(digest, launch, size),
                 created_at_s=now_s,
                 gang=gang,
                 purpose=purpose,
                 replaces=replaces,
-                resources=shape.allocatable,
-                layout=shape.layout,
+                resources=offering.allocatable,
+                layout=offering.layout,
             )
         )
     return WrittenClaims(tuple(claims), names)

@@ -27,8 +27,8 @@ from fleet.nodeclaims.drain import drain
 from fleet.nodeclaims.launch import launch_request, own_tags
 from fleet.nodeclaims.orphans import collect, launch_groups
 from fleet.nodeclaims.repair import READY, conditions_of, overdue, too_many, unwell
+from fleet.offerings.offerings import node_labels_of
 from fleet.offerings.reservations import RESERVATION_LABELS, RESERVED, offer_of, outlived
-from fleet.offerings.shapes import node_labels_of
 from fleet.reasons import Reason
 from fleet.snapshot import Claim, ClaimState, Disruption, Gang, GangState, Instance, Node, Snapshot
 from fleet.snapshot.lookups import machines_held, nodes_by_instance

@@ -1,1 +1,1 @@
-"""What can be bought: machine shapes of every pool, what pods will find on them, prices, limits and reservations."""
+"""What can be bought: the offerings of every pool, what pods will find on them, prices, limits and reservations."""

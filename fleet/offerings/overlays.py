@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from fleet.offerings.overlay import adjusted_usd_h, price_usd_h
-from fleet.snapshot import CapacityPool, Catalog, Offer
+from fleet.snapshot import CapacityPool, Catalog, InstanceOffer
 from fleet.snapshot.memo import remembered
 from model import labels
 from model.fleet import Fleet
@@ -28,7 +28,7 @@ class Knowledge:
     resources: Mapping[str, Resources] = field(default_factory=dict)
     """Instance type -> further resources."""
 
-    def price_usd_h(self, offer: Offer) -> float:
+    def price_usd_h(self, offer: InstanceOffer) -> float:
         """The price of an offer in this pool."""
         said = self.prices.get(offer.pool_key, "")
         if not said:
@@ -121,7 +121,7 @@ def _own(pool: NodePool, asked: frozenset[str]) -> _Labels:
     return tuple(sorted((key, value) for key, value in carried.items() if labels.normalize(key) in asked))
 
 
-def _chosen(own: Mapping[str, str], wanted: Requirements, catalog: Catalog) -> Iterator[Offer]:
+def _chosen(own: Mapping[str, str], wanted: Requirements, catalog: Catalog) -> Iterator[InstanceOffer]:
     """The offers that an overlay is about, as machines of pools that carry `own`; in the order of the catalogue."""
     of_type = Requirements({key: each for key, each in wanted.items() if key not in _OF_OFFER})
     of_offer = Requirements({key: each for key, each in wanted.items() if key in _OF_OFFER})
@@ -135,7 +135,7 @@ def _chosen(own: Mapping[str, str], wanted: Requirements, catalog: Catalog) -> I
             yield offer
 
 
-def _contradicted(book: _Book, overlay: NodeOverlay, offers: tuple[Offer, ...]) -> Iterator[Conflict]:
+def _contradicted(book: _Book, overlay: NodeOverlay, offers: tuple[InstanceOffer, ...]) -> Iterator[Conflict]:
     spec = overlay.spec
     for offer in offers:
         if spec.price or spec.price_adjustment:
@@ -148,7 +148,7 @@ def _contradicted(book: _Book, overlay: NodeOverlay, offers: tuple[Offer, ...]) 
                 yield Conflict(overlay.name, known[name].name, f"{name} of {offer.instance_type.name}")
 
 
-def _write(book: _Book, overlay: NodeOverlay, offers: tuple[Offer, ...]) -> None:
+def _write(book: _Book, overlay: NodeOverlay, offers: tuple[InstanceOffer, ...]) -> None:
     """What heavier ones have said stays."""
     spec = overlay.spec
     for offer in offers:

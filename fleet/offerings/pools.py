@@ -15,7 +15,7 @@ from model.kinds import CapacityType, NodePool
 from model.quantity import Resources
 
 if TYPE_CHECKING:
-    from fleet.offerings.shapes import Shape
+    from fleet.offerings.offerings import Offering
 
 HASH_VERSION = "v2"
 _READ_LIVE = {"expire_after", "termination_grace_period"}
@@ -90,46 +90,46 @@ class Headroom:
             grouped,
         )
 
-    def most(self, shape: "Shape") -> int:
-        """How many machines of this shape the limits still allow and its reservation, if any, still has."""
-        left = self.reserved_left(shape)
-        return self.allowed(shape) if left is None else max(0, min(left, self.allowed(shape)))
+    def most(self, offering: "Offering") -> int:
+        """How many machines of this offering the limits still allow and its reservation, if any, still has."""
+        left = self.reserved_left(offering)
+        return self.allowed(offering) if left is None else max(0, min(left, self.allowed(offering)))
 
-    def reserved_left(self, shape: "Shape") -> int | None:
-        """How many machines the reservation of a shape still has; None where it is of none."""
-        return self.places.most(shape.offer, shape.closes_s)
+    def reserved_left(self, offering: "Offering") -> int | None:
+        """How many machines the reservation of an offering still has; None where it is of none."""
+        return self.places.most(offering.offer, offering.closes_s)
 
-    def bound_to(self, shape: "Shape") -> str:
-        """The zone its placement group keeps the pool in, where that is another than the shape's."""
+    def bound_to(self, offering: "Offering") -> str:
+        """The zone its placement group keeps the pool in, where that is another than the offering's."""
         return next(
-            (zone for zone, count in sorted((self.grouped or {}).items()) if count and zone != shape.offer.zone), ""
+            (zone for zone, count in sorted((self.grouped or {}).items()) if count and zone != offering.offer.zone), ""
         )
 
-    def allowed(self, shape: "Shape") -> int:
-        """How many machines of this shape the limits and the pool's placement group still allow."""
-        if self.bound_to(shape):
+    def allowed(self, offering: "Offering") -> int:
+        """How many machines of this offering the limits and the pool's placement group still allow."""
+        if self.bound_to(offering):
             return 0
         bounds = [] if self.nodes is None else [self.nodes]
-        if self.usd_h is not None and shape.offer.price_usd_h > 0:
-            bounds.append(int((self.usd_h + 1e-9) // shape.offer.price_usd_h))
+        if self.usd_h is not None and offering.offer.price_usd_h > 0:
+            bounds.append(int((self.usd_h + 1e-9) // offering.offer.price_usd_h))
         bounds += [
             left // each
             for name, left in self.resources.items()
-            if (each := shape.offer.instance_type.capacity.get(name, 0))
+            if (each := offering.offer.instance_type.capacity.get(name, 0))
         ]
         return max(0, min(bounds, default=1 << 30))
 
-    def spend(self, shape: "Shape", count: int) -> None:
-        """Account for `count` machines of this shape; a negative count gives them back."""
-        self.places.take(shape.offer, count)
+    def spend(self, offering: "Offering", count: int) -> None:
+        """Account for `count` machines of this offering; a negative count gives them back."""
+        self.places.take(offering.offer, count)
         if self.grouped is not None:
-            self.grouped[shape.offer.zone] += count
+            self.grouped[offering.offer.zone] += count
         if self.nodes is not None:
             self.nodes -= count
         if self.usd_h is not None:
-            self.usd_h -= shape.offer.price_usd_h * count
+            self.usd_h -= offering.offer.price_usd_h * count
         for name in self.resources:
-            self.resources[name] -= shape.offer.instance_type.capacity.get(name, 0) * count
+            self.resources[name] -= offering.offer.instance_type.capacity.get(name, 0) * count
 
 
 def cluster_groups(pools: Mapping[str, NodePool], claims: Iterable[Claim]) -> dict[str, Counter[str]]:

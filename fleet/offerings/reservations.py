@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 
-from fleet.snapshot import Claim, Offer, Reservation, Snapshot
+from fleet.snapshot import Claim, InstanceOffer, Reservation, Snapshot
 from fleet.snapshot.memo import remembered
 from model import labels
 from model.kinds import CapacityType, NodePool, ReservationTerm
@@ -80,14 +80,14 @@ def reservation_of(snapshot: Snapshot, claim: Claim) -> Reservation | None:
     return snapshot.reservations.get(claim.capacity_pool.reservation)
 
 
-def offer_of(claim: Claim, snapshot: Snapshot) -> Offer:
+def offer_of(claim: Claim, snapshot: Snapshot) -> InstanceOffer:
     """What was bought with a claim. KeyError for an instance type that is no longer known."""
     where = claim.capacity_pool
     machine = snapshot.catalog.types[where.instance_type]
     known = reservation_of(snapshot, claim)
     if known is None and where.reservation:
         known = Reservation(where.reservation, where.instance_type, where.zone, 0, 0, state="expired")
-    return Offer(machine, where.zone, where.capacity_type, claim.price_usd_h, known, claim.list_usd_h)
+    return InstanceOffer(machine, where.zone, where.capacity_type, claim.price_usd_h, known, claim.list_usd_h)
 
 
 def reserved_labels(reservation: Reservation) -> dict[str, str]:
@@ -99,7 +99,7 @@ def reserved_labels(reservation: Reservation) -> dict[str, str]:
     }
 
 
-def preference(offer: Offer) -> tuple[int, bool]:
+def preference(offer: InstanceOffer) -> tuple[int, bool]:
     """Among equal prices: machines without an end before those of a block, and those nobody may take back first."""
     reservation = offer.reservation
     return (_KIND_RANK[reservation.kind], reservation.interruptible) if reservation else (0, False)
@@ -144,13 +144,13 @@ class Places:
             },
         )
 
-    def most(self, offer: Offer, closes_at_s: float) -> int | None:
+    def most(self, offer: InstanceOffer, closes_at_s: float) -> int | None:
         """How many machines of an offer are left; None where no reservation bounds it."""
         if offer.reservation is None:
             return None
         return self.left.get(offer.reservation.id, 0) if self.now_s < closes_at_s else 0
 
-    def take(self, offer: Offer, count: int) -> None:
+    def take(self, offer: InstanceOffer, count: int) -> None:
         """Count `count` machines as bought; a negative count gives them back."""
         if offer.reservation is not None:
             self.left[offer.reservation.id] = self.left.get(offer.reservation.id, 0) - count

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from fleet.offerings.offerings import Offering, Offerings
 from fleet.offerings.pools import capacity_rank
 from fleet.offerings.reservations import preference
-from fleet.offerings.shapes import Shape, Shapes
 from fleet.placement.bought import slot_of
-from fleet.snapshot import Offer
+from fleet.snapshot import InstanceOffer
 from fleet.snapshot.affinity import admits
 from model.kinds import NodePool
 
@@ -24,9 +24,9 @@ DIGITS = 9
 
 
 class Choice(NamedTuple):
-    """A shape, and how well it suits."""
+    """An offering, and how well it suits."""
 
-    shape: Shape
+    offering: Offering
     fits: int
     """Pods that one machine holds."""
     capacity_rank: int
@@ -56,25 +56,27 @@ class Ranking:
 
 @dataclass(frozen=True, slots=True)
 class Assortment:
-    """All shapes of a need's pools in a zone that its pods may stand on."""
+    """All offerings of a need's pools in a zone that its pods may stand on."""
 
     pools: tuple[tuple[NodePool, tuple[Choice, ...]], ...]
     seen: int
-    """Shapes that pods select and tolerate."""
+    """Offerings that pods select and tolerate."""
     too_short: frozenset[str]
     """Capacity blocks that end before the pods would."""
     _ranked: dict[tuple[int, bool], Ranking] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, need: "Need", zone: str, shapes: Shapes, expected_usd_h: Callable[[Offer], float]) -> "Assortment":
+    def of(
+        cls, need: "Need", zone: str, offerings: Offerings, expected_usd_h: Callable[[InstanceOffer], float]
+    ) -> "Assortment":
         """The assortment for one need."""
         found, too_short, seen = [], set(), 0
         for pool in need.pools:
-            able = list(_able(need, pool, zone, shapes)) if pool.spec.replicas is None else []
-            too_short |= {str(shape.offer.pool_key) for shape in able if shape.closes_s <= need.until_s}
-            lasting = [shape for shape in able if shape.closes_s > need.until_s]
+            able = list(_able(need, pool, zone, offerings)) if pool.spec.replicas is None else []
+            too_short |= {str(offering.offer.pool_key) for offering in able if offering.closes_s <= need.until_s}
+            lasting = [offering for offering in able if offering.closes_s > need.until_s]
             seen += len(lasting)
-            choices = (_choice(need, shape, expected_usd_h) for shape in lasting)
+            choices = (_choice(need, offering, expected_usd_h) for offering in lasting)
             found.append((pool, tuple(it for it in choices if it.fits)))
         return cls(tuple(found), seen, frozenset(too_short))
 
@@ -89,31 +91,31 @@ class Assortment:
         inflexible: set[str] = set()
         for pool, choices in self.pools:
             roomy = [it for it in choices if it.fits >= least]
-            if Shapes.flexible(pool, [it.shape for it in roomy]):
+            if Offerings.flexible(pool, [it.offering for it in roomy]):
                 usable += roomy
             else:
                 inflexible.add(pool.name)
         ranked = sorted(usable, key=lambda it: it.rank(missing, -(-missing // it.fits)))
         return Ranking(
-            tuple(it for it in ranked if it.shape.offer.reservation is None),
-            tuple(it for it in ranked if it.shape.offer.reservation is not None),
+            tuple(it for it in ranked if it.offering.offer.reservation is None),
+            tuple(it for it in ranked if it.offering.offer.reservation is not None),
             frozenset(inflexible),
         )
 
 
-def _able(need: "Need", pool: NodePool, zone: str, shapes: Shapes) -> Iterator[Shape]:
-    for shape in shapes.of(pool):
-        if shape.offer.zone == zone and admits(need.pod_set, need.tolerations, shape.labels, shape.taints):
-            yield shape
+def _able(need: "Need", pool: NodePool, zone: str, offerings: Offerings) -> Iterator[Offering]:
+    for offering in offerings.of(pool):
+        if offering.offer.zone == zone and admits(need.pod_set, need.tolerations, offering.labels, offering.taints):
+            yield offering
 
 
-def _choice(need: "Need", shape: Shape, expected_usd_h: Callable[[Offer], float]) -> Choice:
-    offer = shape.offer
+def _choice(need: "Need", offering: Offering, expected_usd_h: Callable[[InstanceOffer], float]) -> Choice:
+    offer = offering.offer
     return Choice(
-        shape,
-        slot_of(shape, "probe").room_for(need.pod_set.requests),
-        capacity_rank(shape.pool, offer.capacity_type),
-        need.rank(shape.pool),
+        offering,
+        slot_of(offering, "probe").room_for(need.pod_set.requests),
+        capacity_rank(offering.pool, offer.capacity_type),
+        need.rank(offering.pool),
         expected_usd_h(offer),
-        (preference(offer), shape.key),
+        (preference(offer), offering.key),
     )

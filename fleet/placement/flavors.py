@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from fleet.offerings.shapes import Shapes
+from fleet.offerings.offerings import Offerings
 from fleet.placement.board import Board, Slot
 from fleet.placement.provision import Need
 from fleet.quota.declared import FlavorSpec
@@ -73,7 +73,7 @@ class Flavors:
     """Flavors of a fleet with what each can offer, computed once a cycle."""
 
     fleet: Fleet
-    shapes: Shapes
+    offerings: Offerings
     board: Board
     _offered: dict[str, frozenset[str]] = field(default_factory=dict)
 
@@ -99,7 +99,9 @@ class Flavors:
         """Every resource that some machine of the flavor has or could have."""
         if name not in self._offered:
             ground = _grounds(self.fleet)[name]
-            found = {offer for pool in ground.pools for shape in self.shapes.of(pool) for offer in shape.allocatable}
+            found = {
+                offer for pool in ground.pools for offering in self.offerings.of(pool) for offer in offering.allocatable
+            }
             found |= {offer for slot in self.board.slots.values() if ground.owns(slot) for offer in slot.free}
             self._offered[name] = frozenset(found)
         return self._offered[name]

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from fleet.offerings.shapes import Shape
+from fleet.offerings.offerings import Offering
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import PodSet
 
@@ -26,9 +26,9 @@ class Hurdles:
     pools_short: list[str] = field(default_factory=list)
     short_until_s: float = 0.0
 
-    def short(self, shape: Shape, until_s: float) -> None:
-        """Note a shape that the cloud is short of until then (epoch seconds)."""
-        self.pools_short.append(str(shape.offer.pool_key))
+    def short(self, offering: Offering, until_s: float) -> None:
+        """Note an offering that the cloud is short of until then (epoch seconds)."""
+        self.pools_short.append(str(offering.offer.pool_key))
         self.short_until_s = until_s if not self.short_until_s else min(self.short_until_s, until_s)
 
     def refusal(self) -> Refusal:

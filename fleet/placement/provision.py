@@ -3,15 +3,15 @@
 The order of preference is free to dear: what stands idle, then a re-cut, then a purchase of exactly what is missing.
 Among what stands idle a place goes by its price (`fleet.placement.appraisal`).
 Purchases stay in one zone, and prefer (capacity type by the pool's order, weight of the pool, expected cost, name): the
-order in which `CreateFleet` is attempted, because a shortage removes a shape and the next call finds the next best.
+order in which `CreateFleet` is attempted, because a shortage removes an offering and the next call finds the next best.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from fleet.mig.layouts import gpu_part
+from fleet.offerings.offerings import Offering, Offerings
 from fleet.offerings.pools import Headroom
-from fleet.offerings.shapes import Shape, Shapes
 from fleet.placement.assortment import DIGITS, Assortment, Choice
 from fleet.placement.board import PODS, Board, Slot
 from fleet.placement.bought import slot_of
@@ -19,7 +19,7 @@ from fleet.placement.hurdles import Hurdles
 from fleet.placement.pack import Seat, choose_domain, domains, room, seat
 from fleet.placement.shelf import Price, free_of_charge
 from fleet.reasons import Reason, Refusal
-from fleet.snapshot import CapacityPool, Offer, Pin, PodSet
+from fleet.snapshot import CapacityPool, InstanceOffer, Pin, PodSet
 from fleet.snapshot.affinity import admits
 from model import labels
 from model.kinds import NodePool, Toleration
@@ -95,7 +95,7 @@ class Recut:
 class Lot:
     """`count` equal machines to buy from one capacity pool."""
 
-    shape: Shape
+    offering: Offering
     count: int
 
 
@@ -110,7 +110,7 @@ class Plan:
     @property
     def cost_usd_h(self) -> float:
         """What the purchase costs an hour."""
-        return sum(lot.shape.offer.price_usd_h * lot.count for lot in self.lots)
+        return sum(lot.offering.offer.price_usd_h * lot.count for lot in self.lots)
 
     @property
     def ready(self) -> bool:
@@ -126,7 +126,7 @@ class Plan:
 class Supply:
     """What can be bought or re-cut. `spend` is undone together with the board by the caller that took it."""
 
-    shapes: Shapes
+    offerings: Offerings
     headroom: dict[str, Headroom]
     shortages: Mapping[CapacityPool, float]
     recuts: list[Recut] = field(default_factory=list)
@@ -139,7 +139,7 @@ class Supply:
     """Capacity pool -> the part of its price that its interruptions add (`fleet.offerings.standing`)."""
     _assortments: dict[Hashable, Assortment] = field(default_factory=dict, init=False, repr=False)
 
-    def expected_usd_h(self, offer: Offer) -> float:
+    def expected_usd_h(self, offer: InstanceOffer) -> float:
         """What an offer is ordered by: its price, and what its interruptions waste."""
         return offer.price_usd_h * (1.0 + self.premiums.get(offer.pool_key, 0.0))
 
@@ -147,7 +147,7 @@ class Supply:
         """What could be bought for pods of a need in a zone."""
         asked = (need.asks, zone)
         if asked not in self._assortments:
-            self._assortments[asked] = Assortment.of(need, zone, self.shapes, self.expected_usd_h)
+            self._assortments[asked] = Assortment.of(need, zone, self.offerings, self.expected_usd_h)
         return self._assortments[asked]
 
 
@@ -168,7 +168,7 @@ def provide(board: Board, supply: Supply, gang: str, needs: Iterable[Need]) -> P
         if isinstance(plan, Plan):
             board.undo(mark)
             for lot in plan.lots:
-                supply.headroom[lot.shape.pool.name].spend(lot.shape, -lot.count)
+                supply.headroom[lot.offering.pool.name].spend(lot.offering, -lot.count)
             if best is None or (round(plan.cost_usd_h, DIGITS), value) < best[:2]:
                 best = round(plan.cost_usd_h, DIGITS), value, tied
     return found if best is None else _provided(board, supply, gang, best[2])
@@ -228,7 +228,7 @@ def _hardest_first(need: Need) -> tuple[object, ...]:
 
 
 def _zones(supply: Supply, needs: Iterable[Need]) -> list[str]:
-    return sorted({zone for need in needs for pool in need.pools for zone in supply.shapes.zones(pool)})
+    return sorted({zone for need in needs for pool in need.pools for zone in supply.offerings.zones(pool)})
 
 
 def _all_zones(board: Board, supply: Supply, needs: list[Need]) -> list[str]:
@@ -276,10 +276,10 @@ class _Trial:
     def undo(self) -> None:
         self.board.undo(self._mark)
         for lot in self.lots:
-            self.supply.headroom[lot.shape.pool.name].spend(lot.shape, -lot.count)
+            self.supply.headroom[lot.offering.pool.name].spend(lot.offering, -lot.count)
 
     def rank(self) -> tuple[object, ...]:
-        cost = sum(self.supply.expected_usd_h(lot.shape.offer) * lot.count for lot in self.lots)
+        cost = sum(self.supply.expected_usd_h(lot.offering.offer) * lot.count for lot in self.lots)
         return (bool(self.lots), self.worst_capacity_rank, self.worst_pool_rank, round(cost, DIGITS), len(self.recuts))
 
     def _serve(self, need: Need) -> Refusal | None:
@@ -376,9 +376,9 @@ class _Trial:
 
     def _take(self, lot: Lot, pod_set: PodSet, missing: int) -> int:
         """Count a lot as bought and put pods on it; how many."""
-        self.supply.headroom[lot.shape.pool.name].spend(lot.shape, lot.count)
+        self.supply.headroom[lot.offering.pool.name].spend(lot.offering, lot.count)
         self.lots.append(lot)
-        bought = [slot_of(lot.shape, f"new/{len(self.lots) - 1}/{n}", self.gang) for n in range(lot.count)]
+        bought = [slot_of(lot.offering, f"new/{len(self.lots) - 1}/{n}", self.gang) for n in range(lot.count)]
         for slot in bought:
             self.board.add(slot)
         self.new += bought
@@ -418,26 +418,26 @@ class _Trial:
         self, choice: Choice, missing: int, *, whole: bool, hurdles: Hurdles
     ) -> tuple[tuple[object, ...], Lot, Choice] | None:
         """What can be had of a choice now, by its rank."""
-        shape = choice.shape
-        count = self._most_of(shape, -(-missing // choice.fits), whole=whole, hurdles=hurdles)
+        offering = choice.offering
+        count = self._most_of(offering, -(-missing // choice.fits), whole=whole, hurdles=hurdles)
         if not count:
             return None
-        if (until := self.supply.shortages.get(shape.offer.pool_key)) is not None:
-            hurdles.short(shape, until)
+        if (until := self.supply.shortages.get(offering.offer.pool_key)) is not None:
+            hurdles.short(offering, until)
             return None
-        return choice.rank(missing, count), Lot(shape, count), choice
+        return choice.rank(missing, count), Lot(offering, count), choice
 
-    def _most_of(self, shape: Shape, wanted: int, *, whole: bool, hurdles: Hurdles) -> int:
-        """How many of the machines that are wanted may be of this shape: all, or as many as a reservation has left."""
-        headroom = self.supply.headroom[shape.pool.name]
-        left = headroom.reserved_left(shape)
-        if zone := headroom.bound_to(shape):
-            hurdles.bound.add(f"{shape.pool.spec.placement.group} in {zone}")
+    def _most_of(self, offering: Offering, wanted: int, *, whole: bool, hurdles: Hurdles) -> int:
+        """How many of the machines that are wanted may be of this offering: all, or what a reservation has left."""
+        headroom = self.supply.headroom[offering.pool.name]
+        left = headroom.reserved_left(offering)
+        if zone := headroom.bound_to(offering):
+            hurdles.bound.add(f"{offering.pool.spec.placement.group} in {zone}")
             return 0
-        if headroom.allowed(shape) < (wanted if left is None else min(wanted, left)):
-            hurdles.over_limit.add(shape.pool.name)
+        if headroom.allowed(offering) < (wanted if left is None else min(wanted, left)):
+            hurdles.over_limit.add(offering.pool.name)
             return 0
         if left is None or left >= wanted:
             return wanted
-        hurdles.used_up.add(str(shape.offer.pool_key))
+        hurdles.used_up.add(str(offering.offer.pool_key))
         return max(0, left) if self.splits and not whole else 0

@@ -14,8 +14,8 @@ from fleet.disruption.yard import Yard
 from fleet.mig.layouts import gpu_part, layout_name
 from fleet.nodeclaims import fixed
 from fleet.nodeclaims.strayed import STRAY
+from fleet.offerings.offerings import offerings_of
 from fleet.offerings.reservations import reserved_of
-from fleet.offerings.shapes import shapes_of
 from fleet.plan.changes import Change, Verb
 from fleet.quota.queue_binding import line_of
 from fleet.reasons import Reason
@@ -154,9 +154,9 @@ def _proposed(fleet: Fleet, snapshot: Snapshot, proposal: Proposal, *, upkeep: b
     why = f"{Reason.UNDERUTILIZED}: {told(proposal)}; proposed, looked at again in {left_s:.0f} s"
     gone = {name: _machine(snapshot.claims[name], "delete", why) for name in proposal.claims}
     found = {name: replace(change, upkeep=upkeep) for name, change in gone.items()}
-    for number, shape in enumerate(to_buy(fleet, snapshot, proposal) or ()):
-        name, offer = f"{shape.pool.name}-for-{proposal.claims[0]}-{number}", shape.offer
-        facts = _facts(shape.pool.name, offer.pool_key, offer.price_usd_h)
+    for number, offering in enumerate(to_buy(fleet, snapshot, proposal) or ()):
+        name, offer = f"{offering.pool.name}-for-{proposal.claims[0]}-{number}", offering.offer
+        facts = _facts(offering.pool.name, offer.pool_key, offer.price_usd_h)
         why = f"in place of {', '.join(proposal.claims)}"
         found[name] = Change(f"nodeclaim/{name}", "create", reason=why, upkeep=upkeep, after=facts)
     return found
@@ -230,8 +230,8 @@ def _gpus(snapshot: Snapshot, instance_type: str) -> int:
 
 
 def _then(fleet: Fleet, snapshot: Snapshot, now: Bill, changes: dict[str, Change]) -> Bill:
-    """The bill once all of it has happened; a replaced machine costs what its pool's cheapest shape costs now."""
-    shapes = shapes_of(fleet, snapshot.catalog, (), reserved_of(snapshot))
+    """The bill once all of it has happened; a replaced machine costs what its pool's cheapest offering costs now."""
+    offerings = offerings_of(fleet, snapshot.catalog, (), reserved_of(snapshot))
     usd, gpus = now.usd_h, now.gpus
     for change in changes.values():
         facts = change.before or change.after or {}
@@ -240,8 +240,10 @@ def _then(fleet: Fleet, snapshot: Snapshot, now: Bill, changes: dict[str, Change
         usd += sign * facts["usdPerHour"]
         gpus += sign * count
         if change.verb == "replace":
-            offered = shapes.of(fleet.node_pools[facts["nodePool"]])
-            best = next((shape for shape in offered if shape.offer.capacity_type == facts["capacityType"]), None)
+            offered = offerings.of(fleet.node_pools[facts["nodePool"]])
+            best = next(
+                (offering for offering in offered if offering.offer.capacity_type == facts["capacityType"]), None
+            )
             best = best or (offered[0] if offered else None)
             usd += (best.offer.price_usd_h if best else 0.0) - facts["usdPerHour"]
             gpus += (best.offer.instance_type.gpu_count if best else 0) - count

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from fleet.actions import Tally
 from fleet.mig.layouts import gpu_part
-from fleet.offerings.shapes import Shape
+from fleet.offerings.offerings import Offering
 from fleet.optimize.purchase import GREEDY, Effort, PodClass, Problem, Purchase, solve
 from fleet.placement.board import PODS
 from fleet.placement.provision import Lot, Need, Supply
@@ -44,7 +44,7 @@ class Line:
     member: Member
     need: Need
     count: int
-    shapes: tuple[Shape, ...]
+    offerings: tuple[Offering, ...]
     """What `provide` would buy for them: machines of the same pools and capacity types will do."""
     zones: frozenset[str] | None = None
     """Where they have to be; None = wherever it is cheapest."""
@@ -69,7 +69,7 @@ class Line:
 class Machine:
     """One machine to buy and the pods it is for."""
 
-    shape: Shape
+    offering: Offering
     pods: Mapping[Member, int]
     """In order of admission."""
 
@@ -92,18 +92,20 @@ def bargain(lines: Sequence[Line], lots: Sequence[Lot], supply: Supply, effort: 
     market = Market(supply)
     problem = _problem(lines, lots, market)
     found, loose = _ties(lines, market).solve(problem, effort)
-    expected_usd_h = sum(lot.count * supply.expected_usd_h(lot.shape.offer) for lot in lots)
+    expected_usd_h = sum(lot.count * supply.expected_usd_h(lot.offering.offer) for lot in lots)
     better = not found.left and found.cost_usd_h < expected_usd_h - EPSILON_USD_H
-    machines = tuple(_machines(found, lines, market.shapes)) if better else ()
+    machines = tuple(_machines(found, lines, market.offerings)) if better else ()
     return Bargain(machines, _tally(problem, loose, market, machines, lots))
 
 
 def _problem(lines: Sequence[Line], lots: Sequence[Lot], market: Market) -> Problem:
     classes = tuple(
-        _class(_name(number), line, market.kinds_like(line.need, line.shapes, line.zones))
+        _class(_name(number), line, market.kinds_like(line.need, line.offerings, line.zones))
         for number, line in enumerate(lines)
     )
-    pools = sorted({shape.pool.name for shape in market.shapes.values()} | {lot.shape.pool.name for lot in lots})
+    pools = sorted(
+        {offering.pool.name for offering in market.offerings.values()} | {lot.offering.pool.name for lot in lots}
+    )
     asked = (name for it in classes for name, amount in it.requests.items() if amount)
     limits = tuple(market.limits_of(pools, lots))
     return Problem(market.resources(asked, pools), classes, tuple(market.kinds.values()), limits)
@@ -124,11 +126,13 @@ def _ties(lines: Sequence[Line], market: Market) -> Ties:
     for number, line in enumerate(lines):
         gangs.setdefault(line.member.gang, []).append(number)
     return Ties(
-        zone=lambda kind: market.shapes[kind].offer.zone,
-        model=lambda kind: model_of(market.shapes[kind]),
+        zone=lambda kind: market.offerings[kind].offer.zone,
+        model=lambda kind: model_of(market.offerings[kind]),
         gangs=[[_name(n) for n in mine] for mine in gangs.values() if sum(lines[n].apart for n in mine) > 1],
         sets=frozenset(_name(number) for number, line in enumerate(lines) if line.one_model),
-        wanted={_name(n): Counter(market.name(shape) for shape in line.shapes) for n, line in enumerate(lines)},
+        wanted={
+            _name(n): Counter(market.name(offering) for offering in line.offerings) for n, line in enumerate(lines)
+        },
     )
 
 
@@ -136,12 +140,12 @@ def _tally(
     problem: Problem, loose: Purchase, market: Market, machines: Sequence[Machine], lots: Sequence[Lot]
 ) -> Tally:
     """In prices, as they will be on the bill; the search went by expected costs, which are never less."""
-    known_usd_h = sum(lot.count * lot.shape.offer.price_usd_h for lot in lots)
-    cost_usd_h = sum(it.shape.offer.price_usd_h for it in machines) if machines else known_usd_h
+    known_usd_h = sum(lot.count * lot.offering.offer.price_usd_h for lot in lots)
+    cost_usd_h = sum(it.offering.offer.price_usd_h for it in machines) if machines else known_usd_h
     bound_usd_h, baseline_usd_h = loose.bound_usd_h, loose.baseline_usd_h
     dearest = max((market.premium(kind) for kind in problem.kinds), default=0.0)
     if dearest:
-        priced = (replace(it, price_usd_h=market.shapes[it.name].offer.price_usd_h) for it in problem.kinds)
+        priced = (replace(it, price_usd_h=market.offerings[it.name].offer.price_usd_h) for it in problem.kinds)
         plain = solve(replace(problem, kinds=tuple(priced)), GREEDY)
         bound_usd_h = max(plain.bound_usd_h, bound_usd_h / (1.0 + dearest))
         baseline_usd_h = plain.baseline_usd_h
@@ -149,30 +153,32 @@ def _tally(
     return Tally(cost_usd_h, bound_usd_h, known_usd_h, baseline_usd_h)
 
 
-def _machines(found: Purchase, lines: Sequence[Line], shapes: Mapping[str, Shape]) -> list[Machine]:
+def _machines(found: Purchase, lines: Sequence[Line], offerings: Mapping[str, Offering]) -> list[Machine]:
     made: list[tuple[int, Machine]] = []
     for batch in found.batches:
         numbers = sorted((int(name), pods) for name, pods in batch.pods.items())
         pods = {lines[n].member: pods * (lines[n].count // lines[n].apart) for n, pods in numbers}
-        made += [(numbers[0][0], Machine(shapes[batch.kind], pods))] * batch.machines
-    return [machine for _, machine in sorted(made, key=lambda it: (it[0], it[1].shape.key, sorted(it[1].pods.items())))]
+        made += [(numbers[0][0], Machine(offerings[batch.kind], pods))] * batch.machines
+    return [
+        machine for _, machine in sorted(made, key=lambda it: (it[0], it[1].offering.key, sorted(it[1].pods.items())))
+    ]
 
 
-def runner_up(machine: Machine, needs: Mapping[Member, Need], supply: Supply) -> Shape | None:
+def runner_up(machine: Machine, needs: Mapping[Member, Need], supply: Supply) -> Offering | None:
     """The next best other kind of machine in its zone and capacity type that holds the same pods, GPU model aside."""
     total: dict[str, int] = {PODS: sum(machine.pods.values())}
     for member, count in machine.pods.items():
         for resource, amount in needs[member].pod_set.requests.items():
             total[resource] = total.get(resource, 0) + amount * count
-    offer = machine.shape.offer
+    offer = machine.offering.offer
     others = (
-        shape
-        for shape in supply.shapes.of(machine.shape.pool)
-        if shape.offer.instance_type.name != offer.instance_type.name
-        and (shape.offer.zone, tier_of(shape)) == (offer.zone, tier_of(machine.shape))
-        and shape.offer.pool_key not in supply.shortages
-        and not supply.headroom[shape.pool.name].bound_to(shape)
-        and all(shape.allocatable.get(resource, 0) >= amount for resource, amount in total.items())
-        and all(admits(needs[m].pod_set, needs[m].tolerations, shape.labels, shape.taints) for m in machine.pods)
+        offering
+        for offering in supply.offerings.of(machine.offering.pool)
+        if offering.offer.instance_type.name != offer.instance_type.name
+        and (offering.offer.zone, tier_of(offering)) == (offer.zone, tier_of(machine.offering))
+        and offering.offer.pool_key not in supply.shortages
+        and not supply.headroom[offering.pool.name].bound_to(offering)
+        and all(offering.allocatable.get(resource, 0) >= amount for resource, amount in total.items())
+        and all(admits(needs[m].pod_set, needs[m].tolerations, offering.labels, offering.taints) for m in machine.pods)
     )
     return min(others, key=lambda it: (round(supply.expected_usd_h(it.offer), 6), it.key), default=None)

@@ -81,7 +81,7 @@ class Pass:
         coming = list(coming_machines(fleet, snapshot))
         board = build_board(snapshot, (), coming, fleet.node_pools)
         supply = build_supply(fleet, snapshot, may_buy=may_buy)
-        flavors = Flavors(fleet, supply.shapes, board)
+        flavors = Flavors(fleet, supply.offerings, board)
         machines = Machines(
             said.queues,
             tree,
@@ -342,8 +342,8 @@ def progress(plan: Plan) -> tuple[GangState, Reason, str]:
         machines = len({seat.slot.name for seat in plan.seats})
         return GangState.ADMITTED, Reason.ADMITTED, f"placed on {machines} machine{'s' if machines != 1 else ''}"
     parts = [
-        f"{lot.count} x {lot.shape.offer.instance_type.name} ({lot.shape.offer.capacity_type}, {lot.shape.offer.zone})"
-        for lot in plan.lots
+        f"{count} x {offer.instance_type.name} ({offer.capacity_type}, {offer.zone})"
+        for count, offer in ((lot.count, lot.offering.offer) for lot in plan.lots)
     ]
     if plan.recuts:
         parts.append(f"a new cut of {', '.join(recut.slot.node for recut in plan.recuts)}")

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from fleet.actions import Tally
 from fleet.nodeclaims.intent import write_claims
-from fleet.offerings.shapes import Shape
+from fleet.offerings.offerings import Offering
 from fleet.optimize.purchase import GREEDY, Effort
 from fleet.placement.bought import slot_of
 from fleet.placement.pack import Seat
@@ -44,13 +44,13 @@ def buy_together(machines: Machines, names: Mapping[str, str], purchases: str) -
 
 def _lines(gangs: Mapping[str, Written]) -> Iterator[Line]:
     """What is bought, pod set by pod set, in order of admission."""
-    bought = {claim: shape for written in gangs.values() for claim, shape in written.bought.items()}
+    bought = {claim: offering for written in gangs.values() for claim, offering in written.bought.items()}
     for uid, written in gangs.items():
         for need in written.needs:
             seats = [it for it in written.plan.seats if it.pod_set == need.pod_set.name and it.slot.claim in bought]
             if seats:
-                shapes = {shape.key: shape for shape in (bought[it.slot.claim] for it in seats)}
-                found = tuple(shape for _, shape in sorted(shapes.items()))
+                offerings = {offering.key: offering for offering in (bought[it.slot.claim] for it in seats)}
+                found = tuple(offering for _, offering in sorted(offerings.items()))
                 zones = frozenset(it.offer.zone for it in found) if _tied_to(written, need, seats) else None
                 yield Line(Member(uid, need.pod_set.name), need, sum(it.count for it in seats), found, zones)
 
@@ -72,7 +72,7 @@ def _return(machines: Machines, gangs: Mapping[str, Written], lots: Sequence[Lot
         for claim in written.bought:
             machines.board.close(f"claim/{claim}")
     for lot in lots:
-        machines.supply.headroom[lot.shape.pool.name].spend(lot.shape, -lot.count)
+        machines.supply.headroom[lot.offering.pool.name].spend(lot.offering, -lot.count)
 
 
 def _take(machines: Machines, gangs: Mapping[str, Written], bought: Sequence[Machine]) -> None:
@@ -85,21 +85,21 @@ def _take(machines: Machines, gangs: Mapping[str, Written], bought: Sequence[Mac
     for machine in bought:
         owned.setdefault(machine.owner, []).append(machine)
     for uid, written in gangs.items():
-        mine = sorted(owned.get(uid, ()), key=lambda it: it.shape.key)
-        shapes = {it.shape.key: it.shape for it in mine}
-        counted = Counter(it.shape.key for it in mine)
-        plan = replace(written.plan, lots=tuple(Lot(shapes[key], count) for key, count in counted.items()))
+        mine = sorted(owned.get(uid, ()), key=lambda it: it.offering.key)
+        offerings = {it.offering.key: it.offering for it in mine}
+        counted = Counter(it.offering.key for it in mine)
+        plan = replace(written.plan, lots=tuple(Lot(offerings[key], count) for key, count in counted.items()))
         claims = write_claims(plan, uid, machines.now_s, gang=uid).claims
         for claim, machine in zip(claims, mine, strict=True):  # both by lot
-            slot = slot_of(machine.shape, f"together/{claim.name}")
+            slot = slot_of(machine.offering, f"together/{claim.name}")
             slot.claim = claim.name
             machines.board.add(slot)
             for member, count in machine.pods.items():
                 machines.board.take(slot, requests[member], count)
                 seats[member.gang].append(Seat(member.pod_set, slot, count))
         for lot in plan.lots:
-            machines.supply.headroom[lot.shape.pool.name].spend(lot.shape, lot.count)
-        by_claim = {claim.name: machine.shape for claim, machine in zip(claims, mine, strict=True)}
+            machines.supply.headroom[lot.offering.pool.name].spend(lot.offering, lot.count)
+        by_claim = {claim.name: machine.offering for claim, machine in zip(claims, mine, strict=True)}
         anew[uid] = Written(plan, claims, (), written.needs, by_claim)
     for uid, written in anew.items():
         plan = replace(written.plan, seats=tuple(seats[uid]))
@@ -119,7 +119,7 @@ def _tell(machines: Machines, gangs: Iterable[str], names: Mapping[str, str]) ->
         told = []
         for claim in written.claims:
             machine = Machine(written.bought[claim.name], pods[claim.name])
-            asked = machine.shape.key, _load(machine, needs)
+            asked = machine.offering.key, _load(machine, needs)
             if asked not in seconds:
                 seconds[asked] = _second(runner_up(machine, needs, machines.supply))
             told.append(replace(claim, purpose=_purpose(machine, names) + seconds[asked]))
@@ -143,7 +143,7 @@ def _purpose(machine: Machine, names: Mapping[str, str]) -> str:
     return f"for {', '.join(parts)}"
 
 
-def _second(other: Shape | None) -> str:
+def _second(other: Offering | None) -> str:
     if other is None:
         return ""
     return f"; next best {other.offer.instance_type.name} at {other.offer.price_usd_h:.2f} USD/h"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from fleet.gangs.replacement import Vacancy
 from fleet.nodeclaims.intent import write_claims
-from fleet.offerings.shapes import Shape
+from fleet.offerings.offerings import Offering
 from fleet.placement.board import Board, Slot, State
 from fleet.placement.flavors import Flavors
 from fleet.placement.provision import Need, Plan, Supply, provide
@@ -31,7 +31,7 @@ class Written:
     pins: tuple[Pin, ...]
     needs: tuple[Need, ...] = ()
     """What the plan was found for; empty where it must stay as it is."""
-    bought: Mapping[str, Shape] = field(default_factory=dict)
+    bought: Mapping[str, Offering] = field(default_factory=dict)
     """Claim -> what it says is to be bought."""
 
 
@@ -106,7 +106,7 @@ class Machines:
     def _undo(self, board: Board, mark: int, plan: Plan) -> None:
         board.undo(mark)
         for lot in plan.lots:
-            self.supply.headroom[lot.shape.pool.name].spend(lot.shape, -lot.count)
+            self.supply.headroom[lot.offering.pool.name].spend(lot.offering, -lot.count)
 
     def _plan(self, board: Board, workload: Workload, given: Sequence[Given]) -> Plan | Refusal:
         """A plan, taken on the board: on the topology where the pods wish for more than one domain, else anywhere."""
@@ -211,7 +211,7 @@ class Machines:
         for slot in bought.values():  # all of them: no more are bought than pods need
             self.board.add(slot)
         for lot in plan.lots:
-            self.supply.headroom[lot.shape.pool.name].spend(lot.shape, lot.count)
+            self.supply.headroom[lot.offering.pool.name].spend(lot.offering, lot.count)
         for seat in plan.seats:
             self.board.take(seat.slot, requests[seat.pod_set], seat.count)
 
@@ -234,8 +234,8 @@ class Machines:
         claims = write_claims(plan, uid, self.now_s, gang=uid, purpose=purpose)
         names = {f"new/{lot}/{n}": name for (lot, n), name in claims.names.items()}
         pins = sorted(Pin(pin.pod_set, pin.node, names.get(pin.claim, pin.claim), pin.count) for pin in plan.pins())
-        shapes = {name: plan.lots[lot].shape for (lot, _), name in claims.names.items()}
-        self.written[uid] = Written(plan, claims.claims, tuple(pins), needs, shapes)
+        offerings = {name: plan.lots[lot].offering for (lot, _), name in claims.names.items()}
+        self.written[uid] = Written(plan, claims.claims, tuple(pins), needs, offerings)
         for slot_name, claim_name in names.items():
             bought = self.board.slots[slot_name]
             self.board.rename(bought, f"claim/{claim_name}")
@@ -288,14 +288,14 @@ class Machines:
             room = self.board.close(recut.slot.name)
             taken += [(self.board.slots[recut.slot.name], {}, room)] if room else []
         for lot in place.lots:
-            self.supply.headroom[lot.shape.pool.name].spend(lot.shape, lot.count)
+            self.supply.headroom[lot.offering.pool.name].spend(lot.offering, lot.count)
         self._held[workload.uid] = taken
 
     def release(self, workload: Workload, place: object) -> None:
         """Undo `hold`."""
         assert isinstance(place, Plan)  # noqa: S101 -- what `find` returned
         for lot in place.lots:
-            self.supply.headroom[lot.shape.pool.name].spend(lot.shape, -lot.count)
+            self.supply.headroom[lot.offering.pool.name].spend(lot.offering, -lot.count)
         for slot, amounts, count in reversed(self._held.pop(workload.uid)):
             self.board.take(slot, amounts, -count)
 

@@ -27,6 +27,7 @@ from fleet.snapshot.machines import (
     Catalog,
     Hardware,
     Instance,
+    InstanceOffer,
     InstanceType,
     LaunchError,
     LaunchFailure,
@@ -37,12 +38,11 @@ from fleet.snapshot.machines import (
     Memory,
     Notice,
     NoticeKind,
-    Offer,
     Reach,
     Reservation,
 )
 from fleet.snapshot.nodes import DaemonOverhead, Member, Node, NodeCondition, Pod, Terms
-from fleet.snapshot.outlook import NOTHING, Outlook, Proposal, ShapeKey
+from fleet.snapshot.outlook import NOTHING, OfferingKey, Outlook, Proposal
 from fleet.snapshot.pod_budgets import PodBudget
 from fleet.snapshot.surroundings import Namespace, PodPriority
 from model.index import Index
@@ -137,6 +137,7 @@ __all__ = [
     "Hold",
     "ImageKind",
     "Instance",
+    "InstanceOffer",
     "InstanceType",
     "Job",
     "JobRef",
@@ -155,7 +156,7 @@ __all__ = [
     "NodeCondition",
     "Notice",
     "NoticeKind",
-    "Offer",
+    "OfferingKey",
     "Outlook",
     "Pin",
     "Pod",
@@ -167,7 +168,6 @@ __all__ = [
     "Reservation",
     "Resolutions",
     "Resolved",
-    "ShapeKey",
     "Slice",
     "Snapshot",
     "Terms",

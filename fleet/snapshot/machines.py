@@ -81,7 +81,7 @@ class Reservation:
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class InstanceOffer:
     """One way to buy a machine: a type in a zone with a capacity type, at a price in USD an hour.
 
     The price is what the purchase adds to the bill: next to nothing for a machine that is reserved anyway.
@@ -137,7 +137,7 @@ class Catalog:
 
     region: str = ""
     types: Mapping[str, InstanceType] = field(default_factory=dict)
-    offers: tuple[Offer, ...] = ()
+    offers: tuple[InstanceOffer, ...] = ()
     """Sorted by (instance type, zone, capacity type)."""
     priced_at_s: float = 0.0
     price_source: str = ""

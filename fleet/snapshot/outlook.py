@@ -5,7 +5,7 @@ Nothing is bought or written for it, so an agent that starts anew has lost no mo
 
 from dataclasses import dataclass, field
 
-ShapeKey = tuple[str, str, str, str, str, int, str]
+OfferingKey = tuple[str, str, str, str, str, int, str]
 """Names a way to buy a machine: pool, type, zone, capacity type, reservation, rank of the layout, layout."""
 
 
@@ -17,7 +17,7 @@ class Proposal:
     """Names, sorted."""
     gangs: tuple[str, ...]
     """uids of all that stood on them, sorted."""
-    bought: tuple[ShapeKey, ...]
+    bought: tuple[OfferingKey, ...]
     """One for each machine."""
     cost_usd_h: float
     """Of what is bought."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from fleet.snapshot import Catalog, InstanceType, Offer
+from fleet.snapshot import Catalog, InstanceOffer, InstanceType
 from model.kinds import CapacityType
 from providers.aws.allocatable import USUAL, ClusterSettings
 from providers.aws.facts import TypeFacts, package, package_types
@@ -39,7 +39,7 @@ def build_catalog(
     """
     types = {name: machine_type(facts[name], settings, region) for name in sorted(facts)}
     market = spot or SpotPrices()
-    offers: list[Offer] = []
+    offers: list[InstanceOffer] = []
     left_out: dict[str, str] = {}
     estimates = 0
     for name, instance_type in types.items():
@@ -85,7 +85,7 @@ def _unsold(facts: TypeFacts, zones: Zones, on_demand: OnDemandPrices) -> str:
 
 def _offers(
     facts: TypeFacts, instance_type: InstanceType, zones: Sequence[str], on_demand: OnDemandPrices, market: SpotPrices
-) -> Iterator[tuple[Offer, bool]]:
+) -> Iterator[tuple[InstanceOffer, bool]]:
     """Offers of one type in (zone, capacity type) order, each with whether its price is an estimate."""
     price = on_demand.hourly_usd[facts.name]
     for zone in sorted(zones):
@@ -95,7 +95,7 @@ def _offers(
             paid, estimated = (price, False)
             if capacity_type == "spot":
                 paid, estimated = market.price_usd_h(facts.name, zone, price)
-            yield Offer(instance_type, zone, capacity_type, paid), estimated
+            yield InstanceOffer(instance_type, zone, capacity_type, paid), estimated
 
 
 def _source(on_demand: OnDemandPrices, spot: SpotPrices | None, estimates: int) -> str:

@@ -40,7 +40,7 @@ from providers.clock import VirtualClock
 from providers.kube.actuator import Written
 from providers.kube.batches import Replace
 from tests.agent.scenes import CATALOG, simple
-from tests.support.fleets import NOW, gang, instance_of, job_of, node_of, ready_claim, shape
+from tests.support.fleets import NOW, gang, instance_of, job_of, node_of, offering, ready_claim
 
 TABLES = tuple(WATCHED)
 
@@ -272,7 +272,7 @@ def test_a_revision_that_cannot_be_judged_stops_nothing(monkeypatch: pytest.Monk
 
 
 def with_machine(world: World) -> str:
-    it = shape(world.fleet(), CATALOG, "h100", "p5.48xlarge", "us-east-1a", "on-demand")
+    it = offering(world.fleet(), CATALOG, "h100", "p5.48xlarge", "us-east-1a", "on-demand")
     claim = ready_claim(it, "m0", at_s=NOW - 10)
     world.sees("claims", m0=claim)
     world.sees("nodes", **{claim.node: node_of(claim, it)})
@@ -319,7 +319,7 @@ def test_a_notice_about_a_busy_machine_waits_unacknowledged() -> None:
 
 def test_advice_waits_until_it_is_known_which_pools_act_on_it_and_warnings_do_not() -> None:
     world = World()
-    it = shape(world.fleet(), CATALOG, "h100", "p5.48xlarge", "us-east-1a", "on-demand")
+    it = offering(world.fleet(), CATALOG, "h100", "p5.48xlarge", "us-east-1a", "on-demand")
     acting = simple(disruption={"onRebalance": "Replace"})
     warned, advised = (ready_claim(it, name, at_s=NOW - 10) for name in ("m0", "m1"))
     world.sees("claims", m0=warned, m1=advised)

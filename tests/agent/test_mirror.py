@@ -46,8 +46,8 @@ from tests.support.fleets import (
     instance_of,
     job_of,
     node_of,
+    offering,
     ready_claim,
-    shape,
     small_fleet,
 )
 
@@ -254,9 +254,9 @@ def test_shortages_are_forgotten_when_their_time_has_come() -> None:
 # -- what actions will have made of it --------------------------------------------------------------------------------
 
 FLEET, SOLD = small_fleet(), catalog()
-SHAPE = shape(FLEET, SOLD, "h100", P5.name, A, "on-demand")
-CLAIM = ready_claim(SHAPE, "m0")
-NODE = node_of(CLAIM, SHAPE)
+OFFERING = offering(FLEET, SOLD, "h100", P5.name, A, "on-demand")
+CLAIM = ready_claim(OFFERING, "m0")
+NODE = node_of(CLAIM, OFFERING)
 GANG = gang()
 POD = gang_pod(GANG, "p0")
 

@@ -9,7 +9,7 @@ from agent.sync import RECONSIDER_S, Sync
 from fleet.actions import PublishLayouts
 from fleet.snapshot import Snapshot
 from tests.agent.scenes import CATALOG, G6, P4DE, P5, A, B, C, doc, files, layout, pool, queue, simple, team
-from tests.support.fleets import NOW, ready_claim, shape
+from tests.support.fleets import NOW, offering, ready_claim
 
 
 def push(revision: str, fleet: dict[str, str], **more: Any) -> Pushed:
@@ -38,7 +38,7 @@ def in_force(fleet: dict[str, str], snapshot: Snapshot = EMPTY, **more: Any) -> 
 
 def machines(sync: Sync, count: int) -> Snapshot:
     assert sync.fleet is not None
-    it = shape(sync.fleet, CATALOG, "fixed", P5, A, "on-demand")
+    it = offering(sync.fleet, CATALOG, "fixed", P5, A, "on-demand")
     claims = {f"m{n}": ready_claim(it, f"m{n}") for n in range(count)}
     return Snapshot(now_s=NOW, catalog=CATALOG, claims=claims)
 

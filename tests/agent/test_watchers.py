@@ -58,19 +58,19 @@ from tests.support.fleets import (
     gang,
     instance_of,
     node_of,
+    offering,
     ready_claim,
-    shape,
     small_fleet,
 )
 
 FLEET, SOLD = small_fleet(), catalog()
-SHAPE = shape(FLEET, SOLD, "h100", P5.name, A, "on-demand")
-CLAIM = ready_claim(SHAPE, "m0")
+OFFERING = offering(FLEET, SOLD, "h100", P5.name, A, "on-demand")
+CLAIM = ready_claim(OFFERING, "m0")
 GANG = gang()
 
 
 def world(now_s: float = NOW, *, machines: int = 1) -> Snapshot:
-    claims = {f"m{n}": ready_claim(SHAPE, f"m{n}") for n in range(machines)}
+    claims = {f"m{n}": ready_claim(OFFERING, f"m{n}") for n in range(machines)}
     instances = {claim.instance_id: instance_of(claim) for claim in claims.values()}
     return Snapshot(now_s=now_s, claims=claims, instances=instances, catalog=SOLD)
 
@@ -79,7 +79,7 @@ def mirror() -> Mirror:
     made = Mirror("c")
     made.gangs.observe(Replace({f"ns/{GANG.workload}": GANG}, "1"))
     made.claims.observe(Replace({"m0": CLAIM}, "1"))
-    made.nodes.observe(Replace({CLAIM.node: node_of(CLAIM, SHAPE)}, "1"))
+    made.nodes.observe(Replace({CLAIM.node: node_of(CLAIM, OFFERING)}, "1"))
     return made
 
 
@@ -90,7 +90,7 @@ def test_an_hour_of_an_idle_machine_costs_its_price() -> None:
     accounts = Accounts()
     for minute in range(61):
         accounts.charge(FLEET, world(NOW + 60 * minute))
-    assert accounts.spent_usd[IDLE] == pytest.approx(SHAPE.offer.price_usd_h, rel=1e-6)
+    assert accounts.spent_usd[IDLE] == pytest.approx(OFFERING.offer.price_usd_h, rel=1e-6)
 
 
 def test_a_long_silence_is_not_charged() -> None:

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from fleet.offerings.shapes import Shape
+from fleet.offerings.offerings import Offering
 from fleet.placement.board import Board, Slot
 from fleet.placement.provision import Need, Plan
 from fleet.snapshot import PodSet
@@ -38,7 +38,7 @@ def faults(plan: Plan, needs: Iterable[Need], standing: Mapping[str, Machine], g
     wanted = {need.pod_set.name: need for need in needs}
     machines = dict(standing)
     for lot_number, lot in enumerate(plan.lots):
-        machines |= {f"new/{lot_number}/{n}": _bought(f"new/{lot_number}/{n}", lot.shape) for n in range(lot.count)}
+        machines |= {f"new/{lot_number}/{n}": _bought(f"new/{lot_number}/{n}", lot.offering) for n in range(lot.count)}
     for recut in plan.recuts:
         base = standing[recut.slot.name]
         room = {key: value for key, value in base.room.items() if "nvidia.com" not in key} | dict(recut.gpus)
@@ -55,8 +55,8 @@ def faults(plan: Plan, needs: Iterable[Need], standing: Mapping[str, Machine], g
     ]
 
 
-def _bought(name: str, shape: Shape) -> Machine:
-    return Machine(name, shape.pool.name, shape.labels, shape.taints, dict(shape.allocatable))
+def _bought(name: str, offering: Offering) -> Machine:
+    return Machine(name, offering.pool.name, offering.labels, offering.taints, dict(offering.allocatable))
 
 
 def _everyone_once(plan: Plan, wanted: Mapping[str, Need]) -> list[str]:
@@ -156,12 +156,12 @@ def _domains(plan: Plan, wanted: Mapping[str, Need], machines: Mapping[str, Mach
 
 def _purchases(plan: Plan) -> list[str]:
     found = []
-    zones = {lot.shape.offer.zone for lot in plan.lots}
+    zones = {lot.offering.offer.zone for lot in plan.lots}
     if len(zones) > 1:
         found.append(f"bought in {sorted(zones)}")
     if any(lot.count < 1 for lot in plan.lots):
         found.append("an empty lot")
-    if any(lot.shape.pool.spec.replicas is not None for lot in plan.lots):
+    if any(lot.offering.pool.spec.replicas is not None for lot in plan.lots):
         found.append("bought from a fixed pool")
     used = {seat.slot.name for seat in plan.seats}
     idle = [f"new/{i}/{n}" for i, lot in enumerate(plan.lots) for n in range(lot.count) if f"new/{i}/{n}" not in used]

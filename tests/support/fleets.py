@@ -9,20 +9,20 @@ from dataclasses import replace
 from typing import Any, Self
 
 from fleet.nodeclaims.launch import LAUNCH_GROUP_TAG
+from fleet.offerings.offerings import Offering, Offerings
 from fleet.offerings.pools import pool_hash
-from fleet.offerings.shapes import Shape, Shapes
 from fleet.snapshot import (
     CapacityPool,
     Catalog,
     Claim,
     Gang,
     Instance,
+    InstanceOffer,
     InstanceType,
     Job,
     JobRef,
     Launch,
     Node,
-    Offer,
     Pod,
     PodSet,
 )
@@ -103,16 +103,19 @@ def offers(
     types: Iterable[InstanceType] = (P5, P5S, P4, G6, M7),
     zones: Iterable[str] = (A, B),
     capacity_types: Iterable[CapacityType] = ("on-demand", "spot"),
-) -> tuple[Offer, ...]:
+) -> tuple[InstanceOffer, ...]:
     """Every combination, at the list price."""
     places, kinds = list(zones), list(capacity_types)
     found = [
-        Offer(kind, zone, ct, PRICES[kind.name][ct == "spot"]) for kind in types for zone in places for ct in kinds
+        InstanceOffer(kind, zone, ct, PRICES[kind.name][ct == "spot"])
+        for kind in types
+        for zone in places
+        for ct in kinds
     ]
     return tuple(sorted(found, key=lambda offer: (offer.instance_type.name, offer.zone, offer.capacity_type)))
 
 
-def catalog(sold: Iterable[Offer] | None = None) -> Catalog:
+def catalog(sold: Iterable[InstanceOffer] | None = None) -> Catalog:
     """A region that sells these offers (all the standard ones by default)."""
     chosen = offers() if sold is None else tuple(sold)
     return Catalog(REGION, {o.instance_type.name: o.instance_type for o in chosen}, chosen, NOW, "test")
@@ -241,13 +244,13 @@ def job_of(gang: Gang, *, suspended: bool = True, **more: Any) -> Job:
     )
 
 
-def shape(
+def offering(
     fleet: Fleet, sold: Catalog, pool: str, kind: str, zone: str, capacity_type: CapacityType, layout: str = ""
-) -> Shape:
-    """The one shape of a pool with these properties; the first layout when none is named."""
+) -> Offering:
+    """The one offering of a pool with these properties; the first layout when none is named."""
     found = [
         it
-        for it in sorted(Shapes(fleet, sold).of(fleet.node_pools[pool]), key=lambda it: it.layout_rank)
+        for it in sorted(Offerings(fleet, sold).of(fleet.node_pools[pool]), key=lambda it: it.layout_rank)
         if (it.offer.instance_type.name, it.offer.zone, it.offer.capacity_type) == (kind, zone, capacity_type)
         and (not layout or it.layout == layout)
     ]
@@ -255,8 +258,8 @@ def shape(
     return found[0]
 
 
-def claim_of(it: Shape, name: str, **more: Any) -> Claim:
-    """A claim of this shape: an intent, unless `more` says otherwise."""
+def claim_of(it: Offering, name: str, **more: Any) -> Claim:
+    """A claim of this offering: an intent, unless `more` says otherwise."""
     defaults: dict[str, Any] = {
         "uid": f"uid-{name}",
         "node_pool": it.pool.name,
@@ -272,7 +275,7 @@ def claim_of(it: Shape, name: str, **more: Any) -> Claim:
     return Claim(name=name, **defaults | more)
 
 
-def ready_claim(it: Shape, name: str, *, at_s: float = NOW - 7000, **more: Any) -> Claim:
+def ready_claim(it: Offering, name: str, *, at_s: float = NOW - 7000, **more: Any) -> Claim:
     """A claim whose machine has been ready, and idle, since `at_s`."""
     stamps = {"launched_at_s": at_s, "registered_at_s": at_s, "ready_at_s": at_s, "emptied_at_s": at_s}
     facts: dict[str, Any] = {"instance_id": f"i-{name}", "node": f"node-{name}", **stamps}
@@ -295,7 +298,7 @@ def instance_of(claim: Claim, **more: Any) -> Instance:
     return Instance(**facts | more)
 
 
-def node_of(claim: Claim, it: Shape, **more: Any) -> Node:
+def node_of(claim: Claim, it: Offering, **more: Any) -> Node:
     """The cluster's side of a claim, as it is once everything is well."""
     name = claim.node or f"node-{claim.name}"
     carried = {

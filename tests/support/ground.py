@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from bench.reference.karpenter.buy import Ask, Machine, Node, Offering, Pod, Template
+from bench.reference.karpenter.buy import Ask, Machine, Node, Pod, ReferenceOffering, Template
 from bench.reference.karpenter.disrupt.ground import Ground, Standing
 from fleet.disruption.eligibility import Post
 from model import labels
@@ -19,7 +19,7 @@ Offers = Iterable[tuple[str, float]]
 def machine(name: str, cpu: int, *offers: tuple[str, float], zone: str = ZONE, **more: Any) -> Machine:
     """A type of so many cores, sold as `("on-demand", 1.0)`."""
     amounts = {"cpu": cpu * 1000, "memory": 1 << 40, "pods": 110}
-    sold = tuple(Offering(capacity_type, zone, price, **more) for capacity_type, price in offers)
+    sold = tuple(ReferenceOffering(capacity_type, zone, price, **more) for capacity_type, price in offers)
     return Machine(name, Requirements.from_labels({labels.INSTANCE_TYPE: name}), amounts, amounts, sold)
 
 

@@ -5,10 +5,10 @@ A machine there is an instance type cut by one MIG layout: `p4d.24xlarge` whole 
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from bench.reference.karpenter.buy import Ask, Machine, Offering, Outcome, Pod, Template, solve
+from bench.reference.karpenter.buy import Ask, Machine, Outcome, Pod, ReferenceOffering, Template, solve
 from bench.reference.karpenter.buy.values import NODES
+from fleet.offerings.offerings import Offering, Offerings
 from fleet.offerings.pools import Headroom
-from fleet.offerings.shapes import Shape, Shapes
 from fleet.placement.stock import build_supply
 from fleet.snapshot import CapacityPool, Gang, PodSet, Snapshot
 from model import labels
@@ -27,7 +27,7 @@ _BY_OFFER = frozenset({labels.ZONE, labels.CAPACITY_TYPE})
 def ordered(gangs: Iterable[Gang], fleet: Fleet, snapshot: Snapshot) -> Outcome:
     """What Karpenter's order would buy for all pods of the gangs, each by itself, with nothing standing."""
     supply = build_supply(fleet, snapshot)
-    templates = templates_of(supply.shapes, fleet.node_pools.values(), supply.headroom, supply.shortages)
+    templates = templates_of(supply.offerings, fleet.node_pools.values(), supply.headroom, supply.shortages)
     return solve((pod for gang in gangs for pod in _pods(gang)), templates)
 
 
@@ -38,15 +38,18 @@ def _pods(gang: Gang) -> Iterator[Pod]:
 
 
 def templates_of(
-    shapes: Shapes, pools: Iterable[NodePool], headroom: Mapping[str, Headroom], short: Collection[CapacityPool] = ()
+    offerings: Offerings,
+    pools: Iterable[NodePool],
+    headroom: Mapping[str, Headroom],
+    short: Collection[CapacityPool] = (),
 ) -> list[Template]:
     """Every pool with its machines, within what its limits leave, without what is short at present."""
     templates: list[Template] = []
     for pool in pools:
-        cuts: dict[str, list[Shape]] = {}
-        for shape in shapes.of(pool):
-            cuts.setdefault(_named(shape), []).append(shape)
-        told = _telling(shapes.of(pool))
+        cuts: dict[str, list[Offering]] = {}
+        for offering in offerings.of(pool):
+            cuts.setdefault(_named(offering), []).append(offering)
+        told = _telling(offerings.of(pool))
         machines = tuple(_machine(name, cut, short, told) for name, cut in sorted(cuts.items()))
         templates.append(_template(pool, machines, headroom[pool.name], told))
     return templates
@@ -61,21 +64,21 @@ def _ask(pod_set: PodSet) -> Ask:
     )
 
 
-def _named(shape: Shape) -> str:
-    machine = shape.offer.instance_type.name
-    return f"{machine}/{shape.layout}" if shape.layout else machine
+def _named(offering: Offering) -> str:
+    machine = offering.offer.instance_type.name
+    return f"{machine}/{offering.layout}" if offering.layout else machine
 
 
-def _telling(shapes: Iterable[Shape]) -> frozenset[str]:
+def _telling(offerings: Iterable[Offering]) -> frozenset[str]:
     """Labels of the pool's machines that nobody else knows, such as their cut: some may have them, others not."""
-    return frozenset(key for shape in shapes for key in shape.labels) - labels.WELL_KNOWN
+    return frozenset(key for offering in offerings for key in offering.labels) - labels.WELL_KNOWN
 
 
-def _machine(name: str, cut: list[Shape], short: Collection[CapacityPool], told: frozenset[str]) -> Machine:
+def _machine(name: str, cut: list[Offering], short: Collection[CapacityPool], told: frozenset[str]) -> Machine:
     first = cut[0]
     carried = {key: Requirement.one_of(value) for key, value in first.labels.items() if key not in _BY_OFFER}
     absent = dict.fromkeys(told - carried.keys(), Requirement.NONE)
-    dearest = max(shape.offer.price_usd_h for shape in cut)
+    dearest = max(offering.offer.price_usd_h for offering in cut)
     return Machine(
         name,
         Requirements({**carried, **absent}),
@@ -85,17 +88,17 @@ def _machine(name: str, cut: list[Shape], short: Collection[CapacityPool], told:
     )
 
 
-def _offerings(cut: list[Shape], short: Collection[CapacityPool]) -> Iterator[Offering]:
-    for shape in cut:
-        offer = shape.offer
-        differs = shape.allocatable if shape.allocatable != cut[0].allocatable else None
-        yield Offering(
+def _offerings(cut: list[Offering], short: Collection[CapacityPool]) -> Iterator[ReferenceOffering]:
+    for offering in cut:
+        offer = offering.offer
+        differs = offering.allocatable if offering.allocatable != cut[0].allocatable else None
+        yield ReferenceOffering(
             offer.capacity_type, offer.zone, offer.price_usd_h, offer.pool_key not in short, allocatable=differs
         )
 
 
 def _template(pool: NodePool, machines: tuple[Machine, ...], headroom: Headroom, told: frozenset[str]) -> Template:
-    """The shapes have met the pool's requirements already; flexibility, zones and capacity types are still to keep."""
+    """Offerings have met the pool's requirements already; flexibility, zones and capacity types are still to keep."""
     wanted = {
         term.key: Requirement(complement=True, min_values=term.min_values)
         for term in pool.spec.requirements

@@ -6,7 +6,7 @@ from typing import Any
 from fleet.snapshot import Instance, Node
 from model import labels
 from model.kinds import CapacityType
-from tests.support.fleets import NOW, P5, A, claim_of, node_of, shape
+from tests.support.fleets import NOW, P5, A, claim_of, node_of, offering
 from tests.support.world import World
 
 
@@ -24,7 +24,7 @@ def stranger(
     **facts: Any,
 ) -> tuple[Instance, Node]:
     """A running machine that offers what those of pool `like` do; `asks` is its adoption tag, empty = it has none."""
-    it = shape(world.fleet, world.catalog, like, kind, zone, capacity_type, layout)
+    it = offering(world.fleet, world.catalog, like, kind, zone, capacity_type, layout)
     here = claim_of(it, name, instance_id=name, launched_at_s=NOW - 3600)
     tags = {labels.ADOPT: asks} if asks else {}
     instance = Instance(name, kind, zone, capacity_type, "running", NOW - 3600, tags | facts.pop("tags", {}), **facts)

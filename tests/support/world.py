@@ -72,8 +72,8 @@ from tests.support.fleets import (
     instance_of,
     job_of,
     node_of,
+    offering,
     ready_claim,
-    shape,
 )
 
 DECIDERS: tuple[Callable[[Fleet, Snapshot], Sequence[Action]], ...] = (
@@ -133,7 +133,7 @@ class World:
         **claim: Any,
     ) -> Claim:
         """A ready machine of a pool, idle for nearly two hours; `claim` and `node` change what is written there."""
-        it = shape(self.fleet, self.catalog, pool, kind, zone, capacity_type)
+        it = offering(self.fleet, self.catalog, pool, kind, zone, capacity_type)
         made = ready_claim(it, name, **claim)
         self.claims[name] = made
         self.instances[made.instance_id] = instance_of(made)
@@ -302,7 +302,7 @@ class World:
 
     def _join(self, claim: Claim) -> None:
         where = claim.capacity_pool
-        it = shape(
+        it = offering(
             self.fleet,
             self.catalog,
             claim.node_pool,

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 from fleet.actions import Action, SaveClaim, TerminateMachines
 from fleet.offerings.births import image_kind
+from fleet.offerings.offerings import node_labels_of
 from fleet.offerings.reservations import RESERVED, offer_of
-from fleet.offerings.shapes import node_labels_of
 from fleet.reasons import Reason
 from fleet.snapshot import (
     CapacityPool,

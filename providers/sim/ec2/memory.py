@@ -12,12 +12,12 @@ from fleet.snapshot import (
     Birth,
     Catalog,
     Instance,
+    InstanceOffer,
     LaunchError,
     LaunchFailure,
     LaunchOutcome,
     LaunchRequest,
     Notice,
-    Offer,
     Reservation,
     Resolved,
 )
@@ -212,7 +212,7 @@ class MemoryCloud:
             self._base, offers=tuple(self._price(offer, now_s) for offer in self._base.offers), priced_at_s=now_s
         )
 
-    def _price(self, offer: Offer, now_s: float) -> Offer:
+    def _price(self, offer: InstanceOffer, now_s: float) -> InstanceOffer:
         price = self.market.price_usd_h(offer.pool_key, now_s) if offer.capacity_type == "spot" else None
         return offer if price is None else replace(offer, price_usd_h=price)
 

@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from bench.reference.karpenter.buy import Ask, Machine, Offering, Pod, Template, Weighted
+from bench.reference.karpenter.buy import Ask, Machine, Pod, ReferenceOffering, Template, Weighted
 from model import labels
 from model.requirements import Requirement, Requirements
 from tests.conformance.karpenter.requirements import requirements
@@ -71,10 +71,10 @@ def _bare(given: Mapping[str, Any]) -> dict[str, int]:
     return amounts({name: given[name] for name in sorted(_AMOUNTS) if name in given} | given.get("resources", {}))
 
 
-def _offering(given: Mapping[str, Any], allocatable: Mapping[str, int]) -> Offering:
+def _offering(given: Mapping[str, Any], allocatable: Mapping[str, int]) -> ReferenceOffering:
     override, reserved = given.get("capacity_override"), given["capacity_type"] == "reserved"
     told = {label: given[key] for key, label in _RESERVED_KEYS.items() if key in given}
-    return Offering(
+    return ReferenceOffering(
         capacity_type=given["capacity_type"],
         zone=given.get("zone", ""),
         price_usd_h=given.get("price", 0.0),

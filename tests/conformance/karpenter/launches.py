@@ -7,7 +7,7 @@ from functools import cache
 from itertools import chain
 from typing import Any
 
-from bench.reference.karpenter.buy import Claim, Machine, Offering, Pod, solve
+from bench.reference.karpenter.buy import Claim, Machine, Pod, ReferenceOffering, solve
 from bench.reference.karpenter.launch import batches
 from bench.reference.karpenter.launch.filters import Wanted, launchable
 from bench.reference.karpenter.launch.overrides import Inflexible, Override, named
@@ -65,7 +65,7 @@ def market(names: tuple[str, ...] = SOLD) -> tuple[Machine, ...]:
     for name in names:
         found = catalog.types[name]
         offers = [
-            Offering(capacity_type, zone, prices[name, capacity_type])
+            ReferenceOffering(capacity_type, zone, prices[name, capacity_type])
             for zone in ZONES
             for capacity_type in ("on-demand", "spot")
             if (name, capacity_type) in prices
@@ -90,7 +90,7 @@ def _short(given: Given) -> Pools:
     return frozenset((kind, one["name"], zone) for kind in kinds for zone in one["zones"].split(","))
 
 
-def _all(pools: Iterable[tuple[str, Offering]]) -> list[str]:
+def _all(pools: Iterable[tuple[str, ReferenceOffering]]) -> list[str]:
     return [f"{offer.capacity_type}:{offer.zone}" for _, offer in pools]
 
 
@@ -204,7 +204,7 @@ def _failed(given: Given, case: Case) -> dict[str, Any]:
     known = Shortages().learned(Tried(CapacityPool(*pool), reservation=given.get("reservation", "")), reach, 0.0)
     told: dict[str, Any] = {} if reach is Reach.NOTHING else {"error": SHORTAGE}
     if "reservation" in given:
-        offer = Offering("reserved", "a", 0.0, reservation_id=given["reservation"])
+        offer = ReferenceOffering("reserved", "a", 0.0, reservation_id=given["reservation"])
         told["reservation_available"] = 0 if known.cover(pool[1], offer, 0.0) else given["believed_available"]
         return told
     return told | _out_of_reach(known, case["expect"])
@@ -224,11 +224,13 @@ def _out_of_reach(known: Shortages, expect: Given, subnets: Mapping[str, list[st
     return told
 
 
-def _is_short(known: Shortages, machine: str, offer: Offering, subnets: Mapping[str, list[str]] | None) -> bool:
+def _is_short(
+    known: Shortages, machine: str, offer: ReferenceOffering, subnets: Mapping[str, list[str]] | None
+) -> bool:
     return known.cover(machine, offer, 0.0, (subnets or {}).get(offer.zone, ()))
 
 
-def _chosen(words: str) -> list[tuple[str, Offering]]:
+def _chosen(words: str) -> list[tuple[str, ReferenceOffering]]:
     """The offers that a phrase names: by the capacity type or the zone that is said in it."""
     offers = [(machine.name, offer) for machine in market() for offer in machine.offerings]
     zone = re.search(r"\bin (\S+)$", words)
@@ -240,9 +242,9 @@ def _chosen(words: str) -> list[tuple[str, Offering]]:
     ]
 
 
-def _named(text: str) -> tuple[str, Offering]:
+def _named(text: str) -> tuple[str, ReferenceOffering]:
     name, capacity_type, zone = text.split(":")
-    return name, Offering(capacity_type, zone, 0.0)
+    return name, ReferenceOffering(capacity_type, zone, 0.0)
 
 
 def _marked(given: Given, case: Case) -> dict[str, Any]:

@@ -8,9 +8,9 @@ from typing import Any
 from bench.reference.karpenter.buy import (
     Machine,
     Node,
-    Offering,
     Peers,
     Pod,
+    ReferenceOffering,
     Resident,
     Rules,
     Spread,
@@ -94,7 +94,7 @@ def with_reservations(machines: tuple[Machine, ...], given: Sequence[Given]) -> 
     )
 
 
-def _reserved(machine: Machine, given: Iterable[Given]) -> Iterable[Offering]:
+def _reserved(machine: Machine, given: Iterable[Given]) -> Iterable[ReferenceOffering]:
     for each in given:
         like = next(offer for offer in machine.offerings if each.get("zone", offer.zone) == offer.zone)
         left = each.get("count", 1)

@@ -9,7 +9,7 @@ import pytest
 from fleet import disruption as disrupt
 from fleet.actions import OpenClaims, SaveClaim
 from fleet.disruption.drift import drift_of
-from fleet.snapshot import Claim, Disruption, GangState, Offer
+from fleet.snapshot import Claim, Disruption, GangState, InstanceOffer
 from model import labels
 from model.kinds import NEVER
 from tests.support.fleets import NOW, P5, P5S, A, B, FleetBuilder, foreign_pod, gang, small_fleet
@@ -200,7 +200,7 @@ def test_a_hash_of_another_version_is_no_drift() -> None:
 def test_a_type_that_is_no_longer_sold(types: Any, offers: Any, age_s: float, goes: bool) -> None:
     world = idle(since_s=1, instanceTypes=[P5.name, P5S.name])
     claim(launched_at_s=NOW - age_s)(world)
-    sold = tuple(Offer(kind, zone, "on-demand", 1.0) for kind, zone in offers)
+    sold = tuple(InstanceOffer(kind, zone, "on-demand", 1.0) for kind, zone in offers)
     world.catalog = replace(world.catalog, types={kind.name: kind for kind in types}, offers=sold)
     assert told(world) == ({"m0": "Drifted"} if goes else {})
 

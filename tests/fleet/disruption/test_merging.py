@@ -11,7 +11,7 @@ from fleet.actions import Action, OpenClaims, SaveClaim
 from fleet.disruption import merging
 from fleet.disruption.merging import suggestions
 from fleet.disruption.yard import Yard
-from fleet.snapshot import GangState, InstanceType, Launch, Offer
+from fleet.snapshot import GangState, InstanceOffer, InstanceType, Launch
 from tests.support.fleets import GPU, NOW, A, FleetBuilder, catalog, gang, machine, pod_set
 from tests.support.world import World
 
@@ -24,7 +24,7 @@ PRICES = {"one.large": 1.2, "four.large": 4.4, "eight.large": 8.0}
 def world_of(*types: InstanceType, **pool: Any) -> World:
     spec = {"instanceFamilies": ["one", "four", "eight"], "disruption": {"budgets": [{"nodes": "100%"}]}, **pool}
     fleet = FleetBuilder().pool("all", **spec).team(quotas={"all": {GPU: 1000}}).queue(flavors=["all"]).build()
-    return World(fleet, catalog=catalog([Offer(it, A, "on-demand", PRICES[it.name]) for it in types]))
+    return World(fleet, catalog=catalog([InstanceOffer(it, A, "on-demand", PRICES[it.name]) for it in types]))
 
 
 def runs(world: World, name: str, *places: tuple[str, int], gpu: int = 1, **more: Any) -> None:
@@ -74,7 +74,7 @@ def test_a_machine_bought_for_several_is_kept_for_all_of_them() -> None:
     for n in range(4):
         world.machine(f"m{n}", "all", "four.large")
         runs(world, f"g{n}", (f"m{n}", 2))
-    world.catalog = catalog([Offer(EIGHT, A, "on-demand", 5.0), Offer(FOUR, A, "on-demand", 4.4)])
+    world.catalog = catalog([InstanceOffer(EIGHT, A, "on-demand", 5.0), InstanceOffer(FOUR, A, "on-demand", 4.4)])
     gone, bought = decided(world)
     world.settle_down()
     assert bill(world) <= 2 * 4.4 + 1e-9, (gone, bought)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fleet.actions import OpenClaims, SaveClaim
-from fleet.snapshot import Claim, Offer
+from fleet.snapshot import Claim, InstanceOffer
 from tests.support.fleets import GPU, NOW, P5, P5S, A, FleetBuilder, catalog, gang, machine
 from tests.support.world import World
 
@@ -71,7 +71,9 @@ def test_urgent_work_is_dearer_to_move() -> None:
 @pytest.mark.parametrize(("cheaper", "enabled", "moves"), [(15, True, True), (14, True, False), (15, False, False)])
 def test_spot_gives_way_to_spot_where_fifteen_types_are_cheaper(cheaper: int, enabled: bool, moves: bool) -> None:
     kinds = [machine(f"x{n:02}.large", gpus=1, gpu="h100", gpu_memory=81920, cpu=16) for n in range(cheaper)]
-    offers = [Offer(kind, A, "spot", 5.0 + n / 10) for n, kind in enumerate(kinds)] + [Offer(P5, A, "spot", 40.0)]
+    offers = [InstanceOffer(kind, A, "spot", 5.0 + n / 10) for n, kind in enumerate(kinds)] + [
+        InstanceOffer(P5, A, "spot", 40.0)
+    ]
     names = [P5.name, *(kind.name for kind in kinds)]
     world = standing(names, {"spotToSpot": enabled}, capacityTypes=["spot"])
     world.catalog = catalog(sorted(offers, key=lambda offer: offer.instance_type.name))

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fleet.actions import Action, OpenClaims, SaveClaim
-from fleet.snapshot import CapacityPool, Launch, Memory, Offer
+from fleet.snapshot import CapacityPool, InstanceOffer, Launch, Memory
 from model.kinds import CapacityType, NodePool
 from tests.support.fleets import NOW, P5, PRICES, A, B, FleetBuilder, catalog, gang
 from tests.support.world import World
@@ -93,13 +93,13 @@ def test_who_stays(world: World, change: dict[str, Any]) -> None:
 
 def priced(spot_usd_h: float) -> Any:
     by_type: dict[CapacityType, float] = {"on-demand": PRICES[P5.name][0], "spot": spot_usd_h}
-    return catalog([Offer(P5, zone, ct, usd_h) for zone in (A, B) for ct, usd_h in by_type.items()])
+    return catalog([InstanceOffer(P5, zone, ct, usd_h) for zone in (A, B) for ct, usd_h in by_type.items()])
 
 
 def test_reserved_is_gone_back_to_as_well() -> None:
     world = fallen_back(capacityTypes=["reserved", "on-demand"])
     assert decided(world) == []
-    world.catalog = replace(world.catalog, offers=(*world.catalog.offers, Offer(P5, B, "reserved", 0.0)))
+    world.catalog = replace(world.catalog, offers=(*world.catalog.offers, InstanceOffer(P5, B, "reserved", 0.0)))
     assert opened(decided(world)) == [(CapacityPool("reserved", P5.name, B), ("m0",))]
 
 

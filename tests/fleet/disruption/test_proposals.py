@@ -301,4 +301,4 @@ def _said(found: Any) -> Any:
     if found is None:
         return None
     seats = {uid: [(it.pod_set, it.slot.name, it.count) for it in plan.seats] for uid, plan in found.plans.items()}
-    return seats, [(lot.shape.key, lot.count) for lot in found.lots], found.saving_usd_h
+    return seats, [(lot.offering.key, lot.count) for lot in found.lots], found.saving_usd_h

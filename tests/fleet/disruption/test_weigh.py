@@ -38,7 +38,7 @@ def weighed(world: World, *names: str, most_bought: int = 1) -> tuple[Yard, Move
 )
 def test_sets(gpus: dict[str, int], going: list[str], bought: list[str] | None) -> None:
     _, found = weighed(standing(gpus), *going)
-    assert (found and [lot.shape.offer.instance_type.name for lot in found.lots]) == bought
+    assert (found and [lot.offering.offer.instance_type.name for lot in found.lots]) == bought
 
 
 def test_more_than_one_may_be_bought_where_that_is_asked_for() -> None:

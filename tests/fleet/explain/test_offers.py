@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from fleet.explain.offers import Answer, Ask, Choice, Obstacle, offers_for
 from fleet.explain.unit import UnknownGpu, names_of, unit_of
 from fleet.reasons import Reason
-from fleet.snapshot import Offer
+from fleet.snapshot import InstanceOffer
 from model.fleet import Fleet
 from providers.aws.catalog import package_catalog
 from tests.support.fleets import G6, M7, NOW, P4, P5, P5S, A, B, FleetBuilder, catalog, machine, offers
@@ -123,7 +123,7 @@ def test_how_gpus_are_shared(sharing: dict[str, Any], gpu: str, expected: tuple[
 
 def test_fractions_are_sold_by_the_machine() -> None:
     world = World(FleetBuilder().pool("parts", instanceTypes=[PART.name]).build())
-    sold = (*offers(), Offer(PART, A, "on-demand", 0.2))
+    sold = (*offers(), InstanceOffer(PART, A, "on-demand", 0.2))
     world.catalog = catalog(sold)
     (choice,) = asked(world.fleet, Ask("l4/8", 3), world).choices
     assert row(choice) == ("parts", PART.name, A, 3, pytest.approx(0.6))

@@ -20,13 +20,13 @@ FLEET = small_fleet()
 STAGE = World(FLEET)
 STAGE.machine("m0")
 CLAIM, NODE = STAGE.claims["m0"], STAGE.nodes["node-m0"]
-SHAPE = PodSet("main", 2, amounts(gpu=4))
-GANG = replace(gang("g", SHAPE), uid=UID, job=JobRef("v1", "PodGroup", "ns", "g", UID))
+OFFERING = PodSet("main", 2, amounts(gpu=4))
+GANG = replace(gang("g", OFFERING), uid=UID, job=JobRef("v1", "PodGroup", "ns", "g", UID))
 PENDING, RESERVED, ADMITTED, EVICTING = list(GangState)[:4]
 
 
 def pod(name: str, **changes: Any) -> Pod:
-    member = Member("g", 2, replace(SHAPE, count=1), GANG.queue, NOW)
+    member = Member("g", 2, replace(OFFERING, count=1), GANG.queue, NOW)
     held = Pod(f"uid-{name}", "ns", name, "", "Pending", amounts(gpu=4), gated=True, job_uid=UID, member=member)
     return replace(held, pod_set="main", **changes)
 
@@ -125,7 +125,7 @@ def test_a_pod_ends_with_the_grace_it_asks_for() -> None:
 
 @pytest.mark.parametrize("state", [PENDING, RESERVED, ADMITTED])
 def test_a_group_that_changes_before_it_starts_is_another(state: GangState) -> None:
-    assert told(seen(state, [pod("a"), pod("b")], pod_sets=(replace(SHAPE, count=3),))) == ["CloseGang"]
+    assert told(seen(state, [pod("a"), pod("b")], pod_sets=(replace(OFFERING, count=3),))) == ["CloseGang"]
     assert told(seen(state, [pod("a")], queue="")) == ["CloseGang"]
 
 

@@ -1,15 +1,15 @@
-"""The claims of a purchase: one for each machine, in as few launches as there are shapes."""
+"""The claims of a purchase: one for each machine, in as few launches as there are offerings."""
 
 from fleet.nodeclaims.intent import write_claims
 from fleet.placement.provision import Lot, Plan
-from tests.support.fleets import NOW, P5, P5S, A, catalog, shape, small_fleet
+from tests.support.fleets import NOW, P5, P5S, A, catalog, offering, small_fleet
 
 FLEET = small_fleet(instanceTypes=[P5.name, P5S.name])
-LARGE = shape(FLEET, catalog(), "h100", P5.name, A, "on-demand")
-SMALL = shape(FLEET, catalog(), "h100", P5S.name, A, "on-demand")
+LARGE = offering(FLEET, catalog(), "h100", P5.name, A, "on-demand")
+SMALL = offering(FLEET, catalog(), "h100", P5S.name, A, "on-demand")
 
 
-def test_lots_of_one_shape_are_one_launch() -> None:
+def test_lots_of_one_offering_are_one_launch() -> None:
     """A leader and its workers, bought one after the other, come together or not at all."""
     written = write_claims(Plan(lots=(Lot(LARGE, 1), Lot(SMALL, 2), Lot(LARGE, 3))), "uid-g", NOW)
     assert [claim.launch.lot for claim in written.claims] == [0, 1, 1, 0, 0, 0]

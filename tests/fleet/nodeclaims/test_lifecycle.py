@@ -33,7 +33,7 @@ from tests.support.fleets import (
     foreign_pod,
     gang,
     instance_of,
-    shape,
+    offering,
     small_fleet,
 )
 from tests.support.world import World
@@ -48,7 +48,7 @@ def steps(world: World) -> list[Action]:
 def intent(count: int = 1, *, age_s: float = 1.0, lots: int = 1, world: World | None = None) -> World:
     """`count` claims of one launch group for a gang that waits for them."""
     made = world or World(small_fleet())
-    it = shape(made.fleet, made.catalog, "h100", P5.name, A, "on-demand")
+    it = offering(made.fleet, made.catalog, "h100", P5.name, A, "on-demand")
     pins = []
     for n in range(count):
         launch = Launch("group", n % lots, count)
@@ -363,7 +363,7 @@ def cutting(*, asked_s: float = 10.0) -> World:
     builder.layout("large", h100_80gb=[{"profiles": {"3g.40gb": 2}}])
     world = World(builder.pool(sharing={"mig": {"layouts": ["small", "large"]}}).team().queue().build())
     world.machine("m0")
-    large = shape(world.fleet, world.catalog, "h100", P5.name, A, "on-demand", _config(world, "large"))
+    large = offering(world.fleet, world.catalog, "h100", P5.name, A, "on-demand", _config(world, "large"))
     claim(layout=large.layout, resources=large.allocatable, recut_at_s=NOW - asked_s)(world)
     return world
 
@@ -505,7 +505,7 @@ def test_mass_orphans_are_left_to_an_operator(orphans: int, others: int, collect
     world = World(small_fleet())
     for n in range(others):
         world.machine(f"m{n}")
-    it = shape(world.fleet, world.catalog, "h100", P5.name, A, "on-demand")
+    it = offering(world.fleet, world.catalog, "h100", P5.name, A, "on-demand")
     for n in range(orphans):
         gone = claim_of(it, f"x{n}", instance_id=f"i-x{n}", launched_at_s=NOW - 99)
         world.instances[f"i-x{n}"] = instance_of(gone)
@@ -540,7 +540,7 @@ def test_a_node_that_was_never_ours_is_left_alone() -> None:
 
 
 def test_states_follow_from_the_stamps() -> None:
-    it = claim_of(shape(small_fleet(), World(small_fleet()).catalog, "h100", P5.name, A, "on-demand"), "c")
+    it = claim_of(offering(small_fleet(), World(small_fleet()).catalog, "h100", P5.name, A, "on-demand"), "c")
     stages = [{}, {"launched_at_s": 1.0}, {"registered_at_s": 2.0}, {"ready_at_s": 3.0}, {"deleting": True}]
     seen = []
     for facts in stages:

@@ -10,7 +10,7 @@ from fleet.offerings.pools import pool_hash
 from fleet.snapshot import CapacityPool, Claim, ImageKind, InstanceType
 from model import labels
 from model.fleet import Fleet
-from tests.support.fleets import P5, A, FleetBuilder, catalog, claim_of, shape
+from tests.support.fleets import P5, A, FleetBuilder, catalog, claim_of, offering
 
 TYPES = {
     name: InstanceType(name, {}, allocatable, found)
@@ -41,7 +41,7 @@ def test_kinds(name: str, kind: ImageKind) -> None:
 def claims(fleet: Fleet, *machines: tuple[str, str]) -> dict[str, Claim]:
     """(pool, type) of each."""
     known = catalog()
-    bought = claim_of(shape(fleet, known, "a", P5.name, A, "on-demand"), "c")
+    bought = claim_of(offering(fleet, known, "a", P5.name, A, "on-demand"), "c")
     return {
         f"c{n}": replace(bought, node_pool=pool, capacity_pool=CapacityPool("on-demand", kind, "us-east-1a"))
         for n, (pool, kind) in enumerate(machines)

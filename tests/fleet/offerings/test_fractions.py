@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from fleet.offerings.shapes import Shapes
+from fleet.offerings.offerings import Offerings
 from model import labels
 from providers.aws.catalog import package_catalog
 from tests.support.fleets import GPU, FleetBuilder
@@ -16,7 +16,8 @@ def offered(**pool: Any) -> dict[str, int]:
     """Instance type -> GPUs, of all that the pool may buy."""
     fleet = FleetBuilder().pool("p", **pool).build()
     return {
-        it.offer.instance_type.name: it.allocatable.get(GPU, 0) for it in Shapes(fleet, SOLD).of(fleet.node_pools["p"])
+        it.offer.instance_type.name: it.allocatable.get(GPU, 0)
+        for it in Offerings(fleet, SOLD).of(fleet.node_pools["p"])
     }
 
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from fleet.offerings.measured import DAY_S, KEPT_DAYS, Experience, measure
+from fleet.offerings.offerings import offerings_now
 from fleet.offerings.pools import pool_hash
-from fleet.offerings.shapes import shapes_now
 from fleet.snapshot import Snapshot
 from model.quantity import Resources
 from tests.support.fleets import GPU, NOW, P5, P5S, A, small_fleet
@@ -52,11 +52,11 @@ def test_only_nodes_that_are_well_say_anything(how: str) -> None:
 
 
 def memory_of(snapshot: Snapshot, world: World, name: str = P5.name) -> int:
-    found = shapes_now(world.fleet, snapshot).of(world.fleet.node_pools["h100"])
+    found = offerings_now(world.fleet, snapshot).of(world.fleet.node_pools["h100"])
     return next(it.allocatable["memory"] for it in found if it.offer.instance_type.name == name and it.offer.zone == A)
 
 
-def test_shapes_are_what_was_measured() -> None:
+def test_offerings_are_what_was_measured() -> None:
     world = standing(1900)
     computed = memory_of(world.snapshot(), world)
     experience = Experience()

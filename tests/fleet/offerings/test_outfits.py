@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from fleet.offerings.node_sizes import GIB, MIB
+from fleet.offerings.offerings import Offerings
 from fleet.offerings.outfits import outfitted
 from fleet.offerings.pools import Headroom
-from fleet.offerings.shapes import Shapes
 from fleet.snapshot import CapacityPool, Claim, Hardware
 from model import labels
-from tests.support.fleets import M7, Offer, catalog, small_fleet
+from tests.support.fleets import M7, InstanceOffer, catalog, small_fleet
 from tests.support.world import World
 
 HARDWARE = Hardware(vcpu=16, memory_mib=60_000, enis=8, ipv4_per_eni=30, nvme_gb=900)
@@ -102,10 +102,10 @@ def test_local_disks_that_are_not_there() -> None:
 def test_purchases_count_with_it() -> None:
     spec = {"gpu": None, "instanceTypes": [M7.name], "template": {"kubelet": {"maxPods": 7}}}
     fleet = small_fleet(**spec)
-    sold = catalog([Offer(MACHINE, "us-east-1a", "on-demand", 1.0)])
-    [shape] = Shapes(fleet, sold).of(fleet.node_pools["h100"])
-    assert shape.allocatable["pods"] == 7
-    assert shape.offer.instance_type.capacity["pods"] == 7
+    sold = catalog([InstanceOffer(MACHINE, "us-east-1a", "on-demand", 1.0)])
+    [offering] = Offerings(fleet, sold).of(fleet.node_pools["h100"])
+    assert offering.allocatable["pods"] == 7
+    assert offering.offer.instance_type.capacity["pods"] == 7
 
 
 def term(key: str, operator: str, *values: str) -> dict[str, Any]:
@@ -125,8 +125,8 @@ def term(key: str, operator: str, *values: str) -> dict[str, Any]:
 )
 def test_a_machine_without_gpus_has_no_gpu_of_any_name(terms: list[dict[str, Any]], types: set[str]) -> None:
     fleet = small_fleet(gpu=None, instanceTypes=[], requirements=terms)
-    found = Shapes(fleet, catalog()).of(fleet.node_pools["h100"])
-    assert {shape.offer.instance_type.name for shape in found} == types
+    found = Offerings(fleet, catalog()).of(fleet.node_pools["h100"])
+    assert {offering.offer.instance_type.name for offering in found} == types
 
 
 def test_limits_count_what_the_pool_makes_of_a_machine() -> None:

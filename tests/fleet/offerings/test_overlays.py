@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fleet.offerings.offerings import Offering, Offerings
 from fleet.offerings.overlays import overlaid
-from fleet.offerings.shapes import Shape, Shapes
 from model import labels
 from model.fleet import Fleet
 from model.kinds import NodeOverlay
@@ -36,12 +36,12 @@ def fleet_of(*overlays: NodeOverlay) -> Fleet:
     return replace(built.team().queue().build(), node_overlays={each.name: each for each in overlays})
 
 
-def shapes(fleet: Fleet, pool: str = "h100") -> tuple[Shape, ...]:
-    return Shapes(fleet, CATALOG).of(fleet.node_pools[pool])
+def offerings(fleet: Fleet, pool: str = "h100") -> tuple[Offering, ...]:
+    return Offerings(fleet, CATALOG).of(fleet.node_pools[pool])
 
 
 def prices(fleet: Fleet, pool: str = "h100") -> dict[tuple[str, str, str], float]:
-    found = (shape.offer for shape in shapes(fleet, pool))
+    found = (offering.offer for offering in offerings(fleet, pool))
     return {(each.instance_type.name, each.zone, each.capacity_type): each.price_usd_h for each in found}
 
 
@@ -75,9 +75,9 @@ def test_prices(said: list[NodeOverlay], spot: float, bought: float) -> None:
 
 
 def test_the_order_of_purchase_follows() -> None:
-    assert shapes(fleet_of())[0].offer.capacity_type == "spot"
+    assert offerings(fleet_of())[0].offer.capacity_type == "spot"
     dear = fleet_of(overlay("a", H100, term(labels.CAPACITY_TYPE, "spot"), price="500"))
-    assert shapes(dear)[0].offer.capacity_type == "on-demand"
+    assert offerings(dear)[0].offer.capacity_type == "on-demand"
     assert prices(dear, "other")[P5_SPOT] == 500.0
 
 
@@ -87,16 +87,18 @@ def test_resources() -> None:
         overlay("b", term(labels.NODE_POOL, "other"), capacity={"smarter-devices/fuse": 3}, weight=2),
     )
     for pool, fuse in (("h100", 20), ("other", 3)):
-        [machine] = {id(each): each for each in (shape.offer.instance_type for shape in shapes(said, pool))}.values()
+        [machine] = {
+            id(each): each for each in (offering.offer.instance_type for offering in offerings(said, pool))
+        }.values()
         assert machine.capacity["smarter-devices/fuse"] == machine.allocatable["smarter-devices/fuse"] == fuse
-        assert all(shape.allocatable["smarter-devices/fuse"] == fuse for shape in shapes(said, pool))
-    assert all("a/b" in shape.allocatable for shape in shapes(said))
+        assert all(offering.allocatable["smarter-devices/fuse"] == fuse for offering in offerings(said, pool))
+    assert all("a/b" in offering.allocatable for offering in offerings(said))
     assert "a/b" not in CATALOG.types["p5.48xlarge"].capacity
 
 
 def test_a_resource_of_some_offers_is_one_of_the_machine() -> None:
     said = fleet_of(overlay("a", H100, ON_DEMAND, capacity={"a/b": 1}))
-    assert all(shape.allocatable["a/b"] == 1 for shape in shapes(said))
+    assert all(offering.allocatable["a/b"] == 1 for offering in offerings(said))
 
 
 @pytest.mark.parametrize(
@@ -124,7 +126,7 @@ def test_what_contradicts_holds_nowhere() -> None:
 
 
 def test_without_overlays_offers_are_the_catalogues_own() -> None:
-    assert {id(shape.offer) for shape in shapes(fleet_of())} <= {id(offer) for offer in CATALOG.offers}
+    assert {id(offering.offer) for offering in offerings(fleet_of())} <= {id(offer) for offer in CATALOG.offers}
 
 
 SAID = st.builds(

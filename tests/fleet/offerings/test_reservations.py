@@ -15,8 +15,8 @@ from fleet.cost.allocation import allocate
 from fleet.disruption.drift import drift_of
 from fleet.nodeclaims import ending
 from fleet.nodeclaims.launch import launch_request, market_of
+from fleet.offerings.offerings import Offering
 from fleet.offerings.reservations import DISCOUNT, Places, Reserved, closes_s, offer_of, outlived, terminates_s
-from fleet.offerings.shapes import Shape
 from fleet.placement.flavors import Flavors
 from fleet.placement.provision import Plan, provide
 from fleet.placement.stock import build_board, build_supply
@@ -132,13 +132,13 @@ def requires(label: str, operator: str, *values: str) -> dict[str, Any]:
     return {"key": f"karpenter.k8s.aws/{label}", "operator": operator, "values": list(values)}
 
 
-def shapes_in(world: World, *reservations: Reservation) -> list[Shape]:
+def offerings_in(world: World, *reservations: Reservation) -> list[Offering]:
     supply = build_supply(world.fleet, seen(world, *reservations))
-    return [it for it in supply.shapes.of(world.fleet.node_pools["h100"]) if it.offer.reservation]
+    return [it for it in supply.offerings.of(world.fleet.node_pools["h100"]) if it.offer.reservation]
 
 
 def test_the_price_is_next_to_nothing_and_the_charge_is_the_list_price() -> None:
-    (found,) = shapes_in(World(fleet_of()), reservation())
+    (found,) = offerings_in(World(fleet_of()), reservation())
     listed = found.offer.charged_usd_h
     assert listed == next(o.price_usd_h for o in World(fleet_of()).catalog.offers if o.instance_type == P5)
     assert found.offer.price_usd_h == listed / DISCOUNT
@@ -160,14 +160,14 @@ def test_the_price_is_next_to_nothing_and_the_charge_is_the_list_price() -> None
     ids=["type", "unknown-type", "no-subnet", "zone", "kind", "none-wanted"],
 )
 def test_what_is_no_offer_of_the_pool(facts: dict[str, Any], spec: dict[str, Any]) -> None:
-    assert shapes_in(World(fleet_of(**spec)), reservation(**facts)) == []
+    assert offerings_in(World(fleet_of(**spec)), reservation(**facts)) == []
 
 
 def test_a_requirement_on_reservations_leaves_no_other_machine() -> None:
     spec = {"requirements": [requires("capacity-reservation-interruptible", "In", "false")]}
     world = World(fleet_of(**spec))
     supply = build_supply(world.fleet, seen(world, reservation()))
-    assert [it.offer.capacity_type for it in supply.shapes.of(world.fleet.node_pools["h100"])] == ["reserved"]
+    assert [it.offer.capacity_type for it in supply.offerings.of(world.fleet.node_pools["h100"])] == ["reserved"]
 
 
 @pytest.mark.parametrize(
@@ -188,13 +188,15 @@ def provided(world: World, count: int, *reservations: Reservation, until_s: floa
     snapshot = seen(world, *reservations)
     supply = build_supply(world.fleet, snapshot)
     board = build_board(snapshot, (), pools=world.fleet.node_pools)
-    need = Flavors(world.fleet, supply.shapes, board).need(pod_set(count=count, gpu=8), ("h100",))
+    need = Flavors(world.fleet, supply.offerings, board).need(pod_set(count=count, gpu=8), ("h100",))
     return provide(board, supply, "uid-g", [replace(need, until_s=until_s)])
 
 
 def bought(found: Plan | Refusal) -> list[tuple[str, int]]:
     assert isinstance(found, Plan), found
-    return [(lot.shape.offer.reservation.id if lot.shape.offer.reservation else "", lot.count) for lot in found.lots]
+    return [
+        (lot.offering.offer.reservation.id if lot.offering.offer.reservation else "", lot.count) for lot in found.lots
+    ]
 
 
 @pytest.mark.parametrize(
@@ -234,7 +236,7 @@ def test_of_reserved_types_the_cheaper_one_comes_first() -> None:
     held = reservation("cr-a", instance_type=dearer), reservation("cr-b", instance_type=cheaper)
     snapshot = seen(world, *held)
     supply, board = build_supply(world.fleet, snapshot), build_board(snapshot, ())
-    need = Flavors(world.fleet, supply.shapes, board).need(pod_set(count=1, gpu=1), ("h100",))
+    need = Flavors(world.fleet, supply.offerings, board).need(pod_set(count=1, gpu=1), ("h100",))
     assert bought(provide(board, supply, "uid-g", [need])) == [("cr-b", 1)]
 
 
@@ -280,7 +282,7 @@ def test_no_reservation_is_ever_oversold(
     held = [reservation(f"cr-{n}", total, zone=zone) for n, (total, zone) in enumerate(sizes)]
     snapshot = seen(world, *held)
     supply, board = build_supply(world.fleet, snapshot), build_board(snapshot, ())
-    flavors, taken = Flavors(world.fleet, supply.shapes, board), {it.id: 0 for it in held}
+    flavors, taken = Flavors(world.fleet, supply.offerings, board), {it.id: 0 for it in held}
     for number, count in enumerate(gangs):
         before = dict(supply.headroom["h100"].places.left)
         found = provide(board, supply, f"uid-{number}", [flavors.need(pod_set(count=count, gpu=8), ("h100",))])
@@ -288,7 +290,7 @@ def test_no_reservation_is_ever_oversold(
             assert supply.headroom["h100"].places.left == before
             continue
         assert sum(lot.count for lot in found.lots) == count
-        assert len({lot.shape.offer.zone for lot in found.lots}) == 1
+        assert len({lot.offering.offer.zone for lot in found.lots}) == 1
         for name, machines in bought(found):
             if name:
                 taken[name] += machines

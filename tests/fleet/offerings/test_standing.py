@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fleet.actions import OpenClaims, Tally
 from fleet.offerings.standing import FORGOTTEN, HALF_LIFE_S, MOST_PREMIUM, TOGETHER_S, learned, premium, weight
 from fleet.scheduling import cycle
-from fleet.snapshot import CapacityPool, Claim, Disruption, Memory, Offer
+from fleet.snapshot import CapacityPool, Claim, Disruption, InstanceOffer, Memory
 from model.kinds import CapacityType
 from tests.support.fleets import NOW, A, B, FleetBuilder, catalog, gang, machine
 from tests.support.world import World
@@ -89,7 +89,7 @@ USD_H = {TEN.name: 10.0, ELEVEN.name: 11.0}
 def asked(**pool: Any) -> World:
     """Two machines of either kind are wanted; spot costs half."""
     offers = [
-        Offer(it, zone, ct, USD_H[it.name] / (2 if ct == "spot" else 1))
+        InstanceOffer(it, zone, ct, USD_H[it.name] / (2 if ct == "spot" else 1))
         for it in (ELEVEN, TEN)
         for zone in (A, B)
         for ct in CAPACITY_TYPES
@@ -157,7 +157,7 @@ def test_what_gangs_buy_together_is_chosen_by_expected_cost_and_told_in_prices()
     """One machine for both would be cheaper by its price, and is not by what it is expected to cost."""
     world = asked(zones=[A])
     small = machine("ten.small", gpus=2, gpu="l4")
-    world.catalog = catalog([*world.catalog.offers, Offer(small, A, "spot", 2.6)])
+    world.catalog = catalog([*world.catalog.offers, InstanceOffer(small, A, "spot", 2.6)])
     world.gangs.clear()
     world.waits(gang("g", count=2, gpu=1), gang("h", count=2, gpu=1))
     assert bought(world)[0] == {spot(TEN.name, A)}

@@ -187,7 +187,7 @@ def chosen(world: World, *sets: PodSet) -> list[tuple[str, int]]:
     snapshot = world.snapshot()
     supply = build_supply(world.fleet, snapshot, may_buy=False)
     board = build_board(snapshot, holders(snapshot))
-    flavors = Flavors(world.fleet, supply.shapes, board)
+    flavors = Flavors(world.fleet, supply.offerings, board)
     found = provide(board, supply, "uid-new", [flavors.need(pods, ("h100",)) for pods in sets])
     assert isinstance(found, Plan), found
     return [(taken.slot.name, taken.count) for taken in found.seats]
@@ -294,7 +294,7 @@ def every_plan(world: World, waits: list[tuple[int, int]]) -> list[list[tuple[st
     snapshot = world.snapshot()
     supply = build_supply(world.fleet, snapshot, may_buy=False)
     board = build_board(snapshot, holders(snapshot))
-    flavors = Flavors(world.fleet, supply.shapes, board)
+    flavors = Flavors(world.fleet, supply.offerings, board)
     found: list[list[tuple[str, int]] | None] = []
     for number, (gpus, count) in enumerate(waits):
         before = {name: (slot.empty, dict(slot.free)) for name, slot in board.slots.items()}

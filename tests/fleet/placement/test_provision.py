@@ -76,7 +76,7 @@ def rig(world: World, *, may_buy: bool = True) -> Rig:
     snapshot = world.snapshot()
     supply = build_supply(world.fleet, snapshot, may_buy=may_buy)
     board = build_board(snapshot, holders(snapshot))
-    return Rig(world, board, supply, Flavors(world.fleet, supply.shapes, board))
+    return Rig(world, board, supply, Flavors(world.fleet, supply.offerings, board))
 
 
 def pooled(short: Mapping[CapacityPool, float] | None = None, **pool: Any) -> Rig:
@@ -88,7 +88,7 @@ def pooled(short: Mapping[CapacityPool, float] | None = None, **pool: Any) -> Ri
 
 def bought(plan: Plan) -> list[tuple[str, str, str, int]]:
     return [
-        (lot.shape.offer.instance_type.name, lot.shape.offer.zone, lot.shape.offer.capacity_type, lot.count)
+        (lot.offering.offer.instance_type.name, lot.offering.offer.zone, lot.offering.offer.capacity_type, lot.count)
         for lot in plan.lots
     ]
 
@@ -147,13 +147,15 @@ def test_capacity_type_beats_price_and_weight() -> None:
         .build()
     )
     world = World(fleet)
-    assert [lot.shape.pool.name for lot in rig(world).plan(pod_set(gpu=1), flavor="any").lots] == ["heavy"]
+    assert [lot.offering.pool.name for lot in rig(world).plan(pod_set(gpu=1), flavor="any").lots] == ["heavy"]
     world.shortages = {capacity_pool(zone=zone): NOW + 60 for zone in (A, B)}
     found = rig(world).plan(pod_set(gpu=1), flavor="any")
-    assert [(lot.shape.pool.name, lot.shape.offer.capacity_type) for lot in found.lots] == [("light", "on-demand")]
+    assert [(lot.offering.pool.name, lot.offering.offer.capacity_type) for lot in found.lots] == [
+        ("light", "on-demand")
+    ]
     world.shortages |= {capacity_pool(kind=P5S.name, zone=zone): NOW + 60 for zone in (A, B)}
     found = rig(world).plan(pod_set(gpu=1), flavor="any")
-    assert [(lot.shape.pool.name, lot.shape.offer.capacity_type) for lot in found.lots] == [("heavy", "spot")]
+    assert [(lot.offering.pool.name, lot.offering.offer.capacity_type) for lot in found.lots] == [("heavy", "spot")]
 
 
 def test_what_stands_idle_comes_before_a_purchase() -> None:
@@ -272,7 +274,7 @@ def test_machines_on_their_way_out_still_count_against_the_limits() -> None:
 def test_shortages(short: list[tuple[Any, str]], expected: tuple[str, str]) -> None:
     known = {capacity_pool(zone=zone, capacity_type=ct): NOW + 60 for ct, zone in short}
     [lot] = pooled(known, capacityTypes=["spot", "on-demand"]).plan(pod_set()).lots
-    assert (lot.shape.offer.zone, lot.shape.offer.capacity_type) == expected
+    assert (lot.offering.offer.zone, lot.offering.offer.capacity_type) == expected
 
 
 def test_when_everything_is_short_the_refusal_says_what_and_until_when() -> None:
@@ -374,10 +376,10 @@ def test_a_rack_that_a_pool_promises_is_bought() -> None:
     world = World(builder.flavor("any", nodePools=["one", "two"]).team().queue().build())
     world.machine("m0", "two")
     found = rig(world).plan(pod_set(count=3, required_topology="rack"), flavor="any")
-    assert {lot.shape.pool.name: lot.count for lot in found.lots} == {"two": 2}
+    assert {lot.offering.pool.name: lot.count for lot in found.lots} == {"two": 2}
     assert {pin.claim for pin in found.pins()} >= {"m0"}
     found = rig(world).plan(pod_set(count=3, required_topology="rack"), flavor="one")
-    assert {lot.shape.pool.name: lot.count for lot in found.lots} == {"one": 3}
+    assert {lot.offering.pool.name: lot.count for lot in found.lots} == {"one": 3}
 
 
 # -- what may not be used ---------------------------------------------------------------------------------------------
@@ -460,7 +462,7 @@ def test_without_leave_to_buy_there_is_only_what_stands() -> None:
 
 
 def test_daemonsets_are_subtracted_before_a_purchase_is_sized() -> None:
-    from fleet.offerings.shapes import Shapes
+    from fleet.offerings.offerings import Offerings
     from fleet.snapshot import DaemonOverhead
 
     world = World(FleetBuilder().pool(template={"labels": {"role": "gpu"}}).team().queue().build())
@@ -469,16 +471,16 @@ def test_daemonsets_are_subtracted_before_a_purchase_is_sized() -> None:
         DaemonOverhead({"role": "cpu"}, {"cpu": 5000}, "b"),
         DaemonOverhead({}, {"cpu": 10}, "c"),
     )
-    [shape, _] = Shapes(world.fleet, world.catalog, daemons).of(world.fleet.node_pools["h100"])
-    assert shape.allocatable["cpu"] == P5.allocatable["cpu"] - 1010
-    assert shape.allocatable["pods"] == P5.allocatable["pods"] - 2
+    [offering, _] = Offerings(world.fleet, world.catalog, daemons).of(world.fleet.node_pools["h100"])
+    assert offering.allocatable["cpu"] == P5.allocatable["cpu"] - 1010
+    assert offering.allocatable["pods"] == P5.allocatable["pods"] - 2
 
 
 def test_efa_is_there_only_where_it_is_asked_for() -> None:
     wanted = pod_set(requests={GPU: 8, labels.EFA_RESOURCE: 32})
     assert pooled().refusal(wanted).reason == "NoMatchingOffer"
     assert pooled(placement={"efa": True}).plan(wanted).lots
-    assert not pooled(placement={"efa": True}, instanceTypes=[P5S.name]).supply.shapes.of(
+    assert not pooled(placement={"efa": True}, instanceTypes=[P5S.name]).supply.offerings.of(
         FleetBuilder().pool(placement={"efa": True}, instanceTypes=[P5S.name]).build().node_pools["h100"]
     )
 
@@ -487,7 +489,7 @@ def test_efa_is_there_only_where_it_is_asked_for() -> None:
 def test_shared_gpus_are_offered_several_times(way: str) -> None:
     [lot] = pooled(sharing={way: {"replicas": 4}}).plan(pod_set(count=32, gpu=1)).lots
     assert lot.count == 1
-    assert lot.shape.labels[labels.DEVICE_PLUGIN_CONFIG] in {"time-slicing-4", "mps-4"}
+    assert lot.offering.labels[labels.DEVICE_PLUGIN_CONFIG] in {"time-slicing-4", "mps-4"}
 
 
 @pytest.mark.parametrize("order", [("mixed", "small"), ("small", "mixed")])
@@ -502,7 +504,7 @@ def test_machines_are_born_with_the_first_layout_that_does(order: tuple[str, str
         .build()
     )
     [lot] = rig(World(fleet)).plan(sliced("1g.10gb", 2)).lots
-    assert lot.shape.layout.startswith(f"{order[0]}-")
+    assert lot.offering.layout.startswith(f"{order[0]}-")
 
 
 def grouped(**placement: str) -> World:
@@ -517,13 +519,13 @@ def test_a_cluster_placement_group_stays_in_the_zone_of_its_first_machine() -> N
     world.machine("m0", zone=B)
     ours = rig(world)
     plan = ours.plan(pod_set(count=3, gpu=8), flavor="all")
-    assert {lot.shape.offer.zone for lot in plan.lots} == {B}
+    assert {lot.offering.offer.zone for lot in plan.lots} == {B}
 
 
 def test_two_gangs_of_one_pass_do_not_stretch_a_group() -> None:
     ours = rig(grouped())
     first = ours.plan(pod_set(count=1, gpu=8), flavor="all")
-    (zone,) = {lot.shape.offer.zone for lot in first.lots}
+    (zone,) = {lot.offering.offer.zone for lot in first.lots}
     other = B if zone == A else A
     refused = ours.refusal(pod_set(count=1, gpu=8, node_selector={ZONE: other}), flavor="all")
     assert refused.reason == "PoolLimitReached"
@@ -536,4 +538,4 @@ def test_other_groups_span_zones(strategy: str) -> None:
     world.machine("m0", "more", zone=B)
     ours = rig(world)
     plan = ours.plan(pod_set(count=1, gpu=8, node_selector={ZONE: A, labels.NODE_POOL: "more"}), flavor="all")
-    assert {lot.shape.offer.zone for lot in plan.lots} == {A}
+    assert {lot.offering.offer.zone for lot in plan.lots} == {A}

@@ -110,7 +110,7 @@ def test_plans_pass_the_judge_and_refusals_leave_nothing_behind(world: World, da
     snapshot = world.snapshot()
     supply = build_supply(world.fleet, snapshot)
     board = build_board(snapshot, holders(snapshot))
-    flavors = Flavors(world.fleet, supply.shapes, board)
+    flavors = Flavors(world.fleet, supply.offerings, board)
     spent = [
         (claim.node_pool, claim.price_usd_h, snapshot.catalog.types[claim.capacity_pool.instance_type].capacity)
         for claim in snapshot.claims.values()
@@ -136,9 +136,9 @@ def test_plans_pass_the_judge_and_refusals_leave_nothing_behind(world: World, da
             continue
         assert faults(plan, needs, standing, f"uid-{number}") == []
         for lot in plan.lots:
-            assert lot.shape.offer.pool_key not in snapshot.shortages
+            assert lot.offering.offer.pool_key not in snapshot.shortages
             spent += [
-                (lot.shape.pool.name, lot.shape.offer.price_usd_h, lot.shape.offer.instance_type.capacity)
+                (lot.offering.pool.name, lot.offering.offer.price_usd_h, lot.offering.offer.instance_type.capacity)
             ] * lot.count
         for name, pool in world.fleet.node_pools.items():
             assert name in already or not over_limits(pool, [(p, c) for n, p, c in spent if n == name])
@@ -157,7 +157,7 @@ def test_a_larger_gang_never_fits_where_a_smaller_one_does_not(world: World, dat
         snapshot = world.snapshot()
         supply = build_supply(world.fleet, snapshot, may_buy=False)
         board = build_board(snapshot, holders(snapshot))
-        need = Flavors(world.fleet, supply.shapes, board).need(pods, ("any",))
+        need = Flavors(world.fleet, supply.offerings, board).need(pods, ("any",))
         return not isinstance(provide(board, supply, "uid", [need]), Refusal)
 
     assert fits(fewer) or not fits(wanted)

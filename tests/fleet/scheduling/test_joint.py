@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from fleet.actions import OpenClaims, Tally
 from fleet.scheduling import cycle
-from fleet.snapshot import Claim, Gang, InstanceType, Offer
+from fleet.snapshot import Claim, Gang, InstanceOffer, InstanceType
 from model.fleet import Fleet
 from model.quantity import Resources
-from tests.support.fleets import GPU, NOW, A, B, FleetBuilder, amounts, catalog, gang, machine, pod_set, shape
+from tests.support.fleets import GPU, NOW, A, B, FleetBuilder, amounts, catalog, gang, machine, offering, pod_set
 from tests.support.world import World
 
 ONE = machine("one.large", gpus=1, gpu="l4", gpu_memory=22888, cpu=8, gib=32)
@@ -24,7 +24,7 @@ PRICES = {"one.large": 1.2, "eight.large": 8.0, "other.large": 3.9, "cpus.large"
 
 
 def market(*types: InstanceType) -> Any:
-    return catalog([Offer(it, zone, "on-demand", PRICES[it.name]) for it in types for zone in (A, B)])
+    return catalog([InstanceOffer(it, zone, "on-demand", PRICES[it.name]) for it in types for zone in (A, B)])
 
 
 def fleet(purchases: str = "Optimal", **pool: Any) -> Fleet:
@@ -161,7 +161,7 @@ def test_never_dearer_than_gang_by_gang_and_all_have_room(
 
 def _room(world: World, claim: Claim) -> Resources:
     where = claim.capacity_pool
-    return shape(world.fleet, world.catalog, "all", where.instance_type, where.zone, "on-demand").allocatable
+    return offering(world.fleet, world.catalog, "all", where.instance_type, where.zone, "on-demand").allocatable
 
 
 # -- single pods gather -----------------------------------------------------------------------------------------------

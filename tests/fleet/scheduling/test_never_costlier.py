@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from bench.reference.karpenter.buy import Outcome
 from fleet.actions import OpenClaims
 from fleet.scheduling import cycle
-from fleet.snapshot import Claim, InstanceType, Offer
+from fleet.snapshot import Claim, InstanceOffer, InstanceType
 from model.quantity import Resources
 from tests.support.fleets import GPU, NOW, A, B, FleetBuilder, amounts, catalog, gang, machine, pod_set
 from tests.support.karpenter_order import ordered
@@ -27,7 +27,7 @@ class Region:
     """What is sold."""
 
     types: list[InstanceType]
-    offers: list[Offer]
+    offers: list[InstanceOffer]
 
 
 @st.composite
@@ -39,9 +39,9 @@ def regions(draw: st.DrawFn) -> Region:
         types.append(machine(f"k{number}.large", cpu=cpu, gib=4 * cpu, **model))
         for zone in (A, B):
             usd_h = draw(st.integers(cpu * 3 + gpus * 50, cpu * 7 + gpus * 200)) / 100
-            offers.append(Offer(types[-1], zone, "on-demand", usd_h))
+            offers.append(InstanceOffer(types[-1], zone, "on-demand", usd_h))
             if draw(st.integers(0, 4)):
-                offers.append(Offer(types[-1], zone, "spot", round(usd_h * draw(st.integers(3, 9)) / 10, 4)))
+                offers.append(InstanceOffer(types[-1], zone, "spot", round(usd_h * draw(st.integers(3, 9)) / 10, 4)))
     return Region(types, offers)
 
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from bench.reference.karpenter.buy.relax import SOFT_TAINTS
 from bench.reference.karpenter.buy.taints import tolerated
-from bench.reference.karpenter.buy.values import NODES, PODS, RESERVED, Daemon, Machine, Offering, Template
+from bench.reference.karpenter.buy.values import NODES, PODS, RESERVED, Daemon, Machine, ReferenceOffering, Template
 from model import labels
 from model.quantity import Resources
 from model.requirements import Requirement, Requirements
@@ -45,7 +45,7 @@ class Rows:
         listed = [entry for machine in template.machines for entry in _ways(machine)]
         self.machines: list[Machine] = [machine for machine, _, _ in listed]
         offers = [offer for _, _, mine in listed for offer in mine]
-        self.offers: list[Offering] = offers
+        self.offers: list[ReferenceOffering] = offers
         self.starts: Ints = np.cumsum([0, *(len(mine) for _, _, mine in listed)], dtype=np.int64)[:-1]
         self.row_of: Ints = np.repeat(np.arange(len(listed), dtype=np.int64), [len(mine) for _, _, mine in listed])
         self.prices: Floats = np.array([offer.price_usd_h for offer in offers], dtype=np.float64)
@@ -140,9 +140,9 @@ class Rows:
         return out
 
 
-def _ways(machine: Machine) -> Iterator[tuple[Machine, Resources, list[Offering]]]:
+def _ways(machine: Machine) -> Iterator[tuple[Machine, Resources, list[ReferenceOffering]]]:
     """The machine once for each allocatable its available offerings come with."""
-    groups: dict[tuple[tuple[str, int], ...], list[Offering]] = {}
+    groups: dict[tuple[tuple[str, int], ...], list[ReferenceOffering]] = {}
     for offering in sorted(machine.offerings, key=attrgetter("zone", "capacity_type", "reservation_id")):
         if offering.available:
             groups.setdefault(tuple(sorted((offering.allocatable or {}).items())), []).append(offering)
@@ -189,7 +189,7 @@ def _runs_on(daemon: Daemon, pool: Requirements, machine: Requirements) -> bool:
     return False
 
 
-def _by_offer(offers: Sequence[Offering]) -> Iterator[tuple[str, list[tuple[str | None, Bools]]]]:
+def _by_offer(offers: Sequence[ReferenceOffering]) -> Iterator[tuple[str, list[tuple[str | None, Bools]]]]:
     """Label key -> its values with the offers that carry each. No reservation is a value of its own (absent)."""
     holders: dict[str, dict[str | None, list[int]]] = {}
     for index, offer in enumerate(offers):

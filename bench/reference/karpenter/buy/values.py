@@ -104,7 +104,7 @@ class Pod:
 
 
 @dataclass(frozen=True, slots=True)
-class Offering:
+class ReferenceOffering:
     """One way to buy a machine. `labels` are those beyond zone, capacity type and reservation."""
 
     capacity_type: str
@@ -130,7 +130,7 @@ class Machine:
     """What limits count."""
     allocatable: Resources
     """What pods and daemons can request."""
-    offerings: tuple[Offering, ...]
+    offerings: tuple[ReferenceOffering, ...]
 
 
 @dataclass(frozen=True, slots=True)

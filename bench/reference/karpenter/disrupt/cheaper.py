@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final
 
-from bench.reference.karpenter.buy import Machine, Offering
+from bench.reference.karpenter.buy import Machine, ReferenceOffering
 from fleet.disruption.savings import SPOT_TYPES
 from model import labels
 from model.requirements import Requirement, Requirements
@@ -27,11 +27,11 @@ class Choice:
     reservations: frozenset[str] = frozenset()
     """The reservations it holds; offers of others are not for it."""
 
-    def offers(self, machine: Machine) -> list[Offering]:
+    def offers(self, machine: Machine) -> list[ReferenceOffering]:
         """What a launch could take of one type now."""
         return [each for each in machine.offerings if each.available and self._takes(machine, each)]
 
-    def _takes(self, machine: Machine, offer: Offering) -> bool:
+    def _takes(self, machine: Machine, offer: ReferenceOffering) -> bool:
         if offer.capacity_type == "reserved" and offer.reservation_id not in self.reservations:
             return False
         carried = offer_labels(offer)
@@ -53,13 +53,13 @@ class TooDear:
     message: str
 
 
-def offer_labels(offer: Offering) -> Mapping[str, str]:
+def offer_labels(offer: ReferenceOffering) -> Mapping[str, str]:
     """The labels a machine of this offer carries because of it."""
     carried = {labels.ZONE: offer.zone, labels.CAPACITY_TYPE: offer.capacity_type, **offer.labels}
     return {**carried, labels.CAPACITY_RESERVATION_ID: offer.reservation_id} if offer.reservation_id else carried
 
 
-def worst_usd_h(offers: Sequence[Offering]) -> float:
+def worst_usd_h(offers: Sequence[ReferenceOffering]) -> float:
     """The dearest offer of the capacity type that a launch would use; infinite without any."""
     for capacity_type in LAUNCH_ORDER:
         prices = [each.price_usd_h for each in offers if each.capacity_type == capacity_type]

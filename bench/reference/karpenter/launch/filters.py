@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
-from bench.reference.karpenter.buy.values import ANYTHING, RESERVED, Machine, Offering
+from bench.reference.karpenter.buy.values import ANYTHING, RESERVED, Machine, ReferenceOffering
 from model import labels
 from model.quantity import Resources
 from model.requirements import Requirements
@@ -44,7 +44,7 @@ class Wanted:
         """Whether a capacity type is allowed."""
         return self.requirements.of(labels.CAPACITY_TYPE).has(capacity_type)
 
-    def takes(self, offer: Offering) -> bool:
+    def takes(self, offer: ReferenceOffering) -> bool:
         """Whether an offer is to be had and has the labels wanted."""
         return offer.available and self.meets(offer_labels(offer))
 
@@ -56,7 +56,7 @@ class Wanted:
 Filter = Callable[[Sequence[Machine], Wanted], list[Machine]]
 
 
-def offer_labels(offer: Offering) -> Requirements:
+def offer_labels(offer: ReferenceOffering) -> Requirements:
     """What is known of a machine from the way it is bought. An offer without a zone could be in any."""
     own = {
         labels.CAPACITY_TYPE: offer.capacity_type,
@@ -119,7 +119,7 @@ def spot_offering(machines: Sequence[Machine], wanted: Wanted) -> list[Machine]:
         return list(machines)
     most = min(on_demand)
 
-    def kept(machine: Machine) -> list[Offering]:
+    def kept(machine: Machine) -> list[ReferenceOffering]:
         return [offer for offer in machine.offerings if offer.capacity_type != SPOT or offer.price_usd_h <= most]
 
     return _with(machines, kept)
@@ -154,23 +154,23 @@ _KINDS = (
 """(reservation type, interruptible): which comes first at one price."""
 
 
-def _kind(offer: Offering) -> tuple[str, bool]:
+def _kind(offer: ReferenceOffering) -> tuple[str, bool]:
     interruptible = offer.labels.get(labels.CAPACITY_RESERVATION_INTERRUPTIBLE) == "true"
     return offer.labels.get(labels.CAPACITY_RESERVATION_TYPE, DEFAULT_RESERVATION), interruptible
 
 
-def _fitting(machine: Machine, wanted: Wanted) -> Iterator[Offering]:
+def _fitting(machine: Machine, wanted: Wanted) -> Iterator[ReferenceOffering]:
     for offer in machine.offerings:
         here = {**machine.allocatable, **(offer.allocatable or {})}
         if wanted.takes(offer) and all(here.get(name, 0) >= amount for name, amount in wanted.requests.items()):
             yield offer
 
 
-def _reserved(machine: Machine, wanted: Wanted) -> list[Offering]:
+def _reserved(machine: Machine, wanted: Wanted) -> list[ReferenceOffering]:
     return [offer for offer in machine.offerings if offer.capacity_type == RESERVED and wanted.takes(offer)]
 
 
-def _roomiest(offers: Iterable[Offering]) -> Iterator[Offering]:
+def _roomiest(offers: Iterable[ReferenceOffering]) -> Iterator[ReferenceOffering]:
     ordered = sorted(offers, key=attrgetter("zone", "reservation_id"))
     for zone in sorted({offer.zone for offer in ordered}):
         yield max((offer for offer in ordered if offer.zone == zone), key=attrgetter("reserved_left"))
@@ -181,6 +181,6 @@ def _is_exotic(machine: Machine) -> bool:
     return any("metal" in size for size in sizes) or any(machine.capacity.get(name) for name in EXOTIC)
 
 
-def _with(machines: Iterable[Machine], kept: Callable[[Machine], list[Offering]]) -> list[Machine]:
+def _with(machines: Iterable[Machine], kept: Callable[[Machine], list[ReferenceOffering]]) -> list[Machine]:
     """The machines with the offers kept, without those that have none left."""
     return [replace(each, offerings=tuple(offers)) for each in machines if (offers := kept(each))]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from bench.reference.karpenter.buy import min_values
 from bench.reference.karpenter.buy.rows import described
-from bench.reference.karpenter.buy.values import RESERVED, Machine, Offering
+from bench.reference.karpenter.buy.values import RESERVED, Machine, ReferenceOffering
 from bench.reference.karpenter.launch.filters import ON_DEMAND, SPOT, Wanted
 
 MOST_TYPES = 60
@@ -23,7 +23,7 @@ class Override:
     """One way in which EC2 may fulfil the launch."""
 
     machine: str
-    offer: Offering
+    offer: ReferenceOffering
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar, cast
 
-from bench.reference.karpenter.buy.values import Machine, Offering
+from bench.reference.karpenter.buy.values import Machine, ReferenceOffering
 from fleet.snapshot import CapacityPool, Reach
 from model.kinds import CapacityType
 
@@ -56,7 +56,7 @@ class Shortages:
             _after(self.reservations, now_s),
         )
 
-    def cover(self, machine: str, offer: Offering, now_s: float, subnets: Iterable[str] = ()) -> bool:
+    def cover(self, machine: str, offer: ReferenceOffering, now_s: float, subnets: Iterable[str] = ()) -> bool:
         """Whether an offer of a machine type is short. `subnets` are those of its zone."""
         if offer.reservation_id:
             return self.reservations.get(offer.reservation_id, 0.0) > now_s
@@ -72,7 +72,9 @@ class Shortages:
         """The machines with what is short no longer available. `subnets` are by zone."""
         return [replace(each, offerings=tuple(self._spared(each, now_s, subnets))) for each in machines]
 
-    def _spared(self, machine: Machine, now_s: float, subnets: Mapping[str, Iterable[str]]) -> Iterable[Offering]:
+    def _spared(
+        self, machine: Machine, now_s: float, subnets: Mapping[str, Iterable[str]]
+    ) -> Iterable[ReferenceOffering]:
         for offer in machine.offerings:
             short = self.cover(machine.name, offer, now_s, subnets.get(offer.zone, ()))
             yield replace(offer, available=False) if short and offer.available else offer

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from fleet.actions import SaveClaim, TerminateMachines
 from fleet.nodeclaims.launch import Settlement, settle
 from fleet.snapshot import Claim, Launch, LaunchError, LaunchFailure, LaunchOutcome, Reach
-from tests.support.fleets import NOW, P5, A, B, capacity_pool, claim_of, shape, small_fleet
+from tests.support.fleets import NOW, P5, A, B, capacity_pool, claim_of, offering, small_fleet
 from tests.support.world import World
 
 
@@ -18,7 +18,7 @@ def group(*lots: int) -> World:
     """A launch group of lots with so many claims each; the first lot in zone a, the others in zone b."""
     world = World(small_fleet())
     for lot, count in enumerate(lots):
-        it = shape(world.fleet, world.catalog, "h100", P5.name, B if lot else A, "on-demand")
+        it = offering(world.fleet, world.catalog, "h100", P5.name, B if lot else A, "on-demand")
         for n in range(count):
             launch = Launch("group", lot, sum(lots))
             world.claims[f"c{lot}{n}"] = claim_of(it, f"c{lot}{n}", launch=launch)

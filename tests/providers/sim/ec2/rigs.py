@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from fleet.snapshot import CapacityPool, Catalog, InstanceType, LaunchRequest, Notice, Offer
+from fleet.snapshot import CapacityPool, Catalog, InstanceOffer, InstanceType, LaunchRequest, Notice
 from model.kinds import CapacityType, NodeTemplate, Taint
 from model.kinds.node_template import AmiTerm
 from model.labels import CLUSTER
@@ -32,7 +32,7 @@ def small_catalog() -> Catalog:
     types = {name: InstanceType(name, {"cpu": VCPUS[name] * 1000}, {"cpu": VCPUS[name] * 1000}, {}) for name in PRICES}
     capacity_types: tuple[CapacityType, ...] = ("on-demand", "spot")
     offers = [
-        Offer(types[name], zone, capacity_type, PRICES[name])
+        InstanceOffer(types[name], zone, capacity_type, PRICES[name])
         for name, zone, capacity_type in itertools.product(sorted(PRICES), ZONES, capacity_types)
     ]
     return Catalog(REGION, types, tuple(offers), NOW_S, "test")

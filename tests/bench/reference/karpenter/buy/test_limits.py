@@ -4,7 +4,18 @@ from typing import Any
 
 import pytest
 
-from bench.reference.karpenter.buy import Ask, Claim, Daemon, Machine, Offering, Outcome, Rules, Template, Why, solve
+from bench.reference.karpenter.buy import (
+    Ask,
+    Claim,
+    Daemon,
+    Machine,
+    Outcome,
+    ReferenceOffering,
+    Rules,
+    Template,
+    Why,
+    solve,
+)
 from bench.reference.karpenter.buy.reservations import OverReserved, Reservations
 from bench.reference.karpenter.buy.values import RESERVED
 from model import labels
@@ -71,8 +82,8 @@ def test_the_longest_list_must_be_flexible_enough() -> None:
 def reserved(name: str, cpu: int, left: int, which: str = "r") -> Machine:
     amounts = {"cpu": 1000 * cpu, "pods": 10}
     offers = (
-        Offering(RESERVED, "a", 0.0, reservation_id=which, reserved_left=left),
-        Offering("on-demand", "a", float(cpu)),
+        ReferenceOffering(RESERVED, "a", 0.0, reservation_id=which, reserved_left=left),
+        ReferenceOffering("on-demand", "a", float(cpu)),
     )
     return Machine(name, at(labels.INSTANCE_TYPE, name), amounts, amounts, offers)
 
@@ -191,8 +202,8 @@ def test_types_that_lack_a_label_are_not_refused_for_it() -> None:
 def test_an_offer_may_hold_more_than_its_type() -> None:
     """Capacity that comes with one way of buying only."""
     offers = (
-        Offering("on-demand", "a", 1.0),
-        Offering("on-demand", "b", 3.0, allocatable={"example.com/chip": 4}),
+        ReferenceOffering("on-demand", "a", 1.0),
+        ReferenceOffering("on-demand", "b", 3.0, allocatable={"example.com/chip": 4}),
     )
     odd = Machine("odd", at(labels.INSTANCE_TYPE, "odd"), {"cpu": 4000}, {"cpu": 4000, "pods": 9}, offers)
     cheap, dear = (

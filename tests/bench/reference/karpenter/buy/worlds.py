@@ -13,10 +13,10 @@ from bench.reference.karpenter.buy import (
     HostPort,
     Machine,
     Node,
-    Offering,
     Outcome,
     Peers,
     Pod,
+    ReferenceOffering,
     Resident,
     Rules,
     Spread,
@@ -56,11 +56,11 @@ def machine(
 ) -> Machine:
     amounts = {"cpu": 1000 * cpu, "memory": memory, "pods": pods}
     cost = cpu if price is None else price
-    offers = [Offering("on-demand", zone, cost + number / 8) for number, zone in enumerate(zones)]
+    offers = [ReferenceOffering("on-demand", zone, cost + number / 8) for number, zone in enumerate(zones)]
     if spot:
-        offers.append(Offering("spot", max(zones), cost / 2))
+        offers.append(ReferenceOffering("spot", max(zones), cost / 2))
     if reserved:
-        offers.append(Offering("reserved", min(zones), 0.0, reservation_id="r", reserved_left=reserved))
+        offers.append(ReferenceOffering("reserved", min(zones), 0.0, reservation_id="r", reserved_left=reserved))
     return Machine(name, at(labels.INSTANCE_TYPE, name), amounts, amounts, tuple(offers))
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench.reference.karpenter.buy import Machine, Offering
+from bench.reference.karpenter.buy import Machine, ReferenceOffering
 from bench.reference.karpenter.buy.values import RESERVED
 from bench.reference.karpenter.launch import filters
 from bench.reference.karpenter.launch.filters import Filter, Wanted
@@ -18,27 +18,27 @@ def types(*allowed: str) -> Requirements:
     return Requirements({labels.CAPACITY_TYPE: Requirement.one_of(*allowed)})
 
 
-def machine(name: str, *offers: Offering, **capacity: int) -> Machine:
+def machine(name: str, *offers: ReferenceOffering, **capacity: int) -> Machine:
     own = {labels.INSTANCE_TYPE: name, labels.INSTANCE_SIZE: name.partition(".")[2] or "large"}
     return Machine(name, Requirements.from_labels(own), {**CPU, **capacity}, {**CPU, **capacity}, offers)
 
 
-def od(price: float = 1.0, zone: str = "a") -> Offering:
-    return Offering("on-demand", zone, price)
+def od(price: float = 1.0, zone: str = "a") -> ReferenceOffering:
+    return ReferenceOffering("on-demand", zone, price)
 
 
-def spot(price: float = 1.0, zone: str = "a") -> Offering:
-    return Offering("spot", zone, price)
+def spot(price: float = 1.0, zone: str = "a") -> ReferenceOffering:
+    return ReferenceOffering("spot", zone, price)
 
 
 def kept(
     price: float, kind: str = "default", *, interruptible: bool = False, which: str = "r", left: int = 1
-) -> Offering:
+) -> ReferenceOffering:
     told = {
         labels.CAPACITY_RESERVATION_TYPE: kind,
         labels.CAPACITY_RESERVATION_INTERRUPTIBLE: str(interruptible).lower(),
     }
-    return Offering(RESERVED, "a", price, reservation_id=which, reserved_left=left, labels=told)
+    return ReferenceOffering(RESERVED, "a", price, reservation_id=which, reserved_left=left, labels=told)
 
 
 def left(filter_: Filter, machines: list[Machine], wanted: Wanted) -> dict[str, list[float]]:
@@ -149,7 +149,7 @@ def test_the_whole_chain() -> None:
         ((), ANY, ""),
     ],
 )
-def test_one_capacity_type(offers: tuple[Offering, ...], wanted: Wanted, capacity_type: str) -> None:
+def test_one_capacity_type(offers: tuple[ReferenceOffering, ...], wanted: Wanted, capacity_type: str) -> None:
     found = named([machine("m", *offers)], wanted)
     assert found.capacity_type == capacity_type
     assert {each.offer.capacity_type for each in found.overrides} == ({capacity_type} if offers else set())

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench.reference.karpenter.buy import Machine, Offering
+from bench.reference.karpenter.buy import Machine, ReferenceOffering
 from bench.reference.karpenter.launch.batches import dealt, merged
 from bench.reference.karpenter.launch.shortages import REMEMBERED_S, Shortages, Tried
 from fleet.snapshot import CapacityPool, Reach
@@ -11,11 +11,11 @@ from model.requirements import Requirements
 SUBNETS = {"a": ["s1", "s2"], "b": ["s3"]}
 TRIED = Tried(CapacityPool("spot", "m", "a"), "s1", "r")
 OFFERS = {
-    "m spot a": ("m", Offering("spot", "a", 1.0)),
-    "m spot b": ("m", Offering("spot", "b", 1.0)),
-    "n spot a": ("n", Offering("spot", "a", 1.0)),
-    "m on-demand a": ("m", Offering("on-demand", "a", 1.0)),
-    "m reserved a": ("m", Offering("reserved", "a", 0.0, reservation_id="r")),
+    "m spot a": ("m", ReferenceOffering("spot", "a", 1.0)),
+    "m spot b": ("m", ReferenceOffering("spot", "b", 1.0)),
+    "n spot a": ("n", ReferenceOffering("spot", "a", 1.0)),
+    "m on-demand a": ("m", ReferenceOffering("on-demand", "a", 1.0)),
+    "m reserved a": ("m", ReferenceOffering("reserved", "a", 0.0, reservation_id="r")),
 }
 
 

@@ -1,7 +1,7 @@
-"""Machine shapes: every way a pool may buy a machine, with what pods will find on it.
+"""Offerings: every way in which a pool may buy a machine, with what pods will find on it.
 
-A shape is (offer x MIG layout) of a pool: type, zone, capacity type, price, allocatable after the cut and after what
-DaemonSets take, and the labels and taints the node will carry.
+An offering is (offer of the catalogue x MIG layout) of a pool: type, zone, capacity type, price, allocatable after the
+cut and after what DaemonSets take, and the labels and taints that the node will carry.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,7 +23,7 @@ from fleet.offerings.reservations import (
     reserved_labels,
     reserved_of,
 )
-from fleet.snapshot import Catalog, DaemonOverhead, InstanceType, Measured, Offer, ShapeKey, Snapshot
+from fleet.snapshot import Catalog, DaemonOverhead, InstanceOffer, InstanceType, Measured, OfferingKey, Snapshot
 from fleet.snapshot.memo import remembered
 from model import labels
 from model.fleet import Fleet
@@ -34,11 +34,11 @@ from model.requirements import Requirements
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class Offering:
     """One way to buy a machine from a pool."""
 
     pool: NodePool
-    offer: Offer
+    offer: InstanceOffer
     layout: str
     """MIG configuration name; empty = GPUs whole."""
     allocatable: Resources
@@ -51,8 +51,8 @@ class Shape:
     """From when on nothing starts on such a machine, because its capacity block ends (epoch seconds)."""
 
     @property
-    def key(self) -> ShapeKey:
-        """Ends every tie between shapes: machines are born with the pool's first layout that does."""
+    def key(self) -> OfferingKey:
+        """Ends every tie between offerings: machines are born with the pool's first layout that does."""
         offer = self.offer
         return (
             self.pool.name,
@@ -66,41 +66,41 @@ class Shape:
 
 
 @dataclass(slots=True)
-class Shapes:
-    """All shapes of a fleet, computed once a pool; see `shapes_of`."""
+class Offerings:
+    """All offerings of a fleet, computed once a pool; see `offerings_of`."""
 
     fleet: Fleet
     catalog: Catalog
     daemons: tuple[DaemonOverhead, ...] = ()
     reserved: Reserved = NONE
     measured: Measured = field(default_factory=dict)
-    _by_pool: dict[str, tuple[Shape, ...]] = field(default_factory=dict)
+    _by_pool: dict[str, tuple[Offering, ...]] = field(default_factory=dict)
     _zones: dict[str, frozenset[str]] = field(default_factory=dict)
 
-    def of(self, pool: NodePool) -> tuple[Shape, ...]:
-        """Every shape of the pool, whatever is short or full at present; sorted by price, then key."""
+    def of(self, pool: NodePool) -> tuple[Offering, ...]:
+        """Every offering of the pool, whatever is short or full at present; sorted by price, then key."""
         if pool.name not in self._by_pool:
-            found = sorted(self._build(pool), key=lambda shape: (shape.offer.price_usd_h, shape.key))
+            found = sorted(self._build(pool), key=lambda offering: (offering.offer.price_usd_h, offering.key))
             self._by_pool[pool.name] = tuple(found)
         return self._by_pool[pool.name]
 
     def zones(self, pool: NodePool) -> frozenset[str]:
         """Where the pool can buy."""
         if pool.name not in self._zones:
-            self._zones[pool.name] = frozenset(shape.offer.zone for shape in self.of(pool))
+            self._zones[pool.name] = frozenset(offering.offer.zone for offering in self.of(pool))
         return self._zones[pool.name]
 
     @staticmethod
-    def flexible(pool: NodePool, shapes: Iterable[Shape]) -> bool:
-        """Whether these shapes leave as many distinct values open as the pool's `minValues` ask (Karpenter 2.6)."""
-        known = list(shapes)
+    def flexible(pool: NodePool, offerings: Iterable[Offering]) -> bool:
+        """Whether these offerings leave as many distinct values open as the pool's `minValues` ask (Karpenter 2.6)."""
+        known = list(offerings)
         return all(
-            len({shape.labels.get(term.key) for shape in known}) >= term.min_values
+            len({offering.labels.get(term.key) for offering in known}) >= term.min_values
             for term in pool.spec.requirements
             if term.min_values
         )
 
-    def _build(self, pool: NodePool) -> Iterator[Shape]:
+    def _build(self, pool: NodePool) -> Iterator[Offering]:
         wanted = pool_requirements(pool)
         layouts = pool_layouts(self.fleet, pool)
         known = overlaid(self.fleet, self.catalog).of(pool)
@@ -125,9 +125,9 @@ class Shapes:
                     offered = with_gpus(corrected(machine.allocatable, seen), gpus)
                     if not pool.spec.placement.efa:
                         offered.pop(labels.EFA_RESOURCE, None)  # the type has EFA, but it is not asked for
-                    yield self._shape(pool, offer, layout, offered)
+                    yield self._offering(pool, offer, layout, offered)
 
-    def _reserved_offers(self, pool: NodePool) -> Iterator[Offer]:
+    def _reserved_offers(self, pool: NodePool) -> Iterator[InstanceOffer]:
         """An offer for each reservation the pool selects, in zones where it may have machines at all.
 
         What a type costs on demand is its list price; one that is sold in capacity blocks only has none.
@@ -145,7 +145,9 @@ class Shapes:
             machine = self.catalog.types.get(reservation.instance_type)
             if machine is not None and reservation.zone in zones:
                 listed = prices.get(machine.name)
-                yield Offer(machine, reservation.zone, RESERVED, (listed or 0.0) / DISCOUNT, reservation, listed)
+                yield InstanceOffer(
+                    machine, reservation.zone, RESERVED, (listed or 0.0) / DISCOUNT, reservation, listed
+                )
 
     @staticmethod
     def _suits(pool: NodePool, wanted: Requirements, machine: InstanceType) -> bool:
@@ -159,7 +161,7 @@ class Shapes:
         carried = {**machine.labels, **pool.spec.template.labels, labels.NODE_POOL: pool.name}
         return Requirements.from_labels(carried).compatible(wanted, undefined=_DECIDED_LATER)
 
-    def _shape(self, pool: NodePool, offer: Offer, layout: str, allocatable: Resources) -> Shape:
+    def _offering(self, pool: NodePool, offer: InstanceOffer, layout: str, allocatable: Resources) -> Offering:
         node_labels = node_labels_of(pool, offer, layout, self.catalog.region)
         left = dict(allocatable)
         for daemon in self.daemons:
@@ -168,10 +170,10 @@ class Shapes:
                     left[resource] = left.get(resource, 0) - amount
         rank = list(pool_layouts(self.fleet, pool)).index(layout) if layout else 0
         closes_at_s = closes_s(pool, offer.reservation)
-        return Shape(pool, offer, layout, left, node_labels, pool.spec.template.taints, rank, closes_at_s)
+        return Offering(pool, offer, layout, left, node_labels, pool.spec.template.taints, rank, closes_at_s)
 
 
-def _as_known(offer: Offer, machine: InstanceType, known: Knowledge) -> Offer:
+def _as_known(offer: InstanceOffer, machine: InstanceType, known: Knowledge) -> InstanceOffer:
     """The offer with what the pool makes of the machine and what overlays know of the price."""
     price_usd_h = known.price_usd_h(offer)
     if machine is offer.instance_type and price_usd_h == offer.price_usd_h:
@@ -183,27 +185,27 @@ _NOTHING_SEEN: Measured = {}
 
 
 @remembered(4)
-def shapes_of(
+def offerings_of(
     fleet: Fleet,
     catalog: Catalog,
     daemons: tuple[DaemonOverhead, ...] = (),
     reserved: Reserved = NONE,
     measured: Measured = _NOTHING_SEEN,
-) -> Shapes:
-    """The shapes of a fleet: the same until revision, prices, reservations, measurements or DaemonSets change.
+) -> Offerings:
+    """The offerings of a fleet: the same until revision, prices, reservations, measurements or DaemonSets change.
 
     They say nothing of how many machines there are, so that they outlast whatever happens in the cluster.
     """
-    return Shapes(fleet, catalog, daemons, reserved, measured)
+    return Offerings(fleet, catalog, daemons, reserved, measured)
 
 
-def shapes_now(fleet: Fleet, snapshot: Snapshot) -> Shapes:
-    """The shapes of a fleet in a world."""
+def offerings_now(fleet: Fleet, snapshot: Snapshot) -> Offerings:
+    """The offerings of a fleet in a world."""
     reserved = reserved_of(snapshot)
-    return shapes_of(fleet, snapshot.catalog, snapshot.daemon_overheads, reserved, snapshot.measured)
+    return offerings_of(fleet, snapshot.catalog, snapshot.daemon_overheads, reserved, snapshot.measured)
 
 
-def _reservation_meets(wanted: Requirements, offer: Offer) -> bool:
+def _reservation_meets(wanted: Requirements, offer: InstanceOffer) -> bool:
     """Whether an offer has the reservation, or has none, as the pool's requirements on its labels say."""
     carried = reserved_labels(offer.reservation) if offer.reservation else {}
     for key in RESERVATION_LABELS:
@@ -233,7 +235,7 @@ def _asks_for_fractions(pool: NodePool) -> bool:
     return any(term.key == labels.GPU_FRACTION and term.operator != "DoesNotExist" for term in pool.spec.requirements)
 
 
-def node_labels_of(pool: NodePool, offer: Offer, layout: str, region: str) -> dict[str, str]:
+def node_labels_of(pool: NodePool, offer: InstanceOffer, layout: str, region: str) -> dict[str, str]:
     """The labels a node of this pool and offer will carry."""
     found = dict(offer.instance_type.labels)
     found |= {
