@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from agent.mirror import Mirror, job_table
-from agent.tables import Table
+from agent.tables import MirrorTable
 from fleet.actions import (
     Action,
     CloseClaim,
@@ -25,7 +25,7 @@ from fleet.snapshot import Gang, JobRef, Node
 from model.labels import DO_NOT_DISRUPT
 from providers.kube.objects import kind_of
 
-Belief = tuple[Table[Any], str, Any]
+Belief = tuple[MirrorTable[Any], str, Any]
 """(table, key, value that will be there; None = gone)."""
 
 

@@ -7,18 +7,17 @@ import structlog
 
 from agent.assume import beliefs
 from agent.backoff import Backoff
-from agent.hands import Performer
 from agent.inbox import (
     Done,
     Event,
     Failed,
-    Listed,
-    Named,
+    InstancesListed,
+    NamesResolved,
     Noticed,
     Observed,
     Priced,
     Pushed,
-    Reserved,
+    ReservationsListed,
     RevisionLost,
     SourceTrouble,
     SourceWell,
@@ -27,6 +26,7 @@ from agent.inbox import (
 from agent.mirror import Mirror
 from agent.sync import Sync
 from agent.watch import Watcher
+from agent.workers import Performer
 from fleet import disruption as disrupt
 from fleet.actions import (
     Action,
@@ -76,7 +76,7 @@ class Brain:
         self,
         mirror: Mirror,
         sync: Sync,
-        hands: Performer,
+        workers: Performer,
         clock: Clock,
         *,
         watchers: Sequence[Watcher] = (),
@@ -84,7 +84,7 @@ class Brain:
     ) -> None:
         self.mirror = mirror
         self.sync = sync
-        self._hands = hands
+        self._workers = workers
         self._clock = clock
         self._watchers = watchers
         self._acknowledge = acknowledge
@@ -109,11 +109,11 @@ class Brain:
                 if table == "gangs":
                     self._pause_vanished(batch)
                 self.mirror.table(table).observe(batch)
-            case Listed(instances=instances, at_s=at_s):
+            case InstancesListed(instances=instances, at_s=at_s):
                 self.mirror.list_instances(instances, at_s)
-            case Reserved(reservations=reservations, at_s=at_s):
+            case ReservationsListed(reservations=reservations, at_s=at_s):
                 self.mirror.list_reservations(reservations, at_s)
-            case Named(resolved=resolved):
+            case NamesResolved(resolved=resolved):
                 self.mirror.resolved = resolved
             case Priced(catalog=catalog):
                 self.mirror.catalog = catalog
@@ -219,7 +219,7 @@ class Brain:
             self._under_way[subject] = self._under_way.get(subject, 0) + 1
         for table, key, value in beliefs(action, self.mirror):
             table.assume(key, value, now)
-        self._hands.submit(action)
+        self._workers.submit(action)
 
     def _done(self, event: Done) -> None:
         self._release(event.action)

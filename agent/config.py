@@ -16,7 +16,7 @@ class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=True)
 
 
-class Ref(_Section):
+class RefSettings(_Section):
     """Which revision to follow; the most specific one that is given wins (branch < tag < semver < name < commit)."""
 
     branch: str = ""
@@ -26,7 +26,7 @@ class Ref(_Section):
     commit: str = ""
 
 
-class Auth(_Section):
+class AuthSettings(_Section):
     """How to reach the repository. Secrets come from files or the environment, never from this file."""
 
     username: str = ""
@@ -36,15 +36,15 @@ class Auth(_Section):
     ssh_passphrase_env: str = ""
 
 
-class Source(_Section):
+class SourceSettings(_Section):
     """The fleet repository."""
 
     url: str
-    ref: Ref = Ref(branch="main")
+    ref: RefSettings = RefSettings(branch="main")
     path: str = ""
     """Folder inside the repository; empty = all of it."""
     poll_interval_s: Annotated[float, Field(ge=0.2)] = 60.0
-    auth: Auth = Auth()
+    auth: AuthSettings = AuthSettings()
     allowed_signers: Path | None = None
     """An OpenSSH `allowed_signers` file outside the repository; with it, signatures are verified."""
     signature_mode: Annotated[str, Field(pattern="^(HEAD|Tag|TagAndHEAD)$")] = "HEAD"
@@ -53,7 +53,7 @@ class Source(_Section):
     cache_dir: Path = Path("/var/lib/muster/git")
 
 
-class Kube(_Section):
+class KubeSettings(_Section):
     """The cluster; nothing given = the pod's own service account."""
 
     kubeconfig: Path | None = None
@@ -61,7 +61,7 @@ class Kube(_Section):
     url: str = ""
 
 
-class Aws(_Section):
+class AwsSettings(_Section):
     """The cloud. Credentials come from the usual chain."""
 
     endpoint_url: str = ""
@@ -79,7 +79,7 @@ class Aws(_Section):
     """How often types, zones and prices are read again."""
 
 
-class Http(_Section):
+class HttpSettings(_Section):
     """Health, readiness, metrics and the webhook."""
 
     host: str = "0.0.0.0"  # noqa: S104 - probes and webhooks come from outside the pod
@@ -101,10 +101,10 @@ class Settings(_Section):
     region: str
     namespace: str = "muster-system"
     """Where the lease, the ledger and the agent's events live."""
-    source: Source
-    kube: Kube = Kube()
-    aws: Aws = Aws()
-    http: Http = Http()
+    source: SourceSettings
+    kube: KubeSettings = KubeSettings()
+    aws: AwsSettings = AwsSettings()
+    http: HttpSettings = HttpSettings()
     mig: MigSettings = MigSettings()
     leader_election: bool = True
     install_crds: bool = False

@@ -13,7 +13,7 @@ from providers.git.webhook import MAX_BODY_BYTES, Event, WebhookRejected, verify
 log = structlog.get_logger(__name__)
 
 
-class Status(Protocol):
+class AgentStatus(Protocol):
     """What the face needs to know."""
 
     def healthy(self) -> str:
@@ -36,7 +36,7 @@ class Status(Protocol):
 class HttpFace:
     """An aiohttp server in a thread of its own."""
 
-    def __init__(self, status: Status, host: str, port: int, webhook_secret: Callable[[], str]) -> None:
+    def __init__(self, status: AgentStatus, host: str, port: int, webhook_secret: Callable[[], str]) -> None:
         self._status = status
         self._host = host
         self._port = port

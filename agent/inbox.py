@@ -1,4 +1,4 @@
-"""What the brain hears: everything the ears and hands have to say, as values on one queue."""
+"""What the brain hears: everything the sources and workers have to say, as values on one queue."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class Observed:
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class InstancesListed:
     """All instances of the cluster as the cloud lists them; `at_s` is when the listing began."""
 
     instances: Sequence[Instance]
@@ -27,7 +27,7 @@ class Listed:
 
 
 @dataclass(frozen=True, slots=True)
-class Reserved:
+class ReservationsListed:
     """All capacity reservations the account may launch into; `at_s` is when the listing began."""
 
     reservations: Sequence[Reservation]
@@ -35,7 +35,7 @@ class Reserved:
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class NamesResolved:
     """What images, subnets and security groups that pools name stand for was read (again)."""
 
     resolved: Resolutions
@@ -112,9 +112,9 @@ class Tick:
 
 Event = (
     Observed
-    | Listed
-    | Reserved
-    | Named
+    | InstancesListed
+    | ReservationsListed
+    | NamesResolved
     | Priced
     | Noticed
     | Pushed

@@ -1,4 +1,4 @@
-"""The journal: one JSON line for every decision acted on and every machine bought or returned.
+"""The journal and the decision log: an entry for every decision acted on and every machine bought or returned.
 
 For people and audits; nothing is ever read back from it to decide.
 """
@@ -8,8 +8,11 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, TextIO
 
+import structlog
+
 from agent.inbox import Done, Failed
 from agent.mirror import Mirror
+from agent.sync import Sync
 from agent.watch import Watcher
 from fleet.actions import (
     Action,
@@ -23,6 +26,8 @@ from fleet.actions import (
     TerminateMachines,
 )
 from fleet.snapshot import Claim, Gang, Proposal
+
+log = structlog.get_logger("muster")
 
 
 class Journal(Watcher):
@@ -63,6 +68,19 @@ class Journal(Watcher):
     def _write(self, now_s: float, entry: dict[str, Any]) -> None:
         self._file.write(json.dumps({"at_s": round(now_s, 3), **entry}) + "\n")
         self._file.flush()
+
+
+class DecisionLog(Watcher):
+    """Writes to the log what the journal writes to its file."""
+
+    def __init__(self, sync: Sync) -> None:
+        self._sync = sync
+
+    def acting(self, action: Action, mirror: Mirror, now_s: float) -> None:
+        """A decision is about to be carried out."""
+        for entry in entries(action, mirror):
+            fields = {name: value for name, value in entry.items() if name != "event"}
+            log.info(entry["event"], revision=self._sync.state.applied, **fields)
 
 
 def entries(action: Action, mirror: Mirror) -> list[dict[str, Any]]:

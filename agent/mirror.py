@@ -5,7 +5,7 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import Any, Final, TypeVar
 
-from agent.tables import Table
+from agent.tables import MirrorTable
 from fleet.offerings.measured import Experience
 from fleet.snapshot import (
     LIVE_FIELDS,
@@ -145,18 +145,18 @@ class Mirror:
         self.cluster = cluster
         self.index = Index()
         self.pod_index = PodIndex()
-        self.nodes: Table[Node] = Table()
-        self.pods: Table[Pod] = Table(self.pod_index.change)
-        self.works: dict[str, Table[Job]] = {job_table(kind): Table() for kind in KINDS}
+        self.nodes: MirrorTable[Node] = MirrorTable()
+        self.pods: MirrorTable[Pod] = MirrorTable(self.pod_index.change)
+        self.works: dict[str, MirrorTable[Job]] = {job_table(kind): MirrorTable() for kind in KINDS}
         """A table for each kind of work."""
-        self.terms: Table[Terms] = Table()
-        self.gangs: Table[Gang] = Table()
+        self.terms: MirrorTable[Terms] = MirrorTable()
+        self.gangs: MirrorTable[Gang] = MirrorTable()
         """By `namespace/workload`."""
-        self.claims: Table[Claim] = Table()
-        self.daemonsets: Table[DaemonOverhead] = Table()
-        self.namespaces: Table[Namespace] = Table()
-        self.pod_budgets: Table[PodBudget] = Table()
-        self.pod_priorities: Table[PodPriority] = Table()
+        self.claims: MirrorTable[Claim] = MirrorTable()
+        self.daemonsets: MirrorTable[DaemonOverhead] = MirrorTable()
+        self.namespaces: MirrorTable[Namespace] = MirrorTable()
+        self.pod_budgets: MirrorTable[PodBudget] = MirrorTable()
+        self.pod_priorities: MirrorTable[PodPriority] = MirrorTable()
         self.instances: dict[str, Instance] = {}
         self.instances_at_s = 0.0
         self._unlisted: dict[str, Instance] = {}
@@ -179,7 +179,7 @@ class Mirror:
         listed = self.instances_at_s and self.reservations_at_s and self.catalog.offers
         return all(table.synced for table in self._tables()) and bool(listed)
 
-    def _tables(self) -> tuple[Table[Any], ...]:
+    def _tables(self) -> tuple[MirrorTable[Any], ...]:
         return (
             self.nodes,
             self.pods,
@@ -193,9 +193,9 @@ class Mirror:
             self.pod_priorities,
         )
 
-    def table(self, name: str) -> Table[Any]:
+    def table(self, name: str) -> MirrorTable[Any]:
         """The table of that name."""
-        found: Table[Any] = self.works[name] if name in self.works else getattr(self, name)
+        found: MirrorTable[Any] = self.works[name] if name in self.works else getattr(self, name)
         return found
 
     def expire(self, now_s: float) -> None:

@@ -1,4 +1,4 @@
-"""The process: ears, one brain, hands, wired together; started, stopped, and deposed when another agent leads."""
+"""The process: sources, one brain, workers, wired together; started, stopped, and deposed when another agent leads."""
 
 import os
 import queue
@@ -14,33 +14,32 @@ import structlog
 
 from agent.accounts import Accounts, Bookkeeper
 from agent.announce import Announcer
-from agent.births import RESOLVE_EVERY_S, Curiosity, births_ear
+from agent.async_sink import AsyncSink
 from agent.brain import Brain
-from agent.chronicle import Chronicler
 from agent.config import Settings
-from agent.ears import (
-    RESERVATIONS_EVERY_S,
-    Ear,
-    catalog_ear,
-    git_ear,
-    health_ear,
-    instances_ear,
-    notices_ear,
-    reflectors,
-    reservations_ear,
-    timers,
-)
-from agent.hands import Hands
 from agent.http import HttpFace
 from agent.inbox import Event
-from agent.journal import Journal
+from agent.journal import DecisionLog, Journal
 from agent.metrics import Metrics
 from agent.mirror import Mirror
 from agent.notify import Notifier, post_json
-from agent.publish import Board, Publisher
-from agent.side import SideChannel
+from agent.publish import Publisher, ReportWriter
+from agent.resolutions import RESOLVE_EVERY_S, ResolutionQuestions, resolutions_listener
+from agent.sources import (
+    RESERVATIONS_EVERY_S,
+    SourceThread,
+    catalog_listener,
+    git_listener,
+    health_listener,
+    instances_listener,
+    notices_listener,
+    reflectors,
+    reservations_listener,
+    timers,
+)
 from agent.sync import Sync
 from agent.watch import Watcher
+from agent.workers import Workers
 from fleet.snapshot import Notice
 from providers.clock import Clock, SystemClock
 from providers.git.source import GitSource
@@ -55,7 +54,7 @@ from providers.ports import Cloud, Health, Notices
 
 log = structlog.get_logger(__name__)
 
-HANDS = 16
+WORKERS = 16
 STUCK_AFTER_S = 60.0
 """The brain is unwell when it has not finished a turn for this long."""
 DRAIN_MOST = 10_000
@@ -90,7 +89,7 @@ class Agent:
         self._turned_at_s = self._clock.monotonic()
         self.metrics = Metrics()
         self._elector: Elector | None = None
-        self._git: Ear | None = None
+        self._git: SourceThread | None = None
         self.lost_lease = False
         self.face = HttpFace(self, settings.http.host, settings.http.port, self._webhook_secret)
 
@@ -181,8 +180,8 @@ class Agent:
     def _lead(self) -> None:
         settings = self._settings
         self._turned_at_s = self._clock.monotonic()
-        hands_pool = ThreadPoolExecutor(HANDS, thread_name_prefix="hand")
-        desk = ThreadPoolExecutor(1, thread_name_prefix="desk")
+        worker_pool = ThreadPoolExecutor(WORKERS, thread_name_prefix="worker")
+        writer = ThreadPoolExecutor(1, thread_name_prefix="writer")
         retrier = Retrier(stop=self._stopping, rng=random.Random(self._rng.random()))
         actuator = Actuator(
             self._transport,
@@ -191,36 +190,36 @@ class Agent:
             instance=socket.gethostname(),
             layouts_at=(settings.mig.namespace, settings.mig.config_map),
         )
-        board = Board(self._transport, desk, self._clock, settings.cluster, settings.namespace)
-        board.known("Queue", QUEUES)
-        board.known("NodePool", NODE_POOLS)
+        reports = ReportWriter(self._transport, writer, self._clock, settings.cluster, settings.namespace)
+        reports.known("Queue", QUEUES)
+        reports.known("NodePool", NODE_POOLS)
         mirror, sync = Mirror(settings.cluster), Sync()
-        hands = Hands(actuator, self._cloud, hands_pool, self._inbox.put, self._leading)
-        books = self._books(board)
+        workers = Workers(actuator, self._cloud, worker_pool, self._inbox.put, self._leading)
+        books = self._books(reports)
         source = (settings.source.url, _reference(settings), settings.source.path)
-        publisher = Publisher(board, sync, source, self._clock)
-        side = SideChannel(self.metrics.news_dropped.inc)
-        announcer = Announcer(lambda announce: side.send(actuator.perform, announce))
-        notifier = Notifier(settings.cluster, sync, lambda *news: side.send(post_json, *news))
-        curiosity = Curiosity()
-        watchers: list[Watcher] = [self.metrics, Chronicler(sync), announcer, books, publisher, notifier, curiosity]
+        publisher = Publisher(reports, sync, source, self._clock)
+        sink = AsyncSink(self.metrics.news_dropped.inc)
+        announcer = Announcer(lambda announce: sink.send(actuator.perform, announce))
+        notifier = Notifier(settings.cluster, sync, lambda *news: sink.send(post_json, *news))
+        questions = ResolutionQuestions()
+        watchers: list[Watcher] = [self.metrics, DecisionLog(sync), announcer, books, publisher, notifier, questions]
         journal = Journal(settings.journal) if settings.journal else None
         watchers += [journal] if journal else []
         books.inform(mirror)
 
         def acknowledge(told: Sequence[Notice]) -> None:
-            desk.submit(self._acknowledge, tuple(told))
+            writer.submit(self._acknowledge, tuple(told))
 
         brain = Brain(
             mirror,
             sync,
-            hands,
+            workers,
             self._clock,
             watchers=watchers,
             acknowledge=acknowledge,
         )
         self._brain = brain
-        ears, watching, scheduler = self._listen(self._restore(board, publisher, sync), curiosity)
+        sources, watching, scheduler = self._listen(self._restore(reports, publisher, sync), questions)
         try:
             self._think(brain, books, publisher)
         finally:
@@ -228,69 +227,73 @@ class Agent:
             self._stopping.set()
             for reflector in watching:
                 reflector.stop(1.0)
-            for ear in ears:
-                ear.poke()
-            hands_pool.shutdown(wait=True, cancel_futures=True)
-            board.save_books(books.accounts.dump())
-            desk.shutdown(wait=True)
-            side.close()
+            for thread in sources:
+                thread.poke()
+            worker_pool.shutdown(wait=True, cancel_futures=True)
+            reports.save_books(books.accounts.dump())
+            writer.shutdown(wait=True)
+            sink.close()
             if journal:
                 journal.close()
 
-    def _books(self, board: Board) -> Bookkeeper:
+    def _books(self, reports: ReportWriter) -> Bookkeeper:
         accounts = Accounts()
         try:
-            if kept := board.read_books():
+            if kept := reports.read_books():
                 accounts.restore(kept)
         except (ValueError, KeyError) as error:
             log.warning("books_unreadable", why=str(error))
-        return Bookkeeper(accounts, board.save_books)
+        return Bookkeeper(accounts, reports.save_books)
 
     def _acknowledge(self, notices: Sequence[Notice]) -> None:
         if self._notices is not None:
             self._notices.acknowledge(notices)
 
-    def _restore(self, board: Board, publisher: Publisher, sync: Sync) -> tuple[str, str]:
+    def _restore(self, reports: ReportWriter, publisher: Publisher, sync: Sync) -> tuple[str, str]:
         """The revision in force before this process and its signer, so that a restart never adopts what was refused."""
-        report = board.read_sync()
+        report = reports.read_sync()
         publisher.continue_from(report)
         if report.applied:
             sync.expect(report.applied, report.verified_signer)
         return report.applied, report.verified_signer
 
-    def _listen(self, in_force: tuple[str, str], curiosity: Curiosity) -> tuple[list[Ear], list[Any], Any]:
+    def _listen(
+        self, in_force: tuple[str, str], questions: ResolutionQuestions
+    ) -> tuple[list[SourceThread], list[Any], Any]:
         settings, put = self._settings, self._inbox.put
-        self._git = Ear("git", git_ear(self._source, put, in_force), self._stopping)
-        listing = instances_ear(self._cloud, put, self._clock, settings.aws.poll_interval_s)
-        ears = [
+        self._git = SourceThread("git", git_listener(self._source, put, in_force), self._stopping)
+        listing = instances_listener(self._cloud, put, self._clock, settings.aws.poll_interval_s)
+        sources = [
             self._git,
-            Ear("instances", listing, self._stopping),
-            Ear(
+            SourceThread("instances", listing, self._stopping),
+            SourceThread(
                 "reservations",
-                reservations_ear(self._cloud, put, self._clock, RESERVATIONS_EVERY_S),
+                reservations_listener(self._cloud, put, self._clock, RESERVATIONS_EVERY_S),
                 self._stopping,
             ),
-            Ear(
+            SourceThread(
                 "births",
-                births_ear(self._cloud, put, self._clock, RESOLVE_EVERY_S, curiosity.births),
+                resolutions_listener(self._cloud, put, self._clock, RESOLVE_EVERY_S, questions.asked),
                 self._stopping,
             ),
-            Ear("catalog", catalog_ear(self._cloud, put, settings.aws.refresh_interval_s), self._stopping),
+            SourceThread(
+                "catalog", catalog_listener(self._cloud, put, settings.aws.refresh_interval_s), self._stopping
+            ),
         ]
         if self._notices is not None:
-            ears.append(Ear("notices", notices_ear(self._notices, put), self._stopping))
+            sources.append(SourceThread("notices", notices_listener(self._notices, put), self._stopping))
         if self._health is not None and settings.aws.instance_health != "Off":
             act = settings.aws.instance_health == "Act"
-            listen = health_ear(self._health, put, lambda kind: self.metrics.unhealthy.labels(kind).inc(), act=act)
-            ears.append(Ear("health", listen, self._stopping))
+            listen = health_listener(self._health, put, lambda kind: self.metrics.unhealthy.labels(kind).inc(), act=act)
+            sources.append(SourceThread("health", listen, self._stopping))
         watching = reflectors(self._transport, put, self._clock, self._rng)
-        for ear in ears:
-            ear.start()
+        for thread in sources:
+            thread.start()
         for reflector in watching:
             reflector.start()
         scheduler = timers(put)
         scheduler.start()
-        return ears, watching, scheduler
+        return sources, watching, scheduler
 
     def _think(self, brain: Brain, books: Bookkeeper, publisher: Publisher) -> None:
         """Drain the queue, fold, decide; again."""

@@ -45,19 +45,19 @@ _UNKNOWN: Any = object()
 """Equal to no report: what stands in the cluster is not known."""
 
 
-class _Meta(msgspec.Struct):
+class _ShownMeta(msgspec.Struct):
     name: str = ""
 
 
-class _Named(msgspec.Struct):
-    metadata: _Meta = msgspec.field(default_factory=_Meta)
+class _ShownObject(msgspec.Struct):
+    metadata: _ShownMeta = msgspec.field(default_factory=_ShownMeta)
 
 
-_any = msgspec.json.Decoder(_Named)
+_any = msgspec.json.Decoder(_ShownObject)
 Job = Callable[[], None]
 
 
-class Board:
+class ReportWriter:
     """Writes reports to the cluster, each only when it has changed. Runs on its own executor, one write at a time."""
 
     def __init__(self, transport: KubeTransport, executor: Executor, clock: Clock, name: str, namespace: str) -> None:
@@ -68,7 +68,7 @@ class Board:
         self._namespace = namespace
         self._shown: dict[tuple[str, str], Any] = {}
         self._failed: SimpleQueue[tuple[str, str]] = SimpleQueue()
-        """What the desk could not write; the brain's thread alone changes `_shown`."""
+        """What the writer could not write; the brain's thread alone changes `_shown`."""
 
     def known(self, kind: str, resource: ResourcePath) -> None:
         """Take over what an earlier process has shown, so that what is no longer declared can be withdrawn."""
@@ -171,12 +171,12 @@ class Board:
 class Publisher(Watcher):
     """Shows queues, pools and the sync about once a second, on behalf of the brain."""
 
-    def __init__(self, board: Board, sync: Sync, source: tuple[str, str, str], clock: Clock) -> None:
-        self._board = board
+    def __init__(self, reports: ReportWriter, sync: Sync, source: tuple[str, str, str], clock: Clock) -> None:
+        self._reports = reports
         self._sync = sync
         self._source = source
         self._clock = clock
-        self._report = SyncReport(board.name)
+        self._report = SyncReport(reports.name)
         self._shown_at_s = float("-inf")
         self._shown_state: SyncState | None = None
 
@@ -193,18 +193,18 @@ class Publisher(Watcher):
         self._shown_at_s = snapshot.now_s
         revision = self._sync.state.applied
         for queue in queue_reports(fleet, snapshot):
-            write = partial(self._board.queue, fleet, revision, queue)
-            self._board.show("Queue", queue.name, (revision, queue), write)
+            write = partial(self._reports.queue, fleet, revision, queue)
+            self._reports.show("Queue", queue.name, (revision, queue), write)
         for pool in pool_reports(fleet, snapshot):
-            write = partial(self._board.pool, fleet, revision, pool)
-            self._board.show("NodePool", pool.name, (revision, pool), write)
-        self._board.withdraw("Queue", QUEUES, set(fleet.queues))
-        self._board.withdraw("NodePool", NODE_POOLS, set(fleet.node_pools))
+            write = partial(self._reports.pool, fleet, revision, pool)
+            self._reports.show("NodePool", pool.name, (revision, pool), write)
+        self._reports.withdraw("Queue", QUEUES, set(fleet.queues))
+        self._reports.withdraw("NodePool", NODE_POOLS, set(fleet.node_pools))
         self.show_sync(len(drifted_claims(fleet, snapshot)))
 
     def show_sync(self, drifting: int = 0) -> None:
         """Show the sync, also while no fleet is in force yet."""
         self._shown_state = self._sync.state
-        report = sync_report(self._board.name, self._sync.state, drifting, self._report)
+        report = sync_report(self._reports.name, self._sync.state, drifting, self._report)
         self._report = report
-        self._board.show("FleetSync", self._board.name, report, lambda: self._board.sync(*self._source, report))
+        self._reports.show("FleetSync", self._reports.name, report, lambda: self._reports.sync(*self._source, report))

@@ -25,7 +25,7 @@ class _Assumption(Generic[T]):
     until_s: float
 
 
-class Table(Generic[T]):
+class MirrorTable(Generic[T]):
     """Objects by key. `on_change(key, before, after)` hears of every change of belief."""
 
     def __init__(self, on_change: Callable[[str, T | None, T | None], None] | None = None) -> None:

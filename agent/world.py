@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from agent.accounts import Accounts
-from agent.ears import WATCHED
 from agent.mirror import Mirror
+from agent.sources import WATCHED
 from fleet.disruption.drift import RESERVATION
 from fleet.nodeclaims.strayed import STRAY
 from fleet.snapshot import Catalog, Snapshot

@@ -38,12 +38,12 @@ def run() -> dict[str, float]:
 
 
 def _at_scale(catalog: Catalog) -> dict[str, float]:
-    """20 shapes of 50 machines, asked for by as many hands as the agent has, under EC2's limits in real time.
+    """20 shapes of 50 machines, asked for by as many workers as the agent has, under EC2's limits in real time.
 
     The limits are stricter than what is documented: machines of a fleet count like those of RunInstances. The adapter
     is new: it looks up subnets, groups and the image, and makes a launch template for each shape, as after a restart.
     """
-    from agent.process import HANDS  # with all it needs, which the other numbers shall not carry
+    from agent.process import WORKERS  # with all it needs, which the other numbers shall not carry
 
     clock = SystemClock()
     offers = [offer for offer in catalog.offers if offer.capacity_type == "on-demand" and offer.instance_type.gpu_count]
@@ -52,9 +52,9 @@ def _at_scale(catalog: Catalog) -> dict[str, float]:
     with FakeAws(Market.from_catalog(catalog, buckets=STRICTER), clock) as fake:
         cloud = _adapter(fake, clock)
         cloud.catalog()
-        with ThreadPoolExecutor(HANDS) as hands:
+        with ThreadPoolExecutor(WORKERS) as pool:
             outcomes: list[LaunchOutcome] = []
-            took_s = _seconds(lambda: outcomes.extend(hands.map(cloud.launch, requests)))
+            took_s = _seconds(lambda: outcomes.extend(pool.map(cloud.launch, requests)))
         return {
             "launch_1000_of_20_shapes_s": took_s,
             "launch_1000_machines": float(sum(len(outcome.instances) for outcome in outcomes)),

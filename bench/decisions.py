@@ -1,6 +1,6 @@
 """One turn of the brain on 10,000 machines and 100,000 pods with nothing to do, and where its time goes.
 
-The brain, mirror, deciders and watchers are the agent's own; only hands, clock and the API behind the board are not.
+The brain, mirror, deciders and watchers are the agent's own; only the workers, the clock and the API are not.
 """
 
 import json
@@ -17,13 +17,13 @@ import msgspec
 from agent import brain as brains
 from agent.accounts import Accounts, Bookkeeper
 from agent.brain import Brain
-from agent.ears import WATCHED
-from agent.inbox import Listed, Named, Observed, Priced, Pushed, Reserved
+from agent.inbox import InstancesListed, NamesResolved, Observed, Priced, Pushed, ReservationsListed
 from agent.metrics import Metrics
 from agent.mirror import Mirror
-from agent.publish import Board, Publisher
+from agent.publish import Publisher, ReportWriter
+from agent.sources import WATCHED
 from agent.sync import Sync
-from agent.tables import Table
+from agent.tables import MirrorTable
 from bench import cluster
 from fleet.actions import Action, SaveGang
 from fleet.offerings.births import births
@@ -42,7 +42,7 @@ _TABLES = {"Node": "nodes", "Pod": "pods", "Job": "jobs.batch", "Workload": "gan
 
 
 class _Idle:
-    """Hands that only count what they are asked to do."""
+    """Workers that only count what they are asked to do."""
 
     def __init__(self) -> None:
         self.asked: list[Action] = []
@@ -63,16 +63,16 @@ class World:
 
     def __init__(self, size: cluster.Size = cluster.FULL) -> None:
         self.clock = VirtualClock(1_800_000_000.0)
-        self.hands = _Idle()
+        self.workers = _Idle()
         self.mirror, self.sync = Mirror("bench"), Sync()
-        board = Board(None, _Nobody(), self.clock, "bench", "muster-system")  # type: ignore[arg-type]
-        publisher = Publisher(board, self.sync, ("", "", ""), self.clock)
+        reports = ReportWriter(None, _Nobody(), self.clock, "bench", "muster-system")  # type: ignore[arg-type]
+        publisher = Publisher(reports, self.sync, ("", "", ""), self.clock)
         self.watchers = [Metrics(), Bookkeeper(Accounts(), lambda _text: None), publisher]
-        self.brain = Brain(self.mirror, self.sync, self.hands, self.clock, watchers=self.watchers)
+        self.brain = Brain(self.mirror, self.sync, self.workers, self.clock, watchers=self.watchers)
         now = self.clock.now()
         self.pods = self._fill(now, size)
-        self.brain.hear(Listed(cluster.instances(now, size), now))
-        self.brain.hear(Reserved((), now))
+        self.brain.hear(InstancesListed(cluster.instances(now, size), now))
+        self.brain.hear(ReservationsListed((), now))
         self.brain.hear(Priced(package_catalog(cluster.REGION).catalog))
         self.brain.hear(Pushed("main@sha1:0", {n: text.encode() for n, text in cluster.FLEET.items()}))
         self._version = 10_000_000
@@ -80,7 +80,7 @@ class World:
         fleet, asked = self.sync.fleet, self.mirror.snapshot(now, frozenset())
         found = births(fleet, asked.catalog.types, asked.claims) if fleet else ()
         answers = {birth.pool_hash: cluster.resolved(birth.kinds) for birth in found}
-        self.brain.hear(Named(Resolutions(now, answers)))
+        self.brain.hear(NamesResolved(Resolutions(now, answers)))
 
     def _fill(self, now_s: float, size: cluster.Size) -> list[Any]:
         tables: dict[str, dict[str, Any]] = {table: {} for table in WATCHED}
@@ -117,8 +117,8 @@ def run() -> dict[str, float]:
     world = World()
     world.brain.turn()
     settle_heap()
-    if world.hands.asked or world.sync.fleet is None:
-        raise RuntimeError(f"the cluster should be at rest: {world.sync.state.message} {world.hands.asked[:3]}")
+    if world.workers.asked or world.sync.fleet is None:
+        raise RuntimeError(f"the cluster should be at rest: {world.sync.state.message} {world.workers.asked[:3]}")
     results = {"turn_ms": _turns(world, 0.0), "turn_with_watchers_ms": _turns(world, 1.0)}
     fleet = world.sync.fleet
     for decide in brains.DECIDERS:
@@ -129,8 +129,8 @@ def run() -> dict[str, float]:
     results |= {f"{count}_waiting_ms": _waiting_ms(world, count) for count in (1, 20)}
     for watcher in world.watchers:
         results[f"{type(watcher).__name__.lower()}_ms"] = _median_ms(partial(_told, world, watcher))
-    if world.hands.asked:
-        raise RuntimeError(f"nothing was to be done, but {world.hands.asked[:3]}")
+    if world.workers.asked:
+        raise RuntimeError(f"nothing was to be done, but {world.workers.asked[:3]}")
     return results
 
 
@@ -155,7 +155,7 @@ _CHANGED: dict[str, Callable[[World, int], None]] = {
 """One object of the kind is another before each turn: what was kept about all of them is worked out anew."""
 
 
-def _touch(table: Table[Any], name: str, number: int) -> None:
+def _touch(table: MirrorTable[Any], name: str, number: int) -> None:
     key = next(iter(table.current))
     value = table.current[key]
     table.observe(Changes((Delta(DeltaKind.MODIFIED, key, replace(value, **{name: number})),), "0"))

@@ -9,7 +9,7 @@ from typing import Any
 
 from agent.cli import exits
 from agent.cli.look import Look, UnknownRegion, look_at, look_away, price_words
-from agent.cli.tables import Table, age, render
+from agent.cli.tables import TextTable, age, render
 from agent.cli.validate import read_folder
 from fleet.explain.offers import Answer, Ask, Choice, Obstacle, offers_for
 from fleet.explain.unit import UnknownGpu
@@ -97,7 +97,7 @@ def lines(request: OffersRequest, answer: Answer, look: Look) -> Iterator[str]:
     """The answer for people."""
     now, most = look.snapshot.now_s, request.most or len(answer.choices)
     if answer.choices:
-        yield render(Table(COLUMNS, [_row(choice, now) for choice in answer.choices[:most]]))
+        yield render(TextTable(COLUMNS, [_row(choice, now) for choice in answer.choices[:most]]))
     if len(answer.choices) > most:
         yield f"and {len(answer.choices) - most} dearer; --most 0 shows all"
     for refusal in answer.refusals:

@@ -1,5 +1,6 @@
 """`muster run`: build the adapters from the settings and let the agent run."""
 
+import json
 import os
 import random
 import signal
@@ -13,7 +14,6 @@ from agent.cli import exits
 from agent.config import InvalidConfiguration, Settings, load_settings
 from agent.logs import configure_logs
 from agent.process import Agent
-from agent.version import ClusterVersion
 from providers.clock import Clock, SystemClock
 from providers.git.auth import Auth, Bearer, Remote, SshKey, UserPassword
 from providers.git.selector import select
@@ -25,6 +25,9 @@ from providers.kube.transport import KubeTransport
 from providers.ports import Cloud, CloudError, Health, Notices
 
 log = structlog.get_logger(__name__)
+
+_FRESH_S = 600.0
+"""The server's version is asked for anew after this long."""
 
 
 def run_agent(config: Path) -> int:
@@ -122,3 +125,30 @@ def _auth(settings: Settings) -> Auth | None:
     if auth.password_env:
         return UserPassword(auth.username or "x-access-token", os.environ[auth.password_env])
     return None
+
+
+class ClusterVersion:
+    """Asks the API server, at most every ten minutes; while it does not answer, what it said last stands."""
+
+    def __init__(self, transport: KubeTransport, clock: Clock) -> None:
+        self._transport = transport
+        self._clock = clock
+        self._known = ""
+        self._read_s = 0.0
+
+    def __call__(self) -> str:
+        """Such as `1.34`; empty as long as the server has never answered."""
+        now_s = self._clock.monotonic()
+        if not self._known or now_s - self._read_s > _FRESH_S:
+            try:
+                self._known = minor_version(self._transport.get("/version"))
+                self._read_s = now_s
+            except (KubeError, ValueError, KeyError) as error:
+                log.warning("version of the cluster not read", error=str(error))
+        return self._known
+
+
+def minor_version(answer: bytes) -> str:
+    """`1.34` of what `/version` answers; EKS writes its minor version `34+`."""
+    said = json.loads(answer)
+    return f"{said['major']}.{said['minor'].rstrip('+')}"

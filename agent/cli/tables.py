@@ -17,7 +17,7 @@ from providers.kube.objects.paths import QUEUES
 from providers.kube.transport import KubeTransport
 
 
-class Table(NamedTuple):
+class TextTable(NamedTuple):
     """Rows of equal keys."""
 
     columns: tuple[str, ...]
@@ -39,7 +39,7 @@ def show(what: str, kubeconfig: Path | None, context: str | None, output: str) -
     return exits.OK
 
 
-def render(table: Table) -> str:
+def render(table: TextTable) -> str:
     """Columns padded as kubectl does it."""
     if not table.rows:
         return "nothing to show"
@@ -64,7 +64,7 @@ def world(transport: KubeTransport) -> Snapshot:
     return read_world(transport, SystemClock(), Catalog())
 
 
-def workloads(transport: KubeTransport) -> Table:
+def workloads(transport: KubeTransport) -> TextTable:
     """Gangs, the waiting ones first."""
     snapshot = world(transport)
     rows = [
@@ -83,10 +83,10 @@ def workloads(transport: KubeTransport) -> Table:
             snapshot.gangs.values(), key=lambda g: (list(GangState).index(g.state), g.created_at_s, g.uid)
         )
     ]
-    return Table(("name", "queue", "priority", "pods", "state", "reason", "machines", "evictions", "age"), rows)
+    return TextTable(("name", "queue", "priority", "pods", "state", "reason", "machines", "evictions", "age"), rows)
 
 
-def nodes(transport: KubeTransport) -> Table:
+def nodes(transport: KubeTransport) -> TextTable:
     """Machines that have joined, with the GPUs in use on each."""
     snapshot = world(transport)
     held = machines_held(snapshot)
@@ -118,10 +118,10 @@ def nodes(transport: KubeTransport) -> Table:
                 "usd/h": f"{claim.charged_usd_h:.2f}",
             }
         )
-    return Table(("name", "pool", "type", "zone", "capacity", "state", "gpus", "gangs", "usd/h"), rows)
+    return TextTable(("name", "pool", "type", "zone", "capacity", "state", "gpus", "gangs", "usd/h"), rows)
 
 
-def claims(transport: KubeTransport) -> Table:
+def claims(transport: KubeTransport) -> TextTable:
     """Machines from intent to grave."""
     snapshot = world(transport)
     rows = [
@@ -139,10 +139,10 @@ def claims(transport: KubeTransport) -> Table:
         }
         for claim in sorted(snapshot.claims.values(), key=lambda claim: claim.name)
     ]
-    return Table(("name", "pool", "type", "zone", "capacity", "state", "instance", "node", "usd/h", "leaves"), rows)
+    return TextTable(("name", "pool", "type", "zone", "capacity", "state", "instance", "node", "usd/h", "leaves"), rows)
 
 
-def queues(transport: KubeTransport) -> Table:
+def queues(transport: KubeTransport) -> TextTable:
     """Queues as the agent publishes them."""
     import msgspec
 
@@ -167,10 +167,10 @@ def queues(transport: KubeTransport) -> Table:
                 }
             )
     rows.sort(key=lambda row: row["name"])
-    return Table(("name", "team", "pending", "reserving", "admitted", "usage"), rows)
+    return TextTable(("name", "team", "pending", "reserving", "admitted", "usage"), rows)
 
 
-_TABLES: Mapping[str, Callable[[KubeTransport], Table]] = {
+_TABLES: Mapping[str, Callable[[KubeTransport], TextTable]] = {
     "workloads": workloads,
     "nodes": nodes,
     "queues": queues,

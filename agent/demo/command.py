@@ -8,7 +8,7 @@ from pathlib import Path
 
 from agent.cli import exits
 from agent.demo.narrator import ExpectationFailed, Narrator
-from agent.demo.stage import Stage
+from agent.demo.stage import DemoStage
 from agent.demo.steps import STEPS
 from agent.demo.summary import costs, gangs, machines, read_journal
 from agent.logs import configure_logs
@@ -36,7 +36,7 @@ def run_demo(folder: Path | None, *, keep: bool) -> int:
         world, repository, agent = stack.enter_context(sandboxed(place, cluster="demo", speed=SPEED))
         agent.start()
         agent.wait_healthy()
-        stage = Stage(world, repository, agent)
+        stage = DemoStage(world, repository, agent)
         try:
             for number, (title, step) in enumerate(STEPS, 1):
                 tell.step(number, title)

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from typing import TextIO
 
-from agent.cli.tables import Table, render
+from agent.cli.tables import TextTable, render
 
 _STYLES = {"step": "\x1b[1;36m", "good": "\x1b[32m", "bad": "\x1b[1;31m", "dim": "\x1b[2m"}
 _POLL_S = 0.1
@@ -38,7 +38,7 @@ class Narrator:
         for line in text.rstrip().splitlines():
             self._write(f"      {self._paint('dim', line)}")
 
-    def table(self, title: str, table: Table) -> None:
+    def table(self, title: str, table: TextTable) -> None:
         """A titled table."""
         self._write(f"\n{self._paint('step', title)}")
         for line in render(table).splitlines():

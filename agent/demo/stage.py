@@ -12,7 +12,7 @@ from typing import Any
 from agent.demo.jobs import Manifest
 from agent.sandbox.agent_process import AgentProcess
 from agent.sandbox.repository import Repository
-from agent.sandbox.world import World
+from agent.sandbox.world import SandboxWorld
 from providers.sim.ec2.vm import LedgerEntry
 from providers.sim.store import Event
 
@@ -41,10 +41,10 @@ class Recorder:
         return [at for at, kind, name in self.pods if kind == "ADDED" and name.startswith(prefix)]
 
 
-class Stage:
+class DemoStage:
     """Submits, looks and causes faults."""
 
-    def __init__(self, world: World, repository: Repository, agent: AgentProcess) -> None:
+    def __init__(self, world: SandboxWorld, repository: Repository, agent: AgentProcess) -> None:
         from kubernetes import client, config
 
         self.world = world

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from agent.demo.jobs import Manifest, job, training
 from agent.demo.narrator import Narrator
-from agent.demo.stage import Stage
+from agent.demo.stage import DemoStage
 
 P5, P4DE = "p5.48xlarge", "p4de.24xlarge"
 TRAIN = training("train", "research", "normal", workers=4, gpus=8)
@@ -22,7 +22,7 @@ spec: {namespaces: [prod, research, batch]}
 """
 
 
-def push_the_fleet(stage: Stage, tell: Narrator) -> None:
+def push_the_fleet(stage: DemoStage, tell: Narrator) -> None:
     """Push; the agent reads, plans and adopts; nothing is bought for a fleet nobody uses."""
     began = time.monotonic()
     commit = stage.repository.push("Our fleet")
@@ -33,7 +33,7 @@ def push_the_fleet(stage: Stage, tell: Narrator) -> None:
     tell.check("nothing is bought yet", not stage.ledger() and not stage.claims())
 
 
-def a_gang_arrives(stage: Stage, tell: Narrator) -> None:
+def a_gang_arrives(stage: DemoStage, tell: Narrator) -> None:
     """Four machines or none; all pods at once."""
     stage.submit(TRAIN)
     tell.expect("quota is reserved and four machines are asked for", lambda: stage.state("train") == "QuotaReserved")
@@ -45,7 +45,7 @@ def a_gang_arrives(stage: Stage, tell: Narrator) -> None:
     tell.check("exactly four machines were bought", len(stage.ledger()) == 4)
 
 
-def three_of_four(stage: Stage, tell: Narrator) -> None:
+def three_of_four(stage: DemoStage, tell: Narrator) -> None:
     """A zone that has three of four machines: they go back, the next zone serves."""
     zone = next(iter({entry.pool.zone for entry in stage.ledger(instance_type=P5)}))
     stage.fault("capacity", instance_type=P5, zone=zone, capacity_type="on-demand", machines=7)
@@ -60,7 +60,7 @@ def three_of_four(stage: Stage, tell: Narrator) -> None:
     stage.fault("capacity", instance_type=P5, zone=zone, capacity_type="on-demand", machines=None)
 
 
-def a_new_cut(stage: Stage, tell: Narrator) -> None:
+def a_new_cut(stage: DemoStage, tell: Narrator) -> None:
     """An idle machine is cut anew for a job that needs smaller slices."""
     stage.submit(SLICES_3G)
     tell.expect("a job on 3g.40gb slices has run", lambda: stage.state("eval") == "Finished", 40)
@@ -73,7 +73,7 @@ def a_new_cut(stage: Stage, tell: Narrator) -> None:
     tell.check("no second machine was bought for it", len(stage.ledger(instance_type=P4DE)) == 1)
 
 
-def the_lender_comes_back(stage: Stage, tell: Narrator) -> None:
+def the_lender_comes_back(stage: DemoStage, tell: Narrator) -> None:
     """Research has borrowed prod's idle GPUs; prod takes them back, and the borrower goes as a whole."""
     stage.submit(SERVE)
     tell.expect("prod's gang runs on its guarantee", lambda: stage.running("serve"), 40)
@@ -83,7 +83,7 @@ def the_lender_comes_back(stage: Stage, tell: Narrator) -> None:
     tell.dim(stage.muster("explain", "workload", "train-b", "--kubeconfig", str(stage.world.kubeconfig)))
 
 
-def a_spot_interruption(stage: Stage, tell: Narrator) -> None:
+def a_spot_interruption(stage: DemoStage, tell: Narrator) -> None:
     """EC2 takes a spot machine: the gang leaves before the deadline and resumes elsewhere."""
     stage.submit(SPOT)
     tell.expect("a gang runs on spot machines", lambda: stage.running("render"), 40)
@@ -104,7 +104,7 @@ def a_spot_interruption(stage: Stage, tell: Narrator) -> None:
     tell.check("not on the interrupted machine", claim["status"]["node"] not in stage.nodes_of("render"))
 
 
-def a_typo(stage: Stage, tell: Narrator) -> None:
+def a_typo(stage: DemoStage, tell: Narrator) -> None:
     """An invalid revision changes nothing and says where it is wrong."""
     applied = stage.sync()["appliedRevision"]
     pools = (stage.repository.clone / "pools.yaml").read_text(encoding="utf-8")
@@ -118,7 +118,7 @@ def a_typo(stage: Stage, tell: Narrator) -> None:
     stage.repository.write({"pools.yaml": pools})
 
 
-def no_pools_at_all(stage: Stage, tell: Narrator) -> None:
+def no_pools_at_all(stage: DemoStage, tell: Narrator) -> None:
     """A revision that deletes every pool runs into the guard rail."""
     kept = {
         n: (stage.repository.clone / n).read_text(encoding="utf-8")
@@ -138,7 +138,7 @@ def no_pools_at_all(stage: Stage, tell: Narrator) -> None:
     tell.expect("and the way back is a push", lambda: stage.sync().get("appliedRevision", "").endswith(back))
 
 
-def killed_at_the_worst_moment(stage: Stage, tell: Narrator) -> None:
+def killed_at_the_worst_moment(stage: DemoStage, tell: Narrator) -> None:
     """SIGKILL after the claim is written and the machines are launched, before EC2's answer is heard."""
     before = len(stage.ledger())
     stage.fault("faults", lost_answers=1000)
@@ -159,7 +159,7 @@ def killed_at_the_worst_moment(stage: Stage, tell: Narrator) -> None:
     tell.check("nothing leaked: every running machine has a claim", not leaked)
 
 
-def idle_machines_go_back(stage: Stage, tell: Narrator) -> None:
+def idle_machines_go_back(stage: DemoStage, tell: Narrator) -> None:
     """When the work is done, the bill ends."""
     for manifest in (TRAIN, TRAIN_B, SERVE, SLICES_3G, SLICES_1G, SPOT, SPOT_2):
         stage.delete(manifest)
@@ -167,7 +167,7 @@ def idle_machines_go_back(stage: Stage, tell: Narrator) -> None:
     tell.expect("no claim and no node is left", lambda: not stage.claims() and not stage.node_count(), 30)
 
 
-STEPS: tuple[tuple[str, Callable[[Stage, Narrator], None]], ...] = (
+STEPS: tuple[tuple[str, Callable[[DemoStage, Narrator], None]], ...] = (
     ("A push of the fleet: planned, adopted, and nothing bought", push_the_fleet),
     ("A gang of 4 x 8 GPUs: all four machines, then all pods", a_gang_arrives),
     ("The first zone has three of four machines", three_of_four),

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from agent.cli.tables import Table
+from agent.cli.tables import TextTable
 from providers.sim.ec2.vm import LedgerEntry
 
 
@@ -20,7 +20,7 @@ def read_journal(path: Path) -> list[dict[str, Any]]:
     return entries
 
 
-def gangs(journal: Iterable[Mapping[str, Any]]) -> Table:
+def gangs(journal: Iterable[Mapping[str, Any]]) -> TextTable:
     """First wait, evictions and how each gang ended."""
     queued: dict[str, Mapping[str, Any]] = {}
     admitted: dict[str, float] = {}
@@ -47,10 +47,10 @@ def gangs(journal: Iterable[Mapping[str, Any]]) -> Table:
         }
         for name, entry in queued.items()
     ]
-    return Table(("gang", "queue", "priority", "first wait", "evictions", "last state"), rows)
+    return TextTable(("gang", "queue", "priority", "first wait", "evictions", "last state"), rows)
 
 
-def machines(ledger: Iterable[LedgerEntry]) -> Table:
+def machines(ledger: Iterable[LedgerEntry]) -> TextTable:
     """Machines bought and returned by type, zone and capacity type, from the cloud's own books."""
     groups: dict[tuple[str, str, str], list[LedgerEntry]] = {}
     for entry in ledger:
@@ -68,10 +68,10 @@ def machines(ledger: Iterable[LedgerEntry]) -> Table:
         }
         for key, entries in sorted(groups.items())
     ]
-    return Table(("type", "zone", "capacity", "bought", "returned", "machine-minutes", "usd"), rows)
+    return TextTable(("type", "zone", "capacity", "bought", "returned", "machine-minutes", "usd"), rows)
 
 
-def costs(books: Mapping[str, Any]) -> Table:
+def costs(books: Mapping[str, Any]) -> TextTable:
     """What each team has spent, and what stood idle; the parts add up to the bill."""
     total = books["total"] or 1
     rows = [
@@ -79,4 +79,4 @@ def costs(books: Mapping[str, Any]) -> Table:
         for team, amount in sorted(books["by_team"].items(), key=lambda entry: (-entry[1], entry[0]))
     ]
     rows.append({"team": "total", "usd": f"{books['total'] / 1e6:.2f}", "share": "100 %"})
-    return Table(("team", "usd", "share"), rows)
+    return TextTable(("team", "usd", "share"), rows)

@@ -12,7 +12,7 @@ from pathlib import Path
 import yaml
 
 from agent.sandbox.repository import Repository
-from agent.sandbox.world import REGION, World
+from agent.sandbox.world import REGION, SandboxWorld
 
 SECRET = "sandbox-webhook"  # noqa: S105 - loopback only, and the sandbox is gone with the process
 _READY_S = 30.0
@@ -21,7 +21,9 @@ _READY_S = 30.0
 class AgentProcess:
     """Starts, kills and restarts one agent; its log goes to a file."""
 
-    def __init__(self, folder: Path, world: World, repository: Repository, *, port: int, poll_s: float = 5.0) -> None:
+    def __init__(
+        self, folder: Path, world: SandboxWorld, repository: Repository, *, port: int, poll_s: float = 5.0
+    ) -> None:
         self.folder = folder
         self.log = folder / "agent.log"
         self.journal = folder / "journal.jsonl"

@@ -14,7 +14,7 @@ from agent.logs import configure_logs
 from agent.sandbox.agent_process import SECRET, AgentProcess
 from agent.sandbox.example import example_fleet
 from agent.sandbox.repository import GitFailed, Repository
-from agent.sandbox.world import World
+from agent.sandbox.world import SandboxWorld
 
 HELP = """
 A world on this machine. It ends with Ctrl-C; nothing of it is real but git, kubectl and the agent.
@@ -35,10 +35,10 @@ Agent:          {agent}/readyz  {agent}/metrics   log {log}   journal {journal}
 @contextlib.contextmanager
 def sandboxed(
     folder: Path, *, cluster: str, speed: float, api_port: int = 0, poll_s: float = 5.0
-) -> Iterator[tuple[World, Repository, AgentProcess]]:
+) -> Iterator[tuple[SandboxWorld, Repository, AgentProcess]]:
     """A world with its repository (nothing pushed yet) and its agent (not started yet)."""
     repository = Repository(folder)
-    with World(folder, cluster=cluster, speed=speed, api_port=api_port) as world:
+    with SandboxWorld(folder, cluster=cluster, speed=speed, api_port=api_port) as world:
         repository.create(example_fleet())
         agent = AgentProcess(folder, world, repository, port=free_port(), poll_s=poll_s)
         repository.notify(f"{agent.url}/webhook", SECRET)

@@ -16,7 +16,7 @@ MIG_CONFIG_MAP = ("gpu-operator", "muster-mig-config")
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class SandboxPace:
     """A speed: 1 is life, 10 boots a machine in six seconds instead of a minute."""
 
     speed: float

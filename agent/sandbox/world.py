@@ -7,7 +7,7 @@ from typing import Self
 
 import structlog
 
-from agent.sandbox.pace import MIG_CONFIG_MAP, Pace
+from agent.sandbox.pace import MIG_CONFIG_MAP, SandboxPace
 from providers.aws.catalog import package_catalog
 from providers.clock import Clock, SystemClock
 from providers.sim.apiserver.server import ApiServer
@@ -24,7 +24,7 @@ REGION = "us-east-1"
 NAMESPACES = ("muster-system", MIG_CONFIG_MAP[0], "prod", "research", "batch")
 
 
-class World:
+class SandboxWorld:
     """API server, EC2 and controllers; a context manager. Nothing listens beyond this machine."""
 
     def __init__(
@@ -34,7 +34,7 @@ class World:
         self.folder = folder
         self.cluster = cluster
         catalog = package_catalog(REGION).catalog
-        pace = Pace(speed)
+        pace = SandboxPace(speed)
         self.market = Market.from_catalog(catalog)
         self.store = Store(self.clock)
         self.api = ApiServer(self.store, port=api_port, clock=self.clock)

@@ -12,22 +12,22 @@ from typing import Any, NamedTuple, Protocol, cast
 
 from agent.accounts import Accounts, Bookkeeper
 from agent.announce import Announcer
-from agent.births import Curiosity, births_ear
 from agent.brain import Brain
-from agent.ears import (
-    WATCHED,
-    catalog_ear,
-    git_ear,
-    instances_ear,
-    notices_ear,
-    reservations_ear,
-)
-from agent.hands import Hands
 from agent.inbox import Done, Event, Failed, Observed, Pushed, Tick
 from agent.mirror import Mirror
-from agent.publish import Board, Publisher
+from agent.publish import Publisher, ReportWriter
+from agent.resolutions import ResolutionQuestions, resolutions_listener
+from agent.sources import (
+    WATCHED,
+    catalog_listener,
+    git_listener,
+    instances_listener,
+    notices_listener,
+    reservations_listener,
+)
 from agent.sync import Sync
 from agent.watch import Watcher
+from agent.workers import Workers
 from fleet.actions import Action, Announce
 from providers.clock import VirtualClock
 from providers.git.errors import RevisionNotFound, SourceError
@@ -44,7 +44,7 @@ Latency = Callable[[Action], float]
 MOST_TURNS = 1000
 """More turns than this at one instant: the agent undoes and redoes its own work, and in real time would spin."""
 MOST_IN_A_ROW = 100
-"""Messages one ear takes in before the brain has its turn."""
+"""Messages one source takes in before the brain has its turn."""
 LAYOUTS_AT = ("gpu-operator", "muster-mig-config")
 SOURCE = ("sim://fleet", "main", "")
 
@@ -59,7 +59,7 @@ class Killed(BaseException):
 
 @dataclass(frozen=True, slots=True)
 class Tempo:
-    """How often the agent looks and how long its hands take, in seconds."""
+    """How often the agent looks and how long its workers take, in seconds."""
 
     tick_s: float = 1.0
     listing_s: float = 10.0
@@ -73,7 +73,7 @@ class Tempo:
     """Seed of the order in which actions that are due together are carried out; None: as they were asked for."""
 
 
-class _Queue(Executor):
+class _SteppedExecutor(Executor):
     """An executor whose tasks run when the simulation says so."""
 
     def __init__(self, clock: VirtualClock, latency_s: Latency, rng: random.Random | None) -> None:
@@ -131,7 +131,7 @@ class Commits:
         self.trouble: SourceError | None = None
 
 
-class _Source:
+class _CommitSource:
     """What one process has seen of the commits; stands in for `GitSource`."""
 
     next_poll_s = 60.0
@@ -166,7 +166,7 @@ class _Revision(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Ear:
+class _SteppedSource:
     """Listens when its time has come; `listen` returns the pause until the next time."""
 
     listen: Callable[[], float]
@@ -186,8 +186,8 @@ class Process:
         tempo, clock, api = world.tempo, world.clock, world.api
         rng = None if tempo.shuffle is None else random.Random(tempo.shuffle)
         self.inbox: list[Event] = []
-        self.hands_queue = _Queue(clock, tempo.latency_s, rng)
-        self.desk = _Queue(clock, lambda _work: 0.0, None)
+        self.worker_queue = _SteppedExecutor(clock, tempo.latency_s, rng)
+        self.writer = _SteppedExecutor(clock, lambda _work: 0.0, None)
         retrier = Retrier(
             stop=threading.Event(),
             rng=random.Random(0),
@@ -195,25 +195,25 @@ class Process:
             policy=RetryPolicy(attempts=tempo.attempts),
         )
         actuator = Actuator(api, retrier, clock, instance="sim", layouts_at=LAYOUTS_AT)
-        board = Board(api, self.desk, clock, world.cluster_name, "muster-system")
+        reports = ReportWriter(api, self.writer, clock, world.cluster_name, "muster-system")
         mirror, sync = Mirror(world.cluster_name), Sync()
-        books = _books(board)
+        books = _books(reports)
         self.books = books
-        publisher = Publisher(board, sync, SOURCE, clock)
+        publisher = Publisher(reports, sync, SOURCE, clock)
 
         def say(announce: Announce) -> None:
-            self.desk.submit(_quietly, actuator, announce)
+            self.writer.submit(_quietly, actuator, announce)
 
-        curiosity = Curiosity()
-        watchers: list[Watcher] = [curiosity, *world.watchers]
+        questions = ResolutionQuestions()
+        watchers: list[Watcher] = [questions, *world.watchers]
         if world.publishes:
             watchers = [Announcer(say), books, publisher, *watchers]
         self._acted: deque[Action] = deque(maxlen=20)
-        hands = Hands(actuator, world.cloud, self.hands_queue, self._report)
+        workers = Workers(actuator, world.cloud, self.worker_queue, self._report)
         self.brain = Brain(
             mirror,
             sync,
-            hands,
+            workers,
             clock,
             watchers=watchers,
             acknowledge=world.cloud.acknowledge,
@@ -221,26 +221,26 @@ class Process:
         self._publisher = publisher if world.publishes else None
         self._feeds = {table: Feed[Any](world.store, watched) for table, watched in WATCHED.items()}
         put, now = self.inbox.append, clock.now()
-        in_force = self._restore(board, publisher, sync)
-        self.git = _Ear(git_ear(cast("GitSource", _Source(world.commits)), put, in_force), now)
-        self._notices = notices_ear(world.cloud, put)
-        self._ears = (
+        in_force = self._restore(reports, publisher, sync)
+        self.git = _SteppedSource(git_listener(cast("GitSource", _CommitSource(world.commits)), put, in_force), now)
+        self._notices = notices_listener(world.cloud, put)
+        self._sources = (
             self.git,
-            _Ear(instances_ear(world.cloud, put, clock, tempo.listing_s), now),
-            _Ear(reservations_ear(world.cloud, put, clock, tempo.reservations_s), now),
-            _Ear(births_ear(world.cloud, put, clock, tempo.resolve_s, curiosity.births), now),
-            _Ear(catalog_ear(world.cloud, put, tempo.refresh_s), now),
-            _Ear(self._tick, now),
+            _SteppedSource(instances_listener(world.cloud, put, clock, tempo.listing_s), now),
+            _SteppedSource(reservations_listener(world.cloud, put, clock, tempo.reservations_s), now),
+            _SteppedSource(resolutions_listener(world.cloud, put, clock, tempo.resolve_s, questions.asked), now),
+            _SteppedSource(catalog_listener(world.cloud, put, tempo.refresh_s), now),
+            _SteppedSource(self._tick, now),
         )
         self._tick_s = tempo.tick_s
         self.turns = 0
 
-    def _restore(self, board: Board, publisher: Publisher, sync: Sync) -> tuple[str, str]:
+    def _restore(self, reports: ReportWriter, publisher: Publisher, sync: Sync) -> tuple[str, str]:
         """As `Agent._restore` does."""
-        report = board.read_sync()
+        report = reports.read_sync()
         publisher.continue_from(report)
-        board.known("Queue", QUEUES)
-        board.known("NodePool", NODE_POOLS)
+        reports.known("Queue", QUEUES)
+        reports.known("NodePool", NODE_POOLS)
         if report.applied:
             sync.expect(report.applied, report.verified_signer)
         return report.applied, report.verified_signer
@@ -260,12 +260,12 @@ class Process:
             self._listen(now)
             if self.inbox:
                 self._think()
-            if not (self.hands_queue.run(now) or self.inbox):
+            if not (self.worker_queue.run(now) or self.inbox):
                 break
         else:
             raise Spinning(f"the agent is still busy at {now:.3f} after {MOST_TURNS} turns: {self.doing(5)}")
-        self.desk.run(now)
-        due = [self.hands_queue.next_at(), *(ear.due_s for ear in self._ears)]
+        self.writer.run(now)
+        due = [self.worker_queue.next_at(), *(source.due_s for source in self._sources)]
         return min(at for at in due if at is not None)
 
     def doing(self, most: int) -> list[str]:
@@ -276,8 +276,8 @@ class Process:
         for table, feed in self._feeds.items():
             for batch in feed.take():
                 self.inbox.append(Observed(table, batch))
-        for ear in self._ears:
-            ear.step(now)
+        for source in self._sources:
+            source.step(now)
         for _ in range(MOST_IN_A_ROW):
             heard = len(self.inbox)
             if self._notices() or len(self.inbox) == heard:
@@ -295,11 +295,11 @@ class Process:
             self._publisher.show_sync()
 
 
-def _books(board: Board) -> Bookkeeper:
+def _books(reports: ReportWriter) -> Bookkeeper:
     accounts = Accounts()
-    if kept := board.read_books():
+    if kept := reports.read_books():
         accounts.restore(kept)
-    return Bookkeeper(accounts, board.save_books)
+    return Bookkeeper(accounts, reports.save_books)
 
 
 def _quietly(actuator: Actuator, announce: Announce) -> None:

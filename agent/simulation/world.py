@@ -9,9 +9,9 @@ import msgspec
 
 from agent.brain import Brain
 from agent.cli.run import install_crds
-from agent.ears import WATCHED
 from agent.inbox import Pushed
 from agent.simulation.process import LAYOUTS_AT, Commits, Killed, Process, Tempo
+from agent.sources import WATCHED
 from agent.watch import Watcher
 from fleet.snapshot import Catalog, Claim, Gang, Instance, LaunchOutcome, LaunchRequest
 from providers.aws.catalog import package_catalog
@@ -193,7 +193,7 @@ class Simulation:
         process, self.process = self.process, None
         if process is None:
             return
-        for task in process.hands_queue.drain():
+        for task in process.worker_queue.drain():
             if rng is not None and rng.random() < 0.5:
                 task()  # its report goes to an inbox nobody reads any more
 

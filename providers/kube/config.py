@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kubernetes.client import Configuration
 
 POOL_SIZE: Final = 32
-"""Idle connections kept: a few reflectors and the hands. A watch holds a connection of its own beyond that."""
+"""Idle connections kept: a few reflectors and the workers. A watch holds a connection of its own beyond that."""
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 

@@ -55,7 +55,7 @@ class Elector:
     """One candidate. `identity` must be unique to the process (a pod name or host name with a random part).
 
     Drive it by `run`, or by calling `step` no later than the instant it returns. Callbacks run in that thread:
-    `on_started(token)`, and `on_lost(reason)` which should return only when nothing acts any more. Hands check
+    `on_started(token)`, and `on_lost(reason)` which should return only when nothing acts any more. Workers check
     `leading()` before every action, since `on_lost` may come late when the process was suspended.
     """
 

@@ -8,9 +8,9 @@ import pytest
 from agent import brain as brain_module
 from agent.backoff import BASE_S, MOST_S, Backoff
 from agent.brain import Brain
-from agent.ears import WATCHED
-from agent.inbox import Done, Failed, Listed, Noticed, Observed, Priced, Pushed, Reserved, Tick
+from agent.inbox import Done, Failed, InstancesListed, Noticed, Observed, Priced, Pushed, ReservationsListed, Tick
 from agent.mirror import Mirror
+from agent.sources import WATCHED
 from agent.sync import Sync
 from agent.watch import Watcher
 from fleet.actions import (
@@ -45,7 +45,7 @@ from tests.support.fleets import NOW, gang, instance_of, job_of, node_of, offeri
 TABLES = tuple(WATCHED)
 
 
-class Hands:
+class GivenActions:
     """Keeps what it is given."""
 
     def __init__(self) -> None:
@@ -64,25 +64,25 @@ class World:
 
     def __init__(self, *watchers: Watcher) -> None:
         self.clock = VirtualClock(NOW)
-        self.hands = Hands()
+        self.workers = GivenActions()
         self.acknowledged: list[Notice] = []
         self.brain = Brain(
             Mirror("default"),
             Sync(),
-            self.hands,
+            self.workers,
             self.clock,
             watchers=watchers,
             acknowledge=self.acknowledged.extend,
         )
         for table in TABLES:
             self.sees(table)
-        self.brain.hear(Listed((), NOW))
-        self.brain.hear(Reserved((), NOW))
+        self.brain.hear(InstancesListed((), NOW))
+        self.brain.hear(ReservationsListed((), NOW))
         self.brain.hear(Priced(CATALOG))
         self.brain.hear(Pushed("r1", {k: v.encode() for k, v in simple().items()}))
         self.brain.turn()
         assert self.brain.ready
-        self.hands.take()
+        self.workers.take()
 
     def sees(self, table: str, **objects: object) -> None:
         self.brain.hear(Observed(table, Replace(objects, "1")))
@@ -98,24 +98,24 @@ class World:
 
 
 def test_without_everything_listed_once_it_does_nothing() -> None:
-    hands = Hands()
-    brain = Brain(Mirror("c"), Sync(), hands, VirtualClock(NOW))
+    workers = GivenActions()
+    brain = Brain(Mirror("c"), Sync(), workers, VirtualClock(NOW))
     brain.hear(Pushed("r1", {k: v.encode() for k, v in simple().items()}))
     brain.turn()
     assert not brain.ready
     assert brain.sync.fleet is None
-    assert hands.given == []
+    assert workers.given == []
 
 
 def test_what_is_under_way_is_left_alone_until_the_answer() -> None:
     world = World()
     world.submits()
     world.brain.turn()
-    first = world.hands.take()
+    first = world.workers.take()
     assert [type(action) for action in first] == [SaveGang, OpenClaims]
     assert not world.brain.idle
     world.brain.turn()
-    assert world.hands.take() == []
+    assert world.workers.take() == []
     for action in first:
         world.brain.hear(Done(action))
     assert world.brain.idle
@@ -125,28 +125,28 @@ def test_intent_is_written_before_money_is_spent() -> None:
     world = World()
     world.submits()
     world.brain.turn()
-    save, intent = world.hands.take()
+    save, intent = world.workers.take()
     assert isinstance(intent, OpenClaims)
     world.brain.hear(Done(save))
     world.brain.turn()
-    assert world.hands.take(LaunchMachines) == []
+    assert world.workers.take(LaunchMachines) == []
     claims = [replace(claim, uid=f"uid-{claim.name}") for claim in intent.claims]
     world.brain.hear(Done(intent, tuple(Written(claim.name, "7", claim) for claim in claims)))
     world.brain.turn()
-    launches = world.hands.take(LaunchMachines)
+    launches = world.workers.take(LaunchMachines)
     assert len(launches) == 1
 
 
 def launching(world: World) -> LaunchMachines:
     world.submits()
     world.brain.turn()
-    save, intent = world.hands.take()
+    save, intent = world.workers.take()
     assert isinstance(intent, OpenClaims)
     world.brain.hear(Done(save))
     claims = [replace(claim, uid=f"uid-{claim.name}") for claim in intent.claims]
     world.brain.hear(Done(intent, tuple(Written(claim.name, "7", claim) for claim in claims)))
     world.brain.turn()
-    (launch,) = world.hands.take(LaunchMachines)
+    (launch,) = world.workers.take(LaunchMachines)
     assert isinstance(launch, LaunchMachines)
     return launch
 
@@ -155,7 +155,7 @@ def test_a_launch_that_succeeds_names_its_machines() -> None:
     world = World()
     launch = launching(world)
     world.brain.hear(Done(launch, outcome=LaunchOutcome(("i-1",))))
-    (saved,) = world.hands.take()
+    (saved,) = world.workers.take()
     assert isinstance(saved, SaveClaim)
     assert (saved.claim.instance_id, saved.claim.state) == ("i-1", ClaimState.LAUNCHED)
 
@@ -166,7 +166,7 @@ def test_a_shortage_is_remembered_and_the_claims_given_up() -> None:
     failure = LaunchFailure(LaunchError.SHORTAGE, "InsufficientInstanceCapacity", "none")
     world.brain.hear(Done(launch, outcome=LaunchOutcome((), (failure,))))
     assert launch.request.pool in world.brain.mirror.shortages
-    (saved,) = world.hands.take()
+    (saved,) = world.workers.take()
     assert isinstance(saved, SaveClaim)
     assert saved.claim.disruption is not None
 
@@ -177,10 +177,10 @@ def test_an_unknown_outcome_is_asked_for_again_after_a_pause_with_the_same_token
     launch = launching(world)
     world.brain.hear(Done(launch, outcome=LaunchOutcome((), (LaunchFailure(error, "x", "y"),))))
     world.brain.turn()
-    assert world.hands.take() == []
+    assert world.workers.take() == []
     world.clock.advance(BASE_S + 0.01)
     world.brain.turn()
-    (again,) = world.hands.take(LaunchMachines)
+    (again,) = world.workers.take(LaunchMachines)
     assert isinstance(again, LaunchMachines)
     assert again.request.token == launch.request.token
 
@@ -192,7 +192,7 @@ def test_an_answer_for_claims_that_are_gone_is_left_to_garbage_collection() -> N
         world.brain.mirror.claims._assumptions.pop(name, None)
     world.sees("claims")
     world.brain.hear(Done(launch, outcome=LaunchOutcome(("i-1",))))
-    assert world.hands.take() == []
+    assert world.workers.take() == []
 
 
 def test_a_failure_takes_the_belief_back_and_pauses_longer_each_time() -> None:
@@ -201,20 +201,20 @@ def test_a_failure_takes_the_belief_back_and_pauses_longer_each_time() -> None:
     pauses = []
     for _ in range(4):
         world.brain.turn()
-        save, *rest = world.hands.take()
+        save, *rest = world.workers.take()
         assert isinstance(save, SaveGang)
         assert world.brain.mirror.gangs.current["t/job-g"].state is GangState.RESERVED
         for action in (save, *rest):
             world.brain.hear(Failed(action, "no"))
         assert world.brain.mirror.gangs.current["t/job-g"].state is GangState.PENDING
         waited = 0.0
-        while not world.hands.given:
+        while not world.workers.given:
             world.clock.advance(0.05)
             waited += 0.05
             world.brain.turn()
         pauses.append(waited)
-        world.brain.hear(Failed(world.hands.given[0], "no"))
-        for action in world.hands.take()[1:]:
+        world.brain.hear(Failed(world.workers.given[0], "no"))
+        for action in world.workers.take()[1:]:
             world.brain.hear(Failed(action, "no"))
         world.clock.advance(MOST_S)
     assert pauses == sorted(pauses)
@@ -222,7 +222,7 @@ def test_a_failure_takes_the_belief_back_and_pauses_longer_each_time() -> None:
 
 
 def test_a_decider_that_fails_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Ear(Watcher):
+    class Listener(Watcher):
         def __init__(self) -> None:
             self.heard: list[str] = []
 
@@ -232,13 +232,13 @@ def test_a_decider_that_fails_does_not_stop_the_others(monkeypatch: pytest.Monke
     def broken(_fleet: Fleet, _snapshot: Snapshot) -> Sequence[Action]:
         raise ZeroDivisionError
 
-    ear = Ear()
-    world = World(ear)
+    listener = Listener()
+    world = World(listener)
     world.submits()
     monkeypatch.setattr(brain_module, "DECIDERS", (broken, *brain_module.DECIDERS))
     world.brain.turn()
-    assert world.hands.take(SaveGang)
-    assert ear.heard == [__name__]
+    assert world.workers.take(SaveGang)
+    assert listener.heard == [__name__]
 
 
 def test_a_watcher_that_fails_stops_nothing() -> None:
@@ -251,7 +251,7 @@ def test_a_watcher_that_fails_stops_nothing() -> None:
     world = World(Full())
     world.submits()
     world.brain.turn()
-    (save, *_) = world.hands.take(SaveGang)
+    (save, *_) = world.workers.take(SaveGang)
     world.brain.hear(Done(save))
     world.brain.hear(Failed(save, "no"))
 
@@ -265,7 +265,7 @@ def test_a_revision_that_cannot_be_judged_stops_nothing(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(Sync, "settle", broken)
     world.brain.turn()
-    assert world.hands.take(SaveGang)
+    assert world.workers.take(SaveGang)
 
 
 # -- notices ----------------------------------------------------------------------------------------------------------
@@ -276,7 +276,7 @@ def with_machine(world: World) -> str:
     claim = ready_claim(it, "m0", at_s=NOW - 10)
     world.sees("claims", m0=claim)
     world.sees("nodes", **{claim.node: node_of(claim, it)})
-    world.brain.hear(Listed((instance_of(claim),), NOW))
+    world.brain.hear(InstancesListed((instance_of(claim),), NOW))
     return claim.instance_id
 
 
@@ -290,13 +290,13 @@ def test_a_notice_is_acknowledged_once_what_follows_is_written() -> None:
     world.brain.hear(Noticed((told,)))
     assert world.acknowledged == []
     world.brain.turn()
-    (saved,) = world.hands.take(SaveClaim)
+    (saved,) = world.workers.take(SaveClaim)
     assert isinstance(saved, SaveClaim)
     assert saved.claim.disruption is not None
     assert world.acknowledged == [], "a crash now brings it again"
     world.brain.hear(Failed(saved, "no answer"))
     world.brain.turn()
-    (again,) = world.hands.take(SaveClaim)
+    (again,) = world.workers.take(SaveClaim)
     world.brain.hear(Done(again))
     world.brain.turn()
     assert world.acknowledged == [told]
@@ -308,10 +308,10 @@ def test_a_notice_about_a_busy_machine_waits_unacknowledged() -> None:
     world.brain._under_way[claim_subject("m0")] = 1
     world.brain.hear(Noticed((told,)))
     world.brain.turn()
-    assert (world.hands.take(), world.acknowledged) == ([], [])
+    assert (world.workers.take(), world.acknowledged) == ([], [])
     world.brain._under_way.clear()
     world.brain.turn()
-    (saved,) = world.hands.take(SaveClaim)
+    (saved,) = world.workers.take(SaveClaim)
     world.brain.hear(Done(saved))
     world.brain.turn()
     assert world.acknowledged == [told]
@@ -331,7 +331,7 @@ def test_advice_waits_until_it_is_known_which_pools_act_on_it_and_warnings_do_no
 
     def written() -> list[str]:
         brain.turn()
-        saved = [action for action in world.hands.take() if isinstance(action, SaveClaim)]
+        saved = [action for action in world.workers.take() if isinstance(action, SaveClaim)]
         for action in saved:
             brain.hear(Done(action))
         brain.turn()
@@ -349,7 +349,7 @@ def test_a_notice_twice_is_acted_on_once() -> None:
     for name in ("n1", "n2"):
         world.brain.hear(Noticed((notice(machine, name),)))
     world.brain.turn()
-    (saved,) = world.hands.take(SaveClaim)
+    (saved,) = world.workers.take(SaveClaim)
     world.brain.hear(Done(saved))
     world.brain.turn()
     assert len(world.acknowledged) == 2
@@ -423,7 +423,7 @@ def test_what_is_considered_is_remembered_and_nothing_is_done(monkeypatch: pytes
     world.brain.turn()
     assert seen == [Outlook(), outlook]
     assert told == [Consider(outlook)]
-    assert world.hands.take() == []
+    assert world.workers.take() == []
     assert world.brain.idle
     world.brain.mirror = Mirror("default")
     assert world.brain.mirror.snapshot(NOW, frozenset()).outlook == Outlook(), "a new process has nothing in mind"

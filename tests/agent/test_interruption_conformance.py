@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from agent.ears import health_ear, notices_ear
 from agent.inbox import Noticed
+from agent.sources import health_listener, notices_listener
 from fleet.actions import SaveClaim
 from fleet.nodeclaims.interruption import RULES, respond
 from fleet.snapshot import CapacityPool, Claim, Launch, Notice, NoticeKind, Snapshot
@@ -84,14 +84,14 @@ def _message(given: dict[str, Any], expect: dict[str, Any]) -> None:
 def _broken_queue(given: dict[str, Any], expect: dict[str, Any]) -> None:
     error = {"QueueDoesNotExist": CloudRejected, "AccessDenied": CloudDenied}[given["receive_error"]]
     heard: list[Any] = []
-    pause_s = notices_ear(_Queue([], error(given["receive_error"])), heard.append)()
+    pause_s = notices_listener(_Queue([], error(given["receive_error"])), heard.append)()
     assert (heard, pause_s > 0) == ([], expect["error"])
 
 
 def _many(given: dict[str, Any], expect: dict[str, Any]) -> None:
     notices = [Notice(f"m-{n}", NoticeKind.SPOT_INTERRUPTED, (f"i-{n}",), NOW_S) for n in range(given["messages"])]
     queue, heard = _Queue(notices), []
-    notices_ear(queue, heard.append)()
+    notices_listener(queue, heard.append)()
     assert queue.calls == expect["receive_calls"]
     response = respond(heard[0].notices, _snapshot(*(_claim(n.instance_ids[0], {}) for n in notices)))
     assert len([a for a in response.actions if isinstance(a, SaveClaim)]) == expect["nodeclaims_deleted"]
@@ -108,7 +108,7 @@ def _status(given: dict[str, Any], expect: dict[str, Any]) -> None:
     notices = list(notices_of({"InstanceId": "i-1", "InstanceStatus": checks}, NOW_S))
     counted: list[NoticeKind] = []
     heard: list[Noticed] = []
-    listen = health_ear(_Unwell(notices), heard.append, counted.append, act=not given.get("dry_run", False))
+    listen = health_listener(_Unwell(notices), heard.append, counted.append, act=not given.get("dry_run", False))
     for _ in range(given.get("reconciles", 1)):
         listen()
     if "metric_incremented" in expect:

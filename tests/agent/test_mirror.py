@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.assume import beliefs, patched
-from agent.ears import WATCHED
 from agent.mirror import UNLISTED_S, Mirror, PodIndex
+from agent.sources import WATCHED
 from fleet.actions import (
     CloseClaim,
     CloseGang,

@@ -12,13 +12,12 @@ from pathlib import Path
 import pytest
 
 from agent import process as process_module
-from agent.cli.run import install_crds, open_cloud, open_source
+from agent.cli.run import ClusterVersion, install_crds, open_cloud, open_source
 from agent.config import Settings
 from agent.demo.jobs import job
 from agent.process import Agent
 from agent.sandbox.repository import Repository
-from agent.sandbox.world import World
-from agent.version import ClusterVersion
+from agent.sandbox.world import SandboxWorld
 from providers.clock import SystemClock
 from providers.kube.config import from_url
 from providers.kube.elector import ElectionTiming, Elector
@@ -99,7 +98,7 @@ class Running:
 class Place:
     """A sandbox's world with an empty agent's seat."""
 
-    def __init__(self, folder: Path, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, folder: Path, world: SandboxWorld, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder = folder
         self.monkeypatch = monkeypatch
         self.world = world
@@ -136,7 +135,7 @@ class Place:
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
     monkeypatch.setattr(process_module, "settle_heap", lambda: None)
-    with World(tmp_path / "world", cluster="test", speed=60.0) as world:
+    with SandboxWorld(tmp_path / "world", cluster="test", speed=60.0) as world:
         made = Place(tmp_path, world, monkeypatch)
         yield made
         for running in made.agents:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.tables import ASSUMED_AT_MOST_S, Table
+from agent.tables import ASSUMED_AT_MOST_S, MirrorTable
 from providers.kube.batches import Changes, Delta, DeltaKind, Replace, Undecodable
 from tests.support.batches import fold
 
@@ -21,13 +21,13 @@ def changed(version: int, key: str, value: str, kind: str = "MODIFIED") -> Chang
     return Changes((Delta(DeltaKind(kind), key, value),), str(version))
 
 
-def table(**objects: str) -> Table[str]:
-    made: Table[str] = Table()
+def table(**objects: str) -> MirrorTable[str]:
+    made: MirrorTable[str] = MirrorTable()
     made.observe(listed(1, **objects))
     return made
 
 
-Step = Callable[[Table[str]], None]
+Step = Callable[[MirrorTable[str]], None]
 CASES: dict[str, tuple[list[Step], str | None]] = {
     "an assumption is believed at once": ([lambda t: t.assume("a", "new", NOW)], "new"),
     "and not shaken by an older event": (
@@ -171,7 +171,7 @@ def test_an_object_that_cannot_be_read_keeps_its_last_good_state() -> None:
 
 
 def test_synced_by_a_list_and_not_by_changes() -> None:
-    held: Table[str] = Table()
+    held: MirrorTable[str] = MirrorTable()
     held.observe(changed(1, "a", "x"))
     assert not held.synced
     held.observe(listed(2))
@@ -212,7 +212,7 @@ def test_once_all_assumptions_are_over_the_table_is_what_the_watch_said(steps: l
         else:
             changes[key] = after
 
-    held: Table[str] = Table(hear)
+    held: MirrorTable[str] = MirrorTable(hear)
     watched: dict[str, str] = {}
     for version, step in enumerate(steps, 1):
         match step:

@@ -37,7 +37,7 @@ def test_the_cluster_is_at_rest() -> None:
     world.clock.advance(1.0)
     world.brain.turn()
     assert world.sync.fleet is not None
-    assert not world.hands.asked
+    assert not world.workers.asked
     assert len(world.pods) == cluster.Size(nodes=40, gangs=2).pods
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from agent.ears import health_ear
 from agent.inbox import Event, Noticed
+from agent.sources import health_listener
 from fleet.actions import SaveClaim
 from fleet.nodeclaims.interruption import RULES, Handling, Response, respond
 from fleet.snapshot import CapacityPool, Notice, NoticeKind
@@ -175,7 +175,7 @@ def _health(given: Given) -> dict[str, Any]:
     status = _status(given.get("describe_instance_status", IMPAIRED), world.now_s)
     counted: list[NoticeKind] = []
     events: list[Event] = []
-    listen = health_ear(_Ec2(status, world.now_s), events.append, counted.append, act=not given.get("dry_run"))
+    listen = health_listener(_Ec2(status, world.now_s), events.append, counted.append, act=not given.get("dry_run"))
     for _ in range(given.get("reconciles", 1)):
         listen()
     heard = [notice for event in events if isinstance(event, Noticed) for notice in event.notices]

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from agent.ears import WATCHED
 from agent.mirror import job_table
+from agent.sources import WATCHED
 from agent.world import read_world
 from fleet.snapshot import Catalog
 from providers.clock import VirtualClock

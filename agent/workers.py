@@ -1,4 +1,4 @@
-"""The hands: a small pool that carries actions out and reports back as events. No rules here, and no state."""
+"""Workers: a small pool of threads that carries actions out and reports back as events. No rules here, no state."""
 
 from collections.abc import Callable
 from concurrent.futures import Executor
@@ -28,7 +28,7 @@ class NotLeading(Exception):
     """This process may not act any more: another agent has the lease."""
 
 
-class Hands:
+class Workers:
     """Carries actions out on an executor. Checks `leading` before each one, since a lease may run out in between."""
 
     def __init__(

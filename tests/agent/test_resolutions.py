@@ -5,10 +5,10 @@ from typing import Any, cast
 
 import pytest
 
-from agent.births import Curiosity, births_ear
 from agent.demo.jobs import Manifest
-from agent.inbox import Event, Named
+from agent.inbox import Event, NamesResolved
 from agent.reports import NAMED, pool_reports
+from agent.resolutions import ResolutionQuestions, resolutions_listener
 from agent.world import read_world
 from fleet.disruption.verdicts import verdicts
 from fleet.plan import make_plan
@@ -49,7 +49,7 @@ class Listening:
         self.cloud, self.clock = Oracle(), VirtualClock(NOW)
         self.heard: list[Event] = []
         self.questions: tuple[Birth, ...] = ()
-        self._listen = births_ear(
+        self._listen = resolutions_listener(
             cast("Cloud", self.cloud), self.heard.append, self.clock, 300.0, lambda: self.questions
         )
 
@@ -72,7 +72,7 @@ def test_a_question_is_asked_soon_and_then_now_and_then() -> None:
     ear.after(45)
     ear.questions = (ONE,)
     assert ear.after(15) == [["one"]]
-    assert ear.heard == [Named(Resolutions(NOW + 45, {"one": ANSWER}))]
+    assert ear.heard == [NamesResolved(Resolutions(NOW + 45, {"one": ANSWER}))]
     assert ear.after(280) == []
     assert ear.after(15) == [["one"]]
 
@@ -92,17 +92,17 @@ def test_without_an_answer_nothing_is_known_any_more() -> None:
     ear.after(15)
     ear.cloud.trouble = CloudThrottled("x")
     ear.after(300)
-    assert ear.heard[1:] == [Named(Resolutions(NOW + 300))]
+    assert ear.heard[1:] == [NamesResolved(Resolutions(NOW + 300))]
 
 
 def test_the_brains_last_turn_says_what_to_ask() -> None:
-    curiosity, world = Curiosity(), World(small_fleet())
-    assert curiosity.births() == ()
-    curiosity.turned(world.fleet, world.snapshot())
-    assert curiosity.births() == ()
+    questions, world = ResolutionQuestions(), World(small_fleet())
+    assert questions.asked() == ()
+    questions.turned(world.fleet, world.snapshot())
+    assert questions.asked() == ()
     world.machine("m0")
-    curiosity.turned(world.fleet, world.snapshot())
-    (birth,) = curiosity.births()
+    questions.turned(world.fleet, world.snapshot())
+    (birth,) = questions.asked()
     assert birth.kinds == (KIND,)
 
 

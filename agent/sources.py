@@ -1,4 +1,4 @@
-"""The ears: threads that only listen and enqueue. What they hear is judged by the brain alone."""
+"""Sources are threads that only listen and enqueue. What they hear is judged by the brain alone."""
 
 import random
 import threading
@@ -9,12 +9,12 @@ import structlog
 
 from agent.inbox import (
     Event,
-    Listed,
+    InstancesListed,
     Noticed,
     Observed,
     Priced,
     Pushed,
-    Reserved,
+    ReservationsListed,
     RevisionLost,
     SourceTrouble,
     SourceWell,
@@ -97,7 +97,7 @@ def reflectors(transport: KubeTransport, enqueue: Enqueue, clock: Clock, rng: ra
     ]
 
 
-class Ear:
+class SourceThread:
     """A thread that repeats `listen` until stopped, sooner when poked. `listen` returns the pause until the next."""
 
     def __init__(self, name: str, listen: Callable[[], float], stop: threading.Event) -> None:
@@ -125,13 +125,13 @@ class Ear:
             try:
                 pause_s = self._listen()
             except Exception:
-                log.exception("ear_crashed", ear=self.name)
+                log.exception("source_crashed", source=self.name)
                 pause_s = 5.0
             self._poked.wait(pause_s)
             self._poked.clear()
 
 
-def git_ear(source: GitSource, enqueue: Enqueue, wanted: tuple[str, str] = ("", "")) -> Callable[[], float]:
+def git_listener(source: GitSource, enqueue: Enqueue, wanted: tuple[str, str] = ("", "")) -> Callable[[], float]:
     """Polls the repository; an unreachable one is reported and tried again later and later.
 
     `wanted` is the revision (and its signer) that was in force before this process: after each poll it is looked for in
@@ -172,13 +172,13 @@ def git_ear(source: GitSource, enqueue: Enqueue, wanted: tuple[str, str] = ("", 
     return listen
 
 
-def instances_ear(cloud: Cloud, enqueue: Enqueue, clock: Clock, interval_s: float) -> Callable[[], float]:
+def instances_listener(cloud: Cloud, enqueue: Enqueue, clock: Clock, interval_s: float) -> Callable[[], float]:
     """Lists the cluster's instances."""
 
     def listen() -> float:
         at_s = clock.now()
         try:
-            enqueue(Listed(tuple(cloud.instances()), at_s))
+            enqueue(InstancesListed(tuple(cloud.instances()), at_s))
         except CloudError as error:
             log.warning("listing_failed", error=str(error))
         return interval_s
@@ -189,7 +189,7 @@ def instances_ear(cloud: Cloud, enqueue: Enqueue, clock: Clock, interval_s: floa
 RESERVATIONS_EVERY_S = 60.0
 
 
-def reservations_ear(cloud: Cloud, enqueue: Enqueue, clock: Clock, interval_s: float) -> Callable[[], float]:
+def reservations_listener(cloud: Cloud, enqueue: Enqueue, clock: Clock, interval_s: float) -> Callable[[], float]:
     """Lists capacity reservations; an account that may not is told of once, and counts as having none.
 
     Nothing is decided before the first answer, so that no machine is bought beside one that is reserved.
@@ -200,20 +200,20 @@ def reservations_ear(cloud: Cloud, enqueue: Enqueue, clock: Clock, interval_s: f
         nonlocal heard, told
         at_s = clock.now()
         try:
-            enqueue(Reserved(tuple(cloud.reservations()), at_s))
+            enqueue(ReservationsListed(tuple(cloud.reservations()), at_s))
             heard, told = True, False
         except CloudError as error:
             if error.transient or not told:
                 log.warning("reservations_not_listed", error=str(error))
             if not error.transient:
                 heard = told = True
-                enqueue(Reserved((), at_s))
+                enqueue(ReservationsListed((), at_s))
         return interval_s if heard else min(5.0, interval_s)
 
     return listen
 
 
-def catalog_ear(cloud: Cloud, enqueue: Enqueue, interval_s: float) -> Callable[[], float]:
+def catalog_listener(cloud: Cloud, enqueue: Enqueue, interval_s: float) -> Callable[[], float]:
     """Reads types, zones and prices: what is known at once, then what the cloud says."""
     known = False
 
@@ -232,7 +232,7 @@ def catalog_ear(cloud: Cloud, enqueue: Enqueue, interval_s: float) -> Callable[[
     return listen
 
 
-def notices_ear(notices: Notices, enqueue: Enqueue) -> Callable[[], float]:
+def notices_listener(notices: Notices, enqueue: Enqueue) -> Callable[[], float]:
     """Long-polls the interruption queue."""
 
     def listen() -> float:
@@ -251,7 +251,7 @@ def notices_ear(notices: Notices, enqueue: Enqueue) -> Callable[[], float]:
 HEALTH_EVERY_S = 60.0
 
 
-def health_ear(
+def health_listener(
     health: Health, enqueue: Enqueue, count: Callable[[NoticeKind], None], *, act: bool
 ) -> Callable[[], float]:
     """Asks for machines that fail the cloud's checks. Each is counted once; with `act` the brain hears of it."""

@@ -1,4 +1,4 @@
-"""The side channel: events and notifications go out when there is time, in bounded number; nobody waits for them."""
+"""The async sink: events and notifications go out when there is time, in bounded number; nobody waits for them."""
 
 import threading
 from collections.abc import Callable
@@ -10,12 +10,12 @@ import structlog
 log = structlog.get_logger(__name__)
 
 
-class SideChannel:
+class AsyncSink:
     """Two workers and at most `most` things waiting; what comes beyond that is dropped, and `on_drop` told."""
 
     def __init__(self, on_drop: Callable[[], object], most: int = 1000) -> None:
         self._room = threading.BoundedSemaphore(most)
-        self._executor = ThreadPoolExecutor(2, thread_name_prefix="side")
+        self._executor = ThreadPoolExecutor(2, thread_name_prefix="sink")
         self._on_drop = on_drop
 
     def send(self, what: Callable[..., object], *arguments: Any) -> None:
@@ -27,7 +27,7 @@ class SideChannel:
         def run() -> None:
             try:
                 what(*arguments)
-            except Exception as error:  # noqa: BLE001 - the edge of a side channel: news is never worth a failure
+            except Exception as error:  # noqa: BLE001 - the edge of the sink: news is never worth a failure
                 log.debug("not_sent", why=f"{type(error).__name__}: {error}")
             finally:
                 self._room.release()

@@ -6,18 +6,18 @@ from typing import Any, cast
 
 import pytest
 
-from agent.ears import (
+from agent.inbox import Event, InstancesListed, Noticed, Priced, Pushed, ReservationsListed, SourceTrouble, Tick
+from agent.sources import (
     WATCHED,
-    Ear,
-    catalog_ear,
-    git_ear,
-    instances_ear,
-    notices_ear,
+    SourceThread,
+    catalog_listener,
+    git_listener,
+    instances_listener,
+    notices_listener,
     reflectors,
-    reservations_ear,
+    reservations_listener,
     timers,
 )
-from agent.inbox import Event, Listed, Noticed, Priced, Pushed, Reserved, SourceTrouble, Tick
 from fleet.snapshot import Catalog, Instance, Notice, NoticeKind, Reservation
 from providers.clock import VirtualClock
 from providers.git.errors import AuthenticationFailed, SignatureRejected, SourceError, Unreachable
@@ -78,7 +78,7 @@ def test_a_revision_is_handed_on_and_nothing_new_is_not() -> None:
         revision, files, verified_signer, forced = "main@sha1:1", {"a.yaml": b""}, "ada", True
 
     heard: list[Event] = []
-    listen = git_ear(cast("GitSource", Source(Found(), None)), heard.append)
+    listen = git_listener(cast("GitSource", Source(Found(), None)), heard.append)
     assert [listen(), listen()] == [42.0, 42.0]
     assert heard == [Pushed("main@sha1:1", {"a.yaml": b""}, "ada", forced=True)]
 
@@ -90,7 +90,7 @@ def test_a_revision_is_handed_on_and_nothing_new_is_not() -> None:
 )
 def test_trouble_with_git_is_said_and_tried_again_when_the_source_says(error: SourceError, transient: bool) -> None:
     heard: list[Event] = []
-    listen = git_ear(cast("GitSource", Source(error)), heard.append)
+    listen = git_listener(cast("GitSource", Source(error)), heard.append)
     assert listen() == 42.0
     assert heard == [SourceTrouble(f"{type(error).__name__}: {error}", transient)]
 
@@ -107,41 +107,41 @@ def test_a_listing_carries_the_instant_it_began() -> None:
             return []
 
     heard: list[Event] = []
-    pause_s = instances_ear(cast("Cloud", Slow()), heard.append, clock, 30.0)()
-    assert (pause_s, heard) == (30.0, [Listed((), NOW)])
+    pause_s = instances_listener(cast("Cloud", Slow()), heard.append, clock, 30.0)()
+    assert (pause_s, heard) == (30.0, [InstancesListed((), NOW)])
 
 
 def test_a_listing_that_fails_says_nothing_and_is_tried_again() -> None:
     pauses, heard = listening(
         [CloudThrottled("x"), CloudUnreachable("x"), []],
-        lambda cloud, put: instances_ear(cast("Cloud", cloud), put, VirtualClock(NOW), 30.0),
+        lambda cloud, put: instances_listener(cast("Cloud", cloud), put, VirtualClock(NOW), 30.0),
     )
     assert pauses == [30.0, 30.0, 30.0]
-    assert heard == [Listed((), NOW)]
+    assert heard == [InstancesListed((), NOW)]
 
 
 def test_reservations_are_asked_for_soon_until_there_is_an_answer() -> None:
     one = Reservation("cr-1", "p5.48xlarge", "us-east-1a", 4, 4)
     pauses, heard = listening(
         [CloudThrottled("x"), [one], CloudUnreachable("x"), []],
-        lambda cloud, put: reservations_ear(cast("Cloud", cloud), put, VirtualClock(NOW), 60.0),
+        lambda cloud, put: reservations_listener(cast("Cloud", cloud), put, VirtualClock(NOW), 60.0),
     )
     assert pauses == [5.0, 60.0, 60.0, 60.0]
-    assert heard == [Reserved((one,), NOW), Reserved((), NOW)]
+    assert heard == [ReservationsListed((one,), NOW), ReservationsListed((), NOW)]
 
 
 def test_who_may_not_see_reservations_has_none() -> None:
     pauses, heard = listening(
         [CloudDenied("x"), CloudDenied("x")],
-        lambda cloud, put: reservations_ear(cast("Cloud", cloud), put, VirtualClock(NOW), 60.0),
+        lambda cloud, put: reservations_listener(cast("Cloud", cloud), put, VirtualClock(NOW), 60.0),
     )
-    assert (pauses, heard) == ([60.0, 60.0], [Reserved((), NOW)] * 2)
+    assert (pauses, heard) == ([60.0, 60.0], [ReservationsListed((), NOW)] * 2)
 
 
 def test_prices_of_the_package_come_first_and_fresh_ones_when_they_can() -> None:
     pauses, heard = listening(
         ["unused", CloudUnreachable("x"), Catalog("fresh")],
-        lambda cloud, put: (cloud.answers.pop(0), catalog_ear(cast("Cloud", cloud), put, 3600.0))[1],
+        lambda cloud, put: (cloud.answers.pop(0), catalog_listener(cast("Cloud", cloud), put, 3600.0))[1],
     )
     assert pauses == [0.0, 3600.0, 3600.0]
     assert [event.catalog.region for event in heard if isinstance(event, Priced)] == ["packaged", "fresh"]
@@ -151,7 +151,7 @@ def test_notices_are_handed_on_and_not_acknowledged_here() -> None:
     told = Notice("n", NoticeKind.SPOT_INTERRUPTED, ("i-1",), NOW)
     cloud = Clouds([told], [], CloudUnreachable("x"))
     heard: list[Event] = []
-    listen = notices_ear(cast("Notices", cloud), heard.append)
+    listen = notices_listener(cast("Notices", cloud), heard.append)
     assert [listen(), listen(), listen()] == [0.0, 0.0, 5.0]
     assert heard == [Noticed((told,))]
     assert cloud.acknowledged == []
@@ -171,7 +171,7 @@ def test_an_ear_listens_again_at_once_when_poked_and_after_a_crash() -> None:
             third.set()
         return 3600.0
 
-    ear = Ear("test", listen, stop)
+    ear = SourceThread("test", listen, stop)
     ear.start()
     for _ in range(500):
         if third.wait(0.01):

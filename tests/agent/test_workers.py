@@ -1,4 +1,4 @@
-"""Hands report everything that can happen, exactly once, and stay still when another leads."""
+"""Workers report everything that can happen, exactly once, and stay still when another leads."""
 
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
@@ -6,8 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from agent.hands import Hands
 from agent.inbox import Done, Event, Failed
+from agent.workers import Workers
 from fleet.actions import Action, LaunchMachines, RemoveNode, TagMachine, TerminateMachines
 from fleet.snapshot import CapacityPool, LaunchOutcome, LaunchRequest
 from providers.kube.actuator import Actuator, Written
@@ -36,7 +36,7 @@ class World:
         self.calls = 0
         self.tag: Callable[[str, dict[str, str]], object] = lambda *_: self.perform(REMOVE)
         actuator, cloud = cast("Actuator", self), cast("Cloud", self)
-        self.hands = Hands(actuator, cloud, Now(), self.heard.append, lambda: leading)
+        self.workers = Workers(actuator, cloud, Now(), self.heard.append, lambda: leading)
 
     def perform(self, _action: Action) -> Any:
         self.calls += 1
@@ -55,7 +55,7 @@ def raising(error: Exception) -> Callable[[], Any]:
 def test_an_action_that_is_through() -> None:
     written = (Written("n1", "7"),)
     world = World(lambda: written)
-    world.hands.submit(REMOVE)
+    world.workers.submit(REMOVE)
     assert world.heard == [Done(REMOVE, written)]
 
 
@@ -63,14 +63,14 @@ def test_a_launch_brings_its_outcome() -> None:
     outcome = LaunchOutcome(("i-1",))
     world = World(lambda: outcome)
     action = LaunchMachines(REQUEST, ("c",))
-    world.hands.submit(action)
+    world.workers.submit(action)
     assert world.heard == [Done(action, outcome=outcome)]
 
 
 def test_machines_given_back() -> None:
     world = World()
     action = TerminateMachines(("i-1",), "Empty")
-    world.hands.submit(action)
+    world.workers.submit(action)
     assert world.heard == [Done(action)]
 
 
@@ -79,7 +79,7 @@ def test_a_machine_is_tagged() -> None:
     world = World()
     world.tag = lambda instance_id, tags: told.append((instance_id, tags))
     action = TagMachine("i-1", {"a": "b"})
-    world.hands.submit(action)
+    world.workers.submit(action)
     assert (told, world.heard) == ([("i-1", {"a": "b"})], [Done(action)])
 
 
@@ -102,7 +102,7 @@ def test_what_fails_is_reported_with_whether_it_may_help_to_try_again(
     error: Exception, transient: bool, words: str
 ) -> None:
     world = World(raising(error))
-    world.hands.submit(REMOVE)
+    world.workers.submit(REMOVE)
     assert world.heard == [Failed(REMOVE, words, transient=transient)]
 
 
@@ -112,6 +112,6 @@ def test_what_fails_is_reported_with_whether_it_may_help_to_try_again(
 )
 def test_who_does_not_lead_does_nothing(action: Action) -> None:
     world = World(leading=False)
-    world.hands.submit(action)
+    world.workers.submit(action)
     assert world.calls == 0
     assert world.heard == [Failed(action, "another agent leads")]

@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 
 import structlog
 
-from agent.ears import Enqueue
-from agent.inbox import Named
+from agent.inbox import NamesResolved
+from agent.sources import Enqueue
 from agent.watch import Watcher
 from fleet.offerings.births import births
 from fleet.snapshot import Birth, Catalog, Claim, Resolutions, Snapshot
@@ -20,7 +20,7 @@ RESOLVE_EVERY_S = 300.0
 _CURIOUS_EVERY_S = 15.0
 
 
-class Curiosity(Watcher):
+class ResolutionQuestions(Watcher):
     """What is to be asked of the cloud about the pools that have machines, by the last turn of the brain."""
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class Curiosity(Watcher):
         """Remember what the question follows from; whoever asks works it out, on a thread of its own."""
         self._seen = fleet, snapshot.catalog, snapshot.claims
 
-    def births(self) -> tuple[Birth, ...]:
+    def asked(self) -> tuple[Birth, ...]:
         """The questions; none before the first turn."""
         if self._seen is None:
             return ()
@@ -38,7 +38,7 @@ class Curiosity(Watcher):
         return births(fleet, catalog.types, claims)
 
 
-def births_ear(
+def resolutions_listener(
     cloud: Cloud, enqueue: Enqueue, clock: Clock, interval_s: float, asked: Callable[[], tuple[Birth, ...]]
 ) -> Callable[[], float]:
     """Asks what images, subnets and security groups pools would get: now and then, and soon for a new question.
@@ -55,10 +55,10 @@ def births_ear(
             return min(_CURIOUS_EVERY_S, interval_s)
         last, due_s = questions, at_s + interval_s
         try:
-            enqueue(Named(Resolutions(at_s, cloud.resolve(questions))))
+            enqueue(NamesResolved(Resolutions(at_s, cloud.resolve(questions))))
         except CloudError as error:
             log.warning("names_not_resolved", error=str(error))
-            enqueue(Named(Resolutions(at_s)))
+            enqueue(NamesResolved(Resolutions(at_s)))
         return min(_CURIOUS_EVERY_S, interval_s)
 
     return listen

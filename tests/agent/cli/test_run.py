@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from agent.version import ClusterVersion, minor_version
+from agent.cli.run import ClusterVersion, minor_version
 from providers.clock import VirtualClock
 from providers.kube.errors import Unreachable
 
