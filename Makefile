@@ -45,8 +45,9 @@ format: install
 	$(BIN)/ruff format .
 
 schema: install
-	$(BIN)/python -m model.schema schemas
-	$(BIN)/python -m model.field_table docs/kinds
+	$(BIN)/python -m tools.schema schemas
+	$(BIN)/python -m tools.field_tables docs/kinds
+	$(BIN)/python -m tools.crds deploy/crds
 
 # Needs uv; the lock carries hashes and no index address.
 lock:

@@ -82,7 +82,7 @@ COLUMNS = tuple(column.name for column in fields(TypeFacts))
 
 @cache
 def package() -> Mapping[str, Any]:
-    """The package data: `meta`, `columns`, `types`, `prices`, `zones` (see `data.build`). Read once, about 10 ms."""
+    """The package data: `meta`, `columns`, `types`, `prices`, `zones` (see `tools/ec2_facts.py`). Read once, 10 ms."""
     packed = files("providers.aws.data").joinpath("ec2.json.gz").read_bytes()
     return cast("dict[str, Any]", json.loads(gzip.decompress(packed)))
 

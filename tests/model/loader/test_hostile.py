@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from model import report
 from model.loader import inspect
 from model.loader.known_keys import known_keys
-from model.schema import ALL_KINDS
+from tools.schema import ALL_KINDS
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 DOCUMENTS = [

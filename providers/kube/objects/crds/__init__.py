@@ -1,6 +1,6 @@
 """The CustomResourceDefinitions. The YAML files beside this one are the source; `deploy/crds/` holds copies of them.
 
-`python -m providers.kube.objects.crds deploy/crds` writes the copies anew.
+`python -m tools.crds deploy/crds` writes the copies anew.
 """
 
 from functools import cache

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from model import report
-from model.field_table import FAMILIES, field_table, fields_of, page_name, with_table, with_tables
 from model.kinds import KINDS, Declaration, Kind
 from model.loader import inspect
 from model.mig import mig_models
-from model.schema import ALL_KINDS
+from tools.field_tables import FAMILIES, field_table, fields_of, page_name, with_table, with_tables
+from tools.schema import ALL_KINDS
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "kinds"
 _FENCE = re.compile(r"^```yaml( fragment)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -23,13 +23,13 @@ def page(kind: type[Kind]) -> str:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_table_is_current(kind: type[Kind]) -> None:
-    assert page(kind) == with_table(page(kind), kind), "run `python -m model.field_table docs/kinds`"
+    assert page(kind) == with_table(page(kind), kind), "run `python -m tools.field_tables docs/kinds`"
 
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_tables_of_a_family_are_current(name: str) -> None:
     text = (DOCS / name).read_text(encoding="utf-8")
-    assert text == with_tables(text, FAMILIES[name]), "run `python -m model.field_table docs/kinds`"
+    assert text == with_tables(text, FAMILIES[name]), "run `python -m tools.field_tables docs/kinds`"
 
 
 @pytest.mark.parametrize("kind", ALL_KINDS)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from providers.aws.data.build import build
 from providers.aws.facts import package
 from tests.support.shared import shared_path
+from tools.ec2_facts import build
 
 
 def test_package_data_is_what_the_generator_makes():

@@ -1,4 +1,4 @@
-"""Copies the definitions into a folder: `python -m providers.kube.objects.crds deploy/crds`."""
+"""Copies the CustomResourceDefinitions into a folder: `python -m tools.crds deploy/crds`."""
 
 import sys
 from pathlib import Path

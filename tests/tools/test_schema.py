@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from model.loader.envelope import KINDS_BY_VERSION
-from model.schema import ALL_KINDS, main, schemas
+from tools.schema import ALL_KINDS, main, schemas
 
 ROOT = Path(__file__).resolve().parents[2]
 jsonschema = pytest.importorskip("jsonschema")

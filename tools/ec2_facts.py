@@ -1,6 +1,6 @@
-"""Makes `ec2.json.gz` from public facts; run by hand when a newer snapshot of them is wanted.
+"""Makes `providers/aws/data/ec2.json.gz` from public facts; run by hand when a newer snapshot of them is wanted.
 
-    python -m providers.aws.data.build FACTS DUMP [OUTPUT]
+    python -m tools.ec2_facts FACTS DUMP [OUTPUT]
 
 FACTS is a folder with these JSON files, all derived from aws/karpenter-provider-aws (Apache-2.0):
 `instance_types_accelerated.json`, `instance_types_cpu.json`, `karpenter_doc_allocatable.json`, `vpc_limits.json`,
@@ -23,11 +23,11 @@ _CLASSES = ("on-demand", "spot")
 
 
 def main() -> None:
-    """Entry point of `python -m providers.aws.data.build`."""
+    """Entry point of `python -m tools.ec2_facts`."""
     parser = argparse.ArgumentParser(description="Make the package data of providers.aws.")
     parser.add_argument("facts", type=Path)
     parser.add_argument("dump", type=Path)
-    parser.add_argument("output", type=Path, nargs="?", default=Path(__file__).with_name("ec2.json.gz"))
+    parser.add_argument("output", type=Path, nargs="?", default=Path("providers/aws/data/ec2.json.gz"))
     arguments = parser.parse_args()
     document = build(arguments.facts, arguments.dump)
     text = json.dumps(document, separators=(",", ":"), sort_keys=True).encode()
