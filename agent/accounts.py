@@ -15,11 +15,11 @@ from typing import Any, get_args
 from agent.mirror import Mirror
 from agent.watch import Watcher
 from fleet.cost.allocation import MICRO, Bill, allocate
-from fleet.offerings.standing import learned
+from fleet.offerings.interruption_rate import learned
 from fleet.quota.ledger import Account
 from fleet.quota.queue_binding import payer_of
 from fleet.quota.usage import Admission, Tally, tallied
-from fleet.snapshot import CapacityPool, Memory, Snapshot
+from fleet.snapshot import CapacityPool, InterruptionHistory, Snapshot
 from model.fleet import Fleet
 from model.kinds import CapacityType
 
@@ -39,13 +39,13 @@ class Accounts:
     tally: Tally = field(default_factory=Tally)
     local_usage: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """Local queue -> resource -> what it used lately; another mapping whenever it changes."""
-    interruptions: Mapping[CapacityPool, Memory] = field(default_factory=dict)
+    interruptions: Mapping[CapacityPool, InterruptionHistory] = field(default_factory=dict)
     """Capacity pool -> what is remembered of its interruptions; another mapping whenever it changes."""
     _until_s: float = 0.0
 
     def remember(self, snapshot: Snapshot) -> None:
         """Look for machines that EC2 takes back."""
-        self.interruptions = learned(self.interruptions, snapshot.claims, snapshot.now_s)
+        self.interruptions = learned(self.interruptions, snapshot)
 
     def sample(self, fleet: Fleet, snapshot: Snapshot) -> None:
         """Look at what gangs hold, if it is time, and at who was admitted since the last call."""
@@ -105,12 +105,14 @@ class Accounts:
         self._hold(tally)
 
 
-def _remembered(kept: Any) -> tuple[CapacityPool, Memory]:
+def _remembered(kept: Any) -> tuple[CapacityPool, InterruptionHistory]:
     """Raises TypeError or ValueError for anything that is no memory."""
     capacity_type, instance_type, zone, weight, at_s = kept
     if capacity_type not in get_args(CapacityType):
         raise ValueError(f"{capacity_type!r} is no capacity type")
-    return CapacityPool(capacity_type, str(instance_type), str(zone)), Memory(_amount(weight), _amount(at_s))
+    return CapacityPool(capacity_type, str(instance_type), str(zone)), InterruptionHistory(
+        _amount(weight), _amount(at_s)
+    )
 
 
 def _dumped(tally: Tally) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from operator import attrgetter
 from typing import Any, Final, TypeVar
 
 from agent.tables import MirrorTable
-from fleet.offerings.measured import Experience
+from fleet.offerings.allocatable import DiscoveredCapacity
 from fleet.snapshot import (
     LIVE_FIELDS,
     NOT_READ,
@@ -16,8 +16,8 @@ from fleet.snapshot import (
     DaemonOverhead,
     Gang,
     Instance,
+    InterruptionHistory,
     Job,
-    Memory,
     Namespace,
     Node,
     Outlook,
@@ -167,11 +167,11 @@ class Mirror:
         self.catalog = Catalog()
         self.shortages: dict[CapacityPool, float] = {}
         self.outlook = Outlook()
-        self.experience = Experience()
+        self.experience = DiscoveredCapacity()
         self._learned_at_s = 0.0
         self.spent_usd: Mapping[str, float] = {}
         self.local_usage: Mapping[str, Mapping[str, float]] = {}
-        self.interruptions: Mapping[CapacityPool, Memory] = {}
+        self.interruptions: Mapping[CapacityPool, InterruptionHistory] = {}
 
     @property
     def synced(self) -> bool:

@@ -7,7 +7,7 @@ from heapq import nsmallest
 from agent.sync import SyncState
 from fleet.disruption.drift import differences
 from fleet.nodeclaims.difference import Difference
-from fleet.offerings.offerings import offerings_of
+from fleet.offerings.offerings import Offerings
 from fleet.plan import Plan
 from fleet.plan.render import summary
 from fleet.quota.compile import charged_tree
@@ -111,7 +111,7 @@ def _drifted(claims: Mapping[str, Claim], found: Mapping[str, Difference]) -> Ma
 @memo.remembered(1)
 def _sold(fleet: Fleet, catalog: Catalog) -> Mapping[str, frozenset[CapacityPool]]:
     """Pool -> the capacity pools of its offers."""
-    offerings = offerings_of(fleet, catalog)
+    offerings = Offerings(fleet, catalog)
     return {
         name: frozenset(offering.offer.pool_key for offering in offerings.of(pool))
         for name, pool in fleet.node_pools.items()

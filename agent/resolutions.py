@@ -7,8 +7,8 @@ import structlog
 from agent.inbox import NamesResolved
 from agent.sources import Enqueue
 from agent.watch import Watcher
-from fleet.offerings.births import births
-from fleet.snapshot import Birth, Catalog, Claim, Resolutions, Snapshot
+from fleet.offerings.births import launch_configurations
+from fleet.snapshot import Catalog, Claim, LaunchConfiguration, Resolutions, Snapshot
 from model.fleet import Fleet
 from providers.clock import Clock
 from providers.ports import Cloud, CloudError
@@ -30,22 +30,26 @@ class ResolutionQuestions(Watcher):
         """Remember what the question follows from; whoever asks works it out, on a thread of its own."""
         self._seen = fleet, snapshot.catalog, snapshot.claims
 
-    def asked(self) -> tuple[Birth, ...]:
+    def asked(self) -> tuple[LaunchConfiguration, ...]:
         """The questions; none before the first turn."""
         if self._seen is None:
             return ()
         fleet, catalog, claims = self._seen
-        return births(fleet, catalog.types, claims)
+        return launch_configurations(fleet, catalog.types, claims)
 
 
 def resolutions_listener(
-    cloud: Cloud, enqueue: Enqueue, clock: Clock, interval_s: float, asked: Callable[[], tuple[Birth, ...]]
+    cloud: Cloud,
+    enqueue: Enqueue,
+    clock: Clock,
+    interval_s: float,
+    asked: Callable[[], tuple[LaunchConfiguration, ...]],
 ) -> Callable[[], float]:
     """Asks what images, subnets and security groups pools would get: now and then, and soon for a new question.
 
     Where there is no answer nothing is known any more, whatever was known before.
     """
-    last: tuple[Birth, ...] = ()
+    last: tuple[LaunchConfiguration, ...] = ()
     due_s = 0.0
 
     def listen() -> float:

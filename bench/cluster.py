@@ -11,12 +11,12 @@ from typing import Any
 
 from fleet.gangs.lifecycle import new_gang
 from fleet.offerings.offerings import Offering, Offerings
-from fleet.offerings.pools import pool_hash
 from fleet.reasons import Reason
 from fleet.snapshot import Claim, Gang, GangState, ImageKind, Instance, Launch, Pin, Resolved, Snapshot
 from model.fleet import Fleet
 from model.labels import CLUSTER, HOSTNAME, NODE_CLAIM, PRIORITY_CLASS, QUEUE
 from model.loader import load
+from model.pools import pool_hash
 from model.quantity import format_amount
 from providers.aws.catalog import package_catalog
 from providers.kube.objects import DECODERS, claim_object, claim_status, workload_object, workload_status

@@ -26,7 +26,7 @@ from agent.sync import Sync
 from agent.tables import MirrorTable
 from bench import cluster
 from fleet.actions import Action, SaveGang
-from fleet.offerings.births import births
+from fleet.offerings.births import launch_configurations
 from fleet.reasons import Reason
 from fleet.scheduling import cycle
 from fleet.snapshot import GangState, Resolutions
@@ -78,7 +78,7 @@ class World:
         self._version = 10_000_000
         self.brain.turn()
         fleet, asked = self.sync.fleet, self.mirror.snapshot(now, frozenset())
-        found = births(fleet, asked.catalog.types, asked.claims) if fleet else ()
+        found = launch_configurations(fleet, asked.catalog.types, asked.claims) if fleet else ()
         answers = {birth.pool_hash: cluster.resolved(birth.kinds) for birth in found}
         self.brain.hear(NamesResolved(Resolutions(now, answers)))
 

@@ -1,9 +1,12 @@
-"""What a `NodePool` asks of a machine, in the language of label requirements."""
+"""What follows from a `NodePool` alone: its requirements on labels, its preferences, the hash that tells drift."""
 
-from collections.abc import Iterator
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
 
 from model import labels
-from model.kinds.node_pool import GpuSelector, NodePool
+from model.index import Index, derived
+from model.kinds.node_pool import CapacityType, GpuSelector, NodePool
 from model.requirements import Requirement, Requirements
 
 
@@ -41,3 +44,43 @@ def _gpu(gpu: GpuSelector) -> Iterator[tuple[str, Requirement]]:
         yield labels.INSTANCE_GPU_NAME, Requirement.one_of(*gpu.models)
     if gpu.min_memory_mib is not None:
         yield labels.INSTANCE_GPU_MEMORY, Requirement(complement=True, gte=gpu.min_memory_mib)
+
+
+def capacity_rank(pool: NodePool, capacity_type: CapacityType) -> int:
+    """The place of a capacity type in the pool's order of preference.
+
+    On demand right after spot shares its place, and the cheaper counts: nobody wants a machine that can be taken away
+    for more money (aws/karpenter-provider-aws `pkg/providers/instance/filter`, `SpotOfferingFilter`).
+    """
+    order = pool.spec.capacity_types
+    place = order.index(capacity_type)
+    return place - 1 if order[max(0, place - 1) : place + 1] == ("spot", "on-demand") else place
+
+
+HASH_VERSION = "v2"
+_READ_LIVE = {"expire_after", "termination_grace_period"}
+"""Of machines that stand it is the present declaration that counts, so that a change needs no new ones."""
+
+
+def pool_hash(pool: NodePool) -> str:
+    """Hash of what a machine is born with. Requirements are left out: they are judged one by one (`drift`).
+
+    The version prefix lets a new release change the form without every machine drifting (Karpenter
+    `karpenter.sh/nodepool-hash-version`).
+    """
+    template = pool.spec.template.model_dump(mode="json", exclude=_READ_LIVE)
+    if not template["annotations"]:
+        del template["annotations"]  # a field that came later must not change the hash of pools that do not use it
+    born_with = {
+        "template": template,
+        "placement": pool.spec.placement.model_dump(mode="json", exclude={"strategy"}),
+        "sharing": pool.spec.sharing.model_dump(mode="json", exclude={"mig"}),
+    }
+    text = json.dumps(born_with, sort_keys=True, separators=(",", ":"))
+    return f"{HASH_VERSION}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
+@derived()
+def pool_hashes(_index: Index, pools: Mapping[str, NodePool]) -> Mapping[str, str]:
+    """Pool name -> hash of what its machines are born with."""
+    return {name: pool_hash(pool) for name, pool in pools.items()}

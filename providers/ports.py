@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from fleet.snapshot import (
-    Birth,
     Catalog,
     Instance,
+    LaunchConfiguration,
     LaunchOutcome,
     LaunchRequest,
     Notice,
@@ -67,7 +67,7 @@ class Cloud(Protocol):
         """Every capacity reservation the account may launch into, with how many machines are left in it now."""
         ...
 
-    def resolve(self, births: Sequence[Birth]) -> Mapping[str, Resolved]:
+    def resolve(self, births: Sequence[LaunchConfiguration]) -> Mapping[str, Resolved]:
         """Pool hash -> what the names of its template stand for now, for all that can be found out.
 
         Never older than what a launch got that had returned before.

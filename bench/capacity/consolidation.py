@@ -24,13 +24,13 @@ from fleet.disruption.merging import suggestions
 from fleet.disruption.proposals import VALIDATE_AFTER_S
 from fleet.disruption.yard import Yard
 from fleet.offerings.offerings import Offering, offerings_now
-from fleet.offerings.pools import pool_hash
 from fleet.optimize.consolidate import Block, PodClass, Problem, Rules
 from fleet.snapshot import Catalog, Claim, Gang, GangState, JobRef, Launch, Node, Pin, PodSet, Snapshot
 from model import labels
 from model.fleet import Fleet
 from model.kinds import RequirementTerm
 from model.loader import load
+from model.pools import pool_hash
 from providers.aws.catalog import package_catalog
 
 SEEDS = (0, 1, 2)

@@ -22,15 +22,14 @@ from fleet.nodeclaims.difference import (
 )
 from fleet.nodeclaims.strayed import strayed
 from fleet.offerings.births import image_kind
-from fleet.offerings.pools import pool_hash
-from fleet.offerings.reservations import NONE, Reserved, reserved_of, unselected
+from fleet.offerings.reservations import NO_RESERVATIONS, ReservationSelector, reservation_selector, unselected
 from fleet.reasons import Reason
 from fleet.snapshot import NOT_READ, Catalog, Claim, Instance, Resolutions, Snapshot
 from fleet.snapshot.memo import remembered
 from model import labels
 from model.fleet import Fleet
 from model.kinds import NodePool
-from model.pools import pool_requirements
+from model.pools import pool_hashes, pool_requirements
 from model.requirements import Requirements
 
 RESERVATION: Final = "CapacityReservationDrift"
@@ -61,7 +60,7 @@ class Known:
     """What of the world tells whether a machine is what its pool declares."""
 
     catalog: Catalog
-    reserved: Reserved = NONE
+    reserved: ReservationSelector = NO_RESERVATIONS
     resolved: Resolutions = NOT_READ
     instances: Mapping[str, Instance] = field(default_factory=dict)
     strays: Mapping[str, tuple[str, str]] = field(default_factory=dict)
@@ -107,14 +106,14 @@ def differs(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> Difference:
 
 
 def _known(snapshot: Snapshot) -> Known:
-    reserved = reserved_of(snapshot)
+    reserved = reservation_selector(snapshot)
     return _gathered(snapshot.catalog, reserved, snapshot.resolved, snapshot.instances, snapshot.strays)
 
 
 @remembered(1)
 def _gathered(
     catalog: Catalog,
-    reserved: Reserved,
+    reserved: ReservationSelector,
     resolved: Resolutions,
     instances: Mapping[str, Instance],
     strays: Mapping[str, tuple[str, str]],
@@ -154,8 +153,8 @@ def difference(fleet: Fleet, claim: Claim, known: Known) -> Difference:
     pool = fleet.node_pools.get(claim.node_pool)
     if pool is None:
         return Difference("", f"node pool {claim.node_pool} is no longer declared")
-    provided = _provided(pool, claim, known)
-    facts = _facts(pool, known.catalog, claim, provided.reason)
+    provided = _provided(fleet, pool, claim, known)
+    facts = _facts(fleet, pool, known.catalog, claim, provided.reason)
     reason = drift_reason(facts)
     if reason == DriftReason.TEMPLATE:
         return Difference(reason, f"the template of node pool {pool.name} has changed")
@@ -168,9 +167,9 @@ def difference(fleet: Fleet, claim: Claim, known: Known) -> Difference:
     return provided if reason else _sharing(fleet, pool, claim)
 
 
-def _provided(pool: NodePool, claim: Claim, known: Known) -> Difference:
+def _provided(fleet: Fleet, pool: NodePool, claim: Claim, known: Known) -> Difference:
     """What only the cloud can tell: of its image and network first, then of its reservation."""
-    machine, now = known.listed(claim), known.resolved.found.get(pool_hash(pool))
+    machine, now = known.listed(claim), known.resolved.found.get(pool_hashes(fleet.index, fleet.node_pools)[pool.name])
     if machine is not None and now is not None:
         sold = known.catalog.types.get(claim.capacity_pool.instance_type)
         found = strayed(pool.name, image_kind(sold) if sold else None, machine, now)
@@ -182,7 +181,7 @@ def _provided(pool: NodePool, claim: Claim, known: Known) -> Difference:
     return Difference(RESERVATION, words) if words else SAME
 
 
-def _facts(pool: NodePool, catalog: Catalog, claim: Claim, provider: str) -> Facts:
+def _facts(fleet: Fleet, pool: NodePool, catalog: Catalog, claim: Claim, provider: str) -> Facts:
     where = claim.capacity_pool
     machine = catalog.types.get(where.instance_type)
     carried = {**(machine.labels if machine else {}), **pool.spec.template.labels}
@@ -190,7 +189,7 @@ def _facts(pool: NodePool, catalog: Catalog, claim: Claim, provider: str) -> Fac
     carried |= {labels.INSTANCE_TYPE: where.instance_type, labels.REGION: catalog.region}
     return Facts(
         bool(claim.launched_at_s),
-        pool=stamp_of(pool_hash(pool)),
+        pool=stamp_of(pool_hashes(fleet.index, fleet.node_pools)[pool.name]),
         machine=stamp_of(claim.pool_hash),
         carried=carried,
         wanted=_judged(pool) if machine else None,

@@ -12,8 +12,8 @@ from fleet.disruption.replace import coming
 from fleet.disruption.yard import Yard
 from fleet.nodeclaims.fixed import best_offering
 from fleet.nodeclaims.intent import write_claims
-from fleet.offerings.offerings import offerings_of
-from fleet.offerings.pools import Headroom
+from fleet.offerings.limits import PoolHeadroom
+from fleet.offerings.offerings import offerings_now
 from fleet.placement.provision import Lot, Plan, Supply
 from fleet.placement.stock import build_supply
 from fleet.reasons import Reason
@@ -41,9 +41,8 @@ def serves(yard: Yard, pool: NodePool | None) -> bool:
     members = yard.members.get(pool.name, ())
     if any(coming(yard, [claim.name]) for claim in members):
         return True
-    catalog = yard.snapshot.catalog
-    offerings = offerings_of(yard.fleet, catalog, yard.snapshot.daemon_overheads).of(pool)
-    free = Headroom.of(pool, members, catalog.types)
+    free, all_of_it = PoolHeadroom.of(yard.snapshot, pool), offerings_now(yard.fleet, yard.snapshot).of(pool)
+    offerings = [offering for offering in all_of_it if offering.offer.reservation is None]
     return not offerings or any(free.most(offering) > 0 for offering in offerings)
 
 

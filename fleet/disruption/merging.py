@@ -12,7 +12,6 @@ from fleet.cost.lost import PAYBACK_S, lost_work_usd
 from fleet.disruption.yard import Yard
 from fleet.mig.layouts import gpu_part
 from fleet.offerings.offerings import Offering
-from fleet.offerings.pools import capacity_rank
 from fleet.optimize.consolidate import Block, Buyable, PodClass, Problem, Rules, Standing, Step, solve
 from fleet.placement.board import PODS, Board, Slot
 from fleet.placement.flavors import Flavors
@@ -23,6 +22,7 @@ from fleet.scheduling.market import Market
 from fleet.snapshot import Claim, Gang, Pin, PodSet
 from fleet.snapshot.lookups import holders
 from model import labels
+from model.pools import capacity_rank
 from model.quantity import CPU
 
 MOST_HOSTS: Final = 1000

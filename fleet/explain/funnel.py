@@ -5,7 +5,7 @@ what is bought, so that the way ends where the pool's own offerings are.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, get_args
 
 from fleet.offerings.offerings import Offering, Offerings
@@ -70,7 +70,7 @@ _OPEN: Mapping[str, Any] = {
 def _offerings(offerings: Offerings, pool: NodePool, said: Mapping[str, Any]) -> Iterable[Offering]:
     """The offerings of the pool as if it said no more than that."""
     partly = pool.model_copy(update={"spec": pool.spec.model_copy(update=dict(said))})
-    return replace(offerings, _by_pool={}).of(partly)
+    return offerings.of_variant(partly)
 
 
 def _conditions(spec: NodePoolSpec) -> Iterator[tuple[str, str, Any]]:

@@ -6,8 +6,8 @@ from enum import StrEnum
 
 from fleet.explain.unit import Unit, unit_of
 from fleet.mig.layouts import layout_name
+from fleet.offerings.limits import PoolHeadroom
 from fleet.offerings.offerings import Offering
-from fleet.offerings.pools import Headroom
 from fleet.placement.provision import Supply
 from fleet.placement.stock import build_supply
 from fleet.reasons import Reason, Refusal
@@ -148,7 +148,7 @@ def _of_pool(supply: Supply, pool: NodePool, offerings: list[tuple[Offering, int
         )
 
 
-def _bounded(pool: NodePool, headroom: Headroom) -> bool:
+def _bounded(pool: NodePool, headroom: PoolHeadroom) -> bool:
     return headroom.nodes is not None or headroom.usd_h is not None or bool(pool.spec.limits.resources)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fleet.disruption.budgets import BUDGET_REASONS
 from fleet.disruption.yard import Yard
 from fleet.explain.funnel import Step, funnel
-from fleet.offerings.pools import Headroom
+from fleet.offerings.limits import PoolHeadroom
 from fleet.placement.flavors import ground_of
 from fleet.placement.stock import build_supply
 from fleet.quota.compile import declared
@@ -87,7 +87,7 @@ def pool_view(fleet: Fleet, snapshot: Snapshot, name: str) -> PoolView:
     )
 
 
-def _bounds(pool: NodePool, left: Headroom) -> Iterator[Bound]:
+def _bounds(pool: NodePool, left: PoolHeadroom) -> Iterator[Bound]:
     limits = pool.spec.limits
     if limits.nodes is not None and left.nodes is not None:
         yield Bound("nodes", limits.nodes - left.nodes, limits.nodes)

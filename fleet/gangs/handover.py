@@ -5,13 +5,14 @@ replaced at once, but a pod leaves it only when its gang has all of its other se
 the pod needs to end well. Where no machine would be ready by then there is nothing to wait for.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import median_high
 from typing import Final
 
-from fleet.offerings.boot import boot_s, ready_at_s
 from fleet.reasons import Reason
-from fleet.snapshot import Claim, Disruption, Gang, Pin, Pod, Snapshot
+from fleet.snapshot import Claim, ClaimState, Disruption, Gang, Pin, Pod, Snapshot
 from fleet.snapshot.lookups import claims_by_node
+from model.index import Index, derived
 
 POLITE_S: Final = 10.0
 """A pod that has lost its seat is evicted by the API for this long, which tells its job that it is a disruption, not a
@@ -66,3 +67,36 @@ def _settled_s(snapshot: Snapshot, gang: Gang) -> Iterable[float]:
     """When the machines that the gang has were bought and became ready: the last of it ended the waiting."""
     claims = (snapshot.claims.get(pin.claim) for pin in gang.pins if pin.claim)
     return (max(claim.created_at_s, claim.ready_at_s) for claim in claims if claim is not None)
+
+
+BOOT_S: Final = 240.0
+"""Where no machine of the pool is known to have come up: image, join, drivers and device plug-in of a GPU node."""
+
+
+def boot_s(snapshot: Snapshot, node_pool: str, instance_type: str) -> float:
+    """Seconds from launch to ready: the median of the pool's machines of this type, else of all the pool's."""
+    known = _boot_times(snapshot.index, snapshot.claims)
+    taken = known.get((node_pool, instance_type)) or known.get((node_pool, ""), ())
+    return median_high(taken) if taken else BOOT_S
+
+
+def ready_at_s(snapshot: Snapshot, claim: Claim) -> float:
+    """When a machine on its way is expected to be ready (epoch seconds, not in the past).
+
+    One that is being cut anew counts as one that boots: that too ends with a device plug-in.
+    """
+    now = snapshot.now_s
+    begun_s = max(claim.launched_at_s, claim.recut_at_s) or now
+    return max(now, begun_s + boot_s(snapshot, claim.node_pool, claim.capacity_pool.instance_type))
+
+
+@derived()
+def _boot_times(_index: Index, claims: Mapping[str, Claim]) -> Mapping[tuple[str, str], Sequence[float]]:
+    """(pool, type) and (pool, "") -> what machines that are there have taken."""
+    found: dict[tuple[str, str], list[float]] = {}
+    for claim in claims.values():
+        came = claim.state in {ClaimState.READY, ClaimState.TERMINATING} and claim.ready_at_s > claim.launched_at_s > 0
+        if came and not claim.recut_at_s:  # a cut moves the instant at which it was ready
+            for kind in (claim.capacity_pool.instance_type, ""):
+                found.setdefault((claim.node_pool, kind), []).append(claim.ready_at_s - claim.launched_at_s)
+    return found

@@ -13,8 +13,8 @@ from fleet.mig.convergence import owed
 from fleet.nodeclaims.adopted import asked_pool
 from fleet.nodeclaims.difference import wrong_key
 from fleet.nodeclaims.fixed import remaining
+from fleet.offerings.limits import PoolHeadroom, headroom_of_pools
 from fleet.offerings.offerings import Offering, node_labels_of, offerings_now
-from fleet.offerings.pools import Headroom, cluster_groups
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import CapacityPool, Claim, Instance, InstanceOffer, Launch, Node, Snapshot
 from fleet.snapshot.lookups import claims_by_pool, nodes_by_instance
@@ -68,7 +68,7 @@ class _Bid:
     node: Node
     offerings: tuple[Offering, ...]
     """What of the pool's it could have been bought as: one for each layout."""
-    room: Headroom
+    room: PoolHeadroom
     replicas_left: int | None
     """How many machines its fixed pool lacks; None = it is not fixed."""
 
@@ -83,7 +83,7 @@ class Office:
 
     fleet: Fleet
     snapshot: Snapshot
-    _rooms: dict[str, Headroom] = field(default_factory=dict)
+    _rooms: dict[str, PoolHeadroom] = field(default_factory=dict)
     """Of all pools, made when somebody asks for one: they may share a placement group."""
     _taken: Counter[str] = field(default_factory=Counter)
 
@@ -114,12 +114,9 @@ class Office:
         self._room(offering.pool).spend(offering, 1)
         self._taken[offering.pool.name] += 1
 
-    def _room(self, pool: NodePool) -> Headroom:
+    def _room(self, pool: NodePool) -> PoolHeadroom:
         if not self._rooms:
-            pools, claims = self.fleet.node_pools, claims_by_pool(self.snapshot)
-            groups, types = cluster_groups(pools, self.snapshot.claims.values()), self.snapshot.catalog.types
-            for name, each in pools.items():
-                self._rooms[name] = Headroom.of(each, claims.get(name, ()), types, grouped=groups.get(name))
+            self._rooms = headroom_of_pools(self.fleet, self.snapshot)
         return self._rooms[pool.name]
 
     def _replicas_left(self, pool: NodePool) -> int | None:

@@ -10,7 +10,6 @@ from fleet.actions import Action, OpenClaims, SaveClaim, claim_subject
 from fleet.nodeclaims.intent import write_claims
 from fleet.nodeclaims.lifecycle import leaving
 from fleet.offerings.offerings import Offering
-from fleet.offerings.pools import capacity_rank
 from fleet.offerings.reservations import preference
 from fleet.placement.provision import Lot, Plan, Supply
 from fleet.placement.stock import build_supply
@@ -19,6 +18,7 @@ from fleet.snapshot import Claim, Snapshot
 from fleet.snapshot.lookups import claims_by_pool, machines_held
 from model.fleet import Fleet
 from model.kinds import NodePool
+from model.pools import capacity_rank
 
 
 def decide(fleet: Fleet, snapshot: Snapshot) -> list[Action]:

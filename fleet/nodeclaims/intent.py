@@ -4,7 +4,6 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fleet.offerings.pools import pool_hash
 from fleet.placement.provision import Lot, Plan
 from fleet.snapshot import Claim, Launch
 
@@ -41,7 +40,7 @@ def write_claims(
                 name=names[index, number],
                 uid="",
                 node_pool=offering.pool.name,
-                pool_hash=pool_hash(offering.pool),
+                pool_hash=offering.pool_hash,
                 capacity_pool=offering.offer.pool_key,
                 price_usd_h=offering.offer.price_usd_h,
                 list_usd_h=offering.offer.list_usd_h,

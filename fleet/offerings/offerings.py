@@ -9,26 +9,24 @@ from dataclasses import dataclass, field, replace
 from math import inf
 
 from fleet.mig.layouts import WHOLE, cut, layout_name, pool_layouts, with_gpus
-from fleet.offerings.measured import corrected
-from fleet.offerings.outfits import enriched, outfitted
-from fleet.offerings.overlays import Knowledge, overlaid
-from fleet.offerings.pools import pool_hash
+from fleet.offerings.allocatable import corrected, profiled, with_capacity
+from fleet.offerings.overlays import PoolOverlays, applied_overlays
 from fleet.offerings.reservations import (
     DISCOUNT,
-    NONE,
+    NO_RESERVATIONS,
     RESERVATION_LABELS,
     RESERVED,
-    Reserved,
+    ReservationSelector,
     closes_s,
+    reservation_selector,
     reserved_labels,
-    reserved_of,
 )
 from fleet.snapshot import Catalog, DaemonOverhead, InstanceOffer, InstanceType, Measured, OfferingKey, Snapshot
-from fleet.snapshot.memo import remembered
 from model import labels
 from model.fleet import Fleet
+from model.index import Index, derived
 from model.kinds import NodePool, Taint
-from model.pools import pool_requirements
+from model.pools import pool_hash, pool_requirements
 from model.quantity import Resources
 from model.requirements import Requirements
 
@@ -45,6 +43,8 @@ class Offering:
     """Without what DaemonSets take."""
     labels: Mapping[str, str]
     taints: tuple[Taint, ...]
+    pool_hash: str
+    """What tells later whether a machine bought now has drifted (`model.pools`)."""
     layout_rank: int = 0
     """Place of the layout in the pool's order."""
     closes_s: float = inf
@@ -67,22 +67,30 @@ class Offering:
 
 @dataclass(slots=True)
 class Offerings:
-    """All offerings of a fleet, computed once a pool; see `offerings_of`."""
+    """All offerings of a fleet, computed once a pool; see `offerings_now`.
+
+    They say nothing of how many machines there are, so that they outlast whatever happens in the cluster.
+    """
 
     fleet: Fleet
     catalog: Catalog
     daemons: tuple[DaemonOverhead, ...] = ()
-    reserved: Reserved = NONE
+    reserved: ReservationSelector = NO_RESERVATIONS
     measured: Measured = field(default_factory=dict)
+    index: Index = field(default_factory=Index, repr=False, compare=False)
+    """Where profiles and overlays are kept."""
     _by_pool: dict[str, tuple[Offering, ...]] = field(default_factory=dict)
     _zones: dict[str, frozenset[str]] = field(default_factory=dict)
 
     def of(self, pool: NodePool) -> tuple[Offering, ...]:
         """Every offering of the pool, whatever is short or full at present; sorted by price, then key."""
         if pool.name not in self._by_pool:
-            found = sorted(self._build(pool), key=lambda offering: (offering.offer.price_usd_h, offering.key))
-            self._by_pool[pool.name] = tuple(found)
+            self._by_pool[pool.name] = self.of_variant(pool)
         return self._by_pool[pool.name]
+
+    def of_variant(self, pool: NodePool) -> tuple[Offering, ...]:
+        """The same of a pool that declares something else than the fleet's pool of its name; nothing is kept."""
+        return tuple(sorted(self._build(pool), key=lambda offering: (offering.offer.price_usd_h, offering.key)))
 
     def zones(self, pool: NodePool) -> frozenset[str]:
         """Where the pool can buy."""
@@ -101,31 +109,33 @@ class Offerings:
         )
 
     def _build(self, pool: NodePool) -> Iterator[Offering]:
-        wanted = pool_requirements(pool)
-        layouts = pool_layouts(self.fleet, pool)
-        known = overlaid(self.fleet, self.catalog).of(pool)
-        compatible: dict[str, bool] = {}
-        outfits: dict[str, InstanceType] = {}
+        wanted, layouts, born_with = pool_requirements(pool), pool_layouts(self.fleet, pool), pool_hash(pool)
+        overlays = applied_overlays(self.index, self.fleet, self.catalog).of(pool)
+        machines: dict[str, InstanceType | None] = {}
         for offer in (*self.catalog.offers, *self._reserved_offers(pool)):
-            machine = offer.instance_type
-            if machine.name not in compatible:
-                compatible[machine.name] = self._suits(pool, wanted, machine)
-            if not compatible[machine.name] or not wanted.of(labels.CAPACITY_TYPE).has(offer.capacity_type):
+            name = offer.instance_type.name
+            if name not in machines:
+                machines[name] = self._machine(pool, wanted, offer.instance_type, overlays)
+            machine = machines[name]
+            if machine is None or not _meets(wanted, offer):
                 continue
-            if not wanted.of(labels.ZONE).has(offer.zone) or not _reservation_meets(wanted, offer):
-                continue
-            if machine.name not in outfits:
-                outfits[machine.name] = enriched(outfitted(pool, machine), known.resources.get(machine.name, {}))
-            offer = _as_known(offer, outfits[machine.name], known)  # noqa: PLW2901 - what this pool makes of it
-            machine = offer.instance_type
+            sold = _overlaid(offer, machine, overlays)
             for layout in layouts or (WHOLE,):
                 gpus = cut(machine, layouts[layout]) if layout else whole_gpus(pool, machine)
                 if gpus is not None:
-                    seen = self.measured.get((machine.name, pool_hash(pool)))
+                    seen = self.measured.get((name, born_with))
                     offered = with_gpus(corrected(machine.allocatable, seen), gpus)
                     if not pool.spec.placement.efa:
                         offered.pop(labels.EFA_RESOURCE, None)  # the type has EFA, but it is not asked for
-                    yield self._offering(pool, offer, layout, offered)
+                    yield self._offering(pool, sold, layout, offered, born_with)
+
+    def _machine(
+        self, pool: NodePool, wanted: Requirements, machine: InstanceType, overlays: PoolOverlays
+    ) -> InstanceType | None:
+        """What the pool makes of the type; None where it may not have it."""
+        if not self._suits(pool, wanted, machine):
+            return None
+        return with_capacity(profiled(self.index, pool, machine), overlays.resources.get(machine.name, {}))
 
     def _reserved_offers(self, pool: NodePool) -> Iterator[InstanceOffer]:
         """An offer for each reservation the pool selects, in zones where it may have machines at all.
@@ -161,7 +171,9 @@ class Offerings:
         carried = {**machine.labels, **pool.spec.template.labels, labels.NODE_POOL: pool.name}
         return Requirements.from_labels(carried).compatible(wanted, undefined=_DECIDED_LATER)
 
-    def _offering(self, pool: NodePool, offer: InstanceOffer, layout: str, allocatable: Resources) -> Offering:
+    def _offering(
+        self, pool: NodePool, offer: InstanceOffer, layout: str, allocatable: Resources, born_with: str
+    ) -> Offering:
         node_labels = node_labels_of(pool, offer, layout, self.catalog.region)
         left = dict(allocatable)
         for daemon in self.daemons:
@@ -170,39 +182,40 @@ class Offerings:
                     left[resource] = left.get(resource, 0) - amount
         rank = list(pool_layouts(self.fleet, pool)).index(layout) if layout else 0
         closes_at_s = closes_s(pool, offer.reservation)
-        return Offering(pool, offer, layout, left, node_labels, pool.spec.template.taints, rank, closes_at_s)
+        return Offering(pool, offer, layout, left, node_labels, pool.spec.template.taints, born_with, rank, closes_at_s)
 
 
-def _as_known(offer: InstanceOffer, machine: InstanceType, known: Knowledge) -> InstanceOffer:
-    """The offer with what the pool makes of the machine and what overlays know of the price."""
-    price_usd_h = known.price_usd_h(offer)
+def offerings_now(fleet: Fleet, snapshot: Snapshot) -> Offerings:
+    """The offerings of a fleet: the same until revision, prices, reservations, measurements or DaemonSets change."""
+    reserved = reservation_selector(snapshot)
+    return _offerings(snapshot.index, fleet, snapshot.catalog, snapshot.daemon_overheads, reserved, snapshot.measured)
+
+
+@derived(4)
+def _offerings(
+    index: Index,
+    fleet: Fleet,
+    catalog: Catalog,
+    daemons: tuple[DaemonOverhead, ...],
+    reserved: ReservationSelector,
+    measured: Measured,
+) -> Offerings:
+    return Offerings(fleet, catalog, daemons, reserved, measured, index)
+
+
+def _overlaid(offer: InstanceOffer, machine: InstanceType, overlays: PoolOverlays) -> InstanceOffer:
+    """The offer with what the pool makes of the machine and what overlays say of the price."""
+    price_usd_h = overlays.price_usd_h(offer)
     if machine is offer.instance_type and price_usd_h == offer.price_usd_h:
         return offer
     return replace(offer, instance_type=machine, price_usd_h=price_usd_h)
 
 
-_NOTHING_SEEN: Measured = {}
-
-
-@remembered(4)
-def offerings_of(
-    fleet: Fleet,
-    catalog: Catalog,
-    daemons: tuple[DaemonOverhead, ...] = (),
-    reserved: Reserved = NONE,
-    measured: Measured = _NOTHING_SEEN,
-) -> Offerings:
-    """The offerings of a fleet: the same until revision, prices, reservations, measurements or DaemonSets change.
-
-    They say nothing of how many machines there are, so that they outlast whatever happens in the cluster.
-    """
-    return Offerings(fleet, catalog, daemons, reserved, measured)
-
-
-def offerings_now(fleet: Fleet, snapshot: Snapshot) -> Offerings:
-    """The offerings of a fleet in a world."""
-    reserved = reserved_of(snapshot)
-    return offerings_of(fleet, snapshot.catalog, snapshot.daemon_overheads, reserved, snapshot.measured)
+def _meets(wanted: Requirements, offer: InstanceOffer) -> bool:
+    """Whether the pool's requirements leave this capacity type, zone and reservation, or the lack of one, open."""
+    if not wanted.of(labels.CAPACITY_TYPE).has(offer.capacity_type) or not wanted.of(labels.ZONE).has(offer.zone):
+        return False
+    return _reservation_meets(wanted, offer)
 
 
 def _reservation_meets(wanted: Requirements, offer: InstanceOffer) -> bool:

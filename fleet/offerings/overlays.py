@@ -1,27 +1,28 @@
-"""NodeOverlays against what is on offer: which of them hold, for which offers of which pools.
+"""NodeOverlays (Karpenter) correct prices and add resources: which of them hold, for which offers of which pools.
 
 The heaviest goes first; of equal weight the last by name. An overlay that says the price of an offer, or a resource of
 a machine, of which one of equal weight has said it already contradicts that one, and holds nowhere. Source:
 kubernetes-sigs/karpenter `pkg/controllers/nodeoverlay` (v1.14).
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import NamedTuple
 
-from fleet.offerings.overlay import adjusted_usd_h, price_usd_h
 from fleet.snapshot import CapacityPool, Catalog, InstanceOffer
-from fleet.snapshot.memo import remembered
 from model import labels
 from model.fleet import Fleet
+from model.index import Index, derived
 from model.kinds import NodeOverlay, NodePool
 from model.quantity import Resources
 from model.requirements import Requirements
 
 
 @dataclass(frozen=True, slots=True)
-class Knowledge:
-    """What overlays say of the offers of one pool."""
+class PoolOverlays:
+    """Prices and resources that NodeOverlays set for the offers of one pool."""
 
     prices: Mapping[CapacityPool, str] = field(default_factory=dict)
     """Offer -> a price (`3.14`) or an adjustment (`+10%`)."""
@@ -36,7 +37,7 @@ class Knowledge:
         return adjusted_usd_h(offer.price_usd_h, said) if said[0] in "+-" else price_usd_h(said)
 
 
-class Conflict(NamedTuple):
+class OverlayConflict(NamedTuple):
     """An overlay that holds nowhere, and the one of equal weight that it contradicts."""
 
     overlay: str
@@ -53,19 +54,16 @@ class Conflict(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Overlaid:
-    """What all overlays come to."""
+class AppliedOverlays:
+    """What the NodeOverlays of a fleet come to, and which of them contradict each other."""
 
-    by_pool: Mapping[str, Knowledge] = field(default_factory=dict)
-    conflicts: tuple[Conflict, ...] = ()
-    """In the order in which overlays are heard."""
+    by_pool: Mapping[str, PoolOverlays] = field(default_factory=dict)
+    conflicts: tuple[OverlayConflict, ...] = ()
+    """In the order in which overlays are applied: by weight, then by name, both descending."""
 
-    def of(self, pool: NodePool) -> Knowledge:
-        """What is known for a pool."""
-        return self.by_pool.get(pool.name, _NOTHING)
-
-
-_NOTHING = Knowledge()
+    def of(self, pool: NodePool) -> PoolOverlays:
+        """Those that hold for a pool."""
+        return self.by_pool.get(pool.name, PoolOverlays())
 
 
 _Labels = tuple[tuple[str, str], ...]
@@ -73,16 +71,16 @@ _OF_OFFER = frozenset({labels.ZONE, labels.CAPACITY_TYPE})
 
 
 @dataclass(slots=True)
-class _Book:
-    """What has been said so far for pools that carry the same of what overlays ask about, and by whom."""
+class _OverlayEntries:
+    """Who has set each price and resource so far, for pools with the same labels as far as overlays ask about them."""
 
     own: Mapping[str, str]
     """Labels of the pools."""
     prices: dict[CapacityPool, NodeOverlay] = field(default_factory=dict)
     resources: dict[str, dict[str, NodeOverlay]] = field(default_factory=dict)
 
-    def knowledge(self) -> Knowledge:
-        return Knowledge(
+    def result(self) -> PoolOverlays:
+        return PoolOverlays(
             {offer: overlay.spec.price or overlay.spec.price_adjustment for offer, overlay in self.prices.items()},
             {
                 machine: {name: overlay.spec.capacity[name] for name, overlay in said.items()}
@@ -91,28 +89,28 @@ class _Book:
         )
 
 
-@remembered(4)
-def overlaid(fleet: Fleet, catalog: Catalog) -> Overlaid:
+@derived(4)
+def applied_overlays(_index: Index, fleet: Fleet, catalog: Catalog) -> AppliedOverlays:
     """What the fleet's overlays say of the catalogue, pool by pool: the same until revision or prices change."""
     if not fleet.node_overlays:
-        return Overlaid()
+        return AppliedOverlays()
     names = sorted(fleet.node_overlays, reverse=True)
-    heard = sorted((fleet.node_overlays[name] for name in names), key=lambda each: -each.spec.weight)
-    wanted = {each.name: Requirements.from_terms(each.spec.requirements) for each in heard}
+    ordered = sorted((fleet.node_overlays[name] for name in names), key=lambda each: -each.spec.weight)
+    wanted = {each.name: Requirements.from_terms(each.spec.requirements) for each in ordered}
     asked = frozenset(key for each in wanted.values() for key in each)
     own = {name: _own(pool, asked) for name, pool in sorted(fleet.node_pools.items())}
-    books = {alike: _Book(dict(alike)) for alike in dict.fromkeys(own.values())}
-    conflicts: list[Conflict] = []
-    for overlay in heard:
-        chosen = [(book, tuple(_chosen(book.own, wanted[overlay.name], catalog))) for book in books.values()]
-        conflict = next((found for book, offers in chosen for found in _contradicted(book, overlay, offers)), None)
+    by_labels = {alike: _OverlayEntries(dict(alike)) for alike in dict.fromkeys(own.values())}
+    conflicts: list[OverlayConflict] = []
+    for overlay in ordered:
+        chosen = [(each, tuple(_chosen(each.own, wanted[overlay.name], catalog))) for each in by_labels.values()]
+        conflict = next((found for each, offers in chosen for found in _contradicted(each, overlay, offers)), None)
         if conflict is not None:
             conflicts.append(conflict)
             continue
-        for book, offers in chosen:
-            _write(book, overlay, offers)
-    known = {alike: book.knowledge() for alike, book in books.items()}
-    return Overlaid({name: known[alike] for name, alike in own.items()}, tuple(conflicts))
+        for entries, offers in chosen:
+            _write(entries, overlay, offers)
+    applied = {alike: entries.result() for alike, entries in by_labels.items()}
+    return AppliedOverlays({name: applied[alike] for name, alike in own.items()}, tuple(conflicts))
 
 
 def _own(pool: NodePool, asked: frozenset[str]) -> _Labels:
@@ -135,25 +133,52 @@ def _chosen(own: Mapping[str, str], wanted: Requirements, catalog: Catalog) -> I
             yield offer
 
 
-def _contradicted(book: _Book, overlay: NodeOverlay, offers: tuple[InstanceOffer, ...]) -> Iterator[Conflict]:
+def _contradicted(
+    entries: _OverlayEntries, overlay: NodeOverlay, offers: tuple[InstanceOffer, ...]
+) -> Iterator[OverlayConflict]:
     spec = overlay.spec
     for offer in offers:
         if spec.price or spec.price_adjustment:
-            said = book.prices.get(offer.pool_key)
+            said = entries.prices.get(offer.pool_key)
             if said is not None and said.spec.weight == spec.weight:
-                yield Conflict(overlay.name, said.name, str(offer.pool_key))
-        known = book.resources.get(offer.instance_type.name, {})
+                yield OverlayConflict(overlay.name, said.name, str(offer.pool_key))
+        known = entries.resources.get(offer.instance_type.name, {})
         for name in sorted(spec.capacity):
             if name in known and known[name].spec.weight == spec.weight:
-                yield Conflict(overlay.name, known[name].name, f"{name} of {offer.instance_type.name}")
+                yield OverlayConflict(overlay.name, known[name].name, f"{name} of {offer.instance_type.name}")
 
 
-def _write(book: _Book, overlay: NodeOverlay, offers: tuple[InstanceOffer, ...]) -> None:
-    """What heavier ones have said stays."""
+def _write(entries: _OverlayEntries, overlay: NodeOverlay, offers: tuple[InstanceOffer, ...]) -> None:
+    """Enter what an overlay sets; what heavier ones have set stays."""
     spec = overlay.spec
     for offer in offers:
         if spec.price or spec.price_adjustment:
-            book.prices.setdefault(offer.pool_key, overlay)
-        known = book.resources.setdefault(offer.instance_type.name, {})
+            entries.prices.setdefault(offer.pool_key, overlay)
+        known = entries.resources.setdefault(offer.instance_type.name, {})
         for name in spec.capacity:
             known.setdefault(name, overlay)
+
+
+_PRICE = re.compile(r"[0-9]+(?:\.[0-9]+)?")
+_ADJUSTMENT = re.compile(r"(?P<amount>[+-][0-9]*\.?[0-9]+)(?P<percent>%?)")
+
+
+class InvalidPrice(ValueError):
+    """The text is no price, or no adjustment of one."""
+
+
+def price_usd_h(text: str) -> float:
+    """An absolute price: a plain decimal, neither sign nor exponent. Raises `InvalidPrice`."""
+    if not _PRICE.fullmatch(text):
+        raise InvalidPrice(f"{text!r} is not a price; write a plain decimal such as 3.14")
+    return float(text)
+
+
+def adjusted_usd_h(price_usd_h: float, adjustment: str) -> float:
+    """The price after `+1.5`, `-0.25`, `+10%` or `-10%`; never below 0. Raises `InvalidPrice`."""
+    match = _ADJUSTMENT.fullmatch(adjustment)
+    if match is None:
+        raise InvalidPrice(f"{adjustment!r} is not an adjustment; write +1.5, -1.5, +10% or -10%")
+    price, amount = Decimal(repr(price_usd_h)), Decimal(match["amount"])
+    changed = price * (100 + amount) / 100 if match["percent"] else price + amount
+    return max(0.0, float(changed))

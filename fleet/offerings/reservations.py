@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from math import inf
 
 from fleet.snapshot import Claim, InstanceOffer, Reservation, Snapshot
-from fleet.snapshot.memo import remembered
 from model import labels
+from model.index import Index, derived
 from model.kinds import CapacityType, NodePool, ReservationTerm
 
 RESERVED: CapacityType = "reserved"
@@ -30,8 +30,11 @@ _KIND_RANK = {"default": 0, "capacity-block": 1}
 
 
 @dataclass(frozen=True, slots=True)
-class Reserved:
-    """What of the reservations stays the same while machines come and go: none of them says how many are left."""
+class ReservationSelector:
+    """The reservations there are and which pools may use them, but not how many machines are left in one.
+
+    It stays the same while machines come and go.
+    """
 
     cluster: str = ""
     terms: Mapping[str, Reservation] = field(default_factory=dict)
@@ -48,7 +51,7 @@ class Reserved:
         return any(_holds(term, reservation) for term in select)
 
 
-NONE = Reserved()
+NO_RESERVATIONS = ReservationSelector()
 
 
 def _holds(term: ReservationTerm, reservation: Reservation) -> bool:
@@ -65,14 +68,14 @@ def _holds(term: ReservationTerm, reservation: Reservation) -> bool:
     )
 
 
-def reserved_of(snapshot: Snapshot) -> Reserved:
-    """The reservations of a snapshot: the same object until one comes, goes or changes."""
-    return _reserved(snapshot.cluster, snapshot.reservations)
+def reservation_selector(snapshot: Snapshot) -> ReservationSelector:
+    """Who may use which reservation: the same object until one comes, goes or changes."""
+    return _selector(snapshot.index, snapshot.cluster, snapshot.reservations)
 
 
-@remembered(1, steady=True)
-def _reserved(cluster: str, reservations: Mapping[str, Reservation]) -> Reserved:
-    return Reserved(cluster, {name: replace(found, available=0) for name, found in reservations.items()})
+@derived(1, steady=True)
+def _selector(_index: Index, cluster: str, reservations: Mapping[str, Reservation]) -> ReservationSelector:
+    return ReservationSelector(cluster, {name: replace(found, available=0) for name, found in reservations.items()})
 
 
 def reservation_of(snapshot: Snapshot, claim: Claim) -> Reservation | None:
@@ -120,14 +123,14 @@ def closes_s(pool: NodePool | None, reservation: Reservation | None) -> float:
 
 
 @dataclass(slots=True)
-class Places:
+class ReservationCapacity:
     """How many machines of each reservation may still be bought; one for all pools, which may share reservations."""
 
     now_s: float = 0.0
     left: dict[str, int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, snapshot: Snapshot) -> "Places":
+    def of(cls, snapshot: Snapshot) -> "ReservationCapacity":
         """What the cloud says is free, less the claims that it cannot know of yet.
 
         A second bound holds where the cloud's count is older than a launch of ours: no more than the reservation has
@@ -167,7 +170,7 @@ def _occupied(claims: Iterable[Claim], read_at_s: float) -> tuple[Counter[str], 
     return mine, unseen
 
 
-def unselected(reserved: Reserved, pool: NodePool, claim: Claim) -> str:
+def unselected(reserved: ReservationSelector, pool: NodePool, claim: Claim) -> str:
     """Why a machine's reservation is none of its pool's any more; empty when it is, or is not known at all.
 
     One that has ended is no drift: its machines run on as on-demand ones, and are judged as such.

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from fleet.offerings.offerings import Offering, Offerings
-from fleet.offerings.pools import capacity_rank
 from fleet.offerings.reservations import preference
 from fleet.placement.bought import slot_of
 from fleet.snapshot import InstanceOffer
 from fleet.snapshot.affinity import admits
 from model.kinds import NodePool
+from model.pools import capacity_rank
 
 if TYPE_CHECKING:
     from fleet.placement.provision import Need

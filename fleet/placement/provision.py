@@ -10,8 +10,8 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import dataclass, field, replace
 
 from fleet.mig.layouts import gpu_part
+from fleet.offerings.limits import PoolHeadroom
 from fleet.offerings.offerings import Offering, Offerings
-from fleet.offerings.pools import Headroom
 from fleet.placement.assortment import DIGITS, Assortment, Choice
 from fleet.placement.board import PODS, Board, Slot
 from fleet.placement.bought import slot_of
@@ -127,7 +127,7 @@ class Supply:
     """What can be bought or re-cut. `spend` is undone together with the board by the caller that took it."""
 
     offerings: Offerings
-    headroom: dict[str, Headroom]
+    headroom: dict[str, PoolHeadroom]
     shortages: Mapping[CapacityPool, float]
     recuts: list[Recut] = field(default_factory=list)
     may_buy: bool = True
@@ -136,7 +136,7 @@ class Supply:
     closing: bool = False
     """Whether there are capacity blocks, so that it matters how long pods will run."""
     premiums: Mapping[CapacityPool, float] = field(default_factory=dict)
-    """Capacity pool -> the part of its price that its interruptions add (`fleet.offerings.standing`)."""
+    """Capacity pool -> the part of its price that its interruptions add (`fleet.offerings.interruption_rate`)."""
     _assortments: dict[Hashable, Assortment] = field(default_factory=dict, init=False, repr=False)
 
     def expected_usd_h(self, offer: InstanceOffer) -> float:

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from fleet.actions import claim_subject
 from fleet.mig.layouts import cut, gpu_part, layout_name, pool_layouts, with_gpus
+from fleet.offerings.interruption_rate import premiums
+from fleet.offerings.limits import headroom_of_pools
 from fleet.offerings.offerings import node_labels_of, offerings_now
-from fleet.offerings.pools import Headroom, cluster_groups
-from fleet.offerings.reservations import Places, closes_s, offer_of, reservation_of
-from fleet.offerings.standing import premiums
+from fleet.offerings.reservations import closes_s, offer_of, reservation_of
 from fleet.placement.appraisal import Appraiser
 from fleet.placement.board import PODS, Board, Slot
 from fleet.placement.provision import Recut, Supply
@@ -132,16 +132,9 @@ def _to_come(snapshot: Snapshot, claim: Claim, uid: str) -> bool:
 
 def build_supply(fleet: Fleet, snapshot: Snapshot, *, may_buy: bool = True) -> Supply:
     """Offerings, limits, shortages still in force, and idle machines that may be cut anew."""
-    claims = claims_by_pool(snapshot)
-    types = snapshot.catalog.types
-    places = Places.of(snapshot)
-    groups = cluster_groups(fleet.node_pools, snapshot.claims.values())
     return Supply(
         offerings_now(fleet, snapshot),
-        {
-            name: Headroom.of(pool, claims.get(name, ()), types, places, groups.get(name))
-            for name, pool in sorted(fleet.node_pools.items())
-        },
+        headroom_of_pools(fleet, snapshot),
         {pool: until for pool, until in snapshot.shortages.items() if until > snapshot.now_s},
         list(_recuts(fleet, snapshot)),
         may_buy,

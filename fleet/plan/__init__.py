@@ -5,7 +5,7 @@ import json
 from dataclasses import dataclass
 
 from fleet.actions import Tally
-from fleet.offerings.overlays import overlaid
+from fleet.offerings.overlays import applied_overlays
 from fleet.plan.changes import Change, declared_changes
 from fleet.plan.forecast import Bill, Forecast, GangImpact, forecast
 from fleet.plan.guards import refusals
@@ -67,7 +67,7 @@ def make_plan(
         now=seen.now,
         then=seen.then,
         refusals=refusals(before, after, seen, first=not base_revision),
-        warnings=tuple(map(str, overlaid(after, snapshot.catalog).conflicts)),
+        warnings=tuple(map(str, applied_overlays(snapshot.index, after, snapshot.catalog).conflicts)),
         purchase=seen.tally,
     )
 

@@ -14,8 +14,7 @@ from fleet.disruption.yard import Yard
 from fleet.mig.layouts import gpu_part, layout_name
 from fleet.nodeclaims import fixed
 from fleet.nodeclaims.strayed import STRAY
-from fleet.offerings.offerings import offerings_of
-from fleet.offerings.reservations import reserved_of
+from fleet.offerings.offerings import offerings_now
 from fleet.plan.changes import Change, Verb
 from fleet.quota.queue_binding import line_of
 from fleet.reasons import Reason
@@ -231,7 +230,7 @@ def _gpus(snapshot: Snapshot, instance_type: str) -> int:
 
 def _then(fleet: Fleet, snapshot: Snapshot, now: Bill, changes: dict[str, Change]) -> Bill:
     """The bill once all of it has happened; a replaced machine costs what its pool's cheapest offering costs now."""
-    offerings = offerings_of(fleet, snapshot.catalog, (), reserved_of(snapshot))
+    offerings = offerings_now(fleet, snapshot)
     usd, gpus = now.usd_h, now.gpus
     for change in changes.values():
         facts = change.before or change.after or {}

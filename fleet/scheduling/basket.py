@@ -5,8 +5,8 @@ capacity type. Here kinds, zones and numbers are chosen anew within those, by `f
 more money. What a gang buys stays in one zone, and pods of one set that use GPUs stay on one GPU model (`ties`): a gang
 is as fast as its slowest member.
 
-Machines are chosen by what they are expected to cost, interruptions included (`fleet.offerings.standing`); limits and
-the tally count prices.
+Machines are chosen by what they are expected to cost, interruptions included (`fleet.offerings.interruption_rate`);
+limits and the tally count prices.
 """
 
 from collections import Counter

@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from fleet.offerings.offerings import Offering, Offerings
-from fleet.offerings.pools import capacity_rank
 from fleet.optimize.purchase import Limit, MachineKind
 from fleet.optimize.purchase.problem import MACHINES
 from fleet.placement.provision import Lot, Need, Supply
 from fleet.snapshot.affinity import admits
 from model import labels
 from model.kinds import NodePool
+from model.pools import capacity_rank
 from model.quantity import CPU, Resources
 
 _MICRO = 1_000_000

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from fleet.snapshot.births import NOT_READ, Birth, ImageKind, Resolutions, Resolved
 from fleet.snapshot.claims import Claim, ClaimState, Disruption, Launch
 from fleet.snapshot.gangs import (
     ANY_NUMBER,
@@ -22,6 +21,7 @@ from fleet.snapshot.gangs import (
     PodSet,
     Slice,
 )
+from fleet.snapshot.launch_configuration import NOT_READ, ImageKind, LaunchConfiguration, Resolutions, Resolved
 from fleet.snapshot.machines import (
     CapacityPool,
     Catalog,
@@ -29,13 +29,13 @@ from fleet.snapshot.machines import (
     Instance,
     InstanceOffer,
     InstanceType,
+    InterruptionHistory,
     LaunchError,
     LaunchFailure,
     LaunchOutcome,
     LaunchRequest,
     Measured,
     MeasuredKind,
-    Memory,
     Notice,
     NoticeKind,
     Reach,
@@ -92,8 +92,8 @@ class Snapshot:
     commands, which do not ask the cloud themselves."""
     shortages: Mapping[CapacityPool, float] = field(default_factory=dict)
     """Capacity pool -> instant until which it is not tried again."""
-    interruptions: Mapping[CapacityPool, Memory] = field(default_factory=dict)
-    """Capacity pool -> what is remembered of machines it has taken back (`fleet.offerings.standing`)."""
+    interruptions: Mapping[CapacityPool, InterruptionHistory] = field(default_factory=dict)
+    """Capacity pool -> what is remembered of machines it has taken back (`fleet.offerings.interruption_rate`)."""
     daemon_overheads: tuple[DaemonOverhead, ...] = ()
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Namespace -> its labels."""
@@ -121,7 +121,6 @@ __all__ = [
     "ANY_NUMBER",
     "LIVE_FIELDS",
     "NOT_READ",
-    "Birth",
     "CapacityPool",
     "Catalog",
     "Check",
@@ -139,10 +138,12 @@ __all__ = [
     "Instance",
     "InstanceOffer",
     "InstanceType",
+    "InterruptionHistory",
     "Job",
     "JobRef",
     "JobResult",
     "Launch",
+    "LaunchConfiguration",
     "LaunchError",
     "LaunchFailure",
     "LaunchOutcome",
@@ -150,7 +151,6 @@ __all__ = [
     "Measured",
     "MeasuredKind",
     "Member",
-    "Memory",
     "Namespace",
     "Node",
     "NodeCondition",

@@ -6,7 +6,7 @@ from enum import StrEnum
 from math import inf
 from typing import Literal, NamedTuple
 
-from fleet.snapshot.births import ImageKind
+from fleet.snapshot.launch_configuration import ImageKind
 from model.kinds import NEVER, CapacityType, MatchCriteria, NodeTemplate, ReservationKind, Taint
 from model.quantity import Resources
 
@@ -122,8 +122,8 @@ class CapacityPool:
         return f"{place}:{self.reservation}" if self.reservation else place
 
 
-class Memory(NamedTuple):
-    """What is remembered of the interruptions of a capacity pool (`fleet.offerings.standing`)."""
+class InterruptionHistory(NamedTuple):
+    """What is remembered of the interruptions of a capacity pool (`fleet.offerings.interruption_rate`)."""
 
     weight: float
     """How many they count as, at `at_s`."""

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import structlog
 
-from fleet.snapshot import Birth, Catalog, Instance, LaunchOutcome, LaunchRequest, Reservation, Resolved
+from fleet.snapshot import Catalog, Instance, LaunchConfiguration, LaunchOutcome, LaunchRequest, Reservation, Resolved
 from model import labels
 from model.kinds.node_template import SubnetTerm
 from providers.aws.allocatable import USUAL, ClusterSettings
@@ -125,7 +125,7 @@ class Ec2Cloud:
         """Every capacity reservation the account may launch into, read anew."""
         return reservations(self._caller, self._clients.ec2)
 
-    def resolve(self, births: Sequence[Birth]) -> Mapping[str, Resolved]:
+    def resolve(self, births: Sequence[LaunchConfiguration]) -> Mapping[str, Resolved]:
         """What names in templates stand for, as launches would find it now; never raises."""
         return {birth.pool_hash: self._resolver.resolved(birth) for birth in births}
 

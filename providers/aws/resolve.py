@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import structlog
 
-from fleet.snapshot import Birth, LaunchRequest, Resolved
+from fleet.snapshot import LaunchConfiguration, LaunchRequest, Resolved
 from model import labels
 from model.kinds import NodeTemplate
 from model.kinds.node_template import SecurityGroupTerm, SubnetTerm
@@ -75,7 +75,7 @@ class Resolver:
         """The subnet of `plan` has no addresses left."""
         self._network.exhausted(plan.subnet)
 
-    def resolved(self, birth: Birth) -> Resolved:
+    def resolved(self, birth: LaunchConfiguration) -> Resolved:
         """What the names of a template stand for now; what cannot be found out is said in the log and left out."""
         subnet_terms, group_terms = self._network_terms(birth.template)
         subnets = _known(birth, partial(self._network.subnets, subnet_terms)) or {}
@@ -111,7 +111,7 @@ class Resolver:
         return FleetPlan(request, self._templates.ensure(params), subnet.id)
 
 
-def _known(birth: Birth, read: Callable[[], T]) -> T | None:
+def _known(birth: LaunchConfiguration, read: Callable[[], T]) -> T | None:
     """None where it cannot be read, or where nothing is found."""
     try:
         return read()

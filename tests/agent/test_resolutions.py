@@ -12,7 +12,7 @@ from agent.resolutions import ResolutionQuestions, resolutions_listener
 from agent.world import read_world
 from fleet.disruption.verdicts import verdicts
 from fleet.plan import make_plan
-from fleet.snapshot import Birth, ImageKind, Resolutions, Resolved
+from fleet.snapshot import ImageKind, LaunchConfiguration, Resolutions, Resolved
 from model.kinds import NodeTemplate
 from model.loader import load
 from providers.clock import VirtualClock
@@ -24,7 +24,7 @@ from tests.support.fleets import NOW, small_fleet
 from tests.support.world import World
 
 KIND = ImageKind("amd64", "nvidia")
-ONE, TWO = (Birth(name, NodeTemplate(), (KIND,)) for name in ("one", "two"))
+ONE, TWO = (LaunchConfiguration(name, NodeTemplate(), (KIND,)) for name in ("one", "two"))
 ANSWER = Resolved({KIND: "ami-1"})
 
 
@@ -35,7 +35,7 @@ class Oracle:
         self.asked: list[list[str]] = []
         self.trouble: Exception | None = None
 
-    def resolve(self, births: Sequence[Birth]) -> dict[str, Resolved]:
+    def resolve(self, births: Sequence[LaunchConfiguration]) -> dict[str, Resolved]:
         self.asked.append([birth.pool_hash for birth in births])
         if self.trouble is not None:
             raise self.trouble
@@ -48,7 +48,7 @@ class Listening:
     def __init__(self) -> None:
         self.cloud, self.clock = Oracle(), VirtualClock(NOW)
         self.heard: list[Event] = []
-        self.questions: tuple[Birth, ...] = ()
+        self.questions: tuple[LaunchConfiguration, ...] = ()
         self._listen = resolutions_listener(
             cast("Cloud", self.cloud), self.heard.append, self.clock, 300.0, lambda: self.questions
         )
@@ -189,7 +189,7 @@ def test_what_cannot_be_found_out_moves_nobody(answer: Any, monkeypatch: pytest.
     scene = Scene(simple(disruption=ALL))
     scene.runs(gpu_job("a"))
 
-    def resolve(births: Sequence[Birth]) -> dict[str, Resolved]:
+    def resolve(births: Sequence[LaunchConfiguration]) -> dict[str, Resolved]:
         if isinstance(answer, Exception):
             raise answer
         return {birth.pool_hash: answer for birth in births}

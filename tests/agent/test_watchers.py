@@ -40,10 +40,10 @@ from fleet.snapshot import (
     CapacityPool,
     Disruption,
     GangState,
+    InterruptionHistory,
     LaunchError,
     LaunchFailure,
     LaunchOutcome,
-    Memory,
     Outlook,
     Proposal,
     Snapshot,
@@ -243,12 +243,12 @@ def test_interruptions_are_told_before_the_next_decision_and_come_back_as_they_w
     keeper, told = Bookkeeper(Accounts(), saved.append), Mirror("c")
     keeper.turned(FLEET, taken(NOW))
     keeper.inform(told)
-    assert told.snapshot(NOW + 1, frozenset()).interruptions == {TAKEN: Memory(1.0, NOW)}
+    assert told.snapshot(NOW + 1, frozenset()).interruptions == {TAKEN: InterruptionHistory(1.0, NOW)}
     again = Accounts()
     again.restore(saved[-1])
-    assert again.interruptions == {TAKEN: Memory(1.0, NOW)}
+    assert again.interruptions == {TAKEN: InterruptionHistory(1.0, NOW)}
     again.remember(taken(NOW))
-    assert again.interruptions == {TAKEN: Memory(1.0, NOW)}, "the same claim, seen by the next agent"
+    assert again.interruptions == {TAKEN: InterruptionHistory(1.0, NOW)}, "the same claim, seen by the next agent"
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from typing import Any, Self
 
 from fleet.nodeclaims.launch import LAUNCH_GROUP_TAG
 from fleet.offerings.offerings import Offering, Offerings
-from fleet.offerings.pools import pool_hash
 from fleet.snapshot import (
     CapacityPool,
     Catalog,
@@ -39,6 +38,7 @@ from model.kinds import (
     Team,
     Topology,
 )
+from model.pools import pool_hash
 from model.quantity import Resources, canonical_resources
 
 GPU = labels.GPU_RESOURCE

@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from bench.reference.karpenter.buy import Ask, Machine, Outcome, Pod, ReferenceOffering, Template, solve
 from bench.reference.karpenter.buy.values import NODES
+from fleet.offerings.limits import PoolHeadroom
 from fleet.offerings.offerings import Offering, Offerings
-from fleet.offerings.pools import Headroom
 from fleet.placement.stock import build_supply
 from fleet.snapshot import CapacityPool, Gang, PodSet, Snapshot
 from model import labels
@@ -40,7 +40,7 @@ def _pods(gang: Gang) -> Iterator[Pod]:
 def templates_of(
     offerings: Offerings,
     pools: Iterable[NodePool],
-    headroom: Mapping[str, Headroom],
+    headroom: Mapping[str, PoolHeadroom],
     short: Collection[CapacityPool] = (),
 ) -> list[Template]:
     """Every pool with its machines, within what its limits leave, without what is short at present."""
@@ -97,7 +97,7 @@ def _offerings(cut: list[Offering], short: Collection[CapacityPool]) -> Iterator
         )
 
 
-def _template(pool: NodePool, machines: tuple[Machine, ...], headroom: Headroom, told: frozenset[str]) -> Template:
+def _template(pool: NodePool, machines: tuple[Machine, ...], headroom: PoolHeadroom, told: frozenset[str]) -> Template:
     """Offerings have met the pool's requirements already; flexibility, zones and capacity types are still to keep."""
     wanted = {
         term.key: Requirement(complement=True, min_values=term.min_values)
@@ -115,7 +115,7 @@ def _template(pool: NodePool, machines: tuple[Machine, ...], headroom: Headroom,
     )
 
 
-def _remaining(headroom: Headroom) -> dict[str, int]:
+def _remaining(headroom: PoolHeadroom) -> dict[str, int]:
     left = dict(headroom.resources)
     if headroom.nodes is not None:
         left[NODES] = headroom.nodes

@@ -45,12 +45,12 @@ from fleet.snapshot import (
     Gang,
     GangState,
     Instance,
+    InterruptionHistory,
     Job,
     LaunchError,
     LaunchFailure,
     LaunchOutcome,
     LaunchRequest,
-    Memory,
     Node,
     Outlook,
     Pin,
@@ -104,7 +104,7 @@ class World:
     shortages: dict[CapacityPool, float] = field(default_factory=dict)
     spent_usd: dict[str, float] = field(default_factory=dict)
     local_usage: dict[str, dict[str, float]] = field(default_factory=dict)
-    interruptions: dict[CapacityPool, Memory] = field(default_factory=dict)
+    interruptions: dict[CapacityPool, InterruptionHistory] = field(default_factory=dict)
     pod_budgets: dict[str, PodBudget] = field(default_factory=dict)
     outlook: Outlook = field(default_factory=Outlook)
     busy: frozenset[str] = frozenset()

@@ -9,10 +9,10 @@ from itertools import count
 from typing import Final
 
 from fleet.snapshot import (
-    Birth,
     Catalog,
     Instance,
     InstanceOffer,
+    LaunchConfiguration,
     LaunchError,
     LaunchFailure,
     LaunchOutcome,
@@ -138,7 +138,7 @@ class MemoryCloud:
         found = (held.as_reservation(market.in_use(held.pool), account_id) for held in market.reservations.values())
         return sorted(found, key=lambda each: each.id)
 
-    def resolve(self, births: Sequence[Birth]) -> Mapping[str, Resolved]:
+    def resolve(self, births: Sequence[LaunchConfiguration]) -> Mapping[str, Resolved]:
         """What the names of templates stand for now."""
         self._admit("DescribeImages")
         return self.names.resolved(births)

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 
-from fleet.snapshot import Birth, ImageKind, LaunchRequest, Resolved
+from fleet.snapshot import ImageKind, LaunchConfiguration, LaunchRequest, Resolved
 from model.kinds import NodeTemplate
 from model.kinds.node_template import AmiTerm
 
@@ -33,7 +33,7 @@ class Names:
             "security_groups": self.security_groups,
         }
 
-    def resolved(self, births: Sequence[Birth]) -> Mapping[str, Resolved]:
+    def resolved(self, births: Sequence[LaunchConfiguration]) -> Mapping[str, Resolved]:
         """What names stand for now."""
         subnets = dict.fromkeys(self.subnets.values(), self.security_groups)
         return {

@@ -5,8 +5,8 @@ from typing import Any
 
 from bench.reference.karpenter.disrupt.rounds import Round, decide
 from fleet.nodeclaims.difference import Facts, Market, Stamp, drift_reason
-from fleet.offerings.pools import pool_hash
 from fleet.reasons import Reason
+from model.pools import pool_hash
 from model.requirements import Requirements
 from tests.conformance.cases import Case
 from tests.conformance.karpenter import catalogs

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from fleet.offerings.overlay import InvalidPrice, adjusted_usd_h, price_usd_h
+from fleet.offerings.overlays import InvalidPrice, adjusted_usd_h, price_usd_h
 from tests.conformance.cases import Case
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fleet.actions import Action, OpenClaims, SaveClaim
-from fleet.snapshot import CapacityPool, InstanceOffer, Launch, Memory
+from fleet.snapshot import CapacityPool, InstanceOffer, InterruptionHistory, Launch
 from model.kinds import CapacityType, NodePool
 from tests.support.fleets import NOW, P5, PRICES, A, B, FleetBuilder, catalog, gang
 from tests.support.world import World
@@ -87,7 +87,7 @@ def test_who_stays(world: World, change: dict[str, Any]) -> None:
     if "spot_usd_h" in change:
         world.catalog = priced(change["spot_usd_h"])
     if "interrupted" in change:
-        world.interruptions = {where: Memory(change["interrupted"], NOW) for where in (SPOT_A, SPOT_B)}
+        world.interruptions = {where: InterruptionHistory(change["interrupted"], NOW) for where in (SPOT_A, SPOT_B)}
     assert decided(world) == []
 
 

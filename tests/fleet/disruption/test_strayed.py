@@ -15,8 +15,8 @@ from fleet.disruption.verdict import Outcome
 from fleet.disruption.verdicts import verdicts
 from fleet.nodeclaims.difference import SAME
 from fleet.nodeclaims.strayed import strayed
-from fleet.offerings.pools import pool_hash
 from fleet.snapshot import ImageKind, Instance, Resolutions, Resolved
+from model.pools import pool_hash
 from tests.support.fleets import NOW, FleetBuilder, gang, small_fleet
 from tests.support.world import World
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleet.explain.funnel import Step, funnel
-from fleet.offerings.offerings import offerings_of
+from fleet.offerings.offerings import Offerings
 from fleet.placement.stock import build_supply
 from model.fleet import Fleet
 from providers.aws.catalog import package_catalog
@@ -98,9 +98,7 @@ def test_what_the_declaration_leaves_is_what_the_pool_buys(spec: dict[str, Any])
     world = World(fleet_of(**spec))
     world.catalog = PACKAGE
     steps = steps_of(world)
-    sold = {
-        offering.offer.pool_key for offering in offerings_of(world.fleet, PACKAGE).of(world.fleet.node_pools["h100"])
-    }
+    sold = {offering.offer.pool_key for offering in Offerings(world.fleet, PACKAGE).of(world.fleet.node_pools["h100"])}
     declared = steps[-3]
     assert declared.offers == len(sold)
     assert declared.types == len({pool.instance_type for pool in sold})

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from fleet.offerings.births import births, image_kind
-from fleet.offerings.pools import pool_hash
+from fleet.offerings.births import image_kind, launch_configurations
 from fleet.snapshot import CapacityPool, Claim, ImageKind, InstanceType
 from model import labels
 from model.fleet import Fleet
+from model.pools import pool_hash
 from tests.support.fleets import P5, A, FleetBuilder, catalog, claim_of, offering
 
 TYPES = {
@@ -62,7 +62,7 @@ def claims(fleet: Fleet, *machines: tuple[str, str]) -> dict[str, Claim]:
 def test_questions(machines: list[tuple[str, str]], asked: list[Any]) -> None:
     """Pools of one template share a question."""
     fleet = FleetBuilder().pool("a").pool("twin").pool("other", template={"amis": [{"id": "ami-1"}]}).build()
-    found = births(fleet, TYPES, claims(fleet, *machines))
+    found = launch_configurations(fleet, TYPES, claims(fleet, *machines))
     expected = {
         pool_hash(fleet.node_pools[pool]): (
             fleet.node_pools[pool].spec.template,

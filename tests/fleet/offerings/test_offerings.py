@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from fleet.offerings.offerings import offerings_of
+from fleet.offerings.offerings import Offerings
 from model import labels
 from tests.support.fleets import P5, P5S, A, B, FleetBuilder, catalog, offers
 
@@ -34,7 +34,7 @@ def term(key: str, operator: str, *values: str) -> dict[str, Any]:
 )
 def test_offers(pool: dict[str, Any], expected: set[tuple[str, str]]) -> None:
     fleet = FleetBuilder().pool(**pool).build()
-    offerings = offerings_of(fleet, catalog(offers((P5, P5S))))
+    offerings = Offerings(fleet, catalog(offers((P5, P5S))))
     found = offerings.of(fleet.node_pools["h100"])
     assert {(offering.offer.capacity_type, offering.offer.zone) for offering in found} == expected
     assert offerings.zones(fleet.node_pools["h100"]) == {zone for _, zone in expected}

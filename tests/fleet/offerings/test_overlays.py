@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleet.offerings.offerings import Offering, Offerings
-from fleet.offerings.overlays import overlaid
+from fleet.offerings.overlays import InvalidPrice, adjusted_usd_h, applied_overlays, price_usd_h
 from model import labels
 from model.fleet import Fleet
+from model.index import Index
 from model.kinds import NodeOverlay
 from tests.support.fleets import A, B, FleetBuilder, catalog
 
@@ -115,7 +116,7 @@ def test_a_resource_of_some_offers_is_one_of_the_machine() -> None:
 )  # fmt: skip
 def test_conflicts(said: list[NodeOverlay], holds_not: list[tuple[str, str, str]]) -> None:
     fleet = fleet_of(*said)
-    assert [tuple(each) for each in overlaid(fleet, CATALOG).conflicts] == holds_not
+    assert [tuple(each) for each in applied_overlays(Index(), fleet, CATALOG).conflicts] == holds_not
 
 
 def test_what_contradicts_holds_nowhere() -> None:
@@ -144,5 +145,39 @@ def test_the_order_of_declaration_does_not_matter(said: list[NodeOverlay], rando
     shuffled = list(said)
     random.shuffle(shuffled)
     first, second = fleet_of(*said), fleet_of(*shuffled)
-    assert (prices(first), overlaid(first, CATALOG)) == (prices(second), overlaid(second, CATALOG))
+    assert prices(first) == prices(second)
+    assert applied_overlays(Index(), first, CATALOG) == applied_overlays(Index(), second, CATALOG)
     assert all(price >= 0 for price in prices(first).values())
+
+
+@pytest.mark.parametrize(
+    ("price", "adjustment", "expected"),
+    [
+        (10, "+1.5", 11.5),
+        (10, "-1.5", 8.5),
+        (10, "+10%", 11),
+        (10, "-10%", 9),
+        (10, "-11", 0),
+        (10, "-300%", 0),
+        (0.1, "+0.2", 0.3),
+        (10, "+.5", 10.5),
+    ],
+)
+def test_adjusted(price: float, adjustment: str, expected: float) -> None:
+    assert adjusted_usd_h(price, adjustment) == expected
+
+
+@pytest.mark.parametrize("adjustment", ["1", "10%", "", "+", "-%", "+1e3", "+-1", " +1"])
+def test_no_adjustment(adjustment: str) -> None:
+    with pytest.raises(InvalidPrice):
+        adjusted_usd_h(1.0, adjustment)
+
+
+def test_price() -> None:
+    assert [price_usd_h(text) for text in ("0", "42", "3.14")] == [0, 42, 3.14]
+
+
+@pytest.mark.parametrize("text", ["", "+1", "-1", ".5", "5.", "1e3", "1,5", "1%", "1 ", "nan", "٣"])
+def test_no_price(text: str) -> None:
+    with pytest.raises(InvalidPrice):
+        price_usd_h(text)

@@ -16,7 +16,15 @@ from fleet.disruption.drift import drift_of
 from fleet.nodeclaims import ending
 from fleet.nodeclaims.launch import launch_request, market_of
 from fleet.offerings.offerings import Offering
-from fleet.offerings.reservations import DISCOUNT, Places, Reserved, closes_s, offer_of, outlived, terminates_s
+from fleet.offerings.reservations import (
+    DISCOUNT,
+    ReservationCapacity,
+    ReservationSelector,
+    closes_s,
+    offer_of,
+    outlived,
+    terminates_s,
+)
 from fleet.placement.flavors import Flavors
 from fleet.placement.provision import Plan, provide
 from fleet.placement.stock import build_board, build_supply
@@ -84,7 +92,9 @@ FACTS = {"tags": {"team": "llm", "env": "prod"}, "owner": "123456789012", "kind"
 )
 def test_what_a_pool_selects(select: list[dict[str, Any]], *, chosen: bool) -> None:
     pool = pool_of(reservations={"select": select})
-    assert Reserved("default", {"cr-a": reservation(**FACTS)}).of(pool) == ([reservation(**FACTS)] if chosen else [])
+    assert ReservationSelector("default", {"cr-a": reservation(**FACTS)}).of(pool) == (
+        [reservation(**FACTS)] if chosen else []
+    )
 
 
 @pytest.mark.parametrize(
@@ -100,7 +110,7 @@ def test_what_a_pool_selects(select: list[dict[str, Any]], *, chosen: bool) -> N
 def test_without_a_word_it_is_those_tagged_for_the_cluster(
     cluster: str, state: str, capacity_types: list[str], *, chosen: bool
 ) -> None:
-    found = Reserved(cluster, {"cr-a": reservation(state=state)}).of(pool_of(capacityTypes=capacity_types))
+    found = ReservationSelector(cluster, {"cr-a": reservation(state=state)}).of(pool_of(capacityTypes=capacity_types))
     assert bool(found) is chosen
 
 
@@ -124,7 +134,7 @@ def test_what_is_left(available: int, total: int, claims: list[dict[str, float]]
     base = replace(reserved_claim(), launched_at_s=0.0, ready_at_s=0.0, registered_at_s=0.0)
     for number, facts in enumerate(claims):
         world.claims[f"c{number}"] = replace(base, name=f"c{number}", **facts)  # type: ignore[arg-type]
-    places = Places.of(seen(world, reservation(total=total, available=available)))
+    places = ReservationCapacity.of(seen(world, reservation(total=total, available=available)))
     assert places.left == {"cr-a": left}
 
 
@@ -284,10 +294,10 @@ def test_no_reservation_is_ever_oversold(
     supply, board = build_supply(world.fleet, snapshot), build_board(snapshot, ())
     flavors, taken = Flavors(world.fleet, supply.offerings, board), {it.id: 0 for it in held}
     for number, count in enumerate(gangs):
-        before = dict(supply.headroom["h100"].places.left)
+        before = dict(supply.headroom["h100"].reserved.left)
         found = provide(board, supply, f"uid-{number}", [flavors.need(pod_set(count=count, gpu=8), ("h100",))])
         if isinstance(found, Refusal):
-            assert supply.headroom["h100"].places.left == before
+            assert supply.headroom["h100"].reserved.left == before
             continue
         assert sum(lot.count for lot in found.lots) == count
         assert len({lot.offering.offer.zone for lot in found.lots}) == 1

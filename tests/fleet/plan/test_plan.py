@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from fleet.offerings.pools import pool_hash
 from fleet.plan import Plan, make_plan
 from fleet.plan.render import summary, to_json, to_text
 from fleet.snapshot import Disruption, GangState, ImageKind, PodBudget, Resolutions, Resolved, Snapshot
 from model.fleet import Fleet
 from model.kinds import NEVER, NodeOverlay
+from model.pools import pool_hash
 from model.upstream.selectors import LabelSelector
 from tests.support.fleets import GPU, NOW, P5, P5S, B, FleetBuilder, gang, pod_set, small_fleet
 from tests.support.world import World

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from fleet.disruption.drift import differs
 from fleet.nodeclaims.difference import Difference
 from fleet.nodeclaims.launch import launch_request
-from fleet.offerings.births import births
+from fleet.offerings.births import launch_configurations
 from fleet.snapshot import Claim, Resolutions, Snapshot
 from model import labels
 from model.fleet import Fleet
@@ -56,7 +56,7 @@ class Stage:
     def judged(self, later_s: float = 1.0) -> Difference:
         """How the machine differs from its pool after a while."""
         self.clock.advance(later_s)
-        asked = births(self.fleet, self.cloud.catalog().types, {"c0": self.claim})
+        asked = launch_configurations(self.fleet, self.cloud.catalog().types, {"c0": self.claim})
         resolved = Resolutions(self.clock.now(), self.cloud.resolve(asked))
         instances = {machine.id: machine for machine in self.cloud.instances()}
         return differs(self.fleet, self.seen(resolved, instances=instances), self.claim)
@@ -141,7 +141,7 @@ def test_a_machine_we_have_just_launched_does_not_differ(
     assert machine.subnet
     assert machine.security_groups
     assert [stage.judged(), stage.judged(400), stage.judged(4000)] == [NOTHING] * 3
-    resolved = stage.cloud.resolve(births(stage.fleet, stage.cloud.catalog().types, {"c0": stage.claim}))
+    resolved = stage.cloud.resolve(launch_configurations(stage.fleet, stage.cloud.catalog().types, {"c0": stage.claim}))
     (answer,) = resolved.values()
     assert list(answer.images.values()) == [machine.image]
     assert answer.subnets[machine.subnet] == machine.security_groups

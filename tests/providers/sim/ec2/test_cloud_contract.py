@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from fleet.snapshot import Birth, LaunchError, LaunchOutcome, NoticeKind
+from fleet.snapshot import LaunchConfiguration, LaunchError, LaunchOutcome, NoticeKind
 from model.labels import ADOPT
 from providers.ports import CloudRejected, CloudThrottled, CloudUnreachable
 from providers.sim.controllers.userdata import kubelet_arguments
@@ -46,7 +46,7 @@ def test_names_stand_for_what_a_launch_got(rig: Rig) -> None:
     request = launch_request("a")
     rig.cloud.launch(request)
     (machine,) = rig.cloud.instances()
-    found = rig.cloud.resolve([Birth("hash", request.template, (request.image_kind,))])["hash"]
+    found = rig.cloud.resolve([LaunchConfiguration("hash", request.template, (request.image_kind,))])["hash"]
     assert found.images == {request.image_kind: machine.image}
     assert found.subnets[machine.subnet] == machine.security_groups
     assert all((machine.image, machine.subnet, machine.security_groups))

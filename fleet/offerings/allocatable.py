@@ -1,14 +1,42 @@
-"""What machines turn out to offer, in place of what was computed before there was one.
+"""What pods will find on a machine before there is one: the catalogue's amounts, corrected by what is known better.
 
-Formulas take the largest part of memory that any type loses to its hypervisor, so that most machines have more. A node
-that has joined says what it really has; of several the smallest counts (Karpenter's cache of discovered capacity).
+A pool's image, disks and kubelet change what is left of the same hardware. An overlay adds resources. And a node that
+has joined says what it really has: formulas take the largest part of memory that any type loses to its hypervisor, so
+that most machines have more; of several the smallest counts (Karpenter's cache of discovered capacity).
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from fleet.snapshot import Claim, ClaimState, Measured, MeasuredKind, Node
+from fleet.offerings import node_sizes
+from fleet.snapshot import Claim, ClaimState, InstanceType, Measured, MeasuredKind, Node
+from model.index import Index, derived
+from model.kinds import NodePool
+from model.kinds.node_template import NodeTemplate
 from model.quantity import CPU, Resources
+
+_USUAL = node_sizes.settings_of(NodeTemplate())
+
+
+@derived(4096)
+def profiled(_index: Index, pool: NodePool, machine: InstanceType) -> InstanceType:
+    """The type with the amounts that nodes of the pool have; itself where the pool says nothing that matters."""
+    settings = node_sizes.settings_of(pool.spec.template)
+    if settings == _USUAL or machine.hardware is None:
+        return machine
+    return replace(
+        machine,
+        capacity={**machine.capacity, **node_sizes.capacity(machine.hardware, settings)},
+        allocatable={**machine.allocatable, **node_sizes.allocatable(machine.hardware, settings)},
+    )
+
+
+def with_capacity(machine: InstanceType, more: Resources) -> InstanceType:
+    """The type with further resources, as an overlay tells of them."""
+    if not more:
+        return machine
+    return replace(machine, capacity={**machine.capacity, **more}, allocatable={**machine.allocatable, **more})
+
 
 RESOURCES = (CPU, "memory", "ephemeral-storage", "pods")
 """What a kubelet measures. Devices follow from the cut of the GPUs and are owed, not measured."""
@@ -45,8 +73,8 @@ def corrected(computed: Resources, measured: Resources | None) -> Resources:
 
 
 @dataclass(slots=True)
-class Experience:
-    """Measurements of the last `KEPT_DAYS`, day by day; whoever holds it feeds it now and then."""
+class DiscoveredCapacity:
+    """What machines of the last `KEPT_DAYS` have turned out to have, day by day; its holder feeds it now and then."""
 
     view: Measured = field(default_factory=dict)
     """The smallest of all days; the same object until it changes."""

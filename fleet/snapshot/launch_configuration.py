@@ -17,7 +17,7 @@ class ImageKind(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Birth:
+class LaunchConfiguration:
     """A question to the cloud: what the names in a template stand for, for machines of these kinds."""
 
     pool_hash: str

@@ -5,13 +5,14 @@ from typing import Any
 
 import pytest
 
+from fleet.offerings.allocatable import profiled
+from fleet.offerings.limits import PoolHeadroom
 from fleet.offerings.node_sizes import GIB, MIB
 from fleet.offerings.offerings import Offerings
-from fleet.offerings.outfits import outfitted
-from fleet.offerings.pools import Headroom
-from fleet.snapshot import CapacityPool, Claim, Hardware
+from fleet.snapshot import CapacityPool, Catalog, Claim, Hardware, InstanceOffer, Snapshot
 from model import labels
-from tests.support.fleets import M7, InstanceOffer, catalog, small_fleet
+from model.index import Index
+from tests.support.fleets import M7, NOW, catalog, small_fleet
 from tests.support.world import World
 
 HARDWARE = Hardware(vcpu=16, memory_mib=60_000, enis=8, ipv4_per_eni=30, nvme_gb=900)
@@ -22,7 +23,7 @@ KUBE_MIB = 11 * PODS + 255
 
 def sized(template: dict[str, Any], hardware: Hardware | None = HARDWARE) -> Any:
     pool = small_fleet(template=template).node_pools["h100"]
-    return outfitted(pool, replace(MACHINE, hardware=hardware))
+    return profiled(Index(), pool, replace(MACHINE, hardware=hardware))
 
 
 def memory(kube_mib: int = KUBE_MIB, system_mib: int = 0, eviction_mib: int = 100) -> int:
@@ -87,7 +88,7 @@ def test_what_is_left_for_pods(template: dict[str, Any], expected: dict[str, int
 )
 def test_a_pool_that_says_nothing_of_it_changes_nothing(template: dict[str, Any]) -> None:
     pool = small_fleet(template=template).node_pools["h100"]
-    assert outfitted(pool, MACHINE) is MACHINE
+    assert profiled(Index(), pool, MACHINE) is MACHINE
 
 
 def test_unknown_hardware_stays_as_it_is() -> None:
@@ -132,8 +133,10 @@ def test_a_machine_without_gpus_has_no_gpu_of_any_name(terms: list[dict[str, Any
 def test_limits_count_what_the_pool_makes_of_a_machine() -> None:
     pool = small_fleet(template={"kubelet": {"maxPods": 7}}, limits={"resources": {"pods": 21}}).node_pools["h100"]
     claim = replace(machine_claim(), capacity_pool=CapacityPool("on-demand", MACHINE.name, "us-east-1a"))
-    assert Headroom.of(pool, [claim], {MACHINE.name: MACHINE}).resources == {"pods": 14}
-    assert Headroom.of(pool, [claim], {}).resources == {"pods": 21 - claim.resources["pods"]}
+    known = Snapshot(NOW, claims={claim.name: claim}, catalog=Catalog(types={MACHINE.name: MACHINE}))
+    assert PoolHeadroom.of(known, pool).resources == {"pods": 14}
+    unknown = Snapshot(NOW, claims={claim.name: claim})
+    assert PoolHeadroom.of(unknown, pool).resources == {"pods": 21 - claim.resources["pods"]}
 
 
 def machine_claim() -> Claim:

@@ -1,65 +1,37 @@
-"""Pools as a whole: the hash that tells drift, and what is left of their limits."""
+"""What is left of the limits of pools: nodes, money, resources, reserved machines, the zone of a placement group."""
 
-import hashlib
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from fleet.offerings.outfits import outfitted
-from fleet.offerings.reservations import Places
-from fleet.snapshot import Claim, InstanceType
-from fleet.snapshot.memo import remembered
-from model.kinds import CapacityType, NodePool
+from fleet.offerings.allocatable import profiled
+from fleet.offerings.offerings import Offering
+from fleet.offerings.reservations import ReservationCapacity
+from fleet.snapshot import Claim, Snapshot
+from fleet.snapshot.lookups import claims_by_pool
+from model.fleet import Fleet
+from model.kinds import NodePool
 from model.quantity import Resources
 
-if TYPE_CHECKING:
-    from fleet.offerings.offerings import Offering
 
-HASH_VERSION = "v2"
-_READ_LIVE = {"expire_after", "termination_grace_period"}
-"""Of machines that stand it is the present declaration that counts, so that a change needs no new ones."""
-
-
-def capacity_rank(pool: NodePool, capacity_type: CapacityType) -> int:
-    """The place of a capacity type in the pool's order of preference.
-
-    On demand right after spot shares its place, and the cheaper counts: nobody wants a machine that can be taken away
-    for more money (aws/karpenter-provider-aws `pkg/providers/instance/filter`, `SpotOfferingFilter`).
-    """
-    order = pool.spec.capacity_types
-    place = order.index(capacity_type)
-    return place - 1 if order[max(0, place - 1) : place + 1] == ("spot", "on-demand") else place
-
-
-@remembered(1024)
-def pool_hash(pool: NodePool) -> str:
-    """Hash of what a machine is born with. Requirements are left out: they are judged one by one (`drift`).
-
-    The version prefix lets a new release change the form without every machine drifting (Karpenter
-    `karpenter.sh/nodepool-hash-version`).
-    """
-    template = pool.spec.template.model_dump(mode="json", exclude=_READ_LIVE)
-    if not template["annotations"]:
-        del template["annotations"]  # a field that came later must not change the hash of pools that do not use it
-    born_with = {
-        "template": template,
-        "placement": pool.spec.placement.model_dump(mode="json", exclude={"strategy"}),
-        "sharing": pool.spec.sharing.model_dump(mode="json", exclude={"mig"}),
+def headroom_of_pools(fleet: Fleet, snapshot: Snapshot) -> dict[str, "PoolHeadroom"]:
+    """Pool -> what it may still buy, in order of name; what one of them buys counts for all that share it."""
+    reserved = ReservationCapacity.of(snapshot)
+    groups = _placement_groups(fleet.node_pools, snapshot.claims.values())
+    return {
+        name: PoolHeadroom.of(snapshot, pool, reserved, groups.get(name))
+        for name, pool in sorted(fleet.node_pools.items())
     }
-    text = json.dumps(born_with, sort_keys=True, separators=(",", ":"))
-    return f"{HASH_VERSION}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
 @dataclass(slots=True)
-class Headroom:
+class PoolHeadroom:
     """What a pool may still buy; None = no bound."""
 
     nodes: int | None
     usd_h: float | None
     resources: dict[str, int]
-    places: Places = field(default_factory=Places)
+    reserved: ReservationCapacity = field(default_factory=ReservationCapacity)
     """What is left in capacity reservations; pools share it."""
     grouped: Counter[str] | None = None
     """Machines of its cluster placement group by zone, shared by the pools that name it; None = it has none."""
@@ -67,45 +39,43 @@ class Headroom:
     @classmethod
     def of(
         cls,
+        snapshot: Snapshot,
         pool: NodePool,
-        claims: Iterable[Claim],
-        types: Mapping[str, InstanceType],
-        places: Places | None = None,
+        reserved: ReservationCapacity | None = None,
         grouped: Counter[str] | None = None,
-    ) -> "Headroom":
+    ) -> "PoolHeadroom":
         """Limits less what the pool's claims take, those on their way out included: they still bill.
 
         Resources are counted by the capacity of the machines, before any cut (as in Karpenter).
         """
-        mine = [claim for claim in claims if claim.node_pool == pool.name]
-        limits = pool.spec.limits
+        mine, limits = claims_by_pool(snapshot).get(pool.name, ()), pool.spec.limits
         return cls(
             None if limits.nodes is None else limits.nodes - len(mine),
             None if limits.usd_per_hour is None else limits.usd_per_hour - sum(claim.price_usd_h for claim in mine),
             {
-                name: most - sum(_capacity(pool, claim, types).get(name, 0) for claim in mine)
+                name: most - sum(_capacity(snapshot, pool, claim).get(name, 0) for claim in mine)
                 for name, most in limits.resources.items()
             },
-            places or Places(),
+            reserved or ReservationCapacity(),
             grouped,
         )
 
-    def most(self, offering: "Offering") -> int:
+    def most(self, offering: Offering) -> int:
         """How many machines of this offering the limits still allow and its reservation, if any, still has."""
         left = self.reserved_left(offering)
         return self.allowed(offering) if left is None else max(0, min(left, self.allowed(offering)))
 
-    def reserved_left(self, offering: "Offering") -> int | None:
+    def reserved_left(self, offering: Offering) -> int | None:
         """How many machines the reservation of an offering still has; None where it is of none."""
-        return self.places.most(offering.offer, offering.closes_s)
+        return self.reserved.most(offering.offer, offering.closes_s)
 
-    def bound_to(self, offering: "Offering") -> str:
+    def bound_to(self, offering: Offering) -> str:
         """The zone its placement group keeps the pool in, where that is another than the offering's."""
         return next(
             (zone for zone, count in sorted((self.grouped or {}).items()) if count and zone != offering.offer.zone), ""
         )
 
-    def allowed(self, offering: "Offering") -> int:
+    def allowed(self, offering: Offering) -> int:
         """How many machines of this offering the limits and the pool's placement group still allow."""
         if self.bound_to(offering):
             return 0
@@ -119,9 +89,9 @@ class Headroom:
         ]
         return max(0, min(bounds, default=1 << 30))
 
-    def spend(self, offering: "Offering", count: int) -> None:
+    def spend(self, offering: Offering, count: int) -> None:
         """Account for `count` machines of this offering; a negative count gives them back."""
-        self.places.take(offering.offer, count)
+        self.reserved.take(offering.offer, count)
         if self.grouped is not None:
             self.grouped[offering.offer.zone] += count
         if self.nodes is not None:
@@ -132,7 +102,7 @@ class Headroom:
             self.resources[name] -= offering.offer.instance_type.capacity.get(name, 0) * count
 
 
-def cluster_groups(pools: Mapping[str, NodePool], claims: Iterable[Claim]) -> dict[str, Counter[str]]:
+def _placement_groups(pools: Mapping[str, NodePool], claims: Iterable[Claim]) -> dict[str, Counter[str]]:
     """Pool -> machines by zone of its cluster placement group; a pool without one is missing.
 
     A cluster placement group is of one zone (EC2 User Guide, "Placement groups"), and whoever is leaving still stands
@@ -147,6 +117,6 @@ def cluster_groups(pools: Mapping[str, NodePool], claims: Iterable[Claim]) -> di
     return by_pool
 
 
-def _capacity(pool: NodePool, claim: Claim, types: Mapping[str, InstanceType]) -> Resources:
-    machine = types.get(claim.capacity_pool.instance_type)
-    return outfitted(pool, machine).capacity if machine else claim.resources
+def _capacity(snapshot: Snapshot, pool: NodePool, claim: Claim) -> Resources:
+    machine = snapshot.catalog.types.get(claim.capacity_pool.instance_type)
+    return profiled(snapshot.index, pool, machine).capacity if machine else claim.resources

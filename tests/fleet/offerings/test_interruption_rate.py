@@ -9,9 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleet.actions import OpenClaims, Tally
-from fleet.offerings.standing import FORGOTTEN, HALF_LIFE_S, MOST_PREMIUM, TOGETHER_S, learned, premium, weight
+from fleet.offerings.interruption_rate import (
+    FORGOTTEN,
+    HALF_LIFE_S,
+    MOST_PREMIUM,
+    TOGETHER_S,
+    learned,
+    premium,
+    weight,
+)
 from fleet.scheduling import cycle
-from fleet.snapshot import CapacityPool, Claim, Disruption, InstanceOffer, Memory
+from fleet.snapshot import CapacityPool, Claim, Disruption, InstanceOffer, InterruptionHistory, Snapshot
 from model.kinds import CapacityType
 from tests.support.fleets import NOW, A, B, FleetBuilder, catalog, gang, machine
 from tests.support.world import World
@@ -31,25 +39,25 @@ def claims(*at_s: float, reason: str = "Interrupted", capacity_type: Any = "spot
 @pytest.mark.parametrize(
     ("found", "expected"),
     [
-        pytest.param(claims(NOW), Memory(1.0, NOW), id="one"),
-        pytest.param(claims(NOW, NOW + 60, NOW + TOGETHER_S), Memory(1.0, NOW), id="taken together"),
-        pytest.param(claims(NOW + 60, NOW), Memory(1.0, NOW), id="the earliest counts"),
-        pytest.param(claims(NOW, NOW + HALF_LIFE_S), Memory(1.5, NOW + HALF_LIFE_S), id="half forgotten"),
+        pytest.param(claims(NOW), InterruptionHistory(1.0, NOW), id="one"),
+        pytest.param(claims(NOW, NOW + 60, NOW + TOGETHER_S), InterruptionHistory(1.0, NOW), id="taken together"),
+        pytest.param(claims(NOW + 60, NOW), InterruptionHistory(1.0, NOW), id="the earliest counts"),
+        pytest.param(claims(NOW, NOW + HALF_LIFE_S), InterruptionHistory(1.5, NOW + HALF_LIFE_S), id="half forgotten"),
         pytest.param(claims(NOW, reason="Drifted"), None, id="leaves by plan"),
         pytest.param(claims(NOW, capacity_type="on-demand"), None, id="EC2 never takes those back for others"),
         pytest.param(claims(), None, id="nothing"),
     ],
 )
-def test_what_is_learned(found: dict[str, Claim], expected: Memory | None) -> None:
-    memories = learned({}, found, NOW + 1)
+def test_what_is_learned(found: dict[str, Claim], expected: InterruptionHistory | None) -> None:
+    memories = learned({}, Snapshot(NOW + 1, claims=found))
     assert list(memories.values()) == ([expected] if expected else [])
-    assert learned(memories, dict(found), NOW + 2) is memories, "nothing counts twice"
+    assert learned(memories, Snapshot(NOW + 2, claims=dict(found))) is memories, "nothing counts twice"
 
 
 def test_an_old_memory_goes() -> None:
-    memories = learned({}, claims(NOW), NOW)
-    assert learned(memories, {}, NOW + 6 * HALF_LIFE_S) is memories
-    assert learned(memories, {}, NOW + 7 * HALF_LIFE_S) == {}
+    memories = learned({}, Snapshot(NOW, claims=claims(NOW)))
+    assert learned(memories, Snapshot(NOW + 6 * HALF_LIFE_S, claims={})) is memories
+    assert learned(memories, Snapshot(NOW + 7 * HALF_LIFE_S, claims={})) == {}
 
 
 @settings(max_examples=60, deadline=None)
@@ -58,8 +66,9 @@ def test_an_agent_that_starts_anew_learns_the_same(ages_s: list[float], at: int)
     """However the claims come into sight: all at once, or in two parts with the memory kept between."""
     times = sorted(NOW + age_s for age_s in ages_s)
     end_s = NOW + 5 * HALF_LIFE_S
-    early = learned({}, claims(*times[:at]), times[at - 1] if 0 < at <= len(times) else NOW)
-    again, at_once = learned(early, claims(*times), end_s), learned({}, claims(*times), end_s)
+    early = learned({}, Snapshot(times[at - 1] if 0 < at <= len(times) else NOW, claims=claims(*times[:at])))
+    last = Snapshot(end_s, claims=claims(*times))
+    again, at_once = learned(early, last), learned({}, last)
     assert list(again) == list(at_once)
     for pool, memory in at_once.items():
         assert again[pool] == pytest.approx(memory)
@@ -68,14 +77,14 @@ def test_an_agent_that_starts_anew_learns_the_same(ages_s: list[float], at: int)
 @pytest.mark.parametrize(
     ("memory", "now_s", "part"),
     [
-        (Memory(1.0, NOW), NOW, log(2) / 6),
-        (Memory(1.0, NOW), NOW + HALF_LIFE_S, log(2) / 12),
-        (Memory(2.0, NOW), NOW, log(2) / 3),
-        (Memory(1.0, NOW), NOW - 999, log(2) / 6),
-        (Memory(99.0, NOW), NOW, MOST_PREMIUM),
+        (InterruptionHistory(1.0, NOW), NOW, log(2) / 6),
+        (InterruptionHistory(1.0, NOW), NOW + HALF_LIFE_S, log(2) / 12),
+        (InterruptionHistory(2.0, NOW), NOW, log(2) / 3),
+        (InterruptionHistory(1.0, NOW), NOW - 999, log(2) / 6),
+        (InterruptionHistory(99.0, NOW), NOW, MOST_PREMIUM),
     ],
 )
-def test_what_it_adds_to_the_price(memory: Memory, now_s: float, part: float) -> None:
+def test_what_it_adds_to_the_price(memory: InterruptionHistory, now_s: float, part: float) -> None:
     assert premium(memory, now_s) == pytest.approx(part)
     assert weight(memory, NOW + 99 * HALF_LIFE_S) < FORGOTTEN
 
@@ -148,7 +157,7 @@ def test_what_is_bought(
     pool: dict[str, Any], weights: dict[CapacityPool, float], expected: CapacityPool, usd_h: float
 ) -> None:
     world = asked(**pool)
-    world.interruptions = {where: Memory(weight, NOW) for where, weight in weights.items()}
+    world.interruptions = {where: InterruptionHistory(weight, NOW) for where, weight in weights.items()}
     where, tally = bought(world)
     assert (where, tally.cost_usd_h) == ({expected}, pytest.approx(usd_h))
 
@@ -161,7 +170,7 @@ def test_what_gangs_buy_together_is_chosen_by_expected_cost_and_told_in_prices()
     world.gangs.clear()
     world.waits(gang("g", count=2, gpu=1), gang("h", count=2, gpu=1))
     assert bought(world)[0] == {spot(TEN.name, A)}
-    world.interruptions = {spot(TEN.name, A): Memory(1.0, NOW)}
+    world.interruptions = {spot(TEN.name, A): InterruptionHistory(1.0, NOW)}
     where, tally = bought_in_all(world)
     assert where == {spot(small.name, A): 2}
     assert tally.cost_usd_h == pytest.approx(5.2)

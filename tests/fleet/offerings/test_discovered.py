@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from fleet.offerings.measured import DAY_S, KEPT_DAYS, Experience, measure
+from fleet.offerings.allocatable import DAY_S, KEPT_DAYS, DiscoveredCapacity, measure
 from fleet.offerings.offerings import offerings_now
-from fleet.offerings.pools import pool_hash
 from fleet.snapshot import Snapshot
+from model.pools import pool_hash
 from model.quantity import Resources
 from tests.support.fleets import GPU, NOW, P5, P5S, A, small_fleet
 from tests.support.world import World
@@ -59,7 +59,7 @@ def memory_of(snapshot: Snapshot, world: World, name: str = P5.name) -> int:
 def test_offerings_are_what_was_measured() -> None:
     world = standing(1900)
     computed = memory_of(world.snapshot(), world)
-    experience = Experience()
+    experience = DiscoveredCapacity()
     experience.learn(world.claims, world.nodes, NOW)
     corrected = memory_of(replace(world.snapshot(), measured=experience.view), world)
     assert corrected != computed
@@ -68,7 +68,7 @@ def test_offerings_are_what_was_measured() -> None:
 
 def test_another_template_or_type_is_another_kind() -> None:
     world = standing(1900)
-    experience = Experience()
+    experience = DiscoveredCapacity()
     experience.learn(world.claims, world.nodes, NOW)
     other = World(small_fleet(template={"userData": "echo"}, instanceTypes=[P5.name, P5S.name]))
     snapshot = replace(other.snapshot(), measured=experience.view)
@@ -77,7 +77,7 @@ def test_another_template_or_type_is_another_kind() -> None:
 
 
 def test_what_was_seen_long_ago_is_forgotten_and_what_has_not_changed_stays_the_same_object() -> None:
-    experience, small, large = Experience(), standing(1800), standing(1900)
+    experience, small, large = DiscoveredCapacity(), standing(1800), standing(1900)
     experience.learn(small.claims, small.nodes, NOW)
     view = experience.view
     experience.learn(large.claims, large.nodes, NOW + DAY_S)

@@ -10,8 +10,8 @@ from math import log
 from typing import Final, NamedTuple
 
 from fleet.reasons import Reason
-from fleet.snapshot import CapacityPool, Claim, Memory
-from fleet.snapshot.memo import remembered
+from fleet.snapshot import CapacityPool, Claim, InterruptionHistory, Snapshot
+from model.index import Index, derived
 
 HALF_LIFE_S: Final = 6 * 3600.0
 """An interruption counts half after this long: spot capacity comes and goes with the hours of a day."""
@@ -27,31 +27,31 @@ FORGOTTEN: Final = 0.01
 """Less of an interruption than this is none: memories do not pile up for ever."""
 
 
-class _Event(NamedTuple):
+class _Interruption(NamedTuple):
     at_s: float
     pool: CapacityPool
 
 
 def learned(
-    before: Mapping[CapacityPool, Memory], claims: Mapping[str, Claim], now_s: float
-) -> Mapping[CapacityPool, Memory]:
+    before: Mapping[CapacityPool, InterruptionHistory], snapshot: Snapshot
+) -> Mapping[CapacityPool, InterruptionHistory]:
     """`before`, with what the claims tell of interruptions since; `before` itself when they tell nothing new."""
     found = dict(before)
-    for event in _events(claims):
+    for event in _interruptions(snapshot.index, snapshot.claims):
         known = found.get(event.pool)
         if known is None:
-            found[event.pool] = Memory(1.0, event.at_s)
+            found[event.pool] = InterruptionHistory(1.0, event.at_s)
         elif event.at_s > known.at_s + TOGETHER_S:
-            found[event.pool] = Memory(weight(known, event.at_s) + 1.0, event.at_s)
-    kept = {pool: memory for pool, memory in found.items() if weight(memory, now_s) >= FORGOTTEN}
+            found[event.pool] = InterruptionHistory(weight(known, event.at_s) + 1.0, event.at_s)
+    kept = {pool: memory for pool, memory in found.items() if weight(memory, snapshot.now_s) >= FORGOTTEN}
     return before if kept == before else kept
 
 
-@remembered(1, steady=True)
-def _events(claims: Mapping[str, Claim]) -> Sequence[_Event]:
+@derived(1)
+def _interruptions(_index: Index, claims: Mapping[str, Claim]) -> Sequence[_Interruption]:
     """Machines that EC2 takes back, the earliest first: it does that with spot and reserved ones only."""
     return sorted(
-        _Event(claim.disruption.at_s, claim.capacity_pool)
+        _Interruption(claim.disruption.at_s, claim.capacity_pool)
         for claim in claims.values()
         if claim.disruption is not None
         and claim.disruption.reason == Reason.INTERRUPTED
@@ -59,12 +59,12 @@ def _events(claims: Mapping[str, Claim]) -> Sequence[_Event]:
     )
 
 
-def weight(memory: Memory, now_s: float) -> float:
+def weight(memory: InterruptionHistory, now_s: float) -> float:
     """How many interruptions a memory stands for by now; a clock that went back forgets nothing."""
     return float(memory.weight * 0.5 ** (max(0.0, now_s - memory.at_s) / HALF_LIFE_S))
 
 
-def premium(memory: Memory, now_s: float) -> float:
+def premium(memory: InterruptionHistory, now_s: float) -> float:
     """The part of its price that an offer costs beside it: interruptions an hour, times the hours one wastes.
 
     In the long run `weight` is the rate times HALF_LIFE_S / ln 2. Below LEAST_PREMIUM it is forgotten.
@@ -73,6 +73,6 @@ def premium(memory: Memory, now_s: float) -> float:
     return added if added >= LEAST_PREMIUM else 0.0
 
 
-def premiums(memories: Mapping[CapacityPool, Memory], now_s: float) -> Mapping[CapacityPool, float]:
+def premiums(memories: Mapping[CapacityPool, InterruptionHistory], now_s: float) -> Mapping[CapacityPool, float]:
     """Capacity pool -> its premium, of all that have been interrupted lately."""
     return {pool: premium(memory, now_s) for pool, memory in sorted(memories.items())}
