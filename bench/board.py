@@ -5,9 +5,11 @@ import time
 from collections.abc import Callable
 
 from fleet.offerings.offerings import Offerings
-from fleet.placement.board import Board, Slot
-from fleet.placement.pack import seat
-from fleet.placement.provision import Need, Plan, Supply, provide
+from fleet.placement.cluster_state import ClusterState, NodeSlot
+from fleet.placement.free_capacity import assign, free_capacity
+from fleet.placement.inventory import BuyableCapacity
+from fleet.placement.place import place_gang
+from fleet.placement.plan import Need, PlacementPlan
 from fleet.snapshot import Catalog, PodSet
 from model import labels
 from model.fleet import Fleet
@@ -33,47 +35,49 @@ def measure() -> dict[str, float]:
     }
 
 
-def _board() -> Board:
+def _board() -> ClusterState:
     free = {GPU: 8, "cpu": 192_000, "pods": 110}
     names = [f"n{number:04}" for number in range(NODES)]
-    board = Board()
+    board = ClusterState()
     for number, name in enumerate(names):
         found = {labels.HOSTNAME: name, RACK: f"r{number // 20}", "kind": "gpu"}
-        board.add(Slot(name, name, "", found, (), dict(free)))
+        board.add(NodeSlot(name, name, "", found, (), dict(free)))
     return board
 
 
 def _fill() -> float:
     board, one = _board(), PodSet("main", 1, {GPU: 1})
-    everywhere = board.view("everywhere", one.requests).among()
+    everywhere = free_capacity(board, "everywhere", one.requests).among()
 
     def fill() -> None:
         for _ in range(8 * NODES):
-            if not seat(board, everywhere, one, 1):
+            if not assign(board, everywhere, one, 1):
                 raise RuntimeError("the board is full too early")
 
     return _ms(fill) / 1000
 
 
-def _gang(board: Board, gang: PodSet, rounds: int) -> float:
+def _gang(board: ClusterState, gang: PodSet, rounds: int) -> float:
     taken = []
     for _ in range(rounds):
         mark = board.mark()
-        taken.append(_ms(lambda: seat(board, board.view("everywhere", gang.requests).among(), gang, gang.count)))
+        taken.append(
+            _ms(lambda: assign(board, free_capacity(board, "everywhere", gang.requests).among(), gang, gang.count))
+        )
         board.undo(mark)
     return statistics.median(taken)
 
 
 def _provided(gang: PodSet) -> float:
     board, taken = _board(), []
-    supply = Supply(Offerings(Fleet(), Catalog()), {}, {}, may_buy=False)
+    supply = BuyableCapacity(Offerings(Fleet(), Catalog()), {}, {}, may_buy=False)
     need = Need(gang, (), {"kind": "gpu"}, ())
     for number in range(ROUNDS):
         mark = board.mark()
         began_s = time.perf_counter()
-        found = provide(board, supply, f"gang-{number}", [need])
+        found = place_gang(board, supply, f"gang-{number}", [need])
         taken.append(1000 * (time.perf_counter() - began_s))
-        if not isinstance(found, Plan):
+        if not isinstance(found, PlacementPlan):
             raise TypeError(f"no place: {found}")
         board.undo(mark)
     return statistics.median(taken)

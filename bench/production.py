@@ -1,4 +1,4 @@
-"""The protocol of `bench.packing` through what production decides by: a board of slots, and `provide` for every pod.
+"""The protocol of `bench.packing` through what production decides by: a board of slots, and `place_gang` for every pod.
 
 Production knows a node by counts: a share of one device cannot be asked for by size there, so pods that want one are
 left out. Gangs of one pod come in passes of 100. Prices of a pass are by the pods that have come so far, placed or not,
@@ -14,11 +14,12 @@ from bench.packing import Outcome, Trace, arrivals, fragmented_pct
 from bench.reference.fragmentation import WHOLE_MILLI, Measure, Request
 from bench.reference.packer import Machine
 from fleet.offerings.offerings import Offerings
-from fleet.placement.appraisal import Appraiser
-from fleet.placement.board import Board, Slot
-from fleet.placement.provision import Need, Plan, Supply, provide
-from fleet.placement.shelf import Price, free_of_charge
-from fleet.placement.worth import MEMORY
+from fleet.placement.cluster_state import ClusterState, NodeSlot
+from fleet.placement.free_capacity import SlotCost, no_cost
+from fleet.placement.inventory import BuyableCapacity
+from fleet.placement.opportunity_cost import MEMORY, OpportunityCosts
+from fleet.placement.place import place_gang
+from fleet.placement.plan import Need, PlacementPlan
 from fleet.snapshot import Catalog, Gang, JobRef, PodSet
 from model.fleet import Fleet
 from model.kinds import RequirementTerm
@@ -31,16 +32,16 @@ PODS_ON_A_NODE = 110
 MODEL = "gpu-model"
 _MIB = 2**20
 
-Priced = Callable[[Resources], Price]
+Priced = Callable[[Resources], SlotCost]
 Rule = Callable[[Fleet, Mapping[str, Gang]], Priced]
 
 
 def _by_worth(fleet: Fleet, gangs: Mapping[str, Gang]) -> Priced:
-    return Appraiser(fleet, gangs).priced
+    return OpportunityCosts(fleet, gangs, fleet.index).priced
 
 
 def _by_room(_fleet: Fleet, _gangs: Mapping[str, Gang]) -> Priced:
-    return lambda _requests: free_of_charge
+    return lambda _requests: no_cost
 
 
 RULES: Mapping[str, Rule] = {"expected-fill": _by_worth, "tightest": _by_room}
@@ -57,7 +58,7 @@ class _Cluster:
     """Fixed nodes and the gangs that have come."""
 
     fleet: Fleet
-    slots: dict[str, Slot]
+    slots: dict[str, NodeSlot]
     gangs: dict[str, Gang]
     allocated: int = 0
     placed: int = 0
@@ -67,13 +68,13 @@ class _Cluster:
         """One pass over gangs that have just come."""
         came = [_gang(len(self.gangs) + number, pod) for number, pod in enumerate(pods)]
         self.gangs |= {gang.uid: gang for gang in came}
-        board = Board(dict(self.slots))
-        supply = Supply(Offerings(self.fleet, Catalog()), {}, {}, [], False, rule(self.fleet, self.gangs))
+        board = ClusterState(dict(self.slots))
+        supply = BuyableCapacity(Offerings(self.fleet, Catalog()), {}, {}, [], False, rule(self.fleet, self.gangs))
         for gang, pod in zip(came, pods, strict=True):
             asked_s = time.perf_counter()
-            found = provide(board, supply, gang.uid, [Need(gang.pod_sets[0], (), {}, (), any_node=True)])
+            found = place_gang(board, supply, gang.uid, [Need(gang.pod_sets[0], (), {}, (), any_node=True)])
             self.slowest_s = max(self.slowest_s, time.perf_counter() - asked_s)
-            if isinstance(found, Plan):
+            if isinstance(found, PlacementPlan):
                 self.placed += 1
                 self.allocated += pod.gpus
 
@@ -97,17 +98,17 @@ def fill(trace: Trace, rule: Rule, fragmented: Measure, seed: int) -> Outcome:
     )
 
 
-def _slot(node: Machine) -> Slot:
+def _slot(node: Machine) -> NodeSlot:
     free = {
         CPU: node.cpu_milli,
         MEMORY: node.memory_mib * _MIB,
         GPU_RESOURCE: len(node.devices),
         "pods": PODS_ON_A_NODE,
     }
-    return Slot(node.name, node.name, "", {MODEL: node.model}, (), free)
+    return NodeSlot(node.name, node.name, "", {MODEL: node.model}, (), free)
 
 
-def _machines(slots: Iterable[Slot]) -> Iterable[Machine]:
+def _machines(slots: Iterable[NodeSlot]) -> Iterable[Machine]:
     for slot in slots:
         devices = (WHOLE_MILLI,) * slot.free[GPU_RESOURCE]
         yield Machine(slot.name, slot.free[CPU], slot.free[MEMORY] // _MIB, devices, slot.labels[MODEL])

@@ -22,7 +22,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fleet.placement.worth import HORIZON
+from fleet.placement.opportunity_cost import HORIZON
 
 WHOLE_MILLI = 1000
 """Thousandths of a GPU in a whole one."""

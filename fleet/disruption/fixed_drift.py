@@ -14,8 +14,8 @@ from fleet.nodeclaims.fixed import best_offering
 from fleet.nodeclaims.intent import write_claims
 from fleet.offerings.limits import PoolHeadroom
 from fleet.offerings.offerings import offerings_now
-from fleet.placement.provision import Lot, Plan, Supply
-from fleet.placement.stock import build_supply
+from fleet.placement.inventory import BuyableCapacity, build_capacity
+from fleet.placement.plan import PlacementPlan, PlannedNodeClaims
 from fleet.reasons import Reason
 from fleet.snapshot import Claim, ClaimState
 from model.kinds import NodePool
@@ -51,7 +51,7 @@ def fixed_drift(yard: Yard, drifted: Iterable[Drifted]) -> list[Command]:
     by_pool: dict[str, list[Drifted]] = {}
     for each in drifted:
         by_pool.setdefault(each[0].name, []).append(each)
-    supply: Supply | None = None
+    supply: BuyableCapacity | None = None
     commands: list[Command] = []
     for name, mine in sorted(by_pool.items()):
         waiting = []
@@ -64,7 +64,7 @@ def fixed_drift(yard: Yard, drifted: Iterable[Drifted]) -> list[Command]:
                 commands.append(Command((claim,), Reason.DRIFTED, why))
         turn = _turn(yard, name, waiting)
         if turn:
-            supply = supply or build_supply(yard.fleet, yard.snapshot)
+            supply = supply or build_capacity(yard.fleet, yard.snapshot)
             commands += _successors(yard, supply, turn)
     return commands
 
@@ -87,7 +87,7 @@ def _turn(yard: Yard, name: str, waiting: Sequence[Drifted]) -> Sequence[Drifted
     return able[: staged(replicas, running, len(able), budget, limit)]
 
 
-def _successors(yard: Yard, supply: Supply, turn: Iterable[Drifted]) -> Iterable[Command]:
+def _successors(yard: Yard, supply: BuyableCapacity, turn: Iterable[Drifted]) -> Iterable[Command]:
     for pool, claim, why in turn:
         if not _may_go(yard, claim):
             continue  # those taken in this turn leave its gangs' PodDisruptionBudgets too little
@@ -95,6 +95,6 @@ def _successors(yard: Yard, supply: Supply, turn: Iterable[Drifted]) -> Iterable
         if offering is None or not yard.may_take([claim], Reason.DRIFTED):
             return
         supply.headroom[pool.name].spend(offering, 1)
-        plan = Plan(lots=(Lot(offering, 1),))
+        plan = PlacementPlan(lots=(PlannedNodeClaims(offering, 1),))
         bought = write_claims(plan, f"{pool.name}/{claim.name}", yard.snapshot.now_s, replaces=(claim.name,)).claims
         yield Command((claim,), Reason.DRIFTED, why, bought)

@@ -13,10 +13,10 @@ from fleet.disruption.yard import Yard
 from fleet.mig.layouts import gpu_part
 from fleet.offerings.offerings import Offering
 from fleet.optimize.consolidate import Block, Buyable, PodClass, Problem, Rules, Standing, Step, solve
-from fleet.placement.board import PODS, Board, Slot
-from fleet.placement.flavors import Flavors
-from fleet.placement.provision import Need, Supply
-from fleet.placement.stock import build_board, build_supply
+from fleet.placement.cluster_state import PODS, ClusterState, NodeSlot
+from fleet.placement.flavor_nodes import FleetFlavors
+from fleet.placement.inventory import BuyableCapacity, build_capacity, build_cluster_state
+from fleet.placement.plan import Need
 from fleet.reasons import Reason
 from fleet.scheduling.market import Market
 from fleet.snapshot import Claim, Gang, Pin, PodSet
@@ -62,12 +62,12 @@ class _View:
     going: Mapping[str, Claim]
     gangs: Sequence[Gang]
     """Those that may move: all that stand on the candidates."""
-    board: Board
-    supply: Supply
-    flavors: Flavors
+    board: ClusterState
+    supply: BuyableCapacity
+    flavors: FleetFlavors
     needs: dict[str, list[Need]] = field(default_factory=dict)
     """Gang -> what its pod sets need, in their order."""
-    kinds: dict[str, Slot] = field(default_factory=dict)
+    kinds: dict[str, NodeSlot] = field(default_factory=dict)
     """Kind of standing machine -> one of it."""
     market: "Market" = field(init=False)
     _classes: dict[Hashable, PodClass] = field(default_factory=dict)
@@ -77,9 +77,9 @@ class _View:
     @classmethod
     def of(cls, yard: Yard, candidates: Sequence[Claim]) -> "_View | None":
         """None where nobody on the candidates could be moved by this."""
-        board = build_board(yard.snapshot, holders(yard.snapshot))
-        supply = build_supply(yard.fleet, yard.snapshot)
-        view = cls(yard, {}, (), board, supply, Flavors(yard.fleet, supply.offerings, board))
+        board = build_cluster_state(yard.snapshot, holders(yard.snapshot))
+        supply = build_capacity(yard.fleet, yard.snapshot)
+        view = cls(yard, {}, (), board, supply, FleetFlavors(yard.fleet, supply.offerings, board))
         view.market = Market(supply)
         view.going = {claim.name: claim for claim in view._within_ways(it for it in candidates if view._movable(it))}
         gangs = {gang.uid: gang for claim in view.going.values() for gang in yard.gangs_on(claim)}
@@ -151,7 +151,7 @@ class _View:
     def _standing(self) -> Iterator[Standing]:
         """The candidates, the other machines their gangs stand on, and of the rest those with most room."""
         theirs = {pin.node for gang in self.gangs for pin in gang.pins}
-        hosts: list[Slot] = []
+        hosts: list[NodeSlot] = []
         for slot in sorted(self.board.slots.values(), key=lambda slot: slot.name):
             claim = self.going.get(slot.claim)
             if claim is not None:
@@ -164,7 +164,7 @@ class _View:
         for slot in hosts[:MOST_HOSTS]:
             yield self._machine(slot, None)
 
-    def _machine(self, slot: Slot, claim: Claim | None) -> Standing:
+    def _machine(self, slot: NodeSlot, claim: Claim | None) -> Standing:
         kind = repr((slot.pool, sorted(it for it in slot.labels.items() if it[0] not in _OWN_LABELS), slot.taints))
         self.kinds.setdefault(kind, slot)
         return Standing(

@@ -13,7 +13,7 @@ from fleet.disruption.yard import Yard
 from fleet.nodeclaims.ending import sentence
 from fleet.nodeclaims.fixed import best_offering
 from fleet.offerings.reservations import closes_s, reservation_of
-from fleet.placement.stock import build_supply
+from fleet.placement.inventory import build_capacity
 from fleet.reasons import Reason
 from fleet.snapshot import Claim, Gang
 from model.kinds import NEVER, NodePool
@@ -123,7 +123,7 @@ def _fixed(yard: Yard, pool: NodePool, claim: Claim, why: str) -> Held:
     if running != pool.spec.replicas:
         words = f"{pool.name} has {running} machines and keeps {pool.spec.replicas}, that comes first"
         return Held(Obstacle.FIXED_POOL, f"{why}; {words}")
-    if best_offering(pool, build_supply(yard.fleet, yard.snapshot)) is None:
+    if best_offering(pool, build_capacity(yard.fleet, yard.snapshot)) is None:
         return Held(Obstacle.NO_PLACE, f"{why}; no machine can be bought in its place now")
     return budget(yard, pool, Reason.DRIFTED, why)
 

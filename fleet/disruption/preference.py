@@ -16,8 +16,8 @@ from fleet.disruption.replace import Unit, claims_of, coming, complete, move, un
 from fleet.disruption.stay import preferred_to, stays_until_s
 from fleet.disruption.weigh import lost_usd
 from fleet.disruption.yard import Yard
-from fleet.placement.provision import Plan, Supply
-from fleet.placement.stock import build_supply
+from fleet.placement.inventory import BuyableCapacity, build_capacity
+from fleet.placement.plan import PlacementPlan
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import Claim, ClaimState
 from model.kinds import CapacityType, NodePool
@@ -32,7 +32,7 @@ def prefer(yard: Yard) -> list[Command]:
     stayed = [(pool, claim) for pool, claim in yard.volunteers() if pool is not None and _stayed(yard, pool, claim)]
     if not stayed:
         return []
-    market = Market(yard, build_supply(yard.fleet, yard.snapshot))
+    market = Market(yard, build_capacity(yard.fleet, yard.snapshot))
     fates = {
         claim.name: (Reason.PREFERRED, _WHY)
         for pool, claim in stayed
@@ -80,7 +80,7 @@ class Market:
     """What can be had, and what it is expected to cost."""
 
     yard: Yard
-    supply: Supply
+    supply: BuyableCapacity
     _sold: dict[tuple[str, Sequence[CapacityType]], bool] = field(default_factory=dict)
 
     def sells(self, pool: NodePool, capacity_types: Sequence[CapacityType]) -> bool:
@@ -97,7 +97,7 @@ class Market:
         lost_usd_h = lost_usd(unit.gangs, self.yard.snapshot) * 3600 / PAYBACK_S
         return sum(claim.price_usd_h for claim in unit.claims) - lost_usd_h
 
-    def worth(self, unit: Unit, plans: Mapping[str, Plan]) -> bool:
+    def worth(self, unit: Unit, plans: Mapping[str, PlacementPlan]) -> bool:
         """Whether the gangs come to machines that are preferred, or theirs already, for less than is affordable."""
         lots = [lot for plan in plans.values() for lot in plan.lots]
         expected_usd_h = sum(self.supply.expected_usd_h(lot.offering.offer) * lot.count for lot in lots)
@@ -111,7 +111,7 @@ class Market:
     def _wanted(self, claim: Claim) -> frozenset[CapacityType]:
         return frozenset(preferred_to(self.yard.fleet.node_pools[claim.node_pool], claim))
 
-    def _welcome(self, unit: Unit, plan: Plan, wanted: frozenset[CapacityType]) -> bool:
+    def _welcome(self, unit: Unit, plan: PlacementPlan, wanted: frozenset[CapacityType]) -> bool:
         theirs = {pin.claim for gang in unit.gangs for pin in gang.pins}
         claims = self.yard.snapshot.claims
         stands = (claims[seat.slot.claim] for seat in plan.seats if seat.slot.claim in claims)

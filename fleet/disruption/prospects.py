@@ -9,11 +9,10 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from fleet.offerings.offerings import Offerings, offerings_now
-from fleet.placement.board import PODS, Board, Slot
-from fleet.placement.bought import slot_of
-from fleet.placement.flavors import Flavors
-from fleet.placement.provision import Need
-from fleet.placement.stock import build_board
+from fleet.placement.cluster_state import PODS, ClusterState, NodeSlot, planned_slot
+from fleet.placement.flavor_nodes import FleetFlavors
+from fleet.placement.inventory import build_cluster_state
+from fleet.placement.plan import Need
 from fleet.snapshot import Claim, Gang, Node, PodSet, Snapshot
 from fleet.snapshot.affinity import admits
 from fleet.snapshot.lookups import holders
@@ -58,9 +57,9 @@ class Prospects:
     """The room there is, worked out as it is asked for; the same as long as machines and gangs stay the same."""
 
     fleet: Fleet
-    board: Board
-    by_claim: Mapping[str, Slot]
-    flavors: Flavors
+    board: ClusterState
+    by_claim: Mapping[str, NodeSlot]
+    flavors: FleetFlavors
     _classes: dict[tuple[object, ...], _Room] = field(default_factory=dict)
     _wanted: dict[tuple[str, ...], Sequence[_Wanted] | None] = field(default_factory=dict)
 
@@ -131,9 +130,9 @@ class Prospects:
                 wanted.append(_Wanted(pod_set.count, total, on_claims, room))
         return wanted
 
-    def _freed(self, gangs: Sequence[Gang]) -> list[Slot]:
+    def _freed(self, gangs: Sequence[Gang]) -> list[NodeSlot]:
         """Copies of the slots the gangs stand on, without them."""
-        freed: dict[str, Slot] = {}
+        freed: dict[str, NodeSlot] = {}
         for gang in gangs:
             for pin in gang.pins:
                 standing = self.by_claim.get(pin.claim) if pin.claim else self.board.slots.get(pin.node)
@@ -165,7 +164,7 @@ class Prospects:
             for pool in need.pools
             if pool.spec.replicas is None
             for offering in self.flavors.offerings.of(pool)
-            if (fits := slot_of(offering, "probe").room_for(requests))
+            if (fits := planned_slot(offering, "probe").room_for(requests))
             and admits(need.pod_set, need.tolerations, offering.labels, offering.taints)
         }
         return _Room(on_slots, sum(on_slots.values()), sorted(to_buy))
@@ -181,9 +180,9 @@ def _prospects(
     held_by: Sequence[Gang],
 ) -> Prospects:
     seen = Snapshot(0.0, nodes=nodes, claims=claims, foreign_use=foreign_use)
-    board = build_board(seen, held_by)
+    board = build_cluster_state(seen, held_by)
     by_claim = {slot.claim: slot for slot in board.slots.values() if slot.claim}
-    return Prospects(fleet, board, by_claim, Flavors(fleet, offerings, board))
+    return Prospects(fleet, board, by_claim, FleetFlavors(fleet, offerings, board))
 
 
 def _class_of(flavors: Sequence[str], pod_set: PodSet) -> tuple[object, ...]:
@@ -196,6 +195,6 @@ def _class_of(flavors: Sequence[str], pod_set: PodSet) -> tuple[object, ...]:
     )
 
 
-def _free(slot: Slot, requests: Resources, count: int) -> None:
+def _free(slot: NodeSlot, requests: Resources, count: int) -> None:
     for resource, amount in (*requests.items(), (PODS, 1)):
         slot.free[resource] = slot.free.get(resource, 0) + amount * count

@@ -8,7 +8,7 @@ from fleet.disruption.replace import Unit, move
 from fleet.disruption.stay import preferred_to
 from fleet.disruption.verdict import Held, Obstacle, no_reason
 from fleet.disruption.yard import Yard
-from fleet.placement.stock import build_supply
+from fleet.placement.inventory import build_capacity
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import Claim
 from model.kinds import NEVER, NodePool
@@ -52,7 +52,7 @@ def preference_held(yard: Yard, claim: Claim) -> Held:
 
 def _unwanted(yard: Yard, pool: NodePool, claim: Claim) -> Held:
     """Why nothing that is preferred comes in its place now."""
-    market = Market(yard, build_supply(yard.fleet, yard.snapshot))
+    market = Market(yard, build_capacity(yard.fleet, yard.snapshot))
     if not market.sells(pool, preferred_to(pool, claim)):
         return Held(Obstacle.NO_PLACE, f"all offers of {', '.join(preferred_to(pool, claim))} are short")
     unit = Unit((claim,), tuple(yard.gangs_on(claim)))

@@ -13,9 +13,10 @@ from fleet.disruption.terrain import Terrain
 from fleet.disruption.yard import Yard
 from fleet.nodeclaims.intent import write_claims
 from fleet.offerings.offerings import Offering
-from fleet.placement.board import Board
-from fleet.placement.bought import slot_of
-from fleet.placement.provision import Lot, Plan, Supply, provide
+from fleet.placement.cluster_state import ClusterState, planned_slot
+from fleet.placement.inventory import BuyableCapacity
+from fleet.placement.place import place_gang
+from fleet.placement.plan import PlacementPlan, PlannedNodeClaims
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import Claim, ClaimState, Gang, Launch
 from model.labels import HOSTNAME
@@ -108,7 +109,7 @@ def _closure(yard: Yard, by_name: Mapping[str, Claim], start: str) -> tuple[set[
 
 def move(
     yard: Yard, unit: Unit, *, avoid: Collection[str] = (), bought: Sequence[Offering] | None = None
-) -> dict[str, Plan] | Refusal:
+) -> dict[str, PlacementPlan] | Refusal:
     """A place for every gang of the unit on a world without the unit's machines; a refusal when one finds none.
 
     Machines that this pass has told to go, and those of `avoid`, are no place to move to. What is missing is bought
@@ -118,7 +119,7 @@ def move(
     terrain = yard.terrain(avoid)
     if refused := terrain.over_quota(unit.gangs):
         return refused
-    spent: list[Lot] = []
+    spent: list[PlannedNodeClaims] = []
     terrain.supply.may_buy = bought is None
     try:
         with terrain.without(unit.names, unit.gangs):
@@ -130,20 +131,20 @@ def move(
 
 
 def _placed(
-    terrain: Terrain, unit: Unit, bought: Sequence[Offering] | None, spent: list[Lot]
-) -> dict[str, Plan] | Refusal:
+    terrain: Terrain, unit: Unit, bought: Sequence[Offering] | None, spent: list[PlannedNodeClaims]
+) -> dict[str, PlacementPlan] | Refusal:
     """As `move`, on the board as it is then; what is taken from the limits is added to `spent`."""
     board, supply, now_s = terrain.board, terrain.supply, terrain.snapshot.now_s
     theirs = [gang.uid for gang in unit.gangs]
     if bought is not None and (beyond := _put(board, supply, bought, theirs, spent)) is not None:
         return beyond
-    plans: dict[str, Plan] = {}
+    plans: dict[str, PlacementPlan] = {}
     for number, gang in enumerate(unit.gangs):
         if not all(terrain.flavors.declared(given) for given in gang.flavors.values()):
             return Refusal(Reason.NO_MATCHING_FLAVOR, f"a flavor of {gang.name} is no longer declared")
         needs = [terrain.flavors.need(pod_set, gang.flavors[pod_set.name]) for pod_set in gang.pod_sets]
         needs = [replace(need, until_s=now_s) for need in needs] if supply.closing else needs
-        plan = provide(board, supply, gang.uid, needs)
+        plan = place_gang(board, supply, gang.uid, needs)
         if isinstance(plan, Refusal):
             return plan
         plans[gang.uid] = plan
@@ -154,7 +155,11 @@ def _placed(
 
 
 def _put(
-    board: Board, supply: Supply, bought: Sequence[Offering], only_for: Iterable[str], spent: list[Lot]
+    board: ClusterState,
+    supply: BuyableCapacity,
+    bought: Sequence[Offering],
+    only_for: Iterable[str],
+    spent: list[PlannedNodeClaims],
 ) -> Refusal | None:
     """Machines to be bought, as if they were on their way; a refusal where limits or shortages forbid them."""
     for number, offering in enumerate(bought):
@@ -164,28 +169,30 @@ def _put(
                 Reason.POOL_LIMIT, f"{offering.offer.instance_type.name} of {offering.pool.name} cannot be bought"
             )
         headroom.spend(offering, 1)
-        spent.append(Lot(offering, 1))
+        spent.append(PlannedNodeClaims(offering, 1))
         name = _TOGETHER.format(number)
-        board.add(replace(slot_of(offering, name, *only_for), labels={**offering.labels, HOSTNAME: name}))
+        board.add(replace(planned_slot(offering, name, *only_for), labels={**offering.labels, HOSTNAME: name}))
     return None
 
 
-def _with_lots(plans: dict[str, Plan], bought: Sequence[Offering]) -> dict[str, Plan]:
+def _with_lots(plans: dict[str, PlacementPlan], bought: Sequence[Offering]) -> dict[str, PlacementPlan]:
     used = {seat.slot.name for plan in plans.values() for seat in plan.seats}
     counted = Counter(offering.key for number, offering in enumerate(bought) if _TOGETHER.format(number) in used)
     offerings = {offering.key: offering for offering in bought}
     first = next(iter(plans))
-    lots = tuple(Lot(offerings[key], count) for key, count in sorted(counted.items()))
+    lots = tuple(PlannedNodeClaims(offerings[key], count) for key, count in sorted(counted.items()))
     return plans | {first: replace(plans[first], lots=lots)}
 
 
-def _keep(board: Board, number: int) -> None:
+def _keep(board: ClusterState, number: int) -> None:
     """Slots bought for one gang get a name of their own, so that the next gang of the unit may buy as well."""
     for name in [name for name in board.slots if name.startswith("new/")]:
         board.rename(board.slots[name], f"kept/{number}/{name}")
 
 
-def claims_of(plans: Mapping[str, Plan], unit: Unit, now_s: float, *, shared: bool = False) -> tuple[Claim, ...]:
+def claims_of(
+    plans: Mapping[str, PlacementPlan], unit: Unit, now_s: float, *, shared: bool = False
+) -> tuple[Claim, ...]:
     """Claims for everything the plans buy, in one launch group: the unit leaves whole or not at all.
 
     `shared`: each machine is for all gangs of the unit, not for the one whose plan has it.

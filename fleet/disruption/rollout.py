@@ -2,7 +2,7 @@
 
 from fleet.actions import Action, SaveClaim, claim_subject
 from fleet.mig.layouts import cut_anew, pool_layouts
-from fleet.placement.stock import build_supply
+from fleet.placement.inventory import build_capacity
 from fleet.snapshot import Snapshot
 from model.fleet import Fleet
 
@@ -20,7 +20,7 @@ def decide(fleet: Fleet, snapshot: Snapshot) -> list[Action]:
     if not stale:
         return []
     actions: list[Action] = []
-    for recut in build_supply(fleet, snapshot).recuts:
+    for recut in build_capacity(fleet, snapshot).recuts:
         if recut.claim not in stale or claim_subject(recut.claim) in snapshot.busy:
             continue
         stale.discard(recut.claim)

@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from fleet.placement.board import Board, Slot
-from fleet.placement.flavors import Flavors
-from fleet.placement.provision import Plan, Supply
-from fleet.placement.stock import build_board, build_supply
+from fleet.placement.cluster_state import ClusterState, NodeSlot
+from fleet.placement.flavor_nodes import FleetFlavors
+from fleet.placement.inventory import BuyableCapacity, build_capacity, build_cluster_state
+from fleet.placement.plan import PlacementPlan
 from fleet.quota.compile import Declared, charged_tree, declared_now, usage_of
 from fleet.quota.queue_binding import line_of
 from fleet.quota.tree import Node as QueueNode
@@ -28,12 +28,12 @@ class Terrain:
 
     fleet: Fleet
     snapshot: Snapshot
-    board: Board
-    supply: Supply
-    flavors: Flavors
+    board: ClusterState
+    supply: BuyableCapacity
+    flavors: FleetFlavors
     _said: Declared
     _tree: QuotaTree
-    _of_claim: dict[str, Slot]
+    _of_claim: dict[str, NodeSlot]
     _begin: int
     """The board's mark with all gangs on it and nothing else."""
     _avoided: frozenset[str] = frozenset()
@@ -47,15 +47,17 @@ class Terrain:
     def of(cls, fleet: Fleet, snapshot: Snapshot) -> "Terrain":
         """That of a snapshot."""
         gangs = holders(snapshot)
-        board = build_board(snapshot, gangs, pools=fleet.node_pools)
-        supply = build_supply(fleet, snapshot)
+        board = build_cluster_state(snapshot, gangs, pools=fleet.node_pools)
+        supply = build_capacity(fleet, snapshot)
         supply.recuts = []
         of_claim = {slot.claim: slot for slot in board.slots.values() if slot.claim}
         said, tree = declared_now(fleet, snapshot), charged_tree(fleet, snapshot, gangs)
-        flavors = Flavors(fleet, supply.offerings, board)
+        flavors = FleetFlavors(fleet, supply.offerings, board)
         return cls(fleet, snapshot, board, supply, flavors, said, tree, of_claim, board.mark())
 
-    def prepare(self, gone: Collection[str], promised: Sequence[tuple[Gang, Plan]], avoid: Collection[str]) -> None:
+    def prepare(
+        self, gone: Collection[str], promised: Sequence[tuple[Gang, PlacementPlan]], avoid: Collection[str]
+    ) -> None:
         """Close what is `gone` or to `avoid` (claims), and take what was promised, so that nobody counts on it twice.
 
         `gone` and `promised` only ever grow.

@@ -18,7 +18,7 @@ from fleet.disruption.savings import SPOT_TYPES, disruption_cost, eviction_cost
 from fleet.disruption.verdict import Held, Obstacle, no_reason
 from fleet.disruption.yard import Yard
 from fleet.offerings.offerings import Offering
-from fleet.placement.provision import Lot, Plan
+from fleet.placement.plan import PlacementPlan, PlannedNodeClaims
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import Claim, Gang, Snapshot
 from fleet.snapshot.memo import remembered
@@ -29,7 +29,7 @@ class Move:
     """Machines that may go, where their gangs find room then, and what that saves."""
 
     unit: Unit
-    plans: Mapping[str, Plan]
+    plans: Mapping[str, PlacementPlan]
     """Gang (uid) -> its places, with what has to be bought for it."""
     saving_usd_h: float
     shared: bool = False
@@ -41,7 +41,7 @@ class Move:
         return sum(plan.cost_usd_h for _, plan in sorted(self.plans.items()))
 
     @property
-    def lots(self) -> Sequence[Lot]:
+    def lots(self) -> Sequence[PlannedNodeClaims]:
         """Machines to buy first."""
         return [lot for _, plan in sorted(self.plans.items()) for lot in plan.lots]
 

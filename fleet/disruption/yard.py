@@ -11,7 +11,7 @@ from fleet.disruption.pod_budgets import heeds, held_by_pod_budget
 from fleet.disruption.terrain import Terrain
 from fleet.disruption.verdict import Held
 from fleet.offerings.reservations import reservation_of, terminates_s
-from fleet.placement.provision import Plan
+from fleet.placement.plan import PlacementPlan
 from fleet.reasons import Reason
 from fleet.snapshot import Claim, ClaimState, Gang, GangState, Node, Outlook, Snapshot
 from fleet.snapshot.lookups import claims_by_pool, holders, machines_held
@@ -34,7 +34,7 @@ class Yard:
     gone: set[str] = field(default_factory=set)
     """Claims that an earlier method has taken already."""
     spent: dict[str, int] = field(default_factory=dict)
-    promised: list[tuple[Gang, Plan]] = field(default_factory=list)
+    promised: list[tuple[Gang, PlacementPlan]] = field(default_factory=list)
     """Gangs that will move, and the places found for them in this pass."""
     outlook: Outlook = NOTHING
     """What consolidation has in mind; each pass begins with what the one before has left."""
@@ -62,7 +62,7 @@ class Yard:
         self._terrain.prepare(self.gone, self.promised, avoid)
         return self._terrain
 
-    def promise(self, gangs: Iterable[Gang], plans: Mapping[str, Plan]) -> None:
+    def promise(self, gangs: Iterable[Gang], plans: Mapping[str, PlacementPlan]) -> None:
         """These gangs will move, to the places of their plans (by uid)."""
         for gang in gangs:
             self.promised.append((gang, plans[gang.uid]))

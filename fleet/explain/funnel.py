@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from fleet.offerings.offerings import Offering, Offerings
-from fleet.placement.provision import Supply
+from fleet.placement.inventory import BuyableCapacity
 from model.kinds import CapacityType, NodePool, RequirementTerm
 from model.kinds.node_pool import GpuSelector, NodePoolSpec, Sharing
 from model.requirements import Requirements
@@ -33,7 +33,7 @@ class Step:
         return not self.offers and bool(self.ruled_out)
 
 
-def funnel(pool: NodePool, supply: Supply) -> tuple[Step, ...]:
+def funnel(pool: NodePool, supply: BuyableCapacity) -> tuple[Step, ...]:
     """From all offers to those the pool could buy one machine of now.
 
     Conditions on types come first, then zones, capacity types, sharing; limits and shortages are the last two steps.
@@ -102,7 +102,7 @@ def _term(term: RequirementTerm) -> str:
     return str(Requirements.from_terms((term,)))
 
 
-def _present(pool: NodePool, supply: Supply) -> Iterator[tuple[str, Iterable[Offering]]]:
+def _present(pool: NodePool, supply: BuyableCapacity) -> Iterator[tuple[str, Iterable[Offering]]]:
     """What stands against one machine more at present."""
     headroom = supply.headroom[pool.name]
     affordable = [offering for offering in supply.offerings.of(pool) if headroom.most(offering) > 0]

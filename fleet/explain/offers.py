@@ -8,8 +8,7 @@ from fleet.explain.unit import Unit, unit_of
 from fleet.mig.layouts import layout_name
 from fleet.offerings.limits import PoolHeadroom
 from fleet.offerings.offerings import Offering
-from fleet.placement.provision import Supply
-from fleet.placement.stock import build_supply
+from fleet.placement.inventory import BuyableCapacity, build_capacity
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import Catalog, Snapshot
 from model.fleet import Fleet
@@ -96,7 +95,7 @@ class Answer:
 def offers_for(fleet: Fleet, snapshot: Snapshot, ask: Ask) -> Answer:
     """The choices for `ask`; raises `UnknownGpu` for a name that nothing in the catalogue has."""
     unit = unit_of(snapshot.catalog, ask.gpu)
-    supply = build_supply(fleet, snapshot, may_buy=False)
+    supply = build_capacity(fleet, snapshot, may_buy=False)
     choices: list[Choice] = []
     for name, pool in sorted(fleet.node_pools.items()):
         if not ask.pool or name == ask.pool:
@@ -110,14 +109,16 @@ def offers_for(fleet: Fleet, snapshot: Snapshot, ask: Ask) -> Answer:
     )
 
 
-def _meant(supply: Supply, pool: NodePool, ask: Ask) -> Iterator[Offering]:
+def _meant(supply: BuyableCapacity, pool: NodePool, ask: Ask) -> Iterator[Offering]:
     for offering in supply.offerings.of(pool):
         offer = offering.offer
         if ask.zone in {"", offer.zone} and ask.capacity_type in {"", offer.capacity_type}:
             yield offering
 
 
-def _of_pool(supply: Supply, pool: NodePool, offerings: list[tuple[Offering, int]], count: int) -> Iterator[Choice]:
+def _of_pool(
+    supply: BuyableCapacity, pool: NodePool, offerings: list[tuple[Offering, int]], count: int
+) -> Iterator[Choice]:
     held = [(offering, each) for offering, each in offerings if each]
     flexible = {
         zone: supply.offerings.flexible(pool, [offering for offering, _ in held if offering.offer.zone == zone])
@@ -193,7 +194,7 @@ def _nobody_buys(fleet: Fleet, catalog: Catalog, ask: Ask, unit: Unit) -> str:
         return f"there is no pool {ask.pool!r}; declared are {_named(fleet.node_pools) or 'none'}"
     where = " ".join(it for it in (ask.capacity_type, f"in {ask.zone}" if ask.zone else "") if it)
     who = f"pool {ask.pool} buys no" if ask.pool else "no pool buys"
-    supply = build_supply(fleet, Snapshot(0.0, catalog=catalog), may_buy=False)
+    supply = build_capacity(fleet, Snapshot(0.0, catalog=catalog), may_buy=False)
     pools = {name: pool for name, pool in fleet.node_pools.items() if any(map(unit.on, supply.offerings.of(pool)))}
     if pools:
         shown = f"{ask.gpu} {where}" if where else ask.gpu

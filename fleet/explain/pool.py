@@ -7,8 +7,8 @@ from fleet.disruption.budgets import BUDGET_REASONS
 from fleet.disruption.yard import Yard
 from fleet.explain.funnel import Step, funnel
 from fleet.offerings.limits import PoolHeadroom
-from fleet.placement.flavors import ground_of
-from fleet.placement.stock import build_supply
+from fleet.placement.flavor_nodes import nodes_of_flavor
+from fleet.placement.inventory import build_capacity
 from fleet.quota.compile import declared
 from fleet.quota.queue_binding import line_of
 from fleet.reasons import Reason
@@ -68,7 +68,7 @@ class PoolView:
 def pool_view(fleet: Fleet, snapshot: Snapshot, name: str) -> PoolView:
     """The view of a declared pool; KeyError for another."""
     pool = fleet.node_pools[name]
-    supply = build_supply(fleet, snapshot, may_buy=False)
+    supply = build_capacity(fleet, snapshot, may_buy=False)
     claims = claims_by_pool(snapshot).get(name, ())
     keys = {offering.offer.pool_key for offering in supply.offerings.of(pool)}
     states = [claim.state for claim in claims]
@@ -133,7 +133,7 @@ def _pools_of(fleet: Fleet, gang: Gang) -> set[str]:
     line = line_of(fleet, gang.namespace, gang.queue)
     queue = declared(fleet).queues.get(line.name) if line is not None else None
     names = (name for group in queue.groups for name in group.flavors) if queue is not None else ()
-    grounds = (ground_of(fleet, name) for name in names)
+    grounds = (nodes_of_flavor(fleet, name) for name in names)
     return {pool.name for ground in grounds if ground is not None for pool in ground.pools}
 
 

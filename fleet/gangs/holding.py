@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from fleet.actions import Action, EvictPod, StopJob, pod_subject
-from fleet.placement.flavors import tolerations_of
+from fleet.placement.flavor_nodes import tolerations_of
 from fleet.snapshot import Gang, Hold, Job, Pod, Snapshot
 from fleet.snapshot.works import excess, has_started
 from model.fleet import Fleet

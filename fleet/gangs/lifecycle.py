@@ -18,7 +18,7 @@ from fleet.gangs.punctuality import late, pods_ready_of, requeue_pause_s
 from fleet.gangs.release import releases
 from fleet.gangs.replacement import arrived, moved_out, must_go, under_way
 from fleet.gangs.transitions import evicted, released
-from fleet.placement.stock import usable
+from fleet.placement.inventory import usable
 from fleet.quota.priority import priority_of
 from fleet.quota.queue_binding import line_of
 from fleet.reasons import Reason

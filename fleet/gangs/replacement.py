@@ -14,9 +14,9 @@ from typing import Final
 from fleet.actions import Action, EvictPod, gang_subject, pod_subject
 from fleet.gangs.handover import POLITE_S, in_time, leaves_since_s
 from fleet.gangs.losses import NODE_FAILURE_AFTER_S, UNPLANNED, Loss, lost_place
-from fleet.placement.flavors import ground_of
-from fleet.placement.provision import Plan
-from fleet.placement.stock import usable
+from fleet.placement.flavor_nodes import nodes_of_flavor
+from fleet.placement.inventory import usable
+from fleet.placement.plan import PlacementPlan
 from fleet.quota.queue_binding import line_of
 from fleet.reasons import Reason
 from fleet.snapshot import Claim, Gang, GangState, Job, Node, Pin, PodSet, Snapshot
@@ -83,7 +83,7 @@ def _as_a_whole(fleet: Fleet, snapshot: Snapshot, gang: Gang, job: Job, lost: Ma
         return ""
     if any(loss.reason not in UNPLANNED for loss in lost.values()):
         return ""
-    if any(ground_of(fleet, flavor) is None for given in gang.flavors.values() for flavor in given):
+    if any(nodes_of_flavor(fleet, flavor) is None for given in gang.flavors.values() for flavor in given):
         return ", and a flavor of the gang is no longer declared"
     if all(pin in lost or not pin.node for pin in seats_of(snapshot, gang)) and not in_time(snapshot, gang, lost):
         return ""
@@ -209,7 +209,7 @@ def _label(snapshot: Snapshot, pin: Pin, label: str) -> str:
 # -- what was found ---------------------------------------------------------------------------------------------------
 
 
-def refilled(gang: Gang, vacancy: Vacancy, plan: Plan, pins: Sequence[Pin], now_s: float) -> Gang:
+def refilled(gang: Gang, vacancy: Vacancy, plan: PlacementPlan, pins: Sequence[Pin], now_s: float) -> Gang:
     """The gang with its new seats. Where it had come together before, recovery is measured from the loss.
 
     A loss that nobody was there to notice counts from when it would have been noticed.
@@ -238,7 +238,7 @@ def _shrunk(pod_set: PodSet, pins: Iterable[Pin]) -> PodSet:
     return pod_set if core_of(pod_set) is pod_set else replace(pod_set, count=seats)
 
 
-def _how(plan: Plan) -> str:
+def _how(plan: PlacementPlan) -> str:
     """Where the lost pods go."""
     nodes = {seat.slot.node for seat in plan.seats if seat.slot.name == seat.slot.node}
     parts = [f"replacing on {', '.join(sorted(nodes)[:_SHOWN])}"] if nodes else []

@@ -11,8 +11,8 @@ from fleet.nodeclaims.intent import write_claims
 from fleet.nodeclaims.lifecycle import leaving
 from fleet.offerings.offerings import Offering
 from fleet.offerings.reservations import preference
-from fleet.placement.provision import Lot, Plan, Supply
-from fleet.placement.stock import build_supply
+from fleet.placement.inventory import BuyableCapacity, build_capacity
+from fleet.placement.plan import PlacementPlan, PlannedNodeClaims
 from fleet.reasons import Reason
 from fleet.snapshot import Claim, Snapshot
 from fleet.snapshot.lookups import claims_by_pool, machines_held
@@ -23,7 +23,7 @@ from model.pools import capacity_rank
 
 def decide(fleet: Fleet, snapshot: Snapshot) -> list[Action]:
     """Buy what is missing, half of it at once; let go what is too many, idle and youngest first."""
-    supply: Supply | None = None
+    supply: BuyableCapacity | None = None
     actions: list[Action] = []
     for name, pool in sorted(fleet.node_pools.items()):
         if pool.spec.replicas is None:
@@ -34,7 +34,7 @@ def decide(fleet: Fleet, snapshot: Snapshot) -> list[Action]:
         if any(claim_subject(claim.name) in snapshot.busy for claim in claims):
             continue
         if missing > 0:
-            supply = supply or build_supply(fleet, snapshot)
+            supply = supply or build_capacity(fleet, snapshot)
             actions += _buy(pool, supply, missing, snapshot.now_s)
         else:
             actions += _let_go(pool, snapshot, staying, -missing)
@@ -48,7 +48,7 @@ def remaining(claims: Sequence[Claim]) -> list[Claim]:
     return [claim for claim in living if claim.name not in succeeded]
 
 
-def _buy(pool: NodePool, supply: Supply, missing: int, now_s: float) -> list[Action]:
+def _buy(pool: NodePool, supply: BuyableCapacity, missing: int, now_s: float) -> list[Action]:
     actions: list[Action] = []
     purpose = f"one of the {pool.spec.replicas} replicas of {pool.name}"
     while missing:
@@ -57,13 +57,13 @@ def _buy(pool: NodePool, supply: Supply, missing: int, now_s: float) -> list[Act
             break
         count = min(-(-missing // 2), supply.headroom[pool.name].most(offering))
         supply.headroom[pool.name].spend(offering, count)
-        plan = Plan(lots=(Lot(offering, count),))
+        plan = PlacementPlan(lots=(PlannedNodeClaims(offering, count),))
         actions.append(OpenClaims(write_claims(plan, f"{pool.name}/{len(actions)}", now_s, purpose=purpose).claims))
         missing -= count
     return actions
 
 
-def best_offering(pool: NodePool, supply: Supply) -> Offering | None:
+def best_offering(pool: NodePool, supply: BuyableCapacity) -> Offering | None:
     """What a machine of the pool would be now; None when limits or shortages leave nothing."""
     ranked = sorted(
         supply.offerings.of(pool),

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fleet.placement.provision import Lot, Plan
+from fleet.placement.plan import PlacementPlan, PlannedNodeClaims
 from fleet.snapshot import Claim, Launch
 
 
@@ -17,7 +17,7 @@ class WrittenClaims:
 
 
 def write_claims(
-    plan: Plan, owner: str, now_s: float, *, gang: str = "", replaces: tuple[str, ...] = (), purpose: str = ""
+    plan: PlacementPlan, owner: str, now_s: float, *, gang: str = "", replaces: tuple[str, ...] = (), purpose: str = ""
 ) -> WrittenClaims:
     """One claim for each machine of a plan, in one all-or-nothing launch group.
 
@@ -56,7 +56,7 @@ def write_claims(
     return WrittenClaims(tuple(claims), names)
 
 
-def _machines(plan: Plan) -> Iterator[tuple[int, int, Lot]]:
+def _machines(plan: PlacementPlan) -> Iterator[tuple[int, int, PlannedNodeClaims]]:
     for index, lot in enumerate(plan.lots):
         for number in range(lot.count):
             yield index, number, lot

@@ -18,8 +18,9 @@ from fleet.actions import Tally
 from fleet.mig.layouts import gpu_part
 from fleet.offerings.offerings import Offering
 from fleet.optimize.purchase import GREEDY, Effort, PodClass, Problem, Purchase, solve
-from fleet.placement.board import PODS
-from fleet.placement.provision import Lot, Need, Supply
+from fleet.placement.cluster_state import PODS
+from fleet.placement.inventory import BuyableCapacity
+from fleet.placement.plan import Need, PlannedNodeClaims
 from fleet.scheduling.market import Market, model_of, tier_of
 from fleet.scheduling.ties import Ties
 from fleet.snapshot.affinity import admits
@@ -87,7 +88,9 @@ class Bargain:
     tally: Tally
 
 
-def bargain(lines: Sequence[Line], lots: Sequence[Lot], supply: Supply, effort: Effort) -> Bargain:
+def bargain(
+    lines: Sequence[Line], lots: Sequence[PlannedNodeClaims], supply: BuyableCapacity, effort: Effort
+) -> Bargain:
     """Machines for all `lines`, instead of the `lots` that `provide` found for them (and spent of the headroom)."""
     market = Market(supply)
     problem = _problem(lines, lots, market)
@@ -98,7 +101,7 @@ def bargain(lines: Sequence[Line], lots: Sequence[Lot], supply: Supply, effort: 
     return Bargain(machines, _tally(problem, loose, market, machines, lots))
 
 
-def _problem(lines: Sequence[Line], lots: Sequence[Lot], market: Market) -> Problem:
+def _problem(lines: Sequence[Line], lots: Sequence[PlannedNodeClaims], market: Market) -> Problem:
     classes = tuple(
         _class(_name(number), line, market.kinds_like(line.need, line.offerings, line.zones))
         for number, line in enumerate(lines)
@@ -137,7 +140,7 @@ def _ties(lines: Sequence[Line], market: Market) -> Ties:
 
 
 def _tally(
-    problem: Problem, loose: Purchase, market: Market, machines: Sequence[Machine], lots: Sequence[Lot]
+    problem: Problem, loose: Purchase, market: Market, machines: Sequence[Machine], lots: Sequence[PlannedNodeClaims]
 ) -> Tally:
     """In prices, as they will be on the bill; the search went by expected costs, which are never less."""
     known_usd_h = sum(lot.count * lot.offering.offer.price_usd_h for lot in lots)
@@ -164,7 +167,7 @@ def _machines(found: Purchase, lines: Sequence[Line], offerings: Mapping[str, Of
     ]
 
 
-def runner_up(machine: Machine, needs: Mapping[Member, Need], supply: Supply) -> Offering | None:
+def runner_up(machine: Machine, needs: Mapping[Member, Need], supply: BuyableCapacity) -> Offering | None:
     """The next best other kind of machine in its zone and capacity type that holds the same pods, GPU model aside."""
     total: dict[str, int] = {PODS: sum(machine.pods.values())}
     for member, count in machine.pods.items():

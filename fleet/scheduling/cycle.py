@@ -16,9 +16,9 @@ from fleet.gangs.elastic import dismissed, growing, grown, joining
 from fleet.gangs.replacement import refilled, vacancies
 from fleet.gangs.transitions import evicted
 from fleet.mig.layouts import cut_anew
-from fleet.placement.flavors import Flavors
-from fleet.placement.provision import Plan
-from fleet.placement.stock import build_board, build_supply, coming_machines
+from fleet.placement.flavor_nodes import FleetFlavors
+from fleet.placement.inventory import build_capacity, build_cluster_state, coming_machines
+from fleet.placement.plan import PlacementPlan
 from fleet.quota.candidates import Victim
 from fleet.quota.compile import Declared, declared_now, given_of, usages
 from fleet.quota.declared import FlavorResource
@@ -79,16 +79,16 @@ class Pass:
         held = {part.uid: part for gang in holders(snapshot) for part in _held(snapshot, gang, lost)}
         tree = said.tree()
         coming = list(coming_machines(fleet, snapshot))
-        board = build_board(snapshot, (), coming, fleet.node_pools)
-        supply = build_supply(fleet, snapshot, may_buy=may_buy)
-        flavors = Flavors(fleet, supply.offerings, board)
+        board = build_cluster_state(snapshot, (), coming, fleet.node_pools)
+        supply = build_capacity(fleet, snapshot, may_buy=may_buy)
+        flavors = FleetFlavors(fleet, supply.offerings, board)
         machines = Machines(
             said.queues,
             tree,
             board,
             supply,
             flavors,
-            lambda: build_board(snapshot, (), coming_machines(fleet, snapshot), fleet.node_pools),
+            lambda: build_cluster_state(snapshot, (), coming_machines(fleet, snapshot), fleet.node_pools),
             held,
             snapshot.now_s,
             lost,
@@ -336,7 +336,7 @@ def _sized(gang: Gang, holder: Holder) -> tuple[PodSet, ...]:
     return tuple(replace(pods, count=counts.get(pods.name, 0)) for pods in gang.pod_sets)
 
 
-def progress(plan: Plan) -> tuple[GangState, Reason, str]:
+def progress(plan: PlacementPlan) -> tuple[GangState, Reason, str]:
     """How far a gang has come with a plan: state, reason and the sentence for it."""
     if plan.ready:
         machines = len({seat.slot.name for seat in plan.seats})

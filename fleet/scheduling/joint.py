@@ -12,9 +12,8 @@ from fleet.actions import Tally
 from fleet.nodeclaims.intent import write_claims
 from fleet.offerings.offerings import Offering
 from fleet.optimize.purchase import GREEDY, Effort
-from fleet.placement.bought import slot_of
-from fleet.placement.pack import Seat
-from fleet.placement.provision import Lot, Need
+from fleet.placement.cluster_state import NodeAssignment, planned_slot
+from fleet.placement.plan import Need, PlannedNodeClaims
 from fleet.scheduling.basket import Line, Machine, Member, bargain, runner_up
 from fleet.scheduling.machines import Machines, Written
 from model import labels
@@ -55,7 +54,7 @@ def _lines(gangs: Mapping[str, Written]) -> Iterator[Line]:
                 yield Line(Member(uid, need.pod_set.name), need, sum(it.count for it in seats), found, zones)
 
 
-def _tied_to(written: Written, need: Need, seats: Sequence[Seat]) -> bool:
+def _tied_to(written: Written, need: Need, seats: Sequence[NodeAssignment]) -> bool:
     """Whether the zone is decided: others of the gang have a place in it already."""
     elsewhere = len(written.plan.seats) > len(seats)
     return need.pod_set.required_topology == labels.ZONE and elsewhere
@@ -66,7 +65,7 @@ def _settled(gangs: Mapping[str, Written], line: Line) -> bool:
     return line.need.pod_set.wishes and not gangs[line.member.gang].plan.lots
 
 
-def _return(machines: Machines, gangs: Mapping[str, Written], lots: Sequence[Lot]) -> None:
+def _return(machines: Machines, gangs: Mapping[str, Written], lots: Sequence[PlannedNodeClaims]) -> None:
     """Give back what was planned gang by gang; seats elsewhere stay."""
     for written in gangs.values():
         for claim in written.bought:
@@ -88,15 +87,17 @@ def _take(machines: Machines, gangs: Mapping[str, Written], bought: Sequence[Mac
         mine = sorted(owned.get(uid, ()), key=lambda it: it.offering.key)
         offerings = {it.offering.key: it.offering for it in mine}
         counted = Counter(it.offering.key for it in mine)
-        plan = replace(written.plan, lots=tuple(Lot(offerings[key], count) for key, count in counted.items()))
+        plan = replace(
+            written.plan, lots=tuple(PlannedNodeClaims(offerings[key], count) for key, count in counted.items())
+        )
         claims = write_claims(plan, uid, machines.now_s, gang=uid).claims
         for claim, machine in zip(claims, mine, strict=True):  # both by lot
-            slot = slot_of(machine.offering, f"together/{claim.name}")
+            slot = planned_slot(machine.offering, f"together/{claim.name}")
             slot.claim = claim.name
             machines.board.add(slot)
             for member, count in machine.pods.items():
                 machines.board.take(slot, requests[member], count)
-                seats[member.gang].append(Seat(member.pod_set, slot, count))
+                seats[member.gang].append(NodeAssignment(member.pod_set, slot, count))
         for lot in plan.lots:
             machines.supply.headroom[lot.offering.pool.name].spend(lot.offering, lot.count)
         by_claim = {claim.name: machine.offering for claim, machine in zip(claims, mine, strict=True)}

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 from fleet.gangs.replacement import Vacancy
 from fleet.nodeclaims.intent import write_claims
 from fleet.offerings.offerings import Offering
-from fleet.placement.board import Board, Slot, State
-from fleet.placement.flavors import Flavors
-from fleet.placement.provision import Need, Plan, Supply, provide
+from fleet.placement.cluster_state import ClusterState, NodeSlot, StateVersion
+from fleet.placement.flavor_nodes import FleetFlavors
+from fleet.placement.inventory import BuyableCapacity
+from fleet.placement.place import place_gang
+from fleet.placement.plan import Need, PlacementPlan
 from fleet.quota.declared import FlavorResource, QueueSpec
 from fleet.quota.ground import Misfit
 from fleet.quota.tree import QuotaTree
@@ -19,14 +21,14 @@ from fleet.scheduling.mending import mend
 from fleet.snapshot import Claim, Gang, Pin, PodSet
 
 if TYPE_CHECKING:
-    from fleet.placement.terrain import Terrain
+    from fleet.placement.topology_placer import TopologyPlacer
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
     """What was decided for a gang: where it goes, and the claims that say what is bought for it."""
 
-    plan: Plan
+    plan: PlacementPlan
     claims: tuple[Claim, ...]
     pins: tuple[Pin, ...]
     needs: tuple[Need, ...] = ()
@@ -41,20 +43,20 @@ class _Found:
 
     gang: str
     given: tuple[Given, ...]
-    state: State
-    plan: Plan
+    state: StateVersion
+    plan: PlacementPlan
 
 
 @dataclass(slots=True)
 class Machines:
-    """Places are plans of `provide`. A gang that held its place before this pass is known by its pins."""
+    """Places are plans of `place_gang`. A gang that held its place before this pass is known by its pins."""
 
     queues: Mapping[str, QueueSpec]
     tree: QuotaTree
-    board: Board
-    supply: Supply
-    flavors: Flavors
-    empty: Callable[[], Board]
+    board: ClusterState
+    supply: BuyableCapacity
+    flavors: FleetFlavors
+    empty: Callable[[], ClusterState]
     """Makes a board of the same machines as if no gang stood on them."""
     standing: Mapping[str, Gang]
     """uid -> gang that holds its place since before this pass."""
@@ -67,19 +69,19 @@ class Machines:
     """uid -> what this pass has decided for it."""
     _moved: dict[str, tuple[Pin, ...]] = field(default_factory=dict)
     """uid -> where a gang stands that has had lost places replaced."""
-    _emptied: Board | None = None
+    _emptied: ClusterState | None = None
     _hopeless: dict[Hashable, Misfit | None] = field(default_factory=dict)
-    _of_claim: dict[str, Slot] | None = None
+    _of_claim: dict[str, NodeSlot] | None = None
     """Claim -> slot, once somebody asked for one."""
     _asked: dict[Hashable, list[Need]] = field(default_factory=dict)
     _found: "_Found | None" = None
     """The last plan found without a re-cut."""
-    _terrains: "dict[int, Terrain]" = field(default_factory=dict)
-    _held: dict[str, list[tuple[Slot, dict[str, int], int]]] = field(default_factory=dict)
+    _terrains: "dict[int, TopologyPlacer]" = field(default_factory=dict)
+    _held: dict[str, list[tuple[NodeSlot, dict[str, int], int]]] = field(default_factory=dict)
 
     def find(
         self, workload: Workload, given: Sequence[Given], *, empty: bool = False, before: object = None
-    ) -> Plan | Misfit:
+    ) -> PlacementPlan | Misfit:
         """A plan for all pods, always the best; whether one exists on empty machines is asked once for every shape."""
         if workload.uid in self.vacancies:
             return self._mended(workload, given)
@@ -91,9 +93,9 @@ class Machines:
                 self._emptied = self.empty()
             found = self._try(self._emptied, workload, given)
             self._hopeless[asked] = found if isinstance(found, Misfit) else None
-        return self._hopeless[asked] or Plan()
+        return self._hopeless[asked] or PlacementPlan()
 
-    def _mended(self, workload: Workload, given: Sequence[Given]) -> Plan | Misfit:
+    def _mended(self, workload: Workload, given: Sequence[Given]) -> PlacementPlan | Misfit:
         """A plan for what a gang has lost; the rest of it stays where it is."""
         mark = self.board.mark()
         plan = mend(self, workload, given)
@@ -103,17 +105,17 @@ class Machines:
         self._undo(self.board, mark, plan)
         return plan
 
-    def _undo(self, board: Board, mark: int, plan: Plan) -> None:
+    def _undo(self, board: ClusterState, mark: int, plan: PlacementPlan) -> None:
         board.undo(mark)
         for lot in plan.lots:
             self.supply.headroom[lot.offering.pool.name].spend(lot.offering, -lot.count)
 
-    def _plan(self, board: Board, workload: Workload, given: Sequence[Given]) -> Plan | Refusal:
+    def _plan(self, board: ClusterState, workload: Workload, given: Sequence[Given]) -> PlacementPlan | Refusal:
         """A plan, taken on the board: on the topology where the pods wish for more than one domain, else anywhere."""
         needs = self._needs(workload, given)
         wishing = [need.pod_set for need in needs if need.pod_set.wishes]
         if not wishing:
-            return provide(board, self.supply, workload.uid, needs)
+            return place_gang(board, self.supply, workload.uid, needs)
         flavors = (self.flavors_of(workload, one) for one in given)
         found = self.terrain(board).find([(need.pod_set, names) for need, names in zip(needs, flavors, strict=True)])
         if not isinstance(found, Refusal) and any(s.slot.closes_s <= n.until_s for s in found for n in needs):
@@ -122,20 +124,20 @@ class Machines:
             requests = {need.pod_set.name: need.pod_set.requests for need in needs}
             for seat in found:
                 board.take(seat.slot, requests[seat.pod_set], seat.count)
-            return Plan(tuple(found))
+            return PlacementPlan(tuple(found))
         if any(pods.slices or pods.group or pods.required_topology for pods in wishing):
             return found  # a purchase could not promise it
-        return provide(board, self.supply, workload.uid, needs)
+        return place_gang(board, self.supply, workload.uid, needs)
 
-    def terrain(self, board: Board) -> "Terrain":
+    def terrain(self, board: ClusterState) -> "TopologyPlacer":
         """The topologies of a board."""
-        from fleet.placement.terrain import Terrain  # numpy with it, which most passes have no use for
+        from fleet.placement.topology_placer import TopologyPlacer  # numpy with it, which most passes have no use for
 
         if id(board) not in self._terrains:
-            self._terrains[id(board)] = Terrain(board, self.flavors.placing)
+            self._terrains[id(board)] = TopologyPlacer(board, self.flavors.placing)
         return self._terrains[id(board)]
 
-    def _try(self, board: Board, workload: Workload, given: Sequence[Given]) -> Plan | Misfit:
+    def _try(self, board: ClusterState, workload: Workload, given: Sequence[Given]) -> PlacementPlan | Misfit:
         mark = board.mark()
         plan = self._plan(board, workload, given)
         if isinstance(plan, Refusal):
@@ -145,14 +147,14 @@ class Machines:
             message = "no room for it on the machines that are ready"
             return Misfit(tuple(one.name for one in given), Refusal(Reason.NO_CAPACITY, message))
         if board is self.board and not plan.recuts:
-            self._found = _Found(workload.uid, tuple(given), board.state, plan)
+            self._found = _Found(workload.uid, tuple(given), board.version, plan)
         return plan
 
-    def _known(self, workload: Workload, given: Sequence[Given]) -> Plan | None:
+    def _known(self, workload: Workload, given: Sequence[Given]) -> PlacementPlan | None:
         """What was found last, if the same is asked again: that happens until the plan is carried out."""
         found = self._found
         same = found is not None and found.gang == workload.uid and found.given == tuple(given)
-        return found.plan if found is not None and same and found.state == self.board.state else None
+        return found.plan if found is not None and same and found.state == self.board.version else None
 
     def _needs(self, workload: Workload, given: Sequence[Given]) -> list[Need]:
         """What the pods need, worked out once for all gangs of one shape."""
@@ -188,7 +190,7 @@ class Machines:
     def put(self, holder: Holder) -> None:
         """A gang from before takes its pins' places; a new one gets its plan carried out, for good."""
         uid = holder.workload.uid
-        if uid in self.vacancies and isinstance(holder.place, Plan) and uid not in self.written:
+        if uid in self.vacancies and isinstance(holder.place, PlacementPlan) and uid not in self.written:
             self._fill(holder)
             return
         if (pins := self._pins(uid)) is not None:
@@ -201,11 +203,11 @@ class Machines:
             self._write(uid, plan, needs)
             return
         found = self._plan(self.board, holder.workload, holder.given)
-        assert isinstance(found, Plan)  # noqa: S101 -- it was found in this very state
+        assert isinstance(found, PlacementPlan)  # noqa: S101 -- it was found in this very state
         self._write(uid, found, needs)
 
-    def _carry_out(self, plan: Plan, pod_sets: Iterable[PodSet]) -> None:
-        """What `provide` had done when it found the plan, once more."""
+    def _carry_out(self, plan: PlacementPlan, pod_sets: Iterable[PodSet]) -> None:
+        """What `place_gang` had done when it found the plan, once more."""
         requests = {pod_set.name: pod_set.requests for pod_set in pod_sets}
         bought = {seat.slot.name: seat.slot for seat in plan.seats if seat.slot.name.startswith("new/")}
         for slot in bought.values():  # all of them: no more are bought than pods need
@@ -221,7 +223,7 @@ class Machines:
         vacancy, standing = self.vacancies[uid], self.standing[uid]
         self.shift(standing.pins, pod_sets, 1)
         found = mend(self, holder.workload, holder.given)
-        assert isinstance(found, Plan)  # noqa: S101 -- it was found in this very state
+        assert isinstance(found, PlacementPlan)  # noqa: S101 -- it was found in this very state
         self.shift(vacancy.vacated, pod_sets, -1)
         self._write(uid, found, purpose=f"in place of a machine that {standing.name} has lost")
         cut = {recut.claim for recut in found.recuts}
@@ -230,7 +232,7 @@ class Machines:
         self._moved[uid] = (*(pin for pin in standing.pins if pin not in stay), *new)
         self.written[uid] = replace(self.written[uid], pins=tuple(new))
 
-    def _write(self, uid: str, plan: Plan, needs: tuple[Need, ...] = (), purpose: str = "") -> None:
+    def _write(self, uid: str, plan: PlacementPlan, needs: tuple[Need, ...] = (), purpose: str = "") -> None:
         claims = write_claims(plan, uid, self.now_s, gang=uid, purpose=purpose)
         names = {f"new/{lot}/{n}": name for (lot, n), name in claims.names.items()}
         pins = sorted(Pin(pin.pod_set, pin.node, names.get(pin.claim, pin.claim), pin.count) for pin in plan.pins())
@@ -265,17 +267,17 @@ class Machines:
             if slot is not None:
                 self.board.take(slot, requests[pin.pod_set], sign * pin.count)
 
-    def _slot(self, claim: str, node: str) -> Slot | None:
+    def _slot(self, claim: str, node: str) -> NodeSlot | None:
         return self._slots().get(claim) if claim else self.board.slots.get(node)
 
-    def _slots(self) -> dict[str, Slot]:
+    def _slots(self) -> dict[str, NodeSlot]:
         if self._of_claim is None:
             self._of_claim = {slot.claim: slot for slot in self.board.slots.values() if slot.claim}
         return self._of_claim
 
     def hold(self, workload: Workload, place: object) -> None:
         """Nobody else gets what the plan would use; what victims still stand on is counted twice meanwhile."""
-        assert isinstance(place, Plan)  # noqa: S101 -- what `find` returned
+        assert isinstance(place, PlacementPlan)  # noqa: S101 -- what `find` returned
         requests = {pod_set.name: dict(pod_set.requests) for pod_set in workload.pod_sets}
         taken = [
             (standing, requests[seat.pod_set], seat.count)
@@ -293,7 +295,7 @@ class Machines:
 
     def release(self, workload: Workload, place: object) -> None:
         """Undo `hold`."""
-        assert isinstance(place, Plan)  # noqa: S101 -- what `find` returned
+        assert isinstance(place, PlacementPlan)  # noqa: S101 -- what `find` returned
         for lot in place.lots:
             self.supply.headroom[lot.offering.pool.name].spend(lot.offering, -lot.count)
         for slot, amounts, count in reversed(self._held.pop(workload.uid)):

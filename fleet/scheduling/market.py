@@ -7,7 +7,8 @@ from typing import NamedTuple
 from fleet.offerings.offerings import Offering, Offerings
 from fleet.optimize.purchase import Limit, MachineKind
 from fleet.optimize.purchase.problem import MACHINES
-from fleet.placement.provision import Lot, Need, Supply
+from fleet.placement.inventory import BuyableCapacity
+from fleet.placement.plan import Need, PlannedNodeClaims
 from fleet.snapshot.affinity import admits
 from model import labels
 from model.kinds import NodePool
@@ -32,7 +33,7 @@ class Tier(NamedTuple):
 class Market:
     """The offerings that come into question."""
 
-    supply: Supply
+    supply: BuyableCapacity
     kinds: dict[str, MachineKind] = field(default_factory=dict)
     offerings: dict[str, Offering] = field(default_factory=dict)
     _known: dict[Hashable, frozenset[str]] = field(default_factory=dict)
@@ -115,7 +116,7 @@ class Market:
         """What pods ask for, in the order that sorts them in Karpenter's, and what the limits of these pools count."""
         return (*sorted(set(asked), key=lambda name: (_FIRST.get(name, 2), name)), *self._limited(pools))
 
-    def limits_of(self, pools: Iterable[str], spent: Sequence[Lot] = ()) -> Iterator[Limit]:
+    def limits_of(self, pools: Iterable[str], spent: Sequence[PlannedNodeClaims] = ()) -> Iterator[Limit]:
         """What these pools may still buy, with what was `spent` of it already."""
         for pool in pools:
             mine = [lot for lot in spent if lot.offering.pool.name == pool]
@@ -133,7 +134,7 @@ class Market:
                 yield Limit(f"{resource} of {pool}", _limited(resource), max(0, most), kinds)
         yield from self._reserved(spent)
 
-    def _reserved(self, spent: Sequence[Lot]) -> Iterator[Limit]:
+    def _reserved(self, spent: Sequence[PlannedNodeClaims]) -> Iterator[Limit]:
         """What the reservations still have."""
         by_reservation: dict[str, list[str]] = {}
         for name, offering in self.offerings.items():

@@ -9,7 +9,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fleet.gangs.replacement import Vacancy
-from fleet.placement.provision import Need, Plan, Supply, provide
+from fleet.placement.inventory import BuyableCapacity
+from fleet.placement.place import place_gang
+from fleet.placement.plan import Need, PlacementPlan
 from fleet.quota.workload import Given, Workload
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import PodSet
@@ -19,14 +21,16 @@ if TYPE_CHECKING:
     from fleet.scheduling.machines import Machines
 
 
-def mend(machines: "Machines", workload: Workload, given: Sequence[Given]) -> Plan | Refusal:
+def mend(machines: "Machines", workload: Workload, given: Sequence[Given]) -> PlacementPlan | Refusal:
     """A plan for what is missing, taken on the board of the machines and from their headroom; on refusal nothing is."""
     vacancy = machines.vacancies[workload.uid]
     pod_sets = {pod_set.name: pod_set for pod_set in workload.pod_sets}
     lost = [(one, _tied(pod_sets[one.name], vacancy)) for one in given if vacancy.missing.get(one.name)]
     if any(pod_set.wishes for _, pod_set in lost):
         found = _on_topology(machines, workload, lost, vacancy)
-        if isinstance(found, Plan) or any(s.slices or s.group or s.required_topology for _, s in lost if s.wishes):
+        if isinstance(found, PlacementPlan) or any(
+            s.slices or s.group or s.required_topology for _, s in lost if s.wishes
+        ):
             return found  # a purchase could not promise it
     needs = [machines.need(workload, one, _alone(pod_set, vacancy)) for one, pod_set in lost]
     return _provided(machines, workload.uid, needs, vacancy)
@@ -46,7 +50,7 @@ def _alone(pod_set: PodSet, vacancy: Vacancy) -> PodSet:
 
 def _on_topology(
     machines: "Machines", workload: Workload, lost: Sequence[tuple[Given, PodSet]], vacancy: Vacancy
-) -> Plan | Refusal:
+) -> PlacementPlan | Refusal:
     kept: dict[str, dict[str, int]] = {}
     for pin in machines.standing[workload.uid].pins:
         if pin.node and pin not in vacancy.vacated:
@@ -59,15 +63,15 @@ def _on_topology(
     requests = {pod_set.name: pod_set.requests for _, pod_set in lost}
     for seat in found:
         machines.board.take(seat.slot, requests[seat.pod_set], seat.count)
-    return Plan(tuple(found))
+    return PlacementPlan(tuple(found))
 
 
-def _provided(machines: "Machines", uid: str, needs: Sequence[Need], vacancy: Vacancy) -> Plan | Refusal:
+def _provided(machines: "Machines", uid: str, needs: Sequence[Need], vacancy: Vacancy) -> PlacementPlan | Refusal:
     refusal = Refusal(Reason.NO_OFFER, "nothing is asked for")
     for supply, tied in _attempts(machines.supply, needs, vacancy):
         mark = machines.board.mark()
-        found = provide(machines.board, supply, uid, tied)
-        if isinstance(found, Plan) and (found.ready or not vacancy.idle_only):
+        found = place_gang(machines.board, supply, uid, tied)
+        if isinstance(found, PlacementPlan) and (found.ready or not vacancy.idle_only):
             return found
         if isinstance(found, Refusal):
             refusal = found
@@ -77,7 +81,9 @@ def _provided(machines: "Machines", uid: str, needs: Sequence[Need], vacancy: Va
     return refusal
 
 
-def _attempts(supply: Supply, needs: Sequence[Need], vacancy: Vacancy) -> Iterator[tuple[Supply, Sequence[Need]]]:
+def _attempts(
+    supply: BuyableCapacity, needs: Sequence[Need], vacancy: Vacancy
+) -> Iterator[tuple[BuyableCapacity, Sequence[Need]]]:
     """What there is, for nothing; then purchases beside the others; then anywhere."""
     if vacancy.idle_only:
         yield replace(supply, may_buy=False, recuts=[]), needs

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from fleet.offerings.offerings import Offering
-from fleet.placement.board import Board, Slot
-from fleet.placement.provision import Need, Plan
+from fleet.placement.cluster_state import ClusterState, NodeSlot
+from fleet.placement.plan import Need, PlacementPlan
 from fleet.snapshot import PodSet
 from model import labels
 from model.kinds import NodePool, RequirementTerm, Taint, Toleration
@@ -24,16 +24,16 @@ class Machine:
     only_for: frozenset[str] = frozenset()
 
 
-def before(board: Board) -> dict[str, Machine]:
+def before(board: ClusterState) -> dict[str, Machine]:
     """What is on a board now, copied."""
     return {name: _machine(slot) for name, slot in board.slots.items()}
 
 
-def _machine(slot: Slot) -> Machine:
+def _machine(slot: NodeSlot) -> Machine:
     return Machine(slot.name, slot.pool, dict(slot.labels), slot.taints, dict(slot.free), slot.only_for)
 
 
-def faults(plan: Plan, needs: Iterable[Need], standing: Mapping[str, Machine], gang: str) -> list[str]:
+def faults(plan: PlacementPlan, needs: Iterable[Need], standing: Mapping[str, Machine], gang: str) -> list[str]:
     """Everything that is wrong with a plan; empty when it keeps every promise."""
     wanted = {need.pod_set.name: need for need in needs}
     machines = dict(standing)
@@ -59,7 +59,7 @@ def _bought(name: str, offering: Offering) -> Machine:
     return Machine(name, offering.pool.name, offering.labels, offering.taints, dict(offering.allocatable))
 
 
-def _everyone_once(plan: Plan, wanted: Mapping[str, Need]) -> list[str]:
+def _everyone_once(plan: PlacementPlan, wanted: Mapping[str, Need]) -> list[str]:
     seated = Counter[str]()
     for seat in plan.seats:
         seated[seat.pod_set] += seat.count
@@ -71,7 +71,7 @@ def _everyone_once(plan: Plan, wanted: Mapping[str, Need]) -> list[str]:
     )
 
 
-def _rooms(plan: Plan, wanted: Mapping[str, Need], machines: Mapping[str, Machine]) -> list[str]:
+def _rooms(plan: PlacementPlan, wanted: Mapping[str, Need], machines: Mapping[str, Machine]) -> list[str]:
     taken: dict[str, Counter[str]] = {}
     for seat in plan.seats:
         on = taken.setdefault(seat.slot.name, Counter())
@@ -87,7 +87,7 @@ def _rooms(plan: Plan, wanted: Mapping[str, Need], machines: Mapping[str, Machin
     ]
 
 
-def _fits(plan: Plan, wanted: Mapping[str, Need], machines: Mapping[str, Machine], gang: str) -> list[str]:
+def _fits(plan: PlacementPlan, wanted: Mapping[str, Need], machines: Mapping[str, Machine], gang: str) -> list[str]:
     found = []
     for seat in plan.seats:
         need, machine = wanted[seat.pod_set], machines.get(seat.slot.name)
@@ -138,7 +138,7 @@ def _term(term: RequirementTerm, value: str | None) -> bool:
             raise AssertionError(f"the judge knows nothing of {term.operator}")
 
 
-def _domains(plan: Plan, wanted: Mapping[str, Need], machines: Mapping[str, Machine]) -> list[str]:
+def _domains(plan: PlacementPlan, wanted: Mapping[str, Need], machines: Mapping[str, Machine]) -> list[str]:
     found = []
     for name, need in wanted.items():
         level = need.pod_set.required_topology
@@ -154,7 +154,7 @@ def _domains(plan: Plan, wanted: Mapping[str, Need], machines: Mapping[str, Mach
     return found
 
 
-def _purchases(plan: Plan) -> list[str]:
+def _purchases(plan: PlacementPlan) -> list[str]:
     found = []
     zones = {lot.offering.offer.zone for lot in plan.lots}
     if len(zones) > 1:

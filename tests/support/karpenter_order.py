@@ -9,7 +9,7 @@ from bench.reference.karpenter.buy import Ask, Machine, Outcome, Pod, ReferenceO
 from bench.reference.karpenter.buy.values import NODES
 from fleet.offerings.limits import PoolHeadroom
 from fleet.offerings.offerings import Offering, Offerings
-from fleet.placement.stock import build_supply
+from fleet.placement.inventory import build_capacity
 from fleet.snapshot import CapacityPool, Gang, PodSet, Snapshot
 from model import labels
 from model.fleet import Fleet
@@ -26,7 +26,7 @@ _BY_OFFER = frozenset({labels.ZONE, labels.CAPACITY_TYPE})
 
 def ordered(gangs: Iterable[Gang], fleet: Fleet, snapshot: Snapshot) -> Outcome:
     """What Karpenter's order would buy for all pods of the gangs, each by itself, with nothing standing."""
-    supply = build_supply(fleet, snapshot)
+    supply = build_capacity(fleet, snapshot)
     templates = templates_of(supply.offerings, fleet.node_pools.values(), supply.headroom, supply.shortages)
     return solve((pod for gang in gangs for pod in _pods(gang)), templates)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fleet.placement.board import PODS
+from fleet.placement.cluster_state import PODS
 from model.quantity import Resources
 
 IntArray = NDArray[np.int64]

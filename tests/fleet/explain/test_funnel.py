@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fleet.explain.funnel import Step, funnel
 from fleet.offerings.offerings import Offerings
-from fleet.placement.stock import build_supply
+from fleet.placement.inventory import build_capacity
 from model.fleet import Fleet
 from providers.aws.catalog import package_catalog
 from tests.support.fleets import NOW, P5, P5S, A, B, FleetBuilder
@@ -23,7 +23,7 @@ SMALL = [{"devices": "all", "profiles": {"1g.10gb": 7}}]
 
 def steps_of(world: World, name: str = "h100") -> tuple[Step, ...]:
     snapshot = world.snapshot()
-    supply = build_supply(world.fleet, snapshot)
+    supply = build_capacity(world.fleet, snapshot)
     return funnel(world.fleet.node_pools[name], supply)
 
 

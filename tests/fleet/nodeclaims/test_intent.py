@@ -1,7 +1,7 @@
 """The claims of a purchase: one for each machine, in as few launches as there are offerings."""
 
 from fleet.nodeclaims.intent import write_claims
-from fleet.placement.provision import Lot, Plan
+from fleet.placement.plan import PlacementPlan, PlannedNodeClaims
 from tests.support.fleets import NOW, P5, P5S, A, catalog, offering, small_fleet
 
 FLEET = small_fleet(instanceTypes=[P5.name, P5S.name])
@@ -11,14 +11,18 @@ SMALL = offering(FLEET, catalog(), "h100", P5S.name, A, "on-demand")
 
 def test_lots_of_one_offering_are_one_launch() -> None:
     """A leader and its workers, bought one after the other, come together or not at all."""
-    written = write_claims(Plan(lots=(Lot(LARGE, 1), Lot(SMALL, 2), Lot(LARGE, 3))), "uid-g", NOW)
+    written = write_claims(
+        PlacementPlan(lots=(PlannedNodeClaims(LARGE, 1), PlannedNodeClaims(SMALL, 2), PlannedNodeClaims(LARGE, 3))),
+        "uid-g",
+        NOW,
+    )
     assert [claim.launch.lot for claim in written.claims] == [0, 1, 1, 0, 0, 0]
     assert {claim.launch.size for claim in written.claims} == {6}
     assert len({claim.launch.group for claim in written.claims}) == 1
 
 
 def test_each_machine_has_a_name_by_the_lot_it_was_planned_in() -> None:
-    written = write_claims(Plan(lots=(Lot(LARGE, 1), Lot(LARGE, 2))), "uid-g", NOW)
+    written = write_claims(PlacementPlan(lots=(PlannedNodeClaims(LARGE, 1), PlannedNodeClaims(LARGE, 2))), "uid-g", NOW)
     assert sorted(written.names) == [(0, 0), (1, 0), (1, 1)]
     assert sorted(written.names.values()) == sorted(claim.name for claim in written.claims)
     assert len(set(written.names.values())) == 3

@@ -25,9 +25,10 @@ from fleet.offerings.reservations import (
     outlived,
     terminates_s,
 )
-from fleet.placement.flavors import Flavors
-from fleet.placement.provision import Plan, provide
-from fleet.placement.stock import build_board, build_supply
+from fleet.placement.flavor_nodes import FleetFlavors
+from fleet.placement.inventory import build_capacity, build_cluster_state
+from fleet.placement.place import place_gang
+from fleet.placement.plan import PlacementPlan
 from fleet.quota.queue_binding import payer_of
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import CapacityPool, Claim, Reservation, Snapshot
@@ -143,7 +144,7 @@ def requires(label: str, operator: str, *values: str) -> dict[str, Any]:
 
 
 def offerings_in(world: World, *reservations: Reservation) -> list[Offering]:
-    supply = build_supply(world.fleet, seen(world, *reservations))
+    supply = build_capacity(world.fleet, seen(world, *reservations))
     return [it for it in supply.offerings.of(world.fleet.node_pools["h100"]) if it.offer.reservation]
 
 
@@ -176,7 +177,7 @@ def test_what_is_no_offer_of_the_pool(facts: dict[str, Any], spec: dict[str, Any
 def test_a_requirement_on_reservations_leaves_no_other_machine() -> None:
     spec = {"requirements": [requires("capacity-reservation-interruptible", "In", "false")]}
     world = World(fleet_of(**spec))
-    supply = build_supply(world.fleet, seen(world, reservation()))
+    supply = build_capacity(world.fleet, seen(world, reservation()))
     assert [it.offer.capacity_type for it in supply.offerings.of(world.fleet.node_pools["h100"])] == ["reserved"]
 
 
@@ -194,16 +195,16 @@ def test_only_blocks_close(kind: str, closes: float, terminates: float) -> None:
 # Buying
 
 
-def provided(world: World, count: int, *reservations: Reservation, until_s: float = 0.0) -> Plan | Refusal:
+def provided(world: World, count: int, *reservations: Reservation, until_s: float = 0.0) -> PlacementPlan | Refusal:
     snapshot = seen(world, *reservations)
-    supply = build_supply(world.fleet, snapshot)
-    board = build_board(snapshot, (), pools=world.fleet.node_pools)
-    need = Flavors(world.fleet, supply.offerings, board).need(pod_set(count=count, gpu=8), ("h100",))
-    return provide(board, supply, "uid-g", [replace(need, until_s=until_s)])
+    supply = build_capacity(world.fleet, snapshot)
+    board = build_cluster_state(snapshot, (), pools=world.fleet.node_pools)
+    need = FleetFlavors(world.fleet, supply.offerings, board).need(pod_set(count=count, gpu=8), ("h100",))
+    return place_gang(board, supply, "uid-g", [replace(need, until_s=until_s)])
 
 
-def bought(found: Plan | Refusal) -> list[tuple[str, int]]:
-    assert isinstance(found, Plan), found
+def bought(found: PlacementPlan | Refusal) -> list[tuple[str, int]]:
+    assert isinstance(found, PlacementPlan), found
     return [
         (lot.offering.offer.reservation.id if lot.offering.offer.reservation else "", lot.count) for lot in found.lots
     ]
@@ -245,9 +246,9 @@ def test_of_reserved_types_the_cheaper_one_comes_first() -> None:
     cheaper, dearer = sorted((P5.name, P5S.name), key=lambda name: listed[name])
     held = reservation("cr-a", instance_type=dearer), reservation("cr-b", instance_type=cheaper)
     snapshot = seen(world, *held)
-    supply, board = build_supply(world.fleet, snapshot), build_board(snapshot, ())
-    need = Flavors(world.fleet, supply.offerings, board).need(pod_set(count=1, gpu=1), ("h100",))
-    assert bought(provide(board, supply, "uid-g", [need])) == [("cr-b", 1)]
+    supply, board = build_capacity(world.fleet, snapshot), build_cluster_state(snapshot, ())
+    need = FleetFlavors(world.fleet, supply.offerings, board).need(pod_set(count=1, gpu=1), ("h100",))
+    assert bought(place_gang(board, supply, "uid-g", [need])) == [("cr-b", 1)]
 
 
 def test_the_order_of_capacity_types_is_the_pools() -> None:
@@ -291,11 +292,11 @@ def test_no_reservation_is_ever_oversold(
     world = World(fleet_of(capacityTypes=capacity_types, **limits))
     held = [reservation(f"cr-{n}", total, zone=zone) for n, (total, zone) in enumerate(sizes)]
     snapshot = seen(world, *held)
-    supply, board = build_supply(world.fleet, snapshot), build_board(snapshot, ())
-    flavors, taken = Flavors(world.fleet, supply.offerings, board), {it.id: 0 for it in held}
+    supply, board = build_capacity(world.fleet, snapshot), build_cluster_state(snapshot, ())
+    flavors, taken = FleetFlavors(world.fleet, supply.offerings, board), {it.id: 0 for it in held}
     for number, count in enumerate(gangs):
         before = dict(supply.headroom["h100"].reserved.left)
-        found = provide(board, supply, f"uid-{number}", [flavors.need(pod_set(count=count, gpu=8), ("h100",))])
+        found = place_gang(board, supply, f"uid-{number}", [flavors.need(pod_set(count=count, gpu=8), ("h100",))])
         if isinstance(found, Refusal):
             assert supply.headroom["h100"].reserved.left == before
             continue

@@ -1,22 +1,22 @@
-"""Flavors and the machines behind them: ours and Kueue's, their pools, and a pod set as it looks under them."""
+"""Which nodes a flavor stands for, ours or Kueue's, which pools buy more of them, and what a pod set needs under it."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fleet.offerings.offerings import Offerings
-from fleet.placement.board import Board, Slot
-from fleet.placement.provision import Need
+from fleet.placement.cluster_state import ClusterState, NodeSlot
+from fleet.placement.plan import Need
 from fleet.quota.declared import FlavorSpec
 from fleet.quota.volcano import ANY_MACHINE
 from fleet.snapshot import PodSet
-from fleet.snapshot.memo import remembered
 from model.fleet import Fleet
+from model.index import Index, derived
 from model.kinds import NodePool, Taint, Toleration
 from model.upstream import pools_of, wanted_labels
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class FlavorNodes:
     """Which machines a flavor stands for: nodes with these labels, or (without labels) machines of its pools."""
 
     pools: tuple[NodePool, ...]
@@ -30,90 +30,89 @@ class Ground:
     levels: tuple[str, ...] = ()
     """Of its topology, coarse to fine; empty = it has none."""
 
-    def owns(self, slot: Slot) -> bool:
+    def owns(self, slot: NodeSlot) -> bool:
         """Whether a machine belongs to the flavor."""
         if self.node_labels or self.any_node:
             return all(slot.labels.get(key) == value for key, value in self.node_labels.items())
         return slot.pool in {pool.name for pool in self.pools}
 
 
-def ground_of(fleet: Fleet, name: str) -> Ground | None:
+def nodes_of_flavor(fleet: Fleet, name: str) -> FlavorNodes | None:
     """The machines of a flavor; None when it is not declared. A ResourceFlavor goes before what a pool implies."""
-    return _grounds(fleet).get(name)
+    return _flavors(fleet.index, fleet).get(name)
 
 
-@remembered()
-def _grounds(fleet: Fleet) -> Mapping[str, Ground]:
+@derived()
+def _flavors(_index: Index, fleet: Fleet) -> Mapping[str, FlavorNodes]:
     found = {}
     for name, flavor in fleet.flavors.items():
         spec = flavor.spec
         pools = sorted((fleet.node_pools[pool] for pool in spec.node_pools), key=lambda p: (-p.spec.weight, p.name))
         levels = fleet.topologies[spec.topology].spec.levels if spec.topology else ()
-        found[name] = Ground(tuple(pools), spec.node_labels, spec.tolerations, levels=levels)
+        found[name] = FlavorNodes(tuple(pools), spec.node_labels, spec.tolerations, levels=levels)
     for name, upstream in fleet.resource_flavors.items():
         behind = pools_of(upstream, fleet.node_pools.values())
         taints, tolerations = upstream.spec.node_taints, upstream.spec.tolerations
         topology = upstream.spec.topology_name
         levels = fleet.topologies[topology].spec.levels if topology else ()
-        found[name] = Ground(behind, wanted_labels(upstream), tolerations, taints, any_node=True, levels=levels)
+        found[name] = FlavorNodes(behind, wanted_labels(upstream), tolerations, taints, any_node=True, levels=levels)
     if fleet.volcano_queues:
         everything = sorted(fleet.node_pools.values(), key=lambda pool: (-pool.spec.weight, pool.name))
-        found[ANY_MACHINE] = Ground(tuple(everything), any_node=True)
+        found[ANY_MACHINE] = FlavorNodes(tuple(everything), any_node=True)
     return dict(sorted(found.items()))
 
 
 def tolerations_of(fleet: Fleet, flavors: Iterable[str]) -> tuple[Toleration, ...]:
-    """What pods of a gang that has these flavors are given to tolerate."""
-    grounds = (ground_of(fleet, flavor) for flavor in flavors)
-    return tuple(dict.fromkeys(toleration for ground in grounds if ground for toleration in ground.tolerations))
+    """The tolerations that pods of a gang with these flavors are given."""
+    known = (nodes_of_flavor(fleet, flavor) for flavor in flavors)
+    return tuple(dict.fromkeys(toleration for nodes in known if nodes for toleration in nodes.tolerations))
 
 
 @dataclass(slots=True)
-class Flavors:
+class FleetFlavors:
     """Flavors of a fleet with what each can offer, computed once a cycle."""
 
     fleet: Fleet
     offerings: Offerings
-    board: Board
+    state: ClusterState
     _offered: dict[str, frozenset[str]] = field(default_factory=dict)
 
     @property
-    def placing(self) -> Mapping[str, Ground]:
+    def placing(self) -> Mapping[str, FlavorNodes]:
         """The flavors that have a topology."""
-        return {name: ground for name, ground in _grounds(self.fleet).items() if ground.levels}
+        return {name: nodes for name, nodes in _flavors(self.fleet.index, self.fleet).items() if nodes.levels}
 
     def declared(self, names: Iterable[str]) -> bool:
         """Whether all of these flavors are."""
-        return all(ground_of(self.fleet, name) is not None for name in names)
+        return all(nodes_of_flavor(self.fleet, name) is not None for name in names)
 
     def need(self, pod_set: PodSet, names: Sequence[str], *, charged: bool = True) -> Need:
         """The pod set as it looks under its flavors: on machines that belong to all of them. KeyError for others."""
-        grounds = [_grounds(self.fleet)[name] for name in names]
-        labels = {key: value for ground in grounds for key, value in ground.node_labels.items()}
-        first, *others = grounds
+        chosen = [_flavors(self.fleet.index, self.fleet)[name] for name in names]
+        labels = {key: value for nodes in chosen for key, value in nodes.node_labels.items()}
+        first, *others = chosen
         pools = tuple(pool for pool in first.pools if all(pool in other.pools for other in others))
-        any_node = all(ground.any_node for ground in grounds)
+        any_node = all(nodes.any_node for nodes in chosen)
         return Need(pod_set, tolerations_of(self.fleet, names), labels, pools, charged, any_node)
 
     def offered(self, name: str) -> frozenset[str]:
         """Every resource that some machine of the flavor has or could have."""
         if name not in self._offered:
-            ground = _grounds(self.fleet)[name]
-            found = {
-                offer for pool in ground.pools for offering in self.offerings.of(pool) for offer in offering.allocatable
-            }
-            found |= {offer for slot in self.board.slots.values() if ground.owns(slot) for offer in slot.free}
+            nodes = _flavors(self.fleet.index, self.fleet)[name]
+            buyable = (offering for pool in nodes.pools for offering in self.offerings.of(pool))
+            found = {resource for offering in buyable for resource in offering.allocatable}
+            found |= {resource for slot in self.state.slots.values() if nodes.owns(slot) for resource in slot.free}
             self._offered[name] = frozenset(found)
         return self._offered[name]
 
     def specs(self) -> Mapping[str, FlavorSpec]:
         """The flavors as the quota engine knows them."""
         return {
-            name: FlavorSpec(name, _said(ground), ground.taints, ground.tolerations, offers=self.offered(name))
-            for name, ground in _grounds(self.fleet).items()
+            name: FlavorSpec(name, _said(nodes), nodes.taints, nodes.tolerations, offers=self.offered(name))
+            for name, nodes in _flavors(self.fleet.index, self.fleet).items()
         }
 
 
-def _said(ground: Ground) -> Mapping[str, str]:
-    """Labels that selectors of pods are compared with: those of a ResourceFlavor, as Kueue does."""
-    return ground.node_labels if ground.any_node else {}
+def _said(nodes: FlavorNodes) -> Mapping[str, str]:
+    """The labels that selectors of pods are compared with: those of a ResourceFlavor, as Kueue does."""
+    return nodes.node_labels if nodes.any_node else {}

@@ -4,16 +4,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.placement.board import Board, Slot
-from fleet.placement.pack import choose_domain, domains, seat
+from fleet.placement.cluster_state import ClusterState, NodeSlot
+from fleet.placement.free_capacity import assign, free_capacity
 from fleet.snapshot import PodSet
 from tests.support.fleets import GPU
 
 RACK = "rack"
 
 
-def board(**gpus: int) -> Board:
-    return Board({name: Slot(name, name, "", {}, (), {GPU: free, "pods": 100}) for name, free in gpus.items()})
+def board(**gpus: int) -> ClusterState:
+    return ClusterState(
+        {name: NodeSlot(name, name, "", {}, (), {GPU: free, "pods": 100}) for name, free in gpus.items()}
+    )
 
 
 def pods(count: int, gpu: int = 1) -> PodSet:
@@ -35,16 +37,17 @@ def pods(count: int, gpu: int = 1) -> PodSet:
 )
 def test_seat(free: dict[str, int], count: int, seated: dict[str, int]) -> None:
     made = board(**free)
-    seats = seat(made, list(made.slots.values()), pods(count), count)
+    seats = assign(made, list(made.slots.values()), pods(count), count)
     assert {it.slot.name: it.count for it in seats} == seated
     assert {name: it.free[GPU] for name, it in made.slots.items()} == {
         name: much - seated.get(name, 0) for name, much in free.items()
     }
 
 
-def racks(*entries: tuple[str, str, int]) -> list[Slot]:
+def racks(*entries: tuple[str, str, int]) -> list[NodeSlot]:
     return [
-        Slot(name, name, "", {RACK: rack} if rack else {}, (), {GPU: free, "pods": 100}) for name, rack, free in entries
+        NodeSlot(name, name, "", {RACK: rack} if rack else {}, (), {GPU: free, "pods": 100})
+        for name, rack, free in entries
     ]
 
 
@@ -60,14 +63,17 @@ def racks(*entries: tuple[str, str, int]) -> list[Slot]:
     ],
     ids=["the one that holds it", "the tightest", "ties by value", "never across", "unlabelled is nowhere", "nothing"],
 )
-def test_choose_domain(slots: tuple[tuple[str, str, int], ...], count: int, chosen: list[str] | None) -> None:
-    found = choose_domain(racks(*slots), pods(count))
-    assert (None if found is None else [it.name for it in found]) == chosen
+def test_tightest_domain(slots: tuple[tuple[str, str, int], ...], count: int, chosen: list[str] | None) -> None:
+    state = ClusterState({slot.name: slot for slot in racks(*slots)})
+    found = free_capacity(state, "any", pods(count).requests).tightest_domain(RACK, count)
+    members = None if found is None else assign(state, found, pods(count), found.room)
+    assert (None if members is None else sorted(it.slot.name for it in members)) == chosen
 
 
 def test_domains_leave_out_what_has_no_label() -> None:
-    found = domains(racks(("a", "r1", 1), ("b", "", 1), ("c", "r1", 1)), RACK)
-    assert {value: [it.name for it in members] for value, members in found.items()} == {"r1": ["a", "c"]}
+    slots = racks(("a", "r1", 1), ("b", "", 1), ("c", "r1", 1))
+    state = ClusterState({slot.name: slot for slot in slots})
+    assert free_capacity(state, "any", {GPU: 1}).totals(RACK) == {"r1": 2}
 
 
 rooms = st.lists(st.integers(0, 8), min_size=1, max_size=7)
@@ -76,7 +82,7 @@ rooms = st.lists(st.integers(0, 8), min_size=1, max_size=7)
 @given(rooms, st.integers(0, 30))
 def test_nobody_is_left_out_while_there_is_room_and_no_machine_is_wasted(free: list[int], count: int) -> None:
     made = board(**{f"n{i}": much for i, much in enumerate(free)})
-    seats = seat(made, list(made.slots.values()), pods(count), count)
+    seats = assign(made, list(made.slots.values()), pods(count), count)
     placed = sum(it.count for it in seats)
     assert placed == min(count, sum(free))
     assert all(it.free[GPU] >= 0 for it in made.slots.values())
@@ -94,6 +100,6 @@ def test_the_order_of_the_slots_does_not_matter(free: list[int], count: int, rng
     left, right = (board(**{f"n{i}": much for i, much in enumerate(free)}) for _ in range(2))
     mixed = list(right.slots.values())
     rng.shuffle(mixed)  # type: ignore[attr-defined]
-    one = seat(left, list(left.slots.values()), pods(count), count)
-    other = seat(right, mixed, pods(count), count)
+    one = assign(left, list(left.slots.values()), pods(count), count)
+    other = assign(right, mixed, pods(count), count)
     assert [(it.slot.name, it.count) for it in one] == [(it.slot.name, it.count) for it in other]

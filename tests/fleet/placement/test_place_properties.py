@@ -6,9 +6,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet.placement.flavors import Flavors
-from fleet.placement.provision import Need, provide
-from fleet.placement.stock import build_board, build_supply
+from fleet.placement.flavor_nodes import FleetFlavors
+from fleet.placement.inventory import build_capacity, build_cluster_state
+from fleet.placement.place import place_gang
+from fleet.placement.plan import Need
 from fleet.reasons import Refusal
 from fleet.snapshot import CapacityPool, PodSet
 from fleet.snapshot.lookups import holders
@@ -108,9 +109,9 @@ def _stand(world: World, draw: st.DrawFn, name: str, pool: str) -> None:
 @given(worlds(), st.data())
 def test_plans_pass_the_judge_and_refusals_leave_nothing_behind(world: World, data: st.DataObject) -> None:
     snapshot = world.snapshot()
-    supply = build_supply(world.fleet, snapshot)
-    board = build_board(snapshot, holders(snapshot))
-    flavors = Flavors(world.fleet, supply.offerings, board)
+    supply = build_capacity(world.fleet, snapshot)
+    board = build_cluster_state(snapshot, holders(snapshot))
+    flavors = FleetFlavors(world.fleet, supply.offerings, board)
     spent = [
         (claim.node_pool, claim.price_usd_h, snapshot.catalog.types[claim.capacity_pool.instance_type].capacity)
         for claim in snapshot.claims.values()
@@ -125,7 +126,7 @@ def test_plans_pass_the_judge_and_refusals_leave_nothing_behind(world: World, da
         needs: list[Need] = [flavors.need(it, ("any",)) for it in sets]
         standing = before(board)
         headroom = {name: (it.nodes, it.usd_h, dict(it.resources)) for name, it in supply.headroom.items()}
-        plan = provide(board, supply, f"uid-{number}", needs)
+        plan = place_gang(board, supply, f"uid-{number}", needs)
         if isinstance(plan, Refusal):
             assert before(board) == standing
             for name, it in supply.headroom.items():
@@ -155,9 +156,9 @@ def test_a_larger_gang_never_fits_where_a_smaller_one_does_not(world: World, dat
 
     def fits(pods: PodSet) -> bool:
         snapshot = world.snapshot()
-        supply = build_supply(world.fleet, snapshot, may_buy=False)
-        board = build_board(snapshot, holders(snapshot))
-        need = Flavors(world.fleet, supply.offerings, board).need(pods, ("any",))
-        return not isinstance(provide(board, supply, "uid", [need]), Refusal)
+        supply = build_capacity(world.fleet, snapshot, may_buy=False)
+        board = build_cluster_state(snapshot, holders(snapshot))
+        need = FleetFlavors(world.fleet, supply.offerings, board).need(pods, ("any",))
+        return not isinstance(place_gang(board, supply, "uid", [need]), Refusal)
 
     assert fits(fewer) or not fits(wanted)

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.placement.board import Board, Slot
+from fleet.placement.cluster_state import ClusterState, NodeSlot
 from tests.support.fleets import GPU
 
 
-def slot(name: str, gpus: int = 8, pods: int = 10, **labels: str) -> Slot:
-    return Slot(name, name, "", labels, (), {GPU: gpus, "cpu": 64000, "pods": pods}, "h100")
+def slot(name: str, gpus: int = 8, pods: int = 10, **labels: str) -> NodeSlot:
+    return NodeSlot(name, name, "", labels, (), {GPU: gpus, "cpu": 64000, "pods": pods}, "h100")
 
 
 @pytest.mark.parametrize(
@@ -31,19 +31,19 @@ def test_room(requests: dict[str, int], room: int) -> None:
 
 
 def test_a_slot_that_is_overfull_has_no_room() -> None:
-    board = Board({"a": slot("a", gpus=2)})
+    board = ClusterState({"a": slot("a", gpus=2)})
     board.take(board.slots["a"], {GPU: 3}, 1)
     assert board.slots["a"].room_for({GPU: 1}) == 0
 
 
 def test_two_slots_of_one_name_are_an_error() -> None:
-    board = Board({"a": slot("a")})
-    with pytest.raises(ValueError, match="on the board already"):
+    board = ClusterState({"a": slot("a")})
+    with pytest.raises(ValueError, match="is there already"):
         board.add(slot("a"))
 
 
 def test_a_closed_slot_takes_nothing_until_that_is_undone() -> None:
-    board = Board({"a": slot("a")})
+    board = ClusterState({"a": slot("a")})
     mark = board.mark()
     board.close("a")
     board.close("not there")
@@ -54,7 +54,7 @@ def test_a_closed_slot_takes_nothing_until_that_is_undone() -> None:
 
 
 def test_a_renamed_slot_makes_room_for_the_next_of_its_name() -> None:
-    board = Board()
+    board = ClusterState()
     board.add(slot("new/0/0"))
     board.rename(board.slots["new/0/0"], "claim/x")
     mark = board.mark()
@@ -75,7 +75,7 @@ steps = st.lists(
 
 @given(steps, steps)
 def test_undo_restores_the_exact_state(kept: list[Step], undone: list[Step]) -> None:
-    board = Board({name: slot(name) for name in "abc"})
+    board = ClusterState({name: slot(name) for name in "abc"})
     _do(board, kept)
     before = {name: (it, _amounts(it)) for name, it in board.slots.items()}
     mark = board.mark()
@@ -85,11 +85,11 @@ def test_undo_restores_the_exact_state(kept: list[Step], undone: list[Step]) -> 
     assert board.mark() == mark
 
 
-def _amounts(it: Slot) -> dict[str, int]:
+def _amounts(it: NodeSlot) -> dict[str, int]:
     return {resource: amount for resource, amount in it.free.items() if amount}
 
 
-def _do(board: Board, moves: list[Step]) -> None:
+def _do(board: ClusterState, moves: list[Step]) -> None:
     for what, name, gpus, count in moves:
         if what == "add" and name not in board.slots:
             board.add(slot(name))
@@ -100,25 +100,25 @@ def _do(board: Board, moves: list[Step]) -> None:
 
 
 def test_the_state_is_the_same_again_after_an_undone_what_if() -> None:
-    board = Board()
+    board = ClusterState()
     board.add(slot("a"))
     board.take(board.slots["a"], {GPU: 1}, 1)
-    state, mark = board.state, board.mark()
+    state, mark = board.version, board.mark()
     board.take(board.slots["a"], {GPU: 1}, 1)
-    assert board.state != state
+    assert board.version != state
     board.undo(mark)
-    assert board.state == state
+    assert board.version == state
     board.take(board.slots["a"], {GPU: 1}, 1)
     board.take(board.slots["a"], {GPU: 1}, -1)
-    assert board.state != state, "that it stands as before is not noticed"
+    assert board.version != state, "that it stands as before is not noticed"
 
 
 def test_what_cannot_be_undone_changes_the_state() -> None:
-    board = Board()
+    board = ClusterState()
     board.add(slot("a"))
-    before = board.state
+    before = board.version
     board.rename(board.slots["a"], "b")
-    renamed = board.state
+    renamed = board.version
     assert renamed != before
     board.share(board.slots["b"])
-    assert board.state != renamed
+    assert board.version != renamed

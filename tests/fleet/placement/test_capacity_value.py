@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from bench.reference.fragmentation import ExpectedFill, Request
 from bench.reference.packer import Machine, states_of
-from fleet.placement.worth import MEMORY, Asked, Worth, wants_gpus
+from fleet.placement.opportunity_cost import MEMORY, CapacityValue, PodRequests, wants_gpus
 from model.labels import GPU_RESOURCE as GPU
 from model.labels import MIG_RESOURCE_PREFIX
 from tests.support.fleets import amounts
@@ -17,7 +17,7 @@ SMALL, LARGE = MIG_RESOURCE_PREFIX + "1g.10gb", MIG_RESOURCE_PREFIX + "3g.40gb"
 PLENTY = {"cpu": 10**9, MEMORY: 10**15}
 
 
-def pod(cpu: int = 0, memory: int = 0, **gpus: int) -> Asked:
+def pod(cpu: int = 0, memory: int = 0, **gpus: int) -> PodRequests:
     requests = {"cpu": cpu, MEMORY: memory} | {_NAMES[name]: amount for name, amount in gpus.items()}
     return tuple(sorted(requests.items()))
 
@@ -52,24 +52,24 @@ _NAMES = {"gpu": GPU, "small": SMALL, "large": LARGE}
         ({}, {GPU: 2}, 0),
     ],
 )  # fmt: skip
-def test_worth(mix: Mapping[Asked, int], free: Mapping[str, int], worth: int) -> None:
+def test_worth(mix: Mapping[PodRequests, int], free: Mapping[str, int], worth: int) -> None:
     total = sum(pods for requests, pods in mix.items() if wants_gpus(requests))
-    assert Worth(mix, total, horizon=1).of({**PLENTY, **free}) == pytest.approx(worth, abs=3)
+    assert CapacityValue(mix, total, horizon=1).of({**PLENTY, **free}) == pytest.approx(worth, abs=3)
 
 
 def test_those_who_may_not_stand_here_are_part_of_all() -> None:
-    assert Worth({pod(gpu=1): 1}, 2, horizon=1).of({**PLENTY, GPU: 1}) == 166_667
+    assert CapacityValue({pod(gpu=1): 1}, 2, horizon=1).of({**PLENTY, GPU: 1}) == 166_667
 
 
 def test_a_part_of_a_gpu_is_worth_a_part() -> None:
     parts = {GPU: 1.0, SMALL: 1 / 7}
-    worth = Worth({pod(gpu=1): 1, pod(small=1): 1}, 2, parts.__getitem__, horizon=1)
+    worth = CapacityValue({pod(gpu=1): 1, pod(small=1): 1}, 2, parts.__getitem__, horizon=1)
     assert worth.of({**PLENTY, GPU: 1}) == 166_667
     assert worth.of({**PLENTY, SMALL: 1}) == round(166_667 / 7)
 
 
 def test_loss_is_told_apart_by_thousandths() -> None:
-    worth = Worth({pod(1, gpu=1): 1, pod(1, gpu=8): 3}, 4)
+    worth = CapacityValue({pod(1, gpu=1): 1, pod(1, gpu=8): 3}, 4)
     free = {**PLENTY, GPU: 8}
     assert worth.loss(free, amounts(1), 1) == (worth.of(free) - worth.of({**free, GPU: 7})) // 1000
     assert worth.loss(free, {GPU: 4}, 2) == worth.of(free) // 1000
@@ -94,5 +94,5 @@ def test_it_is_the_measure_by_devices_where_all_are_whole(
     measure = ExpectedFill(mix, ("",))
     by_device = measure.worth(states_of([Machine("n", cpu, memory, (1000,) * gpus)], measure))
     counted = {pod(request.cpu_milli, request.memory_mib, gpu=request.gpus): pods for request, pods in mix.items()}
-    by_count = Worth(counted, sum(mix.values())).of({"cpu": cpu, MEMORY: memory, GPU: gpus})
+    by_count = CapacityValue(counted, sum(mix.values())).of({"cpu": cpu, MEMORY: memory, GPU: gpus})
     assert by_count == pytest.approx(int(by_device[0]), rel=2e-3, abs=1000)  # needs are rounded to other units there

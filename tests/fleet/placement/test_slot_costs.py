@@ -6,10 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet.placement.board import PODS, Board, Slot
-from fleet.placement.pack import seat
-from fleet.placement.shelf import Price
-from fleet.placement.view import Scope
+from fleet.placement.cluster_state import PODS, ClusterState, NodeSlot
+from fleet.placement.free_capacity import FreeCapacity, SlotCost, assign, free_capacity
 from fleet.snapshot import PodSet
 from model.quantity import Resources
 from tests.support.fleets import GPU
@@ -17,23 +15,23 @@ from tests.support.fleets import GPU
 ONE = PodSet("main", 1, {GPU: 1})
 
 
-def board_of(free: Mapping[str, int]) -> Board:
-    board = Board()
+def board_of(free: Mapping[str, int]) -> ClusterState:
+    board = ClusterState()
     for name, gpus in free.items():
-        board.add(Slot(name, name, "", {}, (), {GPU: gpus, "pods": 100}, pods_when_empty=100))
+        board.add(NodeSlot(name, name, "", {}, (), {GPU: gpus, "pods": 100}, pods_when_empty=100))
     return board
 
 
-def placed(board: Board, price: Price, count: int) -> dict[str, int]:
+def placed(board: ClusterState, price: SlotCost, count: int) -> dict[str, int]:
     """Slot -> pods, in the order of the seats; they stay there."""
-    return {taken.slot.name: taken.count for taken in seat(board, scope(board, price), ONE, count)}
+    return {taken.slot.name: taken.count for taken in assign(board, scope(board, price), ONE, count)}
 
 
-def scope(board: Board, price: Price) -> Scope:
-    return board.view("any", ONE.requests, priced=lambda _requests: price).among()
+def scope(board: ClusterState, price: SlotCost) -> FreeCapacity:
+    return free_capacity(board, "any", ONE.requests, priced=lambda _requests: price).among()
 
 
-def priced(losses: Mapping[str, int], kept: str = "") -> Price:
+def priced(losses: Mapping[str, int], kept: str = "") -> SlotCost:
     """A price by the slot's name, for any count; those in `kept` are kept empty."""
     return lambda slot, _count: (slot.name in kept, losses.get(slot.name, 0))
 
@@ -71,13 +69,13 @@ def test_seats(free: dict[str, int], losses: dict[str, int], kept: str, count: i
 # -- whatever is on the board -----------------------------------------------------------------------------------------
 
 
-def by_what_is_left(slot: Slot, count: int) -> tuple[bool, int]:
+def by_what_is_left(slot: NodeSlot, count: int) -> tuple[bool, int]:
     """A price that changes with what stands on the slot, in no orderly way."""
     left = slot.free.get(GPU, 0) - count
     return slot.empty and slot.name < "n3", (7 * left * left + 3 * left) % 5 - 1
 
 
-def plainly(slots: Sequence[Slot], price: Price, count: int) -> list[tuple[str, int]]:
+def plainly(slots: Sequence[NodeSlot], price: SlotCost, count: int) -> list[tuple[str, int]]:
     """The rule of 0003 as it is written down, by looking at every slot again and again."""
     free, found = {slot.name: slot for slot in slots if slot.room_for(ONE.requests)}, []
     while count > 0 and free:
@@ -121,7 +119,7 @@ def test_the_order_of_the_slots_changes_nothing(free: dict[str, int], asked: lis
         assert list(placed(one, by_what_is_left, count).items()) == list(placed(other, by_what_is_left, count).items())
 
 
-def keeps_empty(slot: Slot, _count: int) -> tuple[bool, int]:
+def keeps_empty(slot: NodeSlot, _count: int) -> tuple[bool, int]:
     return slot.empty, -slot.free[GPU]
 
 
@@ -143,7 +141,7 @@ def test_no_machine_is_begun_for_what_a_used_one_holds(free: dict[str, int], ask
 def test_only_what_changed_is_priced_again() -> None:
     board, asked = board_of({f"n{i}": 8 for i in range(9)}), []
 
-    def price(slot: Slot, _count: int) -> tuple[bool, int]:
+    def price(slot: NodeSlot, _count: int) -> tuple[bool, int]:
         asked.append(slot.name)
         return False, 0
 
@@ -178,11 +176,11 @@ def test_renamed_and_shared_slots_are_found_by_what_they_are_now() -> None:
     assert placed(board, priced({"b": 3}), 1) == {"z": 1}
     board.share(board.slots["z"])
     assert board.slots["z"].node == ""
-    standing = board.view("any", ONE.requests).among(standing=True)
-    assert [taken.slot.name for taken in seat(board, standing, ONE, 1)] == ["b"]
+    standing = free_capacity(board, "any", ONE.requests).among(standing=True)
+    assert [taken.slot.name for taken in assign(board, standing, ONE, 1)] == ["b"]
 
 
 @pytest.mark.parametrize(("when_empty", "free", "empty"), [(None, 9, False), (9, 9, True), (9, 8, False), (0, 0, True)])
 def test_empty(when_empty: int | None, free: int, empty: bool) -> None:
     room: Resources = {PODS: free}
-    assert Slot("n", "n", "", {}, (), dict(room), pods_when_empty=when_empty).empty is empty
+    assert NodeSlot("n", "n", "", {}, (), dict(room), pods_when_empty=when_empty).empty is empty

@@ -1,28 +1,34 @@
-"""The board: every slot pods can be put on, with what is free, as do/undo state for what-ifs."""
+"""The nodes that pods can be put on, with what is free on each, as state that what-ifs change and undo.
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+It is what `state.Cluster` is to Karpenter and the snapshot of `NodeInfo`s to kube-scheduler. How many pods of a class
+fit where is counted beside it (`fleet.placement.free_capacity`), from what it says has changed.
+"""
+
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from math import inf
+from typing import Any
 
-from fleet.placement.shelf import Price, free_of_charge
-from fleet.placement.view import ANYBODY, Rooms, View
+from fleet.offerings.offerings import Offering
 from model.kinds import Taint
 from model.quantity import Resources
 
 PODS = "pods"
-_VIEWS = 32
-"""Classes of pods that a board keeps a view for; the one asked for first goes."""
+ANYBODY: frozenset[str] = frozenset()
+"""The owners of a slot that every gang may use."""
 
-Moment = tuple[int, int]
-"""How much of its changes somebody has seen: epoch and position."""
+ChangePosition = tuple[int, int]
+"""How much of the changes of a state somebody has seen: epoch and position."""
+StateVersion = tuple[object, int]
+"""The last change that stands, compared by identity, and how many there were that cannot be undone."""
 
 
 @dataclass(slots=True, eq=False)
-class Slot:
+class NodeSlot:
     """A machine that can take pods: a node, a claimed machine not yet joined, or one that might be bought or re-cut.
 
     `node` is empty until the machine has joined, `claim` for nodes nobody claimed. `free`, `node` and `only_for` only
-    change through `Board`.
+    change through `ClusterState`.
     """
 
     name: str
@@ -58,101 +64,96 @@ class Slot:
         return max(0, room)
 
 
+def planned_slot(offering: Offering, name: str, *only_for: str) -> NodeSlot:
+    """A fresh machine of this offering as a slot, on no state yet; `only_for` names the gangs it is kept for."""
+    free, pool, owners = dict(offering.allocatable), offering.pool.name, frozenset(only_for)
+    return NodeSlot(name, "", name, offering.labels, offering.taints, free, pool, owners, closes_s=offering.closes_s)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAssignment:
+    """`count` pods of a pod set on one slot."""
+
+    pod_set: str
+    slot: NodeSlot
+    count: int
+
+
 @dataclass(slots=True, eq=False)  # never changed; frozen ones take three times as long to make, and there are many
-class _Taken:
-    slot: Slot
+class _PodsPut:
+    """A change: `count` pods with these requests were put on a slot."""
+
+    slot: NodeSlot
     requests: Resources
     count: int
     before: object
     """What the slot was last changed by until then."""
 
 
-State = tuple[object, int]
-"""The last change that stands, compared by identity, and how many there were that cannot be undone."""
-
-
 @dataclass(slots=True)
-class Board:
+class ClusterState:
     """All slots by name. `mark`/`undo` bracket a what-if and restore the exact state.
 
-    A slot that is on several boards is changed through one of them only.
+    A slot that is part of several states is changed through one of them only.
     """
 
-    slots: dict[str, Slot] = field(default_factory=dict)
-    _log: list[_Taken | Slot] = field(default_factory=list)
-    _touched: list[Slot] = field(default_factory=list)
+    slots: dict[str, NodeSlot] = field(default_factory=dict)
+    indexes: dict[Hashable, Any] = field(default_factory=dict, repr=False)
+    """What `fleet.placement.free_capacity` has counted, by class of pods; it alone reads and writes this."""
+    _log: list[_PodsPut | NodeSlot] = field(default_factory=list)
+    """Changes that `undo` takes back: pods put on a slot, and slots added."""
+    _touched: list[NodeSlot] = field(default_factory=list)
     _unlogged: int = 0
     """Changes that `undo` knows nothing of."""
     _epoch: int = 0
-    _rooms: dict[Hashable, Rooms] = field(default_factory=dict)
 
-    def view(
-        self,
-        kind: Hashable,
-        requests: Resources,
-        accepts: Callable[[Slot], bool] = lambda _slot: True,
-        priced: Callable[[Resources], Price] = lambda _requests: free_of_charge,
-    ) -> View:
-        """Rooms for pods with `requests` on the slots that suit them, kept between calls.
-
-        `kind` must differ for pods that suit different slots: it stands for what `accepts` looks at. What is `priced`
-        is so by the same rule as long as the board lives.
-        """
-        key = (kind, tuple(sorted(requests.items())))
-        rooms = self._rooms.get(key)
-        if rooms is None:
-            if len(self._rooms) >= _VIEWS:
-                del self._rooms[next(iter(self._rooms))]
-            rooms = self._rooms[key] = Rooms(requests, accepts, priced(requests))
-        return View(self, rooms)
-
-    def touched(self, since: Moment) -> list[Slot] | None:
+    def touched(self, since: ChangePosition) -> list[NodeSlot] | None:
         """Slots that came, went or changed since, perhaps more than once; None when that is not known any more."""
         epoch, position = since
         return self._touched[position:] if epoch == self._epoch else None
 
-    def now(self) -> Moment:
+    def now(self) -> ChangePosition:
         """The present end of the changes."""
         return self._epoch, len(self._touched)
 
-    def _touch(self, slot: Slot) -> None:
+    def _touch(self, slot: NodeSlot) -> None:
         self._touched.append(slot)
         if len(self._touched) > 4 * len(self.slots) + 4096:
             self._touched = []
             self._epoch += 1
 
-    def add(self, slot: Slot) -> None:
-        """Put a further slot on the board (undoable); its name must be new."""
+    def add(self, slot: NodeSlot) -> None:
+        """Adds a further slot (undoable); ValueError when its name is taken."""
         if slot.name in self.slots:
-            raise ValueError(f"slot {slot.name} is on the board already")
+            raise ValueError(f"slot {slot.name} is there already")
         self.slots[slot.name] = slot
         self._log.append(slot)
         self._touch(slot)
 
-    def take(self, slot: Slot, requests: Resources, count: int) -> None:
-        """Put `count` pods on a slot. A negative count takes pods off."""
+    def take(self, slot: NodeSlot, requests: Resources, count: int) -> None:
+        """Puts `count` pods on a slot (undoable). A negative count takes pods off."""
         _change(slot, requests, count)
-        slot.changed = taken = _Taken(slot, requests, count, slot.changed)
+        slot.changed = taken = _PodsPut(slot, requests, count, slot.changed)
         self._log.append(taken)
         self._touch(slot)
 
-    def rename(self, slot: Slot, name: str) -> None:
-        """Give a slot that stays on the board a name of its own, so that the next what-if may use the old one."""
+    def rename(self, slot: NodeSlot, name: str) -> None:
+        """Gives a slot that stays for good a name of its own, so that the next what-if may use the old one."""
         self._unlogged += 1
         del self.slots[slot.name]
         slot.name, slot.changed = name, object()
         self.slots[name] = slot
         self._touch(slot)
 
-    def share(self, slot: Slot) -> None:
-        """Let everybody use a slot that was for one gang; whoever is put there waits for its machine."""
+    def share(self, slot: NodeSlot) -> None:
+        """Lets everybody use a slot that was for one gang; whoever is put there waits for its machine."""
         self._unlogged += 1
         slot.only_for, slot.node = ANYBODY, ""
         slot.changed = object()
         self._touch(slot)
 
     def close(self, name: str) -> int:
-        """Let a slot, if it is there, take no further pod (undoable); how many more it could have taken."""
+        """Lets a slot, if it is there, take no further pod (undoable); returns how many more it could have taken."""
         slot = self.slots.get(name)
         room = max(0, slot.free.get(PODS, 0)) if slot is not None else 0
         if slot is not None and room:
@@ -164,15 +165,15 @@ class Board:
         return len(self._log)
 
     @property
-    def state(self) -> "State":
+    def version(self) -> StateVersion:
         """Equal to an earlier one only if everything stands as it did then: a what-if in between was undone."""
         return (self._log[-1] if self._log else None), self._unlogged
 
     def undo(self, mark: int) -> None:
-        """Back to the state at `mark`."""
+        """Restores the state at `mark`."""
         while len(self._log) > mark:
             entry = self._log.pop()
-            if isinstance(entry, Slot):
+            if isinstance(entry, NodeSlot):
                 del self.slots[entry.name]
                 self._touch(entry)
             else:
@@ -181,14 +182,9 @@ class Board:
                 self._touch(entry.slot)
 
 
-def _change(slot: Slot, requests: Resources, count: int) -> None:
+def _change(slot: NodeSlot, requests: Resources, count: int) -> None:
     free = slot.free
     free[PODS] = free.get(PODS, 0) - count
     for resource, amount in requests.items():
         if amount:
             free[resource] = free.get(resource, 0) - amount * count
-
-
-def by_name(slots: Iterable[Slot]) -> list[Slot]:
-    """Slots in the order that ends every tie."""
-    return sorted(slots, key=lambda slot: slot.name)

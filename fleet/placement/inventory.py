@@ -1,24 +1,27 @@
-"""What stands in the yard: the board of usable machines and the supply of further ones, from a snapshot."""
+"""What a snapshot offers to pods: the state of the machines that are usable, and what can be bought or re-cut."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 from fleet.actions import claim_subject
 from fleet.mig.layouts import cut, gpu_part, layout_name, pool_layouts, with_gpus
 from fleet.offerings.interruption_rate import premiums
-from fleet.offerings.limits import headroom_of_pools
-from fleet.offerings.offerings import node_labels_of, offerings_now
+from fleet.offerings.limits import PoolHeadroom, headroom_of_pools
+from fleet.offerings.offerings import Offerings, node_labels_of, offerings_now
 from fleet.offerings.reservations import closes_s, offer_of, reservation_of
-from fleet.placement.appraisal import Appraiser
-from fleet.placement.board import PODS, Board, Slot
-from fleet.placement.provision import Recut, Supply
-from fleet.placement.view import ANYBODY
-from fleet.snapshot import Claim, ClaimState, Gang, GangState, Node, Snapshot
+from fleet.placement.candidates import CandidateOfferings
+from fleet.placement.cluster_state import ANYBODY, PODS, ClusterState, NodeSlot
+from fleet.placement.free_capacity import SlotCost, no_cost
+from fleet.placement.opportunity_cost import OpportunityCosts
+from fleet.placement.plan import Need, PlannedNodeClaims, Recut
+from fleet.snapshot import CapacityPool, Claim, ClaimState, Gang, GangState, InstanceOffer, Node, Snapshot
 from fleet.snapshot.lookups import claims_by_node, claims_by_pool, machines_held
 from fleet.snapshot.seats import seated
 from fleet.snapshot.taints import OWN_KEYS
 from model import labels
 from model.fleet import Fleet
 from model.kinds import NodePool
+from model.quantity import Resources
 
 
 def usable(node: Node, claim: Claim | None) -> bool:
@@ -30,20 +33,20 @@ def usable(node: Node, claim: Claim | None) -> bool:
     return claim.state is ClaimState.READY and claim.disruption is None and claim.recut_at_s <= claim.ready_at_s
 
 
-def build_board(
+def build_cluster_state(
     snapshot: Snapshot,
     held_by: Iterable[Gang],
-    coming: Iterable[Slot] = (),
+    coming: Iterable[NodeSlot] = (),
     pools: Mapping[str, NodePool] | None = None,
-) -> Board:
+) -> ClusterState:
     """Every usable node with what is free on it after pods of no gang and the seats of `held_by`.
 
     `coming` are machines on their way (`coming_machines`): whoever is placed on one waits for it. `pools` say when
     machines of a capacity block have to be left.
     """
     owner = claims_by_node(snapshot)
-    board = Board()
-    by_claim: dict[str, Slot] = {}
+    board = ClusterState()
+    by_claim: dict[str, NodeSlot] = {}
     for name in sorted(snapshot.nodes):
         node = snapshot.nodes[name]
         claim = owner.get(name)
@@ -65,12 +68,12 @@ def build_board(
     return board
 
 
-def _slot(snapshot: Snapshot, node: Node, claim: Claim | None) -> Slot:
+def _slot(snapshot: Snapshot, node: Node, claim: Claim | None) -> NodeSlot:
     free = dict(node.allocatable)
     for resource, amount in snapshot.foreign_use.get(node.name, {}).items():
         free[resource] = free.get(resource, 0) - amount
     taints = tuple(taint for taint in node.taints if taint.key not in OWN_KEYS)
-    return Slot(
+    return NodeSlot(
         node.name,
         node.name,
         claim.name if claim else "",
@@ -88,7 +91,7 @@ def _kept_by_others(snapshot: Snapshot, node: Node) -> bool:
     return any(not pod.workload for pod in snapshot.node_pods.get(node.name, ()))
 
 
-def coming_machines(fleet: Fleet, snapshot: Snapshot) -> Iterator[Slot]:
+def coming_machines(fleet: Fleet, snapshot: Snapshot) -> Iterator[NodeSlot]:
     """Machines that are bought or being cut anew and will be usable, with what they promise; by claim.
 
     Without them every waiting gang would buy machines of its own while those of others still boot half empty. A machine
@@ -113,7 +116,9 @@ def coming_machines(fleet: Fleet, snapshot: Snapshot) -> Iterator[Slot]:
         reserved = _reserved_for(snapshot, claim)
         pods = None if node and _kept_by_others(snapshot, node) else free.get(PODS, 0)
         closes_at_s, taints = closes_s(pool, offer.reservation), pool.spec.template.taints
-        slot = Slot(f"coming/{name}", "", name, found, taints, free, pool.name, reserved, pods, closes_s=closes_at_s)
+        slot = NodeSlot(
+            f"coming/{name}", "", name, found, taints, free, pool.name, reserved, pods, closes_s=closes_at_s
+        )
         yield slot
 
 
@@ -130,15 +135,54 @@ def _to_come(snapshot: Snapshot, claim: Claim, uid: str) -> bool:
     return claim.name not in here and (not gang.holds_capacity or not here.isdisjoint(claim.replaces))
 
 
-def build_supply(fleet: Fleet, snapshot: Snapshot, *, may_buy: bool = True) -> Supply:
+@dataclass(slots=True)
+class BuyableCapacity:
+    """What can be bought or re-cut. `spend` is undone with the cluster state by whoever called it."""
+
+    offerings: Offerings
+    headroom: dict[str, PoolHeadroom]
+    shortages: Mapping[CapacityPool, float]
+    recuts: list[Recut] = field(default_factory=list)
+    may_buy: bool = True
+    priced: Callable[[Resources], SlotCost] = lambda _requests: no_cost
+    """What pods cost the slots they might stand on."""
+    closing: bool = False
+    """Whether there are capacity blocks, so that it matters how long pods will run."""
+    premiums: Mapping[CapacityPool, float] = field(default_factory=dict)
+    """Capacity pool -> the part of its price that its interruptions add (`fleet.offerings.interruption_rate`)."""
+    _candidates: dict[Hashable, CandidateOfferings] = field(default_factory=dict, init=False, repr=False)
+
+    def expected_usd_h(self, offer: InstanceOffer) -> float:
+        """What an offer is ordered by: its price, and what its interruptions waste."""
+        return offer.price_usd_h * (1.0 + self.premiums.get(offer.pool_key, 0.0))
+
+    def candidates(self, need: Need, zone: str) -> CandidateOfferings:
+        """What could be bought for pods of a need in a zone."""
+        asked = (need.asks, zone)
+        if asked not in self._candidates:
+            self._candidates[asked] = CandidateOfferings.of(need, zone, self.offerings, self.expected_usd_h)
+        return self._candidates[asked]
+
+    def spend(self, purchases: Iterable[PlannedNodeClaims]) -> None:
+        """Takes purchases from what the limits and reservations of their pools still allow."""
+        for bought in purchases:
+            self.headroom[bought.offering.pool.name].spend(bought.offering, bought.count)
+
+    def give_back(self, purchases: Iterable[PlannedNodeClaims]) -> None:
+        """Undoes `spend`."""
+        for bought in purchases:
+            self.headroom[bought.offering.pool.name].spend(bought.offering, -bought.count)
+
+
+def build_capacity(fleet: Fleet, snapshot: Snapshot, *, may_buy: bool = True) -> BuyableCapacity:
     """Offerings, limits, shortages still in force, and idle machines that may be cut anew."""
-    return Supply(
+    return BuyableCapacity(
         offerings_now(fleet, snapshot),
         headroom_of_pools(fleet, snapshot),
         {pool: until for pool, until in snapshot.shortages.items() if until > snapshot.now_s},
         list(_recuts(fleet, snapshot)),
         may_buy,
-        Appraiser(fleet, snapshot.gangs).priced,
+        OpportunityCosts(fleet, snapshot.gangs, snapshot.index).priced,
         any(known.kind == "capacity-block" for known in snapshot.reservations.values()),
         premiums(snapshot.interruptions, snapshot.now_s),
     )
@@ -173,10 +217,10 @@ def _has_gpu_pods(snapshot: Snapshot, node: Node) -> bool:
 
 def _cut_slot(
     snapshot: Snapshot, node: Node, claim: Claim, layout: str, gpus: Mapping[str, int], pool: NodePool
-) -> Slot:
+) -> NodeSlot:
     slot = _slot(snapshot, node, claim)
     free = with_gpus(slot.free, gpus)
-    return Slot(
+    return NodeSlot(
         slot.name,
         slot.node,
         slot.claim,

@@ -1,12 +1,13 @@
-"""Views of a board: whatever was changed, added, undone or renamed, they say what a scan of all slots would."""
+"""Free capacity: whatever was changed, added, undone or renamed, it is what a scan of all slots would find."""
+
+from collections.abc import Iterable
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet.placement.board import Board, Slot
-from fleet.placement.pack import Seat, choose_domain, room, seat
-from fleet.placement.view import Scope
+from fleet.placement.cluster_state import ClusterState, NodeAssignment, NodeSlot
+from fleet.placement.free_capacity import FreeCapacity, assign, free_capacity
 from fleet.snapshot import PodSet
 from tests.support.fleets import GPU
 
@@ -14,7 +15,9 @@ RACK, GANGS = "rack", ("", "g1", "g2")
 PODS = PodSet("main", 4, {GPU: 1}, required_topology=RACK)
 
 SLOTS = [
-    Slot(f"n{i}", f"n{i}" if i % 3 else "", "", {RACK: f"r{i % 2}"} if i % 5 else {}, (), {GPU: i % 5, "pods": 9}, pool)
+    NodeSlot(
+        f"n{i}", f"n{i}" if i % 3 else "", "", {RACK: f"r{i % 2}"} if i % 5 else {}, (), {GPU: i % 5, "pods": 9}, pool
+    )
     for i, pool in enumerate("aabbabbaab")
 ]
 Step = tuple[str, int, int]
@@ -28,15 +31,17 @@ steps = st.lists(
 )
 
 
-def fresh() -> Board:
-    return Board({it.name: Slot(it.name, it.node, "", it.labels, (), dict(it.free), it.pool) for it in SLOTS})
+def fresh() -> ClusterState:
+    return ClusterState(
+        {it.name: NodeSlot(it.name, it.node, "", it.labels, (), dict(it.free), it.pool) for it in SLOTS}
+    )
 
 
-def suits(slot: Slot) -> bool:
+def suits(slot: NodeSlot) -> bool:
     return slot.pool == "a"
 
 
-def listed(board: Board, scope: Scope) -> list[Slot]:
+def listed(board: ClusterState, scope: FreeCapacity) -> list[NodeSlot]:
     """What a scope should hold, by looking at every slot."""
     return [
         slot
@@ -47,8 +52,22 @@ def listed(board: Board, scope: Scope) -> list[Slot]:
     ]
 
 
-def scopes(board: Board) -> list[Scope]:
-    view = board.view("pool a", PODS.requests, suits)
+def room(slots: Iterable[NodeSlot]) -> int:
+    return sum(slot.room_for(PODS.requests) for slot in slots)
+
+
+def tightest_domain(slots: list[NodeSlot]) -> list[NodeSlot] | None:
+    """The rack with the least room that holds all pods, by looking at every slot."""
+    racks: dict[str, list[NodeSlot]] = {}
+    for slot in slots:
+        if value := slot.labels.get(RACK):
+            racks.setdefault(value, []).append(slot)
+    fitting = [(room(members), value) for value, members in racks.items() if room(members) >= PODS.count]
+    return racks[min(fitting)[1]] if fitting else None
+
+
+def scopes(board: ClusterState) -> list[FreeCapacity]:
+    view = free_capacity(board, "pool a", PODS.requests, suits)
     return [view.among(gang, standing=standing) for gang in GANGS for standing in (None, True, False)]
 
 
@@ -61,8 +80,8 @@ def test_a_view_says_what_a_scan_says(moves: list[Step]) -> None:
         _do(board, marks, number, what, which, amount)
         for scope in scopes(board):
             slots = listed(board, scope)
-            assert room(scope, PODS) == room(slots, PODS)
-            chosen, expected = choose_domain(scope, PODS), choose_domain(slots, PODS)
+            assert scope.room == room(slots)
+            chosen, expected = scope.tightest_domain(RACK, PODS.count), tightest_domain(slots)
             assert (chosen is None) == (expected is None)
             if chosen is not None and expected is not None:
                 assert _names(board, chosen, 4) == _names(board, expected, 4)
@@ -70,22 +89,22 @@ def test_a_view_says_what_a_scan_says(moves: list[Step]) -> None:
                 assert _names(board, scope, count) == _names(board, slots, count)
 
 
-def _names(board: Board, among: list[Slot] | Scope, count: int) -> list[tuple[str, int]]:
+def _names(board: ClusterState, among: list[NodeSlot] | FreeCapacity, count: int) -> list[tuple[str, int]]:
     mark = board.mark()
-    seats: list[Seat] = seat(board, among, PODS, count)
+    seats: list[NodeAssignment] = assign(board, among, PODS, count)
     found = [(taken.slot.name, taken.count) for taken in seats]
     board.undo(mark)
     return found
 
 
-def _do(board: Board, marks: list[int], number: int, what: str, which: int, amount: int) -> None:
+def _do(board: ClusterState, marks: list[int], number: int, what: str, which: int, amount: int) -> None:
     names = list(board.slots)
     slot = board.slots[names[which % len(names)]]
     if what == "take":
         board.take(slot, PODS.requests, amount)
     elif what == "add":
         board.add(
-            Slot(
+            NodeSlot(
                 f"new/{number}",
                 "",
                 "",
@@ -111,35 +130,35 @@ def _do(board: Board, marks: list[int], number: int, what: str, which: int, amou
 def test_a_view_is_kept_and_a_slot_judged_once() -> None:
     board, judged = fresh(), []
 
-    def accepts(slot: Slot) -> bool:
+    def accepts(slot: NodeSlot) -> bool:
         judged.append(slot.name)
         return True
 
     for _ in range(3):
-        room(board.view("all", {GPU: 1}, accepts).among(), PODS)
+        assert free_capacity(board, "all", {GPU: 1}, accepts).room
         board.take(board.slots["n4"], {GPU: 1}, 1)
     assert sorted(judged) == sorted(name for name, slot in fresh().slots.items() if slot.free[GPU])
-    assert board.view("all", {GPU: 1}).rooms is board.view("all", {GPU: 1}).rooms
-    assert board.view("all", {GPU: 1}).rooms is not board.view("all", {GPU: 2}).rooms
-    assert board.view("all", {GPU: 1}).rooms is not board.view("other", {GPU: 1}).rooms
+    assert free_capacity(board, "all", {GPU: 1}).index is free_capacity(board, "all", {GPU: 1}).index
+    assert free_capacity(board, "all", {GPU: 1}).index is not free_capacity(board, "all", {GPU: 2}).index
+    assert free_capacity(board, "all", {GPU: 1}).index is not free_capacity(board, "other", {GPU: 1}).index
 
 
 @pytest.mark.parametrize("times", [1, 20_000])
 def test_changes_beyond_memory_are_found_by_looking_at_everything(times: int) -> None:
     board = fresh()
-    scope = board.view("all", PODS.requests).among()
-    before = room(scope, PODS)
+    scope = free_capacity(board, "all", PODS.requests).among()
+    before = scope.room
     for _ in range(times):
         board.take(board.slots["n4"], PODS.requests, 1)
         board.take(board.slots["n4"], PODS.requests, -1)
     board.take(board.slots["n4"], PODS.requests, 2)
-    assert room(scope, PODS) == before - 2
+    assert scope.room == before - 2
 
 
 def test_old_views_make_way() -> None:
     board = fresh()
-    first = board.view(0, PODS.requests)
+    first = free_capacity(board, 0, PODS.requests)
     for kind in range(1, 40):
-        board.view(kind, PODS.requests)
-    assert board.view(0, PODS.requests).rooms is not first.rooms
-    assert room(first.among(), PODS) == room(board.slots.values(), PODS)
+        free_capacity(board, kind, PODS.requests)
+    assert free_capacity(board, 0, PODS.requests).index is not first.index
+    assert first.room == room(board.slots.values())

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from fleet.placement.board import Board
-from fleet.placement.flavors import Flavors
-from fleet.placement.provision import Need, Plan, Supply, provide
-from fleet.placement.stock import build_board, build_supply
+from fleet.placement.cluster_state import ClusterState
+from fleet.placement.flavor_nodes import FleetFlavors
+from fleet.placement.inventory import BuyableCapacity, build_capacity, build_cluster_state
+from fleet.placement.place import place_gang
+from fleet.placement.plan import Need, PlacementPlan
 from fleet.reasons import Refusal
 from fleet.snapshot import CapacityPool, PodSet
 from fleet.snapshot.lookups import holders
@@ -42,18 +43,18 @@ class Rig:
     """A world ready to be asked for places."""
 
     world: World
-    board: Board
-    supply: Supply
-    flavors: Flavors
+    board: ClusterState
+    supply: BuyableCapacity
+    flavors: FleetFlavors
 
     def need(self, pods: PodSet, flavor: str = "h100") -> Need:
         return self.flavors.need(pods, (flavor,))
 
-    def ask(self, *sets: PodSet, flavor: str = "h100") -> Plan | Refusal:
+    def ask(self, *sets: PodSet, flavor: str = "h100") -> PlacementPlan | Refusal:
         needs = [self.need(pods, flavor) for pods in sets]
         standing = before(self.board)
         limits = {name: (it.nodes, it.usd_h, dict(it.resources)) for name, it in self.supply.headroom.items()}
-        found = provide(self.board, self.supply, "uid-g", needs)
+        found = place_gang(self.board, self.supply, "uid-g", needs)
         if isinstance(found, Refusal):
             assert before(self.board) == standing
             assert {n: (it.nodes, it.usd_h, it.resources) for n, it in self.supply.headroom.items()} == limits
@@ -61,9 +62,9 @@ class Rig:
             assert faults(found, needs, standing, "uid-g") == []
         return found
 
-    def plan(self, *sets: PodSet, flavor: str = "h100") -> Plan:
+    def plan(self, *sets: PodSet, flavor: str = "h100") -> PlacementPlan:
         found = self.ask(*sets, flavor=flavor)
-        assert isinstance(found, Plan), found
+        assert isinstance(found, PlacementPlan), found
         return found
 
     def refusal(self, *sets: PodSet, flavor: str = "h100") -> Refusal:
@@ -74,9 +75,9 @@ class Rig:
 
 def rig(world: World, *, may_buy: bool = True) -> Rig:
     snapshot = world.snapshot()
-    supply = build_supply(world.fleet, snapshot, may_buy=may_buy)
-    board = build_board(snapshot, holders(snapshot))
-    return Rig(world, board, supply, Flavors(world.fleet, supply.offerings, board))
+    supply = build_capacity(world.fleet, snapshot, may_buy=may_buy)
+    board = build_cluster_state(snapshot, holders(snapshot))
+    return Rig(world, board, supply, FleetFlavors(world.fleet, supply.offerings, board))
 
 
 def pooled(short: Mapping[CapacityPool, float] | None = None, **pool: Any) -> Rig:
@@ -86,7 +87,7 @@ def pooled(short: Mapping[CapacityPool, float] | None = None, **pool: Any) -> Ri
     return rig(world)
 
 
-def bought(plan: Plan) -> list[tuple[str, str, str, int]]:
+def bought(plan: PlacementPlan) -> list[tuple[str, str, str, int]]:
     return [
         (lot.offering.offer.instance_type.name, lot.offering.offer.zone, lot.offering.offer.capacity_type, lot.count)
         for lot in plan.lots
@@ -459,6 +460,19 @@ def test_without_leave_to_buy_there_is_only_what_stands() -> None:
     world = World(FleetBuilder().pool().team().queue().build())
     refused = rig(world, may_buy=False).refusal(pod_set(count=2))
     assert refused.message == "2 pods of main have no room on existing machines"
+
+
+@pytest.mark.parametrize(("count", "fits"), [(99, True), (100, False), (150, False), (300, False)])
+def test_who_nobodys_quota_counts_has_a_place_for_all_pods_or_for_none(count: int, fits: bool) -> None:
+    ours, helpers = pooled(), pod_set("helpers", count, requests=amounts(cpu="1"))
+    needs = [ours.need(pod_set("workers", gpu=8)), ours.flavors.need(helpers, ("h100",), charged=False)]
+    found = place_gang(ours.board, ours.supply, "uid-g", needs)
+    if fits:
+        assert isinstance(found, PlacementPlan)
+        assert [(it.pod_set, it.count) for it in found.seats] == [("workers", 1), ("helpers", count)]
+    else:
+        assert isinstance(found, Refusal)
+        assert found.message.startswith(f"{count - 99} pods of helpers have no room, and ask nothing that")
 
 
 def test_daemonsets_are_subtracted_before_a_purchase_is_sized() -> None:

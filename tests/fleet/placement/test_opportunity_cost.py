@@ -11,16 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet.placement.appraisal import Appraiser, Mix, mix_of
-from fleet.placement.board import Board, Slot
-from fleet.placement.flavors import Flavors
-from fleet.placement.provision import Plan, provide
-from fleet.placement.stock import build_board, build_supply
-from fleet.placement.worth import MEMORY
+from fleet.placement.cluster_state import ClusterState, NodeSlot
+from fleet.placement.flavor_nodes import FleetFlavors
+from fleet.placement.inventory import build_capacity, build_cluster_state
+from fleet.placement.opportunity_cost import MEMORY, OpportunityCosts, RequestMix, request_mix
+from fleet.placement.place import place_gang
+from fleet.placement.plan import PlacementPlan
 from fleet.snapshot import Gang, GangState, PodSet
 from fleet.snapshot.lookups import holders
 from model import labels
 from model.fleet import Fleet
+from model.index import Index
 from model.kinds import RequirementTerm
 from tests.support.fleets import (
     G6,
@@ -58,7 +59,7 @@ def by_uid(*gangs: Gang) -> dict[str, Gang]:
 # -- the mix ----------------------------------------------------------------------------------------------------------
 
 
-def counted(mix: Mix) -> int:
+def counted(mix: RequestMix) -> int:
     return sum(mix.values())
 
 
@@ -80,32 +81,34 @@ def counted(mix: Mix) -> int:
          "who names a host", "who names a zone"],
 )  # fmt: skip
 def test_who_counts(waits: Gang, pods: int) -> None:
-    assert counted(mix_of(two_pools(), by_uid(waits))) == pods
+    assert counted(request_mix(Index(), two_pools(), by_uid(waits))) == pods
 
 
 @pytest.mark.parametrize("state", [GangState.RESERVED, GangState.ADMITTED, GangState.EVICTING])
 def test_the_mix_is_the_same_whether_a_gang_waits_or_runs(state: GangState) -> None:
-    fleet, waits = two_pools(), gang(queue="both")
-    before = mix_of(fleet, by_uid(waits))
-    after = mix_of(fleet, by_uid(replace(waits, state=state, flavors={"main": ("l4",)}, message="anything")))
+    index, fleet, waits = Index(), two_pools(), gang(queue="both")
+    before = request_mix(index, fleet, by_uid(waits))
+    after = request_mix(
+        index, fleet, by_uid(replace(waits, state=state, flavors={"main": ("l4",)}, message="anything"))
+    )
     assert after is before
 
 
 def test_a_gang_that_comes_changes_it() -> None:
-    fleet = two_pools()
-    assert mix_of(fleet, by_uid(gang())) != mix_of(fleet, by_uid(gang(), gang("other")))
+    index, fleet = Index(), two_pools()
+    assert request_mix(index, fleet, by_uid(gang())) != request_mix(index, fleet, by_uid(gang(), gang("other")))
 
 
 # -- the worth of machines --------------------------------------------------------------------------------------------
 
 
-def slot(pool: str = "h100", found: Mapping[str, str] | None = None, **free: int) -> Slot:
+def slot(pool: str = "h100", found: Mapping[str, str] | None = None, **free: int) -> NodeSlot:
     room = {"cpu": 10**6, MEMORY: 10**13, "pods": 99} | {name.replace("_", "/"): much for name, much in free.items()}
-    return Slot("n", "n", "", found or {}, (), room, pool)
+    return NodeSlot("n", "n", "", found or {}, (), room, pool)
 
 
-def loss(fleet: Fleet, gangs: Mapping[str, Gang], where: Slot, requests: Mapping[str, int]) -> int:
-    return Appraiser(fleet, gangs).priced(requests)(where, 1)[1]
+def loss(fleet: Fleet, gangs: Mapping[str, Gang], where: NodeSlot, requests: Mapping[str, int]) -> int:
+    return OpportunityCosts(fleet, gangs, Index()).priced(requests)(where, 1)[1]
 
 
 def affinity(*zones: str) -> tuple[tuple[RequirementTerm, ...], ...]:
@@ -128,7 +131,7 @@ def affinity(*zones: str) -> tuple[tuple[RequirementTerm, ...], ...]:
     ids=["its flavor", "another's", "that one's", "one of several", "nobody knows", "selected", "not selected",
          "by affinity", "not by affinity"],
 )  # fmt: skip
-def test_machines_are_worth_something_to_those_who_may_stand_there(waits: Gang, where: Slot, counts: bool) -> None:
+def test_machines_are_worth_something_to_those_who_may_stand_there(waits: Gang, where: NodeSlot, counts: bool) -> None:
     where.free[GPU] = 4
     found = loss(two_pools(), by_uid(waits), where, {GPU: 1})
     assert (found > 0) is counts
@@ -162,7 +165,7 @@ def test_units_are_parts_of_a_gpu(fleet: Fleet, resource: str, part: float) -> N
 def test_nobody_who_asks_for_gpus_leaves_nothing_to_lose() -> None:
     fleet = two_pools()
     for gangs in ({}, by_uid(gang("g", pod_set(requests=amounts())))):
-        assert Appraiser(fleet, gangs).priced({GPU: 1})(slot(), 1) == (False, 0)
+        assert OpportunityCosts(fleet, gangs, Index()).priced({GPU: 1})(slot(), 1) == (False, 0)
 
 
 # -- kept empty -------------------------------------------------------------------------------------------------------
@@ -185,11 +188,11 @@ def begun(world: World, capacity_type: Any = "on-demand") -> World:
 
 def chosen(world: World, *sets: PodSet) -> list[tuple[str, int]]:
     snapshot = world.snapshot()
-    supply = build_supply(world.fleet, snapshot, may_buy=False)
-    board = build_board(snapshot, holders(snapshot))
-    flavors = Flavors(world.fleet, supply.offerings, board)
-    found = provide(board, supply, "uid-new", [flavors.need(pods, ("h100",)) for pods in sets])
-    assert isinstance(found, Plan), found
+    supply = build_capacity(world.fleet, snapshot, may_buy=False)
+    board = build_cluster_state(snapshot, holders(snapshot))
+    flavors = FleetFlavors(world.fleet, supply.offerings, board)
+    found = place_gang(board, supply, "uid-new", [flavors.need(pods, ("h100",)) for pods in sets])
+    assert isinstance(found, PlacementPlan), found
     return [(taken.slot.name, taken.count) for taken in found.seats]
 
 
@@ -234,11 +237,11 @@ def test_an_empty_machine_is_begun_where_nothing_else_holds_it() -> None:
     ids=["it may be cut anew", "there is one cut", "it may be given back", "it waits for one gang"],
 )
 def test_kept_empty(fleet: Fleet, only_for: set[str], kept: bool) -> None:
-    price = Appraiser(fleet, {}).priced({SMALL: 1})
+    price = OpportunityCosts(fleet, {}, Index()).priced({SMALL: 1})
     where = slot()
     where.pods_when_empty, where.only_for = 99, frozenset(only_for)
     assert price(where, 1)[0] is kept
-    Board({"n": where}).take(where, {SMALL: 1}, 1)
+    ClusterState({"n": where}).take(where, {SMALL: 1}, 1)
     assert not price(where, 1)[0]
 
 
@@ -292,22 +295,24 @@ def loaded(used: list[int], waits: list[tuple[int, int]], pool: dict[str, Any]) 
 def every_plan(world: World, waits: list[tuple[int, int]]) -> list[list[tuple[str, int]] | None]:
     """One gang after the other; none is on the board twice."""
     snapshot = world.snapshot()
-    supply = build_supply(world.fleet, snapshot, may_buy=False)
-    board = build_board(snapshot, holders(snapshot))
-    flavors = Flavors(world.fleet, supply.offerings, board)
+    supply = build_capacity(world.fleet, snapshot, may_buy=False)
+    board = build_cluster_state(snapshot, holders(snapshot))
+    flavors = FleetFlavors(world.fleet, supply.offerings, board)
     found: list[list[tuple[str, int]] | None] = []
     for number, (gpus, count) in enumerate(waits):
         before = {name: (slot.empty, dict(slot.free)) for name, slot in board.slots.items()}
-        plan = provide(board, supply, f"uid-w{number}", [flavors.need(pod_set(gpu=gpus, count=count), ("h100",))])
+        plan = place_gang(board, supply, f"uid-w{number}", [flavors.need(pod_set(gpu=gpus, count=count), ("h100",))])
         assert all(amount >= 0 for slot in board.slots.values() for amount in slot.free.values())
-        if isinstance(plan, Plan):
+        if isinstance(plan, PlacementPlan):
             _no_machine_begun_for_nothing(plan, before, amounts(gpus), world.fleet)
-        found.append([(taken.slot.name, taken.count) for taken in plan.seats] if isinstance(plan, Plan) else None)
+        found.append(
+            [(taken.slot.name, taken.count) for taken in plan.seats] if isinstance(plan, PlacementPlan) else None
+        )
     return found
 
 
 def _no_machine_begun_for_nothing(
-    plan: Plan, before: Mapping[str, tuple[bool, dict[str, int]]], requests: Mapping[str, int], fleet: Fleet
+    plan: PlacementPlan, before: Mapping[str, tuple[bool, dict[str, int]]], requests: Mapping[str, int], fleet: Fleet
 ) -> None:
     if len(plan.seats) != 1 or fleet.node_pools["h100"].spec.replicas is not None:
         return

@@ -6,9 +6,8 @@ The board stays the one truth of what is free: before every search the topologie
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from fleet.placement.board import Board, Moment, Slot
-from fleet.placement.flavors import Ground
-from fleet.placement.pack import Seat
+from fleet.placement.cluster_state import ChangePosition, ClusterState, NodeAssignment, NodeSlot
+from fleet.placement.flavor_nodes import FlavorNodes
 from fleet.placement.topology import Ask, Broken, Placement, Topologies, TopologyFlavor
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import Node, PodSet
@@ -22,23 +21,23 @@ _NOWHERE = ""
 
 
 @dataclass(slots=True)
-class Terrain:
+class TopologyPlacer:
     """The topologies of a pass, made when the first gang asks for them."""
 
-    board: Board
-    grounds: Mapping[str, Ground]
+    board: ClusterState
+    grounds: Mapping[str, FlavorNodes]
     """Flavors that have a topology."""
     _topologies: Topologies | None = None
     _initial: dict[str, Resources] = field(default_factory=dict)
-    _seen: Moment = (-1, 0)
+    _seen: ChangePosition = (-1, 0)
 
-    def find(self, pod_sets: Sequence[tuple[PodSet, Sequence[str]]]) -> list[Seat] | Refusal:
+    def find(self, pod_sets: Sequence[tuple[PodSet, Sequence[str]]]) -> list[NodeAssignment] | Refusal:
         """Seats on standing machines for all pods of pod sets with their flavors; nothing is taken."""
         return self._seats([self._ask(pod_set, flavors) for pod_set, flavors in pod_sets])
 
     def mend(
         self, lost: Sequence[tuple[PodSet, Sequence[str], int]], kept: Mapping[str, Mapping[str, int]]
-    ) -> list[Seat] | Refusal:
+    ) -> list[NodeAssignment] | Refusal:
         """Seats for the lost pods of pod sets that run: (set, flavors, pods lost); `kept`: set -> node -> its others.
 
         Slices are made whole again, and who has to share a domain stays in it.
@@ -63,7 +62,7 @@ class Terrain:
         wishing = pod_set.required_topology or pod_set.wishes
         return Ask(pod_set if wishing else replace(pod_set, any_topology=True), flavor)
 
-    def _seats(self, asked: Sequence[Ask | Refusal]) -> list[Seat] | Refusal:
+    def _seats(self, asked: Sequence[Ask | Refusal]) -> list[NodeAssignment] | Refusal:
         asks: list[Ask] = []
         for ask in asked:
             if isinstance(ask, Refusal):
@@ -73,7 +72,7 @@ class Terrain:
         if found.refusal is not None:
             return Refusal(Reason.TOPOLOGY, found.refusal.message)
         return [
-            Seat(placement.pod_set, self.board.slots[values[-1]], count)
+            NodeAssignment(placement.pod_set, self.board.slots[values[-1]], count)
             for placement in found.placements
             for values, count in placement.domains.items()
         ]
@@ -98,7 +97,7 @@ class Terrain:
         ]
         return Topologies([self._node(slot) for slot in standing], {}, flavors)
 
-    def _node(self, slot: Slot) -> Node:
+    def _node(self, slot: NodeSlot) -> Node:
         member = {_MEMBER + name: "true" for name, ground in self.grounds.items() if ground.owns(slot)}
         carried = {**slot.labels, labels.HOSTNAME: slot.name, **member}
         return Node(
@@ -125,5 +124,5 @@ def _to_hosts(levels: tuple[str, ...]) -> tuple[str, ...]:
     return levels if levels[-1] == labels.HOSTNAME else (*levels, labels.HOSTNAME)
 
 
-def _taken(initial: Resources, slot: Slot) -> dict[str, int]:
+def _taken(initial: Resources, slot: NodeSlot) -> dict[str, int]:
     return {name: initial.get(name, 0) - slot.free.get(name, 0) for name in {*initial, *slot.free}}

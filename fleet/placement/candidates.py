@@ -1,0 +1,168 @@
+"""What could be bought for pods of one class in a zone, in the order in which it is tried; worked out once a pass.
+
+Which machines hold the pods, and what they cost, is the same for every gang. Limits, shortages and what is left of
+reservations change from gang to gang: they are asked when a purchase is chosen, and what stands in the way is noted for
+the refusal.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from fleet.offerings.offerings import Offering, Offerings
+from fleet.offerings.reservations import preference
+from fleet.placement.cluster_state import planned_slot
+from fleet.placement.plan import Need
+from fleet.reasons import Reason, Refusal
+from fleet.snapshot import InstanceOffer, PodSet
+from fleet.snapshot.affinity import admits
+from model.kinds import NodePool
+from model.pools import capacity_rank
+
+DIGITS = 9
+"""Costs that differ by less are equal: rounding must not decide, but the tiny prices of reserved machines may."""
+
+
+class CandidateOffering(NamedTuple):
+    """An offering, and how well it suits."""
+
+    offering: Offering
+    fits: int
+    """Pods that one machine holds."""
+    capacity_rank: int
+    pool_rank: int
+    usd_h: float
+    """Expected cost of one machine."""
+    last: tuple[object, ...]
+    """Ends every tie."""
+
+    def rank(self, missing: int, count: int) -> tuple[object, ...]:
+        """The place of `count` such machines for `missing` pods: what holds all of them before what does not."""
+        short = -(-missing // self.fits) - count
+        return (self.capacity_rank, self.pool_rank, short, round(count * self.usd_h, DIGITS), self.last)
+
+
+@dataclass(frozen=True, slots=True)
+class RankedOfferings:
+    """Candidates for so many pods, in the order in which they are tried."""
+
+    open: tuple[CandidateOffering, ...]
+    """Best first, by what holds all pods."""
+    reserved: tuple[CandidateOffering, ...]
+    """Of reservations, which may have too few left."""
+    inflexible: frozenset[str]
+    """Pools whose `minValues` leave nothing of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateOfferings:
+    """All offerings of a need's pools in a zone that its pods may stand on."""
+
+    pools: tuple[tuple[NodePool, tuple[CandidateOffering, ...]], ...]
+    seen: int
+    """Offerings that pods select and tolerate."""
+    too_short: frozenset[str]
+    """Capacity blocks that end before the pods would."""
+    _ranked: dict[tuple[int, bool], RankedOfferings] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, need: Need, zone: str, offerings: Offerings, expected_usd_h: Callable[[InstanceOffer], float]
+    ) -> "CandidateOfferings":
+        """The candidates for the pods of one need in a zone."""
+        found, too_short, seen = [], set(), 0
+        for pool in need.pools:
+            able = list(_able(need, pool, zone, offerings)) if pool.spec.replicas is None else []
+            too_short |= {str(offering.offer.pool_key) for offering in able if offering.closes_s <= need.until_s}
+            lasting = [offering for offering in able if offering.closes_s > need.until_s]
+            seen += len(lasting)
+            candidates = (_candidate(need, offering, expected_usd_h) for offering in lasting)
+            found.append((pool, tuple(it for it in candidates if it.fits)))
+        return cls(tuple(found), seen, frozenset(too_short))
+
+    def ranking(self, missing: int, *, whole: bool) -> RankedOfferings:
+        """What to try for `missing` pods; `whole`: all of them on one machine."""
+        if (missing, whole) not in self._ranked:
+            self._ranked[missing, whole] = self._rank(missing, missing if whole else 1)
+        return self._ranked[missing, whole]
+
+    def _rank(self, missing: int, least: int) -> RankedOfferings:
+        usable: list[CandidateOffering] = []
+        inflexible: set[str] = set()
+        for pool, candidates in self.pools:
+            roomy = [it for it in candidates if it.fits >= least]
+            if Offerings.flexible(pool, [it.offering for it in roomy]):
+                usable += roomy
+            else:
+                inflexible.add(pool.name)
+        ranked = sorted(usable, key=lambda it: it.rank(missing, -(-missing // it.fits)))
+        return RankedOfferings(
+            tuple(it for it in ranked if it.offering.offer.reservation is None),
+            tuple(it for it in ranked if it.offering.offer.reservation is not None),
+            frozenset(inflexible),
+        )
+
+
+def _able(need: Need, pool: NodePool, zone: str, offerings: Offerings) -> Iterator[Offering]:
+    for offering in offerings.of(pool):
+        if offering.offer.zone == zone and admits(need.pod_set, need.tolerations, offering.labels, offering.taints):
+            yield offering
+
+
+def _candidate(need: Need, offering: Offering, expected_usd_h: Callable[[InstanceOffer], float]) -> CandidateOffering:
+    offer = offering.offer
+    return CandidateOffering(
+        offering,
+        planned_slot(offering, "probe").room_for(need.pod_set.requests),
+        capacity_rank(offering.pool, offer.capacity_type),
+        need.rank(offering.pool),
+        expected_usd_h(offer),
+        (preference(offer), offering.key),
+    )
+
+
+@dataclass(slots=True)
+class PurchaseObstacles:
+    """What stood in the way of machines for `missing` pods in a zone: a refusal is made from it."""
+
+    pod_set: PodSet
+    missing: int
+    zone: str
+    seen: int = 0
+    inflexible: set[str] = field(default_factory=set)
+    over_limit: set[str] = field(default_factory=set)
+    bound: set[str] = field(default_factory=set)
+    """Placement groups whose machines stand in another zone."""
+    used_up: set[str] = field(default_factory=set)
+    """Reservations with fewer machines left than are needed."""
+    too_short: set[str] = field(default_factory=set)
+    """Capacity blocks that end before the pods would."""
+    pools_short: list[str] = field(default_factory=list)
+    short_until_s: float = 0.0
+
+    def short(self, offering: Offering, until_s: float) -> None:
+        """Notes an offering that the cloud is short of until then (epoch seconds)."""
+        self.pools_short.append(str(offering.offer.pool_key))
+        self.short_until_s = until_s if not self.short_until_s else min(self.short_until_s, until_s)
+
+    def refusal(self) -> Refusal:
+        """The nearest miss: what only time or a limit stands against is told before what can never be."""
+        what = f"{self.missing} more pods of {self.pod_set.name}"
+        for stood, reason, before, after in (
+            (self.pools_short, Reason.NO_CAPACITY, f"no machine for {what}: the cloud is short of", ""),
+            (self.over_limit, Reason.POOL_LIMIT, f"{what} need machines beyond the limits of", ""),
+            (self.bound, Reason.POOL_LIMIT, f"{what} would stand outside of the cluster placement group", ""),
+            (self.used_up, Reason.NO_CAPACITY, f"no machine for {what}: too few are left in", ""),
+            (self.too_short, Reason.NO_CAPACITY, f"no machine for {what}: they would run past the end of", ""),
+            (self.inflexible, Reason.NO_OFFER, "too few kinds of machines left for minValues of", f" to buy {what}"),
+        ):
+            if stood:
+                return Refusal(reason, f"{before} {', '.join(sorted(stood)[:4])}{after}", self.short_until_s)
+        if self.seen:
+            return Refusal(
+                Reason.NO_OFFER, f"no machine its pools may buy in {self.zone} holds one pod of {self.pod_set.name}"
+            )
+        return Refusal(
+            Reason.NO_OFFER,
+            f"its pools may buy no machine in {self.zone} that {self.pod_set.name} selects and tolerates",
+        )

@@ -1,0 +1,400 @@
+"""How many pods of a class fit on the slots of a cluster state, by room, kept up to date from what has changed.
+
+A class of pods is what asks for the same and suits the same slots. Slots are kept sorted into buckets of equal room and
+equal opportunity cost, so that the best machines for some pods are found without a scan.
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from heapq import merge
+from itertools import islice
+from operator import itemgetter
+
+from fleet.placement.cluster_state import ANYBODY, ClusterState, NodeAssignment, NodeSlot
+from fleet.snapshot import PodSet
+from model.quantity import Resources
+
+ANYWHERE = ""
+"""The label that every slot carries, so to speak: its one domain is the whole cluster."""
+_CLASSES = 32
+"""Classes of pods that are kept for a state; the one asked for first goes."""
+_ORDERS = 8
+"""Orders that a set of buckets keeps; the one asked for longest ago goes."""
+
+Section = tuple[bool, frozenset[str]]
+"""Whether the machine stands (it has joined the cluster), and which gangs alone may use it (none = anybody)."""
+Entry = tuple[str, NodeSlot]
+"""A slot under its name; names are unique in a state, so slots are never compared."""
+SlotCost = Callable[[NodeSlot, int], tuple[bool, int]]
+"""What so many pods cost a slot: whether they take away that it stands empty where that is worth something, and what
+its free part loses of its worth (thousandths of a GPU)."""
+_Rank = tuple[bool, int, int]
+"""The cost and then the room: the lowest is the best."""
+
+
+def no_cost(_slot: NodeSlot, _count: int) -> tuple[bool, int]:
+    """The cost where worth says nothing: the tightest room is the best."""
+    return False, 0
+
+
+def free_capacity(
+    state: ClusterState,
+    kind: Hashable,
+    requests: Resources,
+    accepts: Callable[[NodeSlot], bool] = lambda _slot: True,
+    priced: Callable[[Resources], SlotCost] = lambda _requests: no_cost,
+) -> "FreeCapacity":
+    """The room for pods with `requests` on the slots that suit them; what is counted is kept with the state.
+
+    `kind` must differ for pods that suit different slots: it stands for what `accepts` looks at. What is `priced`
+    is so by the same rule as long as the state lives.
+    """
+    key = (kind, tuple(sorted(requests.items())))
+    index: PodClassIndex | None = state.indexes.get(key)
+    if index is None:
+        if len(state.indexes) >= _CLASSES:
+            del state.indexes[next(iter(state.indexes))]
+        index = state.indexes[key] = PodClassIndex(requests, accepts, priced(requests))
+    return FreeCapacity(state, index)
+
+
+@dataclass(frozen=True, slots=True)
+class FreeCapacity:
+    """The slots for a class of pods that a search may use: for one gang, by standing, inside one domain of a label."""
+
+    state: ClusterState
+    index: "PodClassIndex"
+    gang: str = ""
+    standing: bool | None = None
+    """Only machines that have joined (True), only others (False), or both (None)."""
+    label: str = ANYWHERE
+    value: str = ""
+
+    def among(self, gang: str = "", *, standing: bool | None = None) -> "FreeCapacity":
+        """All that a gang may use: only machines that stand, only others, or both (None)."""
+        return FreeCapacity(self.state, self.index, gang, standing)
+
+    def within(self, label: str, value: str) -> "FreeCapacity":
+        """Only the slots with this label value."""
+        return replace(self, label=label, value=value)
+
+    def tightest_domain(self, label: str, count: int) -> "FreeCapacity | None":
+        """The domain of a label with the least room that holds `count` pods; None when there is none."""
+        fitting = [(total, value) for value, total in self.totals(label).items() if total >= count]
+        return self.within(label, min(fitting)[1]) if fitting else None
+
+    @property
+    def room(self) -> int:
+        """How many pods fit on all of the slots together."""
+        return sum(buckets.total for buckets in self.buckets())
+
+    def buckets(self) -> list["SlotBuckets"]:
+        """The slots in question, as of now."""
+        found = (self.index.buckets(self.state, self.label, section).get(self.value) for section in self._sections())
+        return [buckets for buckets in found if buckets is not None]
+
+    def totals(self, label: str) -> dict[str, int]:
+        """Value of a label -> pods that fit on the slots with it."""
+        totals: dict[str, int] = {}
+        for section in self._sections():
+            for value, buckets in self.index.buckets(self.state, label, section).items():
+                totals[value] = totals.get(value, 0) + buckets.total
+        return totals
+
+    def _sections(self) -> Iterator[Section]:
+        for standing in (True, False) if self.standing is None else (self.standing,):
+            for owners in self.index.owners(self.state, self.gang):
+                yield standing, owners
+
+
+def assign(
+    state: ClusterState, among: Iterable[NodeSlot] | FreeCapacity, pod_set: PodSet, count: int
+) -> list[NodeAssignment]:
+    """Puts up to `count` pods on slots: largest rooms first, the rest where it costs least. Fewer when not all fit.
+
+    As few machines as possible is Kueue's BestFit for topology-aware scheduling (`pkg/cache/scheduler/
+    tas_flavor_snapshot.go`). Its smallest machine that still takes the rest is the choice among those of equal cost
+    (`docs/design/0003-packing.md`, "In production"). Free capacity has to be that of the pod set's class; it is many
+    times cheaper than a list of many slots, and a list has no costs.
+    """
+    assignments = []
+    parts = among.buckets() if isinstance(among, FreeCapacity) else (SlotBuckets.of(among, pod_set.requests),)
+    for slot, taken in fewest_slots(parts, count):
+        state.take(slot, pod_set.requests, taken)
+        assignments.append(NodeAssignment(pod_set.name, slot, taken))
+    return assignments
+
+
+def fewest_slots(parts: Sequence["SlotBuckets"], count: int) -> list[tuple[NodeSlot, int]]:
+    """The slots that take `count` pods, roomiest first, and how many each; fewer if not all fit.
+
+    Those that are filled are the best of their room, the last one is the best of all that hold what is left.
+    """
+    taken: list[tuple[NodeSlot, int]] = []
+    no_choice = count >= sum(buckets.total for buckets in parts)
+    for room in sorted({room for buckets in parts for room in buckets.rooms()}, reverse=True):
+        if count <= 0:
+            break
+        there = sum(len(buckets.at(room)) for buckets in parts)
+        filled = there if no_choice else min((count - 1) // room, there)
+        taken += [(slot, room) for slot in _filled(parts, room, filled, there)]
+        count -= filled * room
+        if filled < there:
+            used = {id(slot) for slot, _ in taken}
+            taken.append((next(slot for slot in _best(parts, count) if id(slot) not in used), count))
+            break
+    return taken
+
+
+def _filled(parts: Sequence["SlotBuckets"], room: int, wanted: int, there: int) -> Iterable[NodeSlot]:
+    """The best slots with this room; where all of them are wanted it does not matter which is better."""
+    if wanted == there:
+        return (slot for _, slot in merge(*(buckets.at(room) for buckets in parts), key=_name))
+    return islice(_best(parts, room, filled=True), wanted) if wanted else ()
+
+
+def _best(parts: Sequence["SlotBuckets"], count: int, *, filled: bool = False) -> Iterator[NodeSlot]:
+    orders = [buckets.best(count, filled=filled) for buckets in parts]
+    ranked = orders[0] if len(orders) == 1 else merge(*orders, key=_rank_and_name)
+    return (slot for _, _, slot in ranked)
+
+
+_name = itemgetter(0)
+_rank_and_name = itemgetter(0, 1)
+
+
+@dataclass(slots=True)
+class _Entry:
+    """What an index has noted of a slot; name, section and room are those it is sorted in under."""
+
+    slot: NodeSlot
+    name: str
+    section: Section
+    seen: object
+    """The slot's last change that has been noted."""
+    room: int = 0
+    suits: bool | None = None
+    """Whether the slot suits the pods; None until there is room for one, because judging is dear."""
+
+
+class PodClassIndex:
+    """Room for pods with `requests` on the slots that `accepts` approves, by section and by the labels asked for.
+
+    A slot is judged once: its labels, taints and pool do not change while it is part of a state. A state keeps its
+    indexes, so they do not hold it: it would live on until the next collection of cycles.
+    """
+
+    def __init__(self, requests: Resources, accepts: Callable[[NodeSlot], bool], cost: SlotCost = no_cost) -> None:
+        self._requests = requests
+        self._accepts = accepts
+        self._cost = cost
+        self._seen = (-1, 0)
+        self._entries: dict[int, _Entry] = {}
+        self._buckets: dict[str, dict[Section, dict[str, SlotBuckets]]] = {ANYWHERE: {}}
+        """Label -> section -> value -> slots."""
+
+    def buckets(self, state: ClusterState, label: str, section: Section) -> dict[str, "SlotBuckets"]:
+        """Value of a label -> the slots of a section that carry it, as the state is now."""
+        self._refresh(state)
+        if label not in self._buckets:
+            self._buckets[label] = {}
+            for entry in self._entries.values():
+                self._move(entry, (label,), SlotBuckets.put)
+        return self._buckets[label].get(section, {})
+
+    def owners(self, state: ClusterState, gang: str) -> list[frozenset[str]]:
+        """For whom slots are kept that a gang may use: for anybody, and for it, alone or with others."""
+        self._refresh(state)
+        kept = {owners for _, owners in self._buckets[ANYWHERE] if gang in owners}
+        return [ANYBODY, *(sorted(kept, key=sorted) if len(kept) > 1 else kept)]
+
+    def _refresh(self, state: ClusterState) -> None:
+        """Catches up with the state: the cost grows with what has changed since."""
+        touched = state.touched(self._seen)
+        if touched is None:
+            self._entries.clear()
+            self._buckets = {label: {} for label in self._buckets}
+            touched = list(state.slots.values())
+        for slot in dict.fromkeys(touched):  # a what-if that was undone has touched each slot twice
+            self._note(state, slot)
+        self._seen = state.now()
+
+    def _note(self, state: ClusterState, slot: NodeSlot) -> None:
+        entry = self._entries.get(id(slot))
+        if state.slots.get(slot.name) is not slot:
+            if entry is not None:
+                self._move(entry, self._buckets, SlotBuckets.drop)
+                del self._entries[id(slot)]
+            return
+        if entry is not None and entry.seen is slot.changed:
+            return
+        section = (bool(slot.node), slot.only_for)
+        if entry is None:
+            entry = self._entries[id(slot)] = _Entry(slot, slot.name, section, slot.changed)
+        entry.seen = slot.changed
+        room = 0 if entry.suits is False else slot.room_for(self._requests)
+        if (room, slot.name, section) == (entry.room, entry.name, entry.section):
+            self._mark_changed(entry)
+            return
+        if room and entry.suits is None:
+            entry.suits = self._accepts(slot)
+            room = room if entry.suits else 0
+        self._move(entry, self._buckets, SlotBuckets.drop)
+        entry.name, entry.section, entry.room = slot.name, section, room
+        self._move(entry, self._buckets, SlotBuckets.put)
+
+    def _mark_changed(self, entry: _Entry) -> None:
+        """Notes that something else than its room has changed on a slot."""
+        if entry.room:
+            for label, sections in self._buckets.items():
+                value = entry.slot.labels.get(label, "")
+                if value or label == ANYWHERE:
+                    sections[entry.section][value].mark_changed(entry.name, entry.slot, entry.room)
+
+    def _move(
+        self, entry: _Entry, labels: Iterable[str], move: Callable[["SlotBuckets", str, NodeSlot, int], None]
+    ) -> None:
+        """Puts an entry into the buckets of each label that its slot carries, or drops it from there."""
+        if not entry.room:
+            return
+        for label in labels:
+            value = entry.slot.labels.get(label, "")
+            if value or label == ANYWHERE:
+                of_section = self._buckets[label].setdefault(entry.section, {})
+                if value not in of_section:
+                    of_section[value] = SlotBuckets(self._cost)
+                move(of_section[value], entry.name, entry.slot, entry.room)
+
+
+class SlotBuckets:
+    """Slots by how many pods of one class they have room for, which is never 0."""
+
+    __slots__ = ("_buckets", "_cost", "_orders", "total")
+
+    def __init__(self, cost: SlotCost = no_cost) -> None:
+        self.total = 0
+        """Pods that fit on all slots together."""
+        self._cost = cost
+        self._buckets: dict[int, list[Entry]] = {}
+        """Room -> slots in name order."""
+        self._orders: dict[tuple[int, bool], _CostOrder] = {}
+
+    @classmethod
+    def of(cls, slots: Iterable[NodeSlot], requests: Resources) -> "SlotBuckets":
+        """Slots with their room for pods with these requests."""
+        made = cls()
+        buckets = made._buckets
+        for slot in slots:
+            if room := slot.room_for(requests):
+                buckets.setdefault(room, []).append((slot.name, slot))
+        for room, bucket in buckets.items():
+            bucket.sort(key=_name)
+            made.total += room * len(bucket)
+        return made
+
+    def put(self, name: str, slot: NodeSlot, room: int) -> None:
+        """Adds a slot that is not there yet."""
+        insort(self._buckets.setdefault(room, []), (name, slot), key=_name)
+        self.total += room
+        self.mark_changed(name, slot, room)
+
+    def drop(self, name: str, slot: NodeSlot, room: int) -> None:
+        """Removes the slot that was put under this name with this room."""
+        bucket = self._buckets[room]
+        del bucket[bisect_left(bucket, name, key=_name)]
+        if not bucket:
+            del self._buckets[room]
+        self.total -= room
+        self.mark_changed(name, slot, 0)
+
+    def mark_changed(self, name: str, slot: NodeSlot, room: int) -> None:
+        """Notes that what is free on a slot has changed, whether its room has or not."""
+        for order in self._orders.values():
+            order.note(name, slot, room)
+
+    def rooms(self) -> Iterable[int]:
+        """The rooms that occur, in no order."""
+        return self._buckets
+
+    def at(self, room: int) -> Sequence[Entry]:
+        """Slots with exactly this room, by name."""
+        return self._buckets.get(room, ())
+
+    def best(self, count: int, *, filled: bool = False) -> Iterator[tuple[_Rank, str, NodeSlot]]:
+        """Slots that hold so many pods, best first; only those they would fill, or all."""
+        filled = filled and count < max(self._buckets, default=0)  # else all that hold them are filled
+        order = self._orders.pop((count, filled), None)
+        if order is None:
+            order = _CostOrder(self._cost, count, count if filled else None, self._buckets)
+            for oldest in list(self._orders)[: 1 - _ORDERS]:
+                del self._orders[oldest]
+        self._orders[count, filled] = order
+        return order.best()
+
+
+class _CostOrder:
+    """Slots with room for a part of a pod set, best first. What has changed is ranked when somebody asks."""
+
+    __slots__ = ("_buckets", "_cost", "_count", "_most", "_rank_of", "_ranks", "_stale")
+
+    def __init__(self, cost: SlotCost, count: int, most: int | None, buckets: Mapping[int, Iterable[Entry]]) -> None:
+        self._cost = cost
+        self._count = count
+        self._most = most
+        """The largest room it looks at; None = no bound."""
+        self._ranks: list[_Rank] = []
+        self._buckets: dict[_Rank, list[Entry]] = {}
+        """Rank -> slots in name order."""
+        self._rank_of: dict[str, _Rank] = {}
+        self._stale: dict[str, tuple[NodeSlot, int]] = {}
+        """Slots and rooms that have come or changed, by name; room 0 = it has gone."""
+        self._sort_in((entry, room) for room, bucket in buckets.items() if self._looks_at(room) for entry in bucket)
+
+    def note(self, name: str, slot: NodeSlot, room: int) -> None:
+        """Notes that a slot has this room now, or none any more."""
+        room = room if self._looks_at(room) else 0
+        if room or name in self._rank_of or name in self._stale:
+            self._stale[name] = slot, room
+
+    def best(self) -> Iterator[tuple[_Rank, str, NodeSlot]]:
+        """The slots by rank and then by name."""
+        self._catch_up()
+        for rank in self._ranks:
+            for name, slot in self._buckets[rank]:
+                yield rank, name, slot
+
+    def _looks_at(self, room: int) -> bool:
+        return room >= self._count and (self._most is None or room <= self._most)
+
+    def _catch_up(self) -> None:
+        stale, self._stale = self._stale, {}
+        for name in stale:
+            if before := self._rank_of.pop(name, None):
+                self._drop(before, name)
+        self._sort_in(((name, slot), room) for name, (slot, room) in stale.items() if room)
+
+    def _sort_in(self, entries: Iterable[tuple[Entry, int]]) -> None:
+        cost, count, rank_of = self._cost, self._count, self._rank_of
+        came: dict[_Rank, tuple[_Rank, list[Entry]]] = {}
+        for entry, room in entries:
+            kept, loss = cost(entry[1], count)
+            rank = kept, loss, room
+            if rank not in came:
+                came[rank] = rank, []
+            rank_of[entry[0]], alike = came[rank]  # one rank for all of them: memory that nobody has to look through
+            alike.append(entry)
+        for rank, alike in came.values():
+            if rank not in self._buckets:
+                insort(self._ranks, rank)
+                self._buckets[rank] = sorted(alike, key=_name)
+            else:
+                for entry in alike:
+                    insort(self._buckets[rank], entry, key=_name)
+
+    def _drop(self, rank: _Rank, name: str) -> None:
+        bucket = self._buckets[rank]
+        del bucket[bisect_left(bucket, name, key=_name)]
+        if not bucket:
+            del self._buckets[rank]
+            del self._ranks[bisect_left(self._ranks, rank)]

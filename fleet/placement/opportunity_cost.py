@@ -1,0 +1,307 @@
+"""The opportunity cost of a place: what pods take from the machine they stand on, by what all gangs ask for.
+
+What is free on a machine is worth to the work that may still come, resource by resource. Gangs count from their arrival
+to their end, whether they run or wait, so that no decision changes what it was decided by. The rule is that of
+`bench.reference.fragmentation` for machines as the deciders see them: so many free units of each extended resource
+(whole GPUs, MIG slices, replicas of shared GPUs), CPU and memory, without a notion of which device. It is in whole
+numbers and needs no numpy, so that a pass which places little stays cheap. See `docs/design/0003-packing.md`, "In
+production".
+"""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from fleet.mig.layouts import is_gpu_resource
+from fleet.placement.cluster_state import NodeSlot
+from fleet.placement.flavor_nodes import FlavorNodes, nodes_of_flavor
+from fleet.placement.free_capacity import SlotCost
+from fleet.quota.compile import declared
+from fleet.quota.queue_binding import line_of
+from fleet.snapshot import Gang, GangState
+from fleet.snapshot.affinity import requirements_of
+from model import labels
+from model.fleet import Fleet
+from model.index import Index, derived
+from model.kinds import NodePool, RequirementTerm
+from model.quantity import CPU, Resources
+
+MEMORY = "memory"
+HORIZON = 30
+"""How many further requests a device is expected to see. Results hardly differ between 10 and 60."""
+MICRO, PER_MILLI = 1_000_000, 1_000
+"""Worth is counted in whole millionths of a GPU, so that sums are exact; losses are told apart by thousandths."""
+COMPUTE_SLICES = 7
+"""Of a GPU that can be cut (NVIDIA MIG user guide); the few models with fewer are not told apart."""
+_SLICE = re.compile(re.escape(labels.MIG_RESOURCE_PREFIX) + r"(?:\d+c\.)?(\d+)g\.")
+
+PodRequests = tuple[tuple[str, int], ...]
+"""What one pod requests, in canonical amounts, by name of the resource."""
+_Stated = tuple[str, str, PodRequests, tuple[tuple[str, str], ...], tuple[tuple[RequirementTerm, ...], ...]]
+"""Namespace, queue, requests, node selector and affinity of pods."""
+
+
+@dataclass(slots=True)
+class OpportunityCosts:
+    """What places cost by the gangs there are. Nothing is worked out before somebody has a choice."""
+
+    fleet: Fleet
+    gangs: Mapping[str, Gang]
+    index: Index
+    """Of the snapshot that the gangs are from."""
+    _values: "MachineValues | None" = None
+
+    def priced(self, requests: Resources) -> SlotCost:
+        """What pods with these requests cost a slot; worked out once for equal slots, of which there are many.
+
+        What waits for one gang alone is not kept empty: nobody else can use it, and it was bought for that gang.
+        """
+        known: dict[tuple[object, ...], tuple[bool, int]] = {}
+
+        def cost(slot: NodeSlot, count: int) -> tuple[bool, int]:
+            values = self._values or self._current()
+            kind, free = map(slot.labels.get, values.keys), map(slot.free.get, values.resources)
+            alike = count, slot.pool, *kind, *free
+            found = known.get(alike)
+            if found is None:
+                value = values.of(slot)
+                found = known[alike] = value.keep_empty, value.worth.loss(slot.free, requests, count)
+            return found if not found[0] or (slot.empty and not slot.only_for) else (False, found[1])
+
+        return cost
+
+    def _current(self) -> "MachineValues":
+        mix = request_mix(self.index, self.fleet, self.gangs)
+        self._values = _machine_values(self.index, self.fleet, mix)
+        return self._values
+
+
+# -- what gangs ask for -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulingConstraints:
+    """Where pods may stand: flavors, one of each group, and the node selector and required affinity of the pods."""
+
+    flavors: tuple[tuple[str, ...], ...]
+    node_selector: tuple[tuple[str, str], ...]
+    affinity: tuple[tuple[RequirementTerm, ...], ...]
+
+    @property
+    def keys(self) -> set[str]:
+        """The labels that selector and affinity look at."""
+        return {key for key, _ in self.node_selector} | {term.key for terms in self.affinity for term in terms}
+
+    def selects(self, carried: Mapping[str, str]) -> bool:
+        """Whether selector and affinity admit a node with these labels."""
+        if any(carried.get(key) != value for key, value in self.node_selector):
+            return False
+        return not self.affinity or any(requirements_of(terms).matches(carried) for terms in self.affinity)
+
+
+RequestMix = Mapping[tuple[SchedulingConstraints, PodRequests], int]
+"""Constraints and requests -> how many pods have them; only of pods that ask for GPUs."""
+
+
+@derived(steady=True)
+def request_mix(_index: Index, fleet: Fleet, gangs: Mapping[str, Gang]) -> RequestMix:
+    """The pods of all gangs that are not finished. Who names a host says nothing about others and is left out."""
+    mix: Counter[tuple[SchedulingConstraints, PodRequests]] = Counter()
+    for (namespace, queue, requests, selector, affinity), pods in _counted_as_stated(gangs).items():
+        allowed = SchedulingConstraints(_flavors(fleet, namespace, queue), tuple(sorted(selector)), affinity)
+        if wants_gpus(requests) and labels.HOSTNAME not in allowed.keys:
+            mix[allowed, tuple(sorted(requests))] += pods
+    return dict(mix)
+
+
+def _counted_as_stated(gangs: Mapping[str, Gang]) -> Mapping[_Stated, int]:
+    """Pods by what is said of them, as it is said: thousands of gangs are a few classes."""
+    counted: defaultdict[_Stated, int] = defaultdict(int)
+    for gang in gangs.values():
+        if gang.state is not GangState.FINISHED and gang.active:
+            for pods in gang.pod_sets:
+                requests, selector = (*pods.requests.items(),), (*pods.node_selector.items(),)
+                counted[gang.namespace, gang.queue, requests, selector, pods.required_affinity] += pods.count
+    return counted
+
+
+def _flavors(fleet: Fleet, namespace: str, queue: str) -> tuple[tuple[str, ...], ...]:
+    line = line_of(fleet, namespace, queue)
+    spec = declared(fleet).queues.get(line.name) if line is not None else None
+    return tuple(group.flavors for group in spec.groups) if spec is not None else ()
+
+
+def wants_gpus(requests: Iterable[tuple[str, int]]) -> bool:
+    """Whether a pod asks for a GPU or a part of one."""
+    return any(amount > 0 and is_gpu_resource(resource) for resource, amount in requests)
+
+
+# -- what machines are worth to them ----------------------------------------------------------------------------------
+
+
+class _MachineValue(NamedTuple):
+    """What goes for machines of one kind."""
+
+    worth: "CapacityValue"
+    keep_empty: bool
+    """Whether a machine is worth more while nothing stands on it."""
+
+
+@dataclass(slots=True)
+class MachineValues:
+    """What machines of a fleet are worth under a mix. Each kind is worked out when the first such machine is seen."""
+
+    fleet: Fleet
+    mix: RequestMix
+    keys: tuple[str, ...] = field(init=False)
+    """Labels that tell kinds of machines apart, within a pool."""
+    resources: tuple[str, ...] = field(init=False)
+    """Resources that tell apart what is free on machines of a kind."""
+    _flavors: Mapping[str, FlavorNodes] = field(init=False)
+    _known: dict[tuple[str | None, ...], _MachineValue] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        constraints = dict.fromkeys(allowed for allowed, _ in self.mix)
+        names = sorted({name for allowed in constraints for group in allowed.flavors for name in group})
+        flavors = ((name, nodes_of_flavor(self.fleet, name)) for name in names)
+        self._flavors = {name: flavor for name, flavor in flavors if flavor is not None}
+        looked_at = [it.keys for it in constraints] + [set(flavor.node_labels) for flavor in self._flavors.values()]
+        self.keys = tuple(sorted({labels.CAPACITY_TYPE}.union(*looked_at)))
+        asked_for = {name for _, requests in self.mix for name, _ in requests}
+        self.resources = tuple(sorted({CPU, MEMORY} | {name for name in asked_for if is_gpu_resource(name)}))
+
+    def of(self, slot: NodeSlot) -> _MachineValue:
+        """What goes for a slot."""
+        kind = slot.pool, *map(slot.labels.get, self.keys)
+        if kind not in self._known:
+            self._known[kind] = self._worked_out(slot)
+        return self._known[kind]
+
+    def _worked_out(self, slot: NodeSlot) -> _MachineValue:
+        owners = {name for name, flavor in self._flavors.items() if flavor.owns(slot)}
+        mine: Counter[PodRequests] = Counter()
+        for (allowed, requests), pods in self.mix.items():
+            owned = all(any(name in owners for name in group) for group in allowed.flavors)
+            if owned and allowed.selects(slot.labels):
+                mine[requests] += pods
+        pool = self.fleet.node_pools.get(slot.pool)
+        keep = pool is not None and (_may_shrink(pool, slot) or _may_be_recut(pool))
+        return _MachineValue(CapacityValue(mine, sum(self.mix.values()), _part_of_gpu(pool)), keep)
+
+
+@derived(2)
+def _machine_values(_index: Index, fleet: Fleet, mix: RequestMix) -> MachineValues:
+    return MachineValues(fleet, mix)
+
+
+def _may_shrink(pool: NodePool, slot: NodeSlot) -> bool:
+    """Whether an empty machine can be given back, and money with it."""
+    return pool.spec.replicas is None and slot.labels.get(labels.CAPACITY_TYPE) != "reserved"
+
+
+def _may_be_recut(pool: NodePool) -> bool:
+    return pool.spec.sharing.mig is not None and len(pool.spec.sharing.mig.layouts) > 1
+
+
+def _part_of_gpu(pool: NodePool | None) -> Callable[[str], float]:
+    """What part of a GPU one unit of a resource is."""
+    replicas = pool.spec.sharing.replicas if pool is not None else 1
+
+    def part(resource: str) -> float:
+        cut = _SLICE.match(resource)
+        return int(cut[1]) / COMPUTE_SLICES if cut else 1 / replicas
+
+    return part
+
+
+class _UnitValue(NamedTuple):
+    """A unit that pods ask for one at a time: its worth and what it needs beside it."""
+
+    resource: str
+    worth: int
+    cpu: int
+    memory: int
+
+
+class _BundleValue(NamedTuple):
+    """Units that pods ask for together, in that amount; what all of them are worth and need."""
+
+    resource: str
+    amount: int
+    worth: int
+    cpu: int
+    memory: int
+
+
+class CapacityValue:
+    """The measure for one kind of machine, from the pods that may stand there (requests -> how many ask so).
+
+    `total` counts the pods that ask for GPUs anywhere; `part` says what part of a GPU one unit of a resource is.
+    """
+
+    __slots__ = ("_several", "_single")
+
+    def __init__(
+        self,
+        mix: Mapping[PodRequests, int],
+        total: int,
+        part: Callable[[str], float] = lambda _resource: 1.0,
+        horizon: int = HORIZON,
+    ) -> None:
+        sums = _sums(mix)
+        single, several = [], []
+        for (resource, amount), (pods, cpu, memory) in sorted(sums.items()):
+            share = pods / total
+            chance = share / (share + 1 / horizon)
+            worth = round(share * chance * amount * MICRO * part(resource))
+            if amount == 1:
+                single.append(_UnitValue(resource, worth, round(chance * cpu / pods), round(chance * memory / pods)))
+            else:
+                several.append(_BundleValue(resource, amount, worth, round(cpu / pods), round(memory / pods)))
+        self._single, self._several = tuple(single), tuple(several)
+
+    def of(self, free: Resources) -> int:
+        """Millionths of a GPU that those who come are expected to fill of what is free on a machine."""
+        free_cpu, free_memory = max(0, free.get(CPU, 0)), max(0, free.get(MEMORY, 0))
+        worth = cpu = memory = 0
+        for one in self._single:
+            if (count := free.get(one.resource, 0)) > 0:
+                worth += count * one.worth
+                cpu += count * one.cpu
+                memory += count * one.memory
+        worth = min(_fed(worth, free_cpu, cpu), _fed(worth, free_memory, memory))
+        for many in self._several:
+            if (times := free.get(many.resource, 0) // many.amount) > 0:
+                times = min(times, _times(free_cpu, many.cpu, times), _times(free_memory, many.memory, times))
+                worth += times * many.worth
+        return worth
+
+    def loss(self, free: Resources, requests: Resources, count: int) -> int:
+        """What so many pods take away, in whole thousandths of a GPU; less than 0 where what is left is worth more."""
+        left = {**free, **{name: free.get(name, 0) - count * each for name, each in requests.items()}}
+        return (self.of(free) - self.of(left)) // PER_MILLI
+
+
+def _sums(mix: Mapping[PodRequests, int]) -> Mapping[tuple[str, int], Sequence[int]]:
+    """(GPU resource, amount) -> pods that ask for it, and all the CPU and memory they ask for."""
+    sums: defaultdict[tuple[str, int], list[int]] = defaultdict(lambda: [0, 0, 0])
+    for requests, pods in mix.items():
+        amounts = dict(requests)
+        for resource, amount in requests:
+            if amount > 0 and pods > 0 and is_gpu_resource(resource):
+                entry = sums[resource, amount]
+                entry[0] += pods
+                entry[1] += pods * amounts.get(CPU, 0)
+                entry[2] += pods * amounts.get(MEMORY, 0)
+    return sums
+
+
+def _fed(worth: int, free: int, needed: int) -> int:
+    """The part of the worth that the free amount of a resource can feed."""
+    return worth + worth * min(free - needed, 0) // max(needed, 1)
+
+
+def _times(free: int, each: int, most: int) -> int:
+    return free // each if each else most

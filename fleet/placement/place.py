@@ -1,0 +1,327 @@
+"""A place for every pod of a gang, or nothing: on ready machines, on idle ones cut anew, on ones bought for it.
+
+The order of preference is free to dear: what stands idle, then a re-cut, then a purchase of exactly what is missing.
+Among what stands idle a place goes by its opportunity cost (`fleet.placement.opportunity_cost`). Purchases stay in one
+zone, and prefer (capacity type by the pool's order, weight of the pool, expected cost, name): the order in which
+`CreateFleet` is attempted, because a shortage removes an offering and the next call finds the next best.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from fleet.mig.layouts import gpu_part
+from fleet.offerings.offerings import Offering
+from fleet.placement.candidates import DIGITS, CandidateOffering, PurchaseObstacles
+from fleet.placement.cluster_state import PODS, ClusterState, NodeAssignment, NodeSlot, planned_slot
+from fleet.placement.free_capacity import FreeCapacity, assign, free_capacity
+from fleet.placement.inventory import BuyableCapacity
+from fleet.placement.plan import Need, PlacementPlan, PlannedNodeClaims, Recut
+from fleet.reasons import Reason, Refusal
+from fleet.snapshot import PodSet
+from model import labels
+from model.quantity import CPU
+
+
+def place_gang(
+    state: ClusterState, capacity: BuyableCapacity, gang: str, needs: Iterable[Need]
+) -> PlacementPlan | Refusal:
+    """The best plan for all of `needs`, taken from the state and the headroom; on refusal nothing is changed.
+
+    Where pods have to share a domain that none has the room for, it is bought if pools promise one: all machines of a
+    pool carry the labels of its template.
+    """
+    asked = list(needs)
+    found = _place_within_zones(state, capacity, gang, asked)
+    if isinstance(found, PlacementPlan) or found.reason is not Reason.TOPOLOGY or not capacity.may_buy:
+        return found
+    best: tuple[float, str, list[Need]] | None = None
+    for value, tied in _promised_domains(asked):
+        mark = state.mark()
+        plan = _place_within_zones(state, capacity, gang, tied)
+        if isinstance(plan, PlacementPlan):
+            state.undo(mark)
+            capacity.give_back(plan.lots)
+            if best is None or (round(plan.cost_usd_h, DIGITS), value) < best[:2]:
+                best = round(plan.cost_usd_h, DIGITS), value, tied
+    return found if best is None else _place_within_zones(state, capacity, gang, best[2])
+
+
+def _promised_domains(needs: Sequence[Need]) -> Iterator[tuple[str, list[Need]]]:
+    """Values that pools promise for the one label pods have to share, with the needs tied to it."""
+    wanted = {need.pod_set.required_topology for need in needs} - {"", labels.ZONE, labels.HOSTNAME}
+    if len(wanted) != 1:
+        return
+    label = wanted.pop()
+    bound = [need for need in needs if need.pod_set.required_topology == label]
+    carried = {pool.spec.template.labels.get(label, "") for need in bound for pool in need.pools}
+    for value in sorted(carried - {""}):
+        yield value, [_tied(need, label, value) if need in bound else need for need in needs]
+
+
+def _tied(need: Need, label: str, value: str) -> Need:
+    selector = {**need.pod_set.node_selector, label: value}
+    return replace(need, pod_set=replace(need.pod_set, node_selector=selector, required_topology=""))
+
+
+def _place_within_zones(
+    state: ClusterState, capacity: BuyableCapacity, gang: str, needs: Sequence[Need]
+) -> PlacementPlan | Refusal:
+    """The best plan where only zones and hosts may be shared on what is bought: the best attempt, made once more."""
+    ordered = sorted(needs, key=_hardest_first)
+    may_buy = capacity.may_buy
+    zone_bound = any(need.pod_set.required_topology == labels.ZONE for need in ordered)
+    best: tuple[tuple[object, ...], str, bool] | None = None
+    refusals: list[Refusal] = []
+    zones = (
+        _all_zones(state, capacity, ordered) if zone_bound else ["", *(_zones(capacity, ordered) if may_buy else ())]
+    )
+    for zone in zones:
+        attempt = _Attempt(state, capacity, gang, zone, zone_bound=zone_bound, may_buy=may_buy and bool(zone))
+        outcome = attempt.run(ordered)
+        if best is None and not zone_bound and isinstance(outcome, PlacementPlan) and (outcome.ready or not may_buy):
+            return outcome  # nothing is better than what stands idle, and nothing else is tried where nothing is bought
+        attempt.undo()
+        if isinstance(outcome, Refusal) and attempt.has_split:
+            attempt = _Attempt(state, capacity, gang, zone, zone_bound=zone_bound, may_buy=True, may_split=False)
+            outcome = attempt.run(ordered)
+            attempt.undo()
+        if isinstance(outcome, Refusal):
+            refusals.append(outcome)
+        elif best is None or (attempt.rank(), zone, attempt.may_split) < best:
+            best = (attempt.rank(), zone, attempt.may_split)
+    if best is None:
+        return _most_telling(refusals if zone_bound else refusals[1:] or refusals)
+    _, zone, may_split = best
+    may_buy = may_buy and bool(zone)
+    return _Attempt(state, capacity, gang, zone, zone_bound=zone_bound, may_buy=may_buy, may_split=may_split).run(
+        ordered
+    )
+
+
+def _hardest_first(need: Need) -> tuple[object, ...]:
+    """What may buy before what may not, GPUs before the rest, then by size and name."""
+    requests = need.pod_set.requests
+    gpus = sum(gpu_part(requests).values())
+    return (not need.charged, -gpus, -requests.get(CPU, 0), -max(requests.values(), default=0), need.pod_set.name)
+
+
+def _zones(capacity: BuyableCapacity, needs: Iterable[Need]) -> list[str]:
+    """Where something can be bought for the needs."""
+    return sorted({zone for need in needs for pool in need.pools for zone in capacity.offerings.zones(pool)})
+
+
+def _all_zones(state: ClusterState, capacity: BuyableCapacity, needs: list[Need]) -> list[str]:
+    """Where something stands or can be bought for the needs."""
+    standing = {slot.labels.get(labels.ZONE, "") for slot in state.slots.values()}
+    return sorted({*standing, *_zones(capacity, needs)} - {""})
+
+
+def _most_telling(refusals: list[Refusal]) -> Refusal:
+    """The refusal that says most: a shortage passes, a limit can be raised, the rest needs another gang or pool."""
+    order = [Reason.NO_CAPACITY, Reason.POOL_LIMIT, Reason.TOPOLOGY, Reason.NO_OFFER]
+    ranked = sorted(refusals, key=lambda refusal: (order.index(refusal.reason), refusal.retry_at_s, refusal.message))
+    return ranked[0] if ranked else Refusal(Reason.NO_OFFER, "no machine of its flavors exists or may be bought")
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """One attempt to place a gang, with purchases in one zone; everything it takes is undone by `undo`."""
+
+    state: ClusterState
+    capacity: BuyableCapacity
+    gang: str
+    zone: str
+    zone_bound: bool
+    """Every pod set that asks for one zone is held to `zone`, on existing machines too."""
+    may_buy: bool
+    may_split: bool = True
+    """Whether the rest of a reservation may be bought for some of the pods, and other machines for the others."""
+    has_split: bool = False
+    """Whether that has happened."""
+    assignments: list[NodeAssignment] = field(default_factory=list)
+    recuts: list[Recut] = field(default_factory=list)
+    purchases: list[PlannedNodeClaims] = field(default_factory=list)
+    worst_capacity_rank: int = 0
+    worst_pool_rank: int = 0
+    _mark: int = -1
+
+    def run(self, needs: list[Need]) -> PlacementPlan | Refusal:
+        self._mark = self.state.mark()
+        for need in needs:
+            refusal = self._place(need) if need.pod_set.count else None
+            if refusal is not None:
+                return refusal
+        return PlacementPlan(tuple(self.assignments), tuple(self.recuts), tuple(self.purchases))
+
+    def undo(self) -> None:
+        self.state.undo(self._mark)
+        self.capacity.give_back(self.purchases)
+
+    def rank(self) -> tuple[object, ...]:
+        """The place of the plan among those of other zones: the lowest is the best."""
+        cost = sum(self.capacity.expected_usd_h(bought.offering.offer) * bought.count for bought in self.purchases)
+        cost = round(cost, DIGITS)
+        return (bool(self.purchases), self.worst_capacity_rank, self.worst_pool_rank, cost, len(self.recuts))
+
+    # -- one pod set, step by step ------------------------------------------------------------------------------------
+
+    def _place(self, need: Need) -> Refusal | None:
+        free = free_capacity(self.state, need.kind, need.pod_set.requests, need.accepts, self.capacity.priced)
+        if need.pod_set.required_topology in {"", labels.ZONE}:
+            return self._place_in_zone(need, free)
+        return self._place_in_one_domain(need, free)
+
+    def _place_in_one_domain(self, need: Need, free: FreeCapacity) -> Refusal | None:
+        """All pods into one domain of what stands, else of all there is; one host can be bought."""
+        pod_set, label = need.pod_set, need.pod_set.required_topology
+        standing, all_machines = free.among(self.gang, standing=True), free.among(self.gang)
+        domain = standing.tightest_domain(label, pod_set.count) or all_machines.tightest_domain(label, pod_set.count)
+        if domain is not None:
+            self.assignments += assign(self.state, domain, pod_set, pod_set.count)
+            return None
+        if label != labels.HOSTNAME:
+            return Refusal(
+                Reason.TOPOLOGY,
+                f"{pod_set.count} pods of {pod_set.name} need one domain of {label}; "
+                "no domain has the room, and no pool that might buy more promises one",
+            )
+        return self._buy(need, pod_set.count, whole=True)
+
+    def _place_in_zone(self, need: Need, free: FreeCapacity) -> Refusal | None:
+        """What stands idle first, then machines on their way, idle ones cut anew, and what is bought."""
+        pod_set = need.pod_set
+        parts = [free.among(self.gang, standing=standing) for standing in (True, False)]
+        if self._held_to_zone(need):
+            parts = [part.within(labels.ZONE, self.zone) for part in parts]
+        if not self.capacity.recuts and not (self.may_buy and need.charged):
+            short = pod_set.count - sum(part.room for part in parts)
+            if short > 0:  # refused as it would be after all the room there is had been taken
+                return self._may_not_buy(need, short)
+        missing = pod_set.count
+        for part in parts:  # machines on the way only for what the standing ones do not hold
+            missing -= self._assign(part, pod_set, missing) if missing else 0
+        missing -= self._recut_idle(need, missing)
+        return self._buy(need, missing, whole=False) if missing else None
+
+    def _held_to_zone(self, need: Need) -> bool:
+        return self.zone_bound and need.pod_set.required_topology == labels.ZONE
+
+    def _assign(self, among: FreeCapacity | Sequence[NodeSlot], pod_set: PodSet, missing: int) -> int:
+        """Assigns what fits there; returns how many pods that is."""
+        assigned = assign(self.state, among, pod_set, missing)
+        self.assignments += assigned
+        return sum(it.count for it in assigned)
+
+    # -- re-cut -------------------------------------------------------------------------------------------------------
+
+    def _recut_idle(self, need: Need, missing: int) -> int:
+        """Places pods on idle machines cut anew, roomiest first; returns how many found a place."""
+        placed = 0
+        while placed < missing and (options := self._recut_options(need)):
+            chosen = min(options, key=lambda r: (-r.slot.room_for(need.pod_set.requests), r.claim, r.layout))
+            slot = replace(
+                chosen.slot,
+                name=f"recut/{chosen.claim}",
+                claim=chosen.claim,
+                free=dict(chosen.slot.free),
+                only_for=frozenset({self.gang}),
+            )
+            self.state.close(chosen.slot.name)
+            self.state.add(slot)
+            self.recuts.append(chosen)
+            placed += self._assign([slot], need.pod_set, missing - placed)
+        return placed
+
+    def _recut_options(self, need: Need) -> list[Recut]:
+        used = {recut.claim for recut in self.recuts}
+        held = self._held_to_zone(need)
+        return [
+            recut
+            for recut in self.capacity.recuts
+            if recut.claim not in used
+            and self._untouched(recut)
+            and (not held or recut.slot.labels.get(labels.ZONE) == self.zone)
+            and recut.slot.room_for(need.pod_set.requests)
+            and need.accepts(recut.slot)
+        ]
+
+    def _untouched(self, recut: Recut) -> bool:
+        """Whether nothing decided since stands on the machine as it is: only then it can be cut anew."""
+        standing = self.state.slots.get(recut.slot.name)
+        return standing is not None and standing.free.get(PODS, 0) == recut.slot.free.get(PODS, 0)
+
+    # -- purchase -----------------------------------------------------------------------------------------------------
+
+    def _buy(self, need: Need, missing: int, *, whole: bool) -> Refusal | None:
+        """Buys machines until all missing pods have a place; `whole`: all of them on one machine."""
+        while missing:
+            chosen = self._choose(need, missing, whole=whole)
+            if isinstance(chosen, Refusal):
+                return chosen
+            self.capacity.spend([chosen])
+            self.purchases.append(chosen)
+            number = len(self.purchases) - 1
+            bought = [planned_slot(chosen.offering, f"new/{number}/{n}", self.gang) for n in range(chosen.count)]
+            for slot in bought:
+                self.state.add(slot)
+            missing -= self._assign(bought, need.pod_set, missing)
+        return None
+
+    def _choose(self, need: Need, missing: int, *, whole: bool) -> PlannedNodeClaims | Refusal:
+        """The first purchase that holds all, by capacity type in the pool's order, pool by weight, cost, name.
+
+        Of a reservation it may hold less: what is left there is used up before anything else is bought.
+        """
+        if not (self.may_buy and need.charged):
+            return self._may_not_buy(need, missing)
+        candidates = self.capacity.candidates(need, self.zone)
+        ranking = candidates.ranking(missing, whole=whole)
+        obstacles = PurchaseObstacles(need.pod_set, missing, self.zone, candidates.seen, set(ranking.inflexible))
+        obstacles.too_short |= candidates.too_short
+        found = [self._available(it, missing, whole=whole, obstacles=obstacles) for it in ranking.reserved]
+        plain = (self._available(it, missing, whole=whole, obstacles=obstacles) for it in ranking.open)
+        ranked = [it for it in (*found, next((it for it in plain if it is not None), None)) if it is not None]
+        if not ranked:
+            return obstacles.refusal()
+        rank, chosen, candidate = min(ranked, key=lambda it: it[0])
+        self.has_split = self.has_split or rank[2] != 0
+        self.worst_capacity_rank = max(self.worst_capacity_rank, candidate.capacity_rank)
+        self.worst_pool_rank = max(self.worst_pool_rank, candidate.pool_rank)
+        return chosen
+
+    def _may_not_buy(self, need: Need, missing: int) -> Refusal:
+        message = f"{missing} pods of {need.pod_set.name} have no room on existing machines"
+        if not need.charged:
+            message = (
+                f"{missing} pods of {need.pod_set.name} have no room, and ask nothing that their queue's quota counts: "
+                "such pods may use machines that stand, but none is bought for them"
+            )
+        return Refusal(Reason.NO_OFFER, message)
+
+    def _available(
+        self, candidate: CandidateOffering, missing: int, *, whole: bool, obstacles: PurchaseObstacles
+    ) -> tuple[tuple[object, ...], PlannedNodeClaims, CandidateOffering] | None:
+        """What can be had of a candidate now, with its rank; None, and what stands in the way, when nothing can."""
+        offering = candidate.offering
+        count = self._most_of(offering, -(-missing // candidate.fits), whole=whole, obstacles=obstacles)
+        if not count:
+            return None
+        if (until := self.capacity.shortages.get(offering.offer.pool_key)) is not None:
+            obstacles.short(offering, until)
+            return None
+        return candidate.rank(missing, count), PlannedNodeClaims(offering, count), candidate
+
+    def _most_of(self, offering: Offering, wanted: int, *, whole: bool, obstacles: PurchaseObstacles) -> int:
+        """How many of the machines that are wanted may be of this offering: all, or what a reservation has left."""
+        headroom = self.capacity.headroom[offering.pool.name]
+        left = headroom.reserved_left(offering)
+        if zone := headroom.bound_to(offering):
+            obstacles.bound.add(f"{offering.pool.spec.placement.group} in {zone}")
+            return 0
+        if headroom.allowed(offering) < (wanted if left is None else min(wanted, left)):
+            obstacles.over_limit.add(offering.pool.name)
+            return 0
+        if left is None or left >= wanted:
+            return wanted
+        obstacles.used_up.add(str(offering.offer.pool_key))
+        return max(0, left) if self.may_split and not whole else 0

@@ -1,0 +1,107 @@
+"""What pods of a gang need, and the plan that gives it to them: values, without a rule of placement."""
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+
+from fleet.offerings.offerings import Offering
+from fleet.placement.cluster_state import NodeAssignment, NodeSlot
+from fleet.snapshot import Pin, PodSet
+from fleet.snapshot.affinity import admits
+from model.kinds import NodePool, Toleration
+from model.quantity import Resources
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """A pod set with the flavor chosen for it: which slots and pools may serve it."""
+
+    pod_set: PodSet
+    tolerations: tuple[Toleration, ...]
+    node_labels: Mapping[str, str]
+    """A slot must carry these (flavors over existing nodes)."""
+    pools: tuple[NodePool, ...]
+    """Heaviest first; a slot must be of one of them unless `node_labels` is given."""
+    charged: bool = True
+    """Whether quota counts any of what it asks; what nobody's quota counts may use machines, never cause a purchase."""
+    any_node: bool = False
+    """Slots of no pool will do as well, if the labels are there."""
+    until_s: float = 0.0
+    """A slot that closes before this will not do (epoch seconds): the pods would not come to their end there."""
+    kind: Hashable = field(init=False, repr=False, compare=False)
+    """Equal for needs that accept the same slots."""
+    asks: Hashable = field(init=False, repr=False, compare=False)
+    """Equal for those that ask the same of them, too."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kind", self._kind())
+        object.__setattr__(self, "asks", (self.kind, tuple(sorted(self.pod_set.requests.items()))))
+
+    def _kind(self) -> Hashable:
+        pod_set = self.pod_set
+        return (
+            tuple(sorted(self.node_labels.items())),
+            tuple(pool.name for pool in self.pools),
+            self.any_node,
+            self.until_s,
+            tuple(sorted(pod_set.node_selector.items())),
+            pod_set.required_affinity,
+            (*pod_set.tolerations, *self.tolerations),
+        )
+
+    def rank(self, pool: NodePool) -> int:
+        """The place of one of the pools in the order of preference: pools of equal weight share it."""
+        return len({it.spec.weight for it in self.pools if it.spec.weight > pool.spec.weight})
+
+    def accepts(self, slot: NodeSlot) -> bool:
+        """Whether a pod of the set may stand on the slot."""
+        if slot.closes_s <= self.until_s:
+            return False
+        if self.node_labels or self.any_node:
+            for key, value in self.node_labels.items():  # a loop, for it is asked of every machine there is
+                if slot.labels.get(key) != value:
+                    return False
+        elif slot.pool not in {pool.name for pool in self.pools}:
+            return False
+        return admits(self.pod_set, self.tolerations, slot.labels, slot.taints)
+
+
+@dataclass(frozen=True, slots=True)
+class Recut:
+    """An idle machine and what it would offer under another layout of its pool."""
+
+    claim: str
+    layout: str
+    gpus: Resources
+    """The GPU resources the machine would offer."""
+    slot: NodeSlot
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedNodeClaims:
+    """`count` equal machines to buy from one capacity pool."""
+
+    offering: Offering
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementPlan:
+    """Where every pod of a gang goes and what must be done first. Slots bought are `new/<purchase>/<n>`."""
+
+    seats: tuple[NodeAssignment, ...] = ()
+    recuts: tuple[Recut, ...] = ()
+    lots: tuple[PlannedNodeClaims, ...] = ()
+
+    @property
+    def cost_usd_h(self) -> float:
+        """What the purchase costs an hour."""
+        return sum(lot.offering.offer.price_usd_h * lot.count for lot in self.lots)
+
+    @property
+    def ready(self) -> bool:
+        """Whether nothing has to be bought, cut or waited for first."""
+        return not self.lots and not self.recuts and all(taken.slot.node for taken in self.seats)
+
+    def pins(self) -> tuple[Pin, ...]:
+        """The seats as they are written down."""
+        return tuple(sorted(Pin(s.pod_set, s.slot.node, s.slot.claim, s.count) for s in self.seats))
