@@ -95,6 +95,6 @@ def _successors(yard: Yard, supply: BuyableCapacity, turn: Iterable[Drifted]) ->
         if offering is None or not yard.may_take([claim], Reason.DRIFTED):
             return
         supply.headroom[pool.name].spend(offering, 1)
-        plan = PlacementPlan(lots=(PlannedNodeClaims(offering, 1),))
+        plan = PlacementPlan(purchases=(PlannedNodeClaims(offering, 1),))
         bought = write_claims(plan, f"{pool.name}/{claim.name}", yard.snapshot.now_s, replaces=(claim.name,)).claims
         yield Command((claim,), Reason.DRIFTED, why, bought)

@@ -69,7 +69,7 @@ def _first(yard: Yard, market: "Market", waiting: Sequence[Unit]) -> list[Comman
         if begun or yard.may_take(unit.claims, Reason.PREFERRED):
             yard.gone.update(unit.names)
             yard.promise(unit.gangs, plans)
-            buys = any(plan.lots for plan in plans.values())
+            buys = any(plan.purchases for plan in plans.values())
             bought = claims_of(plans, unit, yard.snapshot.now_s) if buys else ()
             return [Command(unit.claims, Reason.PREFERRED, _WHY, bought)]
     return []
@@ -99,7 +99,7 @@ class Market:
 
     def worth(self, unit: Unit, plans: Mapping[str, PlacementPlan]) -> bool:
         """Whether the gangs come to machines that are preferred, or theirs already, for less than is affordable."""
-        lots = [lot for plan in plans.values() for lot in plan.lots]
+        lots = [lot for plan in plans.values() for lot in plan.purchases]
         expected_usd_h = sum(self.supply.expected_usd_h(lot.offering.offer) * lot.count for lot in lots)
         wanted = frozenset[CapacityType].intersection(*(self._wanted(claim) for claim in unit.claims))
         return (
@@ -114,5 +114,5 @@ class Market:
     def _welcome(self, unit: Unit, plan: PlacementPlan, wanted: frozenset[CapacityType]) -> bool:
         theirs = {pin.claim for gang in unit.gangs for pin in gang.pins}
         claims = self.yard.snapshot.claims
-        stands = (claims[seat.slot.claim] for seat in plan.seats if seat.slot.claim in claims)
+        stands = (claims[seat.slot.claim] for seat in plan.assignments if seat.slot.claim in claims)
         return all(claim.name in theirs or claim.capacity_pool.capacity_type in wanted for claim in stands)

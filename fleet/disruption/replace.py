@@ -60,7 +60,7 @@ def replacing(
             continue
         if plans and not isinstance(plans, Refusal):
             yard.promise(unit.gangs, plans)
-        if plans and not isinstance(plans, Refusal) and any(plan.lots for plan in plans.values()):
+        if plans and not isinstance(plans, Refusal) and any(plan.purchases for plan in plans.values()):
             commands.append(Command(unit.claims, reason, why, claims_of(plans, unit, yard.snapshot.now_s)))
         else:
             commands.append(Command(unit.claims, reason, why))
@@ -148,8 +148,8 @@ def _placed(
         if isinstance(plan, Refusal):
             return plan
         plans[gang.uid] = plan
-        spent += plan.lots
-        if plan.lots:
+        spent += plan.purchases
+        if plan.purchases:
             _keep(board, number)
     return plans if bought is None else _with_lots(plans, bought)
 
@@ -176,12 +176,12 @@ def _put(
 
 
 def _with_lots(plans: dict[str, PlacementPlan], bought: Sequence[Offering]) -> dict[str, PlacementPlan]:
-    used = {seat.slot.name for plan in plans.values() for seat in plan.seats}
+    used = {seat.slot.name for plan in plans.values() for seat in plan.assignments}
     counted = Counter(offering.key for number, offering in enumerate(bought) if _TOGETHER.format(number) in used)
     offerings = {offering.key: offering for offering in bought}
     first = next(iter(plans))
     lots = tuple(PlannedNodeClaims(offerings[key], count) for key, count in sorted(counted.items()))
-    return plans | {first: replace(plans[first], lots=lots)}
+    return plans | {first: replace(plans[first], purchases=lots)}
 
 
 def _keep(board: ClusterState, number: int) -> None:

@@ -69,12 +69,12 @@ class Terrain:
             self._closed.add(claim)
             self._close(claim)
         for gang, plan in promised[self._seated :]:
-            for taken in plan.seats:
+            for taken in plan.assignments:
                 if taken.slot.name in self.board.slots:
                     slot = self.board.slots[taken.slot.name]
                     self.board.take(slot, gang.pod_set(taken.pod_set).requests, taken.count)
         for _, plan in promised[self._bought :]:
-            for lot in plan.lots:
+            for lot in plan.purchases:
                 self.supply.headroom[lot.offering.pool.name].spend(lot.offering, lot.count)
         self._seated = self._bought = len(promised)
 

@@ -43,7 +43,7 @@ class Move:
     @property
     def lots(self) -> Sequence[PlannedNodeClaims]:
         """Machines to buy first."""
-        return [lot for _, plan in sorted(self.plans.items()) for lot in plan.lots]
+        return [lot for _, plan in sorted(self.plans.items()) for lot in plan.purchases]
 
 
 def weigh(

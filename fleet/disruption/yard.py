@@ -46,7 +46,7 @@ class Yard:
     _terrain: Terrain | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        self.hosts = {seat.slot.claim for _, plan in self.promised for seat in plan.seats}
+        self.hosts = {seat.slot.claim for _, plan in self.promised for seat in plan.assignments}
 
     @classmethod
     def of(cls, fleet: Fleet, snapshot: Snapshot) -> "Yard":
@@ -66,7 +66,7 @@ class Yard:
         """These gangs will move, to the places of their plans (by uid)."""
         for gang in gangs:
             self.promised.append((gang, plans[gang.uid]))
-            self.hosts |= {seat.slot.claim for seat in plans[gang.uid].seats}
+            self.hosts |= {seat.slot.claim for seat in plans[gang.uid].assignments}
 
     def volunteers(self) -> list[tuple[NodePool | None, Claim]]:
         """The candidates that are not spared."""

@@ -240,18 +240,18 @@ def _shrunk(pod_set: PodSet, pins: Iterable[Pin]) -> PodSet:
 
 def _how(plan: PlacementPlan) -> str:
     """Where the lost pods go."""
-    nodes = {seat.slot.node for seat in plan.seats if seat.slot.name == seat.slot.node}
+    nodes = {seat.slot.node for seat in plan.assignments if seat.slot.name == seat.slot.node}
     parts = [f"replacing on {', '.join(sorted(nodes)[:_SHOWN])}"] if nodes else []
-    if plan.lots:
+    if plan.purchases:
         bought = ", ".join(
             f"{lot.count} x {lot.offering.offer.instance_type.name} "
             f"({lot.offering.offer.capacity_type}, {lot.offering.offer.zone})"
-            for lot in plan.lots
+            for lot in plan.purchases
         )
         parts.append(f"buying {bought} at {plan.cost_usd_h:.2f} USD/h")
     if plan.recuts:
         parts.append(f"waiting for a new cut of {', '.join(recut.slot.node for recut in plan.recuts)}")
-    coming = {seat.slot.claim for seat in plan.seats if seat.slot.name.startswith("coming/")}
+    coming = {seat.slot.claim for seat in plan.assignments if seat.slot.name.startswith("coming/")}
     if coming:
         parts.append(f"waiting for {_listed('machine', coming)} on the way")
     return " and ".join(parts) if parts else "no other place is needed"

@@ -57,7 +57,7 @@ def _buy(pool: NodePool, supply: BuyableCapacity, missing: int, now_s: float) ->
             break
         count = min(-(-missing // 2), supply.headroom[pool.name].most(offering))
         supply.headroom[pool.name].spend(offering, count)
-        plan = PlacementPlan(lots=(PlannedNodeClaims(offering, count),))
+        plan = PlacementPlan(purchases=(PlannedNodeClaims(offering, count),))
         actions.append(OpenClaims(write_claims(plan, f"{pool.name}/{len(actions)}", now_s, purpose=purpose).claims))
         missing -= count
     return actions

@@ -25,9 +25,9 @@ def write_claims(
     share one, nor an attempt with the next one. Lots of one offering (a leader's and its workers') are one launch:
     fewer calls, and none of them can come without the others.
     """
-    wanted = [(*lot.offering.key, lot.count) for lot in plan.lots]
+    wanted = [(*lot.offering.key, lot.count) for lot in plan.purchases]
     digest = hashlib.sha256(f"{owner}/{now_s!r}/{','.join(replaces)}/{wanted!r}".encode()).hexdigest()[:10]
-    size = sum(lot.count for lot in plan.lots)
+    size = sum(lot.count for lot in plan.purchases)
     claims: list[Claim] = []
     names: dict[tuple[int, int], str] = {}
     launches: dict[object, int] = {}
@@ -57,6 +57,6 @@ def write_claims(
 
 
 def _machines(plan: PlacementPlan) -> Iterator[tuple[int, int, PlannedNodeClaims]]:
-    for index, lot in enumerate(plan.lots):
+    for index, lot in enumerate(plan.purchases):
         for number in range(lot.count):
             yield index, number, lot

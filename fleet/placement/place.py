@@ -40,7 +40,7 @@ def place_gang(
         plan = _place_within_zones(state, capacity, gang, tied)
         if isinstance(plan, PlacementPlan):
             state.undo(mark)
-            capacity.give_back(plan.lots)
+            capacity.give_back(plan.purchases)
             if best is None or (round(plan.cost_usd_h, DIGITS), value) < best[:2]:
                 best = round(plan.cost_usd_h, DIGITS), value, tied
     return found if best is None else _place_within_zones(state, capacity, gang, best[2])

@@ -88,20 +88,20 @@ class PlannedNodeClaims:
 class PlacementPlan:
     """Where every pod of a gang goes and what must be done first. Slots bought are `new/<purchase>/<n>`."""
 
-    seats: tuple[NodeAssignment, ...] = ()
+    assignments: tuple[NodeAssignment, ...] = ()
     recuts: tuple[Recut, ...] = ()
-    lots: tuple[PlannedNodeClaims, ...] = ()
+    purchases: tuple[PlannedNodeClaims, ...] = ()
 
     @property
     def cost_usd_h(self) -> float:
         """What the purchase costs an hour."""
-        return sum(lot.offering.offer.price_usd_h * lot.count for lot in self.lots)
+        return sum(bought.offering.offer.price_usd_h * bought.count for bought in self.purchases)
 
     @property
     def ready(self) -> bool:
         """Whether nothing has to be bought, cut or waited for first."""
-        return not self.lots and not self.recuts and all(taken.slot.node for taken in self.seats)
+        return not self.purchases and not self.recuts and all(it.slot.node for it in self.assignments)
 
     def pins(self) -> tuple[Pin, ...]:
-        """The seats as they are written down."""
-        return tuple(sorted(Pin(s.pod_set, s.slot.node, s.slot.claim, s.count) for s in self.seats))
+        """The assignments as a gang's status has them."""
+        return tuple(sorted(Pin(it.pod_set, it.slot.node, it.slot.claim, it.count) for it in self.assignments))

@@ -1,6 +1,6 @@
 """What one pass buys, as one purchase: the same pods on the cheapest machines there are for all of them together.
 
-`provide` finds machines for one gang at a time, one kind for each pod set, and by that decides the pool and the
+`place_gang` finds machines for one gang at a time, one kind for each pod set, and by that decides the pool and the
 capacity type. Here kinds, zones and numbers are chosen anew within those, by `fleet.optimize.purchase`, and never for
 more money. What a gang buys stays in one zone, and pods of one set that use GPUs stay on one GPU model (`ties`): a gang
 is as fast as its slowest member.
@@ -46,7 +46,7 @@ class Line:
     need: Need
     count: int
     offerings: tuple[Offering, ...]
-    """What `provide` would buy for them: machines of the same pools and capacity types will do."""
+    """What `place_gang` would buy for them: machines of the same pools and capacity types will do."""
     zones: frozenset[str] | None = None
     """Where they have to be; None = wherever it is cheapest."""
 
@@ -82,7 +82,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Bargain:
-    """The purchase, by machine in order of their first pods; no machines where `provide` did as well."""
+    """The purchase, by machine in order of their first pods; no machines where `place_gang` did as well."""
 
     machines: tuple[Machine, ...]
     tally: Tally
@@ -91,7 +91,7 @@ class Bargain:
 def bargain(
     lines: Sequence[Line], lots: Sequence[PlannedNodeClaims], supply: BuyableCapacity, effort: Effort
 ) -> Bargain:
-    """Machines for all `lines`, instead of the `lots` that `provide` found for them (and spent of the headroom)."""
+    """Machines for all `lines`, instead of the `lots` that `place_gang` found for them (and spent of the headroom)."""
     market = Market(supply)
     problem = _problem(lines, lots, market)
     found, loose = _ties(lines, market).solve(problem, effort)

@@ -339,18 +339,18 @@ def _sized(gang: Gang, holder: Holder) -> tuple[PodSet, ...]:
 def progress(plan: PlacementPlan) -> tuple[GangState, Reason, str]:
     """How far a gang has come with a plan: state, reason and the sentence for it."""
     if plan.ready:
-        machines = len({seat.slot.name for seat in plan.seats})
+        machines = len({seat.slot.name for seat in plan.assignments})
         return GangState.ADMITTED, Reason.ADMITTED, f"placed on {machines} machine{'s' if machines != 1 else ''}"
     parts = [
         f"{count} x {offer.instance_type.name} ({offer.capacity_type}, {offer.zone})"
-        for count, offer in ((lot.count, lot.offering.offer) for lot in plan.lots)
+        for count, offer in ((lot.count, lot.offering.offer) for lot in plan.purchases)
     ]
     if plan.recuts:
         parts.append(f"a new cut of {', '.join(recut.slot.node for recut in plan.recuts)}")
     if not parts:
-        awaited = len({seat.slot.claim for seat in plan.seats if not seat.slot.node})
+        awaited = len({seat.slot.claim for seat in plan.assignments if not seat.slot.node})
         message = f"waits for {awaited} machine{'s' if awaited != 1 else ''} on the way"
         return GangState.RESERVED, Reason.BUYING, message
-    if plan.lots:
+    if plan.purchases:
         return GangState.RESERVED, Reason.BUYING, f"buying {', '.join(parts)} at {plan.cost_usd_h:.2f} USD/h"
     return GangState.RESERVED, Reason.RECUTTING, f"waits for {', '.join(parts)}"

@@ -29,7 +29,7 @@ def buy_together(machines: Machines, names: Mapping[str, str], purchases: str) -
     `names`: uid -> name of the gangs. `purchases`: how hard to try (`FleetPolicy`). None when nothing is bought.
     """
     gangs = {uid: written for uid, written in machines.written.items() if written.needs}
-    lots = [lot for written in gangs.values() for lot in written.plan.lots]
+    lots = [lot for written in gangs.values() for lot in written.plan.purchases]
     if not lots:
         return None
     lines = list(_lines(gangs))
@@ -46,7 +46,9 @@ def _lines(gangs: Mapping[str, Written]) -> Iterator[Line]:
     bought = {claim: offering for written in gangs.values() for claim, offering in written.bought.items()}
     for uid, written in gangs.items():
         for need in written.needs:
-            seats = [it for it in written.plan.seats if it.pod_set == need.pod_set.name and it.slot.claim in bought]
+            seats = [
+                it for it in written.plan.assignments if it.pod_set == need.pod_set.name and it.slot.claim in bought
+            ]
             if seats:
                 offerings = {offering.key: offering for offering in (bought[it.slot.claim] for it in seats)}
                 found = tuple(offering for _, offering in sorted(offerings.items()))
@@ -56,13 +58,13 @@ def _lines(gangs: Mapping[str, Written]) -> Iterator[Line]:
 
 def _tied_to(written: Written, need: Need, seats: Sequence[NodeAssignment]) -> bool:
     """Whether the zone is decided: others of the gang have a place in it already."""
-    elsewhere = len(written.plan.seats) > len(seats)
+    elsewhere = len(written.plan.assignments) > len(seats)
     return need.pod_set.required_topology == labels.ZONE and elsewhere
 
 
 def _settled(gangs: Mapping[str, Written], line: Line) -> bool:
     """Whether pods were placed within a topology, beside others' on what those buy: they do not change machines."""
-    return line.need.pod_set.wishes and not gangs[line.member.gang].plan.lots
+    return line.need.pod_set.wishes and not gangs[line.member.gang].plan.purchases
 
 
 def _return(machines: Machines, gangs: Mapping[str, Written], lots: Sequence[PlannedNodeClaims]) -> None:
@@ -77,7 +79,7 @@ def _return(machines: Machines, gangs: Mapping[str, Written], lots: Sequence[Pla
 def _take(machines: Machines, gangs: Mapping[str, Written], bought: Sequence[Machine]) -> None:
     """Seats and claims for what is bought instead."""
     given_up = {claim for written in gangs.values() for claim in written.bought}
-    seats = {uid: [it for it in w.plan.seats if it.slot.claim not in given_up] for uid, w in gangs.items()}
+    seats = {uid: [it for it in w.plan.assignments if it.slot.claim not in given_up] for uid, w in gangs.items()}
     requests = {(uid, it.pod_set.name): it.pod_set.requests for uid, w in gangs.items() for it in w.needs}
     anew: dict[str, Written] = {}
     owned: dict[str, list[Machine]] = {}
@@ -88,7 +90,7 @@ def _take(machines: Machines, gangs: Mapping[str, Written], bought: Sequence[Mac
         offerings = {it.offering.key: it.offering for it in mine}
         counted = Counter(it.offering.key for it in mine)
         plan = replace(
-            written.plan, lots=tuple(PlannedNodeClaims(offerings[key], count) for key, count in counted.items())
+            written.plan, purchases=tuple(PlannedNodeClaims(offerings[key], count) for key, count in counted.items())
         )
         claims = write_claims(plan, uid, machines.now_s, gang=uid).claims
         for claim, machine in zip(claims, mine, strict=True):  # both by lot
@@ -98,12 +100,12 @@ def _take(machines: Machines, gangs: Mapping[str, Written], bought: Sequence[Mac
             for member, count in machine.pods.items():
                 machines.board.take(slot, requests[member], count)
                 seats[member.gang].append(NodeAssignment(member.pod_set, slot, count))
-        for lot in plan.lots:
+        for lot in plan.purchases:
             machines.supply.headroom[lot.offering.pool.name].spend(lot.offering, lot.count)
         by_claim = {claim.name: machine.offering for claim, machine in zip(claims, mine, strict=True)}
         anew[uid] = Written(plan, claims, (), written.needs, by_claim)
     for uid, written in anew.items():
-        plan = replace(written.plan, seats=tuple(seats[uid]))
+        plan = replace(written.plan, assignments=tuple(seats[uid]))
         machines.written[uid] = replace(written, plan=plan, pins=plan.pins())
 
 
@@ -113,7 +115,7 @@ def _tell(machines: Machines, gangs: Iterable[str], names: Mapping[str, str]) ->
     needs = {Member(uid, it.pod_set.name): it for uid, written in mine.items() for it in written.needs}
     pods: dict[str, Counter[Member]] = {}
     for uid, written in mine.items():
-        for seat in written.plan.seats:
+        for seat in written.plan.assignments:
             pods.setdefault(seat.slot.claim, Counter())[Member(uid, seat.pod_set)] += seat.count
     seconds: dict[object, str] = {}
     for uid, written in mine.items():

@@ -107,7 +107,7 @@ class Machines:
 
     def _undo(self, board: ClusterState, mark: int, plan: PlacementPlan) -> None:
         board.undo(mark)
-        for lot in plan.lots:
+        for lot in plan.purchases:
             self.supply.headroom[lot.offering.pool.name].spend(lot.offering, -lot.count)
 
     def _plan(self, board: ClusterState, workload: Workload, given: Sequence[Given]) -> PlacementPlan | Refusal:
@@ -209,12 +209,12 @@ class Machines:
     def _carry_out(self, plan: PlacementPlan, pod_sets: Iterable[PodSet]) -> None:
         """What `place_gang` had done when it found the plan, once more."""
         requests = {pod_set.name: pod_set.requests for pod_set in pod_sets}
-        bought = {seat.slot.name: seat.slot for seat in plan.seats if seat.slot.name.startswith("new/")}
+        bought = {seat.slot.name: seat.slot for seat in plan.assignments if seat.slot.name.startswith("new/")}
         for slot in bought.values():  # all of them: no more are bought than pods need
             self.board.add(slot)
-        for lot in plan.lots:
+        for lot in plan.purchases:
             self.supply.headroom[lot.offering.pool.name].spend(lot.offering, lot.count)
-        for seat in plan.seats:
+        for seat in plan.assignments:
             self.board.take(seat.slot, requests[seat.pod_set], seat.count)
 
     def _fill(self, holder: Holder) -> None:
@@ -236,14 +236,14 @@ class Machines:
         claims = write_claims(plan, uid, self.now_s, gang=uid, purpose=purpose)
         names = {f"new/{lot}/{n}": name for (lot, n), name in claims.names.items()}
         pins = sorted(Pin(pin.pod_set, pin.node, names.get(pin.claim, pin.claim), pin.count) for pin in plan.pins())
-        offerings = {name: plan.lots[lot].offering for (lot, _), name in claims.names.items()}
+        offerings = {name: plan.purchases[lot].offering for (lot, _), name in claims.names.items()}
         self.written[uid] = Written(plan, claims.claims, tuple(pins), needs, offerings)
         for slot_name, claim_name in names.items():
             bought = self.board.slots[slot_name]
             self.board.rename(bought, f"claim/{claim_name}")
             bought.claim = claim_name
             self._slots()[claim_name] = bought
-        for seat in plan.seats:  # what is left there is for everybody who can wait for the machine
+        for seat in plan.assignments:  # what is left there is for everybody who can wait for the machine
             if seat.slot.name.startswith(("claim/", "recut/")):
                 self.board.share(seat.slot)
                 self._slots()[seat.slot.claim] = seat.slot
@@ -281,7 +281,7 @@ class Machines:
         requests = {pod_set.name: dict(pod_set.requests) for pod_set in workload.pod_sets}
         taken = [
             (standing, requests[seat.pod_set], seat.count)
-            for seat in place.seats
+            for seat in place.assignments
             if (standing := self.board.slots.get(seat.slot.name)) is not None
         ]
         for slot, amounts, count in taken:
@@ -289,14 +289,14 @@ class Machines:
         for recut in place.recuts:
             room = self.board.close(recut.slot.name)
             taken += [(self.board.slots[recut.slot.name], {}, room)] if room else []
-        for lot in place.lots:
+        for lot in place.purchases:
             self.supply.headroom[lot.offering.pool.name].spend(lot.offering, lot.count)
         self._held[workload.uid] = taken
 
     def release(self, workload: Workload, place: object) -> None:
         """Undo `hold`."""
         assert isinstance(place, PlacementPlan)  # noqa: S101 -- what `find` returned
-        for lot in place.lots:
+        for lot in place.purchases:
             self.supply.headroom[lot.offering.pool.name].spend(lot.offering, -lot.count)
         for slot, amounts, count in reversed(self._held.pop(workload.uid)):
             self.board.take(slot, amounts, -count)

@@ -21,7 +21,7 @@ _PRICE = "micro-USD an hour"
 
 
 class Tier(NamedTuple):
-    """What `provide` decides by the order of preference, whatever is cheaper."""
+    """What `place_gang` decides by the order of preference, whatever is cheaper."""
 
     weight: int
     """Of the pool."""

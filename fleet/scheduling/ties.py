@@ -2,8 +2,8 @@
 
 The solver does not know of gangs. It is asked without these ties first; where its answer breaks some, it is asked once
 more with zones and models settled: as that answer has most of the pods, or would with only those settled that it tears;
-as `provide` has them; or as Karpenter's order has them if that keeps the ties. The quick ways say which is cheapest. So
-nothing costs more than Karpenter's order where that keeps gangs together.
+as `place_gang` has them; or as Karpenter's order has them if that keeps the ties. The quick ways say which is cheapest.
+So nothing costs more than Karpenter's order where that keeps gangs together.
 """
 
 from collections import Counter
@@ -32,7 +32,7 @@ class Ties:
     sets: frozenset[str]
     """Classes of several pods that use GPUs: on one model."""
     wanted: Mapping[str, Counter[str]]
-    """Class -> kinds that `provide` found for it."""
+    """Class -> kinds that `place_gang` found for it."""
     _settled: dict[tuple[frozenset[str], str | None, str | None], frozenset[str]] = field(default_factory=dict)
 
     def solve(self, problem: Problem, effort: Effort) -> tuple[Purchase, Purchase]:

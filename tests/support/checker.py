@@ -37,7 +37,7 @@ def faults(plan: PlacementPlan, needs: Iterable[Need], standing: Mapping[str, Ma
     """Everything that is wrong with a plan; empty when it keeps every promise."""
     wanted = {need.pod_set.name: need for need in needs}
     machines = dict(standing)
-    for lot_number, lot in enumerate(plan.lots):
+    for lot_number, lot in enumerate(plan.purchases):
         machines |= {f"new/{lot_number}/{n}": _bought(f"new/{lot_number}/{n}", lot.offering) for n in range(lot.count)}
     for recut in plan.recuts:
         base = standing[recut.slot.name]
@@ -61,11 +61,11 @@ def _bought(name: str, offering: Offering) -> Machine:
 
 def _everyone_once(plan: PlacementPlan, wanted: Mapping[str, Need]) -> list[str]:
     seated = Counter[str]()
-    for seat in plan.seats:
+    for seat in plan.assignments:
         seated[seat.pod_set] += seat.count
     wrong = {name: seated[name] for name, need in wanted.items() if seated[name] != need.pod_set.count}
     strangers = seated.keys() - wanted.keys()
-    empty = [seat for seat in plan.seats if seat.count <= 0]
+    empty = [seat for seat in plan.assignments if seat.count <= 0]
     return (
         [f"seated {wrong}"] * bool(wrong) + [f"strangers {strangers}"] * bool(strangers) + ["empty seat"] * bool(empty)
     )
@@ -73,7 +73,7 @@ def _everyone_once(plan: PlacementPlan, wanted: Mapping[str, Need]) -> list[str]
 
 def _rooms(plan: PlacementPlan, wanted: Mapping[str, Need], machines: Mapping[str, Machine]) -> list[str]:
     taken: dict[str, Counter[str]] = {}
-    for seat in plan.seats:
+    for seat in plan.assignments:
         on = taken.setdefault(seat.slot.name, Counter())
         on["pods"] += seat.count
         for resource, amount in wanted[seat.pod_set].pod_set.requests.items():
@@ -89,7 +89,7 @@ def _rooms(plan: PlacementPlan, wanted: Mapping[str, Need], machines: Mapping[st
 
 def _fits(plan: PlacementPlan, wanted: Mapping[str, Need], machines: Mapping[str, Machine], gang: str) -> list[str]:
     found = []
-    for seat in plan.seats:
+    for seat in plan.assignments:
         need, machine = wanted[seat.pod_set], machines.get(seat.slot.name)
         if machine is None:
             found.append(f"{seat.slot.name} does not exist (any more)")
@@ -142,7 +142,9 @@ def _domains(plan: PlacementPlan, wanted: Mapping[str, Need], machines: Mapping[
     found = []
     for name, need in wanted.items():
         level = need.pod_set.required_topology
-        on = [machines[seat.slot.name] for seat in plan.seats if seat.pod_set == name and seat.slot.name in machines]
+        on = [
+            machines[seat.slot.name] for seat in plan.assignments if seat.pod_set == name and seat.slot.name in machines
+        ]
         if level == labels.HOSTNAME:
             spread = {machine.name for machine in on}
         elif level:
@@ -156,15 +158,17 @@ def _domains(plan: PlacementPlan, wanted: Mapping[str, Need], machines: Mapping[
 
 def _purchases(plan: PlacementPlan) -> list[str]:
     found = []
-    zones = {lot.offering.offer.zone for lot in plan.lots}
+    zones = {lot.offering.offer.zone for lot in plan.purchases}
     if len(zones) > 1:
         found.append(f"bought in {sorted(zones)}")
-    if any(lot.count < 1 for lot in plan.lots):
+    if any(lot.count < 1 for lot in plan.purchases):
         found.append("an empty lot")
-    if any(lot.offering.pool.spec.replicas is not None for lot in plan.lots):
+    if any(lot.offering.pool.spec.replicas is not None for lot in plan.purchases):
         found.append("bought from a fixed pool")
-    used = {seat.slot.name for seat in plan.seats}
-    idle = [f"new/{i}/{n}" for i, lot in enumerate(plan.lots) for n in range(lot.count) if f"new/{i}/{n}" not in used]
+    used = {seat.slot.name for seat in plan.assignments}
+    idle = [
+        f"new/{i}/{n}" for i, lot in enumerate(plan.purchases) for n in range(lot.count) if f"new/{i}/{n}" not in used
+    ]
     if idle:
         found.append(f"bought for nothing: {idle}")
     if unused := [recut.claim for recut in plan.recuts if f"recut/{recut.claim}" not in used]:

@@ -300,5 +300,7 @@ def test_a_what_if_comes_to_the_same_however_many_there_were_before(
 def _said(found: Any) -> Any:
     if found is None:
         return None
-    seats = {uid: [(it.pod_set, it.slot.name, it.count) for it in plan.seats] for uid, plan in found.plans.items()}
+    seats = {
+        uid: [(it.pod_set, it.slot.name, it.count) for it in plan.assignments] for uid, plan in found.plans.items()
+    }
     return seats, [(lot.offering.key, lot.count) for lot in found.lots], found.saving_usd_h

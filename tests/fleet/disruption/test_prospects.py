@@ -72,7 +72,7 @@ def test_hopeless_means_that_no_move_pays(world: World) -> None:
 
 
 def _pays(plans: dict[str, Any], claim: Any, affordable_usd_h: float) -> bool:
-    lots = [lot for plan in plans.values() for lot in plan.lots]
+    lots = [lot for plan in plans.values() for lot in plan.purchases]
     spot = claim.capacity_pool.capacity_type == "spot" and any(it.offering.offer.capacity_type == "spot" for it in lots)
     cost = sum(plan.cost_usd_h for plan in plans.values())
     return sum(lot.count for lot in lots) <= 1 and not spot and cost < affordable_usd_h - 1e-9

@@ -12,7 +12,9 @@ SMALL = offering(FLEET, catalog(), "h100", P5S.name, A, "on-demand")
 def test_lots_of_one_offering_are_one_launch() -> None:
     """A leader and its workers, bought one after the other, come together or not at all."""
     written = write_claims(
-        PlacementPlan(lots=(PlannedNodeClaims(LARGE, 1), PlannedNodeClaims(SMALL, 2), PlannedNodeClaims(LARGE, 3))),
+        PlacementPlan(
+            purchases=(PlannedNodeClaims(LARGE, 1), PlannedNodeClaims(SMALL, 2), PlannedNodeClaims(LARGE, 3))
+        ),
         "uid-g",
         NOW,
     )
@@ -22,7 +24,9 @@ def test_lots_of_one_offering_are_one_launch() -> None:
 
 
 def test_each_machine_has_a_name_by_the_lot_it_was_planned_in() -> None:
-    written = write_claims(PlacementPlan(lots=(PlannedNodeClaims(LARGE, 1), PlannedNodeClaims(LARGE, 2))), "uid-g", NOW)
+    written = write_claims(
+        PlacementPlan(purchases=(PlannedNodeClaims(LARGE, 1), PlannedNodeClaims(LARGE, 2))), "uid-g", NOW
+    )
     assert sorted(written.names) == [(0, 0), (1, 0), (1, 1)]
     assert sorted(written.names.values()) == sorted(claim.name for claim in written.claims)
     assert len(set(written.names.values())) == 3

@@ -206,7 +206,8 @@ def provided(world: World, count: int, *reservations: Reservation, until_s: floa
 def bought(found: PlacementPlan | Refusal) -> list[tuple[str, int]]:
     assert isinstance(found, PlacementPlan), found
     return [
-        (lot.offering.offer.reservation.id if lot.offering.offer.reservation else "", lot.count) for lot in found.lots
+        (lot.offering.offer.reservation.id if lot.offering.offer.reservation else "", lot.count)
+        for lot in found.purchases
     ]
 
 
@@ -300,8 +301,8 @@ def test_no_reservation_is_ever_oversold(
         if isinstance(found, Refusal):
             assert supply.headroom["h100"].reserved.left == before
             continue
-        assert sum(lot.count for lot in found.lots) == count
-        assert len({lot.offering.offer.zone for lot in found.lots}) == 1
+        assert sum(lot.count for lot in found.purchases) == count
+        assert len({lot.offering.offer.zone for lot in found.purchases}) == 1
         for name, machines in bought(found):
             if name:
                 taken[name] += machines

@@ -193,7 +193,7 @@ def chosen(world: World, *sets: PodSet) -> list[tuple[str, int]]:
     flavors = FleetFlavors(world.fleet, supply.offerings, board)
     found = place_gang(board, supply, "uid-new", [flavors.need(pods, ("h100",)) for pods in sets])
     assert isinstance(found, PlacementPlan), found
-    return [(taken.slot.name, taken.count) for taken in found.seats]
+    return [(taken.slot.name, taken.count) for taken in found.assignments]
 
 
 CPUS = pod_set("cpus", requests=amounts(cpu="8"))
@@ -306,7 +306,7 @@ def every_plan(world: World, waits: list[tuple[int, int]]) -> list[list[tuple[st
         if isinstance(plan, PlacementPlan):
             _no_machine_begun_for_nothing(plan, before, amounts(gpus), world.fleet)
         found.append(
-            [(taken.slot.name, taken.count) for taken in plan.seats] if isinstance(plan, PlacementPlan) else None
+            [(taken.slot.name, taken.count) for taken in plan.assignments] if isinstance(plan, PlacementPlan) else None
         )
     return found
 
@@ -314,9 +314,9 @@ def every_plan(world: World, waits: list[tuple[int, int]]) -> list[list[tuple[st
 def _no_machine_begun_for_nothing(
     plan: PlacementPlan, before: Mapping[str, tuple[bool, dict[str, int]]], requests: Mapping[str, int], fleet: Fleet
 ) -> None:
-    if len(plan.seats) != 1 or fleet.node_pools["h100"].spec.replicas is not None:
+    if len(plan.assignments) != 1 or fleet.node_pools["h100"].spec.replicas is not None:
         return
-    (only,) = plan.seats
+    (only,) = plan.assignments
     fits = {
         name for name, (_, free) in before.items() if all(free.get(k, 0) >= v * only.count for k, v in requests.items())
     }

@@ -90,7 +90,7 @@ def pooled(short: Mapping[CapacityPool, float] | None = None, **pool: Any) -> Ri
 def bought(plan: PlacementPlan) -> list[tuple[str, str, str, int]]:
     return [
         (lot.offering.offer.instance_type.name, lot.offering.offer.zone, lot.offering.offer.capacity_type, lot.count)
-        for lot in plan.lots
+        for lot in plan.purchases
     ]
 
 
@@ -148,15 +148,17 @@ def test_capacity_type_beats_price_and_weight() -> None:
         .build()
     )
     world = World(fleet)
-    assert [lot.offering.pool.name for lot in rig(world).plan(pod_set(gpu=1), flavor="any").lots] == ["heavy"]
+    assert [lot.offering.pool.name for lot in rig(world).plan(pod_set(gpu=1), flavor="any").purchases] == ["heavy"]
     world.shortages = {capacity_pool(zone=zone): NOW + 60 for zone in (A, B)}
     found = rig(world).plan(pod_set(gpu=1), flavor="any")
-    assert [(lot.offering.pool.name, lot.offering.offer.capacity_type) for lot in found.lots] == [
+    assert [(lot.offering.pool.name, lot.offering.offer.capacity_type) for lot in found.purchases] == [
         ("light", "on-demand")
     ]
     world.shortages |= {capacity_pool(kind=P5S.name, zone=zone): NOW + 60 for zone in (A, B)}
     found = rig(world).plan(pod_set(gpu=1), flavor="any")
-    assert [(lot.offering.pool.name, lot.offering.offer.capacity_type) for lot in found.lots] == [("heavy", "spot")]
+    assert [(lot.offering.pool.name, lot.offering.offer.capacity_type) for lot in found.purchases] == [
+        ("heavy", "spot")
+    ]
 
 
 def test_what_stands_idle_comes_before_a_purchase() -> None:
@@ -198,11 +200,11 @@ def test_a_recut_comes_before_a_purchase_and_after_what_fits_as_it_is() -> None:
     world.machine("m0")
     assert rig(world).plan(sliced("1g.10gb", 56)).ready
     found = rig(world).plan(sliced("3g.40gb", 16))
-    assert not found.lots
+    assert not found.purchases
     assert [(recut.claim, recut.layout.rpartition("-")[0]) for recut in found.recuts] == [("m0", "large")]
     found = rig(world).plan(sliced("3g.40gb", 17))
     assert len(found.recuts) == 1
-    assert [lot.count for lot in found.lots] == [1]
+    assert [lot.count for lot in found.purchases] == [1]
 
 
 def test_a_machine_is_never_used_in_two_cuts_at_once() -> None:
@@ -212,8 +214,8 @@ def test_a_machine_is_never_used_in_two_cuts_at_once() -> None:
         pod_set("a", 1, requests={labels.MIG_RESOURCE_PREFIX + "3g.40gb": 1}),
         pod_set("b", 1, requests={labels.MIG_RESOURCE_PREFIX + "1g.10gb": 1}),
     )
-    assert {pin.claim for pin in found.pins()} > {"m0"} or len(found.lots) == 2
-    assert len(found.lots) >= 1
+    assert {pin.claim for pin in found.pins()} > {"m0"} or len(found.purchases) == 2
+    assert len(found.purchases) >= 1
 
 
 def test_a_machine_with_work_is_not_cut_anew() -> None:
@@ -250,7 +252,7 @@ def test_a_machine_on_which_somebody_else_holds_slices_is_not_cut_anew() -> None
 )
 def test_limits(limits: dict[str, Any], most: int) -> None:
     if most:
-        assert len(pooled(limits=limits).plan(pod_set(count=most)).seats) == most
+        assert len(pooled(limits=limits).plan(pod_set(count=most)).assignments) == most
     refused = pooled(limits=limits).refusal(pod_set(count=most + 1))
     assert refused.reason == "PoolLimitReached"
     assert refused.message == f"{most + 1} more pods of main need machines beyond the limits of h100"
@@ -260,7 +262,7 @@ def test_limits(limits: dict[str, Any], most: int) -> None:
 def test_machines_on_their_way_out_still_count_against_the_limits() -> None:
     world = World(FleetBuilder().pool(limits={"nodes": 2}).team().queue().build())
     world.machine("m0", deleting=True)
-    assert len(rig(world).plan(pod_set()).lots) == 1
+    assert len(rig(world).plan(pod_set()).purchases) == 1
     assert rig(world).refusal(pod_set(count=2)).reason == "PoolLimitReached"
 
 
@@ -274,7 +276,7 @@ def test_machines_on_their_way_out_still_count_against_the_limits() -> None:
 )
 def test_shortages(short: list[tuple[Any, str]], expected: tuple[str, str]) -> None:
     known = {capacity_pool(zone=zone, capacity_type=ct): NOW + 60 for ct, zone in short}
-    [lot] = pooled(known, capacityTypes=["spot", "on-demand"]).plan(pod_set()).lots
+    [lot] = pooled(known, capacityTypes=["spot", "on-demand"]).plan(pod_set()).purchases
     assert (lot.offering.offer.zone, lot.offering.offer.capacity_type) == expected
 
 
@@ -285,7 +287,7 @@ def test_when_everything_is_short_the_refusal_says_what_and_until_when() -> None
 
 
 def test_a_shortage_that_is_over_is_forgotten() -> None:
-    assert pooled({capacity_pool(zone=A): NOW}).plan(pod_set()).lots
+    assert pooled({capacity_pool(zone=A): NOW}).plan(pod_set()).purchases
 
 
 @pytest.mark.parametrize(("least", "possible"), [(1, True), (2, True), (3, False)])
@@ -312,8 +314,8 @@ def test_a_purchase_stays_in_one_zone() -> None:
     """Two pod sets that only different zones could sell separately are refused together."""
     fleet = FleetBuilder().pool("pa", zones=[A]).pool("pb", instanceTypes=[G6.name], zones=[B])
     world = World(fleet.flavor("any", nodePools=["pa", "pb"]).team().queue().build())
-    assert rig(world).plan(pod_set("a"), flavor="any").lots
-    assert rig(world).plan(pod_set("b", requests={GPU: 4, "cpu": 1000}), flavor="any").lots
+    assert rig(world).plan(pod_set("a"), flavor="any").purchases
+    assert rig(world).plan(pod_set("b", requests={GPU: 4, "cpu": 1000}), flavor="any").purchases
     made = rig(world)
     cpu_of_g6 = pod_set("b", requests={GPU: 1}, node_selector={labels.INSTANCE_TYPE: G6.name})
     assert made.refusal(pod_set("a"), cpu_of_g6, flavor="any").reason == "NoMatchingOffer"
@@ -377,10 +379,10 @@ def test_a_rack_that_a_pool_promises_is_bought() -> None:
     world = World(builder.flavor("any", nodePools=["one", "two"]).team().queue().build())
     world.machine("m0", "two")
     found = rig(world).plan(pod_set(count=3, required_topology="rack"), flavor="any")
-    assert {lot.offering.pool.name: lot.count for lot in found.lots} == {"two": 2}
+    assert {lot.offering.pool.name: lot.count for lot in found.purchases} == {"two": 2}
     assert {pin.claim for pin in found.pins()} >= {"m0"}
     found = rig(world).plan(pod_set(count=3, required_topology="rack"), flavor="one")
-    assert {lot.offering.pool.name: lot.count for lot in found.lots} == {"one": 3}
+    assert {lot.offering.pool.name: lot.count for lot in found.purchases} == {"one": 3}
 
 
 # -- what may not be used ---------------------------------------------------------------------------------------------
@@ -428,7 +430,7 @@ def test_template_labels_taints_and_start_up_taints() -> None:
     from model.kinds import Toleration
 
     wanted = pod_set(node_selector={"team": "x"}, tolerations=tuple(Toleration.model_validate(t) for t in tolerations))
-    assert made.plan(wanted).lots
+    assert made.plan(wanted).purchases
 
 
 @pytest.mark.parametrize(
@@ -453,7 +455,7 @@ def test_a_machine_without_its_claim_is_not_ours_to_use() -> None:
     world = World(FleetBuilder().pool().team().queue().build())
     world.machine("m0")
     del world.claims["m0"]
-    assert rig(world).plan(pod_set()).lots
+    assert rig(world).plan(pod_set()).purchases
 
 
 def test_without_leave_to_buy_there_is_only_what_stands() -> None:
@@ -469,7 +471,7 @@ def test_who_nobodys_quota_counts_has_a_place_for_all_pods_or_for_none(count: in
     found = place_gang(ours.board, ours.supply, "uid-g", needs)
     if fits:
         assert isinstance(found, PlacementPlan)
-        assert [(it.pod_set, it.count) for it in found.seats] == [("workers", 1), ("helpers", count)]
+        assert [(it.pod_set, it.count) for it in found.assignments] == [("workers", 1), ("helpers", count)]
     else:
         assert isinstance(found, Refusal)
         assert found.message.startswith(f"{count - 99} pods of helpers have no room, and ask nothing that")
@@ -493,7 +495,7 @@ def test_daemonsets_are_subtracted_before_a_purchase_is_sized() -> None:
 def test_efa_is_there_only_where_it_is_asked_for() -> None:
     wanted = pod_set(requests={GPU: 8, labels.EFA_RESOURCE: 32})
     assert pooled().refusal(wanted).reason == "NoMatchingOffer"
-    assert pooled(placement={"efa": True}).plan(wanted).lots
+    assert pooled(placement={"efa": True}).plan(wanted).purchases
     assert not pooled(placement={"efa": True}, instanceTypes=[P5S.name]).supply.offerings.of(
         FleetBuilder().pool(placement={"efa": True}, instanceTypes=[P5S.name]).build().node_pools["h100"]
     )
@@ -501,7 +503,7 @@ def test_efa_is_there_only_where_it_is_asked_for() -> None:
 
 @pytest.mark.parametrize("way", ["timeSlicing", "mps"])
 def test_shared_gpus_are_offered_several_times(way: str) -> None:
-    [lot] = pooled(sharing={way: {"replicas": 4}}).plan(pod_set(count=32, gpu=1)).lots
+    [lot] = pooled(sharing={way: {"replicas": 4}}).plan(pod_set(count=32, gpu=1)).purchases
     assert lot.count == 1
     assert lot.offering.labels[labels.DEVICE_PLUGIN_CONFIG] in {"time-slicing-4", "mps-4"}
 
@@ -517,7 +519,7 @@ def test_machines_are_born_with_the_first_layout_that_does(order: tuple[str, str
         .queue()
         .build()
     )
-    [lot] = rig(World(fleet)).plan(sliced("1g.10gb", 2)).lots
+    [lot] = rig(World(fleet)).plan(sliced("1g.10gb", 2)).purchases
     assert lot.offering.layout.startswith(f"{order[0]}-")
 
 
@@ -533,13 +535,13 @@ def test_a_cluster_placement_group_stays_in_the_zone_of_its_first_machine() -> N
     world.machine("m0", zone=B)
     ours = rig(world)
     plan = ours.plan(pod_set(count=3, gpu=8), flavor="all")
-    assert {lot.offering.offer.zone for lot in plan.lots} == {B}
+    assert {lot.offering.offer.zone for lot in plan.purchases} == {B}
 
 
 def test_two_gangs_of_one_pass_do_not_stretch_a_group() -> None:
     ours = rig(grouped())
     first = ours.plan(pod_set(count=1, gpu=8), flavor="all")
-    (zone,) = {lot.offering.offer.zone for lot in first.lots}
+    (zone,) = {lot.offering.offer.zone for lot in first.purchases}
     other = B if zone == A else A
     refused = ours.refusal(pod_set(count=1, gpu=8, node_selector={ZONE: other}), flavor="all")
     assert refused.reason == "PoolLimitReached"
@@ -552,4 +554,4 @@ def test_other_groups_span_zones(strategy: str) -> None:
     world.machine("m0", "more", zone=B)
     ours = rig(world)
     plan = ours.plan(pod_set(count=1, gpu=8, node_selector={ZONE: A, labels.NODE_POOL: "more"}), flavor="all")
-    assert {lot.offering.offer.zone for lot in plan.lots} == {A}
+    assert {lot.offering.offer.zone for lot in plan.purchases} == {A}

@@ -136,7 +136,7 @@ def test_plans_pass_the_judge_and_refusals_leave_nothing_behind(world: World, da
             assert plan.message
             continue
         assert faults(plan, needs, standing, f"uid-{number}") == []
-        for lot in plan.lots:
+        for lot in plan.purchases:
             assert lot.offering.offer.pool_key not in snapshot.shortages
             spent += [
                 (lot.offering.pool.name, lot.offering.offer.price_usd_h, lot.offering.offer.instance_type.capacity)
