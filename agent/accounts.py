@@ -16,9 +16,9 @@ from agent.mirror import Mirror
 from agent.watch import Watcher
 from fleet.cost.allocation import MICRO, Bill, allocate
 from fleet.offerings.interruption_rate import learned
-from fleet.quota.ledger import Account
+from fleet.quota.ledger import LocalQueueUsage
 from fleet.quota.queue_binding import payer_of
-from fleet.quota.usage import Admission, Tally, tallied
+from fleet.quota.usage import GangAdmission, UsageSample, next_sample
 from fleet.snapshot import CapacityPool, InterruptionHistory, Snapshot
 from model.fleet import Fleet
 from model.kinds import CapacityType
@@ -36,7 +36,7 @@ class Accounts:
 
     month: str = ""
     bill: Bill = field(default_factory=Bill)
-    tally: Tally = field(default_factory=Tally)
+    tally: UsageSample = field(default_factory=UsageSample)
     local_usage: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """Local queue -> resource -> what it used lately; another mapping whenever it changes."""
     interruptions: Mapping[CapacityPool, InterruptionHistory] = field(default_factory=dict)
@@ -49,9 +49,9 @@ class Accounts:
 
     def sample(self, fleet: Fleet, snapshot: Snapshot) -> None:
         """Look at what gangs hold, if it is time, and at who was admitted since the last call."""
-        self._hold(tallied(fleet, snapshot, self.tally))
+        self._hold(next_sample(fleet, snapshot, self.tally))
 
-    def _hold(self, tally: Tally) -> None:
+    def _hold(self, tally: UsageSample) -> None:
         if tally is not self.tally:
             self.tally, self.local_usage = tally, tally.used()
 
@@ -93,7 +93,7 @@ class Accounts:
         try:
             by_team = {str(team): int(amount) for team, amount in kept["by_team"].items()}
             month, total = str(kept["month"]), int(kept["total"])
-            tally = _restored(kept["usage"]) if "usage" in kept else Tally()
+            tally = _restored(kept["usage"]) if "usage" in kept else UsageSample()
             interruptions = dict(map(_remembered, kept.get("interruptions", ())))
         except (AttributeError, KeyError, TypeError) as error:
             raise ValueError(f"these are no books: {error!r}") from error
@@ -115,7 +115,7 @@ def _remembered(kept: Any) -> tuple[CapacityPool, InterruptionHistory]:
     )
 
 
-def _dumped(tally: Tally) -> dict[str, Any]:
+def _dumped(tally: UsageSample) -> dict[str, Any]:
     accounts = {
         local: {"consumed": dict(account.consumed), "penalty": dict(account.penalty)}
         for local, account in sorted(tally.accounts.items())
@@ -123,14 +123,16 @@ def _dumped(tally: Tally) -> dict[str, Any]:
     return {"at_s": tally.at_s, "accounts": accounts, "ahead": sorted(tally.ahead)}
 
 
-def _restored(kept: Any) -> Tally:
+def _restored(kept: Any) -> UsageSample:
     """Raises AttributeError, KeyError, TypeError or ValueError for anything that is no tally."""
     at_s = _amount(kept["at_s"])
     accounts = {
-        str(local): Account(_amounts(account["consumed"]), at_s, _amounts(account["penalty"]))
+        str(local): LocalQueueUsage(_amounts(account["consumed"]), at_s, _amounts(account["penalty"]))
         for local, account in kept["accounts"].items()
     }
-    return Tally(accounts, at_s, frozenset(Admission(str(uid), _amount(when_s)) for uid, when_s in kept["ahead"]))
+    return UsageSample(
+        accounts, at_s, frozenset(GangAdmission(str(uid), _amount(when_s)) for uid, when_s in kept["ahead"])
+    )
 
 
 def _amounts(kept: Any) -> dict[str, float]:

@@ -10,7 +10,7 @@ from agent.watch import Watcher
 from fleet.actions import Action, LaunchMachines, SaveGang, TerminateMachines
 from fleet.nodeclaims.orphans import orphaned
 from fleet.quota.compile import charged_tree
-from fleet.quota.usage import values_of
+from fleet.quota.usage import usage_order_values
 from fleet.snapshot import GangState, Snapshot
 from fleet.snapshot.lookups import claims_by_pool
 from model.fleet import Fleet
@@ -118,7 +118,7 @@ class Metrics(Watcher):
             for state, count in Counts(claim.state for claim in claims).items():
                 self.machines.labels(pool, state).set(count)
             self.usd_h.labels(pool).set(sum(claim.charged_usd_h for claim in claims if claim.launched_at_s))
-        for local_queue, value in values_of(fleet, snapshot).items():
+        for local_queue, value in usage_order_values(fleet, snapshot).items():
             self.local_usage.labels(*local_queue.split("/", 1)).set(value)
         for team, usd in snapshot.spent_usd.items():
             self.spent.labels(team).set(usd)

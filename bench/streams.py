@@ -9,18 +9,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from fleet.quota.declared import (
+    AdmissionRules,
+    CandidatePolicy,
+    CellQuota,
     FlavorResource,
-    FlavorSpec,
-    Policy,
-    Preemption,
-    QueueSpec,
-    Quota,
-    ResourceGroup,
-    Rules,
+    QueuePreemption,
+    QuotaFlavorSpec,
+    QuotaQueueSpec,
+    QuotaResourceGroup,
 )
-from fleet.quota.scheduler import Scheduler
+from fleet.quota.scheduler import AdmissionScheduler
 from fleet.quota.tree import QuotaTree
-from fleet.quota.workload import Books, Workload
+from fleet.quota.workload import QuotaLedger, Workload
 from fleet.replay.quota import Arrival
 from fleet.snapshot import PodSet
 
@@ -66,23 +66,23 @@ class Spec:
             recorded["strategy"] == "StrictFIFO",
         )
 
-    def scheduler(self, rules: Rules | None = None) -> Scheduler:
+    def scheduler(self, rules: AdmissionRules | None = None) -> AdmissionScheduler:
         """Its queues, empty."""
-        quota = Quota(self.nominal_cpu * 1000, self.borrowing_limit_cpu * 1000)
+        quota = CellQuota(self.nominal_cpu * 1000, self.borrowing_limit_cpu * 1000)
         queues = [
-            QueueSpec(
+            QuotaQueueSpec(
                 name,
                 cohort,
-                (ResourceGroup(("cpu",), ("default",)),),
+                (QuotaResourceGroup(("cpu",), ("default",)),),
                 {CPU: quota},
                 strict=self.strict,
-                preemption=Preemption(Policy.LOWER, Policy.ANY),
+                preemption=QueuePreemption(CandidatePolicy.LOWER, CandidatePolicy.ANY),
             )
             for cohort, name in self._queues()
         ]
-        books = Books(QuotaTree([], queues))
-        flavors = {"default": FlavorSpec("default")}
-        return Scheduler(books, {queue.name: queue for queue in queues}, flavors, rules or Rules())
+        books = QuotaLedger(QuotaTree([], queues))
+        flavors = {"default": QuotaFlavorSpec("default")}
+        return AdmissionScheduler(books, {queue.name: queue for queue in queues}, flavors, rules or AdmissionRules())
 
     def arrivals(self) -> Iterator[Arrival]:
         """All jobs: the n-th of a set arrives at (n + 1) x interval."""

@@ -11,10 +11,9 @@ from fleet.placement.cluster_state import ClusterState, NodeSlot
 from fleet.placement.flavor_nodes import FleetFlavors
 from fleet.placement.inventory import BuyableCapacity, build_capacity, build_cluster_state
 from fleet.placement.plan import PlacementPlan
-from fleet.quota.compile import Declared, charged_tree, declared_now, usage_of
-from fleet.quota.queue_binding import line_of
-from fleet.quota.tree import Node as QueueNode
-from fleet.quota.tree import QuotaTree, Usage, charge, fits, release
+from fleet.quota.compile import QuotaSpecs, charged_tree, current_quota_specs, usage_of
+from fleet.quota.queue_binding import binding_of
+from fleet.quota.tree import QuotaNode, QuotaTree, Usage, charge, fits, release
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import Gang, Snapshot
 from fleet.snapshot.lookups import holders
@@ -31,7 +30,7 @@ class Terrain:
     board: ClusterState
     supply: BuyableCapacity
     flavors: FleetFlavors
-    _said: Declared
+    _said: QuotaSpecs
     _tree: QuotaTree
     _of_claim: dict[str, NodeSlot]
     _begin: int
@@ -51,7 +50,7 @@ class Terrain:
         supply = build_capacity(fleet, snapshot)
         supply.recuts = []
         of_claim = {slot.claim: slot for slot in board.slots.values() if slot.claim}
-        said, tree = declared_now(fleet, snapshot), charged_tree(fleet, snapshot, gangs)
+        said, tree = current_quota_specs(fleet, snapshot), charged_tree(fleet, snapshot, gangs)
         flavors = FleetFlavors(fleet, supply.offerings, board)
         return cls(fleet, snapshot, board, supply, flavors, said, tree, of_claim, board.mark())
 
@@ -114,8 +113,8 @@ class Terrain:
                 charge(*charged)
         return refused
 
-    def _charge(self, gang: Gang) -> tuple[QueueNode, Usage] | None:
-        line = line_of(self.fleet, gang.namespace, gang.queue)
+    def _charge(self, gang: Gang) -> tuple[QuotaNode, Usage] | None:
+        line = binding_of(self.fleet, gang.namespace, gang.queue)
         if line is None:
             return None
         return self._tree.queues[line.name], usage_of(self._said, self._tree, line.name, gang)

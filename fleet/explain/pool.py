@@ -9,8 +9,8 @@ from fleet.explain.funnel import Step, funnel
 from fleet.offerings.limits import PoolHeadroom
 from fleet.placement.flavor_nodes import nodes_of_flavor
 from fleet.placement.inventory import build_capacity
-from fleet.quota.compile import declared
-from fleet.quota.queue_binding import line_of
+from fleet.quota.compile import quota_specs
+from fleet.quota.queue_binding import binding_of
 from fleet.reasons import Reason
 from fleet.snapshot import CapacityPool, ClaimState, Gang, GangState, Snapshot
 from fleet.snapshot.lookups import claims_by_pool
@@ -130,8 +130,8 @@ def _waiting(fleet: Fleet, snapshot: Snapshot, pool: NodePool) -> Iterator[Gang]
 
 def _pools_of(fleet: Fleet, gang: Gang) -> set[str]:
     """Pools behind the flavors of a gang's queue."""
-    line = line_of(fleet, gang.namespace, gang.queue)
-    queue = declared(fleet).queues.get(line.name) if line is not None else None
+    line = binding_of(fleet, gang.namespace, gang.queue)
+    queue = quota_specs(fleet).queues.get(line.name) if line is not None else None
     names = (name for group in queue.groups for name in group.flavors) if queue is not None else ()
     grounds = (nodes_of_flavor(fleet, name) for name in names)
     return {pool.name for ground in grounds if ground is not None for pool in ground.pools}

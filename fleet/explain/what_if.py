@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 
 from fleet.actions import SaveGang
 from fleet.mig.layouts import gpu_part
-from fleet.quota.compile import charged_tree, declared_now
+from fleet.quota.compile import charged_tree, current_quota_specs
 from fleet.quota.declared import UNLIMITED, FlavorResource
 from fleet.quota.priority import class_of
-from fleet.quota.queue_binding import line_of
-from fleet.quota.tree import Cell, Node, QuotaTree, available
+from fleet.quota.queue_binding import binding_of
+from fleet.quota.tree import Cell, QuotaNode, QuotaTree, available
 from fleet.scheduling import cycle
 from fleet.snapshot import Gang, GangState, PodSet, Snapshot
 from model import labels
@@ -49,13 +49,13 @@ class Standing:
 
 def standings(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> list[Standing]:
     """A standing for every flavor of the gang's queue and every resource it asks that quota counts there."""
-    line = line_of(fleet, gang.namespace, gang.queue)
+    line = binding_of(fleet, gang.namespace, gang.queue)
     if line is None:
         return []
     tree = charged_tree(fleet, snapshot, (it for it in snapshot.gangs.values() if it.uid != gang.uid))
     node = tree.queues[line.name]
     asked: dict[Cell, int] = {}
-    spec = declared_now(fleet, snapshot).queues[line.name]
+    spec = current_quota_specs(fleet, snapshot).queues[line.name]
     for pod_set in gang.pod_sets:
         for resource, amount in spec.asked_of(pod_set).items():
             group = spec.group_of(resource)
@@ -66,7 +66,7 @@ def standings(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> list[Standing]:
     return [Standing(amount, available(node, cell), tuple(_up(tree, node, cell))) for cell, amount in asked.items()]
 
 
-def _up(tree: QuotaTree, queue: Node, cell: Cell) -> Iterator[Level]:
+def _up(tree: QuotaTree, queue: QuotaNode, cell: Cell) -> Iterator[Level]:
     for node in (queue, *queue.ancestors()):
         most = node.potential[cell]
         bound = most if most < UNLIMITED else None

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from fleet.actions import Action, EvictPod, SaveGang, pod_subject
 from fleet.gangs.transitions import moved_on
-from fleet.quota.queue_binding import Line
+from fleet.quota.queue_binding import QueueBinding
 from fleet.quota.workload import Workload
 from fleet.snapshot import Gang, GangState, Hold, Job, Pin, PodSet, Snapshot
 from fleet.snapshot.elastic_parts import (
@@ -45,7 +45,7 @@ def _may_grow(gang: Gang, job: Job) -> bool:
     return any(asked.core is not None and asked.count > held.get(asked.name, asked.count) for asked in job.pod_sets)
 
 
-def joining(snapshot: Snapshot, gang: Gang, line: Line) -> Iterator[Workload]:
+def joining(snapshot: Snapshot, gang: Gang, line: QueueBinding) -> Iterator[Workload]:
     """What could join a running gang as the quota engine takes it: last in its line, of the gang's flavors."""
     for pods in missing(snapshot, gang, snapshot.jobs[gang.uid]):
         given = gang.flavors.get(pods.name)

@@ -20,7 +20,7 @@ from fleet.gangs.replacement import arrived, moved_out, must_go, under_way
 from fleet.gangs.transitions import evicted, released
 from fleet.placement.inventory import usable
 from fleet.quota.priority import priority_of
-from fleet.quota.queue_binding import line_of
+from fleet.quota.queue_binding import binding_of
 from fleet.reasons import Reason
 from fleet.snapshot import Gang, GangState, Hold, Job, Pod, PodSet, Snapshot
 from fleet.snapshot.elastic_parts import cores
@@ -300,7 +300,7 @@ def _must_leave(case: _Case) -> tuple[Reason, str] | None:
 
 
 def _queue_stopped(case: _Case, *policies: str) -> str:
-    line = line_of(case.fleet, case.gang.namespace, case.gang.queue)
+    line = binding_of(case.fleet, case.gang.namespace, case.gang.queue)
     stopping = policies or ("Hold", "HoldAndDrain")
     if line is None or line.stop_policy not in stopping:
         return ""

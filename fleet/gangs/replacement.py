@@ -17,7 +17,7 @@ from fleet.gangs.losses import NODE_FAILURE_AFTER_S, UNPLANNED, Loss, lost_place
 from fleet.placement.flavor_nodes import nodes_of_flavor
 from fleet.placement.inventory import usable
 from fleet.placement.plan import PlacementPlan
-from fleet.quota.queue_binding import line_of
+from fleet.quota.queue_binding import binding_of
 from fleet.reasons import Reason
 from fleet.snapshot import Claim, Gang, GangState, Job, Node, Pin, PodSet, Snapshot
 from fleet.snapshot.elastic_parts import core_of, together
@@ -78,7 +78,7 @@ def _lost(snapshot: Snapshot, gang: Gang, job: Job) -> Mapping[Pin, Loss]:
 
 def _as_a_whole(fleet: Fleet, snapshot: Snapshot, gang: Gang, job: Job, lost: Mapping[Pin, Loss]) -> str | None:
     """Why the gang cannot stay without its lost places, as the end of a sentence; None where it can."""
-    line = line_of(fleet, gang.namespace, gang.queue)
+    line = binding_of(fleet, gang.namespace, gang.queue)
     if line is None or (job.on_node_failure or line.on_node_failure) != "Replace" or job.suspended:
         return ""
     if any(loss.reason not in UNPLANNED for loss in lost.values()):

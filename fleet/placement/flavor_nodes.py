@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from fleet.offerings.offerings import Offerings
 from fleet.placement.cluster_state import ClusterState, NodeSlot
 from fleet.placement.plan import Need
-from fleet.quota.declared import FlavorSpec
+from fleet.quota.declared import QuotaFlavorSpec
 from fleet.quota.volcano import ANY_MACHINE
 from fleet.snapshot import PodSet
 from model.fleet import Fleet
@@ -105,10 +105,10 @@ class FleetFlavors:
             self._offered[name] = frozenset(found)
         return self._offered[name]
 
-    def specs(self) -> Mapping[str, FlavorSpec]:
+    def specs(self) -> Mapping[str, QuotaFlavorSpec]:
         """The flavors as the quota engine knows them."""
         return {
-            name: FlavorSpec(name, _said(nodes), nodes.taints, nodes.tolerations, offers=self.offered(name))
+            name: QuotaFlavorSpec(name, _said(nodes), nodes.taints, nodes.tolerations, offers=self.offered(name))
             for name, nodes in _flavors(self.fleet.index, self.fleet).items()
         }
 

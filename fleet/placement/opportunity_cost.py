@@ -18,8 +18,8 @@ from fleet.mig.layouts import is_gpu_resource
 from fleet.placement.cluster_state import NodeSlot
 from fleet.placement.flavor_nodes import FlavorNodes, nodes_of_flavor
 from fleet.placement.free_capacity import SlotCost
-from fleet.quota.compile import declared
-from fleet.quota.queue_binding import line_of
+from fleet.quota.compile import quota_specs
+from fleet.quota.queue_binding import binding_of
 from fleet.snapshot import Gang, GangState
 from fleet.snapshot.affinity import requirements_of
 from model import labels
@@ -128,8 +128,8 @@ def _counted_as_stated(gangs: Mapping[str, Gang]) -> Mapping[_Stated, int]:
 
 
 def _flavors(fleet: Fleet, namespace: str, queue: str) -> tuple[tuple[str, ...], ...]:
-    line = line_of(fleet, namespace, queue)
-    spec = declared(fleet).queues.get(line.name) if line is not None else None
+    line = binding_of(fleet, namespace, queue)
+    spec = quota_specs(fleet).queues.get(line.name) if line is not None else None
     return tuple(group.flavors for group in spec.groups) if spec is not None else ()
 
 

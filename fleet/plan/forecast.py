@@ -16,7 +16,7 @@ from fleet.nodeclaims import fixed
 from fleet.nodeclaims.strayed import STRAY
 from fleet.offerings.offerings import offerings_now
 from fleet.plan.changes import Change, Verb
-from fleet.quota.queue_binding import line_of
+from fleet.quota.queue_binding import binding_of
 from fleet.reasons import Reason
 from fleet.scheduling import cycle
 from fleet.snapshot import CapacityPool, Claim, Gang, GangState, Proposal, Snapshot
@@ -201,7 +201,7 @@ def _impacts(
         if not gang.holds_capacity or gang.state is GangState.EVICTING:
             continue
         hit = sorted({pin.claim for pin in gang.pins} & leaving.keys())
-        line = line_of(fleet, gang.namespace, gang.queue)
+        line = binding_of(fleet, gang.namespace, gang.queue)
         ours = [name for name in hit if name not in anyway]
         if ours:
             impacts.append(_impact(gang, f"{len(ours)} of its machines: {leaving[ours[0]].reason}"))

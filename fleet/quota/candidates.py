@@ -3,9 +3,9 @@
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from fleet.quota.declared import Policy, QueueSpec
-from fleet.quota.tree import Cell, Node, Usage, available
-from fleet.quota.workload import Books, Holder, Workload, rank
+from fleet.quota.declared import CandidatePolicy, QuotaQueueSpec
+from fleet.quota.tree import Cell, QuotaNode, Usage, available
+from fleet.quota.workload import AdmittedWorkload, QuotaLedger, Workload, eviction_order
 from fleet.reasons import Reason
 
 
@@ -13,18 +13,18 @@ from fleet.reasons import Reason
 class Victim:
     """A holder that would leave, and the word for why."""
 
-    holder: Holder
+    holder: AdmittedWorkload
     reason: Reason
 
 
 @dataclass(slots=True)
-class Contest:
+class PreemptionContext:
     """A workload that wants cells which others hold."""
 
-    books: Books
+    books: QuotaLedger
     workload: Workload
-    queue: QueueSpec
-    node: Node
+    queue: QuotaQueueSpec
+    node: QuotaNode
     usage: Usage
     """All it asks for."""
     cells: Collection[Cell]
@@ -45,52 +45,54 @@ class Contest:
                 return False
         return self.finds_place()
 
-    def ordered(self, holders: Iterable[Holder]) -> list[Holder]:
+    def ordered(self, holders: Iterable[AdmittedWorkload]) -> list[AdmittedWorkload]:
         """Candidates, the one to go first at the head."""
         return sorted(holders, key=self._key)
 
-    def _key(self, holder: Holder) -> tuple[object, ...]:
+    def _key(self, holder: AdmittedWorkload) -> tuple[object, ...]:
         own = holder.queue is self.node
         usage = -self.local_usage.get(holder.workload.local_queue, 0.0) if own and self.local_usage else 0.0
         return (
             not holder.leaving,
             own,
             usage,
-            *rank(holder),
+            *eviction_order(holder),
         )
 
 
-def allowed(policy: Policy, preemptor: Workload, candidate: Workload) -> bool:
+def satisfies_policy(policy: CandidatePolicy, preemptor: Workload, candidate: Workload) -> bool:
     """Whether the policy lets the preemptor take the candidate."""
-    if policy is Policy.ANY:
+    if policy is CandidatePolicy.ANY:
         return True
-    if policy is Policy.NEVER:
+    if policy is CandidatePolicy.NEVER:
         return False
     if candidate.priority < preemptor.priority:
         return True
     equal = candidate.priority == preemptor.priority
-    return policy is Policy.LOWER_OR_NEWER and equal and preemptor.at_s < candidate.at_s
+    return policy is CandidatePolicy.LOWER_OR_NEWER and equal and preemptor.at_s < candidate.at_s
 
 
-def candidates_in(contest: Contest, queue: Node, policy: Policy, *, leaving: bool) -> Iterator[Holder]:
+def candidates_in(
+    contest: PreemptionContext, queue: QuotaNode, policy: CandidatePolicy, *, leaving: bool
+) -> Iterator[AdmittedWorkload]:
     """Holders of one queue that the policy lets go and that would free a contested cell: leaving or not, by rank.
 
     Found one by one as they are asked for: a search that needs one does not look at thousands.
     """
-    if policy is Policy.NEVER or (queue is not contest.node and not queue.reclaimable):
+    if policy is CandidatePolicy.NEVER or (queue is not contest.node and not queue.reclaimable):
         return
     books, preemptor = contest.books, contest.workload
     for holder in books.leaving_of(queue.name) if leaving else books.staying(queue.name):
-        if holder.workload.priority > preemptor.priority and policy is not Policy.ANY:
+        if holder.workload.priority > preemptor.priority and policy is not CandidatePolicy.ANY:
             return  # nor may any that follow
         if holder.out or holder.protected or not holder.uses_any(contest.cells):
             continue
-        if allowed(policy, preemptor, holder.workload):
+        if satisfies_policy(policy, preemptor, holder.workload):
             yield holder
 
 
 def fill_back(
-    contest: Contest,
+    contest: PreemptionContext,
     taken: list[Victim],
     *,
     borrowing: bool,

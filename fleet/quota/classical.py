@@ -12,41 +12,41 @@ from heapq import merge
 from itertools import chain, takewhile
 from typing import NamedTuple
 
-from fleet.quota.candidates import Contest, Victim, allowed, candidates_in, fill_back
-from fleet.quota.declared import Policy
-from fleet.quota.tree import Node
-from fleet.quota.workload import Holder, rank
+from fleet.quota.candidates import PreemptionContext, Victim, candidates_in, fill_back, satisfies_policy
+from fleet.quota.declared import CandidatePolicy
+from fleet.quota.tree import QuotaNode
+from fleet.quota.workload import AdmittedWorkload, eviction_order
 from fleet.reasons import Reason
 
 
-class _Class(IntEnum):
+class _CandidateClass(IntEnum):
     HIERARCHICAL = 0
     PRIORITY = 1
     SAME = 2
 
 
 @dataclass(frozen=True, slots=True)
-class _Candidate:
-    holder: Holder
-    kind: _Class
+class _ClassedCandidate:
+    holder: AdmittedWorkload
+    kind: _CandidateClass
     reason: Reason
     while_borrowing: bool
     """May be taken although the preemptor borrows."""
 
 
-class _Source(NamedTuple):
+class _CandidateQueue(NamedTuple):
     """A queue, and whom of it the policy lets go."""
 
-    queue: Node
-    policy: Policy
+    queue: QuotaNode
+    policy: CandidatePolicy
     same_team: bool = False
 
 
-Sources = dict[_Class, list[_Source]]
+CandidateQueues = dict[_CandidateClass, list[_CandidateQueue]]
 """Queues that have candidates, by the class of these."""
 
 
-def classical(contest: Contest) -> list[Victim]:
+def classical_preemptions(contest: PreemptionContext) -> list[Victim]:
     """The holders to evict; empty when no set of permitted ones makes the workload fit. The books end as they began."""
     sources = _collect(contest)
     if not any(sources.values()):
@@ -58,29 +58,29 @@ def classical(contest: Contest) -> list[Victim]:
     return []
 
 
-def _attempts(contest: Contest, sources: Sources) -> tuple[bool, ...]:
+def _attempts(contest: PreemptionContext, sources: CandidateQueues) -> tuple[bool, ...]:
     """Whether borrowing is allowed, attempt by attempt."""
-    never_borrowing = contest.queue.preemption.while_borrowing is Policy.NEVER
-    if not sources[_Class.HIERARCHICAL] and not sources[_Class.PRIORITY]:
+    never_borrowing = contest.queue.preemption.while_borrowing is CandidatePolicy.NEVER
+    if not sources[_CandidateClass.HIERARCHICAL] and not sources[_CandidateClass.PRIORITY]:
         return (True,)
     if never_borrowing:
         owner = contest.node.owner
         if any(owner.unused(cell) <= 0 for cell in contest.cells):
             return (True,)
-        if not sources[_Class.HIERARCHICAL]:
+        if not sources[_CandidateClass.HIERARCHICAL]:
             return (False, True)
     return (True, False)
 
 
-def _attempt(contest: Contest, sources: Sources, *, borrowing: bool) -> list[Victim]:
+def _attempt(contest: PreemptionContext, sources: CandidateQueues, *, borrowing: bool) -> list[Victim]:
     books = contest.books
     taken: list[Victim] = []
     done = False
-    paths: dict[str, list[Node]] = {}
+    paths: dict[str, list[QuotaNode]] = {}
     spent: set[str] = set()
     for candidate in _candidates(contest, sources, spent, borrowing=borrowing):
         holder, queue = candidate.holder, candidate.holder.queue
-        if candidate.kind is not _Class.SAME:
+        if candidate.kind is not _CandidateClass.SAME:
             if queue.name not in paths:
                 paths[queue.name] = list(_apart(contest, queue))
             if any(node.within(contest.cells) for node in paths[queue.name]):
@@ -96,22 +96,22 @@ def _attempt(contest: Contest, sources: Sources, *, borrowing: bool) -> list[Vic
     return kept
 
 
-def _apart(contest: Contest, queue: Node) -> Iterator[Node]:
+def _apart(contest: PreemptionContext, queue: QuotaNode) -> Iterator[QuotaNode]:
     """The queue and its ancestors up to the first one that is the preemptor's too."""
     mine = {id(node) for node in contest.node.ancestors()}
-    node: Node | None = queue
+    node: QuotaNode | None = queue
     while node is not None and id(node) not in mine:
         yield node
         node = node.parent
 
 
-def _collect(contest: Contest) -> Sources:
-    found: Sources = {kind: [] for kind in _Class}
+def _collect(contest: PreemptionContext) -> CandidateQueues:
+    found: CandidateQueues = {kind: [] for kind in _CandidateClass}
     policy = contest.queue.preemption
-    found[_Class.SAME].append(_Source(contest.node, policy.within_queue))
+    found[_CandidateClass.SAME].append(_CandidateQueue(contest.node, policy.within_queue))
     for queue, kind in _elsewhere(contest):
         same_team = contest.node.through_team and queue.parent is contest.node.parent
-        found[kind].append(_Source(queue, Policy.LOWER if same_team else policy.reclaim, same_team))
+        found[kind].append(_CandidateQueue(queue, CandidatePolicy.LOWER if same_team else policy.reclaim, same_team))
     moods = _moods(contest)
     return {
         kind: [s for s in sources if any(_has_any(contest, s, leaving=leaving) for leaving in moods)]
@@ -119,34 +119,42 @@ def _collect(contest: Contest) -> Sources:
     }
 
 
-def _has_any(contest: Contest, source: _Source, *, leaving: bool) -> bool:
+def _has_any(contest: PreemptionContext, source: _CandidateQueue, *, leaving: bool) -> bool:
     return next(candidates_in(contest, source.queue, source.policy, leaving=leaving), None) is not None
 
 
-def _moods(contest: Contest) -> tuple[bool, ...]:
+def _moods(contest: PreemptionContext) -> tuple[bool, ...]:
     """Whether candidates are leaving: those who are come first."""
     return (True, False) if contest.books.leave_later else (False,)
 
 
-def _candidates(contest: Contest, sources: Sources, spent: set[str], *, borrowing: bool) -> Iterator[_Candidate]:
+def _candidates(
+    contest: PreemptionContext, sources: CandidateQueues, spent: set[str], *, borrowing: bool
+) -> Iterator[_ClassedCandidate]:
     """Who may go, the one to go first at the head; with `borrowing` only whom a borrower may take.
 
     A queue that the caller adds to `spent` meanwhile gives nobody else.
     """
 
-    def from_source(source: _Source, *, leaving: bool) -> Iterator[Holder]:
+    def from_source(source: _CandidateQueue, *, leaving: bool) -> Iterator[AdmittedWorkload]:
         name = source.queue.name
         found = candidates_in(contest, source.queue, source.policy, leaving=leaving)
         return takewhile(lambda _holder: name not in spent, found)
 
     for leaving in _moods(contest):
         for kind, queues in sources.items():
-            if borrowing and kind is _Class.PRIORITY and contest.queue.preemption.while_borrowing is Policy.NEVER:
+            if (
+                borrowing
+                and kind is _CandidateClass.PRIORITY
+                and contest.queue.preemption.while_borrowing is CandidatePolicy.NEVER
+            ):
                 queues = [source for source in queues if source.same_team]  # noqa: PLW2901 -- spares a scan in vain
             of_team = {source.queue.name for source in queues if source.same_team}
             streams = [from_source(source, leaving=leaving) for source in queues]
-            holders: Iterator[Holder] = merge(*streams, key=rank) if len(streams) > 1 else chain(*streams)
-            if kind is _Class.SAME and contest.local_usage:
+            holders: Iterator[AdmittedWorkload] = (
+                merge(*streams, key=eviction_order) if len(streams) > 1 else chain(*streams)
+            )
+            if kind is _CandidateClass.SAME and contest.local_usage:
                 holders = iter(contest.ordered(holders))
             for holder in holders:
                 found = _candidate(contest, holder, kind, same_team=holder.queue.name in of_team)
@@ -154,31 +162,35 @@ def _candidates(contest: Contest, sources: Sources, spent: set[str], *, borrowin
                     yield found
 
 
-def _candidate(contest: Contest, holder: Holder, kind: _Class, *, same_team: bool) -> _Candidate:
-    if same_team or kind is _Class.SAME:
-        return _Candidate(holder, kind, Reason.PREEMPTED, while_borrowing=True)
-    if kind is _Class.HIERARCHICAL:
-        return _Candidate(holder, kind, Reason.RECLAIMED, while_borrowing=True)
+def _candidate(
+    contest: PreemptionContext, holder: AdmittedWorkload, kind: _CandidateClass, *, same_team: bool
+) -> _ClassedCandidate:
+    if same_team or kind is _CandidateClass.SAME:
+        return _ClassedCandidate(holder, kind, Reason.PREEMPTED, while_borrowing=True)
+    if kind is _CandidateClass.HIERARCHICAL:
+        return _ClassedCandidate(holder, kind, Reason.RECLAIMED, while_borrowing=True)
     policy = contest.queue.preemption
     most = policy.while_borrowing_below
     may = (
-        policy.while_borrowing is not Policy.NEVER
-        and allowed(Policy.LOWER, contest.workload, holder.workload)
+        policy.while_borrowing is not CandidatePolicy.NEVER
+        and satisfies_policy(CandidatePolicy.LOWER, contest.workload, holder.workload)
         and (most is None or holder.workload.priority <= most)
     )
-    return _Candidate(holder, kind, Reason.RECLAIMED_WHILE_BORROWING if may else Reason.RECLAIMED, while_borrowing=may)
+    return _ClassedCandidate(
+        holder, kind, Reason.RECLAIMED_WHILE_BORROWING if may else Reason.RECLAIMED, while_borrowing=may
+    )
 
 
-def _elsewhere(contest: Contest) -> Iterator[tuple[Node, _Class]]:
+def _elsewhere(contest: PreemptionContext) -> Iterator[tuple[QuotaNode, _CandidateClass]]:
     """Other queues of the tree that borrow a contested cell, with their class, nearest ancestor first."""
-    if contest.queue.preemption.reclaim is Policy.NEVER and not contest.node.through_team:
+    if contest.queue.preemption.reclaim is CandidatePolicy.NEVER and not contest.node.through_team:
         return
     node = contest.node
     remaining = dict(contest.usage)
     entitled = False
     while node.parent is not None:
-        kind = _Class.HIERARCHICAL if entitled or _within_quota(node, remaining) else _Class.PRIORITY
-        entitled = kind is _Class.HIERARCHICAL
+        kind = _CandidateClass.HIERARCHICAL if entitled or _within_quota(node, remaining) else _CandidateClass.PRIORITY
+        entitled = kind is _CandidateClass.HIERARCHICAL
         remaining = {cell: amount - node.private_left(cell) for cell, amount in remaining.items()}
         for sibling in node.parent.children:
             if sibling is not node and not sibling.within(contest.cells):
@@ -187,12 +199,12 @@ def _elsewhere(contest: Contest) -> Iterator[tuple[Node, _Class]]:
         node = node.parent
 
 
-def _within_quota(node: Node, remaining: dict[int, int]) -> bool:
+def _within_quota(node: QuotaNode, remaining: dict[int, int]) -> bool:
     """Whether the node's own quota covers what is left of the request. A queue without quota is no such node."""
     return not node.through_team and all(amount <= node.unused(cell) for cell, amount in remaining.items())
 
 
-def _borrowing_queues(contest: Contest, node: Node) -> Iterator[Node]:
+def _borrowing_queues(contest: PreemptionContext, node: QuotaNode) -> Iterator[QuotaNode]:
     if node.within(contest.cells):
         return
     if node.is_queue:

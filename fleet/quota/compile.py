@@ -9,21 +9,21 @@ from dataclasses import dataclass
 from fleet.quota import volcano
 from fleet.quota.declared import (
     EVERY_RESOURCE,
-    CohortSpec,
-    FairStrategy,
+    AdmissionRules,
+    CandidatePolicy,
+    CellQuota,
     FlavorResource,
-    Fungibility,
-    OnCandidate,
-    Policy,
-    Preemption,
-    QueueSpec,
-    Quota,
-    ResourceGroup,
-    Rules,
+    FungibilityPolicy,
+    PreemptionStrategy,
+    QueueFungibility,
+    QueuePreemption,
+    QuotaCohortSpec,
+    QuotaQueueSpec,
+    QuotaResourceGroup,
 )
-from fleet.quota.queue_binding import line_of
+from fleet.quota.queue_binding import binding_of
 from fleet.quota.tree import Cell, QuotaTree, charge
-from fleet.quota.workload import Given
+from fleet.quota.workload import PodSetAssignment
 from fleet.snapshot import Gang, GangState, Node, Snapshot
 from fleet.snapshot.elastic_parts import parts
 from fleet.snapshot.memo import remembered
@@ -35,12 +35,12 @@ from model.upstream.quotas import ResourceGroup as UpstreamGroup
 
 
 @dataclass(frozen=True, slots=True)
-class Declared:
+class QuotaSpecs:
     """A fleet's quota tree as the quota engine knows it."""
 
-    cohorts: tuple[CohortSpec, ...]
-    queues: Mapping[str, QueueSpec]
-    rules: Rules
+    cohorts: tuple[QuotaCohortSpec, ...]
+    queues: Mapping[str, QuotaQueueSpec]
+    rules: AdmissionRules
 
     def tree(self) -> QuotaTree:
         """A tree without usage."""
@@ -48,7 +48,7 @@ class Declared:
 
 
 @remembered()
-def declared(fleet: Fleet) -> Declared:
+def quota_specs(fleet: Fleet) -> QuotaSpecs:
     """The quota engine's view of a fleet. The fleet's references resolve and teams and cohorts have no circle."""
     cohorts = [_team(team) for _, team in sorted(fleet.teams.items())]
     cohorts += [_cohort(cohort) for _, cohort in sorted(fleet.cohorts.items())]
@@ -57,14 +57,14 @@ def declared(fleet: Fleet) -> Declared:
     queues |= {name: _cluster_queue(queue, remembers=remembers) for name, queue in fleet.cluster_queues.items()}
     above = {cohort.name: cohort.parent for cohort in cohorts}
     fair = frozenset(_root(above, name) for name in _fair(fleet))
-    rules = Rules(
-        fair=tuple(FairStrategy) if fair else (),
+    rules = AdmissionRules(
+        fair=tuple(PreemptionStrategy) if fair else (),
         fair_trees=fair,
         preemptors_first=True,
         wait_for_leaving=True,
         every_flavor=True,
     )
-    return Declared(tuple(cohorts), dict(sorted(queues.items())), rules)
+    return QuotaSpecs(tuple(cohorts), dict(sorted(queues.items())), rules)
 
 
 def _fair(fleet: Fleet) -> Iterator[str]:
@@ -82,78 +82,78 @@ def _root(above: Mapping[str, str], cohort: str) -> str:
     return cohort
 
 
-def _cohort(cohort: Cohort) -> CohortSpec:
+def _cohort(cohort: Cohort) -> QuotaCohortSpec:
     spec = cohort.spec
-    return CohortSpec(cohort.name, spec.parent_name or "", _cells(spec.resource_groups), spec.fair_sharing.weight)
+    return QuotaCohortSpec(cohort.name, spec.parent_name or "", _cells(spec.resource_groups), spec.fair_sharing.weight)
 
 
-def _cluster_queue(queue: ClusterQueue, *, remembers: bool) -> QueueSpec:
+def _cluster_queue(queue: ClusterQueue, *, remembers: bool) -> QuotaQueueSpec:
     """`remembers`: the fleet says how use is remembered; as upstream, without that it orders nothing."""
     spec = queue.spec
     groups = (
-        ResourceGroup(group.covered_resources, tuple(flavor.name for flavor in group.flavors))
+        QuotaResourceGroup(group.covered_resources, tuple(flavor.name for flavor in group.flavors))
         for group in spec.resource_groups
     )
     preemption, fungibility = spec.preemption, spec.flavor_fungibility
-    return QueueSpec(
+    return QuotaQueueSpec(
         queue.name,
         spec.cohort_name or "",
         tuple(groups),
         _cells(spec.resource_groups),
         spec.fair_sharing.weight,
         strict=spec.queueing_strategy == "StrictFIFO",
-        preemption=Preemption(
-            Policy(preemption.within_cluster_queue),
-            Policy(preemption.reclaim_within_cohort),
-            Policy(preemption.borrow_within_cohort.policy),
+        preemption=QueuePreemption(
+            CandidatePolicy(preemption.within_cluster_queue),
+            CandidatePolicy(preemption.reclaim_within_cohort),
+            CandidatePolicy(preemption.borrow_within_cohort.policy),
             preemption.borrow_within_cohort.max_priority_threshold,
         ),
-        fungibility=Fungibility(
-            OnCandidate(fungibility.when_can_borrow),
-            OnCandidate(fungibility.when_can_preempt),
+        fungibility=QueueFungibility(
+            FungibilityPolicy(fungibility.when_can_borrow),
+            FungibilityPolicy(fungibility.when_can_preempt),
             prefer_preemption=fungibility.preference == "PreemptionOverBorrowing",
         ),
         usage_ordered=remembers and spec.usage_ordered,
     )
 
 
-def _cells(groups: Sequence[UpstreamGroup]) -> dict[FlavorResource, Quota]:
+def _cells(groups: Sequence[UpstreamGroup]) -> dict[FlavorResource, CellQuota]:
     return {
-        FlavorResource(cell.flavor, cell.quota.name): Quota(
+        FlavorResource(cell.flavor, cell.quota.name): CellQuota(
             cell.quota.nominal_quota, cell.quota.borrowing_limit, cell.quota.lending_limit
         )
         for cell in cells(groups)
     }
 
 
-def _team(team: Team) -> CohortSpec:
+def _team(team: Team) -> QuotaCohortSpec:
     cells = {}
     for flavor, quota in team.spec.quotas.items():
         for resource, nominal in quota.guaranteed.items():
-            cells[FlavorResource(flavor, resource)] = Quota(
+            cells[FlavorResource(flavor, resource)] = CellQuota(
                 nominal, (quota.borrowing_limit or {}).get(resource), (quota.lending_limit or {}).get(resource)
             )
-    return CohortSpec(team.name, team.spec.parent or "", cells, team.spec.weight)
+    return QuotaCohortSpec(team.name, team.spec.parent or "", cells, team.spec.weight)
 
 
-def _queue(queue: Queue, *, remembers: bool) -> QueueSpec:
+def _queue(queue: Queue, *, remembers: bool) -> QuotaQueueSpec:
     spec = queue.spec
-    return QueueSpec(
+    return QuotaQueueSpec(
         queue.name,
         spec.team,
-        (ResourceGroup((EVERY_RESOURCE,), spec.flavors),),
+        (QuotaResourceGroup((EVERY_RESOURCE,), spec.flavors),),
         strict=spec.order == "StrictFIFO",
-        preemption=Preemption(
-            Policy(spec.preemption.within_queue),
-            Policy(spec.preemption.reclaim),
-            Policy(spec.preemption.while_borrowing),
+        preemption=QueuePreemption(
+            CandidatePolicy(spec.preemption.within_queue),
+            CandidatePolicy(spec.preemption.reclaim),
+            CandidatePolicy(spec.preemption.while_borrowing),
         ),
         through_team=True,
         usage_ordered=remembers and spec.admission_fair_sharing is not None,
     )
 
 
-def usage_of(said: Declared, tree: QuotaTree, queue: str, gang: Gang) -> dict[Cell, int]:
+def usage_of(said: QuotaSpecs, tree: QuotaTree, queue: str, gang: Gang) -> dict[Cell, int]:
     """What a gang takes, with its flavors, of the cells that count in the tree of the queue it is charged to.
 
     Pods that have succeeded for good take nothing any more.
@@ -161,7 +161,7 @@ def usage_of(said: Declared, tree: QuotaTree, queue: str, gang: Gang) -> dict[Ce
     return {tree.cell(named): amount for named, amount in _usage(said, tree, queue, gang).items()}
 
 
-def _usage(said: Declared, tree: QuotaTree, queue: str, gang: Gang) -> dict[FlavorResource, int]:
+def _usage(said: QuotaSpecs, tree: QuotaTree, queue: str, gang: Gang) -> dict[FlavorResource, int]:
     spec, node = said.queues[queue], tree.queues[queue]
     usage: dict[FlavorResource, int] = {}
     spare = gang.reclaimable
@@ -174,25 +174,25 @@ def _usage(said: Declared, tree: QuotaTree, queue: str, gang: Gang) -> dict[Flav
     return usage
 
 
-def given_of(said: Declared, queue: str, gang: Gang) -> tuple[Given, ...]:
+def pod_set_assignments(said: QuotaSpecs, queue: str, gang: Gang) -> tuple[PodSetAssignment, ...]:
     """What each pod set of a gang was given, with its flavors."""
     spec, given = said.queues[queue], []
     for pod_set in gang.pod_sets:
         chosen, asked = gang.flavors.get(pod_set.name, ()), spec.asked_of(pod_set)
         flavors = {resource: flavor for resource in asked if (flavor := _flavor_of(spec, chosen, resource))}
         amounts = {resource: asked[resource] * pod_set.count for resource in flavors}
-        given.append(Given(pod_set.name, pod_set.count, flavors, amounts))
+        given.append(PodSetAssignment(pod_set.name, pod_set.count, flavors, amounts))
     return tuple(given)
 
 
 @remembered()
-def usages(fleet: Fleet, said: Declared, gangs: Sequence[Gang]) -> Mapping[str, Mapping[FlavorResource, int]]:
+def usages(fleet: Fleet, said: QuotaSpecs, gangs: Sequence[Gang]) -> Mapping[str, Mapping[FlavorResource, int]]:
     """What each part of a gang takes, by uid, where its queue is declared: worked out anew when something changes.
 
     By name: a tree gives cells of its own to what no quota names.
     """
     tree = said.tree()
-    lines = ((gang, line_of(fleet, gang.namespace, gang.queue)) for gang in gangs)
+    lines = ((gang, binding_of(fleet, gang.namespace, gang.queue)) for gang in gangs)
     return {
         part.uid: _usage(said, tree, line.name, part)
         for gang, line in lines
@@ -201,7 +201,7 @@ def usages(fleet: Fleet, said: Declared, gangs: Sequence[Gang]) -> Mapping[str, 
     }
 
 
-def _flavor_of(spec: QueueSpec, chosen: Sequence[str], resource: str) -> str:
+def _flavor_of(spec: QuotaQueueSpec, chosen: Sequence[str], resource: str) -> str:
     """The flavor that a resource was taken from: of several, the one in the resource's group."""
     if len(chosen) == 1:
         return chosen[0]
@@ -209,25 +209,25 @@ def _flavor_of(spec: QueueSpec, chosen: Sequence[str], resource: str) -> str:
     return next((flavor for flavor in chosen if group is not None and flavor in group.flavors), "")
 
 
-def declared_now(fleet: Fleet, snapshot: Snapshot) -> Declared:
-    """`declared`, with what Volcano's queues deserve of the machines there are."""
+def current_quota_specs(fleet: Fleet, snapshot: Snapshot) -> QuotaSpecs:
+    """`quota_specs`, with what Volcano's queues deserve of the machines there are."""
     if not fleet.volcano_queues:
-        return declared(fleet)
+        return quota_specs(fleet)
     return _shared_out(fleet, snapshot.nodes, snapshot.foreign_use, snapshot.gangs)
 
 
 @remembered(2)
 def _shared_out(
     fleet: Fleet, nodes: Mapping[str, Node], foreign_use: Mapping[str, Resources], gangs: Mapping[str, Gang]
-) -> Declared:
-    said = declared(fleet)
-    cohorts, queues = volcano.specs(fleet.volcano_queues, _market(fleet, nodes, foreign_use, gangs))
-    return Declared((*said.cohorts, *cohorts), dict(sorted({**said.queues, **queues}.items())), said.rules)
+) -> QuotaSpecs:
+    said = quota_specs(fleet)
+    cohorts, queues = volcano.volcano_specs(fleet.volcano_queues, _market(fleet, nodes, foreign_use, gangs))
+    return QuotaSpecs((*said.cohorts, *cohorts), dict(sorted({**said.queues, **queues}.items())), said.rules)
 
 
 def _market(
     fleet: Fleet, nodes: Mapping[str, Node], foreign_use: Mapping[str, Resources], gangs: Mapping[str, Gang]
-) -> volcano.Market:
+) -> volcano.VolcanoDemand:
     total: dict[str, int] = {}
     for name, node in nodes.items():
         if node.ready and not node.unschedulable:
@@ -236,22 +236,22 @@ def _market(
                 total[resource] = total.get(resource, 0) + max(0, free)
     requests: dict[str, dict[str, int]] = {}
     for gang in gangs.values():
-        line = line_of(fleet, gang.namespace, gang.queue)
+        line = binding_of(fleet, gang.namespace, gang.queue)
         if line is None or line.name not in fleet.volcano_queues or gang.state is GangState.FINISHED:
             continue
         asked = requests.setdefault(line.name, {})
         for pod_set in gang.pod_sets:
             for resource, amount in pod_set.requests.items():
                 asked[resource] = asked.get(resource, 0) + amount * pod_set.count
-    return volcano.Market(total, requests)
+    return volcano.VolcanoDemand(total, requests)
 
 
 def charged_tree(fleet: Fleet, snapshot: Snapshot, gangs: Iterable[Gang]) -> QuotaTree:
     """The tree with what these gangs hold charged to it."""
-    said = declared_now(fleet, snapshot)
+    said = current_quota_specs(fleet, snapshot)
     tree = said.tree()
     for gang in gangs:
-        line = line_of(fleet, gang.namespace, gang.queue)
+        line = binding_of(fleet, gang.namespace, gang.queue)
         if line is not None and gang.holds_capacity:
             charge(tree.queues[line.name], usage_of(said, tree, line.name, gang))
     return tree

@@ -22,7 +22,7 @@ class FlavorResource(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Quota:
+class CellQuota:
     """One cell of quota, in canonical amounts. `None` = no limit."""
 
     nominal: int
@@ -35,7 +35,7 @@ EVERY_RESOURCE = "*"
 
 
 @dataclass(frozen=True, slots=True)
-class ResourceGroup:
+class QuotaResourceGroup:
     """Resources that are always given from one flavor together; flavors in the order they are tried."""
 
     resources: tuple[str, ...]
@@ -46,7 +46,7 @@ class ResourceGroup:
         return resource in self.resources or EVERY_RESOURCE in self.resources
 
 
-class Policy(StrEnum):
+class CandidatePolicy(StrEnum):
     """Which candidates may be preempted, compared with the preemptor."""
 
     NEVER = "Never"
@@ -55,7 +55,7 @@ class Policy(StrEnum):
     ANY = "Any"
 
 
-class OnCandidate(StrEnum):
+class FungibilityPolicy(StrEnum):
     """What to do with a flavor that would need borrowing, or preemption: take it, or look at the next one first."""
 
     STOP = "MayStopSearch"
@@ -63,50 +63,50 @@ class OnCandidate(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Preemption:
+class QueuePreemption:
     """Whose workloads may be evicted for one of this queue."""
 
-    within_queue: Policy = Policy.NEVER
-    reclaim: Policy = Policy.NEVER
-    while_borrowing: Policy = Policy.NEVER
+    within_queue: CandidatePolicy = CandidatePolicy.NEVER
+    reclaim: CandidatePolicy = CandidatePolicy.NEVER
+    while_borrowing: CandidatePolicy = CandidatePolicy.NEVER
     """LOWER: a workload that itself borrows may evict others of lower priority elsewhere (not under fair sharing)."""
     while_borrowing_below: int | None = None
     """The highest priority that may be evicted that way; None = no bound but the preemptor's own."""
 
 
 @dataclass(frozen=True, slots=True)
-class Fungibility:
+class QueueFungibility:
     """How the flavors of a group stand in for each other."""
 
-    when_can_borrow: OnCandidate = OnCandidate.STOP
-    when_can_preempt: OnCandidate = OnCandidate.NEXT
+    when_can_borrow: FungibilityPolicy = FungibilityPolicy.STOP
+    when_can_preempt: FungibilityPolicy = FungibilityPolicy.NEXT
     prefer_preemption: bool = False
     """Less borrowing counts before less preemption when two flavors are compared."""
 
 
 @dataclass(frozen=True, slots=True)
-class CohortSpec:
+class QuotaCohortSpec:
     """A node of the tree that shares what its children lend, with quota of its own added to it."""
 
     name: str
     parent: str = ""
-    quotas: Mapping[FlavorResource, Quota] = field(default_factory=dict)
+    quotas: Mapping[FlavorResource, CellQuota] = field(default_factory=dict)
     weight: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class QueueSpec:
+class QuotaQueueSpec:
     """A leaf of the tree, where workloads wait (Kueue's ClusterQueue, or a Queue below a Team)."""
 
     name: str
     cohort: str = ""
-    groups: tuple[ResourceGroup, ...] = ()
-    quotas: Mapping[FlavorResource, Quota] = field(default_factory=dict)
+    groups: tuple[QuotaResourceGroup, ...] = ()
+    quotas: Mapping[FlavorResource, CellQuota] = field(default_factory=dict)
     weight: float = 1.0
     strict: bool = False
     """StrictFIFO: nothing passes the head."""
-    preemption: Preemption = Preemption()
-    fungibility: Fungibility = Fungibility()
+    preemption: QueuePreemption = QueuePreemption()
+    fungibility: QueueFungibility = QueueFungibility()
     through_team: bool = False
     """The queue has no quota of its own and uses its cohort's as if it were (a Queue below a Team)."""
     reclaimable: bool = True
@@ -116,7 +116,7 @@ class QueueSpec:
     usage_ordered: bool = False
     """Workloads go in the order of their local queue's decayed usage first."""
 
-    _group_of: Mapping[str, ResourceGroup] = field(init=False, repr=False, compare=False)
+    _group_of: Mapping[str, QuotaResourceGroup] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(
@@ -134,13 +134,13 @@ class QueueSpec:
             return {**pod_set.requests, PODS: 1}
         return pod_set.requests
 
-    def group_of(self, resource: str) -> ResourceGroup | None:
+    def group_of(self, resource: str) -> QuotaResourceGroup | None:
         """The group that covers a resource."""
         return self._group_of.get(resource) or self._group_of.get(EVERY_RESOURCE)
 
 
 @dataclass(frozen=True, slots=True)
-class FlavorSpec:
+class QuotaFlavorSpec:
     """A kind of capacity: what its nodes are labelled and tainted with."""
 
     name: str
@@ -153,7 +153,7 @@ class FlavorSpec:
     """Every resource that some machine of it has or could have; None = not known."""
 
 
-class FairStrategy(StrEnum):
+class PreemptionStrategy(StrEnum):
     """When one cohort's workload may go for another's, comparing dominant shares (reference 3.3)."""
 
     FINAL = "LessThanOrEqualToFinalShare"
@@ -161,10 +161,10 @@ class FairStrategy(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class AdmissionRules:
     """Switches of the engine that hold for every queue."""
 
-    fair: tuple[FairStrategy, ...] = ()
+    fair: tuple[PreemptionStrategy, ...] = ()
     """Fair sharing is on when there is a strategy; the second is tried when the first finds too little."""
     upstream_defects: bool = False
     """Decide as Kueue does where we hold it to be wrong, to compare with its recorded decisions: a flavor counts by its

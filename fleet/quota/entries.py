@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from fleet.quota.candidates import Victim
-from fleet.quota.declared import QueueSpec, Rules
-from fleet.quota.flavors import Assignment, Mode
-from fleet.quota.share import Share, borrows_any, share_of
-from fleet.quota.tree import Node, QuotaTree, charge, release
-from fleet.quota.workload import Holder, Unseated, Workload
+from fleet.quota.declared import AdmissionRules, QuotaQueueSpec
+from fleet.quota.flavors import PreemptionMode, WorkloadAssignment
+from fleet.quota.share import DominantResourceShare, borrows_any, dominant_resource_share
+from fleet.quota.tree import QuotaNode, QuotaTree, charge, release
+from fleet.quota.workload import AdmittedWorkload, SecondPassWorkload, Workload
 
 
-class Outcome(StrEnum):
+class EntryOutcome(StrEnum):
     """What became of a head, by where it goes next."""
 
     ADMITTED = "Admitted"
@@ -32,31 +32,33 @@ class Outcome(StrEnum):
     PREEMPTION_FAILED = "PreemptionFailed"
 
 
-_AT_ONCE = frozenset({Outcome.SKIPPED, Outcome.PENDING_PREEMPTION, Outcome.PREEMPTION_FAILED, Outcome.GATED})
+_AT_ONCE = frozenset(
+    {EntryOutcome.SKIPPED, EntryOutcome.PENDING_PREEMPTION, EntryOutcome.PREEMPTION_FAILED, EntryOutcome.GATED}
+)
 
 
-def looks_again(outcome: Outcome, *, strict: bool, untried: bool) -> bool:
+def requeues_immediately(outcome: EntryOutcome, *, strict: bool, untried: bool) -> bool:
     """Whether a head goes back into line, rather than aside until something changes (reference 2.8)."""
     if strict:
-        return outcome is not Outcome.NAMESPACE_MISMATCH
+        return outcome is not EntryOutcome.NAMESPACE_MISMATCH
     return outcome in _AT_ONCE or untried
 
 
-def stays_at_head(outcome: Outcome, *, strict: bool) -> bool:
+def stays_at_head(outcome: EntryOutcome, *, strict: bool) -> bool:
     """Whether it keeps its turn whatever arrives: others are leaving for it."""
-    return not strict and outcome is Outcome.PENDING_PREEMPTION
+    return not strict and outcome is EntryOutcome.PENDING_PREEMPTION
 
 
 @dataclass(slots=True, eq=False)
-class Entry:
+class CycleEntry:
     """One head of a cycle."""
 
     workload: Workload
-    queue: QueueSpec
-    node: Node
-    assignment: Assignment
+    queue: QuotaQueueSpec
+    node: QuotaNode
+    assignment: WorkloadAssignment
     victims: list[Victim] = field(default_factory=list)
-    outcome: Outcome = Outcome.GENERIC
+    outcome: EntryOutcome = EntryOutcome.GENERIC
     deferred: bool = False
     """It fits once the victims of others in this cycle are gone, and has none of its own."""
     backfills: bool = False
@@ -65,27 +67,27 @@ class Entry:
     """It fits now, and will once those who are leaving have made room for others: it need not wait for that."""
     resumed: bool = False
     """Its search went on behind flavors it was overtaken on; those may be free by now and were not looked at."""
-    gone: tuple[Holder, ...] = ()
+    gone: tuple[AdmittedWorkload, ...] = ()
     """Those who leave for it to start: the one it stands in for, and where it is deferred those who were leaving."""
     parted: bool = False
     """It was nominated as if those who are leaving already had left."""
-    unseated: Unseated | None = None
+    unseated: SecondPassWorkload | None = None
     """It holds its quota and asks only for a place."""
 
-    def wait_for(self, leaving: Iterable[Holder]) -> None:
+    def wait_for(self, leaving: Iterable[AdmittedWorkload]) -> None:
         """It fits once these and the victims of others are gone."""
         self.deferred, self.gone = True, tuple(dict.fromkeys((*self.gone, *leaving)))
 
     @property
-    def mode(self) -> Mode:
+    def mode(self) -> PreemptionMode:
         """How its assignment could be had."""
         return self.assignment.mode
 
 
-def classical_order(entries: Sequence[Entry], rules: Rules) -> list[Entry]:
+def classical_order(entries: Sequence[CycleEntry], rules: AdmissionRules) -> list[CycleEntry]:
     """Who holds quota already first, then less borrowing, priority, age; name and uid end every tie."""
 
-    def key(entry: Entry) -> tuple[object, ...]:
+    def key(entry: CycleEntry) -> tuple[object, ...]:
         workload = entry.workload
         return (
             entry.unseated is None,
@@ -103,20 +105,22 @@ def classical_order(entries: Sequence[Entry], rules: Rules) -> list[Entry]:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class TournamentStanding:
     """How an entry looks at one level of the tournament."""
 
-    share: Share
+    share: DominantResourceShare
     borrows_requested: bool
     """The child it comes through borrows something that the entry asks for."""
 
 
-def goes_first(a: tuple[Workload, Standing], b: tuple[Workload, Standing], rules: Rules) -> bool:
+def goes_first(
+    a: tuple[Workload, TournamentStanding], b: tuple[Workload, TournamentStanding], rules: AdmissionRules
+) -> bool:
     """Whether `a` wins at one level of the tournament."""
     return _fair_key(*a, rules) < _fair_key(*b, rules)
 
 
-def _fair_key(workload: Workload, standing: Standing, rules: Rules) -> tuple[object, ...]:
+def _fair_key(workload: Workload, standing: TournamentStanding, rules: AdmissionRules) -> tuple[object, ...]:
     return (
         rules.preemptors_first and not workload.nominated,
         standing.borrows_requested,
@@ -128,16 +132,16 @@ def _fair_key(workload: Workload, standing: Standing, rules: Rules) -> tuple[obj
     )
 
 
-def _by_name(entry: Entry) -> tuple[str, str]:
+def _by_name(entry: CycleEntry) -> tuple[str, str]:
     return entry.workload.name, entry.workload.uid
 
 
 def fair_order(
-    entries: Sequence[Entry],
+    entries: Sequence[CycleEntry],
     tree: QuotaTree,
-    rules: Rules,
-    following: Callable[[Entry], Entry | None] = lambda _entry: None,
-) -> Iterator[Entry]:
+    rules: AdmissionRules,
+    following: Callable[[CycleEntry], CycleEntry | None] = lambda _entry: None,
+) -> Iterator[CycleEntry]:
     """Entries by a tournament of dominant shares in each tree, shares taken anew after each one.
 
     Trees go in the order of their first entry (upstream: any order). What is charged to the tree between two entries
@@ -153,19 +157,21 @@ def fair_order(
             insort(left, another, key=_by_name)
 
 
-def _winner(root: Node, entries: Sequence[Entry], tree: QuotaTree, rules: Rules) -> Entry:
-    standings: dict[tuple[int, int], Standing] = {}
-    by_queue: dict[int, list[Entry]] = {}
+def _winner(root: QuotaNode, entries: Sequence[CycleEntry], tree: QuotaTree, rules: AdmissionRules) -> CycleEntry:
+    standings: dict[tuple[int, int], TournamentStanding] = {}
+    by_queue: dict[int, list[CycleEntry]] = {}
     for entry in entries:
         by_queue.setdefault(id(entry.node), []).append(entry)
         cells = [cell for cell, amount in entry.assignment.usage.items() if amount]
         charge(entry.node, entry.assignment.usage)
         for node in (entry.node, *entry.node.ancestors()):
             if node.parent is not None:
-                standings[id(entry), id(node)] = Standing(share_of(tree, node), borrows_any(node, cells))
+                standings[id(entry), id(node)] = TournamentStanding(
+                    dominant_resource_share(tree, node), borrows_any(node, cells)
+                )
         release(entry.node, entry.assignment.usage)
 
-    def champion(node: Node) -> Entry | None:
+    def champion(node: QuotaNode) -> CycleEntry | None:
         """Who wins the tournament below a node: a queue's own head by its order, else the fairest of the children's."""
         candidates = list(by_queue.get(id(node), ()))
         through = {id(entry): node for entry in candidates}

@@ -12,36 +12,36 @@ Kueue `pkg/scheduler/preemption/fairsharing`, with decisions of our own:
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from fleet.quota.candidates import Contest, Victim, candidates_in, fill_back
-from fleet.quota.declared import FairStrategy
-from fleet.quota.share import Share, share_of
-from fleet.quota.tree import Node, charge, release
-from fleet.quota.workload import Holder
+from fleet.quota.candidates import PreemptionContext, Victim, candidates_in, fill_back
+from fleet.quota.declared import PreemptionStrategy
+from fleet.quota.share import DominantResourceShare, dominant_resource_share
+from fleet.quota.tree import QuotaNode, charge, release
+from fleet.quota.workload import AdmittedWorkload
 from fleet.reasons import Reason
 
 
 @dataclass(slots=True)
-class Targets:
+class TargetQueueOrdering:
     """The queues of a tree that have candidates, handed out by share, highest first."""
 
-    contest: Contest
-    left: dict[str, list[Holder]]
+    contest: PreemptionContext
+    left: dict[str, list[AdmittedWorkload]]
     """Queue -> its candidates not handed out yet, next one first."""
     _pruned: set[int] = field(default_factory=set)
     _own_path: set[int] = field(default_factory=set)
     _rank: dict[str, int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, contest: Contest, candidates: list[Holder]) -> "Targets":
+    def of(cls, contest: PreemptionContext, candidates: list[AdmittedWorkload]) -> "TargetQueueOrdering":
         """`candidates` in their order."""
-        left: dict[str, list[Holder]] = {}
+        left: dict[str, list[AdmittedWorkload]] = {}
         for holder in candidates:
             left.setdefault(holder.queue.name, []).append(holder)
         rank = {holder.workload.uid: index for index, holder in enumerate(candidates)}
         path = {id(contest.node), *(id(node) for node in contest.node.ancestors())}
         return cls(contest, left, set(), path, rank)
 
-    def __iter__(self) -> Iterator[Node]:
+    def __iter__(self) -> Iterator[QuotaNode]:
         """Queues, one at a time, by the shares as they stand when the next one is asked for."""
         root = self.contest.node.root
         if root is self.contest.node:
@@ -53,11 +53,11 @@ class Targets:
             if target is not None:
                 yield target
 
-    def drop(self, queue: Node) -> None:
+    def drop(self, queue: QuotaNode) -> None:
         """Nothing more is wanted of this queue."""
         self._pruned.add(id(queue))
 
-    def _next(self, cohort: Node) -> Node | None:
+    def _next(self, cohort: QuotaNode) -> QuotaNode | None:
         """The target below a cohort; None when a child or the cohort itself was just ruled out."""
         queue = self._highest_queue(cohort)
         child = self._highest_cohort(cohort)
@@ -69,12 +69,12 @@ class Targets:
             return self._next(child[1])
         return queue[1]
 
-    def _highest_queue(self, cohort: Node) -> tuple[Share, Node] | None:
-        best: tuple[Share, Node] | None = None
+    def _highest_queue(self, cohort: QuotaNode) -> tuple[DominantResourceShare, QuotaNode] | None:
+        best: tuple[DominantResourceShare, QuotaNode] | None = None
         for child in cohort.children:
             if not child.is_queue or id(child) in self._pruned:
                 continue
-            share = share_of(self.contest.books.tree, child)
+            share = dominant_resource_share(self.contest.books.tree, child)
             if not self.left.get(child.name) or (not share.borrowing and child is not self.contest.node):
                 self._pruned.add(id(child))
                 continue
@@ -82,16 +82,16 @@ class Targets:
                 best = (share, child)
         return best
 
-    def _before(self, a: Node, b: Node) -> bool:
+    def _before(self, a: QuotaNode, b: QuotaNode) -> bool:
         first_a, first_b = self.left[a.name][0], self.left[b.name][0]
         return self._rank[first_a.workload.uid] < self._rank[first_b.workload.uid]
 
-    def _highest_cohort(self, cohort: Node) -> tuple[Share, Node] | None:
-        best: tuple[Share, Node] | None = None
+    def _highest_cohort(self, cohort: QuotaNode) -> tuple[DominantResourceShare, QuotaNode] | None:
+        best: tuple[DominantResourceShare, QuotaNode] | None = None
         for child in cohort.children:
             if child.is_queue or id(child) in self._pruned:
                 continue
-            share = share_of(self.contest.books.tree, child)
+            share = dominant_resource_share(self.contest.books.tree, child)
             if not share.borrowing and id(child) not in self._own_path:
                 self._pruned.add(id(child))
                 continue
@@ -100,7 +100,9 @@ class Targets:
         return best
 
 
-def fair(contest: Contest, strategies: tuple[FairStrategy, ...], *, upstream: bool = False) -> list[Victim]:
+def fair_preemptions(
+    contest: PreemptionContext, strategies: tuple[PreemptionStrategy, ...], *, upstream: bool = False
+) -> list[Victim]:
     """The holders to evict; empty when no set of permitted ones makes the workload fit. The books end as they began.
 
     `upstream`: by the rules of Kueue alone.
@@ -109,12 +111,12 @@ def fair(contest: Contest, strategies: tuple[FairStrategy, ...], *, upstream: bo
     if not candidates:
         return []
     charge(contest.node, contest.usage)
-    scales = _Scales(contest, dominant_only=upstream)
+    scales = _ShareComparison(contest, dominant_only=upstream)
     taken, retry, done = _first(contest, candidates, scales, _RULES[strategies[0]])
     if not done and len(strategies) > 1:
         done = _second(contest, retry, taken, scales, _RULES[strategies[1]])
     release(contest.node, contest.usage)
-    legality = _Legality(contest, scales, tuple(_RULES[strategy] for strategy in strategies))
+    legality = _StrategyCheck(contest, scales, tuple(_RULES[strategy] for strategy in strategies))
     unharmed = legality.unharmed(taken) if done and not upstream else None
     kept = fill_back(contest, taken, borrowing=True, still_right=unharmed) if done else []
     for victim in reversed(kept if done else taken):
@@ -122,7 +124,7 @@ def fair(contest: Contest, strategies: tuple[FairStrategy, ...], *, upstream: bo
     return kept
 
 
-def _collect(contest: Contest) -> list[Holder]:
+def _collect(contest: PreemptionContext) -> list[AdmittedWorkload]:
     policy = contest.queue.preemption
     others = (queue for queue in contest.node.root.queues() if queue is not contest.node)
     sources = [
@@ -134,17 +136,17 @@ def _collect(contest: Contest) -> list[Holder]:
     return contest.ordered(found)
 
 
-Rule = Callable[[Share, Share, Share], bool]
+Rule = Callable[[DominantResourceShare, DominantResourceShare, DominantResourceShare], bool]
 """(preemptor's share with its request, target's share before, target's share after) -> whether it may be taken."""
 
-_RULES: dict[FairStrategy, Rule] = {
-    FairStrategy.FINAL: lambda mine, _before, after: mine.key <= after.key,
-    FairStrategy.INITIAL: lambda mine, before, _after: mine.key < before.key,
+_RULES: dict[PreemptionStrategy, Rule] = {
+    PreemptionStrategy.FINAL: lambda mine, _before, after: mine.key <= after.key,
+    PreemptionStrategy.INITIAL: lambda mine, before, _after: mine.key < before.key,
 }
 
 
-def _fits(contest: Contest) -> bool:
-    """`Contest.fits`, while the request itself is charged."""
+def _fits(contest: PreemptionContext) -> bool:
+    """`PreemptionContext.fits`, while the request itself is charged."""
     release(contest.node, contest.usage)
     fit = contest.fits()
     charge(contest.node, contest.usage)
@@ -152,14 +154,16 @@ def _fits(contest: Contest) -> bool:
 
 
 @dataclass(slots=True)
-class _Scales:
+class _ShareComparison:
     """Weighs a victim that is out of the books against the preemptor, whose request is charged."""
 
-    contest: Contest
+    contest: PreemptionContext
     dominant_only: bool
     """Nothing but dominant shares counts."""
 
-    def weigh(self, holder: Holder) -> tuple[Share, Share, Share]:
+    def weigh(
+        self, holder: AdmittedWorkload
+    ) -> tuple[DominantResourceShare, DominantResourceShare, DominantResourceShare]:
         """What a rule is asked about."""
         mine, theirs = _almost_shared(self.contest.node, holder.queue)
         weighed = self._shares(mine, theirs, holder, None)
@@ -168,12 +172,12 @@ class _Scales:
         return self._shares(mine, theirs, holder, frozenset(self._contested()))
 
     def _shares(
-        self, mine: Node, theirs: Node, holder: Holder, only: frozenset[str] | None
-    ) -> tuple[Share, Share, Share]:
+        self, mine: QuotaNode, theirs: QuotaNode, holder: AdmittedWorkload, only: frozenset[str] | None
+    ) -> tuple[DominantResourceShare, DominantResourceShare, DominantResourceShare]:
         tree = self.contest.books.tree
-        asked, after = share_of(tree, mine, only), share_of(tree, theirs, only)
+        asked, after = dominant_resource_share(tree, mine, only), dominant_resource_share(tree, theirs, only)
         charge(holder.queue, holder.usage)
-        before = share_of(tree, theirs, only)
+        before = dominant_resource_share(tree, theirs, only)
         release(holder.queue, holder.usage)
         return asked, before, after
 
@@ -183,12 +187,12 @@ class _Scales:
 
 
 def _first(
-    contest: Contest, candidates: list[Holder], scales: _Scales, rule: Rule
-) -> tuple[list[Victim], list[Holder], bool]:
+    contest: PreemptionContext, candidates: list[AdmittedWorkload], scales: _ShareComparison, rule: Rule
+) -> tuple[list[Victim], list[AdmittedWorkload], bool]:
     """Victims by the first strategy, who was passed over, and whether the workload fits now."""
-    targets = Targets.of(contest, candidates)
+    targets = TargetQueueOrdering.of(contest, candidates)
     taken: list[Victim] = []
-    retry: list[Holder] = []
+    retry: list[AdmittedWorkload] = []
     entitled = Reason.RECLAIMED if contest.node.owner.within(contest.cells) else None
     for queue in targets:
         waiting = targets.left[queue.name]
@@ -213,9 +217,11 @@ def _first(
     return taken, retry, False
 
 
-def _second(contest: Contest, retry: list[Holder], taken: list[Victim], scales: _Scales, rule: Rule) -> bool:
+def _second(
+    contest: PreemptionContext, retry: list[AdmittedWorkload], taken: list[Victim], scales: _ShareComparison, rule: Rule
+) -> bool:
     """One more candidate a queue by the second strategy; extends `taken`, says whether the workload fits now."""
-    targets = Targets.of(contest, retry)
+    targets = TargetQueueOrdering.of(contest, retry)
     for queue in targets:
         holder = targets.left[queue.name].pop(0)
         contest.books.lift(holder)
@@ -229,7 +235,7 @@ def _second(contest: Contest, retry: list[Holder], taken: list[Victim], scales: 
     return False
 
 
-def _almost_shared(mine: Node, theirs: Node) -> tuple[Node, Node]:
+def _almost_shared(mine: QuotaNode, theirs: QuotaNode) -> tuple[QuotaNode, QuotaNode]:
     """The ancestors of both, just below the lowest one they share."""
     above = {id(node): below for node, below in zip(mine.ancestors(), (mine, *mine.ancestors()), strict=False)}
     node = theirs
@@ -240,11 +246,11 @@ def _almost_shared(mine: Node, theirs: Node) -> tuple[Node, Node]:
 
 
 @dataclass(slots=True)
-class _Legality:
+class _StrategyCheck:
     """Whether victims of other queues may be taken, judged with all the others out."""
 
-    contest: Contest
-    scales: _Scales
+    contest: PreemptionContext
+    scales: _ShareComparison
     rules: tuple[Rule, ...]
 
     def unharmed(self, taken: list[Victim]) -> Callable[[list[Victim]], bool]:

@@ -9,9 +9,17 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
 
-from fleet.quota.declared import PODS, FlavorResource, FlavorSpec, Fungibility, OnCandidate, Policy, QueueSpec
-from fleet.quota.tree import Cell, Node, QuotaTree, available, borrow_height
-from fleet.quota.workload import Given, Workload
+from fleet.quota.declared import (
+    PODS,
+    CandidatePolicy,
+    FlavorResource,
+    FungibilityPolicy,
+    QueueFungibility,
+    QuotaFlavorSpec,
+    QuotaQueueSpec,
+)
+from fleet.quota.tree import Cell, QuotaNode, QuotaTree, available, borrow_height
+from fleet.quota.workload import PodSetAssignment, Workload
 from fleet.reasons import Reason
 from fleet.snapshot import PodSet
 from fleet.snapshot.affinity import tolerates
@@ -19,7 +27,7 @@ from model.kinds import RequirementTerm
 from model.requirements import Requirements
 
 
-class Mode(IntEnum):
+class PreemptionMode(IntEnum):
     """How an amount could be had, best last."""
 
     NO_FIT = 0
@@ -34,17 +42,17 @@ class Mode(IntEnum):
     @property
     def preempting(self) -> bool:
         """Neither fits nor is out of the question."""
-        return Mode.NO_FIT < self < Mode.FIT
+        return PreemptionMode.NO_FIT < self < PreemptionMode.FIT
 
 
-class Granule(NamedTuple):
+class GranularMode(NamedTuple):
     """How a flavor could be had: by which means, borrowing how far up the tree."""
 
-    mode: Mode
+    mode: PreemptionMode
     borrow: int
 
 
-class Problem(NamedTuple):
+class FlavorRefusal(NamedTuple):
     """What stands in the way of a pod set: where it is quota, a cell with the amounts asked of it and there."""
 
     reason: Reason
@@ -56,35 +64,35 @@ class Problem(NamedTuple):
 
 
 @dataclass(slots=True)
-class Choice:
+class FlavorAssignment:
     """The flavor chosen for one resource of a pod set."""
 
     flavor: str
-    mode: Mode
+    mode: PreemptionMode
     borrow: int
     next_index: int
     """Where the search goes on next time: the index of the last flavor tried, -1 when all were."""
 
 
 @dataclass(slots=True)
-class PodSetChoice:
+class PodSetFlavors:
     """Flavors for the resources of one pod set. `choices` is None when some resource fits no flavor."""
 
     pod_set: PodSet
     count: int
     amounts: dict[str, int]
     """Resource -> amount for all pods."""
-    choices: dict[str, Choice] | None = None
-    problems: list[Problem] = field(default_factory=list)
+    choices: dict[str, FlavorAssignment] | None = None
+    problems: list[FlavorRefusal] = field(default_factory=list)
     no_place: bool = False
     """Quota or not: its pods could not stand anywhere, even if no workload stood there."""
 
     @property
-    def mode(self) -> Mode:
+    def mode(self) -> PreemptionMode:
         """The worst of its resources."""
         if self.choices is None or self.no_place:
-            return Mode.NO_FIT
-        worst = Mode.FIT
+            return PreemptionMode.NO_FIT
+        worst = PreemptionMode.FIT
         for choice in self.choices.values():
             worst = min(worst, choice.mode)
         return worst
@@ -100,19 +108,23 @@ class PodSetChoice:
 
 
 @dataclass(slots=True)
-class Assignment:
+class WorkloadAssignment:
     """An answer for the whole workload."""
 
-    pod_sets: list[PodSetChoice]
+    pod_sets: list[PodSetFlavors]
     usage: dict[Cell, int]
     place: object = None
     """Where the pods would stand, as the ground knows it."""
 
     @property
-    def mode(self) -> Mode:
+    def mode(self) -> PreemptionMode:
         """The worst of its pod sets."""
         pod_sets = self.pod_sets
-        return pod_sets[0].mode if len(pod_sets) == 1 else min((pods.mode for pods in pod_sets), default=Mode.NO_FIT)
+        return (
+            pod_sets[0].mode
+            if len(pod_sets) == 1
+            else min((pods.mode for pods in pod_sets), default=PreemptionMode.NO_FIT)
+        )
 
     @property
     def borrow(self) -> int:
@@ -120,10 +132,10 @@ class Assignment:
         return max((c.borrow for p in self.pod_sets for c in (p.choices or {}).values()), default=0)
 
     @property
-    def given(self) -> tuple[Given, ...]:
+    def given(self) -> tuple[PodSetAssignment, ...]:
         """What the workload would hold."""
         return tuple(
-            Given(
+            PodSetAssignment(
                 pods.pod_set.name,
                 pods.count,
                 {resource: choice.flavor for resource, choice in (pods.choices or {}).items()},
@@ -138,7 +150,7 @@ class Assignment:
             tree.cell(FlavorResource(choice.flavor, resource))
             for pods in self.pod_sets
             for resource, choice in (pods.choices or {}).items()
-            if choice.mode is not Mode.FIT
+            if choice.mode is not PreemptionMode.FIT
         )
 
     def indexes(self) -> list[dict[str, int]]:
@@ -149,7 +161,7 @@ class Assignment:
     def problem(self) -> Reason | None:
         """The word for why it cannot be had: the least final reason of the first pod set that has no flavor."""
         for pods in self.pod_sets:
-            if pods.mode is Mode.NO_FIT:
+            if pods.mode is PreemptionMode.NO_FIT:
                 reasons = {problem.reason for problem in pods.problems}
                 return next((reason for reason in _LEAST_FINAL_FIRST if reason in reasons), None)
         return None
@@ -166,11 +178,11 @@ _LEAST_FINAL_FIRST = (
     Reason.NO_MATCHING_FLAVOR,
 )
 
-Oracle = Callable[[Cell, int], Granule]
+PreemptionOracle = Callable[[Cell, int], GranularMode]
 """What preemption could do for an amount of one cell: mode, and the borrow level once the victims are gone."""
 
 
-def better(a: Granule, b: Granule, fungibility: Fungibility) -> bool:
+def is_preferred(a: GranularMode, b: GranularMode, fungibility: QueueFungibility) -> bool:
     """Whether `a` is preferred to `b`."""
     if not a.mode or not b.mode:
         return bool(a.mode)
@@ -179,28 +191,28 @@ def better(a: Granule, b: Granule, fungibility: Fungibility) -> bool:
     return (a.mode, -a.borrow) > (b.mode, -b.borrow)
 
 
-def _viable_key(granule: Granule) -> tuple[bool, int, Mode]:
-    return (granule.mode > Mode.NO_CANDIDATES, -granule.borrow, granule.mode)
+def _viable_key(granule: GranularMode) -> tuple[bool, int, PreemptionMode]:
+    return (granule.mode > PreemptionMode.NO_CANDIDATES, -granule.borrow, granule.mode)
 
 
-def may_stop(found: Granule, fungibility: Fungibility) -> bool:
+def may_stop_search(found: GranularMode, fungibility: QueueFungibility) -> bool:
     """Whether the search ends with this flavor."""
-    if found.mode <= Mode.NO_CANDIDATES:
+    if found.mode <= PreemptionMode.NO_CANDIDATES:
         return False
-    if found.mode < Mode.FIT and fungibility.when_can_preempt is OnCandidate.NEXT:
+    if found.mode < PreemptionMode.FIT and fungibility.when_can_preempt is FungibilityPolicy.NEXT:
         return False
-    return not (found.borrow > 0 and fungibility.when_can_borrow is OnCandidate.NEXT)
+    return not (found.borrow > 0 and fungibility.when_can_borrow is FungibilityPolicy.NEXT)
 
 
 @dataclass(slots=True)
-class Assigner:
+class FlavorAssigner:
     """Finds flavors for one workload against the tree as it stands."""
 
     tree: QuotaTree
-    queue: QueueSpec
-    node: Node
-    flavors: Mapping[str, FlavorSpec]
-    oracle: Oracle
+    queue: QuotaQueueSpec
+    node: QuotaNode
+    flavors: Mapping[str, QuotaFlavorSpec]
+    oracle: PreemptionOracle
     fair: bool = False
     """Fair sharing is on."""
     pairwise: bool = False
@@ -219,9 +231,9 @@ class Assigner:
         workload: Workload,
         counts: Sequence[int] | None = None,
         resume: Sequence[Mapping[str, int]] | None = None,
-    ) -> Assignment:
+    ) -> WorkloadAssignment:
         """Flavors for every pod set, of which there are `counts`; `resume` says which flavors were tried before."""
-        found = Assignment([], {})
+        found = WorkloadAssignment([], {})
         wanted = [self._wanted(pods, n) for pods, n in zip(workload.pod_sets, _counts(workload, counts), strict=True)]
         for members in _together([pods.pod_set for pods in wanted]):
             if not self._assign_together(workload, [wanted[index] for index in members], found, resume, members):
@@ -229,15 +241,15 @@ class Assigner:
         found.pod_sets = wanted
         return found
 
-    def _wanted(self, pod_set: PodSet, count: int) -> PodSetChoice:
+    def _wanted(self, pod_set: PodSet, count: int) -> PodSetFlavors:
         amounts = {resource: amount * count for resource, amount in self.queue.asked_of(pod_set).items()}
-        return PodSetChoice(pod_set, count, amounts)
+        return PodSetFlavors(pod_set, count, amounts)
 
     def _assign_together(
         self,
         workload: Workload,
-        members: list[PodSetChoice],
-        found: Assignment,
+        members: list[PodSetFlavors],
+        found: WorkloadAssignment,
         resume: Sequence[Mapping[str, int]] | None,
         positions: Sequence[int],
     ) -> bool:
@@ -246,8 +258,8 @@ class Assigner:
         for pods in members:
             for resource, amount in pods.amounts.items():
                 total[resource] = total.get(resource, 0) + amount
-        chosen: dict[str, Choice] = {}
-        problems: list[Problem] = []
+        chosen: dict[str, FlavorAssignment] = {}
+        problems: list[FlavorRefusal] = []
         failed = False
         for resource in sorted(total):
             if resource in chosen or self._not_limited(resource, total[resource]):
@@ -277,21 +289,21 @@ class Assigner:
     def _of_group(
         self,
         workload: Workload,
-        members: list[PodSetChoice],
+        members: list[PodSetFlavors],
         resource: str,
         total: Mapping[str, int],
         assumed: Mapping[Cell, int],
         after: int,
-        problems: list[Problem],
-    ) -> dict[str, Choice] | None:
+        problems: list[FlavorRefusal],
+    ) -> dict[str, FlavorAssignment] | None:
         """The best flavor for all resources of one group; None when there is none (upstream's findFlavorForPodSets)."""
         group = self.queue.group_of(resource)
         if group is None:
-            problems.append(Problem(Reason.NO_MATCHING_FLAVOR, f"no quota for {resource}"))
+            problems.append(FlavorRefusal(Reason.NO_MATCHING_FLAVOR, f"no quota for {resource}"))
             return None
         wanted = {name: amount for name, amount in total.items() if group.covers(name)}
-        best: dict[str, Choice] | None = None
-        best_granule = Granule(Mode.NO_FIT, 0)
+        best: dict[str, FlavorAssignment] | None = None
+        best_granule = GranularMode(PreemptionMode.NO_FIT, 0)
         tried = -1
         for index in range(after + 1, len(group.flavors)):
             tried = index
@@ -301,9 +313,9 @@ class Assigner:
                 problems.append(unfit)
                 continue
             granule, choices = self._at(flavor, wanted, assumed, problems)
-            if better(granule, best_granule, self.queue.fungibility):
+            if is_preferred(granule, best_granule, self.queue.fungibility):
                 best, best_granule = choices, granule
-            if may_stop(granule, self.queue.fungibility):
+            if may_stop_search(granule, self.queue.fungibility):
                 best = choices
                 break
         next_index = -1 if tried == len(group.flavors) - 1 else tried
@@ -311,12 +323,14 @@ class Assigner:
             choice.next_index = next_index
         return best
 
-    def _unfit(self, workload: Workload, members: list[PodSetChoice], name: str, resource: str) -> Problem | None:
+    def _unfit(
+        self, workload: Workload, members: list[PodSetFlavors], name: str, resource: str
+    ) -> FlavorRefusal | None:
         """Why pods of these sets could not stand on nodes of the flavor at all."""
         objection = next(self._objections(workload, members, name, resource), "")
-        return Problem(Reason.NO_MATCHING_FLAVOR, f"{name}: {objection}") if objection else None
+        return FlavorRefusal(Reason.NO_MATCHING_FLAVOR, f"{name}: {objection}") if objection else None
 
-    def _objections(self, workload: Workload, members: list[PodSetChoice], name: str, resource: str) -> Iterator[str]:
+    def _objections(self, workload: Workload, members: list[PodSetFlavors], name: str, resource: str) -> Iterator[str]:
         flavor = self.flavors.get(name)
         if flavor is None:
             yield "not declared"
@@ -349,47 +363,47 @@ class Assigner:
         return bool(placing) and id(own) not in placing
 
     def _at(
-        self, flavor: str, wanted: Mapping[str, int], assumed: Mapping[Cell, int], problems: list[Problem]
-    ) -> tuple[Granule, dict[str, Choice]]:
-        mode, borrow = Mode.FIT, 0
-        choices: dict[str, Choice] = {}
+        self, flavor: str, wanted: Mapping[str, int], assumed: Mapping[Cell, int], problems: list[FlavorRefusal]
+    ) -> tuple[GranularMode, dict[str, FlavorAssignment]]:
+        mode, borrow = PreemptionMode.FIT, 0
+        choices: dict[str, FlavorAssignment] = {}
         for resource, amount in wanted.items():
-            granule = Granule(Mode.FIT, 0)
+            granule = GranularMode(PreemptionMode.FIT, 0)
             if self._counted(flavor, resource):
                 cell = self.tree.cell(FlavorResource(flavor, resource))
                 granule = self._granule(cell, assumed.get(cell, 0) + amount, problems)
             if not self.pairwise:
                 mode, borrow = min(mode, granule.mode), max(borrow, granule.borrow)
-            elif better(Granule(mode, borrow), granule, self.queue.fungibility):
+            elif is_preferred(GranularMode(mode, borrow), granule, self.queue.fungibility):
                 mode, borrow = granule
             if not granule.mode:
-                return Granule(Mode.NO_FIT, 0), {}
-            choices[resource] = Choice(flavor, granule.mode, granule.borrow, -1)
-        return Granule(mode, borrow), choices
+                return GranularMode(PreemptionMode.NO_FIT, 0), {}
+            choices[resource] = FlavorAssignment(flavor, granule.mode, granule.borrow, -1)
+        return GranularMode(mode, borrow), choices
 
     def _counted(self, flavor: str, resource: str) -> bool:
         return not self.declared_only or self.tree.counts(self.node, FlavorResource(flavor, resource))
 
-    def _granule(self, cell: Cell, amount: int, problems: list[Problem]) -> Granule:
+    def _granule(self, cell: Cell, amount: int, problems: list[FlavorRefusal]) -> GranularMode:
         amount -= self.own_usage.get(cell, 0)
         most = self.node.potential[cell]
         if amount > most:
-            problems.append(Problem(Reason.EXCEEDS_MAX_QUOTA, "", cell, amount, most))
-            return Granule(Mode.NO_FIT, 0)
+            problems.append(FlavorRefusal(Reason.EXCEEDS_MAX_QUOTA, "", cell, amount, most))
+            return GranularMode(PreemptionMode.NO_FIT, 0)
         borrow, below_root = borrow_height(self.node, cell, amount)
         free = available(self.node, cell)
         if amount <= free:
-            return Granule(Mode.FIT, borrow)
-        problems.append(Problem(Reason.WAITING_FOR_QUOTA, "", cell, amount, free))
+            return GranularMode(PreemptionMode.FIT, borrow)
+        problems.append(FlavorRefusal(Reason.WAITING_FOR_QUOTA, "", cell, amount, free))
         owner = self.node.owner
         own = owner.subtree[cell] if owner is not self.node else self.node.nominal[cell]
         if amount <= own or below_root or self._may_preempt_while_borrowing():
             return self.oracle(cell, amount)
-        return Granule(Mode.NO_FIT, 0)
+        return GranularMode(PreemptionMode.NO_FIT, 0)
 
     def _may_preempt_while_borrowing(self) -> bool:
         preemption = self.queue.preemption
-        return (preemption.reclaim if self.fair else preemption.while_borrowing) is not Policy.NEVER
+        return (preemption.reclaim if self.fair else preemption.while_borrowing) is not CandidatePolicy.NEVER
 
 
 def _counts(workload: Workload, counts: Sequence[int] | None) -> Sequence[int]:

@@ -7,36 +7,36 @@ from typing import TYPE_CHECKING, Protocol
 from fleet.reasons import Refusal
 
 if TYPE_CHECKING:
-    from fleet.quota.workload import Given, Holder, Workload
+    from fleet.quota.workload import AdmittedWorkload, PodSetAssignment, Workload
 
 
 @dataclass(frozen=True, slots=True)
-class Misfit:
+class PlacementRefusal:
     """No place for these pod sets, and why."""
 
     pod_sets: tuple[str, ...]
     refusal: Refusal
 
 
-class Ground(Protocol):
+class PlacementBackend(Protocol):
     """Where pods can stand. `put` and `lift`, `hold` and `release` undo each other exactly; `find` changes nothing.
 
     A place is opaque to the quota engine: what `find` returns is handed back to the others.
     """
 
     def find(
-        self, workload: "Workload", given: Sequence["Given"], *, empty: bool = False, before: object = None
-    ) -> object | Misfit:
+        self, workload: "Workload", given: Sequence["PodSetAssignment"], *, empty: bool = False, before: object = None
+    ) -> object | PlacementRefusal:
         """A place for all pods as the ground stands, or as if no workload stood on it.
 
         Of a workload that stands there already, the pods that have a place keep it. `before` is a place found earlier
         in the cycle, which a ground may prefer as long as it is free.
         """
 
-    def put(self, holder: "Holder") -> None:
+    def put(self, holder: "AdmittedWorkload") -> None:
         """Its pods stand where `holder.place` says."""
 
-    def lift(self, holder: "Holder") -> None:
+    def lift(self, holder: "AdmittedWorkload") -> None:
         """Its pods are gone."""
 
     def hold(self, workload: "Workload", place: object) -> None:
@@ -47,19 +47,19 @@ class Ground(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Nowhere:
+class NoPlacement:
     """No machines: only quota counts."""
 
     def find(
-        self, workload: "Workload", given: Sequence["Given"], *, empty: bool = False, before: object = None
-    ) -> object | Misfit:
+        self, workload: "Workload", given: Sequence["PodSetAssignment"], *, empty: bool = False, before: object = None
+    ) -> object | PlacementRefusal:
         """Nothing is ever in the way."""
         return None
 
-    def put(self, holder: "Holder") -> None:
+    def put(self, holder: "AdmittedWorkload") -> None:
         """Nothing stands anywhere."""
 
-    def lift(self, holder: "Holder") -> None:
+    def lift(self, holder: "AdmittedWorkload") -> None:
         """Nothing stands anywhere."""
 
     def hold(self, workload: "Workload", place: object) -> None:
@@ -69,4 +69,4 @@ class Nowhere:
         """Nothing was kept."""
 
 
-NOWHERE = Nowhere()
+NO_PLACEMENT = NoPlacement()

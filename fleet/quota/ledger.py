@@ -20,13 +20,13 @@ def _natural(resource: str, amount: float) -> float:
     return amount / 1000.0 if resource == "cpu" else amount
 
 
-def forgetting(elapsed_s: float, half_life_s: float) -> float:
+def forgotten_share(elapsed_s: float, half_life_s: float) -> float:
     """The share of the past that `elapsed_s` forgets; all of it without a half life."""
     return 1.0 - 0.5 ** (elapsed_s / half_life_s) if half_life_s > 0 else 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class UsageDecay:
     """How use is remembered and weighed, for all local queues alike."""
 
     half_life_s: float
@@ -36,7 +36,7 @@ class Terms:
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class LocalQueueUsage:
     """What one local queue used lately."""
 
     consumed: Mapping[str, float] = field(default_factory=dict)
@@ -46,20 +46,20 @@ class Account:
     penalty: Mapping[str, float] = field(default_factory=dict)
     """Admitted since the last sample: counts at once, until the sample has it."""
 
-    def sampled(self, usage: Resources, now_s: float, half_life_s: float) -> "Account":
+    def sampled(self, usage: Resources, now_s: float, half_life_s: float) -> "LocalQueueUsage":
         """Decayed to now, with the present usage mixed in; what was counted ahead is in it."""
-        share = forgetting(max(0.0, now_s - self.at_s), half_life_s)
+        share = forgotten_share(max(0.0, now_s - self.at_s), half_life_s)
         names = {*self.consumed, *usage}
         mixed = {
             name: (1 - share) * self.consumed.get(name, 0.0) + share * usage.get(name, 0) for name in sorted(names)
         }
-        return Account(mixed, now_s)
+        return LocalQueueUsage(mixed, now_s)
 
-    def admitted(self, requests: Resources, sampling_s: float, half_life_s: float) -> "Account":
+    def admitted(self, requests: Resources, sampling_s: float, half_life_s: float) -> "LocalQueueUsage":
         """A workload was admitted: its share of one sampling interval counts from now on."""
         if half_life_s <= 0:
             return self
-        share = forgetting(sampling_s, half_life_s)
+        share = forgotten_share(sampling_s, half_life_s)
         names = {*self.penalty, *requests}
         return replace(self, penalty={n: self.penalty.get(n, 0.0) + share * requests.get(n, 0) for n in sorted(names)})
 
@@ -72,23 +72,23 @@ class Account:
         """The number that orders it."""
         return weighted(self.total(), queue_weight, resource_weights)
 
-    def without(self, least: float) -> "Account":
+    def without(self, least: float) -> "LocalQueueUsage":
         """Rid of resources of which less than this is left."""
         return replace(self, consumed={name: amount for name, amount in self.consumed.items() if amount >= least})
 
 
 @dataclass(slots=True)
-class Ledger:
+class UsageLedger:
     """The accounts while decisions are made: admissions count for those that follow."""
 
-    terms: Terms
-    accounts: dict[str, Account]
+    terms: UsageDecay
+    accounts: dict[str, LocalQueueUsage]
     weights: Mapping[str, float] = field(default_factory=dict)
     """Local queue -> its weight; 1 where it is not named."""
 
     def value(self, local_queue: str) -> float:
         """The number that orders a local queue."""
-        account, weight = self.accounts.get(local_queue, Account()), self.weights.get(local_queue, 1.0)
+        account, weight = self.accounts.get(local_queue, LocalQueueUsage()), self.weights.get(local_queue, 1.0)
         return account.value(weight, self.terms.resource_weights)
 
     def values(self) -> dict[str, float]:
@@ -97,6 +97,6 @@ class Ledger:
 
     def admit(self, local_queue: str, requests: Resources) -> float:
         """A workload of the local queue was admitted; the number that orders it from now on."""
-        account = self.accounts.get(local_queue, Account())
+        account = self.accounts.get(local_queue, LocalQueueUsage())
         self.accounts[local_queue] = account.admitted(requests, self.terms.sampling_s, self.terms.half_life_s)
         return self.value(local_queue)

@@ -5,19 +5,27 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
-from fleet.quota.candidates import Contest, Victim
-from fleet.quota.classical import classical
-from fleet.quota.declared import FlavorSpec, QueueSpec, Rules
-from fleet.quota.fair import fair
-from fleet.quota.flavors import Assigner, Assignment, Choice, Granule, Mode, PodSetChoice, Problem
-from fleet.quota.ground import NOWHERE, Misfit
-from fleet.quota.tree import Cell, Node, borrow_height
-from fleet.quota.workload import Books, Given, Holder, Unseated, Workload
+from fleet.quota.candidates import PreemptionContext, Victim
+from fleet.quota.classical import classical_preemptions
+from fleet.quota.declared import AdmissionRules, QuotaFlavorSpec, QuotaQueueSpec
+from fleet.quota.fair import fair_preemptions
+from fleet.quota.flavors import (
+    FlavorAssigner,
+    FlavorAssignment,
+    FlavorRefusal,
+    GranularMode,
+    PodSetFlavors,
+    PreemptionMode,
+    WorkloadAssignment,
+)
+from fleet.quota.ground import NO_PLACEMENT, PlacementRefusal
+from fleet.quota.tree import Cell, QuotaNode, borrow_height
+from fleet.quota.workload import AdmittedWorkload, PodSetAssignment, QuotaLedger, SecondPassWorkload, Workload
 
 MOST_OPTIONS = 64
 """Assignments tried for one workload: a bound in steps, so that the same input gives the same answer."""
 
-Found = tuple[Assignment, list[Victim]]
+Found = tuple[WorkloadAssignment, list[Victim]]
 
 Answer = TypeVar("Answer")
 
@@ -26,11 +34,11 @@ Answer = TypeVar("Answer")
 class Nominator:
     """Answers for one workload against the books as they stand, without changing them."""
 
-    books: Books
-    rules: Rules
-    queue: QueueSpec
-    node: Node
-    flavors: Mapping[str, FlavorSpec]
+    books: QuotaLedger
+    rules: AdmissionRules
+    queue: QuotaQueueSpec
+    node: QuotaNode
+    flavors: Mapping[str, QuotaFlavorSpec]
     local_usage: Mapping[str, float] = field(default_factory=dict)
     only: Mapping[str, Mapping[str, str]] | None = None
     _answers: dict[tuple[Cell, int], list[Victim]] = field(default_factory=dict)
@@ -41,7 +49,7 @@ class Nominator:
         self._answers.clear()
         assigner = self._assigner(workload)
         options = list(self._options(workload, assigner, resume))
-        if options[-1].mode is Mode.FIT:
+        if options[-1].mode is PreemptionMode.FIT:
             return options[-1], []
         for option in options:
             if option.mode.preempting and (victims := self.victims(workload, option)):
@@ -53,7 +61,7 @@ class Nominator:
                 return self._placed_without(found[1], workload, found[0]), found[1]
         return full, []
 
-    def seat(self, unseated: Unseated) -> Found:
+    def seat(self, unseated: SecondPassWorkload) -> Found:
         """A place for a workload that holds its quota, with victims if that is what it takes and nothing was lost."""
         workload = unseated.holder.workload
         found = self._placed(workload, _held(workload, unseated.holder.given), may_evict=not unseated.lost)
@@ -61,20 +69,20 @@ class Nominator:
         return self._placed_without(victims, workload, found), victims
 
     def _options(
-        self, workload: Workload, assigner: Assigner, resume: Sequence[Mapping[str, int]] | None
-    ) -> Iterator[Assignment]:
+        self, workload: Workload, assigner: FlavorAssigner, resume: Sequence[Mapping[str, int]] | None
+    ) -> Iterator[WorkloadAssignment]:
         """The assignment; where its quota fits and no machine can be had also the next best, and so on."""
         for _ in range(MOST_OPTIONS):
             found = assigner.assign(workload, None, resume)
-            fitting = found.mode is Mode.FIT
+            fitting = found.mode is PreemptionMode.FIT
             yield self._instead(workload, partial(self._placed, workload, found))
-            if not self.rules.every_flavor or not fitting or found.mode is Mode.FIT:
+            if not self.rules.every_flavor or not fitting or found.mode is PreemptionMode.FIT:
                 return
             for pods in found.pod_sets:
-                if pods.mode is not Mode.FIT:
+                if pods.mode is not PreemptionMode.FIT:
                     assigner.passed_over |= {(pods.pod_set.name, flavor) for flavor in pods.flavors}
 
-    def _partial(self, workload: Workload, assigner: Assigner) -> Found | None:
+    def _partial(self, workload: Workload, assigner: FlavorAssigner) -> Found | None:
         kept: dict[tuple[int, ...], Found] = {}
 
         def possible(counts: tuple[int, ...]) -> bool:
@@ -82,17 +90,17 @@ class Nominator:
             assignment = self._instead(workload, partial(self._placed, workload, assigned))
             victims = self.victims(workload, assignment) if assignment.mode.preempting else []
             kept[counts] = (assignment, victims)
-            return assignment.mode is Mode.FIT or bool(victims)
+            return assignment.mode is PreemptionMode.FIT or bool(victims)
 
         counts = most_possible([(pods.count, pods.min_count) for pods in workload.pod_sets], possible)
         return kept[counts] if counts is not None else None
 
-    def _assigner(self, workload: Workload) -> Assigner:
+    def _assigner(self, workload: Workload) -> FlavorAssigner:
         replaced = self._replaced(workload)
         only = self.only
         if only is None and replaced is not None:  # pods that run already do not change their nodes
             only = {given.name: given.flavors for given in replaced.given}
-        return Assigner(
+        return FlavorAssigner(
             self.books.tree,
             self.queue,
             self.node,
@@ -105,7 +113,7 @@ class Nominator:
             only=only,
         )
 
-    def _replaced(self, workload: Workload) -> Holder | None:
+    def _replaced(self, workload: Workload) -> AdmittedWorkload | None:
         """The holder it stands in for, while that one is in the books."""
         found = self.books.holders.get(workload.replaces)
         return None if found is None or found.out else found
@@ -120,49 +128,53 @@ class Nominator:
         self.books.put_back(replaced)
         return answer
 
-    def _placed_without(self, victims: Sequence[Victim], workload: Workload, assignment: Assignment) -> Assignment:
+    def _placed_without(
+        self, victims: Sequence[Victim], workload: Workload, assignment: WorkloadAssignment
+    ) -> WorkloadAssignment:
         """The assignment with the place it would have once the victims are gone."""
-        if not victims or self.books.ground is NOWHERE:
+        if not victims or self.books.ground is NO_PLACEMENT:
             return assignment
         for victim in victims:
             self.books.lift(victim.holder)
         place = self._instead(workload, partial(self.books.ground.find, workload, assignment.given))
         for victim in reversed(victims):
             self.books.put_back(victim.holder)
-        assignment.place = None if isinstance(place, Misfit) else place
+        assignment.place = None if isinstance(place, PlacementRefusal) else place
         return assignment
 
-    def _placed(self, workload: Workload, assignment: Assignment, *, may_evict: bool = True) -> Assignment:
+    def _placed(
+        self, workload: Workload, assignment: WorkloadAssignment, *, may_evict: bool = True
+    ) -> WorkloadAssignment:
         """The assignment with its place; the pod sets without one need preemption, or fit nowhere at all."""
-        if self.books.ground is NOWHERE:
+        if self.books.ground is NO_PLACEMENT:
             return assignment
-        if assignment.mode is Mode.FIT:
+        if assignment.mode is PreemptionMode.FIT:
             place = self.books.ground.find(workload, assignment.given)
-            if not isinstance(place, Misfit):
+            if not isinstance(place, PlacementRefusal):
                 assignment.place = place
                 return assignment
-            _lower(assignment, place, Mode.PREEMPT if may_evict else Mode.NO_FIT)
+            _lower(assignment, place, PreemptionMode.PREEMPT if may_evict else PreemptionMode.NO_FIT)
         if assignment.mode.preempting:
             place = self.books.ground.find(workload, assignment.given, empty=True)
-            if isinstance(place, Misfit):
-                _lower(assignment, place, Mode.NO_FIT)
+            if isinstance(place, PlacementRefusal):
+                _lower(assignment, place, PreemptionMode.NO_FIT)
             else:
                 assignment.place = place
         return assignment
 
-    def victims(self, workload: Workload, assignment: Assignment) -> list[Victim]:
+    def victims(self, workload: Workload, assignment: WorkloadAssignment) -> list[Victim]:
         """Whom to evict for the assignment; empty when nobody may be, or all of them would not do."""
         return self._instead(workload, partial(self._victims, workload, assignment)) if workload.preempts else []
 
-    def _victims(self, workload: Workload, assignment: Assignment) -> list[Victim]:
-        if self.books.ground is NOWHERE and len(assignment.usage) == 1 and self._replaced(workload) is None:
+    def _victims(self, workload: Workload, assignment: WorkloadAssignment) -> list[Victim]:
+        if self.books.ground is NO_PLACEMENT and len(assignment.usage) == 1 and self._replaced(workload) is None:
             [asked] = assignment.usage.items()
             if asked in self._answers:  # the oracle was asked just that, and there is no place to be found besides
                 return self._answers[asked]
         given = assignment.given
 
         def finds_place() -> bool:
-            return not isinstance(self.books.ground.find(workload, given), Misfit)
+            return not isinstance(self.books.ground.find(workload, given), PlacementRefusal)
 
         contested = assignment.contested(self.books.tree)
         for cells in dict.fromkeys((contested, frozenset(assignment.usage))):
@@ -170,59 +182,61 @@ class Nominator:
             contest.finds_place = finds_place
             if victims := self._search(contest):
                 return victims
-            if self.books.ground is NOWHERE:
+            if self.books.ground is NO_PLACEMENT:
                 break  # only who stands in the way of a place could help beyond those who hold the contested cells
         return []
 
-    def _contest(self, workload: Workload, usage: Mapping[Cell, int], cells: frozenset[Cell]) -> Contest:
-        return Contest(self.books, workload, self.queue, self.node, usage, cells, local_usage=self.local_usage)
+    def _contest(self, workload: Workload, usage: Mapping[Cell, int], cells: frozenset[Cell]) -> PreemptionContext:
+        return PreemptionContext(
+            self.books, workload, self.queue, self.node, usage, cells, local_usage=self.local_usage
+        )
 
-    def _search(self, contest: Contest) -> list[Victim]:
+    def _search(self, contest: PreemptionContext) -> list[Victim]:
         if self.rules.fair:
-            return fair(contest, self.rules.fair, upstream=self.rules.upstream_defects)
-        return classical(contest)
+            return fair_preemptions(contest, self.rules.fair, upstream=self.rules.upstream_defects)
+        return classical_preemptions(contest)
 
-    def _oracle(self, workload: Workload) -> Callable[[Cell, int], Granule]:
-        def ask(cell: Cell, amount: int) -> Granule:
+    def _oracle(self, workload: Workload) -> Callable[[Cell, int], GranularMode]:
+        def ask(cell: Cell, amount: int) -> GranularMode:
             """How the amount could be had by evictions alone, and how high it would borrow once they are gone."""
             victims: list[Victim] = []
             if workload.preempts:
                 victims = self._search(self._contest(workload, {cell: amount}, frozenset((cell,))))
                 self._answers[cell, amount] = victims
             if not victims:
-                return Granule(Mode.NO_CANDIDATES, borrow_height(self.node, cell, amount)[0])
+                return GranularMode(PreemptionMode.NO_CANDIDATES, borrow_height(self.node, cell, amount)[0])
             for victim in victims:
                 self.books.lift(victim.holder)
             borrow, _ = borrow_height(self.node, cell, amount)
             for victim in reversed(victims):
                 self.books.put_back(victim.holder)
             own = any(victim.holder.queue is self.node for victim in victims)
-            return Granule(Mode.PREEMPT if own else Mode.RECLAIM, borrow)
+            return GranularMode(PreemptionMode.PREEMPT if own else PreemptionMode.RECLAIM, borrow)
 
         return ask
 
 
-def _held(workload: Workload, given: Sequence[Given]) -> Assignment:
+def _held(workload: Workload, given: Sequence[PodSetAssignment]) -> WorkloadAssignment:
     """What a workload holds already, as an answer that asks for no more quota."""
     pod_sets = {pod_set.name: pod_set for pod_set in workload.pod_sets}
     held = [
-        PodSetChoice(
+        PodSetFlavors(
             pod_sets[one.name],
             one.count,
             dict(one.amounts),
-            {resource: Choice(flavor, Mode.FIT, 0, -1) for resource, flavor in one.flavors.items()},
+            {resource: FlavorAssignment(flavor, PreemptionMode.FIT, 0, -1) for resource, flavor in one.flavors.items()},
         )
         for one in given
     ]
-    return Assignment(held, {})
+    return WorkloadAssignment(held, {})
 
 
-def _lower(assignment: Assignment, misfit: Misfit, mode: Mode) -> None:
+def _lower(assignment: WorkloadAssignment, misfit: PlacementRefusal, mode: PreemptionMode) -> None:
     for pods in assignment.pod_sets:
         if pods.pod_set.name in misfit.pod_sets:
             said = misfit.refusal
-            pods.problems.append(Problem(said.reason, said.message, retry_at_s=said.retry_at_s))
-            pods.no_place = mode is Mode.NO_FIT
+            pods.problems.append(FlavorRefusal(said.reason, said.message, retry_at_s=said.retry_at_s))
+            pods.no_place = mode is PreemptionMode.NO_FIT
             for choice in (pods.choices or {}).values():
                 choice.mode = min(choice.mode, mode)
 

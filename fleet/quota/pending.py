@@ -23,30 +23,30 @@ def order_key(workload: Workload) -> Key:
 
 
 @dataclass(slots=True)
-class Retries:
+class RequeueCounter:
     """How often everything set aside in one tree was to be looked at again; all queues of the tree share it."""
 
     count: int = 0
 
 
-Place = tuple[Key, int]
+QueuePosition = tuple[Key, int]
 """A place in line: the key, and a number that ends every tie of two entries of one workload."""
 
 
 @dataclass(slots=True)
-class Pending:
+class PendingQueue:
     """The waiting workloads of one queue. At most one is popped and not yet back at any time."""
 
     strict: bool = False
     usage: Callable[[Workload], float] | None = None
     """Decayed usage of a workload's local queue, where that comes first in the order: only what others already were
     evicted for goes before, so that it gets what they left."""
-    retries: Retries = field(default_factory=Retries)
+    retries: RequeueCounter = field(default_factory=RequeueCounter)
     sticky: str = ""
     """uid of the workload others were evicted for: it stays at the head while they leave. Not under StrictFIFO."""
-    _rows: dict[tuple[str, Hashable], list[tuple[Place, Workload]]] = field(default_factory=dict)
+    _rows: dict[tuple[str, Hashable], list[tuple[QueuePosition, Workload]]] = field(default_factory=dict)
     """(local queue, shape) -> heap of those that wait; an entry that is not in `_waiting` has left."""
-    _heads: dict[str, list[tuple[Place, Hashable]]] = field(default_factory=dict)
+    _heads: dict[str, list[tuple[QueuePosition, Hashable]]] = field(default_factory=dict)
     """Local queue -> heap of its rows by their head: for each row that is not set aside an entry no later than its
     head. Where use does not count there is one, without a name."""
     _listed: set[int] = field(default_factory=set)
@@ -136,7 +136,7 @@ class Pending:
             self._list(local, following[0], shape)
         return workload
 
-    def _list(self, local: str, place: Place, shape: Hashable) -> None:
+    def _list(self, local: str, place: QueuePosition, shape: Hashable) -> None:
         """The row has its head at this place."""
         if place[1] not in self._listed:
             self._listed.add(place[1])
@@ -148,7 +148,7 @@ class Pending:
         self._listed.discard(place[1])
         return shape
 
-    def _first(self, row: list[tuple[Place, Workload]]) -> tuple[Place, Workload] | None:
+    def _first(self, row: list[tuple[QueuePosition, Workload]]) -> tuple[QueuePosition, Workload] | None:
         """The head of a row, rid of those that have left."""
         while row and self._waiting.get(row[0][1].uid) is not row[0][1]:
             heappop(row)

@@ -2,7 +2,7 @@
 
 from typing import Final, NamedTuple
 
-from fleet.quota.queue_binding import line_of
+from fleet.quota.queue_binding import binding_of
 from fleet.snapshot import Gang, Job, Snapshot
 from model.fleet import Fleet
 from model.kinds import PriorityClass
@@ -37,14 +37,14 @@ def priority_of(fleet: Fleet, snapshot: Snapshot, job: Job) -> Priority:
     return Priority(snapshot.pod_priorities.get(name, 0), name not in snapshot.meek_pod_priorities)
 
 
-def rank_of(fleet: Fleet, gang: Gang) -> int:
+def boosted_priority(fleet: Fleet, gang: Gang) -> int:
     """What a gang is ordered and preempted by: its priority with its boost.
 
     Whoever writes the job writes the boost, so it lifts nobody above the highest class that the team may use.
     """
     if gang.priority_boost <= 0:
         return gang.effective_priority
-    line = line_of(fleet, gang.namespace, gang.queue)
+    line = binding_of(fleet, gang.namespace, gang.queue)
     allowed = line.team.spec.priority_classes if line is not None and line.team is not None else ()
     values = [each.spec.value for name, each in fleet.priority_classes.items() if not allowed or name in allowed]
     return min(gang.effective_priority, max(gang.priority, *values)) if values else gang.effective_priority

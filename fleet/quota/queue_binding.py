@@ -11,7 +11,7 @@ from model.upstream.volcano import ROOT
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class QueueBinding:
     """A queue as the rest of admission sees it; the quota engine knows it by `name`."""
 
     name: str
@@ -32,14 +32,14 @@ class Line:
         return self.team.name if self.team is not None else self.name
 
 
-def line_of(fleet: Fleet, namespace: str, queue: str) -> Line | None:
+def binding_of(fleet: Fleet, namespace: str, queue: str) -> QueueBinding | None:
     """The line behind the queue a job names: ours by its name, Kueue's by the LocalQueue of its namespace."""
     return _lines(fleet).get(("", queue)) or _lines(fleet).get((namespace, queue))
 
 
 def payer_of(fleet: Fleet, namespace: str, queue: str) -> str | None:
     """Whose bill work of this queue is on; None for a queue that is not declared."""
-    line = line_of(fleet, namespace, queue)
+    line = binding_of(fleet, namespace, queue)
     return line.payer if line is not None else None
 
 
@@ -49,17 +49,17 @@ def known_queues(fleet: Fleet, namespace: str) -> list[str]:
 
 
 @remembered()
-def _lines(fleet: Fleet) -> dict[tuple[str, str], Line]:
+def _lines(fleet: Fleet) -> dict[tuple[str, str], QueueBinding]:
     lines = {}
     for local in fleet.local_queues.values():
         behind = fleet.cluster_queues[local.spec.cluster_queue]
         lines[local.metadata.namespace, local.name] = _behind(behind, local.spec.stop_policy)
     parents = {queue.parent for queue in fleet.volcano_queues.values()}
     for name in fleet.volcano_queues.keys() - parents - {ROOT}:
-        lines["", name] = Line(name, namespaces=LabelSelector())
+        lines["", name] = QueueBinding(name, namespaces=LabelSelector())
     for queue in fleet.queues.values():
         spec = queue.spec
-        lines["", queue.name] = Line(
+        lines["", queue.name] = QueueBinding(
             queue.name,
             spec.stop_policy,
             spec.protected_run_time,
@@ -73,9 +73,9 @@ def _lines(fleet: Fleet) -> dict[tuple[str, str], Line]:
 _STRICTEST = ("HoldAndDrain", "Hold", "None")
 
 
-def _behind(queue: ClusterQueue, local_stop: str) -> Line:
+def _behind(queue: ClusterQueue, local_stop: str) -> QueueBinding:
     stops = {local_stop, queue.spec.stop_policy}
-    return Line(
+    return QueueBinding(
         queue.name,
         next(stop for stop in _STRICTEST if stop in stops),
         namespaces=queue.spec.namespace_selector,

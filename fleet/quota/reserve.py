@@ -10,27 +10,27 @@ from dataclasses import dataclass
 from math import inf
 from typing import TypeVar
 
-from fleet.quota.entries import Entry
-from fleet.quota.flavors import Assignment, Mode
-from fleet.quota.run import Kept
-from fleet.quota.workload import Books, Holder, Workload
+from fleet.quota.entries import CycleEntry
+from fleet.quota.flavors import PreemptionMode, WorkloadAssignment
+from fleet.quota.run import HeldCapacity
+from fleet.quota.workload import AdmittedWorkload, QuotaLedger, Workload
 
 
 @dataclass(frozen=True, slots=True)
-class Reservation:
+class BackfillReservation:
     """What is kept for an overdue workload, and when it could start (epoch seconds; inf = nobody says)."""
 
-    kept: Kept
+    kept: HeldCapacity
     starts_at_s: float
 
 
 Answer = TypeVar("Answer")
 
-Ask = Callable[[Workload], Assignment]
+Ask = Callable[[Workload], WorkloadAssignment]
 """What a workload could have as the books stand."""
 
 
-def reserve(books: Books, entry: Entry, ask: Ask) -> Reservation | None:
+def earliest_reservation(books: QuotaLedger, entry: CycleEntry, ask: Ask) -> BackfillReservation | None:
     """The earliest reservation for an entry; None when not even an empty tree would do.
 
     Holders leave in the order in which they say they end. One that says nothing leaves last, at no known time.
@@ -39,15 +39,15 @@ def reserve(books: Books, entry: Entry, ask: Ask) -> Reservation | None:
         (holder for holder in books.holders.values() if not holder.out),
         key=lambda holder: (holder.ends_at_s, holder.workload.uid),
     )
-    first = _fewest_gone(books, ending, lambda: ask(entry.workload).mode is Mode.FIT)
+    first = _fewest_gone(books, ending, lambda: ask(entry.workload).mode is PreemptionMode.FIT)
     if first is None:
         return None
     found = _without(books, ending[:first], lambda: ask(entry.workload))
     starts_at_s = ending[first - 1].ends_at_s if first else 0.0
-    return Reservation(Kept(entry.workload, entry.node, found.usage, found.place), starts_at_s)
+    return BackfillReservation(HeldCapacity(entry.workload, entry.node, found.usage, found.place), starts_at_s)
 
 
-def _fewest_gone(books: Books, ending: Sequence[Holder], fits: Callable[[], bool]) -> int | None:
+def _fewest_gone(books: QuotaLedger, ending: Sequence[AdmittedWorkload], fits: Callable[[], bool]) -> int | None:
     """How many of those that end have to be gone, by bisection; None when all of them are not enough."""
     low, high = 0, len(ending) + 1
     while low < high:
@@ -61,7 +61,7 @@ def _fewest_gone(books: Books, ending: Sequence[Holder], fits: Callable[[], bool
     return low if low <= len(ending) else None
 
 
-def _without(books: Books, gone: Sequence[Holder], ask: Callable[[], Answer]) -> Answer:
+def _without(books: QuotaLedger, gone: Sequence[AdmittedWorkload], ask: Callable[[], Answer]) -> Answer:
     """The answer as if these were gone."""
     for holder in gone:
         books.lift(holder)
@@ -71,7 +71,7 @@ def _without(books: Books, gone: Sequence[Holder], ask: Callable[[], Answer]) ->
     return answer
 
 
-def ends_before(workload: Workload, now_s: float, reservations: Sequence[Reservation]) -> bool:
+def ends_before(workload: Workload, now_s: float, reservations: Sequence[BackfillReservation]) -> bool:
     """Whether a workload that starts now says it ends before any of the reservations is due."""
     if workload.runs_s is None:
         return False

@@ -3,10 +3,10 @@
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
-from fleet.quota.tree import Cell, Node, QuotaTree
+from fleet.quota.tree import Cell, QuotaNode, QuotaTree
 
 
-class Share(NamedTuple):
+class DominantResourceShare(NamedTuple):
     """How much a node borrows of what it could, in thousandths. `weight` divides it; 0 makes it infinite."""
 
     ratio: float
@@ -28,14 +28,16 @@ class Share(NamedTuple):
         return self.borrowing and not self.weight
 
 
-NOTHING = Share(0.0, 1.0)
+NOTHING = DominantResourceShare(0.0, 1.0)
 
 
-def share_of(tree: QuotaTree, node: Node, only: Collection[str] | None = None) -> Share:
+def dominant_resource_share(
+    tree: QuotaTree, node: QuotaNode, only: Collection[str] | None = None
+) -> DominantResourceShare:
     """The node's share as its usage stands, of all resources or of some `only`; a root has none."""
     above = node.parent
     if above is None:
-        return Share(0.0, node.weight)
+        return DominantResourceShare(0.0, node.weight)
     borrowed: dict[str, int] = {}
     borrowing = False
     for cell in range(len(tree.cells)):
@@ -49,10 +51,10 @@ def share_of(tree: QuotaTree, node: Node, only: Collection[str] | None = None) -
         lendable = sum(above.potential[cell] for cell in tree.cells_of(resource))
         if lendable > 0 and (ratio := borrowed[resource] * 1000.0 / lendable) > best:
             best, dominant = ratio, resource
-    return Share(best, node.weight, dominant, borrowing)
+    return DominantResourceShare(best, node.weight, dominant, borrowing)
 
 
-def borrows_any(node: Node, cells: Iterable[Cell]) -> bool:
+def borrows_any(node: QuotaNode, cells: Iterable[Cell]) -> bool:
     """Whether the node uses more than its own subtree's quota of any of the cells."""
     usage, subtree = node.usage, node.subtree
     return any(usage[cell] > subtree[cell] for cell in cells)

@@ -9,23 +9,23 @@ children lend, a child uses its private part first, and every level above may ca
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from fleet.quota.declared import UNLIMITED, CohortSpec, FlavorResource, QueueSpec, Quota
+from fleet.quota.declared import UNLIMITED, CellQuota, FlavorResource, QuotaCohortSpec, QuotaQueueSpec
 
 Cell = int
 Usage = Mapping[Cell, int]
 
 
 @dataclass(slots=True, eq=False)
-class Node:
+class QuotaNode:
     """A cohort, or a queue at the leaves. Only `QuotaTree` changes `usage`."""
 
     name: str
-    parent: "Node | None"
+    parent: "QuotaNode | None"
     weight: float
     is_queue: bool
     through_team: bool = False
     reclaimable: bool = True
-    children: list["Node"] = field(default_factory=list)
+    children: list["QuotaNode"] = field(default_factory=list)
     height: int = 0
     """Longest path down to a leaf; 0 for a queue."""
     nominal: list[int] = field(default_factory=list)
@@ -62,7 +62,7 @@ class Node:
                 return False
         return True
 
-    def ancestors(self) -> Iterator["Node"]:
+    def ancestors(self) -> Iterator["QuotaNode"]:
         """Parent first, root last."""
         node = self.parent
         while node is not None:
@@ -70,7 +70,7 @@ class Node:
             node = node.parent
 
     @property
-    def root(self) -> "Node":
+    def root(self) -> "QuotaNode":
         """The top of its tree; itself when it has no parent."""
         node = self
         while node.parent is not None:
@@ -83,11 +83,11 @@ class Node:
         return "/" + "/".join([*(node.name for node in reversed(list(self.ancestors()))), self.name])
 
     @property
-    def owner(self) -> "Node":
+    def owner(self) -> "QuotaNode":
         """The node whose quota a queue calls its own: its team where it has none, else itself."""
         return self.parent if self.through_team and self.parent is not None else self
 
-    def queues(self) -> Iterator["Node"]:
+    def queues(self) -> Iterator["QuotaNode"]:
         """The queues at or below this node, in order."""
         if self.is_queue:
             yield self
@@ -98,28 +98,28 @@ class Node:
 class QuotaTree:
     """All cohorts and queues. Usage is charged at queues and spills upwards past private quota."""
 
-    def __init__(self, cohorts: Sequence[CohortSpec], queues: Sequence[QueueSpec]) -> None:
+    def __init__(self, cohorts: Sequence[QuotaCohortSpec], queues: Sequence[QuotaQueueSpec]) -> None:
         """A cohort that is named but not given has no quota and no parent. ValueError for a circle of cohorts."""
         self.cells: list[FlavorResource] = []
         self.index: dict[FlavorResource, Cell] = {}
         self._of_resource: dict[str, list[Cell]] = {}
-        self.cohorts: dict[str, Node] = {}
-        self.queues: dict[str, Node] = {}
+        self.cohorts: dict[str, QuotaNode] = {}
+        self.queues: dict[str, QuotaNode] = {}
         self._add_cohorts(cohorts, queues)
         for queue in queues:
             above = self.cohorts[queue.cohort] if queue.cohort else None
-            node = Node(queue.name, above, queue.weight, is_queue=True, through_team=queue.through_team)
+            node = QuotaNode(queue.name, above, queue.weight, is_queue=True, through_team=queue.through_team)
             node.reclaimable = queue.reclaimable
             self.queues[queue.name] = node
             if above is not None:
                 above.children.append(node)
         self._seal({spec.name: spec.quotas for spec in cohorts}, {spec.name: spec.quotas for spec in queues})
 
-    def _add_cohorts(self, cohorts: Sequence[CohortSpec], queues: Sequence[QueueSpec]) -> None:
+    def _add_cohorts(self, cohorts: Sequence[QuotaCohortSpec], queues: Sequence[QuotaQueueSpec]) -> None:
         given = {spec.name: spec for spec in cohorts}
         for name in [spec.parent for spec in cohorts] + [queue.cohort for queue in queues]:
             if name and name not in given:
-                given[name] = CohortSpec(name)
+                given[name] = QuotaCohortSpec(name)
         waiting = dict(sorted(given.items()))
         while waiting:
             ready = [spec for spec in waiting.values() if not spec.parent or spec.parent in self.cohorts]
@@ -128,15 +128,15 @@ class QuotaTree:
             for spec in ready:
                 del waiting[spec.name]
                 above = self.cohorts[spec.parent] if spec.parent else None
-                node = Node(spec.name, above, spec.weight, is_queue=False)
+                node = QuotaNode(spec.name, above, spec.weight, is_queue=False)
                 self.cohorts[spec.name] = node
                 if above is not None:
                     above.children.append(node)
 
     def _seal(
         self,
-        of_cohorts: Mapping[str, Mapping[FlavorResource, Quota]],
-        of_queues: Mapping[str, Mapping[FlavorResource, Quota]],
+        of_cohorts: Mapping[str, Mapping[FlavorResource, CellQuota]],
+        of_queues: Mapping[str, Mapping[FlavorResource, CellQuota]],
     ) -> None:
         for quotas in (*of_cohorts.values(), *of_queues.values()):
             for named in quotas:
@@ -171,7 +171,7 @@ class QuotaTree:
         """Cells of one resource, over all flavors."""
         return self._of_resource.get(resource, [])
 
-    def _sum_up(self, node: Node, own: Mapping[int, Mapping[FlavorResource, Quota]]) -> None:
+    def _sum_up(self, node: QuotaNode, own: Mapping[int, Mapping[FlavorResource, CellQuota]]) -> None:
         width = len(self.cells)
         node.nominal = [0] * width
         node.usage = [0] * width
@@ -192,7 +192,7 @@ class QuotaTree:
             if quota.borrowing_limit is not None and node.parent is not None:
                 node.ceiling[cell] = node.subtree[cell] - node.private[cell] + quota.borrowing_limit
 
-    def _potential(self, node: Node) -> None:
+    def _potential(self, node: QuotaNode) -> None:
         above = node.parent
         if above is None:
             node.potential = list(node.subtree)
@@ -203,20 +203,20 @@ class QuotaTree:
         for child in node.children:
             self._potential(child)
 
-    def _named_below(self, node: Node, own: Mapping[int, Mapping[FlavorResource, Quota]]) -> set[Cell]:
+    def _named_below(self, node: QuotaNode, own: Mapping[int, Mapping[FlavorResource, CellQuota]]) -> set[Cell]:
         named = {self.index[cell] for cell in own[id(node)]}
         return named.union(*(self._named_below(child, own) for child in node.children))
 
-    def counts(self, queue: Node, named: FlavorResource) -> bool:
+    def counts(self, queue: QuotaNode, named: FlavorResource) -> bool:
         """Whether any quota of the queue's tree names this (flavor, resource)."""
         cell = self.index.get(named)
         return cell is not None and cell in queue.root.declared
 
 
-def charge(queue: Node, usage: Usage) -> None:
+def charge(queue: QuotaNode, usage: Usage) -> None:
     """Add usage at a queue."""
     for cell, asked in usage.items():
-        node: Node | None = queue
+        node: QuotaNode | None = queue
         amount = asked
         while node is not None and amount > 0:
             private_left = node.private[cell] - node.usage[cell]
@@ -226,10 +226,10 @@ def charge(queue: Node, usage: Usage) -> None:
             node = node.parent
 
 
-def release(queue: Node, usage: Usage) -> None:
+def release(queue: QuotaNode, usage: Usage) -> None:
     """Take usage away; undoes `charge` exactly."""
     for cell, given in usage.items():
-        node: Node | None = queue
+        node: QuotaNode | None = queue
         amount = given
         while node is not None and amount > 0:
             stored_above = node.usage[cell] - node.private[cell]
@@ -238,13 +238,13 @@ def release(queue: Node, usage: Usage) -> None:
             node = node.parent
 
 
-def available(queue: Node, cell: Cell) -> int:
+def available(queue: QuotaNode, cell: Cell) -> int:
     """What the queue could use more now; never negative."""
     left = _available(queue, cell)
     return max(0, left)
 
 
-def _available(node: Node, cell: Cell) -> int:
+def _available(node: QuotaNode, cell: Cell) -> int:
     above = node.parent
     if above is None:
         return node.subtree[cell] - node.usage[cell]
@@ -255,7 +255,7 @@ def _available(node: Node, cell: Cell) -> int:
     return (-past if past < 0 else 0) + (min(most, left))
 
 
-def fits(queue: Node, usage: Usage) -> bool:
+def fits(queue: QuotaNode, usage: Usage) -> bool:
     """Whether all of `usage` is available now."""
     for cell, amount in usage.items():  # noqa: SIM110 -- asked after every victim: a generator costs twice as much
         if amount > available(queue, cell):
@@ -263,7 +263,7 @@ def fits(queue: Node, usage: Usage) -> bool:
     return True
 
 
-def borrow_height(queue: Node, cell: Cell, amount: int) -> tuple[int, bool]:
+def borrow_height(queue: QuotaNode, cell: Cell, amount: int) -> tuple[int, bool]:
     """How far up the tree the amount has to be borrowed, and whether that is below the root (reference 2.4).
 
     0 = within its own quota. Below the root, what is borrowed higher up may be taken back by preemption.

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from fleet.quota.declared import (
     EVERY_RESOURCE,
     UNLIMITED,
-    CohortSpec,
+    CandidatePolicy,
+    CellQuota,
     FlavorResource,
-    Policy,
-    Preemption,
-    QueueSpec,
-    Quota,
-    ResourceGroup,
+    QueuePreemption,
+    QuotaCohortSpec,
+    QuotaQueueSpec,
+    QuotaResourceGroup,
 )
 from fleet.quota.proportion import WeightedQueue, deserved
 from model.quantity import Resources
@@ -26,11 +26,11 @@ from model.upstream.volcano import ROOT
 
 ANY_MACHINE = "any-machine"
 """The one flavor of Volcano's queues: whatever machine there is, or can be bought."""
-_PREEMPTION = Preemption(Policy.LOWER, Policy.ANY)
+_PREEMPTION = QueuePreemption(CandidatePolicy.LOWER, CandidatePolicy.ANY)
 
 
 @dataclass(frozen=True, slots=True)
-class Market:
+class VolcanoDemand:
     """What Volcano's queues share out, and what each asks: holding and waiting together."""
 
     total: Resources = field(default_factory=dict)
@@ -38,7 +38,9 @@ class Market:
     """Queue -> amounts."""
 
 
-def specs(queues: Mapping[str, VolcanoQueue], market: Market) -> tuple[list[CohortSpec], dict[str, QueueSpec]]:
+def volcano_specs(
+    queues: Mapping[str, VolcanoQueue], market: VolcanoDemand
+) -> tuple[list[QuotaCohortSpec], dict[str, QuotaQueueSpec]]:
     """Cohorts for queues with others below them, queues for the rest (only these take work, as upstream)."""
     if not queues:
         return [], {}
@@ -49,20 +51,20 @@ def specs(queues: Mapping[str, VolcanoQueue], market: Market) -> tuple[list[Coho
     deserves = _deserved(queues, below, market)
     names = {*market.total, *(name for asked in market.requests.values() for name in asked)}
     names |= {name for queue in queues.values() for name in (*queue.spec.capability, *queue.spec.deserved)}
-    everything = {FlavorResource(ANY_MACHINE, name): Quota(UNLIMITED) for name in sorted(names)}
-    cohorts = [CohortSpec(ROOT, "", everything)]
+    everything = {FlavorResource(ANY_MACHINE, name): CellQuota(UNLIMITED) for name in sorted(names)}
+    cohorts = [QuotaCohortSpec(ROOT, "", everything)]
     leaves = {}
     for name, queue in sorted(queues.items()):
         if queue.parent is None:
             continue
         quotas = _quotas(queue, deserves[name], [deserves[child] for child in below.get(name, ())])
         if name in below:
-            cohorts.append(CohortSpec(name, queue.parent, quotas, queue.spec.weight))
+            cohorts.append(QuotaCohortSpec(name, queue.parent, quotas, queue.spec.weight))
             continue
-        leaves[name] = QueueSpec(
+        leaves[name] = QuotaQueueSpec(
             name,
             queue.parent,
-            (ResourceGroup((EVERY_RESOURCE,), (ANY_MACHINE,)),),
+            (QuotaResourceGroup((EVERY_RESOURCE,), (ANY_MACHINE,)),),
             quotas,
             queue.spec.weight,
             preemption=_PREEMPTION,
@@ -72,7 +74,7 @@ def specs(queues: Mapping[str, VolcanoQueue], market: Market) -> tuple[list[Coho
     return cohorts, leaves
 
 
-def _quotas(queue: VolcanoQueue, deserves: Resources, children: list[Resources]) -> dict[FlavorResource, Quota]:
+def _quotas(queue: VolcanoQueue, deserves: Resources, children: list[Resources]) -> dict[FlavorResource, CellQuota]:
     """A node's own quota is what it deserves beyond its children, which bring theirs."""
     found = {}
     for name in sorted({*deserves, *queue.spec.capability}):
@@ -80,12 +82,12 @@ def _quotas(queue: VolcanoQueue, deserves: Resources, children: list[Resources])
         own = max(0, amount - sum(child.get(name, 0) for child in children))
         most = queue.spec.capability.get(name)
         limit = None if most is None else max(0, most - amount)
-        found[FlavorResource(ANY_MACHINE, name)] = Quota(own, limit)
+        found[FlavorResource(ANY_MACHINE, name)] = CellQuota(own, limit)
     return found
 
 
 def _deserved(
-    queues: Mapping[str, VolcanoQueue], below: Mapping[str, list[str]], market: Market
+    queues: Mapping[str, VolcanoQueue], below: Mapping[str, list[str]], market: VolcanoDemand
 ) -> dict[str, Resources]:
     """Queue -> what it deserves, level by level from the root."""
     found: dict[str, Resources] = {ROOT: market.total}
@@ -107,7 +109,7 @@ def _deserved(
 def _by_weight(
     queues: Mapping[str, VolcanoQueue],
     below: Mapping[str, list[str]],
-    market: Market,
+    market: VolcanoDemand,
     total: Resources,
     children: list[str],
 ) -> dict[str, Resources]:
@@ -124,7 +126,7 @@ def _by_weight(
     return {child: {name: int(amount) for name, amount in shares[child].items()} for child in children}
 
 
-def _asked(below: Mapping[str, list[str]], market: Market, queue: str) -> Resources:
+def _asked(below: Mapping[str, list[str]], market: VolcanoDemand, queue: str) -> Resources:
     """What is asked of a queue and of all below it."""
     asked = dict(market.requests.get(queue, {}))
     for child in below.get(queue, ()):

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from math import inf
 
 from fleet.quota.declared import FlavorResource
-from fleet.quota.ground import NOWHERE, Ground
-from fleet.quota.tree import Cell, Node, QuotaTree, charge, release
+from fleet.quota.ground import NO_PLACEMENT, PlacementBackend
+from fleet.quota.tree import Cell, QuotaNode, QuotaTree, charge, release
 from fleet.snapshot import PodSet
 from model.quantity import Resources
 
@@ -93,7 +93,7 @@ def _shape_of(pod_set: PodSet) -> Hashable:
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class PodSetAssignment:
     """What one pod set was given: a flavor for every resource, for `count` pods."""
 
     name: str
@@ -105,12 +105,12 @@ class Given:
 
 
 @dataclass(slots=True, eq=False)
-class Holder:
+class AdmittedWorkload:
     """A workload that holds quota."""
 
     workload: Workload
-    queue: Node
-    given: tuple[Given, ...]
+    queue: QuotaNode
+    given: tuple[PodSetAssignment, ...]
     usage: Mapping[Cell, int]
     reserved_at_s: float
     ends_at_s: float = inf
@@ -133,37 +133,37 @@ class Holder:
 
 
 @dataclass(frozen=True, slots=True)
-class Unseated:
+class SecondPassWorkload:
     """A holder that keeps its quota and asks only for a place: its pods never had one, or lost a part of it."""
 
-    holder: Holder
+    holder: AdmittedWorkload
     lost: bool = False
     """A node under it failed: nobody is evicted to make room, and what still runs stays where it is."""
 
 
-def rank(holder: Holder) -> tuple[int, float, float, str]:
+def eviction_order(holder: AdmittedWorkload) -> tuple[int, float, float, str]:
     """The order in which holders of one queue would have to go: low priority, little work lost, newest, uid."""
     workload = holder.workload
     return (workload.priority, workload.lost_work_s, -holder.reserved_at_s, workload.uid)
 
 
 @dataclass(slots=True)
-class Books:
+class QuotaLedger:
     """Who holds what. `lift` and `put_back` bracket a what-if and restore the exact state."""
 
     tree: QuotaTree
-    ground: Ground = NOWHERE
-    holders: dict[str, Holder] = field(default_factory=dict)
-    leaving: dict[str, Holder] = field(default_factory=dict)
+    ground: PlacementBackend = NO_PLACEMENT
+    holders: dict[str, AdmittedWorkload] = field(default_factory=dict)
+    leaving: dict[str, AdmittedWorkload] = field(default_factory=dict)
     """Those who were told to leave and still hold what they hold, by uid."""
     parted: bool = False
     """Whether they count as gone for the moment; see `part`."""
-    _of_queue: dict[str, dict[str, Holder]] = field(default_factory=dict)
-    _staying: dict[str, list[Holder]] = field(default_factory=dict)
-    """Queue -> those who are not leaving, by `rank`; made when first asked for and kept in order from then on, because
-    sorting them for each search costs more than the search."""
+    _of_queue: dict[str, dict[str, AdmittedWorkload]] = field(default_factory=dict)
+    _staying: dict[str, list[AdmittedWorkload]] = field(default_factory=dict)
+    """Queue -> those who are not leaving, by `eviction_order`: made when first asked for, kept in order from then on,
+    because sorting them for each search costs more than the search."""
 
-    def enter(self, holder: Holder) -> None:
+    def enter(self, holder: AdmittedWorkload) -> None:
         """The workload holds its quota from now on; its rank does not change any more."""
         uid, queue = holder.workload.uid, holder.queue.name
         self.holders[uid] = holder
@@ -171,10 +171,10 @@ class Books:
         if holder.leaving:
             self.leaving[uid] = holder
         elif queue in self._staying:
-            insort(self._staying[queue], holder, key=rank)
+            insort(self._staying[queue], holder, key=eviction_order)
         self.put_back(holder)
 
-    def strike(self, uid: str) -> Holder:
+    def strike(self, uid: str) -> AdmittedWorkload:
         """It holds nothing any more. KeyError when it held nothing."""
         holder = self.holders.pop(uid)
         del self._of_queue[holder.queue.name][uid]
@@ -184,7 +184,7 @@ class Books:
             self.lift(holder)
         return holder
 
-    def evict(self, holder: Holder) -> None:
+    def evict(self, holder: AdmittedWorkload) -> None:
         """It is told to leave."""
         holder.leaving = True
         self.leaving[holder.workload.uid] = holder
@@ -209,42 +209,42 @@ class Books:
         """Whether anybody is leaving who does not count as gone for the moment."""
         return bool(self.leaving) and not self.parted
 
-    def _stays_no_more(self, holder: Holder) -> None:
+    def _stays_no_more(self, holder: AdmittedWorkload) -> None:
         line = self._staying.get(holder.queue.name)
         if line is not None:
-            del line[bisect_left(line, rank(holder), key=rank)]
+            del line[bisect_left(line, eviction_order(holder), key=eviction_order)]
 
-    def lift(self, holder: Holder) -> None:
+    def lift(self, holder: AdmittedWorkload) -> None:
         """Take its usage away for now."""
         holder.out = True
         release(holder.queue, holder.usage)
         self.ground.lift(holder)
 
-    def put_back(self, holder: Holder) -> None:
+    def put_back(self, holder: AdmittedWorkload) -> None:
         """Undo `lift`."""
         holder.out = False
         charge(holder.queue, holder.usage)
         self.ground.put(holder)
 
-    def seat(self, holder: Holder, place: object) -> None:
+    def seat(self, holder: AdmittedWorkload, place: object) -> None:
         """Its pods stand there from now on."""
         self.ground.lift(holder)
         holder.place = place
         self.ground.put(holder)
 
-    def staying(self, queue: str) -> Sequence[Holder]:
+    def staying(self, queue: str) -> Sequence[AdmittedWorkload]:
         """Holders charged at a queue that are not leaving, by rank."""
         if queue not in self._staying:
             everybody = self._of_queue.get(queue, {}).values()
-            self._staying[queue] = sorted((holder for holder in everybody if not holder.leaving), key=rank)
+            self._staying[queue] = sorted((holder for holder in everybody if not holder.leaving), key=eviction_order)
         return self._staying[queue]
 
-    def leaving_of(self, queue: str) -> Sequence[Holder]:
+    def leaving_of(self, queue: str) -> Sequence[AdmittedWorkload]:
         """Holders charged at a queue that are leaving, by rank."""
-        return sorted((holder for holder in self.leaving.values() if holder.queue.name == queue), key=rank)
+        return sorted((holder for holder in self.leaving.values() if holder.queue.name == queue), key=eviction_order)
 
 
-def usage_in(tree: QuotaTree, given: Sequence[Given]) -> dict[Cell, int]:
+def usage_in(tree: QuotaTree, given: Sequence[PodSetAssignment]) -> dict[Cell, int]:
     """What was given as amounts of cells, over all pod sets."""
     usage: dict[Cell, int] = {}
     for pods in given:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
 from fleet.quota.run import CycleResult
-from fleet.quota.scheduler import Scheduler
+from fleet.quota.scheduler import AdmissionScheduler
 from fleet.quota.workload import Workload
 
 IDLE_CYCLES = 3
@@ -39,7 +39,7 @@ class History:
 class Stream:
     """Plays arrivals through a scheduler."""
 
-    scheduler: Scheduler
+    scheduler: AdmissionScheduler
     histories: dict[str, History] = field(default_factory=dict)
     """uid -> what became of it."""
     cycles: int = 0

@@ -20,14 +20,14 @@ from fleet.placement.flavor_nodes import FleetFlavors
 from fleet.placement.inventory import build_capacity, build_cluster_state, coming_machines
 from fleet.placement.plan import PlacementPlan
 from fleet.quota.candidates import Victim
-from fleet.quota.compile import Declared, declared_now, given_of, usages
+from fleet.quota.compile import QuotaSpecs, current_quota_specs, pod_set_assignments, usages
 from fleet.quota.declared import FlavorResource
-from fleet.quota.priority import rank_of
-from fleet.quota.queue_binding import Line, line_of
+from fleet.quota.priority import boosted_priority
+from fleet.quota.queue_binding import QueueBinding, binding_of
 from fleet.quota.run import CycleResult
-from fleet.quota.scheduler import Scheduler
-from fleet.quota.usage import ledger_of, local_queue_of
-from fleet.quota.workload import Books, Holder, Unseated, Workload
+from fleet.quota.scheduler import AdmissionScheduler
+from fleet.quota.usage import local_queue_of, usage_ledger
+from fleet.quota.workload import AdmittedWorkload, QuotaLedger, SecondPassWorkload, Workload
 from fleet.reasons import Reason, Refusal
 from fleet.scheduling.batching import gathering, put_off
 from fleet.scheduling.explain import Explainer
@@ -56,9 +56,9 @@ class Pass:
 
     fleet: Fleet
     snapshot: Snapshot
-    declared: Declared
+    declared: QuotaSpecs
     machines: Machines
-    scheduler: Scheduler
+    scheduler: AdmissionScheduler
     waiting: list[Gang]
     """All that are pending, in the order of their queues."""
     parts: Mapping[str, Gang] = field(default_factory=dict)
@@ -68,13 +68,13 @@ class Pass:
     actions: list[Action] = field(default_factory=list)
     tally: Tally | None = None
     """Of all that is bought, until it has been told."""
-    lines: dict[tuple[str, str], Line | None] = field(default_factory=dict)
+    lines: dict[tuple[str, str], QueueBinding | None] = field(default_factory=dict)
     """(namespace, queue) -> the line behind it, as far as it was asked for."""
 
     @classmethod
     def start(cls, fleet: Fleet, snapshot: Snapshot, *, may_buy: bool = True) -> "Pass":
         """Charge what is held to the quota tree and to the machines."""
-        said = declared_now(fleet, snapshot)
+        said = current_quota_specs(fleet, snapshot)
         lost = vacancies(fleet, snapshot)
         held = {part.uid: part for gang in holders(snapshot) for part in _held(snapshot, gang, lost)}
         tree = said.tree()
@@ -93,9 +93,9 @@ class Pass:
             snapshot.now_s,
             lost,
         )
-        books = Books(tree, machines)
-        scheduler = Scheduler(books, said.queues, flavors.specs(), said.rules, snapshot.now_s)
-        if (ledger := ledger_of(fleet, snapshot)) is not None:
+        books = QuotaLedger(tree, machines)
+        scheduler = AdmissionScheduler(books, said.queues, flavors.specs(), said.rules, snapshot.now_s)
+        if (ledger := usage_ledger(fleet, snapshot)) is not None:
             scheduler.ledger, scheduler.local_usage = ledger, ledger.values()
         started = cls(fleet, snapshot, said, machines, scheduler, in_line(fleet, snapshot), held)
         taken = usages(fleet, said, holders(snapshot))
@@ -108,7 +108,7 @@ class Pass:
         if line is None:  # its queue is no longer declared: it holds machines, and nobody's quota
             self.machines.shift(gang.pins, gang.pod_sets, 1)
             return
-        holder = Holder(
+        holder = AdmittedWorkload(
             self._workload(gang, line, gang.pod_sets),
             self.machines.tree.queues[line.name],
             (),
@@ -120,29 +120,29 @@ class Pass:
             unsettled=bool(self.snapshot.busy) and gang_subject(whole(gang.uid)) in self.snapshot.busy,
         )
         if gang.uid in self.machines.vacancies:
-            holder.given = given_of(self.declared, line.name, gang)
+            holder.given = pod_set_assignments(self.declared, line.name, gang)
         self.scheduler.settle(holder)
 
-    def _line(self, gang: Gang) -> Line | None:
+    def _line(self, gang: Gang) -> QueueBinding | None:
         """The line a gang stands in, looked up once for all of its queue."""
         key = gang.namespace, gang.queue
         if key not in self.lines:
-            self.lines[key] = line_of(self.fleet, *key)
+            self.lines[key] = binding_of(self.fleet, *key)
         return self.lines[key]
 
-    def _protected(self, gang: Gang, line: Line) -> bool:
+    def _protected(self, gang: Gang, line: QueueBinding) -> bool:
         """Whether it may not be chosen as a victim yet."""
         ran_s = self.snapshot.now_s - gang.admitted_at_s
         return gang.state is GangState.ADMITTED and ran_s < line.protected_run_s
 
-    def _workload(self, gang: Gang, line: Line, pod_sets: tuple[PodSet, ...] = ()) -> Workload:
+    def _workload(self, gang: Gang, line: QueueBinding, pod_sets: tuple[PodSet, ...] = ()) -> Workload:
         """As the quota engine knows it; of a gang that waits only its core has to start."""
         now = self.snapshot.now_s
         return Workload(
             gang.uid,
             gang.name,
             line.name,
-            rank_of(self.fleet, gang),
+            boosted_priority(self.fleet, gang),
             gang.created_at_s,
             pod_sets or cores(gang.pod_sets),
             evicted_at_s=gang.eviction.at_s if gang.eviction else 0.0,
@@ -200,13 +200,13 @@ class Pass:
         holders = [self.scheduler.books.holders[uid] for uid in sorted(self.machines.vacancies)]
         if not holders:
             return
-        result = self.scheduler.decide((), [Unseated(holder, lost=True) for holder in holders])
+        result = self.scheduler.decide((), [SecondPassWorkload(holder, lost=True) for holder in holders])
         for holder in result.seated:
             self._reseat(holder)
         for holder in result.lost:
             self._give_up(holder)
 
-    def _reseat(self, holder: Holder) -> None:
+    def _reseat(self, holder: AdmittedWorkload) -> None:
         gang = self.snapshot.gangs[holder.workload.uid]
         vacancy, written = self.machines.vacancies[gang.uid], self.machines.written[gang.uid]
         pins = together((*(pin for pin in gang.pins if vacancy.keeps(pin)), *written.pins))
@@ -214,7 +214,7 @@ class Pass:
         self.actions += self._prepare(written)
         holder.unsettled = True
 
-    def _give_up(self, holder: Holder) -> None:
+    def _give_up(self, holder: AdmittedWorkload) -> None:
         """It leaves as a whole; one that only would have liked a better place goes on waiting for its own."""
         gang, uid = self.snapshot.gangs[holder.workload.uid], holder.workload.uid
         vacancy = self.machines.vacancies[uid]
@@ -252,14 +252,14 @@ class Pass:
                 for more in joining(self.snapshot, gang, line):
                     self.scheduler.submit(more)
 
-    def _grow(self, gang: Gang, holder: Holder) -> None:
+    def _grow(self, gang: Gang, holder: AdmittedWorkload) -> None:
         [given] = holder.given
         flavors = self.machines.flavors_of(holder.workload, given)
         pins = self.machines.written[holder.workload.uid].pins
         gang = self.changed.get(gang.uid, gang)
         self.changed[gang.uid] = grown(gang, given.name, pins, flavors, self.snapshot.now_s)
 
-    def _commit(self, gang: Gang, holder: Holder) -> None:
+    def _commit(self, gang: Gang, holder: AdmittedWorkload) -> None:
         written, now = self.machines.written[gang.uid], self.snapshot.now_s
         plan = written.plan
         state, reason, message = progress(plan)
@@ -330,7 +330,7 @@ def _summed(gang: Gang, taken: Mapping[str, Mapping[FlavorResource, int]]) -> Ma
     return total
 
 
-def _sized(gang: Gang, holder: Holder) -> tuple[PodSet, ...]:
+def _sized(gang: Gang, holder: AdmittedWorkload) -> tuple[PodSet, ...]:
     """The gang's pod sets with the pods it was admitted with; what it asks for stays with the job."""
     counts = {one.name: one.count for one in holder.given}
     return tuple(replace(pods, count=counts.get(pods.name, 0)) for pods in gang.pod_sets)

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import inf
 
-from fleet.quota.candidates import allowed
-from fleet.quota.declared import Policy
-from fleet.quota.entries import Entry, Outcome
-from fleet.quota.flavors import Mode, Problem
-from fleet.quota.scheduler import Scheduler
-from fleet.quota.tree import Cell, Node, QuotaTree, available
-from fleet.quota.workload import Holder, Workload
+from fleet.quota.candidates import satisfies_policy
+from fleet.quota.declared import CandidatePolicy
+from fleet.quota.entries import CycleEntry, EntryOutcome
+from fleet.quota.flavors import FlavorRefusal, PreemptionMode
+from fleet.quota.scheduler import AdmissionScheduler
+from fleet.quota.tree import Cell, QuotaNode, QuotaTree, available
+from fleet.quota.workload import AdmittedWorkload, Workload
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import Snapshot
 from model.fleet import Fleet
@@ -25,16 +25,16 @@ class Explainer:
 
     fleet: Fleet
     snapshot: Snapshot
-    scheduler: Scheduler
+    scheduler: AdmissionScheduler
 
     @property
     def tree(self) -> QuotaTree:
         """The quota tree."""
         return self.scheduler.books.tree
 
-    def entry(self, entry: Entry) -> Refusal:
+    def entry(self, entry: CycleEntry) -> Refusal:
         """Why a head waits."""
-        if entry.outcome is Outcome.PENDING_PREEMPTION:
+        if entry.outcome is EntryOutcome.PENDING_PREEMPTION:
             return waiting_for(
                 [holder.workload.name for holder in entry.gone] if entry.deferred else [],
                 [victim.holder.workload.name for victim in entry.victims],
@@ -45,13 +45,13 @@ class Explainer:
         """It is not looked at before the head of its StrictFIFO queue."""
         return Refusal(Reason.BEHIND_HEAD, f"waits behind {head.name} in a StrictFIFO queue")
 
-    def _from_problems(self, entry: Entry) -> Refusal:
+    def _from_problems(self, entry: CycleEntry) -> Refusal:
         unfit: list[str] = []
         for pods in entry.assignment.pod_sets:
             for problem in pods.problems:
                 if problem.reason is not Reason.NO_MATCHING_FLAVOR:
                     return self._told(entry, problem)
-            if pods.mode is Mode.NO_FIT:
+            if pods.mode is PreemptionMode.NO_FIT:
                 unfit = unfit or [pods.pod_set.name, *(problem.message for problem in pods.problems)]
         if unfit:
             name, *details = unfit
@@ -59,14 +59,14 @@ class Explainer:
             return Refusal(Reason.NO_MATCHING_FLAVOR, message)
         return Refusal(Reason.QUEUED, "not considered yet")
 
-    def _told(self, entry: Entry, problem: Problem) -> Refusal:
+    def _told(self, entry: CycleEntry, problem: FlavorRefusal) -> Refusal:
         if problem.cell < 0:
             return Refusal(problem.reason, problem.message, problem.retry_at_s)
         if problem.reason is Reason.EXCEEDS_MAX_QUOTA:
             return self._too_much(problem)
         return self._missing(entry, problem)
 
-    def _too_much(self, problem: Problem) -> Refusal:
+    def _too_much(self, problem: FlavorRefusal) -> Refusal:
         """It can never run as it is."""
         most = format_amount(self.tree.cells[problem.cell].resource, problem.there)
         return Refusal(
@@ -75,7 +75,7 @@ class Explainer:
             "with everybody else idle; raise the quota or the borrowing limit, or ask less",
         )
 
-    def _missing(self, entry: Entry, problem: Problem) -> Refusal:
+    def _missing(self, entry: CycleEntry, problem: FlavorRefusal) -> Refusal:
         """How much is missing, who borrows it, and what the own team still has coming."""
         cell = problem.cell
         named, free = self.tree.cells[cell], available(entry.node, cell)
@@ -94,7 +94,7 @@ class Explainer:
         sentence += [part for part in (self._why_kept(entry, cell), self._when(entry, cell, problem.asked)) if part]
         return Refusal(Reason.WAITING_FOR_QUOTA, "; ".join(sentence))
 
-    def _why_kept(self, entry: Entry, cell: Cell) -> str:
+    def _why_kept(self, entry: CycleEntry, cell: Cell) -> str:
         """Why those who hold the rest stay: what the queue's policies and their own state say of them."""
         policy, workload = entry.queue.preemption, entry.workload
         if not workload.preempts:
@@ -105,21 +105,21 @@ class Explainer:
                 continue
             own = holder.queue is entry.node
             rule = policy.within_queue if own else policy.reclaim
-            if rule is Policy.NEVER:
+            if rule is CandidatePolicy.NEVER:
                 reasons["preemption within the queue is off" if own else "reclaim from other teams is off"] += 1
-            elif not allowed(rule, workload, holder.workload):
-                older = ", or newer" if rule is Policy.LOWER_OR_NEWER else ""
+            elif not satisfies_policy(rule, workload, holder.workload):
+                older = ", or newer" if rule is CandidatePolicy.LOWER_OR_NEWER else ""
                 reasons[f"priority {holder.workload.priority} is not below {workload.priority}{older}"] += 1
             elif holder.protected:
                 reasons["it has not run for its protected time yet"] += 1
         told = [f"{count} gang{'s' if count > 1 else ''} kept: {why}" for why, count in sorted(reasons.items())]
         return ", ".join(told[:3])
 
-    def _when(self, entry: Entry, cell: Cell, asked: int) -> str:
+    def _when(self, entry: CycleEntry, cell: Cell, asked: int) -> str:
         """When enough of it will be free, if those who say when they end are right."""
         books, node = self.scheduler.books, entry.node
         ending = [h for h in books.holders.values() if cell in h.usage and h.ends_at_s < inf and not h.out]
-        gone: list[Holder] = []
+        gone: list[AdmittedWorkload] = []
         for holder in sorted(ending, key=lambda h: (h.ends_at_s, h.workload.uid)):
             books.lift(holder)
             gone.append(holder)
@@ -135,7 +135,7 @@ class Explainer:
         return f"enough is free at about {end:%Y-%m-%d %H:%M} UTC, when {gone[-1].workload.name} ends"
 
 
-def _borrowers(owner: Node, cell: Cell) -> list[tuple[str, int]]:
+def _borrowers(owner: QuotaNode, cell: Cell) -> list[tuple[str, int]]:
     """Who else uses more than its own of a cell: the largest three."""
     found = []
     stack = [owner.root]

@@ -12,10 +12,10 @@ from fleet.placement.flavor_nodes import FleetFlavors
 from fleet.placement.inventory import BuyableCapacity
 from fleet.placement.place import place_gang
 from fleet.placement.plan import Need, PlacementPlan
-from fleet.quota.declared import FlavorResource, QueueSpec
-from fleet.quota.ground import Misfit
+from fleet.quota.declared import FlavorResource, QuotaQueueSpec
+from fleet.quota.ground import PlacementRefusal
 from fleet.quota.tree import QuotaTree
-from fleet.quota.workload import Given, Holder, Workload
+from fleet.quota.workload import AdmittedWorkload, PodSetAssignment, Workload
 from fleet.reasons import Reason, Refusal
 from fleet.scheduling.mending import mend
 from fleet.snapshot import Claim, Gang, Pin, PodSet
@@ -42,7 +42,7 @@ class _Found:
     """A plan, and what it was found for: it is good while the board is as it was."""
 
     gang: str
-    given: tuple[Given, ...]
+    given: tuple[PodSetAssignment, ...]
     state: StateVersion
     plan: PlacementPlan
 
@@ -51,7 +51,7 @@ class _Found:
 class Machines:
     """Places are plans of `place_gang`. A gang that held its place before this pass is known by its pins."""
 
-    queues: Mapping[str, QueueSpec]
+    queues: Mapping[str, QuotaQueueSpec]
     tree: QuotaTree
     board: ClusterState
     supply: BuyableCapacity
@@ -70,7 +70,7 @@ class Machines:
     _moved: dict[str, tuple[Pin, ...]] = field(default_factory=dict)
     """uid -> where a gang stands that has had lost places replaced."""
     _emptied: ClusterState | None = None
-    _hopeless: dict[Hashable, Misfit | None] = field(default_factory=dict)
+    _hopeless: dict[Hashable, PlacementRefusal | None] = field(default_factory=dict)
     _of_claim: dict[str, NodeSlot] | None = None
     """Claim -> slot, once somebody asked for one."""
     _asked: dict[Hashable, list[Need]] = field(default_factory=dict)
@@ -80,8 +80,8 @@ class Machines:
     _held: dict[str, list[tuple[NodeSlot, dict[str, int], int]]] = field(default_factory=dict)
 
     def find(
-        self, workload: Workload, given: Sequence[Given], *, empty: bool = False, before: object = None
-    ) -> PlacementPlan | Misfit:
+        self, workload: Workload, given: Sequence[PodSetAssignment], *, empty: bool = False, before: object = None
+    ) -> PlacementPlan | PlacementRefusal:
         """A plan for all pods, always the best; whether one exists on empty machines is asked once for every shape."""
         if workload.uid in self.vacancies:
             return self._mended(workload, given)
@@ -92,16 +92,16 @@ class Machines:
             if self._emptied is None:
                 self._emptied = self.empty()
             found = self._try(self._emptied, workload, given)
-            self._hopeless[asked] = found if isinstance(found, Misfit) else None
+            self._hopeless[asked] = found if isinstance(found, PlacementRefusal) else None
         return self._hopeless[asked] or PlacementPlan()
 
-    def _mended(self, workload: Workload, given: Sequence[Given]) -> PlacementPlan | Misfit:
+    def _mended(self, workload: Workload, given: Sequence[PodSetAssignment]) -> PlacementPlan | PlacementRefusal:
         """A plan for what a gang has lost; the rest of it stays where it is."""
         mark = self.board.mark()
         plan = mend(self, workload, given)
         if isinstance(plan, Refusal):
             self.refused[workload.uid] = plan
-            return Misfit(tuple(one.name for one in given), plan)
+            return PlacementRefusal(tuple(one.name for one in given), plan)
         self._undo(self.board, mark, plan)
         return plan
 
@@ -110,7 +110,9 @@ class Machines:
         for lot in plan.purchases:
             self.supply.headroom[lot.offering.pool.name].spend(lot.offering, -lot.count)
 
-    def _plan(self, board: ClusterState, workload: Workload, given: Sequence[Given]) -> PlacementPlan | Refusal:
+    def _plan(
+        self, board: ClusterState, workload: Workload, given: Sequence[PodSetAssignment]
+    ) -> PlacementPlan | Refusal:
         """A plan, taken on the board: on the topology where the pods wish for more than one domain, else anywhere."""
         needs = self._needs(workload, given)
         wishing = [need.pod_set for need in needs if need.pod_set.wishes]
@@ -137,33 +139,35 @@ class Machines:
             self._terrains[id(board)] = TopologyPlacer(board, self.flavors.placing)
         return self._terrains[id(board)]
 
-    def _try(self, board: ClusterState, workload: Workload, given: Sequence[Given]) -> PlacementPlan | Misfit:
+    def _try(
+        self, board: ClusterState, workload: Workload, given: Sequence[PodSetAssignment]
+    ) -> PlacementPlan | PlacementRefusal:
         mark = board.mark()
         plan = self._plan(board, workload, given)
         if isinstance(plan, Refusal):
-            return Misfit(tuple(one.name for one in given), plan)
+            return PlacementRefusal(tuple(one.name for one in given), plan)
         self._undo(board, mark, plan)
         if not workload.buys and not plan.ready:
             message = "no room for it on the machines that are ready"
-            return Misfit(tuple(one.name for one in given), Refusal(Reason.NO_CAPACITY, message))
+            return PlacementRefusal(tuple(one.name for one in given), Refusal(Reason.NO_CAPACITY, message))
         if board is self.board and not plan.recuts:
             self._found = _Found(workload.uid, tuple(given), board.version, plan)
         return plan
 
-    def _known(self, workload: Workload, given: Sequence[Given]) -> PlacementPlan | None:
+    def _known(self, workload: Workload, given: Sequence[PodSetAssignment]) -> PlacementPlan | None:
         """What was found last, if the same is asked again: that happens until the plan is carried out."""
         found = self._found
         same = found is not None and found.gang == workload.uid and found.given == tuple(given)
         return found.plan if found is not None and same and found.state == self.board.version else None
 
-    def _needs(self, workload: Workload, given: Sequence[Given]) -> list[Need]:
+    def _needs(self, workload: Workload, given: Sequence[PodSetAssignment]) -> list[Need]:
         """What the pods need, worked out once for all gangs of one shape."""
         key = (workload.queue, workload.shape, _flavors_of(given))
         if key not in self._asked:
             self._asked[key] = self._worked_out(workload, given)
         return self._asked[key]
 
-    def _worked_out(self, workload: Workload, given: Sequence[Given]) -> list[Need]:
+    def _worked_out(self, workload: Workload, given: Sequence[PodSetAssignment]) -> list[Need]:
         pod_sets = {pod_set.name: pod_set for pod_set in workload.pod_sets}
         needs = []
         for one in given:
@@ -172,22 +176,22 @@ class Machines:
             needs.append(self.need(workload, one, sized))
         return needs
 
-    def need(self, workload: Workload, one: Given, sized: PodSet) -> Need:
+    def need(self, workload: Workload, one: PodSetAssignment, sized: PodSet) -> Need:
         """What pods of a set need with what the set was given."""
         need = self.flavors.need(sized, self.flavors_of(workload, one), charged=self._charged(workload, one))
         return replace(need, until_s=self.now_s + (workload.runs_s or 0.0)) if self.supply.closing else need
 
-    def flavors_of(self, workload: Workload, one: Given) -> tuple[str, ...]:
+    def flavors_of(self, workload: Workload, one: PodSetAssignment) -> tuple[str, ...]:
         """The flavors of a pod set; one that asks for nothing goes with the queue's first."""
         return tuple(dict.fromkeys(one.flavors.values())) or (self.queues[workload.queue].groups[0].flavors[0],)
 
-    def _charged(self, workload: Workload, one: Given) -> bool:
+    def _charged(self, workload: Workload, one: PodSetAssignment) -> bool:
         """Whether any quota counts what a pod of the set takes of the flavor."""
         queue = self.tree.queues[workload.queue]
         asked = ((flavor, name) for name, flavor in one.flavors.items() if one.amounts.get(name))
         return workload.buys and any(self.tree.counts(queue, FlavorResource(flavor, name)) for flavor, name in asked)
 
-    def put(self, holder: Holder) -> None:
+    def put(self, holder: AdmittedWorkload) -> None:
         """A gang from before takes its pins' places; a new one gets its plan carried out, for good."""
         uid = holder.workload.uid
         if uid in self.vacancies and isinstance(holder.place, PlacementPlan) and uid not in self.written:
@@ -217,7 +221,7 @@ class Machines:
         for seat in plan.assignments:
             self.board.take(seat.slot, requests[seat.pod_set], seat.count)
 
-    def _fill(self, holder: Holder) -> None:
+    def _fill(self, holder: AdmittedWorkload) -> None:
         """A gang that lost places gets the others, for good: found once more, on the board as it was then."""
         uid, pod_sets = holder.workload.uid, holder.workload.pod_sets
         vacancy, standing = self.vacancies[uid], self.standing[uid]
@@ -248,7 +252,7 @@ class Machines:
                 self.board.share(seat.slot)
                 self._slots()[seat.slot.claim] = seat.slot
 
-    def lift(self, holder: Holder) -> None:
+    def lift(self, holder: AdmittedWorkload) -> None:
         """The gang's places are free."""
         self.shift(self._pins(holder.workload.uid) or (), holder.workload.pod_sets, -1)
 
@@ -302,5 +306,5 @@ class Machines:
             self.board.take(slot, amounts, -count)
 
 
-def _flavors_of(given: Sequence[Given]) -> Hashable:
+def _flavors_of(given: Sequence[PodSetAssignment]) -> Hashable:
     return tuple((one.name, one.count, tuple(one.flavors.items())) for one in given)

@@ -12,7 +12,7 @@ from fleet.gangs.replacement import Vacancy
 from fleet.placement.inventory import BuyableCapacity
 from fleet.placement.place import place_gang
 from fleet.placement.plan import Need, PlacementPlan
-from fleet.quota.workload import Given, Workload
+from fleet.quota.workload import PodSetAssignment, Workload
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import PodSet
 from model import labels
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fleet.scheduling.machines import Machines
 
 
-def mend(machines: "Machines", workload: Workload, given: Sequence[Given]) -> PlacementPlan | Refusal:
+def mend(machines: "Machines", workload: Workload, given: Sequence[PodSetAssignment]) -> PlacementPlan | Refusal:
     """A plan for what is missing, taken on the board of the machines and from their headroom; on refusal nothing is."""
     vacancy = machines.vacancies[workload.uid]
     pod_sets = {pod_set.name: pod_set for pod_set in workload.pod_sets}
@@ -49,7 +49,7 @@ def _alone(pod_set: PodSet, vacancy: Vacancy) -> PodSet:
 
 
 def _on_topology(
-    machines: "Machines", workload: Workload, lost: Sequence[tuple[Given, PodSet]], vacancy: Vacancy
+    machines: "Machines", workload: Workload, lost: Sequence[tuple[PodSetAssignment, PodSet]], vacancy: Vacancy
 ) -> PlacementPlan | Refusal:
     kept: dict[str, dict[str, int]] = {}
     for pin in machines.standing[workload.uid].pins:

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from fleet.quota.compile import declared_now
-from fleet.quota.priority import rank_of
-from fleet.quota.queue_binding import line_of
-from fleet.quota.usage import local_queue_of, values_of
+from fleet.quota.compile import current_quota_specs
+from fleet.quota.priority import boosted_priority
+from fleet.quota.queue_binding import binding_of
+from fleet.quota.usage import local_queue_of, usage_order_values
 from fleet.reasons import Reason
 from fleet.snapshot import Gang, GangState, Snapshot
 from model.fleet import Fleet
@@ -14,7 +14,7 @@ from model.fleet import Fleet
 def queue_key(gang: Gang, usage: float = 0.0, priority: int | None = None) -> tuple[object, ...]:
     """Who already had others evicted for it, less used lately, higher priority, older, uid (Kueue 2.2).
 
-    Without `priority` (`rank_of`) what the gang's own priority and boost come to.
+    Without `priority` (`boosted_priority`) what the gang's own priority and boost come to.
     """
     sticky = gang.reason == Reason.WAITING_FOR_PREEMPTED
     rank = gang.effective_priority if priority is None else priority
@@ -23,21 +23,21 @@ def queue_key(gang: Gang, usage: float = 0.0, priority: int | None = None) -> tu
 
 def in_line(fleet: Fleet, snapshot: Snapshot) -> list[Gang]:
     """All that are pending; those of one queue in the order in which they are looked at."""
-    usage = values_of(fleet, snapshot)
+    usage = usage_order_values(fleet, snapshot)
     waiting = (gang for gang in snapshot.gangs.values() if gang.state is GangState.PENDING)
 
     def key(gang: Gang) -> tuple[object, ...]:
-        return queue_key(gang, usage.get(local_queue_of(gang), 0.0), rank_of(fleet, gang))
+        return queue_key(gang, usage.get(local_queue_of(gang), 0.0), boosted_priority(fleet, gang))
 
     return sorted(waiting, key=key)
 
 
 def line_with(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> Sequence[Gang]:
     """Everybody who waits in the same queue as a gang, whatever local queue leads there, in order."""
-    own = line_of(fleet, gang.namespace, gang.queue)
+    own = binding_of(fleet, gang.namespace, gang.queue)
     if own is None:
         return [gang]
-    lines = ((other, line_of(fleet, other.namespace, other.queue)) for other in in_line(fleet, snapshot))
+    lines = ((other, binding_of(fleet, other.namespace, other.queue)) for other in in_line(fleet, snapshot))
     return [other for other, line in lines if line is not None and line.name == own.name]
 
 
@@ -46,9 +46,9 @@ def by_use(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> list[tuple[str, floa
 
     Nothing where use does not order the queue.
     """
-    line = line_of(fleet, gang.namespace, gang.queue)
-    if line is None or not declared_now(fleet, snapshot).queues[line.name].usage_ordered:
+    line = binding_of(fleet, gang.namespace, gang.queue)
+    if line is None or not current_quota_specs(fleet, snapshot).queues[line.name].usage_ordered:
         return []
-    usage = values_of(fleet, snapshot)
+    usage = usage_order_values(fleet, snapshot)
     names = {local_queue_of(other) for other in line_with(fleet, snapshot, gang)}
     return sorted(((name, usage.get(name, 0.0)) for name in names), key=lambda entry: (entry[1], entry[0]))

@@ -2,7 +2,7 @@
 
 from math import inf
 
-from fleet.quota.queue_binding import Line
+from fleet.quota.queue_binding import QueueBinding
 from fleet.snapshot import Gang
 
 TIRED_AFTER = 3
@@ -22,7 +22,7 @@ def tired(gang: Gang, now_s: float) -> bool:
     return now_s < gang.eviction.at_s + rest_s
 
 
-def overdue(gang: Gang, line: Line, now_s: float) -> bool:
+def overdue(gang: Gang, line: QueueBinding, now_s: float) -> bool:
     """Whether what becomes free is kept for a gang because it has waited too long (Volcano's `sla-waiting-time`).
 
     It waits from its creation, or from its last eviction. Where the queue says how long everybody waits, a gang may ask

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from fleet.gangs.activity import deactivated
-from fleet.quota.queue_binding import Line, known_queues, line_of
+from fleet.quota.queue_binding import QueueBinding, binding_of, known_queues
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import Gang, Snapshot
 from model.fleet import Fleet
@@ -18,7 +18,7 @@ class _Case(NamedTuple):
     fleet: Fleet
     snapshot: Snapshot
     gang: Gang
-    line: Line
+    line: QueueBinding
 
     @property
     def team(self) -> Team | None:
@@ -30,7 +30,7 @@ def screen(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> Refusal | None:
     """The first rule that keeps the gang from being considered now; None when it may be."""
     if (refusal := deactivated(gang)) is not None:
         return refusal
-    line = line_of(fleet, gang.namespace, gang.queue)
+    line = binding_of(fleet, gang.namespace, gang.queue)
     if line is None:
         known = _listed(known_queues(fleet, gang.namespace))
         return Refusal(Reason.QUEUE_NOT_FOUND, f"queue {gang.queue!r} is not declared; declared: {known}")
@@ -38,7 +38,7 @@ def screen(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> Refusal | None:
     return next((refusal for rule in _RULES if (refusal := rule(case))), None)
 
 
-def may_take_more(fleet: Fleet, snapshot: Snapshot, gang: Gang, line: Line) -> bool:
+def may_take_more(fleet: Fleet, snapshot: Snapshot, gang: Gang, line: QueueBinding) -> bool:
     """Whether a gang that runs may have further pods: its queue goes on, and its team has money left."""
     case = _Case(fleet, snapshot, gang, line)
     return gang.active and not any(rule(case) for rule in (_not_stopped, _budget))

@@ -3,13 +3,13 @@ one sweep; victims take their time to leave."""
 
 from dataclasses import dataclass, field, replace
 
-from fleet.quota.declared import Rules
-from fleet.quota.entries import Outcome
+from fleet.quota.declared import AdmissionRules
+from fleet.quota.entries import EntryOutcome
 from fleet.reasons import Reason
 from tests.support.quota_worlds import Plan
 from tests.support.quotas import Turn, World
 
-AGENT = Rules(preemptors_first=True, wait_for_leaving=True, every_flavor=True, count_declared_only=True)
+AGENT = AdmissionRules(preemptors_first=True, wait_for_leaving=True, every_flavor=True, count_declared_only=True)
 """What the agent decides by, but for the strategies of fair sharing."""
 
 
@@ -67,7 +67,7 @@ class Passes:
             if name not in self.leaving and name in self.held:
                 evicted[name] = victim.reason
                 self.leaving[name] = self.leave_passes
-        self.nominated = {e.workload.name for e in result.waiting if e.outcome is Outcome.PENDING_PREEMPTION}
+        self.nominated = {e.workload.name for e in result.waiting if e.outcome is EntryOutcome.PENDING_PREEMPTION}
         return replace(Turn.of(result), evicted=evicted)
 
     def until_quiet(self, most: int) -> list[Turn]:

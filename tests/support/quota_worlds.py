@@ -7,16 +7,16 @@ from hypothesis import strategies as st
 
 from fleet.quota.declared import (
     UNLIMITED,
-    CohortSpec,
-    FairStrategy,
-    Fungibility,
-    OnCandidate,
-    Policy,
-    Preemption,
-    QueueSpec,
-    Rules,
+    AdmissionRules,
+    CandidatePolicy,
+    FungibilityPolicy,
+    PreemptionStrategy,
+    QueueFungibility,
+    QueuePreemption,
+    QuotaCohortSpec,
+    QuotaQueueSpec,
 )
-from fleet.quota.tree import Node, fits
+from fleet.quota.tree import QuotaNode, fits
 from tests.support.quotas import BOTH, Bound, World, cohort, queue
 
 SHAPES: tuple[tuple[tuple[str, str], ...], ...] = (
@@ -25,7 +25,7 @@ SHAPES: tuple[tuple[tuple[str, str], ...], ...] = (
     (("root", ""), ("left", "root"), ("right", "root")),
 )
 """(cohort, its parent): trees of two or three levels with their queues."""
-STRATEGIES: tuple[tuple[FairStrategy, ...], ...] = ((), (), BOTH, BOTH, BOTH[:1], BOTH[1:])
+STRATEGIES: tuple[tuple[PreemptionStrategy, ...], ...] = ((), (), BOTH, BOTH, BOTH[:1], BOTH[1:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +45,10 @@ class Job:
 class Plan:
     """A world that can be built over and over, in any order."""
 
-    cohorts: tuple[CohortSpec, ...]
-    queues: tuple[QueueSpec, ...]
+    cohorts: tuple[QuotaCohortSpec, ...]
+    queues: tuple[QuotaQueueSpec, ...]
     jobs: tuple[Job, ...]
-    rules: Rules
+    rules: AdmissionRules
 
     def build(self) -> World:
         """Those that should hold something and do not fit wait instead."""
@@ -95,16 +95,18 @@ class Plan:
 limits = st.sampled_from((None,) * 7 + (0, 1, 2))
 weights = st.sampled_from((1.0, 1.0, 1.0, 0.5, 2.0, 0.0))
 preemptions = st.builds(
-    Preemption,
-    st.sampled_from((Policy.LOWER, Policy.LOWER_OR_NEWER, Policy.NEVER)),
-    st.sampled_from((Policy.ANY, Policy.ANY, Policy.ANY, Policy.LOWER, Policy.NEVER)),
-    st.sampled_from((Policy.LOWER, Policy.LOWER, Policy.NEVER)),
+    QueuePreemption,
+    st.sampled_from((CandidatePolicy.LOWER, CandidatePolicy.LOWER_OR_NEWER, CandidatePolicy.NEVER)),
+    st.sampled_from(
+        (CandidatePolicy.ANY, CandidatePolicy.ANY, CandidatePolicy.ANY, CandidatePolicy.LOWER, CandidatePolicy.NEVER)
+    ),
+    st.sampled_from((CandidatePolicy.LOWER, CandidatePolicy.LOWER, CandidatePolicy.NEVER)),
     st.sampled_from((None, None, None, 1)),
 )
-candidates = st.sampled_from(OnCandidate)
+candidates = st.sampled_from(FungibilityPolicy)
 fungibilities = st.one_of(
-    st.builds(Fungibility, candidates, candidates),
-    st.just(Fungibility(OnCandidate.NEXT, OnCandidate.NEXT, prefer_preemption=True)),
+    st.builds(QueueFungibility, candidates, candidates),
+    st.just(QueueFungibility(FungibilityPolicy.NEXT, FungibilityPolicy.NEXT, prefer_preemption=True)),
 )
 
 
@@ -117,7 +119,7 @@ def bounds(draw: st.DrawFn, most: int) -> Bound:
 @st.composite
 def plans(
     draw: st.DrawFn,
-    strategies: Sequence[tuple[FairStrategy, ...]] = STRATEGIES,
+    strategies: Sequence[tuple[PreemptionStrategy, ...]] = STRATEGIES,
     resources: Sequence[tuple[str, ...]] = (("cpu",), ("cpu",), ("cpu", "gpu")),
     amounts: Sequence[int] = (1, 2, 2, 3, 4),
 ) -> Plan:
@@ -152,12 +154,12 @@ def plans(
         )
         for index in range(draw(st.integers(4, 9)))
     )
-    return Plan(cohorts, queues, jobs, Rules(fair=draw(st.sampled_from(strategies))))
+    return Plan(cohorts, queues, jobs, AdmissionRules(fair=draw(st.sampled_from(strategies))))
 
 
 def over(world: World) -> set[tuple[str, int]]:
     """(node, cell) above what the tree allows: a root above its quota, any other above its borrowing limit."""
-    nodes: list[Node] = [*world.tree.cohorts.values(), *world.tree.queues.values()]
+    nodes: list[QuotaNode] = [*world.tree.cohorts.values(), *world.tree.queues.values()]
     found = set()
     for node in nodes:
         for cell in range(len(world.tree.cells)):

@@ -9,24 +9,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from fleet.quota.candidates import Contest, Victim
+from fleet.quota.candidates import PreemptionContext, Victim
 from fleet.quota.declared import (
-    CohortSpec,
-    FairStrategy,
+    AdmissionRules,
+    CandidatePolicy,
+    CellQuota,
     FlavorResource,
-    FlavorSpec,
-    Policy,
-    Preemption,
-    QueueSpec,
-    Quota,
-    ResourceGroup,
-    Rules,
+    PreemptionStrategy,
+    QueuePreemption,
+    QuotaCohortSpec,
+    QuotaFlavorSpec,
+    QuotaQueueSpec,
+    QuotaResourceGroup,
 )
-from fleet.quota.entries import Outcome
+from fleet.quota.entries import EntryOutcome
 from fleet.quota.run import CycleResult
-from fleet.quota.scheduler import Scheduler
-from fleet.quota.tree import Node, QuotaTree
-from fleet.quota.workload import Books, Given, Holder, Workload, usage_in
+from fleet.quota.scheduler import AdmissionScheduler
+from fleet.quota.tree import QuotaNode, QuotaTree
+from fleet.quota.workload import AdmittedWorkload, PodSetAssignment, QuotaLedger, Workload, usage_in
 from fleet.reasons import Reason
 from fleet.snapshot import PodSet
 
@@ -35,14 +35,14 @@ Bound = int | tuple[int, int | None] | tuple[int, int | None, int | None]
 Amounts = Mapping[str, int]
 """Cell -> amount, or resource -> amount where something is asked for."""
 
-BOTH = (FairStrategy.FINAL, FairStrategy.INITIAL)
-FAIR = Rules(fair=BOTH)
-CLASSICAL = Rules()
+BOTH = (PreemptionStrategy.FINAL, PreemptionStrategy.INITIAL)
+FAIR = AdmissionRules(fair=BOTH)
+CLASSICAL = AdmissionRules()
 
-RECLAIM = Preemption(reclaim=Policy.ANY)
-WITHIN = Preemption(within_queue=Policy.LOWER)
-ALL = Preemption(Policy.LOWER, Policy.ANY)
-BORROWING = Preemption(Policy.LOWER, Policy.ANY, Policy.LOWER)
+RECLAIM = QueuePreemption(reclaim=CandidatePolicy.ANY)
+WITHIN = QueuePreemption(within_queue=CandidatePolicy.LOWER)
+ALL = QueuePreemption(CandidatePolicy.LOWER, CandidatePolicy.ANY)
+BORROWING = QueuePreemption(CandidatePolicy.LOWER, CandidatePolicy.ANY, CandidatePolicy.LOWER)
 
 
 def cell_name(cell: str) -> FlavorResource:
@@ -51,17 +51,21 @@ def cell_name(cell: str) -> FlavorResource:
     return FlavorResource(flavor, resource or "cpu")
 
 
-def quotas(given: Mapping[str, Bound]) -> dict[FlavorResource, Quota]:
+def quotas(given: Mapping[str, Bound]) -> dict[FlavorResource, CellQuota]:
     """Cells of quota."""
-    return {cell_name(cell): Quota(*((bound,) if isinstance(bound, int) else bound)) for cell, bound in given.items()}
+    return {
+        cell_name(cell): CellQuota(*((bound,) if isinstance(bound, int) else bound)) for cell, bound in given.items()
+    }
 
 
-def cohort(name: str, parent: str = "", given: Mapping[str, Bound] | None = None, weight: float = 1.0) -> CohortSpec:
+def cohort(
+    name: str, parent: str = "", given: Mapping[str, Bound] | None = None, weight: float = 1.0
+) -> QuotaCohortSpec:
     """A cohort."""
-    return CohortSpec(name, parent, quotas(given or {}), weight)
+    return QuotaCohortSpec(name, parent, quotas(given or {}), weight)
 
 
-def queue(name: str, above: str = "", given: Mapping[str, Bound] | None = None, **more: Any) -> QueueSpec:
+def queue(name: str, above: str = "", given: Mapping[str, Bound] | None = None, **more: Any) -> QuotaQueueSpec:
     """A queue. Flavors that have the same resources form a group, unless `groups` says otherwise."""
     cells = quotas({"f": 0} if given is None else given)
     resources: dict[str, tuple[str, ...]] = {}
@@ -70,8 +74,8 @@ def queue(name: str, above: str = "", given: Mapping[str, Bound] | None = None, 
     flavors: dict[tuple[str, ...], tuple[str, ...]] = {}
     for flavor, covered in resources.items():
         flavors[covered] = (*flavors.get(covered, ()), flavor)
-    groups = more.pop("groups", tuple(ResourceGroup(covered, names) for covered, names in flavors.items()))
-    return QueueSpec(name, above, groups, cells, **more)
+    groups = more.pop("groups", tuple(QuotaResourceGroup(covered, names) for covered, names in flavors.items()))
+    return QuotaQueueSpec(name, above, groups, cells, **more)
 
 
 def asks(name: str, above: str, wanted: int | Amounts | Sequence[PodSet], **more: Any) -> Workload:
@@ -91,7 +95,7 @@ class Turn:
     admitted: dict[str, dict[str, str]] = field(default_factory=dict)
     """Workload -> resource -> flavor, of its first pod set."""
     evicted: dict[str, Reason] = field(default_factory=dict)
-    waiting: dict[str, Outcome] = field(default_factory=dict)
+    waiting: dict[str, EntryOutcome] = field(default_factory=dict)
 
     @classmethod
     def of(cls, result: CycleResult) -> "Turn":
@@ -106,7 +110,7 @@ class Turn:
 class World:
     """A scheduler with what it decides on. Evicted workloads are gone at once and wait again."""
 
-    scheduler: Scheduler
+    scheduler: AdmissionScheduler
     now_s: float = 1000.0
     """Reservations of later cycles are newer than those of earlier ones."""
     tired_after: int | None = None
@@ -116,24 +120,29 @@ class World:
 
     @classmethod
     def of(
-        cls, *specs: CohortSpec | QueueSpec, rules: Rules = CLASSICAL, flavors: Sequence[FlavorSpec] = ()
+        cls,
+        *specs: QuotaCohortSpec | QuotaQueueSpec,
+        rules: AdmissionRules = CLASSICAL,
+        flavors: Sequence[QuotaFlavorSpec] = (),
     ) -> "World":
         """A flavor that is named by quota and not given has no labels and no taints."""
-        cohorts = [spec for spec in specs if isinstance(spec, CohortSpec)]
-        queues = [spec for spec in specs if isinstance(spec, QueueSpec)]
+        cohorts = [spec for spec in specs if isinstance(spec, QuotaCohortSpec)]
+        queues = [spec for spec in specs if isinstance(spec, QuotaQueueSpec)]
         tree = QuotaTree(cohorts, queues)
-        known = {cell.flavor: FlavorSpec(cell.flavor) for cell in tree.cells} | {spec.name: spec for spec in flavors}
-        return cls(Scheduler(Books(tree), {spec.name: spec for spec in queues}, known, rules))
+        known = {cell.flavor: QuotaFlavorSpec(cell.flavor) for cell in tree.cells} | {
+            spec.name: spec for spec in flavors
+        }
+        return cls(AdmissionScheduler(QuotaLedger(tree), {spec.name: spec for spec in queues}, known, rules))
 
     @property
-    def books(self) -> Books:
+    def books(self) -> QuotaLedger:
         return self.scheduler.books
 
     @property
     def tree(self) -> QuotaTree:
         return self.scheduler.books.tree
 
-    def node(self, name: str) -> Node:
+    def node(self, name: str) -> QuotaNode:
         return self.tree.queues.get(name) or self.tree.cohorts[name]
 
     def cell(self, cell: str = "f") -> int:
@@ -142,18 +151,20 @@ class World:
     def cells(self, amounts: Amounts) -> dict[int, int]:
         return {self.cell(cell): amount for cell, amount in amounts.items()}
 
-    def holds(self, name: str, above: str, held: int | Amounts, *, reserved_at_s: float = 0.0, **more: Any) -> Holder:
+    def holds(
+        self, name: str, above: str, held: int | Amounts, *, reserved_at_s: float = 0.0, **more: Any
+    ) -> AdmittedWorkload:
         """A workload that holds cells already; a bare amount is one of flavor `f`."""
         cells = {cell_name(cell): n for cell, n in ({"f": held} if isinstance(held, int) else held).items()}
         flags = {flag: more.pop(flag) for flag in ("leaving", "protected") if flag in more}
         workload = asks(name, above, {cell.resource: amount for cell, amount in cells.items()}, **more)
-        given = Given(
+        given = PodSetAssignment(
             "main",
             1,
             {cell.resource: cell.flavor for cell in cells},
             {cell.resource: amount for cell, amount in cells.items()},
         )
-        holder = Holder(
+        holder = AdmittedWorkload(
             workload, self.tree.queues[above], (given,), usage_in(self.tree, (given,)), reserved_at_s, **flags
         )
         self.scheduler.settle(holder)
@@ -165,14 +176,14 @@ class World:
         self.scheduler.submit(workload)
         return workload
 
-    def contest(self, name: str, above: str, wanted: int | Amounts, **more: Any) -> Contest:
+    def contest(self, name: str, above: str, wanted: int | Amounts, **more: Any) -> PreemptionContext:
         """A workload that wants cells (`wanted` names cells here), all of them contested unless `cells` says which."""
         usage = self.cells({"f": wanted} if isinstance(wanted, int) else wanted)
         cells = more.pop("cells", None)
         workload = asks(name, above, {self.tree.cells[cell].resource: n for cell, n in usage.items()}, **more)
         contested = frozenset(usage if cells is None else self.cells(dict.fromkeys(cells, 0)))
         spec = self.scheduler.queues[above]
-        return Contest(self.books, workload, spec, self.tree.queues[above], usage, contested)
+        return PreemptionContext(self.books, workload, spec, self.tree.queues[above], usage, contested)
 
     def decide(self) -> Turn:
         """One cycle; evictions are not carried out."""
@@ -189,7 +200,7 @@ class World:
             preempts = gone.preempts and (self.tired_after is None or self.evictions[gone.uid] < self.tired_after)
             self.scheduler.submit(replace(gone, nominated=False, preempts=preempts))
         for entry in result.waiting:
-            if entry.outcome is Outcome.PENDING_PREEMPTION:
+            if entry.outcome is EntryOutcome.PENDING_PREEMPTION:
                 self.scheduler.submit(replace(entry.workload, nominated=True))
         return Turn.of(result)
 

@@ -4,18 +4,34 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from fleet.quota.candidates import Contest, allowed
-from fleet.quota.classical import classical
-from fleet.quota.declared import FlavorResource, Policy, QueueSpec
-from fleet.quota.entries import Entry, Outcome, Standing, classical_order, goes_first, looks_again, stays_at_head
-from fleet.quota.fair import Targets, fair
-from fleet.quota.flavors import Assigner, Assignment, Choice, Granule, Mode, PodSetChoice, better
+from fleet.quota.candidates import PreemptionContext, satisfies_policy
+from fleet.quota.classical import classical_preemptions
+from fleet.quota.declared import CandidatePolicy, FlavorResource, QuotaQueueSpec
+from fleet.quota.entries import (
+    CycleEntry,
+    EntryOutcome,
+    TournamentStanding,
+    classical_order,
+    goes_first,
+    requeues_immediately,
+    stays_at_head,
+)
+from fleet.quota.fair import TargetQueueOrdering, fair_preemptions
+from fleet.quota.flavors import (
+    FlavorAssigner,
+    FlavorAssignment,
+    GranularMode,
+    PodSetFlavors,
+    PreemptionMode,
+    WorkloadAssignment,
+    is_preferred,
+)
 from fleet.quota.nominate import most_possible
-from fleet.quota.pending import Pending
-from fleet.quota.run import to_reserve
-from fleet.quota.share import Share, borrows_any, share_of
-from fleet.quota.tree import Node, QuotaTree, available, charge
-from fleet.quota.workload import Books, Workload
+from fleet.quota.pending import PendingQueue
+from fleet.quota.run import resources_to_reserve
+from fleet.quota.share import DominantResourceShare, borrows_any, dominant_resource_share
+from fleet.quota.tree import QuotaNode, QuotaTree, available, charge
+from fleet.quota.workload import QuotaLedger, Workload
 from tests.conformance.cases import Case, Runner
 from tests.conformance.kueue import world
 from tests.conformance.kueue.topology import gates_of
@@ -23,18 +39,22 @@ from tests.conformance.kueue.usage import LocalUsage
 from tests.conformance.kueue.world import by_flavor, cells_of, holder, queue_spec, rules_of, tree_of, workload
 
 GRANULES = {
-    "no_fit": Mode.NO_FIT,
-    "no_candidates": Mode.NO_CANDIDATES,
-    "preempt": Mode.PREEMPT,
-    "reclaim": Mode.RECLAIM,
-    "fit": Mode.FIT,
+    "no_fit": PreemptionMode.NO_FIT,
+    "no_candidates": PreemptionMode.NO_CANDIDATES,
+    "preempt": PreemptionMode.PREEMPT,
+    "reclaim": PreemptionMode.RECLAIM,
+    "fit": PreemptionMode.FIT,
 }
-POSSIBILITIES = {"NoCandidates": Mode.NO_CANDIDATES, "Preempt": Mode.PREEMPT, "Reclaim": Mode.RECLAIM}
+POSSIBILITIES = {
+    "NoCandidates": PreemptionMode.NO_CANDIDATES,
+    "Preempt": PreemptionMode.PREEMPT,
+    "Reclaim": PreemptionMode.RECLAIM,
+}
 
 
-def public_mode(mode: Mode) -> str:
+def public_mode(mode: PreemptionMode) -> str:
     """Fit, Preempt or NoFit."""
-    return {Mode.NO_FIT: "NoFit", Mode.FIT: "Fit"}.get(mode, "Preempt")
+    return {PreemptionMode.NO_FIT: "NoFit", PreemptionMode.FIT: "Fit"}.get(mode, "Preempt")
 
 
 def _available(case: Case) -> Any:
@@ -64,7 +84,7 @@ def _dominant_share(case: Case) -> Any:
     shares = []
     for wanted in case["expect"]["shares"]:
         node = (tree.cohorts if wanted["is_cohort"] else tree.queues)[wanted["node"]]
-        share = share_of(tree, node)
+        share = dominant_resource_share(tree, node)
         value = 2**63 - 1 if share.infinite else math.ceil(share.key[1])
         shares.append(
             {
@@ -87,13 +107,16 @@ def _borrowing_on(case: Case) -> Any:
     }
 
 
-def _entry(item: Case, gates: Case, requeuing: str) -> Entry:
+def _entry(item: Case, gates: Case, requeuing: str) -> CycleEntry:
     asks = workload(item, gates=gates, requeuing=requeuing)
-    borrow = PodSetChoice(
-        world.pod_set({"name": "main", "count": 1}), 1, {}, {"cpu": Choice("", Mode.FIT, item["borrowing_level"], -1)}
+    borrow = PodSetFlavors(
+        world.pod_set({"name": "main", "count": 1}),
+        1,
+        {},
+        {"cpu": FlavorAssignment("", PreemptionMode.FIT, item["borrowing_level"], -1)},
     )
-    node = Node("q", None, 1.0, is_queue=True)
-    return Entry(asks, QueueSpec("q"), node, Assignment([borrow], {}))
+    node = QuotaNode("q", None, 1.0, is_queue=True)
+    return CycleEntry(asks, QuotaQueueSpec("q"), node, WorkloadAssignment([borrow], {}))
 
 
 def _entry_order(case: Case) -> Any:
@@ -106,13 +129,15 @@ def _entry_order(case: Case) -> Any:
 def _fair_entry_less(case: Case) -> Any:
     rules = rules_of(case["config"])
 
-    def side(item: Case) -> tuple[Workload, Standing]:
+    def side(item: Case) -> tuple[Workload, TournamentStanding]:
         name = f"default/{item['name']}"
         share = case.get("share", {}).get(name, {})
         requested = {(f, r) for f, resources in case.get("requested", {}).get(name, {}).items() for r in resources}
         borrowed = {tuple(pair) for pair in share.get("borrowed", ())}
-        standing = Standing(
-            Share(float(share.get("unweighted_ratio", 0)), world.weight_of(share), "", share.get("borrowing", False)),
+        standing = TournamentStanding(
+            DominantResourceShare(
+                float(share.get("unweighted_ratio", 0)), world.weight_of(share), "", share.get("borrowing", False)
+            ),
             bool(requested & borrowed),
         )
         return workload(item, gates=gates_of(case)), standing
@@ -129,7 +154,7 @@ def _queue_order(case: Case) -> Any:
         def usage_of(asks: Workload) -> float:
             return kept.get(asks.local_queue, 0.0)
 
-    line = Pending(case["strategy"] == "StrictFIFO", usage_of)
+    line = PendingQueue(case["strategy"] == "StrictFIFO", usage_of)
     for item in case["workloads"]:
         line.push(workload(item, gates=gates_of(case), requeuing=world.requeuing_of(case)))
     if case.get("sticky"):
@@ -141,10 +166,10 @@ def _queue_order(case: Case) -> Any:
 def _requeue(case: Case) -> Any:
     strict = case["strategy"] == "StrictFIFO"
     hints = case.get("next_index_hints") or []
-    outcome = Outcome(case["reason"])
+    outcome = EntryOutcome(case["reason"])
     untried = any(index != -1 for hint in hints for index in hint.values())
     return {
-        "inadmissible": not looks_again(outcome, strict=strict, untried=untried),
+        "inadmissible": not requeues_immediately(outcome, strict=strict, untried=untried),
         "sticky_at_head": stays_at_head(outcome, strict=strict),
     }
 
@@ -155,17 +180,20 @@ def _reserve(case: Case) -> Any:
     node = tree.queues[spec.name]
     charge(node, cells_of(tree, case["usage"]))
     usage = cells_of(tree, case["assignment_usage"])
-    mode = Mode.FIT if case["assignment_mode"] == "Fit" else Mode.PREEMPT
-    pods = PodSetChoice(
-        world.pod_set({"name": "main", "count": 1}), 1, {}, {"any": Choice("", mode, case["borrowing_level"], -1)}
+    mode = PreemptionMode.FIT if case["assignment_mode"] == "Fit" else PreemptionMode.PREEMPT
+    pods = PodSetFlavors(
+        world.pod_set({"name": "main", "count": 1}),
+        1,
+        {},
+        {"any": FlavorAssignment("", mode, case["borrowing_level"], -1)},
     )
-    reserved = to_reserve(node, Assignment([pods], usage))
+    reserved = resources_to_reserve(node, WorkloadAssignment([pods], usage))
     return {"reserved": by_flavor(tree, dict.fromkeys(usage, 0) | reserved)}
 
 
 def _preference(case: Case) -> Any:
-    a, b = (Granule(GRANULES[case[side]["mode"]], case[side]["borrowing_level"]) for side in "ab")
-    return {"a_preferred": better(a, b, world.fungibility_of(case["flavor_fungibility"]))}
+    a, b = (GranularMode(GRANULES[case[side]["mode"]], case[side]["borrowing_level"]) for side in "ab")
+    return {"a_preferred": is_preferred(a, b, world.fungibility_of(case["flavor_fungibility"]))}
 
 
 def _partial(case: Case) -> Any:
@@ -180,11 +208,11 @@ def _policy(case: Case) -> Any:
     preemptor, candidate = (
         workload(case[side], gates=gates, requeuing=requeuing) for side in ("preemptor", "candidate")
     )
-    return {"allowed": allowed(Policy(case["policy"]), preemptor, candidate)}
+    return {"allowed": satisfies_policy(CandidatePolicy(case["policy"]), preemptor, candidate)}
 
 
-def _contest(tree: QuotaTree, spec: QueueSpec, asks: Workload, usage: Any, cells: Any) -> Contest:
-    return Contest(Books(tree), asks, spec, tree.queues[spec.name], usage, cells)
+def _contest(tree: QuotaTree, spec: QuotaQueueSpec, asks: Workload, usage: Any, cells: Any) -> PreemptionContext:
+    return PreemptionContext(QuotaLedger(tree), asks, spec, tree.queues[spec.name], usage, cells)
 
 
 def _candidate_order(case: Case) -> Any:
@@ -194,7 +222,7 @@ def _candidate_order(case: Case) -> Any:
             *(c["admission"]["cluster_queue"] for c in case["candidates"] if c.get("admission")),
         }
     )
-    tree = QuotaTree([], [QueueSpec(name) for name in names])
+    tree = QuotaTree([], [QuotaQueueSpec(name) for name in names])
     gates = gates_of(case)
     holders = [holder(tree, candidate, gates=gates) for candidate in case["candidates"]]
     usage = {
@@ -203,7 +231,7 @@ def _candidate_order(case: Case) -> Any:
         if c.get("local_queue_usage") is not None
     }
     preemptor = case["preemptor_cluster_queue"]
-    contest = _contest(tree, QueueSpec(preemptor), workload({"name": "x"}, preemptor), {}, ())
+    contest = _contest(tree, QuotaQueueSpec(preemptor), workload({"name": "x"}, preemptor), {}, ())
     configured = world.switched_on(case["config"].get("admission_fair_sharing"))
     usage_based = configured and gates.get("AdmissionFairSharing", True)
     contest.local_usage = usage if usage_based else {}
@@ -212,17 +240,17 @@ def _candidate_order(case: Case) -> Any:
 
 def _fair_target_order(case: Case) -> Any:
     tree = tree_of(case)
-    books = Books(tree)
+    books = QuotaLedger(tree)
     for item in case["workloads"]:
         books.enter(holder(tree, item))
     preemptor = case["preemptor_cluster_queue"]
     spec = next(queue_spec(cq) for cq in case["cluster_queues"] if cq["name"] == preemptor)
-    contest = Contest(
+    contest = PreemptionContext(
         books, workload({"name": "x"}, preemptor), spec, tree.queues[preemptor], {}, range(len(tree.cells))
     )
     wanted = set(case["candidate_cluster_queues"])
     candidates = contest.ordered([h for h in books.holders.values() if h.queue.name in wanted])
-    targets = Targets.of(contest, candidates)
+    targets = TargetQueueOrdering.of(contest, candidates)
     actions = iter(case["actions"])
     order = []
     for queue in targets:
@@ -237,7 +265,7 @@ def _fair_target_order(case: Case) -> Any:
 
 def _preemption(case: Case) -> Any:
     tree = tree_of(case)
-    books = Books(tree)
+    books = QuotaLedger(tree)
     gates, requeuing = gates_of(case), world.requeuing_of(case)
     for item in case["workloads"]:
         if item.get("admission"):
@@ -256,9 +284,13 @@ def _preemption(case: Case) -> Any:
             usage[cell] = usage.get(cell, 0) + world.amount(amounts.get(resource, 0)) * pods["count"]
             if choice["mode"] != "Fit":
                 contested.add(cell)
-    contest = Contest(books, asks, spec, tree.queues[queue], usage, frozenset(contested))
+    contest = PreemptionContext(books, asks, spec, tree.queues[queue], usage, frozenset(contested))
     rules = rules_of(case["config"])
-    victims = fair(contest, rules.fair, upstream=rules.upstream_defects) if rules.fair else classical(contest)
+    victims = (
+        fair_preemptions(contest, rules.fair, upstream=rules.upstream_defects)
+        if rules.fair
+        else classical_preemptions(contest)
+    )
     found = [{"reason": victim.reason.value, "workload": victim.holder.workload.name} for victim in victims]
     return {"preempted": sorted(found, key=lambda item: item["workload"])}
 
@@ -270,17 +302,17 @@ def _flavor_assignment(case: Case) -> Any:
     for spec, usage in zip(specs, (case["usage"], case["other_usage"]), strict=False):
         charge(tree.queues[spec.name], cells_of(tree, usage))
     simulated = {
-        tree.cell(FlavorResource(item["flavor"], item["resource"])): Granule(
+        tree.cell(FlavorResource(item["flavor"], item["resource"])): GranularMode(
             POSSIBILITIES[item.get("possibility", "Preempt")], item.get("borrow_after", 0)
         )
         for item in case["simulated_preemption"]
     }
     default = case["simulated_preemption_default"]
-    fallback = Granule(POSSIBILITIES[default.get("possibility", "Preempt")], default.get("borrow_after", 0))
+    fallback = GranularMode(POSSIBILITIES[default.get("possibility", "Preempt")], default.get("borrow_after", 0))
     gates = gates_of(case)
     reclaimable = case.get("reclaimable", {}) if gates.get("ReclaimablePods", True) else {}
     pod_sets = tuple(world.pod_set(p, p["count"] - reclaimable.get(p["name"], 0)) for p in case["pod_sets"])
-    assigner = Assigner(
+    assigner = FlavorAssigner(
         tree,
         specs[0],
         tree.queues[specs[0].name],
@@ -311,7 +343,7 @@ def usage_of(tree: QuotaTree, pod_sets: Iterable[Case]) -> dict[int, int]:
     return found
 
 
-def assignment_out(tree: QuotaTree, found: Assignment) -> Any:
+def assignment_out(tree: QuotaTree, found: WorkloadAssignment) -> Any:
     """An assignment as cases write it."""
     return {
         "mode": public_mode(found.mode),
@@ -322,7 +354,7 @@ def assignment_out(tree: QuotaTree, found: Assignment) -> Any:
     }
 
 
-def _pods_out(pods: PodSetChoice) -> Any:
+def _pods_out(pods: PodSetFlavors) -> Any:
     found: dict[str, Any] = {"name": pods.pod_set.name, "count": pods.count}
     if pods.choices is not None:
         found["flavors"] = {

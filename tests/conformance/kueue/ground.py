@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fleet.placement.topology import Ask, Broken, Placement, Preference, Scaled, Topologies, TopologyFlavor
-from fleet.quota.ground import Misfit
-from fleet.quota.workload import Given, Holder, Workload
+from fleet.quota.ground import PlacementRefusal
+from fleet.quota.workload import AdmittedWorkload, PodSetAssignment, Workload
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import PodSet
 from tests.conformance.cases import Case
@@ -68,11 +68,11 @@ class Nodes:
         }
         return cls(tree, levels, provisioned(case), preferences, again=again)
 
-    def flavor_of(self, given: Given) -> str | None:
+    def flavor_of(self, given: PodSetAssignment) -> str | None:
         """The flavor that places a pod set."""
         return next((flavor for _, flavor in sorted(given.flavors.items()) if flavor in self.levels), None)
 
-    def placed(self, holder: Holder, admitted: Sequence[Case]) -> Places:
+    def placed(self, holder: AdmittedWorkload, admitted: Sequence[Case]) -> Places:
         """Where a workload stands, as its admission says."""
         requests = {pod_set.name: pod_set.requests for pod_set in holder.workload.pod_sets}
         found = []
@@ -83,7 +83,7 @@ class Nodes:
                 found.append(Placement(one.name, flavor, requests[one.name], tuple(topology["levels"]), domains))
         return tuple(found)
 
-    def reseat(self, holder: Holder, lost: str, *, movable: bool) -> None:
+    def reseat(self, holder: AdmittedWorkload, lost: str, *, movable: bool) -> None:
         """From now on its pods on a node that is `lost` ask for another place, or all that have none yet."""
         places = {place.pod_set: place for place in holder.place or ()}  # type: ignore[attr-defined]
         standing = {one.name: places.get(one.name) for one in holder.given}
@@ -91,14 +91,14 @@ class Nodes:
             name: place and Broken(place, lost, movable) for name, place in standing.items()
         }
 
-    def scale(self, workload: Workload, replaced: Holder) -> None:
+    def scale(self, workload: Workload, replaced: AdmittedWorkload) -> None:
         """Its pods go on where those of the slice it replaces are."""
         places: Any = replaced.place or ()
         self.grown[workload.uid] = {place.pod_set: Scaled(place) for place in places}
 
     def find(
-        self, workload: Workload, given: Sequence[Given], *, empty: bool = False, before: object = None
-    ) -> Places | Misfit:
+        self, workload: Workload, given: Sequence[PodSetAssignment], *, empty: bool = False, before: object = None
+    ) -> Places | PlacementRefusal:
         """Places for the pod sets whose flavor has a topology; those found `before` while they are free."""
         pod_sets = {pod_set.name: pod_set for pod_set in workload.pod_sets}
         standing = self.standing.get(workload.uid)
@@ -106,12 +106,12 @@ class Nodes:
             if self.topologies.fits(before):  # type: ignore[arg-type]
                 return before  # type: ignore[return-value]
             if not self.again:
-                return Misfit(tuple(pod_sets), Refusal(Reason.TOPOLOGY, "its place went to another"))
+                return PlacementRefusal(tuple(pod_sets), Refusal(Reason.TOPOLOGY, "its place went to another"))
         asks = []
         for one in given:
             flavors = {flavor for flavor in one.flavors.values() if flavor in self.levels}
             if len(flavors) > 1:
-                return Misfit((one.name,), Refusal(Reason.TOPOLOGY, f"{one.name} would need two topologies"))
+                return PlacementRefusal((one.name,), Refusal(Reason.TOPOLOGY, f"{one.name} would need two topologies"))
             if standing is None:
                 flavors = {flavor for flavor in flavors if (workload.queue, flavor) not in self.delayed}
             kept = self.grown.get(workload.uid, {}) if standing is None else standing
@@ -127,12 +127,12 @@ class Nodes:
             for ask in asks
             if ask.pod_set.name == found.refusal.pod_set or (group and ask.pod_set.group == group)
         )
-        return Misfit(refused, Refusal(Reason.TOPOLOGY, found.refusal.message))
+        return PlacementRefusal(refused, Refusal(Reason.TOPOLOGY, found.refusal.message))
 
-    def put(self, holder: Holder) -> None:
+    def put(self, holder: AdmittedWorkload) -> None:
         self.hold(holder.workload, holder.place)
 
-    def lift(self, holder: Holder) -> None:
+    def lift(self, holder: AdmittedWorkload) -> None:
         self.release(holder.workload, holder.place)
 
     def hold(self, workload: Workload, place: object) -> None:

@@ -4,12 +4,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from fleet.quota.entries import Entry, Outcome, looks_again
-from fleet.quota.ground import NOWHERE
+from fleet.quota.entries import CycleEntry, EntryOutcome, requeues_immediately
+from fleet.quota.ground import NO_PLACEMENT
 from fleet.quota.run import CycleResult
-from fleet.quota.scheduler import Scheduler
+from fleet.quota.scheduler import AdmissionScheduler
 from fleet.quota.tree import QuotaTree
-from fleet.quota.workload import Books, Given, Holder, Unseated, Workload
+from fleet.quota.workload import AdmittedWorkload, PodSetAssignment, QuotaLedger, SecondPassWorkload, Workload
 from fleet.reasons import Reason
 from model.kinds import RequirementTerm
 from model.requirements import Requirements
@@ -25,14 +25,14 @@ class Scene:
     """A case's world while it is played."""
 
     case: Case
-    scheduler: Scheduler
+    scheduler: AdmissionScheduler
     nodes: Nodes | None = None
     names: dict[str, str] = field(default_factory=dict)
     """uid -> workload name."""
     pending: dict[str, str] = field(default_factory=dict)
     """Workload -> reason it waits."""
     usage: LocalUsage | None = None
-    unseated: dict[str, Unseated] = field(default_factory=dict)
+    unseated: dict[str, SecondPassWorkload] = field(default_factory=dict)
     """uid -> holder that needs a place."""
     entries: dict[str, Case] = field(default_factory=dict)
     """uid -> the workload as the case writes it."""
@@ -47,7 +47,9 @@ class Scene:
         if nodes is not None:
             flavors = {name: replace(spec, levels=nodes.levels.get(name, ())) for name, spec in flavors.items()}
         queues = {spec.name: spec for spec in specs}
-        scheduler = Scheduler(Books(tree, nodes or NOWHERE), queues, flavors, world.rules_of(case["config"]))
+        scheduler = AdmissionScheduler(
+            QuotaLedger(tree, nodes or NO_PLACEMENT), queues, flavors, world.rules_of(case["config"])
+        )
         scene = cls(case, scheduler, nodes, usage=LocalUsage.of(case))
         scene._count(())
         for entry in sorted(case["workloads"], key=lambda entry: not entry.get("admission")):
@@ -108,11 +110,11 @@ class Scene:
             if self._inactive(head.queue):
                 self.scheduler.pending[head.queue].put_back(head, again=True)
             elif not self._selects(head.queue, head.name.split("/")[0]):
-                self._misconfigured(head, Outcome.NAMESPACE_MISMATCH)
+                self._misconfigured(head, EntryOutcome.NAMESPACE_MISMATCH)
             elif self._above_limits(head):
-                self._misconfigured(head, Outcome.GENERIC)
+                self._misconfigured(head, EntryOutcome.GENERIC)
             elif second_pass.checks_failed(self.entries[head.uid]):
-                self._aside(head, Outcome.GENERIC, "PendingEvaluation")
+                self._aside(head, EntryOutcome.GENERIC, "PendingEvaluation")
             else:
                 welcome.append(head)
         result = self.scheduler.decide(welcome, [*self.unseated.values()])
@@ -144,19 +146,21 @@ class Scene:
             lost = second_pass.lost_node(entry, gates)
             if lost or second_pass.awaits_place(entry):
                 self.nodes.reseat(holder, lost, movable=second_pass.movable(entry, gates))
-                self.unseated[uid] = Unseated(holder, bool(lost))
+                self.unseated[uid] = SecondPassWorkload(holder, bool(lost))
 
-    def _count(self, admitted: Iterable[Holder]) -> None:
+    def _count(self, admitted: Iterable[AdmittedWorkload]) -> None:
         if self.usage is not None:
             self.usage.count(admitted)
             self.scheduler.local_usage = self.usage.values()
 
-    def _misconfigured(self, head: Workload, outcome: Outcome) -> None:
+    def _misconfigured(self, head: Workload, outcome: EntryOutcome) -> None:
         self._aside(head, outcome, "Misconfigured")
 
-    def _aside(self, head: Workload, outcome: Outcome, reason: str) -> None:
+    def _aside(self, head: Workload, outcome: EntryOutcome, reason: str) -> None:
         strict = self.scheduler.queues[head.queue].strict
-        self.scheduler.pending[head.queue].put_back(head, again=looks_again(outcome, strict=strict, untried=False))
+        self.scheduler.pending[head.queue].put_back(
+            head, again=requeues_immediately(outcome, strict=strict, untried=False)
+        )
         self.pending[head.name] = reason
 
     def _above_limits(self, head: Workload) -> bool:
@@ -187,7 +191,7 @@ class Scene:
             not terms or Requirements.from_terms(terms).matches(labels)
         )
 
-    def _pods(self, holder: Holder, given: Given) -> dict[str, Any]:
+    def _pods(self, holder: AdmittedWorkload, given: PodSetAssignment) -> dict[str, Any]:
         found = {"count": given.count, "flavors": dict(given.flavors), "name": given.name, "usage": dict(given.amounts)}
         places: Any = holder.place or ()
         shows = [shown(place) for place in places if place.pod_set == given.name and place.domains]
@@ -195,7 +199,7 @@ class Scene:
         waits = {"delayed_topology": "Ready" if shows else "Pending"} if late else {}
         return found | ({"topology": shows[0]} if shows else {}) | waits
 
-    def _delayed(self, holder: Holder, given: Given) -> bool:
+    def _delayed(self, holder: AdmittedWorkload, given: PodSetAssignment) -> bool:
         """Whether its place is decided only after the reservation."""
         if self.nodes is None:
             return False
@@ -222,7 +226,7 @@ class Scene:
                 found[name] = sorted(workload.name for workload in waiting)
         return found
 
-    def admission(self, holder: Holder) -> Any:
+    def admission(self, holder: AdmittedWorkload) -> Any:
         """A holder as cases write an admission; worlds with nodes, and replayed ones, do not say whether it starts."""
         found = {"cluster_queue": holder.queue.name, "pod_sets": [self._pods(holder, given) for given in holder.given]}
         if "nodes" in self.case or self.case["id"].startswith("replay"):
@@ -231,7 +235,7 @@ class Scene:
         checks = checks_of(queue, {flavor for given in holder.given for flavor in given.flavors.values()})
         return found | {"admitted": second_pass.starts_at_once(self.entries[holder.workload.uid], checks)}
 
-    def reservations(self, admitted: Iterable[Holder]) -> dict[str, Any]:
+    def reservations(self, admitted: Iterable[AdmittedWorkload]) -> dict[str, Any]:
         """Who reserved quota now; in worlds with nodes also who came for a place, whatever became of it."""
         came = [
             holder
@@ -241,15 +245,15 @@ class Scene:
         return {holder.workload.name: self.admission(holder) for holder in (*admitted, *came)}
 
 
-def reason_of(entry: Entry) -> str:
+def reason_of(entry: CycleEntry) -> str:
     """Kueue's word for why a head waits."""
     if entry.unseated is not None:
         return second_pass.FAILED
-    if entry.outcome is Outcome.GATED:
+    if entry.outcome is EntryOutcome.GATED:
         return "AdmissionGated"
-    if entry.outcome is Outcome.PENDING_PREEMPTION:
+    if entry.outcome is EntryOutcome.PENDING_PREEMPTION:
         return Reason.WAITING_FOR_PREEMPTED.value
-    if entry.outcome is Outcome.NO_FIT:
+    if entry.outcome is EntryOutcome.NO_FIT:
         return (entry.assignment.problem or Reason.WAITING_FOR_QUOTA).value
     return Reason.WAITING_FOR_QUOTA.value
 
@@ -258,7 +262,7 @@ def _schedule(case: Case) -> Any:
     scene = Scene.of(case)
     kept = sorted(h.workload.name for h in scene.scheduler.books.holders.values())
     preempted: list[Any] = []
-    admitted: list[Holder] = []
+    admitted: list[AdmittedWorkload] = []
     lost: list[Any] = []
     skipped: dict[str, int] = {}
     recomputed: dict[str, dict[str, int]] = {}

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fleet.quota.ledger import Account
-from fleet.quota.workload import Holder
+from fleet.quota.ledger import LocalQueueUsage
+from fleet.quota.workload import AdmittedWorkload
 from tests.conformance.cases import Case
 from tests.conformance.kueue.topology import gates_of
 
@@ -22,7 +22,7 @@ class LocalUsage:
     resource_weights: Mapping[str, float]
     weights: Mapping[str, float]
     """Local queue -> its weight."""
-    accounts: dict[str, Account] = field(default_factory=dict)
+    accounts: dict[str, LocalQueueUsage] = field(default_factory=dict)
 
     @classmethod
     def of(cls, case: Case) -> "LocalUsage | None":
@@ -46,10 +46,10 @@ class LocalUsage:
             named = [local for local in weights if name in {local, local.split("/")[1]}]
             if not named and gone not in {name, name.split("/")[-1]}:
                 weights[name], named = 1.0, [name]
-            found.accounts |= {local: Account(usage) for local in named}
+            found.accounts |= {local: LocalQueueUsage(usage) for local in named}
         return found
 
-    def count(self, admitted: Iterable[Holder]) -> None:
+    def count(self, admitted: Iterable[AdmittedWorkload]) -> None:
         """Admissions count at once, before the next sample has them."""
         for holder in admitted:
             local = holder.workload.local_queue
@@ -57,13 +57,13 @@ class LocalUsage:
             for given in holder.given:
                 for resource, amount in given.amounts.items():
                     requests[resource] = requests.get(resource, 0) + amount
-            account = self.accounts.get(local, Account())
+            account = self.accounts.get(local, LocalQueueUsage())
             self.accounts[local] = account.admitted(requests, self.sampling_s, self.half_life_s)
 
     def values(self) -> dict[str, float]:
         """Local queue -> the number that orders it."""
         return {
-            local: self.accounts.get(local, Account()).value(weight, self.resource_weights)
+            local: self.accounts.get(local, LocalQueueUsage()).value(weight, self.resource_weights)
             for local, weight in self.weights.items()
         }
 

@@ -6,21 +6,21 @@ from typing import Any
 
 from fleet.quota.declared import (
     UNLIMITED,
-    CohortSpec,
-    FairStrategy,
+    AdmissionRules,
+    CandidatePolicy,
+    CellQuota,
     FlavorResource,
-    FlavorSpec,
-    Fungibility,
-    OnCandidate,
-    Policy,
-    Preemption,
-    QueueSpec,
-    Quota,
-    ResourceGroup,
-    Rules,
+    FungibilityPolicy,
+    PreemptionStrategy,
+    QueueFungibility,
+    QueuePreemption,
+    QuotaCohortSpec,
+    QuotaFlavorSpec,
+    QuotaQueueSpec,
+    QuotaResourceGroup,
 )
 from fleet.quota.tree import QuotaTree, charge
-from fleet.quota.workload import NEVER_CREATED_S, Given, Holder, Workload, usage_in
+from fleet.quota.workload import NEVER_CREATED_S, AdmittedWorkload, PodSetAssignment, Workload, usage_in
 from fleet.snapshot import PodSet, Slice
 from model.kinds import RequirementTerm, Taint, Toleration
 
@@ -32,14 +32,14 @@ def amount(value: Any) -> int:
     return UNLIMITED if value == "unlimited" else int(value)
 
 
-def quotas(groups: Iterable[Json]) -> dict[FlavorResource, Quota]:
+def quotas(groups: Iterable[Json]) -> dict[FlavorResource, CellQuota]:
     """The cells of resource groups."""
     found = {}
     for group in groups:
         for flavor in group.get("flavors", ()):
             for resource, quota in flavor.get("quotas", {}).items():
                 borrowing, lending = quota.get("borrowing_limit"), quota.get("lending_limit")
-                found[FlavorResource(flavor["name"], resource)] = Quota(
+                found[FlavorResource(flavor["name"], resource)] = CellQuota(
                     amount(quota.get("nominal", 0)),
                     None if borrowing in {None, "unlimited"} else int(borrowing),
                     None if lending in {None, "unlimited"} else int(lending),
@@ -47,25 +47,26 @@ def quotas(groups: Iterable[Json]) -> dict[FlavorResource, Quota]:
     return found
 
 
-def queue_spec(cq: Json) -> QueueSpec:
+def queue_spec(cq: Json) -> QuotaQueueSpec:
     """A ClusterQueue."""
     groups = cq.get("resource_groups") or ()
     preemption, fungibility = cq.get("preemption") or {}, cq.get("flavor_fungibility") or {}
     borrow = preemption.get("borrow_within_cohort") or {}
     reclaim = "Never" if cq.get("reclaim_unset") else preemption.get("reclaim_within_cohort")
-    return QueueSpec(
+    return QuotaQueueSpec(
         cq["name"],
         cq.get("cohort") or "",
         tuple(
-            ResourceGroup(tuple(g.get("resources", ())), tuple(f["name"] for f in g.get("flavors", ()))) for g in groups
+            QuotaResourceGroup(tuple(g.get("resources", ())), tuple(f["name"] for f in g.get("flavors", ())))
+            for g in groups
         ),
         quotas(groups),
         weight_of(cq),
         strict=cq.get("strategy") == "StrictFIFO",
-        preemption=Preemption(
-            Policy(preemption.get("within_cluster_queue") or "Never"),
-            Policy(reclaim or "Never"),
-            Policy(borrow.get("policy") or "Never"),
+        preemption=QueuePreemption(
+            CandidatePolicy(preemption.get("within_cluster_queue") or "Never"),
+            CandidatePolicy(reclaim or "Never"),
+            CandidatePolicy(borrow.get("policy") or "Never"),
             borrow.get("max_priority_threshold"),
         ),
         fungibility=fungibility_of(fungibility),
@@ -79,18 +80,18 @@ def weight_of(node: Json) -> float:
     return 1.0 if weight is None else float(weight)
 
 
-def fungibility_of(given: Json) -> Fungibility:
+def fungibility_of(given: Json) -> QueueFungibility:
     """A ClusterQueue's flavorFungibility."""
-    return Fungibility(
-        OnCandidate(given.get("when_can_borrow") or "MayStopSearch"),
-        OnCandidate(given.get("when_can_preempt") or "TryNextFlavor"),
+    return QueueFungibility(
+        FungibilityPolicy(given.get("when_can_borrow") or "MayStopSearch"),
+        FungibilityPolicy(given.get("when_can_preempt") or "TryNextFlavor"),
         prefer_preemption=given.get("preference") == "PreemptionOverBorrowing",
     )
 
 
-def cohort_spec(cohort: Json) -> CohortSpec:
+def cohort_spec(cohort: Json) -> QuotaCohortSpec:
     """A Cohort."""
-    return CohortSpec(
+    return QuotaCohortSpec(
         cohort["name"],
         cohort.get("parent") or "",
         quotas(cohort.get("resource_groups") or ()),
@@ -125,9 +126,9 @@ def by_flavor(tree: QuotaTree, usage: Mapping[int, int]) -> dict[str, dict[str, 
     return found
 
 
-def flavor_spec(flavor: Json) -> FlavorSpec:
+def flavor_spec(flavor: Json) -> QuotaFlavorSpec:
     """A ResourceFlavor."""
-    return FlavorSpec(
+    return QuotaFlavorSpec(
         flavor["name"],
         flavor.get("node_labels") or {},
         tuple(taint(entry) for entry in flavor.get("taints") or ()),
@@ -274,12 +275,12 @@ def is_leaving(entry: Json) -> bool:
     return any(c["type"] == "Evicted" and c.get("status") == "True" for c in entry.get("conditions") or ())
 
 
-def holder(tree: QuotaTree, entry: Json, *, gates: Json | None = None) -> Holder:
+def holder(tree: QuotaTree, entry: Json, *, gates: Json | None = None) -> AdmittedWorkload:
     """A workload with its admission."""
     admission = entry.get("admission") or {"cluster_queue": next(iter(tree.queues)), "pod_sets": ()}
     queue = admission["cluster_queue"]
     given = tuple(_given(pods, entry, gates or {}) for pods in admission.get("pod_sets") or ())
-    return Holder(
+    return AdmittedWorkload(
         workload(entry, queue, gates=gates),
         tree.queues[queue],
         given,
@@ -300,7 +301,7 @@ def reclaimed_of(entry: Json, gates: Json) -> dict[str, int]:
     return {pods["name"]: pods["count"] for pods in found}
 
 
-def _given(pods: Json, entry: Json, gates: Json) -> Given:
+def _given(pods: Json, entry: Json, gates: Json) -> PodSetAssignment:
     """What an admission gives a pod set; pods that it no longer has, or no longer needs, have given theirs back."""
     reclaimed = reclaimed_of(entry, gates)
     wanted = next((p["count"] for p in entry.get("pod_sets") or () if p["name"] == pods["name"]), pods["count"])
@@ -308,7 +309,7 @@ def _given(pods: Json, entry: Json, gates: Json) -> Given:
     usage = {r: amount(v) for r, v in (pods.get("usage") or {}).items()}
     if count < pods["count"]:
         usage = {r: v * count // pods["count"] for r, v in usage.items()}
-    return Given(pods["name"], count, pods.get("flavors") or {}, usage)
+    return PodSetAssignment(pods["name"], count, pods.get("flavors") or {}, usage)
 
 
 def transformed(requests: Mapping[str, int], rules: Iterable[Json]) -> dict[str, int]:
@@ -329,13 +330,13 @@ def switched_on(part: Any) -> bool:
     return part is not None and part is not False
 
 
-def rules_of(config: Json) -> Rules:
+def rules_of(config: Json) -> AdmissionRules:
     """What a case's configuration switches on."""
     fair = config.get("fair_sharing")
     gates = config.get("feature_gates") or {}
-    strategies = (fair.get("strategies") if isinstance(fair, dict) else None) or [s.value for s in FairStrategy]
-    return Rules(
-        fair=tuple(FairStrategy(name) for name in strategies) if switched_on(fair) else (),
+    strategies = (fair.get("strategies") if isinstance(fair, dict) else None) or [s.value for s in PreemptionStrategy]
+    return AdmissionRules(
+        fair=tuple(PreemptionStrategy(name) for name in strategies) if switched_on(fair) else (),
         upstream_defects=True,
         place_again=gates.get("TASRecomputeAssignmentWithinSchedulingCycle", True),
         victims_again=gates.get("RecomputeAssignmentUponPreemptionTargetsOverlap", True),

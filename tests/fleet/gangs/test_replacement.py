@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fleet.actions import Action, EvictPod, OpenClaims, ReleasePod, SaveGang
 from fleet.gangs import lifecycle
-from fleet.quota.compile import declared, usage_of
+from fleet.quota.compile import quota_specs, usage_of
 from fleet.scheduling import cycle
 from fleet.snapshot import ANY_NUMBER, Disruption, Gang, GangState, Pin, PodSet, Slice
 from fleet.snapshot.seats import strays_of
@@ -540,7 +540,7 @@ def losses(draw: st.DrawFn) -> tuple[World, set[str]]:
 
 
 def held(world: World, it: Gang) -> dict[int, int]:
-    said = declared(world.fleet)
+    said = quota_specs(world.fleet)
     return usage_of(said, said.tree(), it.queue, it)
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fleet.quota.workload import Holder
+from fleet.quota.workload import AdmittedWorkload
 from tests.support.quotas import World, queue
 
 
@@ -14,7 +14,7 @@ def world() -> World:
     return made
 
 
-def names(holders: list[Holder] | tuple[Holder, ...]) -> list[str]:
+def names(holders: list[AdmittedWorkload] | tuple[AdmittedWorkload, ...]) -> list[str]:
     return [holder.workload.name for holder in holders]
 
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from fleet.quota.candidates import Victim, allowed, candidates_in, fill_back
-from fleet.quota.declared import Policy
+from fleet.quota.candidates import Victim, candidates_in, fill_back, satisfies_policy
+from fleet.quota.declared import CandidatePolicy
 from fleet.reasons import Reason
 from tests.support.quotas import World, asks, cohort, queue
 
@@ -15,26 +15,26 @@ MINE = {"priority": 5, "at_s": 10.0}
 @pytest.mark.parametrize(
     ("policy", "priority", "at_s", "may"),
     [
-        pytest.param(Policy.NEVER, 0, 99.0, False, id="never"),
-        pytest.param(Policy.ANY, 9, 0.0, True, id="any, even a higher one"),
-        pytest.param(Policy.LOWER, 4, 0.0, True, id="lower"),
-        pytest.param(Policy.LOWER, 5, 99.0, False, id="lower does not mean equal"),
-        pytest.param(Policy.LOWER_OR_NEWER, 4, 0.0, True, id="lower, however old"),
-        pytest.param(Policy.LOWER_OR_NEWER, 5, 11.0, True, id="equal and newer"),
-        pytest.param(Policy.LOWER_OR_NEWER, 5, 10.0, False, id="equal and of the same time"),
-        pytest.param(Policy.LOWER_OR_NEWER, 5, 9.0, False, id="equal and older"),
-        pytest.param(Policy.LOWER_OR_NEWER, 6, 99.0, False, id="higher, however new"),
+        pytest.param(CandidatePolicy.NEVER, 0, 99.0, False, id="never"),
+        pytest.param(CandidatePolicy.ANY, 9, 0.0, True, id="any, even a higher one"),
+        pytest.param(CandidatePolicy.LOWER, 4, 0.0, True, id="lower"),
+        pytest.param(CandidatePolicy.LOWER, 5, 99.0, False, id="lower does not mean equal"),
+        pytest.param(CandidatePolicy.LOWER_OR_NEWER, 4, 0.0, True, id="lower, however old"),
+        pytest.param(CandidatePolicy.LOWER_OR_NEWER, 5, 11.0, True, id="equal and newer"),
+        pytest.param(CandidatePolicy.LOWER_OR_NEWER, 5, 10.0, False, id="equal and of the same time"),
+        pytest.param(CandidatePolicy.LOWER_OR_NEWER, 5, 9.0, False, id="equal and older"),
+        pytest.param(CandidatePolicy.LOWER_OR_NEWER, 6, 99.0, False, id="higher, however new"),
     ],
 )
-def test_policies(policy: Policy, priority: int, at_s: float, may: bool) -> None:
+def test_policies(policy: CandidatePolicy, priority: int, at_s: float, may: bool) -> None:
     candidate = asks("candidate", "q", 1, priority=priority, at_s=at_s)
-    assert allowed(policy, asks("preemptor", "q", 1, **MINE), candidate) is may
+    assert satisfies_policy(policy, asks("preemptor", "q", 1, **MINE), candidate) is may
 
 
 def test_the_time_that_counts_is_that_in_the_queue() -> None:
     """A workload that was evicted stands where its eviction put it, not where its creation did."""
     candidate = asks("candidate", "q", 1, priority=5, at_s=1.0, queued_at_s=20.0)
-    assert allowed(Policy.LOWER_OR_NEWER, asks("preemptor", "q", 1, **MINE), candidate)
+    assert satisfies_policy(CandidatePolicy.LOWER_OR_NEWER, asks("preemptor", "q", 1, **MINE), candidate)
 
 
 # Each row differs from a plain holder (own queue, priority 1, reserved at 5 s) in what its name says.
@@ -85,12 +85,12 @@ def test_a_candidate_frees_a_contested_cell_and_may_go() -> None:
     world.books.lift(world.holds("lifted", "mine", 1))
     contest = world.contest("preemptor", "mine", 1, priority=5)
 
-    def found(policy: Policy) -> set[str]:
+    def found(policy: CandidatePolicy) -> set[str]:
         return {holder.workload.name for holder in candidates_in(contest, world.node("mine"), policy, leaving=False)}
 
-    assert found(Policy.LOWER) == {"yes", "both"}
-    assert found(Policy.ANY) == {"yes", "both", "higher"}
-    assert found(Policy.NEVER) == set()
+    assert found(CandidatePolicy.LOWER) == {"yes", "both"}
+    assert found(CandidatePolicy.ANY) == {"yes", "both", "higher"}
+    assert found(CandidatePolicy.NEVER) == set()
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from fleet.quota.classical import classical
-from fleet.quota.declared import CohortSpec, Policy, Preemption, QueueSpec
+from fleet.quota.classical import classical_preemptions
+from fleet.quota.declared import CandidatePolicy, QueuePreemption, QuotaCohortSpec, QuotaQueueSpec
 from fleet.reasons import Reason
 from tests.support.quotas import ALL, BORROWING, RECLAIM, WITHIN, World, cohort, queue, reasons
 
@@ -14,7 +14,7 @@ Held = tuple[str, str, int, int]
 """Name, queue, amount, priority."""
 
 
-def world(*specs: CohortSpec | QueueSpec, held: tuple[Held, ...]) -> World:
+def world(*specs: QuotaCohortSpec | QuotaQueueSpec, held: tuple[Held, ...]) -> World:
     made = World.of(*specs)
     for index, (name, above, amount, priority) in enumerate(held):
         made.holds(name, above, amount, priority=priority, at_s=float(index), reserved_at_s=float(index))
@@ -24,13 +24,17 @@ def world(*specs: CohortSpec | QueueSpec, held: tuple[Held, ...]) -> World:
 def victims(made: World, above: str, wanted: int, **more: Any) -> dict[str, Reason]:
     """Whom a workload of priority 5 would have evicted; the books end as they began."""
     before = made.state()
-    found = reasons(classical(made.contest("preemptor", above, wanted, **{"priority": 5, "at_s": 50.0} | more)))
+    found = reasons(
+        classical_preemptions(made.contest("preemptor", above, wanted, **{"priority": 5, "at_s": 50.0} | more))
+    )
     assert made.state() == before
     assert not any(holder.out for holder in made.books.holders.values())
     return found
 
 
-def pair(preemption: Preemption, *, own: int = 6, other: int = 6, **more: Any) -> tuple[QueueSpec, QueueSpec]:
+def pair(
+    preemption: QueuePreemption, *, own: int = 6, other: int = 6, **more: Any
+) -> tuple[QuotaQueueSpec, QuotaQueueSpec]:
     """Queue `a` with a policy beside queue `b` without one."""
     return queue("a", "root", {"f": own}, preemption=preemption, **more), queue("b", "root", {"f": other})
 
@@ -41,19 +45,19 @@ def pair(preemption: Preemption, *, own: int = 6, other: int = 6, **more: Any) -
 @pytest.mark.parametrize(
     ("policy", "wanted", "found"),
     [
-        pytest.param(Policy.NEVER, 1, {}, id="never"),
-        pytest.param(Policy.LOWER, 1, {"low-new": OWN}, id="the newest of the lowest"),
-        pytest.param(Policy.LOWER, 4, {"low-new": OWN, "low-old": OWN}, id="one after the other"),
-        pytest.param(Policy.LOWER, 5, {}, id="not enough may go"),
+        pytest.param(CandidatePolicy.NEVER, 1, {}, id="never"),
+        pytest.param(CandidatePolicy.LOWER, 1, {"low-new": OWN}, id="the newest of the lowest"),
+        pytest.param(CandidatePolicy.LOWER, 4, {"low-new": OWN, "low-old": OWN}, id="one after the other"),
+        pytest.param(CandidatePolicy.LOWER, 5, {}, id="not enough may go"),
         pytest.param(
-            Policy.LOWER_OR_NEWER, 5, {"low-new": OWN, "low-old": OWN, "equal-new": OWN}, id="equal and newer"
+            CandidatePolicy.LOWER_OR_NEWER, 5, {"low-new": OWN, "low-old": OWN, "equal-new": OWN}, id="equal and newer"
         ),
-        pytest.param(Policy.LOWER_OR_NEWER, 7, {}, id="but not equal and older"),
+        pytest.param(CandidatePolicy.LOWER_OR_NEWER, 7, {}, id="but not equal and older"),
     ],
 )
-def test_own_queue(policy: Policy, wanted: int, found: dict[str, Reason]) -> None:
+def test_own_queue(policy: CandidatePolicy, wanted: int, found: dict[str, Reason]) -> None:
     held = (("low-old", "a", 2, 1), ("low-new", "a", 2, 1), ("equal-old", "a", 2, 5), ("equal-new", "a", 2, 5))
-    made = world(queue("a", "", {"f": 8}, preemption=Preemption(policy)), held=held)
+    made = world(queue("a", "", {"f": 8}, preemption=QueuePreemption(policy)), held=held)
     assert victims(made, "a", wanted, at_s=2.5) == found
 
 
@@ -61,7 +65,7 @@ def test_only_holders_of_a_contested_cell_go() -> None:
     made = World.of(queue("a", "", {"f": 4, "g": 4}, preemption=WITHIN))
     made.holds("on-g", "a", {"g": 4})
     made.holds("on-f", "a", {"f": 4}, priority=1)
-    found = classical(made.contest("w", "a", {"f": 1, "g/cpu": 0}, cells=("f",), priority=5))
+    found = classical_preemptions(made.contest("w", "a", {"f": 1, "g/cpu": 0}, cells=("f",), priority=5))
     assert reasons(found) == {"on-f": OWN}
 
 
@@ -71,9 +75,15 @@ def test_only_holders_of_a_contested_cell_go() -> None:
 @pytest.mark.parametrize(
     ("preemption", "held", "wanted", "found"),
     [
-        pytest.param(Preemption(), (("x", "b", 12, 0),), 6, {}, id="no policy"),
+        pytest.param(QueuePreemption(), (("x", "b", 12, 0),), 6, {}, id="no policy"),
         pytest.param(RECLAIM, (("x", "b", 12, 9),), 6, {"x": RECLAIMED}, id="what one is entitled to, from anybody"),
-        pytest.param(Preemption(reclaim=Policy.LOWER), (("x", "b", 12, 9),), 6, {}, id="or only from lower priorities"),
+        pytest.param(
+            QueuePreemption(reclaim=CandidatePolicy.LOWER),
+            (("x", "b", 12, 9),),
+            6,
+            {},
+            id="or only from lower priorities",
+        ),
         pytest.param(RECLAIM, (("x", "b", 6, 0), ("y", "a", 3, 0)), 6, {}, id="nothing from a queue within its quota"),
         pytest.param(
             RECLAIM,
@@ -99,7 +109,7 @@ def test_only_holders_of_a_contested_cell_go() -> None:
         pytest.param(RECLAIM, (("x", "b", 12, 0),), 7, {}, id="but no more than that"),
     ],
 )
-def test_cohort(preemption: Preemption, held: tuple[Held, ...], wanted: int, found: dict[str, Reason]) -> None:
+def test_cohort(preemption: QueuePreemption, held: tuple[Held, ...], wanted: int, found: dict[str, Reason]) -> None:
     """Queues `a` and `b` with six each."""
     assert victims(world(*pair(preemption), held=held), "a", wanted) == found
 
@@ -138,7 +148,9 @@ def test_protected_ones_stay() -> None:
 
 # -- borrowing --------------------------------------------------------------------------------------------------------
 
-LOWER_FOREIGN = Preemption(Policy.LOWER, Policy.ANY, Policy.LOWER, while_borrowing_below=2)
+LOWER_FOREIGN = QueuePreemption(
+    CandidatePolicy.LOWER, CandidatePolicy.ANY, CandidatePolicy.LOWER, while_borrowing_below=2
+)
 
 
 @pytest.mark.parametrize(
@@ -153,7 +165,7 @@ LOWER_FOREIGN = Preemption(Policy.LOWER, Policy.ANY, Policy.LOWER, while_borrowi
     ],
 )
 def test_preemption_while_borrowing(
-    preemption: Preemption, priority: int, wanted: int, found: dict[str, Reason]
+    preemption: QueuePreemption, priority: int, wanted: int, found: dict[str, Reason]
 ) -> None:
     """`b` holds 8 of its 6, a third queue's 4 are free: 7 for `a` means borrowing."""
     specs = (*pair(preemption), queue("c", "root", {"f": 4}))
@@ -206,7 +218,7 @@ def ones(above: str, count: int) -> tuple[Held, ...]:
         ),
     ],
 )
-def test_attempts(preemption: Preemption, held: tuple[Held, ...], wanted: int, found: dict[str, Reason]) -> None:
+def test_attempts(preemption: QueuePreemption, held: tuple[Held, ...], wanted: int, found: dict[str, Reason]) -> None:
     """Six each for `a` and `b`, two that are nobody's."""
     made = world(*pair(preemption), queue("c", "root", {"f": 2}), held=held)
     assert victims(made, "a", wanted, priority=10) == found

@@ -2,16 +2,16 @@
 
 import pytest
 
-from fleet.quota.declared import Policy, Preemption, Rules
-from fleet.quota.entries import Outcome
-from fleet.quota.flavors import Assignment, Choice, Mode, PodSetChoice
-from fleet.quota.run import to_reserve
+from fleet.quota.declared import AdmissionRules, CandidatePolicy, QueuePreemption
+from fleet.quota.entries import EntryOutcome
+from fleet.quota.flavors import FlavorAssignment, PodSetFlavors, PreemptionMode, WorkloadAssignment
+from fleet.quota.run import resources_to_reserve
 from fleet.quota.tree import charge
 from fleet.reasons import Reason
 from fleet.snapshot import PodSet
 from tests.support.quotas import ALL, FAIR, RECLAIM, WITHIN, World, asks, cohort, queue
 
-RECLAIM_LOWER = Preemption(reclaim=Policy.LOWER)
+RECLAIM_LOWER = QueuePreemption(reclaim=CandidatePolicy.LOWER)
 
 
 # -- who is admitted --------------------------------------------------------------------------------------------------
@@ -32,8 +32,8 @@ def test_a_head_that_does_not_fit_any_more_is_overtaken_and_looked_at_again() ->
     world.waits("first", "a", 3)
     world.waits("second", "b", 3, at_s=1.0)
     turn = world.decide()
-    assert (list(turn.admitted), turn.waiting) == (["first"], {"second": Outcome.SKIPPED})
-    assert world.decide().waiting == {"second": Outcome.NO_FIT}
+    assert (list(turn.admitted), turn.waiting) == (["first"], {"second": EntryOutcome.SKIPPED})
+    assert world.decide().waiting == {"second": EntryOutcome.NO_FIT}
     assert world.decide().waiting == {}, "it is set aside now"
 
 
@@ -57,14 +57,14 @@ def test_what_was_admitted_is_out_of_line() -> None:
     assert world.decide().admitted == {}
 
 
-@pytest.mark.parametrize("rules", [Rules(), FAIR], ids=["classical", "fair"])
-def test_the_order_decides_who_gets_the_last_of_it(rules: Rules) -> None:
+@pytest.mark.parametrize("rules", [AdmissionRules(), FAIR], ids=["classical", "fair"])
+def test_the_order_decides_who_gets_the_last_of_it(rules: AdmissionRules) -> None:
     """`b` borrows nothing for it."""
     world = World.of(cohort("root", "", {"f": 1}), queue("a", "root"), queue("b", "root", {"f": 2}), rules=rules)
     world.waits("borrows", "a", 2, priority=9)
     world.waits("owns", "b", 2)
     turn = world.decide()
-    assert (list(turn.admitted), turn.waiting) == (["owns"], {"borrows": Outcome.SKIPPED})
+    assert (list(turn.admitted), turn.waiting) == (["owns"], {"borrows": EntryOutcome.SKIPPED})
 
 
 # -- preemption -------------------------------------------------------------------------------------------------------
@@ -77,7 +77,7 @@ def test_a_preemptor_waits_until_its_victims_are_gone() -> None:
     for _ in range(2):
         turn = world.decide()
         assert turn.evicted == {"low": Reason.PREEMPTED}
-        assert turn.waiting == {"high": Outcome.PENDING_PREEMPTION}
+        assert turn.waiting == {"high": EntryOutcome.PENDING_PREEMPTION}
         assert world.node("a").usage == [2], "nothing is charged for it yet"
     gone = world.scheduler.vacate("low")
     world.scheduler.submit(gone.workload)
@@ -110,7 +110,7 @@ def test_a_gate_holds_its_preemption_back() -> None:
     world.waits("high", "a", 2, priority=1, may_evict=False)
     for _ in range(2):
         turn = world.decide()
-        assert (turn.evicted, turn.waiting) == ({}, {"high": Outcome.GATED})
+        assert (turn.evicted, turn.waiting) == ({}, {"high": EntryOutcome.GATED})
 
 
 def test_one_that_does_not_preempt_waits() -> None:
@@ -118,7 +118,7 @@ def test_one_that_does_not_preempt_waits() -> None:
     world.holds("low", "a", 2)
     world.waits("meek", "a", 2, priority=1, preempts=False)
     turn = world.decide()
-    assert (turn.evicted, turn.waiting) == ({}, {"meek": Outcome.NO_CANDIDATES})
+    assert (turn.evicted, turn.waiting) == ({}, {"meek": EntryOutcome.NO_CANDIDATES})
 
 
 def test_several_queues_preempt_in_one_cycle() -> None:
@@ -159,7 +159,11 @@ def test_a_victim_of_two_is_evicted_once_and_the_second_fits_later() -> None:
     assert [(victim.holder.workload.name, who.name) for victim, who in result.evictions] == [("big", "a")]
     assert result.recomputed == {"b": "deferred_fit"}
     waiting = {entry.workload.name: entry.outcome for entry in result.waiting}
-    assert waiting == {"a": Outcome.PENDING_PREEMPTION, "b": Outcome.PENDING_PREEMPTION, "late": Outcome.NO_FIT}
+    assert waiting == {
+        "a": EntryOutcome.PENDING_PREEMPTION,
+        "b": EntryOutcome.PENDING_PREEMPTION,
+        "late": EntryOutcome.NO_FIT,
+    }
     assert world.scheduler.pending["b"].sticky == "b"
     world.scheduler.vacate("big")
     assert list(world.decide().admitted) == ["a", "b"]
@@ -181,7 +185,7 @@ def test_a_second_preemptor_that_finds_nobody_else_waits() -> None:
     assert [(victim.holder.workload.name, who.name) for victim, who in result.evictions] == [("big", "a")]
     assert result.recomputed == {"b": "skipped"}
     waiting = {entry.workload.name: entry.outcome for entry in result.waiting}
-    assert waiting == {"a": Outcome.PENDING_PREEMPTION, "b": Outcome.NO_FIT}
+    assert waiting == {"a": EntryOutcome.PENDING_PREEMPTION, "b": EntryOutcome.NO_FIT}
 
 
 def test_what_a_preemptor_will_get_nobody_else_gets() -> None:
@@ -192,7 +196,7 @@ def test_what_a_preemptor_will_get_nobody_else_gets() -> None:
     world.waits("small", "b", 3)
     turn = world.decide()
     assert turn.evicted == {"low": Reason.PREEMPTED}
-    assert turn.waiting == {"high": Outcome.PENDING_PREEMPTION, "small": Outcome.SKIPPED}
+    assert turn.waiting == {"high": EntryOutcome.PENDING_PREEMPTION, "small": EntryOutcome.SKIPPED}
 
 
 def test_nobody_is_admitted_into_what_victims_have_not_left() -> None:
@@ -201,7 +205,7 @@ def test_nobody_is_admitted_into_what_victims_have_not_left() -> None:
         queue("a", "root", {"f": 6}, preemption=WITHIN),
         queue("b", "root", {"f": 1}),
         queue("c", "root", {"f": 1}),
-        rules=Rules(wait_for_leaving=True),
+        rules=AdmissionRules(wait_for_leaving=True),
     )
     world.holds("low", "a", 5)
     world.waits("high", "a", 4, priority=5)
@@ -217,7 +221,7 @@ def test_nobody_is_admitted_into_what_victims_have_not_left() -> None:
 # -- reserving for a blocked preemptor --------------------------------------------------------------------------------
 
 
-def blocked(preemption: Preemption) -> World:
+def blocked(preemption: QueuePreemption) -> World:
     """`high` is entitled to four, three are lent out to one that may not be taken; `small` would take what is left."""
     world = World.of(queue("a", "root", {"f": 4}, preemption=preemption), queue("b", "root", {"f": 2}))
     world.holds("lent", "b", 5, priority=99)
@@ -230,7 +234,7 @@ def test_capacity_is_kept_for_one_that_could_not_take_it_back() -> None:
     world = blocked(RECLAIM_LOWER)
     turn = world.decide()
     assert turn.admitted == {}
-    assert turn.waiting == {"high": Outcome.NO_CANDIDATES, "small": Outcome.SKIPPED}
+    assert turn.waiting == {"high": EntryOutcome.NO_CANDIDATES, "small": EntryOutcome.SKIPPED}
     assert world.node("a").usage == [0], "for the cycle only"
 
 
@@ -239,26 +243,28 @@ def test_not_for_one_that_could() -> None:
     world.books.holders["lent"].protected = True
     turn = world.decide()
     assert list(turn.admitted) == ["small"]
-    assert turn.waiting == {"high": Outcome.NO_CANDIDATES}
+    assert turn.waiting == {"high": EntryOutcome.NO_CANDIDATES}
 
 
 @pytest.mark.parametrize(
     ("mode", "borrow", "quota", "used", "kept"),
     [
-        pytest.param(Mode.FIT, 0, (4, None), 3, 5, id="what fits is kept whole"),
-        pytest.param(Mode.PREEMPT, 0, (4, None), 3, 1, id="what is left of nominal"),
-        pytest.param(Mode.PREEMPT, 0, (4, None), 6, 0, id="nothing past it"),
-        pytest.param(Mode.PREEMPT, 0, (9, None), 1, 5, id="no more than it asks for"),
-        pytest.param(Mode.PREEMPT, 1, (4, 3), 5, 2, id="borrowing: up to the limit"),
-        pytest.param(Mode.PREEMPT, 1, (4, None), 5, 5, id="borrowing without a limit: all"),
+        pytest.param(PreemptionMode.FIT, 0, (4, None), 3, 5, id="what fits is kept whole"),
+        pytest.param(PreemptionMode.PREEMPT, 0, (4, None), 3, 1, id="what is left of nominal"),
+        pytest.param(PreemptionMode.PREEMPT, 0, (4, None), 6, 0, id="nothing past it"),
+        pytest.param(PreemptionMode.PREEMPT, 0, (9, None), 1, 5, id="no more than it asks for"),
+        pytest.param(PreemptionMode.PREEMPT, 1, (4, 3), 5, 2, id="borrowing: up to the limit"),
+        pytest.param(PreemptionMode.PREEMPT, 1, (4, None), 5, 5, id="borrowing without a limit: all"),
     ],
 )
-def test_how_much_is_kept(mode: Mode, borrow: int, quota: tuple[int, int | None], used: int, kept: int) -> None:
+def test_how_much_is_kept(
+    mode: PreemptionMode, borrow: int, quota: tuple[int, int | None], used: int, kept: int
+) -> None:
     """Of five asked for."""
     world = World.of(queue("a", "root", {"f": quota}), queue("b", "root", {"f": 20}))
     charge(world.node("a"), {world.cell(): used})
-    pods = PodSetChoice(PodSet("main", 1, {}), 1, {}, {"cpu": Choice("f", mode, borrow, -1)})
-    reserved = to_reserve(world.node("a"), Assignment([pods], {world.cell(): 5}))
+    pods = PodSetFlavors(PodSet("main", 1, {}), 1, {}, {"cpu": FlavorAssignment("f", mode, borrow, -1)})
+    reserved = resources_to_reserve(world.node("a"), WorkloadAssignment([pods], {world.cell(): 5}))
     assert reserved == ({world.cell(): kept} if kept else {})
 
 
@@ -316,7 +322,7 @@ def overtaken(g: int) -> World:
     world.waits("x", "b", 2)
     world.waits("w", "a", 2, at_s=1.0)
     turn = world.decide()
-    assert (list(turn.admitted), turn.waiting) == (["x"], {"w": Outcome.SKIPPED})
+    assert (list(turn.admitted), turn.waiting) == (["x"], {"w": EntryOutcome.SKIPPED})
     return world
 
 
@@ -340,20 +346,20 @@ def test_after_a_change_that_is_older_than_a_cycle_it_starts_anew() -> None:
 def test_when_there_is_nothing_behind_it_looks_at_all_once_more() -> None:
     world = overtaken(g=0)
     world.scheduler.vacate("x")
-    assert world.decide().waiting == {"w": Outcome.NO_FIT}
+    assert world.decide().waiting == {"w": EntryOutcome.NO_FIT}
     assert world.decide().admitted == {"w": {"cpu": "f"}}
 
 
 def test_and_then_it_is_set_aside() -> None:
     world = overtaken(g=0)
-    assert [world.decide().waiting for _ in range(3)] == [{"w": Outcome.NO_FIT}, {"w": Outcome.NO_FIT}, {}]
+    assert [world.decide().waiting for _ in range(3)] == [{"w": EntryOutcome.NO_FIT}, {"w": EntryOutcome.NO_FIT}, {}]
 
 
 # -- switched on ------------------------------------------------------------------------------------------------------
 
 
 def test_undeclared_resources_may_be_ignored() -> None:
-    world = World.of(queue("a", "", {"f": 2}), rules=Rules(count_declared_only=True))
+    world = World.of(queue("a", "", {"f": 2}), rules=AdmissionRules(count_declared_only=True))
     world.waits("w", "a", {"cpu": 1, "disk": 5})
     assert world.decide().admitted == {"w": {"cpu": "f"}}
     assert world.books.holders["w"].given[0].amounts == {"cpu": 1}
@@ -372,7 +378,7 @@ def test_a_replacement_needs_only_what_it_has_more() -> None:
     world.holds("old", "a", 3)
     world.waits("new", "a", 4, replaces="old")
     nominated, victims = world.scheduler.nominator("a").nominate(asks("new", "a", 4, replaces="old"))
-    assert (nominated.mode, victims) == (Mode.FIT, [])
+    assert (nominated.mode, victims) == (PreemptionMode.FIT, [])
 
 
 # -- partial admission ------------------------------------------------------------------------------------------------
@@ -415,9 +421,9 @@ def test_partial_admission_may_preempt() -> None:
 
 
 def test_partial_admission_can_be_switched_off() -> None:
-    world = World.of(queue("a", "", {"f": 8}), rules=Rules(partial_admission=False))
+    world = World.of(queue("a", "", {"f": 8}), rules=AdmissionRules(partial_admission=False))
     world.waits("w", "a", [pods(9, 1)])
-    assert world.decide().waiting == {"w": Outcome.NO_FIT}
+    assert world.decide().waiting == {"w": EntryOutcome.NO_FIT}
 
 
 def test_what_is_not_there_is_an_error() -> None:

@@ -6,32 +6,32 @@ from itertools import permutations
 import pytest
 
 from fleet.quota.declared import (
-    CohortSpec,
-    FairStrategy,
-    Fungibility,
-    OnCandidate,
-    Policy,
-    Preemption,
-    QueueSpec,
-    Rules,
+    AdmissionRules,
+    CandidatePolicy,
+    FungibilityPolicy,
+    PreemptionStrategy,
+    QueueFungibility,
+    QueuePreemption,
+    QuotaCohortSpec,
+    QuotaQueueSpec,
 )
-from fleet.quota.entries import Outcome
-from fleet.quota.fair import fair
-from fleet.quota.flavors import Mode
+from fleet.quota.entries import EntryOutcome
+from fleet.quota.fair import fair_preemptions
+from fleet.quota.flavors import PreemptionMode
 from fleet.reasons import Reason
 from tests.support.quotas import BOTH, FAIR, RECLAIM, WITHIN, World, cohort, queue, reasons
 
-LESS_BORROWING = Fungibility(OnCandidate.NEXT, OnCandidate.NEXT, prefer_preemption=True)
+LESS_BORROWING = QueueFungibility(FungibilityPolicy.NEXT, FungibilityPolicy.NEXT, prefer_preemption=True)
 
 
-def defective(rules: Rules) -> Rules:
+def defective(rules: AdmissionRules) -> AdmissionRules:
     return replace(rules, upstream_defects=True)
 
 
 # -- a flavor's mode and its borrowing come from different resources --------------------------------------------------
 
 
-def uneven(rules: Rules, *more: str) -> World:
+def uneven(rules: AdmissionRules, *more: str) -> World:
     """Cpu is the queue's own and taken by `low`, gpu is free to borrow: one flavor for both."""
     given: dict[str, int] = {"f/cpu": 4, "f/gpu": 1} | dict.fromkeys(more, 0)
     world = World.of(
@@ -45,28 +45,28 @@ def uneven(rules: Rules, *more: str) -> World:
 
 
 def test_one_resource_that_needs_preemption_makes_the_flavor_need_it() -> None:
-    world = uneven(Rules())
+    world = uneven(AdmissionRules())
     (head,) = world.scheduler.heads()
     found, victims = world.scheduler.nominator("q").nominate(head)
     choices = found.pod_sets[0].choices or {}
     assert {name: (choice.mode, choice.borrow) for name, choice in choices.items()} == {
-        "cpu": (Mode.PREEMPT, 0),
-        "gpu": (Mode.FIT, 1),
+        "cpu": (PreemptionMode.PREEMPT, 0),
+        "gpu": (PreemptionMode.FIT, 1),
     }
-    assert (found.mode, found.borrow, reasons(victims)) == (Mode.PREEMPT, 1, {"low": Reason.PREEMPTED})
+    assert (found.mode, found.borrow, reasons(victims)) == (PreemptionMode.PREEMPT, 1, {"low": Reason.PREEMPTED})
 
 
 def test_and_so_it_preempts_instead_of_failing_each_cycle() -> None:
-    world = uneven(Rules())
-    assert world.decide().waiting == {"w": Outcome.PENDING_PREEMPTION}
+    world = uneven(AdmissionRules())
+    assert world.decide().waiting == {"w": EntryOutcome.PENDING_PREEMPTION}
     world.scheduler.vacate("low")
     assert world.decide().admitted == {"w": {"cpu": "f", "gpu": "f"}}
 
 
 def test_another_flavor_that_really_fits_is_better() -> None:
     """By its worst pair the first flavor looks like one that fits by borrowing, as good as the second, which does."""
-    assert uneven(Rules(), "g/cpu", "g/gpu").decide().admitted == {"w": {"cpu": "g", "gpu": "g"}}
-    upstream = uneven(defective(Rules()), "g/cpu", "g/gpu").decide()
+    assert uneven(AdmissionRules(), "g/cpu", "g/gpu").decide().admitted == {"w": {"cpu": "g", "gpu": "g"}}
+    upstream = uneven(defective(AdmissionRules()), "g/cpu", "g/gpu").decide()
     assert (upstream.admitted, upstream.evicted) == ({}, {"low": Reason.PREEMPTED})
 
 
@@ -82,12 +82,15 @@ _HELD = (("l1", "l"), ("l2", "l"), ("l3", "l"), ("r1", "r"), ("r2", "r"), ("r3",
 
 
 def tied(
-    cohorts: tuple[CohortSpec, ...], queues: tuple[QueueSpec, ...], held: tuple[tuple[str, str], ...], wanted: int
+    cohorts: tuple[QuotaCohortSpec, ...],
+    queues: tuple[QuotaQueueSpec, ...],
+    held: tuple[tuple[str, str], ...],
+    wanted: int,
 ) -> dict[str, Reason]:
     world = World.of(*cohorts, *queues, rules=FAIR)
     for name, above in held:
         world.holds(name, above, 1)
-    return reasons(fair(world.contest("w", "mine", wanted), BOTH))
+    return reasons(fair_preemptions(world.contest("w", "mine", wanted), BOTH))
 
 
 @pytest.mark.parametrize(
@@ -105,14 +108,14 @@ def test_equal_shares_are_taken_from_in_name_order_whatever_the_input(wanted: in
 
 # -- fill back makes a preemption illegal (upstream issue 14543) ------------------------------------------------------
 
-INITIAL = Rules(fair=(FairStrategy.INITIAL,))
+INITIAL = AdmissionRules(fair=(PreemptionStrategy.INITIAL,))
 
 
-def legalised(rules: Rules) -> World:
+def legalised(rules: AdmissionRules) -> World:
     """Nine to borrow. `mine` has 3 and wants 4 more: 7 in all, against the 6 of `theirs`: not allowed. With its own 3
     gone first it would have 4, and may take from 6. What it takes is enough even with its own 3 back; but with them it
     has 7 again, and whoever was taken may come back for it."""
-    evicts = Preemption(Policy.LOWER_OR_NEWER, Policy.ANY)
+    evicts = QueuePreemption(CandidatePolicy.LOWER_OR_NEWER, CandidatePolicy.ANY)
     world = World.of(
         cohort("root", "", {"f": 9}),
         queue("mine", "root", preemption=evicts),
@@ -154,7 +157,7 @@ IN_TURN = replace(INITIAL, preemptors_first=True)
 
 
 @pytest.mark.parametrize("rules", [INITIAL, IN_TURN], ids=["by share", "preemptors first"])
-def test_and_so_it_comes_to_rest(rules: Rules) -> None:
+def test_and_so_it_comes_to_rest(rules: AdmissionRules) -> None:
     """Also when everybody is looked at again and again."""
     world = legalised(rules)
     world.until_quiet(20)
@@ -170,7 +173,7 @@ def test_and_so_it_comes_to_rest(rules: Rules) -> None:
     [(INITIAL, ("large",)), (IN_TURN, ("large", "w"))],
     ids=["by share: it is back before the preemptor comes", "preemptors first: they take turns"],
 )
-def test_where_upstream_evicts_for_ever(rules: Rules, again: tuple[str, ...]) -> None:
+def test_where_upstream_evicts_for_ever(rules: AdmissionRules, again: tuple[str, ...]) -> None:
     world = legalised(defective(rules))
     evicted = tuple(name for turn in [world.turn() for _ in range(60)] for name in turn.evicted)
     assert evicted[: 10 * len(again)] == again * 10
@@ -180,9 +183,11 @@ def test_where_upstream_evicts_for_ever(rules: Rules, again: tuple[str, ...]) ->
 
 
 @pytest.mark.parametrize(
-    ("rules", "most"), [(Rules(wait_for_leaving=True), 0), (Rules(), 1)], ids=["waiting for who leaves", "as upstream"]
+    ("rules", "most"),
+    [(AdmissionRules(wait_for_leaving=True), 0), (AdmissionRules(), 1)],
+    ids=["waiting for who leaves", "as upstream"],
 )
-def test_how_far_quota_is_exceeded_while_a_victim_leaves(rules: Rules, most: int) -> None:
+def test_how_far_quota_is_exceeded_while_a_victim_leaves(rules: AdmissionRules, most: int) -> None:
     """Eight in all, of which `low` has five until it is gone; `x` and `y` want two each of the other three."""
     world = World.of(
         queue("a", "root", {"f": 6}, preemption=WITHIN),

@@ -4,19 +4,19 @@ from collections.abc import Sequence
 
 import pytest
 
-from fleet.quota.declared import CohortSpec, QueueSpec, Rules
+from fleet.quota.declared import AdmissionRules, QuotaCohortSpec, QuotaQueueSpec
 from fleet.quota.entries import (
-    Entry,
-    Outcome,
-    Standing,
+    CycleEntry,
+    EntryOutcome,
+    TournamentStanding,
     classical_order,
     fair_order,
     goes_first,
-    looks_again,
+    requeues_immediately,
     stays_at_head,
 )
-from fleet.quota.flavors import Assignment, Choice, Mode, PodSetChoice
-from fleet.quota.share import Share
+from fleet.quota.flavors import FlavorAssignment, PodSetFlavors, PreemptionMode, WorkloadAssignment
+from fleet.quota.share import DominantResourceShare
 from fleet.quota.tree import charge
 from fleet.quota.workload import Workload
 from fleet.snapshot import PodSet
@@ -24,30 +24,30 @@ from tests.support.quotas import BOTH, FAIR, Amounts, World, asks, cohort, queue
 
 # -- where a head goes next -------------------------------------------------------------------------------------------
 
-AT_ONCE = {Outcome.SKIPPED, Outcome.PENDING_PREEMPTION, Outcome.PREEMPTION_FAILED, Outcome.GATED}
+AT_ONCE = {EntryOutcome.SKIPPED, EntryOutcome.PENDING_PREEMPTION, EntryOutcome.PREEMPTION_FAILED, EntryOutcome.GATED}
 
 
-@pytest.mark.parametrize("outcome", Outcome)
-def test_who_is_looked_at_again(outcome: Outcome) -> None:
-    assert looks_again(outcome, strict=True, untried=False) is (outcome is not Outcome.NAMESPACE_MISMATCH)
-    assert looks_again(outcome, strict=False, untried=False) is (outcome in AT_ONCE)
-    assert looks_again(outcome, strict=False, untried=True)
+@pytest.mark.parametrize("outcome", EntryOutcome)
+def test_who_is_looked_at_again(outcome: EntryOutcome) -> None:
+    assert requeues_immediately(outcome, strict=True, untried=False) is (outcome is not EntryOutcome.NAMESPACE_MISMATCH)
+    assert requeues_immediately(outcome, strict=False, untried=False) is (outcome in AT_ONCE)
+    assert requeues_immediately(outcome, strict=False, untried=True)
 
 
-@pytest.mark.parametrize("outcome", Outcome)
-def test_who_stays_at_the_head(outcome: Outcome) -> None:
-    assert stays_at_head(outcome, strict=False) is (outcome is Outcome.PENDING_PREEMPTION)
+@pytest.mark.parametrize("outcome", EntryOutcome)
+def test_who_stays_at_the_head(outcome: EntryOutcome) -> None:
+    assert stays_at_head(outcome, strict=False) is (outcome is EntryOutcome.PENDING_PREEMPTION)
     assert not stays_at_head(outcome, strict=True)
 
 
 # -- classical --------------------------------------------------------------------------------------------------------
 
 
-def entry(world: World, workload: Workload, usage: Amounts, borrow: int = 0) -> Entry:
-    choices = {"cpu": Choice("f", Mode.FIT, borrow, -1)}
-    pods = PodSetChoice(PodSet("main", 1, {}), 1, {}, choices)
+def entry(world: World, workload: Workload, usage: Amounts, borrow: int = 0) -> CycleEntry:
+    choices = {"cpu": FlavorAssignment("f", PreemptionMode.FIT, borrow, -1)}
+    pods = PodSetFlavors(PodSet("main", 1, {}), 1, {}, choices)
     spec = world.scheduler.queues[workload.queue]
-    return Entry(workload, spec, world.node(workload.queue), Assignment([pods], world.cells(usage)))
+    return CycleEntry(workload, spec, world.node(workload.queue), WorkloadAssignment([pods], world.cells(usage)))
 
 
 LISTED: tuple[tuple[str, int, dict[str, object]], ...] = (
@@ -62,68 +62,86 @@ LISTED: tuple[tuple[str, int, dict[str, object]], ...] = (
 )
 
 
-def listed(world: World) -> list[Entry]:
+def listed(world: World) -> list[CycleEntry]:
     return [entry(world, asks(name, "q", 1, **more), {"f": 1}, borrow) for name, borrow, more in LISTED]
 
 
-def names(entries: Sequence[Entry]) -> list[str]:
+def names(entries: Sequence[CycleEntry]) -> list[str]:
     return [found.workload.name for found in entries]
 
 
 @pytest.mark.parametrize("backwards", [False, True])
 def test_classical_order(*, backwards: bool) -> None:
     entries = listed(World.of(queue("q")))
-    ordered = classical_order(entries[::-1] if backwards else entries, Rules())
+    ordered = classical_order(entries[::-1] if backwards else entries, AdmissionRules())
     assert names(ordered) == [name for name, _, _ in LISTED]
 
 
 def test_classical_order_without_priorities() -> None:
-    ordered = classical_order(listed(World.of(queue("q"))), Rules(priority_between_queues=False))
+    ordered = classical_order(listed(World.of(queue("q"))), AdmissionRules(priority_between_queues=False))
     assert names(ordered) == ["low", "old", "same-a", "same-b", "same-c", "high", "borrows", "borrows-more"]
 
 
 def test_classical_order_with_preemptors_first() -> None:
-    ordered = classical_order(listed(World.of(queue("q"))), Rules(preemptors_first=True))
+    ordered = classical_order(listed(World.of(queue("q"))), AdmissionRules(preemptors_first=True))
     assert names(ordered)[:2] == ["borrows", "high"]
 
 
 # -- fair: one level --------------------------------------------------------------------------------------------------
 
-LOW, HIGH = Share(10, 1, "cpu", borrowing=True), Share(20, 1, "cpu", borrowing=True)
-NONE, INFINITE = Share(0, 1), Share(1, 0, "cpu", borrowing=True)
+LOW, HIGH = DominantResourceShare(10, 1, "cpu", borrowing=True), DominantResourceShare(20, 1, "cpu", borrowing=True)
+NONE, INFINITE = DominantResourceShare(0, 1), DominantResourceShare(1, 0, "cpu", borrowing=True)
 
 
 @pytest.mark.parametrize(
     ("a", "b"),
     [
         pytest.param(
-            (Standing(HIGH, False), {}), (Standing(LOW, True), {"priority": 9}), id="not borrowing what it asks"
+            (TournamentStanding(HIGH, False), {}),
+            (TournamentStanding(LOW, True), {"priority": 9}),
+            id="not borrowing what it asks",
         ),
-        pytest.param((Standing(LOW, True), {}), (Standing(HIGH, True), {"priority": 9}), id="the lower share"),
-        pytest.param((Standing(NONE, False), {}), (Standing(LOW, False), {"priority": 9}), id="no share at all"),
-        pytest.param((Standing(HIGH, True), {}), (Standing(INFINITE, True), {"priority": 9}), id="any finite share"),
         pytest.param(
-            (Standing(LOW, True), {"priority": 9, "at_s": 5.0}), (Standing(LOW, True), {}), id="the higher priority"
+            (TournamentStanding(LOW, True), {}), (TournamentStanding(HIGH, True), {"priority": 9}), id="the lower share"
         ),
-        pytest.param((Standing(LOW, True), {}), (Standing(LOW, True), {"at_s": 5.0}), id="the older one"),
+        pytest.param(
+            (TournamentStanding(NONE, False), {}),
+            (TournamentStanding(LOW, False), {"priority": 9}),
+            id="no share at all",
+        ),
+        pytest.param(
+            (TournamentStanding(HIGH, True), {}),
+            (TournamentStanding(INFINITE, True), {"priority": 9}),
+            id="any finite share",
+        ),
+        pytest.param(
+            (TournamentStanding(LOW, True), {"priority": 9, "at_s": 5.0}),
+            (TournamentStanding(LOW, True), {}),
+            id="the higher priority",
+        ),
+        pytest.param(
+            (TournamentStanding(LOW, True), {}), (TournamentStanding(LOW, True), {"at_s": 5.0}), id="the older one"
+        ),
     ],
 )
-def test_who_wins_at_one_level(a: tuple[Standing, dict[str, object]], b: tuple[Standing, dict[str, object]]) -> None:
+def test_who_wins_at_one_level(
+    a: tuple[TournamentStanding, dict[str, object]], b: tuple[TournamentStanding, dict[str, object]]
+) -> None:
     first, second = (asks("z", "q", 1, **a[1]), a[0]), (asks("b", "q", 1, **b[1]), b[0])
     assert goes_first(first, second, FAIR)
     assert not goes_first(second, first, FAIR)
 
 
 def test_a_preemptor_goes_first_where_that_is_switched_on() -> None:
-    first = (asks("z", "q", 1, nominated=True), Standing(HIGH, True))
-    second = (asks("b", "q", 1, priority=9), Standing(NONE, False))
-    assert goes_first(first, second, Rules(fair=BOTH, preemptors_first=True))
+    first = (asks("z", "q", 1, nominated=True), TournamentStanding(HIGH, True))
+    second = (asks("b", "q", 1, priority=9), TournamentStanding(NONE, False))
+    assert goes_first(first, second, AdmissionRules(fair=BOTH, preemptors_first=True))
     assert goes_first(second, first, FAIR)
 
 
 # -- fair: the tournament ---------------------------------------------------------------------------------------------
 
-Specs = tuple[CohortSpec | QueueSpec, ...]
+Specs = tuple[QuotaCohortSpec | QuotaQueueSpec, ...]
 Asked = tuple[str, str, int, dict[str, object]]
 
 FLAT: Specs = (

@@ -4,18 +4,18 @@ from typing import Any
 
 import pytest
 
-from fleet.quota.declared import CohortSpec, FairStrategy, Policy, Preemption, QueueSpec
-from fleet.quota.fair import Targets, fair
+from fleet.quota.declared import CandidatePolicy, PreemptionStrategy, QueuePreemption, QuotaCohortSpec, QuotaQueueSpec
+from fleet.quota.fair import TargetQueueOrdering, fair_preemptions
 from fleet.reasons import Reason
 from tests.support.quotas import ALL, BOTH, RECLAIM, Amounts, World, cohort, queue, reasons
 
 OWN, RECLAIMED, SHARED = Reason.PREEMPTED, Reason.RECLAIMED, Reason.FAIR_SHARING
-FINAL, INITIAL = (FairStrategy.FINAL,), (FairStrategy.INITIAL,)
+FINAL, INITIAL = (PreemptionStrategy.FINAL,), (PreemptionStrategy.INITIAL,)
 Held = tuple[str, str, int | Amounts, int]
 """Name, queue, amount, priority."""
 
 
-def world(*specs: CohortSpec | QueueSpec, held: tuple[Held, ...]) -> World:
+def world(*specs: QuotaCohortSpec | QuotaQueueSpec, held: tuple[Held, ...]) -> World:
     made = World.of(*specs)
     for index, (name, above, amount, priority) in enumerate(held):
         made.holds(name, above, amount, priority=priority, at_s=float(index), reserved_at_s=float(index))
@@ -23,18 +23,18 @@ def world(*specs: CohortSpec | QueueSpec, held: tuple[Held, ...]) -> World:
 
 
 def victims(
-    made: World, above: str, wanted: int | Amounts, strategies: tuple[FairStrategy, ...] = BOTH, **more: Any
+    made: World, above: str, wanted: int | Amounts, strategies: tuple[PreemptionStrategy, ...] = BOTH, **more: Any
 ) -> dict[str, Reason]:
     """Whom a workload of priority 5 would have evicted; the books end as they began."""
     before = made.state()
     contest = made.contest("preemptor", above, wanted, **{"priority": 5, "at_s": 50.0} | more)
-    found = reasons(fair(contest, strategies))
+    found = reasons(fair_preemptions(contest, strategies))
     assert made.state() == before
     assert not any(holder.out for holder in made.books.holders.values())
     return found
 
 
-def three(**weights: float) -> tuple[CohortSpec | QueueSpec, ...]:
+def three(**weights: float) -> tuple[QuotaCohortSpec | QuotaQueueSpec, ...]:
     """Queues `a`, `b` and `c` with three each, three more in the cohort."""
     return (
         cohort("root", "", {"f": 3}),
@@ -71,7 +71,10 @@ def test_within_nominal(held: tuple[Held, ...], wanted: int, found: dict[str, Re
 def test_the_policy_still_holds() -> None:
     never = (queue("a", "root", {"f": 3}), queue("b", "root", {"f": 3}))
     assert victims(world(*never, held=ones("b", 6)), "a", 1) == {}
-    lower = (queue("a", "root", {"f": 3}, preemption=Preemption(reclaim=Policy.LOWER)), queue("b", "root", {"f": 3}))
+    lower = (
+        queue("a", "root", {"f": 3}, preemption=QueuePreemption(reclaim=CandidatePolicy.LOWER)),
+        queue("b", "root", {"f": 3}),
+    )
     held = (*ones("b", 5), ("high", "b", 1, 9))
     assert victims(world(*lower, held=held), "a", 2) == {"b4": RECLAIMED, "b3": RECLAIMED}
     assert victims(world(*lower, held=(("high", "b", 6, 5),)), "a", 2) == {}
@@ -137,7 +140,7 @@ def test_a_queue_on_its_own_takes_from_itself_only() -> None:
     ],
 )
 def test_strategies(
-    strategies: tuple[FairStrategy, ...], held: tuple[Held, ...], wanted: int, found: dict[str, Reason]
+    strategies: tuple[PreemptionStrategy, ...], held: tuple[Held, ...], wanted: int, found: dict[str, Reason]
 ) -> None:
     """Three each and three of the cohort, all taken: a share is what is held past three."""
     made = world(*three(), held=held)
@@ -179,7 +182,7 @@ def test_victims_come_from_the_highest_share_at_each_step() -> None:
 # -- three levels: almost the lowest common ancestor ------------------------------------------------------------------
 
 
-def nested(left: float = 1.0, right: float = 1.0) -> tuple[CohortSpec | QueueSpec, ...]:
+def nested(left: float = 1.0, right: float = 1.0) -> tuple[QuotaCohortSpec | QuotaQueueSpec, ...]:
     """Two queues of two in each of two cohorts, four more at the root."""
     return (
         cohort("root", "", {"f": 4}),
@@ -228,7 +231,7 @@ def nested(left: float = 1.0, right: float = 1.0) -> tuple[CohortSpec | QueueSpe
     ],
 )
 def test_whose_shares_are_compared(
-    specs: tuple[CohortSpec | QueueSpec, ...], held: tuple[Held, ...], found: dict[str, Reason]
+    specs: tuple[QuotaCohortSpec | QuotaQueueSpec, ...], held: tuple[Held, ...], found: dict[str, Reason]
 ) -> None:
     """One more for `a`, of twelve that are all taken."""
     made = world(*specs, held=held)
@@ -242,7 +245,7 @@ def test_whose_shares_are_compared(
 def targets(made: World, above: str) -> list[str]:
     """Queues in the order they are handed out, each candidate lifted when its queue comes."""
     contest = made.contest("preemptor", above, 1)
-    found = Targets.of(contest, contest.ordered(made.books.holders.values()))
+    found = TargetQueueOrdering.of(contest, contest.ordered(made.books.holders.values()))
     order = []
     for node in found:
         order.append(node.name)
@@ -276,7 +279,7 @@ def test_a_cohort_goes_before_a_queue_of_equal_share() -> None:
 def test_a_dropped_queue_comes_no_more() -> None:
     made = world(*three(), held=(*ones("b", 6), *ones("c", 5)))
     contest = made.contest("preemptor", "a", 1)
-    found = Targets.of(contest, contest.ordered(made.books.holders.values()))
+    found = TargetQueueOrdering.of(contest, contest.ordered(made.books.holders.values()))
     order = []
     for node in found:
         order.append(node.name)

@@ -6,28 +6,44 @@ from typing import Any
 
 import pytest
 
-from fleet.quota.declared import FlavorSpec, Fungibility, OnCandidate, Policy, Preemption, ResourceGroup
-from fleet.quota.flavors import Assigner, Assignment, Granule, Mode, better, may_stop
+from fleet.quota.declared import (
+    CandidatePolicy,
+    FungibilityPolicy,
+    QueueFungibility,
+    QueuePreemption,
+    QuotaFlavorSpec,
+    QuotaResourceGroup,
+)
+from fleet.quota.flavors import (
+    FlavorAssigner,
+    GranularMode,
+    PreemptionMode,
+    WorkloadAssignment,
+    is_preferred,
+    may_stop_search,
+)
 from fleet.quota.tree import Cell, charge
 from fleet.reasons import Reason
 from fleet.snapshot import PodSet
 from model.kinds import RequirementTerm, Taint, Toleration
 from tests.support.quotas import BORROWING, RECLAIM, Amounts, World, asks, cohort, queue
 
-STOP, NEXT = OnCandidate.STOP, OnCandidate.NEXT
-NOBODY = Granule(Mode.NO_CANDIDATES, 0)
+STOP, NEXT = FungibilityPolicy.STOP, FungibilityPolicy.NEXT
+NOBODY = GranularMode(PreemptionMode.NO_CANDIDATES, 0)
 TWO = {"f": 4, "g": 8}
 
 
-def assigner(world: World, name: str = "q", oracle: Mapping[str, Granule] | None = None, **more: Any) -> Assigner:
+def assigner(
+    world: World, name: str = "q", oracle: Mapping[str, GranularMode] | None = None, **more: Any
+) -> FlavorAssigner:
     """`oracle`: cell -> what preemption could do; nothing for the others."""
     answers = {world.cell(cell): granule for cell, granule in (oracle or {}).items()}
 
-    def ask(cell: Cell, amount: int) -> Granule:
+    def ask(cell: Cell, amount: int) -> GranularMode:
         return answers.get(cell, NOBODY)
 
     spec = world.scheduler.queues[name]
-    return Assigner(world.tree, spec, world.node(name), world.scheduler.flavors, ask, **more)
+    return FlavorAssigner(world.tree, spec, world.node(name), world.scheduler.flavors, ask, **more)
 
 
 def used(world: World, name: str, amounts: Amounts) -> World:
@@ -35,7 +51,7 @@ def used(world: World, name: str, amounts: Amounts) -> World:
     return world
 
 
-def chosen(found: Assignment) -> list[dict[str, str] | None]:
+def chosen(found: WorkloadAssignment) -> list[dict[str, str] | None]:
     """For each pod set: resource -> flavor."""
     return [
         None if pods.choices is None else {name: choice.flavor for name, choice in sorted(pods.choices.items())}
@@ -43,7 +59,7 @@ def chosen(found: Assignment) -> list[dict[str, str] | None]:
     ]
 
 
-def only(found: Assignment) -> tuple[str, Mode, int, int] | None:
+def only(found: WorkloadAssignment) -> tuple[str, PreemptionMode, int, int] | None:
     """Flavor, mode, borrow and resume index of the one resource of the one pod set."""
     (pods,) = found.pod_sets
     if pods.choices is None:
@@ -54,9 +70,9 @@ def only(found: Assignment) -> tuple[str, Mode, int, int] | None:
 
 # -- what makes a flavor unfit ----------------------------------------------------------------------------------------
 
-TAINTED = FlavorSpec("f", taints=(Taint(key="gpu", value="yes", effect="NoSchedule"),))
-SOFT = FlavorSpec("f", taints=(Taint(key="gpu", value="yes", effect="PreferNoSchedule"),))
-LABELLED = FlavorSpec("f", {"type": "spot", "size": "4"})
+TAINTED = QuotaFlavorSpec("f", taints=(Taint(key="gpu", value="yes", effect="NoSchedule"),))
+SOFT = QuotaFlavorSpec("f", taints=(Taint(key="gpu", value="yes", effect="PreferNoSchedule"),))
+LABELLED = QuotaFlavorSpec("f", {"type": "spot", "size": "4"})
 TOLERATION = Toleration(key="gpu", operator="Exists")
 
 
@@ -67,7 +83,7 @@ def term(key: str, operator: Any, *values: str) -> RequirementTerm:
 @pytest.mark.parametrize(
     ("flavor", "pods", "fits"),
     [
-        pytest.param(FlavorSpec("f"), {}, True, id="nothing asked"),
+        pytest.param(QuotaFlavorSpec("f"), {}, True, id="nothing asked"),
         pytest.param(TAINTED, {}, False, id="a taint"),
         pytest.param(TAINTED, {"tolerations": (TOLERATION,)}, True, id="a taint the pods tolerate"),
         pytest.param(replace(TAINTED, tolerations=(TOLERATION,)), {}, True, id="a taint the flavor tolerates for them"),
@@ -110,56 +126,71 @@ def term(key: str, operator: Any, *values: str) -> RequirementTerm:
         ),
     ],
 )
-def test_flavors_that_pods_could_not_stand_on(flavor: FlavorSpec, pods: dict[str, Any], fits: bool) -> None:
+def test_flavors_that_pods_could_not_stand_on(flavor: QuotaFlavorSpec, pods: dict[str, Any], fits: bool) -> None:
     """One that is unfit is passed over for the next."""
     world = World.of(queue("q", "", TWO), flavors=[flavor])
     found = assigner(world).assign(asks("w", "q", [PodSet("main", 1, {"cpu": 1}, **pods)]))
-    assert only(found) == (("f", Mode.FIT, 0, 0) if fits else ("g", Mode.FIT, 0, -1))
+    assert only(found) == (("f", PreemptionMode.FIT, 0, 0) if fits else ("g", PreemptionMode.FIT, 0, -1))
     problems = [problem.reason for problem in found.pod_sets[0].problems]
     assert problems == ([] if fits else [Reason.NO_MATCHING_FLAVOR])
 
 
 def test_only_allowed_and_nominated_flavors_are_looked_at() -> None:
     world = World.of(queue("q", "", TWO))
-    assert only(assigner(world).assign(asks("w", "q", 1, allowed_flavors=frozenset("g")))) == ("g", Mode.FIT, 0, -1)
+    assert only(assigner(world).assign(asks("w", "q", 1, allowed_flavors=frozenset("g")))) == (
+        "g",
+        PreemptionMode.FIT,
+        0,
+        -1,
+    )
     nominated = assigner(world, only={"main": {"cpu": "g"}})
-    assert only(nominated.assign(asks("w", "q", 1))) == ("g", Mode.FIT, 0, -1)
+    assert only(nominated.assign(asks("w", "q", 1))) == ("g", PreemptionMode.FIT, 0, -1)
     assert only(nominated.assign(asks("w", "q", 1, allowed_flavors=frozenset("f")))) is None
 
 
 def test_a_flavor_that_is_not_declared_is_passed_over() -> None:
     world = World.of(queue("q", "", TWO))
-    found = replace(assigner(world), flavors={"g": FlavorSpec("g")}).assign(asks("w", "q", 1))
-    assert only(found) == ("g", Mode.FIT, 0, -1)
+    found = replace(assigner(world), flavors={"g": QuotaFlavorSpec("g")}).assign(asks("w", "q", 1))
+    assert only(found) == ("g", PreemptionMode.FIT, 0, -1)
     assert "f: not declared" in [problem.message for problem in found.pod_sets[0].problems]
 
 
 # -- how an amount of one cell could be had ---------------------------------------------------------------------------
 
-RECLAIMABLE = {"f": Granule(Mode.RECLAIM, 0)}
+RECLAIMABLE = {"f": GranularMode(PreemptionMode.RECLAIM, 0)}
 
 
 @pytest.mark.parametrize(
     ("preemption", "held", "wanted", "expected", "problem"),
     [
-        pytest.param(Preemption(), {}, 4, ("f", Mode.FIT, 0, -1), None, id="own and free"),
-        pytest.param(Preemption(), {}, 5, ("f", Mode.FIT, 1, -1), None, id="borrowed and free"),
-        pytest.param(Preemption(), {}, 11, None, Reason.EXCEEDS_MAX_QUOTA, id="more than everybody has"),
+        pytest.param(QueuePreemption(), {}, 4, ("f", PreemptionMode.FIT, 0, -1), None, id="own and free"),
+        pytest.param(QueuePreemption(), {}, 5, ("f", PreemptionMode.FIT, 1, -1), None, id="borrowed and free"),
+        pytest.param(QueuePreemption(), {}, 11, None, Reason.EXCEEDS_MAX_QUOTA, id="more than everybody has"),
         pytest.param(
-            Preemption(), {"other": 9}, 4, ("f", Mode.RECLAIM, 0, -1), None, id="own, but lent: preemption is asked"
+            QueuePreemption(),
+            {"other": 9},
+            4,
+            ("f", PreemptionMode.RECLAIM, 0, -1),
+            None,
+            id="own, but lent: preemption is asked",
         ),
-        pytest.param(Preemption(), {"other": 9}, 5, None, Reason.WAITING_FOR_QUOTA, id="borrowed and not free"),
+        pytest.param(QueuePreemption(), {"other": 9}, 5, None, Reason.WAITING_FOR_QUOTA, id="borrowed and not free"),
         pytest.param(
-            BORROWING, {"other": 9}, 5, ("f", Mode.RECLAIM, 0, -1), None, id="preemption while borrowing is allowed"
+            BORROWING,
+            {"other": 9},
+            5,
+            ("f", PreemptionMode.RECLAIM, 0, -1),
+            None,
+            id="preemption while borrowing is allowed",
         ),
         pytest.param(RECLAIM, {"other": 9}, 5, None, Reason.WAITING_FOR_QUOTA, id="reclaiming does not allow that"),
     ],
 )
 def test_modes(
-    preemption: Preemption,
+    preemption: QueuePreemption,
     held: Mapping[str, int],
     wanted: int,
-    expected: tuple[str, Mode, int, int] | None,
+    expected: tuple[str, PreemptionMode, int, int] | None,
     problem: Reason | None,
 ) -> None:
     """Queue `q` has 4 of 10; the oracle would say reclaim."""
@@ -175,7 +206,7 @@ def test_under_fair_sharing_reclaiming_allows_preemption_while_borrowing() -> No
     world = World.of(queue("q", "root", {"f": 4}, preemption=RECLAIM), queue("other", "root", {"f": 6}))
     used(world, "other", {"f": 9})
     found = assigner(world, oracle=RECLAIMABLE, fair=True).assign(asks("w", "q", 5))
-    assert only(found) == ("f", Mode.RECLAIM, 0, -1)
+    assert only(found) == ("f", PreemptionMode.RECLAIM, 0, -1)
     never = used(World.of(queue("q", "root", {"f": 4}), queue("other", "root", {"f": 6})), "other", {"f": 9})
     assert only(assigner(never, oracle=RECLAIMABLE, fair=True).assign(asks("w", "q", 5))) is None
 
@@ -186,16 +217,16 @@ def test_what_is_borrowed_below_the_root_may_be_taken_back() -> None:
         cohort("root"), cohort("mid", "root", {"f": 6}), queue("q", "mid"), queue("other", "root", {"f": 1})
     )
     used(world, "other", {"f": 7})
-    assert only(assigner(world, oracle=RECLAIMABLE).assign(asks("w", "q", 6))) == ("f", Mode.RECLAIM, 0, -1)
+    assert only(assigner(world, oracle=RECLAIMABLE).assign(asks("w", "q", 6))) == ("f", PreemptionMode.RECLAIM, 0, -1)
     assert only(assigner(world, oracle=RECLAIMABLE).assign(asks("w", "q", 7))) is None
 
 
 # -- which of two is better, and where to stop ------------------------------------------------------------------------
 
-FIT0, FIT1 = Granule(Mode.FIT, 0), Granule(Mode.FIT, 1)
-RECLAIM0, RECLAIM1 = Granule(Mode.RECLAIM, 0), Granule(Mode.RECLAIM, 1)
-PREEMPT0, PREEMPT1 = Granule(Mode.PREEMPT, 0), Granule(Mode.PREEMPT, 1)
-NOBODY1, NO = Granule(Mode.NO_CANDIDATES, 1), Granule(Mode.NO_FIT, 0)
+FIT0, FIT1 = GranularMode(PreemptionMode.FIT, 0), GranularMode(PreemptionMode.FIT, 1)
+RECLAIM0, RECLAIM1 = GranularMode(PreemptionMode.RECLAIM, 0), GranularMode(PreemptionMode.RECLAIM, 1)
+PREEMPT0, PREEMPT1 = GranularMode(PreemptionMode.PREEMPT, 0), GranularMode(PreemptionMode.PREEMPT, 1)
+NOBODY1, NO = GranularMode(PreemptionMode.NO_CANDIDATES, 1), GranularMode(PreemptionMode.NO_FIT, 0)
 
 BY_DEFAULT = (FIT0, FIT1, RECLAIM0, RECLAIM1, PREEMPT0, PREEMPT1, NOBODY, NOBODY1, NO)
 BY_BORROWING = (FIT0, RECLAIM0, PREEMPT0, FIT1, RECLAIM1, PREEMPT1, NOBODY, NOBODY1, NO)
@@ -203,13 +234,13 @@ BY_BORROWING = (FIT0, RECLAIM0, PREEMPT0, FIT1, RECLAIM1, PREEMPT1, NOBODY, NOBO
 
 @pytest.mark.parametrize(
     ("fungibility", "best_first"),
-    [(Fungibility(), BY_DEFAULT), (Fungibility(NEXT, NEXT, prefer_preemption=True), BY_BORROWING)],
+    [(QueueFungibility(), BY_DEFAULT), (QueueFungibility(NEXT, NEXT, prefer_preemption=True), BY_BORROWING)],
     ids=["borrowing over preemption", "preemption over borrowing"],
 )
-def test_order_of_granules(fungibility: Fungibility, best_first: Sequence[Granule]) -> None:
+def test_order_of_granules(fungibility: QueueFungibility, best_first: Sequence[GranularMode]) -> None:
     for index, a in enumerate(best_first):
         for other, b in enumerate(best_first):
-            assert better(a, b, fungibility) is (index < other), (a, b)
+            assert is_preferred(a, b, fungibility) is (index < other), (a, b)
 
 
 @pytest.mark.parametrize(
@@ -225,15 +256,20 @@ def test_order_of_granules(fungibility: Fungibility, best_first: Sequence[Granul
     ],
 )
 def test_where_the_search_ends(
-    found: Granule, stop_stop: bool, stop_next: bool, next_stop: bool, next_next: bool
+    found: GranularMode, stop_stop: bool, stop_next: bool, next_stop: bool, next_next: bool
 ) -> None:
     """Columns: when it can borrow, then when it can preempt."""
-    given = [Fungibility(borrow, preempt) for borrow in (STOP, NEXT) for preempt in (STOP, NEXT)]
-    assert [may_stop(found, fungibility) for fungibility in given] == [stop_stop, stop_next, next_stop, next_next]
+    given = [QueueFungibility(borrow, preempt) for borrow in (STOP, NEXT) for preempt in (STOP, NEXT)]
+    assert [may_stop_search(found, fungibility) for fungibility in given] == [
+        stop_stop,
+        stop_next,
+        next_stop,
+        next_next,
+    ]
 
 
 def test_the_default_stops_to_borrow_and_goes_on_to_preempt() -> None:
-    assert Fungibility() == Fungibility(STOP, NEXT, prefer_preemption=False)
+    assert QueueFungibility() == QueueFungibility(STOP, NEXT, prefer_preemption=False)
 
 
 THREE = {"f": 2, "g": 2, "h": 2}
@@ -242,58 +278,66 @@ THREE = {"f": 2, "g": 2, "h": 2}
 @pytest.mark.parametrize(
     ("fungibility", "oracle", "held", "expected"),
     [
-        pytest.param(Fungibility(), {}, {}, ("f", Mode.FIT, 0, 0), id="the first that fits"),
-        pytest.param(Fungibility(), {}, {"f": 2}, ("f", Mode.FIT, 1, 0), id="which may borrow"),
-        pytest.param(Fungibility(NEXT), {}, {"f": 2}, ("g", Mode.FIT, 0, 1), id="or another that need not"),
+        pytest.param(QueueFungibility(), {}, {}, ("f", PreemptionMode.FIT, 0, 0), id="the first that fits"),
+        pytest.param(QueueFungibility(), {}, {"f": 2}, ("f", PreemptionMode.FIT, 1, 0), id="which may borrow"),
         pytest.param(
-            Fungibility(NEXT), {}, {"f": 2, "g": 2, "h": 2}, ("f", Mode.FIT, 1, -1), id="the first of equals, if all do"
+            QueueFungibility(NEXT), {}, {"f": 2}, ("g", PreemptionMode.FIT, 0, 1), id="or another that need not"
         ),
-        pytest.param(Fungibility(), {"f": RECLAIM0}, {"f": 4}, ("g", Mode.FIT, 0, 1), id="fit before reclaim"),
         pytest.param(
-            Fungibility(STOP, STOP),
+            QueueFungibility(NEXT),
+            {},
+            {"f": 2, "g": 2, "h": 2},
+            ("f", PreemptionMode.FIT, 1, -1),
+            id="the first of equals, if all do",
+        ),
+        pytest.param(
+            QueueFungibility(), {"f": RECLAIM0}, {"f": 4}, ("g", PreemptionMode.FIT, 0, 1), id="fit before reclaim"
+        ),
+        pytest.param(
+            QueueFungibility(STOP, STOP),
             {"f": RECLAIM0},
             {"f": 4},
-            ("f", Mode.RECLAIM, 0, 0),
+            ("f", PreemptionMode.RECLAIM, 0, 0),
             id="unless told to stop there",
         ),
         pytest.param(
-            Fungibility(),
+            QueueFungibility(),
             {"f": PREEMPT0, "g": RECLAIM0, "h": PREEMPT0},
             {"f": 4, "g": 4, "h": 4},
-            ("g", Mode.RECLAIM, 0, -1),
+            ("g", PreemptionMode.RECLAIM, 0, -1),
             id="others' victims before own",
         ),
         pytest.param(
-            Fungibility(NEXT, NEXT, prefer_preemption=True),
+            QueueFungibility(NEXT, NEXT, prefer_preemption=True),
             {"f": NOBODY, "g": RECLAIM0},
             {"f": 4, "g": 4, "h": 2},
-            ("g", Mode.RECLAIM, 0, -1),
+            ("g", PreemptionMode.RECLAIM, 0, -1),
             id="preemption before borrowing",
         ),
         pytest.param(
-            Fungibility(NEXT, NEXT),
+            QueueFungibility(NEXT, NEXT),
             {"f": NOBODY, "g": RECLAIM0},
             {"f": 4, "g": 4, "h": 2},
-            ("h", Mode.FIT, 1, -1),
+            ("h", PreemptionMode.FIT, 1, -1),
             id="borrowing before preemption",
         ),
         pytest.param(
-            Fungibility(NEXT, NEXT),
+            QueueFungibility(NEXT, NEXT),
             {},
             {"f": 4, "g": 4, "h": 4},
-            ("f", Mode.NO_CANDIDATES, 0, -1),
+            ("f", PreemptionMode.NO_CANDIDATES, 0, -1),
             id="nobody to preempt anywhere",
         ),
     ],
 )
 def test_search(
-    fungibility: Fungibility,
-    oracle: dict[str, Granule],
+    fungibility: QueueFungibility,
+    oracle: dict[str, GranularMode],
     held: dict[str, int],
-    expected: tuple[str, Mode, int, int],
+    expected: tuple[str, PreemptionMode, int, int],
 ) -> None:
     """Two of each of three flavors, two more to borrow; what is held of a flavor uses up own quota first."""
-    preemption = Preemption(Policy.LOWER, Policy.ANY, Policy.LOWER)
+    preemption = QueuePreemption(CandidatePolicy.LOWER, CandidatePolicy.ANY, CandidatePolicy.LOWER)
     world = World.of(
         queue("q", "root", THREE, fungibility=fungibility, preemption=preemption), queue("other", "root", THREE)
     )
@@ -307,12 +351,14 @@ def test_search(
 @pytest.mark.parametrize(
     ("after", "expected"),
     [
-        (-1, ("f", Mode.FIT, 0, 0)),
-        (0, ("g", Mode.FIT, 0, 1)),
-        (1, ("h", Mode.FIT, 0, -1)),
+        (-1, ("f", PreemptionMode.FIT, 0, 0)),
+        (0, ("g", PreemptionMode.FIT, 0, 1)),
+        (1, ("h", PreemptionMode.FIT, 0, -1)),
     ],
 )
-def test_the_search_goes_on_behind_the_last_flavor_tried(after: int, expected: tuple[str, Mode, int, int]) -> None:
+def test_the_search_goes_on_behind_the_last_flavor_tried(
+    after: int, expected: tuple[str, PreemptionMode, int, int]
+) -> None:
     world = World.of(queue("q", "", THREE))
     assert only(assigner(world).assign(asks("w", "q", 1), resume=[{"cpu": after}])) == expected
 
@@ -343,7 +389,7 @@ def test_a_group_is_as_good_as_its_worst_resource() -> None:
     assert chosen(found) == [{"cpu": "g", "mem": "g"}]
     used(world, "q", {"g/mem": 4, "g/cpu": 4})
     found = assigner(world, oracle={"f/mem": PREEMPT0}).assign(asks("w", "q", {"cpu": 1, "mem": 1}))
-    assert (chosen(found), found.mode) == ([{"cpu": "f", "mem": "f"}], Mode.PREEMPT)
+    assert (chosen(found), found.mode) == ([{"cpu": "f", "mem": "f"}], PreemptionMode.PREEMPT)
     assert found.contested(world.tree) == {world.cell("f/mem")}
 
 
@@ -366,19 +412,19 @@ def test_pod_sets_of_a_group_share_their_flavor() -> None:
     assert chosen(found) == [{"cpu": "g"}, {"cpu": "f"}, {"cpu": "g"}]
     assert [pods.amounts for pods in found.pod_sets] == [{"cpu": 1}, {"cpu": 1}, {"cpu": 4}]
     one_tainted = replace(pods[2], node_selector={"type": "other"})
-    labelled = World.of(queue("q", "", TWO), flavors=[FlavorSpec("g", {"type": "spot"})])
+    labelled = World.of(queue("q", "", TWO), flavors=[QuotaFlavorSpec("g", {"type": "spot"})])
     assert chosen(assigner(labelled).assign(asks("w", "q", [pods[0], one_tainted]))) == [None, None]
 
 
 def test_one_pod_set_without_a_flavor_is_the_end() -> None:
     world = World.of(queue("q", "", TWO))
     found = assigner(world).assign(asks("w", "q", [PodSet("one", 1, {"cpu": 99}), PodSet("two", 1, {"cpu": 1})]))
-    assert (found.mode, found.problem) == (Mode.NO_FIT, Reason.EXCEEDS_MAX_QUOTA)
+    assert (found.mode, found.problem) == (PreemptionMode.NO_FIT, Reason.EXCEEDS_MAX_QUOTA)
 
 
 def test_a_workload_that_asks_for_nothing_fits() -> None:
     found = assigner(World.of(queue("q", "", TWO))).assign(asks("w", "q", {}))
-    assert (found.mode, chosen(found), found.usage) == (Mode.FIT, [{}], {})
+    assert (found.mode, chosen(found), found.usage) == (PreemptionMode.FIT, [{}], {})
 
 
 def test_counts_stand_in_for_the_pod_sets_own() -> None:
@@ -393,7 +439,7 @@ def test_pods_are_counted_where_a_group_covers_them() -> None:
         "q",
         "",
         {"f/cpu": 9, "f/pods": 3, "g/cpu": 9, "g/pods": 9},
-        groups=(ResourceGroup(("cpu", "pods"), ("f", "g")),),
+        groups=(QuotaResourceGroup(("cpu", "pods"), ("f", "g")),),
     )
     found = assigner(World.of(spec)).assign(asks("w", "q", [PodSet("main", 4, {"cpu": 1})]))
     assert chosen(found) == [{"cpu": "g", "pods": "g"}]
@@ -417,9 +463,11 @@ def test_undeclared_resources(ignore: bool, amount: int, fits: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("replaced", "mode"), [(0, Mode.NO_CANDIDATES), (3, Mode.FIT)], ids=["on its own", "in place of another"]
+    ("replaced", "mode"),
+    [(0, PreemptionMode.NO_CANDIDATES), (3, PreemptionMode.FIT)],
+    ids=["on its own", "in place of another"],
 )
-def test_what_it_replaces_is_its_own_already(replaced: int, mode: Mode) -> None:
+def test_what_it_replaces_is_its_own_already(replaced: int, mode: PreemptionMode) -> None:
     world = used(World.of(queue("q", "", {"f": 4})), "q", {"f": 3})
     found = assigner(world, own_usage=world.cells({"f": replaced})).assign(asks("w", "q", 4))
     assert found.mode is mode

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from fleet.quota.ledger import Account, forgetting, weighted
+from fleet.quota.ledger import LocalQueueUsage, forgotten_share, weighted
 
 HALF_LIFE_S = 100.0
 
@@ -15,7 +15,7 @@ HALF_LIFE_S = 100.0
     ids=["at once", "one half life", "two", "half of one", "without memory"],
 )
 def test_forgetting(elapsed_s: float, half_life_s: float, share: float) -> None:
-    assert forgetting(elapsed_s, half_life_s) == pytest.approx(share)
+    assert forgotten_share(elapsed_s, half_life_s) == pytest.approx(share)
 
 
 @pytest.mark.parametrize(
@@ -30,19 +30,19 @@ def test_forgetting(elapsed_s: float, half_life_s: float, share: float) -> None:
     ],
 )
 def test_samples(before: dict[str, float], usage: dict[str, int], elapsed_s: float, after: dict[str, float]) -> None:
-    account = Account(before, at_s=1000.0).sampled(usage, 1000.0 + elapsed_s, HALF_LIFE_S)
+    account = LocalQueueUsage(before, at_s=1000.0).sampled(usage, 1000.0 + elapsed_s, HALF_LIFE_S)
     assert account.consumed == pytest.approx(after)
     assert account.at_s == 1000.0 + elapsed_s
 
 
 def test_two_samples_are_as_good_as_one() -> None:
-    once = Account({"cpu": 8.0}).sampled({"cpu": 2}, 70.0, HALF_LIFE_S)
-    twice = Account({"cpu": 8.0}).sampled({"cpu": 2}, 30.0, HALF_LIFE_S).sampled({"cpu": 2}, 70.0, HALF_LIFE_S)
+    once = LocalQueueUsage({"cpu": 8.0}).sampled({"cpu": 2}, 70.0, HALF_LIFE_S)
+    twice = LocalQueueUsage({"cpu": 8.0}).sampled({"cpu": 2}, 30.0, HALF_LIFE_S).sampled({"cpu": 2}, 70.0, HALF_LIFE_S)
     assert twice.consumed == pytest.approx(once.consumed)
 
 
 def test_an_admission_counts_ahead_until_the_sample_lands() -> None:
-    account = Account({"cpu": 1.0}).admitted({"cpu": 8}, HALF_LIFE_S, HALF_LIFE_S)
+    account = LocalQueueUsage({"cpu": 1.0}).admitted({"cpu": 8}, HALF_LIFE_S, HALF_LIFE_S)
     assert account.penalty == pytest.approx({"cpu": 4.0})
     assert account.admitted({"cpu": 8, "gpu": 1}, HALF_LIFE_S, HALF_LIFE_S).penalty == pytest.approx(
         {"cpu": 8.0, "gpu": 0.5}
@@ -53,8 +53,8 @@ def test_an_admission_counts_ahead_until_the_sample_lands() -> None:
 
 
 def test_without_memory_nothing_counts_ahead() -> None:
-    account = Account().admitted({"cpu": 8}, 300.0, 0.0)
-    assert account == Account()
+    account = LocalQueueUsage().admitted({"cpu": 8}, 300.0, 0.0)
+    assert account == LocalQueueUsage()
     assert account.sampled({"cpu": 8}, 1.0, 0.0).consumed == {"cpu": 8.0}
 
 
@@ -74,4 +74,4 @@ def test_without_memory_nothing_counts_ahead() -> None:
 )
 def test_weights(consumed: dict[str, float], weight: float, weights: dict[str, float], value: float) -> None:
     assert weighted(consumed, weight, weights) == pytest.approx(value)
-    assert Account(consumed).value(weight, weights) == pytest.approx(value)
+    assert LocalQueueUsage(consumed).value(weight, weights) == pytest.approx(value)

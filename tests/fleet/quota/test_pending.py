@@ -6,20 +6,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet.quota.pending import Pending
+from fleet.quota.pending import PendingQueue
 from fleet.quota.workload import NEVER_CREATED_S, Workload
 from fleet.snapshot import PodSet
 from tests.support.quotas import asks
 
 
-def line(*workloads: Workload, strict: bool = False) -> Pending:
-    made = Pending(strict)
+def line(*workloads: Workload, strict: bool = False) -> PendingQueue:
+    made = PendingQueue(strict)
     for workload in workloads:
         made.push(workload)
     return made
 
 
-def drained(pending: Pending) -> list[str]:
+def drained(pending: PendingQueue) -> list[str]:
     found = []
     while (workload := pending.pop()) is not None:
         found.append(workload.name)
@@ -160,8 +160,8 @@ def test_pod_sets_make_a_shape() -> None:
 # -- usage order ------------------------------------------------------------------------------------------------------
 
 
-def by_usage(kept: dict[str, float], *workloads: Workload) -> Pending:
-    made = Pending(usage=lambda workload: kept[workload.local_queue])
+def by_usage(kept: dict[str, float], *workloads: Workload) -> PendingQueue:
+    made = PendingQueue(usage=lambda workload: kept[workload.local_queue])
     for workload in workloads:
         made.push(workload)
     return made
@@ -233,7 +233,7 @@ USAGE = {"0": 3.0, "1": 1.0, "2": 3.0, "3": 0.0}
 @settings(max_examples=300)
 @given(steps, st.booleans())
 def test_nobody_is_lost_and_nobody_is_there_twice(actions: list[tuple[str, int]], ordered: bool) -> None:
-    made, out, inside = by_usage(USAGE) if ordered else Pending(), None, set()
+    made, out, inside = by_usage(USAGE) if ordered else PendingQueue(), None, set()
     for action, number in actions:
         local = str((number + 1) % 4)
         workload = asks(f"w{number}", "q", number % 2 + 1, priority=number % 3, local_queue=local)

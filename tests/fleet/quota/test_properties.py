@@ -5,14 +5,14 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet.quota.candidates import Victim, allowed
-from fleet.quota.declared import FairStrategy, Policy
-from fleet.quota.entries import Entry, Outcome
-from fleet.quota.flavors import Mode
+from fleet.quota.candidates import Victim, satisfies_policy
+from fleet.quota.declared import CandidatePolicy, PreemptionStrategy
+from fleet.quota.entries import CycleEntry, EntryOutcome
+from fleet.quota.flavors import PreemptionMode
 from fleet.quota.run import CycleResult
-from fleet.quota.share import share_of
-from fleet.quota.tree import Node, available, charge, fits, release
-from fleet.quota.workload import Holder
+from fleet.quota.share import dominant_resource_share
+from fleet.quota.tree import QuotaNode, available, charge, fits, release
+from fleet.quota.workload import AdmittedWorkload
 from fleet.reasons import Reason
 from tests.support.quota_worlds import BOTH, Plan, over, plans
 from tests.support.quotas import Turn, World
@@ -102,8 +102,8 @@ def test_a_nominated_preemption_fits_once_its_victims_are_gone(plan: Plan) -> No
     for head in world.scheduler.heads():
         node = world.node(head.queue)
         assignment, victims = world.scheduler.nominator(head.queue).nominate(head)
-        assert not (victims and assignment.mode in {Mode.FIT, Mode.NO_FIT})
-        if assignment.mode is Mode.FIT or victims:
+        assert not (victims and assignment.mode in {PreemptionMode.FIT, PreemptionMode.NO_FIT})
+        if assignment.mode is PreemptionMode.FIT or victims:
             for victim in victims:
                 world.books.lift(victim.holder)
             assert fits(node, assignment.usage)
@@ -123,7 +123,7 @@ def test_quota_is_never_exceeded(plan: Plan) -> None:
     for _ in range(CYCLES):
         result = world.scheduler.cycle()
         assert over(world) <= before
-        coming = [entry for entry in result.waiting if entry.outcome is Outcome.PENDING_PREEMPTION]
+        coming = [entry for entry in result.waiting if entry.outcome is EntryOutcome.PENDING_PREEMPTION]
         for victim, _ in result.evictions:
             world.books.lift(victim.holder)
         for entry in coming:
@@ -169,19 +169,19 @@ def test_victims_are_only_taken_where_policy_allows(plan: Plan) -> None:
         carry_out(world, result)
 
 
-def judge(world: World, entry: Entry, victim: Holder, reason: Reason) -> None:
+def judge(world: World, entry: CycleEntry, victim: AdmittedWorkload, reason: Reason) -> None:
     """One victim, by the rules as they are declared."""
     policy, fair = entry.queue.preemption, bool(world.scheduler.rules.fair)
     assert victim.uses_any(entry.assignment.contested(world.tree))
     assert victim.queue.root is entry.node.root
     if victim.queue is entry.node:
         assert reason is Reason.PREEMPTED
-        assert allowed(policy.within_queue, entry.workload, victim.workload)
+        assert satisfies_policy(policy.within_queue, entry.workload, victim.workload)
         return
-    assert allowed(policy.reclaim, entry.workload, victim.workload)
+    assert satisfies_policy(policy.reclaim, entry.workload, victim.workload)
     if reason is Reason.RECLAIMED_WHILE_BORROWING:
         assert not fair
-        assert policy.while_borrowing is Policy.LOWER
+        assert policy.while_borrowing is CandidatePolicy.LOWER
         assert victim.workload.priority < entry.workload.priority
         assert policy.while_borrowing_below is None or victim.workload.priority <= policy.while_borrowing_below
     else:
@@ -218,15 +218,15 @@ def test_fair_victims_can_be_justified_one_after_the_other(plan: Plan) -> None:
         release(node, assignment.usage)
 
 
-def justified(world: World, node: Node, victims: list[Victim]) -> bool:
+def justified(world: World, node: QuotaNode, victims: list[Victim]) -> bool:
     """`node` has the request charged; tries all orders."""
     for victim in victims:
         holder = victim.holder
         mine, theirs = almost_shared(node, holder.queue)
-        asked, before = share_of(world.tree, mine).key, share_of(world.tree, theirs).key
+        asked, before = dominant_resource_share(world.tree, mine).key, dominant_resource_share(world.tree, theirs).key
         world.books.lift(holder)
-        after = share_of(world.tree, theirs).key
-        holds = {FairStrategy.FINAL: asked <= after, FairStrategy.INITIAL: asked < before}
+        after = dominant_resource_share(world.tree, theirs).key
+        holds = {PreemptionStrategy.FINAL: asked <= after, PreemptionStrategy.INITIAL: asked < before}
         may = victim.reason is not Reason.FAIR_SHARING or any(holds[rule] for rule in world.scheduler.rules.fair)
         found = may and justified(world, node, [other for other in victims if other is not victim])
         world.books.put_back(holder)
@@ -235,7 +235,7 @@ def justified(world: World, node: Node, victims: list[Victim]) -> bool:
     return not victims
 
 
-def almost_shared(a: Node, b: Node) -> tuple[Node, Node]:
+def almost_shared(a: QuotaNode, b: QuotaNode) -> tuple[QuotaNode, QuotaNode]:
     """The ancestors of both just below the lowest that they share."""
     pairs = [(x, y) for x in (a, *a.ancestors()) for y in (b, *b.ancestors())]
     return next(((x, y) for x, y in pairs if x.parent is y.parent), (a, b))
@@ -301,4 +301,4 @@ def test_at_rest_nobody_is_forgotten(plan: Plan) -> None:
     for name, line in world.scheduler.pending.items():
         for workload in line.in_order():
             assignment, _ = world.scheduler.nominator(name).nominate(workload)
-            assert assignment.mode is not Mode.FIT
+            assert assignment.mode is not PreemptionMode.FIT

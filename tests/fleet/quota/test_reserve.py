@@ -4,7 +4,7 @@ from math import inf
 
 import pytest
 
-from fleet.quota.declared import Rules
+from fleet.quota.declared import AdmissionRules
 from tests.support.quotas import RECLAIM, World, queue
 
 NOW = 1000.0
@@ -12,7 +12,7 @@ NOW = 1000.0
 
 def world(*, ends_at_s: float = NOW + 100, overdue: bool = True, strict: bool = False) -> World:
     """Eight of quota, six in use until `ends_at_s`; `big` wants all eight."""
-    made = World.of(queue("q", given={"f": 8}, strict=strict), rules=Rules(wait_for_leaving=True))
+    made = World.of(queue("q", given={"f": 8}, strict=strict), rules=AdmissionRules(wait_for_leaving=True))
     made.scheduler.now_s = NOW
     made.holds("running", "q", {"f": 6}).ends_at_s = ends_at_s
     made.waits("big", "q", 8, priority=1, overdue=overdue)

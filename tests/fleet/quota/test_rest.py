@@ -10,30 +10,30 @@ import pytest
 from hypothesis import given, settings
 
 from fleet.quota.declared import (
-    CohortSpec,
-    FairStrategy,
-    Fungibility,
-    OnCandidate,
-    Policy,
-    Preemption,
-    QueueSpec,
-    Rules,
+    AdmissionRules,
+    CandidatePolicy,
+    FungibilityPolicy,
+    PreemptionStrategy,
+    QueueFungibility,
+    QueuePreemption,
+    QuotaCohortSpec,
+    QuotaQueueSpec,
 )
 from fleet.scheduling.patience import TIRED_AFTER
 from tests.support.quota_worlds import BOTH, Plan, plans
 from tests.support.quotas import ALL, BORROWING, FAIR, RECLAIM, Amounts, Bound, World, cohort, queue
 
-Specs = tuple[CohortSpec | QueueSpec, ...]
+Specs = tuple[QuotaCohortSpec | QuotaQueueSpec, ...]
 Waiting = tuple[str, str, int | Amounts, int, float]
 """Name, queue, amount, priority, place in time."""
 
-STOP = Fungibility(OnCandidate.STOP, OnCandidate.STOP)
-INITIAL = Rules(fair=(FairStrategy.INITIAL,))
+STOP = QueueFungibility(FungibilityPolicy.STOP, FungibilityPolicy.STOP)
+INITIAL = AdmissionRules(fair=(PreemptionStrategy.INITIAL,))
 MOST = 60
 """Cycles that any of these worlds may take; all are at rest within a dozen, or never."""
 
 
-def waiting(specs: Specs, rules: Rules, *rows: Waiting) -> World:
+def waiting(specs: Specs, rules: AdmissionRules, *rows: Waiting) -> World:
     world = World.of(*specs, rules=rules)
     for name, above, wanted, priority, at_s in rows:
         world.waits(name, above, wanted, priority=priority, at_s=at_s)
@@ -58,9 +58,9 @@ def two_flavors(given: dict[str, Bound], *, strict: bool = False) -> Specs:
     return mine, queue("other", "root", dict.fromkeys(given, 0))
 
 
-@pytest.mark.parametrize("rules", [Rules(), FAIR], ids=["classical", "fair"])
+@pytest.mark.parametrize("rules", [AdmissionRules(), FAIR], ids=["classical", "fair"])
 @pytest.mark.parametrize("strict", [False, True], ids=["best effort", "strict"])
-def test_not_to_the_next_one_while_the_victim_comes_back_to_the_first(*, strict: bool, rules: Rules) -> None:
+def test_not_to_the_next_one_while_the_victim_comes_back_to_the_first(*, strict: bool, rules: AdmissionRules) -> None:
     world = waiting(two_flavors({"f": 4, "g": 0}, strict=strict), rules)
     world.holds("victim", "other", {"f": 1})
     world.waits("w", "mine", 4)
@@ -68,8 +68,8 @@ def test_not_to_the_next_one_while_the_victim_comes_back_to_the_first(*, strict:
     assert world.holders() == {"w": "mine"}
 
 
-@pytest.mark.parametrize("rules", [Rules(), FAIR], ids=["classical", "fair"])
-def test_not_to_preempt_on_each_flavor_in_turn(rules: Rules) -> None:
+@pytest.mark.parametrize("rules", [AdmissionRules(), FAIR], ids=["classical", "fair"])
+def test_not_to_preempt_on_each_flavor_in_turn(rules: AdmissionRules) -> None:
     world = waiting(two_flavors({"f": 3, "g": 3}), rules)
     world.holds("one", "other", {"f": 3})
     world.holds("two", "other", {"g": 1})
@@ -80,9 +80,9 @@ def test_not_to_preempt_on_each_flavor_in_turn(rules: Rules) -> None:
 
 # -- a preemptor goes before its victims ------------------------------------------------------------------------------
 
-LOWER = Preemption(reclaim=Policy.LOWER, while_borrowing=Policy.LOWER)
+LOWER = QueuePreemption(reclaim=CandidatePolicy.LOWER, while_borrowing=CandidatePolicy.LOWER)
 
-IN_TURN: dict[str, Callable[[Rules], World]] = {
+IN_TURN: dict[str, Callable[[AdmissionRules], World]] = {
     "classical: the victim borrows less": lambda rules: waiting(
         (
             cohort("root", "", {"f": 2}),
@@ -106,7 +106,12 @@ IN_TURN: dict[str, Callable[[Rules], World]] = {
     ),
     "three in turn: newer and small, older and large, one that borrows": lambda rules: waiting(
         (
-            queue("mine", "root", {"f": 4}, preemption=Preemption(Policy.LOWER_OR_NEWER, Policy.ANY)),
+            queue(
+                "mine",
+                "root",
+                {"f": 4},
+                preemption=QueuePreemption(CandidatePolicy.LOWER_OR_NEWER, CandidatePolicy.ANY),
+            ),
             queue("other", "root", {"f": 1}),
         ),
         replace(rules, fair=BOTH),
@@ -118,14 +123,16 @@ IN_TURN: dict[str, Callable[[Rules], World]] = {
 
 
 @pytest.mark.parametrize("build", IN_TURN.values(), ids=IN_TURN)
-def test_with_preemptors_first_the_victim_does_not_come_back_before_it(build: Callable[[Rules], World]) -> None:
-    rests(build(Rules(preemptors_first=True)))
+def test_with_preemptors_first_the_victim_does_not_come_back_before_it(
+    build: Callable[[AdmissionRules], World],
+) -> None:
+    rests(build(AdmissionRules(preemptors_first=True)))
 
 
 @pytest.mark.parametrize("build", IN_TURN.values(), ids=IN_TURN)
-def test_without_that_it_does_for_ever(build: Callable[[Rules], World]) -> None:
+def test_without_that_it_does_for_ever(build: Callable[[AdmissionRules], World]) -> None:
     """Nothing else holds the room that victims leave: the switch is worth having."""
-    world = build(Rules(preemptors_first=False))
+    world = build(AdmissionRules(preemptors_first=False))
     assert sum(len(world.turn().evicted) for _ in range(MOST)) > MOST // 5
 
 
@@ -143,7 +150,7 @@ CIRCLES: dict[str, Callable[[], World]] = {
         (
             cohort("root", "", {"f": 1}),
             cohort("left", "root", {"f": 1}),
-            queue("l1", "left", preemption=Preemption(reclaim=Policy.LOWER)),
+            queue("l1", "left", preemption=QueuePreemption(reclaim=CandidatePolicy.LOWER)),
             queue("l2", "left"),
             queue("r", "root", {"f": 5}, preemption=RECLAIM),
         ),
@@ -158,10 +165,15 @@ CIRCLES: dict[str, Callable[[], World]] = {
             cohort("root"),
             cohort("below", "root"),
             queue("a", "below", {"f": 1}),
-            queue("b", "below", {"f": (3, 2)}, preemption=Preemption(Policy.LOWER_OR_NEWER, Policy.ANY)),
+            queue(
+                "b",
+                "below",
+                {"f": (3, 2)},
+                preemption=QueuePreemption(CandidatePolicy.LOWER_OR_NEWER, CandidatePolicy.ANY),
+            ),
             queue("c", "below", {"f": 2}, preemption=BORROWING),
         ),
-        Rules(),
+        AdmissionRules(),
         ("old", "b", 4, 0, 0.0),
         ("new", "b", 2, 0, 1.0),
         ("high", "c", 5, 1, 0.0),
@@ -194,7 +206,7 @@ def test_it_ends_when_the_right_to_evict_rests(build: Callable[[], World]) -> No
 # -- random worlds ----------------------------------------------------------------------------------------------------
 
 
-def changed(plan: Plan, preemption: Callable[[Preemption], Preemption], *, equal: bool = False) -> Plan:
+def changed(plan: Plan, preemption: Callable[[QueuePreemption], QueuePreemption], *, equal: bool = False) -> Plan:
     """With preemptors first, other policies, and all weights 1 if `equal`."""
     weighed = {"weight": 1.0} if equal else {}
     return replace(
@@ -209,14 +221,14 @@ def changed(plan: Plan, preemption: Callable[[Preemption], Preemption], *, equal
 @given(plans(strategies=((),)))
 def test_classical_preemption_comes_to_rest(plan: Plan) -> None:
     """Whatever is reclaimed, and by whatever priority in the own queue; not while borrowing."""
-    rests(changed(plan, lambda policy: replace(policy, while_borrowing=Policy.NEVER)).build())
+    rests(changed(plan, lambda policy: replace(policy, while_borrowing=CandidatePolicy.NEVER)).build())
 
 
 @settings(max_examples=200)
 @given(plans(strategies=(BOTH[:1],), resources=(("cpu",),)))
 def test_fair_preemption_comes_to_rest(plan: Plan) -> None:
     """Of one resource, by final shares, among equals, and not within a queue."""
-    rests(changed(plan, lambda policy: replace(policy, within_queue=Policy.NEVER), equal=True).build())
+    rests(changed(plan, lambda policy: replace(policy, within_queue=CandidatePolicy.NEVER), equal=True).build())
 
 
 @settings(max_examples=200)

@@ -2,12 +2,12 @@
 
 import pytest
 
-from fleet.quota.declared import CohortSpec, QueueSpec
-from fleet.quota.share import Share, borrows_any, share_of
+from fleet.quota.declared import QuotaCohortSpec, QuotaQueueSpec
+from fleet.quota.share import DominantResourceShare, borrows_any, dominant_resource_share
 from fleet.quota.tree import charge
 from tests.support.quotas import World, cohort, queue
 
-Specs = tuple[CohortSpec | QueueSpec, ...]
+Specs = tuple[QuotaCohortSpec | QuotaQueueSpec, ...]
 
 PLAIN: Specs = (queue("a", "root", {"f": 4}), queue("b", "root", {"f": 6}))
 FLAVORS: Specs = (queue("a", "root", {"f": 4, "g": 2}), queue("b", "root", {"f": 6, "g": 8}))
@@ -47,17 +47,17 @@ def weighted(weight: float) -> Specs:
 def test_share_of_a_queue(specs: Specs, usage: dict[str, int], key: tuple[bool, float], resource: str) -> None:
     world = World.of(*specs)
     charge(world.node("a"), world.cells(usage))
-    share = share_of(world.tree, world.node("a"))
+    share = dominant_resource_share(world.tree, world.node("a"))
     assert (share.key, share.resource) == (key, resource)
 
 
 def test_a_root_has_no_share() -> None:
     world = World.of(*PLAIN)
     charge(world.node("a"), world.cells({"f": 99}))
-    assert share_of(world.tree, world.node("root")).key == (False, 0.0)
+    assert dominant_resource_share(world.tree, world.node("root")).key == (False, 0.0)
     alone = World.of(queue("alone", "", {"f": 1}))
     charge(alone.node("alone"), alone.cells({"f": 99}))
-    assert share_of(alone.tree, alone.node("alone")).key == (False, 0.0)
+    assert dominant_resource_share(alone.tree, alone.node("alone")).key == (False, 0.0)
 
 
 def test_every_level_has_its_own_share_and_weight() -> None:
@@ -70,10 +70,10 @@ def test_every_level_has_its_own_share_and_weight() -> None:
         queue("c", "root", {"f": 5}),
     )
     charge(world.node("a"), world.cells({"f": 5}))
-    shares = [share_of(world.tree, world.node(name)) for name in ("a", "left")]
+    shares = [dominant_resource_share(world.tree, world.node(name)) for name in ("a", "left")]
     assert [(share.key, share.borrowing) for share in shares] == [((False, 150.0), True), ((False, 0.0), False)]
     charge(world.node("a"), world.cells({"f": 4}))
-    shares = [share_of(world.tree, world.node(name)) for name in ("a", "left")]
+    shares = [dominant_resource_share(world.tree, world.node(name)) for name in ("a", "left")]
     assert [share.key for share in shares] == [(False, 350.0), (False, 100.0)]
 
 
@@ -86,30 +86,48 @@ def test_what_is_lendable_is_what_the_parent_could_reach() -> None:
         queue("b", "left", {"f": 2}),
     )
     charge(world.node("a"), world.cells({"f": 7}))
-    assert share_of(world.tree, world.node("a")).key == (False, 500.0)
-    assert share_of(world.tree, world.node("left")).key == (False, 3 * 1000 / 104)
+    assert dominant_resource_share(world.tree, world.node("a")).key == (False, 500.0)
+    assert dominant_resource_share(world.tree, world.node("left")).key == (False, 3 * 1000 / 104)
 
 
 @pytest.mark.parametrize(
     ("smaller", "larger"),
     [
-        pytest.param(Share(0, 1), Share(1, 1, "cpu", borrowing=True), id="nothing before something"),
-        pytest.param(Share(900, 3, "cpu", borrowing=True), Share(400, 1, "cpu", borrowing=True), id="by weight"),
-        pytest.param(Share(900, 1, "cpu", borrowing=True), Share(1, 0, "cpu", borrowing=True), id="infinite is last"),
         pytest.param(
-            Share(1, 0, "cpu", borrowing=True), Share(2, 0, "cpu", borrowing=True), id="infinite ones by ratio"
+            DominantResourceShare(0, 1),
+            DominantResourceShare(1, 1, "cpu", borrowing=True),
+            id="nothing before something",
         ),
-        pytest.param(Share(0, 0), Share(1, 5, "cpu", borrowing=True), id="without weight, but not borrowing"),
+        pytest.param(
+            DominantResourceShare(900, 3, "cpu", borrowing=True),
+            DominantResourceShare(400, 1, "cpu", borrowing=True),
+            id="by weight",
+        ),
+        pytest.param(
+            DominantResourceShare(900, 1, "cpu", borrowing=True),
+            DominantResourceShare(1, 0, "cpu", borrowing=True),
+            id="infinite is last",
+        ),
+        pytest.param(
+            DominantResourceShare(1, 0, "cpu", borrowing=True),
+            DominantResourceShare(2, 0, "cpu", borrowing=True),
+            id="infinite ones by ratio",
+        ),
+        pytest.param(
+            DominantResourceShare(0, 0),
+            DominantResourceShare(1, 5, "cpu", borrowing=True),
+            id="without weight, but not borrowing",
+        ),
     ],
 )
-def test_order_of_shares(smaller: Share, larger: Share) -> None:
+def test_order_of_shares(smaller: DominantResourceShare, larger: DominantResourceShare) -> None:
     assert smaller.key < larger.key
 
 
 def test_only_a_borrower_without_weight_is_infinite() -> None:
-    assert Share(1, 0, "cpu", borrowing=True).infinite
-    assert not Share(0, 0).infinite
-    assert not Share(1, 0.001, "cpu", borrowing=True).infinite
+    assert DominantResourceShare(1, 0, "cpu", borrowing=True).infinite
+    assert not DominantResourceShare(0, 0).infinite
+    assert not DominantResourceShare(1, 0.001, "cpu", borrowing=True).infinite
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,11 @@
 
 import pytest
 
-from fleet.quota.declared import CohortSpec, FlavorResource, QueueSpec
+from fleet.quota.declared import FlavorResource, QuotaCohortSpec, QuotaQueueSpec
 from fleet.quota.tree import QuotaTree, available, borrow_height, charge, fits, release
 from tests.support.quotas import World, cohort, queue
 
-Specs = tuple[CohortSpec | QueueSpec, ...]
+Specs = tuple[QuotaCohortSpec | QuotaQueueSpec, ...]
 
 ALONE: Specs = (queue("a", "", {"f": (8, 3, 2)}),)
 TWO: Specs = (cohort("root", "", {"f": 10}), queue("a", "root", {"f": 8}), queue("b", "root", {"f": 4}))

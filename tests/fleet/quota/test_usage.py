@@ -10,8 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet.quota.ledger import Account
-from fleet.quota.usage import Admission, Tally, tallied, terms_of, values_of, weights_of
+from fleet.quota.ledger import LocalQueueUsage
+from fleet.quota.usage import (
+    GangAdmission,
+    UsageSample,
+    local_queue_weights,
+    next_sample,
+    usage_decay,
+    usage_order_values,
+)
 from fleet.scheduling import cycle
 from fleet.scheduling.order import by_use, in_line, line_with
 from fleet.snapshot import Gang, GangState
@@ -102,7 +109,7 @@ def test_use_orders_nothing_unless_both_say_so(which: str) -> None:
     world.waits(small("older", "a", gpu=8, created_s=NOW - 900), small("newer", "b", gpu=8))
     assert admitted(world) == ["older"]
     assert by_use(declared, world.snapshot(), world.gang("newer")) == []
-    assert values_of(declared, world.snapshot()) == {}
+    assert usage_order_values(declared, world.snapshot()) == {}
 
 
 def test_what_others_left_for_is_not_taken_by_somebody_lighter() -> None:
@@ -139,7 +146,7 @@ def test_local_queues_of_a_cluster_queue() -> None:
     world = World(manifests(queue, *doors, policy))
     world.local_usage = {"ns/one": {GPU: 5.0}, "ns/two": {GPU: 3.0}}
     world.waits(gang("first", queue="one"), gang("second", queue="two", priority=9))
-    assert values_of(world.fleet, world.snapshot()) == {"ns/one": 5.0, "ns/two": 6.0}
+    assert usage_order_values(world.fleet, world.snapshot()) == {"ns/one": 5.0, "ns/two": 6.0}
     snapshot = world.snapshot()
     assert [it.job.name for it in line_with(world.fleet, snapshot, world.gang("second"))] == ["first", "second"]
     assert by_use(world.fleet, snapshot, world.gang("second")) == [("ns/one", 5.0), ("ns/two", 6.0)]
@@ -173,17 +180,17 @@ def running(name: str, namespace: str, at_s: float, **more: Any) -> Gang:
     return small(name, namespace, **facts | more)
 
 
-def seen(world: World, before: Tally, now_s: float, *gangs: Gang) -> Tally:
+def seen(world: World, before: UsageSample, now_s: float, *gangs: Gang) -> UsageSample:
     world.gangs, world.now_s = {it.uid: it for it in gangs}, now_s
-    return tallied(world.fleet, world.snapshot(), before)
+    return next_sample(world.fleet, world.snapshot(), before)
 
 
-START = Tally(at_s=NOW)
+START = UsageSample(at_s=NOW)
 
 
 def test_the_first_look_only_begins() -> None:
-    begun = seen(yard(), Tally(), NOW, running("g", "a", NOW - 50), running("new", "a", NOW))
-    assert begun == Tally(at_s=NOW, ahead=frozenset({Admission("uid-new", NOW)}))
+    begun = seen(yard(), UsageSample(), NOW, running("g", "a", NOW - 50), running("new", "a", NOW))
+    assert begun == UsageSample(at_s=NOW, ahead=frozenset({GangAdmission("uid-new", NOW)}))
 
 
 def test_an_admission_counts_ahead_once() -> None:
@@ -235,32 +242,32 @@ def test_surplus_is_used_as_the_core_is() -> None:
     world = yard(machines=2)
     pods = replace(pod_set(count=3, gpu=4), core=1)
     world.runs(gang("g", pods, namespace="a"), ("m0", 2), ("m1", 1))
-    held = tallied(world.fleet, world.snapshot(), Tally(at_s=NOW - 600)).used()
+    held = next_sample(world.fleet, world.snapshot(), UsageSample(at_s=NOW - 600)).used()
     assert held["a/q"][GPU] == pytest.approx(12 * (1 - 0.5 ** (600 / HALF_LIFE_S)))
 
 
 def test_of_queues_that_do_not_go_by_use_nothing_is_kept() -> None:
-    before = Tally({"a/gone": Account({GPU: 5.0}, NOW), "a/q": Account({GPU: 5.0}, NOW)}, NOW)
+    before = UsageSample({"a/gone": LocalQueueUsage({GPU: 5.0}, NOW), "a/q": LocalQueueUsage({GPU: 5.0}, NOW)}, NOW)
     assert set(seen(yard(), before, NOW + SAMPLING_S).accounts) == {"a/q"}
     plain = replace(fleet(), queues=FleetBuilder().queue().build().queues)
     assert seen(yard(plain), before, NOW + SAMPLING_S, running("g", "a", NOW)).accounts == {}
     unremembered = replace(fleet(), policy=FleetBuilder().build().policy)
-    assert seen(yard(unremembered), before, NOW + 1) == Tally()
+    assert seen(yard(unremembered), before, NOW + 1) == UsageSample()
 
 
 def test_a_clock_that_went_back_changes_no_amount() -> None:
-    before = Tally({"a/q": Account({GPU: 5.0}, NOW)}, NOW)
+    before = UsageSample({"a/q": LocalQueueUsage({GPU: 5.0}, NOW)}, NOW)
     back = seen(yard(), before, NOW - 9999, running("g", "a", NOW - 50))
     assert (back.used(), back.at_s) == ({"a/q": {GPU: 5.0}}, NOW - 9999)
 
 
 def test_without_memory_what_is_held_at_the_sample_counts() -> None:
     world = yard(fleet(sharing={"usageHalfLifeTime": "0s"}))
-    assert terms_of(world.fleet) is not None
+    assert usage_decay(world.fleet) is not None
     g = running("g", "a", NOW + 10)
     assert seen(world, START, NOW + 10, g).used() == {"a/q": {}}, "nothing counts ahead"
     assert seen(world, START, NOW + 300, g).used() == {"a/q": {GPU: 4.0}}
-    assert weights_of(world.fleet) == {}
+    assert local_queue_weights(world.fleet) == {}
 
 
 def test_a_leader_with_older_books_finds_the_same() -> None:
@@ -297,7 +304,7 @@ def shares(weights: dict[str, float], rng: random.Random, steps: int = 240) -> C
     world = yard(fleet(weights, sharing), machines=2)
     ends: dict[str, int] = {}
     used: Counter[str] = Counter()
-    tally, made = Tally(), 0
+    tally, made = UsageSample(), 0
     for step in range(steps):
         world.now_s += STEP_S
         for uid in [uid for uid, end in ends.items() if end <= step]:
@@ -307,7 +314,7 @@ def shares(weights: dict[str, float], rng: random.Random, steps: int = 240) -> C
             while sum(1 for it in world.gangs.values() if (it.namespace, it.state) == (namespace, "Pending")) < 5:
                 made += 1
                 world.waits(small(f"{namespace}{made}", namespace, gpu=rng.choice((2, 4)), created_s=world.now_s))
-        tally = tallied(world.fleet, world.snapshot(), tally)
+        tally = next_sample(world.fleet, world.snapshot(), tally)
         world.local_usage = tally.used()
         world.apply(cycle.decide(world.fleet, world.snapshot()))
         for it in world.gangs.values():

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from fleet.quota.tree import QuotaTree
-from fleet.quota.volcano import ANY_MACHINE, Market, specs
+from fleet.quota.volcano import ANY_MACHINE, VolcanoDemand, volcano_specs
 from fleet.scheduling import cycle
 from model.fleet import Fleet
 from model.loader import load
@@ -88,7 +88,7 @@ def test_queues_below_a_queue_share_what_it_deserves() -> None:
         volcano("speech", parent="science", weight=2),
     )
     asked = {name: {GPU: 99} for name in ("vision", "speech", "serving")}
-    cohorts, queues = specs(declared.volcano_queues, Market({GPU: 16}, asked))
+    cohorts, queues = volcano_specs(declared.volcano_queues, VolcanoDemand({GPU: 16}, asked))
     tree = QuotaTree(cohorts, list(queues.values()))
     cell = tree.cells_of(GPU)[0]
     assert {name: node.subtree[cell] for name, node in tree.queues.items()} == {"serving": 4, "speech": 8, "vision": 4}
@@ -97,7 +97,7 @@ def test_queues_below_a_queue_share_what_it_deserves() -> None:
 
 def test_a_guarantee_is_deserved_whoever_asks() -> None:
     declared = fleet(volcano("a", guarantee={"resource": {GPU: 6}}), volcano("b"))
-    cohorts, queues = specs(declared.volcano_queues, Market({GPU: 8}, {"a": {GPU: 1}, "b": {GPU: 8}}))
+    cohorts, queues = volcano_specs(declared.volcano_queues, VolcanoDemand({GPU: 8}, {"a": {GPU: 1}, "b": {GPU: 8}}))
     tree = QuotaTree(cohorts, list(queues.values()))
     cell = tree.cells_of(GPU)[0]
     assert {name: node.subtree[cell] for name, node in tree.queues.items()} == {"a": 6, "b": 2}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fleet.quota.declared import QueueSpec
+from fleet.quota.declared import QuotaQueueSpec
 from fleet.replay.quota import Arrival, History, Stream
 from tests.support.quotas import ALL, FAIR, RECLAIM, WITHIN, World, asks, cohort, queue
 
@@ -21,7 +21,7 @@ def story(histories: dict[str, History]) -> Story:
     return {name: (h.admitted_ms, h.evicted_ms, h.finished_ms) for name, h in sorted(histories.items())}
 
 
-def played(*specs: QueueSpec, rows: tuple[Row, ...]) -> Story:
+def played(*specs: QuotaQueueSpec, rows: tuple[Row, ...]) -> Story:
     return story(Stream(World.of(*specs).scheduler).play([arrival(row) for row in rows]))
 
 
@@ -88,7 +88,7 @@ PAIR = (queue("a", "root", {"f": 2}, preemption=ALL), queue("b", "root", {"f": 2
         ),
     ],
 )
-def test_runs(specs: tuple[QueueSpec, ...], rows: tuple[Row, ...], expected: Story) -> None:
+def test_runs(specs: tuple[QuotaQueueSpec, ...], rows: tuple[Row, ...], expected: Story) -> None:
     assert played(*specs, rows=rows) == expected
     assert played(*specs, rows=rows[::-1]) == expected
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleet.actions import Action, OpenClaims, SaveClaim, SaveGang
-from fleet.quota.compile import declared, usage_of
+from fleet.quota.compile import quota_specs, usage_of
 from fleet.quota.tree import charge, fits
 from fleet.scheduling import cycle
 from fleet.snapshot import Gang, GangState, PodSet, Snapshot
@@ -149,11 +149,11 @@ def test_quota_limits_and_rooms_hold_after_a_pass(world: World) -> None:
 
 def _check_quota(world: World, held_before: set[str]) -> None:
     """Charging everybody who holds capacity, newcomers last, never needs more than is available."""
-    tree = declared(world.fleet).tree()
+    tree = quota_specs(world.fleet).tree()
     holders = sorted((it for it in world.gangs.values() if it.holds_capacity), key=lambda it: it.uid not in held_before)
     for it in holders:
         queue = tree.queues[it.queue]
-        usage = usage_of(declared(world.fleet), tree, it.queue, it)
+        usage = usage_of(quota_specs(world.fleet), tree, it.queue, it)
         if it.uid not in held_before and it.state in {GangState.ADMITTED, GangState.RESERVED}:
             assert fits(queue, usage), it.name
         charge(queue, usage)

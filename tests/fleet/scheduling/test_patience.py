@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fleet.quota.queue_binding import Line
+from fleet.quota.queue_binding import QueueBinding
 from fleet.reasons import Reason
 from fleet.scheduling import cycle
 from fleet.scheduling.patience import ends_at_s, overdue, runs_s, tired
@@ -35,7 +35,7 @@ def test_who_has_waited_too_long(
 ) -> None:
     eviction = Eviction("Preempted", "x", evicted_at_s) if evicted_at_s else None
     waits = gang(created_s=NOW - 100, sla_waiting_s=sla_waiting_s, eviction=eviction)
-    assert overdue(waits, Line("q", reserve_after_s=reserve_after_s), NOW) is expected
+    assert overdue(waits, QueueBinding("q", reserve_after_s=reserve_after_s), NOW) is expected
 
 
 @pytest.mark.parametrize(

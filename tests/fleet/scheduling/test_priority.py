@@ -6,7 +6,7 @@ import pytest
 
 from fleet.actions import OpenGang
 from fleet.gangs import lifecycle
-from fleet.quota.priority import Priority, priority_of, rank_of
+from fleet.quota.priority import Priority, boosted_priority, priority_of
 from fleet.scheduling import cycle
 from fleet.snapshot import GangState, Snapshot
 from model.fleet import Fleet
@@ -91,8 +91,8 @@ def test_a_boost_lifts_nobody_above_the_classes_of_its_team(
 ) -> None:
     builder = FleetBuilder().pool().team(priorityClasses=list(allowed)).queue()
     fleet = builder.priority("low", 10).priority("high", 100).build()
-    assert rank_of(fleet, gang(priority=priority, priority_boost=boost)) == expected
+    assert boosted_priority(fleet, gang(priority=priority, priority_boost=boost)) == expected
 
 
 def test_without_classes_there_is_nothing_to_lift_it_above() -> None:
-    assert rank_of(FleetBuilder().pool().team().queue().build(), gang(priority_boost=500)) == 500
+    assert boosted_priority(FleetBuilder().pool().team().queue().build(), gang(priority_boost=500)) == 500

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleet.gangs.lifecycle import ready_pods
-from fleet.quota.compile import declared, usage_of
+from fleet.quota.compile import quota_specs, usage_of
 from fleet.scheduling import cycle
 from fleet.snapshot import Gang, GangState, Pin, Pod, Snapshot
 from fleet.snapshot.seats import seated, seats_of, strays_of
@@ -95,7 +95,7 @@ def test_nobody_loses_a_seat(remaining: int, pods: list[tuple[str, str]]) -> Non
 
 def test_quota_is_charged_for_what_is_still_needed() -> None:
     fleet = FleetBuilder().pool().team().queue().build()
-    said = declared(fleet)
+    said = quota_specs(fleet)
     full, half = (usage_of(said, said.tree(), "q", running(remaining)) for remaining in ({}, HALF))
     assert half == {cell: amount // 2 for cell, amount in full.items()}
 
