@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Mapping
 
+from agent.failures import SetAside
 from agent.mirror import Mirror
 from agent.watch import Watcher
 from fleet.actions import Action, Announce, OpenClaims, SaveClaim, SaveGang
 from fleet.nodeclaims.adopted import asked_pool
 from fleet.nodeclaims.adoption import refusals
 from fleet.reasons import Reason, Refusal
-from fleet.snapshot import Claim, Gang, GangState, JobRef, Node, Snapshot
+from fleet.snapshot import Claim, DecisionFailure, Gang, GangState, JobRef, Node, Snapshot
 from fleet.snapshot.lookups import nodes_by_instance
 from model.fleet import Fleet
 
@@ -41,6 +42,7 @@ class Announcer(Watcher):
     def __init__(self, say: Callable[[Announce], None]) -> None:
         self._say = say
         self._refused: Mapping[str, Refusal] = {}
+        self._told: dict[tuple[str, str], DecisionFailure] = {}
 
     def acting(self, action: Action, mirror: Mirror, now_s: float) -> None:
         """Announce a change of state or reason before it is written."""
@@ -57,6 +59,12 @@ class Announcer(Watcher):
                 if claim.adopts:
                     self._say(about_adoption(claim))
 
+    def stumbled(self, found: SetAside, snapshot: Snapshot) -> None:
+        """Announce that nothing can be decided about a subject, once for each failure of another kind."""
+        if found.times == 1 or self._told.get((found.decider, found.subject)) != found.failure:
+            self._told[found.decider, found.subject] = found.failure
+            self._say(about_failure(found, snapshot))
+
     def turned(self, fleet: Fleet, snapshot: Snapshot) -> None:
         """Announce adoptions that are refused, each time for another reason."""
         refused = refusals(fleet, snapshot)
@@ -72,6 +80,23 @@ def about_gang(gang: Gang) -> Announce:
     reason = "Evicted" if gang.state is GangState.EVICTING else str(gang.reason)
     message = f"{gang.state}: {gang.message}"
     return Announce(gang.job, reason, message, "Warning" if gang.reason in WARNINGS else "Normal")
+
+
+def about_failure(found: SetAside, snapshot: Snapshot) -> Announce:
+    """The event on what nothing can be decided about; on the FleetSync where that is no object of the cluster."""
+    kind, _, name = found.subject.partition("/")
+    gang, job = snapshot.gangs.get(name), snapshot.jobs.get(name)
+    claim, node = snapshot.claims.get(name), snapshot.nodes.get(name)
+    refs = {
+        "gang": gang.job if gang else job.ref if job else None,
+        "claim": JobRef(API_VERSION, "NodeClaim", "", name, claim.uid) if claim else None,
+        "node": JobRef("v1", "Node", "", name, node.uid) if node else None,
+        "pool": JobRef(API_VERSION, "NodePool", "", name, ""),
+        "queue": JobRef(API_VERSION, "Queue", "", name, ""),
+    }
+    ref = refs.get(kind) or JobRef(API_VERSION, "FleetSync", "", snapshot.cluster, "")
+    message = f"{found.words}; it is set aside and tried again, everything else goes on"
+    return Announce(ref, "DecisionFailed", message, "Warning")
 
 
 def about_claim(claim: Claim) -> Announce:

@@ -1,12 +1,15 @@
 """The brain: one thread that folds events into the mirror, runs the deciders on a snapshot and hands out actions."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import structlog
 
 from agent.assume import beliefs
 from agent.backoff import Backoff
+from agent.failures import Failures, SetAside, failure_marks
 from agent.inbox import (
     Done,
     Event,
@@ -15,6 +18,7 @@ from agent.inbox import (
     NamesResolved,
     Noticed,
     Observed,
+    Planned,
     Priced,
     Pushed,
     ReservationsListed,
@@ -27,7 +31,7 @@ from agent.mirror import Mirror
 from agent.sync import Sync
 from agent.watch import Watcher
 from agent.workers import Performer
-from fleet import disruption as disrupt
+from fleet import disruption
 from fleet.actions import (
     Action,
     Consider,
@@ -36,8 +40,11 @@ from fleet.actions import (
     TerminateMachines,
     claim_subject,
     gang_subject,
+    instance_subject,
+    revision_subject,
 )
 from fleet.disruption import rollout
+from fleet.fence import EVERYBODY, Decided, DecisionFailed, told_apart
 from fleet.gangs import lifecycle as gang_lifecycle
 from fleet.nodeclaims import adoption, ending, fixed
 from fleet.nodeclaims import lifecycle as claim_lifecycle
@@ -51,18 +58,22 @@ from providers.kube.batches import Batch, DeltaKind, Replace
 
 log = structlog.get_logger(__name__)
 
-Decider = Callable[[Fleet, Snapshot], Sequence[Action]]
-DECIDERS: tuple[Decider, ...] = (
-    gang_lifecycle.decide,
-    claim_lifecycle.decide,
-    adoption.decide,
-    ending.decide,
-    rollout.decide,
-    cycle.decide,
-    fixed.decide,
-    disrupt.decide,
+Decider = Callable[[Fleet, Snapshot], Iterable[Decided]]
+DECIDERS: Mapping[str, Decider] = MappingProxyType(
+    {
+        "gangs": gang_lifecycle.decide,
+        "nodeclaims": claim_lifecycle.decide,
+        "adoption": adoption.decide,
+        "capacity-blocks": ending.decide,
+        "mig-layouts": rollout.decide,
+        "scheduling": cycle.decide,
+        "fixed-pools": fixed.decide,
+        "disruption": disruption.decide,
+    }
 )
-"""In this order, each on what the ones before will have made of the world."""
+"""By name, in the order in which they run: each on what the ones before will have made of the world."""
+Planner = Callable[[Callable[[], Event]], None]
+"""Carries out a job that takes its time, and sees to it that the brain hears what comes of it."""
 
 
 VANISHED_PAUSE_S = 3.0
@@ -81,16 +92,22 @@ class Brain:
         *,
         watchers: Sequence[Watcher] = (),
         acknowledge: Callable[[Sequence[Notice]], None] = lambda _notices: None,
+        planner: Planner | None = None,
+        failures: Failures | None = None,
     ) -> None:
+        """`planner` None: revisions are planned within the turn, for whoever steps a brain by hand."""
         self.mirror = mirror
         self.sync = sync
+        self.failures = Failures() if failures is None else failures
         self._workers = workers
         self._clock = clock
         self._watchers = watchers
         self._acknowledge = acknowledge
+        self._planner: Planner = planner or (lambda job: self.hear(job()))
         self._under_way: dict[str, int] = {}
         self._backoff = Backoff()
         self._notices: list[Notice] = []
+        self._watchers_failed: dict[str, DecisionFailed] = {}
 
     @property
     def idle(self) -> bool:
@@ -121,10 +138,10 @@ class Brain:
                 self._notices += notices
             case Pushed() | SourceTrouble() | SourceWell() | RevisionLost():
                 self.sync.hear(event)
-            case Done():
-                self._done(event)
-            case Failed():
-                self._failed(event)
+            case Planned():
+                self._planned(event)
+            case Done() | Failed():
+                self._ended(event)
             case Tick():
                 self.mirror.expire(self._clock.now())
 
@@ -138,47 +155,70 @@ class Brain:
                 self._backoff.pause(gang_subject(delta.object.uid), now + VANISHED_PAUSE_S)
 
     def turn(self) -> None:
-        """One pass: settle the revision, then let every decider speak."""
+        """One pass: see to the revision, then let every decider speak."""
         if not self.mirror.synced:
             return
-        for _ in range(2):  # after what was in force before a restart, what has been pushed since: nothing in between
-            for action in self._settled():
-                self._act(action)
+        while (job := self.sync.due(self._snapshot(), self._clock.now())) is not None:
+            self._planner(job)
         self._answer_notices()
         fleet = self.sync.fleet
-        if fleet is None:
+        if fleet is None or self.sync.holds_decisions:
             return
-        for decide in DECIDERS:
-            for action in self._decided(decide, fleet):
+        for name, decide in DECIDERS.items():
+            for action in self._decided(name, decide, fleet):
                 self._act(action)
+        self._mark_failures()
         snapshot = self._snapshot()
         self._tell(lambda watcher: watcher.turned(fleet, snapshot))
+        self._note("watchers", list(self._watchers_failed.values()))
+        self._watchers_failed.clear()
 
-    def _settled(self) -> Sequence[Action]:
-        """What the revision asks for. One that cannot even be judged changes nothing, and is left for a later turn."""
-        try:
-            return self.sync.settle(self._snapshot(), self._clock.now())
-        except Exception:
-            log.exception("sync_failed")
-            self._tell(lambda watcher: watcher.stumbled("agent.sync"))
-            return ()
+    def _planned(self, event: Planned) -> None:
+        failed = [DecisionFailed(revision_subject(event.pushed.revision), event.error)] if event.error else []
+        self._note("planning", failed)
+        for action in self.sync.judge(event, self._clock.now()):
+            self._act(action)
 
-    def _decided(self, decide: Decider, fleet: Fleet) -> Sequence[Action]:
-        """What one decider asks for. One that fails is reported and skipped: the others go on with their work."""
-        try:
-            return decide(fleet, self._snapshot())
-        except Exception:
-            log.exception("decider_failed", decider=decide.__module__)
-            self._tell(lambda watcher: watcher.stumbled(decide.__module__))
+    def _decided(self, name: str, decide: Decider, fleet: Fleet) -> Sequence[Action]:
+        """What one decider asks for. Subjects it fails on are set aside for a while; the others are decided."""
+        paused = self.failures.paused(name, self._clock.now())
+        if EVERYBODY in paused:
             return ()
+        try:
+            decided = list(decide(fleet, replace(self._snapshot(), set_aside=paused)))
+        except Exception as error:  # noqa: BLE001  the decider's fence: nothing is known of whom it was about
+            decided = [DecisionFailed(EVERYBODY, error)]
+        actions, failed = told_apart(decided)
+        self._note(name, failed, paused)
+        return actions
+
+    def _note(self, decider: str, failed: Sequence[DecisionFailed], paused: frozenset[str] = frozenset()) -> None:
+        """Write down what a decider failed on, and tell of it: with its stack once, until it fails otherwise."""
+        known = {it.subject: it.failure for it in self.failures if it.decider == decider}
+        errors = {it.subject: it.error for it in failed}
+        for found in self.failures.settle(decider, failed, paused, self._clock.now()):
+            if known.get(found.subject) != found.failure:
+                log.error("decision_failed", decider=decider, subject=found.subject, exc_info=errors[found.subject])
+            self._tell_of(found)
+
+    def _tell_of(self, found: SetAside) -> None:
+        self._tell(lambda watcher: watcher.stumbled(found, self._snapshot()))
+
+    def _mark_failures(self) -> None:
+        """Let the condition `DecisionFailed` of every gang and claim say what is so now."""
+        snapshot = self._snapshot()
+        for action in failure_marks(self.failures, snapshot):
+            if not snapshot.busy & set(action.subjects):
+                self._act(action)
 
     def _tell(self, say: Callable[[Watcher], None]) -> None:
         """Let every watcher hear. They only look on: one that fails (a full disk) must not stop the work."""
         for watcher in self._watchers:
             try:
                 say(watcher)
-            except Exception:
-                log.exception("watcher_failed", watcher=type(watcher).__name__)
+            except Exception as error:  # noqa: BLE001  the watcher's fence
+                subject = f"watcher/{type(watcher).__name__}"
+                self._watchers_failed[subject] = DecisionFailed(subject, error)
 
     def _snapshot(self) -> Snapshot:
         now = self._clock.now()
@@ -193,9 +233,13 @@ class Brain:
         heard = [it for it in self._notices if fleet is not None or it.kind not in ADVICE]
         if not heard:
             return
-        snapshot = self._snapshot()
+        paused = self.failures.paused("interruption", self._clock.now())
+        snapshot = replace(self._snapshot(), set_aside=paused)
         response = respond(heard, snapshot, fleet.node_pools if fleet is not None else {})
-        self.mirror.shortages.update(response.shortages)
+        self._note("interruption", response.failed, paused)
+        aside = paused | {it.subject for it in response.failed}
+        heard = [it for it in heard if aside.isdisjoint(map(instance_subject, it.instance_ids))]
+        self.mirror.shortages = {**self.mirror.shortages, **response.shortages}
         named = {instance_id for notice in heard for instance_id in notice.instance_ids}
         writing = any(
             claim_subject(claim.name) in self._under_way
@@ -205,7 +249,7 @@ class Brain:
         for action in response.actions:
             if not self._under_way.keys() & set(action.subjects):
                 self._act(action)
-        if not writing and not response.actions:
+        if heard and not writing and not response.actions:
             self._acknowledge(heard)
             self._notices = [it for it in self._notices if it not in heard]
 
@@ -221,8 +265,14 @@ class Brain:
             table.assume(key, value, now)
         self._workers.submit(action)
 
-    def _done(self, event: Done) -> None:
+    def _ended(self, event: Done | Failed) -> None:
         self._release(event.action)
+        if isinstance(event, Done):
+            self._done(event)
+        else:
+            self._failed(event)
+
+    def _done(self, event: Done) -> None:
         for subject in event.action.subjects:
             self._backoff.succeeded(subject)
         expected = {key: table for table, key, _ in beliefs(event.action, self.mirror)}
@@ -245,8 +295,15 @@ class Brain:
         lot = [snapshot.claims[name] for name in action.claims if name in snapshot.claims]
         if not lot:
             return  # nobody answers for them any more: garbage collection gives them back
-        settlement = settle(event.outcome, lot, snapshot)
-        self.mirror.shortages.update(settlement.shortages)
+        try:
+            settlement = settle(event.outcome, lot, snapshot)
+        except Exception as error:  # noqa: BLE001  the lot's fence: asked again, EC2 repeats its answer
+            self._note("launch", [DecisionFailed(claim_subject(claim.name), error) for claim in lot])
+            for subject in action.subjects:
+                self._backoff.failed(subject, snapshot.now_s)
+            return
+        self._note("launch", [])
+        self.mirror.shortages = {**self.mirror.shortages, **settlement.shortages}
         if settlement.ask_again:
             for subject in action.subjects:
                 self._backoff.failed(subject, snapshot.now_s)
@@ -254,7 +311,6 @@ class Brain:
             self._act(following)
 
     def _failed(self, event: Failed) -> None:
-        self._release(event.action)
         now = self._clock.now()
         for subject in event.action.subjects:
             self._backoff.failed(subject, now)

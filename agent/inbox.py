@@ -5,7 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from fleet.actions import Action
+from fleet.plan import Plan
 from fleet.snapshot import Catalog, Instance, LaunchOutcome, Notice, Reservation, Resolutions
+from model.fleet import Fleet
+from model.problem import Problem
 from providers.kube.actuator import Written
 from providers.kube.batches import Batch
 
@@ -68,6 +71,18 @@ class Pushed:
 
 
 @dataclass(frozen=True, slots=True)
+class Planned:
+    """What loading and planning a pushed revision came to: a fleet with its plan, or problems, or an error."""
+
+    pushed: Pushed
+    fleet: Fleet | None = None
+    plan: Plan | None = None
+    problems: tuple[Problem, ...] = ()
+    error: Exception | None = None
+    """What loading or planning raised that is no problem of the declarations."""
+
+
+@dataclass(frozen=True, slots=True)
 class SourceTrouble:
     """The repository could not be read; the last good revision stays in force."""
 
@@ -118,6 +133,7 @@ Event = (
     | Priced
     | Noticed
     | Pushed
+    | Planned
     | SourceTrouble
     | SourceWell
     | RevisionLost

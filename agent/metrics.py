@@ -1,9 +1,13 @@
 """Prometheus metrics: a registry of our own, and never a label per pod, job or machine."""
 
 from collections import Counter as Counts
+from collections.abc import Iterable, Iterator, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
+from agent.failures import SetAside
 from agent.inbox import Done, Failed
 from agent.mirror import Mirror
 from agent.watch import Watcher
@@ -22,9 +26,13 @@ class Metrics(Watcher):
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self._shown_at_s = 0.0
+        self._standing = LatestPicture()
+        self.registry.register(self._standing)
         r = self.registry
         self.actions = Counter("muster_actions_total", "Actions by kind and result", ["action", "result"], registry=r)
-        self.failures = Counter("muster_decider_failures_total", "Deciders that failed", ["decider"], registry=r)
+        self.failures = Counter(
+            "muster_decider_failures_total", "Decisions that failed", ["decider", "kind"], registry=r
+        )
         self.turn_s = Histogram(
             "muster_turn_duration_seconds",
             "One pass of all deciders",
@@ -32,7 +40,6 @@ class Metrics(Watcher):
             registry=r,
         )
         self.events = Counter("muster_events_total", "Events heard by kind", ["event"], registry=r)
-        self.gangs = Gauge("muster_gangs", "Gangs by queue and state", ["queue", "state"], registry=r)
         self.wait_s = Histogram(
             "muster_admission_wait_seconds",
             "From creation to admission",
@@ -42,30 +49,12 @@ class Metrics(Watcher):
         )
         self.news_dropped = Counter("muster_news_dropped_total", "Events and notifications given up", registry=r)
         self.evictions = Counter("muster_evictions_total", "Gangs evicted", ["queue", "reason"], registry=r)
-        self.machines = Gauge("muster_machines", "Machines by pool and state", ["node_pool", "state"], registry=r)
-        self.usd_h = Gauge("muster_usd_per_hour", "What a pool costs now", ["node_pool"], registry=r)
         self.bought = Counter("muster_machines_bought_total", "Machines bought", ["node_pool"], registry=r)
         self.unhealthy = Counter("muster_instance_unhealthy_total", "Failed checks of EC2", ["category"], registry=r)
         self.returned = Counter("muster_machines_returned_total", "Machines given back", ["reason"], registry=r)
         self.shortfalls = Counter("muster_launch_failures_total", "Launches by error", ["error"], registry=r)
-        self.quota_used = Gauge(
-            "muster_quota_used", "Used of a flavor by queue", ["queue", "flavor", "resource"], registry=r
-        )
-        self.local_usage = Gauge(
-            "muster_local_queue_usage",
-            "What orders local queues: used lately, decayed and weighted",
-            ["namespace", "queue"],
-            registry=r,
-        )
-        self.spent = Gauge("muster_spent_usd_month", "Spent this calendar month by team", ["team"], registry=r)
         self.leading = Gauge("muster_leading", "1 while this process holds the lease", registry=r)
         self.revision = Gauge("muster_revision_info", "The revision in force", ["revision", "outcome"], registry=r)
-        self.orphans = Gauge(
-            "muster_orphaned_machines",
-            "Machines of this cluster without a claim; many at once are left alone",
-            registry=r,
-        )
-        self.prices_age_s = Gauge("muster_prices_age_seconds", "Age of the oldest price in use", registry=r)
 
     def exposition(self) -> bytes:
         """The text that Prometheus scrapes."""
@@ -96,31 +85,70 @@ class Metrics(Watcher):
             for failure in event.outcome.failures:
                 self.shortfalls.labels(failure.error).inc()
 
-    def stumbled(self, decider: str) -> None:
+    def stumbled(self, found: SetAside, snapshot: Snapshot) -> None:
         """Count failures of deciders: each is a defect worth an alert."""
-        self.failures.labels(decider).inc()
+        self.failures.labels(found.decider, found.kind).inc()
 
     def turned(self, fleet: Fleet, snapshot: Snapshot) -> None:
         """Show how the fleet stands, at most once a second."""
-        if snapshot.now_s - self._shown_at_s < 1.0:
-            return
-        self._shown_at_s = snapshot.now_s
-        tree = charged_tree(fleet, snapshot, snapshot.gangs.values())
-        for gauge in (self.gangs, self.machines, self.usd_h, self.quota_used, self.local_usage, self.spent):
-            gauge.clear()
-        for gang in snapshot.gangs.values():
-            self.gangs.labels(gang.queue, gang.state).inc()
-        for name, queue in tree.queues.items():
-            for cell, amount in enumerate(queue.usage):
-                if amount:
-                    self.quota_used.labels(name, *tree.cells[cell]).set(amount)
-        for pool, claims in claims_by_pool(snapshot).items():
-            for state, count in Counts(claim.state for claim in claims).items():
-                self.machines.labels(pool, state).set(count)
-            self.usd_h.labels(pool).set(sum(claim.charged_usd_h for claim in claims if claim.launched_at_s))
-        for local_queue, value in usage_order_values(fleet, snapshot).items():
-            self.local_usage.labels(*local_queue.split("/", 1)).set(value)
-        for team, usd in snapshot.spent_usd.items():
-            self.spent.labels(team).set(usd)
-        self.orphans.set(len(orphaned(snapshot)))
-        self.prices_age_s.set(max(0.0, snapshot.now_s - snapshot.catalog.priced_at_s))
+        if snapshot.now_s - self._shown_at_s >= 1.0:
+            self._shown_at_s = snapshot.now_s
+            self._standing.show(standing(fleet, snapshot))
+
+
+class LatestPicture(Collector):
+    """Shows what was shown last, whole: a scrape that runs meanwhile sees the old picture or the new one."""
+
+    def __init__(self) -> None:
+        self._families: tuple[Metric, ...] = ()
+
+    def show(self, families: Iterable[Metric]) -> None:
+        """Take another picture in place of the last one."""
+        self._families = tuple(families)
+
+    def collect(self) -> Iterable[Metric]:
+        """The picture, for whoever scrapes."""
+        return self._families
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing is known before the first picture."""
+        return ()
+
+
+def standing(fleet: Fleet, snapshot: Snapshot) -> Iterator[Metric]:
+    """How queues, pools and teams stand at one instant."""
+    tree = charged_tree(fleet, snapshot, snapshot.gangs.values())
+    pools = claims_by_pool(snapshot)
+    states = Counts((gang.queue, gang.state) for gang in snapshot.gangs.values())
+    yield _gauge("muster_gangs", "Gangs by queue and state", ("queue", "state"), states.items())
+    used = (
+        ((name, *tree.cells[cell]), amount)
+        for name, queue in tree.queues.items()
+        for cell, amount in enumerate(queue.usage)
+        if amount
+    )
+    yield _gauge("muster_quota_used", "Used of a flavor by queue", ("queue", "flavor", "resource"), used)
+    machines = Counts((pool, claim.state) for pool, claims in pools.items() for claim in claims)
+    yield _gauge("muster_machines", "Machines by pool and state", ("node_pool", "state"), machines.items())
+    bills = (
+        ((pool,), sum(claim.charged_usd_h for claim in claims if claim.launched_at_s)) for pool, claims in pools.items()
+    )
+    yield _gauge("muster_usd_per_hour", "What a pool costs now", ("node_pool",), bills)
+    use = ((queue.split("/", 1), value) for queue, value in usage_order_values(fleet, snapshot).items())
+    words = "What orders local queues: used lately, decayed and weighted"
+    yield _gauge("muster_local_queue_usage", words, ("namespace", "queue"), use)
+    spent = (((team,), usd) for team, usd in snapshot.spent_usd.items())
+    yield _gauge("muster_spent_usd_month", "Spent this calendar month by team", ("team",), spent)
+    words = "Machines of this cluster without a claim; many at once are left alone"
+    yield GaugeMetricFamily("muster_orphaned_machines", words, len(orphaned(snapshot)))
+    age_s = max(0.0, snapshot.now_s - snapshot.catalog.priced_at_s)
+    yield GaugeMetricFamily("muster_prices_age_seconds", "Age of the oldest price in use", age_s)
+
+
+def _gauge(
+    name: str, words: str, labels: Sequence[str], samples: Iterable[tuple[Sequence[str], float]]
+) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(name, words, labels=labels)
+    for values, value in samples:
+        family.add_metric(list(values), value)
+    return family

@@ -17,12 +17,14 @@ from agent.announce import Announcer
 from agent.async_sink import AsyncSink
 from agent.brain import Brain
 from agent.config import Settings
+from agent.failures import Failures
 from agent.http import HttpFace
 from agent.inbox import Event
 from agent.journal import DecisionLog, Journal
 from agent.metrics import Metrics
 from agent.mirror import Mirror
 from agent.notify import Notifier, post_json
+from agent.planning import PlannerThread
 from agent.publish import Publisher, ReportWriter
 from agent.resolutions import RESOLVE_EVERY_S, ResolutionQuestions, resolutions_listener
 from agent.sources import (
@@ -193,11 +195,11 @@ class Agent:
         reports = ReportWriter(self._transport, writer, self._clock, settings.cluster, settings.namespace)
         reports.known("Queue", QUEUES)
         reports.known("NodePool", NODE_POOLS)
-        mirror, sync = Mirror(settings.cluster), Sync()
+        mirror, sync, failures = Mirror(settings.cluster), Sync(), Failures()
         workers = Workers(actuator, self._cloud, worker_pool, self._inbox.put, self._leading)
         books = self._books(reports)
         source = (settings.source.url, _reference(settings), settings.source.path)
-        publisher = Publisher(reports, sync, source, self._clock)
+        publisher = Publisher(reports, sync, failures, source, self._clock)
         sink = AsyncSink(self.metrics.news_dropped.inc)
         announcer = Announcer(lambda announce: sink.send(actuator.perform, announce))
         notifier = Notifier(settings.cluster, sync, lambda *news: sink.send(post_json, *news))
@@ -217,6 +219,8 @@ class Agent:
             self._clock,
             watchers=watchers,
             acknowledge=acknowledge,
+            planner=PlannerThread(self._inbox.put).submit,
+            failures=failures,
         )
         self._brain = brain
         sources, watching, scheduler = self._listen(self._restore(reports, publisher, sync), questions)

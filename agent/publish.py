@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import structlog
 
+from agent.failures import Failures
 from agent.reports import pool_reports, queue_reports, sync_report
 from agent.sync import Sync, SyncState
 from agent.watch import Watcher
@@ -171,9 +172,12 @@ class ReportWriter:
 class Publisher(Watcher):
     """Shows queues, pools and the sync about once a second, on behalf of the brain."""
 
-    def __init__(self, reports: ReportWriter, sync: Sync, source: tuple[str, str, str], clock: Clock) -> None:
+    def __init__(
+        self, reports: ReportWriter, sync: Sync, failures: Failures, source: tuple[str, str, str], clock: Clock
+    ) -> None:
         self._reports = reports
         self._sync = sync
+        self._failures = failures
         self._source = source
         self._clock = clock
         self._report = SyncReport(reports.name)
@@ -191,20 +195,25 @@ class Publisher(Watcher):
                 self.show_sync(len(drifted_claims(fleet, snapshot)))
             return
         self._shown_at_s = snapshot.now_s
+        try:
+            self._show_declared(fleet, snapshot)
+        finally:  # whatever cannot be shown of a queue or pool, the sync tells of it
+            self.show_sync(len(drifted_claims(fleet, snapshot)))
+
+    def _show_declared(self, fleet: Fleet, snapshot: Snapshot) -> None:
         revision = self._sync.state.applied
-        for queue in queue_reports(fleet, snapshot):
+        for queue in queue_reports(fleet, snapshot, self._failures):
             write = partial(self._reports.queue, fleet, revision, queue)
             self._reports.show("Queue", queue.name, (revision, queue), write)
-        for pool in pool_reports(fleet, snapshot):
+        for pool in pool_reports(fleet, snapshot, self._failures):
             write = partial(self._reports.pool, fleet, revision, pool)
             self._reports.show("NodePool", pool.name, (revision, pool), write)
         self._reports.withdraw("Queue", QUEUES, set(fleet.queues))
         self._reports.withdraw("NodePool", NODE_POOLS, set(fleet.node_pools))
-        self.show_sync(len(drifted_claims(fleet, snapshot)))
 
     def show_sync(self, drifting: int = 0) -> None:
         """Show the sync, also while no fleet is in force yet."""
         self._shown_state = self._sync.state
-        report = sync_report(self._reports.name, self._sync.state, drifting, self._report)
+        report = sync_report(self._reports.name, self._sync.state, drifting, self._report, self._failures)
         self._report = report
         self._reports.show("FleetSync", self._reports.name, report, lambda: self._reports.sync(*self._source, report))

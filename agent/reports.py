@@ -1,10 +1,12 @@
 """How queues, pools and the sync stand, as the reports that `kubectl get` shows."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from heapq import nsmallest
 
+from agent.failures import Failures, SetAside
 from agent.sync import SyncState
+from fleet.actions import pool_subject, queue_subject
 from fleet.disruption.drift import differences
 from fleet.nodeclaims.difference import Difference
 from fleet.offerings.offerings import Offerings
@@ -29,18 +31,22 @@ from providers.kube.objects import (
     SyncReport,
     remembered,
 )
+from providers.kube.objects.conditions import failure_findings
+from providers.kube.objects.instants import format_instant
 
 _RUNNING = frozenset({GangState.ADMITTED, GangState.EVICTING})
 
 
-def queue_reports(fleet: Fleet, snapshot: Snapshot) -> list[QueueReport]:
+def queue_reports(fleet: Fleet, snapshot: Snapshot, failures: Failures) -> list[QueueReport]:
     """One report a queue: gangs by state and use of the flavors it may take, against its team's guarantee."""
     tree = charged_tree(fleet, snapshot, snapshot.gangs.values())
     by_queue: dict[str, list[Gang]] = {name: [] for name in fleet.queues}
     for gang in snapshot.gangs.values():
         if gang.queue in by_queue:
             by_queue[gang.queue].append(gang)
-    return [_queue(fleet, tree, name, gangs) for name, gangs in sorted(by_queue.items())]
+    reports = [_queue(fleet, tree, name, gangs) for name, gangs in sorted(by_queue.items())]
+    failed = {it.name: _told_of(failures, queue_subject(it.name)) for it in reports} if failures else {}
+    return [replace(it, findings=(*it.findings, *failed.get(it.name, ()))) for it in reports]
 
 
 def _queue(fleet: Fleet, tree: QuotaTree, name: str, gangs: list[Gang]) -> QueueReport:
@@ -72,11 +78,14 @@ def _stop_words(policy: str) -> str:
     return "admits work" if policy == "None" else f"stopPolicy is {policy}"
 
 
-def pool_reports(fleet: Fleet, snapshot: Snapshot) -> Sequence[NodePoolReport]:
+def pool_reports(fleet: Fleet, snapshot: Snapshot, failures: Failures) -> Sequence[NodePoolReport]:
     """One report a pool: machines, what they offer, what they cost, and what is short of what it could buy."""
     reports = _pool_reports(fleet, claims_by_pool(snapshot), snapshot.nodes)
     if drifted := _drifted(snapshot.claims, differences(fleet, snapshot)):
         reports = [replace(report, drifted=drifted.get(report.name, ())) for report in reports]
+    if failures:
+        told = {it.name: _told_of(failures, pool_subject(it.name)) for it in reports}
+        reports = [replace(it, findings=(*it.findings, *told[it.name])) for it in reports]
     short = {pool: until for pool, until in snapshot.shortages.items() if until > snapshot.now_s}
     priced_at_s = snapshot.catalog.priced_at_s
     if not short and not priced_at_s:
@@ -92,6 +101,8 @@ def pool_reports(fleet: Fleet, snapshot: Snapshot) -> Sequence[NodePoolReport]:
     ]
 
 
+SHOWN_FAILURES = 3
+"""Failures that the sync tells of one by one."""
 NAMED = 100
 """Most machines of one difference whose names are shown."""
 
@@ -146,7 +157,9 @@ def _pool(pool: NodePool, claims: Sequence[Claim], nodes: Mapping[str, Node]) ->
     )
 
 
-def sync_report(name: str, state: SyncState, drifting: int, before: SyncReport) -> SyncReport:
+def sync_report(
+    name: str, state: SyncState, drifting: int, before: SyncReport, failures: Iterable[SetAside]
+) -> SyncReport:
     """The sync's report; `before` carries the history on."""
     applied = state.outcome == "Applied" and state.trouble is None
     stalled = state.stalled or (state.trouble is not None and not state.trouble.transient)
@@ -157,6 +170,12 @@ def sync_report(name: str, state: SyncState, drifting: int, before: SyncReport) 
         *([Finding("Reconciling", True, reason, message)] if not (applied or stalled) else []),
         Finding("DriftDetected", bool(drifting), "Drifted" if drifting else "InSync", f"{drifting} machines differ"),
     ]
+    if state.planning:
+        since_s = state.planning_since_s
+        findings = [it for it in findings if it.type != "Reconciling"]
+        words = f"{state.planning} is being planned since {format_instant(since_s)}"
+        findings.append(Finding("Reconciling", True, "Planning", words))
+    findings += _failed(failures)
     if state.signer or state.outcome == "Unsigned":
         words = f"signed by {state.signer}" if state.signer else state.message
         findings.append(
@@ -181,6 +200,22 @@ def sync_report(name: str, state: SyncState, drifting: int, before: SyncReport) 
         problems=shown,
         problem_count=len(shown),
     )
+
+
+def _failed(failures: Iterable[SetAside]) -> list[Finding]:
+    """Whom nothing can be decided about at present; a revision has conditions of its own."""
+    told = [it for it in failures if it.kind != "revision"]
+    if not told:
+        return []
+    more = f", and {len(told) - SHOWN_FAILURES} more" if len(told) > SHOWN_FAILURES else ""
+    words = "; ".join(it.words for it in told[:SHOWN_FAILURES]) + more
+    return [Finding("DecisionFailed", True, told[0].failure.error, words)]
+
+
+def _told_of(failures: Failures, subject: str) -> tuple[Finding, ...]:
+    """The condition of a queue or pool that nothing can be decided about."""
+    found = failures.about(subject)
+    return failure_findings(found.failure) if found is not None else ()
 
 
 def _words(problem: Problem) -> str:

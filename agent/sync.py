@@ -1,5 +1,7 @@
 """Which revision is in force: a pushed one is loaded, planned, held against the guard rails, and only then adopted.
 
+Loading and planning happen elsewhere (`agent.planning`), one revision at a time, while the one in force stays.
+
 An invalid or refused revision changes nothing: the last good one stays. A refused one is looked at again when the
 world has changed, since the plan may be harmless by then.
 """
@@ -10,20 +12,24 @@ from dataclasses import dataclass, field, replace
 import structlog
 import yaml
 
-from agent.inbox import Pushed, RevisionLost, SourceTrouble, SourceWell
+from agent.inbox import Planned, Pushed, RevisionLost, SourceTrouble, SourceWell
+from agent.planning import PlanJob
 from fleet.actions import Action, PublishLayouts
 from fleet.disruption import frozen
-from fleet.plan import Plan, make_plan
+from fleet.fence import DecisionFailed
+from fleet.plan import Plan
 from fleet.plan.changes import FieldChange, declared_changes
 from fleet.snapshot import Snapshot
 from model.fleet import Fleet
-from model.loader import InvalidFleet, Problem, load
 from model.mig.layouts import mig_parted_config
+from model.problem import Problem
 
 log = structlog.get_logger(__name__)
 
 RECONSIDER_S = 30.0
 """A refused or frozen revision is planned again this often."""
+RETRY_MOST_S = 300.0
+"""Longest pause before a revision whose planning failed is planned again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +41,16 @@ class SyncState:
     applied: str = ""
     signer: str = ""
     outcome: str = "Waiting"
-    """Applied, Invalid, Refused, Frozen, Unsigned, RevisionLost or Waiting."""
+    """Applied, Invalid, Refused, Frozen, Unsigned, PlanningFailed, RevisionLost or Waiting."""
     message: str = "no revision read yet"
     problems: tuple[Problem, ...] = ()
     plan: Plan | None = None
     at_s: float = 0.0
     stalled: bool = False
     """Nothing but a new push will help."""
+    planning: str = ""
+    """The revision that is being loaded and planned at present."""
+    planning_since_s: float = 0.0
     trouble: SourceTrouble | None = None
     """Why the repository cannot be read at present; the revision in force stays."""
 
@@ -58,6 +67,12 @@ class Sync:
     _waiting: Pushed | None = None
     _look_again_s: float = 0.0
     _layouts_of: str = ""
+    _planning: Pushed | None = None
+    """What is being planned at present."""
+    _failures: int = 0
+    """How often planning has failed since it last succeeded."""
+    _catches_up: bool = False
+    """Whether nothing that was pushed has been judged since what was in force before a restart is so again."""
 
     def expect(self, revision: str, signer: str) -> None:
         """Start where an earlier process stood: `revision` must be in force again before any other is judged."""
@@ -86,33 +101,51 @@ class Sync:
             self._restored = event
             return
         self._waiting = event
-        self._look_again_s = 0.0
+        self._look_again_s = 0.0 if self._restored is None else self._look_again_s
         self.state = replace(self.state, observed=event.revision)
 
-    def settle(self, snapshot: Snapshot, now_s: float) -> Sequence[Action]:
-        """Try to bring a revision into force, what was in force before a restart first; what must be written then."""
-        restored = self._restored
-        event = restored or (None if self._expected else self._waiting)
-        if event is None or (restored is None and now_s < self._look_again_s):
+    @property
+    def holds_decisions(self) -> bool:
+        """Whether nothing is decided yet: between what was in force before a restart and what has been pushed since.
+
+        Machines bought under the newer one would else go under the older one, and come again.
+        """
+        return self._catches_up and self._waiting is not None
+
+    def due(self, snapshot: Snapshot, now_s: float) -> PlanJob | None:
+        """The revision to be planned now, what was in force before a restart first; one at a time."""
+        event = self._restored or (None if self._expected else self._waiting)
+        if event is None or self._planning is not None or now_s < self._look_again_s:
+            return None
+        self._planning = event
+        self.state = replace(self.state, planning=event.revision, planning_since_s=now_s)
+        return PlanJob(event, self.fleet, self.state.applied, snapshot)
+
+    def judge(self, planned: Planned, now_s: float) -> Sequence[Action]:
+        """Bring a planned revision into force, or say why not; what must be written then."""
+        event, self._planning = planned.pushed, None
+        self.state = replace(self.state, planning="")
+        if event is not self._restored and event is not self._waiting:
+            return ()  # another one was pushed meanwhile
+        if planned.error is not None:
+            self._failures += 1
+            self._look_again_s = now_s + min(RETRY_MOST_S, 2.0 ** min(self._failures, 10))
+            failure = DecisionFailed("", planned.error).failure
+            text = f"{event.revision} could not be planned ({failure.error}: {failure.cause}); it is tried again"
+            self._attempt(event, "PlanningFailed", text, now_s, stalled=True)
+            self._catches_up = False
             return ()
-        try:
-            fleet = load(event.files)
-        except InvalidFleet as invalid:
+        self._failures = 0
+        if planned.fleet is None or planned.plan is None:
             self._settled(event)
-            first = invalid.problems[0]
-            count = len(invalid.problems)
-            shown = f"{first.path}: {first.message}" if first.path else first.message
-            place = f"{first.file}:{first.line}:{first.column}"
-            text = f"{'1 problem:' if count == 1 else f'{count} problems; first:'} {place}: {shown}"
-            self._attempt(event, "Invalid", text, now_s, problems=invalid.problems, stalled=True)
+            self._attempt(event, "Invalid", _told(planned.problems), now_s, problems=planned.problems, stalled=True)
             return ()
+        fleet, plan = planned.fleet, planned.plan
         refusal = self._held_back(event, fleet, now_s)
-        plan = make_plan(
-            self.fleet or Fleet(), fleet, snapshot, base_revision=self.state.applied, head_revision=event.revision
-        )
         if refusal is None and plan.refusals and not event.restored:
             refusal = ("Refused", "; ".join(plan.refusals))
         if refusal is not None:
+            self._catches_up = False
             self._look_again_s = now_s + RECONSIDER_S
             self._attempt(event, *refusal, now_s, plan=plan, stalled=refusal[0] != "Frozen")
             return ()
@@ -125,9 +158,9 @@ class Sync:
     def _settled(self, event: Pushed) -> None:
         """The event has been judged for good."""
         if event.restored:
-            self._restored, self._expected = None, ""
+            self._restored, self._expected, self._catches_up = None, "", True
         else:
-            self._waiting = None
+            self._waiting, self._catches_up = None, False
 
     def _held_back(self, event: Pushed, fleet: Fleet, now_s: float) -> tuple[str, str] | None:
         """Signature and freeze rules, by the policy already in force."""
@@ -173,6 +206,14 @@ class Sync:
             return ()
         self._layouts_of = text
         return (PublishLayouts(text),)
+
+
+def _told(problems: Sequence[Problem]) -> str:
+    """How many problems a revision has, and the first of them with its place."""
+    first, count = problems[0], len(problems)
+    shown = f"{first.path}: {first.message}" if first.path else first.message
+    place = f"{first.file}:{first.line}:{first.column}"
+    return f"{'1 problem:' if count == 1 else f'{count} problems; first:'} {place}: {shown}"
 
 
 def _only_freezes(before: Fleet, after: Fleet) -> bool:

@@ -1,5 +1,6 @@
 """Watchers: whoever is told what the brain does and may not change it (journal, metrics, announcements, books)."""
 
+from agent.failures import SetAside
 from agent.inbox import Done, Failed
 from agent.mirror import Mirror
 from fleet.actions import Action
@@ -16,8 +17,8 @@ class Watcher:
     def ended(self, event: Done | Failed, now_s: float) -> None:
         """An action is through or has failed."""
 
-    def stumbled(self, decider: str) -> None:
-        """A decider has failed on this snapshot; its work is left for the next turn."""
+    def stumbled(self, found: SetAside, snapshot: Snapshot) -> None:
+        """A decider has failed on a subject, which it leaves alone for a while."""
 
     def turned(self, fleet: Fleet, snapshot: Snapshot) -> None:
         """A pass of all deciders is over."""

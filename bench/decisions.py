@@ -17,6 +17,7 @@ import msgspec
 from agent import brain as brains
 from agent.accounts import Accounts, Bookkeeper
 from agent.brain import Brain
+from agent.failures import Failures
 from agent.inbox import InstancesListed, NamesResolved, Observed, Priced, Pushed, ReservationsListed
 from agent.metrics import Metrics
 from agent.mirror import Mirror
@@ -66,7 +67,7 @@ class World:
         self.workers = _Idle()
         self.mirror, self.sync = Mirror("bench"), Sync()
         reports = ReportWriter(None, _Nobody(), self.clock, "bench", "muster-system")  # type: ignore[arg-type]
-        publisher = Publisher(reports, self.sync, ("", "", ""), self.clock)
+        publisher = Publisher(reports, self.sync, Failures(), ("", "", ""), self.clock)
         self.watchers = [Metrics(), Bookkeeper(Accounts(), lambda _text: None), publisher]
         self.brain = Brain(self.mirror, self.sync, self.workers, self.clock, watchers=self.watchers)
         now = self.clock.now()

@@ -37,6 +37,21 @@ def pod_subject(uid: str) -> str:
     return f"pod/{uid}"
 
 
+def pool_subject(name: str) -> str:
+    """The name of a node pool among subjects."""
+    return f"pool/{name}"
+
+
+def queue_subject(name: str) -> str:
+    """The name of a queue among subjects."""
+    return f"queue/{name}"
+
+
+def revision_subject(revision: str) -> str:
+    """The name of a revision of the fleet repository among subjects."""
+    return f"revision/{revision}"
+
+
 @dataclass(frozen=True, slots=True)
 class OpenGang:
     """Create the Workload object of a job that asks to be managed."""

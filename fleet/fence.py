@@ -11,13 +11,16 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Final, TypeVar
 
-from fleet.snapshot import Snapshot
+from fleet.actions import Action
+from fleet.snapshot import DecisionFailure, Snapshot
 
 A = TypeVar("A")
 T = TypeVar("T")
 
 MOST_SET_ASIDE: Final = 16
 """So many subjects of one decider are set aside in a turn; beyond that the decider itself is what fails."""
+MOST_WORDS: Final = 200
+"""Longest cause that is told of a failure, in characters."""
 EVERYBODY: Final = ""
 """The subject of a failure that is nobody's in particular."""
 _SUBJECT: Final = "_muster_subject"
@@ -30,6 +33,29 @@ class DecisionFailed:
     subject: str
     """Such as `gang/<uid>` or `claim/<name>`; `EVERYBODY` where it is not known whom it was about."""
     error: Exception
+
+    @property
+    def failure(self) -> DecisionFailure:
+        """What is told of it: the exception's class, and what it says of itself in one short line."""
+        said = str(self.error).strip().splitlines() or ["it says nothing"]
+        name = type(self.error).__name__.lstrip("_")
+        return DecisionFailure(name if name.isascii() else "Exception", said[0][:MOST_WORDS])
+
+
+Decided = Action | DecisionFailed
+"""What a decider yields."""
+
+
+def told_apart(decided: Iterable[Decided]) -> tuple[list[Action], list[DecisionFailed]]:
+    """What is asked for, and whom nothing could be decided about; both in order."""
+    actions: list[Action] = []
+    failed: list[DecisionFailed] = []
+    for it in decided:
+        if isinstance(it, DecisionFailed):
+            failed.append(it)
+        else:
+            actions.append(it)
+    return actions, failed
 
 
 class concerning:  # noqa: N801  reads as the statement it is
@@ -69,12 +95,14 @@ def each(
 def together(snapshot: Snapshot, decide: Callable[[Snapshot], Sequence[A]]) -> list[A | DecisionFailed]:
     """What is decided about all of a snapshot, without those that make it fail (`snapshot.set_aside` grows by them)."""
     failed: dict[str, DecisionFailed] = {}
+    world = snapshot
     while True:
         try:
-            return [*decide(replace(snapshot, set_aside=snapshot.set_aside | failed.keys())), *failed.values()]
+            return [*decide(world), *failed.values()]
         except Exception as error:  # noqa: BLE001  the fence: decided anew without it
             subject = getattr(error, _SUBJECT, EVERYBODY)
             hopeless = subject in failed or subject == EVERYBODY or len(failed) >= MOST_SET_ASIDE
             failed[EVERYBODY if hopeless else subject] = DecisionFailed(EVERYBODY if hopeless else subject, error)
             if hopeless:
                 return list(failed.values())
+            world = replace(snapshot, set_aside=snapshot.set_aside | failed.keys())

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol, cast
 from agent.accounts import Accounts, Bookkeeper
 from agent.announce import Announcer
 from agent.brain import Brain
+from agent.failures import Failures
 from agent.inbox import Done, Event, Failed, Observed, Pushed, Tick
 from agent.mirror import Mirror
 from agent.publish import Publisher, ReportWriter
@@ -66,6 +67,8 @@ class Tempo:
     refresh_s: float = 3600.0
     reservations_s: float = 60.0
     resolve_s: float = 300.0
+    planning_s: float = 0.0
+    """How long it takes to plan a revision."""
     latency_s: Latency = field(default=lambda _action: 0.0)
     attempts: int = 6
     """Tries of one API call (see `RetryPolicy`); virtual time stands still between them."""
@@ -188,6 +191,7 @@ class Process:
         self.inbox: list[Event] = []
         self.worker_queue = _SteppedExecutor(clock, tempo.latency_s, rng)
         self.writer = _SteppedExecutor(clock, lambda _work: 0.0, None)
+        self._planner = _SteppedExecutor(clock, lambda _job: tempo.planning_s, None)
         retrier = Retrier(
             stop=threading.Event(),
             rng=random.Random(0),
@@ -196,10 +200,10 @@ class Process:
         )
         actuator = Actuator(api, retrier, clock, instance="sim", layouts_at=LAYOUTS_AT)
         reports = ReportWriter(api, self.writer, clock, world.cluster_name, "muster-system")
-        mirror, sync = Mirror(world.cluster_name), Sync()
+        mirror, sync, failures = Mirror(world.cluster_name), Sync(), Failures()
         books = _books(reports)
         self.books = books
-        publisher = Publisher(reports, sync, SOURCE, clock)
+        publisher = Publisher(reports, sync, failures, SOURCE, clock)
 
         def say(announce: Announce) -> None:
             self.writer.submit(_quietly, actuator, announce)
@@ -217,6 +221,8 @@ class Process:
             clock,
             watchers=watchers,
             acknowledge=world.cloud.acknowledge,
+            planner=self._plan,
+            failures=failures,
         )
         self._publisher = publisher if world.publishes else None
         self._feeds = {table: Feed[Any](world.store, watched) for table, watched in WATCHED.items()}
@@ -245,6 +251,12 @@ class Process:
             sync.expect(report.applied, report.verified_signer)
         return report.applied, report.verified_signer
 
+    def _plan(self, job: Callable[[], Event]) -> None:
+        self._planner.submit(self._planned, job)
+
+    def _planned(self, job: Callable[[], Event]) -> None:
+        self.inbox.append(job())
+
     def _report(self, event: Event) -> None:
         if isinstance(event, Done | Failed):
             self._acted.append(event.action)
@@ -260,12 +272,13 @@ class Process:
             self._listen(now)
             if self.inbox:
                 self._think()
-            if not (self.worker_queue.run(now) or self.inbox):
+            acted, planned = self.worker_queue.run(now), self._planner.run(now)
+            if not (acted or planned or self.inbox):
                 break
         else:
             raise Spinning(f"the agent is still busy at {now:.3f} after {MOST_TURNS} turns: {self.doing(5)}")
         self.writer.run(now)
-        due = [self.worker_queue.next_at(), *(source.due_s for source in self._sources)]
+        due = [self.worker_queue.next_at(), self._planner.next_at(), *(source.due_s for source in self._sources)]
         return min(at for at in due if at is not None)
 
     def doing(self, most: int) -> list[str]:

@@ -23,13 +23,12 @@ def stop(snapshot: Snapshot, gang: Gang, job: Job) -> Iterator[Action]:
             yield from _ended(snapshot, pod)
 
 
-def trimmed(snapshot: Snapshot) -> Iterator[Action]:
-    """End the pods that plain groups have too many of."""
-    for uid, pods in sorted(snapshot.job_pods.items()):
-        job = snapshot.jobs.get(uid)
-        if job is not None and job.queue:
-            for pod in excess(pods):
-                yield from _ended(snapshot, pod)
+def trimmed(snapshot: Snapshot, uid: str) -> Iterator[Action]:
+    """End the pods that a plain group has too many of."""
+    job = snapshot.jobs.get(uid)
+    if job is not None and job.queue:
+        for pod in excess(snapshot.job_pods[uid]):
+            yield from _ended(snapshot, pod)
 
 
 def flavor_tolerations(fleet: Fleet, gang: Gang) -> Mapping[str, tuple[Toleration, ...]]:

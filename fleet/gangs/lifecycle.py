@@ -4,11 +4,12 @@ Level-triggered: every step follows from what is observed, so that a crash betwe
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from fleet.actions import Action, CloseGang, OpenGang, SaveGang, StartJob, gang_subject
+from fleet.fence import Decided, each
 from fleet.gangs.activity import FOR_GOOD, called_off, retired, spent
 from fleet.gangs.checks import open_checks, retry_pause_s, verdict
 from fleet.gangs.elastic import departures
@@ -28,6 +29,7 @@ from fleet.snapshot.seats import strays_of
 from model.fleet import Fleet
 from model.kinds.base import format_duration
 
+T = TypeVar("T")
 LABEL_VALUE_MAX = 63
 LOST_MACHINE_PAUSE_S = 60.0
 """Before a gang is considered again whose machine was bought and never joined."""
@@ -40,16 +42,21 @@ class _Case(NamedTuple):
     job: Job
 
 
-def decide(fleet: Fleet, snapshot: Snapshot) -> list[Action]:
-    """The next step of every gang and of every job that wants to become one."""
-    actions: list[Action] = []
-    for uid, job in sorted(snapshot.jobs.items()):
-        if uid not in snapshot.gangs and gang_subject(uid) not in snapshot.busy:
-            actions += _open(fleet, snapshot, job)
-    for uid, gang in sorted(snapshot.gangs.items()):
-        if gang_subject(uid) not in snapshot.busy:
-            actions += _step(fleet, snapshot, gang)
-    return [*actions, *trimmed(snapshot)]
+def decide(fleet: Fleet, snapshot: Snapshot) -> list[Decided]:
+    """The next step of every gang and of every job that wants to become one; those with an action under way wait."""
+    jobs = ((uid, job) for uid, job in sorted(snapshot.jobs.items()) if uid not in snapshot.gangs)
+    gangs = sorted(snapshot.gangs.items())
+    grouped = ((gang_subject(uid), uid) for uid in sorted(snapshot.job_pods))
+    return [
+        *each(snapshot, _free(snapshot, jobs), lambda job: _open(fleet, snapshot, job)),
+        *each(snapshot, _free(snapshot, gangs), lambda gang: _step(fleet, snapshot, gang)),
+        *each(snapshot, grouped, lambda uid: trimmed(snapshot, uid)),
+    ]
+
+
+def _free(snapshot: Snapshot, subjects: Iterable[tuple[str, T]]) -> Iterator[tuple[str, T]]:
+    named = ((gang_subject(uid), value) for uid, value in subjects)
+    return ((subject, value) for subject, value in named if subject not in snapshot.busy)
 
 
 def _open(fleet: Fleet, snapshot: Snapshot, job: Job) -> list[Action]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from fleet.actions import Action, EvictPod, gang_subject, pod_subject
+from fleet.fence import concerning
 from fleet.gangs.handover import POLITE_S, in_time, leaves_since_s
 from fleet.gangs.losses import NODE_FAILURE_AFTER_S, UNPLANNED, Loss, lost_place
 from fleet.placement.flavor_nodes import nodes_of_flavor
@@ -113,13 +114,15 @@ def vacancies(fleet: Fleet, snapshot: Snapshot) -> Mapping[str, Vacancy]:
     found = {}
     for gang in _unsettled(holders(snapshot), snapshot.nodes, snapshot.claims):
         job = snapshot.jobs.get(gang.uid)
-        if job is None or job.deleting or job.result or gang_subject(gang.uid) in snapshot.busy:
+        subject = gang_subject(gang.uid)
+        if job is None or job.deleting or job.result or subject in snapshot.busy or subject in snapshot.set_aside:
             continue
-        lost = _lost(snapshot, gang, job)
-        if lost and _as_a_whole(fleet, snapshot, gang, job, lost) is None:
-            found[gang.uid] = _vacancy(snapshot, gang, lost)
-        elif not lost and any(not pin.node for pin in gang.pins):
-            found[gang.uid] = _waiting(snapshot, gang)
+        with concerning(subject):
+            lost = _lost(snapshot, gang, job)
+            if lost and _as_a_whole(fleet, snapshot, gang, job, lost) is None:
+                found[gang.uid] = _vacancy(snapshot, gang, lost)
+            elif not lost and any(not pin.node for pin in gang.pins):
+                found[gang.uid] = _waiting(snapshot, gang)
     return found
 
 

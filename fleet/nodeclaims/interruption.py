@@ -1,12 +1,13 @@
 """What an interruption notice leads to (Karpenter `pkg/controllers/interruption`, with the deadline made explicit)."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from fleet.actions import Action, SaveClaim
+from fleet.actions import Action, SaveClaim, instance_subject
+from fleet.fence import DecisionFailed, each
 from fleet.nodeclaims.lifecycle import leaving
 from fleet.reasons import Reason
 from fleet.snapshot import CapacityPool, Claim, Notice, NoticeKind, Snapshot
@@ -66,6 +67,8 @@ class Response:
 
     actions: tuple[Action, ...]
     shortages: Mapping[CapacityPool, float]
+    failed: tuple[DecisionFailed, ...] = ()
+    """Instances about which nothing could be decided: their notices are kept."""
 
 
 def respond(
@@ -78,22 +81,33 @@ def respond(
     by_instance = {claim.instance_id: claim for claim in snapshot.claims.values() if claim.instance_id}
     changed: dict[str, Claim] = {}
     shortages: dict[CapacityPool, float] = {}
-    for notice in notices:
-        rule = RULES[notice.kind]
-        for instance_id in notice.instance_ids:
-            claim = by_instance.get(instance_id)
-            if claim is None:
-                continue
-            if rule.short:
-                shortages[claim.capacity_pool] = snapshot.now_s + SHORTAGE_S
-            current = changed.get(claim.name, claim)
-            if notice.kind in ADVICE:
-                marked = _advised(current, pools.get(claim.node_pool), snapshot.now_s)
-            else:
-                marked = leaving(current, Reason.INTERRUPTED, rule.words, snapshot.now_s, _deadline_s(rule, notice))
-            if marked is not current and (rule.handling is not Handling.NOTHING or notice.kind in ADVICE):
-                changed[claim.name] = marked
-    return Response(tuple(SaveClaim(claim) for _, claim in sorted(changed.items())), shortages)
+
+    def mark(named: tuple[Notice, str]) -> Iterator[Claim]:
+        notice, instance_id = named
+        claim = by_instance.get(instance_id)
+        if claim is None:
+            return
+        rule, current = RULES[notice.kind], changed.get(claim.name, claim)
+        marked = _marked(current, notice, rule, pools.get(claim.node_pool), snapshot.now_s)
+        if rule.short:
+            shortages[claim.capacity_pool] = snapshot.now_s + SHORTAGE_S
+        if marked is not current and (rule.handling is not Handling.NOTHING or notice.kind in ADVICE):
+            yield marked
+
+    failed = []
+    subjects = ((instance_subject(name), (notice, name)) for notice in notices for name in notice.instance_ids)
+    for found in each(snapshot, subjects, mark):
+        if isinstance(found, DecisionFailed):
+            failed.append(found)
+        else:
+            changed[found.name] = found
+    return Response(tuple(SaveClaim(claim) for _, claim in sorted(changed.items())), shortages, tuple(failed))
+
+
+def _marked(claim: Claim, notice: Notice, rule: Rule, pool: NodePool | None, now_s: float) -> Claim:
+    if notice.kind in ADVICE:
+        return _advised(claim, pool, now_s)
+    return leaving(claim, Reason.INTERRUPTED, rule.words, now_s, _deadline_s(rule, notice))
 
 
 def _deadline_s(rule: Rule, notice: Notice) -> float:

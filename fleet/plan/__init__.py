@@ -67,7 +67,10 @@ def make_plan(
         now=seen.now,
         then=seen.then,
         refusals=refusals(before, after, seen, first=not base_revision),
-        warnings=tuple(map(str, applied_overlays(snapshot.index, after, snapshot.catalog).conflicts)),
+        warnings=(
+            *map(str, applied_overlays(snapshot.index, after, snapshot.catalog).conflicts),
+            *(f"nothing can be decided about {words}" for words in seen.undecided),
+        ),
         purchase=seen.tally,
     )
 

@@ -11,6 +11,7 @@ from fleet.disruption.drift import differs
 from fleet.disruption.held_back import held_back, waiting
 from fleet.disruption.proposals import due_s, to_buy, told
 from fleet.disruption.yard import Yard
+from fleet.fence import Decided, told_apart
 from fleet.mig.layouts import gpu_part, layout_name
 from fleet.nodeclaims import fixed
 from fleet.nodeclaims.strayed import STRAY
@@ -61,6 +62,8 @@ class Forecast:
     """Of what waiting gangs would buy."""
     upkeep_usd_h: float = 0.0
     """What of the difference consolidation would save anyway."""
+    undecided: tuple[str, ...] = ()
+    """Gangs and machines that the deciders fail on, and how: what becomes of them is not known."""
 
 
 def forecast(before: Fleet, fleet: Fleet, snapshot: Snapshot) -> Forecast:
@@ -81,9 +84,11 @@ def forecast(before: Fleet, fleet: Fleet, snapshot: Snapshot) -> Forecast:
     preempted: dict[str, str] = {}
     tally: Tally | None = None
     consolidated: set[str] = set()
+    undecided: tuple[str, ...] = ()
     upkeep_usd_h = 0.0
     if snapshot.catalog.offers:
-        actions = list(_decided(fleet, snapshot))
+        actions, failed = told_apart(_decided(fleet, snapshot))
+        undecided = tuple(f"{it.subject or 'a decider'}: {it.failure.error}: {it.failure.cause}" for it in failed)
         for action in actions:
             _fold(action, changes, snapshot)
         outlook = next((it.outlook for it in actions if isinstance(it, Consider)), snapshot.outlook)
@@ -94,7 +99,7 @@ def forecast(before: Fleet, fleet: Fleet, snapshot: Snapshot) -> Forecast:
             changes |= _proposed(fleet, snapshot, proposal, upkeep=anyway)
         preempted = _preempted(actions)
         tally = next((it.tally for it in actions if isinstance(it, OpenClaims) and it.tally), None)
-        for uid in _preempted(cycle.decide(before, snapshot)) if preempted else ():
+        for uid in _preempted(told_apart(cycle.decide(before, snapshot))[0]) if preempted else ():
             preempted.pop(uid, None)
     strays = {name for name, change in changes.items() if change.verb == "replace" and change.upkeep}
     gangs = _impacts(fleet, snapshot, changes, preempted, consolidated | strays)
@@ -110,10 +115,11 @@ def forecast(before: Fleet, fleet: Fleet, snapshot: Snapshot) -> Forecast:
         len(owned),
         tally,
         upkeep_usd_h,
+        undecided,
     )
 
 
-def _decided(fleet: Fleet, snapshot: Snapshot) -> Iterable[Action]:
+def _decided(fleet: Fleet, snapshot: Snapshot) -> Iterable[Decided]:
     yield from rollout.decide(fleet, snapshot)
     yield from fixed.decide(fleet, snapshot)
     yield from cycle.decide(fleet, snapshot)

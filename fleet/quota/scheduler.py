@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
 
+from fleet.actions import gang_subject
+from fleet.fence import concerning
 from fleet.quota.declared import AdmissionRules, QuotaFlavorSpec, QuotaQueueSpec
 from fleet.quota.entries import (
     CycleEntry,
@@ -29,6 +31,7 @@ from fleet.quota.run import AdmissionCycle, CycleResult, HeldCapacity
 from fleet.quota.tree import QuotaNode, charge, fits, release
 from fleet.quota.workload import AdmittedWorkload, QuotaLedger, SecondPassWorkload, Workload, by_resource
 from fleet.reasons import Reason
+from fleet.snapshot.elastic_parts import whole
 
 FOR_GOOD = frozenset({Reason.EXCEEDS_MAX_QUOTA, Reason.NO_MATCHING_FLAVOR})
 """Problems that no waiting cures."""
@@ -172,7 +175,8 @@ class AdmissionScheduler:
         entries = [*map(self._seated, unseated), *map(self._nominated, heads)]
         run = AdmissionCycle(self)
         for entry in self._ordered(entries, grows=keep):
-            run.process(entry)
+            with _about(entry.workload):
+                run.process(entry)
         stay = frozenset(e.workload.uid for e in entries if self._stays_away(e)) if keep else frozenset()
         self.kept += run.close(but=stay)
         for entry in entries:
@@ -231,7 +235,8 @@ class AdmissionScheduler:
             found = None
         resume = found.indexes if found else None
         nominator = self.nominator(workload.queue)
-        assignment, victims = nominator.nominate(workload, resume)
+        with _about(workload):
+            assignment, victims = nominator.nominate(workload, resume)
         began_late = found is not None and any(index != -1 for tried in found.indexes for index in tried.values())
         resumed = began_late and not self.rules.upstream_defects
         replaced = self.books.holders.get(workload.replaces)
@@ -283,7 +288,8 @@ class AdmissionScheduler:
     def _seated(self, unseated: SecondPassWorkload) -> CycleEntry:
         self.books.part(parted=False)
         holder = unseated.holder
-        assignment, victims = self.nominator(holder.queue.name).seat(unseated)
+        with _about(holder.workload):
+            assignment, victims = self.nominator(holder.queue.name).seat(unseated)
         spec = self.queues[holder.queue.name]
         return CycleEntry(holder.workload, spec, holder.queue, assignment, victims, unseated=unseated)
 
@@ -345,3 +351,8 @@ class AdmissionScheduler:
         if not again and entry.outcome in {EntryOutcome.NO_FIT, EntryOutcome.NO_CANDIDATES}:
             line.give_up_on(entry.workload.shape)
         line.put_back(entry.workload, again=again)
+
+
+def _about(workload: Workload) -> concerning:
+    """Whoever raises inside is the gang behind this workload, or a part of it."""
+    return concerning(gang_subject(whole(workload.uid)))

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 
 from fleet.actions import Action, OpenClaims, SaveClaim, SaveGang, Tally, gang_subject
 from fleet.cost.lost_work import lost_work_s
+from fleet.fence import Decided, concerning
+from fleet.fence import together as decided_together
 from fleet.gangs.checks import open_checks
 from fleet.gangs.elastic import dismissed, growing, grown, joining
 from fleet.gangs.replacement import refilled, vacancies
@@ -42,8 +44,12 @@ from fleet.snapshot.seats import seated
 from model.fleet import Fleet
 
 
-def decide(fleet: Fleet, snapshot: Snapshot, *, may_buy: bool = True) -> list[Action]:
+def decide(fleet: Fleet, snapshot: Snapshot, *, may_buy: bool = True) -> list[Decided]:
     """What to do for every gang that waits. Gangs and claims with an action under way are left alone."""
+    return decided_together(snapshot, lambda world: _decided(fleet, world, may_buy=may_buy))
+
+
+def _decided(fleet: Fleet, snapshot: Snapshot, *, may_buy: bool) -> list[Action]:
     pending = any(gang.state is GangState.PENDING for gang in snapshot.gangs.values())
     if not pending and not growing(snapshot) and not vacancies(fleet, snapshot):
         return []
@@ -97,11 +103,24 @@ class Pass:
         scheduler = AdmissionScheduler(books, said.queues, flavors.specs(), said.rules, snapshot.now_s)
         if (ledger := usage_ledger(fleet, snapshot)) is not None:
             scheduler.ledger, scheduler.local_usage = ledger, ledger.values()
-        started = cls(fleet, snapshot, said, machines, scheduler, in_line(fleet, snapshot), held)
+        waiting = [gang for gang in in_line(fleet, snapshot) if gang_subject(gang.uid) not in snapshot.set_aside]
+        started = cls(fleet, snapshot, said, machines, scheduler, waiting, held)
         taken = usages(fleet, said, holders(snapshot))
         for part in held.values():
-            started._settle(part, _summed(part, taken) if part.uid in lost else taken.get(part.uid, {}))
+            with concerning(gang_subject(whole(part.uid))):
+                started._settle_or_withhold(part, _summed(part, taken) if part.uid in lost else taken.get(part.uid, {}))
         return started
+
+    def _settle_or_withhold(self, gang: Gang, usage: Mapping[FlavorResource, int]) -> None:
+        """Charge what a gang holds; of one that cannot even be charged, nobody else gets the machines."""
+        if gang_subject(whole(gang.uid)) not in self.snapshot.set_aside:
+            self._settle(gang, usage)
+            return
+        try:
+            self._settle(gang, usage)
+        except Exception:  # noqa: BLE001  it is set aside already, its condition tells why
+            for pin in gang.pins:
+                self.machines.board.close(pin.claim or pin.node)
 
     def _settle(self, gang: Gang, usage: Mapping[FlavorResource, int]) -> None:
         line = self._line(gang)
@@ -163,14 +182,16 @@ class Pass:
         self._buy_together()
         for holder in result.admitted:
             gang = self.snapshot.gangs[whole(holder.workload.uid)]
-            if gang.uid in gathers:
-                self._wait(gang, put_off())
-            elif gang.uid == holder.workload.uid:
-                self._commit(gang, holder)
-            else:
-                self._grow(gang, holder)
+            with concerning(gang_subject(gang.uid)):
+                if gang.uid in gathers:
+                    self._wait(gang, put_off())
+                elif gang.uid == holder.workload.uid:
+                    self._commit(gang, holder)
+                else:
+                    self._grow(gang, holder)
         for victim, preemptor in result.evictions:
-            self._evict(victim, preemptor)
+            with concerning(gang_subject(whole(victim.holder.workload.uid))):
+                self._evict(victim, preemptor)
         self.actions += [SaveGang(gang) for gang in self.changed.values()]
         self._explain(result)
         return self.actions
@@ -239,18 +260,27 @@ class Pass:
     def _submit(self) -> None:
         """Put the waiting gangs into their queues. One with an action under way keeps its turn there."""
         for gang in self.waiting:
-            busy = gang_subject(gang.uid) in self.snapshot.busy
-            refusal = screen(self.fleet, self.snapshot, gang) if not busy else None
-            if refusal is not None:
-                self._wait(gang, refusal)
-            elif (line := self._line(gang)) is not None:
-                self.scheduler.submit(replace(self._workload(gang, line), busy=busy))
+            with concerning(gang_subject(gang.uid)):
+                self._submit_one(gang)
         for gang in growing(self.snapshot):
-            line = self._line(gang)
-            busy = gang_subject(gang.uid) in self.snapshot.busy or gang.uid in self.machines.vacancies
-            if line is not None and not busy and may_take_more(self.fleet, self.snapshot, gang, line):
-                for more in joining(self.snapshot, gang, line):
-                    self.scheduler.submit(more)
+            if gang_subject(gang.uid) not in self.snapshot.set_aside:
+                with concerning(gang_subject(gang.uid)):
+                    self._submit_surplus(gang)
+
+    def _submit_one(self, gang: Gang) -> None:
+        busy = gang_subject(gang.uid) in self.snapshot.busy
+        refusal = screen(self.fleet, self.snapshot, gang) if not busy else None
+        if refusal is not None:
+            self._wait(gang, refusal)
+        elif (line := self._line(gang)) is not None:
+            self.scheduler.submit(replace(self._workload(gang, line), busy=busy))
+
+    def _submit_surplus(self, gang: Gang) -> None:
+        line = self._line(gang)
+        busy = gang_subject(gang.uid) in self.snapshot.busy or gang.uid in self.machines.vacancies
+        if line is not None and not busy and may_take_more(self.fleet, self.snapshot, gang, line):
+            for more in joining(self.snapshot, gang, line):
+                self.scheduler.submit(more)
 
     def _grow(self, gang: Gang, holder: AdmittedWorkload) -> None:
         [given] = holder.given

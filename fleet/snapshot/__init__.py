@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from fleet.snapshot.claims import Claim, ClaimState, Disruption, Launch
+from fleet.snapshot.failures import DecisionFailure
 from fleet.snapshot.gangs import (
     ANY_NUMBER,
     LIVE_FIELDS,
@@ -128,6 +129,7 @@ __all__ = [
     "Claim",
     "ClaimState",
     "DaemonOverhead",
+    "DecisionFailure",
     "Disruption",
     "Eviction",
     "Gang",

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
+from fleet.snapshot.failures import DecisionFailure
 from fleet.snapshot.machines import CapacityPool
 from model.quantity import Resources
 
@@ -88,6 +89,8 @@ class Claim:
     """When EC2 first advised to move away (a rebalance recommendation); 0 = never."""
     deleting: bool = False
     disruption: Disruption | None = None
+    failure: DecisionFailure | None = None
+    """Why nothing can be decided about it at present, as its condition says; the agent's brain alone writes it."""
     list_usd_h: float | None = None
     """What whoever uses it is charged an hour, where that is not its price: a reserved machine adds next to nothing to
     the bill, and is not free for that."""

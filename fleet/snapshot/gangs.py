@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
+from fleet.snapshot.failures import DecisionFailure
 from model.kinds import RequirementTerm, Toleration
 from model.quantity import Resources
 
@@ -250,6 +251,8 @@ class Gang:
     """How long its former runs were admitted, all together."""
     checks: Mapping[str, Check] = field(default_factory=dict)
     """Admission check -> its answer, since the gang was last considered; others write them into the Workload."""
+    failure: DecisionFailure | None = None
+    """Why nothing can be decided about it at present, as its condition says; the agent's brain alone writes it."""
     last_checkpoint_s: float | None = None
     checkpoint_interval_s: float | None = None
     do_not_disrupt: bool = False

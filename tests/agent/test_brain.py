@@ -8,6 +8,7 @@ import pytest
 from agent import brain as brain_module
 from agent.backoff import BASE_S, MOST_S, Backoff
 from agent.brain import Brain
+from agent.failures import SetAside
 from agent.inbox import Done, Failed, InstancesListed, Noticed, Observed, Priced, Pushed, ReservationsListed, Tick
 from agent.mirror import Mirror
 from agent.sources import WATCHED
@@ -224,10 +225,10 @@ def test_a_failure_takes_the_belief_back_and_pauses_longer_each_time() -> None:
 def test_a_decider_that_fails_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     class Listener(Watcher):
         def __init__(self) -> None:
-            self.heard: list[str] = []
+            self.heard: list[SetAside] = []
 
-        def stumbled(self, decider: str) -> None:
-            self.heard.append(decider)
+        def stumbled(self, found: SetAside, snapshot: Snapshot) -> None:
+            self.heard.append(found)
 
     def broken(_fleet: Fleet, _snapshot: Snapshot) -> Sequence[Action]:
         raise ZeroDivisionError
@@ -235,10 +236,16 @@ def test_a_decider_that_fails_does_not_stop_the_others(monkeypatch: pytest.Monke
     listener = Listener()
     world = World(listener)
     world.submits()
-    monkeypatch.setattr(brain_module, "DECIDERS", (broken, *brain_module.DECIDERS))
+    monkeypatch.setattr(brain_module, "DECIDERS", {"broken": broken, **brain_module.DECIDERS})
     world.brain.turn()
     assert world.workers.take(SaveGang)
-    assert listener.heard == [__name__]
+    (found,) = listener.heard
+    assert (found.decider, found.kind, found.failure.error) == ("broken", "decider", "ZeroDivisionError")
+    world.brain.turn()
+    assert len(listener.heard) == 1, "it is not even asked for a while"
+    world.clock.advance(1.0)
+    world.brain.turn()
+    assert [it.times for it in listener.heard] == [1, 2]
 
 
 def test_a_watcher_that_fails_stops_nothing() -> None:
@@ -260,12 +267,15 @@ def test_a_revision_that_cannot_be_judged_stops_nothing(monkeypatch: pytest.Monk
     world = World()
     world.submits()
 
-    def broken(*_args: object) -> Sequence[Action]:
+    def broken(*_args: object, **_named: object) -> None:
         raise RecursionError
 
-    monkeypatch.setattr(Sync, "settle", broken)
+    monkeypatch.setattr("agent.planning.make_plan", broken)
+    world.brain.hear(Pushed("r2", {k: v.encode() for k, v in simple().items()}))
     world.brain.turn()
     assert world.workers.take(SaveGang)
+    assert (world.brain.sync.state.outcome, world.brain.sync.state.applied) == ("PlanningFailed", "r1")
+    assert [it.subject for it in world.brain.failures] == ["revision/r2"]
 
 
 # -- notices ----------------------------------------------------------------------------------------------------------
@@ -418,7 +428,7 @@ def test_what_is_considered_is_remembered_and_nothing_is_done(monkeypatch: pytes
         seen.append(snapshot.outlook)
         return [Consider(outlook)] if snapshot.outlook != outlook else []
 
-    monkeypatch.setattr(brain_module, "DECIDERS", (decide,))
+    monkeypatch.setattr(brain_module, "DECIDERS", {"one": decide})
     world = World(Listener())
     world.brain.turn()
     assert seen == [Outlook(), outlook]

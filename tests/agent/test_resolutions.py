@@ -6,6 +6,7 @@ from typing import Any, cast
 import pytest
 
 from agent.demo.jobs import Manifest
+from agent.failures import Failures
 from agent.inbox import Event, NamesResolved
 from agent.reports import NAMED, pool_reports
 from agent.resolutions import ResolutionQuestions, resolutions_listener
@@ -270,7 +271,7 @@ def test_of_many_machines_the_first_are_named() -> None:
     for number in range(NAMED + 20):
         world.machine(f"m{number:03}")
     world.fleet = small_fleet(template={"labels": {"a": "b"}})
-    (report,) = pool_reports(world.fleet, world.snapshot())
+    (report,) = pool_reports(world.fleet, world.snapshot(), Failures())
     (drifted,) = report.drifted
     assert (drifted.reason, drifted.nodes, len(drifted.claims)) == ("NodePoolDrifted", NAMED + 20, NAMED)
     assert (drifted.claims[0], drifted.claims[-1]) == ("m000", f"m{NAMED - 1:03}")

@@ -1,12 +1,13 @@
 """Which revision is in force: every way a pushed one may fare, and what a restart makes of it."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from agent.inbox import Pushed, RevisionLost, SourceTrouble, SourceWell
 from agent.sync import RECONSIDER_S, Sync
-from fleet.actions import PublishLayouts
+from fleet.actions import Action, PublishLayouts
 from fleet.snapshot import Snapshot
 from tests.agent.scenes import CATALOG, G6, P4DE, P5, A, B, C, doc, files, layout, pool, queue, simple, team
 from tests.support.fleets import NOW, offering, ready_claim
@@ -14,6 +15,12 @@ from tests.support.fleets import NOW, offering, ready_claim
 
 def push(revision: str, fleet: dict[str, str], **more: Any) -> Pushed:
     return Pushed(revision, {path: text.encode() for path, text in fleet.items()}, **more)
+
+
+def settle(sync: Sync, snapshot: Snapshot, now_s: float) -> Sequence[Action]:
+    """Plan and judge at once the revision that is due."""
+    job = sync.due(snapshot, now_s)
+    return sync.judge(job(), now_s) if job is not None else ()
 
 
 def policy(**spec: Any) -> dict[str, Any]:
@@ -31,7 +38,7 @@ def fixed(replicas: int, *more: dict[str, Any]) -> dict[str, str]:
 def in_force(fleet: dict[str, str], snapshot: Snapshot = EMPTY, **more: Any) -> Sync:
     sync = Sync()
     sync.hear(push("r1", fleet, **more))
-    sync.settle(snapshot, NOW)
+    settle(sync, snapshot, NOW)
     assert sync.state.outcome == "Applied", sync.state
     return sync
 
@@ -53,7 +60,7 @@ def test_a_valid_revision_comes_into_force() -> None:
 
 def test_nothing_pushed_nothing_done() -> None:
     sync = Sync()
-    assert sync.settle(EMPTY, NOW) == ()
+    assert settle(sync, EMPTY, NOW) == ()
     assert sync.state.outcome == "Waiting"
 
 
@@ -66,35 +73,35 @@ def test_an_invalid_revision_names_every_problem_and_changes_nothing() -> None:
         .replace("nvidia.com/gpu: 32", "nvidia.com/gpu: x")
     )
     sync.hear(push("r2", {"fleet.yaml": text}))
-    sync.settle(EMPTY, NOW + 1)
+    settle(sync, EMPTY, NOW + 1)
     assert sync.fleet is before
     state = sync.state
     assert (state.applied, state.attempted, state.outcome, state.stalled) == ("r1", "r2", "Invalid", True)
     assert len(state.problems) >= 2
     assert state.message.startswith(f"{len(state.problems)} problems; first: fleet.yaml:")
-    sync.settle(EMPTY, NOW + 1000)
+    settle(sync, EMPTY, NOW + 1000)
     assert sync.state.at_s == NOW + 1, "an invalid revision is not read again"
 
 
 def test_the_first_revision_may_be_invalid_and_mended() -> None:
     sync = Sync()
     sync.hear(push("r1", {"fleet.yaml": "kind: Nonsense"}))
-    sync.settle(EMPTY, NOW)
+    settle(sync, EMPTY, NOW)
     assert (sync.fleet, sync.state.outcome) == (None, "Invalid")
     sync.hear(push("r2", simple()))
-    sync.settle(EMPTY, NOW)
+    settle(sync, EMPTY, NOW)
     assert (sync.state.applied, sync.state.problems) == ("r2", ())
 
 
 def test_a_refused_revision_is_looked_at_again_when_the_world_may_have_changed() -> None:
     sync = in_force(fixed(4))
     sync.hear(push("r2", fixed(0)))
-    sync.settle(machines(sync, 4), NOW)
+    settle(sync, machines(sync, 4), NOW)
     assert (sync.state.applied, sync.state.outcome) == ("r1", "Refused")
     assert "maxPercentRemoved" in sync.state.message
-    sync.settle(machines(sync, 0), NOW + RECONSIDER_S - 1)
+    settle(sync, machines(sync, 0), NOW + RECONSIDER_S - 1)
     assert sync.state.outcome == "Refused"
-    sync.settle(machines(sync, 0), NOW + RECONSIDER_S)
+    settle(sync, machines(sync, 0), NOW + RECONSIDER_S)
     assert (sync.state.applied, sync.state.outcome) == ("r2", "Applied")
 
 
@@ -102,18 +109,18 @@ def test_a_newer_push_takes_the_place_of_a_refused_one_at_once() -> None:
     sync = in_force(fixed(4))
     sync.hear(push("r2", fixed(0)))
     snapshot = machines(sync, 4)
-    sync.settle(snapshot, NOW)
+    settle(sync, snapshot, NOW)
     sync.hear(push("r3", fixed(3)))
-    sync.settle(snapshot, NOW + 1)
+    settle(sync, snapshot, NOW + 1)
     assert (sync.state.applied, sync.state.observed) == ("r3", "r3")
-    sync.settle(machines(sync, 0), NOW + 100)
+    settle(sync, machines(sync, 0), NOW + 100)
     assert sync.state.applied == "r3", "the refused one does not come back"
 
 
 def test_one_push_cannot_lift_a_rail_and_run_through_it() -> None:
     sync = in_force(fixed(4))
     sync.hear(push("r2", fixed(0, policy(guardRails={"maxPercentRemoved": 100}))))
-    sync.settle(machines(sync, 4), NOW)
+    settle(sync, machines(sync, 4), NOW)
     assert sync.state.outcome == "Refused"
 
 
@@ -124,7 +131,7 @@ SIGNED = policy(signatures={"required": True})
 def test_where_signatures_are_required_the_others_wait(signer: str | None, outcome: str) -> None:
     sync = in_force(files(pool(), team(), queue(), SIGNED), signer="ada")
     sync.hear(push("r2", simple(), signer=signer))
-    sync.settle(EMPTY, NOW)
+    settle(sync, EMPTY, NOW)
     assert sync.state.outcome == outcome
     assert sync.state.applied == ("r2" if signer else "r1")
 
@@ -132,7 +139,7 @@ def test_where_signatures_are_required_the_others_wait(signer: str | None, outco
 def test_a_revision_cannot_lift_the_demand_for_signatures_unsigned() -> None:
     sync = in_force(files(pool(), team(), queue(), SIGNED), signer="ada")
     sync.hear(push("r2", files(pool(), team(), queue(), policy(signatures={"required": False}))))
-    sync.settle(EMPTY, NOW)
+    settle(sync, EMPTY, NOW)
     assert (sync.state.outcome, sync.state.applied) == ("Unsigned", "r1")
 
 
@@ -140,10 +147,10 @@ def test_a_freeze_holds_revisions_back_until_it_thaws() -> None:
     window = {"name": "night", "schedule": "0 8 * * *", "duration": "1h", "blocks": ["Sync"]}
     sync = in_force(files(pool(), team(), queue(), policy(freezeWindows=[window])))
     sync.hear(push("r2", simple()))
-    sync.settle(EMPTY, NOW + 60)
+    settle(sync, EMPTY, NOW + 60)
     assert (sync.state.outcome, sync.state.stalled) == ("Frozen", False)
     assert "night" in sync.state.message
-    sync.settle(EMPTY, NOW + 3601)
+    settle(sync, EMPTY, NOW + 3601)
     assert sync.state.applied == "r2"
 
 
@@ -155,7 +162,7 @@ def test_what_was_in_force_comes_back_past_rails_signatures_and_freezes() -> Non
     everything = policy(signatures={"required": True}, freezeWindows=[window], guardRails={"maxNodesAdded": 0})
     sync = Sync()
     sync.hear(push("r1", fixed(4, everything), restored=True))
-    sync.settle(EMPTY, NOW)
+    settle(sync, EMPTY, NOW)
     assert (sync.state.applied, sync.state.outcome) == ("r1", "Applied")
 
 
@@ -164,9 +171,9 @@ def test_what_was_refused_before_the_restart_is_refused_after_it() -> None:
     sync.hear(push("r1", fixed(4), restored=True))
     sync.hear(push("r2", fixed(0)))
     snapshot = Snapshot(now_s=NOW, catalog=CATALOG)
-    sync.settle(snapshot, NOW)
+    settle(sync, snapshot, NOW)
     assert sync.state.applied == "r1"
-    sync.settle(machines(sync, 4), NOW)
+    settle(sync, machines(sync, 4), NOW)
     assert (sync.state.applied, sync.state.attempted, sync.state.outcome) == ("r1", "r2", "Refused")
 
 
@@ -175,14 +182,14 @@ def test_nothing_else_is_judged_before_what_was_in_force_is_back() -> None:
     sync.expect("r1", "")
     assert sync.state.applied == "r1"
     sync.hear(push("r2", simple()))
-    sync.settle(EMPTY, NOW)
+    settle(sync, EMPTY, NOW)
     assert (sync.fleet, sync.state.applied) == (None, "r1")
     sync.hear(RevisionLost("r1"))
-    sync.settle(EMPTY, NOW)
+    settle(sync, EMPTY, NOW)
     assert (sync.fleet, sync.state.outcome, sync.state.stalled) == (None, "RevisionLost", True)
     sync.hear(push("r1", simple(weight=3), restored=True))
-    sync.settle(EMPTY, NOW)
-    sync.settle(EMPTY, NOW)
+    settle(sync, EMPTY, NOW)
+    settle(sync, EMPTY, NOW)
     assert sync.state.applied == "r2"
 
 
@@ -190,10 +197,10 @@ def test_a_window_without_end_can_be_lifted_and_nothing_else_with_it() -> None:
     window = {"name": "always", "schedule": "* * * * *", "duration": "1h"}
     sync = in_force(fixed(1, policy(freezeWindows=[window])))
     sync.hear(push("r2", fixed(2, policy())))
-    sync.settle(EMPTY, NOW)
+    settle(sync, EMPTY, NOW)
     assert sync.state.outcome == "Frozen"
     sync.hear(push("r3", fixed(1, policy())))
-    sync.settle(EMPTY, NOW)
+    settle(sync, EMPTY, NOW)
     assert sync.state.applied == "r3"
 
 
@@ -201,9 +208,9 @@ def test_the_newest_does_not_get_lost_whatever_order_they_are_heard_in() -> None
     sync = Sync()
     sync.hear(push("r2", simple()))
     sync.hear(push("r1", simple(weight=3), restored=True))
-    sync.settle(EMPTY, NOW)
+    settle(sync, EMPTY, NOW)
     assert sync.state.applied == "r1"
-    sync.settle(EMPTY, NOW)
+    settle(sync, EMPTY, NOW)
     assert sync.state.applied == "r2"
 
 
@@ -211,9 +218,9 @@ def test_a_restored_revision_that_no_longer_loads_leaves_the_newest_its_chance()
     sync = Sync()
     sync.hear(push("r1", {"fleet.yaml": "kind: OfAnOlderRelease"}, restored=True))
     sync.hear(push("r2", simple()))
-    sync.settle(EMPTY, NOW)
+    settle(sync, EMPTY, NOW)
     assert sync.fleet is None
-    sync.settle(EMPTY, NOW)
+    settle(sync, EMPTY, NOW)
     assert sync.state.applied == "r2"
 
 
@@ -253,13 +260,13 @@ def mig(thin: int) -> dict[str, str]:
 def test_the_configuration_of_the_cuts_is_published_when_it_changes() -> None:
     sync = Sync()
     sync.hear(push("r1", mig(7)))
-    (first,) = sync.settle(EMPTY, NOW)
+    (first,) = settle(sync, EMPTY, NOW)
     assert isinstance(first, PublishLayouts)
     assert "1g.10gb" in first.config
     sync.hear(push("r2", mig(7)))
-    assert sync.settle(EMPTY, NOW) == ()
+    assert settle(sync, EMPTY, NOW) == ()
     sync.hear(push("r3", mig(6)))
-    (second,) = sync.settle(EMPTY, NOW)
+    (second,) = settle(sync, EMPTY, NOW)
     assert isinstance(second, PublishLayouts)
     assert second.config != first.config
 
@@ -267,4 +274,79 @@ def test_the_configuration_of_the_cuts_is_published_when_it_changes() -> None:
 def test_without_cuts_nothing_is_published() -> None:
     sync = Sync()
     sync.hear(push("r1", files(pool("g", (G6,)), team(quotas={}), queue(flavors=("g",)))))
-    assert sync.settle(EMPTY, NOW) == ()
+    assert settle(sync, EMPTY, NOW) == ()
+
+
+# -- planning elsewhere, and planning that fails ----------------------------------------------------------------------
+
+
+def test_what_is_in_force_stays_while_another_is_planned() -> None:
+    sync = in_force(simple())
+    sync.hear(push("r2", fixed(2)))
+    job = sync.due(EMPTY, NOW)
+    assert job is not None
+    assert (sync.state.planning, sync.state.applied, sync.state.outcome) == ("r2", "r1", "Applied")
+    assert sync.due(EMPTY, NOW + 100) is None, "one at a time"
+    sync.judge(job(), NOW + 100)
+    assert (sync.state.planning, sync.state.applied) == ("", "r2")
+
+
+def test_a_plan_of_what_is_not_wanted_any_more_is_dropped() -> None:
+    sync = in_force(simple())
+    sync.hear(push("r2", fixed(2)))
+    old = sync.due(EMPTY, NOW)
+    sync.hear(push("r3", fixed(3)))
+    assert old is not None
+    assert sync.judge(old(), NOW) == ()
+    assert sync.state.applied == "r1"
+    settle(sync, EMPTY, NOW)
+    assert (sync.state.applied, sync.state.attempted) == ("r3", "r3")
+
+
+def test_a_revision_whose_planning_fails_is_stalled_and_tried_again_later_each_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sync = in_force(simple())
+
+    def broken(*_args: object, **_named: object) -> None:
+        raise RecursionError("too deep\nfor words")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("agent.planning.make_plan", broken)
+        sync.hear(push("r2", fixed(2)))
+        at_s, pauses = NOW, []
+        for _ in range(12):
+            began_s = at_s
+            settle(sync, EMPTY, at_s)
+            assert (sync.state.outcome, sync.state.stalled) == ("PlanningFailed", True)
+            assert (sync.state.observed, sync.state.attempted, sync.state.applied) == ("r2", "r2", "r1")
+            assert "RecursionError: too deep" in sync.state.message
+            assert "\n" not in sync.state.message
+            while sync.due(EMPTY, at_s) is None:
+                at_s += 1.0
+            sync._planning = None
+            pauses.append(at_s - began_s)
+    assert pauses[:3] == [2, 4, 8]
+    assert pauses[-1] == 300
+    settle(sync, EMPTY, at_s)
+    assert (sync.state.outcome, sync.state.applied) == ("Applied", "r2")
+
+
+def test_a_restored_revision_whose_planning_fails_is_tried_again_before_any_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken(_files: object) -> None:
+        raise ZeroDivisionError
+
+    sync = Sync()
+    sync.expect("r1", "")
+    sync.hear(push("r1", simple(), restored=True))
+    sync.hear(push("r2", fixed(2)))
+    with monkeypatch.context() as patch:
+        patch.setattr("agent.planning.load", broken)
+        settle(sync, EMPTY, NOW)
+    assert (sync.state.outcome, sync.state.attempted, sync.state.applied) == ("PlanningFailed", "r1", "r1")
+    settle(sync, EMPTY, NOW + 10)
+    assert (sync.state.applied, sync.holds_decisions) == ("r1", True), "nothing is decided before r2 was judged"
+    settle(sync, EMPTY, NOW + 10)
+    assert (sync.state.applied, sync.holds_decisions) == ("r2", False)

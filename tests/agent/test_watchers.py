@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from agent.accounts import LONGEST_GAP_S, Accounts, Bookkeeper
 from agent.announce import Announcer
+from agent.failures import SetAside
 from agent.inbox import Done, Failed
 from agent.journal import Journal
 from agent.logs import configure_logs
@@ -38,6 +39,7 @@ from fleet.nodeclaims.lifecycle import leaving
 from fleet.reasons import Reason
 from fleet.snapshot import (
     CapacityPool,
+    DecisionFailure,
     Disruption,
     GangState,
     InterruptionHistory,
@@ -394,7 +396,8 @@ def test_metrics_count_what_is_done() -> None:
     metrics.ended(Done(LaunchMachines(request, ("m0",)), outcome=LaunchOutcome(("i-1",), (failure,))), NOW)
     metrics.ended(Done(TerminateMachines(("i-1", "i-2"), "Empty")), NOW)
     metrics.ended(Failed(TerminateMachines(("i-3",), "Empty"), "no"), NOW)
-    metrics.stumbled("fleet.disruption.rollout")
+    failed = SetAside("scheduling", "gang/u", DecisionFailure("KeyError", "x"), NOW, 1)
+    metrics.stumbled(failed, world())
     admitted = GANG.moved(GangState.ADMITTED, Reason.ADMITTED, "", NOW)
     metrics.acting(SaveGang(admitted), mirror(), GANG.created_at_s + 60)
     metrics.acting(SaveGang(GANG.moved(GangState.EVICTING, Reason.PREEMPTED, "", NOW)), mirror(), NOW)
@@ -404,7 +407,7 @@ def test_metrics_count_what_is_done() -> None:
         'muster_machines_returned_total{reason="Empty"} 2.0',
         'muster_launch_failures_total{error="Shortage"} 1.0',
         'muster_actions_total{action="TerminateMachines",result="failed"} 1.0',
-        'muster_decider_failures_total{decider="fleet.disruption.rollout"} 1.0',
+        'muster_decider_failures_total{decider="scheduling",kind="gang"} 1.0',
         'muster_admission_wait_seconds_sum{queue="q"} 60.0',
         'muster_evictions_total{queue="q",reason="InClusterQueue"} 1.0',
     ):

@@ -17,11 +17,11 @@ from fleet.snapshot import CapacityPool, Claim, ClaimState, Disruption, Launch
 from model.kinds import CapacityType
 from model.labels import CAPACITY_TYPE, INSTANCE_TYPE, NODE_POOL, ZONE
 from model.quantity import canonical_resources
-from providers.kube.objects.conditions import Condition, Finding, written
+from providers.kube.objects.conditions import Condition, Finding, conditions_of, failure_findings, failure_from, written
 from providers.kube.objects.instants import format_instant, instant_of
 from providers.kube.objects.names import API_VERSION, LAUNCH_GROUP, TERMINATION_FINALIZER
 from providers.kube.objects.pod_sets import amounts_object
-from providers.kube.objects.shapes import JsonObject, Meta, Wire, set_fields
+from providers.kube.objects.shapes import JsonObject, Meta, Wire, WireCondition, set_fields
 
 KIND: Final = "NodeClaim"
 
@@ -76,6 +76,7 @@ class _Status(Wire, frozen=True):
     reservation: str = ""
     usd_per_hour: float = 0.0
     charged_usd_per_hour: float | None = None
+    conditions: list[WireCondition] | None = None
 
 
 class _NodeClaim(Wire, frozen=True):
@@ -177,7 +178,7 @@ def claim_findings(claim: Claim) -> tuple[Finding, ...]:
         findings.append(Finding("Disrupted", True, claim.disruption.reason, claim.disruption.message))
         if claim.disruption.reason == Reason.DRIFTED:
             findings.append(Finding("Drifted", True, Reason.DRIFTED, claim.disruption.message))
-    return tuple(findings)
+    return (*findings, *failure_findings(claim.failure))
 
 
 _MESSAGES: Final = {
@@ -236,6 +237,7 @@ def decode_claim(raw: bytes | Raw) -> Claim:
         advised_at_s=instant_of(status.advised_at),
         deleting=meta.deletion_timestamp is not None,
         disruption=_disruption(status.disruption),
+        failure=failure_from(conditions_of(status.conditions)),
     )
 
 

@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 from msgspec import Raw
 
+from fleet.snapshot import DecisionFailure
 from providers.kube.objects.instants import instant_of, whole_instant
 from providers.kube.objects.shapes import JsonObject, Wire, WireCondition
 
@@ -84,6 +85,20 @@ def _condition(finding: Finding, before: Condition | None, now_s: float) -> Json
 def condition_reason(text: str) -> str:
     """`text` if the API takes it as a reason (CamelCase, no spaces), else `Unspecified`."""
     return text if _REASON.fullmatch(text) else "Unspecified"
+
+
+DECISION_FAILED: Final = "DecisionFailed"
+
+
+def failure_findings(failure: DecisionFailure | None) -> tuple[Finding, ...]:
+    """The condition of an object that the agent could not decide about; none where it could."""
+    return () if failure is None else (Finding(DECISION_FAILED, True, failure.error, failure.cause),)
+
+
+def failure_from(conditions: Iterable[Condition]) -> DecisionFailure | None:
+    """The failure that an object's conditions tell of."""
+    found = find(conditions, DECISION_FAILED)
+    return DecisionFailure(found.reason, found.message) if found is not None and found.holds else None
 
 
 def find(conditions: Iterable[Condition], kind: str) -> Condition | None:

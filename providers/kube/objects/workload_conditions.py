@@ -6,7 +6,7 @@ from typing import Final
 from fleet.reasons import Reason
 from fleet.snapshot import Gang, GangState
 from model.labels import GPU_RESOURCE, MIG_RESOURCE_PREFIX
-from providers.kube.objects.conditions import Condition, Finding, find
+from providers.kube.objects.conditions import Condition, Finding, failure_findings, find
 
 QUOTA_RESERVED: Final = "QuotaReserved"
 ADMITTED: Final = "Admitted"
@@ -28,7 +28,7 @@ def workload_findings(gang: Gang, now_s: float, previous: Sequence[Condition]) -
             findings.append(_requeued(gang, now_s))
     if gang.state is GangState.FINISHED:
         findings.append(Finding(FINISHED, True, gang.reason, gang.message))
-    return tuple(findings)
+    return (*findings, *failure_findings(gang.failure))
 
 
 def _quota_reserved(gang: Gang) -> Finding:

@@ -16,7 +16,7 @@ from fleet.reasons import Reason
 from fleet.snapshot import Check, CheckState, Eviction, Gang, GangState, JobRef, Pin, PodSet
 from fleet.snapshot.works import POD_GROUP
 from model.labels import PRIORITY_CLASS, QUEUE
-from providers.kube.objects.conditions import Condition, conditions_of, find, written
+from providers.kube.objects.conditions import Condition, conditions_of, failure_from, find, written
 from providers.kube.objects.instants import format_instant, instant_of
 from providers.kube.objects.names import API_VERSION, JOB_UID
 from providers.kube.objects.pod_sets import WirePodSet, pod_set_from, pod_set_object
@@ -181,7 +181,8 @@ def decode_workload(raw: bytes | Raw) -> Gang:
     found = _decoder.decode(raw)
     meta, spec, job = found.metadata, found.spec, found.spec.job
     status = found.status or _Status(reason=Reason.QUEUED, since=meta.creation_timestamp)
-    ready = find(conditions_of(status.conditions), POD_READY)
+    conditions = conditions_of(status.conditions)
+    ready = find(conditions, POD_READY)
     return Gang(
         uid=job.uid,
         namespace=meta.namespace,
@@ -212,6 +213,7 @@ def decode_workload(raw: bytes | Raw) -> Gang:
         active=spec.active,
         timeouts=status.timeouts,
         ran_before_s=status.ran_before_seconds,
+        failure=failure_from(conditions),
         checks={
             one.name: Check(one.state, one.message or "", one.requeue_after_seconds or 0.0)
             for one in status.admission_checks or ()

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from fleet.snapshot import (
     CapacityPool,
     Claim,
+    DecisionFailure,
     Disruption,
     Eviction,
     Gang,
@@ -72,6 +73,9 @@ pod_sets = st.builds(
 pins = st.builds(Pin, pod_set=names, node=names | st.just(""), claim=names | st.just(""), count=st.integers(1, 64))
 
 
+failures = st.none() | st.builds(DecisionFailure, error=st.sampled_from(("KeyError", "ValueError")), cause=texts)
+
+
 @st.composite
 def gangs(draw: st.DrawFn) -> Gang:
     """Any gang, its live fields at their defaults."""
@@ -107,6 +111,7 @@ def gangs(draw: st.DrawFn) -> Gang:
         active=draw(st.booleans()),
         timeouts=draw(st.integers(0, 1000)),
         ran_before_s=draw(st.just(0.0) | st.floats(0, 1e9)),
+        failure=draw(failures),
     )
 
 
@@ -144,6 +149,7 @@ claims = st.builds(
     advised_at_s=maybe_instants,
     deleting=st.booleans(),
     disruption=st.none() | disruptions,
+    failure=failures,
     list_usd_h=st.none() | st.floats(min_value=0, max_value=1e6),
 ) | st.builds(
     Claim,

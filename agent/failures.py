@@ -1,0 +1,106 @@
+"""Subjects that deciders have failed on: left alone for a while, longer each time, and told of until they are well."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from agent.backoff import Backoff
+from fleet.actions import SaveClaim, SaveGang, claim_subject, gang_subject
+from fleet.fence import EVERYBODY, DecisionFailed
+from fleet.snapshot import Claim, DecisionFailure, Gang, Snapshot
+from model.index import Index, derived
+
+
+@dataclass(frozen=True, slots=True)
+class SetAside:
+    """A subject that a decider has failed on, again and again, since it last succeeded."""
+
+    decider: str
+    subject: str
+    """Such as `gang/<uid>`; empty = the decider as a whole."""
+    failure: DecisionFailure
+    since_s: float
+    times: int
+
+    @property
+    def kind(self) -> str:
+        """`gang`, `claim`, `pool`, ...; `decider` where it is nobody's in particular."""
+        return self.subject.partition("/")[0] or "decider"
+
+    @property
+    def words(self) -> str:
+        """What failed for whom, for people."""
+        return f"{self.decider} of {self.subject or 'everything'}: {self.failure.error}: {self.failure.cause}"
+
+
+@dataclass(slots=True)
+class Failures:
+    """The subjects set aside at present. The brain alone writes it; reporters look on."""
+
+    _known: dict[tuple[str, str], SetAside] = field(default_factory=dict)
+    _pauses: Backoff = field(default_factory=Backoff)
+
+    def __iter__(self) -> Iterator[SetAside]:
+        """All of them, in the order in which they first failed."""
+        return iter(list(self._known.values()))
+
+    def __bool__(self) -> bool:
+        """Whether there are any."""
+        return bool(self._known)
+
+    def about(self, subject: str) -> SetAside | None:
+        """The failure that is told of a subject: the one that has lasted longest."""
+        return next((it for it in self._known.values() if it.subject == subject), None)
+
+    def paused(self, decider: str, now_s: float) -> frozenset[str]:
+        """Subjects that this decider leaves alone for now; `EVERYBODY` among them: it does not run at all."""
+        if not self._known:
+            return frozenset()
+        pausing = self._pauses.pausing(now_s)
+        return frozenset(it.subject for it in self._known.values() if it.decider == decider and _key(it) in pausing)
+
+    def settle(
+        self, decider: str, failed: Sequence[DecisionFailed], paused: frozenset[str], now_s: float
+    ) -> list[SetAside]:
+        """Take in how one run of a decider went. Whoever was neither paused nor failed in it is well again."""
+        asked = {it.subject: it for it in failed}
+        for it in [it for it in self._known.values() if it.decider == decider]:
+            whole_run_failed = EVERYBODY in asked and it.subject != EVERYBODY
+            if it.subject not in asked and it.subject not in paused and not whole_run_failed:
+                del self._known[decider, it.subject]
+                self._pauses.succeeded(_key(it))
+        return [self._failed(decider, it, now_s) for it in asked.values()]
+
+    def _failed(self, decider: str, failed: DecisionFailed, now_s: float) -> SetAside:
+        before = self._known.get((decider, failed.subject))
+        since_s, times = (before.since_s, before.times + 1) if before else (now_s, 1)
+        found = SetAside(decider, failed.subject, failed.failure, since_s, times)
+        self._known[decider, failed.subject] = found
+        self._pauses.failed(_key(found), now_s)
+        return found
+
+
+def _key(it: SetAside) -> str:
+    return f"{it.decider} {it.subject}"
+
+
+def failure_marks(failures: Failures, snapshot: Snapshot) -> Iterator[SaveGang | SaveClaim]:
+    """Writes by which gangs and claims tell what is so now, where their condition `DecisionFailed` says otherwise."""
+    told = {it.subject: it.failure for it in reversed(list(failures))}
+    for uid in sorted(_failing(snapshot.index, snapshot.gangs) | (_named("gang/", told) & snapshot.gangs.keys())):
+        gang, failure = snapshot.gangs[uid], told.get(gang_subject(uid))
+        if gang.failure != failure:
+            yield SaveGang(replace(gang, failure=failure))
+    for name in sorted(_failing(snapshot.index, snapshot.claims) | (_named("claim/", told) & snapshot.claims.keys())):
+        claim, failure = snapshot.claims[name], told.get(claim_subject(name))
+        if claim.failure != failure:
+            yield SaveClaim(replace(claim, failure=failure))
+
+
+@derived(2)
+def _failing(_index: Index, objects: Mapping[str, Gang] | Mapping[str, Claim]) -> frozenset[str]:
+    """Those whose condition tells of a failure."""
+    return frozenset(name for name, it in objects.items() if it.failure is not None)
+
+
+def _named(prefix: str, subjects: Mapping[str, DecisionFailure]) -> frozenset[str]:
+    return frozenset(subject.removeprefix(prefix) for subject in subjects if subject.startswith(prefix))

@@ -1,0 +1,61 @@
+"""Loading and planning a revision, beside the brain: it goes on deciding while this takes its time."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from queue import SimpleQueue
+
+from agent.inbox import Event, Planned, Pushed
+from fleet.plan import make_plan
+from fleet.snapshot import Snapshot
+from model.fleet import Fleet
+from model.index import Index
+from model.loader import InvalidFleet, load
+
+
+@dataclass(frozen=True, slots=True)
+class PlanJob:
+    """One revision to be judged in the world of a snapshot. Calling it returns what came of it, and never raises."""
+
+    event: Pushed
+    before: Fleet | None
+    """The fleet in force."""
+    base_revision: str
+    snapshot: Snapshot
+
+    def __call__(self) -> Planned:
+        """Load the files and plan what they declare."""
+        try:
+            fleet = load(self.event.files)
+            snapshot = replace(self.snapshot, index=Index())  # the brain goes on deriving views of its own
+            plan = make_plan(
+                self.before or Fleet(),
+                fleet,
+                snapshot,
+                base_revision=self.base_revision,
+                head_revision=self.event.revision,
+            )
+        except InvalidFleet as invalid:
+            return Planned(self.event, problems=invalid.problems)
+        except Exception as error:  # noqa: BLE001  the revision's fence: the sync shows it as PlanningFailed
+            return Planned(self.event, error=error)
+        return Planned(self.event, fleet, plan)
+
+
+class PlannerThread:
+    """Carries plan jobs out one after the other. A daemon: a plan that never ends must not keep the process alive."""
+
+    def __init__(self, report: Callable[[Event], None]) -> None:
+        self._report = report
+        self._jobs: SimpleQueue[Callable[[], Event]] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="planner", daemon=True)
+
+    def submit(self, job: Callable[[], Event]) -> None:
+        """Carry a job out as soon as those before it are through."""
+        if not self._thread.is_alive():
+            self._thread.start()
+        self._jobs.put(job)
+
+    def _run(self) -> None:
+        while True:
+            self._report(self._jobs.get()())

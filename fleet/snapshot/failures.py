@@ -1,0 +1,13 @@
+"""A decision that failed, as the object concerned tells of it (condition `DecisionFailed`)."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionFailure:
+    """Why nothing could be decided about a gang or a machine: a defect of the agent that this one object meets."""
+
+    error: str
+    """Class of the exception."""
+    cause: str
+    """What it says of itself, short."""
