@@ -5,37 +5,16 @@ pods and equal offers group by their requirements.
 """
 
 from collections.abc import ItemsView, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from operator import itemgetter
 from typing import Self
 
-from model.hints import did_you_mean
 from model.kinds.base import RequirementTerm
 from model.labels import NORMALIZED, WELL_KNOWN
 from model.requirement import InvalidRequirement, Requirement
 
-__all__ = ["STRICT", "Incompatibility", "InvalidRequirement", "Requirement", "Requirements"]
+__all__ = ["STRICT", "InvalidRequirement", "Requirement", "Requirements"]
 
 STRICT: frozenset[str] = frozenset()
 """For `Requirements.compatible(undefined=...)`: no key may be left undefined."""
-
-
-@dataclass(frozen=True, slots=True)
-class Incompatibility:
-    """Why two requirements cannot meet on one label."""
-
-    key: str
-    wanted: Requirement
-    offered: Requirement | None
-    """None: the offering side does not define the label."""
-    hint: str = ""
-
-    def __str__(self) -> str:
-        if self.offered is None:
-            reason = f"label {self.key!r} is required ({self.wanted}) but has no known values"
-        else:
-            reason = f"label {self.key!r}: wanted {self.wanted}, offered {self.offered}"
-        return f"{reason}; {self.hint}" if self.hint else reason
 
 
 class Requirements(Mapping[str, Requirement]):
@@ -132,21 +111,6 @@ class Requirements(Mapping[str, Requirement]):
                 return False
         return True
 
-    def incompatibilities(
-        self, incoming: "Requirements", *, undefined: frozenset[str] = WELL_KNOWN
-    ) -> tuple[Incompatibility, ...]:
-        """Every reason why `compatible` is false, ordered by key, each with a hint at a near miss."""
-        reasons = []
-        for key, wanted in sorted(incoming.items(), key=itemgetter(0)):
-            offered = self._by_key.get(key)
-            if offered is None:
-                if key not in undefined and not wanted.allows_absent:
-                    hint = did_you_mean(key, undefined | self._by_key.keys())
-                    reasons.append(Incompatibility(key, wanted, None, hint))
-            elif not offered.satisfiable_with(wanted):
-                reasons.append(Incompatibility(key, wanted, offered, _value_hint(wanted, offered)))
-        return tuple(reasons)
-
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Whether an object that carries exactly `labels` satisfies all of them (a Kubernetes node selector)."""
         for key, requirement in self._by_key.items():
@@ -169,11 +133,3 @@ def _narrow(by_key: dict[str, Requirement], key: str, requirement: Requirement) 
     key = NORMALIZED.get(key, key)
     existing = by_key.get(key)
     by_key[key] = requirement if existing is None else existing & requirement
-
-
-def _value_hint(wanted: Requirement, offered: Requirement) -> str:
-    """A misspelt value, where both sides list theirs."""
-    if wanted.complement or offered.complement:
-        return ""
-    hints = (did_you_mean(value, offered.values) for value in sorted(wanted.values))
-    return next((hint for hint in hints if hint), "")

@@ -1,13 +1,11 @@
 """`muster validate`."""
 
 import sys
-from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from agent.cli import exits
 from model import report
 from model.loader import inspect
-from model.problem import Problem
 
 
 def run_validate(path: Path, output: str) -> int:
@@ -21,13 +19,8 @@ def run_validate(path: Path, output: str) -> int:
         sys.stderr.write(f"muster: {path}: no .yaml or .yml file there\n")
         return exits.ERROR
     loaded = inspect(files)
-    renderers: Mapping[str, Callable[[tuple[Problem, ...]], str]] = {
-        "text": lambda problems: report.text(problems, colour=sys.stdout.isatty()),
-        "json": report.as_json,
-        "sarif": report.sarif,
-        "github": report.github,
-    }
-    text = renderers[output](loaded.problems)
+    render = report.FORMATS[output]
+    text = render(loaded.problems) if output != "text" else report.text(loaded.problems, colour=sys.stdout.isatty())
     if text:
         sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
     if output == "text":

@@ -8,7 +8,6 @@ from model.mig.geometry import (
     Profile,
     feasible,
     mig_models,
-    model_for_product,
     models_for_instance_gpu,
     resource_name,
 )
@@ -36,7 +35,6 @@ __all__ = [
     "layout_resources",
     "mig_models",
     "mig_parted_config",
-    "model_for_product",
     "models_for_instance_gpu",
     "resource_name",
 ]

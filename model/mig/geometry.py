@@ -126,12 +126,6 @@ def models_for_instance_gpu(gpu_name: str, memory_mib: int | None = None) -> tup
     )
 
 
-def model_for_product(product: str) -> MigModel | None:
-    """The model behind a node's label `nvidia.com/gpu.product`; MIG and sharing suffixes are ignored."""
-    plain = product.split("-MIG-", maxsplit=1)[0].removesuffix("-SHARED")
-    return next((model for model in mig_models().values() if plain in model.products), None)
-
-
 def feasible(model: MigModel, counts: Mapping[str, int]) -> Placement | Impossible:
     """Positions for `counts` (profile -> instances) on one GPU of `model`, or why there are none."""
     wanted = {name: count for name, count in counts.items() if count > 0}

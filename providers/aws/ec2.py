@@ -93,11 +93,6 @@ class Ec2Cloud:
         """Types, offers and prices as known now; before the first `refresh`, those of the package."""
         return self._current().catalog
 
-    @property
-    def left_out(self) -> dict[str, str]:
-        """Instance type -> why the catalogue has no offer of it."""
-        return dict(self._current().left_out)
-
     def refresh(self) -> Catalog:
         """Read zones, new types, prices and subnets again; a part that cannot be read stays as it was.
 

@@ -77,7 +77,6 @@ class Reflector(Generic[T]):
         self._version: str | None = None
         self._barren = 0
         self._watching_since_s: float | None = None
-        self._heard_at_s = clock.monotonic()
         self._absent = False
         self._stream: LineStream | None = None
         self._stream_lock = threading.Lock()
@@ -96,11 +95,6 @@ class Reflector(Generic[T]):
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(timeout_s)
         return not self._thread.is_alive()
-
-    @property
-    def silent_s(self) -> float:
-        """Seconds since the server last said anything (a list, an event, a bookmark, a watch accepted)."""
-        return self._clock.monotonic() - self._heard_at_s
 
     def run(self) -> None:
         """The loop, until `stop`. Usually in the thread `start` makes."""
@@ -121,7 +115,6 @@ class Reflector(Generic[T]):
     def _missing(self) -> None:
         """There are none of a kind that is not served; look again now and then, it may be installed later."""
         self._version = None
-        self._heard_at_s = self._clock.monotonic()
         if not self._absent:
             self._absent = True
             log.info("not_served", resource=str(self._watched.resource), next_look_s=self._timing.absent_s)
@@ -182,7 +175,6 @@ class Reflector(Generic[T]):
 
         for page in self._pages(forget):
             version = version or page.resource_version
-            self._heard_at_s = self._clock.monotonic()
             objects.update(self._reader.objects(page.items or (), skipped))
         self._on_batch(Replace(MappingProxyType(objects), version, tuple(skipped)))
         self.synced.set()
@@ -221,10 +213,9 @@ class Reflector(Generic[T]):
         """Hand over what happens after `version` until the server ends the watch or it breaks."""
         timeout_s = int(self._timing.watch_s * self._rng.uniform(1.0, 2.0))
         with self._opened(version, timeout_s) as stream:
-            self._watching_since_s = self._heard_at_s = self._clock.monotonic()
+            self._watching_since_s = self._clock.monotonic()
             try:
                 for lines in stream:
-                    self._heard_at_s = self._clock.monotonic()
                     self._take(lines)
             finally:
                 with self._stream_lock:

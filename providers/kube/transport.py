@@ -26,7 +26,6 @@ Query = Mapping[str, str | int]
 
 _JSON: Final = "application/json"
 _APPLY: Final = "application/apply-patch+yaml"  # JSON is YAML
-_MERGE: Final = "application/merge-patch+json"
 _STRATEGIC: Final = "application/strategic-merge-patch+json"
 _PATCH: Final = "application/json-patch+json"
 
@@ -161,13 +160,6 @@ class KubeTransport:
         """RFC 6902 operations; `Invalid` when a `test` fails."""
         path = resource.object(name, namespace, subresource)
         return self._call("PATCH", path, query={"fieldManager": FIELD_MANAGER}, body=operations, content_type=_PATCH)
-
-    def patch_merge(
-        self, resource: ResourcePath, name: str, patch: Body, namespace: str = "", subresource: str = ""
-    ) -> bytes:
-        """An RFC 7386 merge patch: null removes, lists are replaced; a `metadata.resourceVersion` is a precondition."""
-        path = resource.object(name, namespace, subresource)
-        return self._call("PATCH", path, query={"fieldManager": FIELD_MANAGER}, body=patch, content_type=_MERGE)
 
     def patch_strategic(
         self, resource: ResourcePath, name: str, patch: Body, namespace: str = "", subresource: str = ""

@@ -114,17 +114,6 @@ def test_legacy_labels_mean_the_current_ones(old: str, new: str) -> None:
     assert both.of("something/else") == Requirement.ANY
 
 
-def test_explanations_name_key_and_both_sides() -> None:
-    mine = Requirements.from_labels({ZONE: "us-east-1a", "team": "a"})
-    wanted = Requirements.from_labels({ZONE: "us-east1a", "taem": "a"})
-    undefined, elsewhere = mine.incompatibilities(wanted)
-    assert str(undefined) == "label 'taem' is required (In [a]) but has no known values; did you mean 'team'?"
-    assert str(elsewhere) == (
-        "label 'topology.kubernetes.io/zone': wanted In [us-east1a], offered In [us-east-1a]; "
-        "did you mean 'us-east-1a'?"
-    )
-
-
 def test_undefined_keys() -> None:
     nothing = Requirements()
     wanted = Requirements.from_labels({ZONE: "a"})

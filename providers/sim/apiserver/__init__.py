@@ -13,10 +13,6 @@ from providers.sim.apiserver.faults import (
     Rule,
     Trickle,
     always,
-    every,
-    first,
-    nth,
-    rate,
 )
 from providers.sim.apiserver.server import ApiServer
 
@@ -34,8 +30,4 @@ __all__ = [
     "Rule",
     "Trickle",
     "always",
-    "every",
-    "first",
-    "nth",
-    "rate",
 ]

@@ -13,7 +13,6 @@ from providers.sim.store import Column, Resource
 Obj = dict[str, Any]
 Cells = Callable[[Obj, float], list[Any]]
 _NAME = Column("Name", "string", ".metadata.name")
-_AGE = Column("Age", "string", ".metadata.creationTimestamp")
 
 
 def columns_of(resource: Resource) -> tuple[Column, ...]:
@@ -90,11 +89,6 @@ def duration(seconds: float) -> str:  # noqa: PLR0911 - a table of thresholds
 
 def _meta(obj: Obj) -> tuple[str, str | None]:
     return obj["metadata"]["name"], obj["metadata"].get("creationTimestamp")
-
-
-def _plain(obj: Obj, now_s: float) -> list[Any]:
-    name, created = _meta(obj)
-    return [name, age(created, now_s)]
 
 
 def _namespace(obj: Obj, now_s: float) -> list[Any]:

@@ -3,7 +3,6 @@
 A rule says which requests, how often (by count or by a seeded generator) and what happens to them.
 """
 
-import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
@@ -80,26 +79,6 @@ Effect = Delay | Refuse | LoseAnswer | Hang | CutWatch | Trickle | Compact | Gon
 def always(_: int) -> bool:
     """Every matching request."""
     return True
-
-
-def every(n: int) -> When:
-    """The n-th, 2n-th, ... matching request."""
-    return lambda count: count % n == 0
-
-
-def first(n: int) -> When:
-    """The first `n` matching requests."""
-    return lambda count: count <= n
-
-
-def nth(*counts: int) -> When:
-    """Exactly these matching requests, counted from 1."""
-    return frozenset(counts).__contains__
-
-
-def rate(probability: float, rng: random.Random) -> When:
-    """A share of the matching requests, drawn from a generator the caller seeded."""
-    return lambda _: rng.random() < probability
 
 
 @dataclass(slots=True)

@@ -10,7 +10,6 @@ from providers.sim.ec2.faults import Faults
 from providers.sim.ec2.limits import EC2_BUCKETS, Bucket, Quota
 from providers.sim.ec2.market import Grant, Market, PoolFilter
 from providers.sim.ec2.memory import MemoryCloud
-from providers.sim.ec2.remote import RemoteFake
 from providers.sim.ec2.reservations import Held
 from providers.sim.ec2.spot import SpotProcess
 from providers.sim.ec2.vm import LedgerEntry
@@ -31,7 +30,6 @@ __all__ = [
     "MemoryCloud",
     "PoolFilter",
     "Quota",
-    "RemoteFake",
     "SpotProcess",
     "Timings",
 ]

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from model.mig import mig_models, model_for_product, models_for_instance_gpu, resource_name
+from model.mig import mig_models, models_for_instance_gpu, resource_name
 from tests.support.shared import shared_path
 
 
@@ -94,20 +94,6 @@ def test_every_ec2_gpu_maps_to_at_most_one_model() -> None:
         for gpu in facts.get("gpus", ()):
             found = [model.id for model in models_for_instance_gpu(gpu["label_name"], gpu["memory_mib"])]
             assert found == ([known[name]] if name in known else []), name
-
-
-@pytest.mark.parametrize(
-    ("product", "expected"),
-    [
-        ("NVIDIA-H100-80GB-HBM3", "h100-80gb"),
-        ("NVIDIA-A100-SXM4-40GB-MIG-1g.5gb", "a100-40gb"),
-        ("NVIDIA-A100-SXM4-80GB-SHARED", "a100-80gb"),
-        ("NVIDIA-L4", None),
-    ],
-)
-def test_model_for_product(product: str, expected: str | None) -> None:
-    model = model_for_product(product)
-    assert (model.id if model else None) == expected
 
 
 @pytest.mark.parametrize(

@@ -118,7 +118,7 @@ def test_moto_refresh_keeps_what_it_cannot_read(moto_cloud):
     assert {offer.zone for offer in after.offers} == {"us-east-1a", "us-east-1b"}
     # moto's spot prices are of 2006, and a fake of EC2 has no price list: both are said, not believed.
     assert after.price_source == "on-demand: package prices of 2026-07-20; spot: estimated at 0.40 x on-demand"
-    assert cloud.left_out["p5e.48xlarge"]
+    assert cloud._current().left_out["p5e.48xlarge"]
 
 
 @pytest.fixture
@@ -320,7 +320,7 @@ def test_prices_are_read_where_there_is_a_price_list(stubbed):
         ("g6.xlarge", 9.5)
     }
     assert catalog.price_source.startswith("on-demand: Pricing API")
-    assert "no on-demand price" in stubbed.cloud.left_out["p5.48xlarge"]
+    assert "no on-demand price" in stubbed.cloud._current().left_out["p5.48xlarge"]
 
 
 def test_interruption_reaches_the_queue_and_leaves_it(aws, clock, cloud, session, wanted):

@@ -27,12 +27,13 @@ from providers.sim.apiserver import (
     LoseAnswer,
     Refuse,
     Rule,
-    every,
 )
-from providers.sim.apiserver import rate as share
 from providers.sim.store import Store
 from tests.providers.kube.electing import Candidate, SkewedClock, World
+from tests.support.api_faults import every
+from tests.support.api_faults import rate as share
 from tests.support.batches import fold
+from tests.support.merge_patch import patch_merge
 
 MAPS = ResourcePath("", "v1", "configmaps", namespaced=True)
 NODES = ResourcePath("", "v1", "nodes", namespaced=False)
@@ -66,7 +67,7 @@ def test_the_life_of_an_object(transport: KubeTransport) -> None:
     made = read(transport.create(MAPS, config_map("a", x="1"), "default"))
     with pytest.raises(errors.AlreadyExists):
         transport.create(MAPS, config_map("a"), "default")
-    merged = read(transport.patch_merge(MAPS, "a", {"data": {"y": "2"}}, "default"))
+    merged = read(patch_merge(transport, MAPS, "a", {"data": {"y": "2"}}, "default"))
     assert merged["data"] == {"x": "1", "y": "2"}
     with pytest.raises(errors.Conflict):
         transport.replace(MAPS, "a", made | {"data": {}}, "default")
@@ -86,7 +87,7 @@ def test_apply_owns_its_fields_only(transport: KubeTransport) -> None:
     transport.create(MAPS, config_map("a", theirs="1"), "default")
     applied = read(transport.apply(MAPS, "a", config_map("a", ours="2"), "default"))
     assert applied["data"] == {"theirs": "1", "ours": "2"}
-    transport.patch_merge(MAPS, "a", {"data": {"ours": "3"}}, "default")
+    patch_merge(transport, MAPS, "a", {"data": {"ours": "3"}}, "default")
     assert read(transport.apply(MAPS, "a", config_map("a"), "default"))["data"]["theirs"] == "1"
 
 
@@ -97,7 +98,7 @@ def test_pods_are_bound_evicted_and_their_status_set(transport: KubeTransport) -
     transport.bind("p", "default", "n1", uid=uid)
     with pytest.raises(errors.Conflict):
         transport.bind("p", "default", "n2")
-    transport.patch_merge(PODS, "p", {"status": {"phase": "Running"}}, "default", "status")
+    patch_merge(transport, PODS, "p", {"status": {"phase": "Running"}}, "default", "status")
     found = read(transport.read(PODS, "p", "default"))
     assert (found["spec"]["nodeName"], found["status"]["phase"]) == ("n1", "Running")
     transport.evict("p", "default", uid=uid, grace_s=30)
@@ -108,7 +109,7 @@ def test_a_disruption_budget_holds_an_eviction(transport: KubeTransport) -> None
     budgets = ResourcePath("policy", "v1", "poddisruptionbudgets", namespaced=True)
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "labels": {"a": "b"}}, "spec": SPEC}
     transport.create(PODS, pod, "default")
-    transport.patch_merge(PODS, "p", {"status": {"phase": "Running"}}, "default", "status")
+    patch_merge(transport, PODS, "p", {"status": {"phase": "Running"}}, "default", "status")
     budget = {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",

@@ -469,17 +469,6 @@ def test_stop_between_pages() -> None:
         assert reflection.batches.empty()
 
 
-def test_silence_is_measured() -> None:
-    with scripted(LIST, IDLE) as server:
-        reflection = Reflection(server.url)
-        reflection.reflector.start()
-        server.wait_for(2)
-        assert reflection.reflector.stop()
-        assert reflection.reflector.silent_s == 0.0
-        reflection.clock.advance(45.0)
-        assert reflection.reflector.silent_s == 45.0
-
-
 def test_kinds_are_the_wire_names() -> None:
     assert [kind.value for kind in DeltaKind] == ["ADDED", "MODIFIED", "DELETED"]
     assert issubclass(Expired, KubeError)

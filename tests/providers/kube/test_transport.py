@@ -64,19 +64,19 @@ def transport(server: Scripted, **options) -> KubeTransport:
             [{"op": "test", "path": "/a", "value": 1}],
         ),
         (
-            lambda t: t.patch_merge(PODS, "p", b'{"a":null}', "default"),
+            lambda t: t.patch_strategic(PODS, "p", b'{"a":null}', "default"),
             "PATCH",
             POD,
             {"fieldManager": "muster"},
-            "application/merge-patch+json",
+            "application/strategic-merge-patch+json",
             {"a": None},
         ),
         (
-            lambda t: t.patch_merge(PODS, "p", {"status": {}}, "default", "status"),
+            lambda t: t.patch_strategic(PODS, "p", {"status": {}}, "default", "status"),
             "PATCH",
             f"{POD}/status",
             {"fieldManager": "muster"},
-            "application/merge-patch+json",
+            "application/strategic-merge-patch+json",
             {"status": {}},
         ),
         (
@@ -152,7 +152,7 @@ def test_structs_are_encoded() -> None:
         replicas: int
 
     with scripted(reply()) as server:
-        transport(server).patch_merge(PODS, "p", Patch(3), "default")
+        transport(server).patch_strategic(PODS, "p", Patch(3), "default")
         assert server.asked[0].json() == {"replicas": 3}
 
 

@@ -21,6 +21,7 @@ from providers.sim.apiserver import ApiServer
 from providers.sim.direct import ApiFaults, DirectTransport, Feed
 from providers.sim.store import Store
 from tests.support.batches import fold
+from tests.support.merge_patch import patch_merge
 from tests.support.work import install, manifest
 
 MAPS = ResourcePath("", "v1", "configmaps", namespaced=True)
@@ -49,14 +50,14 @@ def story(api: KubeTransport) -> Iterator[Callable[[], Any]]:
     yield lambda: api.read(MAPS, "none", "default")
     yield lambda: api.replace(MAPS, "a", stale, "default")
     yield lambda: api.replace(MAPS, "a", config_map("a", y="2"), "default")
-    yield lambda: api.patch_merge(MAPS, "a", {"data": {"z": "3"}}, "default")
+    yield lambda: patch_merge(api, MAPS, "a", {"data": {"z": "3"}}, "default")
     yield lambda: api.patch_json(MAPS, "a", [{"op": "test", "path": "/data/z", "value": "4"}], "default")
     yield lambda: api.patch_json(MAPS, "a", [{"op": "replace", "path": "/data/z", "value": "4"}], "default")
     yield lambda: api.apply(MAPS, "a", config_map("a", z="5"), "default")
     yield lambda: api.apply(MAPS, "a", config_map("a", z="5"), "default", force=True)
     yield lambda: api.apply(MAPS, "b", config_map("b", z="5"), "default", force=True)
     yield lambda: api.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}})
-    yield lambda: api.patch_merge(NODES, "n1", {"status": {"phase": "Running"}}, "", "status")
+    yield lambda: patch_merge(api, NODES, "n1", {"status": {"phase": "Running"}}, "", "status")
     yield lambda: api.create(PODS, pod("p"), "default")
     yield lambda: api.patch_strategic(PODS, "p", {"metadata": {"labels": {"a": "b"}}}, "default")
     yield lambda: api.bind("p", "default", "n1")

@@ -1,6 +1,8 @@
 """Why pods stay without a place, as a sentence: what each pool lacks, heaviest first."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
 
 from bench.reference.karpenter.buy import min_values
 from bench.reference.karpenter.buy.buyer import Buyer, Refused
@@ -8,6 +10,10 @@ from bench.reference.karpenter.buy.demands import Demand
 from bench.reference.karpenter.buy.guard import fitting
 from bench.reference.karpenter.buy.outcome import Why
 from bench.reference.karpenter.buy.values import Template
+from model.hints import did_you_mean
+from model.labels import WELL_KNOWN
+from model.requirement import Requirement
+from model.requirements import Requirements
 
 Words = Callable[[Demand, int, Buyer], str]
 
@@ -25,8 +31,50 @@ def _template(buyer: Buyer, pool: int) -> Template:
 
 
 def _requirements(demand: Demand, pool: int, buyer: Buyer) -> str:
-    reasons = _template(buyer, pool).requirements.incompatibilities(demand.bought[0][1]) if demand.bought else ()
+    reasons = incompatibilities(_template(buyer, pool).requirements, demand.bought[0][1]) if demand.bought else ()
     return "; ".join(map(str, reasons)) or "asks for a node by name"
+
+
+@dataclass(frozen=True, slots=True)
+class Incompatibility:
+    """Why two requirements cannot meet on one label."""
+
+    key: str
+    wanted: Requirement
+    offered: Requirement | None
+    """None: the offering side does not define the label."""
+    hint: str = ""
+
+    def __str__(self) -> str:
+        if self.offered is None:
+            reason = f"label {self.key!r} is required ({self.wanted}) but has no known values"
+        else:
+            reason = f"label {self.key!r}: wanted {self.wanted}, offered {self.offered}"
+        return f"{reason}; {self.hint}" if self.hint else reason
+
+
+def incompatibilities(
+    mine: Requirements, incoming: Requirements, *, undefined: frozenset[str] = WELL_KNOWN
+) -> tuple[Incompatibility, ...]:
+    """Every reason why `mine.compatible(incoming)` is false, ordered by key, each with a hint at a near miss."""
+    reasons, by_key = [], dict(mine.items())
+    for key, wanted in sorted(incoming.items(), key=itemgetter(0)):
+        offered = by_key.get(key)
+        if offered is None:
+            if key not in undefined and not wanted.allows_absent:
+                hint = did_you_mean(key, undefined | by_key.keys())
+                reasons.append(Incompatibility(key, wanted, None, hint))
+        elif not offered.satisfiable_with(wanted):
+            reasons.append(Incompatibility(key, wanted, offered, _value_hint(wanted, offered)))
+    return tuple(reasons)
+
+
+def _value_hint(wanted: Requirement, offered: Requirement) -> str:
+    """A misspelt value, where both sides list theirs."""
+    if wanted.complement or offered.complement:
+        return ""
+    hints = (did_you_mean(value, offered.values) for value in sorted(wanted.values))
+    return next((hint for hint in hints if hint), "")
 
 
 def _min_values(demand: Demand, pool: int, buyer: Buyer) -> str:

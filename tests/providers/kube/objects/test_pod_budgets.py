@@ -20,6 +20,7 @@ from providers.kube.transport import KubeTransport
 from providers.sim.apiserver import ApiServer
 from providers.sim.store import Store
 from tests.support.batches import fold
+from tests.support.merge_patch import patch_merge
 
 JOB = {"matchLabels": {"job-name": "a"}}
 
@@ -128,9 +129,9 @@ def test_a_budget_comes_over_the_wire_and_changes_and_goes() -> None:
         transport.create(POD_DISRUPTION_BUDGETS, {**body, "spec": {"maxUnavailable": 1, "selector": JOB}}, "default")
         selector = LabelSelector(match_labels={"job-name": "a"})
         seen.comes({"default/b": PodBudget("default", "b", selector, 0, counted=False)})
-        transport.patch_merge(POD_DISRUPTION_BUDGETS, "b", {"status": counted(1)}, "default", "status")
+        patch_merge(transport, POD_DISRUPTION_BUDGETS, "b", {"status": counted(1)}, "default", "status")
         seen.comes({"default/b": PodBudget("default", "b", selector, 1)})
-        transport.patch_merge(POD_DISRUPTION_BUDGETS, "b", {"spec": {"maxUnavailable": 0}}, "default")
+        patch_merge(transport, POD_DISRUPTION_BUDGETS, "b", {"spec": {"maxUnavailable": 0}}, "default")
         seen.comes({"default/b": PodBudget("default", "b", selector, 1, counted=False)})
         transport.delete(POD_DISRUPTION_BUDGETS, "b", "default")
         seen.comes({})

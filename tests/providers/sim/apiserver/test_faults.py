@@ -20,12 +20,9 @@ from providers.sim.apiserver import (
     Refuse,
     Rule,
     Trickle,
-    every,
-    first,
-    nth,
-    rate,
 )
 from providers.sim.store import Store
+from tests.support.api_faults import every, first, nth, rate
 
 CMS = "/api/v1/namespaces/default/configmaps"
 

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from providers.sim.ec2 import FakeAws, RemoteFake
-from providers.sim.ec2.remote import ControlError
+from providers.sim.ec2 import FakeAws
 from tests.providers.sim.ec2.api import Api
+from tests.providers.sim.ec2.remote import ControlError, RemoteFake
 
 
 @pytest.fixture
