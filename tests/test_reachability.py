@@ -1,0 +1,82 @@
+"""Nothing is shipped that no command reaches, but what stands here with its reason."""
+
+import pytest
+
+from tests.support.reachability import PACKAGES, Key, dead, definitions, modules, reached
+
+COMMANDS = ("agent.cli", "agent.cli.app")
+"""`[project.scripts]` starts `agent.cli:main`, which imports the commands when it is called."""
+
+BESIDE = {
+    "agent.__main__": "`python -m agent` is `muster`",
+    "providers.sim.ec2.__main__": "`python -m providers.sim.ec2`: a fake AWS account as a process of its own",
+    "agent.simulation": "the agent in virtual time; its command comes with the issue 'On a real cluster'",
+    "agent.simulation.process": "as agent.simulation",
+    "agent.simulation.world": "as agent.simulation",
+    "providers.sim.direct": "as agent.simulation",
+    "fleet.replay": "a trace through the same engine; its command comes with a later issue",
+    "fleet.replay.quota": "as fleet.replay",
+}
+"""Modules that no command of `muster` reaches -> why they are shipped."""
+
+TRUST = "A plan that can be believed, from a repository that is trusted no further than its signature"
+REAL = "On a real cluster: what a real control plane showed, and the facts to keep it so"
+REVIEW = "Review in the pull request"
+SHARING = "MIG and sharing, end to end"
+KEPT: dict[Key, str] = {
+    ("providers.git.local", "LocalRepository.merged_files"): TRUST,  # `plan --from --to` plans the merge result
+    ("providers.git.local", "LocalRepository.working_files"): TRUST,  # one reader for commit and working tree
+    ("providers.git.source", "GitSource.merged_files"): REVIEW,  # the head of a pull request merged into the base
+    ("providers.git.source", "GitSource.fetch_ref"): REVIEW,  # the head of a pull request
+    ("model.mig.arrangements", "best_multisets"): SHARING,  # the planner of layouts compares them
+    ("providers.sim.ec2.names", "Names.publish"): REAL,  # faults of the drawn histories: a new image,
+    ("providers.sim.apiserver.server", "ApiServer.drop_connections"): REAL,  # cuts,
+    ("providers.sim.controllers.health", "NodeHealth.make_unready"): REAL,  # sick nodes
+    ("providers.sim.controllers.health", "NodeHealth.stop_heartbeats"): REAL,  # and silent kubelets
+}
+"""What nothing in the product calls yet -> the open issue that needs it."""
+
+
+UNDER_WAY = {
+    "fleet.disruption.drift": "drift_of",
+    "fleet.disruption.eligibility": "reschedulable",
+    "fleet.disruption.savings": "by_ratio",
+    "fleet.fence": "DecisionFailed concerning each together",
+    "fleet.optimize.purchase.answer": "Purchase.saving",
+    "fleet.placement.board": "by_name",
+    "fleet.quota.entries": "goes_first",
+    "fleet.quota.pending": "Pending.aside",
+    "fleet.quota.share": "Share.infinite",
+    "fleet.quota.workload": "usage_in",
+    "model.index": "derived_each",
+}
+"""What the rooms of fleet/ that are being rebuilt still leave unused: module -> names. To be emptied."""
+
+
+def test_every_module_is_reached_by_a_command() -> None:
+    assert set(modules()) - reached(COMMANDS) - UNDER_WAY.keys() == set(BESIDE)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_the_search_sees_the_packages(package: str) -> None:
+    assert len([name for name in reached(COMMANDS) if name.startswith(package)]) > 30
+
+
+def outside() -> set[Key]:
+    """What is called from elsewhere: the console script, and whatever the modules beside it offer."""
+    offered = {
+        key for key in definitions() if key[0] in BESIDE and "_" not in (key[1][0], key[1].partition(".")[2][:1])
+    }
+    return {("agent.cli.app", "main")} | offered
+
+
+def test_everything_is_called_by_something() -> None:
+    """Delete what is listed here, or move it to the tests or the benches that use it."""
+    found = dead(frozenset(outside() | KEPT.keys()))
+    assert [key for key in found if key[1] not in UNDER_WAY.get(key[0], "").split()] == []
+
+
+@pytest.mark.parametrize("key", KEPT, ids=".".join)
+def test_what_is_kept_for_later_is_still_called_by_nothing(key: Key) -> None:
+    assert key in definitions()
+    assert key in dead(frozenset(outside())), "it is used now: take it from the list"
