@@ -21,7 +21,7 @@ from typing import TypeVar
 from bench import farm, streams
 from bench.farm import GPUS
 from fleet.actions import Action, SaveGang
-from fleet.placement.topology import Ask, Options, Topologies, TopologyFlavor
+from fleet.placement.topology import Topologies, TopologyFlavor, TopologyOptions, TopologyRequest
 from fleet.replay.quota import Stream
 from fleet.scheduling import cycle
 from fleet.snapshot import Gang, GangState, Pin, PodSet, Snapshot
@@ -135,14 +135,14 @@ def _crowd(pods: int) -> list[Gang]:
 def _placed() -> Numbers:
     """A gang of 512 GPUs in one block of 1,000 machines, each search after a change as in a cycle."""
     flavor = TopologyFlavor("dgx", (farm.BLOCK, farm.RACK, labels.HOSTNAME))
-    world = Topologies(farm.nodes(MANY).values(), {}, [flavor], Options())
-    gang = [Ask(PodSet("main", 512, {farm.GPU: 1}, required_topology=farm.BLOCK), flavor.name)]
-    other = world.find([Ask(PodSet("other", 64, {farm.GPU: 8}, required_topology=farm.BLOCK), flavor.name)])
+    world = Topologies(farm.nodes(MANY).values(), {}, [flavor], TopologyOptions())
+    gang = [TopologyRequest(PodSet("main", 512, {farm.GPU: 1}, required_topology=farm.BLOCK), flavor.name)]
+    other = world.find([TopologyRequest(PodSet("other", 64, {farm.GPU: 8}, required_topology=farm.BLOCK), flavor.name)])
     taken = []
     for _ in range(30):
-        world.take(other.placements[0])
+        world.take(other.assignments[0])
         seconds, found = _timed(partial(world.find, gang))
-        world.give(other.placements[0])
+        world.give(other.assignments[0])
         taken.append(1000 * seconds)
         if found.refusal is not None:
             raise RuntimeError(f"no place: {found.refusal}")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from fleet.placement.topology import Ask, Options, Placement, Topologies, TopologyFlavor
+from fleet.placement.topology import Topologies, TopologyAssignment, TopologyFlavor, TopologyOptions, TopologyRequest
 from fleet.snapshot import Node, PodSet, Slice
 from model import labels
 
@@ -47,7 +47,7 @@ def measure() -> dict[str, float]:
     nodes = _nodes()
     for fill, tenths in FILLS.items():
         began_s = time.perf_counter()
-        world = Topologies(nodes, {}, [FLAVOR], Options())
+        world = Topologies(nodes, {}, [FLAVOR], TopologyOptions())
         numbers[f"{fill}_build_ms"] = 1000 * (time.perf_counter() - began_s)
         world.take(_filling(tenths))
         for name, gang in GANGS.items():
@@ -67,19 +67,21 @@ def _nodes() -> list[Node]:
     return made
 
 
-def _filling(tenths: int) -> Placement:
+def _filling(tenths: int) -> TopologyAssignment:
     """Single-GPU pods: of ten hosts in a row `tenths` have no GPU left, and every seventh of the others four."""
     taken = {}
     for number, node in enumerate(_nodes()):
         if pods := 8 if number % 10 < tenths else 4 * (number % 7 == 0 and tenths > 0):
             taken[(node.name,)] = pods
-    return Placement("filler", FLAVOR.name, {GPU: 1}, (labels.HOSTNAME,), taken)
+    return TopologyAssignment("filler", FLAVOR.name, {GPU: 1}, (labels.HOSTNAME,), taken)
 
 
 def _searched(world: Topologies, gang: Sequence[PodSet]) -> dict[str, float]:
-    ask = [Ask(pod_set, FLAVOR.name) for pod_set in gang]
+    ask = [TopologyRequest(pod_set, FLAVOR.name) for pod_set in gang]
     first_ms = _ms(lambda: world.find(ask))
-    other = world.find([Ask(PodSet("other", 64, {GPU: 8}, required_topology=BLOCK), FLAVOR.name)]).placements[0]
+    other = world.find(
+        [TopologyRequest(PodSet("other", 64, {GPU: 8}, required_topology=BLOCK), FLAVOR.name)]
+    ).assignments[0]
     again, empty, take, give = [], [], [], []
     for _ in range(ROUNDS):
         take.append(_ms(lambda: world.take(other)))

@@ -2,7 +2,14 @@
 
 from collections.abc import Mapping
 
-from fleet.placement.topology import Ask, Options, Outcome, Placement, Topologies, TopologyFlavor
+from fleet.placement.topology import (
+    Topologies,
+    TopologyAssignment,
+    TopologyFlavor,
+    TopologyOptions,
+    TopologyRequest,
+    TopologyResult,
+)
 from fleet.snapshot import Node, PodSet
 from model import labels
 from model.quantity import Resources
@@ -26,7 +33,7 @@ def flavor(levels: tuple[str, ...] = LEVELS, name: str = FLAVOR) -> TopologyFlav
     return TopologyFlavor(name, levels)
 
 
-def world(free: Mapping[str, int], options: Options | None = None) -> Topologies:
+def world(free: Mapping[str, int], options: TopologyOptions | None = None) -> Topologies:
     """One flavor over these hosts; the levels are as many as the paths have parts."""
     depth = next(iter(free), "a/b/c").count("/") + 1
     return Topologies([host(path, gpus) for path, gpus in free.items()], {}, [flavor(LEVELS[-depth:])], options)
@@ -37,16 +44,16 @@ def pods(count: int, gpus: int = 1, name: str = "main", **wish: object) -> PodSe
     return PodSet(name, count, {GPU: gpus}, **wish)  # type: ignore[arg-type]
 
 
-def find(topologies: Topologies, *pod_sets: PodSet, empty: bool = False) -> Outcome:
+def find(topologies: Topologies, *pod_sets: PodSet, empty: bool = False) -> TopologyResult:
     """Places in the one flavor there is."""
-    return topologies.find([Ask(pod_set, FLAVOR) for pod_set in pod_sets], empty=empty)
+    return topologies.find([TopologyRequest(pod_set, FLAVOR) for pod_set in pod_sets], empty=empty)
 
 
-def on_hosts(placement: Placement | None) -> dict[str, int]:
+def on_hosts(placement: TopologyAssignment | None) -> dict[str, int]:
     """Host -> pods."""
     return {} if placement is None else {values[-1]: count for values, count in placement.domains.items()}
 
 
-def placed(outcome: Outcome) -> dict[str, dict[str, int]]:
+def placed(outcome: TopologyResult) -> dict[str, dict[str, int]]:
     """Pod set -> host -> pods."""
-    return {placement.pod_set: on_hosts(placement) for placement in outcome.placements}
+    return {placement.pod_set: on_hosts(placement) for placement in outcome.assignments}

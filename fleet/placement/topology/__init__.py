@@ -1,34 +1,35 @@
 """Topology-aware placement: which racks and hosts the pods of a gang go to.
 
-The rules are those of Kueue's topology-aware scheduling. Reading order: `values` (what is asked, what comes back),
-`topologies` (the whole), `search` (pod set by pod set), `ground` (one flavor), then bottom up: `ledger` and `tree` are
-the state and the shape, `rooms` and `layers` count what fits, `choose`, `descend` and `balance` pick the domains.
+The rules are those of Kueue's topology-aware scheduling. Reading order: `request` (what is asked, what comes back),
+`topologies` (all flavors, and the search pod set by pod set), `flavor_topology` (one flavor), then bottom up:
+`domains` and `capacity` are the shape and the state, `counts` and `pod_classes` say what fits, `choose`, `descend` and
+`balance` pick the domains.
 """
 
-from fleet.placement.topology.topologies import Topologies
-from fleet.placement.topology.values import (
-    Ask,
-    Broken,
-    Options,
-    Outcome,
-    Placement,
-    Preference,
-    Refusal,
+from fleet.placement.topology.request import (
+    NodeReplacement,
+    PreferredSchedulingTerm,
+    PreviousAssignment,
     RefusalKind,
-    Scaled,
+    TopologyAssignment,
     TopologyFlavor,
+    TopologyOptions,
+    TopologyRefusal,
+    TopologyRequest,
+    TopologyResult,
 )
+from fleet.placement.topology.topologies import Topologies
 
 __all__ = [
-    "Ask",
-    "Broken",
-    "Options",
-    "Outcome",
-    "Placement",
-    "Preference",
-    "Refusal",
+    "NodeReplacement",
+    "PreferredSchedulingTerm",
+    "PreviousAssignment",
     "RefusalKind",
-    "Scaled",
     "Topologies",
+    "TopologyAssignment",
     "TopologyFlavor",
+    "TopologyOptions",
+    "TopologyRefusal",
+    "TopologyRequest",
+    "TopologyResult",
 ]

@@ -8,6 +8,17 @@ from typing import Any
 from fleet.placement.topology import Ask, Broken, Placement, Preference, Scaled, Topologies, TopologyFlavor
 from fleet.quota.ground import PlacementRefusal
 from fleet.quota.workload import AdmittedWorkload, PodSetAssignment, Workload
+from fleet.placement.topology import (
+    NodeReplacement,
+    PreferredSchedulingTerm,
+    PreviousAssignment,
+    Topologies,
+    TopologyAssignment,
+    TopologyFlavor,
+    TopologyRequest,
+)
+from fleet.quota.ground import Misfit
+from fleet.quota.workload import Given, Holder, Workload
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import PodSet
 from tests.conformance.cases import Case
@@ -20,7 +31,7 @@ from tests.conformance.kueue.topology import (
     toleration_of,
 )
 
-Places = tuple[Placement, ...]
+Places = tuple[TopologyAssignment, ...]
 
 
 @dataclass(slots=True)
@@ -32,13 +43,13 @@ class Nodes:
     """Flavor -> levels of its topology."""
     delayed: AbstractSet[tuple[str, str]] = frozenset()
     """(queue, flavor) whose nodes come only after the quota is reserved: until then pods have no place."""
-    preferences: Mapping[tuple[str, str], tuple[Preference, ...]] = field(default_factory=dict)
+    preferences: Mapping[tuple[str, str], tuple[PreferredSchedulingTerm, ...]] = field(default_factory=dict)
     """(uid, pod set) -> what it likes of nodes."""
     again: bool = True
     """A place that went to another is looked for again."""
-    grown: dict[str, Mapping[str, Scaled]] = field(default_factory=dict)
+    grown: dict[str, Mapping[str, PreviousAssignment]] = field(default_factory=dict)
     """uid -> pod set -> the place of the slice it replaces, which it keeps."""
-    standing: dict[str, Mapping[str, Broken | None]] = field(default_factory=dict)
+    standing: dict[str, Mapping[str, NodeReplacement | None]] = field(default_factory=dict)
     """uid -> pod set -> the place it has a part of still, or none yet; of workloads that hold their quota."""
 
     @classmethod
@@ -80,7 +91,9 @@ class Nodes:
             flavor, topology = self.flavor_of(one), pods.get("topology")
             if flavor and topology:
                 domains = {tuple(it["values"]): it["count"] for it in topology["domains"]}
-                found.append(Placement(one.name, flavor, requests[one.name], tuple(topology["levels"]), domains))
+                found.append(
+                    TopologyAssignment(one.name, flavor, requests[one.name], tuple(topology["levels"]), domains)
+                )
         return tuple(found)
 
     def reseat(self, holder: AdmittedWorkload, lost: str, *, movable: bool) -> None:
@@ -88,13 +101,13 @@ class Nodes:
         places = {place.pod_set: place for place in holder.place or ()}  # type: ignore[attr-defined]
         standing = {one.name: places.get(one.name) for one in holder.given}
         self.standing[holder.workload.uid] = {
-            name: place and Broken(place, lost, movable) for name, place in standing.items()
+            name: place and NodeReplacement(place, lost, movable) for name, place in standing.items()
         }
 
     def scale(self, workload: Workload, replaced: AdmittedWorkload) -> None:
         """Its pods go on where those of the slice it replaces are."""
         places: Any = replaced.place or ()
-        self.grown[workload.uid] = {place.pod_set: Scaled(place) for place in places}
+        self.grown[workload.uid] = {place.pod_set: PreviousAssignment(place) for place in places}
 
     def find(
         self, workload: Workload, given: Sequence[PodSetAssignment], *, empty: bool = False, before: object = None
@@ -117,10 +130,12 @@ class Nodes:
             kept = self.grown.get(workload.uid, {}) if standing is None else standing
             stands = kept.get(one.name)
             likes = self.preferences.get((workload.uid, one.name), ())
-            asks += [Ask(_sized(pod_sets[one.name], one.count), flavor, likes, stands) for flavor in flavors]
+            asks += [
+                TopologyRequest(_sized(pod_sets[one.name], one.count), flavor, likes, stands) for flavor in flavors
+            ]
         found = self.topologies.find(asks, empty=empty)
         if found.refusal is None:
-            return found.placements
+            return found.assignments
         group = pod_sets[found.refusal.pod_set].group
         refused = tuple(
             ask.pod_set.name

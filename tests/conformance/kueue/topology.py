@@ -4,14 +4,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fleet.placement.topology import (
-    Ask,
-    Broken,
-    Options,
-    Placement,
-    Preference,
-    Scaled,
+    NodeReplacement,
+    PreferredSchedulingTerm,
+    PreviousAssignment,
     Topologies,
+    TopologyAssignment,
     TopologyFlavor,
+    TopologyOptions,
+    TopologyRequest,
 )
 from fleet.snapshot import Node, PodSet, Slice
 from model.kinds import RequirementTerm, Taint, Toleration
@@ -27,10 +27,10 @@ def run(case: Case) -> dict[str, Any]:
     for key, flavor in (("usage_in_flavor", FLAVOR), ("usage_in_sibling_flavor", SIBLING)):
         for entry in case.get(key, ()):
             usage = {tuple(entry["values"]): entry["count"]}
-            tree.take(Placement("", flavor, entry["per_pod"], tuple(case["levels"]), usage))
+            tree.take(TopologyAssignment("", flavor, entry["per_pod"], tuple(case["levels"]), usage))
     asks = [_ask(pod_set, case, gates) for pod_set in case["pod_sets"]]
     found = tree.find(asks)
-    placed = [{"name": it.pod_set, "topology": shown(it)} for it in found.placements]
+    placed = [{"name": it.pod_set, "topology": shown(it)} for it in found.assignments]
     if found.refusal is None:
         return {"pod_sets": placed}
     group = next(ask.pod_set.group for ask in asks if ask.pod_set.name == found.refusal.pod_set)
@@ -47,9 +47,9 @@ def gates_of(case: Case) -> Mapping[str, bool]:
     return (case.get("config") or {}).get("feature_gates") or {}
 
 
-def options_of(gates: Mapping[str, bool]) -> Options:
+def options_of(gates: Mapping[str, bool]) -> TopologyOptions:
     """Feature gates that change how places are chosen."""
-    return Options(
+    return TopologyOptions(
         least_free_first=gates.get("TASProfileMixed", True),
         balanced=gates.get("TASBalancedPlacement", False),
         weigh_preferences=gates.get("TASRespectNodeAffinityPreferred", False),
@@ -108,23 +108,23 @@ def pod_set_of(pod_set: Mapping[str, Any]) -> PodSet:
     )
 
 
-def preferences_of(pod_set: Mapping[str, Any]) -> tuple[Preference, ...]:
+def preferences_of(pod_set: Mapping[str, Any]) -> tuple[PreferredSchedulingTerm, ...]:
     """Its preferred node affinity."""
     affinity = pod_set.get("node_affinity") or {}
     terms = affinity.get("preferredDuringSchedulingIgnoredDuringExecution") or ()
-    return tuple(Preference(term["weight"], _terms(term["preference"])) for term in terms)
+    return tuple(PreferredSchedulingTerm(term["weight"], _terms(term["preference"])) for term in terms)
 
 
-def shown(placement: Placement) -> dict[str, Any]:
+def shown(placement: TopologyAssignment) -> dict[str, Any]:
     """A placement as a case spells it."""
     domains = [{"values": list(values), "count": count} for values, count in placement.domains.items()]
     return {"levels": list(placement.levels), "domains": domains}
 
 
-def placement_of(topology: Mapping[str, Any], pod_set: PodSet) -> Placement:
+def placement_of(topology: Mapping[str, Any], pod_set: PodSet) -> TopologyAssignment:
     """The placement that a case shows."""
     domains = {tuple(it["values"]): it["count"] for it in topology["domains"]}
-    return Placement(pod_set.name, FLAVOR, pod_set.requests, tuple(topology["levels"]), domains)
+    return TopologyAssignment(pod_set.name, FLAVOR, pod_set.requests, tuple(topology["levels"]), domains)
 
 
 def _terms(term: Mapping[str, Any]) -> tuple[RequirementTerm, ...]:
@@ -140,23 +140,23 @@ def _slices(wish: Mapping[str, Any]) -> tuple[Slice, ...]:
     return (Slice(wish["slice_required"], wish.get("slice_size") or 0),) if wish.get("slice_required") else ()
 
 
-def _ask(written: Mapping[str, Any], case: Case, gates: Mapping[str, bool]) -> Ask:
+def _ask(written: Mapping[str, Any], case: Case, gates: Mapping[str, bool]) -> TopologyRequest:
     pod_set = pod_set_of(written)
-    return Ask(pod_set, FLAVOR, preferences_of(written), _standing(written, pod_set, case, gates))
+    return TopologyRequest(pod_set, FLAVOR, preferences_of(written), _standing(written, pod_set, case, gates))
 
 
 def _standing(
     written: Mapping[str, Any], pod_set: PodSet, case: Case, gates: Mapping[str, bool]
-) -> Scaled | Broken | None:
+) -> PreviousAssignment | NodeReplacement | None:
     workload = case.get("workload") or {}
     lost = workload.get("unhealthy_nodes") or ()
     admitted = (workload.get("admission") or {}).get("pod_sets", ())
     before = next((it.get("topology") for it in admitted if it["name"] == pod_set.name), None)
     if lost and before:
         skip = gates.get("SkipReassignmentForPodOwnedWorkloads", True) and is_one_pod(workload)
-        return Broken(placement_of(before, pod_set), lost[0], movable=not skip)
+        return NodeReplacement(placement_of(before, pod_set), lost[0], movable=not skip)
     if written.get("previous") and gates.get("ElasticJobsViaWorkloadSlicesWithTAS", False):
-        return Scaled(placement_of(written["previous"], pod_set))
+        return PreviousAssignment(placement_of(written["previous"], pod_set))
     return None
 
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from fleet.placement.topology import Options
+from fleet.placement.topology import TopologyOptions
 from fleet.snapshot import PodSet, Slice
 from tests.support.topology import BLOCK, HOST, RACK, find, placed, pods, world
 
-EVEN = Options(balanced=True)
+EVEN = TopologyOptions(balanced=True)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,14 @@
 
 import pytest
 
-from fleet.placement.topology import Ask, Options, Preference, RefusalKind, Topologies, TopologyFlavor
+from fleet.placement.topology import (
+    PreferredSchedulingTerm,
+    RefusalKind,
+    Topologies,
+    TopologyFlavor,
+    TopologyOptions,
+    TopologyRequest,
+)
 from fleet.snapshot import PodSet, Slice
 from model.kinds import RequirementTerm, Taint, Toleration
 from tests.support.topology import (
@@ -96,7 +103,7 @@ R = RefusalKind
         (TWO_RACKS, pods(6, slices=(Slice(HOST, 3), Slice(RACK, 3))), R.INVALID_SLICES, 0),
         (TWO_RACKS, pods(6, slices=(Slice("row", 3),)), R.UNKNOWN_LEVEL, 0),
         (TWO_RACKS, pods(6, required_topology="row"), R.UNKNOWN_LEVEL, 0),
-        (TWO_RACKS, pods(6), R.NO_WISH, 0),
+        (TWO_RACKS, pods(6), R.NO_REQUEST, 0),
         ({}, pods(1, any_topology=True), R.NO_DOMAINS, 0),
         # racks of 4 in pairs: neither rack has two pairs
         ({"r/a": 3, "r/b": 1, "s/c": 1, "s/d": 3}, pods(4, slices=(Slice(RACK, 4), Slice(HOST, 2))), R.NO_ROOM, 0),
@@ -104,7 +111,7 @@ R = RefusalKind
 )
 def test_refused(free: dict[str, int], pod_set: PodSet, kind: RefusalKind, fitting: int) -> None:
     outcome = find(world(free), pod_set)
-    assert not outcome.placements
+    assert not outcome.assignments
     assert outcome.refusal is not None
     assert (outcome.refusal.kind, outcome.refusal.fitting) == (kind, fitting)
     assert outcome.refusal.message
@@ -131,26 +138,28 @@ def test_a_refusal_says_what_would_change_it() -> None:
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        (Options(), {"b": 2}),
-        (Options(least_free_first=False), {"b": 2}),
-        (Options(weigh_preferences=True), {"c": 2}),
-        (Options(weigh_preferences=True, least_free_first=False), {"c": 2}),
+        (TopologyOptions(), {"b": 2}),
+        (TopologyOptions(least_free_first=False), {"b": 2}),
+        (TopologyOptions(weigh_preferences=True), {"c": 2}),
+        (TopologyOptions(weigh_preferences=True, least_free_first=False), {"c": 2}),
     ],
 )
-def test_preferred_affinity_comes_before_room(options: Options, expected: dict[str, int]) -> None:
+def test_preferred_affinity_comes_before_room(options: TopologyOptions, expected: dict[str, int]) -> None:
     hosts = [host("b/r/a", 8), host("b/r/b", 2), host("b/r/c", 8, ("disk", "fast"))]
-    liked = (Preference(10, (RequirementTerm(key="disk", operator="In", values=("fast",)),)),)
-    found = _of(hosts, options).find([Ask(pods(2, any_topology=True), FLAVOR, liked)])
+    liked = (PreferredSchedulingTerm(10, (RequirementTerm(key="disk", operator="In", values=("fast",)),)),)
+    found = _of(hosts, options).find([TopologyRequest(pods(2, any_topology=True), FLAVOR, liked)])
     assert placed(found) == {"main": expected}
 
 
 def test_what_is_liked_less_is_still_taken_when_required() -> None:
     """Where the domain liked most does not hold all, a required wish goes to the next."""
     hosts = [host("r/a", 1, ("disk", "fast")), host("s/b", 9), host("t/c", 4)]
-    liked = (Preference(10, (RequirementTerm(key="disk", operator="Exists"),)),)
-    topologies = Topologies(hosts, {}, [flavor((RACK, HOST))], Options(weigh_preferences=True))
-    assert placed(topologies.find([Ask(pods(3, required_topology=RACK), FLAVOR, liked)])) == {"main": {"c": 3}}
-    spread = topologies.find([Ask(pods(3, preferred_topology=RACK), FLAVOR, liked)])
+    liked = (PreferredSchedulingTerm(10, (RequirementTerm(key="disk", operator="Exists"),)),)
+    topologies = Topologies(hosts, {}, [flavor((RACK, HOST))], TopologyOptions(weigh_preferences=True))
+    assert placed(topologies.find([TopologyRequest(pods(3, required_topology=RACK), FLAVOR, liked)])) == {
+        "main": {"c": 3}
+    }
+    spread = topologies.find([TopologyRequest(pods(3, preferred_topology=RACK), FLAVOR, liked)])
     assert placed(spread) == {"main": {"a": 1, "c": 2}}
 
 
@@ -216,7 +225,7 @@ def test_a_topology_above_hosts_counts_whole_domains() -> None:
     assert dict(wanted.domains) == {("b", "r"): 1}
 
 
-def _of(hosts: list[object], options: Options | None = None) -> Topologies:
+def _of(hosts: list[object], options: TopologyOptions | None = None) -> Topologies:
     return Topologies(hosts, {}, [flavor()], options)  # type: ignore[arg-type]
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fleet.placement.topology import Ask, Options, RefusalKind, Topologies
+from fleet.placement.topology import RefusalKind, Topologies, TopologyOptions, TopologyRequest
 from fleet.snapshot import PodSet, Slice
 from tests.support.topology import FLAVOR, GPU, HOST, LEVELS, RACK, find, flavor, host, on_hosts, placed, pods, world
 
@@ -89,23 +89,26 @@ def test_empty_is_as_if_no_gang_took_anything() -> None:
 def test_flavors_that_share_hosts_see_each_other() -> None:
     hosts = [host("b/r/a", 4), host("b/r/b", 4)]
     flavors = [flavor(), flavor(name="spot"), flavor(LEVELS[:2], name="racks")]
-    topologies = Topologies(hosts, {}, flavors, Options())
-    both = [Ask(pods(4, name="one", any_topology=True), FLAVOR), Ask(pods(4, name="two", any_topology=True), "spot")]
+    topologies = Topologies(hosts, {}, flavors, TopologyOptions())
+    both = [
+        TopologyRequest(pods(4, name="one", any_topology=True), FLAVOR),
+        TopologyRequest(pods(4, name="two", any_topology=True), "spot"),
+    ]
     outcome = topologies.find(both)
     assert placed(outcome) == {"one": {"a": 4}, "two": {"b": 4}}
-    topologies.take(outcome.placements[0])
+    topologies.take(outcome.assignments[0])
     assert on_hosts(topologies.find([both[1]]).of("two")) == {"b": 4}
     # a topology of racks counts what is taken on its hosts; the hosts do not know what the rack has given
-    racks = topologies.find([Ask(pods(4, any_topology=True), "racks")])
-    assert [dict(it.domains) for it in racks.placements] == [{("b", "r"): 4}]
-    topologies.take(racks.placements[0])
-    assert topologies.find([Ask(pods(1, any_topology=True), "racks")]).refusal is not None
+    racks = topologies.find([TopologyRequest(pods(4, any_topology=True), "racks")])
+    assert [dict(it.domains) for it in racks.assignments] == [{("b", "r"): 4}]
+    topologies.take(racks.assignments[0])
+    assert topologies.find([TopologyRequest(pods(1, any_topology=True), "racks")]).refusal is not None
     assert topologies.find([both[1]]).refusal is None
 
 
 def test_a_flavor_without_topology_is_a_mistake_that_leaves_no_trace() -> None:
     topologies = world({"r/a": 4})
-    wanted = [Ask(pods(2, name=name, any_topology=True), FLAVOR) for name in ("one", "two")]
+    wanted = [TopologyRequest(pods(2, name=name, any_topology=True), FLAVOR) for name in ("one", "two")]
     with pytest.raises(KeyError):
-        topologies.find([*wanted, Ask(pods(1, name="three", any_topology=True), "other")])
+        topologies.find([*wanted, TopologyRequest(pods(1, name="three", any_topology=True), "other")])
     assert topologies.find(wanted).refusal is None

@@ -1,35 +1,33 @@
-"""What hosts have and what is taken, as matrices, with a log of what changed so that views can catch up."""
+"""What hosts have and what is taken, as matrices, with a log of what changed so that counts can catch up."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fleet.placement.cluster_state import PODS
+from fleet.placement.topology.domains import IntArray
 from model.quantity import Resources
-
-IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
 
 MOST = 2**60
 """Amounts are capped here, so that no sum or difference of two of them leaves 64 bits."""
 
-Mark = tuple[int, int]
+LogPosition = tuple[int, int]
 """How much of the log somebody has seen: epoch and position."""
-NEVER: Mark = (-1, 0)
+NEVER: LogPosition = (-1, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
-    """The requests of one pod, as columns of a ledger. `missing` is a resource that no host has, if there is one."""
+class RequestColumns:
+    """The requests of one pod, as columns of a matrix. `missing` is a resource that no host has, if there is one."""
 
     columns: tuple[tuple[int, int], ...]
+    """(column, amount), by column."""
     missing: str = ""
 
 
-class Ledger:
-    """Rows are hosts (or whole domains), columns are resources.
+class CapacityMatrix:
+    """Amounts by host (or by whole domain) and resource: rows are hosts, columns are resources.
 
     `base` is what is allocatable and not taken by pods of nobody, shape (resources, rows); `used` is what gangs take.
     Rows that change are logged; the log starts anew (another epoch) when it outgrows the rows.
@@ -52,21 +50,21 @@ class Ledger:
             made[column] = [min(amounts.get(name, 0), MOST) for amounts in rows]
         return made
 
-    def need(self, requests: Resources) -> Need:
+    def columns_of(self, requests: Resources) -> RequestColumns:
         """One pod with these requests; it also takes one of `pods`."""
         wanted = {name: amount for name, amount in requests.items() if amount}
         wanted[PODS] = wanted.get(PODS, 0) + 1
         known = tuple(sorted((self.columns[name], wanted[name]) for name in wanted if name in self.columns))
-        return Need(known, min((name for name in wanted if name not in self.columns), default=""))
+        return RequestColumns(known, min((name for name in wanted if name not in self.columns), default=""))
 
     def charge(self, side: IntArray, rows: IntArray, requests: Resources, counts: IntArray) -> None:
-        """Add `counts` pods to `rows` of `side`, which is `base` or `used`; negative counts take them off."""
-        for column, amount in self.need(requests).columns:
+        """Adds `counts` pods to `rows` of `side`, which is `base` or `used`; negative counts take them off."""
+        for column, amount in self.columns_of(requests).columns:
             np.add.at(side[column], rows, amount * counts)
         self._note(rows.tolist())
 
     def set_used(self, row: int, used: Resources) -> None:
-        """All that gangs take on a row, in place of what was counted."""
+        """Sets all that gangs take on a row, in place of what was counted."""
         for name, column in self.columns.items():
             self.used[column, row] = used.get(name, 0)
         self._note([row])
@@ -77,11 +75,11 @@ class Ledger:
             self._log.clear()
             self._epoch += 1
 
-    def mark(self) -> Mark:
+    def position(self) -> LogPosition:
         """The present end of the log."""
         return self._epoch, len(self._log)
 
-    def changed(self, since: Mark) -> IntArray | None:
+    def changed(self, since: LogPosition) -> IntArray | None:
         """Rows that changed since, perhaps more than once; None when everything may have."""
         epoch, position = since
         if epoch != self._epoch:

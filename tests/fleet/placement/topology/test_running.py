@@ -6,22 +6,32 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet.placement.topology import Ask, Broken, Outcome, Placement, RefusalKind, Scaled, Topologies
+from fleet.placement.topology import (
+    NodeReplacement,
+    PreviousAssignment,
+    RefusalKind,
+    Topologies,
+    TopologyAssignment,
+    TopologyRequest,
+    TopologyResult,
+)
 from fleet.snapshot import PodSet, Slice
 from tests.support.topology import BLOCK, FLAVOR, GPU, HOST, LEVELS, RACK, flavor, host, placed, pods, world
 
 PAIRS_IN_RACKS = (Slice(RACK, 4), Slice(HOST, 2))
 
 
-def running(**counts: int) -> Placement:
-    return Placement("main", FLAVOR, {GPU: 1}, (HOST,), {(name,): count for name, count in counts.items()})
+def running(**counts: int) -> TopologyAssignment:
+    return TopologyAssignment("main", FLAVOR, {GPU: 1}, (HOST,), {(name,): count for name, count in counts.items()})
 
 
-def repair(free: dict[str, int], pod_set: PodSet, before: Placement, lost: str, *, charged: bool = True) -> Outcome:
+def repair(
+    free: dict[str, int], pod_set: PodSet, before: TopologyAssignment, lost: str, *, charged: bool = True
+) -> TopologyResult:
     topologies = world(free)
     if charged:
         topologies.take(before)
-    return topologies.find([Ask(pod_set, FLAVOR, standing=Broken(before, lost))])
+    return topologies.find([TopologyRequest(pod_set, FLAVOR, previous=NodeReplacement(before, lost))])
 
 
 @pytest.mark.parametrize(
@@ -67,7 +77,7 @@ def test_a_lost_host(free: dict[str, int], pod_set: PodSet, before: dict[str, in
         ({"r/b": 3, "s/d": 9}, pods(4, required_topology=RACK), {"a": 2, "b": 2}, RefusalKind.NO_ROOM),
         ({"r/b": 1, "s/d": 9}, pods(2, slices=(Slice(RACK, 2),)), {"a": 1, "b": 1}, RefusalKind.NO_ROOM),
         ({"r/b": 9, "s/d": 9}, pods(3, required_topology=RACK), {"a": 1, "b": 1, "gone": 1}, RefusalKind.STALE),
-        ({"r/b": 9}, pods(3), {"a": 1, "b": 2}, RefusalKind.NO_WISH),
+        ({"r/b": 9}, pods(3), {"a": 1, "b": 2}, RefusalKind.NO_REQUEST),
     ],
 )
 def test_a_host_that_nothing_replaces(
@@ -99,14 +109,14 @@ def test_a_repair_keeps_what_runs_and_every_promise(
     """The others stay where they are, all pods are there again, and domains and slices are as when they started."""
     names = {f"h{n}": f"b{n // 4}/r{n // 2}/h{n}" for n in range(8)}
     pod_set = pods(4 * slices, **wish)
-    before = world(dict(zip(names.values(), free, strict=True))).find([Ask(pod_set, FLAVOR)])
+    before = world(dict(zip(names.values(), free, strict=True))).find([TopologyRequest(pod_set, FLAVOR)])
     gone = f"h{lost}"
-    if before.refusal is not None or (gone,) not in before.placements[0].domains:
+    if before.refusal is not None or (gone,) not in before.assignments[0].domains:
         return
     left = {path: gpus for (name, path), gpus in zip(names.items(), free, strict=True) if name != gone}
-    outcome = repair(left, pod_set, before.placements[0], gone)
-    for placement in outcome.placements:
-        kept = {values: count for values, count in before.placements[0].domains.items() if values != (gone,)}
+    outcome = repair(left, pod_set, before.assignments[0], gone)
+    for placement in outcome.assignments:
+        kept = {values: count for values, count in before.assignments[0].domains.items() if values != (gone,)}
         assert placement.count == pod_set.count
         assert all(placement.domains[values] >= count for values, count in kept.items())
         racks, blocks = Counter[str](), Counter[str]()
@@ -122,14 +132,16 @@ def test_a_repair_keeps_what_runs_and_every_promise(
 
 def test_a_pod_that_is_its_own_workload_stays() -> None:
     before = running(a=1)
-    asked = [Ask(pods(1, any_topology=True), FLAVOR, standing=Broken(before, "a", movable=False))]
-    assert world({"r/b": 9}).find(asked).placements == (before,)
+    asked = [TopologyRequest(pods(1, any_topology=True), FLAVOR, previous=NodeReplacement(before, "a", movable=False))]
+    assert world({"r/b": 9}).find(asked).assignments == (before,)
 
 
 def test_two_sets_on_the_lost_host_do_not_get_the_same_place() -> None:
     topologies = world({"r/b": 2, "r/c": 2})
     asked = [
-        Ask(pods(2, name=name, required_topology=RACK), FLAVOR, standing=Broken(_named(name, a=2), "a"))
+        TopologyRequest(
+            pods(2, name=name, required_topology=RACK), FLAVOR, previous=NodeReplacement(_named(name, a=2), "a")
+        )
         for name in ("one", "two")
     ]
     assert placed(topologies.find(asked)) == {"one": {"b": 2}, "two": {"c": 2}}
@@ -156,13 +168,13 @@ def test_two_sets_on_the_lost_host_do_not_get_the_same_place() -> None:
 def test_more_pods_or_fewer(
     free: dict[str, int], pod_set: PodSet, before: dict[str, int], expected: dict[str, int]
 ) -> None:
-    outcome = world(free).find([Ask(pod_set, FLAVOR, standing=Scaled(running(**before)))])
+    outcome = world(free).find([TopologyRequest(pod_set, FLAVOR, previous=PreviousAssignment(running(**before)))])
     assert outcome.refusal is None
     assert placed(outcome) == {"main": expected}
 
 
 def test_more_pods_stay_in_the_required_domain_or_nowhere() -> None:
-    asked = [Ask(pods(4, required_topology=RACK), FLAVOR, standing=Scaled(running(a=2)))]
+    asked = [TopologyRequest(pods(4, required_topology=RACK), FLAVOR, previous=PreviousAssignment(running(a=2)))]
     refusal = world({"r/a": 3, "s/b": 9}).find(asked).refusal
     assert refusal is not None
     assert refusal.kind is RefusalKind.NO_ROOM
@@ -173,31 +185,37 @@ def test_a_leader_keeps_its_host() -> None:
     leader = pods(1, name="leader", any_topology=True, group="g")
     topologies = world({"r/a": 2, "r/b": 1, "r/c": 2})
     kept = [
-        Ask(leader, FLAVOR, standing=Scaled(_named("leader", b=1))),
-        Ask(workers, FLAVOR, standing=Scaled(running(a=2))),
+        TopologyRequest(leader, FLAVOR, previous=PreviousAssignment(_named("leader", b=1))),
+        TopologyRequest(workers, FLAVOR, previous=PreviousAssignment(running(a=2))),
     ]
     assert placed(topologies.find(kept)) == {"leader": {"b": 1}, "main": {"a": 2, "c": 2}}
-    late = [Ask(leader, FLAVOR), Ask(workers, FLAVOR, standing=Scaled(running(a=2)))]
+    late = [
+        TopologyRequest(leader, FLAVOR),
+        TopologyRequest(workers, FLAVOR, previous=PreviousAssignment(running(a=2))),
+    ]
     assert placed(topologies.find(late)) == {"leader": {"b": 1}, "main": {"a": 2, "c": 2}}
-    shrunk = [kept[0], Ask(pods(1, any_topology=True, group="g"), FLAVOR, standing=Scaled(running(a=2)))]
+    shrunk = [
+        kept[0],
+        TopologyRequest(pods(1, any_topology=True, group="g"), FLAVOR, previous=PreviousAssignment(running(a=2))),
+    ]
     assert placed(topologies.find(shrunk)) == {"leader": {"b": 1}, "main": {"a": 1}}
 
 
 def test_later_sets_see_old_places_and_new_ones() -> None:
     topologies = world({"r/a": 4, "r/b": 4})
-    grown = Ask(pods(5, any_topology=True), FLAVOR, standing=Scaled(running(a=3)))
-    other = Ask(pods(3, name="other", any_topology=True), FLAVOR)
+    grown = TopologyRequest(pods(5, any_topology=True), FLAVOR, previous=PreviousAssignment(running(a=3)))
+    other = TopologyRequest(pods(3, name="other", any_topology=True), FLAVOR)
     assert placed(topologies.find([grown, other])) == {"main": {"a": 3, "b": 2}, "other": {"a": 1, "b": 2}}
 
 
 def test_in_a_topology_above_hosts_a_whole_domain_is_lost() -> None:
     topologies = Topologies([host("b/r/x", 4), host("b/s/y", 4)], {}, [flavor(LEVELS[:2])])
-    before = Placement("main", FLAVOR, {GPU: 1}, LEVELS[:2], {("b", "q"): 2, ("b", "r"): 2})
-    asked = [Ask(pods(4, required_topology=BLOCK), FLAVOR, standing=Broken(before, "q"))]
-    assert [dict(it.domains) for it in topologies.find(asked).placements] == [{("b", "r"): 4}]
+    before = TopologyAssignment("main", FLAVOR, {GPU: 1}, LEVELS[:2], {("b", "q"): 2, ("b", "r"): 2})
+    asked = [TopologyRequest(pods(4, required_topology=BLOCK), FLAVOR, previous=NodeReplacement(before, "q"))]
+    assert [dict(it.domains) for it in topologies.find(asked).assignments] == [{("b", "r"): 4}]
 
 
-def _named(name: str, **counts: int) -> Placement:
+def _named(name: str, **counts: int) -> TopologyAssignment:
     from dataclasses import replace
 
     return replace(running(**counts), pod_set=name)

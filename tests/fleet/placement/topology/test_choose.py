@@ -4,17 +4,19 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.placement.topology.layers import Layer
-from fleet.placement.topology.order import Profile, by_led_room, by_room, fewest, ranked
+from fleet.placement.topology.choose import TopologyProfile, by_led_room, by_room, fewest, ranked
+from fleet.placement.topology.counts import LevelCounts
 
 COUNTS = st.lists(st.integers(0, 6), min_size=1, max_size=9)
-PROFILES = st.builds(Profile, st.booleans(), st.booleans())
+PROFILES = st.builds(TopologyProfile, st.booleans(), st.booleans())
 
 
-def layer(slices: list[int], leads: list[int], scores: list[int]) -> Layer:
+def layer(slices: list[int], leads: list[int], scores: list[int]) -> LevelCounts:
     size = len(slices)
     rooms, able, liked = (np.array((values * size)[:size], np.int64) for values in (slices, leads, scores))
-    return Layer(rooms * 2 + 1, rooms, rooms * 2 + 1 - able, np.maximum(rooms - able, 0), np.minimum(able, 1), liked)
+    return LevelCounts(
+        rooms * 2 + 1, rooms, rooms * 2 + 1 - able, np.maximum(rooms - able, 0), np.minimum(able, 1), liked
+    )
 
 
 @given(st.lists(st.tuples(st.integers(-3, 3), st.integers(-(2**59), 2**59), st.integers(0, 2)), max_size=20))
@@ -26,7 +28,7 @@ def test_ranked_is_a_stable_sort_by_all_keys(rows: list[tuple[int, int, int]]) -
 
 @given(COUNTS, COUNTS, COUNTS, PROFILES)
 def test_the_order_is_score_room_loose_pods_values(
-    slices: list[int], leads: list[int], scores: list[int], profile: Profile
+    slices: list[int], leads: list[int], scores: list[int], profile: TopologyProfile
 ) -> None:
     it = layer(slices, leads, scores)
     sign = -1 if profile.best_fit else 1
@@ -44,7 +46,9 @@ def test_the_order_is_score_room_loose_pods_values(
 
 
 @given(COUNTS, COUNTS, st.integers(0, 30), PROFILES, st.booleans())
-def test_the_fewest_domains(slices: list[int], scores: list[int], needed: int, profile: Profile, idle: bool) -> None:
+def test_the_fewest_domains(
+    slices: list[int], scores: list[int], needed: int, profile: TopologyProfile, idle: bool
+) -> None:
     it = layer(slices, [0], scores)
     ordered = by_room(it, np.arange(len(slices)), profile)
     found = fewest(it, ordered, it.slices[ordered], needed, profile, idle=idle)
@@ -56,7 +60,7 @@ def test_the_fewest_domains(slices: list[int], scores: list[int], needed: int, p
 
 
 def one_at_a_time(
-    ordered: list[int], room: list[int], score: list[int], needed: int, profile: Profile
+    ordered: list[int], room: list[int], score: list[int], needed: int, profile: TopologyProfile
 ) -> list[tuple[int, int]] | None:
     taken: list[tuple[int, int]] = []
     for position, domain in enumerate(ordered):

@@ -1,25 +1,25 @@
-"""What is asked of a topology and what comes back: plain values, no state."""
+"""What is asked of a topology and what comes back: requests, assignments and refusals, as plain values."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from fleet.snapshot import PodSet
 from model.kinds import RequirementTerm, Toleration
 from model.quantity import Resources
 
-Values = tuple[str, ...]
+DomainValues = tuple[str, ...]
 """Label values that name a domain, coarse to fine."""
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
-    """Behaviours that may be switched. The defaults are those of the quota cases that must match."""
+class TopologyOptions:
+    """Kueue's feature gates for topologies. The defaults are those of the cases that must match upstream."""
 
     least_free_first: bool = True
-    """Sets without a wish fill the places with the least room first; large ones stay whole (TASProfileMixed)."""
+    """Pod sets that ask for no level fill the domains with the least room first (TASProfileMixed)."""
     balanced: bool = False
-    """Preferred sets are spread evenly over few domains below one that holds all (TASBalancedPlacement)."""
+    """Pod sets that prefer a level are spread evenly over few of its domains (TASBalancedPlacement)."""
     weigh_preferences: bool = False
     """Preferred node affinity comes before room (TASRespectNodeAffinityPreferred)."""
 
@@ -37,7 +37,7 @@ class TopologyFlavor:
 
 
 @dataclass(frozen=True, slots=True)
-class Preference:
+class PreferredSchedulingTerm:
     """A term of preferred node affinity: hosts that meet all `terms` gain `weight` (1..100)."""
 
     weight: int
@@ -45,7 +45,7 @@ class Preference:
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
+class TopologyAssignment:
     """Where the pods of one pod set go."""
 
     pod_set: str
@@ -54,7 +54,7 @@ class Placement:
     """Of one pod."""
     levels: tuple[str, ...]
     """What the values in `domains` are values of: the host alone where the topology ends in hosts, else every level."""
-    domains: Mapping[Values, int]
+    domains: Mapping[DomainValues, int]
     """Domain -> pods, in the order of all level values."""
 
     @property
@@ -62,45 +62,60 @@ class Placement:
         """Pods placed."""
         return sum(self.domains.values())
 
+    def without(self, host: str) -> tuple["TopologyAssignment", int]:
+        """The assignment less its domain on a host, and how many pods that was."""
+        kept = {values: count for values, count in self.domains.items() if values[-1] != host}
+        return replace(self, domains=kept), self.count - sum(kept.values())
+
+    def first(self, count: int) -> "TopologyAssignment":
+        """The first `count` pods of the assignment."""
+        kept = {}
+        for values, pods in self.domains.items():
+            if (given := min(pods, count)) > 0:
+                kept[values] = given
+                count -= given
+        return replace(self, domains=kept)
+
 
 @dataclass(frozen=True, slots=True)
-class Scaled:
-    """The pods take over from a smaller or larger run of the same set, whose `placement` they keep.
+class PreviousAssignment:
+    """The assignment that pods take over from a smaller or larger run of the same set (Kueue, elastic workloads).
 
     More pods than before: only the difference is placed. Fewer: the last domains go first. The caller has given the
-    old placement back.
+    old assignment back.
     """
 
-    placement: Placement
+    assignment: TopologyAssignment
 
 
 @dataclass(frozen=True, slots=True)
-class Broken:
-    """The pods run as in `placement` but for those on `host`, which is lost.
+class NodeReplacement:
+    """The assignment of running pods of which those on `host` have lost their place (Kueue, unhealthy nodes).
 
-    `movable` is False for a pod that is its own workload: it cannot outlive its host, so its placement stays.
+    `movable` is False for a pod that is its own workload: it cannot outlive its host, so its assignment stays.
     The caller leaves what still runs charged.
     """
 
-    placement: Placement
+    assignment: TopologyAssignment
     host: str
     movable: bool = True
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
-    """A pod set that wants places in a flavor. Sets of one `PodSet.group` and flavor are placed together."""
+class TopologyRequest:
+    """A pod set that asks for places in a flavor. Sets of one `PodSet.group` and flavor are placed together."""
 
     pod_set: PodSet
     flavor: str
-    preferences: tuple[Preference, ...] = ()
-    standing: Scaled | Broken | None = None
+    preferred: tuple[PreferredSchedulingTerm, ...] = ()
+    previous: PreviousAssignment | NodeReplacement | None = None
+    """Where its pods run already, or did."""
 
 
 class RefusalKind(StrEnum):
     """Why no places were found."""
 
-    NO_WISH = "NoTopologyWish"
+    NO_REQUEST = "NoTopologyRequest"
     """The set asks for no level at all, not even for any."""
     UNKNOWN_LEVEL = "UnknownLevel"
     INVALID_SLICES = "InvalidSlices"
@@ -115,7 +130,7 @@ class RefusalKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class TopologyRefusal:
     """Which pod set found no place, and why. Equal worlds give equal refusals."""
 
     kind: RefusalKind
@@ -144,7 +159,7 @@ class Refusal:
 
 
 _SENTENCES = {
-    RefusalKind.NO_WISH: "pod set {it.pod_set} names no topology level: require one, prefer one, or ask for any",
+    RefusalKind.NO_REQUEST: "pod set {it.pod_set} names no topology level: require one, prefer one, or ask for any",
     RefusalKind.UNKNOWN_LEVEL: "the topology of the flavor has no level {it.detail}",
     RefusalKind.INVALID_SLICES: "the slices of pod set {it.pod_set} cannot be cut: {it.detail}",
     RefusalKind.INVALID_GROUP: "the group of pod set {it.pod_set} is not one leader with its workers: {it.detail}",
@@ -155,12 +170,12 @@ _SENTENCES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """Placements of the pod sets in the order asked, up to the first that was refused."""
+class TopologyResult:
+    """The assignments of the pod sets in the order asked, up to the first that was refused."""
 
-    placements: tuple[Placement, ...] = ()
-    refusal: Refusal | None = None
+    assignments: tuple[TopologyAssignment, ...] = ()
+    refusal: TopologyRefusal | None = None
 
-    def of(self, pod_set: str) -> Placement | None:
-        """The placement of the pod set of that name."""
-        return next((placement for placement in self.placements if placement.pod_set == pod_set), None)
+    def of(self, pod_set: str) -> TopologyAssignment | None:
+        """The assignment of the pod set of that name."""
+        return next((assignment for assignment in self.assignments if assignment.pod_set == pod_set), None)
