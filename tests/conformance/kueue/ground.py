@@ -5,9 +5,6 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from fleet.placement.topology import Ask, Broken, Placement, Preference, Scaled, Topologies, TopologyFlavor
-from fleet.quota.ground import PlacementRefusal
-from fleet.quota.workload import AdmittedWorkload, PodSetAssignment, Workload
 from fleet.placement.topology import (
     NodeReplacement,
     PreferredSchedulingTerm,
@@ -17,8 +14,8 @@ from fleet.placement.topology import (
     TopologyFlavor,
     TopologyRequest,
 )
-from fleet.quota.ground import Misfit
-from fleet.quota.workload import Given, Holder, Workload
+from fleet.quota.ground import PlacementRefusal
+from fleet.quota.workload import AdmittedWorkload, PodSetAssignment, Workload
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import PodSet
 from tests.conformance.cases import Case
