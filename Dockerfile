@@ -25,6 +25,9 @@ RUN python -m venv /opt/muster \
 COPY --from=wheel /dist /dist
 RUN /opt/muster/bin/python -m pip install --no-deps --no-index /dist/*.whl \
     && /opt/muster/bin/python -m pip uninstall --yes pip setuptools
+# The simulated world is for people's own machines: nothing that runs on a cluster imports it.
+RUN cd /opt/muster/lib/python3.11/site-packages \
+    && rm -r providers/sim agent/sandbox agent/demo agent/simulation
 
 FROM python:3.11-slim
 LABEL org.opencontainers.image.title="muster" \

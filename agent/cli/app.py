@@ -249,10 +249,10 @@ def version() -> None:
 
 
 def _needs_sandbox() -> None:
-    """The simulated EC2 comes with an extra; say so instead of failing on an import."""
+    """The simulated world needs an extra, and the image for clusters lacks it: say so instead of failing to import."""
     from importlib.util import find_spec
 
-    if find_spec("moto") is None:
+    if any(find_spec(name) is None for name in ("moto", "agent.sandbox", "providers.sim")):
         sys.stderr.write("muster: this needs the extra 'sandbox'; install it with: pip install 'muster[sandbox]'\n")
         raise typer.Exit(exits.ERROR)
 
