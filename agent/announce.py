@@ -6,8 +6,8 @@ from agent.failures import SetAside
 from agent.mirror import Mirror
 from agent.watch import Watcher
 from fleet.actions import Action, Announce, OpenClaims, SaveClaim, SaveGang
-from fleet.nodeclaims.adopted import asked_pool
 from fleet.nodeclaims.adoption import refusals
+from fleet.nodeclaims.adoption_checks import asked_pool
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import Claim, DecisionFailure, Gang, GangState, JobRef, Node, Snapshot
 from fleet.snapshot.lookups import nodes_by_instance

@@ -46,10 +46,10 @@ from fleet.actions import (
 from fleet.disruption import rollout
 from fleet.fence import EVERYBODY, Decided, DecisionFailed, told_apart
 from fleet.gangs import lifecycle as gang_lifecycle
-from fleet.nodeclaims import adoption, ending, fixed
+from fleet.nodeclaims import adoption, fixed, interruption
 from fleet.nodeclaims import lifecycle as claim_lifecycle
 from fleet.nodeclaims.interruption import ADVICE, respond
-from fleet.nodeclaims.launch import settle
+from fleet.nodeclaims.launch_outcome import settle
 from fleet.scheduling import cycle
 from fleet.snapshot import Notice, Snapshot
 from model.fleet import Fleet
@@ -64,7 +64,7 @@ DECIDERS: Mapping[str, Decider] = MappingProxyType(
         "gangs": gang_lifecycle.decide,
         "nodeclaims": claim_lifecycle.decide,
         "adoption": adoption.decide,
-        "capacity-blocks": ending.decide,
+        "capacity-blocks": interruption.decide,
         "mig-layouts": rollout.decide,
         "scheduling": cycle.decide,
         "fixed-pools": fixed.decide,

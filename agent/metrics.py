@@ -12,7 +12,7 @@ from agent.inbox import Done, Failed
 from agent.mirror import Mirror
 from agent.watch import Watcher
 from fleet.actions import Action, LaunchMachines, SaveGang, TerminateMachines
-from fleet.nodeclaims.orphans import orphaned
+from fleet.nodeclaims.garbage_collection import orphaned
 from fleet.quota.compile import charged_tree
 from fleet.quota.usage import usage_order_values
 from fleet.snapshot import GangState, Snapshot

@@ -8,7 +8,7 @@ from agent.failures import Failures, SetAside
 from agent.sync import SyncState
 from fleet.actions import pool_subject, queue_subject
 from fleet.disruption.drift import differences
-from fleet.nodeclaims.difference import Difference
+from fleet.nodeclaims.drift_facts import Drift
 from fleet.offerings.offerings import Offerings
 from fleet.plan import Plan
 from fleet.plan.render import summary
@@ -107,9 +107,9 @@ NAMED = 100
 """Most machines of one difference whose names are shown."""
 
 
-def _drifted(claims: Mapping[str, Claim], found: Mapping[str, Difference]) -> Mapping[str, tuple[DriftReport, ...]]:
+def _drifted(claims: Mapping[str, Claim], found: Mapping[str, Drift]) -> Mapping[str, tuple[DriftReport, ...]]:
     """Pool -> its machines that differ from it, by how they do."""
-    alike: dict[tuple[str, Difference], list[str]] = {}
+    alike: dict[tuple[str, Drift], list[str]] = {}
     for name, how in found.items():
         alike.setdefault((claims[name].node_pool, how), []).append(name)
     pools: dict[str, list[DriftReport]] = {}

@@ -7,7 +7,7 @@ import structlog
 from agent.inbox import NamesResolved
 from agent.sources import Enqueue
 from agent.watch import Watcher
-from fleet.offerings.births import launch_configurations
+from fleet.nodeclaims.launch import launch_configurations
 from fleet.snapshot import Catalog, Claim, LaunchConfiguration, Resolutions, Snapshot
 from model.fleet import Fleet
 from providers.clock import Clock

@@ -12,7 +12,7 @@ from agent.accounts import Accounts
 from agent.mirror import Mirror
 from agent.sources import WATCHED
 from fleet.disruption.drift import RESERVATION
-from fleet.nodeclaims.strayed import STRAY
+from fleet.nodeclaims.drift_facts import PROVIDER_DRIFT
 from fleet.snapshot import Catalog, Snapshot
 from model import labels
 from providers.clock import Clock
@@ -59,7 +59,7 @@ def _strays(transport: KubeTransport) -> Mapping[str, tuple[str, str]]:
     return found
 
 
-_FROM_THE_CLOUD = STRAY | {RESERVATION}
+_FROM_THE_CLOUD = PROVIDER_DRIFT | {RESERVATION}
 
 
 def _books(transport: KubeTransport) -> Accounts:

@@ -27,7 +27,7 @@ from agent.sync import Sync
 from agent.tables import MirrorTable
 from bench import cluster
 from fleet.actions import Action, SaveGang
-from fleet.offerings.births import launch_configurations
+from fleet.nodeclaims.launch import launch_configurations
 from fleet.reasons import Reason
 from fleet.scheduling import cycle
 from fleet.snapshot import GangState, Resolutions

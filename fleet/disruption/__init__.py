@@ -18,8 +18,7 @@ from fleet.disruption.preference import prefer
 from fleet.disruption.proposals import considered, given_up
 from fleet.disruption.rebalance import rebalance
 from fleet.disruption.yard import Yard
-from fleet.nodeclaims.lifecycle import leaving
-from fleet.snapshot import Snapshot
+from fleet.snapshot import Disruption, Snapshot
 from model.cron import Cron, window_active
 from model.fleet import Fleet
 
@@ -60,6 +59,6 @@ def _actions(yard: Yard, command: Command) -> list[Action]:
         return [OpenClaims(command.replacements)]
     now = yard.snapshot.now_s
     return [
-        SaveClaim(leaving(claim, command.reason, command.message, now, yard.deadline_s(claim)))
+        SaveClaim(claim.with_disruption(Disruption(command.reason, command.message, now, yard.deadline_s(claim))))
         for claim in command.claims
     ]

@@ -9,19 +9,19 @@ from fleet.disruption.fixed_drift import fixed_drift, serves
 from fleet.disruption.replace import replacing
 from fleet.disruption.yard import Yard
 from fleet.mig.layouts import pool_layouts
-from fleet.nodeclaims.difference import (
-    SAME,
+from fleet.nodeclaims.drift_facts import (
+    NO_DRIFT,
     TYPE_CHECKED_AFTER_S,
-    Difference,
+    Drift,
+    DriftFacts,
     DriftReason,
-    Facts,
-    Market,
-    Stamp,
+    OfferingAvailability,
+    TemplateHash,
     drift_reason,
+    provider_drift,
     wrong_key,
 )
-from fleet.nodeclaims.strayed import strayed
-from fleet.offerings.births import image_kind
+from fleet.nodeclaims.launch import image_kind
 from fleet.offerings.reservations import NO_RESERVATIONS, ReservationSelector, reservation_selector, unselected
 from fleet.reasons import Reason
 from fleet.snapshot import NOT_READ, Catalog, Claim, Instance, Resolutions, Snapshot
@@ -81,7 +81,7 @@ def drifted_claims(fleet: Fleet, snapshot: Snapshot) -> Mapping[str, str]:
     return {name: found.words for name, found in differences(fleet, snapshot).items()}
 
 
-def differences(fleet: Fleet, snapshot: Snapshot) -> Mapping[str, Difference]:
+def differences(fleet: Fleet, snapshot: Snapshot) -> Mapping[str, Drift]:
     """Claim -> how its machine differs from its pool, for all that do."""
     found = _drifted(fleet, snapshot.claims, _known(snapshot))
     old_s = snapshot.now_s - TYPE_CHECKED_AFTER_S
@@ -98,11 +98,11 @@ def drift_of(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> str:
     return differs(fleet, snapshot, claim).words
 
 
-def differs(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> Difference:
+def differs(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> Drift:
     """How a machine differs from its pool. First match wins."""
     found = difference(fleet, claim, _known(snapshot))
     young = snapshot.now_s - claim.launched_at_s < TYPE_CHECKED_AFTER_S
-    return SAME if found.reason == DriftReason.TYPE_GONE and young else found
+    return NO_DRIFT if found.reason == DriftReason.TYPE_GONE and young else found
 
 
 def _known(snapshot: Snapshot) -> Known:
@@ -122,10 +122,10 @@ def _gathered(
 
 
 @remembered()
-def _drifted(fleet: Fleet, claims: Mapping[str, Claim], known: Known) -> Mapping[str, Difference]:
+def _drifted(fleet: Fleet, claims: Mapping[str, Claim], known: Known) -> Mapping[str, Drift]:
     """Machines of one kind are judged once, as if all were old."""
-    verdicts: dict[tuple[object, ...], Difference] = {}
-    found: dict[str, Difference] = {}
+    verdicts: dict[tuple[object, ...], Drift] = {}
+    found: dict[str, Drift] = {}
     for name, claim in claims.items():
         kind = (
             claim.node_pool,
@@ -148,61 +148,61 @@ def _marks(machine: Instance | None) -> tuple[object, ...]:
     return () if machine is None else (machine.image, machine.subnet, machine.security_groups)
 
 
-def difference(fleet: Fleet, claim: Claim, known: Known) -> Difference:
+def difference(fleet: Fleet, claim: Claim, known: Known) -> Drift:
     """How a machine differs from its pool, whatever its age. A pool that is not declared any more is one, too."""
     pool = fleet.node_pools.get(claim.node_pool)
     if pool is None:
-        return Difference("", f"node pool {claim.node_pool} is no longer declared")
+        return Drift("", f"node pool {claim.node_pool} is no longer declared")
     provided = _provided(fleet, pool, claim, known)
     facts = _facts(fleet, pool, known.catalog, claim, provided.reason)
     reason = drift_reason(facts)
     if reason == DriftReason.TEMPLATE:
-        return Difference(reason, f"the template of node pool {pool.name} has changed")
+        return Drift(reason, f"the template of node pool {pool.name} has changed")
     if reason == DriftReason.REQUIREMENTS and facts.wanted is not None:
         key = wrong_key(facts.carried, facts.wanted)
         told = f"{key}={facts.carried.get(key)}"
-        return Difference(reason, f"{told} no longer meets the requirements of node pool {pool.name}")
+        return Drift(reason, f"{told} no longer meets the requirements of node pool {pool.name}")
     if reason == DriftReason.TYPE_GONE:
-        return Difference(reason, f"{claim.capacity_pool} is not on sale any more")
+        return Drift(reason, f"{claim.capacity_pool} is not on sale any more")
     return provided if reason else _sharing(fleet, pool, claim)
 
 
-def _provided(fleet: Fleet, pool: NodePool, claim: Claim, known: Known) -> Difference:
+def _provided(fleet: Fleet, pool: NodePool, claim: Claim, known: Known) -> Drift:
     """What only the cloud can tell: of its image and network first, then of its reservation."""
     machine, now = known.listed(claim), known.resolved.found.get(pool_hashes(fleet.index, fleet.node_pools)[pool.name])
     if machine is not None and now is not None:
         sold = known.catalog.types.get(claim.capacity_pool.instance_type)
-        found = strayed(pool.name, image_kind(sold) if sold else None, machine, now)
+        found = provider_drift(pool.name, image_kind(sold) if sold else None, machine, now)
         if found.reason:
             return found
     if claim.name in known.strays:
-        return Difference(*known.strays[claim.name])
+        return Drift(*known.strays[claim.name])
     words = unselected(known.reserved, pool, claim)
-    return Difference(RESERVATION, words) if words else SAME
+    return Drift(RESERVATION, words) if words else NO_DRIFT
 
 
-def _facts(fleet: Fleet, pool: NodePool, catalog: Catalog, claim: Claim, provider: str) -> Facts:
+def _facts(fleet: Fleet, pool: NodePool, catalog: Catalog, claim: Claim, provider: str) -> DriftFacts:
     where = claim.capacity_pool
     machine = catalog.types.get(where.instance_type)
     carried = {**(machine.labels if machine else {}), **pool.spec.template.labels}
     carried |= {labels.ZONE: where.zone, labels.CAPACITY_TYPE: where.capacity_type, labels.NODE_POOL: pool.name}
     carried |= {labels.INSTANCE_TYPE: where.instance_type, labels.REGION: catalog.region}
-    return Facts(
+    return DriftFacts(
         bool(claim.launched_at_s),
         pool=stamp_of(pool_hashes(fleet.index, fleet.node_pools)[pool.name]),
         machine=stamp_of(claim.pool_hash),
         carried=carried,
         wanted=_judged(pool) if machine else None,
-        market=Market(where.zone, where.capacity_type),
+        market=OfferingAvailability(where.zone, where.capacity_type),
         on_sale=_on_sale(catalog).get(where.instance_type) if machine else (frozenset() if catalog.types else None),
         provider=provider,
     )
 
 
-def stamp_of(text: str) -> Stamp | None:
+def stamp_of(text: str) -> TemplateHash | None:
     """The stamp in a claim's `pool_hash` (`v1-0123...`); None for one that has no version."""
     version, dash, found = text.partition("-")
-    return Stamp(found, version) if dash else None
+    return TemplateHash(found, version) if dash else None
 
 
 @remembered(256)
@@ -213,17 +213,17 @@ def _judged(pool: NodePool) -> Requirements:
 
 
 @remembered()
-def _on_sale(catalog: Catalog) -> Mapping[str, frozenset[Market]]:
+def _on_sale(catalog: Catalog) -> Mapping[str, frozenset[OfferingAvailability]]:
     """Type -> where it is sold. Of a type that is known but has no offer at all the price may just be missing."""
-    found: dict[str, set[Market]] = {}
+    found: dict[str, set[OfferingAvailability]] = {}
     for offer in catalog.offers:
-        found.setdefault(offer.instance_type.name, set()).add(Market(offer.zone, offer.capacity_type))
+        found.setdefault(offer.instance_type.name, set()).add(OfferingAvailability(offer.zone, offer.capacity_type))
     return {name: frozenset(markets) for name, markets in found.items()}
 
 
-def _sharing(fleet: Fleet, pool: NodePool, claim: Claim) -> Difference:
+def _sharing(fleet: Fleet, pool: NodePool, claim: Claim) -> Drift:
     """A machine of a pool that started or stopped cutting GPUs; other layouts are re-cut in place (`fleet.mig`)."""
     if bool(pool_layouts(fleet, pool)) == bool(claim.layout):
-        return SAME
+        return NO_DRIFT
     words = f"node pool {pool.name} {'now cuts' if not claim.layout else 'no longer cuts'} its GPUs"
-    return Difference(DriftReason.TEMPLATE, words)
+    return Drift(DriftReason.TEMPLATE, words)

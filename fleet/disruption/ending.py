@@ -7,7 +7,7 @@ No budget holds it back, since the machines go in any case; what finds no replac
 from fleet.disruption.command import Command
 from fleet.disruption.replace import replacing
 from fleet.disruption.yard import Yard
-from fleet.nodeclaims.ending import closing, sentence
+from fleet.nodeclaims.interruption import block_ends_message, closing
 from fleet.reasons import Reason
 
 
@@ -23,7 +23,7 @@ def ending(yard: Yard) -> list[Command]:
             continue
         if yard.is_empty(claim):
             yard.gone.add(claim.name)
-            commands.append(Command((claim,), Reason.BLOCK_ENDS, sentence(block)))
+            commands.append(Command((claim,), Reason.BLOCK_ENDS, block_ends_message(block)))
         else:
-            fates[claim.name] = (Reason.BLOCK_ENDS, sentence(block))
+            fates[claim.name] = (Reason.BLOCK_ENDS, block_ends_message(block))
     return commands + replacing(yard, fates, budgeted=False)

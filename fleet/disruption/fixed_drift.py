@@ -11,7 +11,7 @@ from fleet.disruption.command import Command
 from fleet.disruption.replace import coming
 from fleet.disruption.yard import Yard
 from fleet.nodeclaims.fixed import best_offering
-from fleet.nodeclaims.intent import write_claims
+from fleet.nodeclaims.launch import write_claims
 from fleet.offerings.limits import PoolHeadroom
 from fleet.offerings.offerings import offerings_now
 from fleet.placement.inventory import BuyableCapacity, build_capacity

@@ -1,13 +1,18 @@
 """Verdicts of what asks nobody: a notice of the cloud, and a node that stays unwell."""
 
-from collections.abc import Sequence
-
 from fleet.disruption.verdict import Obstacle, Outcome, Verdict
-from fleet.nodeclaims.repair import conditions_of, look_again_s, overdue, too_many, unwell
+from fleet.nodeclaims.repair import (
+    conditions_of,
+    look_again_s,
+    overdue,
+    repair_policies,
+    too_many,
+    unwell,
+    unwell_in_pool,
+)
 from fleet.reasons import Reason
 from fleet.snapshot import Claim, Snapshot
 from model.fleet import Fleet
-from model.kinds import REPAIRS, Repair
 
 
 def interruption(claim: Claim) -> Verdict:
@@ -25,24 +30,16 @@ def repair(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> Verdict:
         return Verdict("repair", Outcome.GOES, Obstacle.NONE, leaving.message)
     if node is None:
         return Verdict("repair", Outcome.KEEPS, Obstacle.NOT_READY, "it has no node")
-    pool = fleet.node_pools.get(claim.node_pool)
-    policies, conditions = pool.spec.repair if pool else REPAIRS, conditions_of(node)
+    policies, conditions = repair_policies(fleet, claim.node_pool), conditions_of(node)
     if not unwell(policies, conditions):
         return Verdict("repair", Outcome.KEEPS, Obstacle.NOT_DUE, "its node is well")
     found = overdue(policies, conditions, snapshot.now_s)
     if found is None:
         until_s = snapshot.now_s + look_again_s(policies, conditions, snapshot.now_s)
         return Verdict("repair", Outcome.WAITS, Obstacle.QUIET_TIME, "its node is unwell", until_s)
-    sick, members = _sick(snapshot, claim.node_pool, policies)
+    sick, members = unwell_in_pool(snapshot, claim.node_pool, policies)
     if too_many(sick, members):
         words = f"{sick} of {members} nodes of {claim.node_pool} are unwell: the fault is likely somewhere else"
         return Verdict("repair", Outcome.WAITS, Obstacle.POOL_UNWELL, words)
     words = f"condition {found.condition} of its node was {conditions[found.condition].status} for too long"
     return Verdict("repair", Outcome.GOES, Obstacle.NONE, words)
-
-
-def _sick(snapshot: Snapshot, pool: str, policies: Sequence[Repair]) -> tuple[int, int]:
-    """Nodes of a pool that are unwell, and machines that have joined."""
-    members = [claim for claim in snapshot.claims.values() if claim.node_pool == pool and claim.node]
-    nodes = [node for claim in members if (node := snapshot.nodes.get(claim.node)) is not None]
-    return sum(1 for node in nodes if unwell(policies, conditions_of(node))), len(members)

@@ -10,8 +10,8 @@ from fleet.disruption.proposals import waits
 from fleet.disruption.verdict import Held, Obstacle, no_reason
 from fleet.disruption.weigh import weighed
 from fleet.disruption.yard import Yard
-from fleet.nodeclaims.ending import sentence
 from fleet.nodeclaims.fixed import best_offering
+from fleet.nodeclaims.interruption import block_ends_message
 from fleet.offerings.reservations import closes_s, reservation_of
 from fleet.placement.inventory import build_capacity
 from fleet.reasons import Reason
@@ -27,7 +27,7 @@ def ending_held(yard: Yard, claim: Claim) -> Held:
     closes_at_s = closes_s(yard.fleet.node_pools.get(claim.node_pool), known)
     if yard.snapshot.now_s < closes_at_s:
         return no_reason(Obstacle.NOT_DUE, f"capacity block {known.id} is open", closes_at_s)
-    return replaced(yard, claim, {claim.name: (Reason.BLOCK_ENDS, sentence(known))})
+    return replaced(yard, claim, {claim.name: (Reason.BLOCK_ENDS, block_ends_message(known))})
 
 
 def emptiness_held(yard: Yard, claim: Claim) -> Held:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from fleet.disruption.command import Command
 from fleet.disruption.terrain import Terrain
 from fleet.disruption.yard import Yard
-from fleet.nodeclaims.intent import write_claims
+from fleet.nodeclaims.launch import write_claims
 from fleet.offerings.offerings import Offering
 from fleet.placement.cluster_state import ClusterState, planned_slot
 from fleet.placement.inventory import BuyableCapacity

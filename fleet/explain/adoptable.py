@@ -2,7 +2,7 @@
 
 from typing import NamedTuple, cast
 
-from fleet.nodeclaims.adoption_rule import Office
+from fleet.nodeclaims.adoption_checks import AdoptionPass
 from fleet.reasons import Refusal
 from fleet.snapshot import Instance, Node, Snapshot
 from model import labels
@@ -35,5 +35,5 @@ def _prospect(fleet: Fleet, snapshot: Snapshot, node: Node, pool: NodePool) -> P
         tags={labels.ADOPT: f"{snapshot.cluster}/{pool.name}"},
         placement_group=pool.spec.placement.group,
     )
-    verdict = Office(fleet, snapshot).judge(asked)
+    verdict = AdoptionPass(fleet, snapshot).judge(asked)
     return Prospect(pool.name, verdict if isinstance(verdict, Refusal) else None)

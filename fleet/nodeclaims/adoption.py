@@ -1,8 +1,10 @@
 """Adoption: machines that were not bought here become a pool's, each by a person's explicit tag and by nothing else.
 
-The tag `muster.dev/adopt` = `<cluster>/<node pool>` asks. What may be adopted gets a claim that names the instance; the
-life cycle then writes the cluster's tags on it, registers its node and has an ordinary machine (`lifecycle`). What may
-not is left alone, and told why: it is never terminated.
+One tag asks, `muster.dev/adopt` = `<cluster>/<node pool>`, so that there is no instant between two of them at which the
+machine would belong to the cluster and to no claim. What may be adopted gets a claim that names the instance; the life
+cycle then writes the cluster's tags on it, registers its node and has an ordinary machine (`registration`). What may
+not is left alone, and told why. The tag is a person's word that the machine is to stay: whoever carries it, with
+whatever value, is never collected as garbage. Once a claim has taken it over, the tag means nothing any more.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,55 +12,63 @@ from dataclasses import replace
 from typing import Final
 
 from fleet.actions import Action, OpenClaims, SaveGang, claim_subject, gang_subject, instance_subject, node_subject
-from fleet.nodeclaims.adopted import asks, claimed_instances, taken_over
-from fleet.nodeclaims.adoption_rule import Office, claim_for, claim_name
+from fleet.fence import Decided, each
+from fleet.nodeclaims.adoption_checks import AdoptionPass, asks, claim_for, claim_name
 from fleet.nodeclaims.launch import own_tags
 from fleet.offerings.offerings import Offering
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import Claim, Gang, Instance, Pin, Snapshot
 from fleet.snapshot.lookups import holders, nodes_by_instance
-from fleet.snapshot.memo import remembered
 from model.fleet import Fleet
+from model.index import Index, derived
 
 TAGGED_WITHIN_S: Final = 60.0
 """A claim whose machine does not carry its tags after this long is told of."""
 
 
-def decide(fleet: Fleet, snapshot: Snapshot) -> list[Action]:
-    """Claims for the machines that may be adopted, by id; then the seats of gangs that stood on them before."""
-    office = Office(fleet, snapshot)
-    actions: list[Action] = []
-    for instance in asking(snapshot):
-        offering = office.judge(instance)
+def decide(fleet: Fleet, snapshot: Snapshot) -> list[Decided]:
+    """Claims for the machines that may be adopted, by id; then the pins of gangs that stood on them before."""
+    checks = AdoptionPass(fleet, snapshot)
+
+    def adopt(instance: Instance) -> Iterator[Action]:
+        offering = checks.judge(instance)
         if isinstance(offering, Offering) and not _in_hand(snapshot, instance):
-            office.take(offering)
-            actions.append(OpenClaims((claim_for(instance, offering, snapshot.now_s),)))
-    return [*actions, *_seats(snapshot)]
+            yield OpenClaims((claim_for(instance, offering, snapshot.now_s),))
+            checks.take(offering)
+
+    machines = ((instance_subject(instance.id), instance) for instance in asking(snapshot))
+    return [*each(snapshot, machines, adopt), *_pins_to_claims(snapshot)]
 
 
 def refusals(fleet: Fleet, snapshot: Snapshot) -> dict[str, Refusal]:
     """Instance id -> why it is not adopted, though somebody asks for it; those that are being adopted are missing."""
-    office = Office(fleet, snapshot)
+    checks = AdoptionPass(fleet, snapshot)
     found: dict[str, Refusal] = {}
     for instance in asking(snapshot):
-        verdict = office.judge(instance)
-        if isinstance(verdict, Refusal):
-            found[instance.id] = verdict
+        judged = checks.judge(instance)
+        if isinstance(judged, Refusal):
+            found[instance.id] = judged
         else:
-            office.take(verdict)
+            checks.take(judged)
     return found | _untagged(snapshot)
 
 
 def asking(snapshot: Snapshot) -> Sequence[Instance]:
     """Machines, by id, that somebody asks to adopt and that no claim answers for."""
-    return _asking(snapshot.instances, snapshot.claims)
+    return _asking(snapshot.index, snapshot.instances, snapshot.claims)
 
 
-@remembered()
-def _asking(instances: Mapping[str, Instance], claims: Mapping[str, Claim]) -> Sequence[Instance]:
-    owned = claimed_instances(claims)
+@derived()
+def _asking(index: Index, instances: Mapping[str, Instance], claims: Mapping[str, Claim]) -> Sequence[Instance]:
+    owned = claimed_instances(index, claims)
     here = (found for _, found in sorted(instances.items()) if asks(found) and not found.gone)
     return [found for found in here if found.id not in owned]
+
+
+@derived()
+def claimed_instances(_index: Index, claims: Mapping[str, Claim]) -> frozenset[str]:
+    """Ids of the machines that a claim answers for."""
+    return frozenset(claim.instance_id for claim in claims.values() if claim.instance_id)
 
 
 def _in_hand(snapshot: Snapshot, instance: Instance) -> bool:
@@ -67,13 +77,28 @@ def _in_hand(snapshot: Snapshot, instance: Instance) -> bool:
     return not subjects.isdisjoint(snapshot.busy)
 
 
+# -- claims whose machine is not ours yet ----------------------------------------------------------------------------
+
+
+def being_adopted(snapshot: Snapshot, claim: Claim) -> bool:
+    """Whether its machine is not ours yet: until it carries our tags, giving the claim up leaves the machine alone."""
+    instance = snapshot.instances.get(claim.instance_id)
+    adopting = bool(claim.adopts) and not claim.registered_at_s
+    return adopting and not _taken_over(instance, own_tags(claim, snapshot.cluster))
+
+
+def _taken_over(instance: Instance | None, tags: Mapping[str, str]) -> bool:
+    """Whether it carries the tags of its claim (`launch.own_tags`)."""
+    return instance is not None and all(instance.tags.get(key) == value for key, value in tags.items())
+
+
 def _untagged(snapshot: Snapshot) -> dict[str, Refusal]:
     """Machines whose claim waits for its tags: most likely the agent may not write them."""
     late = {
         claim.adopts
-        for claim in _adopting(snapshot.claims)
+        for claim in _adopting(snapshot.index, snapshot.claims)
         if snapshot.now_s - claim.launched_at_s >= TAGGED_WITHIN_S
-        and not taken_over(snapshot.instances.get(claim.adopts), own_tags(claim, snapshot.cluster))
+        and not _taken_over(snapshot.instances.get(claim.adopts), own_tags(claim, snapshot.cluster))
     }
     message = (
         "the cluster's tags could not be written on it, as the log says: the agent's role needs ec2:CreateTags for it"
@@ -81,31 +106,40 @@ def _untagged(snapshot: Snapshot) -> dict[str, Refusal]:
     return {instance_id: Refusal(Reason.NOT_TAGGED, message) for instance_id in sorted(late)}
 
 
-@remembered()
-def _adopting(claims: Mapping[str, Claim]) -> Sequence[Claim]:
+@derived()
+def _adopting(_index: Index, claims: Mapping[str, Claim]) -> Sequence[Claim]:
     return [claim for _, claim in sorted(claims.items()) if claim.adopts and not claim.registered_at_s]
 
 
 # -- gangs that stood there before -----------------------------------------------------------------------------------
 
 
-def _seats(snapshot: Snapshot) -> Iterator[SaveGang]:
-    """Gangs that ran on a node before it was adopted count as its tenants: their seats name its claim from now on."""
-    for gang in _reseated(holders(snapshot), snapshot.claims):
-        if gang_subject(gang.uid) not in snapshot.busy:
-            yield SaveGang(gang)
-
-
-@remembered()
-def _reseated(gangs: Sequence[Gang], claims: Mapping[str, Claim]) -> Sequence[Gang]:
-    adopted = {claim.node: claim.name for claim in claims.values() if claim.adopts and claim.node}
+def _pins_to_claims(snapshot: Snapshot) -> Iterator[Decided]:
+    """Gangs that ran on a node before it was adopted count as its tenants: their pins name its claim from now on."""
+    adopted = _adopted_nodes(snapshot.index, snapshot.claims)
     if not adopted:
-        return ()
+        return iter(())
 
-    def seated(pins: tuple[Pin, ...]) -> tuple[Pin, ...]:
-        return tuple(
-            pin if pin.claim or pin.node not in adopted else replace(pin, claim=adopted[pin.node]) for pin in pins
-        )
+    def pin(gang: Gang) -> Iterator[Action]:
+        after = replace(gang, pins=_pinned(gang.pins, adopted), leaving=_pinned(gang.leaving, adopted))
+        if after != gang:
+            yield SaveGang(after)
 
-    moved = ((gang, replace(gang, pins=seated(gang.pins), leaving=seated(gang.leaving))) for gang in gangs)
-    return [after for gang, after in moved if after != gang]
+    there = ((gang_subject(gang.uid), gang) for gang in _unclaimed(snapshot.index, holders(snapshot), adopted))
+    return each(snapshot, ((subject, gang) for subject, gang in there if subject not in snapshot.busy), pin)
+
+
+@derived()
+def _adopted_nodes(_index: Index, claims: Mapping[str, Claim]) -> Mapping[str, str]:
+    """Node -> the claim that has adopted it."""
+    return {claim.node: claim.name for claim in claims.values() if claim.adopts and claim.node}
+
+
+@derived()
+def _unclaimed(_index: Index, gangs: Sequence[Gang], adopted: Mapping[str, str]) -> Sequence[Gang]:
+    """Gangs with a pin that names an adopted node and no claim."""
+    return [gang for gang in gangs if any(not pin.claim and pin.node in adopted for pin in (*gang.pins, *gang.leaving))]
+
+
+def _pinned(pins: tuple[Pin, ...], adopted: Mapping[str, str]) -> tuple[Pin, ...]:
+    return tuple(pin if pin.claim or pin.node not in adopted else replace(pin, claim=adopted[pin.node]) for pin in pins)

@@ -5,40 +5,39 @@ throttle, and when the cloud has not got them all, what it has is found in a few
 """
 
 from collections.abc import Sequence
+from functools import cache
 
-from fleet.actions import Action, OpenClaims, SaveClaim, claim_subject
-from fleet.nodeclaims.intent import write_claims
-from fleet.nodeclaims.lifecycle import leaving
+from fleet.actions import Action, OpenClaims, SaveClaim, claim_subject, pool_subject
+from fleet.fence import Decided, each
+from fleet.nodeclaims.launch import write_claims
 from fleet.offerings.offerings import Offering
 from fleet.offerings.reservations import preference
 from fleet.placement.inventory import BuyableCapacity, build_capacity
 from fleet.placement.plan import PlacementPlan, PlannedNodeClaims
 from fleet.reasons import Reason
-from fleet.snapshot import Claim, Snapshot
+from fleet.snapshot import Claim, Disruption, Snapshot
 from fleet.snapshot.lookups import claims_by_pool, machines_held
 from model.fleet import Fleet
 from model.kinds import NodePool
 from model.pools import capacity_rank
 
 
-def decide(fleet: Fleet, snapshot: Snapshot) -> list[Action]:
+def decide(fleet: Fleet, snapshot: Snapshot) -> list[Decided]:
     """Buy what is missing, half of it at once; let go what is too many, idle and youngest first."""
-    supply: BuyableCapacity | None = None
-    actions: list[Action] = []
-    for name, pool in sorted(fleet.node_pools.items()):
-        if pool.spec.replicas is None:
-            continue
-        claims = claims_by_pool(snapshot).get(name, ())
-        staying = remaining(claims)
-        missing = pool.spec.replicas - len(staying)
+    supply = cache(lambda: build_capacity(fleet, snapshot))
+
+    def step(pool: NodePool) -> list[Action]:
+        claims = claims_by_pool(snapshot).get(pool.name, ())
         if any(claim_subject(claim.name) in snapshot.busy for claim in claims):
-            continue
+            return []
+        staying = remaining(claims)
+        missing = (pool.spec.replicas or 0) - len(staying)
         if missing > 0:
-            supply = supply or build_capacity(fleet, snapshot)
-            actions += _buy(pool, supply, missing, snapshot.now_s)
-        else:
-            actions += _let_go(pool, snapshot, staying, -missing)
-    return actions
+            return _buy(pool, supply(), missing, snapshot.now_s)
+        return _let_go(pool, snapshot, staying, -missing)
+
+    pools = ((pool_subject(name), pool) for name, pool in sorted(fleet.node_pools.items()))
+    return list(each(snapshot, ((key, pool) for key, pool in pools if pool.spec.replicas is not None), step))
 
 
 def remaining(claims: Sequence[Claim]) -> list[Claim]:
@@ -83,4 +82,5 @@ def _let_go(pool: NodePool, snapshot: Snapshot, staying: list[Claim], surplus: i
     used = {claim.name for claim in staying if claim.name in held or snapshot.node_pods.get(claim.node)}
     ranked = sorted(staying, key=lambda claim: (claim.name in used, -claim.created_at_s, claim.name))
     message = f"node pool {pool.name} now has {pool.spec.replicas} replicas"
-    return [SaveClaim(leaving(claim, Reason.SCALED_DOWN, message, snapshot.now_s)) for claim in ranked[:surplus]]
+    why = Disruption(Reason.SCALED_DOWN, message, snapshot.now_s)
+    return [SaveClaim(claim.with_disruption(why)) for claim in ranked[:surplus]]

@@ -1,4 +1,10 @@
-"""What an interruption notice leads to (Karpenter `pkg/controllers/interruption`, with the deadline made explicit)."""
+"""Machines that the cloud takes back: what a notice leads to, and what the end of a capacity block does without one.
+
+Notices are answered as Karpenter does (`pkg/controllers/interruption`), with the deadline made explicit. Of a capacity
+block the end is known beforehand: until shortly before it, replacements are looked for (`fleet.disruption.ending`).
+From then on the machines go whatever budgets, freeze windows and annotations say, with a deadline, as EC2 asks nobody
+either (EC2 User Guide, "Capacity Blocks for ML": it begins to terminate machines 30 minutes before the end).
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -6,11 +12,12 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from fleet.actions import Action, SaveClaim, instance_subject
-from fleet.fence import DecisionFailed, each
-from fleet.nodeclaims.lifecycle import leaving
+from fleet.actions import Action, SaveClaim, claim_subject, instance_subject
+from fleet.fence import Decided, DecisionFailed, each
+from fleet.offerings.reservations import closes_s, reservation_of, terminates_s
 from fleet.reasons import Reason
-from fleet.snapshot import CapacityPool, Claim, Notice, NoticeKind, Snapshot
+from fleet.snapshot import CapacityPool, Claim, Disruption, Notice, NoticeKind, Reservation, Snapshot
+from model.fleet import Fleet
 from model.kinds import NEVER, NodePool
 
 NOTICE_S = 120.0
@@ -20,7 +27,7 @@ MARGIN_S = 15.0
 SHORTAGE_S = 180.0
 
 
-class Handling(StrEnum):
+class InterruptionAction(StrEnum):
     """What is done with a machine that a notice names (Karpenter's words)."""
 
     NOTHING = "NoAction"
@@ -30,10 +37,10 @@ class Handling(StrEnum):
     """The machine goes at once: nobody on it can be waited for."""
 
 
-class Rule(NamedTuple):
+class NoticeRule(NamedTuple):
     """What a kind of notice leads to."""
 
-    handling: Handling
+    handling: InterruptionAction
     grace_s: float
     """From the time the notice was written until the drain must be over; NEVER = by what the notice itself says."""
     short: bool
@@ -41,19 +48,20 @@ class Rule(NamedTuple):
     words: str
 
 
-RULES: Mapping[NoticeKind, Rule] = {
-    NoticeKind.SPOT_INTERRUPTED: Rule(Handling.DRAIN, NOTICE_S - MARGIN_S, True, "EC2 takes the spot machine back"),
-    NoticeKind.CAPACITY_RESERVATION_INTERRUPTED: Rule(
-        Handling.DRAIN, NOTICE_S - MARGIN_S, True, "its capacity reservation ends"
+_NOTHING, _DRAIN, _FORCE = InterruptionAction
+RULES: Mapping[NoticeKind, NoticeRule] = {
+    NoticeKind.SPOT_INTERRUPTED: NoticeRule(_DRAIN, NOTICE_S - MARGIN_S, True, "EC2 takes the spot machine back"),
+    NoticeKind.CAPACITY_RESERVATION_INTERRUPTED: NoticeRule(
+        _DRAIN, NOTICE_S - MARGIN_S, True, "its capacity reservation ends"
     ),
-    NoticeKind.SCHEDULED_CHANGE: Rule(Handling.DRAIN, NEVER, False, "AWS Health announces maintenance"),
-    NoticeKind.INSTANCE_STOPPED: Rule(Handling.DRAIN, 0.0, False, "the machine is being stopped"),
-    NoticeKind.INSTANCE_TERMINATED: Rule(Handling.DRAIN, 0.0, False, "the machine is being terminated"),
-    NoticeKind.INSTANCE_STATUS: Rule(Handling.FORCE, 0.0, False, "EC2's check of the instance fails"),
-    NoticeKind.SYSTEM_STATUS: Rule(Handling.FORCE, 0.0, False, "EC2's check of the host fails"),
-    NoticeKind.EVENT_STATUS: Rule(Handling.DRAIN, NEVER, False, "EC2 has announced an event for the machine"),
-    NoticeKind.REBALANCE_RECOMMENDATION: Rule(Handling.NOTHING, NEVER, False, ""),
-    NoticeKind.NO_OP: Rule(Handling.NOTHING, NEVER, False, ""),
+    NoticeKind.SCHEDULED_CHANGE: NoticeRule(_DRAIN, NEVER, False, "AWS Health announces maintenance"),
+    NoticeKind.INSTANCE_STOPPED: NoticeRule(_DRAIN, 0.0, False, "the machine is being stopped"),
+    NoticeKind.INSTANCE_TERMINATED: NoticeRule(_DRAIN, 0.0, False, "the machine is being terminated"),
+    NoticeKind.INSTANCE_STATUS: NoticeRule(_FORCE, 0.0, False, "EC2's check of the instance fails"),
+    NoticeKind.SYSTEM_STATUS: NoticeRule(_FORCE, 0.0, False, "EC2's check of the host fails"),
+    NoticeKind.EVENT_STATUS: NoticeRule(_DRAIN, NEVER, False, "EC2 has announced an event for the machine"),
+    NoticeKind.REBALANCE_RECOMMENDATION: NoticeRule(_NOTHING, NEVER, False, ""),
+    NoticeKind.NO_OP: NoticeRule(_NOTHING, NEVER, False, ""),
 }
 
 
@@ -62,7 +70,7 @@ ADVICE: Final = frozenset({NoticeKind.REBALANCE_RECOMMENDATION})
 
 
 @dataclass(frozen=True, slots=True)
-class Response:
+class InterruptionResponse:
     """Writes that follow from notices, and capacity pools to avoid until an instant."""
 
     actions: tuple[Action, ...]
@@ -73,7 +81,7 @@ class Response:
 
 def respond(
     notices: Iterable[Notice], snapshot: Snapshot, pools: Mapping[str, NodePool] = MappingProxyType({})
-) -> Response:
+) -> InterruptionResponse:
     """Mark the machines concerned; their gangs then lose them, and go on without or leave. A repeat changes nothing.
 
     Advice to move away is written down for machines of those `pools` that act on it (`disrupt.rebalance`).
@@ -91,7 +99,7 @@ def respond(
         marked = _marked(current, notice, rule, pools.get(claim.node_pool), snapshot.now_s)
         if rule.short:
             shortages[claim.capacity_pool] = snapshot.now_s + SHORTAGE_S
-        if marked is not current and (rule.handling is not Handling.NOTHING or notice.kind in ADVICE):
+        if marked is not current and (rule.handling is not InterruptionAction.NOTHING or notice.kind in ADVICE):
             yield marked
 
     failed = []
@@ -101,16 +109,17 @@ def respond(
             failed.append(found)
         else:
             changed[found.name] = found
-    return Response(tuple(SaveClaim(claim) for _, claim in sorted(changed.items())), shortages, tuple(failed))
+    saved = tuple(SaveClaim(claim) for _, claim in sorted(changed.items()))
+    return InterruptionResponse(saved, shortages, tuple(failed))
 
 
-def _marked(claim: Claim, notice: Notice, rule: Rule, pool: NodePool | None, now_s: float) -> Claim:
+def _marked(claim: Claim, notice: Notice, rule: NoticeRule, pool: NodePool | None, now_s: float) -> Claim:
     if notice.kind in ADVICE:
         return _advised(claim, pool, now_s)
-    return leaving(claim, Reason.INTERRUPTED, rule.words, now_s, _deadline_s(rule, notice))
+    return claim.with_disruption(Disruption(Reason.INTERRUPTED, rule.words, now_s, _deadline_s(rule, notice)))
 
 
-def _deadline_s(rule: Rule, notice: Notice) -> float:
+def _deadline_s(rule: NoticeRule, notice: Notice) -> float:
     """When the drain must be over. What should have begun before it was announced has no time that one could go by."""
     due_s = notice.due_s - MARGIN_S if notice.due_s > notice.at_s else NEVER
     return min(notice.at_s + rule.grace_s, due_s)
@@ -119,3 +128,44 @@ def _deadline_s(rule: Rule, notice: Notice) -> float:
 def _advised(claim: Claim, pool: NodePool | None, now_s: float) -> Claim:
     asks = pool is not None and pool.spec.disruption.on_rebalance == "Replace"
     return replace(claim, advised_at_s=now_s) if asks and not claim.advised_at_s else claim
+
+
+# -- capacity blocks that end ------------------------------------------------------------------------------------------
+
+
+def decide(fleet: Fleet, snapshot: Snapshot) -> list[Decided]:
+    """Tells every claim to go whose block ends so soon that its work must stop now; a repeat changes nothing."""
+    if not any(known.kind == "capacity-block" for known in snapshot.reservations.values()):
+        return []
+
+    def last_call(claim: Claim) -> Iterator[Action]:
+        known = reservation_of(snapshot, claim)
+        if known is not None and snapshot.now_s >= last_call_s(fleet.node_pools.get(claim.node_pool), known):
+            why = Disruption(Reason.BLOCK_ENDS, block_ends_message(known), snapshot.now_s, terminates_s(known))
+            yield SaveClaim(claim.with_disruption(why))
+
+    staying = ((claim_subject(name), claim) for name, claim in sorted(snapshot.claims.items()) if _stays(claim))
+    free = ((subject, claim) for subject, claim in staying if subject not in snapshot.busy)
+    return list(each(snapshot, free, last_call))
+
+
+def _stays(claim: Claim) -> bool:
+    return bool(claim.capacity_pool.reservation) and claim.disruption is None and not claim.deleting
+
+
+def last_call_s(pool: NodePool | None, reservation: Reservation) -> float:
+    """When the work has to stop: half of the pool's lead time is for replacements, half for that."""
+    return (closes_s(pool, reservation) + terminates_s(reservation)) / 2
+
+
+def closing(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> Reservation | None:
+    """The capacity block of a machine that work should be leaving by now."""
+    known = reservation_of(snapshot, claim)
+    if known is None or snapshot.now_s < closes_s(fleet.node_pools.get(claim.node_pool), known):
+        return None
+    return known
+
+
+def block_ends_message(reservation: Reservation) -> str:
+    """Why such a machine leaves."""
+    return f"capacity block {reservation.id} ends, and EC2 terminates its machines"

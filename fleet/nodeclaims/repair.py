@@ -4,17 +4,47 @@ Karpenter `pkg/controllers/node/health` with the provider's policies (reference 
 do-not-disrupt do not hold it back.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from math import ceil, inf
 from typing import Final
 
-from fleet.snapshot import Node, NodeCondition
-from model.kinds import Repair
+from fleet.reasons import Reason
+from fleet.snapshot import Claim, Disruption, Node, NodeCondition, Snapshot
+from fleet.snapshot.lookups import claims_by_pool
+from model.fleet import Fleet
+from model.kinds import REPAIRS, Repair
 
 MOST_PERCENT: Final = 20
 """When more of a pool are not well, machines are not what is wrong."""
 READY: Final = "Ready"
 GATE_AGAIN_S: Final = 5 * 60.0
+
+
+def node_failure(fleet: Fleet, snapshot: Snapshot, claim: Claim, node: Node) -> Disruption | None:
+    """Why a machine that is not well is replaced; None while that is borne, or many of its pool are unwell.
+
+    Nobody on it is waited for: its pods may never end.
+    """
+    policies, conditions = repair_policies(fleet, claim.node_pool), conditions_of(node)
+    found = overdue(policies, conditions, snapshot.now_s)
+    if found is None or too_many(*unwell_in_pool(snapshot, claim.node_pool, policies)):
+        return None
+    status = conditions[found.condition].status
+    message = f"condition {found.condition} of node {node.name} has been {status} for {found.after / 60:.0f} min"
+    return Disruption(Reason.NODE_FAILURE, message, snapshot.now_s, snapshot.now_s)
+
+
+def repair_policies(fleet: Fleet, pool: str) -> Sequence[Repair]:
+    """What the pool says is repaired and after how long; the defaults for one that is not declared any more."""
+    declared = fleet.node_pools.get(pool)
+    return declared.spec.repair if declared else REPAIRS
+
+
+def unwell_in_pool(snapshot: Snapshot, pool: str, policies: Sequence[Repair]) -> tuple[int, int]:
+    """(nodes of a pool that are unwell, machines of it that have joined)."""
+    members = [claim for claim in claims_by_pool(snapshot).get(pool, ()) if claim.node]
+    nodes = [node for claim in members if (node := snapshot.nodes.get(claim.node)) is not None]
+    return sum(1 for node in nodes if unwell(policies, conditions_of(node))), len(members)
 
 
 def conditions_of(node: Node) -> Mapping[str, NodeCondition]:

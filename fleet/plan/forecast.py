@@ -14,7 +14,7 @@ from fleet.disruption.yard import Yard
 from fleet.fence import Decided, told_apart
 from fleet.mig.layouts import gpu_part, layout_name
 from fleet.nodeclaims import fixed
-from fleet.nodeclaims.strayed import STRAY
+from fleet.nodeclaims.drift_facts import PROVIDER_DRIFT
 from fleet.offerings.offerings import offerings_now
 from fleet.plan.changes import Change, Verb
 from fleet.quota.queue_binding import binding_of
@@ -76,7 +76,7 @@ def forecast(before: Fleet, fleet: Fleet, snapshot: Snapshot) -> Forecast:
     for name, claim in owned.items():
         if (how := differs(fleet, snapshot, claim)).words:
             verb: Verb = "replace" if claim.node_pool in fleet.node_pools else "delete"
-            changes[name] = replace(_machine(claim, verb, how.words), upkeep=how.reason in STRAY)
+            changes[name] = replace(_machine(claim, verb, how.words), upkeep=how.reason in PROVIDER_DRIFT)
     fates = {name: (Reason.DRIFTED, change.reason) for name, change in changes.items() if change.verb == "replace"}
     yard = Yard.of(fleet, snapshot)
     for name, words in {**waiting(yard, fates), **held_back(yard, fates)}.items():

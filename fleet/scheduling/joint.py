@@ -9,7 +9,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from fleet.actions import Tally
-from fleet.nodeclaims.intent import write_claims
+from fleet.nodeclaims.launch import write_claims
 from fleet.offerings.offerings import Offering
 from fleet.optimize.purchase import GREEDY, Effort
 from fleet.placement.cluster_state import NodeAssignment, planned_slot

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from fleet.gangs.replacement import Vacancy
-from fleet.nodeclaims.intent import write_claims
+from fleet.nodeclaims.launch import write_claims
 from fleet.offerings.offerings import Offering
 from fleet.placement.cluster_state import ClusterState, NodeSlot, StateVersion
 from fleet.placement.flavor_nodes import FleetFlavors

@@ -6,6 +6,7 @@ from typing import Final
 
 from fleet.snapshot.failures import DecisionFailure
 from fleet.snapshot.machines import CapacityPool
+from model.kinds import NEVER
 from model.quantity import Resources
 
 SAME_INSTANT_S: Final = 1e-3
@@ -43,7 +44,7 @@ class Disruption:
     reason: str
     message: str
     at_s: float
-    deadline_s: float
+    deadline_s: float = NEVER
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,11 @@ def _nodes_by_instance(_index: Index, nodes: Mapping[str, Node]) -> Mapping[str,
     return {instance_id: node for node in nodes.values() if (instance_id := node.instance_id)}
 
 
+def node_of(snapshot: Snapshot, claim: Claim) -> Node | None:
+    """The node of a machine, whether its claim names it already or only the node's provider id tells."""
+    return snapshot.nodes.get(claim.node) or nodes_by_instance(snapshot).get(claim.instance_id)
+
+
 def claims_by_pool(snapshot: Snapshot) -> Mapping[str, Sequence[Claim]]:
     """Pool name -> its claims, each in order of name."""
     return _claims_by_pool(snapshot.index, snapshot.claims)

@@ -35,7 +35,6 @@ from fleet.actions import (
 )
 from fleet.cost.allocation import IDLE
 from fleet.nodeclaims.launch import launch_request
-from fleet.nodeclaims.lifecycle import leaving
 from fleet.reasons import Reason
 from fleet.snapshot import (
     CapacityPool,
@@ -286,7 +285,7 @@ def test_the_journal_has_a_line_for_each_change_and_none_for_none(journal: tuple
     made.acting(SaveGang(replace(GANG, message="another sentence")), known, NOW + 2)
     made.acting(OpenClaims((CLAIM,)), known, NOW + 3)
     made.acting(SaveClaim(replace(CLAIM, emptied_at_s=0.0)), known, NOW + 4)
-    made.acting(SaveClaim(leaving(CLAIM, Reason.EMPTY, "idle", NOW)), known, NOW + 5)
+    made.acting(SaveClaim(CLAIM.with_disruption(Disruption(Reason.EMPTY, "idle", NOW))), known, NOW + 5)
     found = lines(path)
     assert [line["event"] for line in found] == ["queued", "gang", "claim", "machine"]
     assert (found[1]["state"], found[1]["at_s"]) == ("Admitted", NOW + 1)
@@ -363,7 +362,7 @@ def test_an_eviction_is_called_so_and_shortages_are_warnings() -> None:
 
 
 def test_a_machine_that_is_told_to_go_is_announced_once() -> None:
-    going = leaving(CLAIM, Reason.EMPTY, "idle for 60 s", NOW)
+    going = CLAIM.with_disruption(Disruption(Reason.EMPTY, "idle for 60 s", NOW))
     (event,) = said(SaveClaim(going))
     assert (event.about.kind, event.reason, event.message) == ("NodeClaim", "Empty", "idle for 60 s")
     assert said(SaveClaim(CLAIM)) == []

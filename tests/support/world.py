@@ -30,11 +30,12 @@ from fleet.actions import (
 )
 from fleet.disruption import rollout
 from fleet.disruption.proposals import VALIDATE_AFTER_S
+from fleet.fence import Decided, DecisionFailed
 from fleet.gangs import lifecycle as gang_lifecycle
 from fleet.mig.layouts import gpu_part, with_gpus
 from fleet.nodeclaims import adoption, fixed
 from fleet.nodeclaims import lifecycle as claim_lifecycle
-from fleet.nodeclaims.launch import settle
+from fleet.nodeclaims.launch_outcome import settle
 from fleet.scheduling import cycle
 from fleet.snapshot import (
     NOT_READ,
@@ -230,9 +231,11 @@ class World:
 
     # -- what actions do to it --
 
-    def apply(self, actions: Iterable[Action]) -> None:
-        """Fold actions in order."""
+    def apply(self, actions: Iterable[Decided]) -> None:
+        """Fold actions in order; a decider that failed fails the test."""
         for action in actions:
+            if isinstance(action, DecisionFailed):
+                raise action.error
             _EFFECTS[type(action)](self, action)
 
     def pass_once(self, *, boot: bool = True) -> list[Action]:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from bench.reference.karpenter.disrupt.rounds import Round, decide
-from fleet.nodeclaims.difference import Facts, Market, Stamp, drift_reason
+from fleet.nodeclaims.drift_facts import DriftFacts, OfferingAvailability, TemplateHash, drift_reason
 from fleet.reasons import Reason
 from model.pools import pool_hash
 from model.requirements import Requirements
@@ -15,10 +15,10 @@ from tests.conformance.karpenter.scenes import ground, node_pool
 
 Given = Mapping[str, Any]
 ZONE = "test-zone-1"
-HERE = Market(ZONE, "on-demand")
+HERE = OfferingAvailability(ZONE, "on-demand")
 NOWHERE_ELSE = {"nowhere": "else"}
-OTHER = Stamp("other", "v1")
-SAME = Stamp("same", "v1")
+OTHER = TemplateHash("other", "v1")
+SAME = TemplateHash("same", "v1")
 
 
 def run(case: Case) -> dict[str, Any]:
@@ -27,7 +27,7 @@ def run(case: Case) -> dict[str, Any]:
     return next(judge(given) for word, judge in _BY_WORD if word in given)
 
 
-def _verdict(facts: Facts) -> dict[str, Any]:
+def _verdict(facts: DriftFacts) -> dict[str, Any]:
     reason = drift_reason(facts)
     return {"drifted": bool(reason), "reason": reason or None, "condition": reason or "absent"}
 
@@ -37,7 +37,7 @@ def _verdict(facts: Facts) -> dict[str, Any]:
 
 def _requirements(given: Given) -> dict[str, Any]:
     wanted = requirements(given["new_requirements"])
-    return _verdict(Facts(carried=given["node_labels"], wanted=wanted))
+    return _verdict(DriftFacts(carried=given["node_labels"], wanted=wanted))
 
 
 CHANGES: Mapping[str, Given] = {
@@ -63,38 +63,38 @@ def _changed(given: Given) -> dict[str, Any]:
     bare = node_pool({"name": "default"})
     told = bare.model_dump(mode="json", by_alias=True, exclude_unset=True)
     changed = type(bare).model_validate({**told, "spec": {**told.get("spec", {}), **change}})
-    before, after = Stamp(pool_hash(bare), "v1"), Stamp(pool_hash(changed), "v1")
-    return {**_verdict(Facts(pool=after, machine=before)), "hash_changed": before != after}
+    before, after = TemplateHash(pool_hash(bare), "v1"), TemplateHash(pool_hash(changed), "v1")
+    return {**_verdict(DriftFacts(pool=after, machine=before)), "hash_changed": before != after}
 
 
 def _hashes(given: Given) -> dict[str, Any]:
-    return _verdict(Facts(pool=_stamp(given, "nodepool"), machine=_stamp(given, "nodeclaim")))
+    return _verdict(DriftFacts(pool=_stamp(given, "nodepool"), machine=_stamp(given, "nodeclaim")))
 
 
-def _stamp(given: Given, whose: str) -> Stamp | None:
+def _stamp(given: Given, whose: str) -> TemplateHash | None:
     found, version = given.get(f"{whose}_hash"), given.get(f"{whose}_hash_version")
-    return None if found is None or version is None else Stamp(found, version)
+    return None if found is None or version is None else TemplateHash(found, version)
 
 
 def _type(given: Given) -> dict[str, Any]:
     """A type that is not in the catalogue is sold nowhere."""
-    market = Market(ZONE, given.get("node_capacity_type", HERE.capacity_type))
-    sold: set[Market] = {market}
+    market = OfferingAvailability(ZONE, given.get("node_capacity_type", HERE.capacity_type))
+    sold: set[OfferingAvailability] = {market}
     if given.get("instance_type_in_catalog") is False:
         sold = set()
     elif "offerings" in given:
         usual = {"zone": ZONE, "capacity_type": market.capacity_type}
         told = ({**usual, **each} for each in given["offerings"])
-        sold = {Market(each["zone"], each["capacity_type"]) for each in told}
+        sold = {OfferingAvailability(each["zone"], each["capacity_type"]) for each in told}
     elif "remaining_offering_capacity_types" in given:
-        sold = {Market(ZONE, each) for each in given["remaining_offering_capacity_types"]}
-    return _verdict(Facts(market=market, on_sale=sold, age_s=given["age_s"]))
+        sold = {OfferingAvailability(ZONE, each) for each in given["remaining_offering_capacity_types"]}
+    return _verdict(DriftFacts(market=market, on_sale=sold, age_s=given["age_s"]))
 
 
 def _flags(given: Given) -> dict[str, Any]:
     """Which of the differences there are."""
     return _verdict(
-        Facts(
+        DriftFacts(
             launched=str(given.get("launched", "True")) == "True",
             pool_declared=given.get("nodepool_exists", True),
             pool=SAME,

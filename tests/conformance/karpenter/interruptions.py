@@ -14,7 +14,7 @@ from botocore.exceptions import ClientError
 from agent.inbox import Event, Noticed
 from agent.sources import health_listener
 from fleet.actions import SaveClaim
-from fleet.nodeclaims.interruption import RULES, Handling, Response, respond
+from fleet.nodeclaims.interruption import RULES, InterruptionAction, InterruptionResponse, respond
 from fleet.snapshot import CapacityPool, Notice, NoticeKind
 from providers.aws.health import notices_of
 from providers.aws.queue import SqsNotices
@@ -99,7 +99,7 @@ def _many(given: Given) -> dict[str, Any]:
     }
 
 
-def _handled(sqs: _Sqs, world: World) -> tuple[Sequence[Notice], Response]:
+def _handled(sqs: _Sqs, world: World) -> tuple[Sequence[Notice], InterruptionResponse]:
     """One receipt, answered and then forgotten, as the brain does it."""
     queue = _notices(sqs)
     heard = queue.receive(20)
@@ -130,13 +130,13 @@ def _one(given: Given) -> dict[str, Any]:
     }
 
 
-def _as_upstream(response: Response) -> str:
+def _as_upstream(response: InterruptionResponse) -> str:
     """Type, capacity type and zone, as the cases write them."""
     [found] = response.shortages
     return f"{found.instance_type}:{found.capacity_type}:{found.zone}"
 
 
-def _marked(response: Response) -> list[str]:
+def _marked(response: InterruptionResponse) -> list[str]:
     return [action.claim.name for action in response.actions if isinstance(action, SaveClaim)]
 
 
@@ -181,14 +181,14 @@ def _health(given: Given) -> dict[str, Any]:
     heard = [notice for event in events if isinstance(event, Noticed) for notice in event.notices]
     marked = _marked(respond(heard, world.snapshot()))
     kinds = {notice.kind for notice in heard}
-    kind = next((each for each in RULES if each in kinds and RULES[each].handling is Handling.FORCE), None)
+    kind = next((each for each in RULES if each in kinds and RULES[each].handling is InterruptionAction.FORCE), None)
     kind = kind or next(iter(sorted(kinds)), None)
     return {
-        "action": RULES[kind].handling if kind else Handling.NOTHING,
+        "action": RULES[kind].handling if kind else InterruptionAction.NOTHING,
         "disrupted_reason": kind if marked else None,
         "metric_category": _CHECKS[counted[0]] if counted else None,
         "metric_incremented": len(counted),
-        "termination_timestamp": "now" if kind and RULES[kind].handling is Handling.FORCE else None,
+        "termination_timestamp": "now" if kind and RULES[kind].handling is InterruptionAction.FORCE else None,
         "nodeclaim_deleted": bool(marked),
         "nodeclaims_deleted": len(marked),
     }

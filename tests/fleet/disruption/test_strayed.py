@@ -13,8 +13,7 @@ from fleet.actions import SaveClaim
 from fleet.disruption.drift import drift_of, drifted_claims
 from fleet.disruption.verdict import Outcome
 from fleet.disruption.verdicts import verdicts
-from fleet.nodeclaims.difference import SAME
-from fleet.nodeclaims.strayed import strayed
+from fleet.nodeclaims.drift_facts import NO_DRIFT, provider_drift
 from fleet.snapshot import ImageKind, Instance, Resolutions, Resolved
 from model.pools import pool_hash
 from tests.support.fleets import NOW, FleetBuilder, gang, small_fleet
@@ -124,7 +123,7 @@ DIFFERENCES: list[tuple[str, ImageKind | None, dict[str, Any], Resolved, str, st
     ("kind", "facts", "now", "reason", "words"), [it[1:] for it in DIFFERENCES], ids=[it[0] for it in DIFFERENCES]
 )
 def test_differences(kind: ImageKind | None, facts: dict[str, Any], now: Resolved, reason: str, words: str) -> None:
-    assert strayed("p", kind, replace(MACHINE, **facts), now) == (reason, words)
+    assert provider_drift("p", kind, replace(MACHINE, **facts), now) == (reason, words)
 
 
 IDS = st.sampled_from(["", "a", "b", "c"])
@@ -137,7 +136,7 @@ def test_who_was_born_with_what_is_selected_now_does_not_differ(
 ) -> None:
     machine = replace(MACHINE, image=image, subnet=subnet, security_groups=found)
     selected = {**others, subnet: found} if subnet else others
-    assert strayed("p", GPU, machine, Resolved({GPU: image} if image else {}, selected)) == SAME
+    assert provider_drift("p", GPU, machine, Resolved({GPU: image} if image else {}, selected)) == NO_DRIFT
 
 
 # -- in a fleet -------------------------------------------------------------------------------------------------------

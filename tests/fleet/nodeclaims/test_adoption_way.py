@@ -12,8 +12,8 @@ from fleet.actions import Action, CloseClaim, ForgetClaim, OpenClaims, PatchNode
 from fleet.actions import TerminateMachines as Terminate
 from fleet.disruption.drift import drift_of
 from fleet.nodeclaims import adoption, lifecycle
+from fleet.nodeclaims.garbage_collection import MASS_ORPHANS, orphaned
 from fleet.nodeclaims.launch import own_tags
-from fleet.nodeclaims.orphans import MASS_ORPHANS, orphaned
 from fleet.reasons import Reason
 from fleet.snapshot import Claim, ClaimState, GangState, Pin
 from model import labels

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from fleet.actions import SaveClaim
-from fleet.nodeclaims.interruption import MARGIN_S, RULES, Response, respond
+from fleet.nodeclaims.interruption import MARGIN_S, RULES, InterruptionResponse, respond
 from fleet.snapshot import Claim, Disruption, Notice, NoticeKind
 from model.kinds import NEVER
 from providers.kube.objects.instants import format_instant, parse_instant
@@ -15,11 +15,13 @@ from tests.support.world import World
 SENT = NOW - 20
 
 
-def answer(world: World, *kinds: NoticeKind, instances: tuple[str, ...] = ("i-m0",), at_s: float = SENT) -> Response:
+def answer(
+    world: World, *kinds: NoticeKind, instances: tuple[str, ...] = ("i-m0",), at_s: float = SENT
+) -> InterruptionResponse:
     return respond([Notice(f"n{i}", kind, instances, at_s) for i, kind in enumerate(kinds)], world.snapshot())
 
 
-def claims(it: Response) -> list[Claim]:
+def claims(it: InterruptionResponse) -> list[Claim]:
     return [action.claim for action in it.actions if isinstance(action, SaveClaim)]
 
 

@@ -13,7 +13,7 @@ from fleet import disruption as disrupt
 from fleet.actions import OpenClaims, SaveClaim
 from fleet.cost.allocation import allocate
 from fleet.disruption.drift import drift_of
-from fleet.nodeclaims import ending
+from fleet.nodeclaims import interruption
 from fleet.nodeclaims.launch import launch_request, market_of
 from fleet.offerings.offerings import Offering
 from fleet.offerings.reservations import (
@@ -412,7 +412,7 @@ def test_a_block_ends_in_two_steps(minutes_left: float, *, replaced: bool, told:
     world, snapshot = closing_world(minutes_left)
     opened = [action for action in disrupt.decide(world.fleet, snapshot) if isinstance(action, OpenClaims)]
     assert bool(opened) is replaced
-    forced = ending.decide(world.fleet, snapshot)
+    forced = interruption.decide(world.fleet, snapshot)
     assert bool(forced) is told
     for action in forced:
         assert isinstance(action, SaveClaim)
@@ -423,4 +423,4 @@ def test_a_block_ends_in_two_steps(minutes_left: float, *, replaced: bool, told:
 
 def test_the_pool_says_how_long_before() -> None:
     world, snapshot = closing_world(50, reservations={"leaveBefore": "40m"})
-    assert ending.decide(world.fleet, snapshot)
+    assert interruption.decide(world.fleet, snapshot)

@@ -9,9 +9,8 @@ from boto3.session import Session
 from structlog.testing import capture_logs
 
 from fleet.disruption.drift import differs
-from fleet.nodeclaims.difference import Difference
-from fleet.nodeclaims.launch import launch_request
-from fleet.offerings.births import launch_configurations
+from fleet.nodeclaims.drift_facts import Drift
+from fleet.nodeclaims.launch import launch_configurations, launch_request
 from fleet.snapshot import Claim, Resolutions, Snapshot
 from model import labels
 from model.fleet import Fleet
@@ -53,7 +52,7 @@ class Stage:
         found = {} if resolved is None else {"resolved": resolved}
         return Snapshot(self.clock.now(), CLUSTER, catalog=self.cloud.catalog(), **found, **more)
 
-    def judged(self, later_s: float = 1.0) -> Difference:
+    def judged(self, later_s: float = 1.0) -> Drift:
         """How the machine differs from its pool after a while."""
         self.clock.advance(later_s)
         asked = launch_configurations(self.fleet, self.cloud.catalog().types, {"c0": self.claim})

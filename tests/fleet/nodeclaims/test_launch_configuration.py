@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fleet.offerings.births import image_kind, launch_configurations
+from fleet.nodeclaims.launch import image_kind, launch_configurations
 from fleet.snapshot import CapacityPool, Claim, ImageKind, InstanceType
 from model import labels
 from model.fleet import Fleet

@@ -7,12 +7,14 @@ A machine that a person asks to adopt is none of these, however it looks: it is 
 from collections.abc import Iterator, Mapping, Sequence
 
 from fleet.actions import Action, RemoveNode, TerminateMachines, instance_subject, node_subject
-from fleet.nodeclaims.adopted import asks, claimed_instances
-from fleet.nodeclaims.launch import LAUNCH_GROUP_TAG
+from fleet.fence import Decided, each
+from fleet.nodeclaims.adoption import claimed_instances
+from fleet.nodeclaims.adoption_checks import asks
+from fleet.nodeclaims.launch import LAUNCH_GROUP_TAG, launch_groups
 from fleet.reasons import Reason
 from fleet.snapshot import Claim, Instance, Node, Snapshot
-from fleet.snapshot.memo import remembered
 from model import labels
+from model.index import Index, derived
 
 ORPHAN_AGE_S = 30.0
 """An instance or node of this cluster without a claim is left alone this long: its claim may not be visible yet."""
@@ -20,38 +22,54 @@ MASS_ORPHANS = 8
 """More orphans than this, and more than half of all machines, are not collected: see `mass_orphaned`."""
 
 
-def collect(snapshot: Snapshot) -> Iterator[Action]:
+def collect(snapshot: Snapshot) -> Iterator[Decided]:
     """Machines and nodes of this cluster that no claim answers for (garbage collection both ways)."""
     orphans = orphaned(snapshot)
     if not mass_orphaned(snapshot, orphans):
-        for instance in orphans:
-            if instance_subject(instance.id) not in snapshot.busy:
-                yield TerminateMachines((instance.id,), Reason.ORPHANED)
-    for name, node in _unclaimed_nodes(snapshot.nodes, snapshot.claims):
-        if node_subject(name) in snapshot.busy:
-            continue
-        behind = snapshot.instances.get(node.instance_id)
-        if (behind is None or behind.gone) and snapshot.now_s - node.created_at_s >= ORPHAN_AGE_S:
-            yield RemoveNode(name)
+        machines = ((instance_subject(instance.id), instance.id) for instance in orphans)
+        free = ((subject, found) for subject, found in machines if subject not in snapshot.busy)
+        yield from each(snapshot, free, lambda found: [TerminateMachines((found,), Reason.ORPHANED)])
+    nodes = ((node_subject(name), node) for name, node in _unclaimed_nodes(snapshot))
+    there = ((subject, node) for subject, node in nodes if subject not in snapshot.busy)
+    yield from each(snapshot, there, lambda node: _removal(snapshot, node))
+
+
+def _removal(snapshot: Snapshot, node: Node) -> Iterator[Action]:
+    behind = snapshot.instances.get(node.instance_id)
+    if (behind is None or behind.gone) and snapshot.now_s - node.created_at_s >= ORPHAN_AGE_S:
+        yield RemoveNode(node.name)
 
 
 def orphaned(snapshot: Snapshot) -> list[Instance]:
     """Running machines of this cluster, old enough to be known, that no claim answers for; by id."""
-    found = _unclaimed(snapshot.instances, snapshot.claims, snapshot.cluster)
+    groups = launch_groups(snapshot)
+    found = _unclaimed(snapshot.index, snapshot.instances, snapshot.claims, groups, snapshot.cluster)
     return [instance for instance in found if snapshot.now_s - instance.launched_at_s >= ORPHAN_AGE_S]
 
 
-@remembered()
-def _unclaimed(instances: Mapping[str, Instance], claims: Mapping[str, Claim], cluster: str) -> Sequence[Instance]:
-    groups, owned = launch_groups(claims), claimed_instances(claims)
+@derived()
+def _unclaimed(
+    index: Index,
+    instances: Mapping[str, Instance],
+    claims: Mapping[str, Claim],
+    groups: Mapping[str, Sequence[Claim]],
+    cluster: str,
+) -> Sequence[Instance]:
+    owned = claimed_instances(index, claims)
     ours = (found for _, found in sorted(instances.items()) if found.tags.get(labels.CLUSTER) == cluster)
     living = (found for found in ours if not found.gone and not asks(found))
     return [found for found in living if found.id not in owned and not _awaited(groups, found)]
 
 
-@remembered()
-def _unclaimed_nodes(nodes: Mapping[str, Node], claims: Mapping[str, Claim]) -> Sequence[tuple[str, Node]]:
+def _unclaimed_nodes(snapshot: Snapshot) -> Sequence[tuple[str, Node]]:
     """Nodes, by name, of claims that are no more."""
+    return _seen_unclaimed(snapshot.index, snapshot.nodes, snapshot.claims)
+
+
+@derived()
+def _seen_unclaimed(
+    _index: Index, nodes: Mapping[str, Node], claims: Mapping[str, Claim]
+) -> Sequence[tuple[str, Node]]:
     named = ((name, node, node.labels.get(labels.NODE_CLAIM)) for name, node in sorted(nodes.items()))
     return [(name, node) for name, node, claim in named if claim and claim not in claims]
 
@@ -64,18 +82,9 @@ def mass_orphaned(snapshot: Snapshot, orphans: Sequence[Instance]) -> bool:
     """
     if len(orphans) <= MASS_ORPHANS:
         return False
-    owned = claimed_instances(snapshot.claims)
+    owned = claimed_instances(snapshot.index, snapshot.claims)
     living = [found for found in snapshot.instances.values() if not found.gone]
     return len(orphans) * 2 > sum(1 for found in living if found.id in owned or not asks(found))
-
-
-@remembered()
-def launch_groups(claims: Mapping[str, Claim]) -> Mapping[str, Sequence[Claim]]:
-    """Launch group -> its claims, by name."""
-    groups: dict[str, list[Claim]] = {}
-    for claim in sorted(claims.values(), key=lambda claim: claim.name):
-        groups.setdefault(claim.launch.group, []).append(claim)
-    return groups
 
 
 def _awaited(groups: Mapping[str, Sequence[Claim]], instance: Instance) -> bool:

@@ -1,6 +1,6 @@
 """The claims of a purchase: one for each machine, in as few launches as there are offerings."""
 
-from fleet.nodeclaims.intent import write_claims
+from fleet.nodeclaims.launch import write_claims
 from fleet.placement.plan import PlacementPlan, PlannedNodeClaims
 from tests.support.fleets import NOW, P5, P5S, A, catalog, offering, small_fleet
 

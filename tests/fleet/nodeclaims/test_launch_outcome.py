@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.actions import SaveClaim, TerminateMachines
-from fleet.nodeclaims.launch import Settlement, settle
+from fleet.nodeclaims.launch_outcome import LaunchSettlement, settle
 from fleet.snapshot import Claim, Launch, LaunchError, LaunchFailure, LaunchOutcome, Reach
 from tests.support.fleets import NOW, P5, A, B, capacity_pool, claim_of, offering, small_fleet
 from tests.support.world import World
@@ -33,15 +33,15 @@ def failure(error: LaunchError, code: str = "X") -> LaunchFailure:
     return LaunchFailure(error, code, "")
 
 
-def settled(world: World, instances: tuple[str, ...], *errors: LaunchError, lot: int = 0) -> Settlement:
+def settled(world: World, instances: tuple[str, ...], *errors: LaunchError, lot: int = 0) -> LaunchSettlement:
     return settle(LaunchOutcome(instances, tuple(map(failure, errors))), lot_of(world, lot), world.snapshot())
 
 
-def saved(it: Settlement) -> dict[str, Claim]:
+def saved(it: LaunchSettlement) -> dict[str, Claim]:
     return {action.claim.name: action.claim for action in it.actions if isinstance(action, SaveClaim)}
 
 
-def returned(it: Settlement) -> list[str]:
+def returned(it: LaunchSettlement) -> list[str]:
     return [i for action in it.actions if isinstance(action, TerminateMachines) for i in action.instance_ids]
 
 

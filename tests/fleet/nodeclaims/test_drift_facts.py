@@ -5,38 +5,38 @@ from typing import Any
 
 import pytest
 
-from fleet.nodeclaims.difference import Facts, Market, Stamp, drift_reason
+from fleet.nodeclaims.drift_facts import DriftFacts, OfferingAvailability, TemplateHash, drift_reason
 from model import labels
 from model.requirements import Requirement, Requirements
 
-HERE = Market("z1", "on-demand")
-A, B, A2 = Stamp("a", "v1"), Stamp("b", "v1"), Stamp("a", "v2")
+HERE = OfferingAvailability("z1", "on-demand")
+A, B, A2 = TemplateHash("a", "v1"), TemplateHash("b", "v1"), TemplateHash("a", "v2")
 ARM = Requirements({labels.ARCH: Requirement.one_of("arm64")})
-ALL = Facts(pool=A, machine=B, carried={}, wanted=ARM, market=HERE, on_sale=(), provider="AMIDrift")
+ALL = DriftFacts(pool=A, machine=B, carried={}, wanted=ARM, market=HERE, on_sale=(), provider="AMIDrift")
 """Different in every way."""
 
 
 @pytest.mark.parametrize(
     ("facts", "reason"),
     [
-        (Facts(), ""),
+        (DriftFacts(), ""),
         (ALL, "NodePoolDrifted"),
         (replace(ALL, machine=A), "RequirementsDrifted"),
         (replace(ALL, machine=A, carried={labels.ARCH: "arm64"}), "InstanceTypeNotFound"),
         (replace(ALL, machine=A, wanted=None, on_sale=None), "AMIDrift"),
         (replace(ALL, launched=False), ""),
         (replace(ALL, pool_declared=False), ""),
-        (Facts(pool=A, machine=None), ""),
-        (Facts(pool=None, machine=B), ""),
-        (Facts(pool=A, machine=A2), ""),
-        (Facts(pool=B, machine=A2), ""),
-        (Facts(carried={labels.ARCH: "amd64"}, wanted=ARM), "RequirementsDrifted"),
-        (Facts(wanted=Requirements({"a": Requirement.of("Exists")})), "RequirementsDrifted"),
-        (Facts(wanted=Requirements({"a": Requirement.of("DoesNotExist")})), ""),
-        (Facts(wanted=Requirements({"a": Requirement.of("NotIn", ["x"])})), ""),
+        (DriftFacts(pool=A, machine=None), ""),
+        (DriftFacts(pool=None, machine=B), ""),
+        (DriftFacts(pool=A, machine=A2), ""),
+        (DriftFacts(pool=B, machine=A2), ""),
+        (DriftFacts(carried={labels.ARCH: "amd64"}, wanted=ARM), "RequirementsDrifted"),
+        (DriftFacts(wanted=Requirements({"a": Requirement.of("Exists")})), "RequirementsDrifted"),
+        (DriftFacts(wanted=Requirements({"a": Requirement.of("DoesNotExist")})), ""),
+        (DriftFacts(wanted=Requirements({"a": Requirement.of("NotIn", ["x"])})), ""),
     ],
 )
-def test_reasons(facts: Facts, reason: str) -> None:
+def test_reasons(facts: DriftFacts, reason: str) -> None:
     assert drift_reason(facts) == reason
 
 
@@ -57,6 +57,6 @@ def test_reasons(facts: Facts, reason: str) -> None:
     ],
 )
 def test_types_that_are_not_sold_any_more(capacity_type: str, sold: list[Any], age_s: float, gone: bool) -> None:
-    markets = [Market(*each) for each in sold]
-    facts = Facts(market=Market("z1", capacity_type), on_sale=markets, age_s=age_s)
+    markets = [OfferingAvailability(*each) for each in sold]
+    facts = DriftFacts(market=OfferingAvailability("z1", capacity_type), on_sale=markets, age_s=age_s)
     assert drift_reason(facts) == ("InstanceTypeNotFound" if gone else "")

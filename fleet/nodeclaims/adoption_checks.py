@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from fleet.mig.convergence import owed
-from fleet.nodeclaims.adopted import asked_pool
-from fleet.nodeclaims.difference import wrong_key
+from fleet.nodeclaims.drift_facts import wrong_key
 from fleet.nodeclaims.fixed import remaining
 from fleet.offerings.limits import PoolHeadroom, headroom_of_pools
 from fleet.offerings.offerings import Offering, node_labels_of, offerings_now
@@ -24,11 +23,22 @@ from model.kinds import NodePool
 from model.pools import pool_requirements
 from model.requirements import Requirements
 
-KEEPERS: Final[Mapping[str, str]] = {
+OTHER_OWNERS: Final[Mapping[str, str]] = {
     "aws:autoscaling:groupName": "an Auto Scaling group (detach it)",
     "karpenter.sh/nodeclaim": "Karpenter (stop it, then take this tag away)",
 }
 """Tags of instances that somebody else replaces or gives back, and whose they are."""
+
+
+def asks(instance: Instance) -> bool:
+    """Whether somebody asks for its adoption, by this cluster or another."""
+    return labels.ADOPT in instance.tags
+
+
+def asked_pool(instance: Instance, cluster: str) -> str:
+    """The node pool of this cluster that it is to join; empty when its tag names none."""
+    named, _, pool = instance.tags.get(labels.ADOPT, "").partition("/")
+    return pool if named == cluster else ""
 
 
 def claim_name(instance_id: str) -> str:
@@ -59,8 +69,8 @@ def claim_for(instance: Instance, offering: Offering, now_s: float) -> Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class _Bid:
-    """A machine that is to join a pool, and what is left of that."""
+class _AdoptionRequest:
+    """A machine that is to join a pool, and what the pool may still have."""
 
     snapshot: Snapshot
     instance: Instance
@@ -68,7 +78,7 @@ class _Bid:
     node: Node
     offerings: tuple[Offering, ...]
     """What of the pool's it could have been bought as: one for each layout."""
-    room: PoolHeadroom
+    headroom: PoolHeadroom
     replicas_left: int | None
     """How many machines its fixed pool lacks; None = it is not fixed."""
 
@@ -78,12 +88,12 @@ class _Bid:
 
 
 @dataclass(slots=True)
-class Office:
-    """One pass over the machines; `take` counts what is adopted in it."""
+class AdoptionPass:
+    """One pass over the machines that somebody asks to adopt; `take` counts what is adopted in it."""
 
     fleet: Fleet
     snapshot: Snapshot
-    _rooms: dict[str, PoolHeadroom] = field(default_factory=dict)
+    _headroom: dict[str, PoolHeadroom] = field(default_factory=dict)
     """Of all pools, made when somebody asks for one: they may share a placement group."""
     _taken: Counter[str] = field(default_factory=Counter)
 
@@ -95,29 +105,29 @@ class Office:
                 return Refusal(reason, message)
         pool = self.fleet.node_pools[asked_pool(instance, snapshot.cluster)]
         offerings = offerings_now(self.fleet, snapshot).of(pool)
-        bid = _Bid(
+        request = _AdoptionRequest(
             snapshot,
             instance,
             pool,
             nodes_by_instance(snapshot)[instance.id],
             tuple(offering for offering in offerings if offering.offer.pool_key == capacity_pool_of(instance)),
-            self._room(pool),
+            self._headroom_of(pool),
             self._replicas_left(pool),
         )
         for reason, look in _CHECKS:
-            if message := look(bid):
+            if message := look(request):
                 return Refusal(reason, message)
-        return next(offering for offering in bid.offerings if not _owed(bid, offering))
+        return next(offering for offering in request.offerings if not _owed(request, offering))
 
     def take(self, offering: Offering) -> None:
         """Count a machine that is adopted."""
-        self._room(offering.pool).spend(offering, 1)
+        self._headroom_of(offering.pool).spend(offering, 1)
         self._taken[offering.pool.name] += 1
 
-    def _room(self, pool: NodePool) -> PoolHeadroom:
-        if not self._rooms:
-            self._rooms = headroom_of_pools(self.fleet, self.snapshot)
-        return self._rooms[pool.name]
+    def _headroom_of(self, pool: NodePool) -> PoolHeadroom:
+        if not self._headroom:
+            self._headroom = headroom_of_pools(self.fleet, self.snapshot)
+        return self._headroom[pool.name]
 
     def _replicas_left(self, pool: NodePool) -> int | None:
         if pool.spec.replicas is None:
@@ -145,8 +155,8 @@ def _kept(_fleet: Fleet, snapshot: Snapshot, instance: Instance) -> str:
     cluster = instance.tags.get(labels.CLUSTER, snapshot.cluster)
     if cluster != snapshot.cluster:
         return f"it belongs to cluster {cluster}: take its tag {labels.CLUSTER} away once nothing there answers for it"
-    keeper = next((key for key in sorted(KEEPERS) if key in instance.tags), "")
-    return f"its tag {keeper} says that it belongs to {KEEPERS[keeper]}" if keeper else ""
+    keeper = next((key for key in sorted(OTHER_OWNERS) if key in instance.tags), "")
+    return f"its tag {keeper} says that it belongs to {OTHER_OWNERS[keeper]}" if keeper else ""
 
 
 def _undeclared(fleet: Fleet, snapshot: Snapshot, instance: Instance) -> str:
@@ -178,71 +188,76 @@ _BEFORE: Final[Sequence[tuple[Reason, Callable[[Fleet, Snapshot, Instance], str]
 )
 
 
-def _unwell(bid: _Bid) -> str:
-    node = bid.node
+def _unwell(request: _AdoptionRequest) -> str:
+    node = request.node
     if node.deleting or not node.ready:
         return f"node {node.name} is {'being deleted' if node.deleting else 'not ready'}"
     return f"node {node.name} is cordoned: uncordon it" if node.unschedulable else ""
 
 
-def _unsold(bid: _Bid) -> str:
+def _unsold(request: _AdoptionRequest) -> str:
     """Without a price and a size nothing could be decided about it."""
-    where = bid.where
-    if where.instance_type not in bid.snapshot.catalog.types:
+    where = request.where
+    if where.instance_type not in request.snapshot.catalog.types:
         return f"nothing is known of instance type {where.instance_type}"
-    if bid.offerings or where.reservation:
+    if request.offerings or where.reservation:
         return ""
-    on_sale = any(offer.pool_key == where for offer in bid.snapshot.catalog.offers)
+    on_sale = any(offer.pool_key == where for offer in request.snapshot.catalog.offers)
     return "" if on_sale else f"{where} is not on sale, so that it has no price"
 
 
-def _foreign(bid: _Bid) -> str:
+def _foreign(request: _AdoptionRequest) -> str:
     """What EC2 says of the machine counts, and of the labels that the pool would write, what the node says already.
 
     How its GPUs are cut is looked at on the node (`_lacking`).
     """
-    pool, where = bid.pool, bid.where
+    pool, where = request.pool, request.where
     wanted = Requirements({key: term for key, term in pool_requirements(pool).items() if key != labels.MIG_LAYOUT})
-    carried = _carried(bid)
+    carried = _carried(request)
     if key := wrong_key(carried, wanted):
         return f"{key}={carried.get(key, '')} does not meet the requirements of node pool {pool.name}"
     group = pool.spec.placement.group
-    if group and bid.instance.placement_group != group:
+    if group and request.instance.placement_group != group:
         return f"it does not stand in placement group {group} of node pool {pool.name}"
-    return "" if bid.offerings else f"node pool {pool.name} has no machines of {where}: its requirements rule them out"
-
-
-def _carried(bid: _Bid) -> Mapping[str, str]:
-    where, catalog = bid.where, bid.snapshot.catalog
-    plain = InstanceOffer(catalog.types[where.instance_type], where.zone, where.capacity_type, 0.0)
-    planned = bid.offerings[0].labels if bid.offerings else node_labels_of(bid.pool, plain, "", catalog.region)
-    said = bid.pool.spec.template.labels
-    return {**planned, **{key: text for key, text in bid.node.labels.items() if key not in planned or key in said}}
-
-
-def _lacking(bid: _Bid) -> str:
-    """A machine that owes something is not waited for: who waits in vain is given back."""
-    missing = [_owed(bid, offering) for offering in bid.offerings]
-    pool = bid.pool.name
-    return (
-        "" if not all(missing) else f"node {bid.node.name} lacks what machines of node pool {pool} offer: {missing[0]}"
-    )
-
-
-def _owed(bid: _Bid, offering: Offering) -> str:
-    return owed(claim_for(bid.instance, offering, 0.0), bid.node)
-
-
-def _full(bid: _Bid) -> str:
-    """A fixed pool takes as many as it lacks, in place of buying them: one more would be given back at once."""
-    if bid.replicas_left is not None and bid.replicas_left <= 0:
-        return f"node pool {bid.pool.name} has its {bid.pool.spec.replicas} replicas: raise `replicas` first"
-    if bid.room.allowed(bid.offerings[0]) > 0:
+    if request.offerings:
         return ""
-    return f"the limits of node pool {bid.pool.name} leave no room for {bid.where}: raise them, or wait"
+    return f"node pool {pool.name} has no machines of {where}: its requirements rule them out"
 
 
-_CHECKS: Final[Sequence[tuple[Reason, Callable[[_Bid], str]]]] = (
+def _carried(request: _AdoptionRequest) -> Mapping[str, str]:
+    """Labels of the node once it is registered."""
+    where, catalog = request.where, request.snapshot.catalog
+    if request.offerings:
+        planned = request.offerings[0].labels
+    else:
+        plain = InstanceOffer(catalog.types[where.instance_type], where.zone, where.capacity_type, 0.0)
+        planned = node_labels_of(request.pool, plain, "", catalog.region)
+    said = request.pool.spec.template.labels
+    return {**planned, **{key: text for key, text in request.node.labels.items() if key not in planned or key in said}}
+
+
+def _lacking(request: _AdoptionRequest) -> str:
+    """A machine that owes something is not waited for: who waits in vain is given back."""
+    missing = [_owed(request, offering) for offering in request.offerings]
+    if not all(missing):
+        return ""
+    return f"node {request.node.name} lacks what machines of node pool {request.pool.name} offer: {missing[0]}"
+
+
+def _owed(request: _AdoptionRequest, offering: Offering) -> str:
+    return owed(claim_for(request.instance, offering, 0.0), request.node)
+
+
+def _full(request: _AdoptionRequest) -> str:
+    """A fixed pool takes as many as it lacks, in place of buying them: one more would be given back at once."""
+    if request.replicas_left is not None and request.replicas_left <= 0:
+        return f"node pool {request.pool.name} has its {request.pool.spec.replicas} replicas: raise `replicas` first"
+    if request.headroom.allowed(request.offerings[0]) > 0:
+        return ""
+    return f"the limits of node pool {request.pool.name} leave no room for {request.where}: raise them, or wait"
+
+
+_CHECKS: Final[Sequence[tuple[Reason, Callable[[_AdoptionRequest], str]]]] = (
     (Reason.NODE_NOT_READY, _unwell),
     (Reason.NO_OFFER, _unsold),
     (Reason.NOT_OF_POOL, _foreign),

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fleet.actions import EvictPod
-from fleet.nodeclaims.drain import drain
+from fleet.nodeclaims.termination import drain
 from fleet.snapshot import Disruption, Pod
 from model.kinds import NEVER
 from tests.support.fleets import NOW, foreign_pod, gang, gang_pod, small_fleet

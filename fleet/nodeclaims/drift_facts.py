@@ -1,15 +1,19 @@
 """How a machine differs from what its pool declares: the first difference in a fixed order names the drift.
 
 Karpenter `nodeclaim/disruption/drift.go`, reference 3.2: what the machine was born with, what the pool requires of it,
-whether its type is still sold, and last what only the provider can tell.
+whether its type is still sold, and last what only the provider can tell. For that the rules are those of Karpenter's
+AWS provider (`pkg/cloudprovider/drift.go`): the image is the one that the pool's terms choose for such a machine (the
+newest of all they find), the subnet is among those they select, and the security groups are exactly those they select.
+Terms that find nothing are an error there and show no difference here.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from math import inf
 from typing import Final, NamedTuple
 
+from fleet.snapshot import ImageKind, Instance, Resolved
 from model.requirements import STRICT, Requirements
 
 TYPE_CHECKED_AFTER_S: Final = 3600.0
@@ -25,53 +29,53 @@ class DriftReason(StrEnum):
     PROVIDER = "CloudProvider"
 
 
-class Difference(NamedTuple):
+class Drift(NamedTuple):
     """How a machine differs from its pool: by reason and in words. Both empty = not at all."""
 
     reason: str
     words: str
 
 
-SAME: Final = Difference("", "")
+NO_DRIFT: Final = Drift("", "")
 
 
-class Stamp(NamedTuple):
+class TemplateHash(NamedTuple):
     """A hash of a template and the version of how it was made: hashes of two versions say nothing of each other."""
 
     hash: str
     version: str
 
 
-class Market(NamedTuple):
+class OfferingAvailability(NamedTuple):
     """A place where a machine type is on sale."""
 
     zone: str
     capacity_type: str
 
 
-NOWHERE: Final = Market("", "")
+NOWHERE: Final = OfferingAvailability("", "")
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class DriftFacts:
     """What is known of a machine and of its pool. What is None is not known and shows no difference."""
 
     launched: bool = True
     pool_declared: bool = True
-    pool: Stamp | None = None
-    machine: Stamp | None = None
+    pool: TemplateHash | None = None
+    machine: TemplateHash | None = None
     carried: Mapping[str, str] = field(default_factory=dict)
     """Labels of the machine."""
     wanted: Requirements | None = None
-    market: Market = NOWHERE
-    on_sale: Collection[Market] | None = None
+    market: OfferingAvailability = NOWHERE
+    on_sale: Collection[OfferingAvailability] | None = None
     """Where its type is sold; empty = nowhere any more."""
     age_s: float = inf
     provider: str = ""
     """What the provider finds different, such as `AMIDrift`; empty = nothing."""
 
 
-def drift_reason(facts: Facts) -> str:
+def drift_reason(facts: DriftFacts) -> str:
     """The first difference; empty when there is none, or when there is nothing to compare with."""
     if not facts.launched or not facts.pool_declared:
         return ""
@@ -88,16 +92,16 @@ def wrong_key(carried: Mapping[str, str], wanted: Requirements) -> str:
     return ""
 
 
-def _template(facts: Facts) -> bool:
+def _template(facts: DriftFacts) -> bool:
     mine, theirs = facts.machine, facts.pool
     return mine is not None and theirs is not None and mine.version == theirs.version and mine.hash != theirs.hash
 
 
-def _requirements(facts: Facts) -> bool:
+def _requirements(facts: DriftFacts) -> bool:
     return facts.wanted is not None and bool(wrong_key(facts.carried, facts.wanted))
 
 
-def _type_gone(facts: Facts) -> bool:
+def _type_gone(facts: DriftFacts) -> bool:
     if facts.on_sale is None or facts.age_s < TYPE_CHECKED_AFTER_S:
         return False
     zone, capacity_type = facts.market
@@ -105,10 +109,50 @@ def _type_gone(facts: Facts) -> bool:
     return not any(each.zone == zone and each.capacity_type in wanted for each in facts.on_sale)
 
 
-_CHECKS: Sequence[tuple[DriftReason, Callable[[Facts], bool]]] = (
+_CHECKS: Sequence[tuple[DriftReason, Callable[[DriftFacts], bool]]] = (
     (DriftReason.TEMPLATE, _template),
     (DriftReason.REQUIREMENTS, _requirements),
     (DriftReason.TYPE_GONE, _type_gone),
     (DriftReason.PROVIDER, lambda facts: bool(facts.provider)),
 )
 """A machine whose reservation is gone runs on, on demand: it is not drifted while its type is sold that way."""
+
+
+_SHOWN: Final = 3
+"""Most ids in a sentence."""
+
+
+class ProviderDrift(StrEnum):
+    """What of a machine is not what its pool would get now; Karpenter's words, in the order they are looked at."""
+
+    IMAGE = "AMIDrift"
+    SUBNET = "SubnetDrift"
+    SECURITY_GROUPS = "SecurityGroupDrift"
+
+
+PROVIDER_DRIFT: Final = frozenset(ProviderDrift)
+"""Differences that no revision has made: the cloud has."""
+
+
+def provider_drift(pool: str, kind: ImageKind | None, machine: Instance, now: Resolved) -> Drift:
+    """The first difference; a machine whose `kind` is None is of a type that nobody knows any more."""
+    image = now.images.get(kind, "") if kind is not None else ""
+    if image and machine.image and machine.image != image:
+        return Drift(ProviderDrift.IMAGE, f"its image is {machine.image}, node pool {pool} now gets {image}")
+    if not now.subnets or not machine.subnet:
+        return NO_DRIFT
+    if machine.subnet not in now.subnets:
+        selected = f"node pool {pool} now selects {_told(now.subnets)}"
+        return Drift(ProviderDrift.SUBNET, f"its subnet is {machine.subnet}, {selected}")
+    wanted, carried = now.subnets[machine.subnet], machine.security_groups
+    if wanted and carried and set(wanted) != set(carried):
+        selected = f"node pool {pool} now selects {_told(wanted)}"
+        return Drift(ProviderDrift.SECURITY_GROUPS, f"its security groups are {_told(carried)}, {selected}")
+    return NO_DRIFT
+
+
+def _told(ids: Iterable[str]) -> str:
+    """The ids in order; of many the first few."""
+    found = sorted(ids)
+    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    return ", ".join(found[:_SHOWN]) + more

@@ -1,0 +1,183 @@
+"""Buying machines: the claims of a purchase, written before any money is spent, and the launches they become.
+
+Everything a launch asks for follows from its claims and their pool alone, so that it is the same after any crash.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from fleet.offerings.offerings import node_labels_of
+from fleet.offerings.reservations import RESERVED, offer_of
+from fleet.placement.plan import PlacementPlan, PlannedNodeClaims
+from fleet.snapshot import (
+    Claim,
+    ImageKind,
+    InstanceType,
+    Launch,
+    LaunchConfiguration,
+    LaunchRequest,
+    Reservation,
+    Snapshot,
+)
+from fleet.snapshot.machines import Market
+from fleet.snapshot.taints import UNREGISTERED
+from model import labels
+from model.fleet import Fleet
+from model.index import Index, derived
+from model.kinds import NodePool
+from model.pools import pool_hashes
+
+LAUNCH_GROUP_TAG = "muster.dev/launch-group"
+NODE_POOL_TAG = labels.NODE_POOL
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenClaims:
+    """The claims of a purchase and which bought slot each stands for: (lot, number) -> claim name."""
+
+    claims: tuple[Claim, ...]
+    names: dict[tuple[int, int], str]
+
+
+def write_claims(
+    plan: PlacementPlan, owner: str, now_s: float, *, gang: str = "", replaces: tuple[str, ...] = (), purpose: str = ""
+) -> WrittenClaims:
+    """One claim for each machine of a plan, in one all-or-nothing launch group.
+
+    `owner` (a gang's uid, a pool's name), the instant and what is bought name the group, so that two purchases never
+    share one, nor an attempt with the next one. Lots of one offering (a leader's and its workers') are one launch:
+    fewer calls, and none of them can come without the others.
+    """
+    wanted = [(*lot.offering.key, lot.count) for lot in plan.purchases]
+    digest = hashlib.sha256(f"{owner}/{now_s!r}/{','.join(replaces)}/{wanted!r}".encode()).hexdigest()[:10]
+    size = sum(lot.count for lot in plan.purchases)
+    claims: list[Claim] = []
+    names: dict[tuple[int, int], str] = {}
+    launches: dict[object, int] = {}
+    for index, number, lot in _machines(plan):
+        offering = lot.offering
+        launch = launches.setdefault(offering.key, index)
+        names[index, number] = f"{offering.pool.name[:40]}-{digest}-{len(claims)}"
+        claims.append(
+            Claim(
+                name=names[index, number],
+                uid="",
+                node_pool=offering.pool.name,
+                pool_hash=offering.pool_hash,
+                capacity_pool=offering.offer.pool_key,
+                price_usd_h=offering.offer.price_usd_h,
+                list_usd_h=offering.offer.list_usd_h,
+                launch=Launch(digest, launch, size),
+                created_at_s=now_s,
+                gang=gang,
+                purpose=purpose,
+                replaces=replaces,
+                resources=offering.allocatable,
+                layout=offering.layout,
+            )
+        )
+    return WrittenClaims(tuple(claims), names)
+
+
+def _machines(plan: PlacementPlan) -> Iterator[tuple[int, int, PlannedNodeClaims]]:
+    for index, lot in enumerate(plan.purchases):
+        for number in range(lot.count):
+            yield index, number, lot
+
+
+def launch_groups(snapshot: Snapshot) -> Mapping[str, Sequence[Claim]]:
+    """Launch group -> its claims, by name."""
+    return _launch_groups(snapshot.index, snapshot.claims)
+
+
+@derived()
+def _launch_groups(_index: Index, claims: Mapping[str, Claim]) -> Mapping[str, Sequence[Claim]]:
+    groups: dict[str, list[Claim]] = {}
+    for claim in sorted(claims.values(), key=lambda claim: claim.name):
+        groups.setdefault(claim.launch.group, []).append(claim)
+    return groups
+
+
+def launch_request(fleet: Fleet, snapshot: Snapshot, lot: Sequence[Claim]) -> LaunchRequest:
+    """The launch of one lot (claims of one group and capacity pool), from the claims and their pool alone."""
+    first = lot[0]
+    pool = fleet.node_pools[first.node_pool]
+    template = pool.spec.template
+    machine = snapshot.catalog.types[first.capacity_pool.instance_type]
+    kind = image_kind(machine)
+    offer = offer_of(first, snapshot)
+    return LaunchRequest(
+        token=launch_token(lot),
+        count=len(lot),
+        pool=first.capacity_pool,
+        node_pool=pool.name,
+        labels=_own_labels(pool, first, snapshot),
+        taints=(*template.taints, *template.startup_taints, UNREGISTERED),
+        tags={**template.tags, **own_tags(first, snapshot.cluster)},
+        template=template,
+        arch=kind.arch,
+        accelerator=kind.accelerator,
+        placement_group=pool.spec.placement.group,
+        efa_interfaces=machine.efa_interfaces if pool.spec.placement.efa else 0,
+        market=market_of(offer.reservation),
+        closed=offer.reservation is None and RESERVED in pool.spec.capacity_types,
+    )
+
+
+def launch_token(claims: Sequence[Claim]) -> str:
+    """The idempotency token of a lot: from the uids of its claims, so that it exists once and survives any crash."""
+    uids = ",".join(sorted(claim.uid for claim in claims))
+    return hashlib.sha256(uids.encode()).hexdigest()[:64]
+
+
+def own_tags(claim: Claim, cluster: str) -> dict[str, str]:
+    """The tags that every machine of this cluster carries, bought or adopted."""
+    return {labels.CLUSTER: cluster, LAUNCH_GROUP_TAG: claim.launch.group, NODE_POOL_TAG: claim.node_pool}
+
+
+def _own_labels(pool: NodePool, claim: Claim, snapshot: Snapshot) -> dict[str, str]:
+    """The labels of a machine that neither its type nor the cloud provider gives it. Its type must be known."""
+    machine = snapshot.catalog.types[claim.capacity_pool.instance_type]
+    found = node_labels_of(pool, offer_of(claim, snapshot), claim.layout, snapshot.catalog.region)
+    return {key: value for key, value in found.items() if key not in machine.labels and not _cloud_sets(key)}
+
+
+def _cloud_sets(label: str) -> bool:
+    """Labels that the cloud provider writes itself; the kubelet may not set them (NodeRestriction)."""
+    return label in {labels.ZONE, labels.REGION}
+
+
+def market_of(reservation: Reservation | None) -> Market:
+    """How EC2 sells what is in a reservation."""
+    if reservation is None:
+        return ""
+    if reservation.interruptible:
+        return "interruptible-capacity-reservation"
+    return "capacity-block" if reservation.kind == "capacity-block" else ""
+
+
+def image_kind(machine: InstanceType) -> ImageKind:
+    """What the image of such a machine has to suit: its processor, and whose drivers it must bring."""
+    makers = (labels.INSTANCE_GPU_MANUFACTURER, labels.INSTANCE_ACCELERATOR_MANUFACTURER)
+    said = next((machine.labels[key] for key in makers if key in machine.labels), "")
+    accelerator = said or ("nvidia" if machine.allocatable.get(labels.GPU_RESOURCE) else "")
+    return ImageKind(machine.labels.get(labels.ARCH, "amd64"), accelerator)
+
+
+def launch_configurations(
+    fleet: Fleet, types: Mapping[str, InstanceType], claims: Mapping[str, Claim]
+) -> tuple[LaunchConfiguration, ...]:
+    """What is to be asked of the cloud: one question for each template that has machines, by hash of the template."""
+    kinds: dict[str, set[ImageKind]] = {}
+    for node_pool, instance_type in {(it.node_pool, it.capacity_pool.instance_type) for it in claims.values()}:
+        if node_pool in fleet.node_pools and instance_type in types:
+            kinds.setdefault(node_pool, set()).add(image_kind(types[instance_type]))
+    asked: dict[str, LaunchConfiguration] = {}
+    hashes = pool_hashes(fleet.index, fleet.node_pools)
+    for node_pool, found in sorted(kinds.items()):
+        pool = fleet.node_pools[node_pool]
+        key = hashes[node_pool]
+        known = asked[key].kinds if key in asked else ()
+        asked[key] = LaunchConfiguration(key, pool.spec.template, tuple(sorted(found.union(known))))
+    return tuple(configuration for _, configuration in sorted(asked.items()))

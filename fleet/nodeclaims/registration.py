@@ -1,0 +1,125 @@
+"""From a launched or adopted machine to a ready node: tags, registration, initialisation, and how long each may take.
+
+Karpenter `pkg/controllers/nodeclaim/lifecycle/{registration,initialization,liveness}.go`, reference 3.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from fleet.actions import Action, CloseClaim, PatchNode, SaveClaim, TagMachine, instance_subject, node_subject
+from fleet.mig.convergence import owed
+from fleet.nodeclaims.adoption import being_adopted
+from fleet.nodeclaims.adoption_checks import asked_pool
+from fleet.nodeclaims.launch import own_tags
+from fleet.nodeclaims.termination import close, instance_gone
+from fleet.offerings.offerings import node_labels_of
+from fleet.offerings.reservations import offer_of
+from fleet.reasons import Reason
+from fleet.snapshot import Claim, Node, Snapshot
+from fleet.snapshot.lookups import machines_held, node_of, nodes_by_instance
+from fleet.snapshot.taints import DISRUPTED, EPHEMERAL_KEYS, EPHEMERAL_PREFIX, UNREGISTERED
+from model import labels
+from model.fleet import Fleet
+from model.kinds import NodeTemplate
+
+REGISTRATION_TIMEOUT_S = 15 * 60.0
+INITIALIZATION_TIMEOUT_S = 30 * 60.0
+
+
+def launched(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> Iterator[Action]:
+    """The next step of a claim that has a machine but no node yet."""
+    node = nodes_by_instance(snapshot).get(claim.instance_id)
+    if claim.disruption is not None:
+        yield CloseClaim(claim)
+    elif instance_gone(snapshot, claim):
+        message = f"instance {claim.instance_id} ended before it joined"
+        yield from close(snapshot, claim, Reason.INSTANCE_GONE, message)
+    elif being_adopted(snapshot, claim):
+        yield from _take_over(fleet, snapshot, claim)
+    elif node is not None:
+        if node_subject(node.name) not in snapshot.busy:
+            yield _registration(fleet, snapshot, claim, node)
+            yield SaveClaim(replace(claim, node=node.name, registered_at_s=snapshot.now_s))
+    elif snapshot.now_s - claim.launched_at_s >= REGISTRATION_TIMEOUT_S:
+        message = f"no node joined within {REGISTRATION_TIMEOUT_S / 60:.0f} min"
+        yield from close(snapshot, claim, Reason.REGISTRATION_TIMEOUT, message)
+
+
+def _take_over(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> Iterator[Action]:
+    """The machine gets our tags, as long as it is still asked for."""
+    instance = snapshot.instances.get(claim.instance_id)
+    if instance is None or instance_subject(instance.id) in snapshot.busy:
+        return  # one that is missing from a listing may only be late
+    wanted = asked_pool(instance, snapshot.cluster)
+    if wanted != claim.node_pool or wanted not in fleet.node_pools:
+        message = f"instance {instance.id} was to join node pool {claim.node_pool}, and is not to any more"
+        yield from close(snapshot, claim, Reason.ADOPTION_WITHDRAWN, message)
+    else:
+        yield TagMachine(instance.id, own_tags(claim, snapshot.cluster))
+
+
+def registered(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> Iterator[Action]:
+    """The next step of a claim whose node has joined and is not ready for pods yet."""
+    now, node = snapshot.now_s, node_of(snapshot, claim)
+    if claim.disruption is not None:
+        yield CloseClaim(claim)
+    elif node is None or instance_gone(snapshot, claim):
+        yield from close(snapshot, claim, Reason.INSTANCE_GONE, f"instance {claim.instance_id} is gone")
+    elif any(taint.key == UNREGISTERED.key for taint in node.taints):
+        if node_subject(node.name) not in snapshot.busy:
+            yield _registration(fleet, snapshot, claim, node)
+    elif not (missing := _not_initialised(fleet, claim, node)):
+        emptied_at_s = 0.0 if claim.name in machines_held(snapshot) else now
+        yield SaveClaim(replace(claim, ready_at_s=now, emptied_at_s=emptied_at_s))
+    elif now - claim.registered_at_s >= INITIALIZATION_TIMEOUT_S:
+        yield from close(snapshot, claim, Reason.INITIALIZATION_TIMEOUT, f"not initialised: {missing}")
+
+
+def _registration(fleet: Fleet, snapshot: Snapshot, claim: Claim, node: Node) -> PatchNode:
+    """The node becomes ours: whose it is, and what its pool writes on it.
+
+    An adopted one has started up already: nobody would take start-up taints away again. It may still carry the taint
+    of an earlier leave.
+    """
+    pool = fleet.node_pools.get(claim.node_pool)
+    carried = {
+        **_missing_labels(fleet, snapshot, claim, node),
+        labels.NODE_POOL: claim.node_pool,
+        labels.NODE_CLAIM: claim.name,
+        labels.CAPACITY_TYPE: claim.capacity_pool.capacity_type,
+    }
+    template = pool.spec.template if pool else NodeTemplate()
+    held = {(taint.key, taint.effect) for taint in node.taints}
+    owed_taints = (*template.taints, *template.startup_taints) if template.family == "Custom" else ()
+    owed_taints = template.taints if claim.adopts else owed_taints
+    return PatchNode(
+        node.name,
+        carried,
+        add_taints=tuple(taint for taint in owed_taints if (taint.key, taint.effect) not in held),
+        remove_taints=(UNREGISTERED.key, DISRUPTED.key) if claim.adopts else (UNREGISTERED.key,),
+        annotations=template.annotations,
+    )
+
+
+def _missing_labels(fleet: Fleet, snapshot: Snapshot, claim: Claim, node: Node) -> dict[str, str]:
+    """What was planned with but the kubelet does not say of itself: it may not, does not know, or was told nothing.
+
+    What the node says already stays: it knows better.
+    """
+    pool = fleet.node_pools.get(claim.node_pool)
+    if pool is None or claim.capacity_pool.instance_type not in snapshot.catalog.types:
+        return {}
+    planned = node_labels_of(pool, offer_of(claim, snapshot), claim.layout, snapshot.catalog.region)
+    return {key: value for key, value in sorted(planned.items()) if key not in node.labels}
+
+
+def _not_initialised(fleet: Fleet, claim: Claim, node: Node) -> str:
+    """What a node still owes before pods may count on it; empty when nothing (Karpenter `initialization.go`)."""
+    if not node.ready:
+        return "the node is not ready"
+    pool = fleet.node_pools.get(claim.node_pool)
+    startup = {taint.key for taint in pool.spec.template.startup_taints} if pool else set()
+    for taint in node.taints:
+        if taint.key in startup | EPHEMERAL_KEYS or taint.key.startswith(EPHEMERAL_PREFIX):
+            return f"taint {taint.key} is still there"
+    return owed(claim, node)
