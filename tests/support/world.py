@@ -77,7 +77,7 @@ from tests.support.fleets import (
     ready_claim,
 )
 
-DECIDERS: tuple[Callable[[Fleet, Snapshot], Sequence[Action]], ...] = (
+DECIDERS: tuple[Callable[[Fleet, Snapshot], Sequence[Decided]], ...] = (
     gang_lifecycle.decide,
     claim_lifecycle.decide,
     adoption.decide,
