@@ -20,7 +20,7 @@ from providers.clock import VirtualClock
 from providers.ports import CloudThrottled
 from providers.sim.ec2 import FakeAws, Market
 from tests.providers.aws.conftest import ACCESS, CLUSTER, VERSION
-from tests.support.fleets import A, FleetBuilder, claim_of, shape
+from tests.support.fleets import A, FleetBuilder, claim_of, offering
 
 OURS = [{"Key": labels.CLUSTER, "Value": CLUSTER}]
 NOTHING = ("", "")
@@ -43,7 +43,7 @@ class Stage:
         """Buy a machine as the agent would."""
         self.fleet = FleetBuilder().pool("gpu", instanceTypes=[kind], template=template, **spec).build()
         catalog = self.cloud.catalog()
-        claim = claim_of(shape(self.fleet, catalog, "gpu", kind, A, "on-demand"), "c0")
+        claim = claim_of(offering(self.fleet, catalog, "gpu", kind, A, "on-demand"), "c0")
         outcome = self.cloud.launch(launch_request(self.fleet, self.seen(), [claim]))
         assert not outcome.failures, outcome
         self.claim = replace(claim, instance_id=outcome.instances[0], launched_at_s=self.clock.now())
