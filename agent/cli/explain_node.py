@@ -9,7 +9,7 @@ from agent.cli import exits
 from agent.cli.look import UnknownRegion, look_at
 from agent.cli.tables import age
 from agent.cli.validate import read_folder
-from fleet.disruption.verdict import Verdict
+from fleet.disruption.outcomes import DisruptionVerdict
 from fleet.explain.adoptable import prospects_of
 from fleet.explain.node import NodeView, Tenant, claim_called, node_view
 from fleet.mig.layouts import layout_name
@@ -117,7 +117,7 @@ def _verdicts(view: NodeView, now_s: float) -> Iterator[str]:
         yield f"  {verdict.method + ':':<15}{_verdict(verdict, now_s)}"
 
 
-def _verdict(verdict: Verdict, now_s: float) -> str:
+def _verdict(verdict: DisruptionVerdict, now_s: float) -> str:
     known = now_s < verdict.until_s < inf
     until = f", {age(verdict.until_s - now_s)} left" if known else ""
     code = f" ({verdict.obstacle})" if verdict.obstacle else ""

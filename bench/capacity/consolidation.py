@@ -19,10 +19,10 @@ from bench.capacity import repack
 from bench.capacity.mixes import REGION, inference, machines
 from fleet import disruption as disrupt
 from fleet.actions import OpenClaims, SaveClaim
-from fleet.disruption.consolidation import consolidate
-from fleet.disruption.merging import suggestions
-from fleet.disruption.proposals import VALIDATE_AFTER_S
-from fleet.disruption.yard import Yard
+from fleet.disruption.consolidation import Consolidation
+from fleet.disruption.context import DisruptionContext
+from fleet.disruption.multi_node import suggestions
+from fleet.disruption.pending import VALIDATE_AFTER_S
 from fleet.offerings.offerings import Offering, offerings_now
 from fleet.optimize.consolidate import Block, PodClass, Problem, Rules
 from fleet.snapshot import Catalog, Claim, Gang, GangState, JobRef, Launch, Node, Pin, PodSet, Snapshot
@@ -113,19 +113,19 @@ def measured(scene: repack.Scene) -> dict[str, float]:
 
 def _outcome(fleet: Fleet, snapshot: Snapshot) -> _Outcome:
     spare = list(snapshot.claims.values())
-    suggestions(Yard.of(fleet, snapshot), spare[:2])  # what is kept about a fleet, and what is imported
-    yard = Yard.of(fleet, snapshot)
+    suggestions(DisruptionContext.of(fleet, snapshot), spare[:2])  # what is kept about a fleet, and what is imported
+    context = DisruptionContext.of(fleet, snapshot)
     began_s = time.process_time()
-    consolidate(yard)
+    Consolidation().propose(context)
     propose_s = time.process_time() - began_s
     began_s = time.process_time()
-    suggestions(Yard.of(fleet, snapshot), spare)
+    suggestions(DisruptionContext.of(fleet, snapshot), spare)
     search_s = time.process_time() - began_s
-    later = replace(snapshot, now_s=snapshot.now_s + VALIDATE_AFTER_S, outlook=yard.outlook)
+    later = replace(snapshot, now_s=snapshot.now_s + VALIDATE_AFTER_S, outlook=context.outlook)
     began_s = time.process_time()
     actions = disrupt.decide(fleet, later)
     validate_s = time.process_time() - began_s
-    proposed = yard.outlook.proposals
+    proposed = context.outlook.proposals
     begun = {it.claim.name for it in actions if isinstance(it, SaveClaim)}
     begun |= {name for it in actions if isinstance(it, OpenClaims) for name in it.claims[0].replaces}
     if begun != {name for it in proposed for name in it.claims}:

@@ -1,49 +1,85 @@
-"""Giving machines back, one file a method behind one small interface.
+"""Giving machines back and replacing them: one file a method behind one small interface.
 
-A method looks at a `Yard` and returns commands; it changes nothing but the yard's notes. Methods run in this order and
-each sees what the ones before it took from the budgets: capacity blocks that end, emptiness, rebalance, drift, expiry,
-preference, consolidation. The last one keeps what it means to do in mind for a while before it does it.
+A method looks at a `DisruptionContext` and proposes commands; it changes nothing but the notes of what is taken there.
+`METHODS` run in their order and each sees what the ones before it took from the budgets. The last one keeps what it
+means to do in mind for a while before it does it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
+from typing import Protocol
 
-from fleet.actions import Action, OpenClaims, SaveClaim
-from fleet.disruption.command import Command
-from fleet.disruption.consolidation import consolidate
-from fleet.disruption.drift import drift
-from fleet.disruption.emptiness import emptiness
-from fleet.disruption.ending import ending
-from fleet.disruption.expiry import expiry
-from fleet.disruption.preference import prefer
-from fleet.disruption.proposals import considered, given_up
-from fleet.disruption.rebalance import rebalance
-from fleet.disruption.yard import Yard
-from fleet.snapshot import Disruption, Snapshot
+from fleet.actions import Action, OpenClaims, SaveClaim, claim_subject
+from fleet.disruption.capacity_blocks import CapacityBlocks
+from fleet.disruption.consolidation import Consolidation
+from fleet.disruption.context import DisruptionContext
+from fleet.disruption.drift import DriftMethod
+from fleet.disruption.emptiness import Emptiness
+from fleet.disruption.expiry import Expiry
+from fleet.disruption.outcomes import Blocked, Command
+from fleet.disruption.pending import remembered, withdraw_all
+from fleet.disruption.preference import PreferredCapacity
+from fleet.disruption.rebalance import Rebalance
+from fleet.fence import Decided, concerning, together
+from fleet.reasons import Reason
+from fleet.snapshot import Claim, Disruption, Snapshot
 from model.cron import Cron, window_active
 from model.fleet import Fleet
 
-METHODS: tuple[Callable[[Yard], Sequence[Command]], ...] = (
-    ending,
-    emptiness,
-    rebalance,
-    drift,
-    expiry,
-    prefer,
-    consolidate,
+
+class DisruptionMethod(Protocol):
+    """One reason to give machines back, or to replace them (Karpenter's `Method`).
+
+    To add one: a class in a file of its own that meets this, with its conditions as functions that both of its methods
+    ask; its place in `METHODS`; its reason in `fleet.reasons`, and in `budgets.BUDGET_REASONS` if budgets can name it;
+    `tests/fleet/disruption/test_<its file>.py`; a row in `docs/guides/asking-why.md`.
+    """
+
+    @property
+    def name(self) -> str:
+        """What `muster explain node` calls it."""
+
+    @property
+    def reason(self) -> Reason:
+        """Why the machines that it takes go."""
+
+    def propose(self, context: DisruptionContext) -> Sequence[Command]:
+        """The machines that go now, or whose replacements are bought now: all against which no condition speaks.
+
+        What is proposed is taken: from the budgets, and from what the methods after this one look at.
+        """
+
+    def why_not(self, context: DisruptionContext, claim: Claim) -> Blocked:
+        """Which condition speaks against a candidate that was not proposed; the context is as it was before."""
+
+
+METHODS: tuple[DisruptionMethod, ...] = (
+    CapacityBlocks(),
+    Emptiness(),
+    Rebalance(),
+    DriftMethod(),
+    Expiry(),
+    PreferredCapacity(),
+    Consolidation(),
 )
+"""In the order of a pass: earlier methods take from the budgets first."""
 
 
-def decide(fleet: Fleet, snapshot: Snapshot) -> list[Action]:
+def decide(fleet: Fleet, snapshot: Snapshot) -> Sequence[Decided]:
     """Voluntary disruption of this moment; none while a freeze window blocks it."""
-    yard = Yard.of(fleet, snapshot)
+    return together(snapshot, partial(_decide, fleet))
+
+
+def _decide(fleet: Fleet, snapshot: Snapshot) -> list[Action]:
+    context = DisruptionContext.of(fleet, snapshot)
     actions: list[Action] = []
     if window := frozen(fleet, snapshot.now_s, "Disruption"):
-        given_up(yard, f"freeze window {window} is open")
+        withdraw_all(context, f"freeze window {window} is open")
     else:
         for method in METHODS:
-            for command in method(yard):
-                actions += _actions(yard, command)
-    return [*actions, *considered(yard)]
+            for command in method.propose(context):
+                actions += _actions(context, command)
+    return [*actions, *remembered(context)]
 
 
 def frozen(fleet: Fleet, now_s: float, activity: str) -> str:
@@ -54,11 +90,13 @@ def frozen(fleet: Fleet, now_s: float, activity: str) -> str:
     return ""
 
 
-def _actions(yard: Yard, command: Command) -> list[Action]:
+def _actions(context: DisruptionContext, command: Command) -> list[Action]:
     if command.replacements:
         return [OpenClaims(command.replacements)]
-    now = yard.snapshot.now_s
-    return [
-        SaveClaim(claim.with_disruption(Disruption(command.reason, command.message, now, yard.deadline_s(claim))))
-        for claim in command.claims
-    ]
+    return [_told(context, command, claim) for claim in command.claims]
+
+
+def _told(context: DisruptionContext, command: Command, claim: Claim) -> Action:
+    with concerning(claim_subject(claim.name)):
+        now_s, deadline_s = context.snapshot.now_s, context.deadline_s(claim)
+        return SaveClaim(claim.with_disruption(Disruption(command.reason, command.message, now_s, deadline_s)))

@@ -1,17 +1,30 @@
-"""How many machines of a pool may be disrupted now (Karpenter `GetAllowedDisruptionsByReason`, reference 1.1, 4.7).
+"""What budgets let go: those of a node pool count machines, PodDisruptionBudgets count the pods of gangs.
 
-A percentage rounds up, schedules are UTC, the least of the budgets that apply counts; what is malformed allows nothing.
+Of a pool's budgets (Karpenter `GetAllowedDisruptionsByReason`, reference 1.1, 4.7) a percentage rounds up, schedules
+are UTC, the least of those that apply counts; what is malformed allows nothing.
+
+PodDisruptionBudgets (Karpenter `pkg/utils/pdb`, reference 4.2) are foreseen: a gang leaves as a whole and by its job,
+which no eviction API sees, so that what a budget says of its pods is heeded before, or never. As the gang moves whole,
+a budget has to allow as many disruptions as the gang has pods under it: a smaller number would let them go one by one,
+each stopping all. Gangs that are on their way count against it until its controller has seen them go. More than one
+budget over a pod bars it, as the eviction API knows no answer to that. Pods of no gang are not asked for: they keep
+their machine whatever a budget says (`eligibility.immovable`). Those of DaemonSets are never evicted, so that a budget
+over them holds nothing.
 """
 
 import re
-from collections.abc import Iterable
-from math import ceil
-from typing import Final
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import ceil, inf
+from typing import Final, NamedTuple
 
+from fleet.disruption.outcomes import Blocked, Obstacle
 from fleet.reasons import Reason
-from fleet.snapshot import Claim, Snapshot
+from fleet.snapshot import Claim, Gang, Pod, PodBudget, Snapshot
 from model.cron import Cron, InvalidCron, window_active
+from model.index import Index, derived, derived_each
 from model.kinds import Budget, NodePool
+from model.upstream.selectors import LabelSelector
 
 UNBOUNDED = 1 << 31
 BUDGET_REASONS = {
@@ -23,6 +36,12 @@ BUDGET_REASONS = {
     Reason.PREFERRED: "Underutilized",
 }
 _PERCENT: Final = re.compile(r"(100|[0-9]{1,2})%")
+_FORCEFUL: Final = frozenset({Reason.EXPIRED, Reason.BLOCK_ENDS})
+"""What nobody can put off: as in Karpenter expiry waits for no budget, and EC2 ends a capacity block whatever runs."""
+_EVENTUAL: Final = frozenset({Reason.DRIFTED})
+"""What waits for budgets only where a drain may take for ever."""
+_SHOWN: Final = 3
+"""Gangs named in a sentence."""
 
 
 class InvalidBudget(ValueError):
@@ -95,3 +114,112 @@ def disrupted(claims: Iterable[Claim], snapshot: Snapshot) -> int:
 def _unwell(claim: Claim, snapshot: Snapshot) -> bool:
     node = snapshot.nodes.get(claim.node)
     return node is None or not node.ready
+
+
+# -- PodDisruptionBudgets ---------------------------------------------------------------------------------------------
+
+
+class _PodBudgetRule(NamedTuple):
+    """What stays of a budget when its count changes."""
+
+    key: str
+    selector: LabelSelector
+    unready_may_go: bool
+
+
+class _BudgetedPods(NamedTuple):
+    """What a gang asks of budgets when it goes."""
+
+    pods: Mapping[str, int]
+    """Budget -> pods that it counts."""
+    contested: str = ""
+    """A pod under more than one, with their names; empty = there is none."""
+
+
+def heeds(reason: Reason, grace_s: float) -> bool:
+    """Whether a machine that goes for this reason waits for PodDisruptionBudgets, by its termination grace period."""
+    return reason not in _FORCEFUL and not (reason in _EVENTUAL and grace_s < inf)
+
+
+def blocked_by_pod_budget(
+    snapshot: Snapshot, gangs: Mapping[str, Gang], others: Callable[[], Mapping[str, Gang]]
+) -> Blocked | None:
+    """The budget that does not let all of these gangs (by uid) go now, beside `others` that are on their way."""
+    budgeted = {uid: _budgeted(snapshot, gang) for uid, gang in gangs.items()}
+    contested = next((each.contested for _, each in sorted(budgeted.items()) if each.contested), "")
+    if contested:
+        return Blocked(Obstacle.SEVERAL_POD_BUDGETS, f"{contested}: leave it one")
+    need = _total(budgeted.values())
+    if not need:
+        return None
+    taken: Counter[str] = Counter()
+    if all(count <= snapshot.pod_budgets[key].allows for key, count in need.items()):
+        taken = _total(_budgeted(snapshot, gang) for uid, gang in others().items() if uid not in gangs)
+    for key in sorted(need):
+        if need[key] > snapshot.pod_budgets[key].allows - taken[key]:
+            whose = sorted(gangs[uid].name for uid, each in budgeted.items() if key in each.pods)
+            return _short(snapshot.pod_budgets[key], need[key], taken[key], whose)
+    return None
+
+
+def _total(budgeted: Iterable[_BudgetedPods]) -> Counter[str]:
+    total: Counter[str] = Counter()
+    for each in budgeted:
+        total.update(each.pods)
+    return total
+
+
+def _short(budget: PodBudget, need: int, taken: int, gangs: Sequence[str]) -> Blocked:
+    whose = ", ".join(gangs[:_SHOWN]) + (f" and {len(gangs) - _SHOWN} more" if len(gangs) > _SHOWN else "")
+    pods = f"1 pod of {whose}" if need == 1 else f"{need} pods of {whose}, which go together"
+    allowed = f"allows {budget.allows} disruption{'' if budget.allows == 1 else 's'} now"
+    beside = f", and gangs on their way take {taken}" if taken else ""
+    why = ""
+    if not budget.counted:
+        why = " (its status is older than its spec)"
+    elif budget.trouble:
+        why = f" ({budget.trouble})"
+    words = f"PodDisruptionBudget {budget.key} {allowed}{beside}{why}; it has to allow {need + taken} for the {pods}"
+    return Blocked(Obstacle.POD_BUDGET, words)
+
+
+def _budgeted(snapshot: Snapshot, gang: Gang) -> _BudgetedPods:
+    rules = _rules(snapshot.index, snapshot.pod_budgets).get(gang.namespace)
+    key = f"{gang.namespace}/{gang.workload}"
+    return _counted(snapshot.index, rules, snapshot.gang_pods, key) if rules and key in snapshot.gang_pods else _NONE
+
+
+_NONE = _BudgetedPods({})
+
+
+@derived(1, steady=True)
+def _rules(_index: Index, budgets: Mapping[str, PodBudget]) -> Mapping[str, Sequence[_PodBudgetRule]]:
+    """By namespace, then by name."""
+    found: dict[str, list[_PodBudgetRule]] = {}
+    for key, budget in sorted(budgets.items()):
+        if budget.selector is not None:
+            found.setdefault(budget.namespace, []).append(_PodBudgetRule(key, budget.selector, budget.unready_may_go))
+    return found
+
+
+@derived_each
+def _counted(rules: Sequence[_PodBudgetRule], pods: Sequence[Pod]) -> _BudgetedPods:
+    counts: Counter[str] = Counter()
+    known: dict[tuple[str, ...], Sequence[_PodBudgetRule]] = {}
+    for pod in pods:
+        if not pod.active or pod.deleting:
+            continue
+        covering = known.get(pod.labels)
+        if covering is None:
+            covering = known[pod.labels] = _covering(rules, pod.labels)
+        if len(covering) > 1:
+            named = ", ".join(rule.key for rule in covering)
+            return _BudgetedPods(counts, f"pod {pod.key} is under more than one PodDisruptionBudget ({named})")
+        if covering and not (covering[0].unready_may_go and not pod.ready):
+            counts[covering[0].key] += 1
+    return _BudgetedPods(counts)
+
+
+def _covering(rules: Sequence[_PodBudgetRule], labels: Sequence[str]) -> Sequence[_PodBudgetRule]:
+    named = dict(zip(labels[::2], labels[1::2], strict=True))
+    return [rule for rule in rules if rule.selector.matches(named)]

@@ -1,55 +1,56 @@
 """Consolidation: fewer or cheaper machines, when that pays for the work it interrupts.
 
-All machines that have room to spare are looked at as one optimisation first (`merging`); what that leaves is tried one
-by one. Whether machines may go is `weigh`'s to say, which packs their gangs anew. What is found is proposed, and
-carried out when it still holds a while later (`proposals`). What was looked at in vain is left alone until something
-changes.
+All machines that have room to spare are looked at by one integer programme first (`multi_node`); what that leaves is
+tried one by one. Whether machines may go is for `evaluation` to say, which places their gangs anew. What is found is
+proposed, and carried out when it still holds a while later (`pending`). What was looked at in vain is left alone until
+something changes.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import ceil
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
+from fleet.actions import claim_subject
 from fleet.cost.lost import PAYBACK_S, lost_work_usd
 from fleet.disruption.budgets import allowed
-from fleet.disruption.command import Command
-from fleet.disruption.eligibility import CONSOLIDATES
-from fleet.disruption.proposals import carried_out, propose
-from fleet.disruption.prospects import Prospects
-from fleet.disruption.replace import Unit, coming, complete, move
-from fleet.disruption.savings import savings_ratio
-from fleet.disruption.stay import stays_until_s
-from fleet.disruption.verdict import Held
-from fleet.disruption.weigh import disturbed, weigh
-from fleet.disruption.yard import Yard
+from fleet.disruption.context import DisruptionContext, found_at
+from fleet.disruption.eligibility import (
+    CONSOLIDATES,
+    keeps,
+    minimum_stay,
+    out_of_budget,
+    quiet,
+    spared,
+    undeclared,
+)
+from fleet.disruption.evaluation import disturbed, evaluate, savings_ratio
+from fleet.disruption.outcomes import Blocked, Command, Obstacle, no_reason
+from fleet.disruption.pending import keep_in_mind, proposed, validated
+from fleet.disruption.prefilter import Prefilter
+from fleet.disruption.replacement import coming, complete, replacement, unready
+from fleet.disruption.simulation import ROUND_S, CandidateGroup, turn_of
+from fleet.fence import concerning
 from fleet.reasons import Reason, Refusal
-from fleet.snapshot import Claim, ClaimState, Gang
+from fleet.snapshot import Claim, Gang
 from fleet.snapshot.lookups import holders
-from fleet.snapshot.memo import remembered
+from model.index import Index, derived
 from model.kinds import NodePool
 
-WHAT_IFS = 16
-"""Machines tried in one pass: a bound in steps, so that the same input gives the same answer."""
-ROUND_S = 10.0
-"""A plan for many is sought no more often; of more machines than can be tried the next ones are, after this long."""
-AGAIN_S = 300.0
+AGAIN_S: Final = 300.0
 """What was looked at in vain is looked at again after this long, although nothing seems to have changed (Karpenter)."""
-A_ROUND = 300
-"""Of so many machines one is sought every `ROUND_S`; of more it takes longer, and is sought less often."""
-MOST_MERGED = 1500
+A_ROUND: Final = 300
+"""A plan for so many machines is sought every `ROUND_S`; one for more takes longer, and is sought less often."""
+MOST_MERGED: Final = 1500
 """Machines that one plan may take."""
-HELD_S = 15 * 60.0
+HELD_S: Final = 15 * 60.0
 """Machines that were bought for gangs which a PodDisruptionBudget holds since then are paid for no longer than this."""
-EPSILON_USD_H = 1e-6
+EPSILON_USD_H: Final = 1e-6
 """Rounding must not rule out what the exact sum allows."""
 
 
-T = TypeVar("T")
-
-
-class _Quiet(NamedTuple):
+class ConsolidationCandidate(NamedTuple):
     """A machine whose gangs have been there for the pool's quiet time."""
 
     claim: Claim
@@ -58,43 +59,131 @@ class _Quiet(NamedTuple):
     """What may be paid to do without it."""
 
 
-def consolidate(yard: Yard) -> list[Command]:
+class Consolidation:
     """Proposals that have waited, where they still hold; while none waits, new ones are looked for.
 
     First as one plan for many machines, of which those steps are proposed that budgets allow; where that finds nothing,
     one by one.
     """
-    finished = _finish(yard)
-    if finished:
-        return finished
-    quiet = list(_quiet(yard))
-    begun = carried_out(yard, {it.claim.name: (it.claim, it.gangs) for it in quiet}) if yard.outlook.proposals else []
-    if not begun and not yard.outlook.proposals and quiet:
-        _look(yard, quiet)
-    return begun
+
+    name = "consolidation"
+    reason = Reason.UNDERUTILIZED
+
+    def propose(self, context: DisruptionContext) -> Sequence[Command]:
+        """What is replaced by now; else what has waited; else only the outlook changes."""
+        finished = _finish(context)
+        if finished:
+            return finished
+        settled = _settled(context)
+        begun: Sequence[Command] = ()
+        if context.outlook.proposals:
+            begun = validated(context, {it.claim.name: (it.claim, it.gangs) for it in settled})
+        if not begun and not context.outlook.proposals and settled:
+            _look(context, settled)
+        return begun
+
+    def why_not(self, context: DisruptionContext, claim: Claim) -> Blocked:
+        """Why it does not pay, or is not allowed, to do without a machine; or that it is about to go."""
+        if (proposal := context.outlook.of(claim.name)) is not None:
+            return proposed(proposal)
+        pool, gangs = context.pool_of(claim), context.gangs_on(claim)
+        if pool is None:
+            return undeclared(claim)
+        return (
+            _unasked(pool)
+            or _empty(gangs)
+            or spared(context, claim)
+            or _begun(context, claim)
+            or _unsettled(context, pool, claim, gangs)
+            or keeps(context, claim, self.reason)
+            or _unpaid(context, claim)
+            or out_of_budget(context, pool, self.reason)
+        )
 
 
-def _look(yard: Yard, quiet: Sequence[_Quiet]) -> None:
+# -- which machines are looked at -------------------------------------------------------------------------------------
+
+
+def _settled(context: DisruptionContext) -> list[ConsolidationCandidate]:
+    """Machines whose gangs have been there for the pool's quiet time, with what may be paid to do without (USD/h)."""
+    asking = {name for name, pool in context.fleet.node_pools.items() if _unasked(pool) is None}
+    lost: dict[str, float] = {}
+
+    def look(pool: NodePool | None, claim: Claim) -> ConsolidationCandidate | None:
+        gangs = context.gangs_on(claim)
+        if not gangs or pool is None or pool.name not in asking or claim.name in context.successors:
+            return None
+        if _unsettled(context, pool, claim, gangs) or spared(context, claim):
+            return None
+        affordable_usd_h = claim.price_usd_h - _lost(context, gangs, lost) * 3600 / PAYBACK_S
+        return ConsolidationCandidate(claim, gangs, affordable_usd_h) if affordable_usd_h > -EPSILON_USD_H else None
+
+    return found_at(context.candidates(), look)
+
+
+def _unasked(pool: NodePool) -> Blocked | None:
+    """Consolidation never looks at the machines of the pool."""
+    if pool.spec.replicas is not None:
+        return no_reason(Obstacle.FIXED_POOL, f"{pool.name} keeps {pool.spec.replicas} machines")
+    if pool.spec.disruption.consolidation_policy not in CONSOLIDATES:
+        return no_reason(Obstacle.POLICY, f"{pool.name} gives back empty machines only (WhenEmpty)")
+    return None
+
+
+def _empty(gangs: Sequence[Gang]) -> Blocked | None:
+    words = "no gang stands on it: it is emptiness that takes it"
+    return None if gangs else no_reason(Obstacle.EMPTY, words)
+
+
+def _unsettled(context: DisruptionContext, pool: NodePool, claim: Claim, gangs: Sequence[Gang]) -> Blocked | None:
+    """Its gangs have come too lately, or it has."""
+    since_s = max(gang.admitted_at_s for gang in gangs)
+    moving = quiet(context.snapshot.now_s, since_s, pool.spec.disruption.consolidate_after)
+    return moving or minimum_stay(context, pool, claim)
+
+
+def _begun(context: DisruptionContext, claim: Claim) -> Blocked | None:
+    """What a move that has begun waits for: what was bought for it, and what still runs on the machine."""
+    bought = replacement(context, claim)
+    return None if bought is None else keeps(context, claim, Reason.UNDERUTILIZED) or bought
+
+
+def _unpaid(context: DisruptionContext, claim: Claim) -> Blocked | None:
+    """Why it is not worth it to do without the machine."""
+    found = evaluate(context, [claim])
+    return found if isinstance(found, Blocked) else None
+
+
+def _lost(context: DisruptionContext, gangs: Sequence[Gang], known: dict[str, float]) -> float:
+    for gang in gangs:
+        if gang.uid not in known:
+            known[gang.uid] = lost_work_usd(gang, context.snapshot)
+    return sum(known[gang.uid] for gang in gangs)
+
+
+# -- looking for something to propose ---------------------------------------------------------------------------------
+
+
+def _look(context: DisruptionContext, settled: Sequence[ConsolidationCandidate]) -> None:
     """Look for something to propose among what has not been looked at since something changed."""
-    now_s, before = yard.snapshot.now_s, yard.outlook
-    seen = _seen(yard, quiet)
+    now_s, before = context.snapshot.now_s, context.outlook
+    seen = _seen(context, settled)
     if seen != before.seen or now_s >= before.seen_at_s + AGAIN_S:
-        yard.outlook = replace(before, seen=seen, seen_at_s=now_s, sought=False, tried=frozenset(), done=False)
-    if not yard.outlook.sought:
-        if now_s < yard.outlook.rests_until_s:
+        context.outlook = replace(before, seen=seen, seen_at_s=now_s, sought=False, tried=frozenset(), done=False)
+    if not context.outlook.sought:
+        if now_s < context.outlook.rests_until_s:
             return
-        _merge(yard, quiet)
-    if not yard.outlook.proposals and not yard.outlook.done:
-        _one_by_one(yard, quiet)
+        _all_at_once(context, settled)
+    if not context.outlook.proposals and not context.outlook.done:
+        _one_by_one(context, settled)
 
 
-def _seen(yard: Yard, quiet: Sequence[_Quiet]) -> tuple[object, ...]:
+def _seen(context: DisruptionContext, settled: Sequence[ConsolidationCandidate]) -> tuple[object, ...]:
     """All that a look depends on and that can change for the better: work to lose, in a world at rest, only grows."""
-    snapshot = yard.snapshot
-    pools = (yard.fleet.node_pools[name] for name in sorted({it.claim.node_pool for it in quiet}))
-    budgets = [allowed(pool, Reason.UNDERUTILIZED, len(yard.members[pool.name]), 0, snapshot.now_s) for pool in pools]
+    snapshot = context.snapshot
+    pools = (context.fleet.node_pools[name] for name in sorted({it.claim.node_pool for it in settled}))
     return (
-        yard.fleet,
+        context.fleet,
         snapshot.catalog,
         snapshot.claims,
         snapshot.nodes,
@@ -102,148 +191,77 @@ def _seen(yard: Yard, quiet: Sequence[_Quiet]) -> tuple[object, ...]:
         snapshot.shortages,
         snapshot.reservations,
         holders(snapshot),
-        budgets,
-        [it.claim.name for it in quiet],
+        [allowed(pool, Reason.UNDERUTILIZED, len(context.members[pool.name]), 0, snapshot.now_s) for pool in pools],
+        [it.claim.name for it in settled],
     )
 
 
-def _merge(yard: Yard, quiet: Sequence[_Quiet]) -> None:
+def _all_at_once(context: DisruptionContext, settled: Sequence[ConsolidationCandidate]) -> None:
     """Many machines at once. None while replacements are on their way: the plan would count on what they bring."""
-    if any(claim.replaces for claim in yard.snapshot.claims.values() if not _done(yard, claim)):
+    if any(claim.replaces for claim in context.snapshot.claims.values() if not _done(context, claim)):
         return
-    spare = _with_room(yard, quiet)
+    spare = _with_room(context, settled)
     rest_s = ROUND_S * max(1, ceil(len(spare) / A_ROUND))
-    yard.outlook = replace(yard.outlook, sought=True, rests_until_s=yard.snapshot.now_s + rest_s)
+    context.outlook = replace(context.outlook, sought=True, rests_until_s=context.snapshot.now_s + rest_s)
     if len(spare) < 2:
         return
-    from fleet.disruption.merging import suggestions  # numpy with it, which most passes have no use for
+    from fleet.disruption.multi_node import suggestions  # numpy with it, which most passes have no use for
 
-    plan = suggestions(yard, spare)
+    plan = suggestions(context, spare)
     going = {claim.name for suggestion in plan for claim in suggestion.claims}
     for suggestion in plan:
-        found = weigh(yard, suggestion.claims, bought=suggestion.bought, avoid=going)
-        if found is not None:
-            propose(yard, found)
+        with concerning(claim_subject(suggestion.claims[0].name)):
+            found = evaluate(context, suggestion.claims, bought=suggestion.bought, avoid=going)
+            if not isinstance(found, Blocked):
+                keep_in_mind(context, found)
 
 
-def _one_by_one(yard: Yard, quiet: Sequence[_Quiet]) -> None:
-    worth, tried = _worth_trying(yard, quiet), set(yard.outlook.tried)
-    for claim in turn_of(worth, yard.snapshot.now_s):
+def _one_by_one(context: DisruptionContext, settled: Sequence[ConsolidationCandidate]) -> None:
+    worth, tried = _worth_trying(context, settled), set(context.outlook.tried)
+    for claim in turn_of(worth, context.snapshot.now_s):
         if claim.name not in tried:
             tried.add(claim.name)
-            found = weigh(yard, [claim])
-            if found is not None:
-                propose(yard, found)
+            with concerning(claim_subject(claim.name)):
+                found = evaluate(context, [claim])
+                if not isinstance(found, Blocked):
+                    keep_in_mind(context, found)
     done = all(claim.name in tried for claim in worth)
-    if done or len(tried) > len(yard.outlook.tried):
-        yard.outlook = replace(yard.outlook, tried=frozenset(tried), done=done)
+    if done or len(tried) > len(context.outlook.tried):
+        context.outlook = replace(context.outlook, tried=frozenset(tried), done=done)
 
 
-def _finish(yard: Yard) -> list[Command]:
-    """The machines that were bought for this are ready: all they replace may go at once.
-
-    If one was lost, or the gangs would not find room any more (somebody has come since, quota has gone), they go
-    instead; so they do when a PodDisruptionBudget has held the gangs for a while.
-    """
-    if not yard.successors:
-        return []
-    ready: dict[str, Claim] = {}
-    for _, claim in yard.candidates():
-        pending = coming(yard, [claim.name])
-        if not pending or any(it.state is not ClaimState.READY for it in pending):
-            continue
-        if not complete(pending):
-            return [Command(tuple(pending), Reason.NOT_NEEDED, "another machine of the purchase was lost")]
-        if (held := _held_for_long(yard, claim, pending)) is not None:
-            return [Command(tuple(pending), Reason.NOT_NEEDED, f"what it was bought for may not move: {held.message}")]
-        if _may_leave(yard, claim):
-            ready[claim.name] = claim
-    if not ready:
-        return []
-    first = coming(yard, [next(iter(ready))])
-    names = {name for it in first for name in it.replaces}
-    going = _let_go(yard, [claim for name, claim in sorted(ready.items()) if name in names])
-    gangs = {gang.uid: gang for claim in going for gang in yard.gangs_on(claim)}
-    if gangs and isinstance(
-        moved := move(yard, Unit(going, tuple(gangs[uid] for uid in sorted(gangs))), bought=()), Refusal
-    ):
-        return [
-            Command(tuple(first), Reason.NOT_NEEDED, f"what it was bought for has no room any more: {moved.message}")
-        ]
-    yard.gone.update(claim.name for claim in going)
-    came = f"{len(first)} cheaper machines are" if len(first) > 1 else "a cheaper machine is"
-    saving_usd_h = sum(claim.price_usd_h for claim in going) - sum(it.price_usd_h for it in first)
-    return [Command(going, Reason.UNDERUTILIZED, f"{came} ready, saving {saving_usd_h:.2f} USD/h")]
-
-
-def _held_for_long(yard: Yard, claim: Claim, bought: Sequence[Claim]) -> Held | None:
-    """The PodDisruptionBudget for which machines have stood ready, and empty, for too long."""
-    since_s = max(it.ready_at_s for it in bought)
-    if yard.snapshot.now_s < since_s + HELD_S or not all(map(yard.is_empty, bought)):
-        return None
-    return yard.pod_budget([claim], Reason.UNDERUTILIZED)
-
-
-def _let_go(yard: Yard, claims: Sequence[Claim]) -> tuple[Claim, ...]:
-    """Those of the machines that PodDisruptionBudgets let go together; the others follow when they may."""
-    going: list[Claim] = []
-    for claim in claims:
-        if yard.pod_budget([*going, claim], Reason.UNDERUTILIZED) is None:
-            going.append(claim)
-    return tuple(going)
-
-
-def _may_leave(yard: Yard, claim: Claim) -> bool:
-    """Whether nothing that runs on a machine keeps it."""
-    return yard.unit(claim) is not None and yard.pod_budget([claim], Reason.UNDERUTILIZED) is None
-
-
-def _worth_trying(yard: Yard, quiet: Iterable[_Quiet]) -> list[Claim]:
+def _worth_trying(context: DisruptionContext, settled: Iterable[ConsolidationCandidate]) -> list[Claim]:
     """Machines whose gangs may move, with a saving that could pay for it and room that could be there.
 
     Those that bring most for what they disturb come first. The tests come in order of cost: what most fail is asked
     first.
     """
-    prospects: Prospects | None = None
-    found = []
-    for claim, gangs, affordable_usd_h in quiet:
-        prospects = prospects or Prospects.of(yard.fleet, yard.snapshot)
-        if not prospects.hopeless(claim, gangs, affordable_usd_h + EPSILON_USD_H) and _may_leave(yard, claim):
-            found.append(claim)
-    ratios = {claim.name: savings_ratio(claim.price_usd_h, disturbed(yard.gangs_on(claim))) for claim in found}
+    prefilter: Prefilter | None = None
+    ratios: dict[str, float] = {}
+    found: list[Claim] = []
+    for claim, gangs, affordable_usd_h in settled:
+        prefilter = prefilter or Prefilter.of(context.fleet, context.snapshot)
+        with concerning(claim_subject(claim.name)):
+            hopeless = prefilter.hopeless(claim, gangs, affordable_usd_h + EPSILON_USD_H)
+            if not hopeless and keeps(context, claim, Reason.UNDERUTILIZED) is None:
+                ratios[claim.name] = savings_ratio(claim.price_usd_h, disturbed(gangs))
+                found.append(claim)
     return sorted(found, key=lambda claim: (-ratios[claim.name], claim.name))
 
 
-def _quiet(yard: Yard) -> Iterator[_Quiet]:
-    """Machines whose gangs have been there for the pool's quiet time, with what may be paid to do without (USD/h)."""
-    pools = {name for name, pool in yard.fleet.node_pools.items() if _consolidates(pool)}
-    lost: dict[str, float] = {}
-    for pool, claim in yard.volunteers():
-        gangs = yard.gangs_on(claim)
-        if not gangs or pool is None or pool.name not in pools or claim.name in yard.successors:
-            continue
-        quiet_since_s = max(gang.admitted_at_s for gang in gangs)
-        free_s = max(quiet_since_s + pool.spec.disruption.consolidate_after, stays_until_s(pool, claim))
-        if yard.snapshot.now_s < free_s:
-            continue
-        affordable_usd_h = claim.price_usd_h - _lost(yard, gangs, lost) * 3600 / PAYBACK_S
-        if affordable_usd_h > -EPSILON_USD_H:
-            yield _Quiet(claim, gangs, affordable_usd_h)
-
-
-def _with_room(yard: Yard, quiet: Iterable[_Quiet]) -> list[Claim]:
+def _with_room(context: DisruptionContext, settled: Iterable[ConsolidationCandidate]) -> list[Claim]:
     """Machines that are not full, those with the dearest idle part first."""
     found: list[tuple[float, str, Claim]] = []
-    full = _fullness(yard.snapshot.claims, yard.held)
-    for claim, _, _ in quiet:
+    full = _fullness(context.snapshot.index, context.snapshot.claims, context.held)
+    for claim, _, _ in settled:
         idle = 1.0 - full.get(claim.name, 0.0)
-        if idle > 0 and _may_leave(yard, claim):
+        if idle > 0 and keeps(context, claim, Reason.UNDERUTILIZED) is None:
             found.append((-idle * claim.price_usd_h, claim.name, claim))
     return [claim for _, _, claim in sorted(found, key=lambda it: it[:2])[:MOST_MERGED]]
 
 
-@remembered()
-def _fullness(claims: Mapping[str, Claim], held: Mapping[str, Sequence[Gang]]) -> Mapping[str, float]:
+@derived()
+def _fullness(_index: Index, claims: Mapping[str, Claim], held: Mapping[str, Sequence[Gang]]) -> Mapping[str, float]:
     """Claim -> the part in use of what is used most on its machine, of 1."""
     return {name: _full(claims[name], gangs) for name, gangs in held.items() if name in claims}
 
@@ -260,25 +278,70 @@ def _full(claim: Claim, gangs: Sequence[Gang]) -> float:
     return max((amount / offered[name] for name, amount in used.items() if offered.get(name)), default=0.0)
 
 
-def _done(yard: Yard, claim: Claim) -> bool:
+def _done(context: DisruptionContext, claim: Claim) -> bool:
     """Whether a replacement has taken over: what it replaces is gone, and its gangs have come."""
-    return claim.disruption is not None or not yard.awaits_move(claim)
+    return claim.disruption is not None or not context.awaits_move(claim)
 
 
-def _consolidates(pool: NodePool) -> bool:
-    return pool.spec.disruption.consolidation_policy in CONSOLIDATES and pool.spec.replicas is None
+# -- what was bought is ready -----------------------------------------------------------------------------------------
 
 
-def turn_of(ranked: Sequence[T], now_s: float) -> Sequence[T]:
-    """What to try now: all, or where that is too much a window that moves with time."""
-    if len(ranked) <= WHAT_IFS:
-        return ranked
-    start = int(now_s // ROUND_S) * WHAT_IFS % len(ranked)
-    return [*ranked[start:], *ranked[:start]][:WHAT_IFS]
+def _finish(context: DisruptionContext) -> list[Command]:
+    """The machines that were bought for this are ready: all they replace may go at once.
+
+    If one was lost, or the gangs would not find room any more (somebody has come since, quota has gone), they go
+    instead; so they do when a PodDisruptionBudget has held the gangs for a while.
+    """
+    if not context.successors:
+        return []
+    ready: dict[str, Claim] = {}
+    for _, claim in context.candidates():
+        bought = coming(context, [claim.name])
+        if not bought:
+            continue
+        with concerning(claim_subject(claim.name)):
+            if unready(context, [claim.name]):
+                continue
+            if (why := _given_up(context, claim, bought)) is not None:
+                return [Command(tuple(bought), Reason.NOT_NEEDED, why)]
+            if keeps(context, claim, Reason.UNDERUTILIZED) is None:
+                ready[claim.name] = claim
+    return _finished(context, ready) if ready else []
 
 
-def _lost(yard: Yard, gangs: Sequence[Gang], known: dict[str, float]) -> float:
-    for gang in gangs:
-        if gang.uid not in known:
-            known[gang.uid] = lost_work_usd(gang, yard.snapshot)
-    return sum(known[gang.uid] for gang in gangs)
+def _given_up(context: DisruptionContext, claim: Claim, bought: Sequence[Claim]) -> str | None:
+    """Why what was bought for a machine goes instead of it."""
+    if not complete(bought):
+        return "another machine of the purchase was lost"
+    since_s = max(it.ready_at_s for it in bought)
+    if context.snapshot.now_s < since_s + HELD_S or not all(map(context.is_empty, bought)):
+        return None
+    held = context.pod_budget([claim], Reason.UNDERUTILIZED)
+    return f"what it was bought for may not move: {held.message}" if held is not None else None
+
+
+def _finished(context: DisruptionContext, ready: Mapping[str, Claim]) -> list[Command]:
+    """One purchase, and all that it replaces."""
+    bought = coming(context, [next(iter(ready))])
+    names = {name for it in bought for name in it.replaces}
+    going = _let_go(context, [claim for name, claim in sorted(ready.items()) if name in names])
+    gangs = {gang.uid: gang for claim in going for gang in context.gangs_on(claim)}
+    if gangs:
+        group = CandidateGroup(going, tuple(gangs[uid] for uid in sorted(gangs)))
+        plans = context.simulate(group, bought=())
+        if isinstance(plans, Refusal):
+            why = f"what it was bought for has no room any more: {plans.message}"
+            return [Command(tuple(bought), Reason.NOT_NEEDED, why)]
+    context.taken.update(claim.name for claim in going)
+    came = f"{len(bought)} cheaper machines are" if len(bought) > 1 else "a cheaper machine is"
+    saving_usd_h = sum(claim.price_usd_h for claim in going) - sum(it.price_usd_h for it in bought)
+    return [Command(going, Reason.UNDERUTILIZED, f"{came} ready, saving {saving_usd_h:.2f} USD/h")]
+
+
+def _let_go(context: DisruptionContext, claims: Sequence[Claim]) -> tuple[Claim, ...]:
+    """Those of the machines that PodDisruptionBudgets let go together; the others follow when they may."""
+    going: list[Claim] = []
+    for claim in claims:
+        if context.pod_budget([*going, claim], Reason.UNDERUTILIZED) is None:
+            going.append(claim)
+    return tuple(going)

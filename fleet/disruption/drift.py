@@ -1,13 +1,16 @@
 """Drift: machines that are not what their pool now declares (Karpenter `nodeclaim/disruption/drift.go`)."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
 from typing import Final
 
-from fleet.disruption.command import Command
-from fleet.disruption.fixed_drift import fixed_drift, serves
-from fleet.disruption.replace import replacing
-from fleet.disruption.yard import Yard
+from fleet.actions import claim_subject, pool_subject
+from fleet.disruption.context import DisruptionContext, found_at, set_aside
+from fleet.disruption.eligibility import keeps, out_of_budget, spared
+from fleet.disruption.outcomes import Blocked, Command, Due, Obstacle, no_reason
+from fleet.disruption.replacement import coming, replacement, replacing, unready, why_not_replaced
+from fleet.fence import concerning
 from fleet.mig.layouts import pool_layouts
 from fleet.nodeclaims.drift_facts import (
     NO_DRIFT,
@@ -21,49 +24,210 @@ from fleet.nodeclaims.drift_facts import (
     provider_drift,
     wrong_key,
 )
-from fleet.nodeclaims.launch import image_kind
-from fleet.offerings.reservations import NO_RESERVATIONS, ReservationSelector, reservation_selector, unselected
+from fleet.nodeclaims.fixed import best_offering
+from fleet.nodeclaims.launch import image_kind, write_claims
+from fleet.offerings.limits import PoolHeadroom
+from fleet.offerings.offerings import offerings_now
+from fleet.offerings.reservations import ReservationSelector, reservation_selector, unselected
+from fleet.placement.inventory import BuyableCapacity, build_capacity
+from fleet.placement.plan import PlacementPlan, PlannedNodeClaims
 from fleet.reasons import Reason
-from fleet.snapshot import NOT_READ, Catalog, Claim, Instance, Resolutions, Snapshot
-from fleet.snapshot.memo import remembered
+from fleet.snapshot import Catalog, Claim, Instance, Resolutions, Snapshot
 from model import labels
 from model.fleet import Fleet
+from model.index import Index, derived
 from model.kinds import NodePool
 from model.pools import pool_hashes, pool_requirements
 from model.requirements import Requirements
 
 RESERVATION: Final = "CapacityReservationDrift"
+Drifted = tuple[NodePool | None, Claim, str]
+"""A machine, its pool (None when it was removed), and how it differs from it."""
+_DriftedOf = tuple[NodePool, Claim, str]
 
 
-def drift(yard: Yard) -> list[Command]:
+class DriftMethod:
     """Idle drifted machines go at once; those with gangs when their replacements are ready; both under budget.
 
-    Fixed pools are served first, each machine by another one that is ready before it goes.
+    Fixed pools are served first, each machine by another one that is ready before it goes (Karpenter `staticdrift.go`,
+    reference 4.5 and 4.9). A fixed pool whose limits leave no room for one more machine is treated as the others: what
+    is idle there goes first, and `fleet.nodeclaims.fixed` buys the next.
     """
-    whys = drifted_claims(yard.fleet, yard.snapshot)
-    if not whys:
-        return []
-    drifted = [(pool, claim, whys[claim.name]) for pool, claim in yard.volunteers() if claim.name in whys]
-    served = {pool.name for pool, _, _ in drifted if pool and serves(yard, pool)}
-    commands = fixed_drift(yard, [(pool, claim, why) for pool, claim, why in drifted if pool and pool.name in served])
-    rest = [(pool, claim, why) for pool, claim, why in drifted if claim.node_pool not in served]
-    for pool, claim, why in rest:
-        reason = Reason.DRIFTED if pool else Reason.POOL_REMOVED
-        if yard.is_empty(claim) and yard.may_take([claim], reason):
-            commands.append(Command((claim,), reason, why))
-    fates = {claim.name: (Reason.DRIFTED if pool else Reason.POOL_REMOVED, why) for pool, claim, why in rest}
-    return commands + replacing(yard, fates)
+
+    name = "drift"
+    reason = Reason.DRIFTED
+
+    def propose(self, context: DisruptionContext) -> Sequence[Command]:
+        """Machines of fixed pools, then idle ones, then busy ones."""
+        whys = drifted_claims(context.fleet, context.snapshot)
+        if not whys:
+            return ()
+        drifted = self._drifted(context, whys)
+        pools = {pool.name: pool for pool, _, _ in drifted if pool}
+        served = {name for name, pool in pools.items() if _has_room(context, pool)}
+        fixed = [(pool, claim, why) for pool, claim, why in drifted if pool and pool.name in served]
+        rest = [(pool, claim, why) for pool, claim, why in drifted if claim.node_pool not in served]
+        commands = [*_fixed(context, fixed), *self._idle(context, rest)]
+        return [*commands, *replacing(context, _due(rest))]
+
+    def why_not(self, context: DisruptionContext, claim: Claim) -> Blocked:
+        """Why a machine that is not what its pool declares stays; or that it is just that."""
+        whys = drifted_claims(context.fleet, context.snapshot)
+        why = whys.get(claim.name)
+        if why is None:
+            return no_reason(Obstacle.NOT_DUE, "it is what its pool declares")
+        pool, sparing = context.pool_of(claim), spared(context, claim)
+        if sparing is not None:
+            return sparing.although(why)
+        if pool is not None and _has_room(context, pool):
+            return _fixed_blocked(context, pool, claim).although(why)
+        if pool is not None and (context.is_empty(claim) or context.budget(pool.name, self.reason) < 1):
+            return out_of_budget(context, pool, self.reason).although(why)
+        served = {name for name, each in context.fleet.node_pools.items() if _has_room(context, each)}
+        rest = [each for each in self._drifted(context, whys) if each[1].node_pool not in served]
+        return why_not_replaced(context, claim, _due(rest))
+
+    def _drifted(self, context: DisruptionContext, whys: Mapping[str, str]) -> list[Drifted]:
+        """The machines that are different, and may be touched."""
+
+        def look(pool: NodePool | None, claim: Claim) -> Drifted | None:
+            why = whys.get(claim.name)
+            return None if why is None or spared(context, claim) else (pool, claim, why)
+
+        return found_at(context.candidates(), look)
+
+    def _idle(self, context: DisruptionContext, drifted: Iterable[Drifted]) -> Iterator[Command]:
+        for pool, claim, why in drifted:
+            reason = _reason(pool)
+            if context.is_empty(claim) and context.may_take([claim], reason):
+                yield Command((claim,), reason, why)
+
+
+def _due(drifted: Iterable[Drifted]) -> Due:
+    return {claim.name: (_reason(pool), why) for pool, claim, why in drifted}
+
+
+def _reason(pool: NodePool | None) -> Reason:
+    return Reason.DRIFTED if pool else Reason.POOL_REMOVED
+
+
+# -- fixed pools: another machine is bought first, and the old one goes when that is ready ----------------------------
+
+
+def staged(replicas: int, running: int, drifted: int, budget: int, most_nodes: float = inf) -> int:
+    """How many drifted machines of a fixed pool are replaced now, each by one that is bought first.
+
+    None while the pool has more than it should; no more than the limit leaves room for beside all that run.
+    """
+    if running > replicas:
+        return 0
+    return int(max(0, min(drifted, budget, most_nodes - running)))
+
+
+def _has_room(context: DisruptionContext, pool: NodePool) -> bool:
+    """Whether the pool is fixed, and its limits leave room for one machine more; or such a one is there already."""
+    if pool.spec.replicas is None:
+        return False
+    members = context.members.get(pool.name, ())
+    if any(coming(context, [claim.name]) for claim in members):
+        return True
+    with concerning(pool_subject(pool.name)):
+        free = PoolHeadroom.of(context.snapshot, pool)
+        sold = offerings_now(context.fleet, context.snapshot).of(pool)
+        offerings = [offering for offering in sold if offering.offer.reservation is None]
+        return not offerings or any(free.most(offering) > 0 for offering in offerings)
+
+
+def _fixed(context: DisruptionContext, drifted: Iterable[_DriftedOf]) -> list[Command]:
+    """Machines whose successor is ready go; as many others as budget and limit allow get one."""
+    by_pool: dict[str, list[_DriftedOf]] = {}
+    for each in drifted:
+        by_pool.setdefault(each[0].name, []).append(each)
+    supply: BuyableCapacity | None = None
+    commands: list[Command] = []
+    for _, mine in sorted(by_pool.items()):
+        commands += _succeeded(context, mine)
+        turn = _turn(context, [each for each in mine if not coming(context, [each[1].name])])
+        if turn:
+            supply = supply or build_capacity(context.fleet, context.snapshot)
+            commands += _successors(context, supply, turn)
+    return commands
+
+
+def _fixed_blocked(context: DisruptionContext, pool: NodePool, claim: Claim) -> Blocked:
+    """What keeps a drifted machine of a fixed pool."""
+    blocked = _kept(context, claim) or replacement(context, claim) or _uneven(context, pool)
+    if blocked is None and best_offering(pool, build_capacity(context.fleet, context.snapshot)) is None:
+        blocked = Blocked(Obstacle.NO_PLACE, "no machine can be bought in its place now")
+    return blocked or out_of_budget(context, pool, Reason.DRIFTED)
+
+
+def _kept(context: DisruptionContext, claim: Claim) -> Blocked | None:
+    return None if context.is_empty(claim) else keeps(context, claim, Reason.DRIFTED)
+
+
+def _uneven(context: DisruptionContext, pool: NodePool) -> Blocked | None:
+    """The pool has not the number of machines that it keeps: what is missing is bought first, perhaps in this turn."""
+    running = _running(context, pool)
+    if running == pool.spec.replicas:
+        return None
+    words = f"{pool.name} has {running} machines and keeps {pool.spec.replicas}, that comes first"
+    return Blocked(Obstacle.FIXED_POOL, words)
+
+
+def _running(context: DisruptionContext, pool: NodePool) -> int:
+    return sum(1 for claim in context.members.get(pool.name, ()) if not claim.deleting and not claim.disruption)
+
+
+def _succeeded(context: DisruptionContext, drifted: Iterable[_DriftedOf]) -> Iterator[Command]:
+    """Machines in whose place another one stands ready."""
+    for _, claim, why in drifted:
+        names = [claim.name]
+        with concerning(claim_subject(claim.name)):
+            ready = bool(coming(context, names)) and not unready(context, names) and not _kept(context, claim)
+        if ready:
+            context.taken.add(claim.name)
+            yield Command((claim,), Reason.DRIFTED, why)
+
+
+def _turn(context: DisruptionContext, waiting: Sequence[_DriftedOf]) -> Sequence[_DriftedOf]:
+    """Those of a pool's machines for which another one is bought now."""
+    if not waiting or _uneven(context, pool := waiting[0][0]):
+        return ()
+    able = [each for each in waiting if _kept(context, each[1]) is None]
+    limit = inf if pool.spec.limits.nodes is None else pool.spec.limits.nodes
+    budget = context.budget(pool.name, Reason.DRIFTED)
+    return able[: staged(pool.spec.replicas or 0, _running(context, pool), len(able), budget, limit)]
+
+
+def _successors(context: DisruptionContext, supply: BuyableCapacity, turn: Iterable[_DriftedOf]) -> Iterator[Command]:
+    for pool, claim, why in turn:
+        if _kept(context, claim):
+            continue  # those taken in this turn leave its gangs' PodDisruptionBudgets too little
+        with concerning(pool_subject(pool.name)):
+            offering = best_offering(pool, supply)
+        if offering is None or not context.may_take([claim], Reason.DRIFTED):
+            return
+        supply.headroom[pool.name].spend(offering, 1)
+        plan, now_s = PlacementPlan(purchases=(PlannedNodeClaims(offering, 1),)), context.snapshot.now_s
+        bought = write_claims(plan, f"{pool.name}/{claim.name}", now_s, replaces=(claim.name,)).claims
+        yield Command((claim,), Reason.DRIFTED, why, bought)
+
+
+# -- how machines differ from their pools -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class DriftInputs:
     """What of the world tells whether a machine is what its pool declares."""
 
     catalog: Catalog
-    reserved: ReservationSelector = NO_RESERVATIONS
-    resolved: Resolutions = NOT_READ
-    instances: Mapping[str, Instance] = field(default_factory=dict)
-    strays: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    on_sale: Mapping[str, frozenset[OfferingAvailability]]
+    """Type -> where it is sold. Of a type that is known but has no offer at all the price may just be missing."""
+    reserved: ReservationSelector
+    resolved: Resolutions
+    instances: Mapping[str, Instance]
+    strays: Mapping[str, tuple[str, str]]
 
     def listed(self, claim: Claim) -> Instance | None:
         """The machine as EC2 lists it, if it is old enough to be judged by what names stood for when they were read.
@@ -83,9 +247,11 @@ def drifted_claims(fleet: Fleet, snapshot: Snapshot) -> Mapping[str, str]:
 
 def differences(fleet: Fleet, snapshot: Snapshot) -> Mapping[str, Drift]:
     """Claim -> how its machine differs from its pool, for all that do."""
-    found = _drifted(fleet, snapshot.claims, _known(snapshot))
+    claims, aside = snapshot.claims, set_aside(snapshot)
+    if aside:
+        claims = {name: claim for name, claim in claims.items() if name not in aside}
+    found = _differences(snapshot.index, fleet, claims, _inputs(snapshot))
     old_s = snapshot.now_s - TYPE_CHECKED_AFTER_S
-    claims = snapshot.claims
     return {
         name: each
         for name, each in found.items()
@@ -100,31 +266,32 @@ def drift_of(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> str:
 
 def differs(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> Drift:
     """How a machine differs from its pool. First match wins."""
-    found = difference(fleet, claim, _known(snapshot))
+    found = _difference(fleet, claim, _inputs(snapshot))
     young = snapshot.now_s - claim.launched_at_s < TYPE_CHECKED_AFTER_S
     return NO_DRIFT if found.reason == DriftReason.TYPE_GONE and young else found
 
 
-def _known(snapshot: Snapshot) -> Known:
+def _inputs(snapshot: Snapshot) -> DriftInputs:
     reserved = reservation_selector(snapshot)
-    return _gathered(snapshot.catalog, reserved, snapshot.resolved, snapshot.instances, snapshot.strays)
+    return _gathered(snapshot.index, snapshot.catalog, reserved, snapshot.resolved, snapshot.instances, snapshot.strays)
 
 
-@remembered(1)
+@derived(1)
 def _gathered(
+    index: Index,
     catalog: Catalog,
     reserved: ReservationSelector,
     resolved: Resolutions,
     instances: Mapping[str, Instance],
     strays: Mapping[str, tuple[str, str]],
-) -> Known:
-    return Known(catalog, reserved, resolved, instances, strays)
+) -> DriftInputs:
+    return DriftInputs(catalog, _on_sale(index, catalog), reserved, resolved, instances, strays)
 
 
-@remembered()
-def _drifted(fleet: Fleet, claims: Mapping[str, Claim], known: Known) -> Mapping[str, Drift]:
+@derived()
+def _differences(_index: Index, fleet: Fleet, claims: Mapping[str, Claim], inputs: DriftInputs) -> Mapping[str, Drift]:
     """Machines of one kind are judged once, as if all were old."""
-    verdicts: dict[tuple[object, ...], Drift] = {}
+    judged: dict[tuple[object, ...], Drift] = {}
     found: dict[str, Drift] = {}
     for name, claim in claims.items():
         kind = (
@@ -133,13 +300,14 @@ def _drifted(fleet: Fleet, claims: Mapping[str, Claim], known: Known) -> Mapping
             claim.capacity_pool,
             bool(claim.layout),
             bool(claim.launched_at_s),
-            _marks(known.listed(claim)),
-            known.strays.get(name),
+            _marks(inputs.listed(claim)),
+            inputs.strays.get(name),
         )
-        if kind not in verdicts:
-            verdicts[kind] = difference(fleet, claim, known)
-        if verdicts[kind].words:
-            found[name] = verdicts[kind]
+        if kind not in judged:
+            with concerning(claim_subject(name)):
+                judged[kind] = _difference(fleet, claim, inputs)
+        if judged[kind].words:
+            found[name] = judged[kind]
     return found
 
 
@@ -148,13 +316,13 @@ def _marks(machine: Instance | None) -> tuple[object, ...]:
     return () if machine is None else (machine.image, machine.subnet, machine.security_groups)
 
 
-def difference(fleet: Fleet, claim: Claim, known: Known) -> Drift:
+def _difference(fleet: Fleet, claim: Claim, inputs: DriftInputs) -> Drift:
     """How a machine differs from its pool, whatever its age. A pool that is not declared any more is one, too."""
     pool = fleet.node_pools.get(claim.node_pool)
     if pool is None:
         return Drift("", f"node pool {claim.node_pool} is no longer declared")
-    provided = _provided(fleet, pool, claim, known)
-    facts = _facts(fleet, pool, known.catalog, claim, provided.reason)
+    provided = _provided(fleet, pool, claim, inputs)
+    facts = _facts(fleet, pool, claim, inputs, provided.reason)
     reason = drift_reason(facts)
     if reason == DriftReason.TEMPLATE:
         return Drift(reason, f"the template of node pool {pool.name} has changed")
@@ -167,36 +335,40 @@ def difference(fleet: Fleet, claim: Claim, known: Known) -> Drift:
     return provided if reason else _sharing(fleet, pool, claim)
 
 
-def _provided(fleet: Fleet, pool: NodePool, claim: Claim, known: Known) -> Drift:
+def _provided(fleet: Fleet, pool: NodePool, claim: Claim, inputs: DriftInputs) -> Drift:
     """What only the cloud can tell: of its image and network first, then of its reservation."""
-    machine, now = known.listed(claim), known.resolved.found.get(pool_hashes(fleet.index, fleet.node_pools)[pool.name])
+    machine, now = inputs.listed(claim), inputs.resolved.found.get(_hash_of(fleet, pool))
     if machine is not None and now is not None:
-        sold = known.catalog.types.get(claim.capacity_pool.instance_type)
+        sold = inputs.catalog.types.get(claim.capacity_pool.instance_type)
         found = provider_drift(pool.name, image_kind(sold) if sold else None, machine, now)
         if found.reason:
             return found
-    if claim.name in known.strays:
-        return Drift(*known.strays[claim.name])
-    words = unselected(known.reserved, pool, claim)
+    if claim.name in inputs.strays:
+        return Drift(*inputs.strays[claim.name])
+    words = unselected(inputs.reserved, pool, claim)
     return Drift(RESERVATION, words) if words else NO_DRIFT
 
 
-def _facts(fleet: Fleet, pool: NodePool, catalog: Catalog, claim: Claim, provider: str) -> DriftFacts:
-    where = claim.capacity_pool
+def _facts(fleet: Fleet, pool: NodePool, claim: Claim, inputs: DriftInputs, provider: str) -> DriftFacts:
+    where, catalog = claim.capacity_pool, inputs.catalog
     machine = catalog.types.get(where.instance_type)
     carried = {**(machine.labels if machine else {}), **pool.spec.template.labels}
     carried |= {labels.ZONE: where.zone, labels.CAPACITY_TYPE: where.capacity_type, labels.NODE_POOL: pool.name}
     carried |= {labels.INSTANCE_TYPE: where.instance_type, labels.REGION: catalog.region}
     return DriftFacts(
         bool(claim.launched_at_s),
-        pool=stamp_of(pool_hashes(fleet.index, fleet.node_pools)[pool.name]),
+        pool=stamp_of(_hash_of(fleet, pool)),
         machine=stamp_of(claim.pool_hash),
         carried=carried,
-        wanted=_judged(pool) if machine else None,
+        wanted=_wanted(fleet.index, pool) if machine else None,
         market=OfferingAvailability(where.zone, where.capacity_type),
-        on_sale=_on_sale(catalog).get(where.instance_type) if machine else (frozenset() if catalog.types else None),
+        on_sale=inputs.on_sale.get(where.instance_type) if machine else (frozenset() if catalog.types else None),
         provider=provider,
     )
+
+
+def _hash_of(fleet: Fleet, pool: NodePool) -> str:
+    return pool_hashes(fleet.index, fleet.node_pools)[pool.name]
 
 
 def stamp_of(text: str) -> TemplateHash | None:
@@ -205,16 +377,16 @@ def stamp_of(text: str) -> TemplateHash | None:
     return TemplateHash(found, version) if dash else None
 
 
-@remembered(256)
-def _judged(pool: NodePool) -> Requirements:
+@derived(256)
+def _wanted(_index: Index, pool: NodePool) -> Requirements:
     """A machine with another layout is cut anew in place (`fleet.disruption.rollout`)."""
-    wanted = pool_requirements(pool)
+    with concerning(pool_subject(pool.name)):
+        wanted = pool_requirements(pool)
     return Requirements({key: value for key, value in wanted.items() if key != labels.MIG_LAYOUT})
 
 
-@remembered()
-def _on_sale(catalog: Catalog) -> Mapping[str, frozenset[OfferingAvailability]]:
-    """Type -> where it is sold. Of a type that is known but has no offer at all the price may just be missing."""
+@derived()
+def _on_sale(_index: Index, catalog: Catalog) -> Mapping[str, frozenset[OfferingAvailability]]:
     found: dict[str, set[OfferingAvailability]] = {}
     for offer in catalog.offers:
         found.setdefault(offer.instance_type.name, set()).add(OfferingAvailability(offer.zone, offer.capacity_type))

@@ -1,15 +1,23 @@
-"""Which machines may be disrupted at all, of those a method looks at (Karpenter, reference 4.2).
+"""Which machines may be disrupted at all, and the conditions that methods share.
 
-Two classes of disruption: graceful methods (emptiness, consolidation) wait for whatever protects a pod; eventual ones
-(drift) do not where the machine has a termination grace period, because the pod must go by then anyhow.
+Two classes of disruption (Karpenter, reference 4.2): graceful methods (emptiness, consolidation) wait for whatever
+protects a pod; eventual ones (drift) do not where the machine has a termination grace period, because the pod must go
+by then anyhow.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from math import inf
 from typing import Final
+
+from fleet.actions import gang_subject
+from fleet.disruption.context import DisruptionContext
+from fleet.disruption.outcomes import Blocked, Obstacle, no_reason
+from fleet.reasons import Reason
+from fleet.snapshot import Claim, Gang, GangState, Pod
+from model.kinds import NEVER, CapacityType, NodePool
 
 CONSOLIDATES: Final = frozenset({"WhenEmptyOrUnderutilized", "Balanced"})
 """Policies under which machines that are not empty may go for what it saves."""
@@ -18,14 +26,106 @@ _DURATION: Final = re.compile(rf"\+?(?:{_PART.pattern})+")
 _UNIT_S: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 
 
-class Care(StrEnum):
-    """How much a method may ask of what runs on a machine."""
+# -- conditions of methods: None where nothing stands against it ------------------------------------------------------
+
+
+def undeclared(claim: Claim) -> Blocked:
+    """The pool of a machine was removed: methods that its pool would have to ask for do nothing."""
+    return no_reason(Obstacle.NO_POOL, f"node pool {claim.node_pool} is not declared")
+
+
+def spared(context: DisruptionContext, claim: Claim) -> Blocked | None:
+    """Its node says do-not-disrupt: neither emptiness nor drift nor consolidation take it."""
+    node = context.snapshot.nodes.get(claim.node)
+    if node is None or not node.do_not_disrupt:
+        return None
+    if not protected(node.do_not_disrupt, node.created_at_s, context.snapshot.now_s):
+        return None
+    return Blocked(Obstacle.PODS, "its node says do-not-disrupt")
+
+
+def quiet(now_s: float, since_s: float | None, quiet_s: float) -> Blocked | None:
+    """The quiet time of a pool, where it is not over. `since_s` is None where it has not been seen to begin."""
+    if since_s is not None and now_s >= since_s + quiet_s:
+        return None
+    if quiet_s == NEVER:
+        return no_reason(Obstacle.QUIET_TIME, "consolidateAfter is Never")
+    until_s = (now_s if since_s is None else since_s) + quiet_s
+    return Blocked(Obstacle.QUIET_TIME, f"it has to be quiet for {quiet_s:.0f} s first", until_s)
+
+
+def minimum_stay(context: DisruptionContext, pool: NodePool, claim: Claim) -> Blocked | None:
+    """A machine of a capacity type that its pool did not prefer is not replaced for what it costs or is for a while."""
+    policy = pool.spec.disruption.return_to_preferred
+    if policy is None or not preferred_to(pool, claim):
+        return None
+    until_s = claim.ready_at_s + policy.after
+    if context.snapshot.now_s >= until_s:
+        return None
+    return Blocked(Obstacle.MINIMUM_STAY, "it stays for returnToPreferred.after first", until_s)
+
+
+def preferred_to(pool: NodePool, claim: Claim) -> Sequence[CapacityType]:
+    """The capacity types that the pool prefers to the machine's, in order; none for one that it does not declare."""
+    order, held = pool.spec.capacity_types, claim.capacity_pool.capacity_type
+    return order[: order.index(held)] if held in order else ()
+
+
+def keeps(context: DisruptionContext, claim: Claim, reason: Reason) -> Blocked | None:
+    """Work on the machine that may not move, or not for this reason."""
+    return immovable(context, claim) or context.pod_budget([claim], reason)
+
+
+def immovable(context: DisruptionContext, claim: Claim) -> Blocked | None:
+    """Work on the machine that may not move. What belongs to no gang has nobody who would find another place for it."""
+    pods = context.snapshot.node_pods.get(claim.node, ())
+    node = CandidateNode(pods=[CandidatePod(pod.key, _bound(pod)) for pod in pods])
+    if pods and not_disruptable(node, DisruptionClass.GRACEFUL, context.snapshot.now_s) is not None:
+        first = next(pod for pod in pods if _bound(pod))
+        alone = f"pod {first.key} belongs to no gang, nobody would find it another place"
+        return Blocked(Obstacle.PODS, f"pod {first.key} says do-not-disrupt" if first.do_not_disrupt else alone)
+    words = next(_staying(context, context.gangs_on(claim)), "")
+    return Blocked(Obstacle.GANG, words) if words else None
+
+
+def _bound(pod: Pod) -> str:
+    """The do-not-disrupt that it says, or stands for."""
+    return "true" if pod.do_not_disrupt or not pod.workload else ""
+
+
+def _staying(context: DisruptionContext, gangs: Sequence[Gang]) -> Iterator[str]:
+    """Gangs that may not move, with the reason."""
+    for gang in gangs:
+        if gang.do_not_disrupt:
+            yield f"{gang.name} says do-not-disrupt"
+        elif gang.state is not GangState.ADMITTED:
+            yield f"{gang.name} is {gang.state}"
+        elif gang.replacing_since_s:
+            yield f"{gang.name} is replacing a machine it has lost"
+        elif gang_subject(gang.uid) in context.snapshot.busy:
+            yield f"an action on {gang.name} is under way"
+        elif gang_subject(gang.uid) in context.snapshot.set_aside:
+            yield f"a decision about {gang.name} has failed lately"
+
+
+def out_of_budget(context: DisruptionContext, pool: NodePool, reason: Reason) -> Blocked:
+    """The budgets of a pool, or others that they were given to."""
+    if context.budget(pool.name, reason) < 1:
+        return Blocked(Obstacle.BUDGET, f"the budgets of {pool.name} let no more machines go as {reason} now")
+    return Blocked(Obstacle.TURN, "others go first, its turn comes")
+
+
+# -- what Karpenter asks of every candidate ---------------------------------------------------------------------------
+
+
+class DisruptionClass(StrEnum):
+    """How much a method may ask of what runs on a machine (Karpenter)."""
 
     GRACEFUL = "graceful"
     EVENTUAL = "eventual"
 
 
-class Barrier(StrEnum):
+class NotDisruptable(StrEnum):
     """Why a machine is left alone."""
 
     NO_CLAIM = "NoClaim"
@@ -49,7 +149,7 @@ class Barrier(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Tenant:
+class CandidatePod:
     """A pod on a machine, as far as it may stand in the way."""
 
     name: str = ""
@@ -68,8 +168,8 @@ class Tenant:
 
 
 @dataclass(frozen=True, slots=True)
-class Post:
-    """A machine with its tenants, daemons and static pods included."""
+class CandidateNode:
+    """A machine with its pods, daemons and static pods included."""
 
     claimed: bool = True
     joined: bool = True
@@ -83,47 +183,47 @@ class Post:
     """When it came, for a do-not-disrupt that is a duration."""
     grace_s: float = inf
     """Its termination grace period; infinite = drains take as long as they take."""
-    tenants: Sequence[Tenant] = ()
+    pods: Sequence[CandidatePod] = ()
 
 
-def barrier(post: Post, care: Care, now_s: float) -> Barrier | None:
+def not_disruptable(node: CandidateNode, disruption_class: DisruptionClass, now_s: float) -> NotDisruptable | None:
     """The first reason to leave a machine alone, None when it may be disrupted."""
     barred = (
-        (Barrier.NO_CLAIM, not post.claimed),
-        (Barrier.NO_NODE, not post.joined),
-        (Barrier.NOT_INITIALIZED, not post.initialized),
-        (Barrier.LEAVING, post.leaving),
-        (Barrier.NOMINATED, post.nominated),
-        (Barrier.PROTECTED, protected(post.do_not_disrupt, post.since_s, now_s)),
-        (Barrier.UNKNOWN_POOL, not post.pool_known),
-        (Barrier.IN_HAND, post.in_hand),
+        (NotDisruptable.NO_CLAIM, not node.claimed),
+        (NotDisruptable.NO_NODE, not node.joined),
+        (NotDisruptable.NOT_INITIALIZED, not node.initialized),
+        (NotDisruptable.LEAVING, node.leaving),
+        (NotDisruptable.NOMINATED, node.nominated),
+        (NotDisruptable.PROTECTED, protected(node.do_not_disrupt, node.since_s, now_s)),
+        (NotDisruptable.UNKNOWN_POOL, not node.pool_known),
+        (NotDisruptable.IN_HAND, node.in_hand),
     )
     of_machine = next((found for found, holds in barred if holds), None)
-    if of_machine is not None or (care is Care.EVENTUAL and post.grace_s < inf):
+    if of_machine is not None or (disruption_class is DisruptionClass.EVENTUAL and node.grace_s < inf):
         return of_machine
-    return next((found for tenant in post.tenants if (found := _of_pod(tenant, now_s)) is not None), None)
+    return next((found for pod in node.pods if (found := _of_pod(pod, now_s)) is not None), None)
 
 
-def reschedulable(tenant: Tenant) -> bool:
+def reschedulable(pod: CandidatePod) -> bool:
     """Whether a pod would have to run somewhere else if its machine went.
 
     A pod of a StatefulSet that is being deleted comes back under its name; others that are have a successor already.
     """
-    if tenant.ended or tenant.mirror or tenant.owner == "DaemonSet":
+    if pod.ended or pod.mirror or pod.owner == "DaemonSet":
         return False
-    return not tenant.leaving or tenant.owner == "StatefulSet"
+    return not pod.leaving or pod.owner == "StatefulSet"
 
 
-def _of_pod(tenant: Tenant, now_s: float) -> Barrier | None:
-    if tenant.ended or tenant.leaving:
+def _of_pod(pod: CandidatePod, now_s: float) -> NotDisruptable | None:
+    if pod.ended or pod.leaving:
         return None
-    if protected(tenant.do_not_disrupt, tenant.started_at_s, now_s):
-        return Barrier.PROTECTED_POD
-    if tenant.mirror:
+    if protected(pod.do_not_disrupt, pod.started_at_s, now_s):
+        return NotDisruptable.PROTECTED_POD
+    if pod.mirror:
         return None
-    if len(tenant.pod_budgets) > 1:
-        return Barrier.SEVERAL_POD_BUDGETS
-    return Barrier.POD_BUDGET if any(allowed <= 0 for allowed in tenant.pod_budgets) else None
+    if len(pod.pod_budgets) > 1:
+        return NotDisruptable.SEVERAL_POD_BUDGETS
+    return NotDisruptable.POD_BUDGET if any(allowed <= 0 for allowed in pod.pod_budgets) else None
 
 
 def protected(value: str, since_s: float, now_s: float) -> bool:

@@ -1,18 +1,58 @@
 """Emptiness: machines on which nothing has run for the pool's quiet time."""
 
-from fleet.disruption.command import Command
-from fleet.disruption.yard import Yard
+from collections.abc import Sequence
+from typing import Final
+
+from fleet.disruption.context import DisruptionContext, found_at
+from fleet.disruption.eligibility import out_of_budget, quiet, spared, undeclared
+from fleet.disruption.outcomes import Blocked, Command, Obstacle, no_reason
 from fleet.reasons import Reason
+from fleet.snapshot import Claim
+from model.kinds import NodePool
+
+_SHOWN: Final = 3
+"""Gangs named in a sentence."""
 
 
-def emptiness(yard: Yard) -> list[Command]:
-    """Every idle machine the budgets let go; fixed pools keep theirs."""
-    commands = []
-    now = yard.snapshot.now_s
-    for pool, claim in yard.volunteers():
-        if pool is None or pool.spec.replicas is not None or not claim.emptied_at_s or not yard.is_empty(claim):
-            continue
-        idle_s = now - claim.emptied_at_s
-        if idle_s >= pool.spec.disruption.consolidate_after and yard.may_take([claim], Reason.EMPTY):
-            commands.append(Command((claim,), Reason.EMPTY, f"nothing has run on it for {idle_s:.0f} s"))
-    return commands
+class Emptiness:
+    """Every idle machine that the budgets let go; fixed pools keep theirs."""
+
+    name = "emptiness"
+    reason = Reason.EMPTY
+
+    def propose(self, context: DisruptionContext) -> Sequence[Command]:
+        """One command a machine."""
+
+        def look(pool: NodePool | None, claim: Claim) -> Command | None:
+            if not claim.emptied_at_s or pool is None or self._kept(context, pool, claim):
+                return None
+            if not context.may_take([claim], self.reason):
+                return None
+            idle_s = context.snapshot.now_s - claim.emptied_at_s
+            return Command((claim,), self.reason, f"nothing has run on it for {idle_s:.0f} s")
+
+        return found_at(context.candidates(), look)
+
+    def why_not(self, context: DisruptionContext, claim: Claim) -> Blocked:
+        """Why a machine is not given back as idle."""
+        pool = context.pool_of(claim)
+        if pool is None:
+            return undeclared(claim)
+        return self._kept(context, pool, claim) or out_of_budget(context, pool, self.reason)
+
+    def _kept(self, context: DisruptionContext, pool: NodePool, claim: Claim) -> Blocked | None:
+        if pool.spec.replicas is not None:
+            return no_reason(Obstacle.FIXED_POOL, f"{pool.name} keeps {pool.spec.replicas} machines, idle or not")
+        if not context.is_empty(claim):
+            return no_reason(Obstacle.OCCUPIED, _occupants(context, claim))
+        quiet_s = pool.spec.disruption.consolidate_after
+        return spared(context, claim) or quiet(context.snapshot.now_s, claim.emptied_at_s or None, quiet_s)
+
+
+def _occupants(context: DisruptionContext, claim: Claim) -> str:
+    gangs = [gang.name for gang in context.gangs_on(claim)]
+    others = sum(1 for pod in context.snapshot.node_pods.get(claim.node, ()) if not pod.workload)
+    more = f" and {len(gangs) - _SHOWN} more" if len(gangs) > _SHOWN else ""
+    named = [", ".join(gangs[:_SHOWN]) + more] if gangs else []
+    named += [f"{others} pod{'s' if others > 1 else ''} of no gang"] if others else []
+    return f"{' and '.join(named) or 'work'} on it"

@@ -1,25 +1,57 @@
 """Expiry: machines past their pool's maximum age. As in Karpenter budgets do not hold it back, but count it."""
 
-from fleet.disruption.command import Command
-from fleet.disruption.replace import replacing
-from fleet.disruption.yard import Yard
+from collections.abc import Sequence
+
+from fleet.disruption.context import DisruptionContext, found_at
+from fleet.disruption.eligibility import undeclared
+from fleet.disruption.outcomes import Blocked, Command, Obstacle, no_reason
+from fleet.disruption.replacement import replacing, why_not_replaced
 from fleet.reasons import Reason
+from fleet.snapshot import Claim
+from model.kinds import NEVER, NodePool
 
 
-def expiry(yard: Yard) -> list[Command]:
+class Expiry:
     """Idle ones go at once; a gang's machine is replaced first, and goes without replacement where none can be had."""
-    now = yard.snapshot.now_s
-    commands: list[Command] = []
-    fates: dict[str, tuple[Reason, str]] = {}
-    born_before_s = {name: now - pool.spec.template.expire_after for name, pool in yard.fleet.node_pools.items()}
-    for pool, claim in yard.candidates():
-        age_s = now - claim.launched_at_s
-        if pool is None or claim.launched_at_s > born_before_s[pool.name]:
-            continue
-        why = f"it is {age_s / 3600:.1f} h old, the pool allows {pool.spec.template.expire_after / 3600:.1f} h"
-        if yard.is_empty(claim):
-            yard.gone.add(claim.name)
-            commands.append(Command((claim,), Reason.EXPIRED, why))
-        else:
-            fates[claim.name] = (Reason.EXPIRED, why)
-    return commands + replacing(yard, fates, budgeted=False, insist=True)
+
+    name = "expiry"
+    reason = Reason.EXPIRED
+
+    def propose(self, context: DisruptionContext) -> Sequence[Command]:
+        """Idle machines one by one, then the busy ones."""
+        due = self._due(context)
+        if not due:
+            return ()
+        idle = [claim for _, claim in context.candidates() if claim.name in due and context.is_empty(claim)]
+        context.taken.update(claim.name for claim in idle)
+        commands = [Command((claim,), *due[claim.name]) for claim in idle]
+        return [*commands, *replacing(context, due, budgeted=False, insist=True)]
+
+    def why_not(self, context: DisruptionContext, claim: Claim) -> Blocked:
+        """Why a machine has not reached its pool's age, or cannot go yet."""
+        pool = context.pool_of(claim)
+        if pool is None:
+            return undeclared(claim)
+        most_s, ends_s = pool.spec.template.expire_after, _ends_s(pool, claim)
+        if most_s == NEVER:
+            return no_reason(Obstacle.NOT_DUE, "machines of its pool never expire")
+        if context.snapshot.now_s < ends_s:
+            return no_reason(Obstacle.NOT_DUE, f"the pool allows {most_s / 3600:.1f} h", ends_s)
+        return why_not_replaced(context, claim, self._due(context), budgeted=False)
+
+    def _due(self, context: DisruptionContext) -> dict[str, tuple[Reason, str]]:
+        """All machines that are too old."""
+        now_s = context.snapshot.now_s
+
+        def look(pool: NodePool | None, claim: Claim) -> tuple[str, tuple[Reason, str]] | None:
+            if pool is None or now_s < _ends_s(pool, claim):
+                return None
+            age_h, most_h = (now_s - claim.launched_at_s) / 3600, pool.spec.template.expire_after / 3600
+            return claim.name, (self.reason, f"it is {age_h:.1f} h old, the pool allows {most_h:.1f} h")
+
+        return dict(found_at(context.candidates(), look))
+
+
+def _ends_s(pool: NodePool, claim: Claim) -> float:
+    """When the machine is too old (epoch seconds)."""
+    return claim.launched_at_s + pool.spec.template.expire_after

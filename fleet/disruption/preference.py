@@ -8,78 +8,141 @@ remembered for a while, and then tried again.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
+from fleet.actions import claim_subject
 from fleet.cost.lost import PAYBACK_S
-from fleet.disruption.command import Command
-from fleet.disruption.consolidation import turn_of
-from fleet.disruption.replace import Unit, claims_of, coming, complete, move, units
-from fleet.disruption.stay import preferred_to, stays_until_s
-from fleet.disruption.weigh import lost_usd
-from fleet.disruption.yard import Yard
+from fleet.disruption.context import DisruptionContext, found_at
+from fleet.disruption.eligibility import (
+    keeps,
+    minimum_stay,
+    out_of_budget,
+    preferred_to,
+    spared,
+    undeclared,
+)
+from fleet.disruption.evaluation import lost_usd
+from fleet.disruption.outcomes import Blocked, Command, Obstacle, no_reason
+from fleet.disruption.replacement import claims_of, coming, complete, groups, replacement, unready
+from fleet.disruption.simulation import CandidateGroup, turn_of
+from fleet.fence import concerning
 from fleet.placement.inventory import BuyableCapacity, build_capacity
 from fleet.placement.plan import PlacementPlan
 from fleet.reasons import Reason, Refusal
-from fleet.snapshot import Claim, ClaimState
+from fleet.snapshot import Claim
 from model.kinds import CapacityType, NodePool
 
-_WHY = "its pool prefers a capacity type that can be had again"
+_WHY: Final = "its pool prefers a capacity type that can be had again"
 
 
-def prefer(yard: Yard) -> list[Command]:
-    """Units whose replacements are ready go; else at most one is replaced: then the world is looked at anew."""
-    if all(pool.spec.disruption.return_to_preferred is None for pool in yard.fleet.node_pools.values()):
+class PreferredCapacity:
+    """Groups whose replacements are ready go; else at most one is replaced: then the world is looked at anew."""
+
+    name = "preference"
+    reason = Reason.PREFERRED
+
+    def propose(self, context: DisruptionContext) -> Sequence[Command]:
+        """What is replaced by now, or the first group for which there is something better."""
+        stayed = self._stayed(context)
+        if not stayed:
+            return ()
+        offers = PreferredOffers(context, build_capacity(context.fleet, context.snapshot))
+        due = {
+            claim.name: (self.reason, _WHY)
+            for pool, claim in stayed
+            if claim.name in context.successors or offers.sells(pool, preferred_to(pool, claim))
+        }
+        done: list[Command] = []
+        waiting: list[CandidateGroup] = []
+        for group in groups(context, due):
+            with concerning(claim_subject(group.names[0])):
+                if unready(context, group.names) or context.pod_budget(group.claims, self.reason):
+                    continue
+                if complete(coming(context, group.names)):
+                    context.taken.update(group.names)
+                    done.append(Command(group.claims, self.reason, _WHY))
+                elif offers.affordable_usd_h(group) > 0:
+                    waiting.append(group)
+        return done or self._first(context, offers, waiting)
+
+    def why_not(self, context: DisruptionContext, claim: Claim) -> Blocked:
+        """Why a machine does not give way to one of a capacity type that its pool prefers."""
+        pool = context.pool_of(claim)
+        if pool is None:
+            return undeclared(claim)
+        return (
+            _unasked(pool, claim)
+            or _empty(context, claim)
+            or spared(context, claim)
+            or minimum_stay(context, pool, claim)
+            or keeps(context, claim, self.reason)
+            or replacement(context, claim)
+            or self._unwanted(context, pool, claim)
+        )
+
+    def _stayed(self, context: DisruptionContext) -> list[tuple[NodePool, Claim]]:
+        """Machines that have stayed for the minimum, and whose pools would rather have others."""
+        pools = context.fleet.node_pools
+        asking = {name for name, pool in pools.items() if pool.spec.disruption.return_to_preferred is not None}
+
+        def look(pool: NodePool | None, claim: Claim) -> tuple[NodePool, Claim] | None:
+            if claim.node_pool not in asking or pool is None or not preferred_to(pool, claim):
+                return None
+            return None if spared(context, claim) or minimum_stay(context, pool, claim) else (pool, claim)
+
+        return found_at(context.candidates(), look) if asking else []
+
+    def _first(
+        self, context: DisruptionContext, offers: "PreferredOffers", waiting: Sequence[CandidateGroup]
+    ) -> list[Command]:
+        for group in turn_of(waiting, context.snapshot.now_s):
+            with concerning(claim_subject(group.names[0])):
+                plans = context.simulate(group)
+                if isinstance(plans, Refusal) or not offers.worth(group, plans):
+                    continue
+                begun = bool(coming(context, group.names))  # one was lost: the budgets count the group already
+                if begun or context.may_take(group.claims, self.reason):
+                    context.taken.update(group.names)
+                    context.promise(group.gangs, plans)
+                    bought = claims_of(plans, group, context.snapshot.now_s)
+                    return [Command(group.claims, self.reason, _WHY, bought)]
         return []
-    stayed = [(pool, claim) for pool, claim in yard.volunteers() if pool is not None and _stayed(yard, pool, claim)]
-    if not stayed:
-        return []
-    market = Market(yard, build_capacity(yard.fleet, yard.snapshot))
-    fates = {
-        claim.name: (Reason.PREFERRED, _WHY)
-        for pool, claim in stayed
-        if claim.name in yard.successors or market.sells(pool, preferred_to(pool, claim))
-    }
-    done, waiting = [], []
-    for unit in units(yard, fates):
-        pending = coming(yard, unit.names)
-        if any(claim.state is not ClaimState.READY for claim in pending):
-            continue
-        if yard.pod_budget(unit.claims, Reason.PREFERRED) is not None:
-            continue
-        if complete(pending):
-            yard.gone.update(unit.names)
-            done.append(Command(unit.claims, Reason.PREFERRED, _WHY))
-        elif market.affordable_usd_h(unit) > 0:
-            waiting.append(unit)
-    return done or _first(yard, market, waiting)
+
+    def _unwanted(self, context: DisruptionContext, pool: NodePool, claim: Claim) -> Blocked:
+        """Why nothing that is preferred comes in its place now."""
+        offers = PreferredOffers(context, build_capacity(context.fleet, context.snapshot))
+        if not offers.sells(pool, preferred_to(pool, claim)):
+            return Blocked(Obstacle.NO_PLACE, f"all offers of {', '.join(preferred_to(pool, claim))} are short")
+        group = CandidateGroup((claim,), tuple(context.gangs_on(claim)))
+        plans = context.simulate(group)
+        if isinstance(plans, Refusal):
+            return Blocked(Obstacle.NO_PLACE, f"no place without it: {plans.message}")
+        if not offers.worth(group, plans):
+            return Blocked(
+                Obstacle.PAYBACK, "what its gangs would come to is not preferred, or does not pay for the work lost"
+            )
+        return out_of_budget(context, pool, self.reason)
 
 
-def _stayed(yard: Yard, pool: NodePool, claim: Claim) -> bool:
-    """Whether a machine has stayed for the minimum, and its pool would rather have another."""
-    if pool.spec.disruption.return_to_preferred is None or not preferred_to(pool, claim):
-        return False
-    return yard.snapshot.now_s >= stays_until_s(pool, claim)
+def _unasked(pool: NodePool, claim: Claim) -> Blocked | None:
+    """The pool has no such policy, or likes nothing better than what the machine is."""
+    if pool.spec.disruption.return_to_preferred is None:
+        return no_reason(Obstacle.POLICY, f"{pool.name} has no returnToPreferred")
+    if not preferred_to(pool, claim):
+        return no_reason(Obstacle.NOT_DUE, f"{pool.name} prefers nothing to {claim.capacity_pool.capacity_type}")
+    return None
 
 
-def _first(yard: Yard, market: "Market", waiting: Sequence[Unit]) -> list[Command]:
-    for unit in turn_of(waiting, yard.snapshot.now_s):
-        plans = move(yard, unit)
-        if isinstance(plans, Refusal) or not market.worth(unit, plans):
-            continue
-        begun = bool(coming(yard, unit.names))  # one of them was lost: the budgets count the unit already
-        if begun or yard.may_take(unit.claims, Reason.PREFERRED):
-            yard.gone.update(unit.names)
-            yard.promise(unit.gangs, plans)
-            buys = any(plan.purchases for plan in plans.values())
-            bought = claims_of(plans, unit, yard.snapshot.now_s) if buys else ()
-            return [Command(unit.claims, Reason.PREFERRED, _WHY, bought)]
-    return []
+def _empty(context: DisruptionContext, claim: Claim) -> Blocked | None:
+    words = "no gang stands on it: it is emptiness that takes it"
+    return no_reason(Obstacle.EMPTY, words) if context.is_empty(claim) else None
 
 
 @dataclass(frozen=True, slots=True)
-class Market:
+class PreferredOffers:
     """What can be had, and what it is expected to cost."""
 
-    yard: Yard
+    context: DisruptionContext
     supply: BuyableCapacity
     _sold: dict[tuple[str, Sequence[CapacityType]], bool] = field(default_factory=dict)
 
@@ -92,27 +155,27 @@ class Market:
             )
         return self._sold[pool.name, capacity_types]
 
-    def affordable_usd_h(self, unit: Unit) -> float:
+    def affordable_usd_h(self, group: CandidateGroup) -> float:
         """What the replacement may cost: the price of the machines, less what pays for the work lost."""
-        lost_usd_h = lost_usd(unit.gangs, self.yard.snapshot) * 3600 / PAYBACK_S
-        return sum(claim.price_usd_h for claim in unit.claims) - lost_usd_h
+        lost_usd_h = lost_usd(group.gangs, self.context.snapshot) * 3600 / PAYBACK_S
+        return sum(claim.price_usd_h for claim in group.claims) - lost_usd_h
 
-    def worth(self, unit: Unit, plans: Mapping[str, PlacementPlan]) -> bool:
+    def worth(self, group: CandidateGroup, plans: Mapping[str, PlacementPlan]) -> bool:
         """Whether the gangs come to machines that are preferred, or theirs already, for less than is affordable."""
         lots = [lot for plan in plans.values() for lot in plan.purchases]
         expected_usd_h = sum(self.supply.expected_usd_h(lot.offering.offer) * lot.count for lot in lots)
-        wanted = frozenset[CapacityType].intersection(*(self._wanted(claim) for claim in unit.claims))
+        wanted = frozenset[CapacityType].intersection(*(self._wanted(claim) for claim in group.claims))
         return (
-            expected_usd_h < self.affordable_usd_h(unit)
+            expected_usd_h < self.affordable_usd_h(group)
             and all(lot.offering.offer.capacity_type in wanted for lot in lots)
-            and all(self._welcome(unit, plan, wanted) for plan in plans.values())
+            and all(self._welcome(group, plan, wanted) for plan in plans.values())
         )
 
     def _wanted(self, claim: Claim) -> frozenset[CapacityType]:
-        return frozenset(preferred_to(self.yard.fleet.node_pools[claim.node_pool], claim))
+        return frozenset(preferred_to(self.context.fleet.node_pools[claim.node_pool], claim))
 
-    def _welcome(self, unit: Unit, plan: PlacementPlan, wanted: frozenset[CapacityType]) -> bool:
-        theirs = {pin.claim for gang in unit.gangs for pin in gang.pins}
-        claims = self.yard.snapshot.claims
+    def _welcome(self, group: CandidateGroup, plan: PlacementPlan, wanted: frozenset[CapacityType]) -> bool:
+        theirs = {pin.claim for gang in group.gangs for pin in gang.pins}
+        claims = self.context.snapshot.claims
         stands = (claims[seat.slot.claim] for seat in plan.assignments if seat.slot.claim in claims)
         return all(claim.name in theirs or claim.capacity_pool.capacity_type in wanted for claim in stands)

@@ -1,32 +1,77 @@
 """Rebalance: machines that EC2 expects to take soon, of pools that ask to move away before."""
 
+from collections.abc import Collection, Sequence
 from dataclasses import replace
+from typing import Final
 
-from fleet.disruption.command import Command
-from fleet.disruption.replace import replacing
-from fleet.disruption.yard import Yard
+from fleet.disruption.context import DisruptionContext, found_at
+from fleet.disruption.eligibility import out_of_budget, spared, undeclared
+from fleet.disruption.outcomes import Blocked, Command, Obstacle, no_reason
+from fleet.disruption.replacement import replacing, why_not_replaced
 from fleet.reasons import Reason
 from fleet.snapshot import Claim
 from model.kinds import NEVER, NodePool
 
+_WHY: Final = "EC2 expects to take the machine soon"
 
-def rebalance(yard: Yard) -> list[Command]:
+
+class Rebalance:
     """Idle ones go at once; those with gangs when their replacements are ready; both under budget.
 
     A replacement comes from a capacity pool of which no such advice has come: there it would be the next to go.
     """
-    if not any(pool.spec.disruption.on_rebalance == "Replace" for pool in yard.fleet.node_pools.values()):
-        return []
-    advised = [claim for pool, claim in yard.volunteers() if _acts(pool, claim)]
-    if not advised:
-        return []
-    why = "EC2 expects to take the machine soon"
-    idle = [claim for claim in advised if yard.is_empty(claim) and yard.may_take([claim], Reason.REBALANCED)]
-    short = {**yard.snapshot.shortages, **{claim.capacity_pool: NEVER for claim in advised}}
-    elsewhere = replace(yard, snapshot=replace(yard.snapshot, shortages=short))
-    busy = {claim.name: (Reason.REBALANCED, why) for claim in advised if not yard.is_empty(claim)}
-    return [Command((claim,), Reason.REBALANCED, why) for claim in idle] + replacing(elsewhere, busy)
+
+    name = "rebalance"
+    reason = Reason.REBALANCED
+
+    def propose(self, context: DisruptionContext) -> Sequence[Command]:
+        """Idle machines one by one, then the busy ones."""
+        advised = self._advised(context)
+        if not advised:
+            return ()
+        idle = [
+            Command((claim,), self.reason, _WHY)
+            for claim in advised
+            if context.is_empty(claim) and context.may_take([claim], self.reason)
+        ]
+        return [*idle, *replacing(_elsewhere(context, advised), self._due(context, advised))]
+
+    def why_not(self, context: DisruptionContext, claim: Claim) -> Blocked:
+        """Why a machine is not left on EC2's advice; or that there is none."""
+        pool = context.pool_of(claim)
+        if pool is None:
+            return undeclared(claim)
+        kept = self._kept(context, pool, claim)
+        if kept is not None:
+            return kept
+        if context.is_empty(claim) or context.budget(pool.name, self.reason) < 1:
+            return out_of_budget(context, pool, self.reason)
+        advised = self._advised(context)
+        return why_not_replaced(_elsewhere(context, advised), claim, self._due(context, advised))
+
+    def _kept(self, context: DisruptionContext, pool: NodePool, claim: Claim) -> Blocked | None:
+        if pool.spec.disruption.on_rebalance == "Ignore":
+            return no_reason(Obstacle.POLICY, f"{pool.name} ignores EC2's advice")
+        if not claim.advised_at_s:
+            return no_reason(Obstacle.NOT_DUE, "EC2 has not advised to leave it")
+        return spared(context, claim)
+
+    def _advised(self, context: DisruptionContext) -> list[Claim]:
+        """The machines that should be left."""
+
+        def look(pool: NodePool | None, claim: Claim) -> Claim | None:
+            if not claim.advised_at_s or pool is None or self._kept(context, pool, claim):
+                return None
+            return claim
+
+        return found_at(context.candidates(), look)
+
+    def _due(self, context: DisruptionContext, advised: Collection[Claim]) -> dict[str, tuple[Reason, str]]:
+        """Those with work on them."""
+        return {claim.name: (self.reason, _WHY) for claim in advised if not context.is_empty(claim)}
 
 
-def _acts(pool: NodePool | None, claim: Claim) -> bool:
-    return bool(claim.advised_at_s) and pool is not None and pool.spec.disruption.on_rebalance == "Replace"
+def _elsewhere(context: DisruptionContext, advised: Collection[Claim]) -> DisruptionContext:
+    """The same pass, in which nothing is bought where EC2 has advised to leave."""
+    short = {**context.snapshot.shortages, **{claim.capacity_pool: NEVER for claim in advised}}
+    return replace(context, snapshot=replace(context.snapshot, shortages=short))

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fleet.cost.lost import lost_since_s, lost_work_usd
-from fleet.disruption.verdict import Verdict
-from fleet.disruption.verdicts import verdicts
+from fleet.disruption.outcomes import DisruptionVerdict
+from fleet.explain.verdicts import verdicts
 from fleet.scheduling.patience import ends_at_s
 from fleet.snapshot import Claim, Gang, Node, Snapshot
 from fleet.snapshot.lookups import claims_by_node, machines_held
@@ -38,7 +38,7 @@ class NodeView:
     tenants: tuple[Tenant, ...]
     foreign_pods: tuple[str, ...]
     """Pods of no gang, but not of a DaemonSet."""
-    verdicts: tuple[Verdict, ...]
+    verdicts: tuple[DisruptionVerdict, ...]
     """Empty where no fleet was given."""
 
 

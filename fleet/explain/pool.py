@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from fleet.disruption.budgets import BUDGET_REASONS
-from fleet.disruption.yard import Yard
+from fleet.disruption.context import DisruptionContext
 from fleet.explain.funnel import Step, funnel
 from fleet.offerings.limits import PoolHeadroom
 from fleet.placement.flavor_nodes import nodes_of_flavor
@@ -72,13 +72,13 @@ def pool_view(fleet: Fleet, snapshot: Snapshot, name: str) -> PoolView:
     claims = claims_by_pool(snapshot).get(name, ())
     keys = {offering.offer.pool_key for offering in supply.offerings.of(pool)}
     states = [claim.state for claim in claims]
-    yard = Yard.of(fleet, snapshot)
+    context = DisruptionContext.of(fleet, snapshot)
     return PoolView(
         pool,
         {str(state): states.count(state) for state in ClaimState if state in states},
         tuple(_bounds(pool, supply.headroom[name])),
         tuple(_budget(budget, snapshot.now_s) for budget in pool.spec.disruption.budgets),
-        {word: yard.budget(name, reason) for reason, word in BUDGET_REASONS.items()},
+        {word: context.budget(name, reason) for reason, word in BUDGET_REASONS.items()},
         tuple(_freezes(fleet, snapshot.now_s)),
         {pool: until for pool, until in sorted(supply.shortages.items()) if pool in keys},
         funnel(pool, supply),

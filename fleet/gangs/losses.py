@@ -11,7 +11,7 @@ NODE_FAILURE_AFTER_S: Final = 60.0
 
 UNPLANNED: Final = frozenset({Reason.NODE_FAILURE, Reason.INTERRUPTED, Reason.INSTANCE_GONE})
 """Losses that hit one machine. Where one leaves by plan (drift, expiry, consolidation) its replacement is bought first,
-for the gang as a whole (`fleet.disruption.replace`)."""
+for the gang as a whole (`fleet.disruption.replacement`)."""
 
 
 class Loss(NamedTuple):

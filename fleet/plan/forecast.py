@@ -7,10 +7,10 @@ from typing import Any
 from fleet import disruption as disrupt
 from fleet.actions import Action, Consider, OpenClaims, SaveClaim, SaveGang, Tally
 from fleet.disruption import rollout
+from fleet.disruption.context import DisruptionContext
 from fleet.disruption.drift import differs
-from fleet.disruption.held_back import held_back, waiting
-from fleet.disruption.proposals import due_s, to_buy, told
-from fleet.disruption.yard import Yard
+from fleet.disruption.pending import due_s, to_buy, told
+from fleet.disruption.replacement import kept_for_long
 from fleet.fence import Decided, told_apart
 from fleet.mig.layouts import gpu_part, layout_name
 from fleet.nodeclaims import fixed
@@ -77,9 +77,8 @@ def forecast(before: Fleet, fleet: Fleet, snapshot: Snapshot) -> Forecast:
         if (how := differs(fleet, snapshot, claim)).words:
             verb: Verb = "replace" if claim.node_pool in fleet.node_pools else "delete"
             changes[name] = replace(_machine(claim, verb, how.words), upkeep=how.reason in PROVIDER_DRIFT)
-    fates = {name: (Reason.DRIFTED, change.reason) for name, change in changes.items() if change.verb == "replace"}
-    yard = Yard.of(fleet, snapshot)
-    for name, words in {**waiting(yard, fates), **held_back(yard, fates)}.items():
+    due = {name: (Reason.DRIFTED, change.reason) for name, change in changes.items() if change.verb == "replace"}
+    for name, words in kept_for_long(DisruptionContext.of(fleet, snapshot), due).items():
         changes[name] = replace(changes[name], reason=f"{changes[name].reason}; {words}")
     preempted: dict[str, str] = {}
     tally: Tally | None = None

@@ -11,7 +11,7 @@ from agent.inbox import Event, NamesResolved
 from agent.reports import NAMED, pool_reports
 from agent.resolutions import ResolutionQuestions, resolutions_listener
 from agent.world import read_world
-from fleet.disruption.verdicts import verdicts
+from fleet.explain.verdicts import verdicts
 from fleet.plan import make_plan
 from fleet.snapshot import ImageKind, LaunchConfiguration, Resolutions, Resolved
 from model.kinds import NodeTemplate

@@ -11,10 +11,10 @@ import typer
 from agent.cli.app import app
 from agent.cli.look import look_away
 from agent.cli.offers import to_json
-from fleet.disruption import verdict
-from fleet.disruption.verdicts import VOLUNTARY
+from fleet.disruption import METHODS, outcomes
 from fleet.explain import offers
 from fleet.explain.offers import Ask, offers_for
+from fleet.explain.verdicts import INVOLUNTARY
 from tests.support.fleets import FleetBuilder
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "guides" / "asking-why.md").read_text(encoding="utf-8")
@@ -65,8 +65,15 @@ def test_every_obstacle_of_an_offer_is_documented() -> None:
     assert table(section("What could serve it"), "an obstacle") == {code for code in offers.Obstacle if code}
 
 
+def test_every_method_is_documented_in_its_order() -> None:
+    names = [*(method.name for method in METHODS), *INVOLUNTARY]
+    text = section("Why a machine is there")
+    rows = text.partition("| method |")[2].partition("\n\n")[0].splitlines()[2:]
+    assert [re.findall(r"`([^`]+)`", row)[0] for row in rows] == names
+    assert all(f"{name}: " in text for name in names)
+
+
 def test_every_obstacle_of_a_machine_is_documented() -> None:
     text = section("Why a machine is there")
-    assert table(text, "in brackets") >= {code for code in verdict.Obstacle if code}
-    assert all(f"{name}: " in text for name in [*VOLUNTARY, "interruption", "repair"])
-    assert all(f"`{outcome}`" in text for outcome in verdict.Outcome)
+    assert table(text, "in brackets") >= {code for code in outcomes.Obstacle if code}
+    assert all(f"`{outcome}`" in text for outcome in outcomes.DisruptionOutcome)

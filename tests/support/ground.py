@@ -6,7 +6,7 @@ from typing import Any
 
 from bench.reference.karpenter.buy import Ask, Machine, Node, Pod, ReferenceOffering, Template
 from bench.reference.karpenter.disrupt.ground import Ground, Standing
-from fleet.disruption.eligibility import Post
+from fleet.disruption.eligibility import CandidateNode
 from model import labels
 from model.kinds import NodePool
 from model.requirements import Requirement, Requirements
@@ -50,7 +50,7 @@ def standing(
     free = {"cpu": total - used, "memory": 1 << 40, "pods": 110 - len(running)}
     named = tuple(replace(pod, name=f"{pod.name}-on-{name}") for pod in running)
     node = Node(name, carried, free, initialized=facts.pop("initialized", True))
-    post = facts.pop("post", Post(initialized=node.initialized))
+    post = facts.pop("post", CandidateNode(initialized=node.initialized))
     return Standing(node, of, named, tuple(1.0 for _ in named), post, **facts)
 
 

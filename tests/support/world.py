@@ -29,7 +29,7 @@ from fleet.actions import (
     TerminateMachines,
 )
 from fleet.disruption import rollout
-from fleet.disruption.proposals import VALIDATE_AFTER_S
+from fleet.disruption.pending import VALIDATE_AFTER_S
 from fleet.fence import Decided, DecisionFailed
 from fleet.gangs import lifecycle as gang_lifecycle
 from fleet.mig.layouts import gpu_part, with_gpus

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from fleet.disruption.budgets import UNBOUNDED, InvalidBudget, allowed, allowed_by, open_now
-from fleet.disruption.yard import Yard
+from fleet.disruption.context import DisruptionContext
 from fleet.reasons import Reason
 from fleet.snapshot import Disruption
 from model.kinds import NEVER, Budget, NodePool
@@ -73,7 +73,7 @@ def _told(value: int) -> int | str:
 
 
 def _over_machines(given: Given) -> dict[str, Any]:
-    """The yard of a world that has them. Those not well or on their way out are among the initialized ones."""
+    """The pass over a world that has them. Those not well or on their way out are among the initialized ones."""
     world = World(FleetBuilder().pool(disruption={"budgets": [budget(each) for each in given["budgets"]]}).build())
     world.now_s = NOW
     count = given["managed_initialized_nodes"]
@@ -93,8 +93,8 @@ def _over_machines(given: Given) -> dict[str, Any]:
         world.claims[f"u{number}"] = replace(world.claims[f"u{number}"], ready_at_s=0.0)
     for number in range(_count(given, "unmanaged")):
         world.nodes[f"plain{number}"] = plain_node(f"plain{number}", amounts())
-    yard = Yard.of(world.fleet, world.snapshot())
-    left = {name: yard.budget("h100", reason) for name, reason in REASONS.items()}
+    context = DisruptionContext.of(world.fleet, world.snapshot())
+    left = {name: context.budget("h100", reason) for name, reason in REASONS.items()}
     return {"allowed_now": _told(left["Underutilized"]), "allowed": {name: _told(each) for name, each in left.items()}}
 
 

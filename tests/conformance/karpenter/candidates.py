@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from math import inf
 from typing import Any
 
-from fleet.disruption.eligibility import Care, Post, barrier
+from fleet.disruption.eligibility import CandidateNode, DisruptionClass, not_disruptable
 from model import labels
 from tests.conformance.cases import Case
 from tests.conformance.karpenter.scenes import NOW, tenant_of
@@ -24,13 +24,13 @@ def run(case: Case) -> dict[str, Any]:
     given = case["given"]
     grace_s = given.get("termination_grace_period_s")
     facts = {name: value for key, told in given.items() for name, value in _fact(key, told).items()}
-    post = Post(
+    node = CandidateNode(
         pool_known=_pool_known(given),
         grace_s=inf if grace_s is None else grace_s,
-        tenants=tuple(tenant_of(each) for each in given.get("pods", ())),
+        pods=tuple(tenant_of(each) for each in given.get("pods", ())),
         **facts,
     )
-    found = barrier(post, Care(given.get("class", "graceful")), NOW)
+    found = not_disruptable(node, DisruptionClass(given.get("class", "graceful")), NOW)
     return {"candidate": found is None, "reason": found}
 
 

@@ -18,8 +18,8 @@ from bench.reference.karpenter.buy import (
     Weighted,
 )
 from bench.reference.karpenter.disrupt.ground import Ground, Standing
-from fleet.disruption.eligibility import Post, Tenant, reschedulable
-from fleet.disruption.savings import eviction_cost
+from fleet.disruption.eligibility import CandidateNode, CandidatePod, reschedulable
+from fleet.disruption.evaluation import eviction_cost
 from model import labels
 from model.kinds import NodePool
 from model.requirements import Requirements
@@ -112,7 +112,7 @@ def _reserved(machine: Machine, given: Iterable[Given]) -> Iterable[ReferenceOff
 class _Aboard:
     """What stands on a machine: those that move, and those that stay with it."""
 
-    tenants: tuple[Tenant, ...]
+    pods: tuple[CandidatePod, ...]
     moving: tuple[Pod, ...]
     staying: tuple[Pod, ...]
     evictions: tuple[float, ...]
@@ -147,14 +147,14 @@ def standing_of(given: Given, scene: Given, pools: Mapping[str, NodePool]) -> St
         pool,
         aboard.moving,
         aboard.evictions,
-        _post(given, aboard.tenants, pool_known=pool in pools),
+        _post(given, aboard.pods, pool_known=pool in pools),
         given.get("consolidatable", True) and quiet_s >= after,
         given.get("drifted_at_s", NOW if given.get("drifted") else 0.0),
     )
 
 
-def _post(given: Given, tenants: tuple[Tenant, ...], *, pool_known: bool) -> Post:
-    return Post(
+def _post(given: Given, tenants: tuple[CandidatePod, ...], *, pool_known: bool) -> CandidateNode:
+    return CandidateNode(
         claimed=given.get("managed", True),
         initialized=given.get("initialized", True),
         leaving=bool(given.get("deleting") or given.get("marked_for_deletion")),
@@ -163,7 +163,7 @@ def _post(given: Given, tenants: tuple[Tenant, ...], *, pool_known: bool) -> Pos
         do_not_disrupt=given.get("do_not_disrupt") or "",
         since_s=NOW - given.get("age_s", 0.0),
         grace_s=given.get("termination_grace_period_s") or inf,
-        tenants=tenants,
+        pods=tenants,
     )
 
 
@@ -190,14 +190,14 @@ def _aboard(given: Given) -> _Aboard:
 _SEVERAL = ("pdbs", "pdb_count")
 
 
-def tenant_of(given: Given) -> Tenant:
+def tenant_of(given: Given) -> CandidatePod:
     """A pod, as far as it may stand in the way."""
     allowed = given.get("pdb_disruptions_allowed")
     several = next((given[key] for key in _SEVERAL if key in given), None)
     budgets: tuple[int, ...] = () if allowed is None else (allowed,)
     if several is not None:
         budgets = tuple(several) if isinstance(several, list) else (1,) * several
-    return Tenant(
+    return CandidatePod(
         do_not_disrupt=given.get("do_not_disrupt") or "",
         started_at_s=NOW - given.get("age_s", _NO_AGE_S if "age_s" in given else 0.0),
         ended=given.get("phase") in {"Succeeded", "Failed"} or bool(given.get("terminal")),

@@ -5,8 +5,17 @@ from math import isinf
 from typing import Any
 
 from bench.reference.karpenter.disrupt.cheaper import Choice
-from fleet.disruption.balanced import Part, Totals, Verdict, agreed, judged
-from fleet.disruption.savings import by_ratio, disruption_cost, eviction_cost, savings_ratio
+from fleet.disruption.evaluation import (
+    BalancedScore,
+    NodePoolTotals,
+    PoolContribution,
+    agreed,
+    by_ratio,
+    disruption_cost,
+    eviction_cost,
+    judged,
+    savings_ratio,
+)
 from model import labels
 from model.kinds.node_pool import DEFAULT_THRESHOLD
 from model.requirements import Requirement, Requirements
@@ -53,12 +62,12 @@ def _order(given: Given) -> dict[str, Any]:
 
 
 def _score(given: Given) -> dict[str, Any]:
-    pool = Totals(given["pool_total_cost"], given["pool_total_disruption"])
+    pool = NodePoolTotals(given["pool_total_cost"], given["pool_total_disruption"])
     return _verdict(judged(given["savings"], given["move_disruption"], pool, given.get("k", DEFAULT_THRESHOLD)))
 
 
 def _totals(given: Given) -> dict[str, Any]:
-    found = Totals.of((each["price"], _evictions(each["pods"])) for each in given["nodes"])
+    found = NodePoolTotals.of((each["price"], _evictions(each["pods"])) for each in given["nodes"])
     return {"total_cost": found.cost_usd_h, "total_disruption": found.disruption}
 
 
@@ -68,11 +77,11 @@ def _move(given: Given) -> dict[str, Any]:
     for number, each in enumerate(given["pools"]):
         name = each.get("name", f"p{number}")
         evictions = _evictions(each["pods_each"])
-        totals[name] = Totals.of([(each["price"], evictions)] * each["nodes"])
+        totals[name] = NodePoolTotals.of([(each["price"], evictions)] * each["nodes"])
         price, disruption = each["price"] * each["delete"], disruption_cost(evictions) * each["delete"]
         threshold = each.get("k", DEFAULT_THRESHOLD) if each["policy"] == "Balanced" else None
         if each["delete"]:
-            parts.append(Part(name, price, disruption, threshold))
+            parts.append(PoolContribution(name, price, disruption, threshold))
             alone[name] = price
     whole = sum(alone.values()) - given.get("replacement_price", 0.0)
     found = agreed(whole, parts, totals)
@@ -85,12 +94,12 @@ def _replacement(given: Given) -> dict[str, Any]:
     types = Requirement.one_of(*given["nodepool_capacity_types"])
     choice = Choice((machine,), Requirements({labels.CAPACITY_TYPE: types}))
     savings = given["source_price"] - choice.price_usd_h()
-    pool = Totals(given["pool_total_cost"], given["pool_total_disruption"])
+    pool = NodePoolTotals(given["pool_total_cost"], given["pool_total_disruption"])
     found = judged(savings, disruption_cost(_evictions(given["pods"])), pool, given.get("k", DEFAULT_THRESHOLD))
     return {**_verdict(found), "savings": savings}
 
 
-def _verdict(found: Verdict) -> dict[str, Any]:
+def _verdict(found: BalancedScore) -> dict[str, Any]:
     return {"score": "+Inf" if isinf(found.score) else found.score, "approved": found.approved}
 
 

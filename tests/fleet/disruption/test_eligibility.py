@@ -2,49 +2,64 @@
 
 import pytest
 
-from fleet.disruption.eligibility import Barrier, Care, Post, Tenant, barrier, protected, reschedulable
+from fleet.disruption.eligibility import (
+    CandidateNode,
+    CandidatePod,
+    DisruptionClass,
+    NotDisruptable,
+    not_disruptable,
+    protected,
+    reschedulable,
+)
 
 NOW = 1000.0
-B = Barrier
-DND = Tenant(do_not_disrupt="true")
+B = NotDisruptable
+DND = CandidatePod(do_not_disrupt="true")
 
 
 @pytest.mark.parametrize(
-    ("post", "graceful", "eventual"),
+    ("node", "graceful", "eventual"),
     [
-        (Post(), None, None),
-        (Post(claimed=False), B.NO_CLAIM, B.NO_CLAIM),
-        (Post(joined=False), B.NO_NODE, B.NO_NODE),
-        (Post(initialized=False), B.NOT_INITIALIZED, B.NOT_INITIALIZED),
-        (Post(leaving=True), B.LEAVING, B.LEAVING),
-        (Post(nominated=True), B.NOMINATED, B.NOMINATED),
-        (Post(in_hand=True), B.IN_HAND, B.IN_HAND),
-        (Post(pool_known=False), B.UNKNOWN_POOL, B.UNKNOWN_POOL),
-        (Post(do_not_disrupt="true"), B.PROTECTED, B.PROTECTED),
-        (Post(do_not_disrupt="true", grace_s=9), B.PROTECTED, B.PROTECTED),
-        (Post(do_not_disrupt="5m", since_s=NOW - 299), B.PROTECTED, B.PROTECTED),
-        (Post(do_not_disrupt="5m", since_s=NOW - 300), None, None),
-        (Post(tenants=(DND,)), B.PROTECTED_POD, B.PROTECTED_POD),
-        (Post(tenants=(DND,), grace_s=300), B.PROTECTED_POD, None),
-        (Post(tenants=(Tenant(), DND)), B.PROTECTED_POD, B.PROTECTED_POD),
-        (Post(tenants=(Tenant(do_not_disrupt="true", mirror=True),)), B.PROTECTED_POD, B.PROTECTED_POD),
-        (Post(tenants=(Tenant(do_not_disrupt="true", owner="DaemonSet"),)), B.PROTECTED_POD, B.PROTECTED_POD),
-        (Post(tenants=(Tenant(do_not_disrupt="true", ended=True),)), None, None),
-        (Post(tenants=(Tenant(do_not_disrupt="true", leaving=True),)), None, None),
-        (Post(tenants=(Tenant(pod_budgets=(0,)),)), B.POD_BUDGET, B.POD_BUDGET),
-        (Post(tenants=(Tenant(pod_budgets=(1,)),)), None, None),
-        (Post(tenants=(Tenant(pod_budgets=(0,)),), grace_s=300), B.POD_BUDGET, None),
-        (Post(tenants=(Tenant(pod_budgets=(0,), owner="DaemonSet"),)), B.POD_BUDGET, B.POD_BUDGET),
-        (Post(tenants=(Tenant(pod_budgets=(0,), mirror=True),)), None, None),
-        (Post(tenants=(Tenant(pod_budgets=(0,), ended=True),)), None, None),
-        (Post(tenants=(Tenant(pod_budgets=(0,), leaving=True),)), None, None),
-        (Post(tenants=(Tenant(pod_budgets=(5, 5)),)), B.SEVERAL_POD_BUDGETS, B.SEVERAL_POD_BUDGETS),
-        (Post(claimed=False, tenants=(DND,)), B.NO_CLAIM, B.NO_CLAIM),
+        (CandidateNode(), None, None),
+        (CandidateNode(claimed=False), B.NO_CLAIM, B.NO_CLAIM),
+        (CandidateNode(joined=False), B.NO_NODE, B.NO_NODE),
+        (CandidateNode(initialized=False), B.NOT_INITIALIZED, B.NOT_INITIALIZED),
+        (CandidateNode(leaving=True), B.LEAVING, B.LEAVING),
+        (CandidateNode(nominated=True), B.NOMINATED, B.NOMINATED),
+        (CandidateNode(in_hand=True), B.IN_HAND, B.IN_HAND),
+        (CandidateNode(pool_known=False), B.UNKNOWN_POOL, B.UNKNOWN_POOL),
+        (CandidateNode(do_not_disrupt="true"), B.PROTECTED, B.PROTECTED),
+        (CandidateNode(do_not_disrupt="true", grace_s=9), B.PROTECTED, B.PROTECTED),
+        (CandidateNode(do_not_disrupt="5m", since_s=NOW - 299), B.PROTECTED, B.PROTECTED),
+        (CandidateNode(do_not_disrupt="5m", since_s=NOW - 300), None, None),
+        (CandidateNode(pods=(DND,)), B.PROTECTED_POD, B.PROTECTED_POD),
+        (CandidateNode(pods=(DND,), grace_s=300), B.PROTECTED_POD, None),
+        (CandidateNode(pods=(CandidatePod(), DND)), B.PROTECTED_POD, B.PROTECTED_POD),
+        (CandidateNode(pods=(CandidatePod(do_not_disrupt="true", mirror=True),)), B.PROTECTED_POD, B.PROTECTED_POD),
+        (
+            CandidateNode(pods=(CandidatePod(do_not_disrupt="true", owner="DaemonSet"),)),
+            B.PROTECTED_POD,
+            B.PROTECTED_POD,
+        ),
+        (CandidateNode(pods=(CandidatePod(do_not_disrupt="true", ended=True),)), None, None),
+        (CandidateNode(pods=(CandidatePod(do_not_disrupt="true", leaving=True),)), None, None),
+        (CandidateNode(pods=(CandidatePod(pod_budgets=(0,)),)), B.POD_BUDGET, B.POD_BUDGET),
+        (CandidateNode(pods=(CandidatePod(pod_budgets=(1,)),)), None, None),
+        (CandidateNode(pods=(CandidatePod(pod_budgets=(0,)),), grace_s=300), B.POD_BUDGET, None),
+        (CandidateNode(pods=(CandidatePod(pod_budgets=(0,), owner="DaemonSet"),)), B.POD_BUDGET, B.POD_BUDGET),
+        (CandidateNode(pods=(CandidatePod(pod_budgets=(0,), mirror=True),)), None, None),
+        (CandidateNode(pods=(CandidatePod(pod_budgets=(0,), ended=True),)), None, None),
+        (CandidateNode(pods=(CandidatePod(pod_budgets=(0,), leaving=True),)), None, None),
+        (CandidateNode(pods=(CandidatePod(pod_budgets=(5, 5)),)), B.SEVERAL_POD_BUDGETS, B.SEVERAL_POD_BUDGETS),
+        (CandidateNode(claimed=False, pods=(DND,)), B.NO_CLAIM, B.NO_CLAIM),
     ],
     ids=str,
 )
-def test_barriers(post: Post, graceful: Barrier | None, eventual: Barrier | None) -> None:
-    assert (barrier(post, Care.GRACEFUL, NOW), barrier(post, Care.EVENTUAL, NOW)) == (graceful, eventual)
+def test_barriers(node: CandidateNode, graceful: NotDisruptable | None, eventual: NotDisruptable | None) -> None:
+    assert (
+        not_disruptable(node, DisruptionClass.GRACEFUL, NOW),
+        not_disruptable(node, DisruptionClass.EVENTUAL, NOW),
+    ) == (graceful, eventual)
 
 
 @pytest.mark.parametrize(
@@ -69,15 +84,15 @@ def test_a_duration_protects_for_so_long(value: str, for_s: float) -> None:
 @pytest.mark.parametrize(
     ("tenant", "moves"),
     [
-        (Tenant(), True),
-        (Tenant(owner="ReplicaSet"), True),
-        (Tenant(owner="DaemonSet"), False),
-        (Tenant(mirror=True), False),
-        (Tenant(ended=True), False),
-        (Tenant(leaving=True, owner="ReplicaSet"), False),
-        (Tenant(leaving=True, owner="StatefulSet"), True),
+        (CandidatePod(), True),
+        (CandidatePod(owner="ReplicaSet"), True),
+        (CandidatePod(owner="DaemonSet"), False),
+        (CandidatePod(mirror=True), False),
+        (CandidatePod(ended=True), False),
+        (CandidatePod(leaving=True, owner="ReplicaSet"), False),
+        (CandidatePod(leaving=True, owner="StatefulSet"), True),
     ],
     ids=str,
 )
-def test_who_would_have_to_run_elsewhere(tenant: Tenant, moves: bool) -> None:
+def test_who_would_have_to_run_elsewhere(tenant: CandidatePod, moves: bool) -> None:
     assert reschedulable(tenant) is moves

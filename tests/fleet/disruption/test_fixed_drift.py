@@ -7,7 +7,7 @@ import pytest
 
 from fleet import disruption as disrupt
 from fleet.actions import OpenClaims, SaveClaim
-from fleet.disruption.fixed_drift import staged
+from fleet.disruption.drift import staged
 from fleet.nodeclaims import fixed
 from tests.support.fleets import FleetBuilder, gang
 from tests.support.world import World

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleet.actions import Action, OpenClaims, SaveClaim
-from fleet.disruption import merging
-from fleet.disruption.merging import suggestions
-from fleet.disruption.yard import Yard
+from fleet.disruption import multi_node
+from fleet.disruption.context import DisruptionContext
+from fleet.disruption.multi_node import suggestions
 from fleet.snapshot import GangState, InstanceOffer, InstanceType, Launch
 from tests.support.fleets import GPU, NOW, A, FleetBuilder, catalog, gang, machine, pod_set
 from tests.support.world import World
@@ -155,8 +155,8 @@ def test_pods_that_share_a_host_are_one_large_pod_of_the_plan() -> None:
     """All three come to one large machine, which is cheaper; none is torn apart."""
     world = world_of(FOUR, EIGHT)
     shared_hosts(world)
-    yard = Yard.of(world.fleet, world.snapshot())
-    [suggestion] = suggestions(yard, list(world.claims.values()))
+    context = DisruptionContext.of(world.fleet, world.snapshot())
+    [suggestion] = suggestions(context, list(world.claims.values()))
     assert (len(suggestion.claims), [it.offer.instance_type for it in suggestion.bought]) == (3, [EIGHT])
     world.settle_down()
     assert bill(world) == pytest.approx(8.0)
@@ -168,14 +168,16 @@ def test_pods_that_share_a_host_are_one_large_pod_of_the_plan() -> None:
 def test_gangs_on_many_machines_are_planned_for_as_far_as_their_ways_allow(
     monkeypatch: pytest.MonkeyPatch, ways: int, planned: set[str] | None
 ) -> None:
-    monkeypatch.setattr(merging, "MOST_WAYS", ways)
+    monkeypatch.setattr(multi_node, "MOST_WAYS", ways)
     world = world_of(ONE, FOUR, EIGHT)
     for name in ("a0", "a1", "b0", "b1", "alone"):
         world.machine(name, "all", "eight.large")
     for name in "ab":
         runs(world, name, (f"{name}0", 1), (f"{name}1", 1))
     runs(world, "c", ("alone", 1))
-    plan = suggestions(Yard.of(world.fleet, world.snapshot()), [world.claims[it] for it in sorted(world.claims)])
+    plan = suggestions(
+        DisruptionContext.of(world.fleet, world.snapshot()), [world.claims[it] for it in sorted(world.claims)]
+    )
     going = {claim.name for suggestion in plan for claim in suggestion.claims}
     assert going <= (planned or set(world.claims))
     assert going

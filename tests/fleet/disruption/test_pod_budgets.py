@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from fleet.actions import Action, OpenClaims, SaveClaim
 from fleet.disruption.consolidation import HELD_S
-from fleet.disruption.eligibility import Care, Post, Tenant, barrier
-from fleet.disruption.verdict import Obstacle, Outcome
-from fleet.disruption.verdicts import verdicts
-from fleet.disruption.yard import Yard
+from fleet.disruption.context import DisruptionContext
+from fleet.disruption.eligibility import CandidateNode, CandidatePod, DisruptionClass, not_disruptable
+from fleet.disruption.outcomes import DisruptionOutcome, Obstacle
+from fleet.explain.verdicts import verdicts
 from fleet.reasons import Reason
 from fleet.snapshot import Disruption, GangState, PodBudget
 from model.kinds import NEVER
@@ -98,8 +98,8 @@ RULE: list[tuple[str, int, tuple[PodBudget, ...], Obstacle | None, str]] = [
 @pytest.mark.parametrize(("pods", "budgets", "obstacle", "words"), [it[1:] for it in RULE], ids=[it[0] for it in RULE])
 def test_what_budgets_say_of_a_gang(pods: int, budgets: tuple[PodBudget, ...], obstacle: Obstacle, words: str) -> None:
     world = under(running(pods=pods), *budgets)
-    yard = Yard.of(world.fleet, world.snapshot())
-    found = yard.pod_budget([world.claims["m0"]], Reason.UNDERUTILIZED)
+    context = DisruptionContext.of(world.fleet, world.snapshot())
+    found = context.pod_budget([world.claims["m0"]], Reason.UNDERUTILIZED)
     assert (found.obstacle if found else None) is obstacle
     assert words in (found.message if found else "")
 
@@ -119,23 +119,26 @@ def test_what_budgets_say_of_a_gang(pods: int, budgets: tuple[PodBudget, ...], o
 def test_which_pods_count(facts: dict[str, Any], held: bool, unready_may_go: bool) -> None:
     world = under(running(), budget(0, unready_may_go=unready_may_go))
     world.pods = {key: replace(pod, **facts) for key, pod in world.pods.items()}
-    yard = Yard.of(world.fleet, world.snapshot())
+    context = DisruptionContext.of(world.fleet, world.snapshot())
     expected = held and not (unready_may_go and facts == {"ready": False})
-    assert bool(yard.pod_budget([world.claims["m0"]], Reason.DRIFTED)) is expected
+    assert bool(context.pod_budget([world.claims["m0"]], Reason.DRIFTED)) is expected
 
 
 @pytest.mark.parametrize("allowed", [(), (0,), (1,), (-1,), (5,), (0, 0), (5, 5), (0, 5)])
 @pytest.mark.parametrize("bounded", [False, True])
-@pytest.mark.parametrize(("reason", "care"), [(Reason.UNDERUTILIZED, Care.GRACEFUL), (Reason.DRIFTED, Care.EVENTUAL)])
+@pytest.mark.parametrize(
+    ("reason", "disruption_class"),
+    [(Reason.UNDERUTILIZED, DisruptionClass.GRACEFUL), (Reason.DRIFTED, DisruptionClass.EVENTUAL)],
+)
 def test_a_gang_of_one_pod_is_judged_as_karpenter_judges_a_pod(
-    allowed: tuple[int, ...], bounded: bool, reason: Reason, care: Care
+    allowed: tuple[int, ...], bounded: bool, reason: Reason, disruption_class: DisruptionClass
 ) -> None:
     world = under(
         running(template=BOUNDED if bounded else {}), *(budget(n, name=f"b{i}") for i, n in enumerate(allowed))
     )
-    found = Yard.of(world.fleet, world.snapshot()).pod_budget([world.claims["m0"]], reason)
-    post = Post(grace_s=3600.0 if bounded else NEVER, tenants=[Tenant(pod_budgets=allowed)])
-    assert (found and found.obstacle.value) == barrier(post, care, NOW)
+    found = DisruptionContext.of(world.fleet, world.snapshot()).pod_budget([world.claims["m0"]], reason)
+    node = CandidateNode(grace_s=3600.0 if bounded else NEVER, pods=[CandidatePod(pod_budgets=allowed)])
+    assert (found and found.obstacle.value) == not_disruptable(node, disruption_class, NOW)
 
 
 # -- the methods ------------------------------------------------------------------------------------------------------
@@ -190,11 +193,11 @@ def test_who_waits_for_a_budget(scene: Callable[[], World], method: str, waits: 
     said = {it.method: it for it in verdicts(world.fleet, world.snapshot(), world.claims["m0"])}[method]
     if waits:
         assert "m0" not in passed(world)
-        assert (said.outcome, said.obstacle) == (Outcome.WAITS, Obstacle.POD_BUDGET), said.message
+        assert (said.outcome, said.obstacle) == (DisruptionOutcome.WAITS, Obstacle.POD_BUDGET), said.message
         assert ALLOWED in said.message
     else:
         assert "m0" in passed(world)
-        assert said.outcome is Outcome.GOES
+        assert said.outcome is DisruptionOutcome.GOES
     assert passed(under(scene(), budget(1))) == passed(scene())
 
 
@@ -264,10 +267,10 @@ def test_a_gang_that_is_on_its_way_itself_counts_once() -> None:
     world = running(3)
     world.runs(gang("wide", count=2, gpu=1), ("m1", 1), ("m2", 1))
     _told(world)
-    yard = Yard.of(world.fleet, under(world, budget(2, "wide")).snapshot())
-    assert yard.pod_budget([world.claims["m1"]], Reason.UNDERUTILIZED) is None
-    yard = Yard.of(world.fleet, under(world, budget(1, "wide")).snapshot())
-    assert yard.pod_budget([world.claims["m1"]], Reason.UNDERUTILIZED) is not None
+    context = DisruptionContext.of(world.fleet, under(world, budget(2, "wide")).snapshot())
+    assert context.pod_budget([world.claims["m1"]], Reason.UNDERUTILIZED) is None
+    context = DisruptionContext.of(world.fleet, under(world, budget(1, "wide")).snapshot())
+    assert context.pod_budget([world.claims["m1"]], Reason.UNDERUTILIZED) is not None
 
 
 @pytest.mark.parametrize(("allows", "going"), [(0, ()), (1, ("m0",)), (2, ("m0", "m1")), (3, ("m0", "m1"))])
@@ -298,7 +301,7 @@ def test_a_cheaper_machine_that_is_ready_waits_for_the_budget_and_not_for_ever()
     assert all(claim.ready_at_s for claim in world.claims.values())
     assert passed(world) == {}
     said = {it.method: it for it in verdicts(world.fleet, world.snapshot(), world.claims["m0"])}["consolidation"]
-    assert (said.outcome, said.obstacle) == (Outcome.WAITS, Obstacle.POD_BUDGET)
+    assert (said.outcome, said.obstacle) == (DisruptionOutcome.WAITS, Obstacle.POD_BUDGET)
     assert passed(under(world, budget(1))) == {"m0": "Underutilized"}
     [bought] = world.claims.keys() - {"m0"}
     world.now_s = world.claims[bought].ready_at_s + HELD_S

@@ -10,11 +10,13 @@ from hypothesis import strategies as st
 
 from fleet import disruption as disrupt
 from fleet.actions import Action, Consider, OpenClaims, SaveClaim
-from fleet.disruption import consolidation, merging
-from fleet.disruption.consolidation import AGAIN_S, ROUND_S
-from fleet.disruption.proposals import VALIDATE_AFTER_S
-from fleet.disruption.weigh import weigh
-from fleet.disruption.yard import Yard
+from fleet.disruption import consolidation, multi_node
+from fleet.disruption.consolidation import AGAIN_S
+from fleet.disruption.context import DisruptionContext
+from fleet.disruption.evaluation import evaluate
+from fleet.disruption.outcomes import Blocked
+from fleet.disruption.pending import VALIDATE_AFTER_S
+from fleet.disruption.simulation import ROUND_S
 from fleet.snapshot import Outlook
 from tests.support.fleets import GPU, NOW, P5, P5S, A, B, FleetBuilder, capacity_pool, foreign_pod, gang, offers
 from tests.support.fleets import catalog as sold
@@ -197,13 +199,13 @@ def test_what_is_withdrawn_early_is_free_for_another_plan() -> None:
 def searches(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """When a plan for many machines was sought."""
     times: list[float] = []
-    original = merging.suggestions
+    original = multi_node.suggestions
 
-    def counted(yard: Yard, candidates: Any) -> Any:
-        times.append(yard.snapshot.now_s - NOW)
-        return original(yard, candidates)
+    def counted(context: DisruptionContext, candidates: Any) -> Any:
+        times.append(context.snapshot.now_s - NOW)
+        return original(context, candidates)
 
-    monkeypatch.setattr(merging, "suggestions", counted)
+    monkeypatch.setattr(multi_node, "suggestions", counted)
     return times
 
 
@@ -212,11 +214,11 @@ def trials(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Machines that were tried one by one."""
     tried: list[str] = []
 
-    def counted(yard: Yard, claims: Any, **more: Any) -> Any:
+    def counted(context: DisruptionContext, claims: Any, **more: Any) -> Any:
         tried.extend(claim.name for claim in claims)
-        return weigh(yard, claims, **more)
+        return evaluate(context, claims, **more)
 
-    monkeypatch.setattr(consolidation, "weigh", counted)
+    monkeypatch.setattr(consolidation, "evaluate", counted)
     return tried
 
 
@@ -288,19 +290,19 @@ def test_a_what_if_comes_to_the_same_however_many_there_were_before(
         world.machine(f"m{n}")
     for n, (place, gpu) in enumerate(gangs):
         world.runs(gang(f"g{n}", gpu=gpu), (f"m{place}", 1), admitted_at_s=NOW - 600)
-    used = Yard.of(world.fleet, world.snapshot())
+    used = DisruptionContext.of(world.fleet, world.snapshot())
     for names in asked:
         claims = [world.claims[f"m{n}"] for n in sorted(names)]
         others = {f"m{n}" for n in range(0, 5, 2)}
         for avoid in ((), others):
-            fresh = Yard.of(world.fleet, world.snapshot())
-            assert _said(weigh(used, claims, avoid=avoid)) == _said(weigh(fresh, claims, avoid=avoid))
+            fresh = DisruptionContext.of(world.fleet, world.snapshot())
+            assert _said(evaluate(used, claims, avoid=avoid)) == _said(evaluate(fresh, claims, avoid=avoid))
 
 
 def _said(found: Any) -> Any:
-    if found is None:
+    if isinstance(found, Blocked):
         return None
     seats = {
         uid: [(it.pod_set, it.slot.name, it.count) for it in plan.assignments] for uid, plan in found.plans.items()
     }
-    return seats, [(lot.offering.key, lot.count) for lot in found.lots], found.saving_usd_h
+    return seats, [(lot.offering.key, lot.count) for lot in found.purchases], found.saving_usd_h

@@ -5,11 +5,10 @@ from typing import Any
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from fleet.cost.lost import lost_work_usd
-from fleet.disruption.prospects import Prospects
-from fleet.disruption.replace import Unit, move
-from fleet.disruption.weigh import PAYBACK_S
-from fleet.disruption.yard import Yard
+from fleet.cost.lost import PAYBACK_S, lost_work_usd
+from fleet.disruption.context import DisruptionContext
+from fleet.disruption.prefilter import Prefilter
+from fleet.disruption.simulation import CandidateGroup
 from fleet.reasons import Refusal
 from fleet.snapshot import PodSet
 from model import labels
@@ -55,19 +54,19 @@ def _run(world: World, draw: st.DrawFn, name: str, gpus: int, places: list[str])
 @settings(max_examples=150, deadline=None)
 @given(worlds())
 def test_hopeless_means_that_no_move_pays(world: World) -> None:
-    yard = Yard.of(world.fleet, world.snapshot())
-    prospects = Prospects.of(world.fleet, yard.snapshot)
-    for _, claim in yard.candidates():
-        gangs = yard.gangs_on(claim)
+    context = DisruptionContext.of(world.fleet, world.snapshot())
+    prefilter = Prefilter.of(world.fleet, context.snapshot)
+    for _, claim in context.candidates():
+        gangs = context.gangs_on(claim)
         if not gangs:
             continue
-        lost = sum(lost_work_usd(it, yard.snapshot) for it in gangs)
+        lost = sum(lost_work_usd(it, context.snapshot) for it in gangs)
         affordable_usd_h = claim.price_usd_h - lost * 3600 / PAYBACK_S
-        if affordable_usd_h > 0 and not prospects.hopeless(claim, gangs, affordable_usd_h):
+        if affordable_usd_h > 0 and not prefilter.hopeless(claim, gangs, affordable_usd_h):
             event("worth a what-if")
             continue
         event("hopeless")
-        plans = move(yard, Unit((claim,), tuple(gangs)))
+        plans = context.simulate(CandidateGroup((claim,), tuple(gangs)))
         assert isinstance(plans, Refusal) or not _pays(plans, claim, affordable_usd_h)
 
 

@@ -6,8 +6,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet.disruption.balanced import Part, Totals, Verdict, agreed, judged
-from fleet.disruption.savings import by_ratio, disruption_cost, eviction_cost, savings_ratio
+from fleet.disruption.evaluation import (
+    BalancedScore,
+    NodePoolTotals,
+    PoolContribution,
+    agreed,
+    by_ratio,
+    disruption_cost,
+    eviction_cost,
+    judged,
+    savings_ratio,
+)
 
 
 @pytest.mark.parametrize(
@@ -45,42 +54,56 @@ def test_most_savings_first_then_by_name() -> None:
     assert by_ratio([("c", 1.0), ("b", 2.0), ("a", 1.0), ("d", inf)]) == ["d", "b", "a", "c"]
 
 
-POOL = Totals(100.0, 50.0)
+POOL = NodePoolTotals(100.0, 50.0)
 
 
 @pytest.mark.parametrize(
     ("savings", "disruption", "pool", "threshold", "verdict"),
     [
-        pytest.param(10, 10, POOL, 2, Verdict(0.5, approved=True), id="at the threshold"),
-        pytest.param(10, 10.1, POOL, 2, Verdict(10 / 100 / (10.1 / 50), approved=False), id="below"),
-        pytest.param(10, 10, POOL, 1, Verdict(0.5, approved=False), id="stricter"),
-        pytest.param(0, 1, POOL, 2, Verdict(0.0, approved=False), id="nothing saved"),
-        pytest.param(-1, 1, POOL, 2, Verdict(0.0, approved=False), id="it costs"),
-        pytest.param(1, 0, POOL, 2, Verdict(inf, approved=True), id="nothing disturbed"),
-        pytest.param(1, 1, Totals(10.0, 0.0), 2, Verdict(inf, approved=True), id="nothing runs"),
-        pytest.param(1, 1, Totals(0.0, 5.0), 2, Verdict(0.0, approved=False), id="no prices"),
+        pytest.param(10, 10, POOL, 2, BalancedScore(0.5, approved=True), id="at the threshold"),
+        pytest.param(10, 10.1, POOL, 2, BalancedScore(10 / 100 / (10.1 / 50), approved=False), id="below"),
+        pytest.param(10, 10, POOL, 1, BalancedScore(0.5, approved=False), id="stricter"),
+        pytest.param(0, 1, POOL, 2, BalancedScore(0.0, approved=False), id="nothing saved"),
+        pytest.param(-1, 1, POOL, 2, BalancedScore(0.0, approved=False), id="it costs"),
+        pytest.param(1, 0, POOL, 2, BalancedScore(inf, approved=True), id="nothing disturbed"),
+        pytest.param(1, 1, NodePoolTotals(10.0, 0.0), 2, BalancedScore(inf, approved=True), id="nothing runs"),
+        pytest.param(1, 1, NodePoolTotals(0.0, 5.0), 2, BalancedScore(0.0, approved=False), id="no prices"),
     ],
 )
-def test_one_pool(savings: float, disruption: float, pool: Totals, threshold: int, verdict: Verdict) -> None:
+def test_one_pool(
+    savings: float, disruption: float, pool: NodePoolTotals, threshold: int, verdict: BalancedScore
+) -> None:
     assert judged(savings, disruption, pool, threshold) == verdict
 
 
 def test_totals_count_every_machine_and_the_prices_that_are_known() -> None:
-    assert Totals.of([(4.0, [1.0]), (None, [1.0, -3.0]), (2.0, [])]) == Totals(6.0, 5.0)
+    assert NodePoolTotals.of([(4.0, [1.0]), (None, [1.0, -3.0]), (2.0, [])]) == NodePoolTotals(6.0, 5.0)
 
 
 @pytest.mark.parametrize(
     ("parts", "score", "approved"),
     [
         pytest.param([], 0.0, False, id="nothing moves"),
-        pytest.param([Part("a", 5.0, 9.0)], inf, True, id="nobody asked"),
-        pytest.param([Part("a", 10.0, 10.0, 2)], 0.5, True, id="one"),
-        pytest.param([Part("a", 5.0, 5.0, 2), Part("b", 5.0, 5.0, 2)], 0.5, True, id="split by price"),
-        pytest.param([Part("a", 9.0, 1.0, 2), Part("b", 1.0, 9.0, 2)], 1 / 100 / (9 / 50), False, id="one refuses"),
-        pytest.param([Part("a", 9.0, 1.0, 2), Part("b", 1.0, 9.0)], 9 / 100 / (1 / 50), True, id="it has no say"),
+        pytest.param([PoolContribution("a", 5.0, 9.0)], inf, True, id="nobody asked"),
+        pytest.param([PoolContribution("a", 10.0, 10.0, 2)], 0.5, True, id="one"),
+        pytest.param(
+            [PoolContribution("a", 5.0, 5.0, 2), PoolContribution("b", 5.0, 5.0, 2)], 0.5, True, id="split by price"
+        ),
+        pytest.param(
+            [PoolContribution("a", 9.0, 1.0, 2), PoolContribution("b", 1.0, 9.0, 2)],
+            1 / 100 / (9 / 50),
+            False,
+            id="one refuses",
+        ),
+        pytest.param(
+            [PoolContribution("a", 9.0, 1.0, 2), PoolContribution("b", 1.0, 9.0)],
+            9 / 100 / (1 / 50),
+            True,
+            id="it has no say",
+        ),
     ],
 )
-def test_several_pools(parts: list[Part], score: float, approved: bool) -> None:
+def test_several_pools(parts: list[PoolContribution], score: float, approved: bool) -> None:
     found = agreed(10.0, parts, {"a": POOL, "b": POOL})
     assert (found.score, found.approved) == (pytest.approx(score), approved)
 
@@ -90,5 +113,5 @@ def test_several_pools(parts: list[Part], score: float, approved: bool) -> None:
 def test_the_size_of_the_pool_does_not_matter(savings: float, disruption: float, threshold: int, scale: float) -> None:
     """Twice the fleet, the same shares: only the share of what a move takes part in counts."""
     small = judged(savings, disruption, POOL, threshold)
-    large = judged(savings, disruption, Totals(POOL.cost_usd_h * scale, POOL.disruption * scale), threshold)
+    large = judged(savings, disruption, NodePoolTotals(POOL.cost_usd_h * scale, POOL.disruption * scale), threshold)
     assert large.score == pytest.approx(small.score)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from fleet import disruption as disrupt
 from fleet.actions import SaveClaim
 from fleet.disruption.drift import drift_of, drifted_claims
-from fleet.disruption.verdict import Outcome
-from fleet.disruption.verdicts import verdicts
+from fleet.disruption.outcomes import DisruptionOutcome
+from fleet.explain.verdicts import verdicts
 from fleet.nodeclaims.drift_facts import NO_DRIFT, provider_drift
 from fleet.snapshot import ImageKind, Instance, Resolutions, Resolved
 from model.pools import pool_hash
@@ -222,4 +222,4 @@ def test_under_a_gang_the_replacement_comes_first() -> None:
     actions = disrupt.decide(world.fleet, world.snapshot())
     assert [type(action).__name__ for action in actions] == ["OpenClaims"]
     (verdict,) = (it for it in verdicts(world.fleet, world.snapshot(), world.claims["m0"]) if it.method == "drift")
-    assert (verdict.outcome, verdict.message) == (Outcome.GOES, f"{WHY}; 1 machine bought first")
+    assert (verdict.outcome, verdict.message) == (DisruptionOutcome.GOES, f"{WHY}; 1 machine bought first")

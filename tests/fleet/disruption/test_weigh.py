@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from fleet.disruption.weigh import Move, command, granted, weigh
-from fleet.disruption.yard import Yard
+from fleet.disruption.context import DisruptionContext
+from fleet.disruption.evaluation import ConsolidationMove, command, evaluate, granted
+from fleet.disruption.outcomes import Blocked
 from tests.support.fleets import GPU, NOW, P5, P5S, FleetBuilder, gang
 from tests.support.world import World
 
@@ -21,9 +22,10 @@ def standing(gpus: dict[str, int], *, kind: str = P5.name, own: Any = "on-demand
     return world
 
 
-def weighed(world: World, *names: str, most_bought: int = 1) -> tuple[Yard, Move | None]:
-    yard = Yard.of(world.fleet, world.snapshot())
-    return yard, weigh(yard, [world.claims[name] for name in names], most_bought=most_bought)
+def evaluated(world: World, *names: str, most_bought: int = 1) -> tuple[DisruptionContext, ConsolidationMove | None]:
+    context = DisruptionContext.of(world.fleet, world.snapshot())
+    found = evaluate(context, [world.claims[name] for name in names], most_bought=most_bought)
+    return context, None if isinstance(found, Blocked) else found
 
 
 @pytest.mark.parametrize(
@@ -37,25 +39,25 @@ def weighed(world: World, *names: str, most_bought: int = 1) -> tuple[Yard, Move
     ],
 )
 def test_sets(gpus: dict[str, int], going: list[str], bought: list[str] | None) -> None:
-    _, found = weighed(standing(gpus), *going)
-    assert (found and [lot.offering.offer.instance_type.name for lot in found.lots]) == bought
+    _, found = evaluated(standing(gpus), *going)
+    assert (found and [lot.offering.offer.instance_type.name for lot in found.purchases]) == bought
 
 
 def test_more_than_one_may_be_bought_where_that_is_asked_for() -> None:
-    yard, found = weighed(standing({"a": 1, "b": 1}), "b", "a", most_bought=2)
+    context, found = evaluated(standing({"a": 1, "b": 1}), "b", "a", most_bought=2)
     assert found
     assert found.saving_usd_h == pytest.approx(2 * 98.0 - 2 * 14.0)
-    assert granted(yard, found)
-    given = command(yard, found)
+    assert granted(context, found)
+    given = command(context, found)
     assert [claim.replaces for claim in given.replacements] == [("a", "b"), ("a", "b")]
     assert len({claim.launch.group for claim in given.replacements}) == 1
-    assert not granted(yard, found), "they are spoken for"
+    assert not granted(context, found), "they are spoken for"
 
 
 def test_what_budgets_do_not_allow() -> None:
-    yard, found = weighed(standing({"a": 2, "b": 2, "c": 2}, budgets=[{"nodes": 1}]), "a", "b")
+    context, found = evaluated(standing({"a": 2, "b": 2, "c": 2}, budgets=[{"nodes": 1}]), "a", "b")
     assert found
-    assert not granted(yard, found)
+    assert not granted(context, found)
 
 
 @pytest.mark.parametrize(("threshold", "worth"), [(1, False), (2, True)])
@@ -63,11 +65,11 @@ def test_every_pool_has_a_say(threshold: int, worth: bool) -> None:
     """Two of three machines for five of six parts of the disruption."""
     world = standing({"a": 2, "b": 2, "c": 2}, consolidationPolicy="Balanced", consolidationThreshold=threshold)
     world.runs(gang("more", gpu=1), ("a", 1), admitted_at_s=NOW - 600)
-    _, found = weighed(world, "a", "b")
+    _, found = evaluated(world, "a", "b")
     assert (found is not None) is worth
 
 
-def test_machines_of_a_pool_that_is_gone_are_not_weighed() -> None:
+def test_machines_of_a_pool_that_is_gone_are_not_evaluated() -> None:
     world = standing({"a": 2, "b": 2})
     world.fleet = FleetBuilder().pool("other").team(quotas={}).queue(flavors=["other"]).build()
-    assert weighed(world, "a")[1] is None
+    assert evaluated(world, "a")[1] is None

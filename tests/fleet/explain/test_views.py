@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from fleet.disruption.verdicts import VOLUNTARY
+from fleet.disruption import METHODS
 from fleet.explain.node import claim_called, node_view
 from fleet.explain.pool import Bound, PoolView, Window, pool_view
+from fleet.explain.verdicts import INVOLUNTARY
 from fleet.reasons import Reason
 from fleet.snapshot import GangState, Pin
 from tests.support.fleets import GPU, NOW, P5, FleetBuilder, capacity_pool, foreign_pod, gang, plain_node
@@ -150,7 +151,7 @@ def test_what_the_methods_say_takes_a_fleet() -> None:
     world = standing()
     snapshot = world.snapshot()
     view = node_view(snapshot, snapshot.claims["m0"], world.fleet)
-    assert [verdict.method for verdict in view.verdicts] == [*VOLUNTARY, "interruption", "repair"]
+    assert [verdict.method for verdict in view.verdicts] == [*(method.name for method in METHODS), *INVOLUNTARY]
 
 
 def test_machines_by_name() -> None:

@@ -10,7 +10,7 @@ from math import inf
 from typing import Final
 
 from bench.reference.karpenter.buy import Machine, ReferenceOffering
-from fleet.disruption.savings import SPOT_TYPES
+from fleet.disruption.evaluation import SPOT_TYPES
 from model import labels
 from model.requirements import Requirement, Requirements
 

@@ -11,8 +11,8 @@ from typing import Final
 
 from bench.reference.karpenter.buy import Node, Outcome, Pod, Resident, Rules, Template, solve
 from bench.reference.karpenter.disrupt.cheaper import offer_labels
-from fleet.disruption.eligibility import Post
-from fleet.disruption.savings import disruption_cost, savings_ratio
+from fleet.disruption.eligibility import CandidateNode
+from fleet.disruption.evaluation import disruption_cost, savings_ratio
 from model import labels
 from model.kinds import NodePool
 from model.requirements import Requirement, Requirements
@@ -35,7 +35,7 @@ class Standing:
     """Those that somebody would make anew elsewhere: neither daemons nor static pods."""
     evictions: tuple[float, ...] = ()
     """What it costs to evict each of them (`savings.eviction_cost`)."""
-    post: Post = field(default_factory=Post)
+    post: CandidateNode = field(default_factory=CandidateNode)
     settled: bool = True
     """Nothing has come or gone for its pool's quiet time."""
     drifted_at_s: float = 0.0

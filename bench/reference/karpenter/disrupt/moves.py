@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from bench.reference.karpenter.buy import Claim
 from bench.reference.karpenter.disrupt.cheaper import Choice, TooDear, replacing, spot_for_spot, without_same
 from bench.reference.karpenter.disrupt.ground import Ground, Refused, Standing, without
-from fleet.disruption.balanced import Part, Totals, Verdict, agreed
+from fleet.disruption.evaluation import BalancedScore, NodePoolTotals, PoolContribution, agreed
 from model import labels
 
 
@@ -80,22 +80,22 @@ def choice_of(ground: Ground, claim: Claim) -> Choice:
     return Choice(machines, claim.requirements, frozenset(claim.reservations))
 
 
-def agreeable(ground: Ground, found: Move) -> Verdict:
+def agreeable(ground: Ground, found: Move) -> BalancedScore:
     """Whether every pool with the policy Balanced finds a move worth its disruption."""
     return agreed(found.saving_usd_h, _parts(ground, found.going), totals(ground, {m.pool for m in found.going}))
 
 
-def totals(ground: Ground, pools: Iterable[str]) -> Mapping[str, Totals]:
+def totals(ground: Ground, pools: Iterable[str]) -> Mapping[str, NodePoolTotals]:
     """What each of the pools has in all."""
     return {
-        name: Totals.of((ground.price_usd_h(m), m.evictions) for m in ground.machines if m.pool == name)
+        name: NodePoolTotals.of((ground.price_usd_h(m), m.evictions) for m in ground.machines if m.pool == name)
         for name in sorted(pools)
     }
 
 
-def _parts(ground: Ground, going: Sequence[Standing]) -> Iterable[Part]:
+def _parts(ground: Ground, going: Sequence[Standing]) -> Iterable[PoolContribution]:
     for name in sorted({machine.pool for machine in going}):
         mine = [machine for machine in going if machine.pool == name]
         price = sum(ground.price_usd_h(machine) or 0.0 for machine in mine)
         threshold = ground.pools[name].spec.disruption.threshold
-        yield Part(name, price, sum(machine.disruption for machine in mine), threshold)
+        yield PoolContribution(name, price, sum(machine.disruption for machine in mine), threshold)

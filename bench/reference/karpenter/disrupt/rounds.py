@@ -13,8 +13,8 @@ from bench.reference.karpenter.disrupt.cheaper import Choice
 from bench.reference.karpenter.disrupt.ground import Ground, Refused, Standing, without
 from bench.reference.karpenter.disrupt.moves import Move, Purchase, agreeable, choice_of, move
 from fleet.disruption.budgets import allowed
-from fleet.disruption.eligibility import CONSOLIDATES, Care, barrier
-from fleet.disruption.fixed_drift import staged
+from fleet.disruption.drift import staged
+from fleet.disruption.eligibility import CONSOLIDATES, DisruptionClass, not_disruptable
 from fleet.reasons import Reason
 from model import labels
 from model.kinds import NodePool
@@ -38,14 +38,16 @@ class _Pass:
     refusals: dict[str, str] = field(default_factory=dict)
     spent: dict[str, int] = field(default_factory=dict)
 
-    def candidates(self, care: Care, wanted: Callable[[Standing, NodePool], bool]) -> list[Standing]:
+    def candidates(
+        self, disruption_class: DisruptionClass, wanted: Callable[[Standing, NodePool], bool]
+    ) -> list[Standing]:
         """Machines a method may look at: of a pool, wanted by it, and with nothing in the way; by name."""
         found = []
         for machine in sorted(self.ground.machines, key=lambda machine: machine.name):
             pool = self.ground.pools.get(machine.pool)
             if pool is None or not wanted(machine, pool):
                 continue
-            barred = barrier(machine.post, care, self.ground.now_s)
+            barred = not_disruptable(machine.post, disruption_class, self.ground.now_s)
             if barred is None:
                 found.append(machine)
             else:
@@ -95,7 +97,7 @@ def is_idle(machine: Standing, pool: NodePool) -> bool:
 
 def _empty(now: _Pass) -> list[Move]:
     """All that are empty, in one command."""
-    going = now.within(now.ranked(now.candidates(Care.GRACEFUL, is_idle)), Reason.EMPTY)
+    going = now.within(now.ranked(now.candidates(DisruptionClass.GRACEFUL, is_idle)), Reason.EMPTY)
     saving = sum(now.ground.price_usd_h(machine) or 0.0 for machine in going)
     return [Move(tuple(going), (), saving)] if going else []
 
@@ -104,7 +106,9 @@ def _empty(now: _Pass) -> list[Move]:
 
 
 def _fixed_drift(now: _Pass) -> list[Move]:
-    found = now.candidates(Care.EVENTUAL, lambda m, pool: bool(m.drifted_at_s) and pool.spec.replicas is not None)
+    found = now.candidates(
+        DisruptionClass.EVENTUAL, lambda m, pool: bool(m.drifted_at_s) and pool.spec.replicas is not None
+    )
     moves: list[Move] = []
     for name in sorted({machine.pool for machine in found}):
         pool = now.ground.pools[name]
@@ -128,7 +132,9 @@ def _like(ground: Ground, pool: str) -> tuple[Purchase, ...]:
 
 def _drift(now: _Pass) -> list[Move]:
     """The machine that drifted first, empty ones before others, for which there is another place at any price."""
-    found = now.candidates(Care.EVENTUAL, lambda m, pool: bool(m.drifted_at_s) and pool.spec.replicas is None)
+    found = now.candidates(
+        DisruptionClass.EVENTUAL, lambda m, pool: bool(m.drifted_at_s) and pool.spec.replicas is None
+    )
     ranked = sorted(found, key=lambda machine: (machine.drifted_at_s, machine.name))
     idle = now.within([machine for machine in ranked if machine.empty], Reason.DRIFTED)
     if idle:
@@ -164,7 +170,7 @@ def is_movable(machine: Standing, pool: NodePool) -> bool:
 
 def _several(now: _Pass) -> list[Move]:
     """The longest prefix of the ranking that one machine, or none, can stand in for; by bisection."""
-    ranked = now.ranked(_known(now, now.candidates(Care.GRACEFUL, is_movable)))
+    ranked = now.ranked(_known(now, now.candidates(DisruptionClass.GRACEFUL, is_movable)))
     within = now.within(ranked, Reason.UNDERUTILIZED)[:MOST_AT_ONCE]
     low, high, best = 2, len(within), None
     while low <= high:
@@ -179,7 +185,7 @@ def _several(now: _Pass) -> list[Move]:
 
 def _one(now: _Pass) -> list[Move]:
     """The first machine of the ranking, each pool in turn, that can go or be replaced by a cheaper one."""
-    ranked = _in_turns(now.ranked(_known(now, now.candidates(Care.GRACEFUL, is_movable))))
+    ranked = _in_turns(now.ranked(_known(now, now.candidates(DisruptionClass.GRACEFUL, is_movable))))
     for machine in ranked:
         if now.left(machine.pool, Reason.UNDERUTILIZED) <= 0:
             continue

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from bench.reference.karpenter.buy import Machine, Peers, Rules, Spread, Weighted
 from bench.reference.karpenter.disrupt.ground import Ground, Standing
 from bench.reference.karpenter.disrupt.rounds import Round, decide
-from fleet.disruption.eligibility import Post, Tenant
+from fleet.disruption.eligibility import CandidateNode, CandidatePod
 from fleet.reasons import Reason
 from model import labels
 from model.requirements import Requirement, Requirements
@@ -53,8 +53,8 @@ BUSY = standing("n1", LARGE, pods(1))
         pytest.param(EMPTY, {"replicas": 1}, False, id="fixed pool"),
         pytest.param(EMPTY, {"budgets": [{"nodes": 0}]}, False, id="budget"),
         pytest.param(EMPTY, {"budgets": [{"nodes": 0, "reasons": ["Underutilized"]}]}, True, id="other budget"),
-        pytest.param(replace(EMPTY, post=Post(do_not_disrupt="true")), {}, False, id="node protected"),
-        pytest.param(replace(EMPTY, post=Post(nominated=True)), {}, False, id="nominated"),
+        pytest.param(replace(EMPTY, post=CandidateNode(do_not_disrupt="true")), {}, False, id="node protected"),
+        pytest.param(replace(EMPTY, post=CandidateNode(nominated=True)), {}, False, id="nominated"),
         pytest.param(BUSY, {}, True, id="too large"),
         pytest.param(BUSY, {"consolidationPolicy": "WhenEmpty"}, False, id="busy, WhenEmpty"),
         pytest.param(BUSY, {"consolidationPolicy": "Balanced"}, True, id="balanced"),
@@ -64,13 +64,19 @@ BUSY = standing("n1", LARGE, pods(1))
         pytest.param(BUSY, {"budgets": [{"nodes": 0, "reasons": ["Empty"]}]}, True, id="busy, other budget"),
         pytest.param(BUSY, {"budgets": [{"nodes": 0}]}, False, id="busy, budget"),
         pytest.param(
-            replace(BUSY, post=Post(tenants=(Tenant(pod_budgets=(0,)),))), {}, False, id="PodDisruptionBudget"
+            replace(BUSY, post=CandidateNode(pods=(CandidatePod(pod_budgets=(0,)),))),
+            {},
+            False,
+            id="PodDisruptionBudget",
         ),
         pytest.param(
-            replace(BUSY, post=Post(tenants=(Tenant(pod_budgets=(0,)),), grace_s=60)), {}, False, id="grace, too"
+            replace(BUSY, post=CandidateNode(pods=(CandidatePod(pod_budgets=(0,)),), grace_s=60)),
+            {},
+            False,
+            id="grace, too",
         ),
         pytest.param(
-            replace(BUSY, post=Post(tenants=(Tenant(do_not_disrupt="5m", started_at_s=NOW - 300),))),
+            replace(BUSY, post=CandidateNode(pods=(CandidatePod(do_not_disrupt="5m", started_at_s=NOW - 300),))),
             {},
             True,
             id="was protected",
@@ -138,15 +144,15 @@ def test_a_machine_is_never_replaced_by_two() -> None:
 )
 def test_destinations(there: dict[str, Any], goes: bool) -> None:
     """`n2` is protected, so that only `n1` may go."""
-    held = Post(do_not_disrupt="true", initialized=there.get("initialized", True))
+    held = CandidateNode(do_not_disrupt="true", initialized=there.get("initialized", True))
     other = standing("n2", SMALL, (), post=held, **there)
     found = decide(ground((SMALL,), [standing("n1", SMALL, pods(1, 1000)), other]))
     assert told(found) == (("delete", ["n1"], []) if goes else NONE)
 
 
 def test_pods_of_a_machine_that_leaves_want_a_place_too_but_may_fail_to_find_one() -> None:
-    leaving = standing("n0", SMALL, pods(3, 1000), post=Post(leaving=True))
-    spare = standing("n2", SMALL, (), post=Post(do_not_disrupt="true"))
+    leaving = standing("n0", SMALL, pods(3, 1000), post=CandidateNode(leaving=True))
+    spare = standing("n2", SMALL, (), post=CandidateNode(do_not_disrupt="true"))
     small = standing("n1", SMALL, pods(1, 2000))
     found = decide(ground((SMALL,), [leaving, spare, small], pool(budgets=[{"nodes": 2}])))
     assert told(found) == NONE  # what waits, waits for a machine of its own then: more than one purchase
@@ -259,7 +265,7 @@ def test_a_move_that_saves_little_for_what_it_disturbs() -> None:
     """Eleven pods of twelve move for a quarter of the cost."""
     machines = [standing("n1", LARGE, pods(11, 100)), standing("n2", machine("odd", 1, (OD, 8.0)), pods(1), cpu=0)]
     kinds = (machine("odd", 1, (OD, 8.0)), LARGE, machine("near", 16, (OD, 3.0)))
-    held = [machines[0], replace(machines[1], post=Post(do_not_disrupt="true"))]
+    held = [machines[0], replace(machines[1], post=CandidateNode(do_not_disrupt="true"))]
     assert told(decide(ground(kinds, held, pool(consolidationPolicy="Balanced")))) == NONE
     assert told(decide(ground(kinds, held, pool())))[0] == "replace"
     eager = pool(consolidationPolicy="Balanced", consolidationThreshold=20)
@@ -282,9 +288,11 @@ NEVER = {"consolidateAfter": "Never"}
         pytest.param([drifted("a", NOW - 10), drifted("b", NOW - 20)], ["b"], id="the first to drift"),
         pytest.param([drifted("a", NOW - 20), drifted("b", NOW - 10, 0)], ["b"], id="empty ones before others"),
         pytest.param([drifted("a", running=0), drifted("b", running=0)], ["a", "b"], id="all empty ones"),
-        pytest.param([replace(drifted("a"), post=Post(tenants=(Tenant(do_not_disrupt="true"),)))], [], id="protected"),
         pytest.param(
-            [replace(drifted("a"), post=Post(tenants=(Tenant(do_not_disrupt="true"),), grace_s=60.0))],
+            [replace(drifted("a"), post=CandidateNode(pods=(CandidatePod(do_not_disrupt="true"),)))], [], id="protected"
+        ),
+        pytest.param(
+            [replace(drifted("a"), post=CandidateNode(pods=(CandidatePod(do_not_disrupt="true"),), grace_s=60.0))],
             ["a"],
             id="protected for as long as the grace period",
         ),
@@ -326,7 +334,11 @@ def scenes(draw: st.DrawFn) -> Ground:
     for number in range(draw(st.integers(1, 7))):
         kind = draw(st.sampled_from(KINDS))
         running = pods(draw(st.integers(0, 3)), draw(st.sampled_from((0, 1000))))
-        post = draw(st.sampled_from((Post(), Post(), Post(do_not_disrupt="true"), Post(leaving=True))))
+        post = draw(
+            st.sampled_from(
+                (CandidateNode(), CandidateNode(), CandidateNode(do_not_disrupt="true"), CandidateNode(leaving=True))
+            )
+        )
         facts: dict[str, Any] = {"of": draw(st.sampled_from(("p", "q"))), "post": post}
         facts |= {"settled": draw(st.booleans()), "drifted_at_s": draw(st.sampled_from((0.0, NOW - 5, NOW - 9)))}
         machines.append(standing(f"n{number}", kind, running, **facts))

@@ -1,7 +1,7 @@
-"""A quick look before a what-if: could these gangs possibly find room without this machine?
+"""A quick look before a simulation: could these gangs possibly find room without this machine?
 
 Everything is an upper bound: more room than there is, every zone at once, each pod set as if it were alone. So a "no"
-is certain and spares the what-if (`replace.move`); a "yes" says nothing. Equal pod sets are one class, counted once.
+is certain and spares the simulation; a "yes" says nothing. Equal pod sets are one class, counted once.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,8 +16,8 @@ from fleet.placement.plan import Need
 from fleet.snapshot import Claim, Gang, Node, PodSet, Snapshot
 from fleet.snapshot.affinity import admits
 from fleet.snapshot.lookups import holders
-from fleet.snapshot.memo import remembered
 from model.fleet import Fleet
+from model.index import Index, derived
 from model.quantity import Resources
 
 
@@ -31,7 +31,7 @@ class _Buyable(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Room:
+class _ClassRoom:
     """Where pods of one class find room: on standing machines, and on one machine that might be bought."""
 
     on_slots: Mapping[str, int]
@@ -42,32 +42,35 @@ class _Room:
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
+class _PodSetRoom:
     """What a pod set needs and would find if its gang, and those that move with it, left their places."""
 
     count: int
     total: int
     on_claims: Mapping[str, int]
     """Claim -> pods that fit there, of the machines the gangs stand on."""
-    room: _Room
+    room: _ClassRoom
 
 
 @dataclass(slots=True)
-class Prospects:
+class Prefilter:
     """The room there is, worked out as it is asked for; the same as long as machines and gangs stay the same."""
 
     fleet: Fleet
     board: ClusterState
     by_claim: Mapping[str, NodeSlot]
     flavors: FleetFlavors
-    _classes: dict[tuple[object, ...], _Room] = field(default_factory=dict)
-    _wanted: dict[tuple[str, ...], Sequence[_Wanted] | None] = field(default_factory=dict)
+    _classes: dict[tuple[object, ...], _ClassRoom] = field(default_factory=dict)
+    _wanted: dict[tuple[str, ...], Sequence[_PodSetRoom] | None] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, fleet: Fleet, snapshot: Snapshot) -> "Prospects":
-        """The prospects of a snapshot."""
+    def of(cls, fleet: Fleet, snapshot: Snapshot) -> "Prefilter":
+        """Of a snapshot, as it is."""
         offerings = offerings_now(fleet, snapshot)
-        return _prospects(fleet, offerings, snapshot.nodes, snapshot.claims, snapshot.foreign_use, holders(snapshot))
+        gangs = holders(snapshot)
+        return _prefilter(
+            snapshot.index, fleet, offerings, snapshot.nodes, snapshot.claims, snapshot.foreign_use, gangs
+        )
 
     def hopeless(self, claim: Claim, gangs: Sequence[Gang], below_usd_h: float) -> bool:
         """Whether the gangs, moved whole, cannot do without `claim` even with one more machine for less than that."""
@@ -88,7 +91,7 @@ class Prospects:
                 left = able if left is None else left & able
         return len(left or ())
 
-    def _missing(self, pods: _Wanted, claim: Claim, below_usd_h: float) -> bool:
+    def _missing(self, pods: _PodSetRoom, claim: Claim, below_usd_h: float) -> bool:
         missing = self._beyond(pods, claim)
         if missing <= 0:
             return False
@@ -98,7 +101,7 @@ class Prospects:
         )
 
     @staticmethod
-    def _beyond(pods: _Wanted, claim: Claim) -> int:
+    def _beyond(pods: _PodSetRoom, claim: Claim) -> int:
         """Pods for which there is no room without the machine."""
         own = pods.on_claims.get(claim.name)
         return pods.count - pods.total + (pods.room.on_slots.get(claim.node, 0) if own is None else own)
@@ -107,7 +110,7 @@ class Prospects:
         pool = self.fleet.node_pools.get(claim.node_pool)
         return pool is not None and pool.spec.disruption.spot_to_spot
 
-    def _wants(self, gangs: Sequence[Gang]) -> Sequence[_Wanted] | None:
+    def _wants(self, gangs: Sequence[Gang]) -> Sequence[_PodSetRoom] | None:
         """One entry a pod set; None when a flavor is no longer declared."""
         key = tuple(gang.uid for gang in gangs)
         if key not in self._wanted:
@@ -115,7 +118,7 @@ class Prospects:
             self._wanted[key] = self._lifted(gangs) if declared else None
         return self._wanted[key]
 
-    def _lifted(self, gangs: Sequence[Gang]) -> list[_Wanted]:
+    def _lifted(self, gangs: Sequence[Gang]) -> list[_PodSetRoom]:
         freed = self._freed(gangs)
         wanted = []
         for gang in gangs:
@@ -127,7 +130,7 @@ class Prospects:
                     fits = slot.room_for(pod_set.requests) if need.accepts(slot) else 0
                     total += fits - room.on_slots.get(slot.name, 0)
                     on_claims[slot.claim] = fits
-                wanted.append(_Wanted(pod_set.count, total, on_claims, room))
+                wanted.append(_PodSetRoom(pod_set.count, total, on_claims, room))
         return wanted
 
     def _freed(self, gangs: Sequence[Gang]) -> list[NodeSlot]:
@@ -141,13 +144,13 @@ class Prospects:
                     _free(slot, gang.pod_set(pin.pod_set).requests, pin.count)
         return list(freed.values())
 
-    def _room(self, flavors: Sequence[str], need: Need) -> _Room:
+    def _room(self, flavors: Sequence[str], need: Need) -> _ClassRoom:
         key = _class_of(flavors, need.pod_set)
         if key not in self._classes:
             self._classes[key] = self._counted(need)
         return self._classes[key]
 
-    def _counted(self, need: Need) -> _Room:
+    def _counted(self, need: Need) -> _ClassRoom:
         requests = need.pod_set.requests
         on_slots = {
             slot.name: fits
@@ -167,22 +170,23 @@ class Prospects:
             if (fits := planned_slot(offering, "probe").room_for(requests))
             and admits(need.pod_set, need.tolerations, offering.labels, offering.taints)
         }
-        return _Room(on_slots, sum(on_slots.values()), sorted(to_buy))
+        return _ClassRoom(on_slots, sum(on_slots.values()), sorted(to_buy))
 
 
-@remembered(2)
-def _prospects(
+@derived(2)
+def _prefilter(
+    index: Index,
     fleet: Fleet,
     offerings: Offerings,
     nodes: Mapping[str, Node],
     claims: Mapping[str, Claim],
     foreign_use: Mapping[str, Resources],
     held_by: Sequence[Gang],
-) -> Prospects:
-    seen = Snapshot(0.0, nodes=nodes, claims=claims, foreign_use=foreign_use)
+) -> Prefilter:
+    seen = Snapshot(0.0, nodes=nodes, claims=claims, foreign_use=foreign_use, index=index)
     board = build_cluster_state(seen, held_by)
     by_claim = {slot.claim: slot for slot in board.slots.values() if slot.claim}
-    return Prospects(fleet, board, by_claim, FleetFlavors(fleet, offerings, board))
+    return Prefilter(fleet, board, by_claim, FleetFlavors(fleet, offerings, board))
 
 
 def _class_of(flavors: Sequence[str], pod_set: PodSet) -> tuple[object, ...]:

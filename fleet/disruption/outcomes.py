@@ -1,18 +1,28 @@
-"""What a disruption method says of a machine."""
+"""What a disruption method may come to: a command, or a word about a machine that it leaves alone.
 
-from dataclasses import dataclass
+A condition of a method is a function that returns None where nothing stands against it and a `Blocked` where something
+does: a method proposes the machines for which no condition speaks, and tells of the others what the first one said.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from fleet.reasons import Reason
+from fleet.snapshot import Claim
 
-class Outcome(StrEnum):
-    """What follows for the machine."""
+Due = Mapping[str, tuple[Reason, str]]
+"""Claim -> why a method wants its machine to go: the reason, and a sentence."""
 
-    GOES = "goes"
-    """The method takes it now, or has taken it."""
-    WAITS = "waits"
-    """The method would take it, but for what the verdict names."""
-    KEEPS = "keeps"
-    """The method has no reason to take it."""
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """Machines that should go. `replacements` are bought first; the machines stay until those are ready."""
+
+    claims: tuple[Claim, ...]
+    reason: Reason
+    message: str
+    replacements: tuple[Claim, ...] = ()
 
 
 class Obstacle(StrEnum):
@@ -27,6 +37,8 @@ class Obstacle(StrEnum):
     """An action on it is under way."""
     AWAITS_MOVE = "AwaitsMove"
     """It was bought to replace another, whose gang has not moved yet."""
+    SET_ASIDE = "DecisionFailed"
+    """A decision about it, its pool or a gang on it has failed lately, and is tried again later."""
     FREEZE = "FreezeWindow"
     TAKEN = "Taken"
     """A method before this one takes it."""
@@ -65,12 +77,23 @@ class Obstacle(StrEnum):
     """So many nodes of the pool are unwell that the fault is somewhere else."""
 
 
+class DisruptionOutcome(StrEnum):
+    """What follows for the machine."""
+
+    GOES = "goes"
+    """The method takes it now, or has taken it."""
+    WAITS = "waits"
+    """The method would take it, but for what the verdict names."""
+    KEEPS = "keeps"
+    """The method has no reason to take it."""
+
+
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class DisruptionVerdict:
     """A method's word on one machine, with the sentence for people."""
 
     method: str
-    outcome: Outcome
+    outcome: DisruptionOutcome
     obstacle: Obstacle
     message: str
     until_s: float = 0.0
@@ -78,8 +101,8 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """One thing that holds a method back."""
+class Blocked:
+    """One thing that holds a method back from a machine (Karpenter tells such in `DisruptionBlocked` events)."""
 
     obstacle: Obstacle
     message: str
@@ -87,12 +110,16 @@ class Held:
     concerns: bool = True
     """Whether the method would take the machine otherwise."""
 
-    def says(self, method: str) -> Verdict:
+    def says(self, method: str) -> DisruptionVerdict:
         """The verdict of a method that is held back by this."""
-        outcome = Outcome.WAITS if self.concerns else Outcome.KEEPS
-        return Verdict(method, outcome, self.obstacle, self.message, self.until_s)
+        outcome = DisruptionOutcome.WAITS if self.concerns else DisruptionOutcome.KEEPS
+        return DisruptionVerdict(method, outcome, self.obstacle, self.message, self.until_s)
+
+    def although(self, why: str) -> "Blocked":
+        """The same of a machine that should go because of `why`; more than time stands against it."""
+        return replace(self, message=f"{why}; {self.message}", until_s=0.0, concerns=True)
 
 
-def no_reason(obstacle: Obstacle, message: str, until_s: float = 0.0) -> Held:
+def no_reason(obstacle: Obstacle, message: str, until_s: float = 0.0) -> Blocked:
     """The method has nothing to do with the machine, for now."""
-    return Held(obstacle, message, until_s, concerns=False)
+    return Blocked(obstacle, message, until_s, concerns=False)

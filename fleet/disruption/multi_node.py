@@ -1,7 +1,7 @@
-"""Consolidation of many machines as one optimisation: the fleet as `fleet.optimize.consolidate` sees it.
+"""Consolidation of many machines by one integer programme: the fleet as `fleet.optimize.consolidate` sees it.
 
-What it suggests is a choice of machines to go and to buy, step by step. Whether a step is carried out is `weigh`'s to
-say, which packs the gangs anew with the production packer; here nothing is promised to anybody.
+What it suggests is a choice of machines to go and to buy, step by step. Whether a step is carried out is for
+`evaluation` to say, which places the gangs anew; here nothing is promised to anybody.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from fleet.cost.lost import PAYBACK_S, lost_work_usd
-from fleet.disruption.yard import Yard
+from fleet.disruption.context import DisruptionContext
 from fleet.mig.layouts import gpu_part
 from fleet.offerings.offerings import Offering
 from fleet.optimize.consolidate import Block, Buyable, PodClass, Problem, Rules, Standing, Step, solve
@@ -46,19 +46,19 @@ class Suggestion:
     bought: tuple[Offering, ...]
 
 
-def suggestions(yard: Yard, candidates: Sequence[Claim]) -> list[Suggestion]:
+def suggestions(context: DisruptionContext, candidates: Sequence[Claim]) -> list[Suggestion]:
     """What to give back of the candidates, best first; each holds by itself."""
-    view = _View.of(yard, candidates)
-    if view is None:
+    translated = MultiNodeProblem.of(context, candidates)
+    if translated is None:
         return []
-    return [view.suggestion(step) for step in solve(view.problem()).steps]
+    return [translated.suggestion(step) for step in solve(translated.problem()).steps]
 
 
 @dataclass(slots=True)
-class _View:
-    """The translation, there and back."""
+class MultiNodeProblem:
+    """The machines and gangs of a pass as a `Problem`, and its steps as machines again."""
 
-    yard: Yard
+    context: DisruptionContext
     going: Mapping[str, Claim]
     gangs: Sequence[Gang]
     """Those that may move: all that stand on the candidates."""
@@ -75,14 +75,14 @@ class _View:
     """(gang, pod set) -> class."""
 
     @classmethod
-    def of(cls, yard: Yard, candidates: Sequence[Claim]) -> "_View | None":
+    def of(cls, context: DisruptionContext, candidates: Sequence[Claim]) -> "MultiNodeProblem | None":
         """None where nobody on the candidates could be moved by this."""
-        board = build_cluster_state(yard.snapshot, holders(yard.snapshot))
-        supply = build_capacity(yard.fleet, yard.snapshot)
-        view = cls(yard, {}, (), board, supply, FleetFlavors(yard.fleet, supply.offerings, board))
+        board = build_cluster_state(context.snapshot, holders(context.snapshot))
+        supply = build_capacity(context.fleet, context.snapshot)
+        view = cls(context, {}, (), board, supply, FleetFlavors(context.fleet, supply.offerings, board))
         view.market = Market(supply)
         view.going = {claim.name: claim for claim in view._within_ways(it for it in candidates if view._movable(it))}
-        gangs = {gang.uid: gang for claim in view.going.values() for gang in yard.gangs_on(claim)}
+        gangs = {gang.uid: gang for claim in view.going.values() for gang in context.gangs_on(claim)}
         view.gangs = [gangs[uid] for uid in sorted(gangs)]
         return view if view.gangs else None
 
@@ -91,7 +91,7 @@ class _View:
         zones = max(1, len({slot.labels.get(labels.ZONE, "") for slot in self.board.slots.values()}))
         known: dict[str, int] = {}
         for claim in claims:
-            mine = {gang.uid: _ways(gang, zones) for gang in self.yard.gangs_on(claim)}
+            mine = {gang.uid: _ways(gang, zones) for gang in self.context.gangs_on(claim)}
             if sum((known | mine).values()) <= MOST_WAYS:
                 known |= mine
                 yield claim
@@ -101,7 +101,7 @@ class _View:
 
         Domains below the zone are too many to be lanes of the plan; what shares a host is one large pod in it.
         """
-        gangs = self.yard.gangs_on(claim)
+        gangs = self.context.gangs_on(claim)
         return (
             bool(gangs)
             and all(self.flavors.declared(given) for gang in gangs for given in gang.flavors.values())
@@ -127,7 +127,7 @@ class _View:
             standing=tuple(standing),
             blocks=tuple(self._block(gang) for gang in self.gangs),
             kinds=tuple(self._buyables()),
-            budgets={name: self.yard.budget(name, Reason.UNDERUTILIZED) for name in self._pools()},
+            budgets={name: self.context.budget(name, Reason.UNDERUTILIZED) for name in self._pools()},
             limits=tuple(self.market.limits_of(pools)),
             rules=Rules(payback_h=PAYBACK_S / 3600),
         )
@@ -142,7 +142,7 @@ class _View:
         """Pool -> what may come: what it likes best, and what goes."""
         found = {
             name: {it for it in pool.spec.capacity_types if not capacity_rank(pool, it)}
-            for name, pool in self.yard.fleet.node_pools.items()
+            for name, pool in self.context.fleet.node_pools.items()
         }
         for claim in self.going.values():
             found[claim.node_pool].add(claim.capacity_pool.capacity_type)
@@ -158,7 +158,7 @@ class _View:
                 yield self._machine(slot, claim)
             elif slot.name in theirs:
                 yield self._machine(slot, None)
-            elif slot.free.get(PODS, 0) > 0 and slot.claim not in self.yard.gone and not slot.only_for:
+            elif slot.free.get(PODS, 0) > 0 and slot.claim not in self.context.taken and not slot.only_for:
                 hosts.append(slot)
         hosts.sort(key=lambda it: (-sum(gpu_part(it.free).values()), -it.free.get(CPU, 0), it.name))
         for slot in hosts[:MOST_HOSTS]:
@@ -198,7 +198,7 @@ class _View:
             name = self._of_need[gang.uid, pin.pod_set]
             held[name] = held.get(name, 0) + (1 if _on_one_host(gang.pod_set(pin.pod_set)) else pin.count)
         one_lane = any(pods.required_topology == labels.ZONE for pods in gang.pod_sets)
-        lost = max(LEAST_USD, lost_work_usd(gang, self.yard.snapshot))
+        lost = max(LEAST_USD, lost_work_usd(gang, self.context.snapshot))
         return Block(gang.uid, seats, moving_usd=lost, one_lane=one_lane)
 
     def _seat(self, pin: Pin) -> str:

@@ -1,0 +1,63 @@
+"""Machines of a capacity block that ends: idle ones go, busy ones when there is another place for their gangs."""
+
+from collections.abc import Sequence
+
+from fleet.disruption.context import DisruptionContext, found_at
+from fleet.disruption.outcomes import Blocked, Command, Obstacle, no_reason
+from fleet.disruption.replacement import replacing, why_not_replaced
+from fleet.nodeclaims.interruption import block_ends_message
+from fleet.offerings.reservations import closes_s, reservation_of
+from fleet.reasons import Reason
+from fleet.snapshot import Claim, Reservation
+from model.kinds import NodePool
+
+
+class CapacityBlocks:
+    """Work leaves ahead of EC2, by the pool's lead time, its replacements first.
+
+    No budget holds it back, since the machines go in any case; what finds no replacement leaves at the last moment
+    (`fleet.nodeclaims.interruption`).
+    """
+
+    name = "block"
+    reason = Reason.BLOCK_ENDS
+
+    def propose(self, context: DisruptionContext) -> Sequence[Command]:
+        """Idle machines one by one, then the busy ones."""
+        if not any(_is_block(known) for known in context.snapshot.reservations.values()):
+            return ()
+        due = self._due(context)
+        idle = [claim for _, claim in context.candidates() if claim.name in due and context.is_empty(claim)]
+        context.taken.update(claim.name for claim in idle)
+        commands = [Command((claim,), *due[claim.name]) for claim in idle]
+        return [*commands, *replacing(context, due, budgeted=False)]
+
+    def why_not(self, context: DisruptionContext, claim: Claim) -> Blocked:
+        """Why a machine is not left because its capacity block ends."""
+        open_ = self._open(context, context.pool_of(claim), claim)
+        return open_ or why_not_replaced(context, claim, self._due(context), budgeted=False)
+
+    def _due(self, context: DisruptionContext) -> dict[str, tuple[Reason, str]]:
+        """All machines of blocks that end."""
+
+        def look(pool: NodePool | None, claim: Claim) -> tuple[str, tuple[Reason, str]] | None:
+            known = reservation_of(context.snapshot, claim)
+            if known is None or self._open(context, pool, claim):
+                return None
+            return claim.name, (self.reason, block_ends_message(known))
+
+        return dict(found_at(context.candidates(), look))
+
+    def _open(self, context: DisruptionContext, pool: NodePool | None, claim: Claim) -> Blocked | None:
+        """Its block is there for a while yet, or it is of none."""
+        known = reservation_of(context.snapshot, claim)
+        if known is None or not _is_block(known):
+            return no_reason(Obstacle.NOT_DUE, "it is of no capacity block")
+        closes_at_s = closes_s(pool, known)
+        if context.snapshot.now_s < closes_at_s:
+            return no_reason(Obstacle.NOT_DUE, f"capacity block {known.id} is open", closes_at_s)
+        return None
+
+
+def _is_block(known: Reservation) -> bool:
+    return known.kind == "capacity-block"

@@ -1,0 +1,252 @@
+"""What disruption methods look at in one pass: machines that may go, what runs on them, and the budgets left."""
+
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from fleet.actions import Withdrawal, claim_subject, pool_subject
+from fleet.disruption.budgets import allowed, blocked_by_pod_budget, headcount, heeds
+from fleet.disruption.outcomes import Blocked
+from fleet.disruption.simulation import CandidateGroup, SchedulingSimulation
+from fleet.fence import concerning
+from fleet.offerings.offerings import Offering
+from fleet.offerings.reservations import reservation_of, terminates_s
+from fleet.placement.plan import PlacementPlan
+from fleet.reasons import Reason, Refusal
+from fleet.snapshot import Claim, ClaimState, Gang, GangState, Outlook, Snapshot
+from fleet.snapshot.lookups import claims_by_pool, holders, machines_held
+from fleet.snapshot.outlook import NOTHING
+from model.fleet import Fleet
+from model.index import Index, derived
+from model.kinds import NodePool
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class DisruptionContext:
+    """One pass over the machines. What methods take in it, each sees what the ones before have taken."""
+
+    fleet: Fleet
+    snapshot: Snapshot
+    held: Mapping[str, Sequence[Gang]]
+    """Claim -> gangs with pods pinned to its machine."""
+    members: Mapping[str, Sequence[Claim]]
+    """Pool -> its claims."""
+    successors: Mapping[str, Sequence[Claim]]
+    """Claim -> the claims that name it as one they replace, whatever became of them."""
+    taken: set[str] = field(default_factory=set)
+    """Claims that an earlier method has taken already."""
+    spent: dict[str, int] = field(default_factory=dict)
+    """Pool -> machines taken from its budgets in this pass."""
+    promised: list[tuple[Gang, PlacementPlan]] = field(default_factory=list)
+    """Gangs that will move, and the places found for them in this pass."""
+    outlook: Outlook = NOTHING
+    """What consolidation has in mind; each pass begins with what the one before has left."""
+    withdrawn: list[Withdrawal] = field(default_factory=list)
+    hosts: set[str] = field(init=False)
+    """Claims on which places have been promised."""
+    _counts: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Pool -> ready machines, and how many of them count as disrupted already."""
+    _able: list[tuple[NodePool | None, Claim]] = field(init=False)
+    """The candidates when nothing has been taken yet."""
+    _simulation: SchedulingSimulation | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        self.hosts = {seat.slot.claim for _, plan in self.promised for seat in plan.assignments}
+        pools, aside = self.fleet.node_pools, busy(self.snapshot) | set_aside(self.snapshot)
+        self._able = [
+            (pools.get(claim.node_pool), claim)
+            for claim in _undisturbed(self.snapshot.index, self.snapshot.claims)
+            if not (aside and claim.name in aside) and not (claim.replaces and self.awaits_move(claim))
+        ]
+
+    @classmethod
+    def of(cls, fleet: Fleet, snapshot: Snapshot) -> "DisruptionContext":
+        """Of a pass in which nothing has been taken yet."""
+        held, members = machines_held(snapshot), claims_by_pool(snapshot)
+        return cls(
+            fleet, snapshot, held, members, _successors(snapshot.index, snapshot.claims), outlook=snapshot.outlook
+        )
+
+    # -- machines and what runs on them --
+
+    def candidates(self) -> Sequence[tuple[NodePool | None, Claim]]:
+        """Ready machines that nothing else is happening to, with their pool (None when it was removed)."""
+        if not self.taken:
+            return self._able
+        return [(pool, claim) for pool, claim in self._able if claim.name not in self.taken]
+
+    def awaits_move(self, claim: Claim) -> bool:
+        """Whether a gang that a replacement is for has not moved in yet."""
+        if any(name in self.snapshot.claims for name in claim.replaces):
+            return True
+        gangs = (self.snapshot.gangs.get(uid) for uid in claim.gangs)
+        return any(gang is not None and gang.state in {GangState.PENDING, GangState.EVICTING} for gang in gangs)
+
+    def pool_of(self, claim: Claim) -> NodePool | None:
+        """The machine's pool; None when it was removed."""
+        return self.fleet.node_pools.get(claim.node_pool)
+
+    def gangs_on(self, claim: Claim) -> Sequence[Gang]:
+        """Gangs with pods pinned to the machine."""
+        return self.held.get(claim.name, ())
+
+    def is_empty(self, claim: Claim) -> bool:
+        """Whether no gang is on the machine, and no pod but those of DaemonSets."""
+        return not self.gangs_on(claim) and not self.snapshot.node_pods.get(claim.node)
+
+    # -- budgets --
+
+    def budget(self, pool_name: str, reason: Reason) -> int:
+        """How many more machines of the pool may go for this reason in this pass."""
+        pool = self.fleet.node_pools.get(pool_name)
+        if pool is None:
+            return 1 << 31  # the guard rails have let the pool's removal pass
+        with concerning(pool_subject(pool_name)):
+            if pool_name not in self._counts:
+                self._counts[pool_name] = headcount(self.members.get(pool_name, ()), self.snapshot)
+            ready_count, leaving = self._counts[pool_name]
+            taken = self.spent.get(pool_name, 0)
+            return allowed(pool, reason, ready_count, leaving + taken, self.snapshot.now_s)
+
+    def may_take(self, claims: Iterable[Claim], reason: Reason) -> bool:
+        """Whether the budgets of all pools concerned allow these machines to go together; takes them if so."""
+        by_pool: dict[str, int] = {}
+        for claim in claims:
+            by_pool[claim.node_pool] = by_pool.get(claim.node_pool, 0) + 1
+        if any(count > self.budget(pool, reason) for pool, count in by_pool.items()):
+            return False
+        for pool, count in by_pool.items():
+            self.spent[pool] = self.spent.get(pool, 0) + count
+        self.taken.update(claim.name for claim in claims)
+        return True
+
+    def pod_budget(self, claims: Sequence[Claim], reason: Reason) -> Blocked | None:
+        """What PodDisruptionBudgets have against the gangs on these machines leaving now, all at once."""
+        if not self.snapshot.pod_budgets or not any(heeds(reason, self._grace_s(claim)) for claim in claims):
+            return None
+        gangs = {gang.uid: gang for claim in claims for gang in self.gangs_on(claim)}
+        return blocked_by_pod_budget(self.snapshot, gangs, lambda: self._on_their_way(claims))
+
+    def _on_their_way(self, claims: Sequence[Claim]) -> Mapping[str, Gang]:
+        """Gangs (by uid) that leave, or will when what replaces their machines is ready.
+
+        Of two moves that have begun neither counts the other's: the first to be ready goes.
+        """
+        names, index = {claim.name for claim in claims}, self.snapshot.index
+        replaced = _replaced(index, self.successors, self.held)
+        begun = not names.isdisjoint(replaced)
+        found = dict(_leaving(index, self.snapshot.claims, holders(self.snapshot), self.held))
+        for gangs in () if begun else replaced.values():
+            found |= {gang.uid: gang for gang in gangs}
+        for name in self.taken - names:
+            found |= {gang.uid: gang for gang in self.held.get(name, ())}
+        return found
+
+    def deadline_s(self, claim: Claim) -> float:
+        """Until when the drain may take, by the pool's termination grace period and the end of its capacity block."""
+        ends_s = self.snapshot.now_s + self._grace_s(claim)
+        return min(ends_s, terminates_s(reservation_of(self.snapshot, claim)))
+
+    def _grace_s(self, claim: Claim) -> float:
+        """The pool's termination grace period; infinite for a pool that is not declared any more."""
+        pool = self.pool_of(claim)
+        return pool.spec.template.termination_grace_period if pool else math.inf
+
+    # -- places elsewhere --
+
+    def simulate(
+        self, group: CandidateGroup, *, avoid: Collection[str] = (), bought: Sequence[Offering] | None = None
+    ) -> dict[str, PlacementPlan] | Refusal:
+        """A place for every gang (uid) of a group without its machines (`SchedulingSimulation.schedule`).
+
+        Machines that this pass has told to go, and those to `avoid`, are no place to move to, nor are places that were
+        promised to others.
+        """
+        if self._simulation is None:
+            self._simulation = SchedulingSimulation.of(self.fleet, self.snapshot)
+        self._simulation.prepare(self.taken, self.promised, avoid)
+        return self._simulation.schedule(group, bought)
+
+    def promise(self, gangs: Iterable[Gang], plans: Mapping[str, PlacementPlan]) -> None:
+        """These gangs will move, to the places of their plans (by uid)."""
+        for gang in gangs:
+            self.promised.append((gang, plans[gang.uid]))
+            self.hosts |= {seat.slot.claim for seat in plans[gang.uid].assignments}
+
+
+def found_at(
+    candidates: Iterable[tuple[NodePool | None, Claim]], look: Callable[[NodePool | None, Claim], T | None]
+) -> list[T]:
+    """What `look` finds at each of the candidates, in order; what it raises is about the one it looked at."""
+    found: list[T] = []
+    subject = ""
+    try:
+        for pool, claim in candidates:
+            subject = claim.name
+            if (one := look(pool, claim)) is not None:
+                found.append(one)
+    except Exception:
+        with concerning(claim_subject(subject)):  # here, as entering it for every one of ten thousand takes its time
+            raise
+    return found
+
+
+def busy(snapshot: Snapshot) -> frozenset[str]:
+    """Claims on which an action is under way."""
+    return _named(snapshot.busy)
+
+
+def set_aside(snapshot: Snapshot) -> frozenset[str]:
+    """Claims about which nothing is to be decided now, as that or something about their pool has failed lately."""
+    subjects = snapshot.set_aside
+    if not any(subject.startswith(pool_subject("")) for subject in subjects):
+        return _named(subjects)
+    of_pools = {name for name, claim in snapshot.claims.items() if pool_subject(claim.node_pool) in subjects}
+    return _named(subjects) | of_pools
+
+
+def _named(subjects: Iterable[str]) -> frozenset[str]:
+    """The claims among subjects."""
+    prefix = claim_subject("")
+    return frozenset(subject.removeprefix(prefix) for subject in subjects if subject.startswith(prefix))
+
+
+@derived()
+def _undisturbed(_index: Index, claims: Mapping[str, Claim]) -> Sequence[Claim]:
+    """Ready machines that are not leaving nor being cut anew, by pool and name."""
+    return [
+        claim
+        for claim in sorted(claims.values(), key=lambda claim: (claim.node_pool, claim.name))
+        if claim.state is ClaimState.READY and claim.disruption is None and claim.recut_at_s <= claim.ready_at_s
+    ]
+
+
+@derived()
+def _leaving(
+    _index: Index, claims: Mapping[str, Claim], gangs: Sequence[Gang], held: Mapping[str, Sequence[Gang]]
+) -> Mapping[str, Gang]:
+    """Gangs by uid that are told to go, or stand on a machine that is."""
+    going = [claim.name for claim in claims.values() if claim.deleting or claim.disruption is not None]
+    found = {gang.uid: gang for gang in gangs if gang.state is GangState.EVICTING}
+    return found | {gang.uid: gang for name in going for gang in held.get(name, ())}
+
+
+@derived()
+def _replaced(
+    _index: Index, successors: Mapping[str, Sequence[Claim]], held: Mapping[str, Sequence[Gang]]
+) -> Mapping[str, Sequence[Gang]]:
+    """Claim -> the gangs on it, where a machine comes or stands in its place."""
+    alive = (name for name, bought in successors.items() if any(not it.disruption and not it.deleting for it in bought))
+    return {name: held.get(name, ()) for name in alive}
+
+
+@derived()
+def _successors(_index: Index, claims: Mapping[str, Claim]) -> Mapping[str, Sequence[Claim]]:
+    found: dict[str, list[Claim]] = {}
+    for claim in claims.values():
+        for name in claim.replaces:
+            found.setdefault(name, []).append(claim)
+    return found

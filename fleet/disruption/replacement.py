@@ -1,0 +1,230 @@
+"""Replacement first: machines with gangs on them go only when there is another place for every gang, whole.
+
+Level-triggered, in two steps that survive a crash between them: claims that name what they replace are bought; when
+all of them are ready, the old machines are told to go, the gangs are requeued and find their new places reserved.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from fleet.actions import claim_subject
+from fleet.disruption.budgets import allowed
+from fleet.disruption.context import DisruptionContext
+from fleet.disruption.eligibility import immovable, keeps
+from fleet.disruption.outcomes import Blocked, Command, Due, Obstacle
+from fleet.disruption.simulation import CandidateGroup
+from fleet.fence import concerning
+from fleet.nodeclaims.launch import write_claims
+from fleet.placement.plan import PlacementPlan
+from fleet.reasons import Reason, Refusal
+from fleet.snapshot import Claim, ClaimState, Gang, Launch
+
+_SHOWN: Final = 3
+"""Machines named in a claim's purpose."""
+
+
+def replacing(context: DisruptionContext, due: Due, *, budgeted: bool = True, insist: bool = False) -> list[Command]:
+    """Commands for the busy machines among those that are `due`, group by group.
+
+    `insist`: where no replacement can be had, the machines go all the same.
+    """
+    commands = []
+    for group in groups(context, due):
+        with concerning(claim_subject(group.names[0])):
+            command = _command(context, group, due, budgeted=budgeted, insist=insist)
+        if command is not None:
+            commands.append(command)
+    return commands
+
+
+def _command(
+    context: DisruptionContext, group: CandidateGroup, due: Due, *, budgeted: bool, insist: bool
+) -> Command | None:
+    """A group that may leave goes, where all that was bought for it is ready; else what it lacks is bought first."""
+    reason, why = due[group.names[0]]
+    if unready(context, group.names) or context.pod_budget(group.claims, reason):
+        return None
+    bought = coming(context, group.names)
+    if budgeted and not bought and not context.may_take(group.claims, reason):
+        return None
+    context.taken.update(group.names)
+    if complete(bought):
+        return Command(group.claims, reason, why)
+    plans = context.simulate(group, avoid=due)
+    if isinstance(plans, Refusal):
+        return Command(group.claims, reason, why) if insist else None
+    context.promise(group.gangs, plans)
+    return Command(group.claims, reason, why, claims_of(plans, group, context.snapshot.now_s))
+
+
+def why_not_replaced(context: DisruptionContext, claim: Claim, due: Due, *, budgeted: bool = True) -> Blocked:
+    """What keeps a busy machine among those that are `due`; or that others go first."""
+    reason, why = due[claim.name]
+    blocked = (_never_in_budget(context, claim, due) or _out_of_budget(context, claim, due)) if budgeted else None
+    blocked = blocked or keeps(context, claim, reason) or replacement(context, claim)
+    return (blocked or _group_blocked(context, claim, due)).although(why)
+
+
+def _never_in_budget(context: DisruptionContext, claim: Claim, due: Due) -> Blocked | None:
+    words = _over_budget(context, due).get(claim.name)
+    return Blocked(Obstacle.BUDGET, f"it {words}") if words else None
+
+
+def _out_of_budget(context: DisruptionContext, claim: Claim, due: Due) -> Blocked | None:
+    """A gang that spans more machines than the budgets let go now."""
+    group = _group_of(context, claim, due)
+    for name, count in _by_pool(group.claims) if group is not None else ():
+        if count > (left := context.budget(name, due[claim.name][0])):
+            words = f"{count} machines go together, the budgets of {name} let {left} go now"
+            return Blocked(Obstacle.BUDGET, words)
+    return None
+
+
+def _group_blocked(context: DisruptionContext, claim: Claim, due: Due) -> Blocked:
+    """What keeps the machines that go with this one."""
+    group = _group_of(context, claim, due)
+    if group is None:
+        return Blocked(Obstacle.GANG, "machines that go with it carry work that may not move")
+    if (held := context.pod_budget(group.claims, due[claim.name][0])) is not None:
+        return held
+    plans = context.simulate(group, avoid=due)
+    if isinstance(plans, Refusal):
+        return Blocked(Obstacle.NO_PLACE, plans.message)
+    return Blocked(Obstacle.TURN, "others go first, its turn comes")
+
+
+def kept_for_long(context: DisruptionContext, due: Due) -> Mapping[str, str]:
+    """Claim -> why it stays for now, for the busy machines among those that are `due` which budgets do not let go.
+
+    Budgets are hard: machines whose gangs span more of a pool than it may lose stay until their gangs end, those that
+    PodDisruptionBudgets hold stay until these allow more. Whoever reads a plan should know.
+    """
+    found: dict[str, str] = {}
+    for group in groups(context, due) if context.snapshot.pod_budgets else ():
+        held = context.pod_budget(group.claims, due[group.names[0]][0])
+        if held is not None:
+            found |= dict.fromkeys(group.names, f"waits: {held.message}")
+    return found | _over_budget(context, due)
+
+
+def _over_budget(context: DisruptionContext, due: Due) -> dict[str, str]:
+    """Claim -> why it stays until its gangs end, for the busy machines whose groups no budget will ever let go."""
+    found: dict[str, str] = {}
+    for group in groups(context, due):
+        if words := _beyond(context, group, due[group.names[0]][0]):
+            found |= dict.fromkeys(group.names, words)
+    return found
+
+
+def _beyond(context: DisruptionContext, group: CandidateGroup, reason: Reason) -> str:
+    for name, count in _by_pool(group.claims):
+        pool = context.fleet.node_pools.get(name)
+        if pool is None:
+            continue
+        ready = sum(1 for claim in context.members.get(name, ()) if claim.ready_at_s)
+        most = allowed(pool, reason, ready, 0, context.snapshot.now_s)
+        if count > most:
+            gangs = ", ".join(gang.name for gang in group.gangs[:3])
+            return f"stays until {gangs} end: {count} machines go together, the budget of {name} allows {most}"
+    return ""
+
+
+def _by_pool(claims: Iterable[Claim]) -> Sequence[tuple[str, int]]:
+    """(pool, machines of it), by name."""
+    return sorted(Counter(claim.node_pool for claim in claims).items())
+
+
+# -- which machines go together ---------------------------------------------------------------------------------------
+
+
+def groups(context: DisruptionContext, due: Due) -> list[CandidateGroup]:
+    """The busy machines among those that are `due`, joined where a gang spans several; without what may not move."""
+    if not due:
+        return []
+    by_name = {
+        claim.name: claim for _, claim in context.candidates() if claim.name in due and not context.is_empty(claim)
+    }
+    seen: set[str] = set()
+    found = []
+    for name in sorted(by_name):
+        if name in seen:
+            continue
+        with concerning(claim_subject(name)):
+            claims, gangs = _closure(context, by_name, name)
+            seen |= set(claims)
+            if all(immovable(context, by_name[member]) is None for member in claims):
+                members = tuple(by_name[member] for member in sorted(claims))
+                found.append(CandidateGroup(members, tuple(gangs[uid] for uid in sorted(gangs))))
+    return found
+
+
+def _closure(context: DisruptionContext, by_name: Mapping[str, Claim], start: str) -> tuple[set[str], dict[str, Gang]]:
+    claims, gangs, todo = {start}, {}, [start]
+    while todo:
+        for gang in context.gangs_on(by_name[todo.pop()]):
+            gangs[gang.uid] = gang
+            more = {pin.claim for pin in gang.pins if pin.claim in by_name} - claims
+            claims |= more
+            todo += sorted(more)
+    return claims, gangs
+
+
+def _group_of(context: DisruptionContext, claim: Claim, due: Due) -> CandidateGroup | None:
+    """The machines that go together with this one, and their gangs; None when one of these may not move."""
+    return next((group for group in groups(context, due) if claim.name in group.names), None)
+
+
+# -- what was bought for them -----------------------------------------------------------------------------------------
+
+
+def coming(context: DisruptionContext, names: Iterable[str]) -> list[Claim]:
+    """Replacements of these machines that are, or will be, there; those given up do not count."""
+    found = {claim.name: claim for name in names for claim in context.successors.get(name, ())}
+    return [claim for claim in found.values() if not claim.disruption and not claim.deleting]
+
+
+def complete(bought: Sequence[Claim]) -> bool:
+    """Whether there are replacements and none of their launch group has been lost since."""
+    sizes = {claim.launch.group: claim.launch.size for claim in bought}
+    return bool(bought) and sum(sizes.values()) == len(bought)
+
+
+def unready(context: DisruptionContext, names: Iterable[str]) -> Blocked | None:
+    """Machines that were bought to replace these and are not ready yet."""
+    waiting = sorted(other.name for other in coming(context, names) if other.state is not ClaimState.READY)
+    return Blocked(Obstacle.REPLACEMENT, f"{', '.join(waiting)} has to be ready first") if waiting else None
+
+
+def replacement(context: DisruptionContext, claim: Claim) -> Blocked | None:
+    """A machine that was bought to replace it and is not ready, or has just become it."""
+    bought = coming(context, [claim.name])
+    ready = Blocked(Obstacle.REPLACEMENT, f"{bought[0].name} stands ready for it") if bought else None
+    return unready(context, [claim.name]) or ready
+
+
+def claims_of(
+    plans: Mapping[str, PlacementPlan], group: CandidateGroup, now_s: float, *, shared: bool = False
+) -> tuple[Claim, ...]:
+    """Claims for everything the plans buy, in one launch group: the machines leave together or not at all.
+
+    `shared`: each machine is for all gangs of the group, not for the one whose plan has it. Empty where nothing is
+    bought.
+    """
+    bought: list[Claim] = []
+    purpose = f"in place of {_named(group.names)}"
+    for uid, plan in sorted(plans.items()):
+        claims = write_claims(plan, uid, now_s, gang=uid, replaces=group.names, purpose=purpose).claims
+        others = tuple(gang.uid for gang in group.gangs if gang.uid != uid) if shared else ()
+        bought += [replace(claim, also_for=others) for claim in claims]
+    lots = sorted({(claim.launch.group, claim.launch.lot) for claim in bought})
+    return tuple(
+        replace(claim, launch=Launch(lots[0][0], lots.index((claim.launch.group, claim.launch.lot)), len(bought)))
+        for claim in bought
+    )
+
+
+def _named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more
