@@ -1,7 +1,7 @@
 """Machines that the cloud takes back: what a notice leads to, and what the end of a capacity block does without one.
 
 Notices are answered as Karpenter does (`pkg/controllers/interruption`), with the deadline made explicit. Of a capacity
-block the end is known beforehand: until shortly before it, replacements are looked for (`fleet.disruption.ending`).
+block the end is known beforehand: until just before it, replacements are sought (`fleet.disruption.capacity_blocks`).
 From then on the machines go whatever budgets, freeze windows and annotations say, with a deadline, as EC2 asks nobody
 either (EC2 User Guide, "Capacity Blocks for ML": it begins to terminate machines 30 minutes before the end).
 """
@@ -84,7 +84,7 @@ def respond(
 ) -> InterruptionResponse:
     """Mark the machines concerned; their gangs then lose them, and go on without or leave. A repeat changes nothing.
 
-    Advice to move away is written down for machines of those `pools` that act on it (`disrupt.rebalance`).
+    Advice to move away is written down for machines of those `pools` that act on it (`fleet.disruption.rebalance`).
     """
     by_instance = {claim.instance_id: claim for claim in snapshot.claims.values() if claim.instance_id}
     changed: dict[str, Claim] = {}
