@@ -1,7 +1,7 @@
 """What a snapshot offers to pods: the state of the machines that are usable, and what can be bought or re-cut."""
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fleet.actions import claim_subject
 from fleet.mig.layouts import cut, gpu_part, layout_name, pool_layouts, with_gpus
@@ -39,51 +39,55 @@ def build_cluster_state(
     coming: Iterable[NodeSlot] = (),
     pools: Mapping[str, NodePool] | None = None,
 ) -> ClusterState:
-    """Every usable node with what is free on it after pods of no gang and the seats of `held_by`.
+    """Every usable node with what is free on it after pods of no gang and those of the gangs `held_by`.
 
     `coming` are machines on their way (`coming_machines`): whoever is placed on one waits for it. `pools` say when
     machines of a capacity block have to be left.
     """
     owner = claims_by_node(snapshot)
-    board = ClusterState()
+    state = ClusterState()
     by_claim: dict[str, NodeSlot] = {}
     for name in sorted(snapshot.nodes):
-        node = snapshot.nodes[name]
-        claim = owner.get(name)
+        node, claim = snapshot.nodes[name], owner.get(name)
         if usable(node, claim):
             slot = _slot(snapshot, node, claim)
             if claim is not None and claim.capacity_pool.reservation:
                 slot.closes_s = closes_s((pools or {}).get(claim.node_pool), reservation_of(snapshot, claim))
-            board.add(slot)
+            state.add(slot)
             if claim is not None:
                 by_claim[claim.name] = slot
     for slot in coming:
-        board.add(slot)
+        state.add(slot)
         by_claim[slot.claim] = slot
     for gang in held_by:
         for pin in seated(snapshot, gang).pins:
-            standing = by_claim.get(pin.claim) if pin.claim else board.slots.get(pin.node)
+            standing = by_claim.get(pin.claim) if pin.claim else state.slots.get(pin.node)
             if standing is not None:
-                board.take(standing, gang.pod_set(pin.pod_set).requests, pin.count)
-    return board
+                state.take(standing, gang.pod_set(pin.pod_set).requests, pin.count)
+    return state
 
 
 def _slot(snapshot: Snapshot, node: Node, claim: Claim | None) -> NodeSlot:
-    free = dict(node.allocatable)
-    for resource, amount in snapshot.foreign_use.get(node.name, {}).items():
-        free[resource] = free.get(resource, 0) - amount
-    taints = tuple(taint for taint in node.taints if taint.key not in OWN_KEYS)
+    """A node as a slot, before any gang stands on it."""
+    free = _after_foreign_use(snapshot, node, dict(node.allocatable))
     return NodeSlot(
         node.name,
         node.name,
         claim.name if claim else "",
         node.labels,
-        taints,
+        tuple(taint for taint in node.taints if taint.key not in OWN_KEYS),
         free,
         claim.node_pool if claim else "",
         _reserved_for(snapshot, claim) if claim else ANYBODY,
         None if claim is None or _kept_by_others(snapshot, node) else free.get(PODS, 0),
     )
+
+
+def _after_foreign_use(snapshot: Snapshot, node: Node, free: dict[str, int]) -> dict[str, int]:
+    """What is left of these amounts after pods of no gang on the node."""
+    for resource, amount in snapshot.foreign_use.get(node.name, {}).items():
+        free[resource] = free.get(resource, 0) - amount
+    return free
 
 
 def _kept_by_others(snapshot: Snapshot, node: Node) -> bool:
@@ -97,33 +101,43 @@ def coming_machines(fleet: Fleet, snapshot: Snapshot) -> Iterator[NodeSlot]:
     Without them every waiting gang would buy machines of its own while those of others still boot half empty. A machine
     that is being adopted is none of them: what stands on it already counts, and it is ready within seconds.
     """
-    for name, claim in sorted(snapshot.claims.items()):
+    for _, claim in sorted(snapshot.claims.items()):
         pool = fleet.node_pools.get(claim.node_pool)
-        machine = snapshot.catalog.types.get(claim.capacity_pool.instance_type)
-        if pool is None or machine is None or claim.deleting or claim.disruption is not None:
+        known = claim.capacity_pool.instance_type in snapshot.catalog.types
+        if pool is None or not known or claim.deleting or claim.disruption is not None:
             continue
-        if claim.adopts and not claim.ready_at_s:
-            continue
-        recutting = claim.state is ClaimState.READY and claim.recut_at_s > claim.ready_at_s
-        if claim.state is ClaimState.READY and not recutting:
-            continue
-        node = snapshot.nodes.get(claim.node) if recutting else None
-        offer = offer_of(claim, snapshot)
-        found = node_labels_of(pool, offer, claim.layout, snapshot.catalog.region) | {labels.HOSTNAME: name}
-        free = with_gpus(node.allocatable, gpu_part(claim.resources)) if node else dict(claim.resources)
-        for resource, amount in (snapshot.foreign_use.get(node.name, {}) if node else {}).items():
-            free[resource] = free.get(resource, 0) - amount
-        reserved = _reserved_for(snapshot, claim)
-        pods = None if node and _kept_by_others(snapshot, node) else free.get(PODS, 0)
-        closes_at_s, taints = closes_s(pool, offer.reservation), pool.spec.template.taints
-        slot = NodeSlot(
-            f"coming/{name}", "", name, found, taints, free, pool.name, reserved, pods, closes_s=closes_at_s
-        )
-        yield slot
+        adopted = bool(claim.adopts) and not claim.ready_at_s
+        if not adopted and (claim.state is not ClaimState.READY or _being_recut(claim)):
+            yield _coming_slot(snapshot, claim, pool)
+
+
+def _being_recut(claim: Claim) -> bool:
+    return claim.state is ClaimState.READY and claim.recut_at_s > claim.ready_at_s
+
+
+def _coming_slot(snapshot: Snapshot, claim: Claim, pool: NodePool) -> NodeSlot:
+    """A claimed machine as the node that it will be."""
+    node = snapshot.nodes.get(claim.node) if _being_recut(claim) else None
+    free = dict(claim.resources)
+    if node:
+        free = _after_foreign_use(snapshot, node, with_gpus(node.allocatable, gpu_part(claim.resources)))
+    offer = offer_of(claim, snapshot)
+    return NodeSlot(
+        f"coming/{claim.name}",
+        "",
+        claim.name,
+        node_labels_of(pool, offer, claim.layout, snapshot.catalog.region) | {labels.HOSTNAME: claim.name},
+        pool.spec.template.taints,
+        free,
+        pool.name,
+        _reserved_for(snapshot, claim),
+        None if node and _kept_by_others(snapshot, node) else free.get(PODS, 0),
+        closes_s=closes_s(pool, offer.reservation),
+    )
 
 
 def _reserved_for(snapshot: Snapshot, claim: Claim) -> frozenset[str]:
-    """A machine bought to move gangs waits for those until they run on it."""
+    """The gangs that alone may use a machine: one bought to move gangs waits for those until they run on it."""
     return frozenset(uid for uid in claim.gangs if _to_come(snapshot, claim, uid)) if claim.replaces else ANYBODY
 
 
@@ -189,6 +203,7 @@ def build_capacity(fleet: Fleet, snapshot: Snapshot, *, may_buy: bool = True) ->
 
 
 def _recuts(fleet: Fleet, snapshot: Snapshot) -> Iterator[Recut]:
+    """Every other layout that an idle machine could be cut to, by claim and in the pool's order."""
     cutting = {name: pool_layouts(fleet, pool) for name, pool in fleet.node_pools.items() if pool.spec.sharing.mig}
     if not cutting:
         return
@@ -196,38 +211,34 @@ def _recuts(fleet: Fleet, snapshot: Snapshot) -> Iterator[Recut]:
     able = (claim for pool in cutting for claim in claims_by_pool(snapshot).get(pool, ()))
     for claim in sorted(able, key=lambda claim: claim.name):
         node = snapshot.nodes.get(claim.node)
-        if node is None or claim.name in held or not usable(node, claim):
-            continue
-        if claim_subject(claim.name) in snapshot.busy:
-            continue
-        if gpu_part(snapshot.foreign_use.get(node.name, {})) or _has_gpu_pods(snapshot, node):
-            continue
         machine = snapshot.catalog.types.get(claim.capacity_pool.instance_type)
+        if node is None or machine is None or claim.name in held or not _idle(snapshot, node, claim):
+            continue
         for layout, declared in cutting[claim.node_pool].items():
-            gpus = cut(machine, declared) if machine and layout != claim.layout else None
+            gpus = cut(machine, declared) if layout != claim.layout else None
             if gpus is not None:
                 pool = fleet.node_pools[claim.node_pool]
                 yield Recut(claim.name, layout, gpus, _cut_slot(snapshot, node, claim, layout, gpus, pool))
 
 
-def _has_gpu_pods(snapshot: Snapshot, node: Node) -> bool:
-    """Whether pods are on their way out that hold its GPUs, although no gang has a seat there any more."""
-    return any(gpu_part(pod.requests) for pod in snapshot.node_pods.get(node.name, ()))
+def _idle(snapshot: Snapshot, node: Node, claim: Claim) -> bool:
+    """Whether a machine that no gang holds is in nobody's hands, and no pod is left that holds one of its GPUs."""
+    if not usable(node, claim) or claim_subject(claim.name) in snapshot.busy:
+        return False
+    if gpu_part(snapshot.foreign_use.get(node.name, {})):
+        return False
+    return not any(gpu_part(pod.requests) for pod in snapshot.node_pods.get(node.name, ()))
 
 
 def _cut_slot(
     snapshot: Snapshot, node: Node, claim: Claim, layout: str, gpus: Mapping[str, int], pool: NodePool
 ) -> NodeSlot:
+    """The machine of a claim as it would be under another layout."""
     slot = _slot(snapshot, node, claim)
-    free = with_gpus(slot.free, gpus)
-    return NodeSlot(
-        slot.name,
-        slot.node,
-        slot.claim,
-        {**slot.labels, labels.MIG_CONFIG: layout, labels.MIG_LAYOUT: layout_name(layout)},
-        slot.taints,
-        {PODS: 0, **free},
-        slot.pool,
-        slot.only_for,
+    return replace(
+        slot,
+        labels={**slot.labels, labels.MIG_CONFIG: layout, labels.MIG_LAYOUT: layout_name(layout)},
+        free={PODS: 0, **with_gpus(slot.free, gpus)},
+        pods_when_empty=None,
         closes_s=closes_s(pool, reservation_of(snapshot, claim)),
     )

@@ -68,34 +68,31 @@ def _place_within_zones(
 ) -> PlacementPlan | Refusal:
     """The best plan where only zones and hosts may be shared on what is bought: the best attempt, made once more."""
     ordered = sorted(needs, key=_hardest_first)
-    may_buy = capacity.may_buy
     zone_bound = any(need.pod_set.required_topology == labels.ZONE for need in ordered)
+
+    def attempt(zone: str, *, may_split: bool = True) -> _ZoneAttempt:
+        return _ZoneAttempt(state, capacity, gang, zone, zone_bound, capacity.may_buy and bool(zone), may_split)
+
     best: tuple[tuple[object, ...], str, bool] | None = None
     refusals: list[Refusal] = []
-    zones = (
-        _all_zones(state, capacity, ordered) if zone_bound else ["", *(_zones(capacity, ordered) if may_buy else ())]
-    )
-    for zone in zones:
-        attempt = _Attempt(state, capacity, gang, zone, zone_bound=zone_bound, may_buy=may_buy and bool(zone))
-        outcome = attempt.run(ordered)
-        if best is None and not zone_bound and isinstance(outcome, PlacementPlan) and (outcome.ready or not may_buy):
-            return outcome  # nothing is better than what stands idle, and nothing else is tried where nothing is bought
-        attempt.undo()
-        if isinstance(outcome, Refusal) and attempt.has_split:
-            attempt = _Attempt(state, capacity, gang, zone, zone_bound=zone_bound, may_buy=True, may_split=False)
-            outcome = attempt.run(ordered)
-            attempt.undo()
+    for zone in _zones_to_try(state, capacity, ordered, zone_bound=zone_bound):
+        tried = attempt(zone)
+        outcome = tried.run(ordered)
+        first_choice = best is None and not zone_bound
+        if first_choice and isinstance(outcome, PlacementPlan) and (outcome.ready or not capacity.may_buy):
+            return outcome  # nothing is better than what stands idle, and nothing else is tried if none is bought
+        tried.undo()
+        if isinstance(outcome, Refusal) and tried.has_split:
+            tried = attempt(zone, may_split=False)
+            outcome = tried.run(ordered)
+            tried.undo()
         if isinstance(outcome, Refusal):
             refusals.append(outcome)
-        elif best is None or (attempt.rank(), zone, attempt.may_split) < best:
-            best = (attempt.rank(), zone, attempt.may_split)
+        elif best is None or (tried.rank(), zone, tried.may_split) < best:
+            best = (tried.rank(), zone, tried.may_split)
     if best is None:
         return _most_telling(refusals if zone_bound else refusals[1:] or refusals)
-    _, zone, may_split = best
-    may_buy = may_buy and bool(zone)
-    return _Attempt(state, capacity, gang, zone, zone_bound=zone_bound, may_buy=may_buy, may_split=may_split).run(
-        ordered
-    )
+    return attempt(best[1], may_split=best[2]).run(ordered)
 
 
 def _hardest_first(need: Need) -> tuple[object, ...]:
@@ -105,15 +102,17 @@ def _hardest_first(need: Need) -> tuple[object, ...]:
     return (not need.charged, -gpus, -requests.get(CPU, 0), -max(requests.values(), default=0), need.pod_set.name)
 
 
-def _zones(capacity: BuyableCapacity, needs: Iterable[Need]) -> list[str]:
-    """Where something can be bought for the needs."""
-    return sorted({zone for need in needs for pool in need.pools for zone in capacity.offerings.zones(pool)})
-
-
-def _all_zones(state: ClusterState, capacity: BuyableCapacity, needs: list[Need]) -> list[str]:
-    """Where something stands or can be bought for the needs."""
-    standing = {slot.labels.get(labels.ZONE, "") for slot in state.slots.values()}
-    return sorted({*standing, *_zones(capacity, needs)} - {""})
+def _zones_to_try(
+    state: ClusterState, capacity: BuyableCapacity, needs: Sequence[Need], *, zone_bound: bool
+) -> list[str]:
+    """Zones that can be bought in, after "" for no purchase; where pods are bound to one, those with machines, too."""
+    pools = (pool for need in needs for pool in need.pools)
+    if zone_bound:
+        standing = {slot.labels.get(labels.ZONE, "") for slot in state.slots.values()}
+        return sorted(standing.union(*map(capacity.offerings.zones, pools)) - {""})
+    return (
+        ["", *sorted({zone for pool in pools for zone in capacity.offerings.zones(pool)})] if capacity.may_buy else [""]
+    )
 
 
 def _most_telling(refusals: list[Refusal]) -> Refusal:
@@ -124,7 +123,7 @@ def _most_telling(refusals: list[Refusal]) -> Refusal:
 
 
 @dataclass(slots=True)
-class _Attempt:
+class _ZoneAttempt:
     """One attempt to place a gang, with purchases in one zone; everything it takes is undone by `undo`."""
 
     state: ClusterState

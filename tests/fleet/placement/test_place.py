@@ -39,7 +39,7 @@ ZONE, HOST = labels.ZONE, labels.HOSTNAME
 
 
 @dataclass
-class Rig:
+class PlacementRig:
     """A world ready to be asked for places."""
 
     world: World
@@ -73,14 +73,14 @@ class Rig:
         return found
 
 
-def rig(world: World, *, may_buy: bool = True) -> Rig:
+def rig(world: World, *, may_buy: bool = True) -> PlacementRig:
     snapshot = world.snapshot()
     supply = build_capacity(world.fleet, snapshot, may_buy=may_buy)
     board = build_cluster_state(snapshot, holders(snapshot))
-    return Rig(world, board, supply, FleetFlavors(world.fleet, supply.offerings, board))
+    return PlacementRig(world, board, supply, FleetFlavors(world.fleet, supply.offerings, board))
 
 
-def pooled(short: Mapping[CapacityPool, float] | None = None, **pool: Any) -> Rig:
+def pooled(short: Mapping[CapacityPool, float] | None = None, **pool: Any) -> PlacementRig:
     """One pool, nothing standing."""
     world = World(FleetBuilder().pool(**pool).team().queue().build())
     world.shortages = dict(short or {})
