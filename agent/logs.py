@@ -20,7 +20,8 @@ def configure_logs(log_format: str = "json", *, level: str = "INFO") -> None:
             structlog.processors.JSONRenderer(),
         ]
     else:
-        ending = [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
+        plain = structlog.dev.plain_traceback  # others print every local value: a whole snapshot
+        ending = [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=plain)]
     structlog.configure(
         processors=[*shared, *ending],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level)),

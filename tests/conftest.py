@@ -1,9 +1,15 @@
 """Fixtures and rules for every test: no network but loopback, no time of day, no colour."""
 
 import pytest
+import structlog
 from hypothesis import settings
 from pytest_socket import socket_allow_hosts
+from structlog.dev import plain_traceback
 
+# Stacks without the values of locals: among them are whole snapshots.
+structlog.configure(
+    processors=[structlog.processors.add_log_level, structlog.dev.ConsoleRenderer(exception_formatter=plain_traceback)]
+)
 # Machines are shared: how long one example takes says nothing about the code.
 settings.register_profile("muster", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("muster")

@@ -119,8 +119,7 @@ class Pass:
         try:
             self._settle(gang, usage)
         except Exception:  # noqa: BLE001  it is set aside already, its condition tells why
-            for pin in gang.pins:
-                self.machines.board.close(pin.claim or pin.node)
+            self.machines.withhold(gang.pins)
 
     def _settle(self, gang: Gang, usage: Mapping[FlavorResource, int]) -> None:
         line = self._line(gang)

@@ -271,6 +271,12 @@ class Machines:
             if slot is not None:
                 self.board.take(slot, requests[pin.pod_set], sign * pin.count)
 
+    def withhold(self, pins: Iterable[Pin]) -> None:
+        """Let nobody onto the machines of these pins."""
+        for pin in pins:
+            if (slot := self._slot(pin.claim, pin.node)) is not None:
+                self.board.close(slot.name)
+
     def _slot(self, claim: str, node: str) -> NodeSlot | None:
         return self._slots().get(claim) if claim else self.board.slots.get(node)
 

@@ -418,8 +418,9 @@ def test_metrics_count_what_is_done() -> None:
 
 @pytest.fixture
 def _structlog() -> Iterator[None]:
+    before = structlog.get_config()
     yield
-    structlog.reset_defaults()
+    structlog.configure(**before)
 
 
 @pytest.mark.usefixtures("_structlog")
