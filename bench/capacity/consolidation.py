@@ -24,7 +24,7 @@ from fleet.disruption.context import DisruptionContext
 from fleet.disruption.multi_node import suggestions
 from fleet.disruption.pending import VALIDATE_AFTER_S
 from fleet.offerings.offerings import Offering, offerings_now
-from fleet.optimize.consolidate import Block, PodClass, Problem, Rules
+from fleet.optimize.consolidate import ConsolidationProblem, ConsolidationRules, PodBlock, PodClass
 from fleet.snapshot import Catalog, Claim, Gang, GangState, JobRef, Launch, Node, Pin, PodSet, Snapshot
 from model import labels
 from model.fleet import Fleet
@@ -143,7 +143,7 @@ def world(scene: repack.Scene, seed: int) -> tuple[Fleet, Snapshot]:
     fleet, catalog = _declared(), _catalog()
     offerings = offerings_now(fleet, Snapshot(NOW_S, catalog=catalog))
     by_type = {it.offer.instance_type.name: it for pool in fleet.node_pools.values() for it in offerings.of(pool)}
-    problem = repack.left(scene, seed, Rules())
+    problem = repack.left(scene, seed, ConsolidationRules())
     claims = {it.name: _claim(it.name, by_type[it.kind]) for it in problem.standing}
     nodes = {it.name: _node(claims[it.name], by_type[it.kind]) for it in problem.standing}
     gangs = {it.uid: it for block in problem.blocks for it in _gangs(problem, block)}
@@ -179,7 +179,7 @@ def _node(claim: Claim, offering: Offering) -> Node:
     return Node(claim.name, claim.name, where, carried, (), dict(offering.allocatable), True, False, NOW_S - 8900.0)
 
 
-def _gangs(problem: Problem, block: Block) -> Iterator[Gang]:
+def _gangs(problem: ConsolidationProblem, block: PodBlock) -> Iterator[Gang]:
     """A block that moves whole is one gang; of any other every pod is."""
     classes = {it.name: it for it in problem.classes}
     seats = [(machine, name, pods) for machine, held in block.seats.items() for name, pods in held.items()]

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 
 from bench.capacity import gpu_mix
-from fleet.optimize.purchase import MachineKind, PodClass, Problem
+from fleet.optimize.purchase import MachineKind, PodDemand, PurchaseProblem
 from fleet.snapshot import InstanceType
 from providers.aws.catalog import package_catalog
 
@@ -99,24 +99,24 @@ def _variants(it: InstanceType, price: float) -> Iterator[Machine]:
             yield Machine(MachineKind(f"{it.name}/{name}", price, base | offered), it.gpu_name, cut=True)
 
 
-def mix(seed: int, pods: int, shares: Sequence[Share] = MIXED, models: Sequence[str] = _ANY_MODEL) -> Problem:
+def mix(seed: int, pods: int, shares: Sequence[Share] = MIXED, models: Sequence[str] = _ANY_MODEL) -> PurchaseProblem:
     """One seeded batch; the same in every process."""
     draw = random.Random(f"{seed}/{pods}")
-    classes: list[PodClass] = []
+    classes: list[PodDemand] = []
     for share, count in zip(shares, _split(pods, [share.percent for share in shares]), strict=True):
         wanted = min(draw.randint(*share.classes), max(count, 1))
         weights = [draw.uniform(0.3, 1.7) for _ in range(wanted)]
         for each in _split(count, weights):
             classes.append(_pods(draw, f"class-{len(classes):02}", share, each, models))
-    return Problem(RESOURCES, tuple(classes), tuple(machine.kind for machine in machines()))
+    return PurchaseProblem(RESOURCES, tuple(classes), tuple(machine.kind for machine in machines()))
 
 
-def inference(seed: int, pods: int) -> Problem:
+def inference(seed: int, pods: int) -> PurchaseProblem:
     """CPU pods and pods with one or two GPUs of a smaller model."""
     return mix(seed, pods, INFERENCE, _INFERENCE)
 
 
-def varied(seed: int, pods: int, classes: int) -> Problem:
+def varied(seed: int, pods: int, classes: int) -> PurchaseProblem:
     """As many different classes: every pod asks CPU and memory as it likes, a third of them one to eight GPUs."""
     draw = random.Random(f"{seed}/{pods}/{classes}")
     anywhere = frozenset(it.kind.name for it in machines() if not it.model)
@@ -129,11 +129,11 @@ def varied(seed: int, pods: int, classes: int) -> Problem:
         cpu_milli = 50 * draw.randint(1, 160) + 1000 * gpus
         requests = _request(cpu_milli, cpu_milli / 1000 * draw.uniform(0.5, 7.5))
         allowed = by_model[draw.choice(_ANY_MODEL[2 if gpus > 4 else 0 :])] if gpus else anywhere
-        found.append(PodClass(f"class-{number:04}", requests | ({"gpu": gpus} if gpus else {}), count, allowed))
-    return Problem(RESOURCES, tuple(found), tuple(machine.kind for machine in machines()))
+        found.append(PodDemand(f"class-{number:04}", requests | ({"gpu": gpus} if gpus else {}), allowed, count))
+    return PurchaseProblem(RESOURCES, tuple(found), tuple(machine.kind for machine in machines()))
 
 
-def unpinned(seed: int, pods: int) -> Problem:
+def unpinned(seed: int, pods: int) -> PurchaseProblem:
     """The pods and pools of `gpu_mix`: no pod names a GPU model, and each may stand where its pool's taints let it."""
     pools = gpu_mix.templates()
     counted = Counter(
@@ -147,10 +147,10 @@ def unpinned(seed: int, pods: int) -> Problem:
     )
     everywhere, plain = frozenset(it.name for it in kinds), frozenset(it.name for it in pools[0].machines)
     classes = tuple(
-        PodClass(f"class-{number:02}", {**dict(asked), "pods": 1}, count, everywhere if tolerant else plain)
+        PodDemand(f"class-{number:02}", {**dict(asked), "pods": 1}, everywhere if tolerant else plain, count)
         for number, ((asked, tolerant), count) in enumerate(sorted(counted.items()))
     )
-    return Problem((*resources, "pods"), classes, kinds)
+    return PurchaseProblem((*resources, "pods"), classes, kinds)
 
 
 def _split(count: int, weights: Sequence[float]) -> list[int]:
@@ -162,20 +162,20 @@ def _split(count: int, weights: Sequence[float]) -> list[int]:
     return found
 
 
-def _pods(draw: random.Random, name: str, share: Share, count: int, models: Sequence[str]) -> PodClass:
+def _pods(draw: random.Random, name: str, share: Share, count: int, models: Sequence[str]) -> PodDemand:
     if share.slices:
         size = draw.choice(share.slices)
         requests = _request(draw.choice((1, 2, 3, 4)) * 1000, draw.choice((4, 8, 12, 16))) | {size: 1}
-        return PodClass(name, requests, count, frozenset(it.kind.name for it in machines() if it.cut))
+        return PodDemand(name, requests, frozenset(it.kind.name for it in machines() if it.cut), count)
     if share.gpus:
         gpus = share.gpus
         requests = _request(gpus * draw.choice((2, 3, 4, 6, 8)) * 1000, gpus * draw.choice((8, 12, 16, 24, 32)))
         accepted = _accepted(draw, models, 1 if gpus < 8 else 2)
         fitting = frozenset(it.kind.name for it in machines() if it.model in accepted and not it.cut)
-        return PodClass(name, requests | {"gpu": gpus}, count, fitting)
+        return PodDemand(name, requests | {"gpu": gpus}, fitting, count)
     cpu_milli = draw.choice((250, 500, 1000, 2000, 4000, 8000, 16000))
     requests = _request(cpu_milli, max(0.5, cpu_milli / 1000 * draw.choice((1, 2, 3, 4, 6, 8))))
-    return PodClass(name, requests, count, frozenset(it.kind.name for it in machines() if not it.model))
+    return PodDemand(name, requests, frozenset(it.kind.name for it in machines() if not it.model), count)
 
 
 def _accepted(draw: random.Random, models: Sequence[str], least: int) -> tuple[str, ...]:
@@ -203,21 +203,21 @@ _MODELS: Mapping[str, tuple[str, ...]] = {
 _UNNAMED = ("t4", "l4", "a10g", "l40s", "a100")
 
 
-def openb(pod_list: Path) -> Problem:
+def openb(pod_list: Path) -> PurchaseProblem:
     """The pods of a list of the trace, GPUs counted in thousandths that may lie on any of a machine's GPUs."""
     with pod_list.open(encoding="utf-8", newline="") as lines:
         counted = Counter(_asked(row) for row in csv.DictReader(lines))
     kinds = [_milli(it) for it in machines() if not it.cut]
     classes = tuple(
-        PodClass(
+        PodDemand(
             f"class-{number:03}",
             {"cpu": cpu_milli, "memory": memory_mib * 1024**2, "gpu": gpu_milli, "pods": 1},
-            count,
             frozenset(it.kind.name for it in kinds if (it.model in models if gpu_milli else not it.model)),
+            count,
         )
         for number, ((cpu_milli, memory_mib, gpu_milli, models), count) in enumerate(sorted(counted.items()))
     )
-    return Problem(("cpu", "memory", "gpu", "pods"), classes, tuple(it.kind for it in kinds))
+    return PurchaseProblem(("cpu", "memory", "gpu", "pods"), classes, tuple(it.kind for it in kinds))
 
 
 def _milli(machine: Machine) -> Machine:

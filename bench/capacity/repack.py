@@ -22,14 +22,22 @@ from dataclasses import dataclass, replace
 from importlib.metadata import version
 
 from bench.capacity.mixes import mix
-from fleet.optimize.consolidate import Block, Buyable, PodClass, Problem, Rules, Standing, applied, solve
-from fleet.optimize.consolidate.cut import grounds_of
-from fleet.optimize.consolidate.greedy import karpenter_order as greedy_order
-from fleet.optimize.consolidate.problem import PER_POD_USD_H
-from fleet.optimize.purchase import Problem as Purchase
-from fleet.optimize.purchase.baseline import karpenter_order
-from fleet.optimize.purchase.cut import parts_of
-from fleet.optimize.purchase.named import batches
+from fleet.optimize.consolidate import (
+    ConsolidationProblem,
+    ConsolidationRules,
+    PodBlock,
+    PodClass,
+    ReplacementKind,
+    StandingMachine,
+    applied,
+    solve,
+)
+from fleet.optimize.consolidate.consolidation_problem import PER_POD_USD_H
+from fleet.optimize.consolidate.greedy import greedy_order
+from fleet.optimize.consolidate.instance import consolidation_instances
+from fleet.optimize.purchase import PurchaseProblem
+from fleet.optimize.purchase.components import batches, packing_instances
+from fleet.optimize.purchase.heuristics import provisioning_order
 
 SEEDS = tuple(range(10))
 LARGE_SEEDS = SEEDS[:3]
@@ -48,7 +56,7 @@ class Scene:
     name: str
     pods: int
     seeds: Sequence[int]
-    asked: Callable[[int, int], Purchase] = mix
+    asked: Callable[[int, int], PurchaseProblem] = mix
     """What the fleet was bought for, by seed and number of pods."""
 
 
@@ -89,12 +97,12 @@ def run() -> dict[str, float]:
 
 def measured(scene: Scene, per_pod_usd_h: float) -> dict[str, float]:
     """Medians over the seeds, and the longest."""
-    outcomes = [_outcome(left(scene, seed, Rules(per_pod_usd_h=per_pod_usd_h))) for seed in scene.seeds]
+    outcomes = [_outcome(left(scene, seed, ConsolidationRules(per_pod_usd_h=per_pod_usd_h))) for seed in scene.seeds]
     medians = {name: statistics.median(getattr(it, name) for it in outcomes) for name in _Outcome.__slots__}
     return {**medians, "slowest_s": max(it.seconds for it in outcomes)}
 
 
-def _outcome(problem: Problem) -> _Outcome:
+def _outcome(problem: ConsolidationProblem) -> _Outcome:
     bill = sum(it.price_usd_h for it in problem.standing)
     pods = sum(it.pods for it in problem.blocks)
     began_s = time.process_time()
@@ -103,7 +111,7 @@ def _outcome(problem: Problem) -> _Outcome:
     if solve(applied(problem, answer.steps)).steps:
         raise RuntimeError("a plan was followed by another one")
     began_s = time.process_time()
-    greedy = [(it, greedy_order(it, _FIXED_POINT, per_move=False)) for it in grounds_of(problem)]
+    greedy = [(it, greedy_order(it, _FIXED_POINT, per_move=False)) for it in consolidation_instances(problem)]
     greedy_seconds = time.process_time() - began_s
     moved = sum(
         int(it.loose[plan.removed].sum())
@@ -127,15 +135,15 @@ def _outcome(problem: Problem) -> _Outcome:
 # -- scenes -----------------------------------------------------------------------------------------------------------
 
 
-def left(scene: Scene, seed: int, rules: Rules) -> Problem:
+def left(scene: Scene, seed: int, rules: ConsolidationRules) -> ConsolidationProblem:
     """What is left of the fleet of one seed."""
     asked = scene.asked(seed, scene.pods)
     draw = random.Random(f"departures/{seed}/{scene.pods}")
     rates = {it.name: draw.uniform(0.0, _RATE) for it in asked.classes}
     requests = {it.name: it.requests for it in asked.classes}
     kinds = {it.name: it for it in asked.kinds}
-    standing: list[Standing] = []
-    blocks: list[Block] = []
+    standing: list[StandingMachine] = []
+    blocks: list[PodBlock] = []
     for kind, held in _machines(asked):
         name = f"machine-{len(standing):04}"
         free = dict(kinds[kind].capacity)
@@ -148,27 +156,27 @@ def left(scene: Scene, seed: int, rules: Rules) -> Problem:
             for resource, amount in requests[pod_class].items():
                 free[resource] = free.get(resource, 0) - amount * stays
             if stays:
-                blocks.append(Block(f"{name}/{pod_class}", {name: {pod_class: stays}}, whole=False))
-        standing.append(Standing(name, kind, kinds[kind].price_usd_h, free))
-    problem = Problem(
+                blocks.append(PodBlock(f"{name}/{pod_class}", {name: {pod_class: stays}}, whole=False))
+        standing.append(StandingMachine(name, kind, kinds[kind].price_usd_h, free))
+    problem = ConsolidationProblem(
         asked.resources,
         tuple(PodClass(it.name, it.requests, it.kinds) for it in asked.classes),
         tuple(standing),
         tuple(blocks),
-        tuple(Buyable(it.name, it.price_usd_h, it.capacity) for it in asked.kinds),
+        tuple(ReplacementKind(it.name, it.price_usd_h, it.capacity) for it in asked.kinds),
         rules=rules,
     )
     return replace(problem, blocks=tuple(_ganged(problem, draw))) if scene.name == "gangs" else problem
 
 
-def _machines(asked: Purchase) -> list[tuple[str, dict[str, int]]]:
+def _machines(asked: PurchaseProblem) -> list[tuple[str, dict[str, int]]]:
     """(kind, class -> pods) of every machine that Karpenter's order buys."""
-    parts, _ = parts_of(asked, {})
-    bought = [batch for part in parts for batch in batches(part, karpenter_order(part))]
+    parts, _ = packing_instances(asked, {})
+    bought = [batch for part in parts for batch in batches(part, provisioning_order(part))]
     return [(batch.kind, dict(batch.pods)) for batch in bought for _ in range(batch.machines)]
 
 
-def _ganged(problem: Problem, draw: random.Random) -> Iterator[Block]:
+def _ganged(problem: ConsolidationProblem, draw: random.Random) -> Iterator[PodBlock]:
     """The same seats, of which neighbours of one class belong together."""
     seats: dict[str, list[tuple[str, int]]] = {}
     for block in problem.blocks:
@@ -184,7 +192,7 @@ def _ganged(problem: Problem, draw: random.Random) -> Iterator[Block]:
             whole = len(taken) > 1
             name = f"{taken[0][0]}/{pod_class}"
             lost_usd = draw.uniform(0.0, _WORK_USD) if whole else None
-            yield Block(name, {machine: {pod_class: pods} for machine, pods in taken}, lost_usd, whole)
+            yield PodBlock(name, {machine: {pod_class: pods} for machine, pods in taken}, lost_usd, whole)
 
 
 def main() -> None:

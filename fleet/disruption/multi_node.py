@@ -12,7 +12,16 @@ from fleet.cost.lost import PAYBACK_S, lost_work_usd
 from fleet.disruption.context import DisruptionContext
 from fleet.mig.layouts import gpu_part
 from fleet.offerings.offerings import Offering
-from fleet.optimize.consolidate import Block, Buyable, PodClass, Problem, Rules, Standing, Step, solve
+from fleet.optimize.consolidate import (
+    ConsolidationProblem,
+    ConsolidationRules,
+    ConsolidationStep,
+    PodBlock,
+    PodClass,
+    ReplacementKind,
+    StandingMachine,
+    solve,
+)
 from fleet.placement.cluster_state import PODS, ClusterState, NodeSlot
 from fleet.placement.flavor_nodes import FleetFlavors
 from fleet.placement.inventory import BuyableCapacity, build_capacity, build_cluster_state
@@ -111,7 +120,7 @@ class MultiNodeProblem:
             and all(pin.node in self.board.slots for gang in gangs for pin in gang.pins)
         )
 
-    def problem(self) -> Problem:
+    def problem(self) -> ConsolidationProblem:
         """The machines, the gangs on the candidates, and what may be bought."""
         standing = list(self._standing())
         for gang in self.gangs:
@@ -121,7 +130,7 @@ class MultiNodeProblem:
             self._classify(gang, need)
         classes = tuple(self._classes.values())
         pools = sorted({pool.name for _, need in lines for pool in need.pools})
-        return Problem(
+        return ConsolidationProblem(
             resources=self.market.resources((name for it in classes for name in it.requests), pools),
             classes=classes,
             standing=tuple(standing),
@@ -129,7 +138,7 @@ class MultiNodeProblem:
             kinds=tuple(self._buyables()),
             budgets={name: self.context.budget(name, Reason.UNDERUTILIZED) for name in self._pools()},
             limits=tuple(self.market.limits_of(pools)),
-            rules=Rules(payback_h=PAYBACK_S / 3600),
+            rules=ConsolidationRules(payback_h=PAYBACK_S / 3600),
         )
 
     def _pools(self) -> list[str]:
@@ -148,7 +157,7 @@ class MultiNodeProblem:
             found[claim.node_pool].add(claim.capacity_pool.capacity_type)
         return {name: frozenset(those) for name, those in found.items()}
 
-    def _standing(self) -> Iterator[Standing]:
+    def _standing(self) -> Iterator[StandingMachine]:
         """The candidates, the other machines their gangs stand on, and of the rest those with most room."""
         theirs = {pin.node for gang in self.gangs for pin in gang.pins}
         hosts: list[NodeSlot] = []
@@ -164,10 +173,10 @@ class MultiNodeProblem:
         for slot in hosts[:MOST_HOSTS]:
             yield self._machine(slot, None)
 
-    def _machine(self, slot: NodeSlot, claim: Claim | None) -> Standing:
+    def _machine(self, slot: NodeSlot, claim: Claim | None) -> StandingMachine:
         kind = repr((slot.pool, sorted(it for it in slot.labels.items() if it[0] not in _OWN_LABELS), slot.taints))
         self.kinds.setdefault(kind, slot)
-        return Standing(
+        return StandingMachine(
             name=claim.name if claim else f"host {slot.name}",
             kind=kind,
             price_usd_h=claim.price_usd_h if claim else 0.0,
@@ -190,7 +199,7 @@ class MultiNodeProblem:
             self._classes[asked] = PodClass(name, requests, frozenset(standing | bought))
         self._of_need[gang.uid, need.pod_set.name] = self._classes[asked].name
 
-    def _block(self, gang: Gang) -> Block:
+    def _block(self, gang: Gang) -> PodBlock:
         """A gang moves whole, at the price of the work that is lost."""
         seats: dict[str, dict[str, int]] = {}
         for pin in gang.pins:
@@ -199,15 +208,15 @@ class MultiNodeProblem:
             held[name] = held.get(name, 0) + (1 if _on_one_host(gang.pod_set(pin.pod_set)) else pin.count)
         one_lane = any(pods.required_topology == labels.ZONE for pods in gang.pod_sets)
         lost = max(LEAST_USD, lost_work_usd(gang, self.context.snapshot))
-        return Block(gang.uid, seats, moving_usd=lost, one_lane=one_lane)
+        return PodBlock(gang.uid, seats, moving_usd=lost, one_lane=one_lane)
 
     def _seat(self, pin: Pin) -> str:
         return pin.claim if pin.claim in self.going else f"host {pin.node}"
 
-    def _buyables(self) -> Iterator[Buyable]:
+    def _buyables(self) -> Iterator[ReplacementKind]:
         for name, kind in self.market.kinds.items():
             offer = self.market.offerings[name].offer
-            yield Buyable(
+            yield ReplacementKind(
                 kind.name,
                 kind.price_usd_h,
                 kind.capacity,
@@ -216,7 +225,7 @@ class MultiNodeProblem:
                 type=offer.instance_type.name,
             )
 
-    def suggestion(self, step: Step) -> Suggestion:
+    def suggestion(self, step: ConsolidationStep) -> Suggestion:
         """The step in claims and offerings."""
         offerings = tuple(self.market.offerings[it.kind] for it in step.bought)
         return Suggestion(tuple(self.going[name] for name in step.removed), offerings)

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from fleet.actions import Tally
 from fleet.mig.layouts import gpu_part
 from fleet.offerings.offerings import Offering
-from fleet.optimize.purchase import GREEDY, Effort, PodClass, Problem, Purchase, solve
+from fleet.optimize.purchase import GREEDY, PodDemand, PurchaseEffort, PurchaseProblem, PurchaseSolution, solve
 from fleet.placement.cluster_state import PODS
 from fleet.placement.inventory import BuyableCapacity
 from fleet.placement.plan import Need, PlannedNodeClaims
@@ -89,7 +89,7 @@ class Bargain:
 
 
 def bargain(
-    lines: Sequence[Line], lots: Sequence[PlannedNodeClaims], supply: BuyableCapacity, effort: Effort
+    lines: Sequence[Line], lots: Sequence[PlannedNodeClaims], supply: BuyableCapacity, effort: PurchaseEffort
 ) -> Bargain:
     """Machines for all `lines`, instead of the `lots` that `place_gang` found for them (and spent of the headroom)."""
     market = Market(supply)
@@ -101,7 +101,7 @@ def bargain(
     return Bargain(machines, _tally(problem, loose, market, machines, lots))
 
 
-def _problem(lines: Sequence[Line], lots: Sequence[PlannedNodeClaims], market: Market) -> Problem:
+def _problem(lines: Sequence[Line], lots: Sequence[PlannedNodeClaims], market: Market) -> PurchaseProblem:
     classes = tuple(
         _class(_name(number), line, market.kinds_like(line.need, line.offerings, line.zones))
         for number, line in enumerate(lines)
@@ -111,17 +111,17 @@ def _problem(lines: Sequence[Line], lots: Sequence[PlannedNodeClaims], market: M
     )
     asked = (name for it in classes for name, amount in it.requests.items() if amount)
     limits = tuple(market.limits_of(pools, lots))
-    return Problem(market.resources(asked, pools), classes, tuple(market.kinds.values()), limits)
+    return PurchaseProblem(market.resources(asked, pools), classes, tuple(market.kinds.values()), limits)
 
 
 def _name(number: int) -> str:
     return f"{number:06d}"
 
 
-def _class(name: str, line: Line, kinds: frozenset[str]) -> PodClass:
+def _class(name: str, line: Line, kinds: frozenset[str]) -> PodDemand:
     each = line.count // line.apart
     requests = {resource: it * each for resource, it in {**line.need.pod_set.requests, PODS: 1}.items()}
-    return PodClass(name, requests, line.apart, kinds)
+    return PodDemand(name, requests, kinds, line.apart)
 
 
 def _ties(lines: Sequence[Line], market: Market) -> Ties:
@@ -140,7 +140,11 @@ def _ties(lines: Sequence[Line], market: Market) -> Ties:
 
 
 def _tally(
-    problem: Problem, loose: Purchase, market: Market, machines: Sequence[Machine], lots: Sequence[PlannedNodeClaims]
+    problem: PurchaseProblem,
+    loose: PurchaseSolution,
+    market: Market,
+    machines: Sequence[Machine],
+    lots: Sequence[PlannedNodeClaims],
 ) -> Tally:
     """In prices, as they will be on the bill; the search went by expected costs, which are never less."""
     known_usd_h = sum(lot.count * lot.offering.offer.price_usd_h for lot in lots)
@@ -156,7 +160,7 @@ def _tally(
     return Tally(cost_usd_h, bound_usd_h, known_usd_h, baseline_usd_h)
 
 
-def _machines(found: Purchase, lines: Sequence[Line], offerings: Mapping[str, Offering]) -> list[Machine]:
+def _machines(found: PurchaseSolution, lines: Sequence[Line], offerings: Mapping[str, Offering]) -> list[Machine]:
     made: list[tuple[int, Machine]] = []
     for batch in found.batches:
         numbers = sorted((int(name), pods) for name, pods in batch.pods.items())

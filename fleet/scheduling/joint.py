@@ -11,14 +11,14 @@ from dataclasses import replace
 from fleet.actions import Tally
 from fleet.nodeclaims.launch import write_claims
 from fleet.offerings.offerings import Offering
-from fleet.optimize.purchase import GREEDY, Effort
+from fleet.optimize.purchase import GREEDY, PurchaseEffort
 from fleet.placement.cluster_state import NodeAssignment, planned_slot
 from fleet.placement.plan import Need, PlannedNodeClaims
 from fleet.scheduling.basket import Line, Machine, Member, bargain, runner_up
 from fleet.scheduling.machines import Machines, Written
 from model import labels
 
-_EFFORTS = {"Optimal": Effort(), "Greedy": GREEDY}
+_EFFORTS = {"Optimal": PurchaseEffort(), "Greedy": GREEDY}
 _SHOWN = 3
 """Gangs named in a claim's purpose."""
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from fleet.offerings.offerings import Offering, Offerings
+from fleet.optimize.inputs import MACHINES
 from fleet.optimize.purchase import Limit, MachineKind
-from fleet.optimize.purchase.problem import MACHINES
 from fleet.placement.inventory import BuyableCapacity
 from fleet.placement.plan import Need, PlannedNodeClaims
 from fleet.snapshot.affinity import admits

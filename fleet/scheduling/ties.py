@@ -11,7 +11,15 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from fleet.optimize.purchase import GREEDY, Batch, Effort, Problem, Purchase, karpenters, solve
+from fleet.optimize.purchase import (
+    GREEDY,
+    MachineBatch,
+    PurchaseEffort,
+    PurchaseProblem,
+    PurchaseSolution,
+    in_karpenters_order,
+    solve,
+)
 
 _MENDINGS: Final = 4
 """Rounds of settling those that are torn; after that all are settled as they stand."""
@@ -35,12 +43,12 @@ class Ties:
     """Class -> kinds that `place_gang` found for it."""
     _settled: dict[tuple[frozenset[str], str | None, str | None], frozenset[str]] = field(default_factory=dict)
 
-    def solve(self, problem: Problem, effort: Effort) -> tuple[Purchase, Purchase]:
+    def solve(self, problem: PurchaseProblem, effort: PurchaseEffort) -> tuple[PurchaseSolution, PurchaseSolution]:
         """The best purchase with the ties kept; and without them, whose bound holds for both."""
         loose = solve(problem, effort)
         if not loose.left and not self._torn(used(loose.batches)):
             return loose, loose
-        order = used(karpenters(problem).batches)
+        order = used(in_karpenters_order(problem).batches)
         answers = [self._mended(problem, used(loose.batches)), used(loose.batches), self.wanted]
         ways = [self._settled_as(problem, where, where) for where in answers]
         if not self._torn(order):
@@ -55,7 +63,7 @@ class Ties:
         sets = (name for name in self.sets if len(_counted([name], where, self.model)) > 1)
         return frozenset(name for gang in gangs for name in gang).union(sets)
 
-    def _mended(self, problem: Problem, where: Used) -> Used:
+    def _mended(self, problem: PurchaseProblem, where: Used) -> Used:
         """An answer in which few are torn: those that are get settled, which may tear others, a few times over."""
         for _ in range(_MENDINGS):
             torn = self._torn(where)
@@ -65,7 +73,7 @@ class Ties:
             where = used(solve(problem, GREEDY).batches)
         return where
 
-    def _settled_as(self, problem: Problem, where: Used, names: Container[str]) -> Problem:
+    def _settled_as(self, problem: PurchaseProblem, where: Used, names: Container[str]) -> PurchaseProblem:
         """Every gang in the zone where most of its pods are, and each set on the model that most of them have there.
 
         `names`: the classes that this is about.
@@ -94,7 +102,7 @@ class Ties:
         return self._settled[asked]
 
 
-def used(batches: Iterable[Batch]) -> Used:
+def used(batches: Iterable[MachineBatch]) -> Used:
     """Where the pods of each class are."""
     found: dict[str, Counter[str]] = {}
     for batch in batches:
@@ -103,7 +111,7 @@ def used(batches: Iterable[Batch]) -> Used:
     return found
 
 
-def _only(problem: Problem, where: Used) -> Problem:
+def _only(problem: PurchaseProblem, where: Used) -> PurchaseProblem:
     """Every class on the kinds it is on: whoever finds them by the same order finds them again."""
     classes = (replace(it, kinds=frozenset(where.get(it.name, it.kinds))) for it in problem.classes)
     return replace(problem, classes=tuple(classes))

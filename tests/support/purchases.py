@@ -8,10 +8,13 @@ from functools import cache
 from itertools import product
 from math import isclose
 
+import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from fleet.optimize.purchase import Limit, MachineKind, PodClass, Problem, Purchase, Room
+from fleet.optimize.packing import Floats, PackingInstance
+from fleet.optimize.purchase import ExistingMachine, Limit, MachineKind, PodDemand, PurchaseProblem, PurchaseSolution
+from fleet.optimize.purchase.components import packing_instances
 
 RESOURCES = ("cpu", "memory", "gpu")
 CENT = 1e-6
@@ -19,11 +22,11 @@ CENT = 1e-6
 
 def problem(
     classes: Mapping[str, tuple[int, dict[str, int]]], kinds: Mapping[str, tuple[float, dict[str, int]]]
-) -> Problem:
+) -> PurchaseProblem:
     """Every class `(pods, requests)` may stand on every kind `(price, capacity)`."""
-    return Problem(
+    return PurchaseProblem(
         RESOURCES,
-        tuple(PodClass(name, asked, count, frozenset(kinds)) for name, (count, asked) in classes.items()),
+        tuple(PodDemand(name, asked, frozenset(kinds), count) for name, (count, asked) in classes.items()),
         tuple(MachineKind(name, price, capacity) for name, (price, capacity) in kinds.items()),
     )
 
@@ -44,14 +47,14 @@ UNEVEN = problem(
 )
 
 
-def faults(asked: Problem, answer: Purchase) -> list[str]:
+def faults(asked: PurchaseProblem, answer: PurchaseSolution) -> list[str]:
     """What is wrong with an answer, counted from the names alone."""
     return [*_machines(asked, answer), *_pods(asked, answer), *_limits(asked, answer), *_groups(asked, answer)]
 
 
-def _machines(asked: Problem, answer: Purchase) -> Iterator[str]:
-    capacity = {it.name: it.capacity for it in asked.kinds} | {it.name: it.free for it in asked.rooms}
-    most = {it.name: it.most for it in asked.kinds} | {it.name: 1 for it in asked.rooms}
+def _machines(asked: PurchaseProblem, answer: PurchaseSolution) -> Iterator[str]:
+    capacity = {it.name: it.capacity for it in asked.kinds} | {it.name: it.free for it in asked.existing}
+    most = {it.name: it.most for it in asked.kinds} | {it.name: 1 for it in asked.existing}
     classes = {it.name: it for it in asked.classes}
     bought: Counter[str] = Counter()
     for batch in answer.batches:
@@ -78,7 +81,7 @@ def _machines(asked: Problem, answer: Purchase) -> Iterator[str]:
         yield f"bound {answer.bound_usd_h}, cost {answer.cost_usd_h}, baseline {answer.baseline_usd_h}"
 
 
-def _pods(asked: Problem, answer: Purchase) -> Iterator[str]:
+def _pods(asked: PurchaseProblem, answer: PurchaseSolution) -> Iterator[str]:
     placed: Counter[str] = Counter(answer.left)
     for batch in answer.batches:
         placed.update({name: count * batch.machines for name, count in batch.pods.items()})
@@ -87,7 +90,7 @@ def _pods(asked: Problem, answer: Purchase) -> Iterator[str]:
             yield f"{placed[it.name]} of {it.count} pods of {it.name} are accounted for, {answer.left}"
 
 
-def _limits(asked: Problem, answer: Purchase) -> Iterator[str]:
+def _limits(asked: PurchaseProblem, answer: PurchaseSolution) -> Iterator[str]:
     kinds = {it.name: it for it in asked.kinds}
     for limit in asked.limits:
         counted = {"machines": lambda _: 1, "usd_h": lambda it: it.price_usd_h}.get(
@@ -102,8 +105,8 @@ def _limits(asked: Problem, answer: Purchase) -> Iterator[str]:
             yield f"{limit.name}: {used}"
 
 
-def _groups(asked: Problem, answer: Purchase) -> Iterator[str]:
-    lane = {it.name: it.lane for it in (*asked.kinds, *asked.rooms)}
+def _groups(asked: PurchaseProblem, answer: PurchaseSolution) -> Iterator[str]:
+    lane = {it.name: it.lane for it in (*asked.kinds, *asked.existing)}
     for group in sorted({it.group for it in asked.classes if it.group}):
         members = {it.name for it in asked.classes if it.group == group and it.count}
         lanes = {lane[it.kind] for it in answer.batches if members & it.pods.keys()}
@@ -115,8 +118,8 @@ def _groups(asked: Problem, answer: Purchase) -> Iterator[str]:
 
 
 @st.composite
-def problems(draw: st.DrawFn, *, most_pods: int = 40, limited: bool = True, lanes: bool = False) -> Problem:
-    """A few classes and kinds; with limits, bounds and rooms, or with groups and lanes where that is asked for."""
+def problems(draw: st.DrawFn, *, most_pods: int = 40, limited: bool = True, lanes: bool = False) -> PurchaseProblem:
+    """A few classes and kinds; with limits, bounds and machines, or with groups and lanes where asked for."""
     size = st.integers(0, 8)
     amounts = st.fixed_dictionaries(dict.fromkeys(RESOURCES, size))
     lane = st.sampled_from(("a", "b")) if lanes else st.just("")
@@ -130,17 +133,19 @@ def problems(draw: st.DrawFn, *, most_pods: int = 40, limited: bool = True, lane
         )
         for number in range(draw(st.integers(1, 5)))
     )
-    rooms = (
-        tuple(Room(f"room-{n}", draw(amounts), draw(lane)) for n in range(draw(st.integers(0, 3)))) if limited else ()
+    existing = (
+        tuple(ExistingMachine(f"room-{n}", draw(amounts), draw(lane)) for n in range(draw(st.integers(0, 3))))
+        if limited
+        else ()
     )
-    names = [it.name for it in (*kinds, *rooms)]
+    names = [it.name for it in (*kinds, *existing)]
     classes = tuple(
-        PodClass(
+        PodDemand(
             f"class-{number}",
             draw(amounts),
-            draw(st.integers(0, most_pods)),
-            frozenset(draw(st.lists(st.sampled_from(names), min_size=1, max_size=len(names)))),
-            draw(st.sampled_from(("", "g", "h"))) if lanes else "",
+            count=draw(st.integers(0, most_pods)),
+            kinds=frozenset(draw(st.lists(st.sampled_from(names), min_size=1, max_size=len(names)))),
+            group=draw(st.sampled_from(("", "g", "h"))) if lanes else "",
         )
         for number in range(draw(st.integers(1, 5)))
     )
@@ -153,16 +158,25 @@ def problems(draw: st.DrawFn, *, most_pods: int = 40, limited: bool = True, lane
         )
         for n in range(draw(st.integers(0, 1)) if limited else 0)
     )
-    return Problem(RESOURCES, classes, kinds, limits, rooms)
+    return PurchaseProblem(RESOURCES, classes, kinds, limits, existing)
+
+
+WORTHS = st.lists(st.integers(0, 20), min_size=5, max_size=5)
+
+
+def priced_parts(asked: PurchaseProblem, worths: list[int]) -> Iterator[tuple[PackingInstance, Floats]]:
+    """The independent parts of a problem, and some price for a pod of each class."""
+    for part in packing_instances(asked, {})[0]:
+        yield part, np.resize(np.array(worths, dtype=np.float64), len(part.demand))
 
 
 # -- slow and right ---------------------------------------------------------------------------------------------------
 
 
-def cheapest_usd_h(asked: Problem) -> float:
+def cheapest_usd_h(asked: PurchaseProblem) -> float:
     """By trying everything: what all pods cost at least; infinite where there is no way. No limits, no groups."""
     machines = [(it.name, it.price_usd_h, it.capacity, it.most) for it in asked.kinds]
-    machines += [(it.name, 0.0, it.free, 1) for it in asked.rooms]
+    machines += [(it.name, 0.0, it.free, 1) for it in asked.existing]
 
     def fits(index: int, pods: tuple[int, ...]) -> bool:
         name, _, capacity, _ = machines[index]
@@ -197,14 +211,14 @@ class _Claim:
     pods: Counter[str] = field(default_factory=Counter)
 
 
-def pod_by_pod(asked: Problem) -> Counter[tuple[str, tuple[tuple[str, int], ...]]]:
+def pod_by_pod(asked: PurchaseProblem) -> Counter[tuple[str, tuple[tuple[str, int], ...]]]:
     """Karpenter's order, a pod at a time: (kind, pods on it) -> machines. No limits."""
     requests = {it.name: it.requests for it in asked.classes}
 
     def holds(amounts: Mapping[str, int], pods: Counter[str]) -> bool:
         return all(sum(requests[n][r] * k for n, k in pods.items()) <= amounts.get(r, 0) for r in asked.resources)
 
-    rooms = [(it, Counter[str]()) for it in sorted(asked.rooms, key=lambda it: it.name)]
+    rooms = [(it, Counter[str]()) for it in sorted(asked.existing, key=lambda it: it.name)]
     claims: list[_Claim] = []
     ordered = sorted(asked.classes, key=lambda it: (*(-it.requests[r] for r in asked.resources), it.name))
     for it in (pods for pods in ordered for _ in range(pods.count)):

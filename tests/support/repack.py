@@ -5,13 +5,25 @@ from collections.abc import Iterable, Mapping
 
 from hypothesis import strategies as st
 
-from fleet.optimize.consolidate import Answer, Block, Buyable, Limit, PodClass, Problem, Rules, Standing, Step
+from fleet.optimize.consolidate import (
+    ConsolidationProblem,
+    ConsolidationRules,
+    ConsolidationSolution,
+    ConsolidationStep,
+    Limit,
+    PodBlock,
+    PodClass,
+    ReplacementKind,
+    StandingMachine,
+)
 
 RESOURCES = ("cpu", "gpu")
 TOLERANCE = 1e-6
 
 
-def broken(problem: Problem, answer: Answer, steps: Iterable[Step] | None = None) -> list[str]:
+def broken(
+    problem: ConsolidationProblem, answer: ConsolidationSolution, steps: Iterable[ConsolidationStep] | None = None
+) -> list[str]:
     """What is wrong with an answer, or with some of its steps alone."""
     taken = list(answer.steps if steps is None else steps)
     return [*_machines(problem, taken), *_moves(problem, taken), *_rooms(problem, taken), *_bounds(problem, taken)] + [
@@ -19,7 +31,7 @@ def broken(problem: Problem, answer: Answer, steps: Iterable[Step] | None = None
     ]
 
 
-def _machines(problem: Problem, steps: list[Step]) -> Iterable[str]:
+def _machines(problem: ConsolidationProblem, steps: list[ConsolidationStep]) -> Iterable[str]:
     standing = {it.name: it for it in problem.standing}
     removed = [name for step in steps for name in step.removed]
     for name, count in Counter(removed).items():
@@ -33,7 +45,7 @@ def _machines(problem: Problem, steps: list[Step]) -> Iterable[str]:
         yield "two machines of one name"
 
 
-def _moves(problem: Problem, steps: list[Step]) -> Iterable[str]:
+def _moves(problem: ConsolidationProblem, steps: list[ConsolidationStep]) -> Iterable[str]:
     removed = {name for step in steps for name in step.removed}
     moved: dict[str, Counter[tuple[str, str]]] = {}
     for step in steps:
@@ -53,7 +65,7 @@ def _moves(problem: Problem, steps: list[Step]) -> Iterable[str]:
         yield f"{name} is no block"
 
 
-def _rooms(problem: Problem, steps: list[Step]) -> Iterable[str]:
+def _rooms(problem: ConsolidationProblem, steps: list[ConsolidationStep]) -> Iterable[str]:
     classes = {it.name: it for it in problem.classes}
     kinds = {it.name: it for it in problem.kinds}
     of_kind = {it.name: it.kind for it in problem.standing} | {b.name: b.kind for s in steps for b in s.bought}
@@ -81,14 +93,14 @@ def _rooms(problem: Problem, steps: list[Step]) -> Iterable[str]:
     yield from _lanes(problem, steps, lane)
 
 
-def _lanes(problem: Problem, steps: list[Step], lane: Mapping[str, str]) -> Iterable[str]:
+def _lanes(problem: ConsolidationProblem, steps: list[ConsolidationStep], lane: Mapping[str, str]) -> Iterable[str]:
     for block in problem.blocks:
         lanes = {lane[move.target] for step in steps for move in step.moves if move.block == block.name}
         if block.keeps_lane and len(lanes) > 1:
             yield f"{block.name} stands in {lanes}"
 
 
-def _bounds(problem: Problem, steps: list[Step]) -> Iterable[str]:
+def _bounds(problem: ConsolidationProblem, steps: list[ConsolidationStep]) -> Iterable[str]:
     kinds = {it.name: it for it in problem.kinds}
     pools = Counter(it.pool for it in problem.standing if it.name in {name for s in steps for name in s.removed})
     for pool, most in problem.budgets.items():
@@ -108,12 +120,12 @@ def _bounds(problem: Problem, steps: list[Step]) -> Iterable[str]:
             yield f"{limit.name} is exceeded"
 
 
-def _counted(what: str, kind: Buyable) -> float:
+def _counted(what: str, kind: ReplacementKind) -> float:
     known = {"machines": 1.0, "usd_h": kind.price_usd_h}
     return known[what] if what in known else kind.capacity.get(what, 0)
 
 
-def _rules(problem: Problem, step: Step) -> Iterable[str]:
+def _rules(problem: ConsolidationProblem, step: ConsolidationStep) -> Iterable[str]:
     standing = {it.name: it for it in problem.standing}
     kinds = {it.name: it for it in problem.kinds}
     goes = sum(standing[name].price_usd_h for name in step.removed)
@@ -143,7 +155,7 @@ _CAPACITY = {"small": {"cpu": 4, "gpu": 1}, "medium": {"cpu": 8, "gpu": 2}, "lar
 
 
 @st.composite
-def problems(draw: st.DrawFn, *, gangs: bool = True, rules: bool = True) -> Problem:
+def problems(draw: st.DrawFn, *, gangs: bool = True, rules: bool = True) -> ConsolidationProblem:
     """A handful of machines of three sizes, filled with blocks; some bounds on what goes and what comes."""
     lanes = ("a", "b") if gangs else ("a",)
     classes = tuple(
@@ -158,7 +170,7 @@ def problems(draw: st.DrawFn, *, gangs: bool = True, rules: bool = True) -> Prob
     )
     prices = {size: draw(st.integers(1, 12)) * 1.0 for size in _SIZES}
     kinds = tuple(
-        Buyable(
+        ReplacementKind(
             f"{size}-{lane}",
             prices[size],
             _CAPACITY[size],
@@ -184,9 +196,9 @@ def problems(draw: st.DrawFn, *, gangs: bool = True, rules: bool = True) -> Prob
             lanes_of = {kind_of[name][-1] for name in seats}
             one_lane = whole and len(lanes_of) == 1 and draw(st.booleans())
             usd = draw(st.sampled_from((None, None, 0.0, 2.0, 30.0)))
-            blocks.append(Block(f"block-{number}", seats, usd, whole, one_lane))
+            blocks.append(PodBlock(f"block-{number}", seats, usd, whole, one_lane))
     standing = tuple(
-        Standing(
+        StandingMachine(
             name,
             kind_of[name],
             prices[kind_of[name][:-2]],
@@ -199,7 +211,7 @@ def problems(draw: st.DrawFn, *, gangs: bool = True, rules: bool = True) -> Prob
         for name, left in free.items()
     )
     names = frozenset(it.name for it in kinds)
-    return Problem(
+    return ConsolidationProblem(
         RESOURCES,
         classes,
         standing,
@@ -207,7 +219,7 @@ def problems(draw: st.DrawFn, *, gangs: bool = True, rules: bool = True) -> Prob
         kinds,
         {"pool-a": draw(st.integers(0, 4))} if rules and draw(st.booleans()) else {},
         (Limit("usd", "usd_h", draw(st.integers(0, 20)), names),) if rules and draw(st.booleans()) else (),
-        Rules(
+        ConsolidationRules(
             draw(st.sampled_from((0.0, 0.1, 1.0))),
             spot_types=draw(st.sampled_from((1, 2, 15))),
             most_bought=draw(st.sampled_from((None, None, 1, 2))) if rules else None,

@@ -1,28 +1,39 @@
 """Giving machines back: which go, what is bought instead and where their pods come to, as one optimisation."""
 
-from fleet.optimize.consolidate.answer import Answer, Bought, Move, Step, Way
-from fleet.optimize.consolidate.change import applied
-from fleet.optimize.consolidate.effort import GREEDY, Effort
-from fleet.optimize.consolidate.problem import Block, Buyable, PodClass, Problem, Rules, Standing
-from fleet.optimize.consolidate.solving import solve
-from fleet.optimize.purchase.problem import InvalidProblem, Limit
+from fleet.optimize.consolidate.consolidation_problem import (
+    GREEDY,
+    ConsolidationEffort,
+    ConsolidationHeuristic,
+    ConsolidationProblem,
+    ConsolidationRules,
+    ConsolidationSolution,
+    ConsolidationStep,
+    PodBlock,
+    PodMove,
+    ReplacementKind,
+    ReplacementMachine,
+    StandingMachine,
+)
+from fleet.optimize.consolidate.moves import applied
+from fleet.optimize.consolidate.plan_search import solve
+from fleet.optimize.inputs import InvalidProblem, Limit, PodClass
 
 __all__ = [
     "GREEDY",
-    "Answer",
-    "Block",
-    "Bought",
-    "Buyable",
-    "Effort",
+    "ConsolidationEffort",
+    "ConsolidationHeuristic",
+    "ConsolidationProblem",
+    "ConsolidationRules",
+    "ConsolidationSolution",
+    "ConsolidationStep",
     "InvalidProblem",
     "Limit",
-    "Move",
+    "PodBlock",
     "PodClass",
-    "Problem",
-    "Rules",
-    "Standing",
-    "Step",
-    "Way",
+    "PodMove",
+    "ReplacementKind",
+    "ReplacementMachine",
+    "StandingMachine",
     "applied",
     "solve",
 ]

@@ -11,17 +11,74 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fleet.optimize.consolidate.ground import EPSILON_USD_H, Ground, Plan, affordable
-from fleet.optimize.purchase.part import Bools, Floats, Ints
+from fleet.optimize.consolidate.consolidation_problem import EPSILON_USD_H
+from fleet.optimize.consolidate.instance import ConsolidationInstance
+from fleet.optimize.consolidate.plan import ConsolidationPlan
+from fleet.optimize.packing import Bools, Floats, Ints
 
 _MANY = 100
 """Machines that one command takes at most."""
 _UNLIMITED = 1 << 30
 
 
+def greedy_order(instance: ConsolidationInstance, sweeps: int, *, per_move: bool) -> ConsolidationPlan:
+    """The plan in Karpenter's order, after so many sweeps at most; with `per_move` moving counts against the saving."""
+    return _searched(instance, sweeps, per_move=per_move).plan()
+
+
+def both_orders(instance: ConsolidationInstance, sweeps: int) -> tuple[ConsolidationPlan, ConsolidationPlan]:
+    """Without and with `per_move`: the second search is only done where it may come to something else."""
+    bold = _searched(instance, sweeps, per_move=False)
+    plan = bold.plan()
+    return plan, greedy_order(instance, sweeps, per_move=True) if bold.dear else plan
+
+
+def _searched(instance: ConsolidationInstance, sweeps: int, *, per_move: bool) -> "_GreedyState":
+    state = _GreedyState.of(instance, per_move=per_move)
+    _empties(state)
+    for _ in range(sweeps):
+        found = _many(state)
+        if not (_one_by_one(state) or found):
+            break
+    return state
+
+
+def _empties(state: "_GreedyState") -> None:
+    for machine in state.candidates():
+        if not state.loose[machine].any() and not state.on[machine] and state.may_go(machine):
+            command = state.trial([machine])
+            if command is not None:
+                state.take(command)
+
+
+def _many(state: "_GreedyState") -> bool:
+    """The longest beginning of the candidates that can go together."""
+    ranked = state.candidates()[:_MANY]
+    low, high, best = 2, len(ranked), None
+    while low <= high:
+        middle = (low + high) // 2
+        command = state.trial(ranked[:middle])
+        if command is None:
+            high = middle - 1
+        else:
+            best, low = command, middle + 1
+    if best is not None:
+        state.take(best)
+    return best is not None
+
+
+def _one_by_one(state: "_GreedyState") -> bool:
+    found = False
+    for machine in state.candidates():
+        if state.may_go(machine) and (command := state.trial([machine])) is not None:
+            state.take(command)
+            found = True
+    return found
+
+
 @dataclass(frozen=True, eq=False)
-class _Command:
-    """What a trial came to."""
+class _GreedyCommand:
+    """What a trial came to: machines that go at once, and where their pods come."""
 
     machines: tuple[int, ...]
     seats: Sequence[tuple[int, int, int]]
@@ -35,19 +92,26 @@ class _Command:
 
 
 @dataclass(eq=False)
-class _State:
-    """The machines as the commands so far would leave them; those bought come after those of the ground."""
+class _GreedyState:
+    """The machines as the commands so far would leave them; those bought come after those of the instance."""
 
-    ground: Ground
+    instance: ConsolidationInstance
     per_move: bool
     """Whether moving counts."""
     price: Floats
+    """[M] USD an hour."""
     free: Floats
+    """[M, R]"""
     loose: Ints
+    """[M, C] pods that may each be moved by itself."""
     cost: Floats
+    """[M] USD an hour that moving them off counts."""
     kind: list[int]
+    """[M] the column of the machine's kind, -1 where it cannot be bought."""
     standing: list[bool]
+    """[M] whether it has not gone."""
     ways: Ints
+    """[gangs] the way in which each has moved, -1 where it stays."""
     left: Ints
     """[P] machines that the budgets still let go."""
     holds: Ints
@@ -60,32 +124,33 @@ class _State:
     """Whether something was found that does not save what moving counts."""
 
     @classmethod
-    def of(cls, ground: Ground, *, per_move: bool) -> "_State":
+    def of(cls, instance: ConsolidationInstance, *, per_move: bool) -> "_GreedyState":
         """Nothing done yet."""
-        on: list[set[int]] = [set() for _ in ground.price]
-        for number, gang in enumerate(ground.gangs):
+        on: list[set[int]] = [set() for _ in instance.price]
+        for number, gang in enumerate(instance.gangs):
             for machine in gang.machines.tolist():
                 on[machine].add(number)
+        asks = [[(it, amount) for it, amount in enumerate(row) if amount] for row in instance.requests.tolist()]
         return cls(
-            ground, per_move, ground.price.copy(), ground.free.copy(), ground.loose.copy(), ground.cost.copy(),
-            ground.kind.tolist(), [True] * len(ground.price), np.full(len(ground.gangs), -1), ground.budgets.copy(),
-            ground.holds(ground.free, ground.fits), on,
-            [[(it, amount) for it, amount in enumerate(row) if amount] for row in ground.requests.tolist()],
+            instance, per_move, instance.price.copy(), instance.free.copy(), instance.loose.copy(),
+            instance.cost.copy(), instance.kind.tolist(), [True] * len(instance.price),
+            np.full(len(instance.gangs), -1), instance.budgets.copy(), instance.holds(instance.free, instance.fits),
+            on, asks,
         )  # fmt: skip
 
-    def plan(self) -> Plan:
+    def plan(self) -> ConsolidationPlan:
         """What all commands come to."""
-        count = len(self.ground.price)
+        count = len(self.instance.price)
         standing = np.array(self.standing, dtype=bool)
-        received = np.where(standing[:count, None], self.loose[:count] - self.ground.loose, 0)
+        received = np.where(standing[:count, None], self.loose[:count] - self.instance.loose, 0)
         bought = count + np.flatnonzero(standing[count:])
         kinds = np.array([self.kind[machine] for machine in bought.tolist()], dtype=np.int64)
-        return Plan(~standing[:count], self.ways, received, kinds, self.loose[bought])
+        return ConsolidationPlan(~standing[:count], self.ways, received, kinds, self.loose[bought])
 
     def candidates(self) -> list[int]:
         """Machines that may go, by what they cost for each pod on them, most first."""
         pods = self.loose.sum(axis=1)
-        for number, gang in enumerate(self.ground.gangs):
+        for number, gang in enumerate(self.instance.gangs):
             if self.ways[number] < 0:
                 pods[gang.machines] += gang.ways[0].sum(axis=1)
         ratio = self.price / (1.0 + pods)
@@ -95,19 +160,19 @@ class _State:
         """Whether it is there and may go, by the budgets too."""
         if not self.standing[machine]:
             return False
-        if machine >= len(self.ground.price):
+        if machine >= len(self.instance.price):
             return True
-        row = int(self.ground.budget[machine])
-        return bool(self.ground.may_go[machine]) and (row < 0 or self.left[row] > 0)
+        row = int(self.instance.budget[machine])
+        return bool(self.instance.may_go[machine]) and (row < 0 or self.left[row] > 0)
 
-    def trial(self, machines: Sequence[int]) -> _Command | None:
+    def trial(self, machines: Sequence[int]) -> _GreedyCommand | None:
         """Without these machines: where their pods go; None where they have no place, or it does not pay."""
         gangs = sorted({gang for machine in machines for gang in self.on[machine]})
         removed = sum(float(self.price[machine]) for machine in machines)
         moving = self._moving_usd_h(machines, gangs) if self.per_move else 0.0
         if removed - moving <= EPSILON_USD_H or not self._within_budgets(machines):
             return None
-        seating = _Seating(self, set(machines))
+        seating = _SeatingTrial(self, set(machines))
         for gang in gangs:
             seating.lift(gang)
         ways = tuple((gang, seating.settle(gang)) for gang in gangs)
@@ -117,60 +182,60 @@ class _State:
             return None
         if not self.per_move:
             self.dear = self.dear or removed - self._moving_usd_h(machines, gangs) - self._price(kind) <= EPSILON_USD_H
-        return _Command(tuple(machines), seating.seats, ways, kind, seating.missing)
+        return _GreedyCommand(tuple(machines), seating.seats, ways, kind, seating.missing)
 
     def _moving_usd_h(self, machines: Sequence[int], gangs: Sequence[int]) -> float:
         loose = sum(float(self.cost[machine]) for machine in machines)
-        return loose + sum(self.ground.gangs[gang].cost_usd_h for gang in gangs)
+        return loose + sum(self.instance.gangs[gang].cost_usd_h for gang in gangs)
 
     def _price(self, kind: int) -> float:
-        return float(self.ground.kinds.price[kind]) if kind >= 0 else 0.0
+        return float(self.instance.kinds.price[kind]) if kind >= 0 else 0.0
 
     def _within_budgets(self, machines: Sequence[int]) -> bool:
         if not len(self.left):
             return True
-        own = [machine for machine in machines if machine < len(self.ground.price)]
-        rows = self.ground.budget[own]
+        own = [machine for machine in machines if machine < len(self.instance.price)]
+        rows = self.instance.budget[own]
         return bool((np.bincount(rows[rows >= 0], minlength=len(self.left)) <= self.left).all())
 
     def _bought(self, machines: Sequence[int], missing: Ints, removed: float, worth: float) -> int | None:
         """The cheapest kind for what is missing below `worth`, -1 where nothing is; None: there is none."""
         if not missing.any():
             return -1
-        part = self.ground.kinds
+        part = self.instance.kinds
         few = int(np.searchsorted(part.price, worth - EPSILON_USD_H))
-        holding = (missing @ self.ground.requests <= part.capacity[:few]).all(axis=1)
+        holding = (missing @ self.instance.requests <= part.capacity[:few]).all(axis=1)
         if not holding.any():
             return None
-        holding &= part.fits[missing > 0, :few].all(axis=0) & (self.ground.worst[:few] < removed - EPSILON_USD_H)
+        holding &= part.fits[missing > 0, :few].all(axis=0) & (self.instance.worst[:few] < removed - EPSILON_USD_H)
         if len(machines) > 1:
             holding[[kind for machine in machines if 0 <= (kind := self.kind[machine]) < few]] = False
         for kind in np.flatnonzero(holding).tolist():
-            if affordable(self.ground, self._counts(machines, kind)):
+            if self.instance.affordable(self._counts(machines, kind)):
                 return kind
         return None
 
     def _counts(self, machines: Sequence[int], kind: int) -> Floats:
         """[K] machines bought if one more were, and these went."""
-        first, gone = len(self.ground.price), set(machines)
-        found = np.zeros(len(self.ground.kinds.price))
+        first, gone = len(self.instance.price), set(machines)
+        found = np.zeros(len(self.instance.kinds.price))
         for machine in range(first, len(self.standing)):
             if self.standing[machine] and machine not in gone:
                 found[self.kind[machine]] += 1
         found[kind] += 1
         return found
 
-    def take(self, command: _Command) -> None:
+    def take(self, command: _GreedyCommand) -> None:
         """The command is carried out."""
         for machine in command.machines:
             self.standing[machine] = False
             self.holds[:, machine] = 0
             self.loose[machine] = 0
-            if machine < len(self.ground.price) and (row := self.ground.budget[machine]) >= 0:
+            if machine < len(self.instance.price) and (row := self.instance.budget[machine]) >= 0:
                 self.left[row] -= 1
         changed = {machine for machine, _, _ in command.seats}
         for number, way in command.ways:
-            gang = self.ground.gangs[number]
+            gang = self.instance.gangs[number]
             self.ways[number] = way
             self.free[gang.machines] += gang.seats
             changed |= set(gang.machines.tolist())
@@ -178,16 +243,16 @@ class _State:
                 self.on[machine].discard(number)
         for machine, row, pods in command.seats:
             self.loose[machine, row] += pods
-            self.free[machine] -= pods * self.ground.requests[row]
+            self.free[machine] -= pods * self.instance.requests[row]
         if command.kind >= 0:
             changed.add(self._stand(command.kind, command.missing))
         self._refresh(sorted(machine for machine in changed if self.standing[machine]))
 
     def _stand(self, kind: int, pods: Ints) -> int:
         """A machine that was bought; its number."""
-        part = self.ground.kinds
+        part = self.instance.kinds
         self.price = np.append(self.price, part.price[kind])
-        self.free = np.vstack([self.free, part.capacity[kind] - pods @ self.ground.requests])
+        self.free = np.vstack([self.free, part.capacity[kind] - pods @ self.instance.requests])
         self.loose = np.vstack([self.loose, pods])
         self.cost = np.append(self.cost, 0.0)  # its pods have been counted
         self.kind.append(kind)
@@ -198,33 +263,33 @@ class _State:
 
     def _refresh(self, machines: list[int]) -> None:
         for machine in machines:
-            self.holds[:, machine] = self.ground.holds(self.free[machine][None], self.fits(machine)[:, None])[:, 0]
+            self.holds[:, machine] = self.instance.holds(self.free[machine][None], self.fits(machine)[:, None])[:, 0]
 
     def fits(self, machine: int) -> Bools:
         """[C] the classes that may stand on a machine."""
-        first = len(self.ground.price)
-        return self.ground.fits[:, machine] if machine < first else self.ground.kinds.fits[:, self.kind[machine]]
+        first = len(self.instance.price)
+        return self.instance.fits[:, machine] if machine < first else self.instance.kinds.fits[:, self.kind[machine]]
 
 
-class _Seating:
-    """A trial: seats are taken on the side."""
+class _SeatingTrial:
+    """Seats that a trial takes; the state of the machines stays as it is."""
 
-    def __init__(self, state: _State, closed: set[int]) -> None:
+    def __init__(self, state: _GreedyState, closed: set[int]) -> None:
         self._state, self._closed = state, closed
         self._free: dict[int, Floats] = {}
         self.seats: list[tuple[int, int, int]] = []
-        self.missing = np.zeros(len(state.ground.requests), dtype=np.int64)
+        self.missing = np.zeros(len(state.instance.requests), dtype=np.int64)
 
     def lift(self, number: int) -> None:
         """A gang leaves its seats."""
-        gang = self._state.ground.gangs[number]
+        gang = self._state.instance.gangs[number]
         for seat, machine in enumerate(gang.machines.tolist()):
             if machine not in self._closed:
                 self._free[machine] = self._room(machine) + gang.seats[seat]
 
     def settle(self, number: int) -> int:
         """All pods of a gang in the first of the ways that miss the fewest seats; which it is."""
-        ways = [way.sum(axis=0) for way in self._state.ground.gangs[number].ways]
+        ways = [way.sum(axis=0) for way in self._state.instance.gangs[number].ways]
         best = 0
         if len(ways) > 1:
             best = min(range(len(ways)), key=lambda it: (self._missed(ways[it]), it))
@@ -246,7 +311,7 @@ class _Seating:
                 pods = min(need, self._fitting(machine, row))
                 if pods:
                     self.seats.append((machine, row, pods))
-                    self._free[machine] = self._room(machine) - pods * self._state.ground.requests[row]
+                    self._free[machine] = self._room(machine) - pods * self._state.instance.requests[row]
                     need -= pods
                 if not need:
                     break
@@ -270,58 +335,3 @@ class _Seating:
     def _room(self, machine: int) -> Floats:
         free = self._free.get(machine)
         return self._state.free[machine] if free is None else free
-
-
-def karpenter_order(ground: Ground, sweeps: int, *, per_move: bool) -> Plan:
-    """The plan the search ends with, after so many sweeps at most; with `per_move` only for what moving counts."""
-    return _searched(ground, sweeps, per_move=per_move).plan()
-
-
-def both_orders(ground: Ground, sweeps: int) -> tuple[Plan, Plan]:
-    """Without and with `per_move`: the second search is only done where it may come to something else."""
-    bold = _searched(ground, sweeps, per_move=False)
-    plan = bold.plan()
-    return plan, karpenter_order(ground, sweeps, per_move=True) if bold.dear else plan
-
-
-def _searched(ground: Ground, sweeps: int, *, per_move: bool) -> _State:
-    state = _State.of(ground, per_move=per_move)
-    _empties(state)
-    for _ in range(sweeps):
-        found = _many(state)
-        if not (_one_by_one(state) or found):
-            break
-    return state
-
-
-def _empties(state: _State) -> None:
-    for machine in state.candidates():
-        if not state.loose[machine].any() and not state.on[machine] and state.may_go(machine):
-            command = state.trial([machine])
-            if command is not None:
-                state.take(command)
-
-
-def _many(state: _State) -> bool:
-    """The longest beginning of the candidates that can go together."""
-    ranked = state.candidates()[:_MANY]
-    low, high, best = 2, len(ranked), None
-    while low <= high:
-        middle = (low + high) // 2
-        command = state.trial(ranked[:middle])
-        if command is None:
-            high = middle - 1
-        else:
-            best, low = command, middle + 1
-    if best is not None:
-        state.take(best)
-    return best is not None
-
-
-def _one_by_one(state: _State) -> bool:
-    found = False
-    for machine in state.candidates():
-        if state.may_go(machine) and (command := state.trial([machine])) is not None:
-            state.take(command)
-            found = True
-    return found

@@ -5,23 +5,33 @@ machine that stays ties nothing: what it gives to several was free before.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from fleet.optimize.consolidate.answer import Bought, Move, Step
-from fleet.optimize.consolidate.change import Change
-from fleet.optimize.consolidate.ground import EPSILON_USD_H
-from fleet.optimize.consolidate.problem import Block, PodClass, Problem, Standing
-from fleet.optimize.consolidate.shop import Shop
+import numpy as np
+
+from fleet.optimize.consolidate.consolidation_problem import (
+    EPSILON_USD_H,
+    ConsolidationProblem,
+    ConsolidationStep,
+    PodBlock,
+    PodMove,
+    ReplacementKind,
+    ReplacementMachine,
+    StandingMachine,
+)
+from fleet.optimize.consolidate.moves import ConsolidationChange
+from fleet.optimize.inputs import PodClass
+from fleet.optimize.packing import Floats
 
 _Node = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class PayingSteps:
     """The steps that pay and keep the rules, best first."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[ConsolidationStep, ...]
     too_dear: bool = False
     """Whether some would cost more at worst than what they remove."""
     too_few_types: frozenset[str] = frozenset()
@@ -33,25 +43,25 @@ class Judged:
         return sum(step.objective_usd_h for step in self.steps)
 
 
-class Judge:
+class ChangeSplitter:
     """Steps of changes of one problem."""
 
-    def __init__(self, problem: Problem) -> None:
-        self._problem, self._shop = problem, Shop.of(problem)
-        self._standing: Mapping[str, Standing] = {it.name: it for it in problem.standing}
-        self._blocks: Mapping[str, Block] = {it.name: it for it in problem.blocks}
+    def __init__(self, problem: ConsolidationProblem) -> None:
+        self._problem, self._catalog = problem, ReplacementCatalog.of(problem)
+        self._standing: Mapping[str, StandingMachine] = {it.name: it for it in problem.standing}
+        self._blocks: Mapping[str, PodBlock] = {it.name: it for it in problem.blocks}
         self._classes: Mapping[str, PodClass] = {it.name: it for it in problem.classes}
 
-    def judged(self, change: Change) -> Judged:
+    def paying(self, change: ConsolidationChange) -> PayingSteps:
         """What is left of a change."""
-        steps: list[Step] = []
+        steps: list[ConsolidationStep] = []
         too_few_types: set[str] = set()
         too_dear = False
         for removed, bought, moves in self._tied(change):
             saving, moving = self._saving_usd_h(removed, bought), self._moving_usd_h(moves)
             if saving - moving <= EPSILON_USD_H:
                 continue
-            worst = sum(self._shop.worst_usd_h(kind) for kind in bought.values())
+            worst = sum(self._catalog.worst_usd_h(kind) for kind in bought.values())
             if bought and worst >= self._price_usd_h(removed) - EPSILON_USD_H:
                 too_dear = True
                 continue
@@ -59,17 +69,17 @@ class Judge:
             if machines is None:
                 too_few_types |= set(removed)
                 continue
-            steps.append(Step(tuple(sorted(removed)), machines, tuple(sorted(moves)), saving, moving))
+            steps.append(ConsolidationStep(tuple(sorted(removed)), machines, tuple(sorted(moves)), saving, moving))
         steps.sort(key=lambda it: (-it.objective_usd_h, it.removed))
-        return Judged(tuple(steps), too_dear, frozenset(too_few_types))
+        return PayingSteps(tuple(steps), too_dear, frozenset(too_few_types))
 
     def _price_usd_h(self, removed: Iterable[str]) -> float:
         return sum(self._standing[name].price_usd_h for name in sorted(removed))
 
     def _saving_usd_h(self, removed: Iterable[str], bought: Mapping[str, str]) -> float:
-        return self._price_usd_h(removed) - sum(self._shop.price_usd_h(kind) for _, kind in sorted(bought.items()))
+        return self._price_usd_h(removed) - sum(self._catalog.price_usd_h(kind) for _, kind in sorted(bought.items()))
 
-    def _moving_usd_h(self, moves: Iterable[Move]) -> float:
+    def _moving_usd_h(self, moves: Iterable[PodMove]) -> float:
         moved = Counter[str]()
         for move in moves:
             moved[move.block] += move.pods
@@ -81,9 +91,9 @@ class Judge:
 
     # -- what belongs together ------------------------------------------------------------------------------------
 
-    def _tied(self, change: Change) -> Iterable[tuple[list[str], dict[str, str], list[Move]]]:
+    def _tied(self, change: ConsolidationChange) -> Iterable[tuple[list[str], dict[str, str], list[PodMove]]]:
         """(removed, bought, moves) of each step."""
-        ties = _Ties()
+        ties = _DisjointSets()
         for name in sorted(change.removed):
             ties.head(("machine", name))
         for move in change.moves:
@@ -94,7 +104,7 @@ class Judge:
                 ties.join((node, ("machine", move.origin)))
         for nodes in self._left_room(change):
             ties.join(nodes)
-        found: dict[_Node, tuple[list[str], dict[str, str], list[Move]]] = {}
+        found: dict[_Node, tuple[list[str], dict[str, str], list[PodMove]]] = {}
         for name in sorted(change.removed):
             found.setdefault(ties.head(("machine", name)), ([], {}, []))[0].append(name)
         for name, kind in sorted(change.bought.items()):
@@ -103,10 +113,10 @@ class Judge:
             found.setdefault(ties.head(self._node(move)), ([], {}, []))[2].append(move)
         return found.values()
 
-    def _node(self, move: Move) -> _Node:
+    def _node(self, move: PodMove) -> _Node:
         return ("gang", move.block) if self._blocks[move.block].in_gangs else ("machine", move.origin)
 
-    def _left_room(self, change: Change) -> Iterable[list[_Node]]:
+    def _left_room(self, change: ConsolidationChange) -> Iterable[list[_Node]]:
         """Machines that receive more than was free before gangs left them: all that come, and those that leave."""
         coming: dict[str, Counter[str]] = {}
         for move in change.moves:
@@ -126,11 +136,13 @@ class Judge:
 
     # -- rules ----------------------------------------------------------------------------------------------------
 
-    def _bought(self, removed: list[str], bought: Mapping[str, str], moves: list[Move]) -> tuple[Bought, ...] | None:
+    def _bought(
+        self, removed: list[str], bought: Mapping[str, str], moves: list[PodMove]
+    ) -> tuple[ReplacementMachine, ...] | None:
         """The machines of a step with all they could come as; None when those are too few for spot in place of spot."""
         goes = self._price_usd_h(removed)
-        worst = sum(self._shop.worst_usd_h(kind) for kind in bought.values())
-        found: list[Bought] = []
+        worst = sum(self._catalog.worst_usd_h(kind) for kind in bought.values())
+        found: list[ReplacementMachine] = []
         swap = len(removed) == len(bought) == 1 and self._standing[removed[0]].spot
         for name, kind in bought.items():
             pods = Counter[str]()
@@ -138,17 +150,17 @@ class Judge:
                 if move.target == name:
                     pods[move.pod_class] += move.pods
             keeps_lane = any(move.target == name and self._blocks[move.block].keeps_lane for move in moves)
-            below = goes - (worst - self._shop.worst_usd_h(kind))
-            others = self._shop.instead(kind, pods, below_usd_h=below, same_lane=keeps_lane)
-            if swap and self._shop.is_spot(kind):
-                if self._shop.types(others) < self._problem.rules.spot_types:
+            below = goes - (worst - self._catalog.worst_usd_h(kind))
+            others = self._catalog.instead(kind, pods, below_usd_h=below, same_lane=keeps_lane)
+            if swap and self._catalog.is_spot(kind):
+                if self._catalog.types(others) < self._problem.rules.spot_types:
                     return None
-                others = self._shop.of_first_types(others, self._problem.rules.spot_types, kind)
-            found.append(Bought(name, kind, dict(sorted(pods.items())), others))
+                others = self._catalog.of_first_types(others, self._problem.rules.spot_types, kind)
+            found.append(ReplacementMachine(name, kind, dict(sorted(pods.items())), others))
         return tuple(found)
 
 
-class _Ties:
+class _DisjointSets:
     """Which nodes belong together."""
 
     def __init__(self) -> None:
@@ -168,3 +180,71 @@ class _Ties:
         heads = sorted({self.head(node) for node in nodes})
         for head in heads[1:]:
             self._above[head] = heads[0]
+
+
+@dataclass(frozen=True, eq=False)
+class ReplacementCatalog:
+    """Kinds by their dearest price, then by name."""
+
+    kinds: Sequence[ReplacementKind]
+    capacity: Floats
+    """[K, R]"""
+    place: Mapping[str, int]
+    classes: Mapping[str, PodClass]
+    resources: Sequence[str]
+
+    @classmethod
+    def of(cls, problem: ConsolidationProblem) -> "ReplacementCatalog":
+        """Those of a problem."""
+        kinds = sorted(problem.kinds, key=lambda it: (it.dearest_usd_h, it.price_usd_h, it.name))
+        table = [[kind.capacity.get(resource, 0) for resource in problem.resources] for kind in kinds]
+        capacity = np.array(table, dtype=np.float64).reshape(len(kinds), len(problem.resources))
+        place = {kind.name: number for number, kind in enumerate(kinds)}
+        return cls(kinds, capacity, place, {it.name: it for it in problem.classes}, problem.resources)
+
+    def price_usd_h(self, kind: str) -> float:
+        """Of a kind."""
+        return self.kinds[self.place[kind]].price_usd_h
+
+    def worst_usd_h(self, kind: str) -> float:
+        """Of a kind."""
+        return self.kinds[self.place[kind]].dearest_usd_h
+
+    def is_spot(self, kind: str) -> bool:
+        """Whether it is."""
+        return self.kinds[self.place[kind]].spot
+
+    def instead(self, kind: str, pods: Mapping[str, int], *, below_usd_h: float, same_lane: bool) -> tuple[str, ...]:
+        """Kinds of the same capacity type that hold the pods and at worst stay below a price; cheapest first.
+
+        Kinds with an end are left out, for others may take them.
+        """
+        own = self.kinds[self.place[kind]]
+        needs = np.zeros(len(self.resources))
+        for name, count in pods.items():
+            requests = self.classes[name].requests
+            needs += count * np.array([requests.get(resource, 0) for resource in self.resources], dtype=np.float64)
+        allowed = (
+            frozenset.intersection(*(self.classes[name].kinds for name in pods)) if pods else frozenset(self.place)
+        )
+        return tuple(
+            it.name
+            for it in (self.kinds[at] for at in np.flatnonzero((needs <= self.capacity).all(axis=1)).tolist())
+            if it.name in allowed
+            and it.spot == own.spot
+            and (it.most is None or it is own)
+            and it.dearest_usd_h < below_usd_h
+            and (not same_lane or it.lane == own.lane)
+        )
+
+    def types(self, kinds: Sequence[str]) -> int:
+        """How many instance types they are."""
+        return len({self._type(kind) for kind in kinds})
+
+    def of_first_types(self, kinds: Sequence[str], most: int, own: str) -> tuple[str, ...]:
+        """Those of the first so many types and of its own: cut like Karpenter's, so as not to be cheapened for ever."""
+        first = [self._type(own), *list(dict.fromkeys(self._type(kind) for kind in kinds))[:most]]
+        return tuple(kind for kind in kinds if self._type(kind) in first)
+
+    def _type(self, kind: str) -> str:
+        return self.kinds[self.place[kind]].type or kind

@@ -1,23 +1,32 @@
 """The cheapest machines for a batch of pods."""
 
-from fleet.optimize.purchase.answer import Batch, Purchase, Steps, Way
-from fleet.optimize.purchase.effort import GREEDY, Effort
-from fleet.optimize.purchase.problem import InvalidProblem, Limit, MachineKind, PodClass, Problem, Room
-from fleet.optimize.purchase.solving import karpenters, solve
+from fleet.optimize.inputs import InvalidProblem, Limit, MachineKind
+from fleet.optimize.purchase.purchase_problem import (
+    GREEDY,
+    ExistingMachine,
+    MachineBatch,
+    PodDemand,
+    PurchaseEffort,
+    PurchaseHeuristic,
+    PurchaseProblem,
+    PurchaseSolution,
+    SearchSteps,
+)
+from fleet.optimize.purchase.purchasing import in_karpenters_order, solve
 
 __all__ = [
     "GREEDY",
-    "Batch",
-    "Effort",
+    "ExistingMachine",
     "InvalidProblem",
     "Limit",
+    "MachineBatch",
     "MachineKind",
-    "PodClass",
-    "Problem",
-    "Purchase",
-    "Room",
-    "Steps",
-    "Way",
-    "karpenters",
+    "PodDemand",
+    "PurchaseEffort",
+    "PurchaseHeuristic",
+    "PurchaseProblem",
+    "PurchaseSolution",
+    "SearchSteps",
+    "in_karpenters_order",
     "solve",
 ]

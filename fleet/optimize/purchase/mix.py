@@ -1,52 +1,29 @@
-"""A set of machines as arrays, and what keeps it right: exact pods, kinds that hold them, limits."""
-
-from dataclasses import dataclass
-from functools import cached_property
+"""Sets of machines that keep what they must: exact pods, kinds that hold them, limits."""
 
 import numpy as np
 
-from fleet.optimize.purchase.part import Bools, Ints, Part
+from fleet.optimize.master import PatternMix
+from fleet.optimize.packing import Bools, Ints, PackingInstance, holding
 
 
-@dataclass(frozen=True, eq=False)
-class Mix:
-    """P patterns: a kind of machine, the pods on each machine, and how many such machines."""
-
-    kinds: Ints
-    """[P]"""
-    pods: Ints
-    """[P, C]"""
-    machines: Ints
-    """[P]"""
-
-    def cost_usd_h(self, part: Part) -> float:
-        """What all machines cost an hour."""
-        return float(part.price[self.kinds] @ self.machines)
-
-    @cached_property
-    def placed(self) -> Ints:
-        """[C] pods that have a place."""
-        return self.machines @ self.pods
-
-
-def empty(part: Part) -> Mix:
+def empty(part: PackingInstance) -> PatternMix:
     """No machines."""
     nothing = np.zeros(0, dtype=np.int64)
-    return Mix(nothing, np.zeros((0, len(part.demand)), dtype=np.int64), nothing)
+    return PatternMix(nothing, np.zeros((0, len(part.demand)), dtype=np.int64), nothing)
 
 
-def joined(one: Mix, other: Mix) -> Mix:
+def joined(one: PatternMix, other: PatternMix) -> PatternMix:
     """The machines of both."""
     if not len(one.kinds):
         return other
-    return Mix(
+    return PatternMix(
         np.concatenate([one.kinds, other.kinds]),
         np.concatenate([one.pods, other.pods]),
         np.concatenate([one.machines, other.machines]),
     )
 
 
-def within(part: Part, mix: Mix) -> bool:
+def within_limits(part: PackingInstance, mix: PatternMix) -> bool:
     """Whether bounds and limits are kept."""
     if not part.bounded:
         return True
@@ -54,10 +31,10 @@ def within(part: Part, mix: Mix) -> bool:
     return bool((bought <= part.most).all() and (part.usage @ bought <= part.limits).all())
 
 
-class Headroom:
-    """What may still be bought."""
+class ResidualLimits:
+    """What may still be bought: the bounds and limits of an instance less what was bought already."""
 
-    def __init__(self, part: Part) -> None:
+    def __init__(self, part: PackingInstance) -> None:
         self._part = part
         self._most = part.most.copy()
         self._limits = part.limits.copy()
@@ -79,72 +56,55 @@ class Headroom:
         self._limits -= self._part.usage[:, kind] * count
 
 
-def housed(part: Part, pods: Ints, machines: Ints, kinds: Bools | None = None) -> Mix:
+def housed(part: PackingInstance, pods: Ints, machines: Ints, kinds: Bools | None = None) -> PatternMix:
     """Each pattern on the cheapest of `kinds` [K] that holds it and can still be had, else left out; in order."""
     possible = holding(part, pods)
     if kinds is not None:
         possible &= kinds
     if not part.bounded:
         at = np.flatnonzero(possible.any(axis=1) & (machines > 0))
-        return Mix(possible[at].argmax(axis=1), pods[at], machines[at])
+        return PatternMix(possible[at].argmax(axis=1), pods[at], machines[at])
     return _rationed(part, pods, machines, possible)
 
 
-def holding(part: Part, pods: Ints) -> Bools:
-    """[P, K] whether a machine of the kind holds the pattern. Patterns are nearly empty, so only their pods are read.
-
-    No matrix product: for thousands of classes BLAS would wake its threads, which cost more than they save.
-    """
-    pattern, row = np.nonzero(pods)
-    times = pods[pattern, row]
-    found = np.ones((len(pods), len(part.price)), dtype=bool)
-    for resource in range(part.requests.shape[1]):
-        needs = np.bincount(pattern, times * part.requests[row, resource], minlength=len(pods))
-        found &= needs[:, None] <= part.capacity[None, :, resource]
-    busy, first = np.unique(pattern, return_index=True)
-    if len(busy):
-        found[busy] &= np.logical_and.reduceat(part.fits[row], first, axis=0)
-    return found
-
-
-def _rationed(part: Part, pods: Ints, machines: Ints, possible: Bools) -> Mix:
-    head = Headroom(part)
+def _rationed(part: PackingInstance, pods: Ints, machines: Ints, possible: Bools) -> PatternMix:
+    residual = ResidualLimits(part)
     rows: list[tuple[int, int, int]] = []
     for row in range(len(pods)):
         wanted = int(machines[row])
         for kind in np.flatnonzero(possible[row]).tolist():
             if not wanted:
                 break
-            if count := int(min(wanted, head.machines(kind))):
-                head.buy(kind, count)
+            if count := int(min(wanted, residual.machines(kind))):
+                residual.buy(kind, count)
                 rows.append((kind, row, count))
                 wanted -= count
     if not rows:
         return empty(part)
     kinds, picked, counts = (np.array(column, dtype=np.int64) for column in zip(*rows, strict=True))
-    return Mix(kinds, pods[picked], counts)
+    return PatternMix(kinds, pods[picked], counts)
 
 
-def trimmed(part: Part, mix: Mix) -> Mix:
+def trimmed(part: PackingInstance, mix: PatternMix) -> PatternMix:
     """Without the pods that stand there twice, which go from the emptiest machines first; then on cheaper kinds."""
     excess = mix.placed - part.demand
     if (excess > 0).any():
         mix = _without(part, mix, np.maximum(excess, 0))
     busy = (mix.machines > 0) & (mix.pods > 0).any(axis=1)
-    mix = Mix(mix.kinds[busy], mix.pods[busy], mix.machines[busy])
+    mix = PatternMix(mix.kinds[busy], mix.pods[busy], mix.machines[busy])
     smaller = housed(part, mix.pods, mix.machines)
     same = bool((smaller.placed == mix.placed).all())
     return smaller if same and smaller.cost_usd_h(part) <= mix.cost_usd_h(part) else mix
 
 
-def _without(part: Part, mix: Mix, excess: Ints) -> Mix:
+def _without(part: PackingInstance, mix: PatternMix, excess: Ints) -> PatternMix:
     fill = (mix.pods.astype(np.float64) @ part.requests / np.maximum(part.capacity[mix.kinds], 1)).max(axis=1)
     rows = [(int(mix.kinds[p]), mix.pods[p].copy(), int(mix.machines[p])) for p in np.lexsort((mix.kinds, fill))]
     kept: list[tuple[int, Ints, int]] = []
     for kind, pods, machines in rows:
         kept += _lighter(kind, pods, machines, excess)
     kinds, held, counts = zip(*kept, strict=True)
-    return Mix(np.array(kinds, dtype=np.int64), np.array(held), np.array(counts, dtype=np.int64))
+    return PatternMix(np.array(kinds, dtype=np.int64), np.array(held), np.array(counts, dtype=np.int64))
 
 
 def _lighter(kind: int, pods: Ints, machines: int, excess: Ints) -> list[tuple[int, Ints, int]]:

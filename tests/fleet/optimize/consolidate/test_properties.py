@@ -6,18 +6,18 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet.optimize.consolidate import GREEDY, Effort, Problem, applied, solve
+from fleet.optimize.consolidate import GREEDY, ConsolidationEffort, ConsolidationProblem, applied, solve
 from tests.support.repack import TOLERANCE, broken, problems
 
 FEW = settings(max_examples=40, deadline=None)
 
 
-EFFORTS = st.sampled_from([Effort(), GREEDY, Effort(ways=0)])
+EFFORTS = st.sampled_from([ConsolidationEffort(), GREEDY, ConsolidationEffort(ways=0)])
 
 
 @FEW
 @given(problems(), EFFORTS)
-def test_plans_are_feasible(problem: Problem, effort: Effort) -> None:
+def test_plans_are_feasible(problem: ConsolidationProblem, effort: ConsolidationEffort) -> None:
     answer = solve(problem, effort)
     assert broken(problem, answer) == []
     assert answer.greedy_usd_h - TOLERANCE <= answer.objective_usd_h <= answer.bound_usd_h + TOLERANCE
@@ -25,7 +25,7 @@ def test_plans_are_feasible(problem: Problem, effort: Effort) -> None:
 
 @FEW
 @given(problems(), st.randoms(use_true_random=False))
-def test_every_choice_of_steps_is_a_plan(problem: Problem, draw: random.Random) -> None:
+def test_every_choice_of_steps_is_a_plan(problem: ConsolidationProblem, draw: random.Random) -> None:
     answer = solve(problem)
     some = [step for step in answer.steps if draw.random() < 0.5]
     assert broken(problem, answer, some) == []
@@ -33,7 +33,7 @@ def test_every_choice_of_steps_is_a_plan(problem: Problem, draw: random.Random) 
 
 @FEW
 @given(problems())
-def test_never_worse_than_the_greedy_search_nor_than_nothing_nor_above_the_bound(problem: Problem) -> None:
+def test_never_worse_than_the_greedy_search_nor_than_nothing_nor_above_the_bound(problem: ConsolidationProblem) -> None:
     answer, greedy = solve(problem), solve(problem, GREEDY)
     assert answer.objective_usd_h >= 0
     assert answer.objective_usd_h >= answer.greedy_usd_h - TOLERANCE
@@ -43,7 +43,7 @@ def test_never_worse_than_the_greedy_search_nor_than_nothing_nor_above_the_bound
 
 @FEW
 @given(problems(), st.randoms(use_true_random=False))
-def test_the_order_of_declaration_changes_nothing(problem: Problem, draw: random.Random) -> None:
+def test_the_order_of_declaration_changes_nothing(problem: ConsolidationProblem, draw: random.Random) -> None:
     shuffled = replace(
         problem,
         classes=tuple(draw.sample(problem.classes, len(problem.classes))),
@@ -56,7 +56,7 @@ def test_the_order_of_declaration_changes_nothing(problem: Problem, draw: random
 
 @FEW
 @given(problems())
-def test_after_a_plan_there_is_nothing_to_do(problem: Problem) -> None:
+def test_after_a_plan_there_is_nothing_to_do(problem: ConsolidationProblem) -> None:
     answer = solve(problem)
     left = applied(problem, answer.steps)
     for _ in range(10):

@@ -1,0 +1,268 @@
+"""From plans to moves by name, and the problem as it would be after them.
+
+Equal pods may be dealt to the places of a plan in many ways. Here each machine that is bought is filled from as few
+others as possible, so that the plan falls into many small steps.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count
+
+import numpy as np
+
+from fleet.optimize.consolidate.consolidation_problem import (
+    ConsolidationProblem,
+    ConsolidationStep,
+    PodBlock,
+    PodMove,
+    ReplacementKind,
+    StandingMachine,
+)
+from fleet.optimize.consolidate.instance import ConsolidationInstance
+from fleet.optimize.consolidate.plan import ConsolidationPlan
+from fleet.optimize.inputs import Limit
+from fleet.optimize.packing import Ints
+
+_Place = tuple[int, int]
+"""Machine and class, by their numbers in the problem."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsolidationChange:
+    """What goes, what comes and what moves."""
+
+    removed: frozenset[str] = frozenset()
+    bought: Mapping[str, str] = field(default_factory=dict)
+    """Name -> kind."""
+    moves: tuple[PodMove, ...] = ()
+
+
+# -- from arrays to names ---------------------------------------------------------------------------------------------
+
+
+def change_of(
+    problem: ConsolidationProblem, plans: Sequence[tuple[ConsolidationInstance, ConsolidationPlan]]
+) -> ConsolidationChange:
+    """What the plans for all parts come to."""
+    removed: list[str] = []
+    bought: dict[str, str] = {}
+    moves: list[PodMove] = []
+    undealt, fresh = _UndealtPods(problem), _fresh_names(problem)
+    for instance, plan in plans:
+        names = [problem.standing[number].name for number in instance.machines.tolist()]
+        removed += [name for name, goes in zip(names, plan.removed.tolist(), strict=True) if goes]
+        for kind in plan.kinds.tolist():
+            names.append(next(fresh))
+            bought[names[-1]] = instance.kinds.names[kind][0]
+        for flow in _dealt(instance, plan):
+            block = instance.gangs[flow.gang].block if flow.gang >= 0 else -1
+            origin = int(instance.machines[flow.machine])
+            for taken in undealt.taken(block, origin, instance.classes[flow.row], flow.pods):
+                name, pod_class, pods = taken
+                moves.append(PodMove(name, pod_class, names[flow.machine], names[flow.target], pods))
+    return ConsolidationChange(frozenset(removed), bought, tuple(moves))
+
+
+def _fresh_names(problem: ConsolidationProblem) -> Iterator[str]:
+    """Names that no machine has."""
+    taken = {it.name for it in problem.standing}
+    return (name for number in count() if (name := f"new-{number}") not in taken)
+
+
+class _UndealtPods:
+    """The pods that have not been dealt yet."""
+
+    def __init__(self, problem: ConsolidationProblem) -> None:
+        self._problem = problem
+        machines = {it.name: number for number, it in enumerate(problem.standing)}
+        classes = {it.name: number for number, it in enumerate(problem.classes)}
+        self._loose: dict[_Place, list[list[int]]] = {}
+        self._whole: dict[tuple[int, _Place], list[list[int]]] = {}
+        for number, block in sorted(enumerate(problem.blocks), key=lambda it: it[1].name):
+            for machine, held in sorted(block.seats.items()):
+                for name, pods in sorted(held.items()):
+                    place = machines[machine], classes[name]
+                    entry = [number, pods]
+                    self._whole[number, place] = [entry]
+                    if not block.in_gangs:
+                        self._loose.setdefault(place, []).append(entry)
+
+    def taken(self, block: int, machine: int, classes: Sequence[int], pods: int) -> Iterator[tuple[str, str, int]]:
+        """(block, class, pods) off the seats there: of one block, or of whoever has loose pods (-1)."""
+        found: Counter[tuple[int, int]] = Counter()
+        for number in classes:
+            place = machine, number
+            for entry in self._loose.get(place, ()) if block < 0 else self._whole.get((block, place), ()):
+                some = min(pods, entry[1])
+                entry[1] -= some
+                pods -= some
+                if some:
+                    found[entry[0], number] += some
+        for (number, pod_class), some in found.items():
+            yield self._problem.blocks[number].name, self._problem.classes[pod_class].name, some
+
+
+@dataclass(frozen=True, slots=True)
+class _PodFlow:
+    """Pods of one row on their way. Targets from M on are machines that are bought."""
+
+    machine: int
+    gang: int
+    """Of the instance's gangs; -1 for pods that each move by themselves."""
+    target: int
+    row: int
+    pods: int
+
+
+def _dealt(instance: ConsolidationInstance, plan: ConsolidationPlan) -> list[_PodFlow]:
+    """Every pod that moves, once."""
+    sources, rest = _sources(instance, plan)
+    flows: list[_PodFlow] = []
+    for number in np.argsort(-plan.pods.sum(axis=1), kind="stable").tolist():
+        wanted = plan.pods[number].copy()
+        while wanted.any():
+            taken = np.minimum(rest, wanted)
+            at = int(taken.sum(axis=1).argmax())
+            target = len(instance.price) + number
+            flows += [
+                _PodFlow(*sources[at], target, row, int(taken[at, row])) for row in np.flatnonzero(taken[at]).tolist()
+            ]
+            wanted -= taken[at]
+            rest[at] -= taken[at]
+    for machine, row in np.argwhere(plan.received).tolist():
+        for at, pods in _off_the_first(rest[:, row], int(plan.received[machine, row])):
+            flows.append(_PodFlow(*sources[at], machine, row, pods))
+    return flows
+
+
+def _off_the_first(rest: Ints, wanted: int) -> Iterator[tuple[int, int]]:
+    """From the first that have some, which are then taken off."""
+    for at in np.flatnonzero(rest).tolist():
+        pods = min(wanted, int(rest[at]))
+        if not pods:
+            return
+        rest[at] -= pods
+        wanted -= pods
+        yield at, pods
+
+
+def _sources(instance: ConsolidationInstance, plan: ConsolidationPlan) -> tuple[list[tuple[int, int]], Ints]:
+    """(machine, gang or -1) and the pods of each [S, C]."""
+    sources: list[tuple[int, int]] = []
+    pods: list[Ints] = []
+    for machine in np.flatnonzero(plan.removed & instance.loose.any(axis=1)).tolist():
+        sources.append((machine, -1))
+        pods.append(instance.loose[machine])
+    for number, (gang, way) in enumerate(zip(instance.gangs, plan.ways.tolist(), strict=True)):
+        if way >= 0:
+            sources += [(machine, number) for machine in gang.machines.tolist()]
+            pods += list(gang.ways[way])
+    return sources, np.array(pods, dtype=np.int64).reshape(len(pods), len(instance.requests))
+
+
+# -- after the moves --------------------------------------------------------------------------------------------------
+
+
+def applied(problem: ConsolidationProblem, steps: Iterable[ConsolidationStep]) -> ConsolidationProblem:
+    """What is asked once the steps have been carried out: budgets and limits are what is left of them."""
+    change = _all_of(list(steps))
+    requests = {it.name: it.requests for it in problem.classes}
+    used: dict[str, Counter[str]] = {}
+    seats: dict[str, dict[str, Counter[str]]] = {}
+    by_block = {block.name: block for block in problem.blocks}
+    for move in change.moves:
+        now = seats.setdefault(move.block, _pods_by_machine(by_block[move.block]))
+        now.setdefault(move.origin, Counter())[move.pod_class] -= move.pods
+        now.setdefault(move.target, Counter())[move.pod_class] += move.pods
+        for machine, sign in ((move.origin, -1), (move.target, 1)):
+            for resource, amount in requests[move.pod_class].items():
+                used.setdefault(machine, Counter())[resource] += sign * amount * move.pods
+    kinds = {it.name: it for it in problem.kinds}
+    standing = [_filled(it, used.get(it.name)) for it in problem.standing if it.name not in change.removed]
+    standing += [_filled(_bought(name, kinds[kind]), used.get(name)) for name, kind in change.bought.items()]
+    spent = Counter(it.pool for it in problem.standing if it.name in change.removed)
+    most = problem.rules.most_bought
+    return replace(
+        problem,
+        standing=tuple(standing),
+        blocks=tuple(_reseated(block, seats.get(block.name)) for block in problem.blocks),
+        kinds=_fewer(problem.kinds, change),
+        budgets={pool: allowed - spent[pool] for pool, allowed in problem.budgets.items()},
+        limits=tuple(_less(limit, [kinds[kind] for kind in change.bought.values()]) for limit in problem.limits),
+        rules=replace(problem.rules, most_bought=None if most is None else most - len(change.bought)),
+    )
+
+
+def _all_of(steps: Sequence[ConsolidationStep]) -> ConsolidationChange:
+    return ConsolidationChange(
+        frozenset(name for step in steps for name in step.removed),
+        {it.name: it.kind for step in steps for it in step.bought},
+        tuple(move for step in steps for move in step.moves),
+    )
+
+
+def between(problem: ConsolidationProblem, later: ConsolidationProblem) -> ConsolidationChange:
+    """What leads from a problem to one that came of it by changes."""
+    then, now = ({it.name: it for it in each.standing} for each in (problem, later))
+    moves: list[PodMove] = []
+    for block, moved in zip(problem.blocks, later.blocks, strict=True):
+        if block.seats != moved.seats:
+            moves += _moves(block, moved)
+    bought = {name: it.kind for name, it in now.items() if name not in then}
+    return ConsolidationChange(frozenset(then.keys() - now.keys()), bought, tuple(moves))
+
+
+def _moves(block: PodBlock, moved: PodBlock) -> list[PodMove]:
+    """Seats before paired with seats after; of a block that moved whole also those that stay on their machine."""
+    before, later = _pods_by_machine(block), _pods_by_machine(moved)
+    found: list[PodMove] = []
+    for pod_class in sorted({name for held in before.values() for name in held}):
+        leaving = {machine: held[pod_class] for machine, held in sorted(before.items()) if held[pod_class]}
+        coming = {machine: held[pod_class] for machine, held in sorted(later.items()) if held[pod_class]}
+        pairs = [(machine, machine) for machine in leaving]
+        pairs += [(origin, target) for origin in leaving for target in coming]
+        for origin, target in pairs:
+            pods = min(leaving[origin], coming.get(target, 0))
+            if pods:
+                leaving[origin] -= pods
+                coming[target] -= pods
+                if origin != target or block.in_gangs:
+                    found.append(PodMove(block.name, pod_class, origin, target, pods))
+    return found
+
+
+def _pods_by_machine(block: PodBlock) -> dict[str, Counter[str]]:
+    return {machine: Counter(held) for machine, held in block.seats.items()}
+
+
+def _reseated(block: PodBlock, seats: Mapping[str, Counter[str]] | None) -> PodBlock:
+    if seats is None:
+        return block
+    kept = {machine: {name: pods for name, pods in sorted(held.items()) if pods} for machine, held in seats.items()}
+    return replace(block, seats={machine: held for machine, held in sorted(kept.items()) if held})
+
+
+def _filled(machine: StandingMachine, used: Mapping[str, int] | None) -> StandingMachine:
+    if used is None:
+        return machine
+    free = dict(machine.free)
+    for resource, amount in used.items():
+        free[resource] = free.get(resource, 0) - amount
+    return replace(machine, free=free)
+
+
+def _bought(name: str, kind: ReplacementKind) -> StandingMachine:
+    return StandingMachine(name, kind.name, kind.price_usd_h, kind.capacity, lane=kind.lane, spot=kind.spot)
+
+
+def _fewer(kinds: tuple[ReplacementKind, ...], change: ConsolidationChange) -> tuple[ReplacementKind, ...]:
+    counts = Counter(change.bought.values())
+    return tuple(
+        it if it.most is None or not counts[it.name] else replace(it, most=it.most - counts[it.name]) for it in kinds
+    )
+
+
+def _less(limit: Limit, bought: Iterable[ReplacementKind]) -> Limit:
+    used = sum(limit.counts(kind) for kind in bought)
+    return replace(limit, most=max(0.0, limit.most - used)) if used else limit

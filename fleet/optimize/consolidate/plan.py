@@ -1,0 +1,217 @@
+"""What becomes of the machines of an instance: plans, whether they are valid, and how whole numbers become one.
+
+The integer programme counts equal machines as one group; here it is said which of them go, who stands where, and
+smaller machines are bought where those will do.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fleet.optimize.consolidate.instance import ConsolidationInstance
+from fleet.optimize.master import PatternMix
+from fleet.optimize.packing import Bools, Floats, Ints, holding
+
+
+@dataclass(frozen=True, eq=False)
+class ConsolidationPlan:
+    """What becomes of an instance, N machines being bought."""
+
+    removed: Bools
+    """[M] machines that go."""
+    ways: Ints
+    """[gangs] the way in which each moves, -1 where it stays."""
+    received: Ints
+    """[M, C] pods that come to machines that stay."""
+    kinds: Ints
+    """[N] of the machines that are bought."""
+    pods: Ints
+    """[N, C] on them."""
+
+    def disruption_usd_h(self, instance: ConsolidationInstance) -> float:
+        """What moving counts."""
+        gangs = sum(gang.cost_usd_h for gang, way in zip(instance.gangs, self.ways.tolist(), strict=True) if way >= 0)
+        return float(instance.cost[self.removed].sum()) + gangs
+
+    def saving_usd_h(self, instance: ConsolidationInstance) -> float:
+        """What goes less what comes."""
+        return float(instance.price[self.removed].sum() - instance.kinds.price[self.kinds].sum())
+
+    def objective_usd_h(self, instance: ConsolidationInstance) -> float:
+        """Saving less disruption."""
+        return self.saving_usd_h(instance) - self.disruption_usd_h(instance)
+
+
+def idle(instance: ConsolidationInstance) -> ConsolidationPlan:
+    """The plan that leaves all as it is."""
+    machines, classes = instance.loose.shape
+    none = np.zeros(0, dtype=np.int64)
+    return ConsolidationPlan(
+        np.zeros(machines, dtype=bool),
+        np.full(len(instance.gangs), -1),
+        np.zeros((machines, classes), dtype=np.int64),
+        none,
+        np.zeros((0, classes), dtype=np.int64),
+    )
+
+
+def displaced(instance: ConsolidationInstance, plan: ConsolidationPlan) -> Ints:
+    """[C] pods that need another place."""
+    wanted: Ints = instance.loose[plan.removed].sum(axis=0)
+    for gang, way in zip(instance.gangs, plan.ways.tolist(), strict=True):
+        if way >= 0:
+            wanted = wanted + gang.ways[way].sum(axis=0)
+    return wanted
+
+
+def freed(instance: ConsolidationInstance, plan: ConsolidationPlan) -> Floats:
+    """[M, R] what is free once gangs have left."""
+    free = instance.free.copy()
+    for gang, way in zip(instance.gangs, plan.ways.tolist(), strict=True):
+        if way >= 0:
+            free[gang.machines] += gang.seats
+    return free
+
+
+def valid(instance: ConsolidationInstance, plan: ConsolidationPlan) -> bool:
+    """Whether every pod that leaves has one place that holds it, gangs are whole, and nothing exceeds a bound."""
+    part, bought = instance.kinds, np.bincount(plan.kinds, minlength=len(instance.kinds.price)).astype(np.float64)
+    going = plan.removed
+    whole = all(
+        way >= 0 or not going[gang.machines].any() for gang, way in zip(instance.gangs, plan.ways.tolist(), strict=True)
+    )
+    left = plan.received.sum(axis=0) + plan.pods.sum(axis=0) == displaced(instance, plan)
+    counted = instance.budget[going]
+    spent = np.bincount(counted[counted >= 0], minlength=len(instance.budgets))
+    return bool(
+        whole
+        and left.all()
+        and not (going & ~instance.may_go).any()
+        and not plan.received[going].any()
+        and not ((plan.received.T > 0) & ~instance.fits).any()
+        and (plan.received @ instance.requests <= freed(instance, plan)).all()
+        and not ((plan.pods.T > 0) & ~part.fits[:, plan.kinds]).any()
+        and (plan.pods @ instance.requests <= part.capacity[plan.kinds]).all()
+        and (spent <= instance.budgets).all()
+        and instance.affordable(bought)
+    )
+
+
+# -- from whole numbers -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class IntegerPlan:
+    """A solution of the programme in whole numbers, by groups of equal machines."""
+
+    going: Ints
+    """[G] machines of each group that go."""
+    ways: Ints
+    """[gangs] how each moves, -1 where it stays."""
+    received: Ints
+    """[G, C] pods that come to each group."""
+    bought: PatternMix
+    cost_usd_h: float
+    """What moves and comes less what goes, as the programme sees it."""
+    nodes: int
+    """Of branch and bound, that it took."""
+
+
+def realized(instance: ConsolidationInstance, groups: list[list[int]], whole: IntegerPlan) -> ConsolidationPlan | None:
+    """The plan of a solution in whole numbers; None where it comes to nothing that is valid."""
+    removed = np.zeros(len(instance.price), dtype=bool)
+    for group, going in zip(groups, whole.going.tolist(), strict=True):
+        removed[group[len(group) - going :]] = True
+    moving = [bool(removed[gang.machines].any()) for gang in instance.gangs]
+    ways = np.where(np.array(moving, dtype=bool), whole.ways, -1)
+    empty = idle(instance)
+    plan = ConsolidationPlan(removed, ways, empty.received, empty.kinds, empty.pods)
+    missing, free = displaced(instance, plan), freed(instance, plan)
+    received = empty.received.copy()
+    for group, wanted in zip(groups, whole.received, strict=True):
+        staying = [machine for machine in group if not removed[machine]]
+        _seat(instance, staying, np.minimum(wanted, missing), free, received, missing)
+    kinds, pods = _filled(instance, whole.bought, missing)
+    if missing.any():
+        _seat(instance, np.flatnonzero(~removed).tolist(), missing.copy(), free, received, missing)
+    if missing.any():
+        kinds, pods = _more(instance, kinds, pods, missing)
+    if missing.any():
+        return None
+    plan = ConsolidationPlan(removed, ways, received, *_smaller(instance, kinds, pods))
+    return plan if valid(instance, plan) else None
+
+
+def _seat(
+    instance: ConsolidationInstance, machines: list[int], wanted: Ints, free: Floats, received: Ints, missing: Ints
+) -> None:
+    """First fit, largest first: `wanted` [C] pods on some machines; what finds a seat is taken off `missing` [C]."""
+    wanted = wanted.copy()
+    for machine in machines:
+        for row in np.flatnonzero((wanted > 0) & instance.fits[:, machine]).tolist():
+            asked = instance.requests[row]
+            pods = _room_for(asked, free[machine], int(wanted[row]))
+            free[machine] -= pods * asked
+            received[machine, row] += pods
+            wanted[row] -= pods
+            missing[row] -= pods
+
+
+def _room_for(asked: Floats, free: Floats, most: int) -> int:
+    """How many pods that ask for so much [R] there is room for in `free` [R], at most so many."""
+    asks = asked > 0
+    times = int((free[asks] // asked[asks]).min(initial=float(most)))
+    return max(0, min(times, most))
+
+
+def _filled(instance: ConsolidationInstance, bought: PatternMix, missing: Ints) -> tuple[list[int], list[Ints]]:
+    """The machines bought, each with what of its pattern is missing; those that get nothing are not bought."""
+    every_kind, every_pods = np.repeat(bought.kinds, bought.machines), np.repeat(bought.pods, bought.machines, axis=0)
+    kinds: list[int] = []
+    pods: list[Ints] = []
+    for at in np.argsort(instance.kinds.price[every_kind], kind="stable").tolist():
+        held = np.minimum(every_pods[at], missing)
+        if held.any():
+            missing -= held
+            kinds.append(int(every_kind[at]))
+            pods.append(held)
+    return kinds, pods
+
+
+def _more(
+    instance: ConsolidationInstance, kinds: list[int], pods: list[Ints], missing: Ints
+) -> tuple[list[int], list[Ints]]:
+    """Another machine for what is missing, the one that costs least for each pod of the largest class, and so on."""
+    part = instance.kinds
+    while missing.any():
+        row = int(np.flatnonzero(missing)[0])
+        holds = np.minimum(part.holds[row], missing[row])
+        if not holds.any():
+            break
+        kind = int(np.where(holds > 0, part.price / np.maximum(holds, 1), np.inf).argmin())
+        held = np.zeros(len(missing), dtype=np.int64)
+        free = part.capacity[kind].copy()
+        for other in [row, *np.flatnonzero((missing > 0) & part.fits[:, kind]).tolist()]:
+            asked = instance.requests[other]
+            count = _room_for(asked, free, int(missing[other] - held[other]))
+            held[other] += count
+            free -= count * asked
+        missing -= held
+        kinds.append(kind)
+        pods.append(held)
+    return kinds, pods
+
+
+def _smaller(instance: ConsolidationInstance, kinds: list[int], pods: list[Ints]) -> tuple[Ints, Ints]:
+    """Each on the cheapest kind that holds it, as far as the bounds allow."""
+    part, classes = instance.kinds, len(instance.requests)
+    chosen = np.array(kinds, dtype=np.int64)
+    held = np.array(pods, dtype=np.int64).reshape(len(pods), classes)
+    for at, holds in enumerate(holding(part, held)):
+        for kind in np.flatnonzero(holds[: chosen[at]]).tolist():
+            changed = chosen.copy()
+            changed[at] = kind
+            if instance.affordable(np.bincount(changed, minlength=len(part.price)).astype(np.float64)):
+                chosen = changed
+                break
+    return chosen, held

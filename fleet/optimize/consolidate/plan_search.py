@@ -1,0 +1,268 @@
+"""The call: which machines to give back. Greedy searches, then one integer programme over everything that can move."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from math import inf
+
+import numpy as np
+
+from fleet.optimize.consolidate.consolidation_problem import (
+    EPSILON_USD_H,
+    ConsolidationEffort,
+    ConsolidationHeuristic,
+    ConsolidationProblem,
+    ConsolidationSolution,
+)
+from fleet.optimize.consolidate.formulation import ConsolidationFormulation, upper_bound_usd_h
+from fleet.optimize.consolidate.greedy import both_orders
+from fleet.optimize.consolidate.instance import ConsolidationInstance, consolidation_instances
+from fleet.optimize.consolidate.moves import applied, between, change_of
+from fleet.optimize.consolidate.plan import ConsolidationPlan, IntegerPlan, idle, realized
+from fleet.optimize.consolidate.steps import ChangeSplitter, PayingSteps
+from fleet.optimize.master import MasterOptimum, PatternPool, PodPrices, PricingBudget, RestrictedMaster, generate
+from fleet.optimize.packing import Floats, Ints, best_fills, holding
+from fleet.optimize.solver import SolverFailed
+
+_USUAL = ConsolidationEffort()
+_RETRIES = 2
+"""Stricter searches, when a plan breaks a rule."""
+_LARGE = 1000
+"""Columns of a programme that is first looked at in part."""
+_EACH = 2
+"""Patterns of a kind that are added in one round of pricing at most."""
+_HELPS = 1e-7
+"""By how much a reduced cost may be above the slack, for the tolerances of the solver."""
+
+
+def solve(problem: ConsolidationProblem, effort: ConsolidationEffort = _USUAL) -> ConsolidationSolution:
+    """The best plan within the effort: never worse than the greedy search, and never worse than nothing.
+
+    The search goes on with what a plan would leave until there is nothing to do, so that a plan that has been carried
+    out is not followed by another one.
+    """
+    answer = _once(problem, effort)
+    splitter = ChangeSplitter(problem)
+    rounds, nodes = 1, answer.nodes
+    while answer.steps and rounds < effort.rounds:
+        left = applied(problem, answer.steps)
+        more = _once(left, effort, answer.gap_usd_h)  # what is found now could have been found before
+        rounds, nodes = rounds + 1, nodes + more.nodes
+        if not more.steps:
+            break
+        better = splitter.paying(between(problem, applied(left, more.steps)))
+        if better.objective_usd_h <= answer.objective_usd_h:
+            break
+        answer = replace(answer, steps=better.steps, heuristic=_strongest([answer.heuristic, more.heuristic]))
+    return replace(answer, rounds=rounds, nodes=nodes)
+
+
+@dataclass(frozen=True, slots=True)
+class _PlanAttempt:
+    kept: PayingSteps
+    heuristic: ConsolidationHeuristic
+
+
+def _once(problem: ConsolidationProblem, effort: ConsolidationEffort, most_usd_h: float = inf) -> ConsolidationSolution:
+    """One search of everything, where no plan is better than `most_usd_h`; stricter ones where steps break a rule."""
+    splitter, asked = ChangeSplitter(problem), problem
+    answer: ConsolidationSolution | None = None
+    best = _PlanAttempt(PayingSteps(()), ConsolidationHeuristic.NOTHING)
+    for _ in range(1 + _RETRIES):
+        parts = [(it, search(it, effort, most_usd_h)) for it in consolidation_instances(asked)]
+        greedy = splitter.paying(change_of(asked, [(instance, found.greedy) for instance, found in parts]))
+        whole = splitter.paying(change_of(asked, [(instance, found.plan) for instance, found in parts]))
+        heuristic = _strongest([found.heuristic for _, found in parts])
+        tries = (best, _PlanAttempt(greedy, ConsolidationHeuristic.GREEDY), _PlanAttempt(whole, heuristic))
+        best = max(tries, key=lambda it: it.kept.objective_usd_h)
+        answer = answer or _bounded([found for _, found in parts], greedy)
+        if not (whole.too_dear or whole.too_few_types):
+            break
+        asked = _stricter(asked, whole)
+    heuristic = best.heuristic if best.kept.steps else ConsolidationHeuristic.NOTHING
+    return replace(answer or ConsolidationSolution(), steps=best.kept.steps, heuristic=heuristic)
+
+
+def _strongest(heuristics: list[ConsolidationHeuristic]) -> ConsolidationHeuristic:
+    """The last one in the order of their definition."""
+    return next((it for it in reversed(ConsolidationHeuristic) if it in heuristics), ConsolidationHeuristic.NOTHING)
+
+
+def _bounded(parts: "list[ConsolidationIncumbent]", greedy: PayingSteps) -> ConsolidationSolution:
+    """All but the steps."""
+    return ConsolidationSolution(
+        bound_usd_h=sum(found.bound_usd_h for found in parts),
+        greedy_usd_h=greedy.objective_usd_h,
+        nodes=sum(found.nodes for found in parts),
+        failure="; ".join(sorted({found.failure for found in parts if found.failure})),
+    )
+
+
+def _stricter(problem: ConsolidationProblem, broken: PayingSteps) -> ConsolidationProblem:
+    """With kinds at their dearest, so that no step costs more at worst; without machines that must not be swapped."""
+    kinds, standing = problem.kinds, problem.standing
+    if broken.too_dear:
+        kinds = tuple(replace(it, price_usd_h=it.dearest_usd_h) for it in kinds)
+    if broken.too_few_types:
+        standing = tuple(replace(it, may_go=it.may_go and it.name not in broken.too_few_types) for it in standing)
+    return replace(problem, kinds=kinds, standing=standing)
+
+
+# -- one independent part ---------------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class ConsolidationIncumbent:
+    """The best plan for a part so far, and the best bound."""
+
+    plan: ConsolidationPlan
+    greedy: ConsolidationPlan
+    heuristic: ConsolidationHeuristic
+    bound_usd_h: float
+    """No plan has a higher objective."""
+    nodes: int = 0
+    failure: str = ""
+
+
+def search(
+    instance: ConsolidationInstance, effort: ConsolidationEffort, most_usd_h: float = inf
+) -> ConsolidationIncumbent:
+    """The best plan for a part within the effort. Without a solver, or when it fails, the best greedy one.
+
+    `most_usd_h`: no plan is known to be better than that.
+    """
+    nothing = idle(instance)
+    bold, careful = both_orders(instance, effort.sweeps)
+    greedy = max((nothing, careful, bold), key=lambda it: it.objective_usd_h(instance))
+    most = float(np.maximum(instance.price - instance.cost, 0.0)[instance.may_go].sum())
+    bound_usd_h = max(min(most, most_usd_h), greedy.objective_usd_h(instance))
+    heuristic = ConsolidationHeuristic.NOTHING if greedy is nothing else ConsolidationHeuristic.GREEDY
+    best = ConsolidationIncumbent(greedy, greedy, heuristic, bound_usd_h)
+    little = _little_usd_h(instance, effort)
+    if not (effort.solver and most > EPSILON_USD_H and bound_usd_h > greedy.objective_usd_h(instance) + little):
+        return best
+    try:
+        _improve(instance, best, (bold, careful), effort)
+    except SolverFailed as error:
+        best.failure = str(error)
+    return best
+
+
+def _improve(
+    instance: ConsolidationInstance,
+    best: ConsolidationIncumbent,
+    starts: tuple[ConsolidationPlan, ...],
+    effort: ConsolidationEffort,
+) -> None:
+    """Raises `SolverFailed`."""
+    formulation = ConsolidationFormulation(instance)
+    best.bound_usd_h = min(best.bound_usd_h, upper_bound_usd_h(instance, formulation, effort.iterations))
+    known, little = best.plan.objective_usd_h(instance), _little_usd_h(instance, effort)
+    enough = known + little
+    if best.bound_usd_h <= enough:
+        return
+    apart: set[int] = set()
+    for _ in range(1 + effort.splits):
+        columns = _ReplacementSearch(instance, formulation, starts, effort)
+        optimum = columns.optimum()
+        if -optimum.cost_usd_h <= enough:
+            return
+        whole = columns.whole(known, optimum)
+        best.nodes += whole.nodes
+        plan = realized(instance, formulation.groups, whole)
+        if plan is not None and plan.objective_usd_h(instance) > best.plan.objective_usd_h(instance) + EPSILON_USD_H:
+            best.plan, best.heuristic = plan, ConsolidationHeuristic.WHOLE
+        mixed = _mixed(formulation, whole)
+        if not mixed or -whole.cost_usd_h - best.plan.objective_usd_h(instance) <= little:
+            return
+        apart |= mixed
+        formulation = ConsolidationFormulation(instance, apart)
+
+
+def _little_usd_h(instance: ConsolidationInstance, effort: ConsolidationEffort) -> float:
+    """So little more is not looked for."""
+    return max(EPSILON_USD_H, effort.close_enough * float(instance.price.sum()))
+
+
+def _mixed(formulation: ConsolidationFormulation, whole: IntegerPlan) -> set[int]:
+    """The machines of groups to which pods of several classes come: they may have no room for them one by one."""
+    several = (whole.received > 0).sum(axis=1) > 1
+    return {it for group, mixes in zip(formulation.groups, several.tolist(), strict=True) if mixes for it in group[1:]}
+
+
+Optimum = MasterOptimum[PodPrices]
+
+
+class _ReplacementSearch:
+    """The programme with patterns: fractions with column generation, then whole numbers of the patterns found."""
+
+    def __init__(
+        self,
+        instance: ConsolidationInstance,
+        formulation: ConsolidationFormulation,
+        starts: tuple[ConsolidationPlan, ...],
+        effort: ConsolidationEffort,
+    ) -> None:
+        self._instance, self._formulation, self._effort = instance, formulation, effort
+        self._pool = PatternPool(len(instance.requests))
+        for kind, pods in _first_patterns(instance, formulation):
+            self._pool.add(kind, pods)
+        for plan in starts:
+            self._pool.add_all(plan.kinds, plan.pods)
+        self._master = RestrictedMaster(instance.kinds, self._pool, formulation)
+
+    def optimum(self) -> Optimum:
+        """In fractions. Raises `SolverFailed`."""
+        return generate(self._master, self._priced, PricingBudget(self._effort.pricing, self._effort.iterations))
+
+    def _priced(self, found: Optimum) -> bool:
+        """Whether patterns were found that are worth more than they cost."""
+        part = self._instance.kinds
+        if not len(part.price) or not len(part.demand):
+            return False
+        kinds, pods = best_fills(part, np.arange(len(part.price)), found.prices.worth, part.demand)
+        return self._pool.add_improving(found.prices, kinds, pods, _EACH)
+
+    def whole(self, at_least_usd_h: float, optimum: Optimum) -> IntegerPlan:
+        """The best in whole numbers within the effort, of patterns that alone do not spoil `at_least_usd_h`.
+
+        In a large programme what goes in the optimum in fractions, and goes as a whole there, is first taken as
+        settled; that is the answer where it is close enough, or where gangs have too many ways for more. Raises
+        `SolverFailed`.
+        """
+        patterns = np.flatnonzero(optimum.reduced <= -optimum.cost_usd_h - at_least_usd_h + _HELPS)
+        near = self._formulation.ways > self._effort.ways
+        if len(optimum.values) > _LARGE or near:
+            enough = inf if near else self._effort.near * float(self._instance.price.sum())
+            with suppress(SolverFailed):  # limits may leave no place for all that goes so
+                found = self._within(patterns, optimum.values, near=near)
+                if found.cost_usd_h - optimum.cost_usd_h <= enough:
+                    return found
+        return self._within(patterns, None)
+
+    def _within(self, patterns: Ints, settled: Floats | None, *, near: bool = False) -> IntegerPlan:
+        programme = None if settled is None else self._formulation.settled(settled, near=near)
+        values, bought, nodes = self._master.solve_integer(patterns, self._effort.nodes, programme=programme)
+        price = self._instance.kinds.price[np.repeat(bought.kinds, bought.machines)]
+        cost_usd_h = self._formulation.cost_usd_h(values) + float(price.sum())
+        return IntegerPlan(*self._formulation.read(values), bought, cost_usd_h, nodes)
+
+
+def _first_patterns(
+    instance: ConsolidationInstance, formulation: ConsolidationFormulation
+) -> Iterator[tuple[int, Ints]]:
+    """Of each row the machine on which it alone is cheapest, and the cheapest for all that is on a machine."""
+    part = instance.kinds
+    if not len(part.price):
+        return
+    for row in range(len(part.demand)):
+        if part.fits[row].any():
+            kind = int(part.price_alone[row].argmin())
+            pods = np.zeros(len(part.demand), dtype=np.int64)
+            pods[row] = part.holds[row, kind]
+            yield kind, pods
+    first = [group[0] for group in formulation.groups]
+    for machine, holds in zip(first, holding(part, instance.loose[first]), strict=True):
+        kind = int(holds.argmax())
+        if holds[kind] and part.price[kind] < instance.price[machine] and instance.loose[machine].any():
+            yield kind, instance.loose[machine]

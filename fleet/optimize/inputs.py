@@ -1,0 +1,98 @@
+"""What both optimisations are asked about: classes of equal pods, kinds of machines, and limits on what is bought.
+
+Nothing here knows Kubernetes or a cloud: which class may stand on which kind (requirements, taints, MIG layouts, zones)
+is decided by the caller and arrives as a set of names.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+MACHINES, USD_H = "machines", "usd_h"
+"""What a `Limit` can count besides resources: machines, and what they cost an hour."""
+MOST_AMOUNT = 2**50
+"""No larger amount is exact in the arithmetic of the search, which counts whole numbers as floats."""
+
+
+class InvalidProblem(ValueError):
+    """A problem contradicts itself; the message says where."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodClass:
+    """Equal pods."""
+
+    name: str
+    requests: Mapping[str, int]
+    """Resource -> what one pod takes; whole numbers in any unit, the same as in the capacities."""
+    kinds: frozenset[str]
+    """Names of the machine kinds it may stand on. Classes that may stand on the same best share one set."""
+
+
+@dataclass(frozen=True, slots=True)
+class MachineKind:
+    """A kind of machine that can be bought."""
+
+    name: str
+    price_usd_h: float
+    capacity: Mapping[str, int]
+    lane: str = ""
+    """Its zone or placement group: what pods that belong together may not straddle."""
+    most: int | None = None
+    """How many can be had; None = no end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """An upper bound on what is bought of some kinds together.
+
+    `counted` is `MACHINES`, `USD_H` or a resource by its capacity; a resource that no pod asks for can carry a capacity
+    that counts otherwise than what pods may use. Machines that stand already count nothing.
+    """
+
+    name: str
+    counted: str
+    most: float
+    kinds: frozenset[str]
+
+    def counts(self, kind: MachineKind) -> float:
+        """What one machine of a kind counts against it."""
+        if kind.name not in self.kinds:
+            return 0.0
+        if self.counted == MACHINES:
+            return 1.0
+        return kind.price_usd_h if self.counted == USD_H else float(kind.capacity.get(self.counted, 0))
+
+
+@dataclass(frozen=True, slots=True)
+class SolverEffort:
+    """Ends of a search, in steps that the problem alone decides: the same on every machine, however busy it is."""
+
+    solver: bool = True
+    """Whether linear and integer programmes are solved at all."""
+    iterations: int = 100_000
+    """Of the simplex method, for each linear programme."""
+
+
+def check_names(what: str, names: Iterable[str]) -> None:
+    """Raise `InvalidProblem` where a name comes twice."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise InvalidProblem(f"two of the same name: {what} {name}")
+        seen.add(name)
+
+
+def check_amounts(where: str, amounts: Mapping[str, int]) -> None:
+    """Raise `InvalidProblem` for amounts that the arithmetic of the search would not keep exact."""
+    for resource, amount in amounts.items():
+        if not 0 <= amount <= MOST_AMOUNT:
+            raise InvalidProblem(f"{where}: {amount} of {resource} is not between 0 and 2^50")
+
+
+def check_classes(classes: Iterable[PodClass], resources: Sequence[str]) -> None:
+    """Raise `InvalidProblem` for requests of resources that are not declared, and for those that cannot be counted."""
+    known = set(resources)
+    for pods in classes:
+        if unknown := pods.requests.keys() - known:
+            raise InvalidProblem(f"class {pods.name} asks for {min(unknown)}, which is none of the resources")
+        check_amounts(f"class {pods.name}", pods.requests)

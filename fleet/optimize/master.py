@@ -1,0 +1,246 @@
+"""Column generation: the master problem over patterns, and the patterns that make it better.
+
+A pattern is one machine: its kind and how many pods of each class stand on it. The restricted master problem chooses
+how many machines of each known pattern to buy, at first in fractions (Gilmore and Gomory 1961). Its duals say what a
+pod of each class is worth; a machine filled with more worth than it costs is a pattern with negative reduced cost, by
+which the optimum may fall. Finding such patterns is the pricing problem.
+
+What has to be covered, and by what besides machines that are bought, is the formulation's to say: there is one for
+buying alone, and one in which machines that stand may go.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from math import inf
+from typing import Generic, Protocol, TypeVar
+
+import numpy as np
+
+from fleet.optimize.packing import Floats, Ints, PackingInstance
+from fleet.optimize.solver import Programme, SparseMatrix
+
+_EPSILON = 1e-7
+"""Relative to the price: what a pattern must gain to count as one that helps."""
+_BOUGHT = 1e-9
+"""Machines of a pattern that count as bought."""
+_STALLED = 20
+"""Rounds in which the optimum has to fall by what is worth the trouble."""
+_ITERATION = 3
+"""How many times longer an iteration of the simplex method takes, for each class, than to fill a machine."""
+
+
+# -- patterns ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class PatternMix:
+    """P patterns, and how many machines of each are bought."""
+
+    kinds: Ints
+    """[P]"""
+    pods: Ints
+    """[P, C] on each machine."""
+    machines: Ints
+    """[P]"""
+
+    def cost_usd_h(self, part: PackingInstance) -> float:
+        """What all machines cost an hour."""
+        return float(part.price[self.kinds] @ self.machines)
+
+    @cached_property
+    def placed(self) -> Ints:
+        """[C] pods that have a place."""
+        return self.machines @ self.pods
+
+
+class PatternPool:
+    """The patterns that are known, each once, in the order they were found."""
+
+    def __init__(self, classes: int) -> None:
+        self._classes = classes
+        self._seen: dict[tuple[int, bytes], int] = {}
+        self._kinds: list[int] = []
+        self._pods: list[Ints] = []
+
+    def __len__(self) -> int:
+        return len(self._kinds)
+
+    def add(self, kind: int, pods: Ints) -> bool:
+        """Whether it is a new one."""
+        key = (kind, pods.tobytes())
+        if key in self._seen:
+            return False
+        self._seen[key] = len(self._kinds)
+        self._kinds.append(kind)
+        self._pods.append(pods)
+        return True
+
+    def add_all(self, kinds: Ints, pods: Ints) -> None:
+        """The patterns `kinds` [P] with `pods` [P, C]."""
+        for kind, held in zip(kinds.tolist(), pods, strict=True):
+            self.add(kind, held)
+
+    def add_improving(self, prices: "PodPrices", kinds: Ints, pods: Ints, each: int, slack_usd_h: float = 0.0) -> bool:
+        """Whether it grew by some of the patterns (kinds [M], pods [M, C]) that are worth more than they cost.
+
+        With slack also by some that are worth less, but not by more than that. Of a kind at most `each`.
+        """
+        gain = pods @ prices.worth - prices.machines[kinds]
+        helps = np.flatnonzero(gain > _EPSILON * (1.0 + prices.machines[kinds]) - slack_usd_h)
+        taken = np.zeros(len(prices.machines), dtype=np.int64)
+        for row in helps[np.lexsort((helps, -gain[helps], kinds[helps]))].tolist():
+            kind = int(kinds[row])
+            if taken[kind] < each and self.add(kind, pods[row]):
+                taken[kind] += 1
+        return bool(taken.any())
+
+    def patterns(self, numbers: Ints) -> tuple[Ints, Ints]:
+        """Kinds [P] and pods [P, C] of some of them."""
+        pods = np.array([self._pods[at] for at in numbers.tolist()], dtype=np.int64)
+        return np.array(self._kinds, dtype=np.int64)[numbers], pods.reshape(len(numbers), self._classes)
+
+    def amounts(self, mix: PatternMix) -> Floats:
+        """[patterns] how often the mix has each; its patterns have to be known."""
+        found = np.zeros(len(self))
+        for kind, pods, machines in zip(mix.kinds.tolist(), mix.pods, mix.machines.tolist(), strict=True):
+            found[self._seen[kind, pods.tobytes()]] += machines
+        return found
+
+    def mix(self, amounts: Floats) -> PatternMix:
+        """Patterns bought so often, in whole numbers."""
+        at = np.flatnonzero(amounts >= 1)
+        return PatternMix(*self.patterns(at), amounts[at].astype(np.int64))
+
+    def bought(self, amounts: Floats) -> PatternMix:
+        """The patterns of which at least a fraction is bought, one machine each."""
+        return self.mix((amounts > _BOUGHT).astype(np.float64))
+
+
+# -- the restricted master problem ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class PodPrices:
+    """What the duals of the master problem say: the data of the pricing problem."""
+
+    worth: Floats
+    """[C] USD an hour for a pod, at least 0."""
+    machines: Floats
+    """[K] USD an hour for a machine, with what it uses up of the bounds that are scarce."""
+
+
+Prices = TypeVar("Prices", bound=PodPrices)
+Prices_co = TypeVar("Prices_co", bound=PodPrices, covariant=True)
+
+
+class Formulation(Protocol[Prices_co]):
+    """The rows of a master problem, and its columns that are no patterns."""
+
+    def programme(self) -> Programme:
+        """Without any pattern."""
+
+    def entries(self, kinds: Ints, pods: Ints) -> SparseMatrix:
+        """[N, rows] the factors of machines of `kinds` [N] with `pods` [N, C]."""
+
+    def prices(self, duals: Floats) -> Prices_co:
+        """What the duals of all rows come to."""
+
+
+@dataclass(frozen=True, eq=False)
+class MasterOptimum(Generic[Prices]):
+    """The optimum of the restricted master problem in fractions."""
+
+    cost_usd_h: float
+    values: Floats
+    """Of all columns, the patterns last."""
+    amounts: Floats
+    """[patterns] how many machines of each are bought."""
+    reduced: Floats
+    """[patterns] by how much one machine more of it would cost more."""
+    prices: Prices
+    iterations: int
+    """Of the simplex method, that it took."""
+
+
+class RestrictedMaster(Generic[Prices]):
+    """The master problem over the patterns of a pool, which may grow between two solutions."""
+
+    def __init__(self, part: PackingInstance, pool: PatternPool, formulation: Formulation[Prices]) -> None:
+        self._part, self._pool, self._formulation = part, pool, formulation
+        self._programme = formulation.programme()
+        self._others = self._programme.columns
+
+    def solve(self, iterations: int) -> MasterOptimum[Prices]:
+        """With all patterns of the pool. Raises `SolverFailed`."""
+        self._extend(self._programme, np.arange(self._programme.columns - self._others, len(self._pool)))
+        found = self._programme.solve(iterations)
+        amounts, reduced = found.values[self._others :], found.reduced[self._others :]
+        prices = self._formulation.prices(found.duals)
+        return MasterOptimum(found.objective, found.values, amounts, reduced, prices, found.iterations)
+
+    def solve_integer(
+        self, among: Ints, nodes: int, start: PatternMix | None = None, programme: Programme | None = None
+    ) -> tuple[Floats, PatternMix, int]:
+        """The best whole numbers of some patterns: the other columns, what is bought, and the nodes it took.
+
+        Within so many nodes, not worse than `start`. `programme`: a narrower one than the formulation's usual. Raises
+        `SolverFailed`.
+        """
+        if programme is None:
+            programme = self._formulation.programme()
+        self._extend(programme, among)
+        known = None if start is None else self._pool.amounts(start)[among]
+        found = programme.solve_integer(known, nodes)
+        amounts = np.zeros(len(self._pool))
+        amounts[among] = found.values[self._others :]
+        return found.values[: self._others], self._pool.mix(amounts), found.nodes
+
+    def _extend(self, programme: Programme, patterns: Ints) -> None:
+        if len(patterns):
+            kinds, pods = self._pool.patterns(patterns)
+            programme.add_columns(self._part.price[kinds], self._formulation.entries(kinds, pods))
+
+
+# -- column generation ------------------------------------------------------------------------------------------------
+
+
+class PricingBudget:
+    """What column generation may still do: rounds, and work in machines filled times classes."""
+
+    def __init__(self, rounds: int, iterations: int, work: float = inf, enough_usd_h: float = -inf) -> None:
+        self._rounds, self._iterations, self._work, self._enough_usd_h = rounds, iterations, work, enough_usd_h
+        self.rounds = 0
+        """So many there were."""
+        self._done = 0
+
+    def left(self, costs_usd_h: list[float]) -> bool:
+        """Whether there may be another round, after rounds that led to these optima."""
+        stalled = len(costs_usd_h) > _STALLED and costs_usd_h[-_STALLED - 1] - costs_usd_h[-1] <= self._enough_usd_h
+        return not stalled and self.rounds < self._rounds and self._done < self._work
+
+    def solved(self, master: RestrictedMaster[Prices]) -> MasterOptimum[Prices]:
+        """The optimum of the patterns known. Raises `SolverFailed`."""
+        found = master.solve(self._iterations)
+        self._done += _ITERATION * found.iterations * len(found.prices.worth)
+        return found
+
+    def filled(self, pods: Ints) -> None:
+        """Machines were filled, with `pods` [M, C]."""
+        self._done += pods.size
+
+
+def generate(
+    master: RestrictedMaster[Prices], price: Callable[[MasterOptimum[Prices]], bool], budget: PricingBudget
+) -> MasterOptimum[Prices]:
+    """The best fractions when `price` finds no more patterns for an optimum, or the budget is spent.
+
+    Raises `SolverFailed`.
+    """
+    found = budget.solved(master)
+    costs_usd_h = [found.cost_usd_h]
+    while budget.left(costs_usd_h) and price(found):
+        budget.rounds += 1
+        found = budget.solved(master)
+        costs_usd_h.append(found.cost_usd_h)
+    return found

@@ -1,0 +1,112 @@
+"""From declarations to arrays as small as they can be: what a presolve does, before either search begins.
+
+Classes come by what they ask and kinds by price, both then by name; columns that another one dominates are dropped, and
+what has nothing in common falls apart. So neither the order of declaration nor what nobody uses changes an answer.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+
+import numpy as np
+
+from fleet.optimize.inputs import Limit, MachineKind, PodClass
+from fleet.optimize.packing import Bools, Floats, Ints, PackingInstance
+
+_ROWS = 1024
+"""Kinds that are compared with all others at once: bounds the memory."""
+
+
+def amounts(rows: Iterable[Mapping[str, int]], resources: Sequence[str]) -> Floats:
+    """[N, R] of so many resources each; 0 where one is not named."""
+    table = [[row.get(resource, 0) for resource in resources] for row in rows]
+    return np.array(table, dtype=np.float64).reshape(len(table), len(resources))
+
+
+def size_order(pods: PodClass, resources: Sequence[str]) -> tuple[object, ...]:
+    """The key by which classes are sorted: most of the first resource first, then of the next; names come last."""
+    return (*(-pods.requests.get(resource, 0) for resource in resources), pods.name)
+
+
+def allowed(rows: Iterable[tuple[frozenset[str], str | None]], kinds: Sequence[str], lanes: Sequence[str]) -> Bools:
+    """[N, M]: whether rows of (names of kinds, lane or None for any) may stand on machines of `kinds` in `lanes` [M].
+
+    Most rows share their sets of names with others, so each set is read once.
+    """
+    known_kinds, kind_of = np.unique(np.array(kinds, dtype=str), return_inverse=True)
+    column = {name: number for number, name in enumerate(known_kinds.tolist())}
+    lane_of = np.array(lanes, dtype=object)
+    seen: dict[tuple[frozenset[str], str | None], Bools] = {}
+    found = []
+    for names, lane in rows:
+        row = seen.get((names, lane))
+        if row is None:
+            named = np.zeros(len(column), dtype=bool)
+            named[[column[name] for name in names if name in column]] = True
+            row = named[kind_of]
+            if lane is not None:
+                row &= lane_of == lane
+            seen[names, lane] = row
+        found.append(row)
+    return np.array(found, dtype=bool).reshape(len(found), len(kinds))
+
+
+def usage(limits: Sequence[Limit], kinds: Sequence[MachineKind], standing: AbstractSet[str] = frozenset()) -> Floats:
+    """[L, K] what a machine counts against each limit; nothing where it is one of those `standing` already."""
+    found = np.zeros((len(limits), len(kinds)))
+    for row, limit in enumerate(limits):
+        for column, kind in enumerate(kinds):
+            if kind.name in limit.kinds and kind.name not in standing:
+                found[row, column] = limit.counts(kind)
+    return found
+
+
+def common_unit(requests: Floats) -> Floats:
+    """[R] the largest unit of which all `requests` [C, R] are whole multiples; 1 where nobody asks."""
+    unit: Floats = np.maximum(np.gcd.reduce(requests.astype(np.int64), axis=0), 1).astype(np.float64)
+    return unit
+
+
+def useful(capacity: Floats, requests: Floats, demand: Ints, fits: Bools) -> Floats:
+    """[K, R] of `capacity` no more than all pods that fit on a kind could take together."""
+    most = np.einsum("ck,cr->kr", fits, requests * demand[:, None])  # without the threads of BLAS
+    found: Floats = np.minimum(capacity, most)
+    return found
+
+
+def dominated(cost: Floats, rivals: Ints, features: Floats, fits: Bools) -> Bools:
+    """[K]: one of the `rivals` costs no more, has no less of all `features` [K, F] and `fits` [C, K] as many classes.
+
+    Of those that are equal in everything the first stays.
+    """
+    packed = np.packbits(fits, axis=0).T
+    padding = -packed.shape[1] % 8
+    words = np.ascontiguousarray(np.pad(packed, ((0, 0), (0, padding)))).view(np.uint64).T  # 64 classes in each
+    found = np.zeros(len(cost), dtype=bool)
+    for start in range(0, len(found), _ROWS):
+        mine = np.arange(start, min(start + _ROWS, len(found)))
+        better = cost[rivals, None] <= cost[None, mine]
+        equal = cost[rivals, None] == cost[None, mine]
+        for column in features.T:
+            better &= column[rivals, None] >= column[None, mine]
+            equal &= column[rivals, None] == column[None, mine]
+        for word in words:
+            better &= ~word[rivals, None] & word[None, mine] == 0
+            equal &= word[rivals, None] == word[None, mine]
+        found[mine] = (better & ~(equal & (rivals[:, None] >= mine[None]))).any(axis=0)
+    return found
+
+
+def dominated_kinds(part: PackingInstance) -> Bools:
+    """[K]: another kind, to be had without end, costs no more, holds and is allowed no less, counts no more."""
+    endless = np.flatnonzero(part.most >= part.demand.sum())
+    return dominated(part.price, endless, np.hstack([part.capacity, -part.usage.T]), part.fits)
+
+
+def components(sets: Bools) -> Ints:
+    """[E] for each element the first one that it is connected with; each of `sets` [N, E] connects its elements."""
+    head = np.arange(sets.shape[1])
+    for row in {it.tobytes(): it for it in sets}.values():
+        heads = np.unique(head[row])
+        if len(heads) > 1:
+            head[np.isin(head, heads)] = heads[0]
+    return head

@@ -1,0 +1,228 @@
+"""What no purchase can undercut: lower bounds that take nothing of the solver on trust.
+
+For any prices `pi >= 0` of pods and `v >= 0` of inequalities that every whole machine keeps (`g @ pods <= h`), no
+machine of a kind carries more worth than
+
+    U_k = sum_row v_row * h_row  +  sum_c holds_ck * max(0, pi_c - sum_row v_row * g_row,c),
+
+so if `U_k <= price_k` for all kinds, no machines that hold all pods cost less than `sum_c pi_c * demand_c` (weak
+duality); where `U_k` is above, all `pi` are scaled down by the worst ratio (Farley 1990). Limits enter as `mu`,
+bounds as `nu`: prices that each machine pays on top, and that are taken off in the end. A machine that stands already
+pays its whole `U_k`.
+
+Prices come from three places: one resource alone; the duals of the relaxation in which machines are bought in bulk,
+with inequalities added where its solution breaks them (at most so many pods of a class; what is left of a resource by a
+dual feasible function, Fekete and Schepers 2001); and the duals of the master problem over patterns, for which the
+fullest machine of each kind is found exactly.
+"""
+
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+
+from fleet.optimize.master import PatternPool, PodPrices
+from fleet.optimize.packing import Floats, Ints, PackingInstance
+from fleet.optimize.relaxation import BulkColumns, ValidInequalities, capacity_inequalities
+from fleet.optimize.solver import LinearSolution, Programme, SparseMatrix
+
+EACH = 12
+"""Patterns of a kind that are added in one round of pricing at most."""
+_ROUNDS = 4
+_FRACTIONS = 12
+"""Dual feasible functions `u(t)` that are tried, t = 1.."""
+_EPSILON = 1e-6
+_ROUNDING = 1e-9
+"""What a bound gives away for the rounding of sums."""
+_TRUST = 1e-6
+"""Relative: what the solver's bound of a machine may be off by its tolerances."""
+_LARGE = 1_000.0
+"""What the worth of a machine is scaled to at least, because the tolerances are absolute."""
+
+
+@dataclass(frozen=True, eq=False)
+class PurchasePrices(PodPrices):
+    """What things cost that the solver thinks scarce, all >= 0; `machines` is the price of each kind with them."""
+
+    on_limits: Floats
+    """[L] for what a machine counts against a limit."""
+    on_kinds: Floats
+    """[K] for one machine more of a kind with a bound."""
+
+    @classmethod
+    def of(cls, part: PackingInstance, worth: Floats, on_limits: Floats, on_kinds: Floats) -> "PurchasePrices":
+        """With what a machine costs by them."""
+        return cls(worth, part.price + on_limits @ part.usage + on_kinds, on_limits, on_kinds)
+
+
+@dataclass(frozen=True, eq=False)
+class LowerBound:
+    """Prices, and the bound that they prove."""
+
+    usd_h: float
+    worth: Floats
+    """[C] USD an hour for one pod."""
+
+
+def proven(part: PackingInstance, prices: PurchasePrices, carried: Floats) -> LowerBound:
+    """The bound that prices prove when no machine of a kind carries more worth than `carried` [K]."""
+    price, on_kinds = prices.machines, prices.on_kinds.copy()
+    excess = np.where(part.open, np.maximum(carried - price, 0.0), 0.0)
+    price, on_kinds = price + excess, on_kinds + excess
+    carrying = carried > 0
+    ratio = (price[carrying] / carried[carrying]).min(initial=1.0)
+    scale = float(ratio) * (1.0 - _ROUNDING)
+    finite = np.isfinite(part.most)
+    back = float(prices.on_limits @ part.limits) + float(on_kinds[finite] @ part.most[finite])
+    bound = scale * float(prices.worth @ part.demand) - back * (1.0 + _ROUNDING)
+    return LowerBound(max(0.0, bound), prices.worth * scale)
+
+
+# -- by one resource --------------------------------------------------------------------------------------------------
+
+
+def by_one_resource(part: PackingInstance) -> LowerBound:
+    """The best bound by one resource alone: no pod has its share of it for less than the cheapest kind asks."""
+    found = []
+    free = np.zeros(len(part.limits)), np.zeros(len(part.price))
+    for resource in range(part.requests.shape[1]):
+        unit = part.price / np.maximum(part.capacity[:, resource], 1.0)
+        least = np.where(part.fits & ~part.open, unit, np.inf).min(axis=1)
+        worth = part.requests[:, resource] * np.where(np.isfinite(least), least, 0.0)
+        # a unit carries at most what the dearest class pays for it
+        dearest = np.where(part.fits, np.where(np.isfinite(least), least, 0.0)[:, None], 0.0).max(axis=0)
+        found.append(proven(part, PurchasePrices.of(part, worth, *free), dearest * part.capacity[:, resource]))
+    return max(found, key=lambda it: it.usd_h)
+
+
+# -- by machines in bulk ----------------------------------------------------------------------------------------------
+
+
+def by_bulk(part: PackingInstance, iterations: int) -> LowerBound:
+    """The bound of the relaxation in which machines are bought in bulk. Raises `SolverFailed`."""
+    relaxation = _BulkPurchase(part)
+    best = LowerBound(0.0, np.zeros(len(part.demand)))
+    for turn in range(_ROUNDS):
+        found = relaxation.programme.solve(iterations)
+        best = max(best, relaxation.bound(found), key=lambda it: it.usd_h)
+        fresh = _broken(part, *relaxation.columns.amounts(found.values))
+        if turn == _ROUNDS - 1 or not len(fresh):
+            break
+        relaxation.require(fresh)
+    return best
+
+
+class _BulkPurchase:
+    """The relaxation: rows of classes and limits, then the inequalities."""
+
+    def __init__(self, part: PackingInstance) -> None:
+        self._part = part
+        classes, limits = len(part.demand), len(part.limits)
+        lower = np.concatenate([part.demand.astype(np.float64), np.full(limits, -np.inf)])
+        upper = np.concatenate([np.full(classes, np.inf), part.limits / part.scale])
+        self.programme = Programme(lower, upper)
+        bought = np.hstack([np.zeros((len(part.price), classes)), (part.usage / part.scale[:, None]).T])
+        self.columns = BulkColumns(self.programme, part, SparseMatrix.of(bought), part.most)
+        self._rows = capacity_inequalities(part)
+        self.columns.require(self._rows)
+
+    def require(self, rows: ValidInequalities) -> None:
+        """More inequalities that each machine keeps."""
+        self.columns.require(rows)
+        self._rows = self._rows.plus(rows)
+
+    def bound(self, found: LinearSolution) -> LowerBound:
+        """What the duals of a solution prove."""
+        part = self._part
+        classes, limits = len(part.demand), len(part.limits)
+        worth = np.maximum(found.duals[:classes], 0.0)
+        on_limits = np.maximum(-found.duals[classes : classes + limits], 0.0) / part.scale
+        weights = np.maximum(-found.duals[classes + limits :], 0.0)
+        on_kinds = np.where(np.isfinite(part.most), np.maximum(-found.reduced[: len(part.price)], 0.0), 0.0)
+        prices = PurchasePrices.of(part, worth, on_limits, on_kinds)
+        return proven(part, prices, self._carried(worth, weights))
+
+    def _carried(self, worth: Floats, weights: Floats) -> Floats:
+        """[K] `U` of the module, with `weights` [N] of the inequalities."""
+        part, rows = self._part, self._rows
+        paid = np.zeros((len(part.price), len(part.demand)))
+        line = rows.factors.lines
+        np.add.at(paid, (rows.kinds[line], rows.factors.places), weights[line] * rows.factors.values)
+        by_rows = np.bincount(rows.kinds, weights=weights * rows.tops, minlength=len(part.price))
+        found: Floats = by_rows + (part.holds * np.maximum(worth[:, None] - paid.T, 0.0)).sum(axis=0)
+        return found
+
+
+def _broken(part: PackingInstance, bought: Floats, spread: Floats) -> ValidInequalities:
+    """Inequalities that the amounts break: at most so many pods of a class on a machine, and `u(t)` of a resource."""
+    held = np.maximum(part.holds, 1.0)
+    row, kind = np.nonzero(spread > part.holds * bought * (1 + _EPSILON) + _EPSILON)
+    singles = SparseMatrix(np.arange(len(row)), row, 1.0 / held[row, kind])
+    return ValidInequalities(kind, singles, np.ones(len(row))).plus(_fractions(part, bought, spread))
+
+
+def _fractions(part: PackingInstance, bought: Floats, spread: Floats) -> ValidInequalities:
+    """`u(t)(s) = s if (t+1)s is whole, else floor((t+1)s)/t`: sums of shares up to 1 stay sums up to 1."""
+    kinds: list[Ints] = []
+    factors: list[Floats] = []
+    active = np.flatnonzero(bought > _EPSILON)
+    top = np.maximum(part.capacity[active], 1.0)
+    share = part.requests.T[None] / top[:, :, None]  # [A, R, C]
+    for t in range(1, _FRACTIONS + 1):
+        times = part.requests.T[None] * (t + 1)
+        whole = np.floor(times / top[:, :, None])
+        exact = whole * top[:, :, None] == times
+        changed = np.where(exact, share, whole / t) * part.fits.T[active][:, None]
+        used = np.einsum("arc,ca->ar", changed, spread[:, active])
+        at, resource = np.nonzero(used > bought[active][:, None] * (1 + _EPSILON) + _EPSILON)
+        kinds.append(active[at])
+        factors.append(changed[at, resource])
+    rows = np.concatenate(kinds)
+    return ValidInequalities(rows, SparseMatrix.of(np.vstack(factors)), np.ones(len(rows)))
+
+
+# -- by the fullest machines ------------------------------------------------------------------------------------------
+
+
+def by_fullest_machines(
+    part: PackingInstance, pool: PatternPool, prices: PurchasePrices, nodes: int
+) -> tuple[LowerBound, bool]:
+    """What the prices prove, and whether the pool grew: exact pricing, which misses no pattern.
+
+    The fullest machine of each kind comes from an integer knapsack programme. Of most kinds a few sorted columns say
+    that no machine can carry more worth than it costs: those need no programme. Raises `SolverFailed`.
+    """
+    kinds = np.arange(len(part.price))
+    pods = np.zeros((len(kinds), len(part.demand)), dtype=np.int64)
+    share = part.requests / np.maximum(part.capacity, 1.0)[:, None]  # [K, C, R]
+    carried = at_most(part, share, prices.worth)
+    for kind in np.flatnonzero(carried > prices.machines).tolist():
+        rows = np.flatnonzero(part.fits[:, kind] & (prices.worth > 0))
+        knapsack = Programme(np.full(part.requests.shape[1], -np.inf), np.minimum(part.capacity[kind], 1.0))
+        unit = _LARGE / (prices.worth[rows] * part.holds[rows, kind]).max()
+        knapsack.add_columns(-unit * prices.worth[rows], SparseMatrix.of(share[kind, rows]), part.holds[rows, kind])
+        found = knapsack.solve_integer(None, nodes)
+        pods[kind, rows] = found.values
+        carried[kind] = -found.bound / unit * (1 + _TRUST)
+    pods[(pods @ part.requests > part.capacity).any(axis=1)] = 0  # whole only within the tolerances
+    return proven(part, prices, carried), pool.add_improving(prices, kinds, pods, EACH)
+
+
+def at_most(part: PackingInstance, share: Floats, worth: Floats) -> Floats:
+    """[K] what no machine of a kind carries more of than: as if only one resource counted, or two as one.
+
+    Then the best is to take pods by worth for their size, the last in part (Dantzig 1957). `share` [K, C, R] is the
+    part of the machine that one pod takes.
+    """
+    each = [share[:, :, resource] for resource in range(share.shape[2])]
+    most: Floats = np.full(len(share), np.inf)
+    held, value = part.holds.T, part.holds.T * worth
+    for size in [*each, *((one + other) / 2 for one, other in combinations(each, 2))]:
+        whole = size * held
+        density = np.divide(value, whole, out=np.full(whole.shape, np.inf), where=whole > 0)
+        order = np.argsort(-density, axis=1, kind="stable")
+        taken = np.take_along_axis(whole, order, axis=1)
+        rest = 1.0 - (np.cumsum(taken, axis=1) - taken)
+        part_of = np.divide(rest, taken, out=np.ones_like(rest), where=taken > 0)
+        most = np.minimum(most, (np.take_along_axis(value, order, axis=1) * np.clip(part_of, 0.0, 1.0)).sum(axis=1))
+    return most

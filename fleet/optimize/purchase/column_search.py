@@ -1,0 +1,300 @@
+"""The search for one independent part: greedy heuristics, column generation, and the best whole mix of its patterns.
+
+Patterns that help are looked for by filling machines greedily, in neighbourhoods that find what those before them miss.
+Most come from small changes of what the optimum buys at present: those are few machines, and prices that are right for
+them are right for their neighbours. Only where all changes fail the kinds are filled from nothing.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from fleet.optimize.master import (
+    MasterOptimum,
+    PatternMix,
+    PatternPool,
+    PricingBudget,
+    RestrictedMaster,
+    generate,
+)
+from fleet.optimize.packing import Floats, Ints, PackingInstance, best_fills, filled, holding, order_by_scarcity
+from fleet.optimize.purchase.bounds import (
+    EACH,
+    LowerBound,
+    PurchasePrices,
+    by_bulk,
+    by_fullest_machines,
+    by_one_resource,
+)
+from fleet.optimize.purchase.heuristics import by_choice, by_value, provisioning_order, worths_alone
+from fleet.optimize.purchase.mix import trimmed, within_limits
+from fleet.optimize.purchase.purchase_problem import PurchaseEffort, PurchaseHeuristic, SearchSteps
+from fleet.optimize.solver import Programme, SolverFailed, SparseMatrix
+
+_BEGUN = 300_000
+"""Machines times classes that are filled at once, at most, when each class is tried as the first on each kind."""
+_WHOLE = 1e-6
+"""How near to the next whole number fractions are rounded up."""
+
+Optimum = MasterOptimum[PurchasePrices]
+Fills = tuple[Ints, Ints]
+"""Kinds [M] and pods [M, C]."""
+Neighbourhood = Callable[[PackingInstance, PatternMix, Floats], Fills]
+"""Machines filled with a view to what is bought and what a pod of each class is worth [C]."""
+
+
+@dataclass(eq=False)
+class PurchaseIncumbent:
+    """The best machines for a part so far, and the best bound."""
+
+    part: PackingInstance
+    mix: PatternMix
+    heuristic: PurchaseHeuristic
+    baseline: PatternMix
+    bound: LowerBound
+    steps: SearchSteps = field(default_factory=SearchSteps)
+    failure: str = ""
+
+    @property
+    def cost_usd_h(self) -> float:
+        """Of its machines."""
+        return self.mix.cost_usd_h(self.part)
+
+    @property
+    def bound_usd_h(self) -> float:
+        """Never above the cost."""
+        return min(self.bound.usd_h, self.cost_usd_h)
+
+    def offer(self, mix: PatternMix, heuristic: PurchaseHeuristic) -> None:
+        """Another set of machines: it is taken when it holds more pods, or as many for less, within the limits.
+
+        Fractions of the solver keep limits within its tolerances only; here they are kept exactly.
+        """
+        if within_limits(self.part, mix) and self._rank(mix) < self._rank(self.mix):
+            self.mix, self.heuristic = mix, heuristic
+
+    def prove(self, bound: LowerBound) -> None:
+        """Another bound."""
+        self.bound = max(self.bound, bound, key=lambda it: it.usd_h)
+
+    def _rank(self, mix: PatternMix) -> tuple[int, float]:
+        return int((self.part.demand - mix.placed).sum()), round(mix.cost_usd_h(self.part), 9)
+
+
+def greedy(part: PackingInstance, effort: PurchaseEffort) -> PurchaseIncumbent:
+    """The best of the heuristics that need no solver, and a bound that needs none."""
+    baseline = provisioning_order(part)
+    best = PurchaseIncumbent(part, baseline, PurchaseHeuristic.BASELINE, baseline, by_one_resource(part))
+    best.offer(by_choice(part), PurchaseHeuristic.CHOICE)
+    for worth in worths_alone(part) if len(part.demand) <= effort.value_classes else ():
+        best.offer(by_value(part, worth), PurchaseHeuristic.VALUE)
+    return best
+
+
+def improved(best: PurchaseIncumbent, effort: PurchaseEffort, enough_usd_h: float) -> PurchaseIncumbent:
+    """The best within the effort, or what is less than `enough_usd_h` above its bound.
+
+    Without a solver, or where it fails, that is what was found already.
+    """
+    if not (effort.solver and best.mix.placed.any()) or best.part.fits.sum() > effort.pattern_pairs:
+        return best
+    if (best.mix.placed < best.part.demand).any():  # what the limits leave no room for is not asked of the solver
+        best = _narrowed(best)
+    try:
+        _improve(best, effort, enough_usd_h)
+    except SolverFailed as error:
+        best.failure = str(error)
+    return best
+
+
+def _narrowed(best: PurchaseIncumbent) -> PurchaseIncumbent:
+    """The part without the pods that have no place."""
+    wanted = best.mix.placed
+    kept = wanted > 0
+    part = best.part.want(wanted)
+    mix = PatternMix(best.mix.kinds, best.mix.pods[:, kept], best.mix.machines)
+    baseline = PatternMix(best.baseline.kinds, best.baseline.pods[:, kept], best.baseline.machines)
+    return replace(best, part=part, mix=mix, baseline=baseline, bound=by_one_resource(part))
+
+
+def _improve(best: PurchaseIncumbent, effort: PurchaseEffort, enough_usd_h: float) -> None:
+    """The steps that need the solver, each only while it may save enough. Raises `SolverFailed`."""
+    bound = by_bulk(best.part, effort.iterations)
+    best.prove(bound)
+    if best.cost_usd_h - best.bound_usd_h > enough_usd_h:
+        _ColumnSearch(best, effort, enough_usd_h).run(bound.worth)
+
+
+class _ColumnSearch:
+    """Column generation for one part, and the whole mixes that come of its patterns."""
+
+    def __init__(self, best: PurchaseIncumbent, effort: PurchaseEffort, enough_usd_h: float) -> None:
+        self._best, self._part = best, best.part
+        self._effort, self._enough_usd_h = effort, enough_usd_h
+        self._pool = PatternPool(len(self._part.demand))
+        self._master = RestrictedMaster(self._part, self._pool, _CoveringFormulation(self._part))
+        self._budget = PricingBudget(effort.rounds, effort.iterations, effort.work, enough_usd_h)
+
+    def run(self, worth: Floats) -> None:
+        """From what a pod of each class may be worth [C]. Raises `SolverFailed`."""
+        best, part, effort = self._best, self._part, self._effort
+        for mix in (best.baseline, best.mix):
+            self._pool.add_all(mix.kinds, mix.pods)
+        for it in (worth, *(worths_alone(part) if len(part.demand) > effort.value_classes else ())):
+            self._offer(by_value(part, it), PurchaseHeuristic.VALUE)
+        optimum = self._generated()
+        self._offer(self._rounded(optimum), PurchaseHeuristic.ROUNDED)
+        if self._exactly:
+            self._offer(by_value(part, optimum.prices.worth), PurchaseHeuristic.VALUE)
+        else:  # the pods that rounding leaves over make patterns that pricing has missed
+            optimum = generate(self._master, self._priced, self._budget)
+            self._offer(self._rounded(optimum), PurchaseHeuristic.ROUNDED)
+        promised = best.cost_usd_h - max(optimum.cost_usd_h, best.bound_usd_h)
+        if promised > self._enough_usd_h * max(1.0, part.fits.sum() / effort.whole_pairs):
+            self._whole(optimum)
+        best.steps += SearchSteps(rounds=self._budget.rounds, patterns=len(self._pool))
+
+    @property
+    def _exactly(self) -> bool:
+        """Whether the part is small enough for pricing that misses nothing."""
+        return bool(self._part.fits.sum() <= self._effort.exact_pairs)
+
+    def _generated(self) -> Optimum:
+        """The best fractions, with what exact pricing adds and proves where the classes are few enough for it."""
+        optimum = generate(self._master, self._priced, self._budget)
+        for _ in range(self._effort.exact_rounds if self._exactly else 0):
+            bound, fresh = by_fullest_machines(self._part, self._pool, optimum.prices, self._effort.exact_nodes)
+            self._best.prove(bound)
+            if not fresh:
+                break
+            optimum = generate(self._master, self._priced, self._budget)
+        return optimum
+
+    def _priced(self, found: Optimum) -> bool:
+        """Whether patterns that help were found: in the first neighbourhood that has some."""
+        bought = self._pool.bought(found.amounts)
+        for neighbourhood in NEIGHBOURHOODS:
+            kinds, pods = neighbourhood(self._part, bought, found.prices.worth)
+            self._budget.filled(pods)
+            if self._pool.add_improving(found.prices, kinds, pods, EACH):
+                return True
+        return False
+
+    def _offer(self, mix: PatternMix, heuristic: PurchaseHeuristic) -> None:
+        self._pool.add_all(mix.kinds, mix.pods)
+        self._best.offer(mix, heuristic)
+
+    def _rounded(self, optimum: Optimum) -> PatternMix:
+        """The fractions rounded down, and machines by value for the pods that are then missing."""
+        down = np.zeros(len(self._pool))
+        down[: len(optimum.amounts)] = np.floor(optimum.amounts + _WHOLE)
+        return by_value(self._part, optimum.prices.worth, self._pool.mix(down))
+
+    def _whole(self, optimum: Optimum) -> None:
+        """Whole numbers of patterns: those of the best so far, and others by what fractions say one machine more costs.
+
+        Those that alone would cost more than what is known are left out. Whole numbers need also patterns by which the
+        fractions would cost more, though not more than that: what is cheapest in fractions is not what fits together in
+        the end.
+        """
+        slack_usd_h = self._best.cost_usd_h - optimum.cost_usd_h
+        bought = self._pool.bought(optimum.amounts)
+        for neighbourhood in NEIGHBOURHOODS:
+            fills = neighbourhood(self._part, bought, optimum.prices.worth)
+            self._pool.add_improving(optimum.prices, *fills, EACH, slack_usd_h)
+        optimum = self._master.solve(self._effort.iterations)
+        cheap = np.argsort(optimum.reduced, kind="stable")[: self._effort.whole_patterns]
+        cheap = cheap[optimum.reduced[cheap] <= self._best.cost_usd_h - optimum.cost_usd_h]
+        among = np.union1d(np.flatnonzero(self._pool.amounts(self._best.mix)), cheap)
+        _, mix, nodes = self._master.solve_integer(among, self._effort.nodes, self._best.mix)
+        self._best.steps += SearchSteps(nodes=nodes)
+        self._best.offer(trimmed(self._part, mix), PurchaseHeuristic.INTEGER)
+
+
+class _CoveringFormulation:
+    """Every pod is covered by a machine that is bought. Rows: classes, limits, kinds with a bound."""
+
+    def __init__(self, part: PackingInstance) -> None:
+        self._part = part
+        self._bounded = np.flatnonzero(np.isfinite(part.most))
+
+    def programme(self) -> Programme:
+        """No columns but patterns."""
+        part = self._part
+        classes, others = len(part.demand), len(part.limits) + len(self._bounded)
+        lower = np.concatenate([part.demand.astype(np.float64), np.full(others, -np.inf)])
+        upper = np.concatenate([np.full(classes, np.inf), part.limits / part.scale, part.most[self._bounded]])
+        return Programme(lower, upper)
+
+    def entries(self, kinds: Ints, pods: Ints) -> SparseMatrix:
+        """[N, rows]: the pods, what the machine counts against the limits, and itself where its kind has a bound."""
+        usage = (self._part.usage / self._part.scale[:, None]).T[kinds]
+        bounds = (kinds[:, None] == self._bounded[None]).astype(np.float64)
+        return SparseMatrix.of(np.hstack([pods.astype(np.float64), usage, bounds]))
+
+    def prices(self, duals: Floats) -> PurchasePrices:
+        """What the duals say of pods, limits and kinds."""
+        classes, limits = len(self._part.demand), len(self._part.limits)
+        on_kinds = np.zeros(len(self._part.price))
+        on_kinds[self._bounded] = np.maximum(-duals[classes + limits :], 0.0)
+        on_limits = np.maximum(-duals[classes : classes + limits], 0.0) / self._part.scale
+        return PurchasePrices.of(self._part, np.maximum(duals[:classes], 0.0), on_limits, on_kinds)
+
+
+# -- neighbourhoods ---------------------------------------------------------------------------------------------------
+
+
+def _one_less(part: PackingInstance, bought: PatternMix, worth: Floats) -> Fills:
+    """What is bought, with one pod less of one class."""
+    pattern, row = np.nonzero(bought.pods)
+    full = bought.pods[pattern]
+    begun = full.copy()
+    begun[np.arange(len(row)), row] -= 1
+    return _refilled(part, worth, bought.kinds[pattern], full, begun)
+
+
+def _by_orders(part: PackingInstance, _: PatternMix, worth: Floats) -> Fills:
+    """Each kind, filled by several orders of the classes."""
+    return best_fills(part, np.arange(len(part.price)), worth, part.demand)
+
+
+def _without_or_alone(part: PackingInstance, bought: PatternMix, worth: Floats) -> Fills:
+    """What is bought, without one class, and with one class alone."""
+    pattern, row = np.nonzero(bought.pods)
+    full, each = bought.pods[pattern], np.arange(len(row))
+    without, alone = full.copy(), np.zeros_like(full)
+    without[each, row], alone[each, row] = 0, full[each, row]
+    kinds = np.tile(bought.kinds[pattern], 2)
+    return _refilled(part, worth, kinds, np.vstack([full, full]), np.vstack([without, alone]))
+
+
+def _elsewhere(part: PackingInstance, bought: PatternMix, worth: Floats) -> Fills:
+    """What is bought, on every other kind that holds it."""
+    pattern, kinds = np.nonzero(holding(part, bought.pods))
+    full = bought.pods[pattern]
+    return _refilled(part, worth, kinds, full, full)
+
+
+def _begun(part: PackingInstance, _: PatternMix, worth: Floats) -> Fills:
+    """Each kind, begun with one pod, or as many as it holds, of each class; nothing where those are too many."""
+    kinds, row = np.nonzero(part.fits.T & (worth > 0))
+    if 2 * len(kinds) * len(worth) > _BEGUN:
+        kinds, row = kinds[:0], row[:0]
+    many = np.tile(kinds, 2)
+    begun = np.zeros((len(many), len(worth)), dtype=np.int64)
+    begun[np.arange(len(kinds)), row] = 1
+    begun[np.arange(len(kinds), len(many)), row] = part.holds[row, kinds]
+    rough = filled(part, many, order_by_scarcity(part, many, worth, begun), part.demand, begun)
+    return _refilled(part, worth, many, rough, begun)
+
+
+def _refilled(part: PackingInstance, worth: Floats, kinds: Ints, full: Ints, begun: Ints) -> Fills:
+    """Machines `begun` with some pods [M, C] and filled up by what ran short when they were `full`."""
+    return kinds, filled(part, kinds, order_by_scarcity(part, kinds, worth, full), part.demand, begun)
+
+
+NEIGHBOURHOODS: tuple[Neighbourhood, ...] = (
+    _one_less, _by_orders, _without_or_alone, _elsewhere, _begun,
+)  # fmt: skip
+"""The quickest first, each only where those before it find nothing."""
