@@ -1,8 +1,8 @@
-"""What could be bought for pods of one class in a zone, in the order in which it is tried; worked out once a pass.
+"""Candidates are the offerings that could be bought for pods of one class in a zone, in the order they are tried.
 
-Which machines hold the pods, and what they cost, is the same for every gang. Limits, shortages and what is left of
-reservations change from gang to gang: they are asked when a purchase is chosen, and what stands in the way is noted for
-the refusal.
+Which machines hold the pods, and what they cost, is the same for every gang and worked out once a pass. Limits,
+shortages and what is left of reservations change from gang to gang: they are asked when a purchase is chosen, and what
+stands in the way is noted for the refusal.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,7 +24,7 @@ DIGITS = 9
 
 
 class CandidateOffering(NamedTuple):
-    """An offering, and how well it suits."""
+    """An offering whose machines can hold the pods, with what decides its place in the order."""
 
     offering: Offering
     fits: int
@@ -44,7 +44,7 @@ class CandidateOffering(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RankedOfferings:
-    """Candidates for so many pods, in the order in which they are tried."""
+    """The candidates for a number of pods, in the order in which they are tried."""
 
     open: tuple[CandidateOffering, ...]
     """Best first, by what holds all pods."""
@@ -56,7 +56,7 @@ class RankedOfferings:
 
 @dataclass(frozen=True, slots=True)
 class CandidateOfferings:
-    """All offerings of a need's pools in a zone that its pods may stand on."""
+    """The offerings of a need's pools in a zone on whose machines its pods may stand."""
 
     pools: tuple[tuple[NodePool, tuple[CandidateOffering, ...]], ...]
     seen: int
@@ -123,7 +123,7 @@ def _candidate(need: Need, offering: Offering, expected_usd_h: Callable[[Instanc
 
 @dataclass(slots=True)
 class PurchaseObstacles:
-    """What stood in the way of machines for `missing` pods in a zone: a refusal is made from it."""
+    """Notes why no machine could be bought for `missing` pods in a zone, so that a refusal can say so."""
 
     pod_set: PodSet
     missing: int
@@ -146,7 +146,7 @@ class PurchaseObstacles:
         self.short_until_s = until_s if not self.short_until_s else min(self.short_until_s, until_s)
 
     def refusal(self) -> Refusal:
-        """The nearest miss: what only time or a limit stands against is told before what can never be."""
+        """The refusal tells the nearest miss: what only time or a limit prevents goes before what can never be."""
         what = f"{self.missing} more pods of {self.pod_set.name}"
         for stood, reason, before, after in (
             (self.pools_short, Reason.NO_CAPACITY, f"no machine for {what}: the cloud is short of", ""),

@@ -1,4 +1,4 @@
-"""The nodes that pods can be put on, with what is free on each, as state that what-ifs change and undo.
+"""The cluster state is the nodes that pods can be put on and what is free on them; what-ifs change and undo it.
 
 It is what `state.Cluster` is to Karpenter and the snapshot of `NodeInfo`s to kube-scheduler. How many pods of a class
 fit where is counted beside it (`fleet.placement.free_capacity`), from what it says has changed.
@@ -65,14 +65,14 @@ class NodeSlot:
 
 
 def planned_slot(offering: Offering, name: str, *only_for: str) -> NodeSlot:
-    """A fresh machine of this offering as a slot, on no state yet; `only_for` names the gangs it is kept for."""
+    """A new machine of an offering as a slot, part of no state yet; `only_for` names the gangs it is kept for."""
     free, pool, owners = dict(offering.allocatable), offering.pool.name, frozenset(only_for)
     return NodeSlot(name, "", name, offering.labels, offering.taints, free, pool, owners, closes_s=offering.closes_s)
 
 
 @dataclass(frozen=True, slots=True)
 class NodeAssignment:
-    """`count` pods of a pod set on one slot."""
+    """An assignment puts `count` pods of a pod set on one slot."""
 
     pod_set: str
     slot: NodeSlot
@@ -81,7 +81,7 @@ class NodeAssignment:
 
 @dataclass(slots=True, eq=False)  # never changed; frozen ones take three times as long to make, and there are many
 class _PodsPut:
-    """A change: `count` pods with these requests were put on a slot."""
+    """This change put `count` pods with these requests on a slot."""
 
     slot: NodeSlot
     requests: Resources
@@ -92,7 +92,7 @@ class _PodsPut:
 
 @dataclass(slots=True)
 class ClusterState:
-    """All slots by name. `mark`/`undo` bracket a what-if and restore the exact state.
+    """The state holds all slots by name; `mark` and `undo` bracket a what-if and restore it exactly.
 
     A slot that is part of several states is changed through one of them only.
     """
@@ -108,12 +108,12 @@ class ClusterState:
     _epoch: int = 0
 
     def touched(self, since: ChangePosition) -> list[NodeSlot] | None:
-        """Slots that came, went or changed since, perhaps more than once; None when that is not known any more."""
+        """Slots that came, went or changed since a position, perhaps more than once; None when it is too long ago."""
         epoch, position = since
         return self._touched[position:] if epoch == self._epoch else None
 
     def now(self) -> ChangePosition:
-        """The present end of the changes."""
+        """The position after the last change, for `touched`."""
         return self._epoch, len(self._touched)
 
     def _touch(self, slot: NodeSlot) -> None:
@@ -161,12 +161,12 @@ class ClusterState:
         return room
 
     def mark(self) -> int:
-        """The present state, for `undo`."""
+        """A mark of the present state, for `undo`."""
         return len(self._log)
 
     @property
     def version(self) -> StateVersion:
-        """Equal to an earlier one only if everything stands as it did then: a what-if in between was undone."""
+        """The version of the state: it equals an earlier one only if everything stands as it did then."""
         return (self._log[-1] if self._log else None), self._unlogged
 
     def undo(self, mark: int) -> None:

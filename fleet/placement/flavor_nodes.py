@@ -1,4 +1,4 @@
-"""Which nodes a flavor stands for, ours or Kueue's, which pools buy more of them, and what a pod set needs under it."""
+"""A flavor, ours or Kueue's, stands for nodes and for the pools that buy more of them; a pod set needs some of it."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ from model.upstream import pools_of, wanted_labels
 
 @dataclass(frozen=True, slots=True)
 class FlavorNodes:
-    """Which machines a flavor stands for: nodes with these labels, or (without labels) machines of its pools."""
+    """A flavor stands for the nodes with these labels or, where it has no labels, for the machines of its pools."""
 
     pools: tuple[NodePool, ...]
     """Machines of these may be bought; heaviest first."""
@@ -70,7 +70,7 @@ def tolerations_of(fleet: Fleet, flavors: Iterable[str]) -> tuple[Toleration, ..
 
 @dataclass(slots=True)
 class FleetFlavors:
-    """Flavors of a fleet with what each can offer, computed once a cycle."""
+    """The flavors of a fleet, with the resources that each can offer; made once a pass."""
 
     fleet: Fleet
     offerings: Offerings
@@ -83,11 +83,11 @@ class FleetFlavors:
         return {name: nodes for name, nodes in _flavors(self.fleet.index, self.fleet).items() if nodes.levels}
 
     def declared(self, names: Iterable[str]) -> bool:
-        """Whether all of these flavors are."""
+        """Whether all of these flavors are declared."""
         return all(nodes_of_flavor(self.fleet, name) is not None for name in names)
 
     def need(self, pod_set: PodSet, names: Sequence[str], *, charged: bool = True) -> Need:
-        """The pod set as it looks under its flavors: on machines that belong to all of them. KeyError for others."""
+        """What a pod set needs once it has flavors: machines that belong to all of them. KeyError for unknown ones."""
         chosen = [_flavors(self.fleet.index, self.fleet)[name] for name in names]
         labels = {key: value for nodes in chosen for key, value in nodes.node_labels.items()}
         first, *others = chosen

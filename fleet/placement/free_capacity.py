@@ -1,4 +1,4 @@
-"""How many pods of a class fit on the slots of a cluster state, by room, kept up to date from what has changed.
+"""Free capacity is how many pods of a class fit on the slots of a cluster state, kept up to date from what changes.
 
 A class of pods is what asks for the same and suits the same slots. Slots are kept sorted into buckets of equal room and
 equal opportunity cost, so that the best machines for some pods are found without a scan.
@@ -34,7 +34,7 @@ _Rank = tuple[bool, int, int]
 
 
 def no_cost(_slot: NodeSlot, _count: int) -> tuple[bool, int]:
-    """The cost where worth says nothing: the tightest room is the best."""
+    """The cost of every slot is the same: the tightest room is the best."""
     return False, 0
 
 
@@ -45,7 +45,7 @@ def free_capacity(
     accepts: Callable[[NodeSlot], bool] = lambda _slot: True,
     priced: Callable[[Resources], SlotCost] = lambda _requests: no_cost,
 ) -> "FreeCapacity":
-    """The room for pods with `requests` on the slots that suit them; what is counted is kept with the state.
+    """The free capacity for pods with `requests` on the slots that suit them; its index is kept with the state.
 
     `kind` must differ for pods that suit different slots: it stands for what `accepts` looks at. What is `priced`
     is so by the same rule as long as the state lives.
@@ -61,7 +61,10 @@ def free_capacity(
 
 @dataclass(frozen=True, slots=True)
 class FreeCapacity:
-    """The slots for a class of pods that a search may use: for one gang, by standing, inside one domain of a label."""
+    """The slots that a search for one class of pods may use, and how many pods fit on them.
+
+    They are narrowed to a gang, to machines that stand or do not, and to one domain of a label.
+    """
 
     state: ClusterState
     index: "PodClassIndex"
@@ -76,7 +79,7 @@ class FreeCapacity:
         return FreeCapacity(self.state, self.index, gang, standing)
 
     def within(self, label: str, value: str) -> "FreeCapacity":
-        """Only the slots with this label value."""
+        """The part of it on slots with this label value."""
         return replace(self, label=label, value=value)
 
     def tightest_domain(self, label: str, count: int) -> "FreeCapacity | None":
@@ -90,7 +93,7 @@ class FreeCapacity:
         return sum(buckets.total for buckets in self.buckets())
 
     def buckets(self) -> list["SlotBuckets"]:
-        """The slots in question, as of now."""
+        """The slots in their buckets, as of now."""
         found = (self.index.buckets(self.state, self.label, section).get(self.value) for section in self._sections())
         return [buckets for buckets in found if buckets is not None]
 
@@ -166,7 +169,7 @@ _rank_and_name = itemgetter(0, 1)
 
 @dataclass(slots=True)
 class _Entry:
-    """What an index has noted of a slot; name, section and room are those it is sorted in under."""
+    """An index notes this of a slot; name, section and room are those it is sorted in under."""
 
     slot: NodeSlot
     name: str
@@ -179,7 +182,7 @@ class _Entry:
 
 
 class PodClassIndex:
-    """Room for pods with `requests` on the slots that `accepts` approves, by section and by the labels asked for.
+    """The index knows the room of every slot that suits a class of pods, by section and by the labels asked for.
 
     A slot is judged once: its labels, taints and pool do not change while it is part of a state. A state keeps its
     indexes, so they do not hold it: it would live on until the next collection of cycles.
@@ -268,7 +271,7 @@ class PodClassIndex:
 
 
 class SlotBuckets:
-    """Slots by how many pods of one class they have room for, which is never 0."""
+    """Slots in buckets, by how many pods of one class they have room for, which is never 0."""
 
     __slots__ = ("_buckets", "_cost", "_orders", "total")
 
@@ -334,7 +337,7 @@ class SlotBuckets:
 
 
 class _CostOrder:
-    """Slots with room for a part of a pod set, best first. What has changed is ranked when somebody asks."""
+    """Slots with room for a number of pods, in order of cost. What has changed is ranked when somebody asks."""
 
     __slots__ = ("_buckets", "_cost", "_count", "_most", "_rank_of", "_ranks", "_stale")
 

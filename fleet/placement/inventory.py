@@ -1,4 +1,4 @@
-"""What a snapshot offers to pods: the state of the machines that are usable, and what can be bought or re-cut."""
+"""The inventory is what a snapshot offers to pods: machines with what is free, and what can be bought or re-cut."""
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -25,7 +25,7 @@ from model.quantity import Resources
 
 
 def usable(node: Node, claim: Claim | None) -> bool:
-    """Whether new pods may go to a node: well, not leaving, not being cut, and initialised if it is ours."""
+    """Whether new pods may go to a node: it is ready, not leaving or being re-cut, and initialised if claimed."""
     if not node.ready or node.unschedulable or node.deleting:
         return False
     if claim is None:
@@ -39,7 +39,7 @@ def build_cluster_state(
     coming: Iterable[NodeSlot] = (),
     pools: Mapping[str, NodePool] | None = None,
 ) -> ClusterState:
-    """Every usable node with what is free on it after pods of no gang and those of the gangs `held_by`.
+    """The state of every usable node after pods of no gang and those of the gangs `held_by` are put on it.
 
     `coming` are machines on their way (`coming_machines`): whoever is placed on one waits for it. `pools` say when
     machines of a capacity block have to be left.
@@ -96,7 +96,7 @@ def _kept_by_others(snapshot: Snapshot, node: Node) -> bool:
 
 
 def coming_machines(fleet: Fleet, snapshot: Snapshot) -> Iterator[NodeSlot]:
-    """Machines that are bought or being cut anew and will be usable, with what they promise; by claim.
+    """Machines on their way as slots: bought or being re-cut, with the resources they will have; in order of claim.
 
     Without them every waiting gang would buy machines of its own while those of others still boot half empty. A machine
     that is being adopted is none of them: what stands on it already counts, and it is ready within seconds.
@@ -151,7 +151,7 @@ def _to_come(snapshot: Snapshot, claim: Claim, uid: str) -> bool:
 
 @dataclass(slots=True)
 class BuyableCapacity:
-    """What can be bought or re-cut. `spend` is undone with the cluster state by whoever called it."""
+    """What can be bought or re-cut in this pass; who spends of it gives back when it undoes the cluster state."""
 
     offerings: Offerings
     headroom: dict[str, PoolHeadroom]
@@ -189,7 +189,7 @@ class BuyableCapacity:
 
 
 def build_capacity(fleet: Fleet, snapshot: Snapshot, *, may_buy: bool = True) -> BuyableCapacity:
-    """Offerings, limits, shortages still in force, and idle machines that may be cut anew."""
+    """The capacity of a snapshot: offerings, limits, shortages in force, and idle machines that may be cut anew."""
     return BuyableCapacity(
         offerings_now(fleet, snapshot),
         headroom_of_pools(fleet, snapshot),

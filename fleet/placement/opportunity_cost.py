@@ -1,4 +1,4 @@
-"""The opportunity cost of a place: what pods take from the machine they stand on, by what all gangs ask for.
+"""The opportunity cost of a place is what pods take away from other work by standing there, by what all gangs ask for.
 
 What is free on a machine is worth to the work that may still come, resource by resource. Gangs count from their arrival
 to their end, whether they run or wait, so that no decision changes what it was decided by. The rule is that of
@@ -45,7 +45,7 @@ _Stated = tuple[str, str, PodRequests, tuple[tuple[str, str], ...], tuple[tuple[
 
 @dataclass(slots=True)
 class OpportunityCosts:
-    """What places cost by the gangs there are. Nothing is worked out before somebody has a choice."""
+    """Tells what places cost, by the gangs of a snapshot. Nothing is worked out before somebody has a choice."""
 
     fleet: Fleet
     gangs: Mapping[str, Gang]
@@ -83,7 +83,7 @@ class OpportunityCosts:
 
 @dataclass(frozen=True, slots=True)
 class SchedulingConstraints:
-    """Where pods may stand: flavors, one of each group, and the node selector and required affinity of the pods."""
+    """Pods with these constraints may stand on nodes of one flavor of each group that selector and affinity admit."""
 
     flavors: tuple[tuple[str, ...], ...]
     node_selector: tuple[tuple[str, str], ...]
@@ -107,7 +107,7 @@ RequestMix = Mapping[tuple[SchedulingConstraints, PodRequests], int]
 
 @derived(steady=True)
 def request_mix(_index: Index, fleet: Fleet, gangs: Mapping[str, Gang]) -> RequestMix:
-    """The pods of all gangs that are not finished. Who names a host says nothing about others and is left out."""
+    """Counts the pods of all unfinished gangs. Who names a host says nothing about others and is left out."""
     mix: Counter[tuple[SchedulingConstraints, PodRequests]] = Counter()
     for (namespace, queue, requests, selector, affinity), pods in _counted_as_stated(gangs).items():
         allowed = SchedulingConstraints(_flavors(fleet, namespace, queue), tuple(sorted(selector)), affinity)
@@ -117,7 +117,7 @@ def request_mix(_index: Index, fleet: Fleet, gangs: Mapping[str, Gang]) -> Reque
 
 
 def _counted_as_stated(gangs: Mapping[str, Gang]) -> Mapping[_Stated, int]:
-    """Pods by what is said of them, as it is said: thousands of gangs are a few classes."""
+    """Pods counted by what their gangs state: thousands of gangs state only a few different things."""
     counted: defaultdict[_Stated, int] = defaultdict(int)
     for gang in gangs.values():
         if gang.state is not GangState.FINISHED and gang.active:
@@ -142,7 +142,7 @@ def wants_gpus(requests: Iterable[tuple[str, int]]) -> bool:
 
 
 class _MachineValue(NamedTuple):
-    """What goes for machines of one kind."""
+    """The value of machines of one kind."""
 
     worth: "CapacityValue"
     keep_empty: bool
@@ -151,7 +151,7 @@ class _MachineValue(NamedTuple):
 
 @dataclass(slots=True)
 class MachineValues:
-    """What machines of a fleet are worth under a mix. Each kind is worked out when the first such machine is seen."""
+    """The values of the machines of a fleet under a mix, worked out when the first machine of a kind is seen."""
 
     fleet: Fleet
     mix: RequestMix
@@ -173,7 +173,7 @@ class MachineValues:
         self.resources = tuple(sorted({CPU, MEMORY} | {name for name in asked_for if is_gpu_resource(name)}))
 
     def of(self, slot: NodeSlot) -> _MachineValue:
-        """What goes for a slot."""
+        """The value of the machine of a slot."""
         kind = slot.pool, *map(slot.labels.get, self.keys)
         if kind not in self._known:
             self._known[kind] = self._worked_out(slot)
@@ -217,7 +217,7 @@ def _part_of_gpu(pool: NodePool | None) -> Callable[[str], float]:
 
 
 class _UnitValue(NamedTuple):
-    """A unit that pods ask for one at a time: its worth and what it needs beside it."""
+    """A unit that pods ask for one at a time, with its worth and the CPU and memory it needs beside it."""
 
     resource: str
     worth: int
@@ -226,7 +226,7 @@ class _UnitValue(NamedTuple):
 
 
 class _BundleValue(NamedTuple):
-    """Units that pods ask for together, in that amount; what all of them are worth and need."""
+    """Units that pods ask for together, in that amount, with what all of them are worth and need."""
 
     resource: str
     amount: int
@@ -236,7 +236,7 @@ class _BundleValue(NamedTuple):
 
 
 class CapacityValue:
-    """The measure for one kind of machine, from the pods that may stand there (requests -> how many ask so).
+    """Measures what is free on one kind of machine, by the pods that may stand there (requests -> how many ask so).
 
     `total` counts the pods that ask for GPUs anywhere; `part` says what part of a GPU one unit of a resource is.
     """

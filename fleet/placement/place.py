@@ -1,4 +1,4 @@
-"""A place for every pod of a gang, or nothing: on ready machines, on idle ones cut anew, on ones bought for it.
+"""A gang gets a place for every pod or for none: on ready machines, on idle ones cut anew, on ones bought for it.
 
 The order of preference is free to dear: what stands idle, then a re-cut, then a purchase of exactly what is missing.
 Among what stands idle a place goes by its opportunity cost (`fleet.placement.opportunity_cost`). Purchases stay in one
@@ -171,7 +171,7 @@ class _ZoneAttempt:
         return self._place_in_one_domain(need, free)
 
     def _place_in_one_domain(self, need: Need, free: FreeCapacity) -> Refusal | None:
-        """All pods into one domain of what stands, else of all there is; one host can be bought."""
+        """Places all pods in one domain of what stands, else of all machines; one host can be bought."""
         pod_set, label = need.pod_set, need.pod_set.required_topology
         standing, all_machines = free.among(self.gang, standing=True), free.among(self.gang)
         domain = standing.tightest_domain(label, pod_set.count) or all_machines.tightest_domain(label, pod_set.count)
@@ -187,7 +187,7 @@ class _ZoneAttempt:
         return self._buy(need, pod_set.count, whole=True)
 
     def _place_in_zone(self, need: Need, free: FreeCapacity) -> Refusal | None:
-        """What stands idle first, then machines on their way, idle ones cut anew, and what is bought."""
+        """Places pods on what stands idle first, then on machines on their way, idle ones cut anew, and ones bought."""
         pod_set = need.pod_set
         parts = [free.among(self.gang, standing=standing) for standing in (True, False)]
         if self._held_to_zone(need):
@@ -245,7 +245,7 @@ class _ZoneAttempt:
         ]
 
     def _untouched(self, recut: Recut) -> bool:
-        """Whether nothing decided since stands on the machine as it is: only then it can be cut anew."""
+        """Whether nothing has been placed on the machine as it is: only then can it be cut anew."""
         standing = self.state.slots.get(recut.slot.name)
         return standing is not None and standing.free.get(PODS, 0) == recut.slot.free.get(PODS, 0)
 
@@ -300,7 +300,7 @@ class _ZoneAttempt:
     def _available(
         self, candidate: CandidateOffering, missing: int, *, whole: bool, obstacles: PurchaseObstacles
     ) -> tuple[tuple[object, ...], PlannedNodeClaims, CandidateOffering] | None:
-        """What can be had of a candidate now, with its rank; None, and what stands in the way, when nothing can."""
+        """The purchase that can be made of a candidate now, with its rank; else None, and the obstacle is noted."""
         offering = candidate.offering
         count = self._most_of(offering, -(-missing // candidate.fits), whole=whole, obstacles=obstacles)
         if not count:

@@ -1,4 +1,4 @@
-"""What pods of a gang need, and the plan that gives it to them: values, without a rule of placement."""
+"""A gang's needs are asked, and a plan is the answer: where every pod goes and what has to be bought or re-cut."""
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from model.quantity import Resources
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """A pod set with the flavor chosen for it: which slots and pools may serve it."""
+    """A need is a pod set with the flavor assigned to it: it says which slots and pools may serve the pods."""
 
     pod_set: PodSet
     tolerations: tuple[Toleration, ...]
@@ -67,7 +67,7 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Recut:
-    """An idle machine and what it would offer under another layout of its pool."""
+    """A re-cut gives an idle machine another MIG layout of its pool; `slot` is the machine as it would be."""
 
     claim: str
     layout: str
@@ -78,7 +78,7 @@ class Recut:
 
 @dataclass(frozen=True, slots=True)
 class PlannedNodeClaims:
-    """`count` equal machines to buy from one capacity pool."""
+    """Node claims that a plan asks for: `count` equal machines of one offering."""
 
     offering: Offering
     count: int
@@ -86,7 +86,7 @@ class PlannedNodeClaims:
 
 @dataclass(frozen=True, slots=True)
 class PlacementPlan:
-    """Where every pod of a gang goes and what must be done first. Slots bought are `new/<purchase>/<n>`."""
+    """A plan says where every pod of a gang goes and what must be done first. Slots bought are `new/<purchase>/<n>`."""
 
     assignments: tuple[NodeAssignment, ...] = ()
     recuts: tuple[Recut, ...] = ()

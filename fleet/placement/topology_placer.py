@@ -1,4 +1,4 @@
-"""Places on standing machines for pods that ask for racks, slices or their leader's neighbourhood.
+"""The topology placer finds places on standing machines for pods that ask for racks, slices or to be near a leader.
 
 The cluster state stays the one truth of what is free: before every search the topologies are told of the slots that
 have changed.
@@ -23,7 +23,7 @@ _NOWHERE = ""
 
 @dataclass(slots=True)
 class TopologyPlacer:
-    """The topologies of a cluster state, made when the first gang asks for them."""
+    """Finds places in the topologies of a cluster state, which are made when the first gang asks for them."""
 
     state: ClusterState
     flavors: Mapping[str, FlavorNodes]
@@ -37,7 +37,7 @@ class TopologyPlacer:
         """Places on standing machines for all pods of pod sets with their flavors; nothing is taken."""
         return self._assignments([self._request(pod_set, flavors) for pod_set, flavors in pod_sets])
 
-    def replace(
+    def find_replacements(
         self, lost: Sequence[tuple[PodSet, Sequence[str], int]], kept: Mapping[str, Mapping[str, int]]
     ) -> list[NodeAssignment] | Refusal:
         """Places for the lost pods of pod sets that run: (set, flavors, pods lost); `kept`: set -> node -> its others.
@@ -109,7 +109,7 @@ class TopologyPlacer:
 
 
 def _replacement(request: TopologyRequest, kept: Mapping[str, int], lost: int) -> NodeReplacement:
-    """The set as it runs: its lost pods on a host that is not there, whatever many they were on."""
+    """The set as it runs, with its lost pods on one host that is not there, however many hosts they were on."""
     domains: dict[tuple[str, ...], int] = {(node,): count for node, count in sorted(kept.items())}
     domains[_NOWHERE,] = lost
     pod_set = request.pod_set

@@ -57,7 +57,7 @@ def _on_topology(
             seats = kept.setdefault(pin.pod_set, {})
             seats[pin.node] = seats.get(pin.node, 0) + pin.count
     asked = [(pods, machines.flavors_of(workload, one), vacancy.missing[one.name]) for one, pods in lost]
-    found = machines.terrain(machines.board).replace(asked, kept)
+    found = machines.terrain(machines.board).find_replacements(asked, kept)
     if isinstance(found, Refusal):
         return found
     requests = {pod_set.name: pod_set.requests for _, pod_set in lost}

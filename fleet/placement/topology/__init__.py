@@ -1,4 +1,4 @@
-"""Topology-aware placement: which racks and hosts the pods of a gang go to.
+"""Topology-aware placement decides which racks and hosts the pods of a gang go to.
 
 The rules are those of Kueue's topology-aware scheduling. Reading order: `request` (what is asked, what comes back),
 `topologies` (all flavors, and the search pod set by pod set), `flavor_topology` (one flavor), then bottom up:

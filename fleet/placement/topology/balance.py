@@ -1,4 +1,4 @@
-"""Balanced placement: the pods of a preferred set evenly over as few domains as possible, instead of filling them up.
+"""Balanced placement spreads pods evenly over as few domains as possible, instead of filling one after the other.
 
 Source of the rules: Kueue, `TASBalancedPlacement` (`pkg/cache/scheduler/tas_balanced_placement.go`). The threshold is
 the least number of slices a used domain gets; it is made as large as a greedy placement allows.
@@ -18,7 +18,7 @@ from fleet.placement.topology.domains import AssignmentParameters, DomainTree, I
 
 @dataclass(frozen=True, slots=True)
 class BalancedDomains:
-    """An even start: what each domain of `level` gets, and the levels with everything below the threshold cleared."""
+    """An even start gives each domain of `level` its share; in `levels` everything below the threshold is cleared."""
 
     level: int
     shares: DomainShares
@@ -34,7 +34,7 @@ def balance(
 
 @dataclass(frozen=True, slots=True)
 class _GreedyFill:
-    """What a greedy placement over some domains would use; the last domains are `NOBODY` where there are none."""
+    """A greedy placement uses so many domains, the last of them these; `NOBODY` = there is none."""
 
     used: int
     last: int = NOBODY
@@ -43,7 +43,7 @@ class _GreedyFill:
 
 @dataclass(frozen=True, slots=True)
 class _BalancedSiblings:
-    """Siblings of the preferred level that hold everything with at least `threshold` slices a domain."""
+    """Siblings of the preferred level hold all pods with at least `threshold` slices in each domain used."""
 
     threshold: int
     used: int
@@ -53,7 +53,7 @@ class _BalancedSiblings:
 
 @dataclass(frozen=True, slots=True)
 class _Balance:
-    """The search for one pod set."""
+    """The search for the balanced placement of one pod set."""
 
     tree: DomainTree
     params: AssignmentParameters

@@ -1,4 +1,4 @@
-"""What hosts have and what is taken, as matrices, with a log of what changed so that counts can catch up."""
+"""Capacity is what hosts have and what is taken, as matrices, with a log of changes so that counts can catch up."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ NEVER: LogPosition = (-1, 0)
 
 @dataclass(frozen=True, slots=True)
 class RequestColumns:
-    """The requests of one pod, as columns of a matrix. `missing` is a resource that no host has, if there is one."""
+    """The requests of one pod as columns of a matrix; `missing` is a resource that no host has, if there is one."""
 
     columns: tuple[tuple[int, int], ...]
     """(column, amount), by column."""
@@ -27,7 +27,7 @@ class RequestColumns:
 
 
 class CapacityMatrix:
-    """Amounts by host (or by whole domain) and resource: rows are hosts, columns are resources.
+    """The matrix has the amounts of every host (or whole domain), a row each, in every resource, a column each.
 
     `base` is what is allocatable and not taken by pods of nobody, shape (resources, rows); `used` is what gangs take.
     Rows that change are logged; the log starts anew (another epoch) when it outgrows the rows.
@@ -51,7 +51,7 @@ class CapacityMatrix:
         return made
 
     def columns_of(self, requests: Resources) -> RequestColumns:
-        """One pod with these requests; it also takes one of `pods`."""
+        """The columns of one pod with these requests; it also takes one of `pods`."""
         wanted = {name: amount for name, amount in requests.items() if amount}
         wanted[PODS] = wanted.get(PODS, 0) + 1
         known = tuple(sorted((self.columns[name], wanted[name]) for name in wanted if name in self.columns))

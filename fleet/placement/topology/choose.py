@@ -1,4 +1,4 @@
-"""Which level a search starts from, which of its domains hold all pods, and the order in which domains are tried.
+"""A search starts from a level at which some domains hold all pods, and tries domains in a certain order.
 
 Source of the rules: Kueue, topology-aware scheduling (`pkg/cache/scheduler/tas_flavor_snapshot.go`), phase 2a,
 `findLevelWithFitDomains`.
@@ -18,7 +18,7 @@ _RADIX = 2**15
 
 @dataclass(frozen=True, slots=True)
 class TopologyProfile:
-    """How domains are chosen. Best fit: the most room first, the last one the tightest. Else: the least room first."""
+    """How domains are chosen: best fit takes the most room first and the tightest last, else it is least room first."""
 
     best_fit: bool = True
     weigh: bool = False
@@ -27,7 +27,7 @@ class TopologyProfile:
 
 @dataclass(frozen=True, slots=True)
 class FitDomains:
-    """Domains of one level, in the order they are to be filled."""
+    """The pods fit in these domains of a level, which are filled in this order."""
 
     level: int
     domains: IntArray
@@ -35,7 +35,7 @@ class FitDomains:
 
 @dataclass(frozen=True, slots=True)
 class NotEnoughRoom:
-    """No domains of a level hold all pods; `fitting` units would have found a place."""
+    """No domains of the level hold all pods; `fitting` units would have found a place."""
 
     level: int
     fitting: int

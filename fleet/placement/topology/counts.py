@@ -1,4 +1,4 @@
-"""How many pods of a class fit: on every leaf, kept up to date, and from there up in every domain of every level.
+"""Counts say how many pods of a class fit on every leaf, kept up to date, and from there up in every domain.
 
 Source of the rules: Kueue, topology-aware scheduling (`pkg/cache/scheduler/tas_flavor_snapshot.go`), phase 1.
 """
@@ -15,7 +15,7 @@ _ROOMIEST = 2**31
 
 
 class LeafCounts:
-    """Counts per leaf, shape (leaves,), of a class of pods and, in a group, of its leader.
+    """The counts of a class of pods and, in a group, of its leader, on every leaf: arrays of shape (leaves,).
 
     `pods`: how many pods fit. `leads`: 1 where the leader fits. `led_pods`: how many pods fit beside the leader, where
     it fits; else as `pods`. Without a leader, `leads` is all 0 and `led_pods` is `pods`.
@@ -105,7 +105,7 @@ class LeafCounts:
 
 @dataclass(slots=True)
 class LevelCounts:
-    """What the domains of one level hold, each array of shape (domains of the level,).
+    """The counts of all domains of one level: arrays of shape (domains of the level,).
 
     `pods` and `slices` fit without a leader, `led_pods` and `led_slices` with it somewhere inside, where `leads` is 1.
     Below the level of the slices `slices` is 0. `score` is the sum of the affinity weights of the hosts inside.
@@ -119,7 +119,7 @@ class LevelCounts:
     score: IntArray
 
     def copied(self) -> "LevelCounts":
-        """With arrays of its own."""
+        """A copy with arrays of its own."""
         return replace(self, **{field.name: getattr(self, field.name).copy() for field in fields(self)})
 
 

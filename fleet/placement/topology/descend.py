@@ -1,4 +1,4 @@
-"""From the domains chosen down to the lowest ones, taking as few as possible on the way.
+"""A search descends from the domains chosen to the lowest ones, taking as few as possible on the way.
 
 Source of the rules: Kueue, topology-aware scheduling (`pkg/cache/scheduler/tas_flavor_snapshot.go`), phase 2b.
 """
@@ -16,7 +16,7 @@ NOBODY = -1
 
 @dataclass(frozen=True, slots=True)
 class DomainShares:
-    """Domains of one level with the pods that go there, perhaps none; `leader` takes the leader, or is `NOBODY`."""
+    """Shares say how many pods, perhaps none, domains of a level get; `leader` takes the leader, or is `NOBODY`."""
 
     domains: IntArray
     pods: IntArray
@@ -42,7 +42,7 @@ def descend(
     *,
     pooled: bool = True,
 ) -> DomainShares | None:
-    """Shares of the lowest level.
+    """The shares of the lowest level, from those of a level above; None when somewhere the pods do not fit.
 
     Down to the level of the slices the children of all domains are one pool (`pooled`): what each parent was given
     only said which children to look at. From there on every domain shares out what it was given.

@@ -1,4 +1,4 @@
-"""The domains of one flavor's topology as index ranges, and what a request asks of them, by number of the level.
+"""The domains of a flavor's topology form a tree of index ranges; a request asks for levels of it.
 
 Nothing here changes while it is in use. Kueue: `pkg/cache/scheduler/tas_flavor_snapshot.go`.
 """
@@ -21,14 +21,14 @@ BoolArray = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class LeafDomain:
-    """A lowest domain: a host, or all hosts that share every level value. `rows` are their rows among all nodes."""
+    """A leaf is a lowest domain: a host, or all hosts that share every level value, with their rows among all nodes."""
 
     values: DomainValues
     rows: tuple[int, ...]
 
 
 class DomainTree:
-    """Domains of every level in the order of their values, so that the children of a domain stand together.
+    """The tree has the domains of every level in the order of their values, so that children of one stand together.
 
     A domain is (level, index). `bounds[level][i]:bounds[level][i + 1]` are the children of domain i one level down.
     """
@@ -127,7 +127,10 @@ class SliceSpec:
 
 @dataclass(frozen=True, slots=True)
 class AssignmentParameters:
-    """`count` pods, and `leaders` (0 or 1) beside them, from `level` on (Kueue `topologyAssignmentParameters`)."""
+    """What is placed: `count` pods, and `leaders` (0 or 1) beside them, from `level` on.
+
+    Kueue calls them `topologyAssignmentParameters`.
+    """
 
     pod_set: str
     count: int
@@ -154,7 +157,7 @@ class AssignmentParameters:
 
 
 def parameters_of(tree: DomainTree, pod_set: PodSet) -> AssignmentParameters | TopologyRefusal:
-    """What the set asks of this tree.
+    """The parameters of a pod set in this tree, or why there are none.
 
     The level is the required one, else the preferred one; slices alone start from the top, and what asks for any level
     from the lowest.

@@ -1,4 +1,4 @@
-"""One flavor's topology over the shared hosts: its domains, what fits in them, and the search for one set of pods.
+"""A flavor has one topology over the shared hosts: its domains, what fits in them, and the search for a pod set.
 
 It is Kueue's `TASFlavorSnapshot`. Sources of the rules for pods that run already: node replacement
 (`tas_flavor_snapshot.go`) and elastic workloads with topology (`tas_elastic_workloads.go`).
@@ -29,7 +29,7 @@ from model.quantity import Resources
 
 
 class FlavorTopology:
-    """The domains of a flavor, and what is free in them.
+    """The topology of a flavor knows its domains and what is free in them.
 
     `capacity` is that of the hosts where the topology ends in hosts, else of the flavor's own lowest domains.
     """
@@ -117,7 +117,7 @@ class FlavorTopology:
         )
 
     def _assignment(self, pod_set: PodSet, leaves: IntArray, pods: IntArray) -> TopologyAssignment:
-        """The pods of a set on these leaves."""
+        """The assignment of pods of a set to these leaves."""
         order = np.argsort(leaves)
         shown = self.tree.shown
         domains = {

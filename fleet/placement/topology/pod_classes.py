@@ -1,4 +1,4 @@
-"""What fits where for every class of pods asked for lately, kept so that the next search need not count anew.
+"""The counts of every class of pods asked for lately are kept, so that the next search need not count anew.
 
 A class of pods is what requests the same and matches the same nodes (Kueue `podSetMatchKey`). Which nodes match is a
 matter of their labels and taints alone; how many pods fit there is counted beside it.
@@ -35,7 +35,7 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, slots=True)
 class AffinityScores:
-    """The weights of preferred terms that the leaves meet, shape (leaves,)."""
+    """The scores of leaves: the summed weights of the preferred terms they meet, shape (leaves,)."""
 
     preferred: tuple[PreferredSchedulingTerm, ...]
     leaves: IntArray
@@ -43,14 +43,14 @@ class AffinityScores:
 
 @dataclass(frozen=True, slots=True)
 class MatchingLeaves:
-    """`mask` says which leaves are suitable, shape (leaves,); `excluded` counts the others by reason, sorted."""
+    """The leaves in `mask`, shape (leaves,), match a class; `excluded` counts the others by reason, sorted."""
 
     mask: BoolArray
     excluded: tuple[tuple[str, int], ...] = ()
 
 
 class PodClassCache:
-    """The counts of one flavor, by class of pods."""
+    """The cache has the counts of one flavor by class of pods, as many as were asked for lately."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class PodClassCache:
 
 @dataclass(slots=True)
 class PodClassCounts:
-    """Pods of one class (and their leader): what leaves hold, and the domains above for each way to slice them."""
+    """The counts of pods of one class (and their leader): on leaves, and above for each way to slice the pods."""
 
     tree: DomainTree
     leaves: LeafCounts

@@ -1,4 +1,4 @@
-"""What is asked of a topology and what comes back: requests, assignments and refusals, as plain values."""
+"""A topology is asked for places with requests; assignments and refusals come back. All are plain values."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -14,7 +14,7 @@ DomainValues = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class TopologyOptions:
-    """Kueue's feature gates for topologies. The defaults are those of the cases that must match upstream."""
+    """The feature gates of Kueue for topologies; the defaults are those of the cases that must match upstream."""
 
     least_free_first: bool = True
     """Pod sets that ask for no level fill the domains with the least room first (TASProfileMixed)."""
@@ -26,7 +26,7 @@ class TopologyOptions:
 
 @dataclass(frozen=True, slots=True)
 class TopologyFlavor:
-    """A flavor whose pods are placed on a topology: which nodes are its own, and how they are grouped."""
+    """A flavor whose pods are placed on a topology, with the nodes that are its own and how they are grouped."""
 
     name: str
     levels: tuple[str, ...]
@@ -46,7 +46,7 @@ class PreferredSchedulingTerm:
 
 @dataclass(frozen=True, slots=True)
 class TopologyAssignment:
-    """Where the pods of one pod set go."""
+    """An assignment says which domains the pods of one pod set go to."""
 
     pod_set: str
     flavor: str
@@ -59,7 +59,7 @@ class TopologyAssignment:
 
     @property
     def count(self) -> int:
-        """Pods placed."""
+        """The number of pods placed."""
         return sum(self.domains.values())
 
     def without(self, host: str) -> tuple["TopologyAssignment", int]:
@@ -113,7 +113,7 @@ class TopologyRequest:
 
 
 class RefusalKind(StrEnum):
-    """Why no places were found."""
+    """The kinds of reasons why no places were found."""
 
     NO_REQUEST = "NoTopologyRequest"
     """The set asks for no level at all, not even for any."""
@@ -131,7 +131,7 @@ class RefusalKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TopologyRefusal:
-    """Which pod set found no place, and why. Equal worlds give equal refusals."""
+    """A refusal names the pod set that found no place, and why. Equal worlds give equal refusals."""
 
     kind: RefusalKind
     pod_set: str
@@ -171,7 +171,7 @@ _SENTENCES = {
 
 @dataclass(frozen=True, slots=True)
 class TopologyResult:
-    """The assignments of the pod sets in the order asked, up to the first that was refused."""
+    """The result has the assignments of the pod sets in the order asked, up to the first that was refused."""
 
     assignments: tuple[TopologyAssignment, ...] = ()
     refusal: TopologyRefusal | None = None

@@ -1,4 +1,4 @@
-"""The topologies of all flavors over the hosts they share: finding places for gangs, taking them, giving them back."""
+"""The topologies of all flavors over the hosts they share find places for gangs, take them and give them back."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -26,7 +26,7 @@ _Found = tuple[TopologyAssignment, ...] | TopologyRefusal
 
 
 class Topologies:
-    """What-if state: `take` and `give` change it and undo each other exactly; `find` leaves it as it was.
+    """Topologies are what-if state: `take` and `give` change it and undo each other; `find` leaves it as it was.
 
     Usage lives on hosts, so that flavors which share hosts see each other's pods. A flavor whose topology ends above
     hosts cannot say which host its pods are on: only it sees them.
@@ -188,7 +188,7 @@ class TopologySearch:
     def _scale(
         self, workers: TopologyRequest, leader: TopologyRequest | None, params: AssignmentParameters
     ) -> _Found | None:
-        """The places they have, more or fewer of them; None when everything has to be placed anew."""
+        """Keeps the places they have, more or fewer of them; None when everything has to be placed anew."""
         before, leads = _before(workers), _before(leader) if leader else None
         leads = leads.first(1) if leads else None
         topology, size = self._flavors[workers.flavor], params.slicing.size
@@ -213,7 +213,7 @@ class TopologySearch:
         before: TopologyAssignment,
         leads: TopologyAssignment | None,
     ) -> _Found:
-        """Only the difference is placed, and a leader without a place; a required domain is the present one."""
+        """Places only the difference, and a leader without a place; a required domain is the present one."""
         self._assumed += [before] if leads is None else [before, leads]
         anew = leader.pod_set if leader is not None and leads is None else None
         more = replace(params, count=params.count - before.count, leaders=int(anew is not None))
@@ -228,7 +228,7 @@ class TopologySearch:
     # -- sets that lost a host ----------------------------------------------------------------------------------------
 
     def _replace_each(self, group: Sequence[TopologyRequest]) -> _Found:
-        """Each set for itself: the places that are left, and others for the pods that lost theirs."""
+        """Keeps, set by set, the places that are left, and finds others for the pods that lost theirs."""
         placed: list[TopologyAssignment] = []
         for request in group:
             lost = request.previous
