@@ -3,6 +3,7 @@
 import gc
 import logging
 import time
+from dataclasses import replace
 from typing import Any
 
 import structlog
@@ -37,7 +38,7 @@ def _fleet() -> dict[str, str]:
 def _catalog() -> Catalog:
     whole = package_catalog("us-east-1").catalog
     offers = tuple(offer for offer in whole.offers if offer.instance_type.name == KIND)
-    return Catalog(whole.region, {KIND: whole.types[KIND]}, offers, whole.priced_at_s, whole.price_source)
+    return replace(whole, types={KIND: whole.types[KIND]}, offers=offers)
 
 
 def _gang(number: int, run_s: float) -> dict[str, Any]:

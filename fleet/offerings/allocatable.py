@@ -8,27 +8,16 @@ that most machines have more; of several the smallest counts (Karpenter's cache 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from fleet.offerings import node_sizes
-from fleet.snapshot import Claim, ClaimState, InstanceType, Measured, MeasuredKind, Node
+from fleet.snapshot import Claim, ClaimState, InstanceType, Measured, MeasuredKind, Node, NodeProfiles
 from model.index import Index, derived
 from model.kinds import NodePool
-from model.kinds.node_template import NodeTemplate
 from model.quantity import CPU, Resources
-
-_USUAL = node_sizes.settings_of(NodeTemplate())
 
 
 @derived(4096)
-def profiled(_index: Index, pool: NodePool, machine: InstanceType) -> InstanceType:
+def profiled(_index: Index, profiles: NodeProfiles, pool: NodePool, machine: InstanceType) -> InstanceType:
     """The type with the amounts that nodes of the pool have; itself where the pool says nothing that matters."""
-    settings = node_sizes.settings_of(pool.spec.template)
-    if settings == _USUAL or machine.hardware is None:
-        return machine
-    return replace(
-        machine,
-        capacity={**machine.capacity, **node_sizes.capacity(machine.hardware, settings)},
-        allocatable={**machine.allocatable, **node_sizes.allocatable(machine.hardware, settings)},
-    )
+    return profiles.profile(machine, pool.spec.template)
 
 
 def with_capacity(machine: InstanceType, more: Resources) -> InstanceType:

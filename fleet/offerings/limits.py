@@ -119,4 +119,4 @@ def _placement_groups(pools: Mapping[str, NodePool], claims: Iterable[Claim]) ->
 
 def _capacity(snapshot: Snapshot, pool: NodePool, claim: Claim) -> Resources:
     machine = snapshot.catalog.types.get(claim.capacity_pool.instance_type)
-    return profiled(snapshot.index, pool, machine).capacity if machine else claim.resources
+    return profiled(snapshot.index, snapshot.catalog.profiles, pool, machine).capacity if machine else claim.resources

@@ -135,7 +135,8 @@ class Offerings:
         """What the pool makes of the type; None where it may not have it."""
         if not self._suits(pool, wanted, machine):
             return None
-        return with_capacity(profiled(self.index, pool, machine), overlays.resources.get(machine.name, {}))
+        found = profiled(self.index, self.catalog.profiles, pool, machine)
+        return with_capacity(found, overlays.resources.get(machine.name, {}))
 
     def _reserved_offers(self, pool: NodePool) -> Iterator[InstanceOffer]:
         """An offer for each reservation the pool selects, in zones where it may have machines at all.

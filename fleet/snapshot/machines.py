@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from math import inf
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
 from fleet.snapshot.launch_configuration import ImageKind
 from model.kinds import NEVER, CapacityType, MatchCriteria, NodeTemplate, ReservationKind, Taint
@@ -14,29 +14,13 @@ _PLAIN = NodeTemplate()
 
 
 @dataclass(frozen=True, slots=True)
-class Hardware:
-    """What the size of a node follows from, with what its pool says of image, disks and kubelet (`node_sizes`)."""
-
-    vcpu: int
-    memory_mib: int
-    """As the operating system sees it."""
-    enis: int
-    """Network interfaces of the default card, the only one whose addresses pods get."""
-    ipv4_per_eni: int
-    reserved_enis: int = 0
-    """Interfaces of that card that pods do not get."""
-    nvme_gb: int = 0
-    """Local disks together, in 10^9 bytes."""
-
-
-@dataclass(frozen=True, slots=True)
 class InstanceType:
     """One machine model of the cloud, with what the kubelet would report on it.
 
     `allocatable` = `capacity` - kube-reserved - eviction threshold by the documented formulas, in canonical amounts
     (`model.quantity.Resources`), with whole GPUs as `nvidia.com/gpu`. `labels` are those that hold for every machine of
     the type (`node.kubernetes.io/instance-type`, `karpenter.k8s.aws/instance-*`, `kubernetes.io/arch|os`). Amounts are
-    those of a pool that says nothing of image, disks and kubelet; `hardware` tells what others make of it.
+    those of a pool that says nothing of image, disks and kubelet; `Catalog.profiles` tells what others make of it.
     """
 
     name: str
@@ -47,8 +31,6 @@ class InstanceType:
     gpu_count: int = 0
     gpu_memory_mib: int = 0
     efa_interfaces: int = 0
-    hardware: Hardware | None = None
-    """None = not known: the amounts are the same whatever the pool says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +113,25 @@ class InterruptionHistory(NamedTuple):
     """When the last of them was (epoch seconds)."""
 
 
+class NodeProfiles(Protocol):
+    """What is left of an instance type under the image, disks and kubelet of a template: the cloud's own knowledge.
+
+    Pure: the same type and template, the same answer.
+    """
+
+    def profile(self, machine: InstanceType, template: NodeTemplate) -> InstanceType:
+        """The type with the amounts that nodes of the template have; itself where the template says nothing of them."""
+        ...
+
+
+class ListedProfiles:
+    """Profiles of a catalogue that lists all there is to know: a template changes nothing."""
+
+    def profile(self, machine: InstanceType, _template: NodeTemplate) -> InstanceType:
+        """The type itself."""
+        return machine
+
+
 @dataclass(frozen=True, slots=True)
 class Catalog:
     """All types and offers of a region. `priced_at_s` is the age of the oldest price in it (epoch seconds)."""
@@ -141,6 +142,7 @@ class Catalog:
     """Sorted by (instance type, zone, capacity type)."""
     priced_at_s: float = 0.0
     price_source: str = ""
+    profiles: NodeProfiles = field(default=ListedProfiles(), repr=False, compare=False)
 
 
 MeasuredKind = tuple[str, str]

@@ -1,14 +1,13 @@
-"""What a node of an instance type has to offer: what `fleet.offerings.node_sizes` computes, and the type's devices."""
+"""What a node of an instance type has to offer: what `providers.aws.node_sizes` computes, and the type's devices."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil
 
-from fleet.offerings import node_sizes
-from fleet.offerings.node_sizes import NodeSettings
-from fleet.snapshot import Hardware
 from model.labels import EFA_RESOURCE, GPU_RESOURCE
+from providers.aws import node_sizes
 from providers.aws.facts import TypeFacts
+from providers.aws.node_sizes import Hardware, NodeSettings
 
 AMD_GPU_RESOURCE = "amd.com/gpu"
 GAUDI_RESOURCE = "habana.ai/gaudi"

@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 
 from fleet.snapshot import Catalog, InstanceOffer, InstanceType
 from model.kinds import CapacityType
-from providers.aws.allocatable import USUAL, ClusterSettings
+from providers.aws.allocatable import USUAL, ClusterSettings, hardware
 from providers.aws.facts import TypeFacts, package, package_types
 from providers.aws.machine_types import machine_type
+from providers.aws.node_sizes import Ec2NodeProfiles
 from providers.aws.prices import SPOT_ESTIMATE_RATIO, OnDemandPrices, SpotPrices, package_prices
 
 _CAPACITY_TYPES: tuple[CapacityType, ...] = ("on-demand", "spot")
@@ -55,6 +56,7 @@ def build_catalog(
         offers=tuple(offers),
         priced_at_s=min([on_demand.at_s, *([spot.at_s] if spot and spot.hourly_usd else [])]),
         price_source=_source(on_demand, spot, estimates),
+        profiles=Ec2NodeProfiles({name: hardware(each, settings) for name, each in facts.items()}),
     )
     return CatalogBuild(catalog, left_out)
 

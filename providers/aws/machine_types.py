@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from fleet.snapshot import InstanceType
 from model import labels
-from providers.aws.allocatable import USUAL, ClusterSettings, allocatable, capacity, hardware
+from providers.aws.allocatable import USUAL, ClusterSettings, allocatable, capacity
 from providers.aws.facts import TypeFacts
 
 _SCHEME = re.compile(r"(^[a-z]+)(-[0-9]+tb)?([0-9]+).*\.")
@@ -27,7 +27,6 @@ def machine_type(facts: TypeFacts, cluster: ClusterSettings = USUAL, region: str
         gpu_count=gpu.count if gpu else 0,
         gpu_memory_mib=gpu.memory_mib if gpu else 0,
         efa_interfaces=facts.efa,
-        hardware=hardware(facts, cluster),
     )
 
 

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import yaml
@@ -25,12 +26,10 @@ DOWN_S = 3.0
 def sold() -> Catalog:
     """The package's catalogue, of four types."""
     whole = package_catalog("us-east-1").catalog
-    return Catalog(
-        whole.region,
-        {name: kind for name, kind in whole.types.items() if name in _SOLD},
-        tuple(offer for offer in whole.offers if offer.instance_type.name in _SOLD),
-        whole.priced_at_s,
-        whole.price_source,
+    return replace(
+        whole,
+        types={name: kind for name, kind in whole.types.items() if name in _SOLD},
+        offers=tuple(offer for offer in whole.offers if offer.instance_type.name in _SOLD),
     )
 
 

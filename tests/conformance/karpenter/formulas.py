@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fleet.offerings import node_sizes
-from fleet.offerings.node_sizes import GIB, MIB, ImageFamily, NodeSettings
 from model.quantity import canonical_resources
 from providers.aws import allocatable as formulas
+from providers.aws import node_sizes
 from providers.aws.allocatable import POD_ENI_RESOURCE, ClusterSettings, hardware
 from providers.aws.facts import Gpu, Neuron, TypeFacts
+from providers.aws.node_sizes import GIB, MIB, ImageFamily, NodeSettings
 from tests.conformance.cases import Case
 
 _SAMPLE_BYTES = 64 * GIB

@@ -7,103 +7,50 @@ import pytest
 
 from fleet.offerings.allocatable import profiled
 from fleet.offerings.limits import PoolHeadroom
-from fleet.offerings.node_sizes import GIB, MIB
 from fleet.offerings.offerings import Offerings
-from fleet.snapshot import CapacityPool, Catalog, Claim, Hardware, InstanceOffer, Snapshot
+from fleet.snapshot import CapacityPool, Catalog, Claim, InstanceOffer, InstanceType, Snapshot
 from model import labels
 from model.index import Index
+from model.kinds import NodeTemplate
 from tests.support.fleets import M7, NOW, catalog, small_fleet
 from tests.support.world import World
 
-HARDWARE = Hardware(vcpu=16, memory_mib=60_000, enis=8, ipv4_per_eni=30, nvme_gb=900)
-MACHINE = replace(M7, hardware=HARDWARE, capacity={**M7.capacity, "a/b": 3}, allocatable={**M7.allocatable, "a/b": 3})
-PODS = 8 * 29 + 2
-KUBE_MIB = 11 * PODS + 255
+MACHINE = M7
 
 
-def sized(template: dict[str, Any], hardware: Hardware | None = HARDWARE) -> Any:
-    pool = small_fleet(template=template).node_pools["h100"]
-    return profiled(Index(), pool, replace(MACHINE, hardware=hardware))
+class FewPods:
+    """A cloud whose nodes take as many pods as their template says, and no more memory than 1000 bytes."""
+
+    asked = 0
+
+    def profile(self, machine: InstanceType, template: NodeTemplate) -> InstanceType:
+        self.asked += 1
+        most = template.kubelet.max_pods
+        if most is None:
+            return machine
+        small = {"pods": most, "memory": 1000}
+        return replace(machine, capacity=machine.capacity | small, allocatable=machine.allocatable | small)
 
 
-def memory(kube_mib: int = KUBE_MIB, system_mib: int = 0, eviction_mib: int = 100) -> int:
-    return (60_000 - kube_mib - system_mib - eviction_mib) * MIB
+def test_a_profile_is_asked_for_once() -> None:
+    index, profiles = Index(), FewPods()
+    plain, few = (small_fleet(template=said).node_pools["h100"] for said in ({}, {"kubelet": {"maxPods": 7}}))
+    assert profiled(index, profiles, plain, MACHINE) is MACHINE
+    found = profiled(index, profiles, few, MACHINE)
+    assert (found.allocatable["pods"], found.capacity["memory"]) == (7, 1000)
+    assert profiled(index, profiles, few, MACHINE) is found
+    assert profiles.asked == 2
 
 
-def disk(bytes_: int, kept: int = GIB) -> int:
-    return bytes_ - kept - -(-bytes_ // 10)
-
-
-def volume(device: str, size: str, **more: Any) -> dict[str, Any]:
-    return {"deviceName": device, "ebs": {"volumeSize": size}, **more}
-
-
-def disks(*volumes: dict[str, Any]) -> dict[str, Any]:
-    return {"blockDeviceMappings": list(volumes)}
-
-
-def on_disk(gib: int) -> dict[str, int]:
-    return {"ephemeral-storage": disk(gib * GIB)}
-
-
-BOTTLEROCKET = {"amis": [{"alias": "bottlerocket@latest"}]}
-CUSTOM = {"amis": [{"id": "ami-1"}], "amiFamily": "Custom"}
-TEMPLATES: list[tuple[dict[str, Any], dict[str, int]]] = [
-    ({"kubelet": {"maxPods": 20}}, {"pods": 20, "memory": memory(), "a/b": 3}),
-    ({"kubelet": {"podsPerCore": 2}}, {"pods": 32}),
-    ({"kubelet": {"podsPerCore": 100}}, {"pods": PODS}),
-    ({"kubelet": {"maxPods": 20, "podsPerCore": 1}}, {"pods": 16}),
-    ({"kubelet": {"systemReserved": {"cpu": "200m"}}}, {"cpu": 16_000 - 110 - 200}),
-    ({"kubelet": {"systemReserved": {"memory": "500Mi"}}}, {"memory": memory(system_mib=500)}),
-    ({"kubelet": {"kubeReserved": {"memory": "1Gi"}}}, {"memory": memory(1024), "cpu": 16_000 - 110}),
-    ({"kubelet": {"evictionHard": {"memory.available": "1Gi"}}}, {"memory": memory(eviction_mib=1024)}),
-    ({"kubelet": {"evictionHard": {"memory.available": "5%"}}}, {"memory": memory(eviction_mib=3000)}),
-    ({"kubelet": {"evictionHard": {"nodefs.available": "100%"}}}, {"ephemeral-storage": 19 * GIB}),
-    (disks(volume("/dev/xvda", "100Gi")), on_disk(100)),
-    (disks(volume("/dev/xvda", "9Gi"), volume("/dev/b", "100Gi", rootVolume=True)), on_disk(100)),
-    ({"instanceStorePolicy": "RAID0"}, {"ephemeral-storage": disk(900 * 10**9)}),
-    (BOTTLEROCKET | {"kubelet": {"maxPods": 20}}, {"pods": 20, "memory": memory(11 * 20 + 255)}),
-    (BOTTLEROCKET | {"kubelet": {"podsPerCore": 1}}, {"pods": PODS}),
-    (BOTTLEROCKET | disks(volume("/dev/xvda", "4Gi"), volume("/dev/xvdb", "50Gi")), on_disk(50)),
-    (CUSTOM | disks(volume("/dev/a", "4Gi"), volume("/dev/b", "50Gi")), on_disk(50)),
-    (CUSTOM | {"kubelet": {"maxPods": 20}}, {"pods": 20, "memory": memory()}),
-]
-
-
-@pytest.mark.parametrize(("template", "expected"), TEMPLATES)
-def test_what_is_left_for_pods(template: dict[str, Any], expected: dict[str, int]) -> None:
-    machine = sized(template)
-    assert {name: machine.allocatable[name] for name in expected} == expected
-    assert all(machine.capacity[name] >= amount for name, amount in machine.allocatable.items())
-
-
-@pytest.mark.parametrize(
-    "template",
-    [
-        {},
-        {"userData": "x"},
-        {"kubelet": {"cpuCFSQuota": False}},
-        {"blockDeviceMappings": [volume("/dev/xvda", "20Gi")]},
-    ],
-)
-def test_a_pool_that_says_nothing_of_it_changes_nothing(template: dict[str, Any]) -> None:
-    pool = small_fleet(template=template).node_pools["h100"]
-    assert profiled(Index(), pool, MACHINE) is MACHINE
-
-
-def test_unknown_hardware_stays_as_it_is() -> None:
-    assert sized({"kubelet": {"maxPods": 1}}, None).capacity["pods"] == MACHINE.capacity["pods"]
-
-
-def test_local_disks_that_are_not_there() -> None:
-    machine = sized({"instanceStorePolicy": "RAID0"}, replace(HARDWARE, nvme_gb=0))
-    assert machine.allocatable["ephemeral-storage"] == disk(20 * GIB)
+def test_a_catalogue_that_lists_all_there_is() -> None:
+    pool = small_fleet(template={"kubelet": {"maxPods": 7}}).node_pools["h100"]
+    assert profiled(Index(), Catalog().profiles, pool, MACHINE) is MACHINE
 
 
 def test_purchases_count_with_it() -> None:
     spec = {"gpu": None, "instanceTypes": [M7.name], "template": {"kubelet": {"maxPods": 7}}}
     fleet = small_fleet(**spec)
-    sold = catalog([InstanceOffer(MACHINE, "us-east-1a", "on-demand", 1.0)])
+    sold = replace(catalog([InstanceOffer(MACHINE, "us-east-1a", "on-demand", 1.0)]), profiles=FewPods())
     [offering] = Offerings(fleet, sold).of(fleet.node_pools["h100"])
     assert offering.allocatable["pods"] == 7
     assert offering.offer.instance_type.capacity["pods"] == 7
@@ -133,7 +80,8 @@ def test_a_machine_without_gpus_has_no_gpu_of_any_name(terms: list[dict[str, Any
 def test_limits_count_what_the_pool_makes_of_a_machine() -> None:
     pool = small_fleet(template={"kubelet": {"maxPods": 7}}, limits={"resources": {"pods": 21}}).node_pools["h100"]
     claim = replace(machine_claim(), capacity_pool=CapacityPool("on-demand", MACHINE.name, "us-east-1a"))
-    known = Snapshot(NOW, claims={claim.name: claim}, catalog=Catalog(types={MACHINE.name: MACHINE}))
+    sold = Catalog(types={MACHINE.name: MACHINE}, profiles=FewPods())
+    known = Snapshot(NOW, claims={claim.name: claim}, catalog=sold)
     assert PoolHeadroom.of(known, pool).resources == {"pods": 14}
     unknown = Snapshot(NOW, claims={claim.name: claim})
     assert PoolHeadroom.of(unknown, pool).resources == {"pods": 21 - claim.resources["pods"]}

@@ -2,12 +2,12 @@ import json
 
 import pytest
 
-from fleet.offerings import node_sizes
-from fleet.offerings.node_sizes import GIB, MIB, ImageFamily, NodeSettings
 from model.quantity import canonical_resources
 from providers.aws import allocatable as formulas
+from providers.aws import node_sizes
 from providers.aws.allocatable import ClusterSettings, hardware
 from providers.aws.facts import Gpu, Neuron, TypeFacts, package_types
+from providers.aws.node_sizes import GIB, MIB, ImageFamily, NodeSettings
 from tests.support.shared import shared_path
 
 POD_ENI = formulas.POD_ENI_RESOURCE

@@ -1,16 +1,15 @@
-"""What the kubelet will report as capacity and allocatable, before the machine exists.
+"""What the kubelet of an EC2 machine will report as capacity and allocatable, before the machine exists.
 
 The formulas are those of the EKS images, as Karpenter documents and computes them
 (aws/karpenter-provider-aws `pkg/providers/instancetype/types.go`): integer MiB and milli-CPU throughout.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from math import ceil
 
-from fleet.snapshot import Hardware
-from fleet.snapshot.memo import remembered
+from fleet.snapshot import InstanceType
 from model.kinds.node_template import NodeTemplate
 from model.quantity import Resources, canonical_amount
 
@@ -22,6 +21,22 @@ _GB = 10**9
 _DEFAULT_PODS = 110
 _CPU_TIERS = ((1000, 600), (1000, 100), (2000, 50), (None, 25))
 """(width of the tier in milli-CPU, reserved share in 1/10,000): 6 % of core 1, 1 % of core 2, 0.5 % of 3-4, 0.25 %."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """What of an instance type decides the size of a node, whatever its pool says of image, disks and kubelet."""
+
+    vcpu: int
+    memory_mib: int
+    """As the operating system sees it."""
+    enis: int
+    """Network interfaces of the default card, the only one whose addresses pods get."""
+    ipv4_per_eni: int
+    reserved_enis: int = 0
+    """Interfaces of that card that pods do not get."""
+    nvme_gb: int = 0
+    """Local disks together, in 10^9 bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +91,25 @@ class NodeSettings:
     """Pods and images are kept on the local disks, where there are any."""
 
 
-@remembered(256)
+@dataclass(frozen=True, slots=True)
+class Ec2NodeProfiles:
+    """What the images, disks and kubelet settings of a pool leave of EC2's instance types (port `NodeProfiles`)."""
+
+    hardware: Mapping[str, Hardware]
+    """Instance type -> what it is made of; one that is missing stays as it is listed."""
+
+    def profile(self, machine: InstanceType, template: NodeTemplate) -> InstanceType:
+        """The type with the amounts that nodes of the template have; itself where the template says nothing of them."""
+        hardware, settings = self.hardware.get(machine.name), settings_of(template)
+        if hardware is None or settings == NodeSettings():
+            return machine
+        return replace(
+            machine,
+            capacity={**machine.capacity, **capacity(hardware, settings)},
+            allocatable={**machine.allocatable, **allocatable(hardware, settings)},
+        )
+
+
 def settings_of(template: NodeTemplate) -> NodeSettings:
     """What a pool's template says about the size of its nodes. Soft evictions promise nothing."""
     kubelet = template.kubelet
