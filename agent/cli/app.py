@@ -108,9 +108,9 @@ def offers(
 ) -> None:
     """What could serve so many GPUs: every way the pools may buy them, cheapest first, and what is against each."""
     from agent.cli.offers import OffersRequest, show_offers
-    from fleet.explain.offers import Ask
+    from fleet.explain.offers import GpuRequest
 
-    ask = Ask(gpu, count, pool, zone, capacity_type)
+    ask = GpuRequest(gpu, count, pool, zone, capacity_type)
     raise typer.Exit(show_offers(OffersRequest(ask, fleet, world, kubeconfig, context, region, most), output.value))
 
 

@@ -10,8 +10,7 @@ from agent.cli.look import UnknownRegion, look_at
 from agent.cli.tables import age
 from agent.cli.validate import read_folder
 from fleet.disruption.outcomes import DisruptionVerdict
-from fleet.explain.adoptable import prospects_of
-from fleet.explain.node import NodeView, Tenant, claim_called, node_view
+from fleet.explain.node import GangOnMachine, MachineView, adoptable_by, claim_called, node_view
 from fleet.mig.layouts import layout_name
 from fleet.snapshot import Node, Snapshot
 from model import labels
@@ -57,7 +56,7 @@ def unclaimed_lines(fleet: Fleet, snapshot: Snapshot, node: Node) -> Iterator[st
     """What a node without a claim is, and which pools could adopt it."""
     yield f"{node.name}  {_NOT_OURS}"
     yield f"  machine:  {node.labels.get(labels.INSTANCE_TYPE, 'of no known type')}, {node.instance_id or 'not of EC2'}"
-    prospects = prospects_of(fleet, snapshot, node)
+    prospects = adoptable_by(fleet, snapshot, node)
     if prospects:
         yield f"  to adopt: tag the instance {labels.ADOPT}=<cluster>/<pool>; as far as the cluster shows"
     for prospect in prospects:
@@ -66,7 +65,7 @@ def unclaimed_lines(fleet: Fleet, snapshot: Snapshot, node: Node) -> Iterator[st
         yield f"  {prospect.pool + ':':<15}{said}"
 
 
-def lines(view: NodeView, now_s: float) -> Iterator[str]:
+def lines(view: MachineView, now_s: float) -> Iterator[str]:
     """The explanation, line by line."""
     claim, where = view.claim, view.claim.capacity_pool
     yield f"{claim.node or claim.name}  (claim {claim.name}, pool {claim.node_pool})"
@@ -82,11 +81,11 @@ def lines(view: NodeView, now_s: float) -> Iterator[str]:
         yield f"  purpose:  {claim.purpose}"
     if claim.replaces:
         yield f"  replaces: {', '.join(claim.replaces)}"
-    for tenant in view.tenants:
-        yield f"  stands:   {_tenant(tenant, now_s)}"
+    for each in view.gangs:
+        yield f"  stands:   {_gang(each, now_s)}"
     for pod in view.foreign_pods:
         yield f"  stands:   pod {pod}, of no gang"
-    if not view.tenants and not view.foreign_pods:
+    if not view.gangs and not view.foreign_pods:
         idle = f", empty for {age(now_s - claim.emptied_at_s)}" if claim.emptied_at_s else ""
         yield f"  stands:   nothing{idle}"
     if claim.disruption is not None:
@@ -96,21 +95,21 @@ def lines(view: NodeView, now_s: float) -> Iterator[str]:
     yield from _verdicts(view, now_s)
 
 
-def _for_whom(view: NodeView) -> str:
+def _for_whom(view: MachineView) -> str:
     if view.buyer:
         return f"for {view.buyer}"
     return "to replace a machine" if view.claim.replaces else "for its pool"
 
 
-def _tenant(tenant: Tenant, now_s: float) -> str:
-    gang = tenant.gang
-    ends = "does not say when it ends" if tenant.ends_s == inf else f"ends in {age(tenant.ends_s - now_s)}"
-    lost = f"stopped now it loses {age(tenant.lost_s)} of work, {tenant.lost_usd:.2f} USD"
-    pods = f"{tenant.pods} pod{'' if tenant.pods == 1 else 's'} here"
+def _gang(stands: GangOnMachine, now_s: float) -> str:
+    gang = stands.gang
+    ends = "does not say when it ends" if stands.ends_s == inf else f"ends in {age(stands.ends_s - now_s)}"
+    lost = f"stopped now it loses {age(stands.lost_s)} of work, {stands.lost_usd:.2f} USD"
+    pods = f"{stands.pods} pod{'' if stands.pods == 1 else 's'} here"
     return f"{gang.name}, priority {gang.effective_priority}, {pods}, {gang.state}, {ends}; {lost}"
 
 
-def _verdicts(view: NodeView, now_s: float) -> Iterator[str]:
+def _verdicts(view: MachineView, now_s: float) -> Iterator[str]:
     if not view.verdicts:
         yield "  --fleet with the fleet's files also tells what each way of giving back says of it"
     for verdict in view.verdicts:

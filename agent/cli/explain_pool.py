@@ -9,8 +9,7 @@ from agent.cli.look import Look, UnknownRegion, look_at, price_words
 from agent.cli.tables import age
 from agent.cli.validate import read_folder
 from fleet.disruption.budgets import UNBOUNDED
-from fleet.explain.funnel import Step
-from fleet.explain.pool import Bound, PoolView, Window, pool_view
+from fleet.explain.pool import FunnelStep, PoolLimit, PoolView, ScheduleWindow, pool_view
 from model.hints import did_you_mean, listing
 from model.loader import InvalidFleet, load
 from model.quantity import format_amount
@@ -66,7 +65,7 @@ def _listed(title: str, rows: Iterator[str], none: str) -> Iterator[str]:
         yield f"  {'' if number else title + ':':<10}{row}"
 
 
-def _bound(bound: Bound) -> str:
+def _bound(bound: PoolLimit) -> str:
     used, most, left = (_amount(bound.name, amount) for amount in (bound.used, bound.most, max(0.0, bound.left)))
     over = "" if bound.left >= 0 else f", {_amount(bound.name, -bound.left)} over it"
     return f"{bound.name}: {used} of {most}, {left} left{over}"
@@ -78,7 +77,7 @@ def _amount(name: str, amount: float) -> str:
     return str(int(amount)) if name == "nodes" else format_amount(name, int(amount))
 
 
-def _window(window: Window, now_s: float) -> str:
+def _window(window: ScheduleWindow, now_s: float) -> str:
     if window.open:
         return f"{window.name}: open"
     return f"{window.name}: closed" + (f", opens in {age(window.opens_s - now_s)}" if window.opens_s else "")
@@ -88,7 +87,7 @@ def _count(most: int) -> str:
     return "any number" if most >= UNBOUNDED // 2 else str(most)
 
 
-def _steps(steps: tuple[Step, ...]) -> Iterator[str]:
+def _steps(steps: tuple[FunnelStep, ...]) -> Iterator[str]:
     first, *rest = steps
     yield f"{first.offers} on sale: {first.types} types in {first.zones} zones"
     for step in rest:

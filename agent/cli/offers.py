@@ -11,8 +11,7 @@ from agent.cli import exits
 from agent.cli.look import Look, UnknownRegion, look_at, look_away, price_words
 from agent.cli.tables import TextTable, age, render
 from agent.cli.validate import read_folder
-from fleet.explain.offers import Answer, Ask, Choice, Obstacle, offers_for
-from fleet.explain.unit import UnknownGpu
+from fleet.explain.offers import GpuRequest, OfferObstacle, PurchaseOption, PurchaseOptions, UnknownGpu, offers_for
 from model.loader import InvalidFleet, load
 from model.report import text as problem_text
 from providers.kube.errors import KubeError
@@ -24,7 +23,7 @@ COLUMNS = ("pool", "type", "zone", "capacity", "sharing", "each", "machines", "u
 class OffersRequest:
     """What is asked, of which fleet, and where to look."""
 
-    ask: Ask
+    ask: GpuRequest
     fleet: Path
     world: bool
     kubeconfig: Path | None
@@ -56,7 +55,7 @@ def show_offers(request: OffersRequest, output: str) -> int:
     return exits.OK
 
 
-def to_json(ask: Ask, answer: Answer, look: Look) -> dict[str, Any]:
+def to_json(ask: GpuRequest, answer: PurchaseOptions, look: Look) -> dict[str, Any]:
     """The answer for programs; instants are epoch seconds, 0 where there is none, money is USD."""
     catalog = look.snapshot.catalog
     return {
@@ -67,7 +66,7 @@ def to_json(ask: Ask, answer: Answer, look: Look) -> dict[str, Any]:
         "priced_at_s": catalog.priced_at_s,
         "price_source": catalog.price_source,
         "agent_priced_at_s": look.agent_priced_at_s,
-        "offers": [_object(choice) for choice in answer.choices],
+        "offers": [_object(option) for option in answer.options],
         "why_none": [
             {"reason": str(refusal.reason), "message": refusal.message, "retry_at_s": refusal.retry_at_s}
             for refusal in answer.refusals
@@ -75,31 +74,31 @@ def to_json(ask: Ask, answer: Answer, look: Look) -> dict[str, Any]:
     }
 
 
-def _object(choice: Choice) -> dict[str, Any]:
+def _object(option: PurchaseOption) -> dict[str, Any]:
     return {
-        "pool": choice.pool,
-        "instance_type": choice.instance_type,
-        "zone": choice.zone,
-        "capacity_type": choice.capacity_type,
-        "sharing": choice.sharing,
-        "each": choice.each,
-        "machines": choice.machines,
-        "usd_per_hour": round(choice.usd_h, 6),
-        "usd_per_unit_hour": round(choice.unit_usd_h, 6),
-        "total_usd_per_hour": round(choice.total_usd_h, 6),
-        "machines_allowed": choice.allowed,
-        "short_until_s": choice.short_until_s,
-        "obstacle": str(choice.obstacle),
+        "pool": option.pool,
+        "instance_type": option.instance_type,
+        "zone": option.zone,
+        "capacity_type": option.capacity_type,
+        "sharing": option.sharing,
+        "each": option.each,
+        "machines": option.machines,
+        "usd_per_hour": round(option.usd_h, 6),
+        "usd_per_unit_hour": round(option.unit_usd_h, 6),
+        "total_usd_per_hour": round(option.total_usd_h, 6),
+        "machines_allowed": option.allowed,
+        "short_until_s": option.short_until_s,
+        "obstacle": str(option.obstacle),
     }
 
 
-def lines(request: OffersRequest, answer: Answer, look: Look) -> Iterator[str]:
+def lines(request: OffersRequest, answer: PurchaseOptions, look: Look) -> Iterator[str]:
     """The answer for people."""
-    now, most = look.snapshot.now_s, request.most or len(answer.choices)
-    if answer.choices:
-        yield render(TextTable(COLUMNS, [_row(choice, now) for choice in answer.choices[:most]]))
-    if len(answer.choices) > most:
-        yield f"and {len(answer.choices) - most} dearer; --most 0 shows all"
+    now, most = look.snapshot.now_s, request.most or len(answer.options)
+    if answer.options:
+        yield render(TextTable(COLUMNS, [_row(option, now) for option in answer.options[:most]]))
+    if len(answer.options) > most:
+        yield f"and {len(answer.options) - most} dearer; --most 0 shows all"
     for refusal in answer.refusals:
         again = f"; asked again in {age(refusal.retry_at_s - now)}" if refusal.retry_at_s else ""
         yield f"nothing can be bought now: {refusal.reason}: {refusal.message}{again}"
@@ -108,28 +107,28 @@ def lines(request: OffersRequest, answer: Answer, look: Look) -> Iterator[str]:
         yield "the cluster was not asked: limits as if nothing stood, shortages unknown; --world asks it"
 
 
-def _row(choice: Choice, now_s: float) -> dict[str, Any]:
+def _row(option: PurchaseOption, now_s: float) -> dict[str, Any]:
     return {
-        "pool": choice.pool,
-        "type": choice.instance_type,
-        "zone": choice.zone,
-        "capacity": choice.capacity_type,
-        "sharing": choice.sharing,
-        "each": choice.each,
-        "machines": choice.machines,
-        "usd/h": f"{choice.usd_h:.2f}",
-        "usd/unit-h": f"{choice.unit_usd_h:.3f}",
-        "total": f"{choice.total_usd_h:.2f}",
-        "now": _now(choice, now_s),
+        "pool": option.pool,
+        "type": option.instance_type,
+        "zone": option.zone,
+        "capacity": option.capacity_type,
+        "sharing": option.sharing,
+        "each": option.each,
+        "machines": option.machines,
+        "usd/h": f"{option.usd_h:.2f}",
+        "usd/unit-h": f"{option.unit_usd_h:.3f}",
+        "total": f"{option.total_usd_h:.2f}",
+        "now": _now(option, now_s),
     }
 
 
-def _now(choice: Choice, now_s: float) -> str:
+def _now(option: PurchaseOption, now_s: float) -> str:
     words = {
-        Obstacle.NONE: "yes" if choice.allowed is None else f"yes, {choice.allowed} within limits",
-        Obstacle.SHORT: f"short, for {age(choice.short_until_s - now_s)} more",
-        Obstacle.LIMIT: f"no, {choice.allowed} within limits",
-        Obstacle.FIXED: "no, the pool is fixed",
-        Obstacle.MIN_VALUES: "no, too few kinds for minValues",
+        OfferObstacle.NONE: "yes" if option.allowed is None else f"yes, {option.allowed} within limits",
+        OfferObstacle.SHORT: f"short, for {age(option.short_until_s - now_s)} more",
+        OfferObstacle.LIMIT: f"no, {option.allowed} within limits",
+        OfferObstacle.FIXED: "no, the pool is fixed",
+        OfferObstacle.MIN_VALUES: "no, too few kinds for minValues",
     }
-    return words[choice.obstacle]
+    return words[option.obstacle]

@@ -54,7 +54,7 @@ class DisruptionContext:
     _simulation: SchedulingSimulation | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        self.hosts = {seat.slot.claim for _, plan in self.promised for seat in plan.assignments}
+        self.hosts = {it.slot.claim for _, plan in self.promised for it in plan.assignments}
         pools, aside = self.fleet.node_pools, busy(self.snapshot) | set_aside(self.snapshot)
         self._able = [
             (pools.get(claim.node_pool), claim)
@@ -174,7 +174,7 @@ class DisruptionContext:
         """These gangs will move, to the places of their plans (by uid)."""
         for gang in gangs:
             self.promised.append((gang, plans[gang.uid]))
-            self.hosts |= {seat.slot.claim for seat in plans[gang.uid].assignments}
+            self.hosts |= {it.slot.claim for it in plans[gang.uid].assignments}
 
 
 def found_at(

@@ -143,14 +143,14 @@ def _fixed(context: DisruptionContext, drifted: Iterable[_DriftedOf]) -> list[Co
     by_pool: dict[str, list[_DriftedOf]] = {}
     for each in drifted:
         by_pool.setdefault(each[0].name, []).append(each)
-    supply: BuyableCapacity | None = None
+    capacity: BuyableCapacity | None = None
     commands: list[Command] = []
     for _, mine in sorted(by_pool.items()):
         commands += _succeeded(context, mine)
         turn = _turn(context, [each for each in mine if not coming(context, [each[1].name])])
         if turn:
-            supply = supply or build_capacity(context.fleet, context.snapshot)
-            commands += _successors(context, supply, turn)
+            capacity = capacity or build_capacity(context.fleet, context.snapshot)
+            commands += _successors(context, capacity, turn)
     return commands
 
 
@@ -200,15 +200,15 @@ def _turn(context: DisruptionContext, waiting: Sequence[_DriftedOf]) -> Sequence
     return able[: staged(pool.spec.replicas or 0, _running(context, pool), len(able), budget, limit)]
 
 
-def _successors(context: DisruptionContext, supply: BuyableCapacity, turn: Iterable[_DriftedOf]) -> Iterator[Command]:
+def _successors(context: DisruptionContext, capacity: BuyableCapacity, turn: Iterable[_DriftedOf]) -> Iterator[Command]:
     for pool, claim, why in turn:
         if _kept(context, claim):
             continue  # those taken in this turn leave its gangs' PodDisruptionBudgets too little
         with concerning(pool_subject(pool.name)):
-            offering = best_offering(pool, supply)
+            offering = best_offering(pool, capacity)
         if offering is None or not context.may_take([claim], Reason.DRIFTED):
             return
-        supply.headroom[pool.name].spend(offering, 1)
+        capacity.headroom[pool.name].spend(offering, 1)
         plan, now_s = PlacementPlan(purchases=(PlannedNodeClaims(offering, 1),)), context.snapshot.now_s
         bought = write_claims(plan, f"{pool.name}/{claim.name}", now_s, replaces=(claim.name,)).claims
         yield Command((claim,), Reason.DRIFTED, why, bought)

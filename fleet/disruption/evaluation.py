@@ -49,7 +49,7 @@ class ConsolidationMove:
     """Gang (uid) -> its places, with what has to be bought for it."""
     saving_usd_h: float
     shared: bool = False
-    """Whether what is bought is for all of the gangs; else each plan's lots are its gang's."""
+    """Whether what is bought is for all of the gangs; else each plan's purchases are its gang's."""
 
     @property
     def cost_usd_h(self) -> float:
@@ -59,7 +59,7 @@ class ConsolidationMove:
     @property
     def purchases(self) -> Sequence[PlannedNodeClaims]:
         """Machines to buy first."""
-        return [lot for _, plan in sorted(self.plans.items()) for lot in plan.purchases]
+        return [purchase for _, plan in sorted(self.plans.items()) for purchase in plan.purchases]
 
 
 def evaluate(
@@ -102,7 +102,7 @@ def _kept(context: DisruptionContext, claim: Claim) -> Blocked | None:
 
 def _declined(context: DisruptionContext, found: ConsolidationMove, most_bought: int) -> Blocked | None:
     """Why a move that is possible is not made; None when it is."""
-    if sum(lot.count for lot in found.purchases) > most_bought:
+    if sum(purchase.count for purchase in found.purchases) > most_bought:
         return no_reason(Obstacle.NO_SAVING, f"it would take more than {most_bought} in its place")
     if _trades_spot(context, found):
         return no_reason(Obstacle.NO_SAVING, "spot for cheaper spot only trades one risk of interruption for another")
@@ -144,7 +144,7 @@ def _trades_spot(context: DisruptionContext, found: ConsolidationMove) -> bool:
     going = found.group.claims
     if any(claim.capacity_pool.capacity_type != "spot" for claim in going):
         return False
-    if all(lot.offering.offer.capacity_type != "spot" for lot in found.purchases):
+    if all(purchase.offering.offer.capacity_type != "spot" for purchase in found.purchases):
         return False
     if not all(context.fleet.node_pools[claim.node_pool].spec.disruption.spot_to_spot for claim in going):
         return True
@@ -158,7 +158,7 @@ def _buys_its_own(found: ConsolidationMove) -> bool:
     for claim in found.group.claims:
         kind = claim.capacity_pool.instance_type
         prices[kind] = min(claim.price_usd_h, prices.get(kind, inf))
-    offers = [lot.offering.offer for lot in found.purchases]
+    offers = [purchase.offering.offer for purchase in found.purchases]
     return any(offer.price_usd_h >= prices.get(offer.instance_type.name, inf) for offer in offers)
 
 

@@ -71,8 +71,8 @@ class MultiNodeProblem:
     going: Mapping[str, Claim]
     gangs: Sequence[Gang]
     """Those that may move: all that stand on the candidates."""
-    board: ClusterState
-    supply: BuyableCapacity
+    state: ClusterState
+    capacity: BuyableCapacity
     flavors: FleetFlavors
     needs: dict[str, list[Need]] = field(default_factory=dict)
     """Gang -> what its pod sets need, in their order."""
@@ -86,18 +86,18 @@ class MultiNodeProblem:
     @classmethod
     def of(cls, context: DisruptionContext, candidates: Sequence[Claim]) -> "MultiNodeProblem | None":
         """None where nobody on the candidates could be moved by this."""
-        board = build_cluster_state(context.snapshot, holders(context.snapshot))
-        supply = build_capacity(context.fleet, context.snapshot)
-        view = cls(context, {}, (), board, supply, FleetFlavors(context.fleet, supply.offerings, board))
-        view.market = Market(supply)
-        view.going = {claim.name: claim for claim in view._within_ways(it for it in candidates if view._movable(it))}
-        gangs = {gang.uid: gang for claim in view.going.values() for gang in context.gangs_on(claim)}
-        view.gangs = [gangs[uid] for uid in sorted(gangs)]
-        return view if view.gangs else None
+        state = build_cluster_state(context.snapshot, holders(context.snapshot))
+        capacity = build_capacity(context.fleet, context.snapshot)
+        made = cls(context, {}, (), state, capacity, FleetFlavors(context.fleet, capacity.offerings, state))
+        made.market = Market(capacity)
+        made.going = {claim.name: claim for claim in made._within_ways(it for it in candidates if made._movable(it))}
+        gangs = {gang.uid: gang for claim in made.going.values() for gang in context.gangs_on(claim)}
+        made.gangs = [gangs[uid] for uid in sorted(gangs)]
+        return made if made.gangs else None
 
     def _within_ways(self, claims: Iterable[Claim]) -> Iterator[Claim]:
         """Those whose gangs, with the gangs on those before, have no more than `MOST_WAYS`."""
-        zones = max(1, len({slot.labels.get(labels.ZONE, "") for slot in self.board.slots.values()}))
+        zones = max(1, len({slot.labels.get(labels.ZONE, "") for slot in self.state.slots.values()}))
         known: dict[str, int] = {}
         for claim in claims:
             mine = {gang.uid: _ways(gang, zones) for gang in self.context.gangs_on(claim)}
@@ -117,7 +117,7 @@ class MultiNodeProblem:
             and not any(
                 pods.wishes or pods.required_topology not in _PLANNED for gang in gangs for pods in gang.pod_sets
             )
-            and all(pin.node in self.board.slots for gang in gangs for pin in gang.pins)
+            and all(pin.node in self.state.slots for gang in gangs for pin in gang.pins)
         )
 
     def problem(self) -> ConsolidationProblem:
@@ -125,11 +125,11 @@ class MultiNodeProblem:
         standing = list(self._standing())
         for gang in self.gangs:
             self.needs[gang.uid] = [self.flavors.need(pods, gang.flavors[pods.name]) for pods in gang.pod_sets]
-        lines = [(gang, need) for gang in self.gangs for need in self.needs[gang.uid]]
-        for gang, need in lines:
+        needs = [(gang, need) for gang in self.gangs for need in self.needs[gang.uid]]
+        for gang, need in needs:
             self._classify(gang, need)
         classes = tuple(self._classes.values())
-        pools = sorted({pool.name for _, need in lines for pool in need.pools})
+        pools = sorted({pool.name for _, need in needs for pool in need.pools})
         return ConsolidationProblem(
             resources=self.market.resources((name for it in classes for name in it.requests), pools),
             classes=classes,
@@ -161,7 +161,7 @@ class MultiNodeProblem:
         """The candidates, the other machines their gangs stand on, and of the rest those with most room."""
         theirs = {pin.node for gang in self.gangs for pin in gang.pins}
         hosts: list[NodeSlot] = []
-        for slot in sorted(self.board.slots.values(), key=lambda slot: slot.name):
+        for slot in sorted(self.state.slots.values(), key=lambda slot: slot.name):
             claim = self.going.get(slot.claim)
             if claim is not None:
                 yield self._machine(slot, claim)
@@ -201,16 +201,16 @@ class MultiNodeProblem:
 
     def _block(self, gang: Gang) -> PodBlock:
         """A gang moves whole, at the price of the work that is lost."""
-        seats: dict[str, dict[str, int]] = {}
+        places: dict[str, dict[str, int]] = {}
         for pin in gang.pins:
-            held = seats.setdefault(self._seat(pin), {})
+            held = places.setdefault(self._place(pin), {})
             name = self._of_need[gang.uid, pin.pod_set]
             held[name] = held.get(name, 0) + (1 if _on_one_host(gang.pod_set(pin.pod_set)) else pin.count)
         one_lane = any(pods.required_topology == labels.ZONE for pods in gang.pod_sets)
         lost = max(LEAST_USD, lost_work_usd(gang, self.context.snapshot))
-        return PodBlock(gang.uid, seats, moving_usd=lost, one_lane=one_lane)
+        return PodBlock(gang.uid, places, moving_usd=lost, one_lane=one_lane)
 
-    def _seat(self, pin: Pin) -> str:
+    def _place(self, pin: Pin) -> str:
         return pin.claim if pin.claim in self.going else f"host {pin.node}"
 
     def _buyables(self) -> Iterator[ReplacementKind]:

@@ -37,7 +37,7 @@ def keep_in_mind(context: DisruptionContext, found: ConsolidationMove) -> bool:
     proposal = Proposal(
         found.group.names,
         tuple(gang.uid for gang in found.group.gangs),
-        tuple(sorted(lot.offering.key for lot in found.purchases for _ in range(lot.count))),
+        tuple(sorted(purchase.offering.key for purchase in found.purchases for _ in range(purchase.count))),
         found.cost_usd_h,
         found.saving_usd_h,
         sentence(found),

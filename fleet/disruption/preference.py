@@ -143,15 +143,16 @@ class PreferredOffers:
     """What can be had, and what it is expected to cost."""
 
     context: DisruptionContext
-    supply: BuyableCapacity
+    capacity: BuyableCapacity
     _sold: dict[tuple[str, Sequence[CapacityType]], bool] = field(default_factory=dict)
 
     def sells(self, pool: NodePool, capacity_types: Sequence[CapacityType]) -> bool:
         """Whether the pool may buy one of these that is not known to be short."""
         if (pool.name, capacity_types) not in self._sold:
             self._sold[pool.name, capacity_types] = any(
-                offering.offer.capacity_type in capacity_types and offering.offer.pool_key not in self.supply.shortages
-                for offering in self.supply.offerings.of(pool)
+                offering.offer.capacity_type in capacity_types
+                and offering.offer.pool_key not in self.capacity.shortages
+                for offering in self.capacity.offerings.of(pool)
             )
         return self._sold[pool.name, capacity_types]
 
@@ -162,12 +163,12 @@ class PreferredOffers:
 
     def worth(self, group: CandidateGroup, plans: Mapping[str, PlacementPlan]) -> bool:
         """Whether the gangs come to machines that are preferred, or theirs already, for less than is affordable."""
-        lots = [lot for plan in plans.values() for lot in plan.purchases]
-        expected_usd_h = sum(self.supply.expected_usd_h(lot.offering.offer) * lot.count for lot in lots)
+        bought = [each for plan in plans.values() for each in plan.purchases]
+        expected_usd_h = sum(self.capacity.expected_usd_h(each.offering.offer) * each.count for each in bought)
         wanted = frozenset[CapacityType].intersection(*(self._wanted(claim) for claim in group.claims))
         return (
             expected_usd_h < self.affordable_usd_h(group)
-            and all(lot.offering.offer.capacity_type in wanted for lot in lots)
+            and all(each.offering.offer.capacity_type in wanted for each in bought)
             and all(self._welcome(group, plan, wanted) for plan in plans.values())
         )
 
@@ -177,5 +178,5 @@ class PreferredOffers:
     def _welcome(self, group: CandidateGroup, plan: PlacementPlan, wanted: frozenset[CapacityType]) -> bool:
         theirs = {pin.claim for gang in group.gangs for pin in gang.pins}
         claims = self.context.snapshot.claims
-        stands = (claims[seat.slot.claim] for seat in plan.assignments if seat.slot.claim in claims)
+        stands = (claims[it.slot.claim] for it in plan.assignments if it.slot.claim in claims)
         return all(claim.name in theirs or claim.capacity_pool.capacity_type in wanted for claim in stands)

@@ -57,7 +57,7 @@ class Prefilter:
     """The room there is, worked out as it is asked for; the same as long as machines and gangs stay the same."""
 
     fleet: Fleet
-    board: ClusterState
+    state: ClusterState
     by_claim: Mapping[str, NodeSlot]
     flavors: FleetFlavors
     _classes: dict[tuple[object, ...], _ClassRoom] = field(default_factory=dict)
@@ -138,7 +138,7 @@ class Prefilter:
         freed: dict[str, NodeSlot] = {}
         for gang in gangs:
             for pin in gang.pins:
-                standing = self.by_claim.get(pin.claim) if pin.claim else self.board.slots.get(pin.node)
+                standing = self.by_claim.get(pin.claim) if pin.claim else self.state.slots.get(pin.node)
                 if standing is not None:
                     slot = freed.setdefault(standing.name, replace(standing, free=dict(standing.free)))
                     _free(slot, gang.pod_set(pin.pod_set).requests, pin.count)
@@ -154,7 +154,7 @@ class Prefilter:
         requests = need.pod_set.requests
         on_slots = {
             slot.name: fits
-            for slot in self.board.slots.values()
+            for slot in self.state.slots.values()
             if (fits := slot.room_for(requests)) and need.accepts(slot)
         }
         to_buy = {
@@ -184,9 +184,9 @@ def _prefilter(
     held_by: Sequence[Gang],
 ) -> Prefilter:
     seen = Snapshot(0.0, nodes=nodes, claims=claims, foreign_use=foreign_use, index=index)
-    board = build_cluster_state(seen, held_by)
-    by_claim = {slot.claim: slot for slot in board.slots.values() if slot.claim}
-    return Prefilter(fleet, board, by_claim, FleetFlavors(fleet, offerings, board))
+    state = build_cluster_state(seen, held_by)
+    by_claim = {slot.claim: slot for slot in state.slots.values() if slot.claim}
+    return Prefilter(fleet, state, by_claim, FleetFlavors(fleet, offerings, state))
 
 
 def _class_of(flavors: Sequence[str], pod_set: PodSet) -> tuple[object, ...]:

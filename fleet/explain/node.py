@@ -1,19 +1,24 @@
-"""Why a machine was bought, what stands on it, and why it is kept or going."""
+"""Why a machine was bought, what stands on it, why it is kept or going; and what a node that nobody bought could be."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple, cast
 
 from fleet.cost.lost import lost_since_s, lost_work_usd
 from fleet.disruption.outcomes import DisruptionVerdict
 from fleet.explain.verdicts import verdicts
+from fleet.nodeclaims.adoption_checks import AdoptionPass
+from fleet.reasons import Refusal
 from fleet.scheduling.patience import ends_at_s
-from fleet.snapshot import Claim, Gang, Node, Snapshot
+from fleet.snapshot import Claim, Gang, Instance, Node, Snapshot
 from fleet.snapshot.lookups import claims_by_node, machines_held
+from model import labels
 from model.fleet import Fleet
+from model.kinds import CapacityType, NodePool
 
 
 @dataclass(frozen=True, slots=True)
-class Tenant:
+class GangOnMachine:
     """A gang on a machine."""
 
     gang: Gang
@@ -28,14 +33,14 @@ class Tenant:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeView:
+class MachineView:
     """Everything about one machine at one instant."""
 
     claim: Claim
     node: Node | None
     buyer: str
     """The gang it was bought for, by name; its uid where it is gone; empty = for none."""
-    tenants: tuple[Tenant, ...]
+    gangs: tuple[GangOnMachine, ...]
     foreign_pods: tuple[str, ...]
     """Pods of no gang, but not of a DaemonSet."""
     verdicts: tuple[DisruptionVerdict, ...]
@@ -47,24 +52,59 @@ def claim_called(snapshot: Snapshot, name: str) -> Claim | None:
     return snapshot.claims.get(name) or claims_by_node(snapshot).get(name)
 
 
-def node_view(snapshot: Snapshot, claim: Claim, fleet: Fleet | None = None) -> NodeView:
+def node_view(snapshot: Snapshot, claim: Claim, fleet: Fleet | None = None) -> MachineView:
     """The view of a claim's machine; what methods say of it takes the fleet's declarations."""
     buyer = snapshot.gangs.get(claim.gang)
     pods = snapshot.node_pods.get(claim.node, ())
-    return NodeView(
+    return MachineView(
         claim,
         snapshot.nodes.get(claim.node),
         buyer.name if buyer else claim.gang,
-        tuple(_tenants(snapshot, claim)),
+        tuple(_gangs_on(snapshot, claim)),
         tuple(sorted(pod.key for pod in pods if not pod.workload)),
         verdicts(fleet, snapshot, claim) if fleet is not None else (),
     )
 
 
-def _tenants(snapshot: Snapshot, claim: Claim) -> Iterator[Tenant]:
+def _gangs_on(snapshot: Snapshot, claim: Claim) -> Iterator[GangOnMachine]:
     now = snapshot.now_s
     gangs = machines_held(snapshot).get(claim.name, ())
     for gang in sorted(gangs, key=lambda gang: (-gang.effective_priority, gang.name, gang.uid)):
         pods = sum(pin.count for pin in gang.pins if pin.claim == claim.name)
         lost_s = max(0.0, now - lost_since_s(gang, now)) if gang.admitted_at_s else 0.0
-        yield Tenant(gang, pods, lost_work_usd(gang, snapshot), lost_s, ends_at_s(gang, now))
+        yield GangOnMachine(gang, pods, lost_work_usd(gang, snapshot), lost_s, ends_at_s(gang, now))
+
+
+# -- a node that nobody here bought ------------------------------------------------------------------------------------
+
+
+class PoolAdoption(NamedTuple):
+    """A pool, and what stands against it that the node joins it; None = nothing that the cluster shows."""
+
+    pool: str
+    refusal: Refusal | None
+
+
+def adoptable_by(fleet: Fleet, snapshot: Snapshot, node: Node) -> tuple[PoolAdoption, ...]:
+    """What every declared pool, by name, has against it; empty for a node that is no EC2 instance.
+
+    As far as the cluster shows: it does not show EC2's tags.
+    """
+    if not node.instance_id:
+        return ()
+    return tuple(_adoption(fleet, snapshot, node, pool) for _, pool in sorted(fleet.node_pools.items()))
+
+
+def _adoption(fleet: Fleet, snapshot: Snapshot, node: Node, pool: NodePool) -> PoolAdoption:
+    asked = Instance(
+        id=node.instance_id,
+        instance_type=node.labels.get(labels.INSTANCE_TYPE, ""),
+        zone=node.labels.get(labels.ZONE, ""),
+        capacity_type=cast("CapacityType", node.labels.get(labels.CAPACITY_TYPE, "on-demand")),
+        state="running",
+        launched_at_s=node.created_at_s,
+        tags={labels.ADOPT: f"{snapshot.cluster}/{pool.name}"},
+        placement_group=pool.spec.placement.group,
+    )
+    verdict = AdoptionPass(fleet, snapshot).judge(asked)
+    return PoolAdoption(pool.name, verdict if isinstance(verdict, Refusal) else None)

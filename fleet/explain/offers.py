@@ -1,33 +1,41 @@
 """What could serve so many GPUs of a kind: every way the pools may buy them, cheapest first, and what is against it."""
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
-from fleet.explain.unit import Unit, unit_of
 from fleet.mig.layouts import layout_name
 from fleet.offerings.limits import PoolHeadroom
 from fleet.offerings.offerings import Offering
 from fleet.placement.inventory import BuyableCapacity, build_capacity
 from fleet.reasons import Reason, Refusal
-from fleet.snapshot import Catalog, Snapshot
+from fleet.snapshot import Catalog, InstanceType, Snapshot
 from model.fleet import Fleet
+from model.hints import listing, near
 from model.kinds import NodePool
+from model.mig.geometry import mig_models, models_for_instance_gpu, resource_name
+
+_PROFILE: Final = re.compile(r"\d+g\.\d+gb(\+[a-z.]+)?")
+_FRACTION: Final = re.compile(r"(?P<model>.+)/(?P<parts>[1-9]\d{0,2})")
+_TOLERANCE_MIB: Final = 64
+"""EC2 rounds the memory of a fraction down."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class GpuRequest:
     """GPUs somebody wants; empty text = any."""
 
     gpu: str
-    """As `fleet.explain.unit.unit_of` reads it."""
+    """As `unit_of` reads it."""
     count: int
     pool: str = ""
     zone: str = ""
     capacity_type: str = ""
 
 
-class Obstacle(StrEnum):
+class OfferObstacle(StrEnum):
     """Why an offer cannot be bought now."""
 
     NONE = ""
@@ -42,7 +50,7 @@ class Obstacle(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class PurchaseOption:
     """One way to buy what is asked: a pool's offer, cut or shared in one way, with machines for all of it."""
 
     pool: str
@@ -60,7 +68,7 @@ class Choice:
     """Machines the pool's limits still allow; None = no limit bounds it."""
     short_until_s: float
     """Until when the cloud counts as short of it (epoch seconds); 0 = it does not."""
-    obstacle: Obstacle
+    obstacle: OfferObstacle
 
     @property
     def total_usd_h(self) -> float:
@@ -80,61 +88,86 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """Every choice, cheapest first, and where none can be bought now, why."""
+class PurchaseOptions:
+    """Every option, cheapest first, and where none can be bought now, why."""
 
-    choices: tuple[Choice, ...]
+    options: tuple[PurchaseOption, ...]
     refusals: tuple[Refusal, ...] = ()
 
     @property
-    def open(self) -> tuple[Choice, ...]:
+    def open(self) -> tuple[PurchaseOption, ...]:
         """Those that nothing is against."""
-        return tuple(choice for choice in self.choices if choice.obstacle is Obstacle.NONE)
+        return tuple(option for option in self.options if option.obstacle is OfferObstacle.NONE)
 
 
-def offers_for(fleet: Fleet, snapshot: Snapshot, ask: Ask) -> Answer:
-    """The choices for `ask`; raises `UnknownGpu` for a name that nothing in the catalogue has."""
-    unit = unit_of(snapshot.catalog, ask.gpu)
-    supply = build_capacity(fleet, snapshot, may_buy=False)
-    choices: list[Choice] = []
+@dataclass(frozen=True, slots=True)
+class GpuUnit:
+    """What is counted, and which machines could have it."""
+
+    types: Mapping[str, int]
+    """Instance type -> whole GPUs or fractions on it; for a MIG profile its GPUs that could be cut so."""
+    resource: str = ""
+    """The resource that is counted, where that depends on how a machine is cut."""
+
+    def on(self, offering: Offering) -> int:
+        """Units on one machine of an offering; 0 = it has none."""
+        if self.resource:
+            return offering.allocatable.get(self.resource, 0)
+        return self.types.get(offering.offer.instance_type.name, 0)
+
+
+class UnknownGpu(ValueError):
+    """Nothing on sale is called so; the message says what is near, or what there is."""
+
+
+def offers_for(fleet: Fleet, snapshot: Snapshot, request: GpuRequest) -> PurchaseOptions:
+    """The options for `request`; raises `UnknownGpu` for a name that nothing in the catalogue has."""
+    unit = unit_of(snapshot.catalog, request.gpu)
+    capacity = build_capacity(fleet, snapshot, may_buy=False)
+    options: list[PurchaseOption] = []
     for name, pool in sorted(fleet.node_pools.items()):
-        if not ask.pool or name == ask.pool:
-            choices += _of_pool(
-                supply, pool, [(offering, unit.on(offering)) for offering in _meant(supply, pool, ask)], ask.count
+        if not request.pool or name == request.pool:
+            options += _of_pool(
+                capacity,
+                pool,
+                [(offering, unit.on(offering)) for offering in _meant(capacity, pool, request)],
+                request.count,
             )
-    answer = tuple(sorted(choices, key=lambda choice: choice.order))
-    return Answer(
+    answer = tuple(sorted(options, key=lambda option: option.order))
+    return PurchaseOptions(
         answer,
-        () if any(not c.obstacle for c in answer) else tuple(_refusals(fleet, snapshot.catalog, ask, unit, answer)),
+        ()
+        if any(not it.obstacle for it in answer)
+        else tuple(_refusals(fleet, snapshot.catalog, request, unit, answer)),
     )
 
 
-def _meant(supply: BuyableCapacity, pool: NodePool, ask: Ask) -> Iterator[Offering]:
-    for offering in supply.offerings.of(pool):
+def _meant(capacity: BuyableCapacity, pool: NodePool, request: GpuRequest) -> Iterator[Offering]:
+    for offering in capacity.offerings.of(pool):
         offer = offering.offer
-        if ask.zone in {"", offer.zone} and ask.capacity_type in {"", offer.capacity_type}:
+        if request.zone in {"", offer.zone} and request.capacity_type in {"", offer.capacity_type}:
             yield offering
 
 
 def _of_pool(
-    supply: BuyableCapacity, pool: NodePool, offerings: list[tuple[Offering, int]], count: int
-) -> Iterator[Choice]:
+    capacity: BuyableCapacity, pool: NodePool, offerings: list[tuple[Offering, int]], count: int
+) -> Iterator[PurchaseOption]:
     held = [(offering, each) for offering, each in offerings if each]
     flexible = {
-        zone: supply.offerings.flexible(pool, [offering for offering, _ in held if offering.offer.zone == zone])
+        zone: capacity.offerings.flexible(pool, [offering for offering, _ in held if offering.offer.zone == zone])
         for zone in {offering.offer.zone for offering, _ in held}
     }
-    headroom = supply.headroom[pool.name]
+    headroom = capacity.headroom[pool.name]
     for offering, each in held:
         offer, machines = offering.offer, -(-count // each)
-        allowed, until_s = headroom.most(offering), supply.shortages.get(offer.pool_key, 0.0)
+        allowed, until_s = headroom.most(offering), capacity.shortages.get(offer.pool_key, 0.0)
         against = (
-            (Obstacle.FIXED, pool.spec.replicas is not None),
-            (Obstacle.LIMIT, allowed < machines),
-            (Obstacle.SHORT, bool(until_s)),
-            (Obstacle.MIN_VALUES, not flexible[offer.zone]),
+            (OfferObstacle.FIXED, pool.spec.replicas is not None),
+            (OfferObstacle.LIMIT, allowed < machines),
+            (OfferObstacle.SHORT, bool(until_s)),
+            (OfferObstacle.MIN_VALUES, not flexible[offer.zone]),
         )
-        yield Choice(
+        yield PurchaseOption(
             pool.name,
             offer.instance_type.name,
             offer.zone,
@@ -145,7 +178,7 @@ def _of_pool(
             offer.price_usd_h,
             allowed if _bounded(pool, headroom) else None,
             until_s,
-            next((obstacle for obstacle, holds in against if holds), Obstacle.NONE),
+            next((obstacle for obstacle, holds in against if holds), OfferObstacle.NONE),
         )
 
 
@@ -166,38 +199,40 @@ def sharing_of(offering: Offering) -> str:
 # -- why there is none ------------------------------------------------------------------------------------------------
 
 
-def _refusals(fleet: Fleet, catalog: Catalog, ask: Ask, unit: Unit, choices: Iterable[Choice]) -> Iterator[Refusal]:
+def _refusals(
+    fleet: Fleet, catalog: Catalog, request: GpuRequest, unit: GpuUnit, options: Iterable[PurchaseOption]
+) -> Iterator[Refusal]:
     """What stands in the way, the nearest miss first: a shortage passes, a limit can be raised."""
-    by_obstacle: dict[Obstacle, list[Choice]] = {}
-    for choice in choices:
-        by_obstacle.setdefault(choice.obstacle, []).append(choice)
+    by_obstacle: dict[OfferObstacle, list[PurchaseOption]] = {}
+    for option in options:
+        by_obstacle.setdefault(option.obstacle, []).append(option)
     if not by_obstacle:
-        yield Refusal(Reason.NO_OFFER, _nobody_buys(fleet, catalog, ask, unit))
-    if short := by_obstacle.get(Obstacle.SHORT):
-        named = _named(f"{c.instance_type}:{c.capacity_type}:{c.zone}" for c in short)
-        yield Refusal(Reason.NO_CAPACITY, f"the cloud is short of {named}", min(c.short_until_s for c in short))
-    if over := by_obstacle.get(Obstacle.LIMIT):
-        most = max(over, key=lambda c: ((c.allowed or 0) * c.each, c.order))
-        left = f"at most {(most.allowed or 0) * most.each} of {ask.count} ({most.allowed} x {most.instance_type})"
-        yield Refusal(Reason.POOL_LIMIT, f"the limits of {_named(c.pool for c in over)} still allow {left}")
-    if stiff := by_obstacle.get(Obstacle.MIN_VALUES):
+        yield Refusal(Reason.NO_OFFER, _nobody_buys(fleet, catalog, request, unit))
+    if short := by_obstacle.get(OfferObstacle.SHORT):
+        named = _named(f"{it.instance_type}:{it.capacity_type}:{it.zone}" for it in short)
+        yield Refusal(Reason.NO_CAPACITY, f"the cloud is short of {named}", min(it.short_until_s for it in short))
+    if over := by_obstacle.get(OfferObstacle.LIMIT):
+        most = max(over, key=lambda it: ((it.allowed or 0) * it.each, it.order))
+        left = f"at most {(most.allowed or 0) * most.each} of {request.count} ({most.allowed} x {most.instance_type})"
+        yield Refusal(Reason.POOL_LIMIT, f"the limits of {_named(it.pool for it in over)} still allow {left}")
+    if stiff := by_obstacle.get(OfferObstacle.MIN_VALUES):
         yield Refusal(
-            Reason.NO_OFFER, f"too few kinds of machines for the minValues of {_named(c.pool for c in stiff)}"
+            Reason.NO_OFFER, f"too few kinds of machines for the minValues of {_named(it.pool for it in stiff)}"
         )
-    if fixed := by_obstacle.get(Obstacle.FIXED):
-        yield Refusal(Reason.NO_OFFER, f"{_named(c.pool for c in fixed)} has replicas: nothing is bought on demand")
+    if fixed := by_obstacle.get(OfferObstacle.FIXED):
+        yield Refusal(Reason.NO_OFFER, f"{_named(it.pool for it in fixed)} has replicas: nothing is bought on demand")
 
 
-def _nobody_buys(fleet: Fleet, catalog: Catalog, ask: Ask, unit: Unit) -> str:
+def _nobody_buys(fleet: Fleet, catalog: Catalog, request: GpuRequest, unit: GpuUnit) -> str:
     """Which of the conditions of the question nothing meets."""
-    if ask.pool and ask.pool not in fleet.node_pools:
-        return f"there is no pool {ask.pool!r}; declared are {_named(fleet.node_pools) or 'none'}"
-    where = " ".join(it for it in (ask.capacity_type, f"in {ask.zone}" if ask.zone else "") if it)
-    who = f"pool {ask.pool} buys no" if ask.pool else "no pool buys"
-    supply = build_capacity(fleet, Snapshot(0.0, catalog=catalog), may_buy=False)
-    pools = {name: pool for name, pool in fleet.node_pools.items() if any(map(unit.on, supply.offerings.of(pool)))}
+    if request.pool and request.pool not in fleet.node_pools:
+        return f"there is no pool {request.pool!r}; declared are {_named(fleet.node_pools) or 'none'}"
+    where = " ".join(it for it in (request.capacity_type, f"in {request.zone}" if request.zone else "") if it)
+    who = f"pool {request.pool} buys no" if request.pool else "no pool buys"
+    capacity = build_capacity(fleet, Snapshot(0.0, catalog=catalog), may_buy=False)
+    pools = {name: pool for name, pool in fleet.node_pools.items() if any(map(unit.on, capacity.offerings.of(pool)))}
     if pools:
-        shown = f"{ask.gpu} {where}" if where else ask.gpu
+        shown = f"{request.gpu} {where}" if where else request.gpu
         return f"{who} {shown}; without that condition there is {_named(pools)}"
     sold = sorted({offer.instance_type.name for offer in catalog.offers} & unit.types.keys())
     cut = ", to be cut by a MigLayout" if unit.resource else ""
@@ -206,8 +241,87 @@ def _nobody_buys(fleet: Fleet, catalog: Catalog, ask: Ask, unit: Unit) -> str:
         if sold
         else f"nor is it on sale in {catalog.region}"
     )
-    return f"{who} {ask.gpu}; {there}"
+    return f"{who} {request.gpu}; {there}"
 
 
 def _named(names: Iterable[str]) -> str:
     return ", ".join(sorted(set(names))[:4])
+
+
+# -- what people mean by a GPU: a model, a MIG profile or a fraction of a model ----------------------------------------
+
+
+def unit_of(catalog: Catalog, name: str) -> GpuUnit:
+    """What is counted when somebody asks for GPUs of this name; raises `UnknownGpu`.
+
+    A model is as in the label `karpenter.k8s.aws/instance-gpu-name` (`h100`) or as in a MigLayout (`a100-80gb`), in any
+    case of letters, and counted in whole GPUs however they are shared; a MIG profile (`1g.10gb`) is counted in
+    instances; a fraction (`l4/8`) is an eighth of a GPU, of machines that are sold with no more.
+    """
+    asked = name.strip().lower().replace(" ", "-").replace("_", "-")
+    machines = [kind for _, kind in sorted(catalog.types.items()) if kind.gpu_name]
+    if _PROFILE.fullmatch(asked):
+        return _instances(machines, asked)
+    fraction = _FRACTION.fullmatch(asked)
+    found = _fractions(machines, fraction["model"], int(fraction["parts"])) if fraction else _whole(machines, asked)
+    if not found:
+        known = names_of(machines)
+        hint = near(asked, known)
+        there = f"did you mean {hint!r}?" if hint else f"there are {listing(known, most=20)}"
+        raise UnknownGpu(f"no machine in {catalog.region or 'the catalogue'} has a GPU called {name!r}; {there}")
+    return GpuUnit(found)
+
+
+def names_of(machines: Iterable[InstanceType]) -> set[str]:
+    """Every name that `unit_of` knows some of these machines by, but for MIG profiles."""
+    known = [kind for kind in machines if kind.gpu_name]
+    sizes = _sizes(known)
+    whole = {alias for kind in known if kind.gpu_count for alias in _aliases(kind)}
+    return whole | {f"{kind.gpu_name}/{parts}" for kind in known if (parts := _parts(kind, sizes))}
+
+
+def _instances(machines: Iterable[InstanceType], profile: str) -> GpuUnit:
+    if not any(profile in model.profiles for model in mig_models().values()):
+        known = {each for model in mig_models().values() for each in model.profiles}
+        hint = near(profile, known)
+        there = f"did you mean {hint!r}?" if hint else f"there are {listing(known, most=20)}"
+        raise UnknownGpu(f"no GPU can be cut into {profile!r}; {there}")
+    able = {kind.name: kind.gpu_count for kind in machines if kind.gpu_count and _can_be_cut(kind, profile)}
+    return GpuUnit(able, resource_name(profile))
+
+
+def _can_be_cut(kind: InstanceType, profile: str) -> bool:
+    models = models_for_instance_gpu(kind.gpu_name, kind.gpu_memory_mib)
+    return any(profile in model.profiles for model in models)
+
+
+def _whole(machines: Iterable[InstanceType], asked: str) -> dict[str, int]:
+    return {kind.name: kind.gpu_count for kind in machines if kind.gpu_count and asked in _aliases(kind)}
+
+
+def _fractions(machines: Iterable[InstanceType], model: str, parts: int) -> dict[str, int]:
+    known = list(machines)
+    sizes = _sizes(known)
+    return {kind.name: 1 for kind in known if kind.gpu_name == model and _parts(kind, sizes) == parts}
+
+
+def _aliases(kind: InstanceType) -> set[str]:
+    return {kind.gpu_name, *(model.id for model in models_for_instance_gpu(kind.gpu_name, kind.gpu_memory_mib))}
+
+
+def _sizes(machines: Iterable[InstanceType]) -> dict[str, int]:
+    """Model -> MiB of a whole GPU."""
+    sizes: dict[str, int] = {}
+    for kind in machines:
+        if kind.gpu_count:
+            sizes[kind.gpu_name] = max(sizes.get(kind.gpu_name, 0), kind.gpu_memory_mib)
+    return sizes
+
+
+def _parts(kind: InstanceType, sizes: dict[str, int]) -> int:
+    """Into how many parts the GPU is divided of which the machine has one; 0 = it has whole ones."""
+    whole = sizes.get(kind.gpu_name, 0)
+    if kind.gpu_count or not whole or not kind.gpu_memory_mib:
+        return 0
+    parts = round(whole / kind.gpu_memory_mib)
+    return parts if abs(parts * kind.gpu_memory_mib - whole) <= _TOLERANCE_MIB else 0

@@ -1,14 +1,15 @@
 """What limits a pool: limits used and left, budgets and freezes now, shortages, the way to its offers, who waits."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any, get_args
 
 from fleet.disruption.budgets import BUDGET_REASONS
 from fleet.disruption.context import DisruptionContext
-from fleet.explain.funnel import Step, funnel
 from fleet.offerings.limits import PoolHeadroom
+from fleet.offerings.offerings import Offering, Offerings
 from fleet.placement.flavor_nodes import nodes_of_flavor
-from fleet.placement.inventory import build_capacity
+from fleet.placement.inventory import BuyableCapacity, build_capacity
 from fleet.quota.compile import quota_specs
 from fleet.quota.queue_binding import binding_of
 from fleet.reasons import Reason
@@ -16,11 +17,13 @@ from fleet.snapshot import CapacityPool, ClaimState, Gang, GangState, Snapshot
 from fleet.snapshot.lookups import claims_by_pool
 from model.cron import Cron, window_active
 from model.fleet import Fleet
-from model.kinds import Budget, NodePool
+from model.kinds import Budget, CapacityType, NodePool, RequirementTerm
+from model.kinds.node_pool import GpuSelector, NodePoolSpec, Sharing
+from model.requirements import Requirements
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class PoolLimit:
     """One limit of a pool. Amounts of resources are canonical, money is USD an hour, nodes are counted."""
 
     name: str
@@ -35,7 +38,7 @@ class Bound:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class ScheduleWindow:
     """A budget or freeze window that a schedule opens."""
 
     name: str
@@ -45,20 +48,38 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
+class FunnelStep:
+    """What is left after one more condition."""
+
+    condition: str
+    """In the words of the declaration."""
+    offers: int
+    types: int
+    zones: int
+    ruled_out: int
+    """Offers that met every condition before this one."""
+
+    @property
+    def empties(self) -> bool:
+        """Whether this condition is the one that leaves nothing."""
+        return not self.offers and bool(self.ruled_out)
+
+
+@dataclass(frozen=True, slots=True)
 class PoolView:
     """Everything that bounds what a pool buys and gives back, at one instant."""
 
     pool: NodePool
     machines: Mapping[str, int]
     """State -> machines in it."""
-    bounds: tuple[Bound, ...]
-    budgets: tuple[Window, ...]
+    bounds: tuple[PoolLimit, ...]
+    budgets: tuple[ScheduleWindow, ...]
     may_go: Mapping[str, int]
     """Reason of disruption -> how many machines more the budgets let go for it now."""
-    freezes: tuple[Window, ...]
+    freezes: tuple[ScheduleWindow, ...]
     shortages: Mapping[CapacityPool, float]
     """Capacity pool of one of its offers -> until when it counts as short."""
-    steps: tuple[Step, ...]
+    steps: tuple[FunnelStep, ...]
     waiting: tuple[Gang, ...]
     """Gangs that lack machines and whose queue could have them from this pool, longest waiting first."""
     coming: tuple[Gang, ...]
@@ -68,53 +89,53 @@ class PoolView:
 def pool_view(fleet: Fleet, snapshot: Snapshot, name: str) -> PoolView:
     """The view of a declared pool; KeyError for another."""
     pool = fleet.node_pools[name]
-    supply = build_capacity(fleet, snapshot, may_buy=False)
+    capacity = build_capacity(fleet, snapshot, may_buy=False)
     claims = claims_by_pool(snapshot).get(name, ())
-    keys = {offering.offer.pool_key for offering in supply.offerings.of(pool)}
+    keys = {offering.offer.pool_key for offering in capacity.offerings.of(pool)}
     states = [claim.state for claim in claims]
     context = DisruptionContext.of(fleet, snapshot)
     return PoolView(
         pool,
         {str(state): states.count(state) for state in ClaimState if state in states},
-        tuple(_bounds(pool, supply.headroom[name])),
+        tuple(_bounds(pool, capacity.headroom[name])),
         tuple(_budget(budget, snapshot.now_s) for budget in pool.spec.disruption.budgets),
         {word: context.budget(name, reason) for reason, word in BUDGET_REASONS.items()},
         tuple(_freezes(fleet, snapshot.now_s)),
-        {pool: until for pool, until in sorted(supply.shortages.items()) if pool in keys},
-        funnel(pool, supply),
+        {pool: until for pool, until in sorted(capacity.shortages.items()) if pool in keys},
+        funnel(pool, capacity),
         tuple(_waiting(fleet, snapshot, pool)),
         tuple(_coming(snapshot, {claim.name for claim in claims if claim.state is not ClaimState.READY})),
     )
 
 
-def _bounds(pool: NodePool, left: PoolHeadroom) -> Iterator[Bound]:
+def _bounds(pool: NodePool, left: PoolHeadroom) -> Iterator[PoolLimit]:
     limits = pool.spec.limits
     if limits.nodes is not None and left.nodes is not None:
-        yield Bound("nodes", limits.nodes - left.nodes, limits.nodes)
+        yield PoolLimit("nodes", limits.nodes - left.nodes, limits.nodes)
     if limits.usd_per_hour is not None and left.usd_h is not None:
-        yield Bound("usdPerHour", limits.usd_per_hour - left.usd_h, limits.usd_per_hour)
+        yield PoolLimit("usdPerHour", limits.usd_per_hour - left.usd_h, limits.usd_per_hour)
     for resource, most in sorted(limits.resources.items()):
-        yield Bound(resource, most - left.resources[resource], most)
+        yield PoolLimit(resource, most - left.resources[resource], most)
 
 
-def _budget(budget: Budget, now_s: float) -> Window:
+def _budget(budget: Budget, now_s: float) -> ScheduleWindow:
     reasons = ", ".join(budget.reasons) or "every reason"
     words = f"{budget.nodes} of its machines at once, for {reasons}"
     if not budget.schedule:
-        return Window(words, open=True, opens_s=None)
+        return ScheduleWindow(words, open=True, opens_s=None)
     return _window(f"{words}, {budget.schedule!r}", budget.schedule, budget.duration or 0.0, now_s)
 
 
-def _freezes(fleet: Fleet, now_s: float) -> Iterator[Window]:
+def _freezes(fleet: Fleet, now_s: float) -> Iterator[ScheduleWindow]:
     for window in fleet.policy.spec.freeze_windows:
         if "Disruption" in window.blocks:
             yield _window(window.name, window.schedule, window.duration, now_s)
 
 
-def _window(name: str, schedule: str, duration_s: float, now_s: float) -> Window:
+def _window(name: str, schedule: str, duration_s: float, now_s: float) -> ScheduleWindow:
     cron = Cron.parse(schedule)
     is_open = window_active(cron, duration_s, now_s)
-    return Window(name, is_open, None if is_open else cron.next_after(now_s))
+    return ScheduleWindow(name, is_open, None if is_open else cron.next_after(now_s))
 
 
 LACKING = frozenset({Reason.NO_OFFER, Reason.POOL_LIMIT, Reason.NO_CAPACITY, Reason.TOPOLOGY, Reason.BATCHING})
@@ -130,14 +151,96 @@ def _waiting(fleet: Fleet, snapshot: Snapshot, pool: NodePool) -> Iterator[Gang]
 
 def _pools_of(fleet: Fleet, gang: Gang) -> set[str]:
     """Pools behind the flavors of a gang's queue."""
-    line = binding_of(fleet, gang.namespace, gang.queue)
-    queue = quota_specs(fleet).queues.get(line.name) if line is not None else None
+    binding = binding_of(fleet, gang.namespace, gang.queue)
+    queue = quota_specs(fleet).queues.get(binding.name) if binding is not None else None
     names = (name for group in queue.groups for name in group.flavors) if queue is not None else ()
-    grounds = (nodes_of_flavor(fleet, name) for name in names)
-    return {pool.name for ground in grounds if ground is not None for pool in ground.pools}
+    behind = (nodes_of_flavor(fleet, name) for name in names)
+    return {pool.name for nodes in behind if nodes is not None for pool in nodes.pools}
 
 
 def _coming(snapshot: Snapshot, unready: set[str]) -> Iterator[Gang]:
     for _, gang in sorted(snapshot.gangs.items(), key=lambda entry: (entry[1].name, entry[0])):
         if gang.state is not GangState.PENDING and any(pin.claim in unready for pin in gang.pins):
             yield gang
+
+
+# -- the way from everything on sale to what the pool could buy now ----------------------------------------------------
+
+
+def funnel(pool: NodePool, capacity: BuyableCapacity) -> tuple[FunnelStep, ...]:
+    """From all offers to those the pool could buy one machine of now: condition by condition, what each rules out.
+
+    Conditions on types come first, then zones, capacity types, sharing; limits and shortages are the last two steps.
+    Each step asks for the offerings of a pool that declares no more than the conditions so far: the same function that
+    says what is bought, so that the way ends where the pool's own offerings are.
+    """
+    steps: list[FunnelStep] = []
+    for condition, left in (*_declared(pool, capacity.offerings), *_present(pool, capacity)):
+        offers = {offering.offer.pool_key: offering.offer for offering in left}
+        before = steps[-1].offers if steps else len(offers)
+        types, zones = {key.instance_type for key in offers}, {key.zone for key in offers}
+        steps.append(FunnelStep(condition, len(offers), len(types), len(zones), before - len(offers)))
+    return tuple(steps)
+
+
+def _declared(pool: NodePool, offerings: Offerings) -> Iterator[tuple[str, Iterable[Offering]]]:
+    said: dict[str, Any] = {**_OPEN, "placement": pool.spec.placement.model_copy(update={"efa": False})}
+    yield "on sale", _offerings(offerings, pool, said)
+    for condition, field, value in _conditions(pool.spec):
+        said[field] = value
+        yield condition, _offerings(offerings, pool, said)
+
+
+_OPEN: Mapping[str, Any] = {
+    "instance_types": (),
+    "instance_families": (),
+    "gpu": None,
+    "requirements": (),
+    "zones": (),
+    "capacity_types": get_args(CapacityType),
+    "sharing": Sharing(),
+}
+"""What the fields that choose machines are where they rule nothing out."""
+
+
+def _offerings(offerings: Offerings, pool: NodePool, said: Mapping[str, Any]) -> Iterable[Offering]:
+    """The offerings of the pool as if it said no more than that."""
+    partly = pool.model_copy(update={"spec": pool.spec.model_copy(update=dict(said))})
+    return offerings.of_variant(partly)
+
+
+def _conditions(spec: NodePoolSpec) -> Iterator[tuple[str, str, Any]]:
+    """(in words, field, its value once the condition holds), of the conditions that the declaration has."""
+    if spec.gpu is not None:
+        yield f"gpu {_gpu(spec.gpu)}", "gpu", spec.gpu
+    if spec.instance_types:
+        yield f"instanceTypes {', '.join(spec.instance_types)}", "instance_types", spec.instance_types
+    if spec.instance_families:
+        yield f"instanceFamilies {', '.join(spec.instance_families)}", "instance_families", spec.instance_families
+    for number, term in enumerate(spec.requirements):
+        yield f"requirement {_term(term)}", "requirements", spec.requirements[: number + 1]
+    if spec.placement.efa:
+        yield "placement.efa", "placement", spec.placement
+    if spec.zones:
+        yield f"zones {', '.join(spec.zones)}", "zones", spec.zones
+    yield f"capacityTypes {', '.join(spec.capacity_types)}", "capacity_types", spec.capacity_types
+    if spec.sharing.mig is not None:
+        yield f"sharing.mig {', '.join(spec.sharing.mig.layouts)}", "sharing", spec.sharing
+
+
+def _gpu(gpu: GpuSelector) -> str:
+    told = gpu.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    parts = (f"{key} {', '.join(value) if isinstance(value, list) else value}" for key, value in told.items())
+    return "; ".join(parts) or "any"
+
+
+def _term(term: RequirementTerm) -> str:
+    return str(Requirements.from_terms((term,)))
+
+
+def _present(pool: NodePool, capacity: BuyableCapacity) -> Iterator[tuple[str, Iterable[Offering]]]:
+    """What stands against one machine more at present."""
+    headroom = capacity.headroom[pool.name]
+    affordable = [offering for offering in capacity.offerings.of(pool) if headroom.most(offering) > 0]
+    yield "room within the limits", affordable
+    yield "not short now", [offering for offering in affordable if offering.offer.pool_key not in capacity.shortages]

@@ -17,7 +17,7 @@ from model.fleet import Fleet
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class QuotaLevel:
     """One node on the way from a gang's queue to the root, for one (flavor, resource). Canonical amounts."""
 
     flavor: str
@@ -38,24 +38,24 @@ class Level:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class QuotaStanding:
     """How much of one (flavor, resource) a gang asks and could have, and the way up its tree."""
 
     asked: int
     free: int
-    levels: tuple[Level, ...]
+    levels: tuple[QuotaLevel, ...]
     """The queue first, the root last."""
 
 
-def standings(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> list[Standing]:
+def standings(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> list[QuotaStanding]:
     """A standing for every flavor of the gang's queue and every resource it asks that quota counts there."""
-    line = binding_of(fleet, gang.namespace, gang.queue)
-    if line is None:
+    binding = binding_of(fleet, gang.namespace, gang.queue)
+    if binding is None:
         return []
     tree = charged_tree(fleet, snapshot, (it for it in snapshot.gangs.values() if it.uid != gang.uid))
-    node = tree.queues[line.name]
+    node = tree.queues[binding.name]
     asked: dict[Cell, int] = {}
-    spec = current_quota_specs(fleet, snapshot).queues[line.name]
+    spec = current_quota_specs(fleet, snapshot).queues[binding.name]
     for pod_set in gang.pod_sets:
         for resource, amount in spec.asked_of(pod_set).items():
             group = spec.group_of(resource)
@@ -63,18 +63,20 @@ def standings(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> list[Standing]:
                 cell = tree.index.get(FlavorResource(flavor, resource))
                 if cell is not None and cell in node.root.declared:
                     asked[cell] = asked.get(cell, 0) + amount * pod_set.count
-    return [Standing(amount, available(node, cell), tuple(_up(tree, node, cell))) for cell, amount in asked.items()]
+    return [
+        QuotaStanding(amount, available(node, cell), tuple(_up(tree, node, cell))) for cell, amount in asked.items()
+    ]
 
 
-def _up(tree: QuotaTree, queue: QuotaNode, cell: Cell) -> Iterator[Level]:
+def _up(tree: QuotaTree, queue: QuotaNode, cell: Cell) -> Iterator[QuotaLevel]:
     for node in (queue, *queue.ancestors()):
         most = node.potential[cell]
         bound = most if most < UNLIMITED else None
-        yield Level(*tree.cells[cell], node.path, node.subtree[cell], node.usage[cell], bound)
+        yield QuotaLevel(*tree.cells[cell], node.path, node.subtree[cell], node.usage[cell], bound)
 
 
 @dataclass(frozen=True, slots=True)
-class Otherwise:
+class WhatIfDecision:
     """What the next decision would be if the gang were otherwise."""
 
     state: GangState
@@ -92,7 +94,7 @@ def otherwise(
     priority_class: str = "",
     queue: str = "",
     gpus: int | None = None,
-) -> Otherwise:
+) -> WhatIfDecision:
     """The decision for the gang alone, all other waiting gangs left out, with these changes to it.
 
     `gpus`: so many GPUs for every pod that asks for any. What-ifs are about quota and place: nothing is kept.
@@ -114,7 +116,7 @@ def otherwise(
     saved = [action.gang for action in cycle.decide(fleet, imagined) if isinstance(action, SaveGang)]
     own = next((it for it in saved if it.uid == gang.uid), asks)
     evicted = sorted(it.name for it in saved if it.uid != gang.uid)
-    return Otherwise(own.state, own.reason, own.message, tuple(evicted))
+    return WhatIfDecision(own.state, own.reason, own.message, tuple(evicted))
 
 
 def _with_gpus(pods: PodSet, gpus: int) -> PodSet:

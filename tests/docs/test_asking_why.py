@@ -13,7 +13,7 @@ from agent.cli.look import look_away
 from agent.cli.offers import to_json
 from fleet.disruption import METHODS, outcomes
 from fleet.explain import offers
-from fleet.explain.offers import Ask, offers_for
+from fleet.explain.offers import GpuRequest, offers_for
 from fleet.explain.verdicts import INVOLUNTARY
 from tests.support.fleets import FleetBuilder
 
@@ -53,7 +53,7 @@ def test_every_command_that_explains_is_listed() -> None:
 
 
 def test_every_key_of_an_offer_is_documented() -> None:
-    fleet, look, ask = FleetBuilder().pool().build(), look_away("us-east-1"), Ask("h100", 8)
+    fleet, look, ask = FleetBuilder().pool().build(), look_away("us-east-1"), GpuRequest("h100", 8)
     told = to_json(ask, offers_for(fleet, look.snapshot, ask), look)
     assert json.loads(json.dumps(told)) == told
     text = section("What could serve it")
@@ -62,7 +62,7 @@ def test_every_key_of_an_offer_is_documented() -> None:
 
 
 def test_every_obstacle_of_an_offer_is_documented() -> None:
-    assert table(section("What could serve it"), "an obstacle") == {code for code in offers.Obstacle if code}
+    assert table(section("What could serve it"), "an obstacle") == {code for code in offers.OfferObstacle if code}
 
 
 def test_every_method_is_documented_in_its_order() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet.explain.funnel import Step, funnel
+from fleet.explain.pool import FunnelStep, funnel
 from fleet.offerings.offerings import Offerings
 from fleet.placement.inventory import build_capacity
 from model.fleet import Fleet
@@ -21,7 +21,7 @@ PACKAGE = replace(WHOLE, offers=WHOLE.offers[::23])
 SMALL = [{"devices": "all", "profiles": {"1g.10gb": 7}}]
 
 
-def steps_of(world: World, name: str = "h100") -> tuple[Step, ...]:
+def steps_of(world: World, name: str = "h100") -> tuple[FunnelStep, ...]:
     snapshot = world.snapshot()
     supply = build_capacity(world.fleet, snapshot)
     return funnel(world.fleet.node_pools[name], supply)
@@ -58,7 +58,7 @@ def test_what_is_short_is_left_out_last() -> None:
     world = World(fleet_of(instanceTypes=[P5.name, P5S.name]))
     world.shortages = {offer.pool_key: NOW + 60 for offer in world.catalog.offers if offer.zone == A}
     *_, last = steps_of(world)
-    assert last == Step("not short now", offers=2, types=2, zones=1, ruled_out=2)
+    assert last == FunnelStep("not short now", offers=2, types=2, zones=1, ruled_out=2)
     assert not last.empties
     world.shortages |= {offer.pool_key: NOW + 60 for offer in world.catalog.offers if offer.zone == B}
     assert steps_of(world)[-1].empties

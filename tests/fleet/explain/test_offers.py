@@ -6,8 +6,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet.explain.offers import Answer, Ask, Choice, Obstacle, offers_for
-from fleet.explain.unit import UnknownGpu, names_of, unit_of
+from fleet.explain.offers import (
+    GpuRequest,
+    OfferObstacle,
+    PurchaseOption,
+    PurchaseOptions,
+    UnknownGpu,
+    names_of,
+    offers_for,
+    unit_of,
+)
 from fleet.reasons import Reason
 from fleet.snapshot import InstanceOffer
 from model.fleet import Fleet
@@ -20,12 +28,12 @@ PACKAGE = package_catalog("us-east-1").catalog
 ALL_1G = [{"devices": "all", "profiles": {"1g.10gb": 7}}]
 
 
-def asked(fleet: Fleet, ask: Ask, world: World | None = None) -> Answer:
+def asked(fleet: Fleet, ask: GpuRequest, world: World | None = None) -> PurchaseOptions:
     return offers_for(fleet, (world or World(fleet)).snapshot(), ask)
 
 
-def row(choice: Choice) -> tuple[str, str, str, int, float]:
-    return choice.pool, choice.instance_type, choice.zone, choice.machines, choice.total_usd_h
+def row(option: PurchaseOption) -> tuple[str, str, str, int, float]:
+    return option.pool, option.instance_type, option.zone, option.machines, option.total_usd_h
 
 
 def both(**spec: Any) -> Fleet:
@@ -94,15 +102,15 @@ def test_every_known_name_is_known() -> None:
     ],
 )
 def test_cheapest_for_all_of_it_first(count: int, expected: list[tuple[str, int, float]]) -> None:
-    found = asked(both(), Ask("h100", count)).open
+    found = asked(both(), GpuRequest("h100", count)).open
     # at the same total the cheaper GPU comes first
     by_price = sorted(expected, key=lambda it: it[2]) if count != 7 else [expected[1], expected[0]]
     assert [(c.instance_type, c.machines, c.total_usd_h) for c in found] == by_price
 
 
 def test_prices_of_a_gpu() -> None:
-    (choice,) = asked(both(instanceTypes=[P5.name]), Ask("h100", 8)).choices
-    assert (choice.each, choice.usd_h, choice.unit_usd_h, choice.sharing) == (8, 98.0, 12.25, "whole")
+    (option,) = asked(both(instanceTypes=[P5.name]), GpuRequest("h100", 8)).options
+    assert (option.each, option.usd_h, option.unit_usd_h, option.sharing) == (8, 98.0, 12.25, "whole")
 
 
 @pytest.mark.parametrize(
@@ -117,7 +125,7 @@ def test_prices_of_a_gpu() -> None:
 )
 def test_how_gpus_are_shared(sharing: dict[str, Any], gpu: str, expected: tuple[str, int] | None) -> None:
     fleet = FleetBuilder().layout("small", h100_80gb=ALL_1G).pool(zones=[A], sharing=sharing).build()
-    found = [(choice.sharing, choice.each) for choice in asked(fleet, Ask(gpu, 8)).choices]
+    found = [(option.sharing, option.each) for option in asked(fleet, GpuRequest(gpu, 8)).options]
     assert found == ([expected] if expected else [])
 
 
@@ -125,22 +133,22 @@ def test_fractions_are_sold_by_the_machine() -> None:
     world = World(FleetBuilder().pool("parts", instanceTypes=[PART.name]).build())
     sold = (*offers(), InstanceOffer(PART, A, "on-demand", 0.2))
     world.catalog = catalog(sold)
-    (choice,) = asked(world.fleet, Ask("l4/8", 3), world).choices
-    assert row(choice) == ("parts", PART.name, A, 3, pytest.approx(0.6))
+    (option,) = asked(world.fleet, GpuRequest("l4/8", 3), world).options
+    assert row(option) == ("parts", PART.name, A, 3, pytest.approx(0.6))
 
 
 @pytest.mark.parametrize(
     ("ask", "expected"),
     [
-        (Ask("l4", 4), {("l4", A), ("l4", B)}),
-        (Ask("l4", 4, zone=B), {("l4", B)}),
-        (Ask("l4", 4, pool="l4"), {("l4", A), ("l4", B)}),
-        (Ask("l4", 4, pool="h100"), set()),
-        (Ask("l4", 4, capacity_type="spot"), set()),
+        (GpuRequest("l4", 4), {("l4", A), ("l4", B)}),
+        (GpuRequest("l4", 4, zone=B), {("l4", B)}),
+        (GpuRequest("l4", 4, pool="l4"), {("l4", A), ("l4", B)}),
+        (GpuRequest("l4", 4, pool="h100"), set()),
+        (GpuRequest("l4", 4, capacity_type="spot"), set()),
     ],
 )
-def test_what_is_asked_narrows(ask: Ask, expected: set[tuple[str, str]]) -> None:
-    assert {(choice.pool, choice.zone) for choice in asked(both(), ask).choices} == expected
+def test_what_is_asked_narrows(ask: GpuRequest, expected: set[tuple[str, str]]) -> None:
+    assert {(option.pool, option.zone) for option in asked(both(), ask).options} == expected
 
 
 # -- what is against it -----------------------------------------------------------------------------------------------
@@ -149,24 +157,26 @@ def test_what_is_asked_narrows(ask: Ask, expected: set[tuple[str, str]]) -> None
 @pytest.mark.parametrize(
     ("spec", "count", "obstacle", "reason", "words"),
     [
-        ({}, 8, Obstacle.NONE, None, ""),
-        ({"limits": {"nodes": 1}}, 8, Obstacle.NONE, None, ""),
-        ({"limits": {"nodes": 1}}, 16, Obstacle.LIMIT, Reason.POOL_LIMIT, "at most 8 of 16 (1 x p5.48xlarge)"),
-        ({"limits": {"usdPerHour": 97.0}}, 8, Obstacle.LIMIT, Reason.POOL_LIMIT, "at most 0 of 8"),
-        ({"limits": {"resources": {"nvidia.com/gpu": 8}}}, 9, Obstacle.LIMIT, Reason.POOL_LIMIT, "of h100 still"),
-        ({"replicas": 1}, 8, Obstacle.FIXED, Reason.NO_OFFER, "h100 has replicas"),
+        ({}, 8, OfferObstacle.NONE, None, ""),
+        ({"limits": {"nodes": 1}}, 8, OfferObstacle.NONE, None, ""),
+        ({"limits": {"nodes": 1}}, 16, OfferObstacle.LIMIT, Reason.POOL_LIMIT, "at most 8 of 16 (1 x p5.48xlarge)"),
+        ({"limits": {"usdPerHour": 97.0}}, 8, OfferObstacle.LIMIT, Reason.POOL_LIMIT, "at most 0 of 8"),
+        ({"limits": {"resources": {"nvidia.com/gpu": 8}}}, 9, OfferObstacle.LIMIT, Reason.POOL_LIMIT, "of h100 still"),
+        ({"replicas": 1}, 8, OfferObstacle.FIXED, Reason.NO_OFFER, "h100 has replicas"),
         (
             {"requirements": [{"key": "node.kubernetes.io/instance-type", "operator": "Exists", "minValues": 2}]},
             8,
-            Obstacle.MIN_VALUES,
+            OfferObstacle.MIN_VALUES,
             Reason.NO_OFFER,
             "minValues of h100",
         ),
     ],
 )
-def test_obstacles(spec: dict[str, Any], count: int, obstacle: Obstacle, reason: Reason | None, words: str) -> None:
-    answer = asked(both(instanceTypes=[P5.name], **spec), Ask("h100", count))
-    assert [choice.obstacle for choice in answer.choices] == [obstacle]
+def test_obstacles(
+    spec: dict[str, Any], count: int, obstacle: OfferObstacle, reason: Reason | None, words: str
+) -> None:
+    answer = asked(both(instanceTypes=[P5.name], **spec), GpuRequest("h100", count))
+    assert [option.obstacle for option in answer.options] == [obstacle]
     assert [refusal.reason for refusal in answer.refusals] == ([reason] if reason else [])
     assert all(words in refusal.message for refusal in answer.refusals)
 
@@ -174,17 +184,19 @@ def test_obstacles(spec: dict[str, Any], count: int, obstacle: Obstacle, reason:
 def test_limits_count_what_stands() -> None:
     world = World(both(instanceTypes=[P5.name], limits={"nodes": 2}))
     world.machine("m0")
-    assert [choice.allowed for choice in asked(world.fleet, Ask("h100", 8), world).choices] == [1]
-    assert asked(world.fleet, Ask("h100", 16), world).refusals[0].reason == Reason.POOL_LIMIT
+    assert [option.allowed for option in asked(world.fleet, GpuRequest("h100", 8), world).options] == [1]
+    assert asked(world.fleet, GpuRequest("h100", 16), world).refusals[0].reason == Reason.POOL_LIMIT
 
 
 def test_a_shortage_says_until_when() -> None:
     world = World(both())
     world.shortages = {offer.pool_key: NOW + 90 for offer in world.catalog.offers if offer.instance_type is P5}
-    found = {c.instance_type: (c.obstacle, c.short_until_s) for c in asked(world.fleet, Ask("h100", 8), world).choices}
-    assert found == {P5.name: (Obstacle.SHORT, NOW + 90), P5S.name: (Obstacle.NONE, 0.0)}
+    found = {
+        c.instance_type: (c.obstacle, c.short_until_s) for c in asked(world.fleet, GpuRequest("h100", 8), world).options
+    }
+    assert found == {P5.name: (OfferObstacle.SHORT, NOW + 90), P5S.name: (OfferObstacle.NONE, 0.0)}
     world.shortages = {offer.pool_key: NOW + 90 for offer in world.catalog.offers}
-    (refusal,) = asked(world.fleet, Ask("h100", 8), world).refusals
+    (refusal,) = asked(world.fleet, GpuRequest("h100", 8), world).refusals
     assert (refusal.reason, refusal.retry_at_s) == (Reason.NO_CAPACITY, NOW + 90)
     assert "p5.48xlarge:on-demand:us-east-1a" in refusal.message
 
@@ -192,15 +204,15 @@ def test_a_shortage_says_until_when() -> None:
 @pytest.mark.parametrize(
     ("ask", "words"),
     [
-        (Ask("a100", 8), "no pool buys a100; on sale in us-east-1 are p4d.24xlarge"),
-        (Ask("1g.10gb", 8), "on sale in us-east-1 are p4d.24xlarge, p5.48xlarge, p5.4xlarge, to be cut"),
-        (Ask("h100", 8, zone=B), "no pool buys h100 in us-east-1b; without that condition there is h100"),
-        (Ask("h100", 8, pool="l4"), "pool l4 buys no h100; without that condition there is h100"),
-        (Ask("h100", 8, capacity_type="spot"), "no pool buys h100 spot"),
-        (Ask("h100", 8, pool="no"), "there is no pool 'no'; declared are h100, l4"),
+        (GpuRequest("a100", 8), "no pool buys a100; on sale in us-east-1 are p4d.24xlarge"),
+        (GpuRequest("1g.10gb", 8), "on sale in us-east-1 are p4d.24xlarge, p5.48xlarge, p5.4xlarge, to be cut"),
+        (GpuRequest("h100", 8, zone=B), "no pool buys h100 in us-east-1b; without that condition there is h100"),
+        (GpuRequest("h100", 8, pool="l4"), "pool l4 buys no h100; without that condition there is h100"),
+        (GpuRequest("h100", 8, capacity_type="spot"), "no pool buys h100 spot"),
+        (GpuRequest("h100", 8, pool="no"), "there is no pool 'no'; declared are h100, l4"),
     ],
 )
-def test_why_there_is_none(ask: Ask, words: str) -> None:
+def test_why_there_is_none(ask: GpuRequest, words: str) -> None:
     (refusal,) = asked(both(), ask).refusals
     assert refusal.reason == Reason.NO_OFFER
     assert words in refusal.message
@@ -210,10 +222,10 @@ def test_why_there_is_none(ask: Ask, words: str) -> None:
 @given(st.integers(1, 200), st.sampled_from(("h100", "a100", "l4")), st.sampled_from(({}, {"nodes": 3})))
 def test_choices_hold_what_is_asked_in_order_of_cost(count: int, gpu: str, limits: dict[str, int]) -> None:
     fleet = FleetBuilder().pool(instanceTypes=[P5.name, P5S.name, P4.name, G6.name, M7.name], limits=limits).build()
-    answer = asked(fleet, Ask(gpu, count))
-    totals = [choice.total_usd_h for choice in answer.choices]
+    answer = asked(fleet, GpuRequest(gpu, count))
+    totals = [option.total_usd_h for option in answer.options]
     assert totals == sorted(totals)
-    for choice in answer.choices:
-        assert choice.each * (choice.machines - 1) < count <= choice.each * choice.machines
-        assert (choice.obstacle is Obstacle.NONE) == (choice.allowed is None or choice.allowed >= choice.machines)
+    for option in answer.options:
+        assert option.each * (option.machines - 1) < count <= option.each * option.machines
+        assert (option.obstacle is OfferObstacle.NONE) == (option.allowed is None or option.allowed >= option.machines)
     assert bool(answer.refusals) == (not answer.open)

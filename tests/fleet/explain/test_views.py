@@ -8,7 +8,7 @@ import pytest
 
 from fleet.disruption import METHODS
 from fleet.explain.node import claim_called, node_view
-from fleet.explain.pool import Bound, PoolView, Window, pool_view
+from fleet.explain.pool import PoolLimit, PoolView, ScheduleWindow, pool_view
 from fleet.explain.verdicts import INVOLUNTARY
 from fleet.reasons import Reason
 from fleet.snapshot import GangState, Pin
@@ -36,10 +36,10 @@ def test_limits_used_and_left() -> None:
     limits = {"nodes": 3, "usdPerHour": 150.0, "resources": {GPU: 24, "cpu": 1000}}
     view = view_of(standing(limits=limits))
     assert view.bounds == (
-        Bound("nodes", 2, 3),
-        Bound("usdPerHour", 196.0, 150.0),
-        Bound("cpu", 384_000, 1_000_000),
-        Bound(GPU, 16, 24),
+        PoolLimit("nodes", 2, 3),
+        PoolLimit("usdPerHour", 196.0, 150.0),
+        PoolLimit("cpu", 384_000, 1_000_000),
+        PoolLimit(GPU, 16, 24),
     )
     assert [bound.left for bound in view.bounds] == [1, -46.0, 616_000, 8]
     assert view_of(standing()).bounds == ()
@@ -72,7 +72,10 @@ def test_freeze_windows_that_concern_machines() -> None:
         {"name": "sync", "schedule": "0 8 * * *", "duration": "2h", "blocks": ["Sync"]},
     ]
     view = view_of(standing(policy={"freezeWindows": windows}))
-    assert view.freezes == (Window("now", open=True, opens_s=None), Window("later", open=False, opens_s=NOW + 2 * HOUR))
+    assert view.freezes == (
+        ScheduleWindow("now", open=True, opens_s=None),
+        ScheduleWindow("later", open=False, opens_s=NOW + 2 * HOUR),
+    )
 
 
 def test_shortages_of_its_offers_only() -> None:
@@ -138,11 +141,11 @@ def test_what_stands_on_a_machine() -> None:
     world.stands(foreign_pod("p", "node-m0"))
     snapshot = world.snapshot()
     view = node_view(snapshot, snapshot.claims["m0"])
-    assert [(it.gang.name, it.pods, it.lost_s, it.ends_s) for it in view.tenants] == [
+    assert [(it.gang.name, it.pods, it.lost_s, it.ends_s) for it in view.gangs] == [
         ("ns/high", 1, 60.0, inf),
         ("ns/low", 1, 3600.0, NOW + 3600),
     ]
-    assert [it.lost_usd for it in view.tenants] == [pytest.approx(98 / 60), pytest.approx(196.0)]
+    assert [it.lost_usd for it in view.gangs] == [pytest.approx(98 / 60), pytest.approx(196.0)]
     assert view.foreign_pods == ("other/p",)
     assert view.verdicts == ()
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fleet.explain.what_if import Otherwise, otherwise, standings
+from fleet.explain.what_if import WhatIfDecision, otherwise, standings
 from fleet.snapshot import GangState
 from tests.support.fleets import GPU, NOW, FleetBuilder, gang
 from tests.support.world import World
@@ -57,6 +57,6 @@ def test_a_queue_that_is_not_declared_has_no_tree(world: World) -> None:
 def test_otherwise(world: World, change: dict[str, object], expected: tuple[GangState, str, tuple[str, ...]]) -> None:
     before = world.snapshot()
     found = otherwise(world.fleet, before, world.gang("g"), **change)  # type: ignore[arg-type]
-    assert isinstance(found, Otherwise)
+    assert isinstance(found, WhatIfDecision)
     assert (found.state, found.reason, found.evicted) == expected
     assert world.snapshot() == before
