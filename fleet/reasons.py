@@ -21,6 +21,8 @@ class Reason(StrEnum):
     """Its Workload says `active: false`."""
     BEHIND_HEAD = "BehindHead"
     """A StrictFIFO queue whose head cannot run yet."""
+    TOO_MANY_PODS = "TooManyPods"
+    """Asks for more pods than a cluster runs."""
     NO_MATCHING_FLAVOR = "NoMatchingFlavor"
     EXCEEDS_MAX_QUOTA = "ExceedsMaxQuota"
     """Asks more than it could ever get, even with everybody else idle."""

@@ -1,7 +1,7 @@
 """What a gang must satisfy before quota is even looked at: a table of rules, first refusal wins."""
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from fleet.gangs.activity import deactivated
 from fleet.quota.queue_binding import QueueBinding, binding_of, known_queues
@@ -10,6 +10,8 @@ from fleet.snapshot import Gang, Snapshot
 from model.fleet import Fleet
 from model.kinds import Team
 
+PODS_MAX: Final = 150_000
+"""Pods of a cluster at most (Kubernetes, "Considerations for large clusters"); no gang has more."""
 NAMESPACE_LABEL = "kubernetes.io/metadata.name"
 """The label that the API server puts on every namespace."""
 
@@ -100,6 +102,14 @@ def _budget(case: _Case) -> Refusal | None:
     return Refusal(Reason.BUDGET_EXHAUSTED, message)
 
 
+def _few_enough(case: _Case) -> Refusal | None:
+    """What asks for more is a slip of the keyboard, or hostile: it is told so before anything is computed for it."""
+    pods = sum(pod_set.count for pod_set in case.gang.pod_sets)
+    if pods <= PODS_MAX:
+        return None
+    return Refusal(Reason.TOO_MANY_PODS, f"it asks for {pods} pods; a cluster runs {PODS_MAX} at most")
+
+
 def _back_off(case: _Case) -> Refusal | None:
     left_s = case.gang.requeue_at_s - case.snapshot.now_s
     if left_s <= 0:
@@ -120,6 +130,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 _RULES: tuple[Callable[[_Case], Refusal | None], ...] = (
+    _few_enough,
     _namespace,
     _priority_exists,
     _priority_allowed,

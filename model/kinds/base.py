@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import (
     AfterValidator,
@@ -37,6 +37,10 @@ _LABEL_PREFIX = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*
 _NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
+DURATION_MAX_S: Final = 10 * 365 * 24 * 3600
+"""Beyond this a duration is a slip of the keyboard; `Never` says that something has no end."""
+
+
 def _parse_duration(value: Any, info: ValidationInfo) -> float:
     if isinstance(value, float) and value >= 0 and info.context is not FROM_YAML:
         return value
@@ -46,7 +50,10 @@ def _parse_duration(value: Any, info: ValidationInfo) -> float:
     if match is None:
         raise ValueError("a duration is written like 30s, 10m, 1h30m or Never")
     hours, minutes, seconds = (int(match[unit] or 0) for unit in "hms")
-    return float(hours * 3600 + minutes * 60 + seconds)
+    total_s = hours * 3600 + minutes * 60 + seconds
+    if total_s > DURATION_MAX_S:
+        raise ValueError(f"a duration is {DURATION_MAX_S // 3600}h (ten years) at most, or Never")
+    return float(total_s)
 
 
 def format_duration(seconds: float) -> str:
@@ -115,7 +122,6 @@ def _text_schema(form: re.Pattern[str], longest: int) -> WithJsonSchema:
     return WithJsonSchema({"type": "string", "pattern": f"^{form.pattern}$", "maxLength": longest})
 
 
-Int = Annotated[int, Strict()]
 Bool = Annotated[bool, Strict()]
 Name = Annotated[str, AfterValidator(_check_name), _text_schema(_DNS_NAME, 63)]
 Duration = Annotated[
@@ -132,7 +138,10 @@ Amounts = Annotated[
     WithJsonSchema({"type": "object", "additionalProperties": {"anyOf": [{"type": "string"}, {"type": "number"}]}}),
 ]
 """Resource name -> quantity, held as canonical integers (see `model.quantity.Resources`)."""
-Usd = Annotated[float, Strict(), Field(ge=0, allow_inf_nan=False)]
+Usd = Annotated[float, Strict(), Field(ge=0, le=1e9, allow_inf_nan=False)]
+NODES_MAX: Final = 100_000
+"""More nodes than any Kubernetes cluster has: what counts nodes is bounded by it, so that three zeros too many show."""
+NodeCount = Annotated[int, Strict(), Field(ge=0, le=NODES_MAX)]
 Namespace = Annotated[str, AfterValidator(_check_namespace), _text_schema(_NAMESPACE, 63)]
 LabelKey = Annotated[str, AfterValidator(_check_label_key), WithJsonSchema({"type": "string", "maxLength": 317})]
 LabelValue = Annotated[str, AfterValidator(_check_label_value), _text_schema(_LABEL_VALUE, 63)]
@@ -218,7 +227,7 @@ class Toleration(Spec):
     """The taint's value, for `Equal`."""
     effect: Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"] = ""
     """The taint's effect; empty = any."""
-    toleration_seconds: Int | None = None
+    toleration_seconds: Annotated[int, Strict(), Field(le=DURATION_MAX_S)] | None = None
     """How long a `NoExecute` taint is tolerated; unset = for ever."""
 
     def tolerates(self, taint: Taint) -> bool:

@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, Strict, model_validator
 
-from model.kinds.base import Amounts, Bool, Duration, Kind, Name, RequirementTerm, Spec, Tags, Usd
+from model.kinds.base import Amounts, Bool, Duration, Kind, Name, NodeCount, RequirementTerm, Spec, Tags, Usd
 from model.kinds.node_template import NodeTemplate
 
 CapacityType = Literal["reserved", "spot", "on-demand"]
@@ -55,11 +55,11 @@ class GpuSelector(Spec):
 
     models: tuple[str, ...] = ()
     """Model names as in the label `karpenter.k8s.aws/instance-gpu-name` (`h100`, `a100`, `l4`); empty = any."""
-    min_count: Annotated[int, Strict(), Field(ge=1)] | None = None
+    min_count: Annotated[int, Strict(), Field(ge=1, le=128)] | None = None
     """Fewest GPUs on one machine."""
-    max_count: Annotated[int, Strict(), Field(ge=1)] | None = None
+    max_count: Annotated[int, Strict(), Field(ge=1, le=128)] | None = None
     """Most GPUs on one machine."""
-    min_memory_mib: Annotated[int, Strict()] | None = Field(default=None, ge=1, alias="minMemoryMiB")
+    min_memory_mib: Annotated[int, Strict()] | None = Field(default=None, ge=1, le=16 * 1024**2, alias="minMemoryMiB")
     """Memory of one GPU in MiB."""
 
 
@@ -105,7 +105,7 @@ class Limits(Spec):
 
     resources: Amounts = Field(default_factory=dict)
     """Sum of the resources of all nodes."""
-    nodes: Annotated[int, Strict(), Field(ge=0)] | None = None
+    nodes: NodeCount | None = None
     """Number of nodes."""
     usd_per_hour: Usd | None = None
     """Sum of the hourly prices of all nodes."""
@@ -127,7 +127,7 @@ class Placement(Spec):
 class Budget(Spec):
     """How many nodes may be disrupted at once. Without `schedule` always; with it, in the windows it opens (UTC)."""
 
-    nodes: Annotated[int, Strict(), Field(ge=0)] | Annotated[str, Field(pattern=r"^(100|[0-9]{1,2})%$")] = "10%"
+    nodes: NodeCount | Annotated[str, Field(pattern=r"^(100|[0-9]{1,2})%$")] = "10%"
     """A count, or a percentage of the pool's nodes, rounded up."""
     reasons: tuple[DisruptionReason, ...] = ()
     """Empty = all reasons."""
@@ -238,7 +238,7 @@ class NodePoolSpec(Spec):
     """When nodes are given back or replaced."""
     repair: tuple[Repair, ...] = REPAIRS
     """When a machine that is not well is replaced, whatever budgets say; the first complaint that is overdue counts."""
-    replicas: Annotated[int, Strict(), Field(ge=0)] | None = None
+    replicas: NodeCount | None = None
     """A fixed pool: this many machines, always, whatever the queues hold."""
 
     @property

@@ -154,9 +154,9 @@ class Kubelet(Spec):
 
     cluster_dns: tuple[str, ...] = Field(default=(), alias="clusterDNS")
     """Addresses of the cluster's DNS. Bottlerocket and AL2 use the first."""
-    max_pods: Annotated[int, Strict(), Field(ge=0)] | None = None
+    max_pods: Annotated[int, Strict(), Field(ge=0, le=10_000)] | None = None
     """Most pods on a node; unset = as many as its network interfaces have addresses for."""
-    pods_per_core: Annotated[int, Strict(), Field(ge=0)] | None = None
+    pods_per_core: Annotated[int, Strict(), Field(ge=0, le=10_000)] | None = None
     """Most pods for each core. Bottlerocket does not know it."""
     system_reserved: Reserved = Field(default_factory=dict)
     """Kept for the system: `cpu`, `memory`, `ephemeral-storage`, `pid`."""
@@ -168,7 +168,7 @@ class Kubelet(Spec):
     """Signal -> quantity or percentage below which pods are evicted after a grace period."""
     eviction_soft_grace_period: dict[Signal, Duration] = Field(default_factory=dict)
     """How long each signal of `evictionSoft` is borne."""
-    eviction_max_pod_grace_period: Annotated[int, Strict(), Field(ge=0)] | None = None
+    eviction_max_pod_grace_period: Annotated[int, Strict(), Field(ge=0, le=86_400)] | None = None
     """Seconds that a pod may take to end when a soft threshold is met."""
     image_gc_high_threshold_percent: Percent | None = Field(default=None, alias="imageGCHighThresholdPercent")
     """Disk usage above which images are collected."""
@@ -194,7 +194,7 @@ class Ebs(Spec):
     """Its size, such as `100Gi`."""
     volume_type: Literal["gp3", "gp2", "io1", "io2", "st1", "sc1", "standard"] | None = None
     """Its type."""
-    iops: Annotated[int, Strict(), Field(ge=100)] | None = None
+    iops: Annotated[int, Strict(), Field(ge=100, le=256_000)] | None = None
     """Operations a second, of gp3, io1 and io2."""
     throughput: Annotated[int, Strict(), Field(ge=125, le=2000)] | None = None
     """MiB a second, of gp3."""

@@ -4,21 +4,21 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, Strict
 
-from model.kinds.base import NEVER, Bool, Duration, Kind, LabelKey, Name, Spec, Usd
+from model.kinds.base import NEVER, Bool, Duration, Kind, LabelKey, Name, NodeCount, Spec, Usd
 
 
 class GuardRails(Spec):
     """A revision that would go beyond any of these is planned, shown and refused; the last good one stays in force."""
 
-    max_nodes_removed: Annotated[int, Strict(), Field(ge=0)] | None = None
+    max_nodes_removed: NodeCount | None = None
     """Unset = no bound."""
     max_percent_removed: Annotated[int, Strict(), Field(ge=0, le=100)] | None = 30
     """Of the nodes that exist now; one node is always allowed."""
-    max_nodes_added: Annotated[int, Strict(), Field(ge=0)] | None = None
+    max_nodes_added: NodeCount | None = None
     """Unset = no bound."""
     max_usd_per_hour_added: Usd | None = None
     """Sum of the hourly prices of new nodes; unset = no bound."""
-    max_gangs_evicted: Annotated[int, Strict(), Field(ge=0)] | None = None
+    max_gangs_evicted: Annotated[int, Strict(), Field(ge=0, le=1_000_000)] | None = None
     """Unset = no bound."""
     allow_empty_fleet: Bool = False
     """Whether a revision may leave no NodePool at all while machines run."""

@@ -1,15 +1,20 @@
 """The scalar types and small rules of the kinds, as code uses them (the loader's view is in loader/)."""
 
 import json
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from model.kinds import KINDS, NEVER, Budget, NodePool, Taint, Toleration
-from model.kinds.base import format_duration
+from model.kinds.base import Duration, format_duration
 from model.kinds.node_pool import Disruption, Sharing
+from model.loader import InvalidFleet, load
+from model.problem import Code
+from model.upstream import UPSTREAM_KINDS
 
 ENVELOPE = {"apiVersion": "muster.dev/v1alpha1", "kind": "NodePool", "metadata": {"name": "p"}}
 
@@ -97,3 +102,50 @@ def test_every_kind_has_a_plural_of_its_own() -> None:
     plurals = [kind.plural for kind in KINDS]
     assert len(set(plurals)) == len(KINDS)
     assert all(plural.islower() and plural.endswith("s") for plural in plurals)
+
+
+# -- bounds -----------------------------------------------------------------------------------------------------------
+
+
+def _numbers(schema: Any, path: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Every place in a JSON schema where an integer may stand."""
+    if isinstance(schema, Mapping):
+        if schema.get("type") == "integer":
+            yield path, schema
+        for key, value in schema.items():
+            yield from _numbers(value, f"{path}/{key}")
+    elif isinstance(schema, list):
+        for index, value in enumerate(schema):
+            yield from _numbers(value, f"{path}/{index}")
+
+
+@pytest.mark.parametrize("kind", [*KINDS, *UPSTREAM_KINDS], ids=lambda kind: kind.__name__)
+def test_every_count_has_an_upper_bound(kind: Any) -> None:
+    """A slip of three zeros is told where it stands, before anything is planned with it."""
+    schema = kind.model_json_schema(by_alias=True)
+    unbounded = [path for path, found in _numbers(schema) if "maximum" not in found and "enum" not in found]
+    assert unbounded == []
+
+
+def test_a_fleet_has_no_more_fixed_machines_than_a_cluster_has_nodes() -> None:
+    def pool(name: str, replicas: int) -> str:
+        return (
+            "apiVersion: muster.dev/v1alpha1\nkind: NodePool\n"
+            f"metadata: {{name: {name}}}\nspec: {{instanceTypes: [p5.48xlarge], replicas: {replicas}}}\n"
+        )
+
+    files = {"a.yaml": pool("a", 60_000).encode(), "b.yaml": pool("b", 60_000).encode()}
+    with pytest.raises(InvalidFleet) as caught:
+        load(files)
+    (problem,) = caught.value.problems
+    assert (problem.file, problem.path, problem.code) == ("b.yaml", "spec.replicas", Code.TOO_LARGE)
+    assert "120000 machines" in problem.message
+    with pytest.raises(InvalidFleet) as caught:
+        load({"a.yaml": pool("a", 10**18).encode()})
+    assert [it.path for it in caught.value.problems] == ["spec.replicas"]
+
+
+@pytest.mark.parametrize("text", ["87601h", "999999999s", "87600h1s"])
+def test_a_duration_of_more_than_ten_years_is_a_slip(text: str) -> None:
+    with pytest.raises(ValidationError, match="87600h"):
+        TypeAdapter(Duration).validate_python(text)

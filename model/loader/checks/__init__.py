@@ -6,7 +6,13 @@ from model.loader.checks.fair_sharing import use_not_remembered, use_remembered_
 from model.loader.checks.flavors import ambiguous_flavors, quotas_without_capacity
 from model.loader.checks.layouts import impossible_layouts, layouts_that_do_not_suit
 from model.loader.checks.overlays import malformed_overlays, overlays_in_conflict
-from model.loader.checks.pools import groups_of_two_kinds, impossible_requirements, malformed_terms, misspelt_machines
+from model.loader.checks.pools import (
+    groups_of_two_kinds,
+    impossible_requirements,
+    malformed_terms,
+    misspelt_machines,
+    too_many_machines,
+)
 from model.loader.checks.references import dangling_references
 from model.loader.checks.repetitions import repeated_values
 from model.loader.checks.schedules import invalid_windows
@@ -33,6 +39,7 @@ CHECKS: tuple[Check, ...] = (
     malformed_terms,
     impossible_requirements,
     misspelt_machines,
+    too_many_machines,
     groups_of_two_kinds,
     repeated_values,
     invalid_windows,

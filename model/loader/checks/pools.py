@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 
 from model import labels
 from model.kinds import NodePool
+from model.kinds.base import NODES_MAX
 from model.loader.declarations import Declarations, Declared
 from model.loader.tree import Path
 from model.pools import pool_requirements
@@ -41,6 +42,17 @@ def malformed_terms(declarations: Declarations) -> Iterator[Problem]:
             if term.operator == "In" and term.min_values is not None and term.min_values > len(set(term.values)):
                 message = f"{term.key}: minValues is {term.min_values}, but only {len(set(term.values))} are listed"
                 yield pool.problem((*path, "minValues"), message, Code.IMPOSSIBLE_REQUIREMENT)
+
+
+def too_many_machines(declarations: Declarations) -> Iterator[Problem]:
+    """Fixed pools that ask for more machines together than a cluster has nodes, at the pool that goes beyond."""
+    total = 0
+    for _, pool in sorted(declarations.node_pools.items()):
+        replicas = pool.value.spec.replicas or 0
+        total += replicas
+        if total > NODES_MAX >= total - replicas:
+            message = f"fixed pools ask for {total} machines together; a fleet has {NODES_MAX} at most"
+            yield pool.problem(("spec", "replicas"), message, Code.TOO_LARGE)
 
 
 def impossible_requirements(declarations: Declarations) -> Iterator[Problem]:

@@ -15,7 +15,19 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import BeforeValidator, Field, Strict, model_validator
 from pydantic.json_schema import WithJsonSchema
 
-from model.kinds.base import NEVER, Amounts, Annotations, Duration, Labels, Name, RequirementTerm, Spec, Taint
+from model.kinds.base import (
+    NEVER,
+    NODES_MAX,
+    Amounts,
+    Annotations,
+    Duration,
+    Labels,
+    Name,
+    NodeCount,
+    RequirementTerm,
+    Spec,
+    Taint,
+)
 from model.kinds.errors import misplaced, unsupported
 from model.kinds.node_template import Kubelet
 from model.upstream.base import ObjectMeta, Subdomain, UpstreamKind
@@ -142,12 +154,12 @@ class KarpenterBudget(Spec):
     """How many nodes may be disrupted at once."""
 
     nodes: Annotated[
-        Annotated[int, Strict(), Field(ge=0)] | Annotated[str, Field(pattern=r"^(100|[0-9]{1,2})%$")],
+        NodeCount | Annotated[str, Field(pattern=r"^(100|[0-9]{1,2})%$")],
         BeforeValidator(_count_or_percentage),
         WithJsonSchema(
             {
                 "anyOf": [
-                    {"type": "integer", "minimum": 0},
+                    {"type": "integer", "minimum": 0, "maximum": NODES_MAX},
                     {"type": "string", "pattern": "^((100|[0-9]{1,2})%|[0-9]+)$"},
                 ]
             }
@@ -217,7 +229,7 @@ class KarpenterNodePoolSpec(Spec):
     """Upper bounds of what the whole pool may hold at once, `nodes` among them."""
     weight: Annotated[int, Strict(), Field(ge=1, le=100)] | None = None
     """Pools are tried heaviest first; unset = last."""
-    replicas: Annotated[int, Strict(), Field(ge=0)] | None = None
+    replicas: NodeCount | None = None
     """A fixed pool: this many machines, always."""
 
     @model_validator(mode="after")

@@ -9,7 +9,7 @@ from fleet.gangs import lifecycle
 from fleet.gangs.transitions import evicted, released
 from fleet.reasons import Reason
 from fleet.scheduling import cycle
-from fleet.scheduling.screen import screen
+from fleet.scheduling.screen import PODS_MAX, screen
 from fleet.snapshot import Eviction, GangState
 from tests.support.fleets import NOW, gang, small_fleet
 from tests.support.world import World
@@ -102,3 +102,12 @@ def test_without_a_queue_it_is_still_the_deactivation_that_counts() -> None:
     assert refusal is not None
     assert refusal.reason is Reason.DEACTIVATED
     assert cycle.decide(FLEET, world.snapshot()) == []
+
+
+def test_more_pods_than_a_cluster_runs_are_a_slip() -> None:
+    world = idle_machine()
+    few, many = (gang("g", count=count) for count in (PODS_MAX, PODS_MAX + 1))
+    refusal = screen(FLEET, world.snapshot(), many)
+    assert refusal is not None
+    assert (refusal.reason, str(PODS_MAX + 1) in refusal.message) == (Reason.TOO_MANY_PODS, True)
+    assert screen(FLEET, world.snapshot(), few) is None
