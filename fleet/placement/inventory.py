@@ -104,11 +104,14 @@ def coming_machines(fleet: Fleet, snapshot: Snapshot) -> Iterator[NodeSlot]:
     for _, claim in sorted(snapshot.claims.items()):
         pool = fleet.node_pools.get(claim.node_pool)
         known = claim.capacity_pool.instance_type in snapshot.catalog.types
-        if pool is None or not known or claim.deleting or claim.disruption is not None:
-            continue
-        adopted = bool(claim.adopts) and not claim.ready_at_s
-        if not adopted and (claim.state is not ClaimState.READY or _being_recut(claim)):
+        if pool is not None and known and _on_its_way(claim):
             yield _coming_slot(snapshot, claim, pool)
+
+
+def _on_its_way(claim: Claim) -> bool:
+    if claim.deleting or claim.disruption is not None or (claim.adopts and not claim.ready_at_s):
+        return False
+    return claim.state is not ClaimState.READY or _being_recut(claim)
 
 
 def _being_recut(claim: Claim) -> bool:

@@ -169,8 +169,7 @@ class MachineValues:
         self._flavors = {name: flavor for name, flavor in flavors if flavor is not None}
         looked_at = [it.keys for it in constraints] + [set(flavor.node_labels) for flavor in self._flavors.values()]
         self.keys = tuple(sorted({labels.CAPACITY_TYPE}.union(*looked_at)))
-        asked_for = {name for _, requests in self.mix for name, _ in requests}
-        self.resources = tuple(sorted({CPU, MEMORY} | {name for name in asked_for if is_gpu_resource(name)}))
+        self.resources = _told_apart_by(self.mix)
 
     def of(self, slot: NodeSlot) -> _MachineValue:
         """The value of the machine of a slot."""
@@ -180,15 +179,25 @@ class MachineValues:
         return self._known[kind]
 
     def _worked_out(self, slot: NodeSlot) -> _MachineValue:
-        owners = {name for name, flavor in self._flavors.items() if flavor.owns(slot)}
-        mine: Counter[PodRequests] = Counter()
-        for (allowed, requests), pods in self.mix.items():
-            owned = all(any(name in owners for name in group) for group in allowed.flavors)
-            if owned and allowed.selects(slot.labels):
-                mine[requests] += pods
         pool = self.fleet.node_pools.get(slot.pool)
         keep = pool is not None and (_may_shrink(pool, slot) or _may_be_recut(pool))
-        return _MachineValue(CapacityValue(mine, sum(self.mix.values()), _part_of_gpu(pool)), keep)
+        return _MachineValue(CapacityValue(self._wanting(slot), sum(self.mix.values()), _part_of_gpu(pool)), keep)
+
+    def _wanting(self, slot: NodeSlot) -> Mapping[PodRequests, int]:
+        """The pods of the mix that may stand on the machine of a slot."""
+        owners = {name for name, flavor in self._flavors.items() if flavor.owns(slot)}
+        wanting: Counter[PodRequests] = Counter()
+        for (allowed, requests), pods in self.mix.items():
+            owned = all(not owners.isdisjoint(group) for group in allowed.flavors)
+            if owned and allowed.selects(slot.labels):
+                wanting[requests] += pods
+        return wanting
+
+
+def _told_apart_by(mix: RequestMix) -> tuple[str, ...]:
+    """The resources by which what is free on two machines of a kind can differ in worth."""
+    asked_for = {name for _, requests in mix for name, _ in requests}
+    return tuple(sorted({CPU, MEMORY} | {name for name in asked_for if is_gpu_resource(name)}))
 
 
 @derived(2)

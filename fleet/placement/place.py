@@ -34,8 +34,16 @@ def place_gang(
     found = _place_within_zones(state, capacity, gang, asked)
     if isinstance(found, PlacementPlan) or found.reason is not Reason.TOPOLOGY or not capacity.may_buy:
         return found
+    cheapest = _cheapest_promised_domain(state, capacity, gang, asked)
+    return found if cheapest is None else _place_within_zones(state, capacity, gang, cheapest)
+
+
+def _cheapest_promised_domain(
+    state: ClusterState, capacity: BuyableCapacity, gang: str, needs: Sequence[Need]
+) -> list[Need] | None:
+    """The needs tied to the domain that pools promise and in which a plan costs least; None when there is no plan."""
     best: tuple[float, str, list[Need]] | None = None
-    for value, tied in _promised_domains(asked):
+    for value, tied in _promised_domains(needs):
         mark = state.mark()
         plan = _place_within_zones(state, capacity, gang, tied)
         if isinstance(plan, PlacementPlan):
@@ -43,7 +51,7 @@ def place_gang(
             capacity.give_back(plan.purchases)
             if best is None or (round(plan.cost_usd_h, DIGITS), value) < best[:2]:
                 best = round(plan.cost_usd_h, DIGITS), value, tied
-    return found if best is None else _place_within_zones(state, capacity, gang, best[2])
+    return None if best is None else best[2]
 
 
 def _promised_domains(needs: Sequence[Need]) -> Iterator[tuple[str, list[Need]]]:
@@ -232,17 +240,12 @@ class _ZoneAttempt:
         return placed
 
     def _recut_options(self, need: Need) -> list[Recut]:
+        """The re-cuts of machines that are still idle and would take pods of a need."""
         used = {recut.claim for recut in self.recuts}
-        held = self._held_to_zone(need)
-        return [
-            recut
-            for recut in self.capacity.recuts
-            if recut.claim not in used
-            and self._untouched(recut)
-            and (not held or recut.slot.labels.get(labels.ZONE) == self.zone)
-            and recut.slot.room_for(need.pod_set.requests)
-            and need.accepts(recut.slot)
-        ]
+        idle = [it for it in self.capacity.recuts if it.claim not in used and self._untouched(it)]
+        if self._held_to_zone(need):
+            idle = [it for it in idle if it.slot.labels.get(labels.ZONE) == self.zone]
+        return [it for it in idle if it.slot.room_for(need.pod_set.requests) and need.accepts(it.slot)]
 
     def _untouched(self, recut: Recut) -> bool:
         """Whether nothing has been placed on the machine as it is: only then can it be cut anew."""

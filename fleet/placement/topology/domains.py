@@ -95,19 +95,24 @@ def leaf_domains(flavor: TopologyFlavor, nodes: Sequence[Node]) -> list[LeafDoma
 
     Where two nodes claim one host name, the first by name has it.
     """
-    found = []
-    for row, node in enumerate(nodes):
-        if not node.ready or node.unschedulable or node.deleting:
-            continue
-        if any(node.labels.get(key) != value for key, value in flavor.node_labels.items()):
-            continue
-        if all(level in node.labels for level in flavor.levels):
-            found.append((tuple(node.labels[level] for level in flavor.levels), node.name, row))
-    found.sort()
+    found = sorted(
+        (tuple(node.labels[level] for level in flavor.levels), node.name, row)
+        for row, node in enumerate(nodes)
+        if _belongs(node, flavor)
+    )
     grouped = [(values, tuple(row for _, _, row in members)) for values, members in groupby(found, lambda it: it[0])]
     if flavor.levels[-1] == labels.HOSTNAME:
         grouped = [(values, rows[:1]) for values, rows in grouped]
     return [LeafDomain(values, rows) for values, rows in grouped]
+
+
+def _belongs(node: Node, flavor: TopologyFlavor) -> bool:
+    """Whether a node can take pods, is one of the flavor, and has a place on every level of its topology."""
+    if not node.ready or node.unschedulable or node.deleting:
+        return False
+    if any(node.labels.get(key) != value for key, value in flavor.node_labels.items()):
+        return False
+    return all(level in node.labels for level in flavor.levels)
 
 
 # -- what is asked of the levels --------------------------------------------------------------------------------------

@@ -161,16 +161,17 @@ def _class_of(pod_set: PodSet) -> tuple[tuple[tuple[str, int], ...], MatchKey]:
 def matching_hosts(nodes: Sequence[Node], pod_set: PodSet, tolerations: tuple[Toleration, ...]) -> MatchingLeaves:
     """Hosts whose hard taints are tolerated and that node selector and required affinity admit."""
     tolerated = (*pod_set.tolerations, *tolerations)
-
-    def reason(node: Node) -> str:
-        if not tolerates(node.taints, tolerated):
-            return "have a taint that is not tolerated"
-        return "" if selects(pod_set, node.labels) else "do not match its node selector or affinity"
-
     keys = {*pod_set.node_selector, *_keys(term for terms in pod_set.required_affinity for term in terms)}
-    reasons = _by_kind(nodes, keys, reason)
+    reasons = _by_kind(nodes, keys, lambda node: _exclusion(node, pod_set, tolerated))
     counted = Counter(found for found in reasons if found)
     return MatchingLeaves(np.array([not found for found in reasons], np.bool_), tuple(sorted(counted.items())))
+
+
+def _exclusion(node: Node, pod_set: PodSet, tolerated: tuple[Toleration, ...]) -> str:
+    """Why a host takes no pod of the set whatever is free; empty when it may."""
+    if not tolerates(node.taints, tolerated):
+        return "have a taint that is not tolerated"
+    return "" if selects(pod_set, node.labels) else "do not match its node selector or affinity"
 
 
 def affinity_scores(nodes: Sequence[Node], preferred: tuple[PreferredSchedulingTerm, ...]) -> IntArray:

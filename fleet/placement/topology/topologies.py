@@ -167,9 +167,7 @@ class TopologySearch:
     # -- sets that start ----------------------------------------------------------------------------------------------
 
     def _place(self, group: Sequence[TopologyRequest]) -> _Found:
-        workers, leader = group[0], group[1] if len(group) > 1 else None
-        if leader is not None and leader.pod_set.count > workers.pod_set.count:
-            workers, leader = leader, workers
+        workers, leader = _workers_and_leader(group)
         if len(group) > 2 or (leader is not None and leader.pod_set.count != 1):
             counts = ", ".join(f"{request.pod_set.name} has {request.pod_set.count}" for request in group)
             return TopologyRefusal(RefusalKind.INVALID_GROUP, workers.pod_set.name, counts)
@@ -258,6 +256,14 @@ class TopologySearch:
 
 def _before(request: TopologyRequest) -> TopologyAssignment | None:
     return request.previous.assignment if isinstance(request.previous, PreviousAssignment) else None
+
+
+def _workers_and_leader(group: Sequence[TopologyRequest]) -> tuple[TopologyRequest, TopologyRequest | None]:
+    """The first two sets of a group, the larger first; a set by itself has no leader."""
+    workers, leader = group[0], group[1] if len(group) > 1 else None
+    if leader is not None and leader.pod_set.count > workers.pod_set.count:
+        return leader, workers
+    return workers, leader
 
 
 def _groups(requests: Sequence[TopologyRequest]) -> list[list[TopologyRequest]]:
