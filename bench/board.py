@@ -5,9 +5,9 @@ import time
 from collections.abc import Callable
 
 from fleet.offerings.offerings import Offerings
+from fleet.placement.buyable_capacity import BuyableCapacity
 from fleet.placement.cluster_state import ClusterState, NodeSlot
 from fleet.placement.free_capacity import assign, free_capacity
-from fleet.placement.inventory import BuyableCapacity
 from fleet.placement.place import place_gang
 from fleet.placement.plan import Need, PlacementPlan
 from fleet.snapshot import Catalog, PodSet

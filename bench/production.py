@@ -14,9 +14,9 @@ from bench.packing import Outcome, Trace, arrivals, fragmented_pct
 from bench.reference.fragmentation import WHOLE_MILLI, Measure, Request
 from bench.reference.packer import Machine
 from fleet.offerings.offerings import Offerings
+from fleet.placement.buyable_capacity import BuyableCapacity
 from fleet.placement.cluster_state import ClusterState, NodeSlot
 from fleet.placement.free_capacity import SlotCost, no_cost
-from fleet.placement.inventory import BuyableCapacity
 from fleet.placement.opportunity_cost import MEMORY, OpportunityCosts
 from fleet.placement.place import place_gang
 from fleet.placement.plan import Need, PlacementPlan

@@ -29,7 +29,8 @@ from fleet.nodeclaims.launch import image_kind, write_claims
 from fleet.offerings.limits import PoolHeadroom
 from fleet.offerings.offerings import offerings_now
 from fleet.offerings.reservations import ReservationSelector, reservation_selector, unselected
-from fleet.placement.inventory import BuyableCapacity, build_capacity
+from fleet.placement.buyable_capacity import BuyableCapacity
+from fleet.placement.inventory import build_capacity
 from fleet.placement.plan import PlacementPlan, PlannedNodeClaims
 from fleet.reasons import Reason
 from fleet.snapshot import Catalog, Claim, Instance, Resolutions, Snapshot

@@ -22,9 +22,10 @@ from fleet.optimize.consolidate import (
     StandingMachine,
     solve,
 )
+from fleet.placement.buyable_capacity import BuyableCapacity
 from fleet.placement.cluster_state import PODS, ClusterState, NodeSlot
 from fleet.placement.flavor_nodes import FleetFlavors
-from fleet.placement.inventory import BuyableCapacity, build_capacity, build_cluster_state
+from fleet.placement.inventory import build_capacity, build_cluster_state
 from fleet.placement.plan import Need
 from fleet.reasons import Reason
 from fleet.scheduling.market import Market

@@ -26,7 +26,8 @@ from fleet.disruption.outcomes import Blocked, Command, Obstacle, no_reason
 from fleet.disruption.replacement import claims_of, coming, complete, groups, replacement, unready
 from fleet.disruption.simulation import CandidateGroup, turn_of
 from fleet.fence import concerning
-from fleet.placement.inventory import BuyableCapacity, build_capacity
+from fleet.placement.buyable_capacity import BuyableCapacity
+from fleet.placement.inventory import build_capacity
 from fleet.placement.plan import PlacementPlan
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import Claim

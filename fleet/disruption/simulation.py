@@ -13,9 +13,10 @@ from typing import Final, TypeVar
 from fleet.actions import gang_subject
 from fleet.fence import concerning
 from fleet.offerings.offerings import Offering
+from fleet.placement.buyable_capacity import BuyableCapacity
 from fleet.placement.cluster_state import ClusterState, NodeSlot, planned_slot
 from fleet.placement.flavor_nodes import FleetFlavors
-from fleet.placement.inventory import BuyableCapacity, build_capacity, build_cluster_state
+from fleet.placement.inventory import build_capacity, build_cluster_state
 from fleet.placement.place import place_gang
 from fleet.placement.plan import PlacementPlan, PlannedNodeClaims
 from fleet.quota.compile import QuotaSpecs, charged_tree, current_quota_specs, usage_of

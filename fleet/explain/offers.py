@@ -9,7 +9,8 @@ from typing import Final
 from fleet.mig.layouts import layout_name
 from fleet.offerings.limits import PoolHeadroom
 from fleet.offerings.offerings import Offering
-from fleet.placement.inventory import BuyableCapacity, build_capacity
+from fleet.placement.buyable_capacity import BuyableCapacity
+from fleet.placement.inventory import build_capacity
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import Catalog, InstanceType, Snapshot
 from model.fleet import Fleet

@@ -8,8 +8,9 @@ from fleet.disruption.budgets import BUDGET_REASONS
 from fleet.disruption.context import DisruptionContext
 from fleet.offerings.limits import PoolHeadroom
 from fleet.offerings.offerings import Offering, Offerings
+from fleet.placement.buyable_capacity import BuyableCapacity
 from fleet.placement.flavor_nodes import nodes_of_flavor
-from fleet.placement.inventory import BuyableCapacity, build_capacity
+from fleet.placement.inventory import build_capacity
 from fleet.quota.compile import quota_specs
 from fleet.quota.queue_binding import binding_of
 from fleet.reasons import Reason

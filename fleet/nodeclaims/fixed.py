@@ -12,7 +12,8 @@ from fleet.fence import Decided, each
 from fleet.nodeclaims.launch import write_claims
 from fleet.offerings.offerings import Offering
 from fleet.offerings.reservations import preference
-from fleet.placement.inventory import BuyableCapacity, build_capacity
+from fleet.placement.buyable_capacity import BuyableCapacity
+from fleet.placement.inventory import build_capacity
 from fleet.placement.plan import PlacementPlan, PlannedNodeClaims
 from fleet.reasons import Reason
 from fleet.snapshot import Claim, Disruption, Snapshot

@@ -1,27 +1,25 @@
 """The inventory is what a snapshot offers to pods: machines with what is free, and what can be bought or re-cut."""
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from fleet.actions import claim_subject
 from fleet.mig.layouts import cut, gpu_part, layout_name, pool_layouts, with_gpus
 from fleet.offerings.interruption_rate import premiums
-from fleet.offerings.limits import PoolHeadroom, headroom_of_pools
-from fleet.offerings.offerings import Offerings, node_labels_of, offerings_now
+from fleet.offerings.limits import headroom_of_pools
+from fleet.offerings.offerings import node_labels_of, offerings_now
 from fleet.offerings.reservations import closes_s, offer_of, reservation_of
-from fleet.placement.candidates import CandidateOfferings
+from fleet.placement.buyable_capacity import BuyableCapacity
 from fleet.placement.cluster_state import ANYBODY, PODS, ClusterState, NodeSlot
-from fleet.placement.free_capacity import SlotCost, no_cost
 from fleet.placement.opportunity_cost import OpportunityCosts
-from fleet.placement.plan import Need, PlannedNodeClaims, Recut
-from fleet.snapshot import CapacityPool, Claim, ClaimState, Gang, GangState, InstanceOffer, Node, Snapshot
+from fleet.placement.plan import Recut
+from fleet.snapshot import Claim, ClaimState, Gang, GangState, Node, Snapshot
 from fleet.snapshot.lookups import claims_by_node, claims_by_pool, machines_held
 from fleet.snapshot.seats import seated
 from fleet.snapshot.taints import OWN_KEYS
 from model import labels
 from model.fleet import Fleet
 from model.kinds import NodePool
-from model.quantity import Resources
 
 
 def usable(node: Node, claim: Claim | None) -> bool:
@@ -150,45 +148,6 @@ def _to_come(snapshot: Snapshot, claim: Claim, uid: str) -> bool:
         return False
     here = {pin.claim for pin in gang.pins}
     return claim.name not in here and (not gang.holds_capacity or not here.isdisjoint(claim.replaces))
-
-
-@dataclass(slots=True)
-class BuyableCapacity:
-    """What can be bought or re-cut in this pass; who spends of it gives back when it undoes the cluster state."""
-
-    offerings: Offerings
-    headroom: dict[str, PoolHeadroom]
-    shortages: Mapping[CapacityPool, float]
-    recuts: list[Recut] = field(default_factory=list)
-    may_buy: bool = True
-    priced: Callable[[Resources], SlotCost] = lambda _requests: no_cost
-    """What pods cost the slots they might stand on."""
-    closing: bool = False
-    """Whether there are capacity blocks, so that it matters how long pods will run."""
-    premiums: Mapping[CapacityPool, float] = field(default_factory=dict)
-    """Capacity pool -> the part of its price that its interruptions add (`fleet.offerings.interruption_rate`)."""
-    _candidates: dict[Hashable, CandidateOfferings] = field(default_factory=dict, init=False, repr=False)
-
-    def expected_usd_h(self, offer: InstanceOffer) -> float:
-        """What an offer is ordered by: its price, and what its interruptions waste."""
-        return offer.price_usd_h * (1.0 + self.premiums.get(offer.pool_key, 0.0))
-
-    def candidates(self, need: Need, zone: str) -> CandidateOfferings:
-        """What could be bought for pods of a need in a zone."""
-        asked = (need.asks, zone)
-        if asked not in self._candidates:
-            self._candidates[asked] = CandidateOfferings.of(need, zone, self.offerings, self.expected_usd_h)
-        return self._candidates[asked]
-
-    def spend(self, purchases: Iterable[PlannedNodeClaims]) -> None:
-        """Takes purchases from what the limits and reservations of their pools still allow."""
-        for bought in purchases:
-            self.headroom[bought.offering.pool.name].spend(bought.offering, bought.count)
-
-    def give_back(self, purchases: Iterable[PlannedNodeClaims]) -> None:
-        """Undoes `spend`."""
-        for bought in purchases:
-            self.headroom[bought.offering.pool.name].spend(bought.offering, -bought.count)
 
 
 def build_capacity(fleet: Fleet, snapshot: Snapshot, *, may_buy: bool = True) -> BuyableCapacity:

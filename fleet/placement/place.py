@@ -11,10 +11,9 @@ from dataclasses import dataclass, field, replace
 
 from fleet.mig.layouts import gpu_part
 from fleet.offerings.offerings import Offering
-from fleet.placement.candidates import DIGITS, CandidateOffering, PurchaseObstacles
+from fleet.placement.buyable_capacity import DIGITS, BuyableCapacity, CandidateOffering, PurchaseObstacles
 from fleet.placement.cluster_state import PODS, ClusterState, NodeAssignment, NodeSlot, planned_slot
 from fleet.placement.free_capacity import FreeCapacity, assign, free_capacity
-from fleet.placement.inventory import BuyableCapacity
 from fleet.placement.plan import Need, PlacementPlan, PlannedNodeClaims, Recut
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import PodSet

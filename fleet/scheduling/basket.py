@@ -18,8 +18,8 @@ from fleet.actions import Tally
 from fleet.mig.layouts import gpu_part
 from fleet.offerings.offerings import Offering
 from fleet.optimize.purchase import GREEDY, PodDemand, PurchaseEffort, PurchaseProblem, PurchaseSolution, solve
+from fleet.placement.buyable_capacity import BuyableCapacity
 from fleet.placement.cluster_state import PODS
-from fleet.placement.inventory import BuyableCapacity
 from fleet.placement.plan import Need, PlannedNodeClaims
 from fleet.scheduling.market import Market, model_of, tier_of
 from fleet.scheduling.ties import Ties

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from fleet.gangs.replacement import Vacancy
 from fleet.nodeclaims.launch import write_claims
 from fleet.offerings.offerings import Offering
+from fleet.placement.buyable_capacity import BuyableCapacity
 from fleet.placement.cluster_state import ClusterState, NodeSlot, StateVersion
 from fleet.placement.flavor_nodes import FleetFlavors
-from fleet.placement.inventory import BuyableCapacity
 from fleet.placement.place import place_gang
 from fleet.placement.plan import Need, PlacementPlan
 from fleet.quota.declared import FlavorResource, QuotaQueueSpec

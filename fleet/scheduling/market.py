@@ -7,7 +7,7 @@ from typing import NamedTuple
 from fleet.offerings.offerings import Offering, Offerings
 from fleet.optimize.inputs import MACHINES
 from fleet.optimize.purchase import Limit, MachineKind
-from fleet.placement.inventory import BuyableCapacity
+from fleet.placement.buyable_capacity import BuyableCapacity
 from fleet.placement.plan import Need, PlannedNodeClaims
 from fleet.snapshot.affinity import admits
 from model import labels

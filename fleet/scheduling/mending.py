@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fleet.gangs.replacement import Vacancy
-from fleet.placement.inventory import BuyableCapacity
+from fleet.placement.buyable_capacity import BuyableCapacity
 from fleet.placement.place import place_gang
 from fleet.placement.plan import Need, PlacementPlan
 from fleet.quota.workload import PodSetAssignment, Workload

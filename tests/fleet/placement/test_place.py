@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from fleet.placement.buyable_capacity import BuyableCapacity
 from fleet.placement.cluster_state import ClusterState
 from fleet.placement.flavor_nodes import FleetFlavors
-from fleet.placement.inventory import BuyableCapacity, build_capacity, build_cluster_state
+from fleet.placement.inventory import build_capacity, build_cluster_state
 from fleet.placement.place import place_gang
 from fleet.placement.plan import Need, PlacementPlan
 from fleet.reasons import Refusal

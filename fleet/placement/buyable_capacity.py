@@ -1,23 +1,26 @@
-"""Candidates are the offerings that could be bought for pods of one class in a zone, in the order they are tried.
+"""Buyable capacity is what can be bought or re-cut in a pass: the candidates for some pods in the order they are tried.
 
-Which machines hold the pods, and what they cost, is the same for every gang and worked out once a pass. Limits,
-shortages and what is left of reservations change from gang to gang: they are asked when a purchase is chosen, and what
-stands in the way is noted for the refusal.
+Which machines hold the pods of a class, and what they cost, is the same for every gang and worked out once a pass.
+Limits, shortages and what is left of reservations change from gang to gang: they are asked when a purchase is chosen,
+and what stands in the way is noted for the refusal.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from fleet.offerings.limits import PoolHeadroom
 from fleet.offerings.offerings import Offering, Offerings
 from fleet.offerings.reservations import preference
 from fleet.placement.cluster_state import planned_slot
-from fleet.placement.plan import Need
+from fleet.placement.free_capacity import SlotCost, no_cost
+from fleet.placement.plan import Need, PlannedNodeClaims, Recut
 from fleet.reasons import Reason, Refusal
-from fleet.snapshot import InstanceOffer, PodSet
+from fleet.snapshot import CapacityPool, InstanceOffer, PodSet
 from fleet.snapshot.affinity import admits
 from model.kinds import NodePool
 from model.pools import capacity_rank
+from model.quantity import Resources
 
 DIGITS = 9
 """Costs that differ by less are equal: rounding must not decide, but the tiny prices of reserved machines may."""
@@ -119,6 +122,45 @@ def _candidate(need: Need, offering: Offering, expected_usd_h: Callable[[Instanc
         expected_usd_h(offer),
         (preference(offer), offering.key),
     )
+
+
+@dataclass(slots=True)
+class BuyableCapacity:
+    """What can be bought or re-cut in this pass; who spends of it gives back when it undoes the cluster state."""
+
+    offerings: Offerings
+    headroom: dict[str, PoolHeadroom]
+    shortages: Mapping[CapacityPool, float]
+    recuts: list[Recut] = field(default_factory=list)
+    may_buy: bool = True
+    priced: Callable[[Resources], SlotCost] = lambda _requests: no_cost
+    """What pods cost the slots they might stand on."""
+    closing: bool = False
+    """Whether there are capacity blocks, so that it matters how long pods will run."""
+    premiums: Mapping[CapacityPool, float] = field(default_factory=dict)
+    """Capacity pool -> the part of its price that its interruptions add (`fleet.offerings.interruption_rate`)."""
+    _candidates: dict[Hashable, CandidateOfferings] = field(default_factory=dict, init=False, repr=False)
+
+    def expected_usd_h(self, offer: InstanceOffer) -> float:
+        """What an offer is ordered by: its price, and what its interruptions waste."""
+        return offer.price_usd_h * (1.0 + self.premiums.get(offer.pool_key, 0.0))
+
+    def candidates(self, need: Need, zone: str) -> CandidateOfferings:
+        """What could be bought for pods of a need in a zone."""
+        asked = (need.asks, zone)
+        if asked not in self._candidates:
+            self._candidates[asked] = CandidateOfferings.of(need, zone, self.offerings, self.expected_usd_h)
+        return self._candidates[asked]
+
+    def spend(self, purchases: Iterable[PlannedNodeClaims]) -> None:
+        """Takes purchases from what the limits and reservations of their pools still allow."""
+        for bought in purchases:
+            self.headroom[bought.offering.pool.name].spend(bought.offering, bought.count)
+
+    def give_back(self, purchases: Iterable[PlannedNodeClaims]) -> None:
+        """Undoes `spend`."""
+        for bought in purchases:
+            self.headroom[bought.offering.pool.name].spend(bought.offering, -bought.count)
 
 
 @dataclass(slots=True)
