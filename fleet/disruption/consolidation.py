@@ -255,8 +255,9 @@ def _with_room(context: DisruptionContext, settled: Iterable[ConsolidationCandid
     full = _fullness(context.snapshot.index, context.snapshot.claims, context.held)
     for claim, _, _ in settled:
         idle = 1.0 - full.get(claim.name, 0.0)
-        if idle > 0 and keeps(context, claim, Reason.UNDERUTILIZED) is None:
-            found.append((-idle * claim.price_usd_h, claim.name, claim))
+        with concerning(claim_subject(claim.name)):
+            if idle > 0 and keeps(context, claim, Reason.UNDERUTILIZED) is None:
+                found.append((-idle * claim.price_usd_h, claim.name, claim))
     return [claim for _, _, claim in sorted(found, key=lambda it: it[:2])[:MOST_MERGED]]
 
 
@@ -328,7 +329,8 @@ def _finished(context: DisruptionContext, ready: Mapping[str, Claim]) -> list[Co
     gangs = {gang.uid: gang for claim in going for gang in context.gangs_on(claim)}
     if gangs:
         group = CandidateGroup(going, tuple(gangs[uid] for uid in sorted(gangs)))
-        plans = context.simulate(group, bought=())
+        with concerning(claim_subject(group.names[0])):
+            plans = context.simulate(group, bought=())
         if isinstance(plans, Refusal):
             why = f"what it was bought for has no room any more: {plans.message}"
             return [Command(tuple(bought), Reason.NOT_NEEDED, why)]
@@ -342,6 +344,7 @@ def _let_go(context: DisruptionContext, claims: Sequence[Claim]) -> tuple[Claim,
     """Those of the machines that PodDisruptionBudgets let go together; the others follow when they may."""
     going: list[Claim] = []
     for claim in claims:
-        if context.pod_budget([*going, claim], Reason.UNDERUTILIZED) is None:
-            going.append(claim)
+        with concerning(claim_subject(claim.name)):
+            if context.pod_budget([*going, claim], Reason.UNDERUTILIZED) is None:
+                going.append(claim)
     return tuple(going)

@@ -164,7 +164,8 @@ def _fixed_blocked(context: DisruptionContext, pool: NodePool, claim: Claim) -> 
 
 
 def _kept(context: DisruptionContext, claim: Claim) -> Blocked | None:
-    return None if context.is_empty(claim) else keeps(context, claim, Reason.DRIFTED)
+    with concerning(claim_subject(claim.name)):
+        return None if context.is_empty(claim) else keeps(context, claim, Reason.DRIFTED)
 
 
 def _uneven(context: DisruptionContext, pool: NodePool) -> Blocked | None:
@@ -184,9 +185,7 @@ def _succeeded(context: DisruptionContext, drifted: Iterable[_DriftedOf]) -> Ite
     """Machines in whose place another one stands ready."""
     for _, claim, why in drifted:
         names = [claim.name]
-        with concerning(claim_subject(claim.name)):
-            ready = bool(coming(context, names)) and not unready(context, names) and not _kept(context, claim)
-        if ready:
+        if coming(context, names) and not unready(context, names) and not _kept(context, claim):
             context.taken.add(claim.name)
             yield Command((claim,), Reason.DRIFTED, why)
 

@@ -8,8 +8,10 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from fleet.actions import gang_subject
 from fleet.cost.lost import PAYBACK_S, lost_work_usd
 from fleet.disruption.context import DisruptionContext
+from fleet.fence import concerning
 from fleet.mig.layouts import gpu_part
 from fleet.offerings.offerings import Offering
 from fleet.optimize.consolidate import (
@@ -66,7 +68,7 @@ def suggestions(context: DisruptionContext, candidates: Sequence[Claim]) -> list
 
 @dataclass(slots=True)
 class MultiNodeProblem:
-    """The machines and gangs of a pass as a `Problem`, and its steps as machines again."""
+    """The machines and gangs of a pass as a `ConsolidationProblem`, and its steps as machines again."""
 
     context: DisruptionContext
     going: Mapping[str, Claim]
@@ -79,7 +81,7 @@ class MultiNodeProblem:
     """Gang -> what its pod sets need, in their order."""
     kinds: dict[str, NodeSlot] = field(default_factory=dict)
     """Kind of standing machine -> one of it."""
-    market: "Market" = field(init=False)
+    market: Market = field(init=False)
     _classes: dict[Hashable, PodClass] = field(default_factory=dict)
     _of_need: dict[tuple[str, str], str] = field(default_factory=dict)
     """(gang, pod set) -> class."""
@@ -125,7 +127,8 @@ class MultiNodeProblem:
         """The machines, the gangs on the candidates, and what may be bought."""
         standing = list(self._standing())
         for gang in self.gangs:
-            self.needs[gang.uid] = [self.flavors.need(pods, gang.flavors[pods.name]) for pods in gang.pod_sets]
+            with concerning(gang_subject(gang.uid)):
+                self.needs[gang.uid] = [self.flavors.need(pods, gang.flavors[pods.name]) for pods in gang.pod_sets]
         needs = [(gang, need) for gang in self.gangs for need in self.needs[gang.uid]]
         for gang, need in needs:
             self._classify(gang, need)
