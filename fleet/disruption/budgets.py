@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import ceil, inf
 from typing import Final, NamedTuple
 
-from fleet.disruption.outcomes import Blocked, Obstacle
+from fleet.disruption.outcomes import Blocked, Obstacle, some_of
 from fleet.reasons import Reason
 from fleet.snapshot import Claim, Gang, Pod, PodBudget, Snapshot
 from model.cron import Cron, InvalidCron, window_active
@@ -40,8 +40,6 @@ _FORCEFUL: Final = frozenset({Reason.EXPIRED, Reason.BLOCK_ENDS})
 """What nobody can put off: as in Karpenter expiry waits for no budget, and EC2 ends a capacity block whatever runs."""
 _EVENTUAL: Final = frozenset({Reason.DRIFTED})
 """What waits for budgets only where a drain may take for ever."""
-_SHOWN: Final = 3
-"""Gangs named in a sentence."""
 
 
 class InvalidBudget(ValueError):
@@ -103,12 +101,13 @@ def _going_down(claim: Claim, snapshot: Snapshot) -> bool:
 
 def disrupted(claims: Iterable[Claim], snapshot: Snapshot) -> int:
     """Machines that count against every budget: on their way out, being replaced, or not well."""
-    known = list(claims)
-    coming = (claim for claim in snapshot.claims.values() if not claim.disruption and not claim.deleting)
-    replaced = {name for claim in coming for name in claim.replaces}
-    return sum(
-        1 for claim in known if claim.deleting or claim.disruption or claim.name in replaced or _unwell(claim, snapshot)
-    )
+    staying = (claim for claim in snapshot.claims.values() if not _leaving(claim))
+    replaced = {name for claim in staying for name in claim.replaces}
+    return sum(_leaving(claim) or claim.name in replaced or _unwell(claim, snapshot) for claim in claims)
+
+
+def _leaving(claim: Claim) -> bool:
+    return claim.deleting or claim.disruption is not None
 
 
 def _unwell(claim: Claim, snapshot: Snapshot) -> bool:
@@ -149,17 +148,15 @@ def blocked_by_pod_budget(
     contested = next((each.contested for _, each in sorted(budgeted.items()) if each.contested), "")
     if contested:
         return Blocked(Obstacle.SEVERAL_POD_BUDGETS, f"{contested}: leave it one")
-    need = _total(budgeted.values())
-    if not need:
-        return None
-    taken: Counter[str] = Counter()
-    if all(count <= snapshot.pod_budgets[key].allows for key, count in need.items()):
+    need, taken = _total(budgeted.values()), Counter[str]()
+    left = {key: snapshot.pod_budgets[key].allows for key in need}
+    if need and need <= Counter(left):
         taken = _total(_budgeted(snapshot, gang) for uid, gang in others().items() if uid not in gangs)
-    for key in sorted(need):
-        if need[key] > snapshot.pod_budgets[key].allows - taken[key]:
-            whose = sorted(gangs[uid].name for uid, each in budgeted.items() if key in each.pods)
-            return _short(snapshot.pod_budgets[key], need[key], taken[key], whose)
-    return None
+    short = next((key for key in sorted(need) if need[key] > left[key] - taken[key]), None)
+    if short is None:
+        return None
+    whose = sorted(gangs[uid].name for uid, each in budgeted.items() if short in each.pods)
+    return _short(snapshot.pod_budgets[short], need[short], taken[short], whose)
 
 
 def _total(budgeted: Iterable[_BudgetedPods]) -> Counter[str]:
@@ -170,7 +167,7 @@ def _total(budgeted: Iterable[_BudgetedPods]) -> Counter[str]:
 
 
 def _short(budget: PodBudget, need: int, taken: int, gangs: Sequence[str]) -> Blocked:
-    whose = ", ".join(gangs[:_SHOWN]) + (f" and {len(gangs) - _SHOWN} more" if len(gangs) > _SHOWN else "")
+    whose = some_of(gangs)
     pods = f"1 pod of {whose}" if need == 1 else f"{need} pods of {whose}, which go together"
     allowed = f"allows {budget.allows} disruption{'' if budget.allows == 1 else 's'} now"
     beside = f", and gangs on their way take {taken}" if taken else ""
@@ -206,12 +203,10 @@ def _rules(_index: Index, budgets: Mapping[str, PodBudget]) -> Mapping[str, Sequ
 def _counted(rules: Sequence[_PodBudgetRule], pods: Sequence[Pod]) -> _BudgetedPods:
     counts: Counter[str] = Counter()
     known: dict[tuple[str, ...], Sequence[_PodBudgetRule]] = {}
-    for pod in pods:
-        if not pod.active or pod.deleting:
-            continue
-        covering = known.get(pod.labels)
-        if covering is None:
-            covering = known[pod.labels] = _covering(rules, pod.labels)
+    for pod in (pod for pod in pods if pod.active and not pod.deleting):
+        if pod.labels not in known:
+            known[pod.labels] = _covering(rules, pod.labels)
+        covering = known[pod.labels]
         if len(covering) > 1:
             named = ", ".join(rule.key for rule in covering)
             return _BudgetedPods(counts, f"pod {pod.key} is under more than one PodDisruptionBudget ({named})")

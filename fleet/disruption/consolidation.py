@@ -7,7 +7,7 @@ something changes.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import ceil
 from typing import Final, NamedTuple
@@ -26,11 +26,11 @@ from fleet.disruption.eligibility import (
     undeclared,
 )
 from fleet.disruption.evaluation import disturbed, evaluate, savings_ratio
-from fleet.disruption.outcomes import Blocked, Command, Obstacle, no_reason
+from fleet.disruption.outcomes import Blocked, Command, Obstacle, first, no_reason
 from fleet.disruption.pending import keep_in_mind, proposed, validated
 from fleet.disruption.prefilter import Prefilter
 from fleet.disruption.replacement import coming, complete, replacement, unready
-from fleet.disruption.simulation import ROUND_S, CandidateGroup, turn_of
+from fleet.disruption.simulation import ROUND_S, turn_of
 from fleet.fence import concerning
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import Claim, Gang
@@ -86,19 +86,21 @@ class Consolidation:
         """Why it does not pay, or is not allowed, to do without a machine; or that it is about to go."""
         if (proposal := context.outlook.of(claim.name)) is not None:
             return proposed(proposal)
-        pool, gangs = context.pool_of(claim), context.gangs_on(claim)
+        pool = context.pool_of(claim)
         if pool is None:
             return undeclared(claim)
-        return (
-            _unasked(pool)
-            or _empty(gangs)
-            or spared(context, claim)
-            or _begun(context, claim)
-            or _unsettled(context, pool, claim, gangs)
-            or keeps(context, claim, self.reason)
-            or _unpaid(context, claim)
-            or out_of_budget(context, pool, self.reason)
-        )
+        return first(self._conditions(context, pool, claim))
+
+    def _conditions(self, context: DisruptionContext, pool: NodePool, claim: Claim) -> Iterator[Blocked | None]:
+        gangs = context.gangs_on(claim)
+        yield _unasked(pool)
+        yield _empty(gangs)
+        yield spared(context, claim)
+        yield _begun(context, claim)
+        yield _unsettled(context, pool, claim, gangs)
+        yield keeps(context, claim, self.reason)
+        yield _unpaid(context, claim)
+        yield out_of_budget(context, pool, self.reason)
 
 
 # -- which machines are looked at -------------------------------------------------------------------------------------
@@ -326,18 +328,22 @@ def _finished(context: DisruptionContext, ready: Mapping[str, Claim]) -> list[Co
     bought = coming(context, [next(iter(ready))])
     names = {name for it in bought for name in it.replaces}
     going = _let_go(context, [claim for name, claim in sorted(ready.items()) if name in names])
-    gangs = {gang.uid: gang for claim in going for gang in context.gangs_on(claim)}
-    if gangs:
-        group = CandidateGroup(going, tuple(gangs[uid] for uid in sorted(gangs)))
-        with concerning(claim_subject(group.names[0])):
-            plans = context.simulate(group, bought=())
-        if isinstance(plans, Refusal):
-            why = f"what it was bought for has no room any more: {plans.message}"
-            return [Command(tuple(bought), Reason.NOT_NEEDED, why)]
+    if (refused := _no_room_any_more(context, going)) is not None:
+        why = f"what it was bought for has no room any more: {refused.message}"
+        return [Command(tuple(bought), Reason.NOT_NEEDED, why)]
     context.taken.update(claim.name for claim in going)
     came = f"{len(bought)} cheaper machines are" if len(bought) > 1 else "a cheaper machine is"
     saving_usd_h = sum(claim.price_usd_h for claim in going) - sum(it.price_usd_h for it in bought)
     return [Command(going, Reason.UNDERUTILIZED, f"{came} ready, saving {saving_usd_h:.2f} USD/h")]
+
+
+def _no_room_any_more(context: DisruptionContext, going: Sequence[Claim]) -> Refusal | None:
+    group = context.group(going)
+    if not group.gangs:
+        return None
+    with concerning(claim_subject(group.names[0])):
+        plans = context.simulate(group, bought=())
+    return plans if isinstance(plans, Refusal) else None
 
 
 def _let_go(context: DisruptionContext, claims: Sequence[Claim]) -> tuple[Claim, ...]:

@@ -93,6 +93,11 @@ class DisruptionContext:
         """Gangs with pods pinned to the machine."""
         return self.held.get(claim.name, ())
 
+    def group(self, claims: Sequence[Claim]) -> CandidateGroup:
+        """These machines, and all gangs on them."""
+        gangs = {gang.uid: gang for claim in claims for gang in self.gangs_on(claim)}
+        return CandidateGroup(tuple(claims), tuple(gangs[uid] for uid in sorted(gangs)))
+
     def is_empty(self, claim: Claim) -> bool:
         """Whether no gang is on the machine, and no pod but those of DaemonSets."""
         return not self.gangs_on(claim) and not self.snapshot.node_pods.get(claim.node)

@@ -1,17 +1,13 @@
 """Emptiness: machines on which nothing has run for the pool's quiet time."""
 
 from collections.abc import Sequence
-from typing import Final
 
 from fleet.disruption.context import DisruptionContext, found_at
 from fleet.disruption.eligibility import out_of_budget, quiet, spared, undeclared
-from fleet.disruption.outcomes import Blocked, Command, Obstacle, no_reason
+from fleet.disruption.outcomes import Blocked, Command, Obstacle, no_reason, some_of
 from fleet.reasons import Reason
 from fleet.snapshot import Claim
 from model.kinds import NodePool
-
-_SHOWN: Final = 3
-"""Gangs named in a sentence."""
 
 
 class Emptiness:
@@ -52,7 +48,6 @@ class Emptiness:
 def _occupants(context: DisruptionContext, claim: Claim) -> str:
     gangs = [gang.name for gang in context.gangs_on(claim)]
     others = sum(1 for pod in context.snapshot.node_pods.get(claim.node, ()) if not pod.workload)
-    more = f" and {len(gangs) - _SHOWN} more" if len(gangs) > _SHOWN else ""
-    named = [", ".join(gangs[:_SHOWN]) + more] if gangs else []
+    named = [some_of(gangs)] if gangs else []
     named += [f"{others} pod{'s' if others > 1 else ''} of no gang"] if others else []
     return f"{' and '.join(named) or 'work'} on it"

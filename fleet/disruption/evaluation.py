@@ -42,12 +42,11 @@ BASE_COST: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class ConsolidationMove:
-    """Machines that may go, where their gangs find room then, and what that saves."""
+    """Machines that may go, and where their gangs find room then."""
 
     group: CandidateGroup
     plans: Mapping[str, PlacementPlan]
     """Gang (uid) -> its places, with what has to be bought for it."""
-    saving_usd_h: float
     shared: bool = False
     """Whether what is bought is for all of the gangs; else each plan's purchases are its gang's."""
 
@@ -55,6 +54,12 @@ class ConsolidationMove:
     def cost_usd_h(self) -> float:
         """What is bought costs."""
         return sum(plan.cost_usd_h for _, plan in sorted(self.plans.items()))
+
+    @property
+    def saving_usd_h(self) -> float:
+        """What the machines that go cost, less what is bought."""
+        paid_usd_h = sum(claim.price_usd_h for claim in self.group.claims)
+        return paid_usd_h - sum(plan.cost_usd_h for plan in self.plans.values())
 
     @property
     def purchases(self) -> Sequence[PlannedNodeClaims]:
@@ -80,13 +85,11 @@ def evaluate(
     held = held or context.pod_budget(going, Reason.UNDERUTILIZED)
     if held is not None:
         return held
-    gangs = {gang.uid: gang for claim in going for gang in context.gangs_on(claim)}
-    group = CandidateGroup(going, tuple(gangs[uid] for uid in sorted(gangs)))
+    group = context.group(going)
     plans = context.simulate(group, avoid=avoid, bought=bought)
     if isinstance(plans, Refusal):
         return Blocked(Obstacle.NO_PLACE, f"no place without it: {plans.message}")
-    saving_usd_h = sum(claim.price_usd_h for claim in going) - sum(plan.cost_usd_h for plan in plans.values())
-    found = ConsolidationMove(group, plans, saving_usd_h, shared=bought is not None)
+    found = ConsolidationMove(group, plans, shared=bought is not None)
     return _declined(context, found, most_bought if bought is None else len(bought)) or found
 
 

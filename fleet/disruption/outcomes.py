@@ -4,13 +4,16 @@ A condition of a method is a function that returns None where nothing stands aga
 does: a method proposes the machines for which no condition speaks, and tells of the others what the first one said.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Final
 
 from fleet.reasons import Reason
 from fleet.snapshot import Claim
 
+_SHOWN: Final = 3
+"""Names in a sentence."""
 Due = Mapping[str, tuple[Reason, str]]
 """Claim -> why a method wants its machine to go: the reason, and a sentence."""
 
@@ -118,6 +121,17 @@ class Blocked:
     def although(self, why: str) -> "Blocked":
         """The same of a machine that should go because of `why`; more than time stands against it."""
         return replace(self, message=f"{why}; {self.message}", until_s=0.0, concerns=True)
+
+
+def first(conditions: Iterable[Blocked | None]) -> Blocked:
+    """What the first condition says that speaks; at least the last one has to."""
+    return next(it for it in conditions if it is not None)
+
+
+def some_of(names: Sequence[str]) -> str:
+    """Names in a sentence: of many the first few."""
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more
 
 
 def no_reason(obstacle: Obstacle, message: str, until_s: float = 0.0) -> Blocked:

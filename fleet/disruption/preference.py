@@ -6,7 +6,7 @@ work that is lost, as in consolidation. Whether the earlier type can be had is f
 remembered for a while, and then tried again.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -22,7 +22,7 @@ from fleet.disruption.eligibility import (
     undeclared,
 )
 from fleet.disruption.evaluation import lost_usd
-from fleet.disruption.outcomes import Blocked, Command, Obstacle, no_reason
+from fleet.disruption.outcomes import Blocked, Command, Obstacle, first, no_reason
 from fleet.disruption.replacement import claims_of, coming, complete, groups, replacement, unready
 from fleet.disruption.simulation import CandidateGroup, turn_of
 from fleet.fence import concerning
@@ -71,15 +71,17 @@ class PreferredCapacity:
         pool = context.pool_of(claim)
         if pool is None:
             return undeclared(claim)
-        return (
-            _unasked(pool, claim)
-            or _empty(context, claim)
-            or spared(context, claim)
-            or minimum_stay(context, pool, claim)
-            or keeps(context, claim, self.reason)
-            or replacement(context, claim)
-            or self._unwanted(context, pool, claim)
-        )
+        return first(self._conditions(context, pool, claim))
+
+    def _conditions(self, context: DisruptionContext, pool: NodePool, claim: Claim) -> Iterator[Blocked | None]:
+        yield _unasked(pool, claim)
+        yield _empty(context, claim)
+        yield spared(context, claim)
+        yield minimum_stay(context, pool, claim)
+        yield keeps(context, claim, self.reason)
+        yield replacement(context, claim)
+        yield _unwanted(context, pool, claim)
+        yield out_of_budget(context, pool, self.reason)
 
     def _stayed(self, context: DisruptionContext) -> list[tuple[NodePool, Claim]]:
         """Machines that have stayed for the minimum, and whose pools would rather have others."""
@@ -109,21 +111,6 @@ class PreferredCapacity:
                     return [Command(group.claims, self.reason, _WHY, bought)]
         return []
 
-    def _unwanted(self, context: DisruptionContext, pool: NodePool, claim: Claim) -> Blocked:
-        """Why nothing that is preferred comes in its place now."""
-        offers = PreferredOffers(context, build_capacity(context.fleet, context.snapshot))
-        if not offers.sells(pool, preferred_to(pool, claim)):
-            return Blocked(Obstacle.NO_PLACE, f"all offers of {', '.join(preferred_to(pool, claim))} are short")
-        group = CandidateGroup((claim,), tuple(context.gangs_on(claim)))
-        plans = context.simulate(group)
-        if isinstance(plans, Refusal):
-            return Blocked(Obstacle.NO_PLACE, f"no place without it: {plans.message}")
-        if not offers.worth(group, plans):
-            return Blocked(
-                Obstacle.PAYBACK, "what its gangs would come to is not preferred, or does not pay for the work lost"
-            )
-        return out_of_budget(context, pool, self.reason)
-
 
 def _unasked(pool: NodePool, claim: Claim) -> Blocked | None:
     """The pool has no such policy, or likes nothing better than what the machine is."""
@@ -137,6 +124,21 @@ def _unasked(pool: NodePool, claim: Claim) -> Blocked | None:
 def _empty(context: DisruptionContext, claim: Claim) -> Blocked | None:
     words = "no gang stands on it: it is emptiness that takes it"
     return no_reason(Obstacle.EMPTY, words) if context.is_empty(claim) else None
+
+
+def _unwanted(context: DisruptionContext, pool: NodePool, claim: Claim) -> Blocked | None:
+    """Why nothing that is preferred comes in its place now."""
+    offers = PreferredOffers(context, build_capacity(context.fleet, context.snapshot))
+    if not offers.sells(pool, preferred_to(pool, claim)):
+        return Blocked(Obstacle.NO_PLACE, f"all offers of {', '.join(preferred_to(pool, claim))} are short")
+    group = context.group([claim])
+    plans = context.simulate(group)
+    if isinstance(plans, Refusal):
+        return Blocked(Obstacle.NO_PLACE, f"no place without it: {plans.message}")
+    if offers.worth(group, plans):
+        return None
+    words = "what its gangs would come to is not preferred, or does not pay for the work lost"
+    return Blocked(Obstacle.PAYBACK, words)
 
 
 @dataclass(frozen=True, slots=True)

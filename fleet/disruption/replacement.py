@@ -7,22 +7,18 @@ all of them are ready, the old machines are told to go, the gangs are requeued a
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
 
 from fleet.actions import claim_subject
 from fleet.disruption.budgets import allowed
 from fleet.disruption.context import DisruptionContext
 from fleet.disruption.eligibility import immovable, keeps
-from fleet.disruption.outcomes import Blocked, Command, Due, Obstacle
+from fleet.disruption.outcomes import Blocked, Command, Due, Obstacle, some_of
 from fleet.disruption.simulation import CandidateGroup
 from fleet.fence import concerning
 from fleet.nodeclaims.launch import write_claims
 from fleet.placement.plan import PlacementPlan
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import Claim, ClaimState, Gang, Launch
-
-_SHOWN: Final = 3
-"""Machines named in a claim's purpose."""
 
 
 def replacing(context: DisruptionContext, due: Due, *, budgeted: bool = True, insist: bool = False) -> list[Command]:
@@ -213,7 +209,7 @@ def claims_of(
     bought.
     """
     bought: list[Claim] = []
-    purpose = f"in place of {_named(group.names)}"
+    purpose = f"in place of {some_of(group.names)}"
     for uid, plan in sorted(plans.items()):
         claims = write_claims(plan, uid, now_s, gang=uid, replaces=group.names, purpose=purpose).claims
         others = tuple(gang.uid for gang in group.gangs if gang.uid != uid) if shared else ()
@@ -223,8 +219,3 @@ def claims_of(
         replace(claim, launch=Launch(lots[0][0], lots.index((claim.launch.group, claim.launch.lot)), len(bought)))
         for claim in bought
     )
-
-
-def _named(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more

@@ -1,7 +1,7 @@
 """What could serve so many GPUs of a kind: every way the pools may buy them, cheapest first, and what is against it."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -125,22 +125,12 @@ def offers_for(fleet: Fleet, snapshot: Snapshot, request: GpuRequest) -> Purchas
     """The options for `request`; raises `UnknownGpu` for a name that nothing in the catalogue has."""
     unit = unit_of(snapshot.catalog, request.gpu)
     capacity = build_capacity(fleet, snapshot, may_buy=False)
-    options: list[PurchaseOption] = []
-    for name, pool in sorted(fleet.node_pools.items()):
-        if not request.pool or name == request.pool:
-            options += _of_pool(
-                capacity,
-                pool,
-                [(offering, unit.on(offering)) for offering in _meant(capacity, pool, request)],
-                request.count,
-            )
-    answer = tuple(sorted(options, key=lambda option: option.order))
-    return PurchaseOptions(
-        answer,
-        ()
-        if any(not it.obstacle for it in answer)
-        else tuple(_refusals(fleet, snapshot.catalog, request, unit, answer)),
-    )
+    pools = [pool for name, pool in sorted(fleet.node_pools.items()) if request.pool in {"", name}]
+    found = (option for pool in pools for option in _of_pool(capacity, pool, request, unit))
+    options = tuple(sorted(found, key=lambda option: option.order))
+    if any(not option.obstacle for option in options):
+        return PurchaseOptions(options)
+    return PurchaseOptions(options, tuple(_refusals(fleet, snapshot.catalog, request, unit, options)))
 
 
 def _meant(capacity: BuyableCapacity, pool: NodePool, request: GpuRequest) -> Iterator[Offering]:
@@ -150,17 +140,15 @@ def _meant(capacity: BuyableCapacity, pool: NodePool, request: GpuRequest) -> It
             yield offering
 
 
-def _of_pool(
-    capacity: BuyableCapacity, pool: NodePool, offerings: list[tuple[Offering, int]], count: int
-) -> Iterator[PurchaseOption]:
-    held = [(offering, each) for offering, each in offerings if each]
+def _of_pool(capacity: BuyableCapacity, pool: NodePool, request: GpuRequest, unit: GpuUnit) -> Iterator[PurchaseOption]:
+    held = [(offering, each) for offering in _meant(capacity, pool, request) if (each := unit.on(offering))]
     flexible = {
         zone: capacity.offerings.flexible(pool, [offering for offering, _ in held if offering.offer.zone == zone])
         for zone in {offering.offer.zone for offering, _ in held}
     }
     headroom = capacity.headroom[pool.name]
     for offering, each in held:
-        offer, machines = offering.offer, -(-count // each)
+        offer, machines = offering.offer, -(-request.count // each)
         allowed, until_s = headroom.most(offering), capacity.shortages.get(offer.pool_key, 0.0)
         against = (
             (OfferObstacle.FIXED, pool.spec.replicas is not None),
@@ -201,48 +189,65 @@ def sharing_of(offering: Offering) -> str:
 
 
 def _refusals(
-    fleet: Fleet, catalog: Catalog, request: GpuRequest, unit: GpuUnit, options: Iterable[PurchaseOption]
+    fleet: Fleet, catalog: Catalog, request: GpuRequest, unit: GpuUnit, options: Sequence[PurchaseOption]
 ) -> Iterator[Refusal]:
     """What stands in the way, the nearest miss first: a shortage passes, a limit can be raised."""
-    by_obstacle: dict[OfferObstacle, list[PurchaseOption]] = {}
-    for option in options:
-        by_obstacle.setdefault(option.obstacle, []).append(option)
-    if not by_obstacle:
+    if not options:
         yield Refusal(Reason.NO_OFFER, _nobody_buys(fleet, catalog, request, unit))
-    if short := by_obstacle.get(OfferObstacle.SHORT):
-        named = _named(f"{it.instance_type}:{it.capacity_type}:{it.zone}" for it in short)
-        yield Refusal(Reason.NO_CAPACITY, f"the cloud is short of {named}", min(it.short_until_s for it in short))
-    if over := by_obstacle.get(OfferObstacle.LIMIT):
-        most = max(over, key=lambda it: ((it.allowed or 0) * it.each, it.order))
-        left = f"at most {(most.allowed or 0) * most.each} of {request.count} ({most.allowed} x {most.instance_type})"
-        yield Refusal(Reason.POOL_LIMIT, f"the limits of {_named(it.pool for it in over)} still allow {left}")
-    if stiff := by_obstacle.get(OfferObstacle.MIN_VALUES):
-        yield Refusal(
-            Reason.NO_OFFER, f"too few kinds of machines for the minValues of {_named(it.pool for it in stiff)}"
-        )
-    if fixed := by_obstacle.get(OfferObstacle.FIXED):
-        yield Refusal(Reason.NO_OFFER, f"{_named(it.pool for it in fixed)} has replicas: nothing is bought on demand")
+    for obstacle, told in _TOLD.items():
+        hit = [option for option in options if option.obstacle is obstacle]
+        if hit:
+            yield told(hit, request.count)
+
+
+def _short(options: Sequence[PurchaseOption], _count: int) -> Refusal:
+    named = _named(f"{it.instance_type}:{it.capacity_type}:{it.zone}" for it in options)
+    return Refusal(Reason.NO_CAPACITY, f"the cloud is short of {named}", min(it.short_until_s for it in options))
+
+
+def _limited(options: Sequence[PurchaseOption], count: int) -> Refusal:
+    most = max(options, key=lambda it: ((it.allowed or 0) * it.each, it.order))
+    left = f"at most {(most.allowed or 0) * most.each} of {count} ({most.allowed} x {most.instance_type})"
+    return Refusal(Reason.POOL_LIMIT, f"the limits of {_named(it.pool for it in options)} still allow {left}")
+
+
+def _too_few_kinds(options: Sequence[PurchaseOption], _count: int) -> Refusal:
+    words = f"too few kinds of machines for the minValues of {_named(it.pool for it in options)}"
+    return Refusal(Reason.NO_OFFER, words)
+
+
+def _fixed(options: Sequence[PurchaseOption], _count: int) -> Refusal:
+    words = f"{_named(it.pool for it in options)} has replicas: nothing is bought on demand"
+    return Refusal(Reason.NO_OFFER, words)
+
+
+_TOLD: Mapping[OfferObstacle, Callable[[Sequence[PurchaseOption], int], Refusal]] = {
+    OfferObstacle.SHORT: _short,
+    OfferObstacle.LIMIT: _limited,
+    OfferObstacle.MIN_VALUES: _too_few_kinds,
+    OfferObstacle.FIXED: _fixed,
+}
 
 
 def _nobody_buys(fleet: Fleet, catalog: Catalog, request: GpuRequest, unit: GpuUnit) -> str:
     """Which of the conditions of the question nothing meets."""
     if request.pool and request.pool not in fleet.node_pools:
         return f"there is no pool {request.pool!r}; declared are {_named(fleet.node_pools) or 'none'}"
-    where = " ".join(it for it in (request.capacity_type, f"in {request.zone}" if request.zone else "") if it)
     who = f"pool {request.pool} buys no" if request.pool else "no pool buys"
     capacity = build_capacity(fleet, Snapshot(0.0, catalog=catalog), may_buy=False)
-    pools = {name: pool for name, pool in fleet.node_pools.items() if any(map(unit.on, capacity.offerings.of(pool)))}
+    pools = [name for name, pool in fleet.node_pools.items() if any(map(unit.on, capacity.offerings.of(pool)))]
     if pools:
-        shown = f"{request.gpu} {where}" if where else request.gpu
-        return f"{who} {shown}; without that condition there is {_named(pools)}"
+        asked = [request.gpu, request.capacity_type, f"in {request.zone}" if request.zone else ""]
+        return f"{who} {' '.join(filter(None, asked))}; without that condition there is {_named(pools)}"
+    return f"{who} {request.gpu}; {_on_sale(catalog, unit)}"
+
+
+def _on_sale(catalog: Catalog, unit: GpuUnit) -> str:
     sold = sorted({offer.instance_type.name for offer in catalog.offers} & unit.types.keys())
+    if not sold:
+        return f"nor is it on sale in {catalog.region}"
     cut = ", to be cut by a MigLayout" if unit.resource else ""
-    there = (
-        f"on sale in {catalog.region} are {', '.join(sold[:6])}{cut}"
-        if sold
-        else f"nor is it on sale in {catalog.region}"
-    )
-    return f"{who} {request.gpu}; {there}"
+    return f"on sale in {catalog.region} are {', '.join(sold[:6])}{cut}"
 
 
 def _named(names: Iterable[str]) -> str:
@@ -282,8 +287,8 @@ def names_of(machines: Iterable[InstanceType]) -> set[str]:
 
 
 def _instances(machines: Iterable[InstanceType], profile: str) -> GpuUnit:
-    if not any(profile in model.profiles for model in mig_models().values()):
-        known = {each for model in mig_models().values() for each in model.profiles}
+    known = {each for model in mig_models().values() for each in model.profiles}
+    if profile not in known:
         hint = near(profile, known)
         there = f"did you mean {hint!r}?" if hint else f"there are {listing(known, most=20)}"
         raise UnknownGpu(f"no GPU can be cut into {profile!r}; {there}")

@@ -1,6 +1,6 @@
 """What limits a pool: limits used and left, budgets and freezes now, shortages, the way to its offers, who waits."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
@@ -14,7 +14,7 @@ from fleet.placement.inventory import build_capacity
 from fleet.quota.compile import quota_specs
 from fleet.quota.queue_binding import binding_of
 from fleet.reasons import Reason
-from fleet.snapshot import CapacityPool, ClaimState, Gang, GangState, Snapshot
+from fleet.snapshot import CapacityPool, Claim, ClaimState, Gang, GangState, Snapshot
 from fleet.snapshot.lookups import claims_by_pool
 from model.cron import Cron, window_active
 from model.fleet import Fleet
@@ -92,21 +92,29 @@ def pool_view(fleet: Fleet, snapshot: Snapshot, name: str) -> PoolView:
     pool = fleet.node_pools[name]
     capacity = build_capacity(fleet, snapshot, may_buy=False)
     claims = claims_by_pool(snapshot).get(name, ())
-    keys = {offering.offer.pool_key for offering in capacity.offerings.of(pool)}
-    states = [claim.state for claim in claims]
     context = DisruptionContext.of(fleet, snapshot)
     return PoolView(
         pool,
-        {str(state): states.count(state) for state in ClaimState if state in states},
+        _states(claims),
         tuple(_bounds(pool, capacity.headroom[name])),
         tuple(_budget(budget, snapshot.now_s) for budget in pool.spec.disruption.budgets),
         {word: context.budget(name, reason) for reason, word in BUDGET_REASONS.items()},
         tuple(_freezes(fleet, snapshot.now_s)),
-        {pool: until for pool, until in sorted(capacity.shortages.items()) if pool in keys},
+        _shortages(pool, capacity),
         funnel(pool, capacity),
         tuple(_waiting(fleet, snapshot, pool)),
         tuple(_coming(snapshot, {claim.name for claim in claims if claim.state is not ClaimState.READY})),
     )
+
+
+def _states(claims: Sequence[Claim]) -> Mapping[str, int]:
+    states = [claim.state for claim in claims]
+    return {str(state): states.count(state) for state in ClaimState if state in states}
+
+
+def _shortages(pool: NodePool, capacity: BuyableCapacity) -> Mapping[CapacityPool, float]:
+    keys = {offering.offer.pool_key for offering in capacity.offerings.of(pool)}
+    return {key: until_s for key, until_s in sorted(capacity.shortages.items()) if key in keys}
 
 
 def _bounds(pool: NodePool, left: PoolHeadroom) -> Iterator[PoolLimit]:
@@ -153,9 +161,9 @@ def _waiting(fleet: Fleet, snapshot: Snapshot, pool: NodePool) -> Iterator[Gang]
 def _pools_of(fleet: Fleet, gang: Gang) -> set[str]:
     """Pools behind the flavors of a gang's queue."""
     binding = binding_of(fleet, gang.namespace, gang.queue)
-    queue = quota_specs(fleet).queues.get(binding.name) if binding is not None else None
-    names = (name for group in queue.groups for name in group.flavors) if queue is not None else ()
-    behind = (nodes_of_flavor(fleet, name) for name in names)
+    if binding is None or (queue := quota_specs(fleet).queues.get(binding.name)) is None:
+        return set()
+    behind = (nodes_of_flavor(fleet, name) for group in queue.groups for name in group.flavors)
     return {pool.name for nodes in behind if nodes is not None for pool in nodes.pools}
 
 

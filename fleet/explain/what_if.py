@@ -1,12 +1,13 @@
 """What people ask about a waiting gang: how its quota stands in the tree, and what if it were otherwise."""
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from fleet.actions import SaveGang
 from fleet.mig.layouts import gpu_part
 from fleet.quota.compile import charged_tree, current_quota_specs
-from fleet.quota.declared import UNLIMITED, FlavorResource
+from fleet.quota.declared import UNLIMITED, FlavorResource, QuotaQueueSpec
 from fleet.quota.priority import class_of
 from fleet.quota.queue_binding import binding_of
 from fleet.quota.tree import Cell, QuotaNode, QuotaTree, available
@@ -54,18 +55,22 @@ def standings(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> list[QuotaStandin
         return []
     tree = charged_tree(fleet, snapshot, (it for it in snapshot.gangs.values() if it.uid != gang.uid))
     node = tree.queues[binding.name]
-    asked: dict[Cell, int] = {}
-    spec = current_quota_specs(fleet, snapshot).queues[binding.name]
+    asked = _asked(current_quota_specs(fleet, snapshot).queues[binding.name], tree, node, gang)
+    return [
+        QuotaStanding(amount, available(node, cell), tuple(_up(tree, node, cell))) for cell, amount in asked.items()
+    ]
+
+
+def _asked(spec: QuotaQueueSpec, tree: QuotaTree, node: QuotaNode, gang: Gang) -> Mapping[Cell, int]:
+    asked: Counter[Cell] = Counter()
     for pod_set in gang.pod_sets:
         for resource, amount in spec.asked_of(pod_set).items():
             group = spec.group_of(resource)
             for flavor in group.flavors if group is not None and amount else ():
                 cell = tree.index.get(FlavorResource(flavor, resource))
                 if cell is not None and cell in node.root.declared:
-                    asked[cell] = asked.get(cell, 0) + amount * pod_set.count
-    return [
-        QuotaStanding(amount, available(node, cell), tuple(_up(tree, node, cell))) for cell, amount in asked.items()
-    ]
+                    asked[cell] += amount * pod_set.count
+    return asked
 
 
 def _up(tree: QuotaTree, queue: QuotaNode, cell: Cell) -> Iterator[QuotaLevel]:
@@ -99,24 +104,27 @@ def otherwise(
 
     `gpus`: so many GPUs for every pod that asks for any. What-ifs are about quota and place: nothing is kept.
     """
-    declared = class_of(fleet, priority_class) if priority_class else None
-    asks = replace(
-        gang,
-        queue=queue or gang.queue,
-        priority_class=priority_class or gang.priority_class,
-        priority=declared.spec.value if declared else gang.priority,
-        preempts=declared.spec.preempts if declared else gang.preempts,
-        pod_sets=tuple(_with_gpus(pods, gpus) for pods in gang.pod_sets) if gpus is not None else gang.pod_sets,
-        reason="Queued",
-        message="",
-        requeue_at_s=0.0,
-    )
+    asks = replace(_of_class(fleet, gang, priority_class), queue=queue or gang.queue, requeue_at_s=0.0)
+    asks = replace(asks, reason="Queued", message="")
+    if gpus is not None:
+        asks = replace(asks, pod_sets=tuple(_with_gpus(pods, gpus) for pods in gang.pod_sets))
     others = {uid: it for uid, it in snapshot.gangs.items() if it.state is not GangState.PENDING}
     imagined = replace(snapshot, gangs=others | {gang.uid: asks}, busy=frozenset())
     saved = [action.gang for action in cycle.decide(fleet, imagined) if isinstance(action, SaveGang)]
     own = next((it for it in saved if it.uid == gang.uid), asks)
     evicted = sorted(it.name for it in saved if it.uid != gang.uid)
     return WhatIfDecision(own.state, own.reason, own.message, tuple(evicted))
+
+
+def _of_class(fleet: Fleet, gang: Gang, priority_class: str) -> Gang:
+    """The gang with this priority class; as it is where none is given."""
+    if not priority_class:
+        return gang
+    declared = class_of(fleet, priority_class)
+    if declared is None:
+        return replace(gang, priority_class=priority_class)
+    spec = declared.spec
+    return replace(gang, priority_class=priority_class, priority=spec.value, preempts=spec.preempts)
 
 
 def _with_gpus(pods: PodSet, gpus: int) -> PodSet:
