@@ -8,7 +8,7 @@ from typing import Protocol
 import structlog
 from aiohttp import web
 
-from providers.git.webhook import MAX_BODY_BYTES, Event, WebhookRejected, verify
+from providers.git.webhook import MAX_BODY_BYTES, WebhookEvent, WebhookRejected, verify
 
 log = structlog.get_logger(__name__)
 
@@ -105,11 +105,11 @@ class HttpFace:
         except WebhookRejected as rejection:
             log.warning("webhook_rejected", status=rejection.http_status, why=str(rejection))
             return web.Response(status=rejection.http_status, text=f"{rejection}\n")
-        if trigger.event is Event.PUSH and not self._status.pushed():
+        if trigger.event is WebhookEvent.PUSH and not self._status.pushed():
             return web.Response(
                 status=503, text="standby: the leader polls, or takes the delivery when it is sent again\n"
             )
-        return web.Response(status=202, text="fetching\n" if trigger.event is Event.PUSH else "heard\n")
+        return web.Response(status=202, text="fetching\n" if trigger.event is WebhookEvent.PUSH else "heard\n")
 
 
 def _verdict(trouble: str) -> web.Response:

@@ -9,7 +9,7 @@ from fleet.plan import Plan
 from fleet.snapshot import Catalog, Instance, LaunchOutcome, Notice, Reservation, Resolutions
 from model.fleet import Fleet
 from model.problem import Problem
-from providers.kube.actuator import Written
+from providers.kube.actuator import WrittenObject
 from providers.kube.batches import Batch
 
 
@@ -107,7 +107,7 @@ class Done:
     """An action is through."""
 
     action: Action
-    written: tuple[Written, ...] = ()
+    written: tuple[WrittenObject, ...] = ()
     outcome: LaunchOutcome | None = None
 
 

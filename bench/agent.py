@@ -28,7 +28,7 @@ _READY_WITHIN_S = 120.0
 _TURNS = "muster_turn_duration_seconds"
 
 
-def run(churn_s: float = CHURN_S, size: cluster.Size = cluster.FULL) -> dict[str, float]:
+def run(churn_s: float = CHURN_S, size: cluster.ClusterSize = cluster.FULL) -> dict[str, float]:
     """Seconds until mirrored and decided once, MiB then and after churn, milliseconds a turn and CPU under churn."""
     folder = Path(tempfile.mkdtemp(prefix="muster-bench-"))
     context = multiprocessing.get_context("spawn")
@@ -157,7 +157,7 @@ class _Standing:
         raise AssertionError(f"nothing is to be tagged: {instance_id} {tags}")
 
 
-def _run_agent(folder: Path, url: str, port: int, now_s: float, size: cluster.Size) -> None:
+def _run_agent(folder: Path, url: str, port: int, now_s: float, size: cluster.ClusterSize) -> None:
     os.environ |= {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_EC2_METADATA_DISABLED": "true"}
     from agent.cli.run import open_source
     from agent.config import Settings
@@ -197,7 +197,7 @@ def _run_agent(folder: Path, url: str, port: int, now_s: float, size: cluster.Si
 # -- the API server's process -----------------------------------------------------------------------------------------
 
 
-def _serve(pipe: Connection, now_s: float, size: cluster.Size) -> None:
+def _serve(pipe: Connection, now_s: float, size: cluster.ClusterSize) -> None:
     """Fill a store as a restore from a backup would, past admission; serve it; change pods when told to."""
     import gc
 

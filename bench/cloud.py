@@ -16,7 +16,7 @@ from model.labels import CLUSTER
 from providers.aws.catalog import package_catalog
 from providers.clock import Clock, SystemClock, VirtualClock
 from providers.ports import Cloud
-from providers.sim.ec2 import FakeAws, Market, MemoryCloud
+from providers.sim.ec2 import FakeAws, MemoryCloud, RegionMarket
 from providers.sim.ec2.limits import STRICTER
 
 MACHINES, GANG, SHAPES = 1000, 8, 20
@@ -29,10 +29,10 @@ _POOL = CapacityPool("spot", "p5.48xlarge", "us-east-1a")
 def run() -> dict[str, float]:
     """Launches a second, one by one and in gangs, and milliseconds to list 1,000 machines."""
     catalog = package_catalog(_REGION).catalog
-    memory = MemoryCloud(Market.from_catalog(catalog), catalog, VirtualClock())
+    memory = MemoryCloud(RegionMarket.from_catalog(catalog), catalog, VirtualClock())
     results = _measure("memory", memory)
     clock = VirtualClock(1_795_000_000.0)
-    with FakeAws(Market.from_catalog(catalog), clock) as fake:
+    with FakeAws(RegionMarket.from_catalog(catalog), clock) as fake:
         results |= _measure("ec2", _adapter(fake, clock))
     return results | _at_scale(catalog)
 
@@ -49,7 +49,7 @@ def _at_scale(catalog: Catalog) -> dict[str, float]:
     offers = [offer for offer in catalog.offers if offer.capacity_type == "on-demand" and offer.instance_type.gpu_count]
     pools = [offer.pool_key for offer in offers][:: max(1, len(offers) // SHAPES)][:SHAPES]
     requests = [_request(f"shape-{n}", MACHINES // SHAPES, pool, f"pool-{n}") for n, pool in enumerate(pools)]
-    with FakeAws(Market.from_catalog(catalog, buckets=STRICTER), clock) as fake:
+    with FakeAws(RegionMarket.from_catalog(catalog, buckets=STRICTER), clock) as fake:
         cloud = _adapter(fake, clock)
         cloud.catalog()
         with ThreadPoolExecutor(WORKERS) as pool:

@@ -79,7 +79,7 @@ def declared() -> Fleet:
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class ClusterSize:
     """How much of the full cluster is made; a smaller one keeps the proportions."""
 
     nodes: int = NODES
@@ -91,10 +91,10 @@ class Size:
         return self.nodes // 2 * sum(PODS_A_NODE)
 
 
-FULL = Size()
+FULL = ClusterSize()
 
 
-def fill(put: Put, now_s: float, size: Size = FULL) -> None:
+def fill(put: Put, now_s: float, size: ClusterSize = FULL) -> None:
     """Put every object of the cluster: nodes, claims, jobs, workloads, pods."""
     fleet = declared()
     born_s = now_s - BORN_S
@@ -109,7 +109,7 @@ def fill(put: Put, now_s: float, size: Size = FULL) -> None:
             put("Pod", pod)
 
 
-def instances(now_s: float, size: Size = FULL) -> list[Instance]:
+def instances(now_s: float, size: ClusterSize = FULL) -> list[Instance]:
     """The cloud's side."""
     fleet, born_s = declared(), now_s - BORN_S
     return [_instance(_machine(fleet, number, born_s, size)[0], born_s) for number in range(size.nodes)]
@@ -134,7 +134,7 @@ def _offering(fleet: Fleet, pool: str, zone: str) -> Offering:
     return _offerings[pool, zone]
 
 
-def _machine(fleet: Fleet, number: int, born_s: float, size: Size) -> tuple[Claim, Offering]:
+def _machine(fleet: Fleet, number: int, born_s: float, size: ClusterSize) -> tuple[Claim, Offering]:
     trains = number < size.nodes // 2
     offering = _offering(fleet, "train" if trains else "serve", ZONES[number % len(ZONES)])
     claim = Claim(
@@ -212,7 +212,9 @@ def _node(claim: Claim, offering: Offering, born_s: float) -> Object:
 # -- gangs ------------------------------------------------------------------------------------------------------------
 
 
-def gangs(put: Put, fleet: Fleet, machines: list[tuple[Claim, Offering]], now_s: float, size: Size) -> Iterator[Gang]:
+def gangs(
+    put: Put, fleet: Fleet, machines: list[tuple[Claim, Offering]], now_s: float, size: ClusterSize
+) -> Iterator[Gang]:
     """Puts the jobs and the pods of the gangs and hands over the gangs."""
     for number in range(size.gangs):
         team = f"team-{number % TEAMS}"

@@ -59,10 +59,10 @@ class _Nobody(Executor):
         return Future()
 
 
-class World:
+class DecisionWorld:
     """A brain that knows the cluster."""
 
-    def __init__(self, size: cluster.Size = cluster.FULL) -> None:
+    def __init__(self, size: cluster.ClusterSize = cluster.FULL) -> None:
         self.clock = VirtualClock(1_800_000_000.0)
         self.workers = _Idle()
         self.mirror, self.sync = Mirror("bench"), Sync()
@@ -83,7 +83,7 @@ class World:
         answers = {birth.pool_hash: cluster.resolved(birth.kinds) for birth in found}
         self.brain.hear(NamesResolved(Resolutions(now, answers)))
 
-    def _fill(self, now_s: float, size: cluster.Size) -> list[Any]:
+    def _fill(self, now_s: float, size: cluster.ClusterSize) -> list[Any]:
         tables: dict[str, dict[str, Any]] = {table: {} for table in WATCHED}
         count = 0
 
@@ -115,7 +115,7 @@ def _copy(pod: Any) -> Any:
 
 def run() -> dict[str, float]:
     """Milliseconds of a turn, with its watchers (once a second) and without, and of each decider alone."""
-    world = World()
+    world = DecisionWorld()
     world.brain.turn()
     settle_heap()
     if world.workers.asked or world.sync.fleet is None:
@@ -135,20 +135,20 @@ def run() -> dict[str, float]:
     return results
 
 
-def _snapshot(world: World) -> Any:
+def _snapshot(world: DecisionWorld) -> Any:
     return world.mirror.snapshot(world.clock.now(), frozenset())
 
 
-def _decide(decide: brains.Decider, fleet: Fleet, world: World) -> object:
+def _decide(decide: brains.Decider, fleet: Fleet, world: DecisionWorld) -> object:
     return decide(fleet, _snapshot(world))
 
 
-def _told(world: World, watcher: Any) -> None:
+def _told(world: DecisionWorld, watcher: Any) -> None:
     world.clock.advance(1.0)
     watcher.turned(world.sync.fleet, _snapshot(world))
 
 
-_CHANGED: dict[str, Callable[[World, int], None]] = {
+_CHANGED: dict[str, Callable[[DecisionWorld, int], None]] = {
     "turn_node_changed": lambda world, number: _touch(world.mirror.nodes, "created_at_s", number),
     "turn_claim_changed": lambda world, number: _touch(world.mirror.claims, "price_usd_h", number),
     "turn_gang_changed": lambda world, number: _touch(world.mirror.gangs, "evictions", number),
@@ -162,7 +162,7 @@ def _touch(table: MirrorTable[Any], name: str, number: int) -> None:
     table.observe(Changes((Delta(DeltaKind.MODIFIED, key, replace(value, **{name: number})),), "0"))
 
 
-def _changed_ms(world: World, change: Callable[[World, int], None]) -> float:
+def _changed_ms(world: DecisionWorld, change: Callable[[DecisionWorld, int], None]) -> float:
     taken = []
     for number in range(1, 8):
         change(world, number)
@@ -172,7 +172,7 @@ def _changed_ms(world: World, change: Callable[[World, int], None]) -> float:
     return 1000 * statistics.median(taken)
 
 
-def _waiting_ms(world: World, count: int) -> float:
+def _waiting_ms(world: DecisionWorld, count: int) -> float:
     """The admission cycle with gangs that have quota and nowhere to go: the pool is at its limit."""
     fleet, snapshot = world.sync.fleet, _snapshot(world)
     assert fleet is not None
@@ -197,7 +197,7 @@ def _waiting_ms(world: World, count: int) -> float:
     return _median_ms(lambda: cycle.decide(fleet, crowded))
 
 
-def _turns(world: World, step_s: float) -> float:
+def _turns(world: DecisionWorld, step_s: float) -> float:
     taken = []
     for number in range(TURNS):
         world.churn(number)

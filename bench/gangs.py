@@ -7,16 +7,16 @@ from fleet.snapshot import PodSet
 from tests.reference.session.decide import decide
 from tests.reference.session.fair import FairLedger, FairQueue
 from tests.reference.session.floor import GPU
-from tests.reference.session.policy import Policy, Stage
-from tests.reference.session.values import Crew, Decision, Group, Machine, Pod, PodState, Squad
+from tests.reference.session.policy import Policy, SessionStage
+from tests.reference.session.values import Crew, CrewGroup, Decision, PodState, SessionMachine, SessionPod, Squad
 
 NODES, GPUS = 500, 8
 CAPACITY = {"cpu": 32_000, "memory": 256 << 30, "pods": 110, GPU: GPUS}
 ALL = Policy()
 
 
-def _machines() -> list[Machine]:
-    return [Machine(f"node-{number:04}", CAPACITY) for number in range(NODES)]
+def _machines() -> list[SessionMachine]:
+    return [SessionMachine(f"node-{number:04}", CAPACITY) for number in range(NODES)]
 
 
 def _template(gpus: int) -> PodSet:
@@ -26,8 +26,8 @@ def _template(gpus: int) -> PodSet:
 ONE, EIGHT = _template(1), _template(8)
 
 
-def _squad(name: str, queue: str, pods: Sequence[Pod], created: int) -> Squad:
-    return Squad(name, queue, Group("", (Crew("", tuple(pods), len(pods)),), 1), created=created)
+def _squad(name: str, queue: str, pods: Sequence[SessionPod], created: int) -> Squad:
+    return Squad(name, queue, CrewGroup("", (Crew("", tuple(pods), len(pods)),), 1), created=created)
 
 
 def _singles(queue: str, count: int, *, running: bool, after: int = 0) -> list[Squad]:
@@ -36,12 +36,12 @@ def _singles(queue: str, count: int, *, running: bool, after: int = 0) -> list[S
     for number in range(count):
         state, node = (PodState.RUNNING, f"node-{number % NODES:04}") if running else (PodState.PENDING, "")
         name = f"{queue}-{number:04}"
-        found.append(_squad(name, queue, [Pod(f"{name}-0", ONE, state, node)], after + number))
+        found.append(_squad(name, queue, [SessionPod(f"{name}-0", ONE, state, node)], after + number))
     return found
 
 
 def _gang(queue: str, name: str, size: int, template: PodSet, created: int = 100_000) -> Squad:
-    return _squad(name, queue, [Pod(f"{name}-{number:03}", template) for number in range(size)], created)
+    return _squad(name, queue, [SessionPod(f"{name}-{number:03}", template) for number in range(size)], created)
 
 
 def _queues(quota_a: float, quota_b: float) -> list[FairQueue]:
@@ -76,7 +76,7 @@ def measure() -> dict[str, float]:
     short = [*running, _gang("b", "short", 10, EIGHT)]
     all_ms, decision = _timed(short, _queues(total - 79, 79))
     found.update(unschedulable_10x8_with_reading_ms=all_ms, unschedulable_10x8_evicted=len(decision.evicted))
-    only = Policy(stages=(Stage.RECLAIM,))
+    only = Policy(stages=(SessionStage.RECLAIM,))
     read_ms = min(_timed(running, _queues(total - 79, 79), only)[0] for _ in range(3))
     proof_ms = min(_timed(short, _queues(total - 79, 79), only)[0] for _ in range(3))
     found["unschedulable_10x8_ms"] = max(0.0, proof_ms - read_ms)

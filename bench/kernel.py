@@ -6,11 +6,11 @@ import time
 from providers.clock import VirtualClock
 from providers.sim.controllers import assemble
 from providers.sim.kernel import VirtualDriver
-from providers.sim.machines import Machine, Shape
+from providers.sim.machines import NodeShape, SimulatedMachine
 from providers.sim.store import Store
 
 NODES, PODS_PER_JOB, JOBS, RUN_S = 200, 20, 100, 600
-SHAPE = Shape(
+SHAPE = NodeShape(
     capacity={"cpu": "96", "memory": "1152Gi", "pods": "110"},
     allocatable={"cpu": "95", "memory": "1100Gi", "pods": "110"},
     gpu_model="a100-40gb",
@@ -21,16 +21,16 @@ SHAPE = Shape(
 )
 
 
-class _Fleet:
+class _StillMachines:
     def __init__(self, now: float) -> None:
         self.machines = [
-            Machine(
+            SimulatedMachine(
                 f"i-{i:04}", "p4d.24xlarge", "us-east-1a", "spot", "running", now, private_dns=f"ip-{i:04}.ec2.internal"
             )
             for i in range(NODES)
         ]
 
-    def list(self) -> list[Machine]:
+    def list(self) -> list[SimulatedMachine]:
         return self.machines
 
 
@@ -51,7 +51,7 @@ def _job(name: str, run_s: int) -> dict[str, object]:
 def _world() -> tuple[VirtualClock, Store, VirtualDriver]:
     clock = VirtualClock()
     store = Store(clock)
-    sim = assemble(store, clock, machines=_Fleet(clock.now()), shape_of={"p4d.24xlarge": SHAPE}.get)
+    sim = assemble(store, clock, machines=_StillMachines(clock.now()), shape_of={"p4d.24xlarge": SHAPE}.get)
     driver = VirtualDriver(sim.kernel, clock)
     driver.advance_by(300.0)
     return clock, store, driver

@@ -22,10 +22,10 @@ from pathlib import Path
 import numpy as np
 
 from bench import production
-from bench.packing import Choice, NoTrace, Outcome, Trace, fill, read
+from bench.packing import Choice, NoTrace, PackingOutcome, Trace, fill, read
 from bench.published import BestFit, Fgd, RepeatedFit
 from bench.reference.fragmentation import ExpectedFill, Measure, Request
-from bench.reference.packer import UNFIT, Machine, Packer, Place, models
+from bench.reference.packer import UNFIT, FreeNode, PackedPlace, Packer, models
 
 FIRST_SEED = 42
 OURS = "expected-fill"
@@ -51,7 +51,7 @@ def _any(seed: int) -> Choice:
     return partial(_drawn, random.Random(seed))
 
 
-def _drawn(draw: random.Random, packer: Packer, request: Request) -> Place | None:
+def _drawn(draw: random.Random, packer: Packer, request: Request) -> PackedPlace | None:
     """Any node it fits on and, for a part of a GPU, any device there."""
     fitting = np.flatnonzero(packer.ranks(request) != UNFIT)
     if not len(fitting):
@@ -60,7 +60,9 @@ def _drawn(draw: random.Random, packer: Packer, request: Request) -> Place | Non
     if not request.shared:
         return packer.place(request, index)
     free = packer.machine(index).devices
-    return Place(packer.names[index], (draw.choice([at for at, it in enumerate(free) if it >= request.gpu_milli]),))
+    return PackedPlace(
+        packer.names[index], (draw.choice([at for at, it in enumerate(free) if it >= request.gpu_milli]),)
+    )
 
 
 POLICIES: dict[str, _Policy] = {
@@ -111,7 +113,7 @@ def _closing(trace: Trace, run_one: "Run", seeds: int, workers: int) -> str:
     return f"{trace.name} allocated {allocated_pct:.2f} fragmented {fragmented_pct:.2f} seconds {seconds:.1f}"
 
 
-def _line(trace: Trace, it: Outcome) -> str:
+def _line(trace: Trace, it: PackingOutcome) -> str:
     return (
         f"{trace.name} seed {it.seed}: {it.placed} of {it.pods} pods, "
         f"allocated {it.allocated_pct:.2f} fragmented {it.fragmented_pct:.2f} seconds {it.seconds:.2f} "
@@ -119,7 +121,7 @@ def _line(trace: Trace, it: Outcome) -> str:
     )
 
 
-def _outcomes(trace: Trace, run_one: "Run", seeds: Sequence[int], workers: int) -> Iterator[Outcome]:
+def _outcomes(trace: Trace, run_one: "Run", seeds: Sequence[int], workers: int) -> Iterator[PackingOutcome]:
     """In the order of the seeds."""
     one = partial(run_one, trace)
     if min(workers, len(seeds)) == 1:
@@ -129,18 +131,18 @@ def _outcomes(trace: Trace, run_one: "Run", seeds: Sequence[int], workers: int) 
         yield from pool.map(one, seeds)
 
 
-def _packed(policy: str, trace: Trace, seed: int) -> Outcome:
+def _packed(policy: str, trace: Trace, seed: int) -> PackingOutcome:
     way = POLICIES[policy]
     return fill(trace, way.measure(trace), way.choice(seed), Fgd(trace.mix, models(trace.nodes)), seed)
 
 
-def _produced(policy: str, trace: Trace, seed: int) -> Outcome:
+def _produced(policy: str, trace: Trace, seed: int) -> PackingOutcome:
     return production.fill(trace, production.RULES[policy], Fgd(trace.mix, models(trace.nodes)), seed)
 
 
-Run = Callable[[Trace, int], Outcome]
+Run = Callable[[Trace, int], PackingOutcome]
 """One run of a trace with a seed."""
-ENGINES: dict[str, dict[str, Callable[[str, Trace, int], Outcome]]] = {
+ENGINES: dict[str, dict[str, Callable[[str, Trace, int], PackingOutcome]]] = {
     PACKER: dict.fromkeys(POLICIES, _packed),
     PRODUCTION: dict.fromkeys(production.RULES, _produced),
 }
@@ -150,9 +152,9 @@ ENGINES: dict[str, dict[str, Callable[[str, Trace, int], Outcome]]] = {
 def synthetic(nodes: int = 600) -> Trace:
     """A cluster and a workload of no one in particular: shared, whole and several GPUs, and some without."""
     machines = tuple(
-        Machine(f"node-{n:05}", 96_000, 393_216, (1000,) * 8, "a")
+        FreeNode(f"node-{n:05}", 96_000, 393_216, (1000,) * 8, "a")
         if n % 2
-        else Machine(f"node-{n:05}", 104_000, 524_288, (1000,) * 2, "b")
+        else FreeNode(f"node-{n:05}", 104_000, 524_288, (1000,) * 2, "b")
         for n in range(nodes)
     )
     asked = {

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.reference.fragmentation import WHOLE_MILLI, Measure, Request
-from bench.reference.packer import Machine, Packer, Place, states_of
+from bench.reference.packer import FreeNode, PackedPlace, Packer, states_of
 
 REQUESTED = 1.3
 """GPUs requested over all of a run, by the GPUs there are."""
 _PODS, _NODES = "pod_list_", "*node_list*.csv"
 
-Choice = Callable[[Packer, Request], Place | None]
+Choice = Callable[[Packer, Request], PackedPlace | None]
 
 
 class NoTrace(ValueError):
@@ -27,7 +27,7 @@ class Trace:
     """Nodes and pods, both in the order of their names."""
 
     name: str
-    nodes: tuple[Machine, ...]
+    nodes: tuple[FreeNode, ...]
     pods: tuple[Request, ...]
 
     @property
@@ -42,7 +42,7 @@ class Trace:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class PackingOutcome:
     """What one run has come to."""
 
     seed: int
@@ -86,7 +86,7 @@ def arrivals(trace: Trace, seed: int) -> list[Request]:
     return pods
 
 
-def fill(trace: Trace, measure: Measure, choose: Choice, fragmented: Measure, seed: int) -> Outcome:
+def fill(trace: Trace, measure: Measure, choose: Choice, fragmented: Measure, seed: int) -> PackingOutcome:
     """One run; `fragmented` is a measure whose worth is minus the fragmented millionths of a GPU."""
     packer = Packer(trace.nodes, measure)
     pods = arrivals(trace, seed)
@@ -100,7 +100,7 @@ def fill(trace: Trace, measure: Measure, choose: Choice, fragmented: Measure, se
             placed += 1
             allocated += pod.total_gpu_milli
     seconds = time.perf_counter() - began_s
-    return Outcome(
+    return PackingOutcome(
         seed=seed,
         pods=len(pods),
         placed=placed,
@@ -111,7 +111,7 @@ def fill(trace: Trace, measure: Measure, choose: Choice, fragmented: Measure, se
     )
 
 
-def fragmented_pct(machines: Sequence[Machine], measure: Measure) -> float:
+def fragmented_pct(machines: Sequence[FreeNode], measure: Measure) -> float:
     """The part of the idle GPUs that is fragmented; 0 where none is idle."""
     idle_milli = sum(sum(machine.devices) for machine in machines)
     worth = -int(measure.worth(states_of(machines, measure)).sum())
@@ -123,9 +123,9 @@ def _rows(path: Path) -> Iterator[dict[str, str]]:
         yield from csv.DictReader(lines)
 
 
-def _machine(row: dict[str, str]) -> Machine:
+def _machine(row: dict[str, str]) -> FreeNode:
     devices = (WHOLE_MILLI,) * int(row["gpu"])
-    return Machine(row["sn"], int(row["cpu_milli"]), int(row["memory_mib"]), devices, row["model"])
+    return FreeNode(row["sn"], int(row["cpu_milli"]), int(row["memory_mib"]), devices, row["model"])
 
 
 def _request(row: dict[str, str]) -> Request:

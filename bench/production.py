@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from bench.packing import Outcome, Trace, arrivals, fragmented_pct
+from bench.packing import PackingOutcome, Trace, arrivals, fragmented_pct
 from bench.reference.fragmentation import WHOLE_MILLI, Measure, Request
-from bench.reference.packer import Machine
+from bench.reference.packer import FreeNode
 from fleet.offerings.offerings import Offerings
 from fleet.placement.buyable_capacity import BuyableCapacity
 from fleet.placement.cluster_state import ClusterState, NodeSlot
@@ -54,7 +54,7 @@ def whole(trace: Trace) -> Trace:
 
 
 @dataclass(slots=True)
-class _Cluster:
+class _FixedCluster:
     """Fixed nodes and the gangs that have come."""
 
     fleet: Fleet
@@ -79,15 +79,15 @@ class _Cluster:
                 self.allocated += pod.gpus
 
 
-def fill(trace: Trace, rule: Rule, fragmented: Measure, seed: int) -> Outcome:
+def fill(trace: Trace, rule: Rule, fragmented: Measure, seed: int) -> PackingOutcome:
     """One run; `fragmented` as in `bench.packing.fill`."""
-    cluster, pods = _Cluster(Fleet(), {node.name: _slot(node) for node in trace.nodes}, {}), arrivals(trace, seed)
+    cluster, pods = _FixedCluster(Fleet(), {node.name: _slot(node) for node in trace.nodes}, {}), arrivals(trace, seed)
     began_s = time.perf_counter()
     coming = iter(pods)
     while some := list(islice(coming, IN_A_PASS)):
         cluster.admit(some, rule)
     seconds = time.perf_counter() - began_s
-    return Outcome(
+    return PackingOutcome(
         seed=seed,
         pods=len(pods),
         placed=cluster.placed,
@@ -98,7 +98,7 @@ def fill(trace: Trace, rule: Rule, fragmented: Measure, seed: int) -> Outcome:
     )
 
 
-def _slot(node: Machine) -> NodeSlot:
+def _slot(node: FreeNode) -> NodeSlot:
     free = {
         CPU: node.cpu_milli,
         MEMORY: node.memory_mib * _MIB,
@@ -108,10 +108,10 @@ def _slot(node: Machine) -> NodeSlot:
     return NodeSlot(node.name, node.name, "", {MODEL: node.model}, (), free)
 
 
-def _machines(slots: Iterable[NodeSlot]) -> Iterable[Machine]:
+def _machines(slots: Iterable[NodeSlot]) -> Iterable[FreeNode]:
     for slot in slots:
         devices = (WHOLE_MILLI,) * slot.free[GPU_RESOURCE]
-        yield Machine(slot.name, slot.free[CPU], slot.free[MEMORY] // _MIB, devices, slot.labels[MODEL])
+        yield FreeNode(slot.name, slot.free[CPU], slot.free[MEMORY] // _MIB, devices, slot.labels[MODEL])
 
 
 def _gang(number: int, pod: Request) -> Gang:

@@ -30,7 +30,7 @@ _FIRST_VERSION = 100_000_000  # as many digits for all
 _MARK = b"%d" % _FIRST_VERSION
 
 
-class Meta(msgspec.Struct, gc=False):
+class ReflectedMeta(msgspec.Struct, gc=False):
     name: str
     namespace: str
     uid: str
@@ -45,37 +45,37 @@ class Resources(msgspec.Struct, gc=False):
     limits: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-class Container(msgspec.Struct, gc=False):
+class ReflectedContainer(msgspec.Struct, gc=False):
     resources: Resources
 
 
-class Toleration(msgspec.Struct, gc=False):
+class ReflectedToleration(msgspec.Struct, gc=False):
     key: str = ""
     operator: str = ""
     value: str = ""
     effect: str = ""
 
 
-class Spec(msgspec.Struct, gc=False):
-    containers: list[Container]
+class ReflectedSpec(msgspec.Struct, gc=False):
+    containers: list[ReflectedContainer]
     node: str = msgspec.field(default="", name="nodeName")
     priority: int = 0
-    tolerations: list[Toleration] = msgspec.field(default_factory=list)
+    tolerations: list[ReflectedToleration] = msgspec.field(default_factory=list)
 
 
-class Status(msgspec.Struct, gc=False):
+class ReflectedStatus(msgspec.Struct, gc=False):
     phase: str = ""
 
 
-class Pod(msgspec.Struct, gc=False):
+class ReflectedPod(msgspec.Struct, gc=False):
     """What an agent wants to know of a pod."""
 
-    metadata: Meta
-    spec: Spec
-    status: Status
+    metadata: ReflectedMeta
+    spec: ReflectedSpec
+    status: ReflectedStatus
 
 
-def key(pod: Pod) -> str:
+def key(pod: ReflectedPod) -> str:
     return f"{pod.metadata.namespace}/{pod.metadata.name}"
 
 
@@ -95,11 +95,11 @@ def run() -> dict[str, float]:
 def _watched(url: str) -> dict[str, float]:
     batches: queue.Queue[tuple[float, float, int]] = queue.Queue()
 
-    def take(batch: Batch[Pod]) -> None:
+    def take(batch: Batch[ReflectedPod]) -> None:
         count = 0 if isinstance(batch, Replace) else len(batch.deltas)
         batches.put((time.perf_counter(), time.process_time(), count))
 
-    watched = Watched(PODS, msgspec.json.Decoder(Pod).decode, key)
+    watched = Watched(PODS, msgspec.json.Decoder(ReflectedPod).decode, key)
     reflector = Reflector(KubeTransport(from_url(url)), watched, take, clock=SystemClock(), rng=random.Random(1))
     reflector.start()
     began_s, began_cpu_s, _ = batches.get(timeout=30)
@@ -120,12 +120,12 @@ def _watched(url: str) -> dict[str, float]:
 def _listed() -> dict[str, float]:
     """CPU of turning pages into objects, network aside; the best of five."""
     body = json.dumps({"metadata": {"resourceVersion": "1"}, "items": [_pod(n) for n in range(PAGE)]}).encode()
-    decode = msgspec.json.Decoder(Pod).decode
+    decode = msgspec.json.Decoder(ReflectedPod).decode
     cost_us = min(_timed_us(lambda: _decode_page(body, decode)) for _ in range(5)) / PAGE
     return {"list_us_per_pod": cost_us, "pod_bytes": len(body) / PAGE}
 
 
-def _decode_page(body: bytes, decode: Callable[[msgspec.Raw], Pod]) -> dict[str, Pod]:
+def _decode_page(body: bytes, decode: Callable[[msgspec.Raw], ReflectedPod]) -> dict[str, ReflectedPod]:
     return {key(pod): pod for pod in map(decode, wire.decode_page(body).items or ())}
 
 

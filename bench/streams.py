@@ -28,7 +28,7 @@ CPU = FlavorResource("default", "cpu")
 
 
 @dataclass(frozen=True, slots=True)
-class JobSet:
+class JobStream:
     """`count` equal jobs of every queue, one each interval."""
 
     name: str
@@ -40,25 +40,25 @@ class JobSet:
 
 
 @dataclass(frozen=True, slots=True)
-class Spec:
+class StreamSpec:
     """Equal queues in equal cohorts, and what arrives at each of them."""
 
     cohorts: int
     queues: int
     """Of one cohort."""
-    sets: Sequence[JobSet]
+    sets: Sequence[JobStream]
     nominal_cpu: int = 20
     borrowing_limit_cpu: int = 100
     strict: bool = False
 
     @classmethod
-    def read(cls, recorded: Mapping[str, Any]) -> "Spec":
+    def read(cls, recorded: Mapping[str, Any]) -> "StreamSpec":
         """A specification as the recorded runs have it."""
         return cls(
             recorded["cohorts"],
             recorded["cluster_queues_per_cohort"],
             [
-                JobSet(s["class"], s["count"], s["cpu"], s["priority"], s["interval_ms"], s["runtime_ms"])
+                JobStream(s["class"], s["count"], s["cpu"], s["priority"], s["interval_ms"], s["runtime_ms"])
                 for s in recorded["sets"]
             ],
             recorded["nominal_cpu"],
@@ -102,21 +102,21 @@ class Spec:
                 yield f"cohort-{cohort:02d}", f"cq-{cohort:02d}-{index:03d}"
 
 
-BASELINE = Spec(
+BASELINE = StreamSpec(
     5,
     6,
     (
-        JobSet("small", 350, 1, 50, 100, 200),
-        JobSet("medium", 100, 5, 100, 500, 500),
-        JobSet("large", 50, 20, 200, 1200, 1000),
+        JobStream("small", 350, 1, 50, 100, 200),
+        JobStream("medium", 100, 5, 100, 500, 500),
+        JobStream("large", 50, 20, 200, 1200, 1000),
     ),
 )
-LARGE_SCALE = Spec(
+LARGE_SCALE = StreamSpec(
     10,
     100,
     (
-        JobSet("small", 35, 1, 50, 60, 150),
-        JobSet("medium", 11, 5, 100, 300, 350),
-        JobSet("large", 4, 20, 200, 700, 700),
+        JobStream("small", 35, 1, 50, 60, 150),
+        JobStream("medium", 11, 5, 100, 300, 350),
+        JobStream("large", 4, 20, 200, 700, 700),
     ),
 )

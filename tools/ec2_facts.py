@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from providers.aws.facts import COLUMNS, Gpu, Neuron, TypeFacts, describe_facts
+from providers.aws.facts import COLUMNS, GpuFacts, Neuron, TypeFacts, describe_facts
 
 _CLASSES = ("on-demand", "spot")
 
@@ -107,7 +107,7 @@ def _facts(
         encryption_in_transit=live.encryption_in_transit if live else None,
         usage_classes=live.usage_classes if live else _CLASSES,
         gpus=tuple(
-            Gpu(
+            GpuFacts(
                 gpu["name"].lower().replace(" ", "-"),
                 gpu["manufacturer"].lower(),
                 gpu["count"],

@@ -14,7 +14,7 @@ from agent.sandbox.agent_process import AgentProcess
 from agent.sandbox.repository import Repository
 from agent.sandbox.world import SandboxWorld
 from providers.sim.ec2.vm import LedgerEntry
-from providers.sim.store import Event
+from providers.sim.store import StoreEvent
 
 GROUP, VERSION = "muster.dev", "v1alpha1"
 
@@ -28,7 +28,7 @@ class Recorder:
     ready: dict[str, float] = field(default_factory=dict)
     """NodeClaim -> instant it became ready."""
 
-    def hear(self, event: Event) -> None:
+    def hear(self, event: StoreEvent) -> None:
         """One committed write."""
         metadata = event.object["metadata"]
         if event.resource.kind == "Pod" and event.type != "MODIFIED":

@@ -12,11 +12,11 @@ from providers.aws.catalog import package_catalog
 from providers.clock import Clock, SystemClock
 from providers.sim.apiserver.server import ApiServer
 from providers.sim.controllers.assembly import SimulatedCluster, assemble
-from providers.sim.ec2.market import Market
+from providers.sim.ec2.market import RegionMarket
 from providers.sim.ec2.server import FakeAws
 from providers.sim.kernel import KernelThread
 from providers.sim.shapes import can_be_cut, shapes_of
-from providers.sim.store import AlreadyExists, Store
+from providers.sim.store import Store, StoreAlreadyExists
 
 log = structlog.get_logger(__name__)
 
@@ -35,7 +35,7 @@ class SandboxWorld:
         self.cluster = cluster
         catalog = package_catalog(REGION).catalog
         pace = SandboxPace(speed)
-        self.market = Market.from_catalog(catalog)
+        self.market = RegionMarket.from_catalog(catalog)
         self.store = Store(self.clock)
         self.api = ApiServer(self.store, port=api_port, clock=self.clock)
         self.cloud = FakeAws(self.market, self.clock, region=REGION, cluster=cluster, timings=pace.timings())
@@ -58,7 +58,7 @@ class SandboxWorld:
         self.api.start()
         namespaces = self.store.resource("Namespace")
         for name in NAMESPACES:
-            with contextlib.suppress(AlreadyExists):
+            with contextlib.suppress(StoreAlreadyExists):
                 self.store.create(namespaces, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
         self._kernel = self.simulation.in_real_time(on_error=_report)
         self._open.enter_context(self._kernel)

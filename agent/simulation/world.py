@@ -20,11 +20,11 @@ from providers.sim.controllers.assembly import SimulationOptions, assemble
 from providers.sim.controllers.runtime import Controller
 from providers.sim.direct import ApiFaults, DirectTransport
 from providers.sim.ec2.account import Timings
-from providers.sim.ec2.market import Market
+from providers.sim.ec2.market import RegionMarket
 from providers.sim.ec2.memory import MemoryCloud
 from providers.sim.kernel import VirtualDriver
 from providers.sim.shapes import can_be_cut, shapes_of
-from providers.sim.store import AlreadyExists, NotFound, Resource, Store
+from providers.sim.store import Resource, Store, StoreAlreadyExists, StoreNotFound
 
 Obj = dict[str, Any]
 Manifest = Mapping[str, Any]
@@ -88,7 +88,7 @@ class Simulation:
         self,
         *,
         catalog: Catalog | None = None,
-        market: Market | None = None,
+        market: RegionMarket | None = None,
         options: SimulationOptions | None = None,
         timings: Timings | None = None,
         tempo: Tempo | None = None,
@@ -103,7 +103,7 @@ class Simulation:
         self.publishes = publishes
         self.clock = VirtualClock()
         self.store = Store(self.clock)
-        self.market = market or Market.from_catalog(sold)
+        self.market = market or RegionMarket.from_catalog(sold)
         watched = _WatchedCloud(self.market, sold, self.clock, cluster=self.cluster_name, timings=timings)
         self.cloud: MemoryCloud = watched
         self.api_faults = ApiFaults()
@@ -168,7 +168,7 @@ class Simulation:
     def _namespace(self, name: str) -> None:
         try:
             self.store.create(self.store.resource("Namespace"), {"metadata": {"name": name}})
-        except AlreadyExists:
+        except StoreAlreadyExists:
             return
 
     # -- time ---------------------------------------------------------------------------------------------------------
@@ -233,7 +233,7 @@ class Simulation:
         """One object; None where there is none."""
         try:
             return self.store.get(self.store.resource(kind), name, namespace)
-        except NotFound:
+        except StoreNotFound:
             return None
 
     def gangs(self) -> dict[str, Gang]:

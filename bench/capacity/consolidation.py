@@ -35,10 +35,10 @@ from providers.aws.catalog import package_catalog
 
 SEEDS = (0, 1, 2)
 SCENES = (
-    repack.Scene("departures", 1_350, SEEDS, inference),
-    repack.Scene("departures", 13_500, SEEDS[:1], inference),
-    repack.Scene("gangs", 1_350, SEEDS, inference),
-    repack.Scene("gangs", 13_500, SEEDS[:1], inference),
+    repack.RepackScene("departures", 1_350, SEEDS, inference),
+    repack.RepackScene("departures", 13_500, SEEDS[:1], inference),
+    repack.RepackScene("gangs", 1_350, SEEDS, inference),
+    repack.RepackScene("gangs", 13_500, SEEDS[:1], inference),
 )
 ZONE = f"{REGION}a"
 NOW_S = 1_800_000_000.0
@@ -84,7 +84,7 @@ spec: {team: all, flavors: [plain, gpu]}
 
 
 @dataclass(frozen=True, slots=True)
-class _Outcome:
+class _ConsolidationOutcome:
     """One seed; parts of the bill in percent."""
 
     machines: int
@@ -105,13 +105,13 @@ def run() -> dict[str, float]:
     return found
 
 
-def measured(scene: repack.Scene) -> dict[str, float]:
+def measured(scene: repack.RepackScene) -> dict[str, float]:
     """Medians over the seeds."""
     outcomes = [_outcome(*world(scene, seed)) for seed in scene.seeds]
-    return {name: statistics.median(getattr(it, name) for it in outcomes) for name in _Outcome.__slots__}
+    return {name: statistics.median(getattr(it, name) for it in outcomes) for name in _ConsolidationOutcome.__slots__}
 
 
-def _outcome(fleet: Fleet, snapshot: Snapshot) -> _Outcome:
+def _outcome(fleet: Fleet, snapshot: Snapshot) -> _ConsolidationOutcome:
     spare = list(snapshot.claims.values())
     suggestions(DisruptionContext.of(fleet, snapshot), spare[:2])  # what is kept about a fleet, and what is imported
     context = DisruptionContext.of(fleet, snapshot)
@@ -132,13 +132,15 @@ def _outcome(fleet: Fleet, snapshot: Snapshot) -> _Outcome:
         raise RuntimeError("not all that was proposed is carried out on a fleet that stands still")
     bill = sum(it.price_usd_h for it in spare)
     saving = 100 * sum(it.saving_usd_h for it in proposed) / bill
-    return _Outcome(len(spare), len(snapshot.gangs), len(proposed), saving, propose_s, search_s, validate_s)
+    return _ConsolidationOutcome(
+        len(spare), len(snapshot.gangs), len(proposed), saving, propose_s, search_s, validate_s
+    )
 
 
 # -- the world --------------------------------------------------------------------------------------------------------
 
 
-def world(scene: repack.Scene, seed: int) -> tuple[Fleet, Snapshot]:
+def world(scene: repack.RepackScene, seed: int) -> tuple[Fleet, Snapshot]:
     """The fleet and its cluster, a while after the pods have left."""
     fleet, catalog = _declared(), _catalog()
     offerings = offerings_now(fleet, Snapshot(NOW_S, catalog=catalog))

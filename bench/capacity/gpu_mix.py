@@ -7,7 +7,14 @@ import random
 import statistics
 import time
 
-from bench.reference.karpenter.buy import Ask, Machine, Pod, ReferenceOffering, Template, solve
+from bench.reference.karpenter.buy import (
+    MachineType,
+    PodSpecification,
+    PoolTemplate,
+    ReferenceOffering,
+    WaitingPod,
+    solve,
+)
 from fleet.snapshot import InstanceType
 from model import labels
 from model.kinds import Taint, Toleration
@@ -50,7 +57,7 @@ def run() -> dict[str, float]:
     return found
 
 
-def templates() -> list[Template]:
+def templates() -> list[PoolTemplate]:
     """The three pools."""
     catalog = package_catalog("us-east-1").catalog
     prices = {o.instance_type.name: o.price_usd_h for o in catalog.offers if o.capacity_type == "on-demand"}
@@ -64,27 +71,27 @@ def templates() -> list[Template]:
         for layout in CUTS
     ]
     return [
-        Template("cpu", tuple(_machine(found, prices[found.name]) for found in plain)),
-        Template("gpu", tuple(_machine(found, prices[found.name]) for found in gpus), taints=(TAINT,)),
-        Template("mig", tuple(cut), taints=(TAINT,)),
+        PoolTemplate("cpu", tuple(_machine(found, prices[found.name]) for found in plain)),
+        PoolTemplate("gpu", tuple(_machine(found, prices[found.name]) for found in gpus), taints=(TAINT,)),
+        PoolTemplate("mig", tuple(cut), taints=(TAINT,)),
     ]
 
 
-def pods(count: int, seed: int) -> list[Pod]:
+def pods(count: int, seed: int) -> list[WaitingPod]:
     """A mix of 15 to 28 classes."""
     draw = random.Random(seed)
     classes = [asked(draw, draw.choices(*zip(*KINDS, strict=True))[0]) for _ in range(draw.randint(15, 28))]
-    return [Pod(f"pod-{number:06}", draw.choice(classes)) for number in range(count)]
+    return [WaitingPod(f"pod-{number:06}", draw.choice(classes)) for number in range(count)]
 
 
-def asked(draw: random.Random, kind: str) -> Ask:
+def asked(draw: random.Random, kind: str) -> PodSpecification:
     """What a pod of a kind asks for."""
     cpu_m = draw.choice([500, 1000, 2000, 4000, 8000])
     requests = {"cpu": cpu_m, "memory": cpu_m // 500 * draw.choice([1, 2, 4]) * GIB}
     if kind == "cpu":
-        return Ask(requests)
+        return PodSpecification(requests)
     resource = GPU_RESOURCE if kind.isdigit() else MIG_RESOURCE_PREFIX + kind
-    return Ask({**requests, resource: int(kind) if kind.isdigit() else 1}, tolerations=(TOLERATION,))
+    return PodSpecification({**requests, resource: int(kind) if kind.isdigit() else 1}, tolerations=(TOLERATION,))
 
 
 def _usual(found: InstanceType) -> bool:
@@ -98,7 +105,7 @@ def _slices(found: InstanceType, layout: str) -> dict[str, int]:
     return {**{name: n for name, n in found.allocatable.items() if name != GPU_RESOURCE}, **slices}
 
 
-def _machine(found: InstanceType, price: float, cut: str = "", amounts: dict[str, int] | None = None) -> Machine:
+def _machine(found: InstanceType, price: float, cut: str = "", amounts: dict[str, int] | None = None) -> MachineType:
     offers = tuple(ReferenceOffering("on-demand", f"us-east-1{zone}", price) for zone in "ab")
     carried = Requirements.from_labels(found.labels)
-    return Machine(found.name + cut, carried, found.capacity, amounts or found.allocatable, offers)
+    return MachineType(found.name + cut, carried, found.capacity, amounts or found.allocatable, offers)

@@ -14,7 +14,17 @@ from itertools import starmap
 from pathlib import Path
 from typing import Any
 
-from bench.reference.karpenter.buy import Ask, Machine, Peers, Pod, ReferenceOffering, Spread, Template, Weighted, solve
+from bench.reference.karpenter.buy import (
+    MachineType,
+    Peers,
+    PodSpecification,
+    PoolTemplate,
+    ReferenceOffering,
+    Spread,
+    WaitingPod,
+    Weighted,
+    solve,
+)
 from model import labels
 from model.requirements import Requirement, Requirements
 from providers.kube.memory import settle_heap
@@ -42,7 +52,7 @@ def run() -> dict[str, float]:
     return found
 
 
-def _measured(name: str, pods: list[Pod], pool: Template, nodes: int) -> dict[str, float]:
+def _measured(name: str, pods: list[WaitingPod], pool: PoolTemplate, nodes: int) -> dict[str, float]:
     began_s = time.process_time()
     outcome = solve(pods, [pool])
     taken_s = time.process_time() - began_s
@@ -51,7 +61,7 @@ def _measured(name: str, pods: list[Pod], pool: Template, nodes: int) -> dict[st
     return {f"{name}_s": taken_s, f"{name}_nodes": len(outcome.claims)}
 
 
-def machines(catalog: str) -> tuple[Machine, ...]:
+def machines(catalog: str) -> tuple[MachineType, ...]:
     """The machine types of a catalogue."""
     text = (SHARED / "conformance/karpenter/catalogs.json").read_text("utf-8")
     return tuple(map(machine, json.loads(text)["catalogs"][catalog]))
@@ -63,7 +73,7 @@ def amounts(entry: dict[str, Any]) -> dict[str, int]:
     return {renamed.get(name, name): amount for name, amount in entry.items()}
 
 
-def machine(entry: dict[str, Any]) -> Machine:
+def machine(entry: dict[str, Any]) -> MachineType:
     """One machine type."""
     capacity, overhead = amounts(entry["capacity"]), amounts(entry["overhead"])
     carried = {
@@ -71,7 +81,7 @@ def machine(entry: dict[str, Any]) -> Machine:
         labels.ARCH: Requirement.one_of(entry["arch"]),
         labels.OS: Requirement.one_of(*entry["os"]),
     }
-    return Machine(
+    return MachineType(
         entry["name"],
         Requirements(carried),
         capacity,
@@ -83,44 +93,48 @@ def machine(entry: dict[str, Any]) -> Machine:
     )
 
 
-def template(catalog: str = "bench400") -> Template:
+def template(catalog: str = "bench400") -> PoolTemplate:
     """The benchmark's pool: everything, within limits that never bind."""
-    return Template("default", machines(catalog), remaining={"cpu": 10_000_000_000, "memory": 10_000_000 * 2**30})
+    return PoolTemplate("default", machines(catalog), remaining={"cpu": 10_000_000_000, "memory": 10_000_000 * 2**30})
 
 
-def diverse(count: int) -> list[Pod]:
+def diverse(count: int) -> list[WaitingPod]:
     """The pods of the benchmark, a fifth of each sort."""
     entries = json.loads((SHARED / f"data/karpenter_benchmark/diverse_pods_{count}.json").read_text("utf-8"))
     drawn = ((each["kind"], each.get("label"), each.get("selector"), each["cpu_m"], each["mem_mi"]) for each in entries)
-    return [Pod(f"pod-{number:05}", ask) for number, ask in enumerate(starmap(_ask, drawn))]
+    return [WaitingPod(f"pod-{number:05}", ask) for number, ask in enumerate(starmap(_ask, drawn))]
 
 
-def preferring(count: int) -> list[Pod]:
+def preferring(count: int) -> list[WaitingPod]:
     """Equal pods that would rather be in zone 1, and away from each other."""
     nginx = Requirements.from_labels({"app": "nginx"})
-    ask = Ask(
+    ask = PodSpecification(
         {"cpu": 100, "memory": 256 * MIB},
         labels={"app": "nginx"},
         preferred=(Weighted(1, Requirements.from_labels({labels.ZONE: "test-zone-1"})),),
         preferred_anti_affinity=(Weighted(10, Peers(labels.ZONE, nginx)), Weighted(1, Peers(labels.HOSTNAME, nginx))),
     )
-    return [Pod(f"pod-{number:05}", ask) for number in range(count)]
+    return [WaitingPod(f"pod-{number:05}", ask) for number in range(count)]
 
 
 @cache
-def _ask(kind: str, label: str | None, selector: str | None, cpu_m: int, mem_mi: int) -> Ask:
+def _ask(kind: str, label: str | None, selector: str | None, cpu_m: int, mem_mi: int) -> PodSpecification:
     requests = {"cpu": cpu_m, "memory": mem_mi * MIB}
     mine = {"my-label": label} if label else {}
     wanted = Requirements.from_labels({"my-label": selector}) if selector else None
     match kind:
         case "spread_zone":
-            return Ask(requests, labels=mine, spreads=(Spread(labels.ZONE, wanted),))
+            return PodSpecification(requests, labels=mine, spreads=(Spread(labels.ZONE, wanted),))
         case "spread_hostname":
-            return Ask(requests, labels=mine, spreads=(Spread(labels.HOSTNAME, wanted),))
+            return PodSpecification(requests, labels=mine, spreads=(Spread(labels.HOSTNAME, wanted),))
         case "affinity_zone":
             liked = Requirements.from_labels({AFFINITY_LABEL: selector or ""})
-            return Ask(requests, labels={AFFINITY_LABEL: label or ""}, affinity=(Peers(labels.ZONE, liked),))
+            return PodSpecification(
+                requests, labels={AFFINITY_LABEL: label or ""}, affinity=(Peers(labels.ZONE, liked),)
+            )
         case "antiaffinity_hostname":
             nginx = {"app": "nginx"}
-            return Ask(requests, labels=nginx, anti_affinity=(Peers(labels.HOSTNAME, Requirements.from_labels(nginx)),))
-    return Ask(requests, labels=mine)
+            return PodSpecification(
+                requests, labels=nginx, anti_affinity=(Peers(labels.HOSTNAME, Requirements.from_labels(nginx)),)
+            )
+    return PodSpecification(requests, labels=mine)

@@ -36,7 +36,7 @@ _INFERENCE = ("t4", "l4", "a10g", "l40s")
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class MixMachine:
     """A type, as a whole or cut in one way."""
 
     kind: MachineKind
@@ -46,7 +46,7 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class MixShare:
     """A part of the pods: how many of 100, in how many classes, and how many GPUs each asks for."""
 
     percent: int
@@ -56,18 +56,18 @@ class Share:
 
 
 MIXED = (
-    Share(30, (5, 9)),
-    Share(40, (5, 9), 1),
-    Share(8, (1, 2), 2),
-    Share(6, (1, 2), 4),
-    Share(4, (1, 2), 8),
-    Share(12, (2, 4), 0, ("mig-1g", "mig-2g", "mig-3g")),
+    MixShare(30, (5, 9)),
+    MixShare(40, (5, 9), 1),
+    MixShare(8, (1, 2), 2),
+    MixShare(6, (1, 2), 4),
+    MixShare(4, (1, 2), 8),
+    MixShare(12, (2, 4), 0, ("mig-1g", "mig-2g", "mig-3g")),
 )
-INFERENCE = (Share(38, (5, 9)), Share(52, (8, 14), 1), Share(10, (2, 4), 2))
+INFERENCE = (MixShare(38, (5, 9)), MixShare(52, (8, 14), 1), MixShare(10, (2, 4), 2))
 
 
 @cache
-def machines() -> tuple[Machine, ...]:
+def machines() -> tuple[MixMachine, ...]:
     """What can be bought in the region, each type once, whichever zones have it."""
     prices: dict[str, tuple[float, InstanceType]] = {}
     for offer in package_catalog(REGION).catalog.offers:
@@ -89,17 +89,19 @@ def _wanted(it: InstanceType) -> bool:
     )
 
 
-def _variants(it: InstanceType, price: float) -> Iterator[Machine]:
+def _variants(it: InstanceType, price: float) -> Iterator[MixMachine]:
     base = {name: it.allocatable[name] for name in ("cpu", "memory", "pods")}
     whole = {**base, "gpu": it.gpu_count} if it.gpu_count else base
-    yield Machine(MachineKind(it.name, price, whole), it.gpu_name)
+    yield MixMachine(MachineKind(it.name, price, whole), it.gpu_name)
     if it.gpu_name in _CUTTABLE:
         for name, slices in CUTS.items():
             offered = {slice_: count * it.gpu_count for slice_, count in slices.items()}
-            yield Machine(MachineKind(f"{it.name}/{name}", price, base | offered), it.gpu_name, cut=True)
+            yield MixMachine(MachineKind(f"{it.name}/{name}", price, base | offered), it.gpu_name, cut=True)
 
 
-def mix(seed: int, pods: int, shares: Sequence[Share] = MIXED, models: Sequence[str] = _ANY_MODEL) -> PurchaseProblem:
+def mix(
+    seed: int, pods: int, shares: Sequence[MixShare] = MIXED, models: Sequence[str] = _ANY_MODEL
+) -> PurchaseProblem:
     """One seeded batch; the same in every process."""
     draw = random.Random(f"{seed}/{pods}")
     classes: list[PodDemand] = []
@@ -162,7 +164,7 @@ def _split(count: int, weights: Sequence[float]) -> list[int]:
     return found
 
 
-def _pods(draw: random.Random, name: str, share: Share, count: int, models: Sequence[str]) -> PodDemand:
+def _pods(draw: random.Random, name: str, share: MixShare, count: int, models: Sequence[str]) -> PodDemand:
     if share.slices:
         size = draw.choice(share.slices)
         requests = _request(draw.choice((1, 2, 3, 4)) * 1000, draw.choice((4, 8, 12, 16))) | {size: 1}
@@ -220,10 +222,10 @@ def openb(pod_list: Path) -> PurchaseProblem:
     return PurchaseProblem(("cpu", "memory", "gpu", "pods"), classes, tuple(it.kind for it in kinds))
 
 
-def _milli(machine: Machine) -> Machine:
+def _milli(machine: MixMachine) -> MixMachine:
     kind = machine.kind
     capacity = {**kind.capacity, "gpu": 1000 * kind.capacity.get("gpu", 0)}
-    return Machine(MachineKind(kind.name, kind.price_usd_h, capacity), machine.model)
+    return MixMachine(MachineKind(kind.name, kind.price_usd_h, capacity), machine.model)
 
 
 def _asked(row: Mapping[str, str]) -> tuple[int, int, int, tuple[str, ...]]:

@@ -50,7 +50,7 @@ _WORK_USD = 40.0
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class RepackScene:
     """What is left of a fleet."""
 
     name: str
@@ -61,16 +61,16 @@ class Scene:
 
 
 SCENES = (
-    Scene("departures", 1_000, SEEDS),
-    Scene("half-empty", 1_000, SEEDS),
-    Scene("gangs", 1_000, SEEDS),
-    Scene("departures", 10_000, LARGE_SEEDS),
-    Scene("half-empty", 10_000, LARGE_SEEDS),
+    RepackScene("departures", 1_000, SEEDS),
+    RepackScene("half-empty", 1_000, SEEDS),
+    RepackScene("gangs", 1_000, SEEDS),
+    RepackScene("departures", 10_000, LARGE_SEEDS),
+    RepackScene("half-empty", 10_000, LARGE_SEEDS),
 )
 
 
 @dataclass(frozen=True, slots=True)
-class _Outcome:
+class _RepackOutcome:
     """One seed; parts of the bill and of the pods in percent."""
 
     machines: int
@@ -95,14 +95,14 @@ def run() -> dict[str, float]:
     return found
 
 
-def measured(scene: Scene, per_pod_usd_h: float) -> dict[str, float]:
+def measured(scene: RepackScene, per_pod_usd_h: float) -> dict[str, float]:
     """Medians over the seeds, and the longest."""
     outcomes = [_outcome(left(scene, seed, ConsolidationRules(per_pod_usd_h=per_pod_usd_h))) for seed in scene.seeds]
-    medians = {name: statistics.median(getattr(it, name) for it in outcomes) for name in _Outcome.__slots__}
+    medians = {name: statistics.median(getattr(it, name) for it in outcomes) for name in _RepackOutcome.__slots__}
     return {**medians, "slowest_s": max(it.seconds for it in outcomes)}
 
 
-def _outcome(problem: ConsolidationProblem) -> _Outcome:
+def _outcome(problem: ConsolidationProblem) -> _RepackOutcome:
     bill = sum(it.price_usd_h for it in problem.standing)
     pods = sum(it.pods for it in problem.blocks)
     began_s = time.process_time()
@@ -118,7 +118,7 @@ def _outcome(problem: ConsolidationProblem) -> _Outcome:
         + sum(int(gang.ways[0].sum()) for gang, way in zip(it.gangs, plan.ways.tolist(), strict=True) if way >= 0)
         for it, plan in greedy
     )
-    return _Outcome(
+    return _RepackOutcome(
         machines=len(problem.standing),
         pods=pods,
         saving_pct=100 * answer.saving_usd_h / bill,
@@ -135,7 +135,7 @@ def _outcome(problem: ConsolidationProblem) -> _Outcome:
 # -- scenes -----------------------------------------------------------------------------------------------------------
 
 
-def left(scene: Scene, seed: int, rules: ConsolidationRules) -> ConsolidationProblem:
+def left(scene: RepackScene, seed: int, rules: ConsolidationRules) -> ConsolidationProblem:
     """What is left of the fleet of one seed."""
     asked = scene.asked(seed, scene.pods)
     draw = random.Random(f"departures/{seed}/{scene.pods}")

@@ -16,7 +16,7 @@ _BLOCK = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class FreeNode:
     """What is free on a node.
 
     Args:
@@ -35,7 +35,7 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PackedPlace:
     """Where a request stands: the node, and the devices by index."""
 
     node: str
@@ -62,7 +62,7 @@ class Packer:
     exactly. A choice costs what has changed since the same kind of request was last asked for.
     """
 
-    def __init__(self, nodes: Iterable[Machine], measure: Measure) -> None:
+    def __init__(self, nodes: Iterable[FreeNode], measure: Measure) -> None:
         machines = sorted(nodes, key=lambda machine: machine.name)
         self.names = [machine.name for machine in machines]
         self._at = {name: index for index, name in enumerate(self.names)}
@@ -75,14 +75,14 @@ class Packer:
         self._change = 0
         self._ranks: dict[Request, _Ranks] = {}
 
-    def machines(self) -> list[Machine]:
+    def machines(self) -> list[FreeNode]:
         """What is free now, in the order of names."""
         return [self.machine(index) for index in range(len(self.names))]
 
-    def machine(self, index: int) -> Machine:
+    def machine(self, index: int) -> FreeNode:
         """What is free now on the node at `index`."""
         states = self._states
-        return Machine(
+        return FreeNode(
             self.names[index],
             int(states.cpu_milli[index]),
             int(states.memory_mib[index]),
@@ -90,7 +90,7 @@ class Packer:
             self._measure.models[int(states.model[index])],
         )
 
-    def choose(self, request: Request) -> Place | None:
+    def choose(self, request: Request) -> PackedPlace | None:
         """Where the request does least harm; None where it fits nowhere."""
         if not self.names:
             return None
@@ -113,23 +113,23 @@ class Packer:
             kept.as_of = self._change
         return kept.rank
 
-    def place(self, request: Request, index: int) -> Place:
+    def place(self, request: Request, index: int) -> PackedPlace:
         """The best place on the node at `index`, where it has to fit."""
         if request.shared:
             self.ranks(request)
-            return Place(self.names[index], (int(self._ranks[request].device[index]),))
+            return PackedPlace(self.names[index], (int(self._ranks[request].device[index]),))
         whole = np.flatnonzero(self._states.free_milli[index] == WHOLE_MILLI)
-        return Place(self.names[index], tuple(whole[: request.gpus].tolist()))
+        return PackedPlace(self.names[index], tuple(whole[: request.gpus].tolist()))
 
-    def take(self, request: Request, place: Place) -> None:
+    def take(self, request: Request, place: PackedPlace) -> None:
         """Take the room; raises `NoRoom` and changes nothing where it is not there."""
         self._move(request, place, -1)
 
-    def give(self, request: Request, place: Place) -> None:
+    def give(self, request: Request, place: PackedPlace) -> None:
         """Give the room back that `take` took."""
         self._move(request, place, 1)
 
-    def _move(self, request: Request, place: Place, sign: int) -> None:
+    def _move(self, request: Request, place: PackedPlace, sign: int) -> None:
         """Change what is free by the request, one way or the other, if that leaves everything within its bounds."""
         index, devices, states = self._index(request, place), list(place.devices), self._states
         free = states.free_milli[index, devices] + sign * request.gpu_milli
@@ -143,7 +143,7 @@ class Packer:
         self._change += 1
         self._changed[index] = self._change
 
-    def _index(self, request: Request, place: Place) -> int:
+    def _index(self, request: Request, place: PackedPlace) -> int:
         """The node's index, if the place is one for such a request."""
         index = self._at.get(place.node)
         if (
@@ -182,12 +182,12 @@ class Packer:
         return fits
 
 
-def models(nodes: Iterable[Machine]) -> list[str]:
+def models(nodes: Iterable[FreeNode]) -> list[str]:
     """The GPU models of some nodes, sorted: what a measure for them has to know."""
     return sorted({machine.model for machine in nodes})
 
 
-def states_of(machines: Sequence[Machine], measure: Measure) -> States:
+def states_of(machines: Sequence[FreeNode], measure: Measure) -> States:
     """The machines as arrays, at least one device wide; what a node has less than others is never free."""
     known = {model: index for index, model in enumerate(measure.models)}
     if strange := sorted({machine.model for machine in machines} - known.keys()):

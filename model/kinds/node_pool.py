@@ -111,7 +111,7 @@ class Limits(Spec):
     """Sum of the hourly prices of all nodes."""
 
 
-class Placement(Spec):
+class PlacementSpec(Spec):
     """Where machines stand relative to each other."""
 
     group: str = ""
@@ -150,7 +150,7 @@ class Return(Spec):
     """How long a machine of another capacity type stays at least before it is replaced, or given back for less."""
 
 
-class Disruption(Spec):
+class DisruptionSpec(Spec):
     """When nodes are given back or replaced."""
 
     consolidation_policy: Literal["WhenEmpty", "WhenEmptyOrUnderutilized", "Balanced"] = "WhenEmptyOrUnderutilized"
@@ -230,11 +230,11 @@ class NodePoolSpec(Spec):
     """Pools of a flavor are tried heaviest first; those of equal weight compete by expected cost."""
     sharing: Sharing = Sharing()
     """How GPUs are divided; nothing set = whole GPUs."""
-    placement: Placement = Placement()
+    placement: PlacementSpec = PlacementSpec()
     """Where machines stand relative to each other."""
     template: NodeTemplate = NodeTemplate()
     """What every machine is born with."""
-    disruption: Disruption = Disruption()
+    disruption: DisruptionSpec = DisruptionSpec()
     """When nodes are given back or replaced."""
     repair: tuple[Repair, ...] = REPAIRS
     """When a machine that is not well is replaced, whatever budgets say; the first complaint that is overdue counts."""

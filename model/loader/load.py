@@ -9,8 +9,8 @@ from model.fleet import Fleet, default_policy, implied_flavor
 from model.loader.checks import CHECKS
 from model.loader.declarations import Declarations, Declared
 from model.loader.joining import join_pools
-from model.loader.parse import DEFAULT_LIMITS, Limits, parse
-from model.loader.source import Source, decode
+from model.loader.parse import DEFAULT_LIMITS, LoaderLimits, parse
+from model.loader.source import SourceFile, decode
 from model.loader.tree import Document
 from model.problem import Code, InvalidFleet, Problem
 
@@ -28,7 +28,7 @@ class Loaded:
     """Errors and warnings."""
 
 
-def load(files: Mapping[str, bytes], limits: Limits = DEFAULT_LIMITS) -> Fleet:
+def load(files: Mapping[str, bytes], limits: LoaderLimits = DEFAULT_LIMITS) -> Fleet:
     """The fleet that `files` (path -> content) declare; raises `InvalidFleet` with every problem.
 
     Only `.yaml` and `.yml` are read; paths with a component that starts with a dot (`.github/`) are not. Warnings do
@@ -40,7 +40,7 @@ def load(files: Mapping[str, bytes], limits: Limits = DEFAULT_LIMITS) -> Fleet:
     return loaded.fleet
 
 
-def inspect(files: Mapping[str, bytes], limits: Limits = DEFAULT_LIMITS) -> Loaded:
+def inspect(files: Mapping[str, bytes], limits: LoaderLimits = DEFAULT_LIMITS) -> Loaded:
     """The fleet and all problems, without raising."""
     declarations = Declarations()
     problems = list(islice(_problems(files, limits, declarations), _MOST_PROBLEMS))
@@ -49,7 +49,7 @@ def inspect(files: Mapping[str, bytes], limits: Limits = DEFAULT_LIMITS) -> Load
     return Loaded(None if failed else _fleet(declarations), ordered)
 
 
-def _problems(files: Mapping[str, bytes], limits: Limits, declarations: Declarations) -> Iterator[Problem]:
+def _problems(files: Mapping[str, bytes], limits: LoaderLimits, declarations: Declarations) -> Iterator[Problem]:
     """Fills `declarations` and yields what is wrong, as it is found; errors come before all warnings."""
     size = documents = values = 0
     for file in sorted(filter(is_fleet_file, files)):
@@ -58,7 +58,7 @@ def _problems(files: Mapping[str, bytes], limits: Limits, declarations: Declarat
         documents += len(read)
         values += sum(document.root.weight for document in read)
         if excess := _excess(limits, size, documents, values):
-            yield Source(file, "").problem(1, 1, f"the fleet has more than {excess}", Code.TOO_LARGE)
+            yield SourceFile(file, "").problem(1, 1, f"the fleet has more than {excess}", Code.TOO_LARGE)
             declarations.complete = False
             return
         declarations.complete &= not found
@@ -70,7 +70,7 @@ def _problems(files: Mapping[str, bytes], limits: Limits, declarations: Declarat
         yield from check(declarations)
 
 
-def _excess(limits: Limits, size: int, documents: int, values: int) -> str:
+def _excess(limits: LoaderLimits, size: int, documents: int, values: int) -> str:
     """The limit of the whole fleet that is passed with this file, if one is."""
     table = (
         (size, limits.total_bytes, "bytes"),
@@ -85,10 +85,10 @@ def is_fleet_file(path: str) -> bool:
     return path.endswith(_SUFFIXES) and not any(part.startswith(".") for part in path.split("/"))
 
 
-def _read(file: str, content: bytes, limits: Limits) -> tuple[list[Document], list[Problem]]:
+def _read(file: str, content: bytes, limits: LoaderLimits) -> tuple[list[Document], list[Problem]]:
     if len(content) > limits.file_bytes:
         message = f"the file has {len(content)} bytes; at most {limits.file_bytes} are read"
-        return [], [Source(file, "").problem(1, 1, message, Code.TOO_LARGE)]
+        return [], [SourceFile(file, "").problem(1, 1, message, Code.TOO_LARGE)]
     source = decode(file, content)
     if isinstance(source, Problem):
         return [], [source]

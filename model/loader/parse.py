@@ -19,8 +19,8 @@ from yaml import (
 from yaml._yaml import CParser
 
 from model.loader.scalars import resolve
-from model.loader.source import Source
-from model.loader.tree import Document, Node
+from model.loader.source import SourceFile
+from model.loader.tree import Document, YamlNode
 from model.problem import Code, Problem
 
 _COLLECTION_STARTS = (MappingStartEvent, SequenceStartEvent)
@@ -31,7 +31,7 @@ _VALUES = (ScalarEvent, AliasEvent, *_COLLECTION_STARTS)
 _NO_MAPPING = "a document must be a mapping with apiVersion, kind and metadata"
 
 
-class Limits(NamedTuple):
+class LoaderLimits(NamedTuple):
     """What a repository may ask of the loader; far above any real fleet."""
 
     file_bytes: int = 1 << 20
@@ -44,7 +44,7 @@ class Limits(NamedTuple):
     """Values in all documents together, aliases expanded."""
 
 
-DEFAULT_LIMITS = Limits()
+DEFAULT_LIMITS = LoaderLimits()
 
 
 class _Refused(Exception):
@@ -58,12 +58,12 @@ class _Refused(Exception):
 class _Frame:
     """A collection that is still open, and the key whose value comes next."""
 
-    node: Node
-    key: Node | None = None
-    merges: list[Node] | None = None
+    node: YamlNode
+    key: YamlNode | None = None
+    merges: list[YamlNode] | None = None
 
 
-def parse(source: Source, limits: Limits = DEFAULT_LIMITS) -> tuple[list[Document], list[Problem]]:
+def parse(source: SourceFile, limits: LoaderLimits = DEFAULT_LIMITS) -> tuple[list[Document], list[Problem]]:
     """The documents of a file, and its problems. Empty documents are left out.
 
     A duplicate key costs only its value, a document that is no mapping only itself; anything else ends the file.
@@ -91,7 +91,7 @@ def parse(source: Source, limits: Limits = DEFAULT_LIMITS) -> tuple[list[Documen
     return documents, problems
 
 
-def _syntax_problem(source: Source, error: YAMLError) -> Problem:
+def _syntax_problem(source: SourceFile, error: YAMLError) -> Problem:
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
     if line > len(source.lines):  # libyaml counts the end of the text as a line of its own
@@ -109,7 +109,7 @@ def _syntax_hint(text: str, error: YAMLError) -> str:
     return f"{context} that starts in line {start.line + 1}, column {start.column + 1}" if start and context else ""
 
 
-def _documents(text: str, limits: Limits) -> Iterator["_Builder"]:
+def _documents(text: str, limits: LoaderLimits) -> Iterator["_Builder"]:
     """Each document when it is complete."""
     next_event = CParser(text).get_event
     builder = _Builder(limits)
@@ -128,12 +128,12 @@ def _documents(text: str, limits: Limits) -> Iterator["_Builder"]:
 class _Builder:
     """Assembles the tree of one document from events."""
 
-    def __init__(self, limits: Limits) -> None:
-        self.root: Node | None = None
+    def __init__(self, limits: LoaderLimits) -> None:
+        self.root: YamlNode | None = None
         self.refused: list[_Refused] = []
         self._limits = limits
         self._open: list[_Frame] = []
-        self._anchors: dict[str, Node] = {}
+        self._anchors: dict[str, YamlNode] = {}
         self._weight = 0
 
     def take(self, event: Any) -> None:
@@ -156,16 +156,16 @@ class _Builder:
         else:
             self._open.append(_Frame(node))
 
-    def _start(self, kind: type, line: int, column: int) -> Node:
+    def _start(self, kind: type, line: int, column: int) -> YamlNode:
         if len(self._open) >= self._limits.depth:
             raise _Refused(line, column, f"nested deeper than {self._limits.depth} levels", Code.TOO_LARGE)
         if self._open and isinstance(self._open[-1].node.data, dict) and self._open[-1].key is None:
             raise _Refused(line, column, "a key must be text, not a collection")
-        node = Node({} if kind is MappingStartEvent else [], line, column)
+        node = YamlNode({} if kind is MappingStartEvent else [], line, column)
         node.children = {} if kind is MappingStartEvent else []
         return node
 
-    def _alias(self, anchor: str, line: int, column: int) -> Node:
+    def _alias(self, anchor: str, line: int, column: int) -> YamlNode:
         node = self._anchors.get(anchor)
         if node is None:
             raise _Refused(line, column, f"the alias *{anchor} has no anchor before it in this document")
@@ -189,7 +189,7 @@ class _Builder:
                 _merge(frame.node, merged)
         self._attach(frame.node, frame.node.line, frame.node.column)
 
-    def _attach(self, node: Node, line: int, column: int) -> None:
+    def _attach(self, node: YamlNode, line: int, column: int) -> None:
         """Puts a finished value where it belongs: root, list item, key, or value of the pending key."""
         self._weight += 1
         if self._weight > self._limits.values:
@@ -212,7 +212,7 @@ class _Builder:
         if node.height >= parent.height:
             parent.height = node.height + 1
 
-    def _put(self, frame: _Frame, key: Node, node: Node) -> None:
+    def _put(self, frame: _Frame, key: YamlNode, node: YamlNode) -> None:
         """A value under its key; the first of two equal keys stays, so that the rest is still checked."""
         children, text = frame.node.children, str(key.data)
         if not isinstance(children, dict):
@@ -228,27 +228,27 @@ class _Builder:
             frame.node.data[text] = node.data
 
 
-def _scalar(event: Any, line: int, column: int) -> Node:
+def _scalar(event: Any, line: int, column: int) -> YamlNode:
     if event.implicit[0] and not event.style:
-        return Node(resolve(event.value), line, column, plain=event.value)
-    return Node(event.value, line, column)
+        return YamlNode(resolve(event.value), line, column, plain=event.value)
+    return YamlNode(event.value, line, column)
 
 
 def _short(tag: str) -> str:
     return tag.replace("tag:yaml.org,2002:", "!!")
 
 
-def _as_key(node: Node, line: int, column: int) -> Node:
+def _as_key(node: YamlNode, line: int, column: int) -> YamlNode:
     """A key is the text that was written, whatever it looks like."""
     if node.children is not None:
         raise _Refused(line, column, "a key must be text, not a collection")
     text = node.data if node.plain is None else node.plain
     if text == "":
         raise _Refused(line, column, "a key is empty")
-    return Node(text, line, column, plain=node.plain)
+    return YamlNode(text, line, column, plain=node.plain)
 
 
-def _merge_sources(node: Node) -> list[Node]:
+def _merge_sources(node: YamlNode) -> list[YamlNode]:
     sources = node.children if isinstance(node.children, list) else [node]
     for source in sources:
         if not isinstance(source.children, dict):
@@ -256,7 +256,7 @@ def _merge_sources(node: Node) -> list[Node]:
     return list(sources)
 
 
-def _merge(into: Node, source: Node) -> None:
+def _merge(into: YamlNode, source: YamlNode) -> None:
     """YAML 1.1 merge: keys that are there win, earlier sources over later ones."""
     if isinstance(into.children, dict) and isinstance(source.children, dict):
         for name, pair in source.children.items():

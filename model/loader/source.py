@@ -1,4 +1,4 @@
-"""`Source`: the text of one file, its lines, and excerpts of it."""
+"""`SourceFile`: the text of one file, its lines, and excerpts of it."""
 
 import re
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ _BOMS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceFile:
     """A file that could be decoded."""
 
     file: str
@@ -71,18 +71,18 @@ def printable(text: str) -> str:
     return _FORBIDDEN.sub("\ufffd", text)
 
 
-def decode(file: str, content: bytes) -> Source | Problem:
+def decode(file: str, content: bytes) -> SourceFile | Problem:
     """The text of a file, or why it is none that people can review."""
     if encoding := _BOMS.get(content[:2]):
-        return Source(file, "").problem(1, 1, f"the file is {encoding}; save it as UTF-8", Code.ENCODING)
+        return SourceFile(file, "").problem(1, 1, f"the file is {encoding}; save it as UTF-8", Code.ENCODING)
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        source = Source(file, content.decode("utf-8-sig", "replace"))
+        source = SourceFile(file, content.decode("utf-8-sig", "replace"))
         line, column = _place(content[: error.start].decode("utf-8-sig", "replace"))
         byte = content[error.start]
         return source.problem(line, column, f"byte 0x{byte:02x} is not UTF-8; save the file as UTF-8", Code.ENCODING)
-    source = Source(file, text)
+    source = SourceFile(file, text)
     if match := _FORBIDDEN.search(text):
         line, column = _place(text[: match.start()])
         shown = f"U+{ord(match[0]):04X}"

@@ -1,4 +1,4 @@
-"""`Node`: plain data with the place of every value and key.
+"""`YamlNode`: plain data with the place of every value and key.
 
 Data and places are one tree, so that a valid file pays nothing for error messages: a path is looked up only when
 something is wrong with it. Aliases share nodes instead of copying them.
@@ -7,13 +7,13 @@ something is wrong with it. Aliases share nodes instead of copying them.
 from dataclasses import dataclass
 from typing import Any
 
-from model.loader.source import Source
+from model.loader.source import SourceFile
 from model.problem import Code, Problem, Severity
 
 Path = tuple[str | int, ...]
 
 
-class Node:
+class YamlNode:
     """A value with its place (from 1); `children` are `(key node, value node)` by key, or value nodes in order."""
 
     __slots__ = ("children", "column", "data", "height", "line", "plain", "weight")
@@ -24,7 +24,7 @@ class Node:
         self.column = column
         self.plain = plain
         """The text of an unquoted scalar."""
-        self.children: dict[str, tuple[Node, Node]] | list[Node] | None = None
+        self.children: dict[str, tuple[YamlNode, YamlNode]] | list[YamlNode] | None = None
         self.height = 0
         self.weight = 1
         """Values below this one, aliases expanded."""
@@ -34,10 +34,10 @@ class Node:
 class Document:
     """One YAML document that holds a mapping."""
 
-    source: Source
-    root: Node
+    source: SourceFile
+    root: YamlNode
 
-    def find(self, path: Path) -> Node:
+    def find(self, path: Path) -> YamlNode:
         """The value at `path`, or at the deepest part of it that exists."""
         node = self.root
         for step in path:
@@ -47,7 +47,7 @@ class Document:
             node = child
         return node
 
-    def find_key(self, path: Path) -> Node:
+    def find_key(self, path: Path) -> YamlNode:
         """The key that introduces `path`; where there is none (a list item), the value."""
         parent = self.find(path[:-1])
         if isinstance(parent.children, dict) and path and path[-1] in parent.children:
@@ -63,7 +63,7 @@ class Document:
         return self.source.problem(node.line, node.column, message, code, path=place, hint=hint, severity=severity)
 
 
-def _child(node: Node, step: str | int) -> Node | None:
+def _child(node: YamlNode, step: str | int) -> YamlNode | None:
     if isinstance(node.children, dict) and isinstance(step, str):
         pair = node.children.get(step)
         return pair[1] if pair else None

@@ -10,7 +10,7 @@ from model.hints import did_you_mean, listing
 from model.kinds.base import Spec
 from model.loader.known_keys import known_keys, models_at
 from model.loader.scalars import explain_text
-from model.loader.tree import Document, Node, Path, text_path
+from model.loader.tree import Document, Path, YamlNode, text_path
 from model.problem import Code, Problem
 
 Details = Any
@@ -90,7 +90,7 @@ def _is_echo(document: Document, violation: _Violation) -> bool:
     return violation.details["type"] == "too_short" and bool(items)
 
 
-def _holds(node: Node, step: str | int) -> bool:
+def _holds(node: YamlNode, step: str | int) -> bool:
     if isinstance(node.children, dict):
         return step in node.children
     return isinstance(node.children, list) and isinstance(step, int) and step < len(node.children)
@@ -136,7 +136,7 @@ def _message(details: Details) -> str:
     return render(details.get("ctx", {})) if render else str(details["msg"]).removeprefix("Input ")
 
 
-def _hint(details: Details, node: Node) -> str:
+def _hint(details: Details, node: YamlNode) -> str:
     """How to write what was probably meant."""
     kind, value, plain = details["type"], node.data, node.plain
     if plain is not None and value is None:
@@ -147,11 +147,11 @@ def _hint(details: Details, node: Node) -> str:
     return hint(details, node) if hint else ""
 
 
-def _unquote(_: Details, node: Node) -> str:
+def _unquote(_: Details, node: YamlNode) -> str:
     return "remove the quotes" if isinstance(node.data, str) and node.plain is None else ""
 
 
-_HINTS: dict[str, Callable[[Details, Node], str]] = {
+_HINTS: dict[str, Callable[[Details, YamlNode], str]] = {
     "string_type": lambda _, node: f'quote it: "{node.plain}"' if node.plain else "",
     "literal_error": lambda details, node: did_you_mean(str(node.data), _literals(details["ctx"]["expected"])),
     "tuple_type": lambda _, node: f"write [{node.plain or node.data}]" if node.children is None else "",

@@ -4,7 +4,7 @@ from model.mig.arrangements import best_multisets, every_layout
 from model.mig.geometry import (
     Impossible,
     MigModel,
-    Placement,
+    MigPlacement,
     Profile,
     feasible,
     mig_models,
@@ -24,7 +24,7 @@ __all__ = [
     "Impossible",
     "LayoutMismatch",
     "MigModel",
-    "Placement",
+    "MigPlacement",
     "Profile",
     "best_multisets",
     "config_name",

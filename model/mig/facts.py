@@ -25,7 +25,7 @@ class ProfileRow(NamedTuple):
     """NVDEC, JPEG and OFA engines."""
 
 
-class Family(NamedTuple):
+class MigFamily(NamedTuple):
     """A way of cutting that several GPU models share."""
 
     compute_slices: int
@@ -41,7 +41,7 @@ class ModelRow(NamedTuple):
 
     id: str
     title: str
-    family: Family
+    family: MigFamily
     gib: int
     ec2_name: str
     """Value of the label `karpenter.k8s.aws/instance-gpu-name`; empty when no EC2 type carries it."""
@@ -53,7 +53,7 @@ class ModelRow(NamedTuple):
 
 
 _UNLIMITED = (99, 99, 99)
-SEVEN = Family(
+SEVEN = MigFamily(
     compute_slices=7,
     memory_slices=8,
     units=8,
@@ -68,7 +68,7 @@ SEVEN = Family(
         ProfileRow("7g", 8, 1, (0,), 8),
     ),
 )
-FOUR = Family(
+FOUR = MigFamily(
     compute_slices=4,
     memory_slices=4,
     units=4,
@@ -81,7 +81,7 @@ FOUR = Family(
         ProfileRow("4g", 4, 1, (0,), 4, (4, 1, 1)),
     ),
 )
-RTX_PRO = Family(
+RTX_PRO = MigFamily(
     compute_slices=4,
     memory_slices=4,
     units=12,

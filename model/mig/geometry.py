@@ -63,7 +63,7 @@ class MigModel:
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
+class MigPlacement:
     """A proof that a set of instances fits: each with its start unit, ordered by start."""
 
     instances: tuple[tuple[str, int], ...]
@@ -126,7 +126,7 @@ def models_for_instance_gpu(gpu_name: str, memory_mib: int | None = None) -> tup
     )
 
 
-def feasible(model: MigModel, counts: Mapping[str, int]) -> Placement | Impossible:
+def feasible(model: MigModel, counts: Mapping[str, int]) -> MigPlacement | Impossible:
     """Positions for `counts` (profile -> instances) on one GPU of `model`, or why there are none."""
     wanted = {name: count for name, count in counts.items() if count > 0}
     if impossible := _exceeds(model, wanted):
@@ -137,7 +137,7 @@ def feasible(model: MigModel, counts: Mapping[str, int]) -> Placement | Impossib
     if placed is None:
         return Impossible(f"{_text(wanted)} has no placement on {model.title}: {_starts(model, wanted)}")
     free = model.units - sum(profile.size for profile in instances)
-    return Placement(tuple(sorted(placed, key=lambda instance: instance[1])), free)
+    return MigPlacement(tuple(sorted(placed, key=lambda instance: instance[1])), free)
 
 
 def _place(rest: tuple[Profile, ...], occupied: int) -> tuple[tuple[str, int], ...] | None:

@@ -68,7 +68,7 @@ KueueVersion = Annotated[
 """For kinds that are written alike in both versions, so that they are equal when read."""
 
 
-class ObjectMeta(Metadata):
+class ClusterScopedMeta(Metadata):
     """`metadata` of an object that belongs to no namespace."""
 
     unsupported: ClassVar[Mapping[str, str]] = MappingProxyType(
@@ -103,18 +103,18 @@ class ObjectMeta(Metadata):
         return {key: value for key, value in data.items() if key not in cls.ignored}
 
 
-class NamespacedMeta(ObjectMeta):
+class NamespacedMeta(ClusterScopedMeta):
     """`metadata` of an object in a namespace."""
 
     unsupported: ClassVar[Mapping[str, str]] = MappingProxyType(
-        {key: advice for key, advice in ObjectMeta.unsupported.items() if key != "namespace"}
+        {key: advice for key, advice in ClusterScopedMeta.unsupported.items() if key != "namespace"}
     )
 
     namespace: Namespace
     """The namespace it belongs to; a repository has no current one, so it must be said."""
 
 
-def own_metadata(metadata: ObjectMeta) -> Metadata:
+def own_metadata(metadata: ClusterScopedMeta) -> Metadata:
     """The same metadata in a declaration of ours."""
     return Metadata.model_construct(**{name: getattr(metadata, name) for name in metadata.model_fields_set})
 
@@ -124,7 +124,7 @@ class UpstreamKind(Declaration):
 
     ignored: ClassVar[frozenset[str]] = frozenset({"status"})
 
-    metadata: ObjectMeta
+    metadata: ClusterScopedMeta
 
     @model_validator(mode="before")
     @classmethod

@@ -18,7 +18,7 @@ from model.pools import pool_requirements
 from model.upstream.base import KueueVersion, Subdomain, UpstreamKind, own_metadata
 
 
-class NodeTaint(Taint):
+class FlavorTaint(Taint):
     """A taint that nodes of the flavor carry."""
 
     unsupported: ClassVar[Mapping[str, str]] = MappingProxyType({"timeAdded": "remove it: it belongs to nodes"})
@@ -43,7 +43,7 @@ class ResourceFlavorSpec(Spec):
 
     node_labels: Annotated[Labels, Field(max_length=8)] = Field(default_factory=dict)
     """Nodes with all of these labels; none = every node. A NodePool belongs to it when all its machines carry them."""
-    node_taints: Annotated[tuple[NodeTaint, ...], Field(max_length=8)] = ()
+    node_taints: Annotated[tuple[FlavorTaint, ...], Field(max_length=8)] = ()
     """What the nodes are tainted with; a workload must tolerate `NoSchedule` and `NoExecute` to get the flavor."""
     tolerations: Annotated[tuple[FlavorToleration, ...], Field(max_length=8)] = ()
     """Added to the pods of a workload that is admitted with this flavor; they count against `nodeTaints` too."""

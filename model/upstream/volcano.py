@@ -11,7 +11,7 @@ from pydantic import Field, Strict, model_validator
 
 from model.kinds.base import Amounts, Bool, Spec
 from model.kinds.errors import misplaced, unsupported
-from model.upstream.base import ObjectMeta, Subdomain, UpstreamKind
+from model.upstream.base import ClusterScopedMeta, Subdomain, UpstreamKind
 
 ROOT = "root"
 """The queue above all others; it need not be declared."""
@@ -68,7 +68,7 @@ class VolcanoQueue(UpstreamKind):
 
     api_version: Literal["scheduling.volcano.sh/v1beta1"]
     kind: Literal["Queue"] = "Queue"
-    metadata: ObjectMeta
+    metadata: ClusterScopedMeta
     spec: VolcanoQueueSpec = VolcanoQueueSpec()
 
     @model_validator(mode="after")

@@ -12,7 +12,7 @@ from threading import Lock
 from providers.ports import CloudThrottled
 
 
-class Group(StrEnum):
+class RateLimitGroup(StrEnum):
     """What is counted together."""
 
     DESCRIBE = "describe"
@@ -28,31 +28,31 @@ class Group(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class BucketSize:
     """A bucket that holds `burst` tokens and gains `per_s` a second."""
 
     burst: float
     per_s: float
 
 
-EC2_LIMITS: Mapping[Group, Size] = {
-    Group.DESCRIBE: Size(100, 20),
-    Group.MUTATE: Size(50, 5),
-    Group.TERMINATE: Size(100, 5),
-    Group.TAG: Size(100, 10),
-    Group.LAUNCHED_INSTANCES: Size(1000, 2),
-    Group.TERMINATED_INSTANCES: Size(1000, 20),
-    Group.PRICING: Size(10, 10),
-    Group.SSM: Size(40, 40),
-    Group.SQS: Size(300, 300),
-    Group.IAM: Size(10, 2),
+EC2_LIMITS: Mapping[RateLimitGroup, BucketSize] = {
+    RateLimitGroup.DESCRIBE: BucketSize(100, 20),
+    RateLimitGroup.MUTATE: BucketSize(50, 5),
+    RateLimitGroup.TERMINATE: BucketSize(100, 5),
+    RateLimitGroup.TAG: BucketSize(100, 10),
+    RateLimitGroup.LAUNCHED_INSTANCES: BucketSize(1000, 2),
+    RateLimitGroup.TERMINATED_INSTANCES: BucketSize(1000, 20),
+    RateLimitGroup.PRICING: BucketSize(10, 10),
+    RateLimitGroup.SSM: BucketSize(40, 40),
+    RateLimitGroup.SQS: BucketSize(300, 300),
+    RateLimitGroup.IAM: BucketSize(10, 2),
 }
 
 
 class TokenBucket:
     """A bucket that may go into debt: whoever takes is told how long to wait. Safe between threads."""
 
-    def __init__(self, size: Size, monotonic: Callable[[], float]) -> None:
+    def __init__(self, size: BucketSize, monotonic: Callable[[], float]) -> None:
         self._size = size
         self._monotonic = monotonic
         self._tokens = size.burst
@@ -89,17 +89,17 @@ class TokenBucket:
         self._at_s = now_s
 
 
-_WHOLE = frozenset({Group.LAUNCHED_INSTANCES, Group.TERMINATED_INSTANCES})
+_WHOLE = frozenset({RateLimitGroup.LAUNCHED_INSTANCES, RateLimitGroup.TERMINATED_INSTANCES})
 """Resource buckets refill so slowly that a fifth held back would keep 1,000 machines waiting for two minutes. Who else
 launches machines in the account makes EC2 refuse some calls, and those are repeated."""
 
 
 def buckets_for(
-    monotonic: Callable[[], float], limits: Mapping[Group, Size] = EC2_LIMITS, share: float = 0.8
-) -> dict[Group, TokenBucket]:
+    monotonic: Callable[[], float], limits: Mapping[RateLimitGroup, BucketSize] = EC2_LIMITS, share: float = 0.8
+) -> dict[RateLimitGroup, TokenBucket]:
     """A bucket for each group, holding `share` of the account's request limit: others use the account too."""
     parts = {group: 1.0 if group in _WHOLE else share for group in limits}
     return {
-        group: TokenBucket(Size(limit.burst * parts[group], limit.per_s * parts[group]), monotonic)
+        group: TokenBucket(BucketSize(limit.burst * parts[group], limit.per_s * parts[group]), monotonic)
         for group, limit in limits.items()
     }

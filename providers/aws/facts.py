@@ -12,7 +12,7 @@ _ARCHITECTURES = {"x86_64": "amd64", "arm64": "arm64"}
 
 
 @dataclass(frozen=True, slots=True)
-class Gpu:
+class GpuFacts:
     """GPUs of one model in a machine; `count` is 0 where only a fraction of one is attached (g6f, gr6f)."""
 
     name: str
@@ -59,7 +59,7 @@ class TypeFacts:
     hypervisor: str = ""
     encryption_in_transit: bool | None = None
     usage_classes: tuple[str, ...] = ("on-demand", "spot")
-    gpus: tuple[Gpu, ...] = ()
+    gpus: tuple[GpuFacts, ...] = ()
     neuron: Neuron | None = None
 
     def row(self) -> list[Any]:
@@ -99,7 +99,7 @@ def package_types() -> Mapping[str, TypeFacts]:
 def _from_row(row: list[Any]) -> TypeFacts:
     values = dict(zip(COLUMNS, row, strict=True))
     values["usage_classes"] = tuple(values["usage_classes"])
-    values["gpus"] = tuple(Gpu(*gpu) for gpu in values["gpus"])
+    values["gpus"] = tuple(GpuFacts(*gpu) for gpu in values["gpus"])
     values["neuron"] = Neuron(*values["neuron"]) if values["neuron"] else None
     return TypeFacts(**values)
 
@@ -152,9 +152,9 @@ def _first_efa_card(network: Mapping[str, Any]) -> int:
     return min((card["NetworkCardIndex"] for card in cards if "efa" in card.get("InterfaceTypes", ())), default=0)
 
 
-def _gpus(info: Mapping[str, Any]) -> tuple[Gpu, ...]:
+def _gpus(info: Mapping[str, Any]) -> tuple[GpuFacts, ...]:
     return tuple(
-        Gpu(
+        GpuFacts(
             _kebab(gpu["Name"]),
             _kebab(gpu["Manufacturer"]),
             gpu.get("Count", 0),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fleet.snapshot import Notice, NoticeKind
 from model.kinds import NEVER
-from providers.aws.buckets import Group
+from providers.aws.buckets import RateLimitGroup
 from providers.aws.retry import Caller, pages
 from providers.clock import Clock
 
@@ -34,7 +34,9 @@ class InstanceHealth:
         return sorted(found, key=lambda notice: notice.id)
 
     def _statuses(self) -> Iterator[Mapping[str, Any]]:
-        for page in pages(self._caller, Group.DESCRIBE, self._client.describe_instance_status, MaxResults=1000):
+        for page in pages(
+            self._caller, RateLimitGroup.DESCRIBE, self._client.describe_instance_status, MaxResults=1000
+        ):
             yield from page.get("InstanceStatuses", ())
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from fleet.snapshot import ImageKind
 from model.kinds.node_template import AmiTerm
-from providers.aws.buckets import Group
+from providers.aws.buckets import RateLimitGroup
 from providers.aws.retry import Caller, pages
 from providers.clock import Clock
 from providers.ports import CloudRejected
@@ -94,7 +94,7 @@ class Images:
             arguments: dict[str, Any] = {"Filters": filters, "MaxResults": 1000}
             if owners:
                 arguments["Owners"] = list(owners)
-            found = pages(self._caller, Group.DESCRIBE, self._ec2.describe_images, **arguments)
+            found = pages(self._caller, RateLimitGroup.DESCRIBE, self._ec2.describe_images, **arguments)
             images = tuple(_image(each) for page in found for each in page["Images"])
             self._found[key] = (now_s, images)
         return images
@@ -103,7 +103,7 @@ class Images:
         now_s = self._clock.monotonic()
         read_s, value = self._values.get(name, (0.0, ""))
         if not value or now_s - read_s > _FRESH_S:
-            answer = self._caller.idempotent(Group.SSM, lambda: self._ssm.get_parameter(Name=name))
+            answer = self._caller.idempotent(RateLimitGroup.SSM, lambda: self._ssm.get_parameter(Name=name))
             value = str(answer["Parameter"]["Value"])
             if not value.startswith("ami-"):
                 raise CloudRejected(f"the SSM parameter {name} holds {value[:40]!r}, which is not an image id")

@@ -8,7 +8,7 @@ from fleet.snapshot import Instance
 from fleet.snapshot.machines import InstanceState
 from model import labels
 from model.kinds import CapacityType
-from providers.aws.buckets import Group
+from providers.aws.buckets import RateLimitGroup
 from providers.aws.errors import code_of
 from providers.aws.fleet_request import TOKEN_TAG
 from providers.aws.retry import Caller, pages
@@ -90,22 +90,28 @@ class Instances:
         if not tags:
             return
         pairs: Any = [{"Key": key, "Value": value} for key, value in sorted(tags.items())]
-        self._caller.idempotent(Group.TAG, lambda: self._client.create_tags(Resources=[instance_id], Tags=pairs))
+        self._caller.idempotent(
+            RateLimitGroup.TAG, lambda: self._client.create_tags(Resources=[instance_id], Tags=pairs)
+        )
 
     def _describe(self, tags: Mapping[str, str]) -> list[Instance]:
         filters = [{"Name": f"tag:{key}", "Values": [value]} for key, value in tags.items()]
-        read = pages(self._caller, Group.DESCRIBE, self._client.describe_instances, Filters=filters, MaxResults=1000)
+        read = pages(
+            self._caller, RateLimitGroup.DESCRIBE, self._client.describe_instances, Filters=filters, MaxResults=1000
+        )
         entries = (each for page in read for reservation in page["Reservations"] for each in reservation["Instances"])
         sets: dict[tuple[str, ...], tuple[str, ...]] = {}
         found = {entry["InstanceId"]: _instance(entry, sets) for entry in entries}
         return [found[instance_id] for instance_id in sorted(found)]
 
     def _terminate(self, ids: Sequence[str], refusals: list[CloudRejected]) -> None:
-        self._caller.pace(Group.TERMINATED_INSTANCES, len(ids))
+        self._caller.pace(RateLimitGroup.TERMINATED_INSTANCES, len(ids))
         try:
-            self._caller.idempotent(Group.TERMINATE, lambda: self._client.terminate_instances(InstanceIds=list(ids)))
+            self._caller.idempotent(
+                RateLimitGroup.TERMINATE, lambda: self._client.terminate_instances(InstanceIds=list(ids))
+            )
         except CloudRejected as error:
-            self._caller.unused(Group.TERMINATED_INSTANCES, len(ids))
+            self._caller.unused(RateLimitGroup.TERMINATED_INSTANCES, len(ids))
             if code_of(error) not in _ONE_SPOILS_ALL:
                 raise
             if len(ids) > 1:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from fleet.snapshot import LaunchError, LaunchFailure, LaunchOutcome, LaunchRequest
-from providers.aws.buckets import Group
+from providers.aws.buckets import RateLimitGroup
 from providers.aws.errors import THROTTLED_CODES, code_of
 from providers.aws.fleet_request import (
     MISMATCH,
@@ -92,9 +92,11 @@ class Launcher:
         """The answer of `CreateFleet`; a refusal because of the template is an answer like any other."""
         arguments = fleet_arguments(plan, attempt)
         unused = plan.request.count
-        self._caller.pace(Group.LAUNCHED_INSTANCES, unused)
+        self._caller.pace(RateLimitGroup.LAUNCHED_INSTANCES, unused)
         try:
-            answer: Mapping[str, Any] = self._caller.once(Group.MUTATE, lambda: self._client.create_fleet(**arguments))
+            answer: Mapping[str, Any] = self._caller.once(
+                RateLimitGroup.MUTATE, lambda: self._client.create_fleet(**arguments)
+            )
             unused -= len(instance_ids(answer))
         except CloudUnreachable:
             unused = 0  # perhaps they are running
@@ -104,7 +106,7 @@ class Launcher:
                 raise
             answer = {"Errors": [{"ErrorCode": code_of(error), "ErrorMessage": str(error)}]}
         finally:
-            self._caller.unused(Group.LAUNCHED_INSTANCES, max(0, unused))
+            self._caller.unused(RateLimitGroup.LAUNCHED_INSTANCES, max(0, unused))
         return answer
 
     def _adopt(self, request: LaunchRequest, error: CloudError) -> LaunchOutcome:

@@ -12,7 +12,7 @@ import structlog
 from model import labels
 from model.kinds import NodeTemplate
 from model.kinds.node_template import AmiFamily, BlockDeviceMapping, Ebs
-from providers.aws.buckets import Group
+from providers.aws.buckets import RateLimitGroup
 from providers.aws.errors import code_of
 from providers.aws.retry import Caller, pages
 from providers.clock import Clock
@@ -207,7 +207,7 @@ class LaunchTemplates:
             "TagSpecifications": [{"ResourceType": "launch-template", "Tags": tags}],
         }
         try:
-            self._caller.idempotent(Group.MUTATE, lambda: self._client.create_launch_template(**arguments))
+            self._caller.idempotent(RateLimitGroup.MUTATE, lambda: self._client.create_launch_template(**arguments))
         except CloudRejected as error:
             if code_of(error) != _EXISTS:
                 raise
@@ -215,7 +215,7 @@ class LaunchTemplates:
     def _list(self) -> list[str]:
         found = pages(
             self._caller,
-            Group.DESCRIBE,
+            RateLimitGroup.DESCRIBE,
             self._client.describe_launch_templates,
             Filters=[{"Name": f"tag:{labels.CLUSTER}", "Values": [self._cluster]}],
             MaxResults=200,
@@ -225,7 +225,9 @@ class LaunchTemplates:
 
     def _delete(self, name: str) -> None:
         try:
-            self._caller.idempotent(Group.MUTATE, lambda: self._client.delete_launch_template(LaunchTemplateName=name))
+            self._caller.idempotent(
+                RateLimitGroup.MUTATE, lambda: self._client.delete_launch_template(LaunchTemplateName=name)
+            )
         except CloudError as error:
             if code_of(error) not in GONE_CODES:
                 _log.warning("launch template not deleted", template=name, error=str(error))

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from math import inf
 from typing import TYPE_CHECKING
 
-from providers.aws.buckets import Group
+from providers.aws.buckets import RateLimitGroup
 from providers.aws.catalog import Zones
 from providers.aws.facts import TypeFacts, describe_facts
 from providers.aws.prices import SPOT_MAX_AGE_S, SpotPrices
@@ -22,7 +22,7 @@ def offered_zones(caller: Caller, client: "EC2Client") -> Zones:
     zones: dict[str, list[str]] = {}
     for page in pages(
         caller,
-        Group.DESCRIBE,
+        RateLimitGroup.DESCRIBE,
         client.describe_instance_type_offerings,
         LocationType="availability-zone",
         MaxResults=1000,
@@ -40,7 +40,7 @@ def described_types(caller: Caller, client: "EC2Client", names: Iterable[str]) -
         some = ordered[start : start + _TYPES_A_CALL]
         for page in pages(
             caller,
-            Group.DESCRIBE,
+            RateLimitGroup.DESCRIBE,
             client.describe_instance_types,
             Filters=[{"Name": "instance-type", "Values": some}],
             MaxResults=100,
@@ -59,7 +59,7 @@ def spot_prices(caller: Caller, client: "EC2Client", now_s: float, *, start: obj
     latest: dict[tuple[str, str], tuple[float, float]] = {}
     for page in pages(
         caller,
-        Group.DESCRIBE,
+        RateLimitGroup.DESCRIBE,
         client.describe_spot_price_history,
         StartTime=start,
         ProductDescriptions=_PRODUCTS,

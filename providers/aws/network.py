@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from model.kinds.node_template import SecurityGroupTerm, SubnetTerm
-from providers.aws.buckets import Group
+from providers.aws.buckets import RateLimitGroup
 from providers.aws.images import tag_filters
 from providers.aws.retry import Caller, pages
 from providers.clock import Clock
@@ -98,7 +98,7 @@ class Network:
         return subnets
 
     def _pages(self, call: Callable[..., Any], result: str, filters: Filters) -> list[dict[str, Any]]:
-        found = pages(self._caller, Group.DESCRIBE, call, Filters=filters, MaxResults=200)
+        found = pages(self._caller, RateLimitGroup.DESCRIBE, call, Filters=filters, MaxResults=200)
         return [each for page in found for each in page[result]]
 
 

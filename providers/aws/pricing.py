@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from providers.aws.buckets import Group
+from providers.aws.buckets import RateLimitGroup
 from providers.aws.prices import USD_PER, OnDemandPrices
 from providers.aws.retry import Caller, pages
 from providers.ports import CloudRejected
@@ -38,7 +38,12 @@ def on_demand_prices(caller: Caller, client: "PricingClient", region: str, now_s
             for field, value in {"regionCode": region, **_COMMON, **conditions}.items()
         ]
         for page in pages(
-            caller, Group.PRICING, client.get_products, ServiceCode="AmazonEC2", Filters=filters, MaxResults=100
+            caller,
+            RateLimitGroup.PRICING,
+            client.get_products,
+            ServiceCode="AmazonEC2",
+            Filters=filters,
+            MaxResults=100,
         ):
             prices.update(parse_products(page.get("PriceList", ())))
     if not prices:

@@ -4,7 +4,7 @@ from hashlib import sha256
 from typing import Any
 
 from model import labels
-from providers.aws.buckets import Group
+from providers.aws.buckets import RateLimitGroup
 from providers.aws.errors import code_of
 from providers.aws.retry import Caller
 from providers.ports import CloudRejected
@@ -50,7 +50,7 @@ class Profiles:
     def _found(self, name: str) -> Any:
         try:
             return self._caller.idempotent(
-                Group.IAM, lambda: self._client.get_instance_profile(InstanceProfileName=name)
+                RateLimitGroup.IAM, lambda: self._client.get_instance_profile(InstanceProfileName=name)
             )
         except CloudRejected as error:
             if code_of(error) != _ABSENT:
@@ -61,7 +61,7 @@ class Profiles:
         tags: Any = [{"Key": labels.CLUSTER, "Value": self._cluster}]
         try:
             self._caller.idempotent(
-                Group.IAM, lambda: self._client.create_instance_profile(InstanceProfileName=name, Tags=tags)
+                RateLimitGroup.IAM, lambda: self._client.create_instance_profile(InstanceProfileName=name, Tags=tags)
             )
         except CloudRejected as error:
             if code_of(error) != _EXISTS:
@@ -70,7 +70,7 @@ class Profiles:
     def _fill(self, name: str, role: str) -> None:
         try:
             self._caller.idempotent(
-                Group.IAM,
+                RateLimitGroup.IAM,
                 lambda: self._client.add_role_to_instance_profile(InstanceProfileName=name, RoleName=role),
             )
         except CloudRejected as error:

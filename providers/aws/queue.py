@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from fleet.snapshot import Notice
-from providers.aws.buckets import Group
+from providers.aws.buckets import RateLimitGroup
 from providers.aws.interruption import UnparsableNotice, parse_notice
 from providers.aws.retry import Caller
 from providers.clock import Clock
@@ -46,7 +46,7 @@ class SqsNotices:
     def receive(self, wait_s: float) -> Sequence[Notice]:
         """Up to ten notices, waiting at most `wait_s` (20 s is the most SQS offers); raises `CloudError`."""
         answer = self._caller.idempotent(
-            Group.SQS,
+            RateLimitGroup.SQS,
             lambda: self._client.receive_message(
                 QueueUrl=self._queue_url,
                 MaxNumberOfMessages=BATCH,
@@ -96,6 +96,6 @@ class SqsNotices:
         """Those that the service failed to delete; receipts it calls invalid will never work and count as done."""
         entries: Any = [{"Id": str(index), "ReceiptHandle": receipt} for index, (_, receipt) in enumerate(receipts)]
         answer = self._caller.idempotent(
-            Group.SQS, lambda: self._client.delete_message_batch(QueueUrl=self._queue_url, Entries=entries)
+            RateLimitGroup.SQS, lambda: self._client.delete_message_batch(QueueUrl=self._queue_url, Entries=entries)
         )
         return [receipts[int(entry["Id"])] for entry in answer.get("Failed", ()) if not entry.get("SenderFault")]

@@ -6,7 +6,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from fleet.snapshot import Reservation
-from providers.aws.buckets import Group
+from providers.aws.buckets import RateLimitGroup
 from providers.aws.retry import Caller, pages
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ _PAGE = 1000
 def reservations(caller: Caller, client: "EC2Client") -> Sequence[Reservation]:
     """Every reservation that Linux machines on shared hardware can be launched into, by id; raises `CloudError`."""
     call: Any = client.describe_capacity_reservations
-    found = pages(caller, Group.DESCRIBE, call, MaxResults=_PAGE)
+    found = pages(caller, RateLimitGroup.DESCRIBE, call, MaxResults=_PAGE)
     rows = (row for page in found for row in page["CapacityReservations"])
     usable = (row for row in rows if row.get("InstancePlatform") == _PLATFORM and row.get("Tenancy") == _TENANCY)
     return sorted(map(_reservation, usable), key=lambda each: each.id)

@@ -10,7 +10,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from botocore.parsers import ResponseParserError
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt
 
-from providers.aws.buckets import Group, buckets_for
+from providers.aws.buckets import RateLimitGroup, buckets_for
 from providers.aws.errors import translate
 from providers.clock import Clock
 from providers.ports import CloudThrottled, CloudUnreachable
@@ -43,15 +43,15 @@ class Caller:
         self._attempts = attempts
         self._max_wait_s = max_wait_s
 
-    def idempotent(self, group: Group, call: Callable[[], T]) -> T:
+    def idempotent(self, group: RateLimitGroup, call: Callable[[], T]) -> T:
         """A call that changes nothing, or may safely happen twice: repeated on throttling and on lost answers."""
         return self._retry(group, call, (CloudThrottled, CloudUnreachable))
 
-    def once(self, group: Group, call: Callable[[], T]) -> T:
+    def once(self, group: RateLimitGroup, call: Callable[[], T]) -> T:
         """A call that changes something: repeated only when the service refused it for the rate."""
         return self._retry(group, call, (CloudThrottled,))
 
-    def pace(self, group: Group, weight: int) -> None:
+    def pace(self, group: RateLimitGroup, weight: int) -> None:
         """Wait until `weight` resources may be used (launched or terminated instances)."""
         self._wait_for_token(group, weight)
 
@@ -59,11 +59,11 @@ class Caller:
         """Wait until what was changed has reached everybody."""
         self._sleep(seconds)
 
-    def unused(self, group: Group, weight: int) -> None:
+    def unused(self, group: RateLimitGroup, weight: int) -> None:
         """Give back what `pace` waited for and was not used."""
         self._buckets[group].put_back(weight)
 
-    def _retry(self, group: Group, call: Callable[[], T], again: tuple[type[Exception], ...]) -> T:
+    def _retry(self, group: RateLimitGroup, call: Callable[[], T], again: tuple[type[Exception], ...]) -> T:
         retrying: Retrying = Retrying(
             stop=stop_after_attempt(self._attempts),
             wait=self._full_jitter,
@@ -74,7 +74,7 @@ class Caller:
         result: T = retrying(self._once, group, call)
         return result
 
-    def _once(self, group: Group, call: Callable[[], T]) -> T:
+    def _once(self, group: RateLimitGroup, call: Callable[[], T]) -> T:
         self._wait_for_token(group, 1)
         try:
             return call()
@@ -84,7 +84,7 @@ class Caller:
                 self._buckets[group].drain()
             raise translated from error
 
-    def _wait_for_token(self, group: Group, weight: int) -> None:
+    def _wait_for_token(self, group: RateLimitGroup, weight: int) -> None:
         wait_s = self._buckets[group].take(weight, self._max_wait_s)
         if wait_s > 0:
             self._sleep(wait_s)
@@ -95,7 +95,7 @@ class Caller:
         return self._rng() * bound_s
 
 
-def pages(caller: Caller, group: Group, call: Callable[..., Any], **arguments: Any) -> Iterator[Any]:
+def pages(caller: Caller, group: RateLimitGroup, call: Callable[..., Any], **arguments: Any) -> Iterator[Any]:
     """Every page of a listing, each one paced and retried; a token that comes twice ends it."""
     seen = {""}
     token = ""

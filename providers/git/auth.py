@@ -20,7 +20,7 @@ class UserPassword:
 
 
 @dataclass(frozen=True)
-class Token:
+class ForgeToken:
     """A forge token over HTTP basic authentication; `user` is what the forge ignores or asks for."""
 
     token: str = field(repr=False)
@@ -49,7 +49,7 @@ class SshKey:
     user: str = "git"
 
 
-Auth = UserPassword | Token | Bearer | SshKey
+Auth = UserPassword | ForgeToken | Bearer | SshKey
 
 
 @dataclass(frozen=True)

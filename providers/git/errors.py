@@ -14,7 +14,7 @@ class SourceError(Exception):
     transient: ClassVar[bool] = False
 
 
-class Unreachable(SourceError):
+class RemoteUnreachable(SourceError):
     """The remote did not answer in time, refused the connection or answered with an HTTP error."""
 
     transient = True

@@ -18,7 +18,7 @@ YAML = (".yaml", ".yml")
 _MAX_SKIPPED = 100
 
 
-class Kind(Enum):
+class EntryKind(Enum):
     """What an entry of a folder is."""
 
     FILE = "file"
@@ -28,7 +28,7 @@ class Kind(Enum):
     OTHER = "special file"
 
 
-class Entry(Protocol):
+class FolderEntry(Protocol):
     """An entry of a folder, wherever the folder is."""
 
     @property
@@ -37,11 +37,11 @@ class Entry(Protocol):
         ...
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> EntryKind:
         """What it is, without following a link."""
         ...
 
-    def children(self) -> Iterable["Entry"]:
+    def children(self) -> Iterable["FolderEntry"]:
         """The entries of a folder; valid until `close`."""
         ...
 
@@ -97,14 +97,14 @@ class _Walk:
         if len(self.skipped) < _MAX_SKIPPED:
             self.skipped.append(Skipped(path, reason))
 
-    def counted(self, children: Iterable[Entry]) -> Iterator[Entry]:
+    def counted(self, children: Iterable[FolderEntry]) -> Iterator[FolderEntry]:
         for child in children:
             self.entries += 1
             if self.entries > self.limits.max_entries:
                 raise RepositoryTooLarge(f"there are more than {self.limits.max_entries} entries")
             yield child
 
-    def add(self, path: str, entry: Entry) -> None:
+    def add(self, path: str, entry: FolderEntry) -> None:
         if len(self.files) >= self.limits.max_files:
             raise RepositoryTooLarge(f"there are more than {self.limits.max_files} files")
         content = entry.read(min(self.limits.max_file_bytes, self.limits.max_bytes - self.bytes))
@@ -115,7 +115,7 @@ class _Walk:
         self.bytes += len(content)
         self.files[path] = content
 
-    def ignore_file(self, entry: Entry, depth: int) -> IgnoreFile:
+    def ignore_file(self, entry: FolderEntry, depth: int) -> IgnoreFile:
         rules = parse_ignore(entry.read(self.limits.max_file_bytes) or b"")
         self.rules += len(rules)
         if self.rules > MAX_RULES:
@@ -123,7 +123,7 @@ class _Walk:
         return IgnoreFile(depth, rules)
 
 
-def collect(root: Entry, prefix: tuple[str, ...], limits: FileLimits) -> Files:
+def collect(root: FolderEntry, prefix: tuple[str, ...], limits: FileLimits) -> Files:
     """The files below the folder `root`, whose path is `prefix`. `.musterignore` counts from `root` down.
 
     Errors: RepositoryTooLarge.
@@ -144,7 +144,7 @@ def split_path(sub_path: str) -> tuple[str, ...]:
     return parts
 
 
-def _folder(walk: _Walk, folder: Entry, parts: tuple[str, ...], root: int, above: tuple[IgnoreFile, ...]) -> None:
+def _folder(walk: _Walk, folder: FolderEntry, parts: tuple[str, ...], root: int, above: tuple[IgnoreFile, ...]) -> None:
     if len(parts) - root > walk.limits.max_depth:
         raise RepositoryTooLarge(f"folders are nested deeper than {walk.limits.max_depth}")
     try:
@@ -157,23 +157,23 @@ def _folder(walk: _Walk, folder: Entry, parts: tuple[str, ...], root: int, above
         folder.close()
 
 
-def _is_ignore_file(name: str, entry: Entry) -> bool:
-    return name == IGNORE_FILE and entry.kind is Kind.FILE
+def _is_ignore_file(name: str, entry: FolderEntry) -> bool:
+    return name == IGNORE_FILE and entry.kind is EntryKind.FILE
 
 
-def _entry(walk: _Walk, entry: Entry, parts: tuple[str, ...], root: int, rules: tuple[IgnoreFile, ...]) -> None:
-    if ignored(rules, parts, folder=entry.kind is Kind.FOLDER):
+def _entry(walk: _Walk, entry: FolderEntry, parts: tuple[str, ...], root: int, rules: tuple[IgnoreFile, ...]) -> None:
+    if ignored(rules, parts, folder=entry.kind is EntryKind.FOLDER):
         return
     path = "/".join(parts)
-    if entry.kind is Kind.FOLDER:
+    if entry.kind is EntryKind.FOLDER:
         _folder(walk, entry, parts, root, rules)
-    elif entry.kind is not Kind.FILE:
+    elif entry.kind is not EntryKind.FILE:
         walk.skip(path, f"{entry.kind.value}: not followed")
     elif path.endswith(walk.limits.suffixes):
         walk.add(path, entry)
 
 
-def _named(walk: _Walk, children: Iterable[Entry], parts: tuple[str, ...]) -> Iterator[tuple[str, Entry]]:
+def _named(walk: _Walk, children: Iterable[FolderEntry], parts: tuple[str, ...]) -> Iterator[tuple[str, FolderEntry]]:
     """The children with names that can be shown and cannot deceive; the others are recorded as left out."""
     # A disk lists in any order; what is found, left out or too much must not depend on it.
     for child in sorted(walk.counted(children), key=lambda one: one.raw_name):

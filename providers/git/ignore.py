@@ -19,7 +19,7 @@ _CLASSES = {
 
 
 @dataclass(frozen=True)
-class Rule:
+class IgnoreRule:
     """One line: path segments as patterns, None for `**`; relative to the folder that holds the file."""
 
     segments: tuple[re.Pattern[str] | None, ...]
@@ -36,7 +36,7 @@ class IgnoreFile:
     """The rules of one file, which apply to what is below its folder: `depth` path segments from the root."""
 
     depth: int
-    rules: tuple[Rule, ...]
+    rules: tuple[IgnoreRule, ...]
 
 
 def ignored(files: Sequence[IgnoreFile], parts: Sequence[str], *, folder: bool) -> bool:
@@ -53,7 +53,7 @@ def ignored(files: Sequence[IgnoreFile], parts: Sequence[str], *, folder: bool) 
     return False
 
 
-def parse_ignore(content: bytes) -> tuple[Rule, ...]:
+def parse_ignore(content: bytes) -> tuple[IgnoreRule, ...]:
     """The rules of an ignore file. Errors: RepositoryTooLarge beyond 1,000 rules or 1,024 characters a line."""
     # git matches bytes, so one character of a pattern is one byte: Latin-1 gives both sides that.
     lines = content.removeprefix(b"\xef\xbb\xbf").decode("latin-1").split("\n")
@@ -63,7 +63,7 @@ def parse_ignore(content: bytes) -> tuple[Rule, ...]:
     return rules
 
 
-def _rule(line: str) -> Rule | None:
+def _rule(line: str) -> IgnoreRule | None:
     text = _trimmed(line.removesuffix("\r"))
     if not text or text.startswith("#"):
         return None
@@ -75,7 +75,7 @@ def _rule(line: str) -> Rule | None:
     text = text.removesuffix("/")
     if not text:
         return None
-    return Rule(_segments(text), negated, folders_only)
+    return IgnoreRule(_segments(text), negated, folders_only)
 
 
 def _trimmed(line: str) -> str:

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from providers.git.errors import CorruptRepository, PathNotFound
-from providers.git.files import FileLimits, Files, Kind, collect
+from providers.git.files import EntryKind, FileLimits, Files, collect
 from providers.git.opening import open_repository
 from providers.git.selector import Target
-from providers.git.snapshot import Snapshot, read_snapshot, resolve_revision
+from providers.git.snapshot import RevisionSnapshot, read_snapshot, resolve_revision
 from providers.git.tree import merge_tree, scan_tree, scratch
 
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -34,7 +34,7 @@ class LocalRepository:
         """The oid of a commit (`HEAD~1`, a branch, a tag, a short oid). Errors: RevisionNotFound."""
         return resolve_revision(self.repo, revision)
 
-    def snapshot(self, revision: str = "HEAD") -> Snapshot:
+    def snapshot(self, revision: str = "HEAD") -> RevisionSnapshot:
         """The files at a revision. Errors: RevisionNotFound, PathNotFound, RepositoryTooLarge, CorruptRepository."""
         return read_snapshot(self.repo, Target("", self.resolve(revision)), self.sub_path, self.limits)
 
@@ -76,7 +76,7 @@ def read_directory(path: Path, sub_path: str = "", limits: FileLimits | None = N
     if ".." in parts or not start.is_dir():
         raise PathNotFound(f"there is no folder {start}")
     try:
-        return collect(_DiskEntry(None, os.fsencode(start.resolve()), Kind.FOLDER), parts, limits or FileLimits())
+        return collect(_DiskEntry(None, os.fsencode(start.resolve()), EntryKind.FOLDER), parts, limits or FileLimits())
     except OSError as error:
         raise PathNotFound(f"{error.filename or start} cannot be read: {error.strerror}") from error
 
@@ -84,7 +84,7 @@ def read_directory(path: Path, sub_path: str = "", limits: FileLimits | None = N
 class _DiskEntry:
     """An entry of a folder on disk as `files.Entry`, opened through its parent's handle."""
 
-    def __init__(self, parent: int | None, raw_name: bytes, kind: Kind) -> None:
+    def __init__(self, parent: int | None, raw_name: bytes, kind: EntryKind) -> None:
         self._parent = parent
         self._handle: int | None = None
         self.raw_name = raw_name
@@ -110,9 +110,9 @@ class _DiskEntry:
             self._handle = None
 
 
-def _kind(entry: "os.DirEntry[str]") -> Kind:
+def _kind(entry: "os.DirEntry[str]") -> EntryKind:
     if entry.is_symlink():
-        return Kind.LINK
+        return EntryKind.LINK
     if entry.is_dir(follow_symlinks=False):
-        return Kind.FOLDER
-    return Kind.FILE if entry.is_file(follow_symlinks=False) else Kind.OTHER
+        return EntryKind.FOLDER
+    return EntryKind.FILE if entry.is_file(follow_symlinks=False) else EntryKind.OTHER

@@ -28,7 +28,7 @@ from pygit2.enums import FetchPrune
 from providers.clock import Clock
 from providers.git import library
 from providers.git.auth import Remote
-from providers.git.errors import CacheUnavailable, CorruptRepository, RevisionNotFound, SourceError, Unreachable
+from providers.git.errors import CacheUnavailable, CorruptRepository, RemoteUnreachable, RevisionNotFound, SourceError
 from providers.git.opening import check_owner, open_repository, reading
 from providers.git.selector import HEADS, TAGS
 from providers.git.transport import TransferLimits, callbacks, translated
@@ -51,7 +51,7 @@ class MirrorLimits:
     max_packs: int = 50
 
 
-class Mirror:
+class BareMirror:
     """The cache of one remote. Owned by one thread; `repository()` gives other threads their own view to read.
 
     Errors: CacheUnavailable where another process holds the folder or it cannot be written.
@@ -118,7 +118,7 @@ class Mirror:
             with self._network() as calls:
                 anonymous = self._ready().remotes.create_anonymous(self._remote.url)
                 anonymous.fetch([f"+{oid}:refs/muster/{oid}"], callbacks=calls(), proxy=self._remote.proxy)
-        except (Unreachable, CorruptRepository) as error:
+        except (RemoteUnreachable, CorruptRepository) as error:
             # Servers refuse a bare commit in a dozen ways (uploadpack.allowReachableSHA1InWant), all in words only.
             raise RevisionNotFound(f"{self._remote.shown} does not give out the commit {oid}: {error}") from error
         if oid not in self.repository():
@@ -212,7 +212,7 @@ class Mirror:
 
     def _check_path(self, path: Path) -> None:
         if not path.exists():
-            raise Unreachable(f"there is no repository at {path}")
+            raise RemoteUnreachable(f"there is no repository at {path}")
         if not self._any_owner:
             check_owner(path)
 

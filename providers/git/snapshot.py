@@ -21,7 +21,7 @@ _HEAD = re.compile(r"(?:HEAD|@)(?=$|[~^])")
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class RevisionSnapshot:
     """The fleet's files at one commit.
 
     `revision` is Flux's text (`main@sha1:<oid>`); `tree_oid` is equal exactly where the files' folder is equal;
@@ -48,7 +48,7 @@ def read_snapshot(
     signer: str | None = None,
     *,
     forced: bool = False,
-) -> Snapshot:
+) -> RevisionSnapshot:
     """The snapshot of `target`. Errors: RevisionNotFound, PathNotFound, RepositoryTooLarge, CorruptRepository."""
     folder = tree_oid(repo, target.oid, sub_path)
     found = scan_tree(repo, target.oid, sub_path, limits)
@@ -58,7 +58,7 @@ def read_snapshot(
             raise RevisionNotFound(f"{target.oid} is not a commit")
         when = datetime.fromtimestamp(min(max(commit.commit_time, 0), _LAST_SECOND), UTC)
         author = _person(commit.author)
-    return Snapshot(
+    return RevisionSnapshot(
         target.revision, target.oid, folder, found.files, when, author, signer, forced=forced, skipped=found.skipped
     )
 

@@ -1,4 +1,4 @@
-"""The source of the fleet's desired state: poll a remote, verify, hand out a `Snapshot`; keep the last good one."""
+"""The source of the fleet's desired state: poll a remote, verify, hand out a `RevisionSnapshot`; keep the last good."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,13 +12,13 @@ from providers.git.auth import Remote
 from providers.git.errors import CorruptRepository, RevisionNotFound, SourceError
 from providers.git.files import FileLimits, Files
 from providers.git.local import LocalRepository, open_local, read_directory
-from providers.git.repository import Mirror, MirrorLimits
+from providers.git.repository import BareMirror, MirrorLimits
 from providers.git.selector import HEADS, TAGS, Branch, Commit, Ref, Selector, Target
 from providers.git.signature import Verification, verify_target
-from providers.git.snapshot import Snapshot, read_snapshot, resolve_revision
+from providers.git.snapshot import RevisionSnapshot, read_snapshot, resolve_revision
 from providers.git.tree import merge_tree, scan_tree, scratch
 
-__all__ = ["GitSettings", "GitSource", "LocalRepository", "Rng", "Snapshot", "open_local", "read_directory"]
+__all__ = ["GitSettings", "GitSource", "LocalRepository", "RevisionSnapshot", "Rng", "open_local", "read_directory"]
 
 _log = structlog.get_logger(__name__)
 _LAST_GOOD = "last-good"
@@ -76,17 +76,19 @@ class GitSource:
     def __init__(self, settings: GitSettings, clock: Clock, rng: Rng) -> None:
         self._settings = settings
         self._rng = rng
-        self._mirror = Mirror(settings.remote, settings.cache_dir, clock, settings.mirror, any_owner=settings.any_owner)
+        self._mirror = BareMirror(
+            settings.remote, settings.cache_dir, clock, settings.mirror, any_owner=settings.any_owner
+        )
         self._failures = 0
         self._target: Target | None = None
-        self.last_good: Snapshot | None = None
+        self.last_good: RevisionSnapshot | None = None
         self.next_poll_s = 0.0
 
     def close(self) -> None:
         """Give the cache folder free."""
         self._mirror.close()
 
-    def poll(self) -> Snapshot | None:
+    def poll(self) -> RevisionSnapshot | None:
         """The revision the selector means now, or None if it is the one already handed out.
 
         Errors: any SourceError; wait `next_poll_s` before the next poll in every case.
@@ -102,7 +104,7 @@ class GitSource:
         finally:
             self.next_poll_s = self._wait()
 
-    def restore(self) -> Snapshot | None:
+    def restore(self) -> RevisionSnapshot | None:
         """The last good revision of an earlier process, from the cache alone, verified anew; None if there is none.
 
         For a start while the remote is away. Errors: SignatureRejected, CorruptRepository and the like.
@@ -138,7 +140,7 @@ class GitSource:
         self._mirror.fetch((*self._extra(), *_beyond_branches(wanted)))
         return wanted.resolve(self._mirror.heads()).oid
 
-    def _poll(self) -> Snapshot | None:
+    def _poll(self) -> RevisionSnapshot | None:
         try:
             return self._poll_once()
         except CorruptRepository as error:
@@ -146,7 +148,7 @@ class GitSource:
             self._mirror.reclone(self._extra())
             return self._poll_once()
 
-    def _poll_once(self) -> Snapshot | None:
+    def _poll_once(self) -> RevisionSnapshot | None:
         target = self._fetched_target()
         if target == self._target:
             return None
@@ -188,7 +190,7 @@ class GitSource:
     def _extra(self) -> tuple[str, ...]:
         return _beyond_branches(self._settings.selector)
 
-    def _read(self, target: Target, *, forced: bool) -> Snapshot:
+    def _read(self, target: Target, *, forced: bool) -> RevisionSnapshot:
         repo = self._mirror.repository()
         if target.oid not in repo:
             # It was fetched, and libgit2 passes over a pack it cannot read.
@@ -197,7 +199,7 @@ class GitSource:
         signer = None if demanded is None else verify_target(repo, target, demanded.mode, demanded.load())
         return read_snapshot(repo, target, self._settings.sub_path, self._settings.files, signer, forced=forced)
 
-    def _accept(self, target: Target, snapshot: Snapshot) -> Snapshot:
+    def _accept(self, target: Target, snapshot: RevisionSnapshot) -> RevisionSnapshot:
         if snapshot.forced:
             _log.warning("git.source.forced", remote=self._settings.remote.shown, revision=snapshot.revision)
         try:

@@ -9,15 +9,15 @@ import pygit2
 from pygit2.enums import CredentialType
 
 from providers.clock import Clock
-from providers.git.auth import Auth, Bearer, Remote, SshKey, Token, UserPassword, host_of
+from providers.git.auth import Auth, Bearer, ForgeToken, Remote, SshKey, UserPassword, host_of
 from providers.git.errors import (
     AuthenticationFailed,
     CacheUnavailable,
     CorruptRepository,
     HostKeyRejected,
+    RemoteUnreachable,
     RepositoryTooLarge,
     SourceError,
-    Unreachable,
     UnsupportedRepository,
 )
 
@@ -66,7 +66,7 @@ def _watch(limits: TransferLimits, clock: Clock) -> Callable[[int], None]:
 
     def check(received_bytes: int) -> None:
         if clock.monotonic() > end:
-            raise Unreachable(f"the transfer took longer than {limits.deadline_s:g} s")
+            raise RemoteUnreachable(f"the transfer took longer than {limits.deadline_s:g} s")
         if received_bytes > limits.max_bytes:
             raise RepositoryTooLarge(f"the remote sent more than {limits.max_bytes} bytes")
 
@@ -104,7 +104,7 @@ def _credential(auth: Auth | None, user: str | None, allowed: CredentialType) ->
             return pygit2.KeypairFromMemory(user or auth.user, auth.public or None, auth.private, auth.passphrase)
         case UserPassword() if allowed & CredentialType.USERPASS_PLAINTEXT:
             return pygit2.UserPass(auth.user, auth.password)
-        case Token() if allowed & CredentialType.USERPASS_PLAINTEXT:
+        case ForgeToken() if allowed & CredentialType.USERPASS_PLAINTEXT:
             return pygit2.UserPass(auth.user, auth.token)
         case _:
             return None
@@ -136,7 +136,7 @@ def _general(error: pygit2.GitError, remote: Remote) -> SourceError:
         return UnsupportedRepository(f"{remote.shown} cannot be read: {text}")
     if kind in _DAMAGED:
         return CorruptRepository(f"{remote.shown} or its cache is damaged: {text}")
-    return Unreachable(f"{remote.shown} did not answer: {text}")
+    return RemoteUnreachable(f"{remote.shown} did not answer: {text}")
 
 
 def _text(error: BaseException, remote: Remote) -> str:

@@ -10,23 +10,23 @@ import pygit2
 from pygit2.enums import FileMode
 
 from providers.git.errors import CacheUnavailable, MergeConflict, PathNotFound, RepositoryTooLarge, RevisionNotFound
-from providers.git.files import FileLimits, Files, Kind, collect, split_path
+from providers.git.files import EntryKind, FileLimits, Files, collect, split_path
 from providers.git.opening import open_repository, reading
 
 _MAX_TREE_BYTES = 16 * 1024 * 1024
 _KINDS = {
-    FileMode.BLOB: Kind.FILE,
-    FileMode.BLOB_EXECUTABLE: Kind.FILE,
-    FileMode.TREE: Kind.FOLDER,
-    FileMode.LINK: Kind.LINK,
-    FileMode.COMMIT: Kind.MODULE,
+    FileMode.BLOB: EntryKind.FILE,
+    FileMode.BLOB_EXECUTABLE: EntryKind.FILE,
+    FileMode.TREE: EntryKind.FOLDER,
+    FileMode.LINK: EntryKind.LINK,
+    FileMode.COMMIT: EntryKind.MODULE,
 }
 
 
 class _GitEntry:
     """A tree entry as `files.Entry`; objects are loaded only once their size is known to be sane."""
 
-    def __init__(self, repo: Any, oid: Any, raw_name: bytes, kind: Kind) -> None:
+    def __init__(self, repo: Any, oid: Any, raw_name: bytes, kind: EntryKind) -> None:
         self._repo = repo
         self._oid = oid
         self.raw_name = raw_name
@@ -36,7 +36,7 @@ class _GitEntry:
         if self._repo.odb.read_header(self._oid)[1] > _MAX_TREE_BYTES:
             raise RepositoryTooLarge(f"a folder takes more than {_MAX_TREE_BYTES} bytes")
         for entry in self._repo[self._oid]:
-            yield _GitEntry(self._repo, entry.id, entry.raw_name, _KINDS.get(entry.filemode, Kind.FILE))
+            yield _GitEntry(self._repo, entry.id, entry.raw_name, _KINDS.get(entry.filemode, EntryKind.FILE))
 
     def read(self, max_bytes: int) -> bytes | None:
         if self._repo.odb.read_header(self._oid)[1] > max_bytes:
@@ -55,7 +55,7 @@ def scan_tree(repo: Any, oid: str, sub_path: str = "", limits: FileLimits | None
     """
     parts = split_path(sub_path)
     with reading(f"the tree of {oid[:10]}"):
-        tree = _GitEntry(repo, pygit2.Oid(hex=tree_oid(repo, oid, sub_path)), b"", Kind.FOLDER)
+        tree = _GitEntry(repo, pygit2.Oid(hex=tree_oid(repo, oid, sub_path)), b"", EntryKind.FOLDER)
         return collect(tree, parts, limits or FileLimits())
 
 

@@ -13,7 +13,7 @@ from enum import Enum
 MAX_BODY_BYTES = 3 * 1024 * 1024
 
 
-class Event(Enum):
+class WebhookEvent(Enum):
     """What happened, as far as it matters: refs moved, a review moved, a test delivery, or nothing of ours."""
 
     PUSH = "push"
@@ -27,7 +27,7 @@ class Trigger:
     """A verified delivery: who sent it, what for, and the sender's id of it (empty if none), for the log."""
 
     sender: str
-    event: Event
+    event: WebhookEvent
     delivery: str
 
 
@@ -49,8 +49,8 @@ class _Sender:
     holds: Callable[[str, bytes, bytes], bool]
     event: str
     delivery: str
-    events: Mapping[str, Event]
-    default: Event = Event.OTHER
+    events: Mapping[str, WebhookEvent]
+    default: WebhookEvent = WebhookEvent.OTHER
 
 
 def _hmac_sha256(proof: str, body: bytes, secret: bytes) -> bool:
@@ -69,21 +69,33 @@ def _octets(text: str) -> bytes:
 
 
 _GITHUB = {
-    "push": Event.PUSH,
-    "create": Event.PUSH,
-    "delete": Event.PUSH,
-    "pull_request": Event.REVIEW,
-    "ping": Event.PING,
+    "push": WebhookEvent.PUSH,
+    "create": WebhookEvent.PUSH,
+    "delete": WebhookEvent.PUSH,
+    "pull_request": WebhookEvent.REVIEW,
+    "ping": WebhookEvent.PING,
 }
-_GITLAB = {"Push Hook": Event.PUSH, "Tag Push Hook": Event.PUSH, "Merge Request Hook": Event.REVIEW}
-_GENERIC = {"push": Event.PUSH, "review": Event.REVIEW, "ping": Event.PING}
+_GITLAB = {
+    "Push Hook": WebhookEvent.PUSH,
+    "Tag Push Hook": WebhookEvent.PUSH,
+    "Merge Request Hook": WebhookEvent.REVIEW,
+}
+_GENERIC = {"push": WebhookEvent.PUSH, "review": WebhookEvent.REVIEW, "ping": WebhookEvent.PING}
 
 # The first whose proof is present judges; a wrong proof is never made good by another header.
 _SENDERS = (
     _Sender("github", "x-hub-signature-256", _hmac_sha256, "x-github-event", "x-github-delivery", _GITHUB),
     _Sender("gitlab", "x-gitlab-token", _token, "x-gitlab-event", "x-gitlab-event-uuid", _GITLAB),
-    _Sender("generic", "x-muster-signature", _hmac_sha256, "x-muster-event", "x-muster-delivery", _GENERIC, Event.PUSH),
-    _Sender("generic", "x-signature", _hmac_sha256, "x-muster-event", "x-muster-delivery", _GENERIC, Event.PUSH),
+    _Sender(
+        "generic",
+        "x-muster-signature",
+        _hmac_sha256,
+        "x-muster-event",
+        "x-muster-delivery",
+        _GENERIC,
+        WebhookEvent.PUSH,
+    ),
+    _Sender("generic", "x-signature", _hmac_sha256, "x-muster-event", "x-muster-delivery", _GENERIC, WebhookEvent.PUSH),
 )
 
 
@@ -107,9 +119,9 @@ def verify(headers: Mapping[str, str], body: bytes, secret: str | bytes) -> Trig
     return Trigger(sender.name, _event(sender, given), _printable(given.get(sender.delivery, "")))
 
 
-def _event(sender: _Sender, given: Mapping[str, str]) -> Event:
+def _event(sender: _Sender, given: Mapping[str, str]) -> WebhookEvent:
     named = given.get(sender.event)
-    return sender.default if named is None else sender.events.get(named, Event.OTHER)
+    return sender.default if named is None else sender.events.get(named, WebhookEvent.OTHER)
 
 
 def _printable(text: str) -> str:

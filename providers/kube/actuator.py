@@ -1,6 +1,6 @@
 """Actions as API calls. Every one is idempotent: done twice, or after somebody else did it, nothing changes.
 
-Returns what the API answered (`Written`), so that the brain need not wait for the echo of the watch.
+Returns what the API answered (`WrittenObject`), so that the brain need not wait for the echo of the watch.
 """
 
 import threading
@@ -75,7 +75,7 @@ _SAID_MOST = 4096
 _CONTENDED_TRIES = 4
 
 
-class Written(NamedTuple):
+class WrittenObject(NamedTuple):
     """What a write left behind: the object's key in its table, its resourceVersion (empty = unknown) and its value."""
 
     key: str
@@ -102,7 +102,7 @@ class Actuator:
         self._layouts_at = layouts_at
         self._said: OrderedDict[str, EventSeries] = OrderedDict()
         self._said_lock = threading.Lock()
-        self._table: dict[type, Callable[[Any], tuple[Written, ...]]] = {
+        self._table: dict[type, Callable[[Any], tuple[WrittenObject, ...]]] = {
             OpenGang: self._open_gang,
             SaveGang: self._save_gang,
             CloseGang: self._close_gang,
@@ -120,17 +120,17 @@ class Actuator:
             Announce: self._announce,
         }
 
-    def perform(self, action: Action) -> tuple[Written, ...]:
+    def perform(self, action: Action) -> tuple[WrittenObject, ...]:
         """Carry an action out; raises `KubeError` or `StaleObject` when it could not be."""
         return self._table[type(action)](action)
 
-    def _open_gang(self, action: OpenGang) -> tuple[Written, ...]:
+    def _open_gang(self, action: OpenGang) -> tuple[WrittenObject, ...]:
         gang = action.gang
         body = workload_object(gang)
         raw = self._create(WORKLOADS, gang.workload, body, gang.namespace)
         return (self._workload(f"{gang.namespace}/{gang.workload}", raw),)
 
-    def _save_gang(self, action: SaveGang) -> tuple[Written, ...]:
+    def _save_gang(self, action: SaveGang) -> tuple[WrittenObject, ...]:
         gang = action.gang
         held = self._read(WORKLOADS, gang.workload, gang.namespace)
         if action.deactivates:
@@ -147,14 +147,16 @@ class Actuator:
         return self._retry.call(lambda: self._api.patch_json(*where), idempotent=True)
 
     @staticmethod
-    def _workload(key: str, raw: bytes) -> Written:
-        return Written(key, _version(raw), decode_workload(raw))
+    def _workload(key: str, raw: bytes) -> WrittenObject:
+        return WrittenObject(key, _version(raw), decode_workload(raw))
 
-    def _close_gang(self, action: CloseGang) -> tuple[Written, ...]:
+    def _close_gang(self, action: CloseGang) -> tuple[WrittenObject, ...]:
         gang = action.gang
-        return (Written(f"{gang.namespace}/{gang.workload}", self._delete(WORKLOADS, gang.workload, gang.namespace)),)
+        return (
+            WrittenObject(f"{gang.namespace}/{gang.workload}", self._delete(WORKLOADS, gang.workload, gang.namespace)),
+        )
 
-    def _start_job(self, action: StartJob) -> tuple[Written, ...]:
+    def _start_job(self, action: StartJob) -> tuple[WrittenObject, ...]:
         resource, name, namespace = _job_path(action.job)
         raw = msgspec.json.decode(self._read(resource, name, namespace))
         first = prepare_patch(action, raw)
@@ -166,25 +168,25 @@ class Actuator:
         done = self._api.patch_json(resource, name, patch, namespace) if patch else msgspec.json.encode(raw)
         return (_job(action.job, done),)
 
-    def _stop_job(self, action: StopJob) -> tuple[Written, ...]:
+    def _stop_job(self, action: StopJob) -> tuple[WrittenObject, ...]:
         resource, name, namespace = _job_path(action.job)
         try:
             raw = msgspec.json.decode(self._read(resource, name, namespace))
         except NotFound:
-            return (Written(action.job.uid, ""),)
+            return (WrittenObject(action.job.uid, ""),)
         patch = stop_patch(action, raw)
         done = self._api.patch_json(resource, name, patch, namespace) if patch else msgspec.json.encode(raw)
         return (_job(action.job, done),)
 
-    def _release_pod(self, action: ReleasePod) -> tuple[Written, ...]:
+    def _release_pod(self, action: ReleasePod) -> tuple[WrittenObject, ...]:
         pod = action.pod
         if action.marks is not None:
             return self._take_pod(action, action.marks)
         patch = release_patch(action)
         raw = self._retry.call(lambda: self._api.patch_strategic(PODS, pod.name, patch, pod.namespace), idempotent=True)
-        return (Written(pod.key, _version(raw), decode_pod(raw)),)
+        return (WrittenObject(pod.key, _version(raw), decode_pod(raw)),)
 
-    def _take_pod(self, action: ReleasePod, marks: Marks) -> tuple[Written, ...]:
+    def _take_pod(self, action: ReleasePod, marks: Marks) -> tuple[WrittenObject, ...]:
         pod = action.pod
         for attempt in range(_CONTENDED_TRIES):
             raw = self._read(PODS, pod.name, pod.namespace)
@@ -198,10 +200,10 @@ class Actuator:
                 if attempt + 1 == _CONTENDED_TRIES:
                     raise
             else:
-                return (Written(pod.key, _version(done), decode_pod(done)),)
+                return (WrittenObject(pod.key, _version(done), decode_pod(done)),)
         raise AssertionError("unreachable")
 
-    def _evict_pod(self, action: EvictPod) -> tuple[Written, ...]:
+    def _evict_pod(self, action: EvictPod) -> tuple[WrittenObject, ...]:
         pod = action.pod
         try:
             if action.force_grace_s is None:
@@ -212,35 +214,35 @@ class Actuator:
             pass  # gone, or replaced by another pod of the same name: either way this one no longer stands there
         return ()
 
-    def _open_claims(self, action: OpenClaims) -> tuple[Written, ...]:
+    def _open_claims(self, action: OpenClaims) -> tuple[WrittenObject, ...]:
         return tuple(self._open_claim(claim) for claim in action.claims)
 
-    def _open_claim(self, claim: Claim) -> Written:
+    def _open_claim(self, claim: Claim) -> WrittenObject:
         raw = self._create(NODE_CLAIMS, claim.name, claim_object(claim))
-        return Written(claim.name, _version(raw), decode_claim(raw))
+        return WrittenObject(claim.name, _version(raw), decode_claim(raw))
 
-    def _save_claim(self, action: SaveClaim) -> tuple[Written, ...]:
+    def _save_claim(self, action: SaveClaim) -> tuple[WrittenObject, ...]:
         claim = action.claim
         held = self._read(NODE_CLAIMS, claim.name)
         body = claim_status(claim, self._clock.now(), decode_conditions(held))
         raw = self._apply_status(NODE_CLAIMS, claim.name, body)
-        return (Written(claim.name, _version(raw), decode_claim(raw)),)
+        return (WrittenObject(claim.name, _version(raw), decode_claim(raw)),)
 
-    def _close_claim(self, action: CloseClaim) -> tuple[Written, ...]:
-        return (Written(action.claim.name, self._delete(NODE_CLAIMS, action.claim.name)),)
+    def _close_claim(self, action: CloseClaim) -> tuple[WrittenObject, ...]:
+        return (WrittenObject(action.claim.name, self._delete(NODE_CLAIMS, action.claim.name)),)
 
-    def _forget_claim(self, action: ForgetClaim) -> tuple[Written, ...]:
+    def _forget_claim(self, action: ForgetClaim) -> tuple[WrittenObject, ...]:
         name = action.claim.name
         try:
             raw = msgspec.json.decode(self._read(NODE_CLAIMS, name))
         except NotFound:
-            return (Written(name, ""),)
+            return (WrittenObject(name, ""),)
         patch = forget_patch(raw)
         if patch:
             self._retry.call(lambda: self._api.patch_json(NODE_CLAIMS, name, patch), idempotent=False)
-        return (Written(name, ""),)
+        return (WrittenObject(name, ""),)
 
-    def _patch_node(self, action: PatchNode) -> tuple[Written, ...]:
+    def _patch_node(self, action: PatchNode) -> tuple[WrittenObject, ...]:
         for attempt in range(_CONTENDED_TRIES):
             raw = self._read(NODES, action.node)
             patch = node_patch(action, msgspec.json.decode(raw))
@@ -250,13 +252,13 @@ class Actuator:
                 if attempt + 1 == _CONTENDED_TRIES:
                     raise
             else:
-                return (Written(action.node, _version(done), decode_node(done)),)
+                return (WrittenObject(action.node, _version(done), decode_node(done)),)
         raise AssertionError("unreachable")
 
-    def _remove_node(self, action: RemoveNode) -> tuple[Written, ...]:
-        return (Written(action.node, self._delete(NODES, action.node)),)
+    def _remove_node(self, action: RemoveNode) -> tuple[WrittenObject, ...]:
+        return (WrittenObject(action.node, self._delete(NODES, action.node)),)
 
-    def _publish_layouts(self, action: PublishLayouts) -> tuple[Written, ...]:
+    def _publish_layouts(self, action: PublishLayouts) -> tuple[WrittenObject, ...]:
         namespace, name = self._layouts_at
         body = {
             "apiVersion": "v1",
@@ -268,7 +270,7 @@ class Actuator:
         self._retry.call(lambda: self._api.apply(CONFIG_MAPS, name, body, namespace, force=True), idempotent=True)
         return ()
 
-    def _announce(self, action: Announce) -> tuple[Written, ...]:
+    def _announce(self, action: Announce) -> tuple[WrittenObject, ...]:
         name = event_name(action)
         now = self._clock.now()
         series = self._series_of(name, now)
@@ -308,12 +310,12 @@ class Actuator:
             return ""
 
 
-class _Meta(msgspec.Struct):
+class _WrittenMeta(msgspec.Struct):
     resourceVersion: str = ""  # noqa: N815 - the wire's name
 
 
 class _Any(msgspec.Struct):
-    metadata: _Meta = msgspec.field(default_factory=_Meta)
+    metadata: _WrittenMeta = msgspec.field(default_factory=_WrittenMeta)
 
 
 _any = msgspec.json.Decoder(_Any)
@@ -323,8 +325,8 @@ def _version(raw: bytes) -> str:
     return _any.decode(raw).metadata.resourceVersion
 
 
-def _job(job: JobRef, raw: bytes) -> Written:
-    return Written(job.uid, _version(raw), DECODERS[kind_of(job).group_kind](raw))
+def _job(job: JobRef, raw: bytes) -> WrittenObject:
+    return WrittenObject(job.uid, _version(raw), DECODERS[kind_of(job).group_kind](raw))
 
 
 def _job_path(job: JobRef) -> tuple[ResourcePath, str, str]:

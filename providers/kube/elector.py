@@ -8,7 +8,7 @@ the moment it wakes (the time of day, which may go on where the monotonic clock 
 prolong it).
 
 Two things differ: a holder that lost its lease, or a new process under an old name, waits like any other candidate;
-and each term, not each change of name, gets a new number, so that `Token` fences off what an earlier term left behind.
+and each term, not each change of name, gets a new number: a `FencingToken` fences off what an earlier term left behind.
 
 Deleting the Lease by hand is a way to take leadership away: the leader notices at its next renewal, and a candidate
 that knew the lease waits its duration, but a process that starts just then may lead for up to that renewal as well.
@@ -30,7 +30,7 @@ from providers.kube.lease import LeaseRecord, LeaseStore
 log = structlog.get_logger(__name__)
 
 
-class Token(NamedTuple):
+class FencingToken(NamedTuple):
     """The number of a term: grows with each, within the life (`uid`) of one Lease object."""
 
     transitions: int
@@ -63,7 +63,7 @@ class Elector:
         self,
         lease: LeaseStore,
         identity: str,
-        on_started: Callable[[Token], None],
+        on_started: Callable[[FencingToken], None],
         on_lost: Callable[[str], None],
         *,
         clock: Clock,
@@ -81,7 +81,7 @@ class Elector:
         self._timing = timing
         self._seen: LeaseRecord | None = None
         self._seen_at_s = -math.inf
-        self._token: Token | None = None
+        self._token: FencingToken | None = None
         self._acts_until_s = -math.inf
         self._acts_until_wall_s = -math.inf
 
@@ -90,7 +90,7 @@ class Elector:
         return self._clock.monotonic() < self._acts_until_s and self._clock.now() < self._acts_until_wall_s
 
     @property
-    def token(self) -> Token | None:
+    def token(self) -> FencingToken | None:
         """The term this process leads, None when it does not."""
         token = self._token
         return token if self.leading() else None
@@ -138,7 +138,7 @@ class Elector:
 
     # -- the leader ---------------------------------------------------------------------------------------------------
 
-    def _renew(self, token: Token) -> None:
+    def _renew(self, token: FencingToken) -> None:
         """One renewal; a lease that is no longer this term's ends it at once."""
         try:
             self._extend()
@@ -159,7 +159,7 @@ class Elector:
         self._write(self._seen, self._left_s())
         self._act_from(sent_s, sent_wall_s)
 
-    def _is_ours(self, token: Token) -> bool:
+    def _is_ours(self, token: FencingToken) -> bool:
         seen = self._seen
         return seen is not None and (seen.holder, seen.transitions, seen.uid) == (self._identity, *token)
 
@@ -188,7 +188,7 @@ class Elector:
             taken = self._take()
         except (AlreadyExists, Conflict):
             return  # somebody was faster; the next look tells who
-        self._token = Token(taken.transitions, taken.uid)
+        self._token = FencingToken(taken.transitions, taken.uid)
         self._act_from(sent_s, sent_wall_s)
         log.info("leadership_gained", identity=self._identity, transitions=taken.transitions)
         self._on_started(self._token)

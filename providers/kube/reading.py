@@ -40,7 +40,7 @@ class Watched(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class Reading(Generic[T]):
+class WatchReading(Generic[T]):
     """What some lines of a watch say: changes, the version after them (empty if none can be read), then a complaint."""
 
     deltas: tuple[Delta[T], ...]
@@ -66,7 +66,7 @@ class Reader(Generic[T]):
                 continue
             yield name, found
 
-    def events(self, lines: bytes) -> Reading[T]:
+    def events(self, lines: bytes) -> WatchReading[T]:
         """Whole lines of a watch, up to the first ERROR event."""
         events, deltas, trouble = self._events(lines), list[Delta[T]](), None
         for at, event in enumerate(events):
@@ -77,7 +77,7 @@ class Reader(Generic[T]):
             if trouble is not None:
                 del events[at:]
                 break
-        return Reading(tuple(deltas), _last_version(events), trouble)
+        return WatchReading(tuple(deltas), _last_version(events), trouble)
 
     def _add(self, kind: DeltaKind, raw: Raw, deltas: list[Delta[T]]) -> KubeError | None:
         try:

@@ -16,7 +16,16 @@ from providers.kube.reading import Reader, Watched
 from providers.kube.transport import FIELD_MANAGER, READ_S, Body, KubeTransport, Query
 from providers.sim.apiserver.routes import Route, parse_route
 from providers.sim.apiserver.verbs import Call, perform
-from providers.sim.store import ApiError, Conflict, InternalError, ListQuery, NotFound, Resource, Store, TooManyRequests
+from providers.sim.store import (
+    ApiError,
+    ListQuery,
+    Resource,
+    Store,
+    StoreConflict,
+    StoreInternalError,
+    StoreNotFound,
+    StoreTooManyRequests,
+)
 
 T = TypeVar("T")
 
@@ -56,9 +65,9 @@ class ApiFaults:
 
 
 _REFUSALS: Final[dict[Fault, Callable[[], ApiError]]] = {
-    "conflicts": lambda: Conflict("the object has been modified; please apply your changes to the latest version"),
-    "throttled": lambda: TooManyRequests("too many requests, please try again later"),
-    "errors": lambda: InternalError("etcdserver: request timed out"),
+    "conflicts": lambda: StoreConflict("the object has been modified; please apply your changes to the latest version"),
+    "throttled": lambda: StoreTooManyRequests("too many requests, please try again later"),
+    "errors": lambda: StoreInternalError("etcdserver: request timed out"),
 }
 
 
@@ -142,7 +151,7 @@ class DirectTransport(KubeTransport):
         route = parse_route(path)
         resource = self._store.served(route.group, route.version, route.plural) if route else None
         if route is None or resource is None:
-            raise NotFound("the server could not find the requested resource")
+            raise StoreNotFound("the server could not find the requested resource")
         return resource, route
 
 

@@ -12,7 +12,7 @@ import structlog
 
 from providers.clock import Clock, VirtualClock
 from providers.sim.controllers.runtime import Controller
-from providers.sim.store import Event, Store
+from providers.sim.store import Store, StoreEvent
 
 _log = structlog.get_logger(__name__)
 
@@ -164,7 +164,7 @@ class KernelThread:
     def __exit__(self, *exc_info: object) -> None:
         self.stop()
 
-    def _woken(self, _event: Event) -> None:
+    def _woken(self, _event: StoreEvent) -> None:
         self._event.set()
 
     def _run(self) -> None:

@@ -8,7 +8,7 @@ MachineState = Literal["pending", "running", "shutting-down", "terminated"]
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class SimulatedMachine:
     """One instance as the cloud lists it; `launched_at` is UTC epoch seconds, `user_data` is decoded text."""
 
     instance_id: str
@@ -32,16 +32,16 @@ class Machine:
         return "-".join(self.zone.split("-")[:3]).rstrip("abcdefghijklmnopqrstuvwxyz")
 
 
-class Machines(Protocol):
+class SimulatedMachines(Protocol):
     """Whoever knows the machines; terminated ones may be listed for a while or be missing at once, as with EC2."""
 
-    def list(self) -> Sequence[Machine]:
+    def list(self) -> Sequence[SimulatedMachine]:
         """Every known machine, in any order."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class NodeShape:
     """What a machine of one type offers as a node.
 
     `capacity` and `allocatable` are Kubernetes quantities; `nvidia.com/*` entries are ignored, since GPUs are published
@@ -61,5 +61,5 @@ class Shape:
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
-ShapeOf = Callable[[str], Shape | None]
+ShapeOf = Callable[[str], NodeShape | None]
 """Instance type -> shape; None for a type nobody knows."""

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 from fleet.snapshot import Catalog
 from model import labels
-from model.mig.geometry import MigModel, Placement, feasible, mig_models, models_for_instance_gpu
+from model.mig.geometry import MigModel, MigPlacement, feasible, mig_models, models_for_instance_gpu
 from model.quantity import Resources, format_amount
-from providers.sim.machines import Shape, ShapeOf
+from providers.sim.machines import NodeShape, ShapeOf
 
 _VENDOR = "10DE"
 
@@ -14,13 +14,13 @@ _VENDOR = "10DE"
 def shapes_of(catalog: Catalog) -> ShapeOf:
     """Instance type -> shape."""
 
-    def shape_of(name: str) -> Shape | None:
+    def shape_of(name: str) -> NodeShape | None:
         machine = catalog.types.get(name)
         if machine is None:
             return None
         models = models_for_instance_gpu(machine.gpu_name, machine.gpu_memory_mib) if machine.gpu_name else ()
         model: MigModel | None = models[0] if models else None
-        return Shape(
+        return NodeShape(
             capacity=_quantities(machine.capacity),
             allocatable=_quantities(machine.allocatable),
             architecture=machine.labels.get("kubernetes.io/arch", "amd64"),
@@ -43,4 +43,4 @@ def _quantities(amounts: Resources) -> dict[str, str]:
 def can_be_cut(model_id: str, profiles: Mapping[str, int]) -> bool:
     """Whether one GPU of the model can hold these instances at once."""
     model = mig_models().get(model_id)
-    return model is not None and isinstance(feasible(model, profiles), Placement)
+    return model is not None and isinstance(feasible(model, profiles), MigPlacement)

@@ -38,7 +38,7 @@ from fleet.snapshot import (
 )
 from model.fleet import Fleet
 from providers.clock import VirtualClock
-from providers.kube.actuator import Written
+from providers.kube.actuator import WrittenObject
 from providers.kube.batches import Replace
 from tests.agent.scenes import CATALOG, simple
 from tests.support.fleets import NOW, gang, instance_of, job_of, node_of, offering, ready_claim
@@ -60,7 +60,7 @@ class GivenActions:
         return [action for action in taken if not kinds or isinstance(action, kinds)]
 
 
-class World:
+class BrainWorld:
     """A brain with a fleet in force, on an empty world."""
 
     def __init__(self, *watchers: Watcher) -> None:
@@ -109,7 +109,7 @@ def test_without_everything_listed_once_it_does_nothing() -> None:
 
 
 def test_what_is_under_way_is_left_alone_until_the_answer() -> None:
-    world = World()
+    world = BrainWorld()
     world.submits()
     world.brain.turn()
     first = world.workers.take()
@@ -123,7 +123,7 @@ def test_what_is_under_way_is_left_alone_until_the_answer() -> None:
 
 
 def test_intent_is_written_before_money_is_spent() -> None:
-    world = World()
+    world = BrainWorld()
     world.submits()
     world.brain.turn()
     save, intent = world.workers.take()
@@ -132,20 +132,20 @@ def test_intent_is_written_before_money_is_spent() -> None:
     world.brain.turn()
     assert world.workers.take(LaunchMachines) == []
     claims = [replace(claim, uid=f"uid-{claim.name}") for claim in intent.claims]
-    world.brain.hear(Done(intent, tuple(Written(claim.name, "7", claim) for claim in claims)))
+    world.brain.hear(Done(intent, tuple(WrittenObject(claim.name, "7", claim) for claim in claims)))
     world.brain.turn()
     launches = world.workers.take(LaunchMachines)
     assert len(launches) == 1
 
 
-def launching(world: World) -> LaunchMachines:
+def launching(world: BrainWorld) -> LaunchMachines:
     world.submits()
     world.brain.turn()
     save, intent = world.workers.take()
     assert isinstance(intent, OpenClaims)
     world.brain.hear(Done(save))
     claims = [replace(claim, uid=f"uid-{claim.name}") for claim in intent.claims]
-    world.brain.hear(Done(intent, tuple(Written(claim.name, "7", claim) for claim in claims)))
+    world.brain.hear(Done(intent, tuple(WrittenObject(claim.name, "7", claim) for claim in claims)))
     world.brain.turn()
     (launch,) = world.workers.take(LaunchMachines)
     assert isinstance(launch, LaunchMachines)
@@ -153,7 +153,7 @@ def launching(world: World) -> LaunchMachines:
 
 
 def test_a_launch_that_succeeds_names_its_machines() -> None:
-    world = World()
+    world = BrainWorld()
     launch = launching(world)
     world.brain.hear(Done(launch, outcome=LaunchOutcome(("i-1",))))
     (saved,) = world.workers.take()
@@ -162,7 +162,7 @@ def test_a_launch_that_succeeds_names_its_machines() -> None:
 
 
 def test_a_shortage_is_remembered_and_the_claims_given_up() -> None:
-    world = World()
+    world = BrainWorld()
     launch = launching(world)
     failure = LaunchFailure(LaunchError.SHORTAGE, "InsufficientInstanceCapacity", "none")
     world.brain.hear(Done(launch, outcome=LaunchOutcome((), (failure,))))
@@ -174,7 +174,7 @@ def test_a_shortage_is_remembered_and_the_claims_given_up() -> None:
 
 @pytest.mark.parametrize("error", [LaunchError.UNKNOWN, LaunchError.THROTTLED])
 def test_an_unknown_outcome_is_asked_for_again_after_a_pause_with_the_same_token(error: LaunchError) -> None:
-    world = World()
+    world = BrainWorld()
     launch = launching(world)
     world.brain.hear(Done(launch, outcome=LaunchOutcome((), (LaunchFailure(error, "x", "y"),))))
     world.brain.turn()
@@ -187,7 +187,7 @@ def test_an_unknown_outcome_is_asked_for_again_after_a_pause_with_the_same_token
 
 
 def test_an_answer_for_claims_that_are_gone_is_left_to_garbage_collection() -> None:
-    world = World()
+    world = BrainWorld()
     launch = launching(world)
     for name in launch.claims:
         world.brain.mirror.claims._assumptions.pop(name, None)
@@ -197,7 +197,7 @@ def test_an_answer_for_claims_that_are_gone_is_left_to_garbage_collection() -> N
 
 
 def test_a_failure_takes_the_belief_back_and_pauses_longer_each_time() -> None:
-    world = World()
+    world = BrainWorld()
     world.submits()
     pauses = []
     for _ in range(4):
@@ -223,7 +223,7 @@ def test_a_failure_takes_the_belief_back_and_pauses_longer_each_time() -> None:
 
 
 def test_a_decider_that_fails_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Listener(Watcher):
+    class FaultListener(Watcher):
         def __init__(self) -> None:
             self.heard: list[SetAside] = []
 
@@ -233,8 +233,8 @@ def test_a_decider_that_fails_does_not_stop_the_others(monkeypatch: pytest.Monke
     def broken(_fleet: Fleet, _snapshot: Snapshot) -> Sequence[Action]:
         raise ZeroDivisionError
 
-    listener = Listener()
-    world = World(listener)
+    listener = FaultListener()
+    world = BrainWorld(listener)
     world.submits()
     monkeypatch.setattr(brain_module, "DECIDERS", {"broken": broken, **brain_module.DECIDERS})
     world.brain.turn()
@@ -255,7 +255,7 @@ def test_a_watcher_that_fails_stops_nothing() -> None:
 
         ended = turned = acting  # type: ignore[assignment]
 
-    world = World(Full())
+    world = BrainWorld(Full())
     world.submits()
     world.brain.turn()
     (save, *_) = world.workers.take(SaveGang)
@@ -264,7 +264,7 @@ def test_a_watcher_that_fails_stops_nothing() -> None:
 
 
 def test_a_revision_that_cannot_be_judged_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World()
+    world = BrainWorld()
     world.submits()
 
     def broken(*_args: object, **_named: object) -> None:
@@ -281,7 +281,7 @@ def test_a_revision_that_cannot_be_judged_stops_nothing(monkeypatch: pytest.Monk
 # -- notices ----------------------------------------------------------------------------------------------------------
 
 
-def with_machine(world: World) -> str:
+def with_machine(world: BrainWorld) -> str:
     it = offering(world.fleet(), CATALOG, "h100", "p5.48xlarge", "us-east-1a", "on-demand")
     claim = ready_claim(it, "m0", at_s=NOW - 10)
     world.sees("claims", m0=claim)
@@ -295,7 +295,7 @@ def notice(instance_id: str, name: str = "n1") -> Notice:
 
 
 def test_a_notice_is_acknowledged_once_what_follows_is_written() -> None:
-    world = World()
+    world = BrainWorld()
     told = notice(with_machine(world))
     world.brain.hear(Noticed((told,)))
     assert world.acknowledged == []
@@ -313,7 +313,7 @@ def test_a_notice_is_acknowledged_once_what_follows_is_written() -> None:
 
 
 def test_a_notice_about_a_busy_machine_waits_unacknowledged() -> None:
-    world = World()
+    world = BrainWorld()
     told = notice(with_machine(world))
     world.brain._under_way[claim_subject("m0")] = 1
     world.brain.hear(Noticed((told,)))
@@ -328,7 +328,7 @@ def test_a_notice_about_a_busy_machine_waits_unacknowledged() -> None:
 
 
 def test_advice_waits_until_it_is_known_which_pools_act_on_it_and_warnings_do_not() -> None:
-    world = World()
+    world = BrainWorld()
     it = offering(world.fleet(), CATALOG, "h100", "p5.48xlarge", "us-east-1a", "on-demand")
     acting = simple(disruption={"onRebalance": "Replace"})
     warned, advised = (ready_claim(it, name, at_s=NOW - 10) for name in ("m0", "m1"))
@@ -354,7 +354,7 @@ def test_advice_waits_until_it_is_known_which_pools_act_on_it_and_warnings_do_no
 
 
 def test_a_notice_twice_is_acted_on_once() -> None:
-    world = World()
+    world = BrainWorld()
     machine = with_machine(world)
     for name in ("n1", "n2"):
         world.brain.hear(Noticed((notice(machine, name),)))
@@ -366,14 +366,14 @@ def test_a_notice_twice_is_acted_on_once() -> None:
 
 
 def test_a_machine_given_back_is_not_given_back_again_before_the_next_listing() -> None:
-    world = World()
+    world = BrainWorld()
     action = TerminateMachines(("i-new",), "Empty")
     world.brain.hear(Done(action))
     assert world.brain.mirror.instances["i-new"].gone
 
 
 def test_ticks_let_old_assumptions_go() -> None:
-    world = World()
+    world = BrainWorld()
     world.brain.mirror.gangs.assume("t/x", gang("x"), world.clock.now())
     world.clock.advance(31)
     world.brain.hear(Tick())
@@ -420,7 +420,7 @@ def test_what_is_considered_is_remembered_and_nothing_is_done(monkeypatch: pytes
     seen: list[Outlook] = []
     told: list[Action] = []
 
-    class Listener(Watcher):
+    class ActionListener(Watcher):
         def acting(self, action: Action, mirror: Mirror, now_s: float) -> None:
             told.append(action)
 
@@ -429,7 +429,7 @@ def test_what_is_considered_is_remembered_and_nothing_is_done(monkeypatch: pytes
         return [Consider(outlook)] if snapshot.outlook != outlook else []
 
     monkeypatch.setattr(brain_module, "DECIDERS", {"one": decide})
-    world = World(Listener())
+    world = BrainWorld(ActionListener())
     world.brain.turn()
     assert seen == [Outlook(), outlook]
     assert told == [Consider(outlook)]

@@ -16,7 +16,7 @@ from providers.git.webhook import MAX_BODY_BYTES
 SECRET = "test"
 
 
-class Status:
+class FakeStatus:
     def __init__(self) -> None:
         self.ill = self.unready = ""
         self.leads = True
@@ -38,7 +38,7 @@ class Status:
 
 class Face:
     def __init__(self, secret: str = SECRET) -> None:
-        self.status = Status()
+        self.status = FakeStatus()
         self.face = HttpFace(self.status, "127.0.0.1", 0, lambda: secret)
         self.face.start()
 
@@ -125,7 +125,7 @@ def test_a_port_that_is_taken_is_an_error_at_the_start() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        face = HttpFace(Status(), "127.0.0.1", taken.getsockname()[1], lambda: SECRET)
+        face = HttpFace(FakeStatus(), "127.0.0.1", taken.getsockname()[1], lambda: SECRET)
         with pytest.raises(OSError, match="in use"):
             face.start()
         face.stop()

@@ -42,7 +42,7 @@ def _snapshot(*claims: Claim) -> Snapshot:
     return Snapshot(NOW_S, claims={claim.name: claim for claim in claims})
 
 
-class _Queue:
+class _NoticeQueue:
     def __init__(self, notices: list[Notice], error: CloudError | None = None) -> None:
         self.notices, self.error, self.acknowledged, self.calls = notices, error, [], 0
 
@@ -84,13 +84,13 @@ def _message(given: dict[str, Any], expect: dict[str, Any]) -> None:
 def _broken_queue(given: dict[str, Any], expect: dict[str, Any]) -> None:
     error = {"QueueDoesNotExist": CloudRejected, "AccessDenied": CloudDenied}[given["receive_error"]]
     heard: list[Any] = []
-    pause_s = notices_listener(_Queue([], error(given["receive_error"])), heard.append)()
+    pause_s = notices_listener(_NoticeQueue([], error(given["receive_error"])), heard.append)()
     assert (heard, pause_s > 0) == ([], expect["error"])
 
 
 def _many(given: dict[str, Any], expect: dict[str, Any]) -> None:
     notices = [Notice(f"m-{n}", NoticeKind.SPOT_INTERRUPTED, (f"i-{n}",), NOW_S) for n in range(given["messages"])]
-    queue, heard = _Queue(notices), []
+    queue, heard = _NoticeQueue(notices), []
     notices_listener(queue, heard.append)()
     assert queue.calls == expect["receive_calls"]
     response = respond(heard[0].notices, _snapshot(*(_claim(n.instance_ids[0], {}) for n in notices)))

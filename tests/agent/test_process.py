@@ -45,7 +45,7 @@ def until(holds: Callable[[], object], words: str) -> None:
 class Running:
     """An agent in a thread."""
 
-    def __init__(self, place: "Place", name: str, *, election: bool, timing: ElectionTiming) -> None:
+    def __init__(self, place: "AgentPlace", name: str, *, election: bool, timing: ElectionTiming) -> None:
         place.monkeypatch.setattr(process_module, "Elector", functools.partial(Elector, timing=timing))
         settings = Settings.model_validate(
             {
@@ -95,7 +95,7 @@ class Running:
         return [line for line in map(json.loads, text.splitlines()) if line["event"] == event]
 
 
-class Place:
+class AgentPlace:
     """A sandbox's world with an empty agent's seat."""
 
     def __init__(self, folder: Path, world: SandboxWorld, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,10 +133,10 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[AgentPlace]:
     monkeypatch.setattr(process_module, "settle_heap", lambda: None)
     with SandboxWorld(tmp_path / "world", cluster="test", speed=60.0) as world:
-        made = Place(tmp_path, world, monkeypatch)
+        made = AgentPlace(tmp_path, world, monkeypatch)
         yield made
         for running in made.agents:
             if running.thread.is_alive():
@@ -144,7 +144,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
         world.api.drop_connections()
 
 
-def test_plain_pods_run_on_a_cluster_that_has_none_of_the_operators(place: Place) -> None:
+def test_plain_pods_run_on_a_cluster_that_has_none_of_the_operators(place: AgentPlace) -> None:
     first = place.start("first", election=False)
     for name in ("a", "b"):
         place.world.store.create(place.world.store.resource("Pod"), group_pod(name), namespace="t")
@@ -154,7 +154,7 @@ def test_plain_pods_run_on_a_cluster_that_has_none_of_the_operators(place: Place
     first.stop()
 
 
-def test_an_agent_starts_works_and_stops(place: Place) -> None:
+def test_an_agent_starts_works_and_stops(place: AgentPlace) -> None:
     first = place.start("first", election=False)
     until(lambda: first.get("/readyz") == (200, "ok\n"), "ready")
     assert first.get("/healthz") == (200, "ok\n")
@@ -173,7 +173,7 @@ def test_an_agent_starts_works_and_stops(place: Place) -> None:
     assert len(place.world.cloud.ledger()) == 2
 
 
-def test_it_is_not_ready_and_says_why_while_no_fleet_is_in_force(place: Place) -> None:
+def test_it_is_not_ready_and_says_why_while_no_fleet_is_in_force(place: AgentPlace) -> None:
     (place.repository.clone / "fleet.yaml").write_text("kind: Nonsense\n", encoding="utf-8")
     place.repository.push("A mistake")
     first = place.start("first", election=False)
@@ -185,7 +185,7 @@ def test_it_is_not_ready_and_says_why_while_no_fleet_is_in_force(place: Place) -
     until(lambda: first.get("/readyz")[0] == 200, "ready")
 
 
-def test_of_two_agents_one_acts_and_the_other_takes_over_when_it_is_stopped(place: Place) -> None:
+def test_of_two_agents_one_acts_and_the_other_takes_over_when_it_is_stopped(place: AgentPlace) -> None:
     first = place.start("first")
     until(lambda: first.leads, "the first leads")
     second = place.start("second")
@@ -206,7 +206,7 @@ def test_of_two_agents_one_acts_and_the_other_takes_over_when_it_is_stopped(plac
 
 
 def test_a_deposed_agent_ends_with_an_error_and_the_other_takes_over(
-    place: Place, monkeypatch: pytest.MonkeyPatch
+    place: AgentPlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = place.start("first", timing=SHORT)
     until(lambda: first.leads, "the first leads")

@@ -9,7 +9,7 @@ import random
 import pytest
 
 from agent.simulation import Moment, Simulation, Tempo
-from providers.sim.store import Event
+from providers.sim.store import StoreEvent
 from tests.agent.scenes import P4DE, P5, A, B, C, Nurse, Scene, files, gpu_job, gpu_jobset, layout, pool, queue, team
 from tests.agent.test_simulation_trouble import slices
 
@@ -160,7 +160,7 @@ def test_killed_between_the_reservation_and_the_request_for_a_new_cut() -> None:
     scene.runs(thick)
     scene.until_state("thick", "Finished")
 
-    def strike(event: Event) -> None:
+    def strike(event: StoreEvent) -> None:
         if (event.object.get("status") or {}).get("reason") == "Recutting" and not nurse.deaths:
             scene.sim.crash_at(scene.sim.writes + 1)
 

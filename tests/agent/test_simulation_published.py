@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from agent.inbox import Pushed
-from providers.git.errors import Unreachable
+from providers.git.errors import RemoteUnreachable
 from providers.kube.objects.instants import instant_of
 from tests.agent.scenes import G6, P5, A, Scene, doc, files, gpu_job, pool, queue, simple, team
 
@@ -122,7 +122,7 @@ def test_a_restart_never_adopts_what_was_refused() -> None:
 def test_an_unreachable_repository_is_said_and_changes_nothing() -> None:
     scene = Scene(simple())
     scene.runs(gpu_job("g"))
-    scene.sim.commits.trouble = Unreachable("no answer")
+    scene.sim.commits.trouble = RemoteUnreachable("no answer")
     scene.sim.advance(200)
     assert "no answer" in json.dumps(scene.sim.sync())
     assert scene.sim.running("g")
@@ -136,7 +136,7 @@ def test_a_restart_while_the_repository_is_away_decides_nothing_and_loses_nothin
     scene = Scene(simple())
     scene.runs(gpu_job("g"))
     scene.sim.crash()
-    scene.sim.commits.trouble = Unreachable("no answer")
+    scene.sim.commits.trouble = RemoteUnreachable("no answer")
     scene.sim.restart()
     scene.sim.submit(gpu_job("later"))
     scene.sim.advance(600)

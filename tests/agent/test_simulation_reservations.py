@@ -7,7 +7,7 @@ import pytest
 from agent.simulation import Moment
 from fleet.snapshot import Reservation
 from model import labels
-from providers.sim.ec2 import Held
+from providers.sim.ec2 import HeldReservation
 from tests.agent.scenes import P5, A, B, Nurse, Scene, files, gpu_job, gpu_jobset, pool, queue, team
 
 HOUR_S = 3600.0
@@ -18,7 +18,7 @@ def reserving(*capacity_types: str, **spec: Any) -> dict[str, str]:
     return files(pool(capacityTypes=list(capacity_types or ("reserved", "on-demand")), **spec), team(), queue())
 
 
-def scene_with(fleet: dict[str, str], *held: Held) -> Scene:
+def scene_with(fleet: dict[str, str], *held: HeldReservation) -> Scene:
     scene = Scene(fleet)
     for one in held:
         scene.sim.cloud.account.reserve(one)
@@ -26,8 +26,8 @@ def scene_with(fleet: dict[str, str], *held: Held) -> Scene:
     return scene
 
 
-def ours(name: str = "cr-a", total: int = 2, zone: str = A, **more: Any) -> Held:
-    return Held(name, P5, zone, total, **{"tags": OURS} | more)
+def ours(name: str = "cr-a", total: int = 2, zone: str = A, **more: Any) -> HeldReservation:
+    return HeldReservation(name, P5, zone, total, **{"tags": OURS} | more)
 
 
 def block(scene: Scene, hours: float, total: int = 2, name: str = "cr-block") -> None:

@@ -20,24 +20,24 @@ from agent.sources import (
 )
 from fleet.snapshot import Catalog, Instance, Notice, NoticeKind, Reservation
 from providers.clock import VirtualClock
-from providers.git.errors import AuthenticationFailed, SignatureRejected, SourceError, Unreachable
-from providers.git.snapshot import Snapshot
+from providers.git.errors import AuthenticationFailed, RemoteUnreachable, SignatureRejected, SourceError
+from providers.git.snapshot import RevisionSnapshot
 from providers.git.source import GitSource
 from providers.ports import Cloud, CloudDenied, CloudThrottled, CloudUnreachable, Notices
 from tests.support.fleets import NOW
 
 
-class Source:
+class ScriptedSource:
     next_poll_s = 42.0
 
     def __init__(self, *answers: Any) -> None:
         self.answers = list(answers)
 
-    def poll(self) -> Snapshot | None:
+    def poll(self) -> RevisionSnapshot | None:
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
-        return cast("Snapshot | None", answer)
+        return cast("RevisionSnapshot | None", answer)
 
 
 class Clouds:
@@ -74,23 +74,23 @@ def listening(
 
 
 def test_a_revision_is_handed_on_and_nothing_new_is_not() -> None:
-    class Found:
+    class FoundRevision:
         revision, files, verified_signer, forced = "main@sha1:1", {"a.yaml": b""}, "ada", True
 
     heard: list[Event] = []
-    listen = git_listener(cast("GitSource", Source(Found(), None)), heard.append)
+    listen = git_listener(cast("GitSource", ScriptedSource(FoundRevision(), None)), heard.append)
     assert [listen(), listen()] == [42.0, 42.0]
     assert heard == [Pushed("main@sha1:1", {"a.yaml": b""}, "ada", forced=True)]
 
 
 @pytest.mark.parametrize(
     ("error", "transient"),
-    [(Unreachable("no answer"), True), (AuthenticationFailed("no"), False), (SignatureRejected("nobody"), False)],
+    [(RemoteUnreachable("no answer"), True), (AuthenticationFailed("no"), False), (SignatureRejected("nobody"), False)],
     ids=lambda value: type(value).__name__,
 )
 def test_trouble_with_git_is_said_and_tried_again_when_the_source_says(error: SourceError, transient: bool) -> None:
     heard: list[Event] = []
-    listen = git_listener(cast("GitSource", Source(error)), heard.append)
+    listen = git_listener(cast("GitSource", ScriptedSource(error)), heard.append)
     assert listen() == 42.0
     assert heard == [SourceTrouble(f"{type(error).__name__}: {error}", transient)]
 

@@ -10,7 +10,7 @@ from agent.inbox import Done, Event, Failed
 from agent.workers import Workers
 from fleet.actions import Action, LaunchMachines, RemoveNode, TagMachine, TerminateMachines
 from fleet.snapshot import CapacityPool, LaunchOutcome, LaunchRequest
-from providers.kube.actuator import Actuator, Written
+from providers.kube.actuator import Actuator, WrittenObject
 from providers.kube.errors import Conflict, Forbidden, TooManyRequests, Unreachable
 from providers.kube.objects import StaleObject
 from providers.ports import Cloud, CloudDenied, CloudRejected, CloudThrottled, CloudUnreachable
@@ -27,7 +27,7 @@ class Now(Executor):
         return Future()
 
 
-class World:
+class WorkerWorld:
     """An actuator and a cloud that do as the test says."""
 
     def __init__(self, act: Callable[[], Any] = tuple, leading: bool = True) -> None:
@@ -53,22 +53,22 @@ def raising(error: Exception) -> Callable[[], Any]:
 
 
 def test_an_action_that_is_through() -> None:
-    written = (Written("n1", "7"),)
-    world = World(lambda: written)
+    written = (WrittenObject("n1", "7"),)
+    world = WorkerWorld(lambda: written)
     world.workers.submit(REMOVE)
     assert world.heard == [Done(REMOVE, written)]
 
 
 def test_a_launch_brings_its_outcome() -> None:
     outcome = LaunchOutcome(("i-1",))
-    world = World(lambda: outcome)
+    world = WorkerWorld(lambda: outcome)
     action = LaunchMachines(REQUEST, ("c",))
     world.workers.submit(action)
     assert world.heard == [Done(action, outcome=outcome)]
 
 
 def test_machines_given_back() -> None:
-    world = World()
+    world = WorkerWorld()
     action = TerminateMachines(("i-1",), "Empty")
     world.workers.submit(action)
     assert world.heard == [Done(action)]
@@ -76,7 +76,7 @@ def test_machines_given_back() -> None:
 
 def test_a_machine_is_tagged() -> None:
     told: list[tuple[str, dict[str, str]]] = []
-    world = World()
+    world = WorkerWorld()
     world.tag = lambda instance_id, tags: told.append((instance_id, tags))
     action = TagMachine("i-1", {"a": "b"})
     world.workers.submit(action)
@@ -101,7 +101,7 @@ FAILURES = [
 def test_what_fails_is_reported_with_whether_it_may_help_to_try_again(
     error: Exception, transient: bool, words: str
 ) -> None:
-    world = World(raising(error))
+    world = WorkerWorld(raising(error))
     world.workers.submit(REMOVE)
     assert world.heard == [Failed(REMOVE, words, transient=transient)]
 
@@ -111,7 +111,7 @@ def test_what_fails_is_reported_with_whether_it_may_help_to_try_again(
     [REMOVE, LaunchMachines(REQUEST, ("c",)), TagMachine("i-1", {}), TerminateMachines(("i-1",), "x")],
 )
 def test_who_does_not_lead_does_nothing(action: Action) -> None:
-    world = World(leading=False)
+    world = WorkerWorld(leading=False)
     world.workers.submit(action)
     assert world.calls == 0
     assert world.heard == [Failed(action, "another agent leads")]

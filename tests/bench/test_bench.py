@@ -29,16 +29,16 @@ def test_goals_are_for_benchmarks_that_exist() -> None:
 
 def test_the_cluster_is_at_rest() -> None:
     """A small one of the same make: a decision in it would be measured as if it were nothing."""
-    from bench.decisions import World
+    from bench.decisions import DecisionWorld
 
-    world = World(cluster.Size(nodes=40, gangs=2))
+    world = DecisionWorld(cluster.ClusterSize(nodes=40, gangs=2))
     world.brain.turn()
     world.churn(0)
     world.clock.advance(1.0)
     world.brain.turn()
     assert world.sync.fleet is not None
     assert not world.workers.asked
-    assert len(world.pods) == cluster.Size(nodes=40, gangs=2).pods
+    assert len(world.pods) == cluster.ClusterSize(nodes=40, gangs=2).pods
 
 
 def test_numbers_come_as_json() -> None:

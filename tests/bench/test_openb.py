@@ -15,7 +15,7 @@ from bench.openb import POLICIES, main, synthetic
 from bench.packing import NoTrace, Trace, arrivals, read
 from bench.published import BestFit, Fgd, RepeatedFit, typical
 from bench.reference.fragmentation import Measure, Request
-from bench.reference.packer import Machine, models, states_of
+from bench.reference.packer import FreeNode, models, states_of
 from tests.support.shared import shared_path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -52,7 +52,7 @@ def test_read(pod_list: Path) -> None:
     assert trace.name == "small"
     assert trace.gpu_milli == 16_000
     assert [node.name for node in trace.nodes] == ["a", "b", "c", "d"]
-    assert trace.nodes[2] == Machine("c", 8000, 1000, (1000, 1000), "G2")
+    assert trace.nodes[2] == FreeNode("c", 8000, 1000, (1000, 1000), "G2")
     assert trace.pods[2:5] == (
         Request(4000, 20, 2, 1000, ("T4",)),
         Request(2000, 10),
@@ -62,7 +62,7 @@ def test_read(pod_list: Path) -> None:
 
 
 def trace_of(gpus: int, *pods: Request) -> Trace:
-    return Trace("made", (Machine("n", 0, 0, (1000,) * gpus),), pods)
+    return Trace("made", (FreeNode("n", 0, 0, (1000,) * gpus),), pods)
 
 
 @pytest.mark.parametrize("listed", [4, 26, 100], ids=["filled up", "as it is", "cut"])
@@ -110,21 +110,21 @@ def test_typical_requests_are_the_popular_ones_whatever_their_memory() -> None:
 @pytest.mark.parametrize(
     ("kind", "mix", "machine", "worth"),
     [
-        (Fgd, {HALF: 1}, Machine("n", 9000, 0, (400, 700), "T4"), -400_000),
-        (Fgd, {HALF: 1}, Machine("n", 999, 0, (400, 700), "T4"), -1_100_000),
-        (Fgd, {TWO: 1}, Machine("n", 9000, 0, (1000, 700), "T4"), -1_700_000),
-        (Fgd, {TWO: 1}, Machine("n", 9000, 0, (1000, 1000, 700), "T4"), -700_000),
-        (Fgd, {HALF: 1, Request(1, 1): 1}, Machine("n", 9000, 0, (400, 700), "T4"), -750_000),
-        (Fgd, {Request(0, 0, 1, models=("G2",)): 1}, Machine("n", 9000, 0, (1000,), "T4"), -1_000_000),
-        (RepeatedFit, {HALF: 1}, Machine("n", 9000, 0, (400, 700), "T4"), -600_000),
-        (RepeatedFit, {HALF: 1}, Machine("n", 1999, 0, (1000, 1000), "T4"), -1_500_000),
-        (RepeatedFit, {TWO: 1}, Machine("n", 9000, 0, (1000, 1000, 1000), "T4"), -1_000_000),
-        (RepeatedFit, {HALF: 1, Request(1, 1): 9}, Machine("n", 9000, 0, (400, 700), "T4"), -600_000),
-        (RepeatedFit, {Request(0, 0, 1, models=("G2",)): 1}, Machine("n", 9000, 0, (1000,), "T4"), -1_000_000),
-        (BestFit, {}, Machine("n", 64_000, 0, (1000, 1000), "T4"), 250_000 + 125_000),
+        (Fgd, {HALF: 1}, FreeNode("n", 9000, 0, (400, 700), "T4"), -400_000),
+        (Fgd, {HALF: 1}, FreeNode("n", 999, 0, (400, 700), "T4"), -1_100_000),
+        (Fgd, {TWO: 1}, FreeNode("n", 9000, 0, (1000, 700), "T4"), -1_700_000),
+        (Fgd, {TWO: 1}, FreeNode("n", 9000, 0, (1000, 1000, 700), "T4"), -700_000),
+        (Fgd, {HALF: 1, Request(1, 1): 1}, FreeNode("n", 9000, 0, (400, 700), "T4"), -750_000),
+        (Fgd, {Request(0, 0, 1, models=("G2",)): 1}, FreeNode("n", 9000, 0, (1000,), "T4"), -1_000_000),
+        (RepeatedFit, {HALF: 1}, FreeNode("n", 9000, 0, (400, 700), "T4"), -600_000),
+        (RepeatedFit, {HALF: 1}, FreeNode("n", 1999, 0, (1000, 1000), "T4"), -1_500_000),
+        (RepeatedFit, {TWO: 1}, FreeNode("n", 9000, 0, (1000, 1000, 1000), "T4"), -1_000_000),
+        (RepeatedFit, {HALF: 1, Request(1, 1): 9}, FreeNode("n", 9000, 0, (400, 700), "T4"), -600_000),
+        (RepeatedFit, {Request(0, 0, 1, models=("G2",)): 1}, FreeNode("n", 9000, 0, (1000,), "T4"), -1_000_000),
+        (BestFit, {}, FreeNode("n", 64_000, 0, (1000, 1000), "T4"), 250_000 + 125_000),
     ],
 )
-def test_worth(kind: type[Fgd | RepeatedFit | BestFit], mix: dict[Request, int], machine: Machine, worth: int) -> None:
+def test_worth(kind: type[Fgd | RepeatedFit | BestFit], mix: dict[Request, int], machine: FreeNode, worth: int) -> None:
     measure: Measure = kind(mix, ("T4",))
     assert measure.worth(states_of([machine], measure)).tolist() == [worth]
 

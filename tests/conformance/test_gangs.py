@@ -11,8 +11,8 @@ import pytest
 from tests.conformance import gangs
 from tests.conformance.gangs.outcome import compare, is_economic
 from tests.conformance.gangs.safety import violations
-from tests.conformance.gangs.scene import Pods, Round, initial, settle
-from tests.reference.session.values import Decision, Eviction, Placement
+from tests.conformance.gangs.scene import Pods, SceneRound, initial, settle
+from tests.reference.session.values import Decision, SessionEviction, SessionPlacement
 from tests.support.shared import shared_path
 
 CASES: list[dict[str, Any]] = json.loads((Path(__file__).parent / "data" / "gangs.json").read_text(encoding="utf-8"))[
@@ -71,11 +71,11 @@ SCENE: Mapping[str, Any] = {
     "expect": {"podgroups": {"new": {"status": "Pending"}}, "derived": {"evicted_pods": []}},
 }
 NOTHING = Decision({}, {}, {}, (), (), ())
-HERE = Placement("n1")
+HERE = SessionPlacement("n1")
 WORDS: Mapping[str, str] = {"bound": "Binding", "nominated": "Pipelined", "moved": "Pipelined"}
 
 
-def played(decision: Decision) -> Round:
+def played(decision: Decision) -> SceneRound:
     """The round that would follow."""
     before = initial(SCENE)
     after = dict(before)
@@ -83,7 +83,7 @@ def played(decision: Decision) -> Round:
         for name, where in getattr(decision, kind).items():
             after[name] = replace(after[name], state=word, node=where.node)
     after.update({entry.pod: replace(after[entry.pod], state="Releasing") for entry in decision.evicted})
-    return Round(before, after, decision)
+    return SceneRound(before, after, decision)
 
 
 @pytest.mark.parametrize(
@@ -93,26 +93,32 @@ def played(decision: Decision) -> Round:
         pytest.param(replace(NOTHING, bound={"new-0": HERE}), True, id="half a gang"),
         pytest.param(replace(NOTHING, bound={"new-0": HERE, "new-1": HERE}), True, id="three GPUs of two"),
         pytest.param(
-            replace(NOTHING, evicted=(Eviction("old-0", "old", "reclaim", "new"),)), True, id="evicted for nothing"
+            replace(NOTHING, evicted=(SessionEviction("old-0", "old", "reclaim", "new"),)),
+            True,
+            id="evicted for nothing",
         ),
         pytest.param(
             replace(
                 NOTHING,
                 nominated={"new-0": HERE, "new-1": HERE},
-                evicted=(Eviction("old-0", "old", "reclaim", "new"),),
+                evicted=(SessionEviction("old-0", "old", "reclaim", "new"),),
             ),
             False,
             id="evicted for a gang that gets the room",
         ),
         pytest.param(
             replace(
-                NOTHING, bound={"new-0": HERE, "new-1": HERE}, evicted=(Eviction("old-0", "old", "reclaim", "new"),)
+                NOTHING,
+                bound={"new-0": HERE, "new-1": HERE},
+                evicted=(SessionEviction("old-0", "old", "reclaim", "new"),),
             ),
             True,
             id="bound before the room is free",
         ),
         pytest.param(
-            replace(NOTHING, bound={"new-0": Placement("nowhere"), "new-1": HERE}), True, id="on no known machine"
+            replace(NOTHING, bound={"new-0": SessionPlacement("nowhere"), "new-1": HERE}),
+            True,
+            id="on no known machine",
         ),
     ],
 )
@@ -135,7 +141,7 @@ def test_evicting_more_than_upstream_is_not_economic() -> None:
 
 def test_between_rounds_what_was_placed_runs_and_what_left_waits() -> None:
     both = replace(
-        NOTHING, nominated={"new-0": HERE, "new-1": HERE}, evicted=(Eviction("old-0", "old", "reclaim", "new"),)
+        NOTHING, nominated={"new-0": HERE, "new-1": HERE}, evicted=(SessionEviction("old-0", "old", "reclaim", "new"),)
     )
     after: Pods = settle(played(both).after, frozenset())
     assert {name: pod.state for name, pod in after.items()} == {

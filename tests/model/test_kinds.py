@@ -15,6 +15,8 @@ from model.kinds.node_pool import Disruption, Sharing
 from model.loader import InvalidFleet, load
 from model.problem import Code
 from model.upstream import UPSTREAM_KINDS
+from model.kinds.base import format_duration
+from model.kinds.node_pool import DisruptionSpec, Sharing
 
 ENVELOPE = {"apiVersion": "muster.dev/v1alpha1", "kind": "NodePool", "metadata": {"name": "p"}}
 
@@ -24,7 +26,7 @@ ENVELOPE = {"apiVersion": "muster.dev/v1alpha1", "kind": "NodePool", "metadata":
     [("30s", 30), ("10m", 600), ("1h30m", 5400), ("0s", 0), ("2h0m5s", 7205), ("Never", NEVER), (90.0, 90)],
 )
 def test_durations(text: str | float, seconds: float) -> None:
-    assert Disruption.model_validate({"consolidateAfter": text}).consolidate_after == seconds
+    assert DisruptionSpec.model_validate({"consolidateAfter": text}).consolidate_after == seconds
 
 
 @pytest.mark.parametrize(
@@ -32,13 +34,13 @@ def test_durations(text: str | float, seconds: float) -> None:
 )
 def test_no_durations(text: object) -> None:
     with pytest.raises(ValidationError):
-        Disruption.model_validate({"consolidateAfter": text})
+        DisruptionSpec.model_validate({"consolidateAfter": text})
 
 
 @given(st.integers(0, 10**8))
 def test_durations_read_back(seconds: int) -> None:
     text = format_duration(float(seconds))
-    assert Disruption.model_validate({"consolidateAfter": text}).consolidate_after == seconds
+    assert DisruptionSpec.model_validate({"consolidateAfter": text}).consolidate_after == seconds
 
 
 def test_a_declaration_reads_back_from_its_own_json() -> None:

@@ -13,7 +13,7 @@ from model.kinds import NodePool, RequirementTerm, Taint, Toleration
 
 
 @dataclass(frozen=True)
-class Machine:
+class CheckedMachine:
     """A machine as the judge sees it, before the plan puts anything on it."""
 
     name: str
@@ -24,16 +24,16 @@ class Machine:
     only_for: frozenset[str] = frozenset()
 
 
-def before(board: ClusterState) -> dict[str, Machine]:
+def before(board: ClusterState) -> dict[str, CheckedMachine]:
     """What is on a board now, copied."""
     return {name: _machine(slot) for name, slot in board.slots.items()}
 
 
-def _machine(slot: NodeSlot) -> Machine:
-    return Machine(slot.name, slot.pool, dict(slot.labels), slot.taints, dict(slot.free), slot.only_for)
+def _machine(slot: NodeSlot) -> CheckedMachine:
+    return CheckedMachine(slot.name, slot.pool, dict(slot.labels), slot.taints, dict(slot.free), slot.only_for)
 
 
-def faults(plan: PlacementPlan, needs: Iterable[Need], standing: Mapping[str, Machine], gang: str) -> list[str]:
+def faults(plan: PlacementPlan, needs: Iterable[Need], standing: Mapping[str, CheckedMachine], gang: str) -> list[str]:
     """Everything that is wrong with a plan; empty when it keeps every promise."""
     wanted = {need.pod_set.name: need for need in needs}
     machines = dict(standing)
@@ -42,7 +42,7 @@ def faults(plan: PlacementPlan, needs: Iterable[Need], standing: Mapping[str, Ma
     for recut in plan.recuts:
         base = standing[recut.slot.name]
         room = {key: value for key, value in base.room.items() if "nvidia.com" not in key} | dict(recut.gpus)
-        machines[f"recut/{recut.claim}"] = Machine(
+        machines[f"recut/{recut.claim}"] = CheckedMachine(
             f"recut/{recut.claim}", base.pool, recut.slot.labels, base.taints, room, gang
         )
         machines.pop(recut.slot.name, None)
@@ -55,8 +55,8 @@ def faults(plan: PlacementPlan, needs: Iterable[Need], standing: Mapping[str, Ma
     ]
 
 
-def _bought(name: str, offering: Offering) -> Machine:
-    return Machine(name, offering.pool.name, offering.labels, offering.taints, dict(offering.allocatable))
+def _bought(name: str, offering: Offering) -> CheckedMachine:
+    return CheckedMachine(name, offering.pool.name, offering.labels, offering.taints, dict(offering.allocatable))
 
 
 def _everyone_once(plan: PlacementPlan, wanted: Mapping[str, Need]) -> list[str]:
@@ -71,7 +71,7 @@ def _everyone_once(plan: PlacementPlan, wanted: Mapping[str, Need]) -> list[str]
     )
 
 
-def _rooms(plan: PlacementPlan, wanted: Mapping[str, Need], machines: Mapping[str, Machine]) -> list[str]:
+def _rooms(plan: PlacementPlan, wanted: Mapping[str, Need], machines: Mapping[str, CheckedMachine]) -> list[str]:
     taken: dict[str, Counter[str]] = {}
     for seat in plan.assignments:
         on = taken.setdefault(seat.slot.name, Counter())
@@ -87,7 +87,9 @@ def _rooms(plan: PlacementPlan, wanted: Mapping[str, Need], machines: Mapping[st
     ]
 
 
-def _fits(plan: PlacementPlan, wanted: Mapping[str, Need], machines: Mapping[str, Machine], gang: str) -> list[str]:
+def _fits(
+    plan: PlacementPlan, wanted: Mapping[str, Need], machines: Mapping[str, CheckedMachine], gang: str
+) -> list[str]:
     found = []
     for seat in plan.assignments:
         need, machine = wanted[seat.pod_set], machines.get(seat.slot.name)
@@ -138,7 +140,7 @@ def _term(term: RequirementTerm, value: str | None) -> bool:
             raise AssertionError(f"the judge knows nothing of {term.operator}")
 
 
-def _domains(plan: PlacementPlan, wanted: Mapping[str, Need], machines: Mapping[str, Machine]) -> list[str]:
+def _domains(plan: PlacementPlan, wanted: Mapping[str, Need], machines: Mapping[str, CheckedMachine]) -> list[str]:
     found = []
     for name, need in wanted.items():
         level = need.pod_set.required_topology

@@ -4,8 +4,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from bench.reference.karpenter.buy import Ask, Machine, Node, Pod, ReferenceOffering, Template
-from bench.reference.karpenter.disrupt.ground import Ground, Standing
+from bench.reference.karpenter.buy import (
+    KarpenterNode,
+    MachineType,
+    PodSpecification,
+    PoolTemplate,
+    ReferenceOffering,
+    WaitingPod,
+)
+from bench.reference.karpenter.disrupt.ground import DisruptionCandidate, DisruptionWorld
 from fleet.disruption.eligibility import CandidateNode
 from model import labels
 from model.kinds import NodePool
@@ -16,11 +23,11 @@ ZONE = "z1"
 Offers = Iterable[tuple[str, float]]
 
 
-def machine(name: str, cpu: int, *offers: tuple[str, float], zone: str = ZONE, **more: Any) -> Machine:
+def machine(name: str, cpu: int, *offers: tuple[str, float], zone: str = ZONE, **more: Any) -> MachineType:
     """A type of so many cores, sold as `("on-demand", 1.0)`."""
     amounts = {"cpu": cpu * 1000, "memory": 1 << 40, "pods": 110}
     sold = tuple(ReferenceOffering(capacity_type, zone, price, **more) for capacity_type, price in offers)
-    return Machine(name, Requirements.from_labels({labels.INSTANCE_TYPE: name}), amounts, amounts, sold)
+    return MachineType(name, Requirements.from_labels({labels.INSTANCE_TYPE: name}), amounts, amounts, sold)
 
 
 def pool(name: str = "p", **disruption: Any) -> NodePool:
@@ -31,14 +38,20 @@ def pool(name: str = "p", **disruption: Any) -> NodePool:
     return NodePool.model_validate(told)
 
 
-def pods(count: int, cpu_m: int = 0, place: str = "w", **ask: Any) -> tuple[Pod, ...]:
+def pods(count: int, cpu_m: int = 0, place: str = "w", **ask: Any) -> tuple[WaitingPod, ...]:
     """Equal pods."""
-    return tuple(Pod(f"default/{place}-{n}", Ask({"cpu": cpu_m}, **ask)) for n in range(count))
+    return tuple(WaitingPod(f"default/{place}-{n}", PodSpecification({"cpu": cpu_m}, **ask)) for n in range(count))
 
 
 def standing(
-    name: str, kind: Machine, running: Sequence[Pod] = (), *, of: str = "p", cpu: int | None = None, **facts: Any
-) -> Standing:
+    name: str,
+    kind: MachineType,
+    running: Sequence[WaitingPod] = (),
+    *,
+    of: str = "p",
+    cpu: int | None = None,
+    **facts: Any,
+) -> DisruptionCandidate:
     """A machine bought by the first offer of its type; `cpu` cores where it has others than its type."""
     offer = kind.offerings[0]
     carried = {labels.HOSTNAME: name, labels.INSTANCE_TYPE: kind.name, labels.NODE_POOL: of}
@@ -49,20 +62,20 @@ def standing(
     total = kind.allocatable["cpu"] if cpu is None else cpu * 1000
     free = {"cpu": total - used, "memory": 1 << 40, "pods": 110 - len(running)}
     named = tuple(replace(pod, name=f"{pod.name}-on-{name}") for pod in running)
-    node = Node(name, carried, free, initialized=facts.pop("initialized", True))
+    node = KarpenterNode(name, carried, free, initialized=facts.pop("initialized", True))
     post = facts.pop("post", CandidateNode(initialized=node.initialized))
-    return Standing(node, of, named, tuple(1.0 for _ in named), post, **facts)
+    return DisruptionCandidate(node, of, named, tuple(1.0 for _ in named), post, **facts)
 
 
 def ground(
-    kinds: Sequence[Machine],
-    machines: Iterable[Standing],
+    kinds: Sequence[MachineType],
+    machines: Iterable[DisruptionCandidate],
     *pools: NodePool,
     requirements: Mapping[str, Requirement] | None = None,
     **more: Any,
-) -> Ground:
+) -> DisruptionWorld:
     """All of it; every pool may buy every type under `requirements`."""
     known = {each.name: each for each in pools or (pool(),)}
     wanted = Requirements(dict(requirements or {}))
-    templates = tuple(Template(name, tuple(kinds), wanted) for name in known)
-    return Ground(known, templates, tuple(machines), now_s=NOW, **more)
+    templates = tuple(PoolTemplate(name, tuple(kinds), wanted) for name in known)
+    return DisruptionWorld(known, templates, tuple(machines), now_s=NOW, **more)

@@ -16,7 +16,7 @@ from model import labels
 from providers.kube.objects import decode_workload
 from providers.kube.objects.names import POD_SET, WORKLOAD
 from providers.sim.controllers.occupancy import allocatable_of, requests_of
-from providers.sim.store import Event
+from providers.sim.store import StoreEvent
 
 Obj = dict[str, Any]
 
@@ -51,7 +51,7 @@ class Invariants:
 
     # -- at every write -----------------------------------------------------------------------------------------------
 
-    def _hear(self, event: Event) -> None:
+    def _hear(self, event: StoreEvent) -> None:
         hearer = self._hearers.get(event.resource.kind)
         if hearer is not None:
             hearer(event)
@@ -60,7 +60,7 @@ class Invariants:
         if not holds:
             self.broken.append(f"{self.sim.now_s - 1.8e9:.3f}: {words}")
 
-    def _pod(self, event: Event) -> None:
+    def _pod(self, event: StoreEvent) -> None:
         pod, meta = event.object, event.object["metadata"]
         name = (meta.get("labels") or {}).get(WORKLOAD)
         if not name or event.type == "DELETED":
@@ -114,7 +114,7 @@ class Invariants:
             and pod["metadata"].get("labels") is not None
         ]
 
-    def _workload(self, event: Event) -> None:
+    def _workload(self, event: StoreEvent) -> None:
         name, uid = event.object["metadata"]["name"], event.object["metadata"]["uid"]
         if event.type == "DELETED":
             self._state.pop(uid, None)
@@ -137,7 +137,7 @@ class Invariants:
             placed = all(pin.node for pin in gang.pins) or gang.replacing_since_s
             self._says(bool(placed), f"{name} is admitted without a node: {gang.pins}")
 
-    def _claim(self, event: Event) -> None:
+    def _claim(self, event: StoreEvent) -> None:
         spec, status = event.object["spec"], event.object.get("status") or {}
         launch = spec.get("launch") or {}
         if launch:

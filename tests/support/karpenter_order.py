@@ -5,7 +5,15 @@ A machine there is an instance type cut by one MIG layout: `p4d.24xlarge` whole 
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from bench.reference.karpenter.buy import Ask, Machine, Outcome, Pod, ReferenceOffering, Template, solve
+from bench.reference.karpenter.buy import (
+    MachineType,
+    PodSpecification,
+    PoolTemplate,
+    ReferenceOffering,
+    SchedulingResults,
+    WaitingPod,
+    solve,
+)
 from bench.reference.karpenter.buy.values import NODES
 from fleet.offerings.limits import PoolHeadroom
 from fleet.offerings.offerings import Offering, Offerings
@@ -24,17 +32,17 @@ _OR_NONE = Requirement(frozenset({""}), complement=True)
 _BY_OFFER = frozenset({labels.ZONE, labels.CAPACITY_TYPE})
 
 
-def ordered(gangs: Iterable[Gang], fleet: Fleet, snapshot: Snapshot) -> Outcome:
+def ordered(gangs: Iterable[Gang], fleet: Fleet, snapshot: Snapshot) -> SchedulingResults:
     """What Karpenter's order would buy for all pods of the gangs, each by itself, with nothing standing."""
     supply = build_capacity(fleet, snapshot)
     templates = templates_of(supply.offerings, fleet.node_pools.values(), supply.headroom, supply.shortages)
     return solve((pod for gang in gangs for pod in _pods(gang)), templates)
 
 
-def _pods(gang: Gang) -> Iterator[Pod]:
+def _pods(gang: Gang) -> Iterator[WaitingPod]:
     for pod_set in gang.pod_sets:
         for number in range(pod_set.count):
-            yield Pod(f"{gang.job.name}/{pod_set.name}/{number:04d}", _ask(pod_set))
+            yield WaitingPod(f"{gang.job.name}/{pod_set.name}/{number:04d}", _ask(pod_set))
 
 
 def templates_of(
@@ -42,9 +50,9 @@ def templates_of(
     pools: Iterable[NodePool],
     headroom: Mapping[str, PoolHeadroom],
     short: Collection[CapacityPool] = (),
-) -> list[Template]:
+) -> list[PoolTemplate]:
     """Every pool with its machines, within what its limits leave, without what is short at present."""
-    templates: list[Template] = []
+    templates: list[PoolTemplate] = []
     for pool in pools:
         cuts: dict[str, list[Offering]] = {}
         for offering in offerings.of(pool):
@@ -55,8 +63,8 @@ def templates_of(
     return templates
 
 
-def _ask(pod_set: PodSet) -> Ask:
-    return Ask(
+def _ask(pod_set: PodSet) -> PodSpecification:
+    return PodSpecification(
         pod_set.requests,
         selector=Requirements.from_labels(pod_set.node_selector),
         required=tuple(Requirements.from_terms(terms) for terms in pod_set.required_affinity),
@@ -74,12 +82,12 @@ def _telling(offerings: Iterable[Offering]) -> frozenset[str]:
     return frozenset(key for offering in offerings for key in offering.labels) - labels.WELL_KNOWN
 
 
-def _machine(name: str, cut: list[Offering], short: Collection[CapacityPool], told: frozenset[str]) -> Machine:
+def _machine(name: str, cut: list[Offering], short: Collection[CapacityPool], told: frozenset[str]) -> MachineType:
     first = cut[0]
     carried = {key: Requirement.one_of(value) for key, value in first.labels.items() if key not in _BY_OFFER}
     absent = dict.fromkeys(told - carried.keys(), Requirement.NONE)
     dearest = max(offering.offer.price_usd_h for offering in cut)
-    return Machine(
+    return MachineType(
         name,
         Requirements({**carried, **absent}),
         {**first.offer.instance_type.capacity, MICRO_USD_H: round(MICRO * dearest)},
@@ -97,7 +105,9 @@ def _offerings(cut: list[Offering], short: Collection[CapacityPool]) -> Iterator
         )
 
 
-def _template(pool: NodePool, machines: tuple[Machine, ...], headroom: PoolHeadroom, told: frozenset[str]) -> Template:
+def _template(
+    pool: NodePool, machines: tuple[MachineType, ...], headroom: PoolHeadroom, told: frozenset[str]
+) -> PoolTemplate:
     """Offerings have met the pool's requirements already; flexibility, zones and capacity types are still to keep."""
     wanted = {
         term.key: Requirement(complement=True, min_values=term.min_values)
@@ -105,7 +115,7 @@ def _template(pool: NodePool, machines: tuple[Machine, ...], headroom: PoolHeadr
         if term.min_values
     }
     own = Requirements.from_labels({**pool.spec.template.labels, labels.NODE_POOL: pool.name})
-    return Template(
+    return PoolTemplate(
         pool.name,
         machines,
         Requirements({**dict.fromkeys(told, _OR_NONE), **own}) & Requirements(wanted),

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from fleet.quota.declared import AdmissionRules
 from fleet.quota.entries import EntryOutcome
 from fleet.reasons import Reason
-from tests.support.quota_worlds import Plan
-from tests.support.quotas import Turn, World
+from tests.support.quota_worlds import QuotaPlan
+from tests.support.quotas import QuotaWorld, Turn
 
 AGENT = AdmissionRules(preemptors_first=True, wait_for_leaving=True, every_flavor=True, count_declared_only=True)
 """What the agent decides by, but for the strategies of fair sharing."""
@@ -17,7 +17,7 @@ AGENT = AdmissionRules(preemptors_first=True, wait_for_leaving=True, every_flavo
 class Passes:
     """`leave_passes`: so many passes a victim still holds its quota."""
 
-    plan: Plan
+    plan: QuotaPlan
     leave_passes: int = 1
     held: dict[str, tuple[dict[str, int], float]] = field(default_factory=dict)
     """Workload -> cells with amounts, and when it got them."""
@@ -27,7 +27,7 @@ class Passes:
     now_s: float = 1000.0
 
     @classmethod
-    def of(cls, plan: Plan, leave_passes: int = 1) -> "Passes":
+    def of(cls, plan: QuotaPlan, leave_passes: int = 1) -> "Passes":
         world = plan.build()
         held = {
             name: ({"/".join(world.tree.cells[cell]): n for cell, n in holder.usage.items()}, holder.reserved_at_s)
@@ -36,9 +36,9 @@ class Passes:
         rules = replace(AGENT, fair=plan.rules.fair)
         return cls(replace(plan, rules=rules), leave_passes, held)
 
-    def world(self) -> World:
+    def world(self) -> QuotaWorld:
         """What the next pass starts from."""
-        world = World.of(*self.plan.cohorts, *self.plan.queues, rules=self.plan.rules)
+        world = QuotaWorld.of(*self.plan.cohorts, *self.plan.queues, rules=self.plan.rules)
         for job in self.plan.jobs:
             more = {"priority": job.priority, "at_s": job.at_s}
             if job.name in self.held:

@@ -17,7 +17,7 @@ from fleet.quota.declared import (
     QuotaQueueSpec,
 )
 from fleet.quota.tree import QuotaNode, fits
-from tests.support.quotas import BOTH, Bound, World, cohort, queue
+from tests.support.quotas import BOTH, Bound, QuotaWorld, cohort, queue
 
 SHAPES: tuple[tuple[tuple[str, str], ...], ...] = (
     (("root", ""),),
@@ -29,7 +29,7 @@ STRATEGIES: tuple[tuple[PreemptionStrategy, ...], ...] = ((), (), BOTH, BOTH, BO
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class QuotaJob:
     """A workload, and what it holds in the beginning."""
 
     name: str
@@ -42,17 +42,17 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class QuotaPlan:
     """A world that can be built over and over, in any order."""
 
     cohorts: tuple[QuotaCohortSpec, ...]
     queues: tuple[QuotaQueueSpec, ...]
-    jobs: tuple[Job, ...]
+    jobs: tuple[QuotaJob, ...]
     rules: AdmissionRules
 
-    def build(self) -> World:
+    def build(self) -> QuotaWorld:
         """Those that should hold something and do not fit wait instead."""
-        world = World.of(*self.cohorts, *self.queues, rules=self.rules)
+        world = QuotaWorld.of(*self.cohorts, *self.queues, rules=self.rules)
         for job in sorted(self.jobs, key=lambda job: job.name):
             held = {f"{job.flavor}/{resource}": amount for resource, amount in job.wanted}
             if job.flavor and fits(world.tree.queues[job.queue], world.cells(held)):
@@ -62,7 +62,7 @@ class Plan:
                 world.waits(job.name, job.queue, dict(job.wanted), priority=job.priority, at_s=job.at_s)
         return world
 
-    def permuted(self, cohorts: Sequence[int], queues: Sequence[int], jobs: Sequence[int]) -> "Plan":
+    def permuted(self, cohorts: Sequence[int], queues: Sequence[int], jobs: Sequence[int]) -> "QuotaPlan":
         """The same in another order."""
         return replace(
             self,
@@ -71,7 +71,7 @@ class Plan:
             jobs=tuple(self.jobs[index] for index in jobs),
         )
 
-    def renamed(self, suffix: str) -> "Plan":
+    def renamed(self, suffix: str) -> "QuotaPlan":
         """The same with other names, to stand beside it."""
         return replace(
             self,
@@ -82,7 +82,7 @@ class Plan:
             jobs=tuple(replace(j, name=j.name + suffix, queue=j.queue + suffix) for j in self.jobs),
         )
 
-    def beside(self, other: "Plan") -> "Plan":
+    def beside(self, other: "QuotaPlan") -> "QuotaPlan":
         """Both in one world."""
         return replace(
             self,
@@ -122,7 +122,7 @@ def plans(
     strategies: Sequence[tuple[PreemptionStrategy, ...]] = STRATEGIES,
     resources: Sequence[tuple[str, ...]] = (("cpu",), ("cpu",), ("cpu", "gpu")),
     amounts: Sequence[int] = (1, 2, 2, 3, 4),
-) -> Plan:
+) -> QuotaPlan:
     """Two to four queues in a tree, one or two flavors and resources, four to nine workloads."""
     shape = draw(st.sampled_from(SHAPES))
     flavors = draw(st.sampled_from((("f",), ("f",), ("f", "g"))))
@@ -144,7 +144,7 @@ def plans(
         for index in range(draw(st.integers(2, 4)))
     )
     jobs = tuple(
-        Job(
+        QuotaJob(
             f"w{index}",
             draw(st.sampled_from(queues)).name,
             tuple((resource, draw(st.sampled_from(amounts))) for resource in covered),
@@ -154,10 +154,10 @@ def plans(
         )
         for index in range(draw(st.integers(4, 9)))
     )
-    return Plan(cohorts, queues, jobs, AdmissionRules(fair=draw(st.sampled_from(strategies))))
+    return QuotaPlan(cohorts, queues, jobs, AdmissionRules(fair=draw(st.sampled_from(strategies))))
 
 
-def over(world: World) -> set[tuple[str, int]]:
+def over(world: QuotaWorld) -> set[tuple[str, int]]:
     """(node, cell) above what the tree allows: a root above its quota, any other above its borrowing limit."""
     nodes: list[QuotaNode] = [*world.tree.cohorts.values(), *world.tree.queues.values()]
     found = set()

@@ -107,7 +107,7 @@ class Turn:
 
 
 @dataclass(slots=True)
-class World:
+class QuotaWorld:
     """A scheduler with what it decides on. Evicted workloads are gone at once and wait again."""
 
     scheduler: AdmissionScheduler
@@ -124,7 +124,7 @@ class World:
         *specs: QuotaCohortSpec | QuotaQueueSpec,
         rules: AdmissionRules = CLASSICAL,
         flavors: Sequence[QuotaFlavorSpec] = (),
-    ) -> "World":
+    ) -> "QuotaWorld":
         """A flavor that is named by quota and not given has no labels and no taints."""
         cohorts = [spec for spec in specs if isinstance(spec, QuotaCohortSpec)]
         queues = [spec for spec in specs if isinstance(spec, QuotaQueueSpec)]

@@ -6,7 +6,16 @@ from dataclasses import dataclass, replace
 
 from fleet.snapshot import PodSet
 from tests.reference.session.fair import FairLedger, FairQueue
-from tests.reference.session.values import Crew, Decision, Group, Machine, Pod, PodState, Squad, crews_of
+from tests.reference.session.values import (
+    Crew,
+    CrewGroup,
+    Decision,
+    PodState,
+    SessionMachine,
+    SessionPod,
+    Squad,
+    crews_of,
+)
 
 GPU = "nvidia.com/gpu"
 HOLDING = {PodState.RUNNING, PodState.BOUND, PodState.NOMINATED, PodState.MOVED}
@@ -14,13 +23,13 @@ HOLDING = {PodState.RUNNING, PodState.BOUND, PodState.NOMINATED, PodState.MOVED}
 
 def machine(
     name: str, gpus: int = 8, labels: Mapping[str, str] | None = None, more: Mapping[str, int] | None = None
-) -> Machine:
+) -> SessionMachine:
     """A machine with plenty of everything but GPUs."""
     capacity = {"cpu": 64_000, "memory": 1 << 40, "pods": 110, GPU: gpus, **(more or {})}
-    return Machine(name, capacity, labels or {})
+    return SessionMachine(name, capacity, labels or {})
 
 
-def machines(count: int, gpus: int = 8) -> list[Machine]:
+def machines(count: int, gpus: int = 8) -> list[SessionMachine]:
     """`n1`, `n2`, ..."""
     return [machine(f"n{number}", gpus) for number in range(1, count + 1)]
 
@@ -31,12 +40,12 @@ def template(gpus: int = 1, **requests: int) -> PodSet:
     return PodSet("worker", 1, {name: amount for name, amount in asked.items() if amount})
 
 
-def pods(name: str, count: int, asks: PodSet | None = None, on: Sequence[str] = ()) -> tuple[Pod, ...]:
+def pods(name: str, count: int, asks: PodSet | None = None, on: Sequence[str] = ()) -> tuple[SessionPod, ...]:
     """Pods `name-0`...; the first run on the named machines."""
     found = []
     for number in range(count):
         state, node = (PodState.RUNNING, on[number]) if number < len(on) else (PodState.PENDING, "")
-        found.append(Pod(f"{name}-{number}", asks or template(), state, node))
+        found.append(SessionPod(f"{name}-{number}", asks or template(), state, node))
     return tuple(found)
 
 
@@ -54,7 +63,7 @@ def job(
 ) -> Squad:
     """A gang of equal pods, all of them needed unless `at_least` says otherwise."""
     crew = Crew("", pods(name, count, template(gpus), on), count if at_least is None else at_least)
-    return Squad(name, queue, Group("", (crew,), 1), priority, preemptible, created)
+    return Squad(name, queue, CrewGroup("", (crew,), 1), priority, preemptible, created)
 
 
 def fair(**quotas: float) -> FairLedger:
@@ -62,7 +71,7 @@ def fair(**quotas: float) -> FairLedger:
     return FairLedger([FairQueue(name, quota={GPU: quota}) for name, quota in quotas.items()])
 
 
-def pods_of(squads: Iterable[Squad]) -> dict[str, tuple[Pod, Squad]]:
+def pods_of(squads: Iterable[Squad]) -> dict[str, tuple[SessionPod, Squad]]:
     """All pods by name."""
     return {pod.name: (pod, squad) for squad in squads for crew in crews_of(squad.root) for pod in crew.pods}
 
@@ -92,13 +101,13 @@ def next_round(squads: Iterable[Squad], decision: Decision) -> list[Squad]:
     """The squads once everything has come and gone: what was placed runs, what was evicted waits again."""
     places = after(squads, decision)
 
-    def moved(pod: Pod) -> Pod:
+    def moved(pod: SessionPod) -> SessionPod:
         where = places[pod.name]
         if where.state in HOLDING:
             return replace(pod, state=PodState.RUNNING, node=where.node)
         return replace(pod, state=PodState.PENDING, node="") if where.state is PodState.EVICTED else pod
 
-    def rebuilt(part: Crew | Group) -> Crew | Group:
+    def rebuilt(part: Crew | CrewGroup) -> Crew | CrewGroup:
         if isinstance(part, Crew):
             return replace(part, pods=tuple(moved(pod) for pod in part.pods))
         return replace(part, parts=tuple(rebuilt(below) for below in part.parts))
@@ -106,13 +115,13 @@ def next_round(squads: Iterable[Squad], decision: Decision) -> list[Squad]:
     return [replace(squad, root=_group(rebuilt(squad.root))) for squad in squads]
 
 
-def _group(part: Crew | Group) -> Group:
+def _group(part: Crew | CrewGroup) -> CrewGroup:
     if isinstance(part, Crew):
         raise TypeError("a squad is a group")
     return part
 
 
-def wrongs(given: Sequence[Machine], squads: Sequence[Squad], decision: Decision) -> list[str]:
+def wrongs(given: Sequence[SessionMachine], squads: Sequence[Squad], decision: Decision) -> list[str]:
     """What is wrong with a decision, from its input alone; for gangs of one crew and pods of whole devices."""
     known, places = pods_of(squads), after(squads, decision)
     return [
@@ -123,7 +132,7 @@ def wrongs(given: Sequence[Machine], squads: Sequence[Squad], decision: Decision
 
 
 def _over_commitment(
-    given: Sequence[Machine], known: Mapping[str, tuple[Pod, Squad]], places: Mapping[str, Where]
+    given: Sequence[SessionMachine], known: Mapping[str, tuple[SessionPod, Squad]], places: Mapping[str, Where]
 ) -> Iterable[str]:
     """Neither now, when what leaves is still there and only `Bound` has come, nor once all have come and gone."""
     for node in given:
@@ -151,7 +160,7 @@ def _partial(squads: Sequence[Squad], places: Mapping[str, Where]) -> Iterable[s
                 yield f"{squad.name}: {count} of {crew.at_least}"
 
 
-def _for_nothing(known: Mapping[str, tuple[Pod, Squad]], decision: Decision) -> Iterable[str]:
+def _for_nothing(known: Mapping[str, tuple[SessionPod, Squad]], decision: Decision) -> Iterable[str]:
     came = {known[name][1].name for name in (*decision.bound, *decision.nominated)}
     for entry in decision.evicted:
         if entry.beneficiary not in came and entry.reason != "stale":

@@ -30,7 +30,7 @@ from model.kinds.base import (
 )
 from model.kinds.errors import misplaced, unsupported
 from model.kinds.node_template import Kubelet
-from model.upstream.base import ObjectMeta, Subdomain, UpstreamKind
+from model.upstream.base import ClusterScopedMeta, Subdomain, UpstreamKind
 
 AWS_GROUP = "karpenter.k8s.aws"
 _MONTH_S = 720 * 3600.0
@@ -42,14 +42,14 @@ def _count_or_percentage(value: Any) -> Any:
     return int(value) if isinstance(value, str) and value.isdecimal() else value
 
 
-class NodeMeta(ObjectMeta):
+class NodeMeta(ClusterScopedMeta):
     """`metadata` of what nodes are labelled with by name."""
 
     name: Name
     """Unique within the kind: lower-case letters, digits, `-` and `.`, at most 63."""
 
 
-class TemplateMeta(Spec):
+class NodeTemplateMeta(Spec):
     """What nodes carry."""
 
     labels: Labels = Field(default_factory=dict)
@@ -93,7 +93,7 @@ class NodeClassRefV1Beta1(Spec):
     """The name of the class."""
 
 
-class _Claims(Spec):
+class _NodeClaimFields(Spec):
     """What both versions say of every machine of the pool."""
 
     requirements: Annotated[tuple[RequirementTerm, ...], Field(max_length=100)]
@@ -104,7 +104,7 @@ class _Claims(Spec):
     """Taints that something on the node removes when it is ready."""
 
 
-class NodeClaimSpec(_Claims):
+class NodeClaimSpec(_NodeClaimFields):
     """Every machine of the pool."""
 
     unsupported: ClassVar[Mapping[str, str]] = MappingProxyType(
@@ -119,7 +119,7 @@ class NodeClaimSpec(_Claims):
     """How long a drain may take before pods are removed by force."""
 
 
-class NodeClaimSpecV1Beta1(_Claims):
+class NodeClaimSpecV1Beta1(_NodeClaimFields):
     """Every machine of the pool."""
 
     unsupported: ClassVar[Mapping[str, str]] = MappingProxyType(
@@ -135,7 +135,7 @@ class NodeClaimSpecV1Beta1(_Claims):
 class NodeClaimTemplate(Spec):
     """Every machine of the pool."""
 
-    metadata: TemplateMeta = TemplateMeta()
+    metadata: NodeTemplateMeta = NodeTemplateMeta()
     """What nodes carry."""
     spec: NodeClaimSpec
     """Which machines they are."""
@@ -144,7 +144,7 @@ class NodeClaimTemplate(Spec):
 class NodeClaimTemplateV1Beta1(Spec):
     """Every machine of the pool."""
 
-    metadata: TemplateMeta = TemplateMeta()
+    metadata: NodeTemplateMeta = NodeTemplateMeta()
     """What nodes carry."""
     spec: NodeClaimSpecV1Beta1
     """Which machines they are."""

@@ -8,15 +8,15 @@ from collections.abc import Iterator, Mapping
 
 from model.kinds.node_template import Kubelet
 from providers.aws.joining.access import Joining, kubelet_flags
-from providers.aws.joining.mime import SCRIPT, Part, document, is_mime, parts_of, with_interpreter
+from providers.aws.joining.mime import SCRIPT, MimePart, document, is_mime, parts_of, with_interpreter
 from providers.aws.joining.nodeadm import kubelet_config
 
 
 def user_data(told: Joining) -> str:
     """The MIME document (plain text)."""
     text = told.template.user_data
-    own = parts_of(text) if is_mime(text) else [Part(SCRIPT, with_interpreter(text))] if text.strip() else []
-    return document([*own, Part(SCRIPT, _script(told))])
+    own = parts_of(text) if is_mime(text) else [MimePart(SCRIPT, with_interpreter(text))] if text.strip() else []
+    return document([*own, MimePart(SCRIPT, _script(told))])
 
 
 def _script(told: Joining) -> str:

@@ -13,7 +13,7 @@ SCRIPT = 'text/x-shellscript; charset="us-ascii"'
 _OPENINGS = ("mime-version:", "content-type:")
 
 
-class Part(NamedTuple):
+class MimePart(NamedTuple):
     """One part; `kind` is its media type with parameters."""
 
     kind: str
@@ -25,7 +25,7 @@ def is_mime(user_data: str) -> bool:
     return user_data.lstrip().lower().startswith(_OPENINGS)
 
 
-def parts_of(user_data: str) -> list[Part]:
+def parts_of(user_data: str) -> list[MimePart]:
     """The parts of MIME user data, in order; raises `CloudRejected` where there are none to be found."""
     message = email.message_from_string(user_data.lstrip().replace("\r\n", "\n"))
     if message.is_multipart():
@@ -38,11 +38,11 @@ def parts_of(user_data: str) -> list[Part]:
     for each in found:
         payload = each.get_payload(decode=True)
         content = payload.decode(errors="replace") if isinstance(payload, bytes) else ""
-        parts.append(Part(str(each.get("Content-Type", "text/plain")).replace("\n", ""), content))
+        parts.append(MimePart(str(each.get("Content-Type", "text/plain")).replace("\n", ""), content))
     return parts
 
 
-def document(parts: Sequence[Part]) -> str:
+def document(parts: Sequence[MimePart]) -> str:
     """Multi-part text; the boundary is a hash of the parts, so no part can contain it or forge another one."""
     boundary = "==" + sha256(json.dumps(parts).encode()).hexdigest()[:32] + "=="
     lines = ["MIME-Version: 1.0", f'Content-Type: multipart/mixed; boundary="{boundary}"', ""]

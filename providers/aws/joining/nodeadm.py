@@ -11,23 +11,23 @@ import yaml
 
 from model.kinds.node_template import Kubelet
 from providers.aws.joining.access import Joining, kubelet_flags
-from providers.aws.joining.mime import NODE_CONFIG, SCRIPT, Part, document, is_mime, parts_of, with_interpreter
+from providers.aws.joining.mime import NODE_CONFIG, SCRIPT, MimePart, document, is_mime, parts_of, with_interpreter
 
 
 def user_data(told: Joining) -> str:
     """The MIME document (plain text)."""
-    return document([Part(NODE_CONFIG, node_config(told)), *said_by_pool(told.template.user_data)])
+    return document([MimePart(NODE_CONFIG, node_config(told)), *said_by_pool(told.template.user_data)])
 
 
-def said_by_pool(text: str) -> list[Part]:
+def said_by_pool(text: str) -> list[MimePart]:
     """The pool's own parts: MIME as it is, a mapping in YAML as a configuration, all else as a script."""
     if not text.strip():
         return []
     if is_mime(text):
         return parts_of(text)
     if not text.startswith("#!") and _is_mapping(text):
-        return [Part(NODE_CONFIG, text)]
-    return [Part(SCRIPT, with_interpreter(text))]
+        return [MimePart(NODE_CONFIG, text)]
+    return [MimePart(SCRIPT, with_interpreter(text))]
 
 
 def node_config(told: Joining) -> str:

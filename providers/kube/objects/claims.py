@@ -21,7 +21,7 @@ from providers.kube.objects.conditions import Condition, Finding, conditions_of,
 from providers.kube.objects.instants import format_instant, instant_of
 from providers.kube.objects.names import API_VERSION, LAUNCH_GROUP, TERMINATION_FINALIZER
 from providers.kube.objects.pod_sets import amounts_object
-from providers.kube.objects.shapes import JsonObject, Meta, Wire, WireCondition, set_fields
+from providers.kube.objects.shapes import JsonObject, Wire, WireCondition, WireMeta, set_fields
 
 KIND: Final = "NodeClaim"
 
@@ -32,7 +32,7 @@ class _Launch(Wire, frozen=True):
     size: int
 
 
-class _Spec(Wire, frozen=True):
+class _ClaimSpec(Wire, frozen=True):
     node_pool: str
     pool_hash: str
     instance_type: str
@@ -59,7 +59,7 @@ class _Disruption(Wire, frozen=True):
     deadline: str | None = None
 
 
-class _Status(Wire, frozen=True):
+class _ClaimStatus(Wire, frozen=True):
     state: str = ""
     instance_id: str = ""
     node: str = ""
@@ -80,9 +80,9 @@ class _Status(Wire, frozen=True):
 
 
 class _NodeClaim(Wire, frozen=True):
-    metadata: Meta
-    spec: _Spec
-    status: _Status | None = None
+    metadata: WireMeta
+    spec: _ClaimSpec
+    status: _ClaimStatus | None = None
 
 
 _decoder = msgspec.json.Decoder(_NodeClaim)
@@ -204,7 +204,7 @@ def decode_claim(raw: bytes | Raw) -> Claim:
     """The claim a NodeClaim records."""
     found = _decoder.decode(raw)
     meta, spec = found.metadata, found.spec
-    status = found.status or _Status()
+    status = found.status or _ClaimStatus()
     # A status that was ever written has a state, and then its layout and resources count, also when there are none.
     present = status if status.state else spec
     bought = status if status.state and status.capacity_type else spec

@@ -39,12 +39,12 @@ class Condition:
     since_s: float
 
 
-class _Status(Wire, frozen=True):
+class _AnyStatus(Wire, frozen=True):
     conditions: list[WireCondition] | None = None
 
 
 class _AnyObject(Wire, frozen=True):
-    status: _Status | None = None
+    status: _AnyStatus | None = None
 
 
 _decoder = msgspec.json.Decoder(_AnyObject)

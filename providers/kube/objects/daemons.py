@@ -5,17 +5,17 @@ from msgspec import Raw
 
 from fleet.snapshot import DaemonOverhead
 from providers.kube.objects.pod_requests import requests_of
-from providers.kube.objects.pod_templates import Template
-from providers.kube.objects.shapes import Meta, Wire, interned
+from providers.kube.objects.pod_templates import PodTemplate
+from providers.kube.objects.shapes import Wire, WireMeta, interned
 
 
-class _Spec(Wire, frozen=True):
-    template: Template = Template()
+class _DaemonSetSpec(Wire, frozen=True):
+    template: PodTemplate = PodTemplate()
 
 
 class _DaemonSet(Wire, frozen=True):
-    metadata: Meta
-    spec: _Spec = _Spec()
+    metadata: WireMeta
+    spec: _DaemonSetSpec = _DaemonSetSpec()
 
 
 _decoder = msgspec.json.Decoder(_DaemonSet)

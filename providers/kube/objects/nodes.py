@@ -14,34 +14,34 @@ from providers.kube.objects.instants import instant_of
 from providers.kube.objects.shapes import Wire, WireCondition, WireTaint, interned
 
 
-class _Annotations(Wire, frozen=True):
+class _NodeAnnotations(Wire, frozen=True):
     do_not_disrupt: str = msgspec.field(default="", name=DO_NOT_DISRUPT)
 
 
-class _Meta(Wire, frozen=True):
+class _NodeMeta(Wire, frozen=True):
     name: str
     uid: str = ""
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
     labels: dict[str, str] | None = None
-    annotations: _Annotations | None = None
+    annotations: _NodeAnnotations | None = None
 
 
-class _Spec(Wire, frozen=True):
+class _NodeSpec(Wire, frozen=True):
     provider_id: str = msgspec.field(default="", name="providerID")
     taints: list[WireTaint] | None = None
     unschedulable: bool = False
 
 
-class _Status(Wire, frozen=True):
+class _NodeStatus(Wire, frozen=True):
     allocatable: Raw = Raw()
     conditions: list[WireCondition] | None = None
 
 
 class _Node(Wire, frozen=True):
-    metadata: _Meta
-    spec: _Spec = _Spec()
-    status: _Status = _Status()
+    metadata: _NodeMeta
+    spec: _NodeSpec = _NodeSpec()
+    status: _NodeStatus = _NodeStatus()
 
 
 _decoder = msgspec.json.Decoder(_Node)

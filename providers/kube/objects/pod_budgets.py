@@ -8,13 +8,13 @@ from msgspec import Raw
 
 from fleet.snapshot import PodBudget
 from model.upstream.selectors import LabelSelector, LabelSelectorRequirement
-from providers.kube.objects.shapes import Meta, Wire, WireCondition
+from providers.kube.objects.shapes import Wire, WireCondition, WireMeta
 
 _SYNC_FAILED: Final = "SyncFailed"
 _ALWAYS: Final = "AlwaysAllow"
 
 
-class _Expression(Wire, frozen=True):
+class _LabelExpression(Wire, frozen=True):
     key: str
     operator: str
     values: list[str] | None = None
@@ -22,24 +22,24 @@ class _Expression(Wire, frozen=True):
 
 class _Selector(Wire, frozen=True):
     match_labels: dict[str, str] | None = None
-    match_expressions: list[_Expression] | None = None
+    match_expressions: list[_LabelExpression] | None = None
 
 
-class _Spec(Wire, frozen=True):
+class _BudgetSpec(Wire, frozen=True):
     selector: _Selector | None = None
     unhealthy_pod_eviction_policy: str | None = None
 
 
-class _Status(Wire, frozen=True):
+class _BudgetStatus(Wire, frozen=True):
     disruptions_allowed: int = 0
     observed_generation: int = 0
     conditions: list[WireCondition] | None = None
 
 
 class _PodDisruptionBudget(Wire, frozen=True):
-    metadata: Meta
-    spec: _Spec = _Spec()
-    status: _Status = _Status()
+    metadata: WireMeta
+    spec: _BudgetSpec = _BudgetSpec()
+    status: _BudgetStatus = _BudgetStatus()
 
 
 _decoder = msgspec.json.Decoder(_PodDisruptionBudget)

@@ -18,15 +18,15 @@ from providers.kube.objects.instants import instant_of
 from providers.kube.objects.jobs.reading import checkpoint_of, interval_of, priority_of, queue_of, said_of
 from providers.kube.objects.names import GROUP_NAME, GROUP_TOTAL, POD_SET, VOLCANO_GROUP, VOLCANO_TASK
 from providers.kube.objects.pod_sets import pod_set_object
-from providers.kube.objects.pod_templates import Template, pod_set_of
-from providers.kube.objects.shapes import Meta, Wire, first_of
+from providers.kube.objects.pod_templates import PodTemplate, pod_set_of
+from providers.kube.objects.shapes import Wire, WireMeta, first_of
 from providers.kube.objects.topology import whole
 
 _NOTHING: Final[dict[str, str]] = {}
 
 
-class _Pod(Wire, frozen=True):
-    metadata: Meta
+class _GroupedPod(Wire, frozen=True):
+    metadata: WireMeta
 
 
 class _GroupSpec(Wire, frozen=True):
@@ -35,13 +35,13 @@ class _GroupSpec(Wire, frozen=True):
 
 
 class _PodGroup(Wire, frozen=True):
-    metadata: Meta
+    metadata: WireMeta
     spec: _GroupSpec = _GroupSpec()
 
 
-_pods = msgspec.json.Decoder(_Pod)
+_pods = msgspec.json.Decoder(_GroupedPod)
 _groups = msgspec.json.Decoder(_PodGroup)
-_templates = msgspec.json.Decoder(Template)
+_templates = msgspec.json.Decoder(PodTemplate)
 
 
 def member_of(raw: bytes | Raw) -> Member:

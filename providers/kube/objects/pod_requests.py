@@ -12,7 +12,7 @@ from providers.kube.objects.shapes import Wire
 _DURATION: Final = re.compile(r"(\d+(\.\d+)?(h|m|s|ms|us|ns))+")
 
 
-class Container(Wire, frozen=True):
+class ContainerResources(Wire, frozen=True):
     """A container, as far as placement goes. `restart_policy` Always makes an init container a sidecar."""
 
     resources: Raw = Raw()
@@ -22,8 +22,8 @@ class Container(Wire, frozen=True):
 class PodResources(Wire, frozen=True):
     """The fields of a pod spec that say what it takes on a node."""
 
-    containers: list[Container] | None = None
-    init_containers: list[Container] | None = None
+    containers: list[ContainerResources] | None = None
+    init_containers: list[ContainerResources] | None = None
     overhead: Raw = Raw()
     resources: Raw = Raw()
 

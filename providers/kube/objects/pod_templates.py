@@ -15,7 +15,7 @@ from providers.kube.objects.shapes import EMPTY, JsonObject, Wire, interned
 from providers.kube.objects.topology import wishes_of
 
 
-class TemplateMeta(Wire, frozen=True):
+class PodTemplateMeta(Wire, frozen=True):
     """Metadata of a template."""
 
     labels: dict[str, str] | None = None
@@ -32,15 +32,15 @@ class WireToleration(Wire, frozen=True):
     toleration_seconds: int | None = None
 
 
-class _Expression(Wire, frozen=True):
+class _NodeExpression(Wire, frozen=True):
     key: str
     operator: str
     values: list[str] | None = None
 
 
 class _Term(Wire, frozen=True):
-    match_expressions: list[_Expression] | None = None
-    match_fields: list[_Expression] | None = None
+    match_expressions: list[_NodeExpression] | None = None
+    match_fields: list[_NodeExpression] | None = None
 
 
 class _NodeSelector(Wire, frozen=True):
@@ -55,7 +55,7 @@ class _Affinity(Wire, frozen=True):
     node_affinity: _NodeAffinity | None = None
 
 
-class TemplateSpec(PodResources, frozen=True):
+class PodTemplateSpec(PodResources, frozen=True):
     """What a pod template says about where its pods may run."""
 
     node_selector: dict[str, str] | None = None
@@ -64,11 +64,11 @@ class TemplateSpec(PodResources, frozen=True):
     priority_class_name: str | None = None
 
 
-class Template(Wire, frozen=True):
+class PodTemplate(Wire, frozen=True):
     """A pod template."""
 
-    metadata: TemplateMeta | None = None
-    spec: TemplateSpec = TemplateSpec()
+    metadata: PodTemplateMeta | None = None
+    spec: PodTemplateSpec = PodTemplateSpec()
 
     @property
     def annotations(self) -> dict[str, str]:
@@ -79,7 +79,7 @@ class Template(Wire, frozen=True):
 _NOWHERE: Final = (RequirementTerm(key=HOSTNAME, operator="DoesNotExist"),)
 
 
-def pod_set_of(name: str, count: int, template: Template, additions: Additions) -> PodSet:
+def pod_set_of(name: str, count: int, template: PodTemplate, additions: Additions) -> PodSet:
     """`count` pods of `template`, as the user wrote it: without what a start has appended (`additions`)."""
     spec, wishes = template.spec, wishes_of(template.annotations)
     tolerations = tolerations_of(spec.tolerations)

@@ -47,7 +47,7 @@ class _Labels(Wire, frozen=True):
     kueue_queue: str = field(default="", name=KUEUE_QUEUE)
 
 
-class _Annotations(Wire, frozen=True):
+class _PodAnnotations(Wire, frozen=True):
     do_not_disrupt: str = field(default="", name=DO_NOT_DISRUPT)
     safe_to_evict: str = field(default="", name=SAFE_TO_EVICT)
     mirror: str | None = field(default=None, name=MIRROR)
@@ -56,37 +56,37 @@ class _Annotations(Wire, frozen=True):
     volcano_group_too: str = field(default="", name=VOLCANO_GROUP[1])
 
 
-class _Meta(Wire, frozen=True):
+class _PodMeta(Wire, frozen=True):
     name: str
     namespace: str = ""
     uid: str = ""
     labels: Raw = Raw()
-    annotations: _Annotations | None = None
+    annotations: _PodAnnotations | None = None
     owner_references: list[Owner] | None = None
     deletion_timestamp: str | None = None
 
 
-class _NodeSelector(Wire, frozen=True):
+class _HostnameSelector(Wire, frozen=True):
     hostname: str = field(default="", name=HOSTNAME)
 
 
-class _Spec(PodResources, frozen=True):
+class _PodSpec(PodResources, frozen=True):
     node_name: str = ""
-    node_selector: _NodeSelector | None = None
+    node_selector: _HostnameSelector | None = None
     scheduling_gates: list[Gate] | None = None
     termination_grace_period_seconds: int | None = None
 
 
-class _Status(Wire, frozen=True):
+class _PodStatus(Wire, frozen=True):
     phase: Literal["Pending", "Running", "Succeeded", "Failed", "Unknown"] = "Pending"
     conditions: list[WireCondition] | None = None
     start_time: str | None = None
 
 
 class _Pod(Wire, frozen=True):
-    metadata: _Meta
-    spec: _Spec = _Spec()
-    status: _Status = _Status()
+    metadata: _PodMeta
+    spec: _PodSpec = _PodSpec()
+    status: _PodStatus = _PodStatus()
 
 
 _decoder = msgspec.json.Decoder(_Pod)
@@ -94,7 +94,7 @@ _known_labels = msgspec.json.Decoder(_Labels)
 _all_labels = msgspec.json.Decoder(dict[str, str])
 _WORK: Final = frozenset(BY_GROUP_KIND)
 _NO_LABELS: Final = _Labels()
-_NO_ANNOTATIONS: Final = _Annotations()
+_NO_ANNOTATIONS: Final = _PodAnnotations()
 
 
 def decode_pod(raw: bytes | Raw) -> Pod:
@@ -142,7 +142,7 @@ def _labels_of(text: bytes) -> tuple[str, ...]:
     return tuple([intern(part) for pair in _all_labels.decode(text).items() for part in pair])
 
 
-def _grouped(labels: _Labels, annotations: _Annotations) -> bool:
+def _grouped(labels: _Labels, annotations: _PodAnnotations) -> bool:
     """Whether a pod that no job has made belongs to a plain group on a queue."""
     if not (labels.queue or labels.kueue_queue):
         return False
@@ -156,6 +156,6 @@ def _job_uid(namespace: str, owner: Owner | None, member: Member | None) -> str:
     return intern(group_uid(namespace, member.group)) if member is not None else ""
 
 
-def _role(labels: _Labels, annotations: _Annotations, member: Member | None) -> str:
+def _role(labels: _Labels, annotations: _PodAnnotations, member: Member | None) -> str:
     """The pod set of a pod that has not been given one yet."""
     return member.shape.name if member else labels.volcano_task or annotations.volcano_task

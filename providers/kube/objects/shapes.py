@@ -34,7 +34,7 @@ class Owner(Wire, frozen=True):
         return self.api_version.rpartition("/")[0]
 
 
-class Meta(Wire, frozen=True):
+class WireMeta(Wire, frozen=True):
     """Metadata with whole label and annotation maps."""
 
     name: str

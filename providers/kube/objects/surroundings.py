@@ -6,17 +6,17 @@ import msgspec
 from msgspec import Raw
 
 from fleet.snapshot import Namespace, PodPriority
-from providers.kube.objects.shapes import Meta, Wire, interned
+from providers.kube.objects.shapes import Wire, WireMeta, interned
 
 _NEVER: Final = "Never"
 
 
 class _Namespace(Wire, frozen=True):
-    metadata: Meta
+    metadata: WireMeta
 
 
 class _PriorityClass(Wire, frozen=True):
-    metadata: Meta
+    metadata: WireMeta
     value: int = 0
     global_default: bool | None = None
     preemption_policy: str | None = None

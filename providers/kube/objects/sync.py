@@ -18,12 +18,12 @@ from providers.kube.objects.reports import (
     SyncProblem,
     SyncReport,
 )
-from providers.kube.objects.shapes import JsonObject, Meta, Wire, WireCondition, set_fields
+from providers.kube.objects.shapes import JsonObject, Wire, WireCondition, WireMeta, set_fields
 
 KIND: Final = "FleetSync"
 
 
-class _Attempt(Wire, frozen=True):
+class _RevisionAttempt(Wire, frozen=True):
     revision: str
     outcome: str
     first_at: str
@@ -48,7 +48,7 @@ class _Problem(Wire, frozen=True):
     message: str = ""
 
 
-class _Status(Wire, frozen=True):
+class _FleetSyncStatus(Wire, frozen=True):
     observed_revision: str = ""
     attempted_revision: str = ""
     applied_revision: str = ""
@@ -56,15 +56,15 @@ class _Status(Wire, frozen=True):
     verified_signer: str = ""
     last_handled_request: str = ""
     conditions: list[WireCondition] | None = None
-    history: list[_Attempt] | None = None
+    history: list[_RevisionAttempt] | None = None
     plan: _Plan | None = None
     problems: list[_Problem] | None = None
     problem_count: int = 0
 
 
 class _FleetSync(Wire, frozen=True):
-    metadata: Meta
-    status: _Status | None = None
+    metadata: WireMeta
+    status: _FleetSyncStatus | None = None
 
 
 _decoder = msgspec.json.Decoder(_FleetSync)
@@ -107,7 +107,7 @@ def sync_status(report: SyncReport, now_s: float, previous: Sequence[Condition] 
 def decode_sync(raw: bytes | Raw) -> SyncReport:
     """The report a FleetSync holds: after a restart it says which revision is in force."""
     found = _decoder.decode(raw)
-    status = found.status or _Status()
+    status = found.status or _FleetSyncStatus()
     conditions = conditions_of(status.conditions)
     return SyncReport(
         name=found.metadata.name,
@@ -136,7 +136,7 @@ def _attempt_object(attempt: SyncAttempt) -> JsonObject:
     }
 
 
-def _attempt(found: _Attempt) -> SyncAttempt:
+def _attempt(found: _RevisionAttempt) -> SyncAttempt:
     return SyncAttempt(
         revision=found.revision,
         outcome=found.outcome,

@@ -20,7 +20,7 @@ from providers.kube.objects.conditions import Condition, conditions_of, failure_
 from providers.kube.objects.instants import format_instant, instant_of
 from providers.kube.objects.names import API_VERSION, JOB_UID
 from providers.kube.objects.pod_sets import WirePodSet, pod_set_from, pod_set_object
-from providers.kube.objects.shapes import JsonObject, Meta, Wire, WireCondition, set_fields
+from providers.kube.objects.shapes import JsonObject, Wire, WireCondition, WireMeta, set_fields
 from providers.kube.objects.workload_conditions import POD_READY, gpus_of, workload_findings
 
 KIND: Final = "Workload"
@@ -33,7 +33,7 @@ class _JobRef(Wire, frozen=True):
     uid: str
 
 
-class _Spec(Wire, frozen=True):
+class _WorkloadSpec(Wire, frozen=True):
     job: _JobRef
     queue: str = ""
     priority_class: str = ""
@@ -79,7 +79,7 @@ class _Check(Wire, frozen=True):
     requeue_after_seconds: float | None = None
 
 
-class _Status(Wire, frozen=True):
+class _WorkloadStatus(Wire, frozen=True):
     state: GangState = GangState.PENDING
     reason: str = ""
     message: str = ""
@@ -103,9 +103,9 @@ class _Status(Wire, frozen=True):
 
 
 class _Workload(Wire, frozen=True):
-    metadata: Meta
-    spec: _Spec
-    status: _Status | None = None
+    metadata: WireMeta
+    spec: _WorkloadSpec
+    status: _WorkloadStatus | None = None
 
 
 _decoder = msgspec.json.Decoder(_Workload)
@@ -180,7 +180,7 @@ def decode_workload(raw: bytes | Raw) -> Gang:
     """The gang a Workload records; `LIVE_FIELDS` have their defaults. Without a status nothing was decided yet."""
     found = _decoder.decode(raw)
     meta, spec, job = found.metadata, found.spec, found.spec.job
-    status = found.status or _Status(reason=Reason.QUEUED, since=meta.creation_timestamp)
+    status = found.status or _WorkloadStatus(reason=Reason.QUEUED, since=meta.creation_timestamp)
     conditions = conditions_of(status.conditions)
     ready = find(conditions, POD_READY)
     return Gang(

@@ -6,7 +6,7 @@ import msgspec
 import yaml
 
 from providers.sim.apiserver import protobuf
-from providers.sim.store import BadRequest, UnsupportedMediaType
+from providers.sim.store import StoreBadRequest, StoreUnsupportedMediaType
 
 _JSON = frozenset({"", "application/json", "application/x-www-form-urlencoded", "text/plain"})
 _YAML = frozenset({"application/yaml", "application/apply-patch+yaml"})
@@ -23,7 +23,7 @@ def decoded(body: bytes, content_type: str) -> Any:
         return protobuf.decoded_object(body)
     if content_type in _YAML:
         return _json(body) if body.lstrip()[:1] == b"{" else _yaml(body)
-    raise UnsupportedMediaType(
+    raise StoreUnsupportedMediaType(
         f'the body of the request was in an unknown format: "{content_type}" - accepted media types include: '
         "application/json, application/yaml"
     )
@@ -33,17 +33,17 @@ def _json(body: bytes) -> Any:
     try:
         return _decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadRequest(f"the object provided is unrecognized: {error}") from error
+        raise StoreBadRequest(f"the object provided is unrecognized: {error}") from error
 
 
 def _yaml(body: bytes) -> Any:
     """YAML read as JSON values: no dates, no tags, no aliases (which can multiply without bound)."""
     try:
         if b"*" in body and any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(body, yaml.CSafeLoader)):
-            raise BadRequest("YAML aliases are not accepted")
+            raise StoreBadRequest("YAML aliases are not accepted")
         return yaml.load(body, Loader=_JsonLoader)  # noqa: S506 - a subclass of the safe loader
     except (yaml.YAMLError, RecursionError) as error:
-        raise BadRequest(f"error converting YAML to JSON: {error}") from error
+        raise StoreBadRequest(f"error converting YAML to JSON: {error}") from error
 
 
 class _JsonLoader(yaml.CSafeLoader):

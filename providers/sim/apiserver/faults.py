@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from providers.sim.store import ApiError, Conflict, InternalError, TooManyRequests
+from providers.sim.store import ApiError, StoreConflict, StoreInternalError, StoreTooManyRequests
 
 When = Callable[[int], bool]
 
@@ -29,12 +29,12 @@ class Refuse:
     def error(self) -> ApiError:
         """The failure."""
         if self.code == 429:
-            return TooManyRequests("the server has received too many requests", retry_after_s=self.retry_after_s)
+            return StoreTooManyRequests("the server has received too many requests", retry_after_s=self.retry_after_s)
         if self.code == 409:
-            return Conflict(
+            return StoreConflict(
                 "Operation cannot be fulfilled: the object has been modified; please apply your changes again"
             )
-        return InternalError("Internal error occurred: injected")
+        return StoreInternalError("Internal error occurred: injected")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ def always(_: int) -> bool:
 
 
 @dataclass(slots=True)
-class Rule:
+class FaultRule:
     """`effect` for requests of these verbs and resources (`plural.group`; empty means any), `when` of their count."""
 
     effect: Effect
@@ -102,18 +102,18 @@ class Rule:
         return hit
 
 
-class Faults:
+class FaultRules:
     """The rules in force. Change them between requests; the server asks once a request, on its own thread."""
 
-    def __init__(self, *rules: Rule) -> None:
-        self._rules: tuple[Rule, ...] = rules
+    def __init__(self, *rules: FaultRule) -> None:
+        self._rules: tuple[FaultRule, ...] = rules
 
-    def add(self, rule: Rule) -> Rule:
+    def add(self, rule: FaultRule) -> FaultRule:
         """Put a rule in force; returned for its counts."""
         self._rules = (*self._rules, rule)
         return rule
 
-    def remove(self, rule: Rule) -> None:
+    def remove(self, rule: FaultRule) -> None:
         """Take a rule out of force."""
         self._rules = tuple(held for held in self._rules if held is not rule)
 

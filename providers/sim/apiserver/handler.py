@@ -17,7 +17,7 @@ from providers.sim.apiserver.faults import (
     CutWatch,
     Delay,
     Effect,
-    Faults,
+    FaultRules,
     GoneStatus,
     Hang,
     LoseAnswer,
@@ -31,16 +31,16 @@ from providers.sim.apiserver.verbs import Call, perform
 from providers.sim.apiserver.watching import DEFAULT_TIMEOUT_S, Bell, Cut, Watch, WatchQuery, serve_watch
 from providers.sim.store import (
     ApiError,
-    BadRequest,
-    Expired,
-    InternalError,
     ListQuery,
-    MethodNotAllowed,
-    NotFound,
-    RequestTooLarge,
     Resource,
     Revision,
     Store,
+    StoreBadRequest,
+    StoreExpired,
+    StoreInternalError,
+    StoreMethodNotAllowed,
+    StoreNotFound,
+    StoreRequestTooLarge,
 )
 
 _log = structlog.get_logger(__name__)
@@ -54,7 +54,7 @@ _READ_VERBS = frozenset({"get", "list", "watch"})
 class Handler:
     """Answers the requests of one API server."""
 
-    def __init__(self, store: Store, clock: Clock, faults: Faults, bell: Bell, bookmark_every_s: float) -> None:
+    def __init__(self, store: Store, clock: Clock, faults: FaultRules, bell: Bell, bookmark_every_s: float) -> None:
         self._store = store
         self._clock = clock
         self._faults = faults
@@ -70,14 +70,14 @@ class Handler:
         except NotAcceptable:
             return web.Response(status=406, text="only the following media types are accepted: application/json")
         except web.HTTPRequestEntityTooLarge as error:
-            return _refusal(RequestTooLarge(f"the request is too large: {error.text}"))
+            return _refusal(StoreRequestTooLarge(f"the request is too large: {error.text}"))
         except ConnectionError:
             return web.Response(status=_CLIENT_CLOSED)  # nobody is there to read it
         except Exception as error:  # noqa: BLE001 - the edge: a bug is a 500 and a log line, not a dead connection
             _log.exception("request failed", method=request.method, path=request.raw_path)
             if request.writer.output_size:
                 _abort(request)  # too late for another status line
-            return _refusal(InternalError(f"Internal error occurred: {error!r}"))
+            return _refusal(StoreInternalError(f"Internal error occurred: {error!r}"))
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         path, _, query_text = request.raw_path.partition("?")
@@ -90,7 +90,7 @@ class Handler:
             return await self._review(request, route, query)
         verb = route.verb(request.method, query)
         if not verb:
-            raise MethodNotAllowed("the server does not allow this method on the requested resource")
+            raise StoreMethodNotAllowed("the server does not allow this method on the requested resource")
         effects = self._faults.effects(verb, resource.key)
         for effect in effects:
             await self._suffer(effect)
@@ -132,14 +132,14 @@ class Handler:
     def _revision(self, resource: Resource, name: str, namespace: str) -> Revision | None:
         try:
             return self._store.read(resource, name, namespace)
-        except NotFound:
+        except StoreNotFound:
             return None
 
     def _get(self, request: web.BaseRequest, resource: Resource, route: Route, query: dict[str, str]) -> web.Response:
         if route.subresource == "scale":
             return _json(_encode(self._store.scale(resource, route.name, route.namespace)))
         if route.subresource not in ("", *(resource.subresources & {"status", "ephemeralcontainers"})):
-            raise NotFound("the server could not find the requested resource")
+            raise StoreNotFound("the server could not find the requested resource")
         revision = self._store.read(resource, route.name, route.namespace)
         form = accepted_form(request.headers.get(hdrs.ACCEPT, ""))
         return _json(revision.json if form == "object" else self._renderer(resource, form, query).one(revision))
@@ -175,10 +175,10 @@ class Handler:
         asked = _watch_query(resource, route, query)
         renderer = self._renderer(resource, accepted_form(request.headers.get(hdrs.ACCEPT, "")), query)
         cut = next((effect for effect in effects if isinstance(effect, CutWatch)), None)
-        gone: Expired | None = None
+        gone: StoreExpired | None = None
         try:
             watch = Watch(self._store, asked, renderer, cut)
-        except Expired as error:
+        except StoreExpired as error:
             if any(isinstance(effect, GoneStatus) for effect in effects):
                 raise
             gone = error
@@ -235,12 +235,12 @@ class Handler:
         group_version = f"{route.group}/{route.version}"
         kind = dict(discovery.REVIEWS.get(group_version, ())).get(route.plural)
         if kind is None or route.name:
-            raise NotFound("the server could not find the requested resource")
+            raise StoreNotFound("the server could not find the requested resource")
         if request.method != "POST":
-            raise MethodNotAllowed("the server does not allow this method on the requested resource")
+            raise StoreMethodNotAllowed("the server does not allow this method on the requested resource")
         body = decoded(await request.read(), media_type(request.headers.get(hdrs.CONTENT_TYPE, "")))
         if not isinstance(body, dict):
-            raise BadRequest("the body is not an object")
+            raise StoreBadRequest("the body is not an object")
         return _json(_encode(reviewed(group_version, kind, body)), 201)
 
     async def _bind(self, request: web.BaseRequest, route: Route, query: dict[str, str]) -> web.Response:
@@ -278,7 +278,7 @@ class Handler:
         elif parts[0] in ("api", "apis"):
             found = discovery.api_resources("/".join(parts[1:]), resources)
         if found is None:
-            raise NotFound("the server could not find the requested resource")
+            raise StoreNotFound("the server could not find the requested resource")
         return _json(_encode(found))
 
     def _definitions_version(self) -> int:
@@ -330,7 +330,7 @@ def _number(query: dict[str, str], name: str) -> int:
     try:
         return int(text)
     except ValueError as error:
-        raise BadRequest(f"{name}: {error}") from error
+        raise StoreBadRequest(f"{name}: {error}") from error
 
 
 def _list_query(route: Route, query: dict[str, str]) -> ListQuery:
@@ -353,11 +353,11 @@ def _watch_query(resource: Resource, route: Route, query: dict[str, str]) -> Wat
     if "sendInitialEvents" in query:
         initial = flag(query, "sendInitialEvents")
         if query.get("resourceVersionMatch") != "NotOlderThan":
-            raise BadRequest(
+            raise StoreBadRequest(
                 "resourceVersionMatch: Forbidden: sendInitialEvents requires resourceVersionMatch NotOlderThan"
             )
     elif query.get("resourceVersionMatch"):
-        raise BadRequest("resourceVersionMatch: Forbidden: not for a watch without sendInitialEvents")
+        raise StoreBadRequest("resourceVersionMatch: Forbidden: not for a watch without sendInitialEvents")
     seconds = _number(query, "timeoutSeconds")
     return WatchQuery(
         resource,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
-from providers.sim.store import BadRequest, UnsupportedMediaType
+from providers.sim.store import StoreBadRequest, StoreUnsupportedMediaType
 from providers.sim.store.objects import timestamp
 
 MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
@@ -114,12 +114,12 @@ _Reader = Callable[[Any, int], Any]
 def decoded_object(body: bytes) -> dict[str, Any]:
     """The object in a protobuf body. BadRequest when malformed, UnsupportedMediaType when it is not in the table."""
     if not body.startswith(_MAGIC):
-        raise BadRequest("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]")
+        raise StoreBadRequest("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]")
     envelope = _message("Unknown", body[len(_MAGIC) :], 0)
     said = envelope.get("typeMeta") or {}
     kind = said.get("kind", "")
     if kind not in _MESSAGES:
-        raise UnsupportedMediaType(f"protobuf is not understood for {kind or 'this kind'}: send application/json")
+        raise StoreUnsupportedMediaType(f"protobuf is not understood for {kind or 'this kind'}: send application/json")
     raw = base64.b64decode(envelope.get("raw", ""))
     return {"apiVersion": said.get("apiVersion", ""), "kind": kind, **_message(kind, raw, 0)}
 
@@ -132,13 +132,15 @@ def _fields(message: str) -> dict[int, tuple[str, str]]:
 
 def _message(name: str, data: bytes, depth: int) -> dict[str, Any]:
     if depth > _MAX_DEPTH:
-        raise BadRequest("the protobuf message is nested too deeply")
+        raise StoreBadRequest("the protobuf message is nested too deeply")
     fields, result = _fields(name), dict[str, Any]()
     for number, value in _wire(data):
         if name == "Nothing":
             continue
         if number not in fields:
-            raise UnsupportedMediaType(f"protobuf field {number} of {name} is not understood: send application/json")
+            raise StoreUnsupportedMediaType(
+                f"protobuf field {number} of {name} is not understood: send application/json"
+            )
         field, kind = fields[number]
         if kind.startswith("*"):
             result.setdefault(field, []).append(_value(kind[1:], value, depth))
@@ -158,13 +160,13 @@ def _value(kind: str, value: Any, depth: int) -> Any:
 
 def _number(value: Any, _: int = 0) -> int:
     if not isinstance(value, int):
-        raise BadRequest("a protobuf number was expected")
+        raise StoreBadRequest("a protobuf number was expected")
     return value - (1 << 64) if value >= 1 << 63 else value
 
 
 def _bytes(value: Any) -> bytes:
     if not isinstance(value, bytes):
-        raise BadRequest("protobuf bytes were expected")
+        raise StoreBadRequest("protobuf bytes were expected")
     return value
 
 
@@ -172,7 +174,7 @@ def _text(value: Any, _: int) -> str:
     try:
         return _bytes(value).decode()
     except UnicodeDecodeError as error:
-        raise BadRequest(f"protobuf text is not UTF-8: {error}") from error
+        raise StoreBadRequest(f"protobuf text is not UTF-8: {error}") from error
 
 
 def _time(value: Any, depth: int) -> Any:
@@ -209,10 +211,10 @@ def _wire(data: bytes) -> Iterator[tuple[int, Any]]:
             yield number, value
             continue
         if form != 2:
-            raise BadRequest(f"protobuf wire type {form} is not used by Kubernetes")
+            raise StoreBadRequest(f"protobuf wire type {form} is not used by Kubernetes")
         size, position = _varint(data, position)
         if position + size > len(data):
-            raise BadRequest("the protobuf message is cut short")
+            raise StoreBadRequest("the protobuf message is cut short")
         yield number, data[position : position + size]
         position += size
 
@@ -226,4 +228,4 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
         if byte < 0x80:
             return result, position
         shift += 7
-    raise BadRequest("the protobuf message is cut short")
+    raise StoreBadRequest("the protobuf message is cut short")

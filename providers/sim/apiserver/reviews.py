@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from providers.sim.store import BadRequest
+from providers.sim.store import StoreBadRequest
 from providers.sim.store.objects import timestamp
 
 _USER = {"username": "sandbox", "groups": ["system:masters", "system:authenticated"]}
@@ -28,7 +28,7 @@ def issued_token(account: dict[str, Any], body: dict[str, Any], now_s: float) ->
     spec = body.get("spec") or {}
     seconds = spec.get("expirationSeconds") or _DEFAULT_S
     if not isinstance(seconds, int) or seconds < _SHORTEST_S:
-        raise BadRequest(f"may not specify a duration less than {_SHORTEST_S} seconds")
+        raise StoreBadRequest(f"may not specify a duration less than {_SHORTEST_S} seconds")
     meta = account["metadata"]
     token = f"test.{meta['namespace']}.{meta['name']}"
     return {

@@ -10,7 +10,7 @@ import yaml
 from aiohttp import web
 
 from providers.clock import Clock, SystemClock
-from providers.sim.apiserver.faults import Faults
+from providers.sim.apiserver.faults import FaultRules
 from providers.sim.apiserver.handler import Handler
 from providers.sim.apiserver.watching import Bell
 from providers.sim.store import Store
@@ -33,12 +33,12 @@ class ApiServer:
         *,
         host: str = "127.0.0.1",
         port: int = 0,
-        faults: Faults | None = None,
+        faults: FaultRules | None = None,
         clock: Clock | None = None,
         bookmark_every_s: float = 60.0,
     ) -> None:
         self.store = store
-        self.faults = faults or Faults()
+        self.faults = faults or FaultRules()
         self._host = host
         self._port = port
         self._clock = clock or SystemClock()

@@ -9,7 +9,15 @@ from providers.sim.apiserver import openapi
 from providers.sim.apiserver.bodies import decoded
 from providers.sim.apiserver.reviews import issued_token
 from providers.sim.apiserver.routes import Route, flag
-from providers.sim.store import BadRequest, ListQuery, NotFound, PatchType, Resource, Store, UnsupportedMediaType
+from providers.sim.store import (
+    ListQuery,
+    PatchType,
+    Resource,
+    Store,
+    StoreBadRequest,
+    StoreNotFound,
+    StoreUnsupportedMediaType,
+)
 
 Obj = dict[str, Any]
 _PATCH_TYPES = {kind.value: kind for kind in PatchType}
@@ -47,12 +55,12 @@ class Call:
         """The decoded body, which must be an object."""
         value = self.value()
         if not isinstance(value, dict):
-            raise BadRequest("the body is not an object")
+            raise StoreBadRequest("the body is not an object")
         return value
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class VerbAnswer:
     """What to answer: an object, or a bare Status when `obj` is one."""
 
     code: int
@@ -65,33 +73,33 @@ def _dry(value: Any) -> bool:
         return False
     if value in ("All", ["All"]):
         return True
-    raise BadRequest(f"dryRun: Unsupported value: {value!r}: supported values: All")
+    raise StoreBadRequest(f"dryRun: Unsupported value: {value!r}: supported values: All")
 
 
-def perform(store: Store, clock: Clock, call: Call) -> Outcome:
+def perform(store: Store, clock: Clock, call: Call) -> VerbAnswer:
     """Carry out a writing verb. Any ApiError of the store passes."""
     subresource = call.route.subresource
     if subresource and subresource not in call.resource.subresources:
-        raise NotFound("the server could not find the requested resource")
+        raise StoreNotFound("the server could not find the requested resource")
     special = _SUBRESOURCE_CREATE.get(subresource) if call.verb == "create" else None
     if special:
         return special(store, clock, call)
     verb = _VERBS.get(call.verb)
     if verb is None or (call.verb == "create" and call.route.name):
-        raise NotFound("the server could not find the requested resource")
+        raise StoreNotFound("the server could not find the requested resource")
     return verb(store, call)
 
 
-def _create(store: Store, call: Call) -> Outcome:
+def _create(store: Store, call: Call) -> VerbAnswer:
     obj = call.object()
     warnings = _checked_fields(call, obj)
     result = store.create(
         call.resource, obj, namespace=call.route.namespace, dry_run=call.dry_run, field_manager=call.manager
     )
-    return Outcome(201, result, warnings)
+    return VerbAnswer(201, result, warnings)
 
 
-def _update(store: Store, call: Call) -> Outcome:
+def _update(store: Store, call: Call) -> VerbAnswer:
     obj = call.object()
     warnings = _checked_fields(call, obj)
     result = store.update(
@@ -106,15 +114,15 @@ def _update(store: Store, call: Call) -> Outcome:
     return _written(store, call, result, warnings)
 
 
-def _patch(store: Store, call: Call) -> Outcome:
+def _patch(store: Store, call: Call) -> VerbAnswer:
     patch_type = _PATCH_TYPES.get(call.content_type)
     if patch_type is None:
-        raise UnsupportedMediaType(
+        raise StoreUnsupportedMediaType(
             "the body of the request was in an unknown format - accepted media types include: "
             + ", ".join(_PATCH_TYPES)
         )
     if flag(call.query, "force") and patch_type is not PatchType.APPLY:
-        raise BadRequest("force: Forbidden: may not be specified for non-apply patch")
+        raise StoreBadRequest("force: Forbidden: may not be specified for non-apply patch")
     patch = call.value()
     warnings = _checked_fields(call, patch) if isinstance(patch, dict) else ()
     route, before = call.route, store.resource_version
@@ -142,10 +150,10 @@ def _is_new(store: Store, call: Call, before: int) -> bool:
     return any(entry.key == key and entry.type == "ADDED" for entry in changes)
 
 
-def _written(store: Store, call: Call, result: Obj, warnings: tuple[str, ...]) -> Outcome:
+def _written(store: Store, call: Call, result: Obj, warnings: tuple[str, ...]) -> VerbAnswer:
     if call.route.subresource == "scale" and not call.dry_run:
         result = store.scale(call.resource, call.route.name, call.route.namespace)
-    return Outcome(200, result, warnings)
+    return VerbAnswer(200, result, warnings)
 
 
 def _checked_fields(call: Call, obj: Obj) -> tuple[str, ...]:
@@ -155,7 +163,7 @@ def _checked_fields(call: Call, obj: Obj) -> tuple[str, ...]:
         return ()
     found = [f'unknown field "{path}"' for path in openapi.unknown(call.resource, obj)]
     if found and wish == "Strict":
-        raise BadRequest(f"strict decoding error: {', '.join(found)}")
+        raise StoreBadRequest(f"strict decoding error: {', '.join(found)}")
     return tuple(found)
 
 
@@ -166,13 +174,13 @@ def _delete_options(call: Call) -> Obj:
         try:
             options = {"gracePeriodSeconds": int(query["gracePeriodSeconds"]), **options}
         except ValueError as error:
-            raise BadRequest(f"gracePeriodSeconds: {error}") from error
+            raise StoreBadRequest(f"gracePeriodSeconds: {error}") from error
     policy = options.get("propagationPolicy") or query.get("propagationPolicy")
     if policy is None and "orphanDependents" in {**query, **options}:
         orphan = options.get("orphanDependents", flag(query, "orphanDependents"))
         policy = "Orphan" if orphan else "Background"
     if policy is not None and policy not in _POLICIES:
-        raise BadRequest(f'propagationPolicy: Unsupported value: "{policy}"')
+        raise StoreBadRequest(f'propagationPolicy: Unsupported value: "{policy}"')
     conditions = options.get("preconditions") or {}
     return {
         "grace_period_s": options.get("gracePeriodSeconds"),
@@ -183,20 +191,20 @@ def _delete_options(call: Call) -> Obj:
     }
 
 
-def _delete(store: Store, call: Call) -> Outcome:
+def _delete(store: Store, call: Call) -> VerbAnswer:
     if call.route.subresource:
-        raise NotFound("the server could not find the requested resource")
+        raise StoreNotFound("the server could not find the requested resource")
     resource, route = call.resource, call.route
     result = store.delete(resource, route.name, namespace=route.namespace, **_delete_options(call))
     if "deletionTimestamp" in result["metadata"] or resource.key in ("pods", "namespaces"):
-        return Outcome(200, result)
+        return VerbAnswer(200, result)
     said = {"name": route.name, "group": resource.group, "kind": resource.plural, "uid": result["metadata"]["uid"]}
     details = {key: value for key, value in said.items() if value}
     status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
-    return Outcome(200, status)
+    return VerbAnswer(200, status)
 
 
-def _delete_collection(store: Store, call: Call) -> Outcome:
+def _delete_collection(store: Store, call: Call) -> VerbAnswer:
     resource, query = call.resource, call.query
     options = _delete_options(call)
     wanted = ListQuery(call.route.namespace, query.get("labelSelector", ""), query.get("fieldSelector", ""))
@@ -206,7 +214,7 @@ def _delete_collection(store: Store, call: Call) -> Outcome:
         try:
             namespace = meta.get("namespace", "")
             gone.append(store.delete(resource, meta["name"], namespace=namespace, **{**options, "uid": meta["uid"]}))
-        except NotFound:
+        except StoreNotFound:
             continue  # taken along by the garbage collector
     body = {
         "kind": f"{resource.kind}List",
@@ -214,41 +222,41 @@ def _delete_collection(store: Store, call: Call) -> Outcome:
         "metadata": {"resourceVersion": str(store.resource_version)},
         "items": gone,
     }
-    return Outcome(200, body)
+    return VerbAnswer(200, body)
 
 
-def _evict(store: Store, _: Clock, call: Call) -> Outcome:
+def _evict(store: Store, _: Clock, call: Call) -> VerbAnswer:
     body = call.object()
     options = body.get("deleteOptions") or {}
     dry_run = call.dry_run or _dry(options.get("dryRun"))
     grace = options.get("gracePeriodSeconds")
     store.evict(call.route.name, call.route.namespace, grace_period_s=grace, dry_run=dry_run)
-    return Outcome(201, {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201})
+    return VerbAnswer(201, {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201})
 
 
-def _bind(store: Store, _: Clock, call: Call) -> Outcome:
+def _bind(store: Store, _: Clock, call: Call) -> VerbAnswer:
     """Assign a pod; a Binding's uid and version say which one is meant (registry/core/pod `BindingREST.Create`)."""
     binding = call.object()
     meta, node = binding.get("metadata") or {}, str((binding.get("target") or {}).get("name") or "")
     which = {"uid": meta.get("uid"), "resource_version": meta.get("resourceVersion")}
     if not call.dry_run:
         store.bind(call.route.name, call.route.namespace, node, **which)
-    return Outcome(201, {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201})
+    return VerbAnswer(201, {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201})
 
 
-def _token(store: Store, clock: Clock, call: Call) -> Outcome:
+def _token(store: Store, clock: Clock, call: Call) -> VerbAnswer:
     account = store.get(call.resource, call.route.name, call.route.namespace)
-    return Outcome(201, issued_token(account, call.object(), clock.now()))
+    return VerbAnswer(201, issued_token(account, call.object(), clock.now()))
 
 
-_VERBS: dict[str, Callable[[Store, Call], Outcome]] = {
+_VERBS: dict[str, Callable[[Store, Call], VerbAnswer]] = {
     "create": _create,
     "update": _update,
     "patch": _patch,
     "delete": _delete,
     "deletecollection": _delete_collection,
 }
-_SUBRESOURCE_CREATE: dict[str, Callable[[Store, Clock, Call], Outcome]] = {
+_SUBRESOURCE_CREATE: dict[str, Callable[[Store, Clock, Call], VerbAnswer]] = {
     "eviction": _evict,
     "binding": _bind,
     "token": _token,

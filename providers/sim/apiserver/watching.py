@@ -15,10 +15,10 @@ from aiohttp import web
 
 from providers.sim.apiserver.faults import CutWatch
 from providers.sim.apiserver.tables import Renderer
-from providers.sim.store import Event, Expired, ListQuery, Resource, Revision, Store
+from providers.sim.store import ListQuery, Resource, Revision, Store, StoreEvent, StoreExpired
 from providers.sim.store.paging import parsed_version
 from providers.sim.store.selectors import Predicate, selection
-from providers.sim.store.watchlog import Entry
+from providers.sim.store.watchlog import LoggedChange
 
 _encode = msgspec.json.Encoder().encode
 _BATCH = 1_000
@@ -53,7 +53,7 @@ class Bell:
         finally:
             waiting.discard(future)
 
-    def _ring(self, event: Event) -> None:
+    def _ring(self, event: StoreEvent) -> None:
         with self._lock:
             self._dirty.add(event.resource.key)
             ring, self._scheduled = not self._scheduled, True
@@ -140,7 +140,7 @@ class Watch:
         """Whether something happened since the cursor, for example while the last batch was being written."""
         try:
             return bool(self._store.changes(self._query.resource, self.cursor, established=True))
-        except Expired:
+        except StoreExpired:
             return True
 
     def bookmark(self, *, initial_end: bool = False) -> bytes:
@@ -160,7 +160,7 @@ class Watch:
             }
         return _encode({"type": "BOOKMARK", "object": mark}) + b"\n"
 
-    def _lines(self, entry: Entry) -> Iterator[bytes]:
+    def _lines(self, entry: LoggedChange) -> Iterator[bytes]:
         namespace = self._query.select.namespace
         if namespace and entry.key[0] != namespace:
             return
@@ -197,7 +197,7 @@ async def serve_watch(
     while True:
         try:
             await _write(response, watch.pending())
-        except Expired as gone:
+        except StoreExpired as gone:
             await response.write(_encode({"type": "ERROR", "object": gone.status()}) + b"\n")
             return
         now = loop.time()

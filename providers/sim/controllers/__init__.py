@@ -2,9 +2,9 @@
 
 from providers.sim.controllers.assembly import SimulatedCluster, SimulationOptions, assemble
 from providers.sim.controllers.device_plugin import DevicePluginOptions
-from providers.sim.controllers.health import Health, NodeHealth
+from providers.sim.controllers.health import NodeHealth, NodeState
 from providers.sim.controllers.heartbeat import HeartbeatOptions
-from providers.sim.controllers.kubelet import KubeletOptions, Script
+from providers.sim.controllers.kubelet import KubeletOptions, PodScript
 from providers.sim.controllers.mig_manager import Feasible, MigOptions
 from providers.sim.controllers.node_lifecycle import LifecycleOptions
 from providers.sim.controllers.registration import RegistrationOptions
@@ -14,14 +14,14 @@ __all__ = [
     "Controller",
     "DevicePluginOptions",
     "Feasible",
-    "Health",
     "HeartbeatOptions",
     "KubeletOptions",
     "LifecycleOptions",
     "MigOptions",
     "NodeHealth",
+    "NodeState",
+    "PodScript",
     "RegistrationOptions",
-    "Script",
     "SimulatedCluster",
     "SimulationOptions",
     "assemble",

@@ -11,7 +11,7 @@ from providers.sim.controllers.health import NodeHealth
 from providers.sim.controllers.heartbeat import HeartbeatOptions, Heartbeats
 from providers.sim.controllers.job import JobController
 from providers.sim.controllers.jobset import JobSetController
-from providers.sim.controllers.kubelet import Kubelet, KubeletOptions
+from providers.sim.controllers.kubelet import KubeletOptions, Kubelets
 from providers.sim.controllers.mig_manager import Feasible, MigManager, MigOptions
 from providers.sim.controllers.mirror import Cluster
 from providers.sim.controllers.node_lifecycle import LifecycleOptions, NodeLifecycle
@@ -20,14 +20,14 @@ from providers.sim.controllers.registration import Registration, RegistrationOpt
 from providers.sim.controllers.runtime import Controller
 from providers.sim.controllers.scheduler import Scheduler
 from providers.sim.kernel import Kernel, KernelThread
-from providers.sim.machines import Machine, Machines, ShapeOf
+from providers.sim.machines import ShapeOf, SimulatedMachine, SimulatedMachines
 from providers.sim.store import Store
 
 
 class NoMachines:
     """A cluster whose nodes are created by hand."""
 
-    def list(self) -> Sequence[Machine]:
+    def list(self) -> Sequence[SimulatedMachine]:
         """None at all."""
         return ()
 
@@ -67,7 +67,7 @@ def assemble(
     store: Store,
     clock: Clock,
     *,
-    machines: Machines | None = None,
+    machines: SimulatedMachines | None = None,
     shape_of: ShapeOf = lambda _type: None,
     feasible: Feasible = lambda _model, _profiles: True,
     options: SimulationOptions | None = None,
@@ -87,7 +87,7 @@ def assemble(
         JobSetController(cluster),
         JobController(cluster),
         Scheduler(cluster),
-        Kubelet(cluster, health, chosen.kubelet),
+        Kubelets(cluster, health, chosen.kubelet),
         PodGarbage(cluster, quarantine_s=chosen.podgc_quarantine_s),
         Budgets(cluster),
         *more,

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 from providers.sim.controllers.objects import Obj, labels_of
-from providers.sim.machines import Shape, ShapeOf
+from providers.sim.machines import NodeShape, ShapeOf
 
 Strategy = Literal["none", "single", "mixed"]
 INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 
 
 @dataclass(frozen=True, slots=True)
-class Gpu:
+class PhysicalGpu:
     """One physical GPU: not cut (`profiles` None), or in MIG mode with so many instances of each profile."""
 
     profiles: Mapping[str, int] | None = None
@@ -32,19 +32,19 @@ class GpuHardware:
 
     def __init__(self, shape_of: ShapeOf) -> None:
         self._shape_of = shape_of
-        self._cut: dict[str, tuple[Gpu, ...]] = {}
+        self._cut: dict[str, tuple[PhysicalGpu, ...]] = {}
 
-    def shape(self, node: Obj) -> Shape | None:
+    def shape(self, node: Obj) -> NodeShape | None:
         """The shape of a node with GPUs; None for any other node."""
         shape = self._shape_of(labels_of(node).get(INSTANCE_TYPE, ""))
         return shape if shape is not None and shape.gpu_count else None
 
-    def of(self, node: Obj) -> tuple[Gpu, ...]:
+    def of(self, node: Obj) -> tuple[PhysicalGpu, ...]:
         """The GPUs of a node by index, uncut until told otherwise."""
         shape = self.shape(node)
-        return self._cut.get(node["metadata"]["uid"], (Gpu(),) * (shape.gpu_count if shape else 0))
+        return self._cut.get(node["metadata"]["uid"], (PhysicalGpu(),) * (shape.gpu_count if shape else 0))
 
-    def cut(self, node: Obj, gpus: tuple[Gpu, ...]) -> None:
+    def cut(self, node: Obj, gpus: tuple[PhysicalGpu, ...]) -> None:
         """Change the geometry of a node's GPUs."""
         self._cut[node["metadata"]["uid"]] = gpus
 
@@ -58,7 +58,7 @@ def resource_name(profile: str) -> str:
     return f"nvidia.com/mig-{profile.replace('+', '.')}"
 
 
-def profile_counts(gpus: tuple[Gpu, ...]) -> dict[str, int]:
+def profile_counts(gpus: tuple[PhysicalGpu, ...]) -> dict[str, int]:
     """How many instances of each profile all GPUs together have, in order of their names."""
     counts: dict[str, int] = {}
     for gpu in gpus:
@@ -67,7 +67,7 @@ def profile_counts(gpus: tuple[Gpu, ...]) -> dict[str, int]:
     return {profile: counts[profile] for profile in sorted(counts) if counts[profile]}
 
 
-def _uniform(gpus: tuple[Gpu, ...]) -> str | None:
+def _uniform(gpus: tuple[PhysicalGpu, ...]) -> str | None:
     """The one profile of a node that strategy single can serve: every GPU cut into as many equal instances."""
     kinds = {tuple(sorted((gpu.profiles or {}).items())) for gpu in gpus}
     if len(kinds) != 1 or not all(gpu.mig_enabled for gpu in gpus):
@@ -76,7 +76,7 @@ def _uniform(gpus: tuple[Gpu, ...]) -> str | None:
     return kind[0][0] if len(kind) == 1 else None
 
 
-def device_resources(gpus: tuple[Gpu, ...], strategy: Strategy) -> dict[str, int]:
+def device_resources(gpus: tuple[PhysicalGpu, ...], strategy: Strategy) -> dict[str, int]:
     """What the device plugin advertises."""
     whole = sum(not gpu.mig_enabled for gpu in gpus)
     counts = profile_counts(gpus)
@@ -87,7 +87,7 @@ def device_resources(gpus: tuple[Gpu, ...], strategy: Strategy) -> dict[str, int
     return {"nvidia.com/gpu": whole, **{resource_name(profile): count for profile, count in counts.items()}}
 
 
-def discovery_labels(shape: Shape, gpus: tuple[Gpu, ...], strategy: Strategy, now: float) -> dict[str, str]:
+def discovery_labels(shape: NodeShape, gpus: tuple[PhysicalGpu, ...], strategy: Strategy, now: float) -> dict[str, str]:
     """The labels GPU feature discovery keeps on the node; `mig-*` labels not among them are to be removed."""
     cut = any(gpu.mig_enabled for gpu in gpus)
     common = {
@@ -109,7 +109,7 @@ def discovery_labels(shape: Shape, gpus: tuple[Gpu, ...], strategy: Strategy, no
     return {**common, "nvidia.com/gpu.replicas": replicas, **_mixed_labels(shape, gpus)}
 
 
-def _single_labels(shape: Shape, gpus: tuple[Gpu, ...]) -> dict[str, str]:
+def _single_labels(shape: NodeShape, gpus: tuple[PhysicalGpu, ...]) -> dict[str, str]:
     profile = _uniform(gpus)
     if profile is None:
         invalid = {"nvidia.com/gpu.count": "0", "nvidia.com/gpu.memory": "0", "nvidia.com/gpu.replicas": "0"}
@@ -118,7 +118,7 @@ def _single_labels(shape: Shape, gpus: tuple[Gpu, ...]) -> dict[str, str]:
     return {"nvidia.com/gpu.product": _product(shape, profile), "nvidia.com/gpu.count": str(count)}
 
 
-def _mixed_labels(shape: Shape, gpus: tuple[Gpu, ...]) -> dict[str, str]:
+def _mixed_labels(shape: NodeShape, gpus: tuple[PhysicalGpu, ...]) -> dict[str, str]:
     labels: dict[str, str] = {}
     for profile, count in profile_counts(gpus).items():
         prefix = resource_name(profile)
@@ -129,5 +129,5 @@ def _mixed_labels(shape: Shape, gpus: tuple[Gpu, ...]) -> dict[str, str]:
     return labels
 
 
-def _product(shape: Shape, profile: str) -> str:
+def _product(shape: NodeShape, profile: str) -> str:
     return f"{shape.gpu_product}-MIG-{profile.replace('+', '.')}"

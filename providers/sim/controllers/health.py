@@ -7,7 +7,7 @@ from enum import Enum
 from providers.clock import Clock
 
 
-class Health(Enum):
+class NodeState(Enum):
     """What is wrong with a node."""
 
     WELL = "well"
@@ -18,14 +18,14 @@ class Health(Enum):
     @property
     def reports(self) -> bool:
         """Whether the API server hears of this node."""
-        return self in (Health.WELL, Health.UNREADY)
+        return self in (NodeState.WELL, NodeState.UNREADY)
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class NodeFault:
     """A state and the instant it began (UTC epoch seconds)."""
 
-    health: Health
+    health: NodeState
     since: float
 
 
@@ -38,15 +38,15 @@ class NodeHealth:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._faults: dict[str, Fault] = {}
+        self._faults: dict[str, NodeFault] = {}
         self._deaths: dict[str, int] = {}
         self._listeners: list[Callable[[], None]] = []
         self.version = 0
 
-    def of(self, node: str) -> Health:
+    def of(self, node: str) -> NodeState:
         """The state of a node."""
         fault = self._faults.get(node)
-        return Health.WELL if fault is None else fault.health
+        return NodeState.WELL if fault is None else fault.health
 
     def since(self, node: str) -> float | None:
         """When the present fault began; for a node that does not report, the time of its last heartbeat."""
@@ -59,15 +59,15 @@ class NodeHealth:
 
     def fail_node(self, node: str) -> None:
         """The machine dies: its containers end and it falls silent."""
-        self._set(node, Health.DEAD)
+        self._set(node, NodeState.DEAD)
 
     def stop_heartbeats(self, node: str) -> None:
         """The node is cut off: its containers run on and nobody hears of it."""
-        self._set(node, Health.SILENT)
+        self._set(node, NodeState.SILENT)
 
     def make_unready(self, node: str) -> None:
         """The kubelet says it is not ready."""
-        self._set(node, Health.UNREADY)
+        self._set(node, NodeState.UNREADY)
 
     def heal(self, node: str) -> None:
         """The node is back; what died on it stays dead."""
@@ -78,15 +78,15 @@ class NodeHealth:
         """Call `listener` after every change (a `KernelThread.wake`)."""
         self._listeners.append(listener)
 
-    def _set(self, node: str, health: Health) -> None:
+    def _set(self, node: str, health: NodeState) -> None:
         old = self._faults.get(node)
         if old is not None and old.health is health:
             return
-        if health is Health.DEAD:
+        if health is NodeState.DEAD:
             self._deaths[node] = self.deaths(node) + 1
         silent_already = old is not None and not old.health.reports and not health.reports
         since = old.since if old is not None and silent_already else self._clock.now()
-        self._faults[node] = Fault(health, since)
+        self._faults[node] = NodeFault(health, since)
         self._changed()
 
     def _changed(self) -> None:

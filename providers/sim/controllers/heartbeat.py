@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from providers.sim.controllers.health import Health, NodeHealth
+from providers.sim.controllers.health import NodeHealth, NodeState
 from providers.sim.controllers.mirror import Cluster
 from providers.sim.controllers.nodework import NodeReconciler
 from providers.sim.controllers.objects import (
@@ -53,7 +53,7 @@ class Heartbeats(NodeReconciler):
             born = instant(node["metadata"]["creationTimestamp"]) + self._options.ready_delay_s
             if now < born:
                 return born
-        wanted = "True" if health is Health.WELL else "False"
+        wanted = "True" if health is NodeState.WELL else "False"
         due = _last_report(ready) + self._options.report_interval_s
         if ready is not None and ready["status"] == wanted and now < due:
             return due

@@ -10,7 +10,14 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
-from providers.sim.controllers.jobpods import JOB_TRACKING, Work, completed_indexes, format_indexes, index_of, new_pod
+from providers.sim.controllers.jobpods import (
+    JOB_TRACKING,
+    JobWork,
+    completed_indexes,
+    format_indexes,
+    index_of,
+    new_pod,
+)
 from providers.sim.controllers.mirror import Cluster
 from providers.sim.controllers.objects import (
     Key,
@@ -29,7 +36,7 @@ from providers.sim.controllers.objects import (
     with_condition,
 )
 from providers.sim.controllers.runtime import Reconciler
-from providers.sim.store import NotFound
+from providers.sim.store import StoreNotFound
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +57,7 @@ class _Backoff:
 
 
 @dataclass(frozen=True, slots=True)
-class _Outcome:
+class _JobEnding:
     """What has to become of a job: FailureTarget or SuccessCriteriaMet, and why; empty while it runs."""
 
     target: str = ""
@@ -58,7 +65,7 @@ class _Outcome:
     message: str = ""
 
 
-_GOING_ON = _Outcome()
+_GOING_ON = _JobEnding()
 _FINAL = {"FailureTarget": "Failed", "SuccessCriteriaMet": "Complete"}
 
 
@@ -72,7 +79,7 @@ class _Count:
     failed: list[Obj]
 
     @classmethod
-    def of(cls, pods: Iterable[Obj], work: Work) -> "_Count":
+    def of(cls, pods: Iterable[Obj], work: JobWork) -> "_Count":
         count = cls([], 0, [], [])
         for pod in pods:
             if is_active(pod):
@@ -83,7 +90,7 @@ class _Count:
                 count._file(pod, work)
         return count
 
-    def _file(self, pod: Obj, work: Work) -> None:
+    def _file(self, pod: Obj, work: JobWork) -> None:
         phase = status_of(pod).get("phase")
         if phase == "Succeeded":
             self.succeeded.append(pod)
@@ -133,7 +140,7 @@ class JobController(Reconciler[Key]):
         return self._run(job, own, now)
 
     def _run(self, job: Obj, pods: list[Obj], now: float) -> float | None:
-        work = Work.of(job)
+        work = JobWork.of(job)
         count = _Count.of(pods, work)
         status = _counted(job, work, count, now)
         known = self._backoffs.get(job["metadata"]["uid"], _Backoff())
@@ -156,22 +163,22 @@ class JobController(Reconciler[Key]):
 
     # Counting and deciding
 
-    def _outcome(self, job: Obj, work: Work, status: Obj, count: _Count, now: float) -> _Outcome:
+    def _outcome(self, job: Obj, work: JobWork, status: Obj, count: _Count, now: float) -> _JobEnding:
         for target in _FINAL:
             decided = condition_of(job, target)
             if decided is not None and decided["status"] == "True":
-                return _Outcome(target, decided.get("reason", ""), decided.get("message", ""))
+                return _JobEnding(target, decided.get("reason", ""), decided.get("message", ""))
         if status["failed"] > work.backoff_limit or _restarts(count.active, work) > work.backoff_limit:
-            return _Outcome("FailureTarget", "BackoffLimitExceeded", "Job has reached the specified backoff limit")
+            return _JobEnding("FailureTarget", "BackoffLimitExceeded", "Job has reached the specified backoff limit")
         if not work.suspended and _deadline(status, work) <= now:
-            return _Outcome("FailureTarget", "DeadlineExceeded", "Job was active longer than specified deadline")
+            return _JobEnding("FailureTarget", "DeadlineExceeded", "Job was active longer than specified deadline")
         if work.is_complete(status["succeeded"], len(count.active), count.terminating):
-            return _Outcome("SuccessCriteriaMet", "CompletionsReached", "Reached expected number of succeeded pods")
+            return _JobEnding("SuccessCriteriaMet", "CompletionsReached", "Reached expected number of succeeded pods")
         return _GOING_ON
 
     # Pods
 
-    def _fit(self, job: Obj, work: Work, status: Obj, count: _Count, may_at: float) -> float:
+    def _fit(self, job: Obj, work: JobWork, status: Obj, count: _Count, may_at: float) -> float:
         """Create or delete pods until as many are active as should be; `may_at` when creation waits for it."""
         wanted = work.wanted_active(status["succeeded"], len(count.active))
         self._take(count, max(0, len(count.active) - wanted))
@@ -198,12 +205,12 @@ class JobController(Reconciler[Key]):
             if JOB_TRACKING in finalizers:
                 try:
                     self._pods.update_metadata(pod, finalizers=[f for f in finalizers if f != JOB_TRACKING])
-                except NotFound:
+                except StoreNotFound:
                     continue
 
     # Saying so
 
-    def _say(self, job: Obj, work: Work, status: Obj, count: _Count, outcome: _Outcome, now: float) -> None:
+    def _say(self, job: Obj, work: JobWork, status: Obj, count: _Count, outcome: _JobEnding, now: float) -> None:
         ready = sum(is_true(pod, "Ready") for pod in count.active)
         status = {**status, "active": len(count.active), "ready": ready, "terminating": count.terminating}
         conditions: list[Any] = list(status.get("conditions") or ())
@@ -238,7 +245,7 @@ class JobController(Reconciler[Key]):
         return None
 
 
-def _counted(job: Obj, work: Work, count: _Count, now: float) -> Obj:
+def _counted(job: Obj, work: JobWork, count: _Count, now: float) -> Obj:
     """The status with the pods that ended since the last look, and the start time of a job that may run."""
     status = dict(status_of(job))
     if work.indexed:
@@ -265,14 +272,14 @@ def _job_key(pod: Obj) -> tuple[Key, ...]:
     return () if owner is None else (owner[0],)
 
 
-def _deadline(status: Obj, work: Work) -> float:
+def _deadline(status: Obj, work: JobWork) -> float:
     """When the job will have been active too long."""
     if work.deadline_s is None or work.suspended or not status.get("startTime"):
         return inf
     return instant(status["startTime"]) + work.deadline_s
 
 
-def _restarts(pods: Iterable[Obj], work: Work) -> int:
+def _restarts(pods: Iterable[Obj], work: JobWork) -> int:
     """Restarts in place count against the backoff limit, too (pastBackoffLimitOnFailure)."""
     if not work.restarts_in_place:
         return -1

@@ -11,7 +11,7 @@ _GENERATED_BASE = 58  # apiserver names.maxGeneratedNameLength
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class JobWork:
     """The spec of a Job with its defaults filled in; `completions` None means a work queue."""
 
     parallelism: int
@@ -24,7 +24,7 @@ class Work:
     restarts_in_place: bool
 
     @classmethod
-    def of(cls, job: Obj) -> "Work":
+    def of(cls, job: Obj) -> "JobWork":
         """Read a Job."""
         spec = job["spec"]
         parallelism, completions = spec.get("parallelism"), spec.get("completions")

@@ -1,6 +1,6 @@
 """The kubelets of all nodes: admit, start, run, restart and stop the pods bound to them.
 
-How long a pod runs and how it ends is said by its annotations (`sim.muster.dev/...`, see `Script`); without them it
+How long a pod runs and how it ends is said by its annotations (`sim.muster.dev/...`, see `PodScript`); without them it
 runs for ever. A pod that does not fit what is left on its node is rejected as the real kubelet does, so that a defect
 of whoever bound it shows (kubelet `lifecycle/predicate.go`, `cm/devicemanager`).
 """
@@ -39,7 +39,7 @@ _TERMINATED = 143
 
 
 @dataclass(frozen=True, slots=True)
-class Script:
+class PodScript:
     """What a pod's containers do.
 
     `run_s`: seconds until they exit (infinite without the annotation). `failures`: how many runs exit with `exit_code`
@@ -53,7 +53,7 @@ class Script:
     stop_s: float = 1.0
 
     @classmethod
-    def of(cls, pod: Obj) -> "Script":
+    def of(cls, pod: Obj) -> "PodScript":
         """The script in a pod's annotations; what is not a number is as if absent."""
         notes = annotations_of(pod)
         fail = notes.get(FAIL, "")
@@ -94,7 +94,7 @@ class KubeletOptions:
 class _Run:
     """One admitted pod on its node."""
 
-    script: Script
+    script: PodScript
     starts_at: float
     restarts: int = 0
     stops_at: float | None = None
@@ -105,7 +105,7 @@ class _Run:
         return self.starts_at + self.script.run_s
 
 
-class Kubelet(Reconciler[Key]):
+class Kubelets(Reconciler[Key]):
     """All kubelets; keys are pods."""
 
     name = "kubelet"
@@ -162,7 +162,7 @@ class Kubelet(Reconciler[Key]):
 
     def _begin(self, pod: Obj, starts_at: float, restarts: int = 0) -> _Run:
         uid, node = pod["metadata"]["uid"], node_of(pod)
-        run = self._runs[uid] = _Run(Script.of(pod), starts_at, restarts, deaths=self._health.deaths(node))
+        run = self._runs[uid] = _Run(PodScript.of(pod), starts_at, restarts, deaths=self._health.deaths(node))
         self._occupancy.hold(uid, node, requests_of(pod))
         return run
 

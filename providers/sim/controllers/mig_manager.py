@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from providers.sim.controllers.device_plugin import DEPLOY, PAUSED
-from providers.sim.controllers.gpus import Gpu, GpuHardware
+from providers.sim.controllers.gpus import GpuHardware, PhysicalGpu
 from providers.sim.controllers.health import NodeHealth
 from providers.sim.controllers.migparted import InvalidMigConfig, MigConfig, geometry, parse_mig_configs, same_geometry
 from providers.sim.controllers.mirror import Cluster
@@ -55,7 +55,7 @@ class _Manager:
     last_read: str = ""
     stage: _Stage = _Stage.IDLE
     until: float = 0.0
-    wanted: tuple[Gpu, ...] = ()
+    wanted: tuple[PhysicalGpu, ...] = ()
 
     def enter(self, stage: _Stage, until: float) -> float:
         """Go to a stage that lasts until then."""
@@ -150,7 +150,7 @@ class MigManager(NodeReconciler):
 
     def _rebooting(self, node: Obj, manager: _Manager, now: float) -> float | None:
         """After the boot the mode is as wished, nothing is cut, and the manager starts from the beginning."""
-        self._hardware.cut(node, tuple(Gpu({}) if gpu.mig_enabled else Gpu() for gpu in manager.wanted))
+        self._hardware.cut(node, tuple(PhysicalGpu({}) if gpu.mig_enabled else PhysicalGpu() for gpu in manager.wanted))
         self._health.heal(node["metadata"]["name"])
         return manager.enter(_Stage.WAKING, now + self._options.wake_s)
 
@@ -190,7 +190,7 @@ class MigManager(NodeReconciler):
             if resource.startswith("nvidia.com/")
         )
 
-    def _can_cut(self, node: Obj, wanted: tuple[Gpu, ...]) -> bool:
+    def _can_cut(self, node: Obj, wanted: tuple[PhysicalGpu, ...]) -> bool:
         shape = self._hardware.shape(node)
         model = (shape.gpu_model if shape is not None else None) or ""
         return all(self._feasible(model, gpu.profiles) for gpu in wanted if gpu.profiles)

@@ -7,8 +7,8 @@ from typing import Any
 
 import yaml
 
-from providers.sim.controllers.gpus import Gpu
-from providers.sim.machines import Shape
+from providers.sim.controllers.gpus import PhysicalGpu
+from providers.sim.machines import NodeShape
 
 _PROFILE = re.compile(r"(?:\d+c\.)?\d+g\.\d+gb(?:[+-][a-z]+(?:\.[a-z]+)*)*")
 _FIELDS = frozenset({"device-filter", "devices", "mig-enabled", "mig-devices"})
@@ -24,9 +24,9 @@ class MigGroup:
 
     filters: tuple[str, ...]
     indices: tuple[int, ...] | None
-    gpu: Gpu
+    gpu: PhysicalGpu
 
-    def covers(self, index: int, shape: Shape) -> bool:
+    def covers(self, index: int, shape: NodeShape) -> bool:
         """Whether this entry speaks of that GPU."""
         if self.filters and not set(self.filters) & set(shape.gpu_device_ids):
             return False
@@ -65,23 +65,23 @@ def _group(name: str, group: Any) -> MigGroup:
     )
 
 
-def _gpu(name: str, enabled: Any, counts: Any) -> Gpu:
+def _gpu(name: str, enabled: Any, counts: Any) -> PhysicalGpu:
     if not isinstance(enabled, bool):
         raise InvalidMigConfig(f"{name}: mig-enabled must be true or false")
     if not enabled:
         if counts:
             raise InvalidMigConfig(f"{name}: mig-devices without mig-enabled")
-        return Gpu()
+        return PhysicalGpu()
     if not isinstance(counts, dict):
         raise InvalidMigConfig(f"{name}: mig-enabled without mig-devices")
     if not all(_PROFILE.fullmatch(str(profile)) and type(n) is int and n >= 0 for profile, n in counts.items()):
         raise InvalidMigConfig(f"{name}: mig-devices must map profiles to counts")
     if counts and not any(counts.values()):
         raise InvalidMigConfig(f"{name}: all counts are zero")
-    return Gpu({str(profile): n for profile, n in counts.items() if n})
+    return PhysicalGpu({str(profile): n for profile, n in counts.items() if n})
 
 
-def geometry(config: MigConfig, shape: Shape, present: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
+def geometry(config: MigConfig, shape: NodeShape, present: tuple[PhysicalGpu, ...]) -> tuple[PhysicalGpu, ...]:
     """How a machine is to be cut; a GPU no entry speaks of stays as it is, the last entry that does wins."""
     wanted = list(present)
     for index in range(len(wanted)):
@@ -91,10 +91,10 @@ def geometry(config: MigConfig, shape: Shape, present: tuple[Gpu, ...]) -> tuple
     return tuple(wanted)
 
 
-def same_geometry(a: tuple[Gpu, ...], b: tuple[Gpu, ...]) -> bool:
+def same_geometry(a: tuple[PhysicalGpu, ...], b: tuple[PhysicalGpu, ...]) -> bool:
     """Whether two geometries hold the same instances on every GPU."""
     return len(a) == len(b) and all(_counts(x) == _counts(y) for x, y in zip(a, b, strict=True))
 
 
-def _counts(gpu: Gpu) -> Mapping[str, int] | None:
+def _counts(gpu: PhysicalGpu) -> Mapping[str, int] | None:
     return None if gpu.profiles is None else {profile: n for profile, n in gpu.profiles.items() if n}

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
 
 from providers.sim.controllers.objects import Key, Obj, key_of
-from providers.sim.store import Event, Resource, Store
+from providers.sim.store import Resource, Store, StoreEvent
 
 Handler = Callable[[Obj | None, Obj | None], None]
 """Called with (old, new): (None, x) for an addition, (x, None) for a removal."""
@@ -41,7 +41,7 @@ class _Index:
         return [bucket[key] for key in sorted(bucket)] if bucket else []
 
 
-class Mirror:
+class InformerCache:
     """All objects of one resource as of the last sync."""
 
     def __init__(self, store: Store, resource: Resource) -> None:
@@ -142,16 +142,16 @@ class Cluster:
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self._events: deque[Event] = deque()
-        self._mirrors: dict[str, Mirror] = {}
+        self._events: deque[StoreEvent] = deque()
+        self._mirrors: dict[str, InformerCache] = {}
         self._unsubscribe = store.subscribe(self._events.append)
 
-    def mirror(self, kind: str, group: str = "") -> Mirror:
+    def mirror(self, kind: str, group: str = "") -> InformerCache:
         """The mirror of a kind, filled from the store when first asked for."""
         resource = self.store.resource(kind, group)
         mirror = self._mirrors.get(resource.key)
         if mirror is None:
-            mirror = self._mirrors[resource.key] = Mirror(self.store, resource)
+            mirror = self._mirrors[resource.key] = InformerCache(self.store, resource)
             for obj in self.store.list(resource):
                 mirror.apply("ADDED", obj, int(obj["metadata"]["resourceVersion"]))
         return mirror

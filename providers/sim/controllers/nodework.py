@@ -3,7 +3,7 @@
 from abc import abstractmethod
 
 from providers.sim.controllers.health import NodeHealth
-from providers.sim.controllers.mirror import Cluster, Mirror
+from providers.sim.controllers.mirror import Cluster, InformerCache
 from providers.sim.controllers.objects import Obj, node_of
 from providers.sim.controllers.runtime import Reconciler
 
@@ -37,7 +37,7 @@ class NodeReconciler(Reconciler[str]):
             self.forget(old)
 
 
-def pods_by_node(cluster: Cluster) -> Mirror:
+def pods_by_node(cluster: Cluster) -> InformerCache:
     """The mirror of pods, filed under `node` by the node they are bound to."""
     pods = cluster.mirror("Pod")
     pods.index("node", lambda pod: (node_of(pod),) if node_of(pod) else ())

@@ -10,8 +10,8 @@ from providers.sim.controllers.health import NodeHealth
 from providers.sim.controllers.mirror import Cluster
 from providers.sim.controllers.objects import Obj, being_deleted, is_true, stamp, status_of, with_condition
 from providers.sim.controllers.userdata import InvalidUserData, KubeletArguments, kubelet_arguments
-from providers.sim.machines import Machine, Machines, Shape, ShapeOf
-from providers.sim.store import AlreadyExists, ApiError, Conflict, NotFound
+from providers.sim.machines import NodeShape, ShapeOf, SimulatedMachine, SimulatedMachines
+from providers.sim.store import ApiError, StoreAlreadyExists, StoreConflict, StoreNotFound
 
 _log = structlog.get_logger(__name__)
 _PROVIDER = "aws:///"
@@ -26,10 +26,10 @@ class RegistrationOptions:
     (network topology).
     """
 
-    boot_delay_s: Callable[[Machine], float | None] = field(default=lambda _machine: 60.0)
+    boot_delay_s: Callable[[SimulatedMachine], float | None] = field(default=lambda _machine: 60.0)
     poll_s: float = 2.0
     node_gc_delay_s: float = 10.0
-    extra_labels: Callable[[Machine], Mapping[str, str]] = field(default=lambda _machine: {})
+    extra_labels: Callable[[SimulatedMachine], Mapping[str, str]] = field(default=lambda _machine: {})
 
 
 class Registration:
@@ -43,7 +43,7 @@ class Registration:
     def __init__(
         self,
         cluster: Cluster,
-        machines: Machines,
+        machines: SimulatedMachines,
         shape_of: ShapeOf,
         health: NodeHealth,
         options: RegistrationOptions | None = None,
@@ -56,7 +56,7 @@ class Registration:
         self._nodes = cluster.mirror("Node")
         self._registered: dict[str, str] = {}
         self._gone_at: dict[str, float] = {}
-        self._listed: Sequence[Machine] = ()
+        self._listed: Sequence[SimulatedMachine] = ()
         self._nodes_moved = True
         self._nodes.watch(self._on_node)
         self._next_poll = float("-inf")
@@ -90,7 +90,7 @@ class Registration:
 
     # Up
 
-    def _boot(self, machine: Machine, now: float) -> float:
+    def _boot(self, machine: SimulatedMachine, now: float) -> float:
         if machine.instance_id in self._registered or machine.instance_id in self.refused:
             return float("inf")
         delay_s = self._options.boot_delay_s(machine)
@@ -105,7 +105,7 @@ class Registration:
             _log.warning("machine never joins", instance=machine.instance_id, reason=str(error))
         return float("inf")
 
-    def _register(self, machine: Machine, arguments: KubeletArguments, now: float) -> None:
+    def _register(self, machine: SimulatedMachine, arguments: KubeletArguments, now: float) -> None:
         shape = self._shape_of(machine.instance_type)
         if shape is None:
             raise InvalidUserData(f"nobody knows the shape of {machine.instance_type}")
@@ -113,7 +113,7 @@ class Registration:
         self._health.heal(node["metadata"]["name"])
         try:
             self._nodes.create(node)
-        except AlreadyExists:
+        except StoreAlreadyExists:
             self._adopt(node)
         except ApiError as error:
             raise InvalidUserData(f"the API server refuses the node: {error.message}") from error
@@ -131,7 +131,7 @@ class Registration:
 
     # Down
 
-    def _check(self, node: Obj, machines: Mapping[str, Machine], now: float) -> float:
+    def _check(self, node: Obj, machines: Mapping[str, SimulatedMachine], now: float) -> float:
         """A node whose machine stops turns unready at once and is deleted some time after the machine is gone."""
         provider_id = node["spec"].get("providerID") or ""
         if not provider_id.startswith(_PROVIDER) or being_deleted(node):
@@ -151,7 +151,7 @@ class Registration:
             self._nodes.delete(node)
             self._health.heal(name)
             self._gone_at.pop(instance, None)
-        except (Conflict, NotFound):
+        except (StoreConflict, StoreNotFound):
             return now + self._options.poll_s
         return float("inf")
 
@@ -165,7 +165,11 @@ class Registration:
 
 
 def new_node(
-    machine: Machine, shape: Shape, arguments: KubeletArguments, extra_labels: Mapping[str, str], now: float
+    machine: SimulatedMachine,
+    shape: NodeShape,
+    arguments: KubeletArguments,
+    extra_labels: Mapping[str, str],
+    now: float,
 ) -> Obj:
     """The node a kubelet registers: labels, taints and resources, not ready, and no device plugin yet."""
     name = machine.private_dns or f"{machine.instance_id}.compute.internal"

@@ -8,7 +8,7 @@ from typing import ClassVar, Generic, Protocol, TypeVar
 import structlog
 
 from providers.sim.controllers.mirror import Cluster
-from providers.sim.store import ApiError, Conflict, NotFound
+from providers.sim.store import ApiError, StoreConflict, StoreNotFound
 
 _log = structlog.get_logger(__name__)
 
@@ -105,9 +105,9 @@ class Reconciler(ABC, Generic[K]):
     def _attempt(self, key: K, now: float) -> float | None:
         try:
             wake = self.reconcile(key, now)
-        except Conflict:
+        except StoreConflict:
             return now  # somebody wrote in between: look again with what they wrote
-        except NotFound:
+        except StoreNotFound:
             return None  # gone in between: its removal is on its way here
         except ApiError as error:
             delay_s = self._retry_s(key)

@@ -19,8 +19,15 @@ from providers.sim.controllers.objects import (
     with_condition,
 )
 from providers.sim.controllers.occupancy import Occupancy, fits, requests_of, shortages
-from providers.sim.controllers.scheduling import UNSCHEDULABLE, Candidate, NodeView, Ranking, fullness, signature_of
-from providers.sim.store import ApiError, Conflict, NotFound
+from providers.sim.controllers.scheduling import (
+    UNSCHEDULABLE,
+    PendingPod,
+    Ranking,
+    SchedulableNode,
+    fullness,
+    signature_of,
+)
+from providers.sim.store import ApiError, StoreConflict, StoreNotFound
 
 _REPELS = frozenset({"NoSchedule", "NoExecute"})
 _SIGNATURES_KEPT = 2048
@@ -35,13 +42,13 @@ class Scheduler:
         self._cluster = cluster
         self._scheduler_name = scheduler_name
         self._occupancy = Occupancy()
-        self._nodes: dict[str, NodeView] = {}
-        self._waiting: dict[Key, Candidate] = {}
-        self._parked: dict[Key, Candidate] = {}
+        self._nodes: dict[str, SchedulableNode] = {}
+        self._waiting: dict[Key, PendingPod] = {}
+        self._parked: dict[Key, PendingPod] = {}
         self._hopeless: dict[str, str] = {}
         self._arrivals: dict[Key, int] = {}
         self._arrived = 0
-        self._selected: dict[str, list[NodeView]] = {}
+        self._selected: dict[str, list[SchedulableNode]] = {}
         self._ranking: Ranking | None = None
         self._changes = 0
         self._pods = cluster.mirror("Pod")
@@ -66,7 +73,7 @@ class Scheduler:
             self._nodes.pop((old or {})["metadata"]["name"], None)
             self._forget_nodes()
             return
-        view = NodeView.of(new)
+        view = SchedulableNode.of(new)
         if self._nodes.get(view.name) != view:
             self._nodes[view.name] = view
             self._forget_nodes()
@@ -107,7 +114,7 @@ class Scheduler:
         arrival = self._arrivals.setdefault(key, self._arrived)
         order = (-(pod["spec"].get("priority") or 0), arrival, key)
         wanted = requests_of(pod)
-        self._waiting[key] = Candidate(key, order, signature_of(pod, wanted), wanted)
+        self._waiting[key] = PendingPod(key, order, signature_of(pod, wanted), wanted)
 
     def _forget_nodes(self) -> None:
         self._selected.clear()
@@ -120,7 +127,7 @@ class Scheduler:
 
     # One pod
 
-    def _schedule(self, candidate: Candidate, now: float) -> None:
+    def _schedule(self, candidate: PendingPod, now: float) -> None:
         message = self._hopeless.get(candidate.signature)
         if message is None:
             node = self._choose(candidate)
@@ -131,7 +138,7 @@ class Scheduler:
         self._parked[candidate.key] = candidate
         self._say(candidate.key, message, now)
 
-    def _choose(self, candidate: Candidate) -> str | None:
+    def _choose(self, candidate: PendingPod) -> str | None:
         """The fullest node that still fits, the first by name among equals."""
         ranking = self._ranking
         if ranking is None or ranking.signature != candidate.signature or ranking.changes != self._changes:
@@ -143,12 +150,12 @@ class Scheduler:
             ranking.position += 1
         return None
 
-    def _ranked(self, candidate: Candidate) -> list[NodeView]:
+    def _ranked(self, candidate: PendingPod) -> list[SchedulableNode]:
         wanted, used = candidate.wanted, self._occupancy.used
         views = [v for v in self._selectable(candidate) if fits(wanted, v.allocatable, used(v.name))]
         return sorted(views, key=lambda v: (-fullness(wanted, v.allocatable, used(v.name)), v.name))
 
-    def _selectable(self, candidate: Candidate) -> list[NodeView]:
+    def _selectable(self, candidate: PendingPod) -> list[SchedulableNode]:
         found = self._selected.get(candidate.signature)
         if found is None:
             spec = (self._pods.get(candidate.key) or {})["spec"]
@@ -171,7 +178,7 @@ class Scheduler:
         if self._ranking is not None and self._changes == before + 1:
             self._ranking.changes = self._changes  # nothing but this binding happened
 
-    def _explain(self, candidate: Candidate) -> str:
+    def _explain(self, candidate: PendingPod) -> str:
         if not self._nodes:
             return "no nodes available to schedule pods"
         spec = (self._pods.get(candidate.key) or {})["spec"]
@@ -181,7 +188,7 @@ class Scheduler:
         listed = ", ".join(sorted(f"{count} {reason}" for reason, count in reasons.items()))
         return f"0/{len(self._nodes)} nodes are available: {listed}."
 
-    def _reasons(self, spec: Obj, candidate: Candidate, view: NodeView) -> list[str]:
+    def _reasons(self, spec: Obj, candidate: PendingPod, view: SchedulableNode) -> list[str]:
         """Why one node does not do, in the words and the order of the real filters; the first that refuses tells."""
         taint = untolerated(spec, view.taints, _REPELS)
         if taint is not None:
@@ -206,7 +213,7 @@ class Scheduler:
         )
         try:
             self._pods.update_status(pod, {**status, "conditions": conditions})
-        except Conflict:
+        except StoreConflict:
             self._enqueue(pod)  # somebody wrote in between: say it again to what they wrote
-        except NotFound:
+        except StoreNotFound:
             return

@@ -14,7 +14,7 @@ UNSCHEDULABLE: Taint = {"key": "node.kubernetes.io/unschedulable", "effect": "No
 
 
 @dataclass(frozen=True, slots=True)
-class NodeView:
+class SchedulableNode:
     """The part of a node that scheduling looks at; equal views need no new attempt."""
 
     name: str
@@ -23,7 +23,7 @@ class NodeView:
     allocatable: Amounts
 
     @classmethod
-    def of(cls, node: Obj) -> "NodeView":
+    def of(cls, node: Obj) -> "SchedulableNode":
         """The view of a node; what is unready or cordoned counts as tainted, whether anybody tainted it or not."""
         taints = [*(node["spec"].get("taints") or ())]
         keys = {taint["key"] for taint in taints}
@@ -35,7 +35,7 @@ class NodeView:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class PendingPod:
     """A pending pod; equal signatures fit the same nodes."""
 
     key: Key
@@ -54,7 +54,7 @@ class Ranking:
 
     signature: str
     changes: int
-    views: Sequence[NodeView]
+    views: Sequence[SchedulableNode]
     position: int = 0
 
 

@@ -6,11 +6,11 @@
 from typing import TYPE_CHECKING
 
 from providers.sim.ec2.account import Account, Timings
-from providers.sim.ec2.faults import Faults
+from providers.sim.ec2.faults import CloudFaults
 from providers.sim.ec2.limits import EC2_BUCKETS, Bucket, Quota
-from providers.sim.ec2.market import Grant, Market, PoolFilter
+from providers.sim.ec2.market import Grant, PoolFilter, RegionMarket
 from providers.sim.ec2.memory import MemoryCloud
-from providers.sim.ec2.reservations import Held
+from providers.sim.ec2.reservations import HeldReservation
 from providers.sim.ec2.spot import SpotProcess
 from providers.sim.ec2.vm import LedgerEntry
 
@@ -21,15 +21,15 @@ __all__ = [
     "EC2_BUCKETS",
     "Account",
     "Bucket",
+    "CloudFaults",
     "FakeAws",
-    "Faults",
     "Grant",
-    "Held",
+    "HeldReservation",
     "LedgerEntry",
-    "Market",
     "MemoryCloud",
     "PoolFilter",
     "Quota",
+    "RegionMarket",
     "SpotProcess",
     "Timings",
 ]

@@ -17,7 +17,7 @@ from providers.aws.catalog import package_catalog
 from providers.clock import SystemClock
 from providers.sim.ec2.account import Timings
 from providers.sim.ec2.limits import EC2_BUCKETS, NO_BUCKETS
-from providers.sim.ec2.market import Market
+from providers.sim.ec2.market import RegionMarket
 from providers.sim.ec2.server import FakeAws
 from providers.sim.ec2.spot import SpotProcess
 
@@ -25,7 +25,7 @@ from providers.sim.ec2.spot import SpotProcess
 def main(arguments: Sequence[str] | None = None) -> int:
     """Serve until a signal comes; the exit code."""
     options = _parser().parse_args(arguments)
-    market = Market.from_catalog(
+    market = RegionMarket.from_catalog(
         package_catalog(options.region).catalog,
         default_capacity=options.capacity,
         buckets=NO_BUCKETS if options.no_throttling else EC2_BUCKETS,

@@ -13,12 +13,12 @@ from itertools import count
 
 from fleet.snapshot import CapacityPool, NoticeKind
 from providers.clock import Clock
-from providers.sim.ec2.allocation import Candidate, Refusal, Target, allocate
+from providers.sim.ec2.allocation import LaunchOverride, LaunchTarget, OverrideRefusal, allocate
 from providers.sim.ec2.limits import Throttle, bucket_of
-from providers.sim.ec2.market import Market
-from providers.sim.ec2.reservations import Held
+from providers.sim.ec2.market import RegionMarket
+from providers.sim.ec2.reservations import HeldReservation
 from providers.sim.ec2.vm import LedgerEntry, Signal, Vm
-from providers.sim.machines import Machine, MachineState
+from providers.sim.machines import MachineState, SimulatedMachine
 
 ANNOUNCED: frozenset[str] = frozenset({"stopping", "stopped", "shutting-down", "terminated"})
 """State changes that reach the queue: the EventBridge rule an operator is told to create matches these states."""
@@ -57,7 +57,7 @@ class Timings:
 class Order:
     """A launch: with `token` it happens once. `fingerprint` tells the same request from another with the same token."""
 
-    targets: tuple[Target, ...]
+    targets: tuple[LaunchTarget, ...]
     token: str = ""
     fingerprint: Hashable = None
     fleet: bool = True
@@ -68,8 +68,8 @@ class Receipt:
     """What an order brought; the same token gets the same receipt again."""
 
     fleet_id: str
-    launched: tuple[tuple[Candidate, tuple[str, ...]], ...]
-    refusals: tuple[Refusal, ...]
+    launched: tuple[tuple[LaunchOverride, tuple[str, ...]], ...]
+    refusals: tuple[OverrideRefusal, ...]
 
     @property
     def instance_ids(self) -> tuple[str, ...]:
@@ -85,7 +85,7 @@ class Account:
 
     def __init__(
         self,
-        market: Market,
+        market: RegionMarket,
         clock: Clock,
         *,
         region: str = "us-east-1",
@@ -180,8 +180,8 @@ class Account:
 
     def _launch(self, order: Order, now_s: float) -> Receipt:
         fleet_id = f"fleet-{self._hex('fleet', 36)}" if order.fleet else ""
-        launched: list[tuple[Candidate, tuple[str, ...]]] = []
-        refusals: list[Refusal] = []
+        launched: list[tuple[LaunchOverride, tuple[str, ...]]] = []
+        refusals: list[OverrideRefusal] = []
         for target in order.targets:
             allocation = allocate(self.market, target, now_s)
             refusals += allocation.refusals
@@ -190,7 +190,7 @@ class Account:
                 launched.append((award.candidate, tuple(vm.id for vm in vms)))
         return Receipt(fleet_id, tuple(launched), tuple(refusals))
 
-    def _create(self, candidate: Candidate, address: str, token: str, fleet_id: str, now_s: float) -> Vm:
+    def _create(self, candidate: LaunchOverride, address: str, token: str, fleet_id: str, now_s: float) -> Vm:
         faults = self.market.faults
         vm = Vm(
             id=f"i-{self._hex('i', 17)}",
@@ -291,7 +291,7 @@ class Account:
                 self._interrupt(vm, notice_s, now_s)
             return [vm.id for vm in alive[total:]]
 
-    def reserve(self, held: Held) -> None:
+    def reserve(self, held: HeldReservation) -> None:
         """Add a capacity reservation, and let it end when its time comes."""
         self.now()
         with self.lock:
@@ -326,13 +326,13 @@ class Account:
         with self.lock:
             return [vm for vm in self._vms.values() if vm.listed_from_s <= now_s]
 
-    def machines(self) -> list[Machine]:
+    def machines(self) -> list[SimulatedMachine]:
         """Every machine there is, for node registration."""
         self.now()
         with self.lock:
             return [vm.as_machine() for vm in self._vms.values()]
 
-    def boot_delay_s(self, machine: Machine) -> float | None:
+    def boot_delay_s(self, machine: SimulatedMachine) -> float | None:
         """Seconds from its launch until a machine's kubelet registers; None for never."""
         vm = self._vms.get(machine.instance_id)
         return None if vm is None else vm.boot_delay_s
@@ -372,13 +372,13 @@ class Account:
         self._enter(vm, "shutting-down", at_s)
         self._at(at_s + self.timings.stopping_s, lambda due_s: self._vanish(vm, due_s))
 
-    def _clear(self, held: Held, at_s: float) -> None:
+    def _clear(self, held: HeldReservation, at_s: float) -> None:
         """A capacity block ends in half an hour: its machines go now."""
         for vm in list(self._vms.values()):
             if vm.pool == held.pool:
                 self._stop(vm, "Server.CapacityBlockExpiration", at_s)
 
-    def _end(self, held: Held, state: str, at_s: float) -> None:
+    def _end(self, held: HeldReservation, state: str, at_s: float) -> None:
         """The reservation is no more; machines that still run go on as on-demand ones."""
         del at_s
         if not held.active:

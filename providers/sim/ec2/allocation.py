@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from fleet.snapshot import CapacityPool
-from providers.sim.ec2.market import Grant, Market
+from providers.sim.ec2.market import Grant, RegionMarket
 from providers.sim.ec2.reservations import open_to
 
 
@@ -42,7 +42,7 @@ class MachineSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class LaunchOverride:
     """One override of a request: a pool to draw from. `refusal` (code, message) is set where it can never work."""
 
     pool: CapacityPool
@@ -52,11 +52,11 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class LaunchTarget:
     """So many machines of one capacity type, at least `minimum` of them, from any of the candidates."""
 
     count: int
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[LaunchOverride, ...]
     minimum: int = 0
     strategy: str = "lowest-price"
     single_type: bool = False
@@ -67,15 +67,15 @@ class Target:
 class Award:
     """Machines granted to one candidate: one for each address."""
 
-    candidate: Candidate
+    candidate: LaunchOverride
     addresses: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class OverrideRefusal:
     """Why a candidate gave fewer than asked."""
 
-    candidate: Candidate
+    candidate: LaunchOverride
     code: str
     message: str
 
@@ -85,18 +85,18 @@ class Allocation:
     """The outcome for one target."""
 
     awards: tuple[Award, ...]
-    refusals: tuple[Refusal, ...]
+    refusals: tuple[OverrideRefusal, ...]
 
 
-_Rank = Callable[[Candidate, Market, float], tuple[float, ...]]
+_Rank = Callable[[LaunchOverride, RegionMarket, float], tuple[float, ...]]
 
 
-def _price(candidate: Candidate, market: Market, now_s: float) -> float:
+def _price(candidate: LaunchOverride, market: RegionMarket, now_s: float) -> float:
     price = market.price_usd_h(candidate.pool, now_s)
     return float("inf") if price is None else price
 
 
-def _scarcity(candidate: Candidate, market: Market) -> float:
+def _scarcity(candidate: LaunchOverride, market: RegionMarket) -> float:
     free = market.free(candidate.pool)
     return float("-inf") if free is None else -float(free)
 
@@ -112,12 +112,12 @@ STRATEGIES: Mapping[str, _Rank] = {
 weighs the two; here pools without capacity come last and the rest by price. `diversified` is not modelled."""
 
 
-def allocate(market: Market, target: Target, now_s: float) -> Allocation:
+def allocate(market: RegionMarket, target: LaunchTarget, now_s: float) -> Allocation:
     """Draw machines for `target`. Raises KeyError for a strategy that is not modelled.
 
     Under SingleInstanceType / SingleAvailabilityZone the first group of pools that reaches the minimum gets all.
     """
-    refusals: list[Refusal] = []
+    refusals: list[OverrideRefusal] = []
     for group in _groups(market, target, now_s):
         awards = _fill(market, target, group, refusals)
         if awards:
@@ -125,9 +125,9 @@ def allocate(market: Market, target: Target, now_s: float) -> Allocation:
     return Allocation((), tuple(refusals))
 
 
-def _groups(market: Market, target: Target, now_s: float) -> Iterable[list[Candidate]]:
+def _groups(market: RegionMarket, target: LaunchTarget, now_s: float) -> Iterable[list[LaunchOverride]]:
     rank = STRATEGIES[target.strategy]
-    groups: dict[tuple[str, str], list[Candidate]] = {}
+    groups: dict[tuple[str, str], list[LaunchOverride]] = {}
     for candidate in sorted(target.candidates, key=lambda c: rank(c, market, now_s)):
         pool = candidate.pool
         key = (pool.instance_type if target.single_type else "", pool.zone if target.single_zone else "")
@@ -135,7 +135,9 @@ def _groups(market: Market, target: Target, now_s: float) -> Iterable[list[Candi
     return groups.values()
 
 
-def _fill(market: Market, target: Target, group: list[Candidate], refusals: list[Refusal]) -> list[Award]:
+def _fill(
+    market: RegionMarket, target: LaunchTarget, group: list[LaunchOverride], refusals: list[OverrideRefusal]
+) -> list[Award]:
     awards: list[Award] = []
     missing = target.count
     for candidate in group:
@@ -147,7 +149,7 @@ def _fill(market: Market, target: Target, group: list[Candidate], refusals: list
         had = target.count - missing
         grant = _draw(market, candidate, missing, max(0, target.minimum - had) if len(group) == 1 else 0)
         if grant.code:
-            refusals.append(Refusal(candidate, grant.code, grant.message))
+            refusals.append(OverrideRefusal(candidate, grant.code, grant.message))
         if grant.count:
             take = candidate.spec.addresses.take
             awards.append(Award(candidate, tuple(take() for _ in range(grant.count))))
@@ -161,7 +163,7 @@ def _fill(market: Market, target: Target, group: list[Candidate], refusals: list
     return awards
 
 
-def _open_places(market: Market, candidate: Candidate, count: int) -> list[Award]:
+def _open_places(market: RegionMarket, candidate: LaunchOverride, count: int) -> list[Award]:
     """Machines in open reservations, which on-demand ones get without asking for it."""
     awards: list[Award] = []
     if candidate.spec.closed or candidate.refusal is not None:
@@ -176,7 +178,7 @@ def _open_places(market: Market, candidate: Candidate, count: int) -> list[Award
     return awards
 
 
-def _draw(market: Market, candidate: Candidate, count: int, minimum: int) -> Grant:
+def _draw(market: RegionMarket, candidate: LaunchOverride, count: int, minimum: int) -> Grant:
     if candidate.refusal is not None:
         return Grant(0, *candidate.refusal)
     room = min(count, candidate.spec.addresses.free())
@@ -187,7 +189,7 @@ def _draw(market: Market, candidate: Candidate, count: int, minimum: int) -> Gra
     return grant if grant.code or room == count else Grant(grant.count, *short_of_addresses)
 
 
-def _undo(market: Market, award: Award) -> None:
+def _undo(market: RegionMarket, award: Award) -> None:
     market.undo(award.candidate.pool, len(award.addresses))
     for address in award.addresses:
         award.candidate.spec.addresses.give_back(address)

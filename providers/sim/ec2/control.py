@@ -32,7 +32,7 @@ from fleet.snapshot import CapacityPool
 from providers.sim.ec2.account import Account, Ec2Error
 from providers.sim.ec2.limits import Quota
 from providers.sim.ec2.market import PoolFilter
-from providers.sim.ec2.reservations import Held
+from providers.sim.ec2.reservations import HeldReservation
 
 PREFIX = "/muster-sim/"
 
@@ -117,7 +117,7 @@ class Control:
         return {"interrupted": self._account.reclaim(pool)}
 
     def _reserve(self, body: Mapping[str, Any]) -> None:
-        held = Held(
+        held = HeldReservation(
             _text(body, "id"),
             _text(body, "instance_type"),
             _text(body, "zone"),

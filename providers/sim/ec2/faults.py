@@ -16,7 +16,7 @@ Countdown = Literal[
 
 
 @dataclass(slots=True)
-class Faults:
+class CloudFaults:
     """The script of a bad day. Counts are of the next events; 0 means all goes well.
 
     - `throttled_calls`: API calls refused with RequestLimitExceeded before anything happens.

@@ -11,7 +11,7 @@ from providers.sim.ec2.vm import Vm
 
 
 @dataclass(frozen=True, slots=True)
-class _Fleet:
+class _RecordedFleet:
     receipt: Receipt
     params: Mapping[str, Any]
     tags: Mapping[str, str]
@@ -22,14 +22,14 @@ class Fleets:
     """What was recorded of an account's fleets and placement groups."""
 
     def __init__(self) -> None:
-        self._fleets: dict[str, _Fleet] = {}
+        self._fleets: dict[str, _RecordedFleet] = {}
         self._deleted: set[str] = set()
         self._groups: dict[str, dict[str, str]] = {}
         self._group_ids = count(1)
 
     def record(self, receipt: Receipt, params: Mapping[str, Any], tags: Mapping[str, str], at_s: float) -> None:
         """Remember a fleet; the second answer to the same token changes nothing."""
-        self._fleets.setdefault(receipt.fleet_id, _Fleet(receipt, params, tags, at_s))
+        self._fleets.setdefault(receipt.fleet_id, _RecordedFleet(receipt, params, tags, at_s))
 
     def described(self, fleet_ids: Sequence[str]) -> list[dict[str, Any]]:
         """Fleets as `FleetData`; only those asked for by id, since EC2 lists no instant fleet otherwise."""

@@ -12,7 +12,7 @@ from typing import Any, cast
 from fleet.snapshot import CapacityPool
 from model.kinds import CapacityType
 from providers.sim.ec2.account import Account, Ec2Error, Order
-from providers.sim.ec2.allocation import STRATEGIES, Candidate, MachineSpec, Target
+from providers.sim.ec2.allocation import STRATEGIES, LaunchOverride, LaunchTarget, MachineSpec
 from providers.sim.ec2.fleets import Fleets
 from providers.sim.ec2.reservations import BLOCK, INTERRUPTIBLE, refusal
 from providers.sim.ec2.site import Site
@@ -59,7 +59,7 @@ class RequestReader:
         least, most = int(params.get("MinCount", 1)), int(params.get("MaxCount", 1))
         if not 0 < least <= most:
             raise Ec2Error("InvalidParameterValue", f"MinCount {least} and MaxCount {most}")
-        target = Target(most, (candidate,), minimum=least)
+        target = LaunchTarget(most, (candidate,), minimum=least)
         return Order((target,), token=_token(params), fingerprint=_fingerprint(params), fleet=False)
 
     def _overrides(self, config: Params) -> list[tuple[Params, Params, Params]]:
@@ -76,7 +76,7 @@ class RequestReader:
         count: int,
         overrides: Sequence[tuple[Params, Params, Params]],
         tags: Mapping[str, str],
-    ) -> Target:
+    ) -> LaunchTarget:
         sold_as = _default_type(params)
         options = params.get(_OPTIONS.get(sold_as, "")) or params.get(_OPTIONS[capacity_type]) or {}
         least = int(options.get("MinTargetCapacity", 0))
@@ -89,7 +89,7 @@ class RequestReader:
         strategy = str(options.get("AllocationStrategy", "lowest-price"))
         if strategy not in STRATEGIES:
             raise Ec2Error("UnsupportedOperation", f"This simulated EC2 does not know the strategy {strategy}.")
-        return Target(
+        return LaunchTarget(
             count=count,
             candidates=tuple(
                 self._candidate(
@@ -112,7 +112,7 @@ class RequestReader:
         origin: Mapping[str, object],
         tags: Mapping[str, str],
         sold_as: str = "",
-    ) -> Candidate:
+    ) -> LaunchOverride:
         if float(spec.get("WeightedCapacity", 1)) != 1:
             raise Ec2Error("UnsupportedOperation", "This simulated EC2 counts every machine as one.")
         subnet = self._subnet(spec)
@@ -125,7 +125,7 @@ class RequestReader:
             details=_details(spec, subnet) | dict(origin),
             closed=(spec.get("CapacityReservationSpecification") or {}).get("CapacityReservationPreference") == "none",
         )
-        return Candidate(
+        return LaunchOverride(
             pool,
             machine,
             float(spec.get("Priority", 0)),

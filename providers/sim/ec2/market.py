@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from fleet.snapshot import CapacityPool, Catalog
 from model.kinds import CapacityType
-from providers.sim.ec2.faults import Faults
+from providers.sim.ec2.faults import CloudFaults
 from providers.sim.ec2.limits import NO_BUCKETS, Bucket, Quota
-from providers.sim.ec2.reservations import Held
+from providers.sim.ec2.reservations import HeldReservation
 from providers.sim.ec2.spot import SpotProcess
 
 
@@ -66,7 +66,7 @@ def _quota_exceeded(quota: Quota) -> tuple[str, str]:
     )
 
 
-class Market:
+class RegionMarket:
     """Capacity, prices, shortages, quotas and faults of one region.
 
     `on_demand_usd_h`: instance type -> price in USD an hour. `capacity`: machines per pool, those in use included; a
@@ -90,12 +90,12 @@ class Market:
         self.quotas = dict(quotas or {})
         self.buckets = buckets
         self.spot = spot or SpotProcess()
-        self.faults = Faults()
+        self.faults = CloudFaults()
         self._vcpus = dict(vcpus or {})
         self._capacity = dict(capacity or {})
         self._in_use: dict[CapacityPool, int] = {}
         self._vcpus_in_use: dict[Quota, int] = {}
-        self.reservations: dict[str, Held] = {}
+        self.reservations: dict[str, HeldReservation] = {}
         self._shortages: set[PoolFilter] = set()
         self._liars: set[PoolFilter] = set()
 
@@ -109,7 +109,7 @@ class Market:
         quotas: Mapping[Quota, int] | None = None,
         buckets: Mapping[str, Bucket] = NO_BUCKETS,
         spot: SpotProcess | None = None,
-    ) -> "Market":
+    ) -> "RegionMarket":
         """A market with the on-demand prices and vCPU counts of a catalogue."""
         prices = {o.instance_type.name: o.price_usd_h for o in catalog.offers if o.capacity_type == "on-demand"}
         vcpus = {name: instance_type.capacity.get("cpu", 0) // 1000 for name, instance_type in catalog.types.items()}

@@ -26,12 +26,12 @@ from providers.aws.user_data import ClusterAccess, node_user_data
 from providers.clock import Clock
 from providers.ports import CloudRejected, CloudThrottled, CloudUnreachable
 from providers.sim.ec2.account import Account, ConnectionLost, Ec2Error, Order, Receipt, Timings
-from providers.sim.ec2.allocation import Candidate, MachineSpec, Target
-from providers.sim.ec2.market import Market
+from providers.sim.ec2.allocation import LaunchOverride, LaunchTarget, MachineSpec
+from providers.sim.ec2.market import RegionMarket
 from providers.sim.ec2.names import Names
 from providers.sim.ec2.reservations import refusal
 from providers.sim.ec2.vm import LedgerEntry, Signal
-from providers.sim.machines import Machine
+from providers.sim.machines import SimulatedMachine
 
 ERRORS: Final[Mapping[str, LaunchError]] = {
     "InsufficientInstanceCapacity": LaunchError.SHORTAGE,
@@ -74,7 +74,7 @@ class MemoryCloud:
 
     def __init__(
         self,
-        market: Market,
+        market: RegionMarket,
         catalog: Catalog,
         clock: Clock,
         *,
@@ -172,7 +172,7 @@ class MemoryCloud:
 
     # Machines and Controller
 
-    def list(self) -> Sequence[Machine]:
+    def list(self) -> Sequence[SimulatedMachine]:
         """Every machine still listed, for node registration."""
         return self.account.machines()
 
@@ -202,7 +202,7 @@ class MemoryCloud:
         """Let a machine die at once."""
         self.account.kill(instance_id)
 
-    def boot_delay_s(self, machine: Machine) -> float | None:
+    def boot_delay_s(self, machine: SimulatedMachine) -> float | None:
         """Seconds from its launch until a machine's kubelet registers; None for never."""
         return self.account.boot_delay_s(machine)
 
@@ -239,8 +239,8 @@ class MemoryCloud:
         if request.pool.capacity_type == "reserved":
             held = self.market.reservations.get(request.pool.reservation)
             refused = refusal(held, request.pool.reservation, request.pool, request.market)
-        candidate = Candidate(request.pool, spec, refusal=refused)
-        target = Target(request.count, (candidate,), minimum=request.count, single_type=True, single_zone=True)
+        candidate = LaunchOverride(request.pool, spec, refusal=refused)
+        target = LaunchTarget(request.count, (candidate,), minimum=request.count, single_type=True, single_zone=True)
         return Order((target,), token=request.token, fingerprint=repr(dataclasses.replace(request, token="")))
 
     def _refused(self, request: LaunchRequest, error: Ec2Error) -> LaunchOutcome:

@@ -16,7 +16,7 @@ from moto.ssm.responses import SimpleSystemManagerResponse
 from fleet.snapshot import CapacityPool
 from providers.sim.ec2 import describe
 from providers.sim.ec2.account import Account, ConnectionLost, Ec2Error
-from providers.sim.ec2.allocation import Candidate
+from providers.sim.ec2.allocation import LaunchOverride
 from providers.sim.ec2.fleets import Fleets
 from providers.sim.ec2.launch_requests import RequestReader, fleet_tags
 from providers.sim.ec2.reservations import page
@@ -290,11 +290,11 @@ class SsmOperations(SimpleSystemManagerResponse):  # type: ignore[misc]
         )
 
 
-def _launched(candidate: Candidate, ids: Sequence[str]) -> dict[str, Any]:
+def _launched(candidate: LaunchOverride, ids: Sequence[str]) -> dict[str, Any]:
     return _origin(candidate) | {"InstanceIds": list(ids), "InstanceType": candidate.pool.instance_type}
 
 
-def _origin(candidate: Candidate) -> dict[str, Any]:
+def _origin(candidate: LaunchOverride) -> dict[str, Any]:
     details: Mapping[str, Any] = candidate.spec.details
     overrides = dict(details["override"]) | {
         "InstanceType": candidate.pool.instance_type,

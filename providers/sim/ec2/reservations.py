@@ -18,7 +18,7 @@ BLOCK, INTERRUPTIBLE = "capacity-block", "interruptible-capacity-reservation"
 
 
 @dataclass(slots=True)
-class Held:
+class HeldReservation:
     """A reservation of `total` machines. A capacity block has an end; others may have one (epoch seconds)."""
 
     id: str
@@ -95,7 +95,7 @@ class Held:
         return row if self.ends_s is None else row | {"EndDate": datetime.fromtimestamp(self.ends_s, UTC)}
 
 
-def open_to(held: Iterable[Held], pool: CapacityPool) -> list[Held]:
+def open_to(held: Iterable[HeldReservation], pool: CapacityPool) -> list[HeldReservation]:
     """The reservations that machines of an on-demand pool are let into unasked, by id."""
     place = (pool.instance_type, pool.zone)
     suits = (one for one in held if one.active and one.match == "open" and one.kind == "default")
@@ -104,7 +104,7 @@ def open_to(held: Iterable[Held], pool: CapacityPool) -> list[Held]:
     return sorted((one for one in suits if (one.instance_type, one.zone) == place), key=lambda one: one.id)
 
 
-def refusal(held: Held | None, wanted: str, pool: CapacityPool, market: str) -> tuple[str, str] | None:
+def refusal(held: HeldReservation | None, wanted: str, pool: CapacityPool, market: str) -> tuple[str, str] | None:
     """Why a machine of `pool` cannot be launched into the reservation `wanted`, if so."""
     if held is None or not held.active:
         return "InvalidCapacityReservationId.NotFound", f"The capacity reservation '{wanted}' does not exist"

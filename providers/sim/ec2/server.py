@@ -21,11 +21,11 @@ from providers.sim.ec2 import eventbridge
 from providers.sim.ec2.account import Account, ConnectionLost, Timings
 from providers.sim.ec2.control import PREFIX, Control
 from providers.sim.ec2.fleets import Fleets
-from providers.sim.ec2.market import Market
+from providers.sim.ec2.market import RegionMarket
 from providers.sim.ec2.operations import Ec2Operations, SsmOperations
 from providers.sim.ec2.site import QUEUE_NAME, Site, vcpus
 from providers.sim.ec2.vm import LedgerEntry
-from providers.sim.machines import Machine
+from providers.sim.machines import SimulatedMachine
 
 _ACCOUNTS = itertools.count(700_000_000_001)
 _SCOPE = re.compile(r"Credential=[^/]*/\d+/[^/]*/(?P<service>[^/]+)/aws4_request")
@@ -85,7 +85,7 @@ class FakeAws:
 
     def __init__(
         self,
-        market: Market,
+        market: RegionMarket,
         clock: Clock,
         *,
         region: str = "us-east-1",
@@ -165,7 +165,7 @@ class FakeAws:
         """Let a machine die at once."""
         self.account.kill(instance_id)
 
-    def instances(self) -> Sequence[Machine]:
+    def instances(self) -> Sequence[SimulatedMachine]:
         """Every machine still listed."""
         return self.account.machines()
 
@@ -173,11 +173,11 @@ class FakeAws:
         """Every machine ever bought: the truth about money."""
         return self.account.ledger()
 
-    def boot_delay_s(self, machine: Machine) -> float | None:
+    def boot_delay_s(self, machine: SimulatedMachine) -> float | None:
         """Seconds from its launch until a machine's kubelet registers; None for never."""
         return self.account.boot_delay_s(machine)
 
-    def list(self) -> Sequence[Machine]:
+    def list(self) -> Sequence[SimulatedMachine]:
         """The same as `instances`, for node registration."""
         return self.account.machines()
 

@@ -5,7 +5,7 @@ from typing import cast
 
 from fleet.snapshot import CapacityPool, Instance, NoticeKind
 from providers.sim.ec2.allocation import MachineSpec
-from providers.sim.machines import Machine, MachineState
+from providers.sim.machines import MachineState, SimulatedMachine
 
 
 @dataclass(slots=True, eq=False)
@@ -29,7 +29,7 @@ class Vm:
     listed_from_s: float = 0.0
     billed_until_s: float | None = None
     reason: str = ""
-    _machine: Machine | None = field(default=None, repr=False)
+    _machine: SimulatedMachine | None = field(default=None, repr=False)
 
     @property
     def alive(self) -> bool:
@@ -40,10 +40,10 @@ class Vm:
         """Forget the view of the state before."""
         self._machine = None
 
-    def as_machine(self) -> Machine:
+    def as_machine(self) -> SimulatedMachine:
         """As node registration sees it; the same object until something changes."""
         if self._machine is None:
-            self._machine = Machine(
+            self._machine = SimulatedMachine(
                 instance_id=self.id,
                 instance_type=self.pool.instance_type,
                 zone=self.pool.zone,

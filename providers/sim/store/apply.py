@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from providers.sim.store.errors import Conflict, cause
+from providers.sim.store.errors import StoreConflict, cause
 from providers.sim.store.fields import (
-    Difference,
+    FieldDifference,
     FieldsV1,
     Path,
     Paths,
@@ -27,7 +27,7 @@ from providers.sim.store.fields import (
     with_paths,
     without,
 )
-from providers.sim.store.listkeys import Shape
+from providers.sim.store.listkeys import MergeShape
 from providers.sim.store.objects import Obj, client_metadata
 
 _META = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "selfLink")
@@ -64,7 +64,7 @@ class _Owner:
 _Owners = dict[tuple[str, str, str], _Owner]
 
 
-def updated_ownership(live: Obj, new: Obj, writer: Writer, shape: Shape) -> Obj:
+def updated_ownership(live: Obj, new: Obj, writer: Writer, shape: MergeShape) -> Obj:
     """`new` with the managedFields that follow from an ordinary write over `live` ({} when it is created)."""
     held = (live.get("metadata") or {}).get("managedFields")
     given = new["metadata"].get("managedFields")
@@ -76,7 +76,7 @@ def updated_ownership(live: Obj, new: Obj, writer: Writer, shape: Shape) -> Obj:
         fields = fields_v1_of(_ownable(_scope(new, writer)), shape)
         return _with_entries(new, [_wire_entry(writer, fields)] if fields else [])
     writer = writer if writer.manager else replace(writer, manager=_ANONYMOUS)
-    difference = Difference(_scope(live, writer), _scope(new, writer), shape)
+    difference = FieldDifference(_scope(live, writer), _scope(new, writer), shape)
     touched, gone = difference.written - _UNOWNED, difference.removed - _UNOWNED
     return _with_entries(new, list(_after_write(held or [], writer, touched, gone)))
 
@@ -106,7 +106,7 @@ def _ownable(obj: Obj) -> Obj:
     return {"metadata": meta, **rest} if meta else rest
 
 
-def applied_object(live: Obj, applied: Obj, writer: Writer, shape: Shape, *, force: bool) -> Obj:
+def applied_object(live: Obj, applied: Obj, writer: Writer, shape: MergeShape, *, force: bool) -> Obj:
     """`live` with the configuration `applied` of one manager: merged, what it no longer says removed, owners recorded.
 
     Conflict, with one cause a field, when it would change what another manager owns and `force` is not set.
@@ -125,7 +125,7 @@ def applied_object(live: Obj, applied: Obj, writer: Writer, shape: Shape, *, for
     result = merged(live, applied, shape)
     theirs: Paths = frozenset().union(*(owner.paths for owner in others.values()))
     result = without(result, before - mine - theirs, mine | theirs, shape)
-    difference = Difference(_scope(live, writer), _scope(result, writer), shape)
+    difference = FieldDifference(_scope(live, writer), _scope(result, writer), shape)
     written = difference.written - difference.emptied
     _refuse_conflicts(others, written, force=force)
     lost = frozenset(written | difference.removed)
@@ -153,7 +153,7 @@ def _refuse_conflicts(others: _Owners, written: set[Path], *, force: bool) -> No
             for owner, paths in found
             if paths
         )
-    raise Conflict(f"Apply failed with {count}: {text}", {"causes": causes})
+    raise StoreConflict(f"Apply failed with {count}: {text}", {"causes": causes})
 
 
 def _described(writer: Writer) -> str:

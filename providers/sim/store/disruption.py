@@ -5,7 +5,7 @@ Source: `pkg/registry/core/pod/storage/eviction.go`.
 
 from typing import Any
 
-from providers.sim.store.errors import Forbidden, InternalError, TooManyRequests
+from providers.sim.store.errors import StoreForbidden, StoreInternalError, StoreTooManyRequests
 from providers.sim.store.objects import Obj
 from providers.sim.store.selectors import matches_label_selector
 
@@ -21,7 +21,7 @@ def spent_budget(pod: Obj, budgets: list[Obj], now: str) -> Obj | None:
         return None
     covering = [budget for budget in budgets if _covers(budget, pod)]
     if len(covering) > 1:
-        raise InternalError(
+        raise StoreInternalError(
             "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
         )
     if not covering:
@@ -58,14 +58,14 @@ def _booked(pod: Obj, budget: Obj, now: str) -> Obj:
     status, name = budget.get("status") or {}, budget["metadata"]["name"]
     if status.get("observedGeneration", 0) < budget["metadata"].get("generation", 0):
         reason = f"The disruption budget {name} is still being processed by the server."
-        raise TooManyRequests(_REFUSED, _because(reason), retry_after_s=0)
+        raise StoreTooManyRequests(_REFUSED, _because(reason), retry_after_s=0)
     allowed = status.get("disruptionsAllowed", 0)
     if allowed < 0:
-        raise Forbidden("pdb disruptions allowed is negative")
+        raise StoreForbidden("pdb disruptions allowed is negative")
     if allowed == 0:
         needed, have = status.get("desiredHealthy", 0), status.get("currentHealthy", 0)
         reason = f"The disruption budget {name} needs {needed} healthy pods and has {have} currently"
-        raise TooManyRequests(_REFUSED, _because(reason), retry_after_s=0)
+        raise StoreTooManyRequests(_REFUSED, _because(reason), retry_after_s=0)
     disrupted = {**(status.get("disruptedPods") or {}), pod["metadata"]["name"]: now}
     return {**budget, "status": {**status, "disruptionsAllowed": allowed - 1, "disruptedPods": disrupted}}
 

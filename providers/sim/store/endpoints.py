@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from providers.sim.store.errors import Conflict, NotFound, UnsupportedMediaType, cause
-from providers.sim.store.listkeys import CustomShape, Shape, named_shape
+from providers.sim.store.errors import StoreConflict, StoreNotFound, StoreUnsupportedMediaType, cause
+from providers.sim.store.listkeys import CustomShape, MergeShape, named_shape
 from providers.sim.store.objects import Obj, kept_metadata, ordered
 from providers.sim.store.registry import Resource
 
@@ -38,7 +38,7 @@ def check_preconditions(resource: Resource, current: Obj, uid: str | None, resou
         problem = "the object has been modified; please apply your changes to the latest version and try again"
     if problem:
         text = f'Operation cannot be fulfilled on {qualified(resource)} "{meta["name"]}": {problem}'
-        raise Conflict(text, details(resource, meta["name"]))
+        raise StoreConflict(text, details(resource, meta["name"]))
 
 
 def ending_faults(meta: Obj, held: Obj) -> list[dict[str, str]]:
@@ -53,13 +53,13 @@ def ending_faults(meta: Obj, held: Obj) -> list[dict[str, str]]:
 def check_patchable(resource: Resource, *, strategic: bool) -> None:
     """UnsupportedMediaType for a strategic merge patch of a custom resource: there are no merge keys to go by."""
     if strategic and resource.custom:
-        raise UnsupportedMediaType(
+        raise StoreUnsupportedMediaType(
             "the body of the request was in an unknown format - accepted media types include: "
             "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml"
         )
 
 
-def shape_of(resource: Resource) -> Shape:
+def shape_of(resource: Resource) -> MergeShape:
     """How the fields of this kind merge."""
     return named_shape(resource.kind) if resource.schema is None else CustomShape(resource.schema)
 
@@ -75,6 +75,6 @@ def details(resource: Resource, name: str) -> dict[str, Any]:
     return {key: value for key, value in said.items() if value}
 
 
-def not_found(resource: Resource, name: str) -> NotFound:
+def not_found(resource: Resource, name: str) -> StoreNotFound:
     """The 404 of an object."""
-    return NotFound(f'{qualified(resource)} "{name}" not found', details(resource, name))
+    return StoreNotFound(f'{qualified(resource)} "{name}" not found', details(resource, name))

@@ -33,77 +33,77 @@ class ApiError(Exception):
         return body
 
 
-class BadRequest(ApiError):
+class StoreBadRequest(ApiError):
     """The request makes no sense whatever the state of the cluster."""
 
     code = 400
     reason = "BadRequest"
 
 
-class Forbidden(ApiError):
+class StoreForbidden(ApiError):
     """Understood and refused, for example creation in a namespace that is being deleted."""
 
     code = 403
     reason = "Forbidden"
 
 
-class NotFound(ApiError):
+class StoreNotFound(ApiError):
     """No such object, or no such resource."""
 
     code = 404
     reason = "NotFound"
 
 
-class MethodNotAllowed(ApiError):
+class StoreMethodNotAllowed(ApiError):
     """The resource exists but does not know this verb."""
 
     code = 405
     reason = "MethodNotAllowed"
 
 
-class AlreadyExists(ApiError):
+class StoreAlreadyExists(ApiError):
     """Creation of a name that is taken."""
 
     code = 409
     reason = "AlreadyExists"
 
 
-class Conflict(ApiError):
+class StoreConflict(ApiError):
     """The object moved since it was read, or another manager owns a field; `details["causes"]` says which."""
 
     code = 409
     reason = "Conflict"
 
 
-class Expired(ApiError):
+class StoreExpired(ApiError):
     """The asked resource version is no longer kept: list again (410 Gone)."""
 
     code = 410
     reason = "Expired"
 
 
-class RequestTooLarge(ApiError):
+class StoreRequestTooLarge(ApiError):
     """A body beyond the limit of the server."""
 
     code = 413
     reason = "RequestEntityTooLarge"
 
 
-class UnsupportedMediaType(ApiError):
+class StoreUnsupportedMediaType(ApiError):
     """A patch type this resource does not take (strategic merge on a custom resource)."""
 
     code = 415
     reason = "UnsupportedMediaType"
 
 
-class Invalid(ApiError):
+class StoreInvalid(ApiError):
     """The object does not validate; `details["causes"]` has one entry a field."""
 
     code = 422
     reason = "Invalid"
 
 
-class TooManyRequests(ApiError):
+class StoreTooManyRequests(ApiError):
     """Try again after `retry_after_s` (0: nobody knows when), as an eviction that a budget does not allow now."""
 
     code = 429
@@ -115,11 +115,11 @@ class TooManyRequests(ApiError):
         self.retry_after_s = retry_after_s
 
 
-class InternalError(ApiError):
+class StoreInternalError(ApiError):
     """A fault of the server."""
 
 
-class Timeout(ApiError):
+class StoreTimeout(ApiError):
     """The server does not know the asked resource version yet (504)."""
 
     code = 504

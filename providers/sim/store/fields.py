@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from providers.sim.store.errors import BadRequest
-from providers.sim.store.listkeys import KEY_DEFAULTS, Shape
+from providers.sim.store.errors import StoreBadRequest
+from providers.sim.store.listkeys import KEY_DEFAULTS, MergeShape
 
 Path = tuple[str, ...]
 Paths = frozenset[Path]
@@ -75,7 +75,7 @@ def _less_path(node: FieldsV1, path: Path) -> FieldsV1:
     return {**node, element: left} if left else {key: value for key, value in node.items() if key != element}
 
 
-def fields_v1_of(value: Any, shape: Shape) -> FieldsV1:
+def fields_v1_of(value: Any, shape: MergeShape) -> FieldsV1:
     """The wire form of every field that `value` sets: `to_fields_v1(paths_of(value, shape))`, in one pass."""
     if isinstance(value, dict):
         if not value or shape.atomic_map:
@@ -134,7 +134,7 @@ def readable(path: Path) -> str:
     return text
 
 
-def item_element(item: Any, shape: Shape) -> str | None:
+def item_element(item: Any, shape: MergeShape) -> str | None:
     """How an item of a list is known: by keys, by value, or (None) not at all because the list is atomic."""
     if shape.is_set:
         return f"v:{_encode_sorted(item).decode()}"
@@ -142,28 +142,28 @@ def item_element(item: Any, shape: Shape) -> str | None:
     if keys is None:
         return None
     if not isinstance(item, dict):
-        raise BadRequest(f"an item of a keyed list is not an object: {item!r}")
+        raise StoreBadRequest(f"an item of a keyed list is not an object: {item!r}")
     known = {key: value for key in keys if (value := item.get(key, KEY_DEFAULTS.get(key))) is not None}
     if not known:
-        raise BadRequest(f"an item of a keyed list lacks its key fields {', '.join(keys)}")
+        raise StoreBadRequest(f"an item of a keyed list lacks its key fields {', '.join(keys)}")
     return f"k:{_encode_sorted(known).decode()}"
 
 
-def items_by_element(items: list[Any], shape: Shape) -> dict[str, Any] | None:
+def items_by_element(items: list[Any], shape: MergeShape) -> dict[str, Any] | None:
     """The items of a keyed or set list by element, in order; None for an atomic list."""
     if shape.keys is None and not shape.is_set:
         return None
     return {item_element(item, shape) or "": item for item in items}
 
 
-def paths_of(value: Any, shape: Shape) -> Paths:
+def paths_of(value: Any, shape: MergeShape) -> Paths:
     """Every field that `value` sets."""
     found: set[Path] = set()
     _collect(value, shape, (), found)
     return frozenset(found)
 
 
-def _collect(value: Any, shape: Shape, path: Path, found: set[Path]) -> None:
+def _collect(value: Any, shape: MergeShape, path: Path, found: set[Path]) -> None:
     if isinstance(value, dict) and value and not shape.atomic_map:
         for key, below in value.items():
             if isinstance(below, _NESTED):
@@ -182,19 +182,19 @@ def _collect(value: Any, shape: Shape, path: Path, found: set[Path]) -> None:
             _collect(item, shape.item(), here, found)
 
 
-class Difference:
+class FieldDifference:
     """What changed between two values of one shape, as paths.
 
     `emptied` are the maps and lists that became empty or ceased to be: nobody's value was overwritten there.
     """
 
-    def __init__(self, before: Any, after: Any, shape: Shape) -> None:
+    def __init__(self, before: Any, after: Any, shape: MergeShape) -> None:
         self.written: set[Path] = set()
         self.removed: set[Path] = set()
         self.emptied: set[Path] = set()
         self._compare(before, after, shape, ())
 
-    def _compare(self, before: Any, after: Any, shape: Shape, path: Path) -> None:
+    def _compare(self, before: Any, after: Any, shape: MergeShape, path: Path) -> None:
         if before is after or (before == after and type(before) is type(after)):
             return
         maps = isinstance(before, dict) and isinstance(after, dict) and not shape.atomic_map
@@ -213,7 +213,7 @@ class Difference:
         self.written |= come
 
     def _compare_items(
-        self, before: dict[str, Any], after: dict[str, Any], shape: Shape, path: Path, *, prefix: str
+        self, before: dict[str, Any], after: dict[str, Any], shape: MergeShape, path: Path, *, prefix: str
     ) -> None:
         for key in before.keys() | after.keys():
             below, here = (shape.child(key) if prefix else shape.item()), (*path, f"{prefix}{key}")
@@ -226,13 +226,13 @@ class Difference:
                 self._compare(before[key], after[key], below, here)
 
 
-def _leaves(value: Any, shape: Shape, path: Path) -> set[Path]:
+def _leaves(value: Any, shape: MergeShape, path: Path) -> set[Path]:
     found: set[Path] = set()
     _collect(value, shape, path, found)
     return found
 
 
-def merged(live: Any, applied: Any, shape: Shape) -> Any:
+def merged(live: Any, applied: Any, shape: MergeShape) -> Any:
     """`live` with what `applied` says laid over it; nulls in `applied` say nothing."""
     if isinstance(applied, dict) and isinstance(live, dict) and not shape.atomic_map:
         fresh = {
@@ -246,7 +246,7 @@ def merged(live: Any, applied: Any, shape: Shape) -> Any:
     return applied
 
 
-def without(value: Any, gone: Paths, kept: Paths, shape: Shape, path: Path = ()) -> Any:
+def without(value: Any, gone: Paths, kept: Paths, shape: MergeShape, path: Path = ()) -> Any:
     """`value` less the fields `gone`. A list item goes whole unless something `kept` is inside; emptied maps go too."""
     if isinstance(value, dict) and not shape.atomic_map:
         result = {}

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from providers.sim.store.errors import BadRequest, Invalid
+from providers.sim.store.errors import StoreBadRequest, StoreInvalid
 
 MAX_OPERATIONS = 10_000  # the limit of the real API server
 
@@ -23,9 +23,9 @@ def merge_patch(target: Any, patch: Any) -> Any:
 def json_patch(target: Any, operations: Any) -> Any:
     """RFC 6902: all operations or none. BadRequest for a malformed one, Invalid when one does not apply."""
     if not isinstance(operations, list):
-        raise BadRequest("a JSON patch is a list of operations")
+        raise StoreBadRequest("a JSON patch is a list of operations")
     if len(operations) > MAX_OPERATIONS:
-        raise BadRequest(f"a JSON patch may have at most {MAX_OPERATIONS} operations")
+        raise StoreBadRequest(f"a JSON patch may have at most {MAX_OPERATIONS} operations")
     for operation in operations:
         target = _apply(target, operation)
     return target
@@ -33,7 +33,7 @@ def json_patch(target: Any, operations: Any) -> Any:
 
 def _apply(target: Any, operation: Any) -> Any:
     if not isinstance(operation, dict) or not isinstance(operation.get("path"), str):
-        raise BadRequest(f"not a JSON patch operation: {operation!r}")
+        raise StoreBadRequest(f"not a JSON patch operation: {operation!r}")
     path = _pointer(operation["path"])
     match operation.get("op"):
         case "add":
@@ -45,21 +45,21 @@ def _apply(target: Any, operation: Any) -> Any:
             return _remove(target, path)
         case "test":
             if not _same(_get(target, path), _value(operation)):
-                raise Invalid(f"testing value {operation['path']} failed")
+                raise StoreInvalid(f"testing value {operation['path']} failed")
             return target
         case "copy":
             return _put(target, path, _get(target, _from(operation)), insert=True)
         case "move":
             return _move(target, _from(operation), path)
         case other:
-            raise BadRequest(f"unknown JSON patch operation {other!r}")
+            raise StoreBadRequest(f"unknown JSON patch operation {other!r}")
 
 
 def _move(target: Any, source: list[str], path: list[str]) -> Any:
     if path[: len(source)] == source:
         if path == source:
             return target
-        raise Invalid("a location cannot be moved into one of its children")
+        raise StoreInvalid("a location cannot be moved into one of its children")
     return _put(_remove(target, source), path, _get(target, source), insert=True)
 
 
@@ -76,13 +76,13 @@ def _same(left: Any, right: Any) -> bool:
 
 def _value(operation: dict[str, Any]) -> Any:
     if "value" not in operation:
-        raise BadRequest(f"JSON patch operation without a value: {operation!r}")
+        raise StoreBadRequest(f"JSON patch operation without a value: {operation!r}")
     return operation["value"]
 
 
 def _from(operation: dict[str, Any]) -> list[str]:
     if not isinstance(operation.get("from"), str):
-        raise BadRequest(f"JSON patch operation without from: {operation!r}")
+        raise StoreBadRequest(f"JSON patch operation without from: {operation!r}")
     return _pointer(operation["from"])
 
 
@@ -91,7 +91,7 @@ def _pointer(text: str) -> list[str]:
     if not text:
         return []
     if not text.startswith("/"):
-        raise BadRequest(f"not a JSON pointer: {text!r}")
+        raise StoreBadRequest(f"not a JSON pointer: {text!r}")
     return [part.replace("~1", "/").replace("~0", "~") for part in text[1:].split("/")]
 
 
@@ -99,9 +99,9 @@ def _position(items: list[Any], index: str, *, end: bool) -> int:
     if end and index == "-":
         return len(items)
     if not index.isascii() or not index.isdigit() or (len(index) > 1 and index[0] == "0"):
-        raise Invalid(f"invalid array index: {index}")
+        raise StoreInvalid(f"invalid array index: {index}")
     if len(index) > 9 or int(index) >= len(items) + end:
-        raise Invalid(f"array index out of bounds: {index}")
+        raise StoreInvalid(f"array index out of bounds: {index}")
     return int(index)
 
 
@@ -112,7 +112,7 @@ def _get(node: Any, path: list[str]) -> Any:
         elif isinstance(node, list):
             node = node[_position(node, token, end=False)]
         else:
-            raise Invalid(f"the path /{'/'.join(path)} does not exist")
+            raise StoreInvalid(f"the path /{'/'.join(path)} does not exist")
     return node
 
 
@@ -127,12 +127,12 @@ def _put(node: Any, path: list[str], value: Any, *, insert: bool) -> Any:
         if rest or not insert:
             return [*node[:position], _put(node[position], rest, value, insert=insert), *node[position + 1 :]]
         return [*node[:position], value, *node[position:]]
-    raise Invalid(f"the path to {token!r} does not exist")
+    raise StoreInvalid(f"the path to {token!r} does not exist")
 
 
 def _remove(node: Any, path: list[str]) -> Any:
     if not path:
-        raise Invalid("the whole document cannot be removed")
+        raise StoreInvalid("the whole document cannot be removed")
     token, rest = path[0], path[1:]
     if isinstance(node, dict) and token in node:
         if rest:
@@ -142,4 +142,4 @@ def _remove(node: Any, path: list[str]) -> Any:
         position = _position(node, token, end=False)
         kept = [_remove(node[position], rest)] if rest else []
         return [*node[:position], *kept, *node[position + 1 :]]
-    raise Invalid(f"the path to {token!r} does not exist")
+    raise StoreInvalid(f"the path to {token!r} does not exist")

@@ -5,14 +5,14 @@ from collections.abc import Callable, Iterator
 from heapq import merge
 from itertools import groupby
 
-from providers.sim.store.errors import Expired
+from providers.sim.store.errors import StoreExpired
 from providers.sim.store.objects import Obj
 from providers.sim.store.registry import Resource
-from providers.sim.store.watchlog import Entry, Event, EventType, Revision, WatchLog
+from providers.sim.store.watchlog import EventType, LoggedChange, Revision, StoreEvent, WatchLog
 
 Key = tuple[str, str]  # namespace ("" when cluster-scoped), name
 Address = tuple[str, Key]  # resource key, object key
-Listener = Callable[[Event], None]
+Listener = Callable[[StoreEvent], None]
 
 
 class Table:
@@ -70,7 +70,7 @@ class Table:
         return revision
 
 
-class Ledger:
+class ObjectTables:
     """All tables. Every write goes through `put` or `drop`, which count, log and tell, in that order."""
 
     def __init__(self, log_capacity: int) -> None:
@@ -114,7 +114,7 @@ class Ledger:
     def check_known(self, resource_version: int) -> None:
         """Expired when `resource_version` is compacted."""
         if resource_version < self.floor:
-            raise Expired(f"too old resource version: {resource_version} ({self.floor})")
+            raise StoreExpired(f"too old resource version: {resource_version} ({self.floor})")
 
     def put(self, resource: Resource, key: Key, obj: Obj) -> Revision:
         """Commit `obj`, whose top level and `metadata` belong to the ledger from here on."""
@@ -156,8 +156,8 @@ class Ledger:
     def _tell(
         self, kind: EventType, resource: Resource, key: Key, revision: Revision, previous: Revision | None
     ) -> None:
-        self.table(resource).log.append(Entry(kind, key, revision, previous))
-        event = Event(kind, resource, revision.obj, revision.resource_version, previous.obj if previous else None)
+        self.table(resource).log.append(LoggedChange(kind, key, revision, previous))
+        event = StoreEvent(kind, resource, revision.obj, revision.resource_version, previous.obj if previous else None)
         for wanted, listener in self._listeners:
             if wanted is None or wanted == resource.key:
                 listener(event)

@@ -11,7 +11,7 @@ from typing import Literal
 
 from providers.clock import Clock
 from providers.sim.store.crds import CRD_KEY, defined_resource
-from providers.sim.store.ledger import Address, Key, Ledger
+from providers.sim.store.ledger import Address, Key, ObjectTables
 from providers.sim.store.objects import Obj, timestamp
 from providers.sim.store.pods import delete_grace_s
 from providers.sim.store.registry import Resource
@@ -26,7 +26,7 @@ _DEFAULT_PROPAGATION: dict[str, Propagation] = {"jobs.batch": "Orphan"}
 class Lifecycle:
     """Ends objects on a ledger; `settle` must be called at the end of each write to collect what became garbage."""
 
-    def __init__(self, ledger: Ledger, clock: Clock, find: Callable[[str], Resource], *, collect: bool) -> None:
+    def __init__(self, ledger: ObjectTables, clock: Clock, find: Callable[[str], Resource], *, collect: bool) -> None:
         self._ledger = ledger
         self._clock = clock
         self._find = find

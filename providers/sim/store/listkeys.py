@@ -69,7 +69,7 @@ _ATOMIC_MAPS = frozenset(
 KEY_DEFAULTS = {"protocol": "TCP"}
 
 
-class Shape(Protocol):
+class MergeShape(Protocol):
     """How one field of an object merges."""
 
     @property
@@ -87,11 +87,11 @@ class Shape(Protocol):
         """Whether a map is owned and replaced whole."""
         ...
 
-    def child(self, field: str) -> "Shape":
+    def child(self, field: str) -> "MergeShape":
         """The shape of a field of a map."""
         ...
 
-    def item(self) -> "Shape":
+    def item(self) -> "MergeShape":
         """The shape of the items of a list."""
         ...
 
@@ -109,11 +109,11 @@ class NamedShape:
     retains_keys: bool
 
     def child(self, field: str) -> "NamedShape":
-        """See `Shape`."""
+        """See `MergeShape`."""
         return named_shape(self.kind, field)
 
     def item(self) -> "NamedShape":
-        """See `Shape`: an item is not itself a list, but whole when its list's name says so."""
+        """See `MergeShape`: an item is not itself a list, but whole when its list's name says so."""
         return named_shape(self.kind, self.field if self.atomic_map else "")
 
 
@@ -141,29 +141,29 @@ class SchemaShape:
 
     @property
     def keys(self) -> tuple[str, ...] | None:
-        """See `Shape`."""
+        """See `MergeShape`."""
         if self.schema.get("x-kubernetes-list-type") != "map":
             return None
         return tuple(self.schema.get("x-kubernetes-list-map-keys") or ())
 
     @property
     def is_set(self) -> bool:
-        """See `Shape`."""
+        """See `MergeShape`."""
         return self.schema.get("x-kubernetes-list-type") == "set"
 
     @property
     def atomic_map(self) -> bool:
-        """See `Shape`."""
+        """See `MergeShape`."""
         return self.schema.get("x-kubernetes-map-type") == "atomic"
 
-    def child(self, field: str) -> "Shape":
-        """See `Shape`."""
+    def child(self, field: str) -> "MergeShape":
+        """See `MergeShape`."""
         properties = self.schema.get("properties") or {}
         extra = self.schema.get("additionalProperties")
         return SchemaShape(properties.get(field) or (extra if isinstance(extra, dict) else {}))
 
-    def item(self) -> "Shape":
-        """See `Shape`."""
+    def item(self) -> "MergeShape":
+        """See `MergeShape`."""
         items = self.schema.get("items")
         return SchemaShape(items if isinstance(items, dict) else {})
 
@@ -172,6 +172,6 @@ class SchemaShape:
 class CustomShape(SchemaShape):
     """The root of a custom object: `metadata` merges as everywhere, the rest by schema."""
 
-    def child(self, field: str) -> "Shape":
-        """See `Shape`."""
+    def child(self, field: str) -> "MergeShape":
+        """See `MergeShape`."""
         return named_shape("", field) if field == "metadata" else SchemaShape.child(self, field)

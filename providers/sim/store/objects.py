@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
-from providers.sim.store.errors import BadRequest, Invalid, cause
+from providers.sim.store.errors import StoreBadRequest, StoreInvalid, cause
 from providers.sim.store.registry import Resource
 
 Obj = dict[str, Any]
@@ -69,19 +69,19 @@ class Identities:
         return "".join(_SUFFIX_ALPHABET[byte % len(_SUFFIX_ALPHABET)] for byte in self._digest()[:5])
 
 
-def invalid(resource: Resource, name: str, *causes: dict[str, str]) -> Invalid:
+def invalid(resource: Resource, name: str, *causes: dict[str, str]) -> StoreInvalid:
     """The 422 for an object with these faults, worded as the real server words it."""
     faults = "; ".join(f"{c['field']}: {c['message']}" for c in causes)
     text = f"[{faults}]" if len(causes) > 1 else faults
     kind = f"{resource.kind}.{resource.group}" if resource.group else resource.kind
     details = {"name": name, "group": resource.group, "kind": resource.kind, "causes": list(causes)}
-    return Invalid(f'{kind} "{name}" is invalid: {text}', details)
+    return StoreInvalid(f'{kind} "{name}" is invalid: {text}', details)
 
 
 def checked_type(resource: Resource, obj: Any) -> Obj:
     """`obj` if it is an object of the right kind and version; both may be left out. BadRequest otherwise."""
     if not isinstance(obj, dict) or not isinstance(obj.get("metadata", {}), dict):
-        raise BadRequest("the body is not a Kubernetes object")
+        raise StoreBadRequest("the body is not a Kubernetes object")
     _check_form("metadata", obj.get("metadata") or {}, _METADATA_FORM)
     if resource.schema is None:
         _check_form("", obj, _OBJECT_FORM)
@@ -91,7 +91,7 @@ def checked_type(resource: Resource, obj: Any) -> Obj:
                 f"{obj.get('apiVersion')}, Kind={obj.get('kind')}",
                 f"{resource.api_version}, Kind={resource.kind}",
             )
-            raise BadRequest(f"{given} does not match {wanted}")
+            raise StoreBadRequest(f"{given} does not match {wanted}")
     return obj
 
 
@@ -99,7 +99,7 @@ def _check_form(path: str, value: Obj, form: dict[str, type]) -> None:
     for field, expected in form.items():
         if value.get(field) is not None and not isinstance(value[field], expected):
             where = f"{path}.{field}".lstrip(".")
-            raise BadRequest(
+            raise StoreBadRequest(
                 f"cannot unmarshal {type(value[field]).__name__} into {where}, which is a {expected.__name__}"
             )
 
@@ -109,15 +109,15 @@ def checked_namespace(resource: Resource, obj: Obj, namespace: str) -> str:
     held = obj.get("metadata", {}).get("namespace") or ""
     if not resource.namespaced:
         if held or namespace:
-            raise BadRequest(f"{resource.plural} are not namespaced")
+            raise StoreBadRequest(f"{resource.plural} are not namespaced")
         return ""
     if held and namespace and held != namespace:
-        raise BadRequest(
+        raise StoreBadRequest(
             "the namespace of the provided object does not match the namespace sent on the request "
             f"({held} against {namespace})"
         )
     if not (held or namespace):
-        raise BadRequest("an empty namespace may not be set during creation")
+        raise StoreBadRequest("an empty namespace may not be set during creation")
     return namespace or held
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from providers.sim.store.errors import BadRequest, Expired, Timeout
-from providers.sim.store.ledger import Key, Ledger
+from providers.sim.store.errors import StoreBadRequest, StoreExpired, StoreTimeout
+from providers.sim.store.ledger import Key, ObjectTables
 from providers.sim.store.registry import Resource
 from providers.sim.store.selectors import selection
 from providers.sim.store.watchlog import Revision
@@ -39,7 +39,7 @@ class Page:
     remaining: int | None = None
 
 
-def read_page(ledger: Ledger, resource: Resource, query: ListQuery) -> Page:
+def read_page(ledger: ObjectTables, resource: Resource, query: ListQuery) -> Page:
     """The page `query` asks for. BadRequest, Expired or Timeout as the API answers them."""
     wanted = selection(resource, query.label_selector, query.field_selector)
     version, after = _start(ledger, query)
@@ -60,21 +60,21 @@ def read_page(ledger: Ledger, resource: Resource, query: ListQuery) -> Page:
     return Page(rows, shown)
 
 
-def _start(ledger: Ledger, query: ListQuery) -> tuple[int | None, Key]:
+def _start(ledger: ObjectTables, query: ListQuery) -> tuple[int | None, Key]:
     """The version to read at (None for the newest) and the key to go on after."""
     if query.match and not query.resource_version:
-        raise BadRequest("resourceVersionMatch is forbidden unless resourceVersion is provided")
+        raise StoreBadRequest("resourceVersionMatch is forbidden unless resourceVersion is provided")
     if query.match not in ("", "Exact", "NotOlderThan"):
-        raise BadRequest(f'resourceVersionMatch: Unsupported value: "{query.match}"')
+        raise StoreBadRequest(f'resourceVersionMatch: Unsupported value: "{query.match}"')
     if query.token:
         if query.match or query.resource_version not in ("", "0"):
-            raise BadRequest("specifying resource version is not allowed when using continue")
+            raise StoreBadRequest("specifying resource version is not allowed when using continue")
         return _decode_token(ledger, query.token)
     asked = parsed_version(query.resource_version)
     if query.match == "Exact" and asked == 0:
-        raise BadRequest('resourceVersionMatch "Exact" is forbidden for resourceVersion "0"')
+        raise StoreBadRequest('resourceVersionMatch "Exact" is forbidden for resourceVersion "0"')
     if asked > ledger.resource_version:
-        raise Timeout(
+        raise StoreTimeout(
             f"Too large resource version: {asked}, current: {ledger.resource_version}",
             {"causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]},
         )
@@ -87,7 +87,7 @@ def _start(ledger: Ledger, query: ListQuery) -> tuple[int | None, Key]:
 def parsed_version(text: str) -> int:
     """A resource version as a number, "" as 0. BadRequest when it is none."""
     if text and not (text.isascii() and text.isdigit() and len(text) < 19):
-        raise BadRequest(f'Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax')
+        raise StoreBadRequest(f'Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax')
     return int(text or 0)
 
 
@@ -95,12 +95,12 @@ def _encode_token(version: int, last: Key) -> str:
     return base64.urlsafe_b64encode(msgspec.json.encode({"v": "meta.k8s.io/v1", "rv": version, "after": last})).decode()
 
 
-def _decode_token(ledger: Ledger, token: str) -> tuple[int, Key]:
+def _decode_token(ledger: ObjectTables, token: str) -> tuple[int, Key]:
     try:
         said = msgspec.json.decode(base64.urlsafe_b64decode(token))
         version, (namespace, name) = int(said["rv"]), said["after"]
     except (binascii.Error, msgspec.DecodeError, KeyError, TypeError, ValueError) as error:
-        raise BadRequest(f"continue key is not valid: {error}") from error
+        raise StoreBadRequest(f"continue key is not valid: {error}") from error
     if version < ledger.floor or version > ledger.resource_version:
-        raise Expired("The provided continue parameter is too old to display a consistent list result.")
+        raise StoreExpired("The provided continue parameter is too old to display a consistent list result.")
     return version, (str(namespace), str(name))

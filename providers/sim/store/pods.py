@@ -7,7 +7,7 @@ KEP-3521 (scheduling gates), KEP-3838 (directives of gated pods).
 from collections.abc import Callable
 from typing import Any
 
-from providers.sim.store.errors import Conflict, Forbidden, cause
+from providers.sim.store.errors import StoreConflict, StoreForbidden, cause
 from providers.sim.store.objects import Obj, invalid
 from providers.sim.store.registry import Resource
 
@@ -135,7 +135,7 @@ def _priority(resource: Resource, name: str, spec: Obj, lookup: Lookup) -> Obj:
         return {"priority": _SYSTEM_PRIORITIES[class_name], "preemptionPolicy": "PreemptLowerPriority"}
     held = lookup("priorityclasses.scheduling.k8s.io", "", class_name)
     if held is None:
-        raise Forbidden(
+        raise StoreForbidden(
             f'pods "{name}" is forbidden: no PriorityClass with name {class_name} was found',
             {"name": name, "kind": resource.plural},
         )
@@ -255,7 +255,7 @@ def bound_pod(pod: Obj, node_name: str, now: str) -> Obj:
     """A pod assigned to a node. Conflict when it is gated, already assigned or being deleted."""
     meta, spec = pod["metadata"], pod["spec"]
     if not node_name:
-        raise Conflict(f"pod {meta['name']} needs the name of a node")
+        raise StoreConflict(f"pod {meta['name']} needs the name of a node")
     problem = None
     if meta.get("deletionTimestamp"):
         problem = f"pod {meta['name']} is being deleted, cannot be assigned to a host"
@@ -264,7 +264,7 @@ def bound_pod(pod: Obj, node_name: str, now: str) -> Obj:
     elif spec.get("schedulingGates"):
         problem = f"pod {meta['name']} has non-empty .spec.schedulingGates"
     if problem:
-        raise Conflict(
+        raise StoreConflict(
             f'Operation cannot be fulfilled on pods/binding "{meta["name"]}": {problem}',
             {"name": meta["name"], "kind": "pods/binding"},
         )

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from providers.sim.store.errors import BadRequest, NotFound, cause
+from providers.sim.store.errors import StoreBadRequest, StoreNotFound, cause
 from providers.sim.store.objects import Obj, invalid
 from providers.sim.store.registry import Resource
 
@@ -32,7 +32,7 @@ def written_scale(resource: Resource, obj: Obj, scale: Obj) -> Obj:
     """`obj` with the replicas a Scale asks for. Invalid when negative, BadRequest when there are none."""
     replicas = (scale.get("spec") or {}).get("replicas", 0)
     if isinstance(replicas, bool) or not isinstance(replicas, int):
-        raise BadRequest(f"spec.replicas is not a number: {replicas!r}")
+        raise StoreBadRequest(f"spec.replicas is not a number: {replicas!r}")
     if replicas < 0:
         text = f"Invalid value: {replicas}: must be greater than or equal to 0"
         raise invalid(resource, obj["metadata"]["name"], cause("spec.replicas", text))
@@ -41,7 +41,7 @@ def written_scale(resource: Resource, obj: Obj, scale: Obj) -> Obj:
 
 def _paths(resource: Resource) -> tuple[str, str, str]:
     if resource.scale_paths is None:
-        raise NotFound(f"the server could not find the scale of {resource.plural}")
+        raise StoreNotFound(f"the server could not find the scale of {resource.plural}")
     return resource.scale_paths
 
 

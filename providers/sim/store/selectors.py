@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from providers.sim.store.errors import BadRequest
+from providers.sim.store.errors import StoreBadRequest
 from providers.sim.store.registry import Resource
 
 Predicate = Callable[[dict[str, Any]], bool]
@@ -64,7 +64,7 @@ def label_predicate(text: str) -> Callable[[dict[str, str]], bool] | None:
     while position < len(text):
         match = _TERM.match(text, position)
         if not match or match.end() == position:
-            raise BadRequest(f"unable to parse requirement: found '{text[position:]}' in label selector '{text}'")
+            raise StoreBadRequest(f"unable to parse requirement: found '{text[position:]}' in label selector '{text}'")
         terms.append(_label_term(match))
         position = match.end()
     if not terms:
@@ -91,7 +91,7 @@ def _comparison(key: str, operator: str, value: str) -> Callable[[dict[str, str]
     if operator in ("=", "=="):
         return lambda labels: labels.get(key) == value
     if not re.fullmatch(r"-?\d+", value):
-        raise BadRequest(f"for 'Gt', 'Lt' operators, the value must be an integer: {value}")
+        raise StoreBadRequest(f"for 'Gt', 'Lt' operators, the value must be an integer: {value}")
     sign, bound = (1 if operator == ">" else -1), int(value)
     return lambda labels: bool(re.fullmatch(r"-?\d+", labels.get(key, ""))) and sign * int(labels[key]) > sign * bound
 
@@ -118,7 +118,7 @@ def _expression(expression: dict[str, Any], labels: dict[str, str]) -> bool:
         case "DoesNotExist":
             return held is None
         case _:
-            raise BadRequest(f'"{operator}" is not a valid label selector operator')
+            raise StoreBadRequest(f'"{operator}" is not a valid label selector operator')
 
 
 def field_value(obj: dict[str, Any], path: str) -> str:
@@ -141,10 +141,10 @@ def field_predicate(resource: Resource, text: str) -> Predicate | None:
     for piece in filter(None, text.split(",")):
         match = _FIELD_TERM.match(piece.strip())
         if not match:
-            raise BadRequest(f"invalid selector: '{text}'; can't understand '{piece}'")
+            raise StoreBadRequest(f"invalid selector: '{text}'; can't understand '{piece}'")
         path = match["path"]
         if path not in _EVERY and path not in _FIELDS.get(resource.key, ()) and path not in resource.selectable_fields:
-            raise BadRequest(f"field label not supported: {path}")
+            raise StoreBadRequest(f"field label not supported: {path}")
         terms.append((path, match["op"] != "!=", match["value"]))
     if not terms:
         return None

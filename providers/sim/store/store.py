@@ -27,9 +27,17 @@ from providers.sim.store.endpoints import (
     qualified,
     shape_of,
 )
-from providers.sim.store.errors import AlreadyExists, BadRequest, Conflict, Expired, Forbidden, NotFound, cause
+from providers.sim.store.errors import (
+    StoreAlreadyExists,
+    StoreBadRequest,
+    StoreConflict,
+    StoreExpired,
+    StoreForbidden,
+    StoreNotFound,
+    cause,
+)
 from providers.sim.store.jsonpatch import json_patch, merge_patch
-from providers.sim.store.ledger import Key, Ledger, Listener
+from providers.sim.store.ledger import Key, Listener, ObjectTables
 from providers.sim.store.lifecycle import Lifecycle, Propagation
 from providers.sim.store.objects import (
     Identities,
@@ -49,7 +57,7 @@ from providers.sim.store.pods import bound_pod
 from providers.sim.store.registry import Registry, Resource
 from providers.sim.store.schema import defaulted, faults, pruned
 from providers.sim.store.strategic import strategic_merge
-from providers.sim.store.watchlog import Entry, Event, Revision
+from providers.sim.store.watchlog import LoggedChange, Revision, StoreEvent
 
 Objs = list[Obj]
 _NAMESPACES = ("default", "kube-system", "muster-system")
@@ -75,7 +83,7 @@ def _copied(value: Any) -> Any:
     try:
         return msgspec.json.decode(msgspec.json.encode(value))
     except (TypeError, ValueError) as error:
-        raise BadRequest(f"not JSON: {error}") from error
+        raise StoreBadRequest(f"not JSON: {error}") from error
 
 
 class Store:
@@ -87,7 +95,7 @@ class Store:
         self._clock = clock
         self._lock = threading.RLock()
         self._registry = Registry(builtin_resources())
-        self._ledger = Ledger(event_log_capacity)
+        self._ledger = ObjectTables(event_log_capacity)
         self._identities = Identities(seed)
         self._lifecycle = Lifecycle(self._ledger, clock, self._by_key, collect=collect_garbage)
         self._ledger.listen(self._definition_changed, self._by_key(CRD_KEY))
@@ -140,14 +148,14 @@ class Store:
         with self._lock:
             return read_page(self._ledger, resource, query)
 
-    def changes(self, resource: Resource, since: int, *, established: bool = False) -> Sequence[Entry]:
+    def changes(self, resource: Resource, since: int, *, established: bool = False) -> Sequence[LoggedChange]:
         """What happened to `resource` after version `since`. Expired when forgotten or no longer served.
 
         `established` says the caller has seen everything up to `since`, so that compaction alone does not end it.
         """
         with self._lock:
             if self._registry.served(resource.group, resource.version, resource.plural) is None:
-                raise Expired(f"{resource.key} is no longer served")
+                raise StoreExpired(f"{resource.key} is no longer served")
             return self._ledger.table(resource).log.since(since, established=established)
 
     def subscribe(self, callback: Listener, *, resource: Resource | None = None) -> Callable[[], None]:
@@ -190,7 +198,9 @@ class Store:
             meta = new.get("metadata") or {}
             name = name or meta.get("name", "")
             if meta.get("name", name) != name:
-                raise BadRequest(f"the name of the object ({meta['name']}) does not match the name on the URL ({name})")
+                raise StoreBadRequest(
+                    f"the name of the object ({meta['name']}) does not match the name on the URL ({name})"
+                )
             key = (checked_namespace(resource, new, namespace), name)
             current = self.read(resource, name, key[0]).obj
             if (resource.custom or resource.key in _CONDITIONAL) and not (
@@ -232,9 +242,9 @@ class Store:
             base = scaling.read_scale(resource, current) if scaled else current
             new = _patched(resource, base, _copied(patch), patch_type)
             if not isinstance(new, dict) or not isinstance(new.get("metadata"), dict):
-                raise BadRequest("the patch does not leave an object")
+                raise StoreBadRequest("the patch does not leave an object")
             if new["metadata"].get("name") != name:
-                raise BadRequest("the name of the object may not be changed by a patch")
+                raise StoreBadRequest("the name of the object may not be changed by a patch")
             check_preconditions(resource, current, new["metadata"].get("uid"), new["metadata"].get("resourceVersion"))
             if scaled:
                 new = scaling.written_scale(resource, current, new)
@@ -258,7 +268,7 @@ class Store:
             current = self.read(resource, name, namespace).obj
             check_preconditions(resource, current, uid, resource_version)
             if resource.key == "namespaces" and name in _UNDELETABLE:
-                raise Forbidden(f'namespaces "{name}" is forbidden: this namespace may not be deleted')
+                raise StoreForbidden(f'namespaces "{name}" is forbidden: this namespace may not be deleted')
             if dry_run:
                 return current
             result = self._lifecycle.delete(resource, key, current, grace_period_s, propagation)
@@ -305,7 +315,7 @@ class Store:
     def _create(self, resource: Resource, obj: Obj, namespace: str, writer: Writer, *, dry_run: bool) -> Obj:
         given = checked_type(resource, obj).get("metadata") or {}
         if given.get("resourceVersion"):
-            raise BadRequest("resourceVersion should not be set on objects to be created")
+            raise StoreBadRequest("resourceVersion should not be set on objects to be created")
         namespace = checked_namespace(resource, obj, namespace)
         key = (namespace, given.get("name") or self._generated(resource, namespace, given.get("generateName")))
         if problems := [*name_faults(resource, key[1]), *metadata_faults(given)]:
@@ -324,7 +334,7 @@ class Store:
             obj.pop("status", None)
         obj = admit_new(resource, self._conforming(resource, obj), self._lookup)
         if self._ledger.table(resource).get(key):
-            raise AlreadyExists(f'{qualified(resource)} "{key[1]}" already exists', details(resource, key[1]))
+            raise StoreAlreadyExists(f'{qualified(resource)} "{key[1]}" already exists', details(resource, key[1]))
         if resource.key == CRD_KEY:
             obj["status"] = established(obj, writer.time)
         if writer.operation == "Update":
@@ -345,7 +355,7 @@ class Store:
             name = prefix[:58] + self._identities.suffix()
             if table.get((namespace, name)) is None:
                 return name
-        raise AlreadyExists(
+        raise StoreAlreadyExists(
             f'{qualified(resource)} "{prefix}": no free name was found, try again', details(resource, prefix)
         )
 
@@ -353,9 +363,9 @@ class Store:
         if not resource.namespaced:
             return
         if self._ledger.table(self._by_key("namespaces")).get(("", namespace)) is None:
-            raise NotFound(f'namespaces "{namespace}" not found', {"name": namespace, "kind": "namespaces"})
+            raise StoreNotFound(f'namespaces "{namespace}" not found', {"name": namespace, "kind": "namespaces"})
         if self._lifecycle.terminating(namespace):
-            raise Forbidden(
+            raise StoreForbidden(
                 f'{qualified(resource)} "{name}" is forbidden: unable to create new content in namespace {namespace} '
                 "because it is being terminated",
                 {
@@ -415,16 +425,20 @@ class Store:
             fault = cause("fieldManager", "Required value: is required for apply patch", "FieldValueRequired")
             raise invalid(resource, key[1], fault)
         if meta.get("managedFields"):
-            raise BadRequest("metadata.managedFields must be nil")
+            raise StoreBadRequest("metadata.managedFields must be nil")
         if meta.get("name", key[1]) != key[1]:
-            raise BadRequest(f"the name of the object ({meta['name']}) does not match the name on the URL ({key[1]})")
+            raise StoreBadRequest(
+                f"the name of the object ({meta['name']}) does not match the name on the URL ({key[1]})"
+            )
         writer = Writer(writer.manager, writer.api_version, writer.time, writer.subresource, "Apply")
         held = self._ledger.table(resource).get(key)
         if held is None:
             if writer.subresource:
                 raise not_found(resource, key[1])
             if meta.get("uid") or meta.get("resourceVersion"):
-                raise Conflict(f'{qualified(resource)} "{key[1]}": uid or resourceVersion given, but it does not exist')
+                raise StoreConflict(
+                    f'{qualified(resource)} "{key[1]}": uid or resourceVersion given, but it does not exist'
+                )
             fresh = applied_object({}, applied, writer, shape_of(resource), force=True)
             fresh["metadata"]["name"] = key[1]
             return self._create(resource, fresh, key[0], writer, dry_run=dry_run)
@@ -432,7 +446,7 @@ class Store:
         result = applied_object(held.obj, applied, writer, shape_of(resource), force=force)
         return self._replace(resource, key, result, writer, dry_run=dry_run)
 
-    def _definition_changed(self, event: Event) -> None:
+    def _definition_changed(self, event: StoreEvent) -> None:
         resource = defined_resource(event.object)
         if event.type == "DELETED":
             self._registry.remove(resource.key)
@@ -446,5 +460,5 @@ def _patched(resource: Resource, base: Obj, patch: Any, patch_type: PatchType) -
     if patch_type is PatchType.JSON:
         return json_patch(base, patch)
     if not isinstance(patch, dict):
-        raise BadRequest("a merge patch is an object")
+        raise StoreBadRequest("a merge patch is an object")
     return merge_patch(base, patch) if patch_type is PatchType.MERGE else strategic_merge(base, patch, resource.kind)

@@ -5,7 +5,7 @@ Source: apimachinery `pkg/util/strategicpatch/patch.go` and the API conventions'
 
 from typing import Any
 
-from providers.sim.store.errors import BadRequest
+from providers.sim.store.errors import StoreBadRequest
 from providers.sim.store.listkeys import NamedShape, named_shape
 
 _PATCH, _RETAIN = "$patch", "$retainKeys"
@@ -15,7 +15,7 @@ _ORDER, _DELETE_SCALARS = "$setElementOrder/", "$deleteFromPrimitiveList/"
 def strategic_merge(target: dict[str, Any], patch: dict[str, Any], kind: str) -> dict[str, Any]:
     """`target` with `patch` applied, as the built-in `kind` merges. BadRequest for a malformed directive."""
     if not isinstance(patch, dict):
-        raise BadRequest("a strategic merge patch is an object")
+        raise StoreBadRequest("a strategic merge patch is an object")
     return _merge_map(target, patch, named_shape(kind))
 
 
@@ -28,7 +28,7 @@ def _merge_map(target: dict[str, Any], patch: dict[str, Any], shape: NamedShape)
         case None | "merge":
             pass
         case other:
-            raise BadRequest(f"unknown $patch directive {other!r}")
+            raise StoreBadRequest(f"unknown $patch directive {other!r}")
     result = _retained(target, patch)
     for key, value in patch.items():
         if not key.startswith("$"):
@@ -48,7 +48,7 @@ def _retained(target: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
     if kept is None:
         return dict(target)
     if not isinstance(kept, list):
-        raise BadRequest("$retainKeys is a list of field names")
+        raise StoreBadRequest("$retainKeys is a list of field names")
     return {key: value for key, value in target.items() if key in kept}
 
 
@@ -80,7 +80,7 @@ def _merge_keyed(target: list[Any], patch: list[Any], key: str, shape: NamedShap
     result = list(target)
     for item in patch:
         if key not in item:
-            raise BadRequest(f"map: {item!r} does not contain declared merge key: {key}")
+            raise StoreBadRequest(f"map: {item!r} does not contain declared merge key: {key}")
         at = next((i for i, held in enumerate(result) if held.get(key) == item[key]), None)
         if item.get(_PATCH) == "delete":
             result = [held for held in result if held.get(key) != item[key]]

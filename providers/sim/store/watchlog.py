@@ -7,14 +7,14 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from providers.sim.store.errors import Expired
+from providers.sim.store.errors import StoreExpired
 from providers.sim.store.registry import Resource
 
 EventType = Literal["ADDED", "MODIFIED", "DELETED"]
 _encode = msgspec.json.Encoder().encode
 
 
-class Event(NamedTuple):
+class StoreEvent(NamedTuple):
     """One committed write. `previous` is the object before it, None when it was created."""
 
     type: EventType
@@ -44,7 +44,7 @@ class Revision:
 
 
 @dataclass(slots=True, frozen=True)
-class Entry:
+class LoggedChange:
     """A logged change of the object `key` (namespace, name)."""
 
     type: EventType
@@ -59,11 +59,11 @@ class WatchLog:
     def __init__(self, capacity: int, floor: int = 0) -> None:
         self._capacity = capacity
         self._versions: list[int] = []
-        self._entries: list[Entry] = []
+        self._entries: list[LoggedChange] = []
         self._lost = 0
         self.floor = floor
 
-    def append(self, entry: Entry) -> None:
+    def append(self, entry: LoggedChange) -> None:
         """Record a change; resource versions only grow."""
         self._versions.append(entry.revision.resource_version)
         self._entries.append(entry)
@@ -75,13 +75,13 @@ class WatchLog:
         self._drop(bisect_right(self._versions, resource_version))
         self.floor = max(self.floor, resource_version)
 
-    def since(self, resource_version: int, *, established: bool = False) -> Sequence[Entry]:
+    def since(self, resource_version: int, *, established: bool = False) -> Sequence[LoggedChange]:
         """The changes after `resource_version`, oldest first. Expired when they may be forgotten.
 
         An `established` reader has seen everything up to there, so only a change that it really missed ends it.
         """
         if resource_version < (self._lost if established else self.floor):
-            raise Expired(f"too old resource version: {resource_version} ({self.floor})")
+            raise StoreExpired(f"too old resource version: {resource_version} ({self.floor})")
         return self._entries[bisect_right(self._versions, resource_version) :]
 
     def _drop(self, count: int) -> None:

@@ -14,7 +14,7 @@ from agent.cli.app import app
 from agent.cli.tables import age
 from providers.sim.apiserver import ApiServer
 from tests.agent.scenes import Scene, doc, files, gpu_job, gpu_jobset, pool, queue, simple, team
-from tests.providers.git.support import Work
+from tests.providers.git.support import WorkTree
 
 ROOT = Path(__file__).resolve().parents[3]
 RAILS = doc("FleetPolicy", "p", guardRails={"maxPercentRemoved": 30})
@@ -98,18 +98,18 @@ def test_validate_nothing_is_an_error(tmp_path: Path, name: str) -> None:
 
 
 @pytest.fixture
-def work(tmp_path: Path) -> Work:
-    made = Work(tmp_path / "repository")
+def work(tmp_path: Path) -> WorkTree:
+    made = WorkTree(tmp_path / "repository")
     made.path.mkdir()
     made.git("init", "-q", "-b", "main")
     return made
 
 
-def commit(work: Work, fleet: Mapping[str, str]) -> str:
+def commit(work: WorkTree, fleet: Mapping[str, str]) -> str:
     return work.commit("fleet.yaml", fleet["fleet.yaml"])
 
 
-def test_plan_of_two_revisions(work: Work) -> None:
+def test_plan_of_two_revisions(work: WorkTree) -> None:
     first = commit(work, simple())
     second = commit(work, files(pool(), pool("more"), team(), queue()))
     done = muster("plan", work.path, "--from", first, "--to", second)
@@ -121,7 +121,7 @@ def test_plan_of_two_revisions(work: Work) -> None:
     assert "0 to add, 0 to change, 1 to destroy" in back.stdout
 
 
-def test_plan_of_the_working_tree(work: Work) -> None:
+def test_plan_of_the_working_tree(work: WorkTree) -> None:
     first = commit(work, simple())
     work.write("fleet.yaml", simple(weight=7)["fleet.yaml"])
     done = muster("plan", work.path, "--from", first)
@@ -129,12 +129,12 @@ def test_plan_of_the_working_tree(work: Work) -> None:
     assert "weight" in done.stdout
 
 
-def test_plan_without_a_base_is_everything(work: Work) -> None:
+def test_plan_without_a_base_is_everything(work: WorkTree) -> None:
     commit(work, simple())
     assert "Plan: 5 to add" in muster("plan", work.path).stdout
 
 
-def test_plan_exit_codes(work: Work) -> None:
+def test_plan_exit_codes(work: WorkTree) -> None:
     first = commit(work, simple())
     assert muster("plan", work.path, "--from", first, "--detailed-exitcode").exit_code == exits.OK == 0
     work.write("fleet.yaml", simple(weight=7)["fleet.yaml"])
@@ -146,7 +146,7 @@ def test_plan_exit_codes(work: Work) -> None:
     assert muster("plan", work.path.parent / "nowhere", "--from", first).exit_code == exits.ERROR
 
 
-def test_plan_refused_by_the_guard_rails(work: Work) -> None:
+def test_plan_refused_by_the_guard_rails(work: WorkTree) -> None:
     first = commit(work, files(pool(), team(), queue(), RAILS))
     second = commit(work, files(team(quotas={}), RAILS))
     done = muster("plan", work.path, "--from", first, "--to", second, "--detailed-exitcode")
@@ -155,7 +155,7 @@ def test_plan_refused_by_the_guard_rails(work: Work) -> None:
     assert "allowEmptyFleet" in done.stdout
 
 
-def test_plan_as_json_has_a_stable_id(work: Work) -> None:
+def test_plan_as_json_has_a_stable_id(work: WorkTree) -> None:
     first = commit(work, simple())
     second = commit(work, files(pool(), pool("more"), team(), queue()))
     plans = [
@@ -170,14 +170,14 @@ def test_plan_as_json_has_a_stable_id(work: Work) -> None:
     assert other["plan_id"] != plans[0]["plan_id"]
 
 
-def test_plan_for_gitlab_counts(work: Work) -> None:
+def test_plan_for_gitlab_counts(work: WorkTree) -> None:
     first = commit(work, simple())
     commit(work, files(pool(), pool("more"), team(), queue()))
     done = muster("plan", work.path, "--from", first, "-o", "gitlab")
     assert json.loads(done.stdout) == {"create": 1, "update": 0, "delete": 0}
 
 
-def test_plan_of_a_folder_inside_the_repository(work: Work) -> None:
+def test_plan_of_a_folder_inside_the_repository(work: WorkTree) -> None:
     work.write("other/bad.yaml", "kind: Nonsense")
     work.write("fleets/a/fleet.yaml", simple()["fleet.yaml"])
     first = work.commit_all()
@@ -261,7 +261,7 @@ def test_explain_a_gang_that_is_not_there(cluster: tuple[Scene, Path]) -> None:
     assert "t/later, t/train" in done.stderr
 
 
-def test_plan_against_the_world(cluster: tuple[Scene, Path], work: Work) -> None:
+def test_plan_against_the_world(cluster: tuple[Scene, Path], work: WorkTree) -> None:
     _, kubeconfig = cluster
     first = commit(work, files(pool(limits={"nodes": 2}), team(quotas={"h100": {"nvidia.com/gpu": 16}}), queue()))
     commit(work, files(pool("other"), team(quotas={"other": {"nvidia.com/gpu": 16}}), queue(flavors=("other",))))

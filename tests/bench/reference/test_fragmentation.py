@@ -9,17 +9,18 @@ from hypothesis import strategies as st
 
 from bench.reference import packer as packer_module
 from bench.reference.fragmentation import ExpectedFill, Request
-from bench.reference.packer import Machine, NoRoom, Packer, Place, models, states_of
+from bench.reference.packer import FreeNode, NoRoom, PackedPlace, Packer, models, states_of
 
 HALF, FIFTH = Request(0, 0, 1, 500), Request(0, 0, 1, 200)
 ONE, TWO, EIGHT = Request(0, 0, 1), Request(0, 0, 2), Request(0, 0, 8)
 ONE_OF_A, ONE_OF_BOTH = Request(0, 0, 1, models=("a",)), Request(0, 0, 1, models=("a", "b"))
 THREE_TENTHS = Request(0, 0, 1, 300)
 PLENTY = 1_000_000
+Y, ALL_OF_X = PackedPlace("y"), PackedPlace("x", tuple(range(8)))
 
 
-def node(name: str, *devices: int, cpu: int = PLENTY, memory: int = PLENTY, model: str = "a") -> Machine:
-    return Machine(name, cpu, memory, devices, model)
+def node(name: str, *devices: int, cpu: int = PLENTY, memory: int = PLENTY, model: str = "a") -> FreeNode:
+    return FreeNode(name, cpu, memory, devices, model)
 
 
 # -- the measure ------------------------------------------------------------------------------------------------------
@@ -60,7 +61,7 @@ def node(name: str, *devices: int, cpu: int = PLENTY, memory: int = PLENTY, mode
         ({ONE: 1}, node("n"), 0),
     ],
 )  # fmt: skip
-def test_worth(mix: Mapping[Request, int], machine: Machine, worth: int) -> None:
+def test_worth(mix: Mapping[Request, int], machine: FreeNode, worth: int) -> None:
     measure = ExpectedFill(mix, ("a", "b"), horizon=1)
     assert measure.worth(states_of([machine], measure)).tolist() == [pytest.approx(worth, abs=3)]
 
@@ -83,36 +84,36 @@ def test_requests_that_make_no_sense(wrong: tuple[int, int, int, int]) -> None:
     ("mix", "nodes", "asked", "place"),
     [
         # A gap that little else fits goes first, an empty device last.
-        ({HALF: 1, FIFTH: 1}, [node("x", 1000), node("y", 500), node("z", 300)], FIFTH, Place("z", (0,))),
-        ({HALF: 1, FIFTH: 1}, [node("x", 1000, 200), node("y", 500)], FIFTH, Place("x", (1,))),
+        ({HALF: 1, FIFTH: 1}, [node("x", 1000), node("y", 500), node("z", 300)], FIFTH, PackedPlace("z", (0,))),
+        ({HALF: 1, FIFTH: 1}, [node("x", 1000, 200), node("y", 500)], FIFTH, PackedPlace("x", (1,))),
         # What leaves a remainder of use beats a tighter fit that leaves one of none.
-        ({THREE_TENTHS: 1}, [node("x", 600), node("y", 500)], FIFTH, Place("y", (0,))),
-        ({HALF: 1, THREE_TENTHS: 1}, [node("x", 500), node("y", 600)], THREE_TENTHS, Place("y", (0,))),
+        ({THREE_TENTHS: 1}, [node("x", 600), node("y", 500)], FIFTH, PackedPlace("y", (0,))),
+        ({HALF: 1, THREE_TENTHS: 1}, [node("x", 500), node("y", 600)], THREE_TENTHS, PackedPlace("y", (0,))),
         # A whole node is kept for those who need all of it.
-        ({ONE: 8, EIGHT: 1}, [node("x", *[1000] * 8), node("y", *[1000] * 7)], ONE, Place("y", (0,))),
-        ({ONE: 8, EIGHT: 1}, [node("x", *[1000] * 8), node("y", *[1000] * 7)], EIGHT, Place("x", tuple(range(8)))),
+        ({ONE: 8, EIGHT: 1}, [node("x", *[1000] * 8), node("y", *[1000] * 7)], ONE, PackedPlace("y", (0,))),
+        ({ONE: 8, EIGHT: 1}, [node("x", *[1000] * 8), node("y", *[1000] * 7)], EIGHT, ALL_OF_X),
         # GPUs keep the CPU and the memory they need.
-        ({Request(8, 8, 1): 1}, [node("x", 1000, cpu=8), node("y", 1000, cpu=16)], Request(8, 0), Place("y")),
-        ({Request(8, 8, 1): 1}, [node("x", 1000, memory=8), node("y", 1000, memory=16)], Request(0, 8), Place("y")),
-        ({Request(8, 8, 1): 1}, [node("x", 1000, cpu=8), node("y", cpu=8, model="")], Request(8, 0), Place("y")),
+        ({Request(8, 8, 1): 1}, [node("x", 1000, cpu=8), node("y", 1000, cpu=16)], Request(8, 0), Y),
+        ({Request(8, 8, 1): 1}, [node("x", 1000, memory=8), node("y", 1000, memory=16)], Request(0, 8), Y),
+        ({Request(8, 8, 1): 1}, [node("x", 1000, cpu=8), node("y", cpu=8, model="")], Request(8, 0), Y),
         # Where nothing but one kind can run, that kind goes.
-        ({ONE_OF_A: 9, ONE: 1}, [node("x", 1000), node("y", 1000, model="b")], ONE, Place("y", (0,))),
+        ({ONE_OF_A: 9, ONE: 1}, [node("x", 1000), node("y", 1000, model="b")], ONE, PackedPlace("y", (0,))),
         # Equals: the lowest name, the fullest device, the lowest index.
-        ({HALF: 1}, [node("y", 1000), node("x", 1000)], HALF, Place("x", (0,))),
-        ({}, [node("x", 1000, 500, 500)], HALF, Place("x", (1,))),
-        ({}, [node("x", 1000, 0, 1000, 1000)], TWO, Place("x", (0, 2))),
+        ({HALF: 1}, [node("y", 1000), node("x", 1000)], HALF, PackedPlace("x", (0,))),
+        ({}, [node("x", 1000, 500, 500)], HALF, PackedPlace("x", (1,))),
+        ({}, [node("x", 1000, 0, 1000, 1000)], TWO, PackedPlace("x", (0, 2))),
         # Nowhere.
         ({}, [node("x", 400, 400, 400)], HALF, None),
         ({}, [node("x", 1000, 999)], TWO, None),
         ({}, [node("x", 1000, cpu=7), node("y", 1000, memory=7)], Request(8, 8, 1), None),
         ({}, [node("x", 1000)], Request(0, 0, 1, models=("b",)), None),
-        ({}, [node("x")], Request(0, 0, 0, models=("b",)), Place("x")),
+        ({}, [node("x")], Request(0, 0, 0, models=("b",)), PackedPlace("x")),
         ({}, [node("x")], ONE, None),
         ({}, [node("x")], HALF, None),
         ({}, [], ONE, None),
     ],
 )  # fmt: skip
-def test_choose(mix: Mapping[Request, int], nodes: list[Machine], asked: Request, place: Place | None) -> None:
+def test_choose(mix: Mapping[Request, int], nodes: list[FreeNode], asked: Request, place: PackedPlace | None) -> None:
     packer = Packer(nodes, ExpectedFill(mix, models(nodes)))
     assert packer.choose(asked) == place
     assert packer.choose(asked) == place
@@ -120,27 +121,27 @@ def test_choose(mix: Mapping[Request, int], nodes: list[Machine], asked: Request
 
 def test_take_and_give() -> None:
     packer = Packer([node("x", 1000, 700, cpu=8, memory=8)], ExpectedFill({}, ["a"]))
-    packer.take(Request(3, 2, 1, 600), Place("x", (1,)))
-    assert packer.machines() == [Machine("x", 5, 6, (1000, 100), "a")]
-    packer.give(Request(3, 2, 1, 600), Place("x", (1,)))
-    assert packer.machines() == [Machine("x", 8, 8, (1000, 700), "a")]
+    packer.take(Request(3, 2, 1, 600), PackedPlace("x", (1,)))
+    assert packer.machines() == [FreeNode("x", 5, 6, (1000, 100), "a")]
+    packer.give(Request(3, 2, 1, 600), PackedPlace("x", (1,)))
+    assert packer.machines() == [FreeNode("x", 8, 8, (1000, 700), "a")]
 
 
 @pytest.mark.parametrize(
     ("asked", "place"),
     [
-        (HALF, Place("x", (1,))),
-        (HALF, Place("y", (0,))),
-        (HALF, Place("x")),
-        (HALF, Place("x", (2,))),
-        (HALF, Place("x", (-1,))),
-        (TWO, Place("x", (0, 0))),
-        (Request(9, 0), Place("x")),
-        (Request(0, 9), Place("x")),
-        (Request(0, 0, 1, models=("b",)), Place("x", (0,))),
+        (HALF, PackedPlace("x", (1,))),
+        (HALF, PackedPlace("y", (0,))),
+        (HALF, PackedPlace("x")),
+        (HALF, PackedPlace("x", (2,))),
+        (HALF, PackedPlace("x", (-1,))),
+        (TWO, PackedPlace("x", (0, 0))),
+        (Request(9, 0), PackedPlace("x")),
+        (Request(0, 9), PackedPlace("x")),
+        (Request(0, 0, 1, models=("b",)), PackedPlace("x", (0,))),
     ],
 )
-def test_what_cannot_be_taken_changes_nothing(asked: Request, place: Place) -> None:
+def test_what_cannot_be_taken_changes_nothing(asked: Request, place: PackedPlace) -> None:
     packer = Packer([node("x", 1000, 400, cpu=8, memory=8)], ExpectedFill({}, ["a"]))
     with pytest.raises(NoRoom):
         packer.take(asked, place)
@@ -150,11 +151,11 @@ def test_what_cannot_be_taken_changes_nothing(asked: Request, place: Place) -> N
 def test_what_was_never_taken_cannot_be_given_back() -> None:
     packer = Packer([node("x", 1000)], ExpectedFill({}, ["a"]))
     with pytest.raises(NoRoom):
-        packer.give(HALF, Place("x", (0,)))
+        packer.give(HALF, PackedPlace("x", (0,)))
 
 
 @pytest.mark.parametrize("nodes", [[node("x"), node("x")], [node("x", model="b")]], ids=["twice", "strange"])
-def test_nodes_that_make_no_sense(nodes: list[Machine]) -> None:
+def test_nodes_that_make_no_sense(nodes: list[FreeNode]) -> None:
     with pytest.raises(ValueError):
         Packer(nodes, ExpectedFill({}, ["a"]))
 
@@ -168,7 +169,7 @@ MIXES: tuple[dict[Request, int], ...] = (
 )
 machines = st.lists(
     st.builds(
-        Machine,
+        FreeNode,
         st.just(""),
         st.integers(0, 60),
         st.integers(0, 60),
@@ -176,7 +177,7 @@ machines = st.lists(
         st.sampled_from(["a", "b"]),
     ),
     max_size=6,
-).map(lambda found: [Machine(f"n{at}", *_free(it)) for at, it in enumerate(found)])
+).map(lambda found: [FreeNode(f"n{at}", *_free(it)) for at, it in enumerate(found)])
 cpu_and_memory = st.sampled_from([0, 3, 11])
 requests = st.one_of(
     st.builds(Request, cpu_and_memory, cpu_and_memory, st.just(1), st.sampled_from([50, 150, 200, 500, 800])),
@@ -184,7 +185,7 @@ requests = st.one_of(
 )
 
 
-def _free(machine: Machine) -> tuple[int, int, tuple[int, ...], str]:
+def _free(machine: FreeNode) -> tuple[int, int, tuple[int, ...], str]:
     return machine.cpu_milli, machine.memory_mib, machine.devices, machine.model
 
 
@@ -193,7 +194,7 @@ def measure_of(mix: int) -> ExpectedFill:
     return ExpectedFill(MIXES[mix], ("a", "b"))
 
 
-def fill(packer: Packer, asked: Sequence[Request]) -> list[tuple[Request, Place]]:
+def fill(packer: Packer, asked: Sequence[Request]) -> list[tuple[Request, PackedPlace]]:
     taken = []
     for request in asked:
         if (place := packer.choose(request)) is not None:
@@ -204,7 +205,7 @@ def fill(packer: Packer, asked: Sequence[Request]) -> list[tuple[Request, Place]
 
 @given(machines, st.lists(st.tuples(requests, st.booleans()), max_size=15), st.sampled_from(range(len(MIXES))))
 def test_kept_up_to_date_is_as_good_as_made_anew(
-    nodes: list[Machine], asked: list[tuple[Request, bool]], mix: int
+    nodes: list[FreeNode], asked: list[tuple[Request, bool]], mix: int
 ) -> None:
     packer, taken = Packer(nodes, measure_of(mix)), []
     for request, gives in asked:
@@ -221,7 +222,7 @@ def test_kept_up_to_date_is_as_good_as_made_anew(
 
 @given(machines, st.lists(requests, max_size=15), st.lists(requests, max_size=5), st.sampled_from(range(len(MIXES))))
 def test_undone_is_as_if_never_done(
-    nodes: list[Machine], asked: list[Request], probes: list[Request], mix: int
+    nodes: list[FreeNode], asked: list[Request], probes: list[Request], mix: int
 ) -> None:
     packer = Packer(nodes, measure_of(mix))
     before = packer.machines(), [packer.choose(probe) for probe in probes]
@@ -232,14 +233,14 @@ def test_undone_is_as_if_never_done(
 
 @given(st.data(), machines, st.lists(requests, max_size=15), st.sampled_from(range(len(MIXES))))
 def test_the_order_in_which_nodes_are_told_changes_nothing(
-    data: st.DataObject, nodes: list[Machine], asked: list[Request], mix: int
+    data: st.DataObject, nodes: list[FreeNode], asked: list[Request], mix: int
 ) -> None:
     shuffled = data.draw(st.permutations(nodes))
     assert fill(Packer(nodes, measure_of(mix)), asked) == fill(Packer(shuffled, measure_of(mix)), asked)
 
 
 @given(machines, st.lists(requests, max_size=15))
-def test_bounds_on_memory_change_nothing(nodes: list[Machine], asked: list[Request]) -> None:
+def test_bounds_on_memory_change_nothing(nodes: list[FreeNode], asked: list[Request]) -> None:
     kept = fill(Packer(nodes, measure_of(2)), asked)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(packer_module, "KEPT", 1)
@@ -249,7 +250,7 @@ def test_bounds_on_memory_change_nothing(nodes: list[Machine], asked: list[Reque
 
 @given(machines, st.lists(requests, max_size=15), st.sampled_from([0, 1]))
 def test_what_is_left_is_never_worth_more_where_only_gpus_count(
-    nodes: list[Machine], asked: list[Request], mix: int
+    nodes: list[FreeNode], asked: list[Request], mix: int
 ) -> None:
     packer, measure = Packer(nodes, measure_of(mix)), measure_of(mix)
     worth = measure.worth(states_of(packer.machines(), measure))

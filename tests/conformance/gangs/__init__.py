@@ -12,7 +12,7 @@ from tests.conformance.cases import Case, Result, lines_of
 from tests.conformance.gangs import kai, numeric, volcano
 from tests.conformance.gangs.outcome import compare, is_economic
 from tests.conformance.gangs.safety import violations
-from tests.conformance.gangs.scene import Build, Pods, Round, group_of, initial, play_round, settle
+from tests.conformance.gangs.scene import Build, Pods, SceneRound, group_of, initial, play_round, settle
 
 BUILDERS: dict[str, Build] = {"kai": kai.build, "volcano": volcano.build}
 STABLE_ROUNDS, SETTLING_ROUNDS = 5, 2
@@ -77,7 +77,7 @@ def _scenario(case: Case) -> tuple[dict[str, Any], str]:
     build, mode = BUILDERS[case["semantics"]], case["run"]["mode"]
     staying = _staying(case)
     pods: Pods = initial(case)
-    queued, rounds = frozenset[str](), list[Round]()
+    queued, rounds = frozenset[str](), list[SceneRound]()
     most = int(case["run"].get("rounds_until_match") or 1) if mode == "rounds" else 1
     shown: Pods = pods
     for _ in range(most):
@@ -98,7 +98,7 @@ def _scenario(case: Case) -> tuple[dict[str, Any], str]:
     return _emitted(case, shown, rounds, bool(changed), scores, phases), "; ".join(note for note in notes if note)
 
 
-def _evicted(case: Case, rounds: Sequence[Round], pods: Pods) -> list[str]:
+def _evicted(case: Case, rounds: Sequence[SceneRound], pods: Pods) -> list[str]:
     """Pods that ran and were made to leave for good; like upstream's list, it does not count what started meanwhile."""
     first = initial(case)
     left = {eviction.pod for played in rounds for eviction in played.decision.evicted}
@@ -140,7 +140,7 @@ def _phases(case: Case, queued: frozenset[str]) -> dict[str, str]:
 def _emitted(
     case: Case,
     pods: Pods,
-    rounds: Sequence[Round],
+    rounds: Sequence[SceneRound],
     changed: bool,
     scores: Mapping[str, bool | None],
     phases: Mapping[str, str],

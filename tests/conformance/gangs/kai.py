@@ -7,19 +7,19 @@ from fleet.snapshot import PodSet
 from model.kinds import RequirementTerm
 from model.quantity import canonical_amount
 from tests.conformance.cases import Case
-from tests.conformance.gangs.scene import Pods, Scene
+from tests.conformance.gangs.scene import GangScene, Pods
 from tests.reference.session.fair import FairLedger, FairQueue
-from tests.reference.session.policy import Policy, Stage
+from tests.reference.session.policy import Policy, SessionStage
 from tests.reference.session.values import (
     Crew,
+    CrewGroup,
     GpuShare,
-    Group,
-    Machine,
     Neighbour,
-    Pod,
     PodState,
+    SessionMachine,
+    SessionPod,
+    SessionTopology,
     Squad,
-    Topology,
     Within,
 )
 
@@ -32,11 +32,11 @@ MEGABYTE = 1_000_000
 NOWHERE = {"muster.dev/unsatisfiable": "true"}
 
 STAGES = {
-    "allocate": Stage.ALLOCATE,
-    "consolidation": Stage.CONSOLIDATE,
-    "reclaim": Stage.RECLAIM,
-    "preempt": Stage.PREEMPT,
-    "stalegangeviction": Stage.STALE,
+    "allocate": SessionStage.ALLOCATE,
+    "consolidation": SessionStage.CONSOLIDATE,
+    "reclaim": SessionStage.RECLAIM,
+    "preempt": SessionStage.PREEMPT,
+    "stalegangeviction": SessionStage.STALE,
 }
 STATES = {
     "Pending": PodState.PENDING,
@@ -60,9 +60,9 @@ def milli_cpu(asked: float) -> int:
     return round(asked * 1000) if asked < CORES_BELOW else round(asked)
 
 
-def build(case: Case, pods: Pods, queued: frozenset[str]) -> Scene:
+def build(case: Case, pods: Pods, queued: frozenset[str]) -> GangScene:
     """The scene of a case with its pods as they are now."""
-    claims = _Claims(case)
+    claims = _KaiClaims(case)
     policy = Policy(
         stages=_stages(case["run"]["actions"]),
         spread_gpus=bool(case["run"].get("custom_scheduler_conf")),
@@ -70,15 +70,17 @@ def build(case: Case, pods: Pods, queued: frozenset[str]) -> Scene:
     squads = [_squad(case, group, pods, claims) for group in case["podgroups"]]
     ledger = FairLedger([_queue(queue) for queue in case["queues"]])
     machines = [_machine(case, node, claims) for node in case["nodes"]]
-    return Scene(machines, squads, ledger, policy, [_topology(case, entry) for entry in case.get("topologies") or ()])
+    return GangScene(
+        machines, squads, ledger, policy, [_topology(case, entry) for entry in case.get("topologies") or ()]
+    )
 
 
-def _stages(actions: Sequence[str]) -> tuple[Stage, ...]:
+def _stages(actions: Sequence[str]) -> tuple[SessionStage, ...]:
     """Consolidation before reclaim is for those who might reclaim; the others get their chance after it."""
     stages = [STAGES[action] for action in actions]
-    if Stage.RECLAIM in stages and Stage.CONSOLIDATE in stages:
-        last = max(stages.index(stage) for stage in (Stage.RECLAIM, Stage.PREEMPT) if stage in stages)
-        stages.insert(last + 1, Stage.CONSOLIDATE)
+    if SessionStage.RECLAIM in stages and SessionStage.CONSOLIDATE in stages:
+        last = max(stages.index(stage) for stage in (SessionStage.RECLAIM, SessionStage.PREEMPT) if stage in stages)
+        stages.insert(last + 1, SessionStage.CONSOLIDATE)
     return tuple(stages)
 
 
@@ -110,7 +112,7 @@ def _queue(queue: Mapping[str, Any]) -> FairQueue:
 # -- machines ---------------------------------------------------------------------------------------------------------
 
 
-def _machine(case: Case, node: Mapping[str, Any], claims: "_Claims") -> Machine:
+def _machine(case: Case, node: Mapping[str, Any], claims: "_KaiClaims") -> SessionMachine:
     capacity = {
         "cpu": int(node["cpu"]),
         "memory": canonical_amount("memory", node["memory"]),
@@ -121,10 +123,10 @@ def _machine(case: Case, node: Mapping[str, Any], claims: "_Claims") -> Machine:
     for profile, count in (node.get("mig_instances") or {}).items():
         capacity[profile] = 0 if legacy else int(count)
     labels = {HOSTNAME: node["name"], "kai.scheduler/type": node["name"], **(node.get("labels") or {})}
-    return Machine(node["name"], capacity, labels, gpu_memory_mib=int(node.get("gpu_memory_mib") or 0))
+    return SessionMachine(node["name"], capacity, labels, gpu_memory_mib=int(node.get("gpu_memory_mib") or 0))
 
 
-def _topology(case: Case, topology: Mapping[str, Any]) -> Topology:
+def _topology(case: Case, topology: Mapping[str, Any]) -> SessionTopology:
     """A domain is named by the labels of all levels down to its own: racks of different zones may share a name."""
     levels = tuple(topology["levels"])
     domains: list[dict[str, str]] = [{} for _ in levels]
@@ -135,10 +137,10 @@ def _topology(case: Case, topology: Mapping[str, Any]) -> Topology:
                 break
             path.append(labels[level])
             domains[place][node["name"]] = "/".join(path)
-    return Topology(topology["name"], levels, tuple(domains))
+    return SessionTopology(topology["name"], levels, tuple(domains))
 
 
-class _Claims:
+class _KaiClaims:
     """Resource claims as GPUs: the first pod of a claim asks for them, the others have to be where it is."""
 
     def __init__(self, case: Case) -> None:
@@ -177,9 +179,9 @@ class _Claims:
 # -- squads -----------------------------------------------------------------------------------------------------------
 
 
-def _squad(case: Case, group: Mapping[str, Any], pods: Pods, claims: _Claims) -> Squad:
+def _squad(case: Case, group: Mapping[str, Any], pods: Pods, claims: _KaiClaims) -> Squad:
     members = [pod for pod in case["pods"] if pod["podgroup"] == group["name"]]
-    crews: dict[str, list[Pod]] = {}
+    crews: dict[str, list[SessionPod]] = {}
     for pod in members:
         crews.setdefault(pod.get("sub_group") or "", []).append(_pod(pod, pods, claims))
     delay, age = group.get("preemption_delay_s"), float(group.get("age_minutes") or 0) * 60
@@ -209,27 +211,27 @@ def _is_stale(case: Case, group: Mapping[str, Any], states: Sequence[str]) -> bo
     return grace >= 0 and "Succeeded" not in states and float(group.get("stale_seconds") or 0.0) >= grace
 
 
-def _root(group: Mapping[str, Any], crews: dict[str, list[Pod]]) -> Group:
+def _root(group: Mapping[str, Any], crews: dict[str, list[SessionPod]]) -> CrewGroup:
     within = _within(group.get("topology_constraint"))
     tree = group.get("sub_groups")
     if tree:
         root = _group(tree, crews, "")
         stray = tuple(pod for name, found in crews.items() if name not in _names(tree) for pod in found)
         parts = (*root.parts, Crew("", stray, 0)) if stray else root.parts
-        return Group("", parts, root.at_least, within=within or root.within)
+        return CrewGroup("", parts, root.at_least, within=within or root.within)
     pods = tuple(pod for found in crews.values() for pod in found)
-    return Group("", (Crew("", pods, int(group.get("min_member", 1))),), 1, within=within)
+    return CrewGroup("", (Crew("", pods, int(group.get("min_member", 1))),), 1, within=within)
 
 
-def _group(tree: Mapping[str, Any], crews: Mapping[str, list[Pod]], name: str) -> Group:
-    parts: list[Crew | Group] = [_group(below, crews, below["name"]) for below in tree.get("groups") or ()]
+def _group(tree: Mapping[str, Any], crews: Mapping[str, list[SessionPod]], name: str) -> CrewGroup:
+    parts: list[Crew | CrewGroup] = [_group(below, crews, below["name"]) for below in tree.get("groups") or ()]
     for pod_set in tree.get("pod_sets") or ():
         found = tuple(crews.get(pod_set["name"], ()))
         parts.append(
             Crew(pod_set["name"], found, int(pod_set["min_member"]), _within(pod_set.get("topology_constraint")))
         )
     at_least = tree.get("min_sub_group")
-    return Group(
+    return CrewGroup(
         name,
         tuple(parts),
         len(parts) if at_least is None else int(at_least),
@@ -252,7 +254,7 @@ def _within(constraint: Mapping[str, Any] | None) -> Within | None:
     )
 
 
-def _pod(pod: Mapping[str, Any], pods: Pods, claims: _Claims) -> Pod:
+def _pod(pod: Mapping[str, Any], pods: Pods, claims: _KaiClaims) -> SessionPod:
     asked, now = pod["requests"], pods[pod["name"]]
     gpus, node, possible = claims.of(pod)
     requests = {"cpu": milli_cpu(asked.get("cpu") or 0), "memory": canonical_amount("memory", asked.get("memory") or 0)}
@@ -268,7 +270,7 @@ def _pod(pod: Mapping[str, Any], pods: Pods, claims: _Claims) -> Pod:
         node_selector={} if possible and not legacy else NOWHERE,
         required_affinity=affinity,
     )
-    return Pod(
+    return SessionPod(
         name=pod["name"],
         template=template,
         state=STATES[now.state],

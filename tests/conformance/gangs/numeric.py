@@ -5,7 +5,7 @@ from typing import Any
 
 from tests.conformance.cases import Case
 from tests.reference.shares.division import UNLIMITED, Claimant, divide
-from tests.reference.shares.reclaim import Standing, can_reclaim, worth_trying
+from tests.reference.shares.reclaim import QueueStanding, can_reclaim, worth_trying
 
 RESOURCES = ("gpu", "cpu", "memory")
 
@@ -47,11 +47,11 @@ def victim(case: Case) -> dict[str, Any]:
     return {"victim_allowed": worth_trying(_standings(mine), _required(case["reclaimer"]), _standings(theirs))}
 
 
-def _standings(queue: Mapping[str, Any]) -> dict[str, Standing]:
+def _standings(queue: Mapping[str, Any]) -> dict[str, QueueStanding]:
     found = {}
     for resource in RESOURCES:
         given = queue.get(resource) or {}
-        found[resource] = Standing(
+        found[resource] = QueueStanding(
             quota=given.get("deserved", 0.0),
             fair=given.get("fair_share", 0.0),
             limit=given.get("max_allowed", UNLIMITED),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.conformance.cases import Case
-from tests.conformance.gangs.scene import Pods, Round, group_of, initial, pod_name
+from tests.conformance.gangs.scene import Pods, SceneRound, group_of, initial, pod_name
 
 RUNS = {"Running", "Binding", "Bound", "Allocated", "Pipelined"}
 
@@ -22,7 +22,7 @@ class Same:
     why: str = ""
 
 
-def compare(case: Case, pods: Pods, rounds: list[Round], phases: Mapping[str, str]) -> Same:
+def compare(case: Case, pods: Pods, rounds: list[SceneRound], phases: Mapping[str, str]) -> Same:
     """Compare the pods after the last round with what the case expects."""
     if case["semantics"] == "kai":
         return _compare_states(case, pods)
@@ -57,7 +57,7 @@ def _alike(pod: Mapping[str, Any]) -> tuple[str, str]:
 # -- expectations by count --------------------------------------------------------------------------------------------
 
 
-def _compare_counts(case: Case, pods: Pods, rounds: list[Round], phases: Mapping[str, str]) -> Same:
+def _compare_counts(case: Case, pods: Pods, rounds: list[SceneRound], phases: Mapping[str, str]) -> Same:
     expect, groups, first = case["expect"], _full_groups(case), initial(case)
     bound = {name for name, pod in pods.items() if pod.state == "Binding" and first[name].state == "Pending"}
     evicted = {name for one in rounds for name in (entry.pod for entry in one.decision.evicted)}

@@ -9,14 +9,14 @@ from typing import Any
 from model.quantity import canonical_amount
 from tests.conformance.cases import Case
 from tests.conformance.gangs.kai import milli_cpu
-from tests.conformance.gangs.scene import Pods, Round, group_of, pod_name
+from tests.conformance.gangs.scene import Pods, SceneRound, group_of, pod_name
 
 ACTIVE = {"Running", "Bound", "Binding", "Allocated", "Pipelined"}
 HOLDS_NOW = {"Running", "Bound", "Binding", "Allocated", "Releasing", "StuckInReleasing"}
 HOLDS_LATER = {"Running", "Bound", "Binding", "Allocated", "Pipelined", "StuckInReleasing"}
 
 
-def violations(case: Case, played: Round) -> list[str]:
+def violations(case: Case, played: SceneRound) -> list[str]:
     """Everything wrong with one round."""
     asked = {pod_name(pod): pod for pod in case["pods"]}
     groups = {group["name"]: group for group in case["podgroups"]}
@@ -31,7 +31,7 @@ def violations(case: Case, played: Round) -> list[str]:
 # -- gangs ------------------------------------------------------------------------------------------------------------
 
 
-def _partial(case: Case, played: Round, asked: Mapping[str, Any], groups: Mapping[str, Any]) -> Iterator[str]:
+def _partial(case: Case, played: SceneRound, asked: Mapping[str, Any], groups: Mapping[str, Any]) -> Iterator[str]:
     of_group = group_of(case)
     for name, group in groups.items():
         mine = [pod for pod, owner in of_group.items() if owner == name]
@@ -43,7 +43,7 @@ def _partial(case: Case, played: Round, asked: Mapping[str, Any], groups: Mappin
             yield f"{name} is left with {len(after)} pods, fewer than it needs"
 
 
-def _is_whole(group: Mapping[str, Any], active: set[str], asked: Mapping[str, Any], played: Round) -> bool:
+def _is_whole(group: Mapping[str, Any], active: set[str], asked: Mapping[str, Any], played: SceneRound) -> bool:
     done = {
         pod for pod, now in played.after.items() if now.state == "Succeeded" and asked[pod]["podgroup"] == group["name"]
     }
@@ -77,7 +77,7 @@ def _tree_is_whole(tree: Mapping[str, Any], active: set[str], asked: Mapping[str
 # -- room -------------------------------------------------------------------------------------------------------------
 
 
-def _overcommitted(case: Case, played: Round, asked: Mapping[str, Any]) -> Iterator[str]:
+def _overcommitted(case: Case, played: SceneRound, asked: Mapping[str, Any]) -> Iterator[str]:
     for node in case["nodes"]:
         for holds, word in ((HOLDS_NOW, "now"), (HOLDS_LATER, "later")):
             gained = [
@@ -117,7 +117,7 @@ def _capacity(case: Case, node: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _used(
-    case: Case, node: Mapping[str, Any], played: Round, asked: Mapping[str, Any], holds: set[str]
+    case: Case, node: Mapping[str, Any], played: SceneRound, asked: Mapping[str, Any], holds: set[str]
 ) -> dict[str, float]:
     used: dict[str, float] = {}
     devices, claims = set[str](), set[str]()
@@ -151,7 +151,7 @@ def _amounts(case: Case, requests: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _shared_too_much(
-    node: Mapping[str, Any], played: Round, asked: Mapping[str, Any], holds: set[str]
+    node: Mapping[str, Any], played: SceneRound, asked: Mapping[str, Any], holds: set[str]
 ) -> Iterator[str]:
     parts: dict[str, float] = {}
     for pod, now in played.after.items():
@@ -174,7 +174,7 @@ def _shared_too_much(
 # -- places -----------------------------------------------------------------------------------------------------------
 
 
-def _misplaced(case: Case, played: Round, asked: Mapping[str, Any], groups: Mapping[str, Any]) -> Iterator[str]:
+def _misplaced(case: Case, played: SceneRound, asked: Mapping[str, Any], groups: Mapping[str, Any]) -> Iterator[str]:
     nodes = {node["name"]: node for node in case["nodes"]}
     for pod, now in played.after.items():
         if now.state not in {"Binding", "Pipelined"} or played.before[pod] == now:
@@ -245,7 +245,7 @@ def _tree_constraints(tree: Mapping[str, Any]) -> Iterator[tuple[set[str] | None
 # -- evictions --------------------------------------------------------------------------------------------------------
 
 
-def _evicted_for_nothing(case: Case, played: Round) -> Iterator[str]:
+def _evicted_for_nothing(case: Case, played: SceneRound) -> Iterator[str]:
     of_group = group_of(case)
     placed = {
         of_group[pod]

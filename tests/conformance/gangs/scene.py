@@ -1,6 +1,6 @@
 """A case as it stands between two rounds, and what one round makes of it.
 
-Cases say what they say in two dialects; a `Scene` is the engine's input in either, rebuilt from the pods' present
+Cases say what they say in two dialects; a `GangScene` is the engine's input in either, rebuilt from the pods' present
 states.
 """
 
@@ -10,9 +10,9 @@ from typing import Any
 
 from tests.conformance.cases import Case
 from tests.reference.session.decide import decide
-from tests.reference.session.ledger import Ledger
+from tests.reference.session.ledger import SessionLedger
 from tests.reference.session.policy import Policy
-from tests.reference.session.values import Decision, Machine, Squad, Topology
+from tests.reference.session.values import Decision, SessionMachine, SessionTopology, Squad
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,22 +28,22 @@ Pods = Mapping[str, PodNow]
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class GangScene:
     """What the engine is given."""
 
-    machines: Sequence[Machine]
+    machines: Sequence[SessionMachine]
     squads: Sequence[Squad]
-    ledger: Ledger
+    ledger: SessionLedger
     policy: Policy
-    topologies: Sequence[Topology] = ()
+    topologies: Sequence[SessionTopology] = ()
 
 
-Build = Callable[[Case, Pods, frozenset[str]], Scene]
+Build = Callable[[Case, Pods, frozenset[str]], GangScene]
 """Case, pods as they are now, groups that have passed the gate since."""
 
 
 @dataclass(slots=True)
-class Round:
+class SceneRound:
     """One round: the pods before and after, and the decision between."""
 
     before: Pods
@@ -55,11 +55,11 @@ class Round:
 class Play:
     """A case played for some rounds."""
 
-    rounds: list[Round] = field(default_factory=list)
+    rounds: list[SceneRound] = field(default_factory=list)
     queued: frozenset[str] = frozenset()
 
 
-def play_round(case: Case, build: Build, pods: Pods, queued: frozenset[str]) -> tuple[Round, frozenset[str]]:
+def play_round(case: Case, build: Build, pods: Pods, queued: frozenset[str]) -> tuple[SceneRound, frozenset[str]]:
     """Decide once. Pods bear the words of a single pass afterwards; `settle` makes a cluster of it."""
     scene = build(case, pods, queued)
     decision = decide(scene.machines, scene.squads, scene.ledger, scene.policy, scene.topologies)
@@ -73,7 +73,7 @@ def play_round(case: Case, build: Build, pods: Pods, queued: frozenset[str]) -> 
             after[name] = PodNow(word, placement.node, placement.devices)
     for eviction in decision.evicted:
         after[eviction.pod] = replace(after[eviction.pod], state="Releasing")
-    return Round(pods, after, decision), queued | set(decision.queued)
+    return SceneRound(pods, after, decision), queued | set(decision.queued)
 
 
 def settle(pods: Pods, staying: frozenset[str]) -> Pods:

@@ -7,23 +7,33 @@ from fleet.snapshot import PodSet
 from model.kinds import RequirementTerm
 from model.quantity import canonical_resources
 from tests.conformance.cases import Case
-from tests.conformance.gangs.scene import Pods, Scene
+from tests.conformance.gangs.scene import GangScene, Pods
 from tests.reference.session.deserving import DeservingLedger
 from tests.reference.session.dominance import DominanceLedger
-from tests.reference.session.ledger import Ledger
-from tests.reference.session.policy import Policy, Rank, Stage
+from tests.reference.session.ledger import SessionLedger
+from tests.reference.session.policy import Policy, Rank, SessionStage
 from tests.reference.session.together import Together
-from tests.reference.session.values import Crew, Group, Machine, Neighbour, Pod, PodState, Squad, Topology, Within
-from tests.reference.session.weighted import Rules, ShareQueue, WeightedLedger
+from tests.reference.session.values import (
+    Crew,
+    CrewGroup,
+    Neighbour,
+    PodState,
+    SessionMachine,
+    SessionPod,
+    SessionTopology,
+    Squad,
+    Within,
+)
+from tests.reference.session.weighted import LedgerRules, ShareQueue, WeightedLedger
 
 STAGES = {
-    "enqueue": Stage.ENQUEUE,
-    "allocate": Stage.ALLOCATE,
-    "backfill": Stage.BACKFILL,
-    "reclaim": Stage.RECLAIM,
-    "gangreclaim": Stage.RECLAIM,
-    "preempt": Stage.PREEMPT,
-    "gangpreempt": Stage.PREEMPT,
+    "enqueue": SessionStage.ENQUEUE,
+    "allocate": SessionStage.ALLOCATE,
+    "backfill": SessionStage.BACKFILL,
+    "reclaim": SessionStage.RECLAIM,
+    "gangreclaim": SessionStage.RECLAIM,
+    "preempt": SessionStage.PREEMPT,
+    "gangpreempt": SessionStage.PREEMPT,
 }
 RANKS = {"priority": Rank.PRIORITY, "gang": Rank.UNREADY, "drf": Rank.SHARE}
 STATES = {
@@ -76,14 +86,14 @@ class Plugins:
         return self._arguments.get(name, {}).get(key)
 
 
-def build(case: Case, pods: Pods, queued: frozenset[str]) -> Scene:
+def build(case: Case, pods: Pods, queued: frozenset[str]) -> GangScene:
     """The scene of a case with its pods as they are now."""
     plugins = Plugins(case["run"])
     squads = [_squad(case, group, place, pods, queued, plugins) for place, group in enumerate(case["podgroups"])]
     queues = [_queue(queue) for queue in case["queues"]]
     machines = [_machine(case, node, plugins) for node in case["nodes"]]
     resources = _resources(machines, squads, queues)
-    return Scene(
+    return GangScene(
         machines, squads, _ledger(queues, resources, squads, plugins), _policy(case, plugins), [_topology(case)]
     )
 
@@ -92,9 +102,9 @@ def _policy(case: Case, plugins: Plugins) -> Policy:
     starving = plugins.anywhere("jobStarving")
     stages = [STAGES[action] for action in case["run"]["actions"] if action in STAGES]
     if not starving or not plugins.anywhere("reclaimable"):
-        stages = [stage for stage in stages if stage is not Stage.RECLAIM]
+        stages = [stage for stage in stages if stage is not SessionStage.RECLAIM]
     if not starving or not plugins.anywhere("preemptable"):
-        stages = [stage for stage in stages if stage is not Stage.PREEMPT]
+        stages = [stage for stage in stages if stage is not SessionStage.PREEMPT]
     return Policy(
         stages=tuple(stages),
         ranks=tuple(RANKS[name] for name in plugins.in_order if name in RANKS and plugins.on(name, "jobOrder")),
@@ -131,8 +141,8 @@ def _queue(queue: Mapping[str, Any]) -> ShareQueue:
 
 def _ledger(
     queues: Sequence[ShareQueue], resources: Sequence[str], squads: Sequence[Squad], plugins: Plugins
-) -> Ledger:
-    ledgers: list[Ledger] = []
+) -> SessionLedger:
+    ledgers: list[SessionLedger] = []
     parents = {queue.name: "" for queue in queues}
     for name in plugins.in_order:
         if name == "drf" and plugins.on(name, "hierarchy") and plugins.on(name, "queueOrder"):
@@ -149,8 +159,8 @@ def _ledger(
     return Together(resources, parents, ledgers)
 
 
-def _rules(plugins: Plugins, name: str) -> Rules:
-    return Rules(
+def _rules(plugins: Plugins, name: str) -> LedgerRules:
+    return LedgerRules(
         orders=plugins.on(name, "queueOrder"),
         limits_start=plugins.on(name, "allocatable"),
         limits_turn=name == "proportion" and plugins.on(name, "overused"),
@@ -160,7 +170,7 @@ def _rules(plugins: Plugins, name: str) -> Rules:
     )
 
 
-def _resources(machines: Sequence[Machine], squads: Sequence[Squad], queues: Sequence[ShareQueue]) -> list[str]:
+def _resources(machines: Sequence[SessionMachine], squads: Sequence[Squad], queues: Sequence[ShareQueue]) -> list[str]:
     names = {"cpu", "memory", "pods"}
     for machine in machines:
         names |= machine.capacity.keys()
@@ -169,7 +179,7 @@ def _resources(machines: Sequence[Machine], squads: Sequence[Squad], queues: Seq
     for squad in squads:
         names |= squad.floor.keys()
         for part in squad.root.parts:
-            crews = part.parts if isinstance(part, Group) else (part,)
+            crews = part.parts if isinstance(part, CrewGroup) else (part,)
             names |= {
                 name for crew in crews if isinstance(crew, Crew) for pod in crew.pods for name in pod.template.requests
             }
@@ -179,7 +189,7 @@ def _resources(machines: Sequence[Machine], squads: Sequence[Squad], queues: Seq
 # -- machines ---------------------------------------------------------------------------------------------------------
 
 
-def _machine(case: Case, node: Mapping[str, Any], plugins: Plugins) -> Machine:
+def _machine(case: Case, node: Mapping[str, Any], plugins: Plugins) -> SessionMachine:
     capacity = {"pods": 110, **canonical_resources(node["allocatable"])}
     for name in {name for claim in case.get("resource_claims") or () for name in _asked_of(claim)}:
         capacity[name] = ENDLESS
@@ -187,7 +197,7 @@ def _machine(case: Case, node: Mapping[str, Any], plugins: Plugins) -> Machine:
         capacity.update(_devices(case, node["name"]))
     shard, mode = case.get("nodes_in_shard"), case.get("sharding_mode")
     outside = shard is not None and node["name"] not in shard
-    return Machine(
+    return SessionMachine(
         node["name"],
         capacity,
         node.get("labels") or {},
@@ -221,7 +231,7 @@ def _asked_of(claim: Mapping[str, Any]) -> dict[str, int]:
     return found
 
 
-def _topology(case: Case) -> Topology:
+def _topology(case: Case) -> SessionTopology:
     """A level for each tier, the widest first, and one above them all. Where a node has no hypernode of a tier, the
 
     one below stands for it.
@@ -240,7 +250,7 @@ def _topology(case: Case) -> Topology:
     top = max(tiers, default=0) + 1
     levels.append(f"tier/{top}")
     domains.append({node["name"]: "top" for node in case["nodes"]})
-    return Topology(HYPERNODES, tuple(reversed(levels)), tuple(reversed(domains)))
+    return SessionTopology(HYPERNODES, tuple(reversed(levels)), tuple(reversed(domains)))
 
 
 def _listed(value: Any) -> list[str]:
@@ -288,36 +298,36 @@ def _squad(
 
 
 def _root(
-    case: Case, group: Mapping[str, Any], pods: Sequence[tuple[Mapping[str, Any], Pod]], plugins: Plugins
-) -> Group:
+    case: Case, group: Mapping[str, Any], pods: Sequence[tuple[Mapping[str, Any], SessionPod]], plugins: Plugins
+) -> CrewGroup:
     within = _within(case, group.get("network_topology"), plugins)
     done = sum(1 for _, pod in pods if pod.state is PodState.SUCCEEDED)
     least = max(0, int(group.get("min_member") or 0) - done)
     if policies := group.get("sub_group_policy"):
-        parts: list[Crew | Group] = []
+        parts: list[Crew | CrewGroup] = []
         rest = list(pods)
         for policy in policies:
             part, rest = _policy_part(case, policy, rest, plugins)
             parts.append(part)
         if rest:
             parts.append(Crew("", tuple(pod for _, pod in rest), 0))
-        return Group("", tuple(parts), len(parts), least, within)
+        return CrewGroup("", tuple(parts), len(parts), least, within)
     minima = {role: int(count) for role, count in (group.get("min_task_member") or {}).items()}
     if minima and least >= sum(minima.values()):
-        crews: dict[str, list[Pod]] = {role: [] for role in minima}
+        crews: dict[str, list[SessionPod]] = {role: [] for role in minima}
         for given, pod in pods:
             crews.setdefault(_role(given), []).append(pod)
         roles = tuple(Crew(role, tuple(found), minima.get(role, 0)) for role, found in crews.items())
-        return Group("", roles, len(roles), least, within)
-    return Group("", (Crew("", tuple(pod for _, pod in pods), least),), 1, within=within)
+        return CrewGroup("", roles, len(roles), least, within)
+    return CrewGroup("", (Crew("", tuple(pod for _, pod in pods), least),), 1, within=within)
 
 
 def _policy_part(
-    case: Case, policy: Mapping[str, Any], pods: Sequence[tuple[Mapping[str, Any], Pod]], plugins: Plugins
-) -> tuple[Group, list[tuple[Mapping[str, Any], Pod]]]:
+    case: Case, policy: Mapping[str, Any], pods: Sequence[tuple[Mapping[str, Any], SessionPod]], plugins: Plugins
+) -> tuple[CrewGroup, list[tuple[Mapping[str, Any], SessionPod]]]:
     """One crew for every combination of label values; pods without the labels are left for the next policy."""
     within = _within(case, policy.get("network_topology"), plugins)
-    keys, crews, rest = policy.get("match_label_keys") or (), dict[tuple[str, ...], list[Pod]](), []
+    keys, crews, rest = policy.get("match_label_keys") or (), dict[tuple[str, ...], list[SessionPod]](), []
     for given, pod in pods:
         values = tuple(_label(given, key) for key in keys)
         if all(values):
@@ -328,7 +338,7 @@ def _policy_part(
     # Without hypernodes as objects upstream finds no domain for pods that join a sub-group that has started.
     most = None if case.get("hypernodes") or not (within and within.required) else size
     parts = tuple(Crew("/".join(values), tuple(found[:most]), size, within) for values, found in crews.items())
-    return Group(policy["name"], parts, int(policy.get("min_sub_groups") or 0)), rest
+    return CrewGroup(policy["name"], parts, int(policy.get("min_sub_groups") or 0)), rest
 
 
 def _label(pod: Mapping[str, Any], key: str) -> str:
@@ -343,7 +353,7 @@ def _role(pod: Mapping[str, Any]) -> str:
     return role
 
 
-def _pod(case: Case, group: Mapping[str, Any], pod: Mapping[str, Any], pods: Pods, plugins: Plugins) -> Pod:
+def _pod(case: Case, group: Mapping[str, Any], pod: Mapping[str, Any], pods: Pods, plugins: Plugins) -> SessionPod:
     now = pods[pod["id"]]
     requests = {name: amount for name, amount in canonical_resources(pod["requests"]).items() if amount}
     claims = {claim["ObjectMeta"]["Name"]: claim for claim in case.get("resource_claims") or ()}
@@ -355,7 +365,7 @@ def _pod(case: Case, group: Mapping[str, Any], pod: Mapping[str, Any], pods: Pod
             requests[name] = requests.get(name, 0) + count
     affinity = pod.get("affinity") or {}
     critical = group.get("priority_class") in SYSTEM_CLASSES or group["namespace"] == "kube-system"
-    return Pod(
+    return SessionPod(
         name=pod["id"],
         template=PodSet(
             "pod",

@@ -7,7 +7,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from bench.reference.karpenter.buy import Ask, Machine, Pod, ReferenceOffering, Template, Weighted
+from bench.reference.karpenter.buy import (
+    MachineType,
+    PodSpecification,
+    PoolTemplate,
+    ReferenceOffering,
+    WaitingPod,
+    Weighted,
+)
 from model import labels
 from model.requirements import Requirement, Requirements
 from tests.conformance.karpenter.requirements import requirements
@@ -26,7 +33,7 @@ def amounts(given: Mapping[str, int]) -> dict[str, int]:
     return {CANONICAL.get(name, name): amount for name, amount in given.items()}
 
 
-def machines(given: Any, folder: Path) -> tuple[Machine, ...]:
+def machines(given: Any, folder: Path) -> tuple[MachineType, ...]:
     """Machine types: a list, or a catalogue by name, `minus` what is taken out of it (`minus arm64 in zone-2`)."""
     if isinstance(given, list):
         return tuple(machine(each) for each in given)
@@ -36,7 +43,7 @@ def machines(given: Any, folder: Path) -> tuple[Machine, ...]:
     return tuple(each for each in found if each.offerings)
 
 
-def _without(given: Machine, words: frozenset[str]) -> Machine:
+def _without(given: MachineType, words: frozenset[str]) -> MachineType:
     """The type without the offers that all the words are said of: architecture, system, zone or capacity type."""
     own = {value for requirement in given.requirements.values() for value in requirement.values}
     left = (each for each in given.offerings if not words or not words <= own | {each.zone, each.capacity_type})
@@ -44,12 +51,12 @@ def _without(given: Machine, words: frozenset[str]) -> Machine:
 
 
 @cache
-def _catalog(folder: Path, name: str) -> tuple[Machine, ...]:
+def _catalog(folder: Path, name: str) -> tuple[MachineType, ...]:
     catalogs = json.loads((folder / "catalogs.json").read_text("utf-8"))["catalogs"]
     return tuple(machine(each) for each in catalogs[name])
 
 
-def machine(given: Mapping[str, Any]) -> Machine:
+def machine(given: Mapping[str, Any]) -> MachineType:
     """One machine type."""
     capacity = amounts(given.get("capacity", {})) or _bare(given)
     overhead = amounts(given.get("overhead", {}))
@@ -57,7 +64,7 @@ def machine(given: Mapping[str, Any]) -> Machine:
     carried |= {key: (value,) for key, value in given.get("labels", {}).items()}
     listed = {key: (each,) if isinstance(each, str) else tuple(each) for key, each in carried.items() if each}
     allocatable = {name: amount - overhead.get(name, 0) for name, amount in capacity.items()}
-    return Machine(
+    return MachineType(
         given["name"],
         Requirements({key: Requirement.one_of(*values) for key, values in listed.items()}),
         capacity,
@@ -86,10 +93,10 @@ def _offering(given: Mapping[str, Any], allocatable: Mapping[str, int]) -> Refer
     )
 
 
-def templates(given: Iterable[Mapping[str, Any]], known: tuple[Machine, ...]) -> list[Template]:
+def templates(given: Iterable[Mapping[str, Any]], known: tuple[MachineType, ...]) -> list[PoolTemplate]:
     """Pools that may buy all the machine types known."""
     return [
-        Template(
+        PoolTemplate(
             each.get("name", f"pool-{number}"),
             known,
             requirements(each.get("requirements", [])) & Requirements.from_labels(each.get("labels", {})),
@@ -104,13 +111,13 @@ _BESIDE = frozenset({"app", "arch", "instance_type", "labels", "name", "node_aff
 _BESIDE_TOO = frozenset({"preferred_zone", "zone"})
 
 
-def pod(number: int, given: Mapping[str, Any], **more: Any) -> Pod:
+def pod(number: int, given: Mapping[str, Any], **more: Any) -> WaitingPod:
     """One pod: what is no word of the cases is a resource it requests."""
     chosen = {labels.ZONE: given.get("zone"), labels.INSTANCE_TYPE: given.get("instance_type")}
     chosen |= {labels.ARCH: given.get("arch"), **given.get("node_selector", {})}
     liked = given.get("preferred_zone")
     affinity = given.get("node_affinity")
-    ask = Ask(
+    ask = PodSpecification(
         amounts({name: amount for name, amount in given.items() if name not in _BESIDE | _BESIDE_TOO}),
         labels={**({"app": given["app"]} if "app" in given else {}), **given.get("labels", {})},
         selector=Requirements.from_labels({key: value for key, value in chosen.items() if value}),
@@ -118,4 +125,4 @@ def pod(number: int, given: Mapping[str, Any], **more: Any) -> Pod:
         preferred=(Weighted(1, Requirements.from_labels({labels.ZONE: liked})),) if liked else (),
         **more,
     )
-    return Pod(f"default/pod-{number:03}", ask, float(number))
+    return WaitingPod(f"default/pod-{number:03}", ask, float(number))

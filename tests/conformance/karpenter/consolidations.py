@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from bench.reference.karpenter.disrupt.ground import Ground
-from bench.reference.karpenter.disrupt.moves import Purchase
-from bench.reference.karpenter.disrupt.rounds import Round, decide, is_idle
+from bench.reference.karpenter.disrupt.ground import DisruptionWorld
+from bench.reference.karpenter.disrupt.moves import ReplacementPurchase
+from bench.reference.karpenter.disrupt.rounds import DisruptionRound, decide, is_idle
 from fleet.disruption.budgets import allowed
 from fleet.reasons import Reason
 from model import labels
@@ -43,7 +43,7 @@ def run(case: Case) -> dict[str, Any]:
     }
 
 
-def _only(bought: list[Purchase], key: str) -> Any:
+def _only(bought: list[ReplacementPurchase], key: str) -> Any:
     """The value all purchases have for a label, of the machines they may become or as it is required."""
     found = set()
     for purchase in bought:
@@ -52,13 +52,13 @@ def _only(bought: list[Purchase], key: str) -> Any:
     return next(iter(found)) if len(found) == 1 else sorted(found)
 
 
-def _values(purchase: Purchase, name: str, key: str) -> set[str]:
+def _values(purchase: ReplacementPurchase, name: str, key: str) -> set[str]:
     [machine] = [each for each in purchase.choice.machines if each.name == name]
     told = {labels.ZONE: "zone", labels.CAPACITY_TYPE: "capacity_type"}[key]
     return {getattr(offer, told) for offer in purchase.choice.offers(machine)}
 
 
-def _skew(scene: Ground, found: Round, key: str) -> list[int]:
+def _skew(scene: DisruptionWorld, found: DisruptionRound, key: str) -> list[int]:
     """Pods in each domain afterwards, fewest first; those that move onto a machine that stands are not asked for."""
     going = {name for move in found.moves for name in move.names}
     counts: Counter[str] = Counter()
@@ -71,7 +71,7 @@ def _skew(scene: Ground, found: Round, key: str) -> list[int]:
     return sorted(counts.values())
 
 
-def _budgets(scene: Ground) -> Mapping[str, int]:
+def _budgets(scene: DisruptionWorld) -> Mapping[str, int]:
     found = {}
     for name, pool in sorted(scene.pools.items()):
         mine = [machine for machine in scene.machines if machine.pool == name and machine.post.initialized]

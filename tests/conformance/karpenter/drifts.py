@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from bench.reference.karpenter.disrupt.rounds import Round, decide
+from bench.reference.karpenter.disrupt.rounds import DisruptionRound, decide
 from fleet.nodeclaims.drift_facts import DriftFacts, OfferingAvailability, TemplateHash, drift_reason
 from fleet.reasons import Reason
 from model.pools import pool_hash
@@ -150,7 +150,7 @@ def _fixed(given: Given) -> dict[str, Any]:
     }
 
 
-def _decided(given: Given, nodes: Any, more: Given) -> Round:
+def _decided(given: Given, nodes: Any, more: Given) -> DisruptionRound:
     """Consolidation and emptiness have no say in these cases: nothing has been quiet for long enough."""
     told = given.get("budgets") or [given.get("budget", "100%")]
     budgets = [each if isinstance(each, dict) else {"nodes": each} for each in told]

@@ -9,7 +9,7 @@ from model.quantity import canonical_resources
 from providers.aws import allocatable as formulas
 from providers.aws import node_sizes
 from providers.aws.allocatable import POD_ENI_RESOURCE, ClusterSettings, hardware
-from providers.aws.facts import Gpu, Neuron, TypeFacts
+from providers.aws.facts import GpuFacts, Neuron, TypeFacts
 from providers.aws.node_sizes import GIB, MIB, ImageFamily, NodeSettings
 from tests.conformance.cases import Case
 
@@ -90,7 +90,7 @@ def _documented(path: Path) -> dict[str, Any]:
 def _type(name: str, entry: Given) -> TypeFacts:
     documented, neuron = entry["allocatable"], None
     named = (("nvidia", "nvidia.com/gpu"), ("amd", "amd.com/gpu"))
-    gpus = tuple(Gpu("any", maker, int(documented[each]), 1024) for maker, each in named if each in documented)
+    gpus = tuple(GpuFacts("any", maker, int(documented[each]), 1024) for maker, each in named if each in documented)
     if devices := int(documented.get("aws.amazon.com/neuron", 0)):
         neuron = Neuron("any", devices, int(documented["aws.amazon.com/neuroncore"]) // devices)
     return TypeFacts(

@@ -7,7 +7,7 @@ from functools import cache
 from itertools import chain
 from typing import Any
 
-from bench.reference.karpenter.buy import Claim, Machine, Pod, ReferenceOffering, solve
+from bench.reference.karpenter.buy import MachineType, PlannedClaim, ReferenceOffering, WaitingPod, solve
 from bench.reference.karpenter.launch import batches
 from bench.reference.karpenter.launch.filters import Wanted, launchable
 from bench.reference.karpenter.launch.overrides import Inflexible, Override, named
@@ -57,7 +57,7 @@ def run(case: Case) -> dict[str, Any]:
 
 
 @cache
-def market(names: tuple[str, ...] = SOLD) -> tuple[Machine, ...]:
+def market(names: tuple[str, ...] = SOLD) -> tuple[MachineType, ...]:
     """The types with their facts and prices, spot cheaper than on-demand, in all zones."""
     catalog = package_catalog(REGION).catalog
     prices = {(offer.instance_type.name, offer.capacity_type): offer.price_usd_h for offer in catalog.offers}
@@ -71,7 +71,7 @@ def market(names: tuple[str, ...] = SOLD) -> tuple[Machine, ...]:
             if (name, capacity_type) in prices
         ]
         carried = Requirements.from_labels(found.labels)
-        out.append(Machine(name, carried, found.capacity, found.allocatable, tuple(offers)))
+        out.append(MachineType(name, carried, found.capacity, found.allocatable, tuple(offers)))
     return tuple(out)
 
 
@@ -101,7 +101,7 @@ def _tried(override: Override) -> Tried:
 
 
 def _launched(
-    machines: Iterable[Machine], wanted: Wanted, short: Pools, known: Shortages
+    machines: Iterable[MachineType], wanted: Wanted, short: Pools, known: Shortages
 ) -> tuple[Override | None, Shortages]:
     """One call: the machine that comes, or none; and what is known to be short afterwards."""
     for override in named(launchable(machines, wanted), wanted).overrides:
@@ -148,12 +148,12 @@ def _in(key: str, *values: str) -> dict[str, Any]:
     return {"key": key, "op": "In", "values": list(values)}
 
 
-def _options(claim: Claim, machines: Iterable[Machine]) -> Iterator[Machine]:
+def _options(claim: PlannedClaim, machines: Iterable[MachineType]) -> Iterator[MachineType]:
     kept = {option.machine for option in claim.options}
     return (machine for machine in machines if machine.name in kept)
 
 
-def _asked(claim: Claim) -> Wanted:
+def _asked(claim: PlannedClaim) -> Wanted:
     return Wanted(claim.requirements, claim.requests)
 
 
@@ -289,12 +289,12 @@ def _packed(given: Given, case: Case) -> dict[str, Any]:
     }
 
 
-def _claims(pods: list[Pod], machines: tuple[Machine, ...]) -> tuple[Claim, ...]:
+def _claims(pods: list[WaitingPod], machines: tuple[MachineType, ...]) -> tuple[PlannedClaim, ...]:
     pool = {"requirements": [_in(labels.CAPACITY_TYPE, "on-demand")]}
     return solve(pods, catalogs.templates([pool], machines)).claims
 
 
-def _large(case: Case) -> tuple[Machine, ...]:
+def _large(case: Case) -> tuple[MachineType, ...]:
     """Many types, each with one offer."""
     found = catalogs.machines({"catalog": "bench400"}, case["folder"])
     only = (

@@ -3,7 +3,14 @@
 from collections.abc import Mapping
 from typing import Any
 
-from bench.reference.karpenter.buy import Claim, Machine, Outcome, Pod, Rules, solve
+from bench.reference.karpenter.buy import (
+    MachineType,
+    PlannedClaim,
+    ProvisionerSettings,
+    SchedulingResults,
+    WaitingPod,
+    solve,
+)
 from model.requirements import STRICT, Requirements
 from tests.conformance.cases import Case
 from tests.conformance.karpenter import catalogs
@@ -17,16 +24,16 @@ def run(case: Case) -> dict[str, Any]:
     machines = catalogs.machines({"catalog": named} if isinstance(named, str) else named, case["folder"])
     pools = catalogs.templates(given.get("node_pools") or [{}], machines)
     pods = [catalogs.pod(number, each) for number, each in enumerate(given["pods"])]
-    rules = Rules(
+    rules = ProvisionerSettings(
         best_effort_min_values=given.get("min_values_policy") == "BestEffort",
         respect_preferences=given.get("preference_policy") != "Ignore",
-        most_types=given.get("max_instance_types", Rules().most_types),
+        most_types=given.get("max_instance_types", ProvisionerSettings().most_types),
     )
     return _told(solve(pods, pools, rules=rules), pods, {each.name: each for each in machines}, expect)
 
 
 def _told(
-    outcome: Outcome, pods: list[Pod], machines: Mapping[str, Machine], expect: Mapping[str, Any]
+    outcome: SchedulingResults, pods: list[WaitingPod], machines: Mapping[str, MachineType], expect: Mapping[str, Any]
 ) -> dict[str, Any]:
     claims = outcome.claims
     prices = [claim.price_usd_h for claim in claims]
@@ -45,7 +52,7 @@ def _told(
     }
 
 
-def _fits(claim: Claim, pods: list[Pod], machines: Mapping[str, Machine]) -> bool:
+def _fits(claim: PlannedClaim, pods: list[WaitingPod], machines: Mapping[str, MachineType]) -> bool:
     """Counted anew from the pods themselves."""
     total = {"pods": len(claim.pods)}
     for pod in pods:
@@ -59,7 +66,7 @@ def _fits(claim: Claim, pods: list[Pod], machines: Mapping[str, Machine]) -> boo
     )
 
 
-def _matches(claim: Claim, wanted: Requirements, machines: Mapping[str, Machine]) -> bool:
+def _matches(claim: PlannedClaim, wanted: Requirements, machines: Mapping[str, MachineType]) -> bool:
     """Each option has the labels and an offering that are wanted."""
     for option in claim.options:
         machine = machines[option.machine]

@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from bench.reference.karpenter.buy.reservations import OverReserved, Reservations
+from bench.reference.karpenter.buy.reservations import OverReserved, ReservationManager
 from tests.conformance.cases import Case
 
 
 def run(case: Case) -> dict[str, Any]:
     """What can be reserved and what remains after the operations, or that they were a mistake."""
     given, expect = case["given"], case["expect"]
-    books = Reservations({each["id"]: each["capacity"] for each in given["reservations"]})
+    books = ReservationManager({each["id"]: each["capacity"] for each in given["reservations"]})
     error = False
     for operation in given["ops"]:
         try:

@@ -6,18 +6,18 @@ from math import inf
 from typing import Any
 
 from bench.reference.karpenter.buy import (
-    Machine,
-    Node,
+    KarpenterNode,
+    MachineType,
     Peers,
-    Pod,
+    PoolTemplate,
+    ProvisionerSettings,
     ReferenceOffering,
     Resident,
-    Rules,
     Spread,
-    Template,
+    WaitingPod,
     Weighted,
 )
-from bench.reference.karpenter.disrupt.ground import Ground, Standing
+from bench.reference.karpenter.disrupt.ground import DisruptionCandidate, DisruptionWorld
 from fleet.disruption.eligibility import CandidateNode, CandidatePod, reschedulable
 from fleet.disruption.evaluation import eviction_cost
 from model import labels
@@ -35,18 +35,18 @@ _NO_RESOURCE = frozenset({"age_s", "deletion_cost", "pdb_count", "pdb_disruption
 _NO_AGE_S = 3600.0
 
 
-def ground(given: Given, machines: tuple[Machine, ...]) -> Ground:
+def ground(given: Given, machines: tuple[MachineType, ...]) -> DisruptionWorld:
     """All of a case: pools, what they may buy, machines that stand, pods that wait."""
     pools = {each["name"]: node_pool(each) for each in given["node_pools"]}
     known = with_reservations(machines, given.get("reservations", ()))
     standing = [standing_of(each, given, pools) for each in given["nodes"]]
     gates = given.get("feature_gates", {})
-    return Ground(
+    return DisruptionWorld(
         pools,
         tuple(templates(given["node_pools"], known)),
         tuple(standing),
         tuple(_pod("pending", number, each) for number, each in enumerate(given.get("pending_pods", ()))),
-        Rules(respect_preferences=given.get("preference_policy") != "Ignore"),
+        ProvisionerSettings(respect_preferences=given.get("preference_policy") != "Ignore"),
         frozenset(pools) if gates.get("SpotToSpotConsolidation") else frozenset(),
         NOW,
     )
@@ -74,14 +74,14 @@ def budget(given: Given) -> dict[str, Any]:
     return {**given, "nodes": int(nodes) if isinstance(nodes, str) and nodes.isdigit() else nodes}
 
 
-def templates(pools: Iterable[Given], machines: tuple[Machine, ...]) -> list[Template]:
+def templates(pools: Iterable[Given], machines: tuple[MachineType, ...]) -> list[PoolTemplate]:
     """What the pools buy from; every machine carries the name of its pool."""
     made = catalogs.templates(pools, machines)
     own = (Requirements.from_labels({labels.NODE_POOL: each.name}) for each in made)
     return [replace(each, requirements=each.requirements & name) for each, name in zip(made, own, strict=True)]
 
 
-def with_reservations(machines: tuple[Machine, ...], given: Sequence[Given]) -> tuple[Machine, ...]:
+def with_reservations(machines: tuple[MachineType, ...], given: Sequence[Given]) -> tuple[MachineType, ...]:
     """The types with an offer more for each reservation of them."""
     held: dict[str, list[Given]] = {}
     for each in given:
@@ -94,7 +94,7 @@ def with_reservations(machines: tuple[Machine, ...], given: Sequence[Given]) -> 
     )
 
 
-def _reserved(machine: Machine, given: Iterable[Given]) -> Iterable[ReferenceOffering]:
+def _reserved(machine: MachineType, given: Iterable[Given]) -> Iterable[ReferenceOffering]:
     for each in given:
         like = next(offer for offer in machine.offerings if each.get("zone", offer.zone) == offer.zone)
         left = each.get("count", 1)
@@ -113,12 +113,12 @@ class _Aboard:
     """What stands on a machine: those that move, and those that stay with it."""
 
     pods: tuple[CandidatePod, ...]
-    moving: tuple[Pod, ...]
-    staying: tuple[Pod, ...]
+    moving: tuple[WaitingPod, ...]
+    staying: tuple[WaitingPod, ...]
     evictions: tuple[float, ...]
 
 
-def standing_of(given: Given, scene: Given, pools: Mapping[str, NodePool]) -> Standing:
+def standing_of(given: Given, scene: Given, pools: Mapping[str, NodePool]) -> DisruptionCandidate:
     """One machine. Of the only pool where it does not say; `managed: false` is of none."""
     managed = given.get("managed", True)
     pool = given.get("node_pool", next(iter(pools))) if managed else ""
@@ -133,7 +133,7 @@ def standing_of(given: Given, scene: Given, pools: Mapping[str, NodePool]) -> St
         labels.CAPACITY_RESERVATION_ID: given.get("reservation_id"),
         **given.get("labels", {}),
     }
-    node = Node(
+    node = KarpenterNode(
         given["name"],
         {key: value for key, value in carried.items() if value},
         _free(given, (*aboard.moving, *aboard.staying)),
@@ -142,7 +142,7 @@ def standing_of(given: Given, scene: Given, pools: Mapping[str, NodePool]) -> St
     )
     after = pools[pool].spec.disruption.consolidate_after if pool in pools else 0.0
     quiet_s = given.get("since_initialized_s", given.get("since_last_pod_event_s", inf))
-    return Standing(
+    return DisruptionCandidate(
         node,
         pool,
         aboard.moving,
@@ -167,7 +167,7 @@ def _post(given: Given, tenants: tuple[CandidatePod, ...], *, pool_known: bool) 
     )
 
 
-def _free(given: Given, pods: Iterable[Pod]) -> dict[str, int]:
+def _free(given: Given, pods: Iterable[WaitingPod]) -> dict[str, int]:
     free = {"memory": 1 << 50, **catalogs.amounts(given["allocatable"])}
     for pod in pods:
         for name, amount in {**pod.ask.requests, "pods": 1}.items():
@@ -208,7 +208,7 @@ def tenant_of(given: Given) -> CandidatePod:
     )
 
 
-def _pod(place: str, number: int, given: Given) -> Pod:
+def _pod(place: str, number: int, given: Given) -> WaitingPod:
     asked = {name: value for name, value in given.items() if type(value) is int and name not in _NO_RESOURCE}
     pod = catalogs.pod(number, {**asked, "node_selector": given.get("node_selector", {})})
     liked = list(given.get("preferred_node_affinity", ()))
@@ -220,7 +220,7 @@ def _pod(place: str, number: int, given: Given) -> Pod:
         anti_affinity=tuple(_peers(each) for each in _listed(given.get("anti_affinity"))),
         preferred=tuple(Weighted(each.get("weight", 1), requirements([_term(each)])) for each in liked),
     )
-    return Pod(f"default/{place}-{number:03}", ask, NOW - given.get("age_s", 0.0))
+    return WaitingPod(f"default/{place}-{number:03}", ask, NOW - given.get("age_s", 0.0))
 
 
 def _listed(given: Any) -> list[Given]:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from math import isinf
 from typing import Any
 
-from bench.reference.karpenter.disrupt.cheaper import Choice
+from bench.reference.karpenter.disrupt.cheaper import ReplacementOptions
 from fleet.disruption.evaluation import (
     BalancedScore,
     NodePoolTotals,
@@ -92,7 +92,7 @@ def _replacement(given: Given) -> dict[str, Any]:
     """A replacement by a machine of several offers, of which the pool may use some."""
     machine = catalogs.machine({"name": "destination", "offerings": given["destination_offerings"]})
     types = Requirement.one_of(*given["nodepool_capacity_types"])
-    choice = Choice((machine,), Requirements({labels.CAPACITY_TYPE: types}))
+    choice = ReplacementOptions((machine,), Requirements({labels.CAPACITY_TYPE: types}))
     savings = given["source_price"] - choice.price_usd_h()
     pool = NodePoolTotals(given["pool_total_cost"], given["pool_total_disruption"])
     found = judged(savings, disruption_cost(_evictions(given["pods"])), pool, given.get("k", DEFAULT_THRESHOLD))

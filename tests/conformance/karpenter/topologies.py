@@ -5,7 +5,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from bench.reference.karpenter.buy import Ask, Claim, Machine, Node, Outcome, Pod, Resident, Spread, solve
+from bench.reference.karpenter.buy import (
+    KarpenterNode,
+    MachineType,
+    PlannedClaim,
+    PodSpecification,
+    Resident,
+    SchedulingResults,
+    Spread,
+    WaitingPod,
+    solve,
+)
 from model import labels
 from model.requirements import Requirements
 from tests.conformance.cases import Case
@@ -20,7 +30,7 @@ def run(case: Case) -> dict[str, Any]:
     """All steps in order; where the pods are at last."""
     given = case["given"]
     machines = catalogs.machines(given.get("instance_types", {"catalog": "default"}), case["folder"])
-    cluster = _Cluster(machines)
+    cluster = _TopologyCluster(machines)
     for number, each in enumerate(given.get("existing_pods", ())):
         told = {labels.ZONE: each.get("zone"), labels.CAPACITY_TYPE: each.get("capacity_type")}
         carried = {label: value for label, value in told.items() if value}
@@ -31,7 +41,7 @@ def run(case: Case) -> dict[str, Any]:
             cluster.empty_all_but(step["delete_pods_not_in"])
         else:
             cluster.play(
-                _pools(given, step), [Pod(f"default/{cluster.serial()}", ask) for ask in _asks(step, given, key)]
+                _pools(given, step), [WaitingPod(f"default/{cluster.serial()}", ask) for ask in _asks(step, given, key)]
             )
     return {
         "pods_per_domain_unordered": cluster.per_domain(key),
@@ -58,7 +68,7 @@ def _pools(given: Given, step: Given) -> list[Given]:
 # -- pods -------------------------------------------------------------------------------------------------------------
 
 
-def _asks(step: Given, given: Given, key: str) -> Iterable[Ask]:
+def _asks(step: Given, given: Given, key: str) -> Iterable[PodSpecification]:
     pods = step["pods"]
     if isinstance(pods, int):
         pods = [{}] * pods
@@ -67,7 +77,7 @@ def _asks(step: Given, given: Given, key: str) -> Iterable[Ask]:
         told = each.get("spread", None if "pods" in given and isinstance(given["pods"], list) else True)
         spreads = _spreads(step, given, told, key, own)
         arch = {labels.ARCH: each["arch"]} if "arch" in each else {}
-        yield Ask(
+        yield PodSpecification(
             {"cpu": each.get("cpu_m", step.get("pod_cpu_m", 0))},
             labels=own,
             selector=Requirements.from_labels(arch),
@@ -114,10 +124,10 @@ def _selector(said: Given, own: Mapping[str, str]) -> Requirements | None:
 
 
 @dataclass(slots=True)
-class _Cluster:
-    machines: tuple[Machine, ...]
-    nodes: dict[str, Node] = field(default_factory=dict)
-    fresh: dict[str, Node] = field(default_factory=dict)
+class _TopologyCluster:
+    machines: tuple[MachineType, ...]
+    nodes: dict[str, KarpenterNode] = field(default_factory=dict)
+    fresh: dict[str, KarpenterNode] = field(default_factory=dict)
     """The nodes bought, as they came."""
     scheduled: list[bool] = field(default_factory=list)
     _serials: int = 0
@@ -128,7 +138,7 @@ class _Cluster:
 
     def stand(self, name: str, carried: Mapping[str, str], worn: Mapping[str, str], count: int) -> None:
         """A node that is full with `count` pods."""
-        self.nodes[name] = Node(name, carried, {}, residents=(Resident(worn, count=count),))
+        self.nodes[name] = KarpenterNode(name, carried, {}, residents=(Resident(worn, count=count),))
 
     def empty_all_but(self, zone: str) -> None:
         """Delete the pods of other zones; their nodes stay."""
@@ -136,7 +146,7 @@ class _Cluster:
             if node.labels.get(labels.ZONE) != zone:
                 self.nodes[name] = node
 
-    def play(self, pools: list[Given], pods: list[Pod]) -> None:
+    def play(self, pools: list[Given], pods: list[WaitingPod]) -> None:
         """Provision and bind."""
         templates = catalogs.templates(pools, self.machines)
         outcome = solve(pods, templates, self.nodes.values())
@@ -157,11 +167,11 @@ class _Cluster:
             found[domain] += sum(each.count for each in node.residents)
         return sorted(count for count in found.values() if count)
 
-    def _seat(self, outcome: Outcome, asks: Mapping[str, Ask]) -> None:
+    def _seat(self, outcome: SchedulingResults, asks: Mapping[str, PodSpecification]) -> None:
         for name, pods in outcome.seats.items():
             self.nodes[name] = _with_pods(self.nodes[name], [asks[each] for each in pods])
 
-    def _launched(self, claim: Claim, name: str) -> Node:
+    def _launched(self, claim: PlannedClaim, name: str) -> KarpenterNode:
         """The machine that comes: the cheapest type, at its cheapest offering the claim allows."""
         machine = next(each for each in self.machines if each.name == claim.options[0].machine)
         wanted = claim.requirements
@@ -174,13 +184,13 @@ class _Cluster:
         ]
         offer = min(offers, key=lambda each: (each.price_usd_h, each.zone, each.capacity_type))
         carried = {**(wanted & machine.requirements).labels(), labels.ZONE: offer.zone}
-        return Node(name, {**carried, labels.CAPACITY_TYPE: offer.capacity_type}, machine.allocatable)
+        return KarpenterNode(name, {**carried, labels.CAPACITY_TYPE: offer.capacity_type}, machine.allocatable)
 
 
-def _with_pods(node: Node, asks: list[Ask]) -> Node:
+def _with_pods(node: KarpenterNode, asks: list[PodSpecification]) -> KarpenterNode:
     free = dict(node.free)
     for ask in asks:
         for name, amount in (*ask.requests.items(), ("pods", 1)):
             free[name] = free.get(name, 0) - amount
     more = tuple(Resident(ask.labels, ask.namespace) for ask in asks)
-    return Node(node.name, node.labels, free, node.taints, node.initialized, (*node.residents, *more))
+    return KarpenterNode(node.name, node.labels, free, node.taints, node.initialized, (*node.residents, *more))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bench.streams import Spec
+from bench.streams import StreamSpec
 from fleet.replay.quota import History, Stream
 from tests.conformance.cases import Result
 
@@ -24,7 +24,7 @@ def outcome(history: History) -> dict[str, Any]:
 
 def run(path: Path) -> Iterator[Result]:
     """One result a workload of the run, compared with the outcome recorded beside it."""
-    spec = Spec.read(json.loads(path.read_text())["spec"])
+    spec = StreamSpec.read(json.loads(path.read_text())["spec"])
     histories = Stream(spec.scheduler()).play(spec.arrivals())
     recorded = path.with_name(f"{path.stem}.outcome.jsonl.gz")
     with gzip.open(recorded, "rt", encoding="utf-8") as lines:

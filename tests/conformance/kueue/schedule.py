@@ -21,7 +21,7 @@ from tests.conformance.kueue.usage import LocalUsage
 
 
 @dataclass(slots=True)
-class Scene:
+class KueueScene:
     """A case's world while it is played."""
 
     case: Case
@@ -38,7 +38,7 @@ class Scene:
     """uid -> the workload as the case writes it."""
 
     @classmethod
-    def of(cls, case: Case) -> "Scene":
+    def of(cls, case: Case) -> "KueueScene":
         """Queues, holders and waiting workloads of the case."""
         specs = [world.queue_spec(cq) for cq in case["cluster_queues"]]
         tree = QuotaTree([world.cohort_spec(cohort) for cohort in case.get("cohorts", ())], specs)
@@ -259,7 +259,7 @@ def reason_of(entry: CycleEntry) -> str:
 
 
 def _schedule(case: Case) -> Any:
-    scene = Scene.of(case)
+    scene = KueueScene.of(case)
     kept = sorted(h.workload.name for h in scene.scheduler.books.holders.values())
     preempted: list[Any] = []
     admitted: list[AdmittedWorkload] = []
@@ -294,7 +294,7 @@ def _schedule(case: Case) -> Any:
 
 
 def _schedule_twice(case: Case) -> Any:
-    scene = Scene.of(case)
+    scene = KueueScene.of(case)
     first = scene.cycle()
     books = scene.scheduler.books
     after_first = {

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.reference.fragmentation import ExpectedFill, Request
-from bench.reference.packer import Machine, states_of
+from bench.reference.packer import FreeNode, states_of
 from fleet.placement.opportunity_cost import MEMORY, CapacityValue, PodRequests, wants_gpus
 from model.labels import GPU_RESOURCE as GPU
 from model.labels import MIG_RESOURCE_PREFIX
@@ -92,7 +92,7 @@ def test_it_is_the_measure_by_devices_where_all_are_whole(
     mix: dict[Request, int], gpus: int, cpu: int, memory: int
 ) -> None:
     measure = ExpectedFill(mix, ("",))
-    by_device = measure.worth(states_of([Machine("n", cpu, memory, (1000,) * gpus)], measure))
+    by_device = measure.worth(states_of([FreeNode("n", cpu, memory, (1000,) * gpus)], measure))
     counted = {pod(request.cpu_milli, request.memory_mib, gpu=request.gpus): pods for request, pods in mix.items()}
     by_count = CapacityValue(counted, sum(mix.values())).of({"cpu": cpu, MEMORY: memory, GPU: gpus})
     assert by_count == pytest.approx(int(by_device[0]), rel=2e-3, abs=1000)  # needs are rounded to other units there

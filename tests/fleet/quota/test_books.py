@@ -3,11 +3,11 @@
 import pytest
 
 from fleet.quota.workload import AdmittedWorkload
-from tests.support.quotas import World, queue
+from tests.support.quotas import QuotaWorld, queue
 
 
-def world() -> World:
-    made = World.of(queue("a", "", {"f": 20}))
+def world() -> QuotaWorld:
+    made = QuotaWorld.of(queue("a", "", {"f": 20}))
     made.holds("old", "a", 1, reserved_at_s=1.0)
     made.holds("new", "a", 2, reserved_at_s=2.0)
     made.holds("low", "a", 3, priority=-1, reserved_at_s=1.0)
@@ -18,7 +18,7 @@ def names(holders: list[AdmittedWorkload] | tuple[AdmittedWorkload, ...]) -> lis
     return [holder.workload.name for holder in holders]
 
 
-def staying(made: World) -> list[str]:
+def staying(made: QuotaWorld) -> list[str]:
     return names(list(made.books.staying("a")))
 
 

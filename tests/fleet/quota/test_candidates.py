@@ -7,7 +7,7 @@ import pytest
 from fleet.quota.candidates import Victim, candidates_in, fill_back, satisfies_policy
 from fleet.quota.declared import CandidatePolicy
 from fleet.reasons import Reason
-from tests.support.quotas import World, asks, cohort, queue
+from tests.support.quotas import QuotaWorld, asks, cohort, queue
 
 MINE = {"priority": 5, "at_s": 10.0}
 
@@ -55,7 +55,7 @@ _ORDERED: tuple[tuple[str, str, dict[str, Any]], ...] = (
 @pytest.mark.parametrize("backwards", [False, True], ids=["as listed", "entered backwards"])
 def test_order(*, backwards: bool) -> None:
     """Leaving, other queues, lower priority, least work lost, newest reservation, uid."""
-    world = World.of(queue("mine", "root", {"f": 9}), queue("other", "root", {"f": 9}))
+    world = QuotaWorld.of(queue("mine", "root", {"f": 9}), queue("other", "root", {"f": 9}))
     for name, above, more in reversed(_ORDERED) if backwards else _ORDERED:
         world.holds(name, above, 1, **{"priority": 1, "reserved_at_s": 5.0} | more)
     contest = world.contest("preemptor", "mine", 1)
@@ -64,7 +64,7 @@ def test_order(*, backwards: bool) -> None:
 
 
 def test_in_the_own_queue_the_heavier_local_queue_goes_first() -> None:
-    world = World.of(queue("mine", "root", {"f": 9}), queue("other", "root", {"f": 9}))
+    world = QuotaWorld.of(queue("mine", "root", {"f": 9}), queue("other", "root", {"f": 9}))
     world.holds("light", "mine", 1, local_queue="ns/light")
     world.holds("heavy", "mine", 1, local_queue="ns/heavy", priority=5)
     world.holds("elsewhere", "other", 1, local_queue="ns/light", priority=1)
@@ -76,7 +76,7 @@ def test_in_the_own_queue_the_heavier_local_queue_goes_first() -> None:
 
 
 def test_a_candidate_frees_a_contested_cell_and_may_go() -> None:
-    world = World.of(queue("mine", "", {"f": 9, "g": 9}))
+    world = QuotaWorld.of(queue("mine", "", {"f": 9, "g": 9}))
     world.holds("yes", "mine", 1)
     world.holds("both", "mine", {"f": 1, "g/gpu": 1})
     world.holds("other-flavor", "mine", {"g": 1})
@@ -98,18 +98,18 @@ def test_a_candidate_frees_a_contested_cell_and_may_go() -> None:
     [(4, True, True), (4, False, True), (6, True, True), (6, False, False), (11, True, False)],
 )
 def test_fits_with_and_without_borrowing(wanted: int, borrowing: bool, fits: bool) -> None:
-    world = World.of(queue("mine", "root", {"f": 4}), queue("other", "root", {"f": 6}))
+    world = QuotaWorld.of(queue("mine", "root", {"f": 4}), queue("other", "root", {"f": 6}))
     assert world.contest("w", "mine", wanted).fits(borrowing=borrowing) is fits
 
 
 def test_fits_asks_the_ground_last() -> None:
-    world = World.of(queue("mine", "", {"f": 4}))
+    world = QuotaWorld.of(queue("mine", "", {"f": 4}))
     contest = world.contest("w", "mine", 4)
     contest.finds_place = lambda: False
     assert not contest.fits()
 
 
-def taken(world: World, *names: str) -> list[Victim]:
+def taken(world: QuotaWorld, *names: str) -> list[Victim]:
     """These holders lifted, in order."""
     victims = [Victim(world.books.holders[name], Reason.PREEMPTED) for name in names]
     for victim in victims:
@@ -126,7 +126,7 @@ def taken(world: World, *names: str) -> list[Victim]:
     ],
 )
 def test_fill_back(sizes: tuple[int, ...], wanted: int, kept: list[str]) -> None:
-    world = World.of(queue("mine", "", {"f": sum(sizes)}))
+    world = QuotaWorld.of(queue("mine", "", {"f": sum(sizes)}))
     for name, size in zip("abc", sizes, strict=True):
         world.holds(name, "mine", size)
     contest = world.contest("w", "mine", wanted)
@@ -137,7 +137,7 @@ def test_fill_back(sizes: tuple[int, ...], wanted: int, kept: list[str]) -> None
 
 def test_fill_back_moves_the_last_into_the_hole() -> None:
     """d is needed; c goes back and e moves to its place; b goes back and d, now the last, moves to its; a is needed."""
-    world = World.of(queue("mine", "", {"f": 10}))
+    world = QuotaWorld.of(queue("mine", "", {"f": 10}))
     for name, size in zip("abcde", (1, 1, 1, 3, 4), strict=True):
         world.holds(name, "mine", size)
     left = fill_back(world.contest("w", "mine", 8), taken(world, *"abcde"), borrowing=True)
@@ -145,7 +145,7 @@ def test_fill_back_moves_the_last_into_the_hole() -> None:
 
 
 def test_fill_back_without_borrowing_puts_fewer_back() -> None:
-    world = World.of(cohort("root", "", {"f": 4}), queue("mine", "root", {"f": 4}))
+    world = QuotaWorld.of(cohort("root", "", {"f": 4}), queue("mine", "root", {"f": 4}))
     for name in "abc":
         world.holds(name, "mine", 2)
     contest = world.contest("w", "mine", 2)
@@ -157,7 +157,7 @@ def test_fill_back_without_borrowing_puts_fewer_back() -> None:
 
 
 def test_fill_back_hears_objections() -> None:
-    world = World.of(queue("mine", "", {"f": 3}))
+    world = QuotaWorld.of(queue("mine", "", {"f": 3}))
     for name in "abc":
         world.holds(name, "mine", 1)
     seen: list[list[str]] = []

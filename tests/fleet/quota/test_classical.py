@@ -7,21 +7,21 @@ import pytest
 from fleet.quota.classical import classical_preemptions
 from fleet.quota.declared import CandidatePolicy, QueuePreemption, QuotaCohortSpec, QuotaQueueSpec
 from fleet.reasons import Reason
-from tests.support.quotas import ALL, BORROWING, RECLAIM, WITHIN, World, cohort, queue, reasons
+from tests.support.quotas import ALL, BORROWING, RECLAIM, WITHIN, QuotaWorld, cohort, queue, reasons
 
 OWN, RECLAIMED, WHILE = Reason.PREEMPTED, Reason.RECLAIMED, Reason.RECLAIMED_WHILE_BORROWING
 Held = tuple[str, str, int, int]
 """Name, queue, amount, priority."""
 
 
-def world(*specs: QuotaCohortSpec | QuotaQueueSpec, held: tuple[Held, ...]) -> World:
-    made = World.of(*specs)
+def world(*specs: QuotaCohortSpec | QuotaQueueSpec, held: tuple[Held, ...]) -> QuotaWorld:
+    made = QuotaWorld.of(*specs)
     for index, (name, above, amount, priority) in enumerate(held):
         made.holds(name, above, amount, priority=priority, at_s=float(index), reserved_at_s=float(index))
     return made
 
 
-def victims(made: World, above: str, wanted: int, **more: Any) -> dict[str, Reason]:
+def victims(made: QuotaWorld, above: str, wanted: int, **more: Any) -> dict[str, Reason]:
     """Whom a workload of priority 5 would have evicted; the books end as they began."""
     before = made.state()
     found = reasons(
@@ -62,7 +62,7 @@ def test_own_queue(policy: CandidatePolicy, wanted: int, found: dict[str, Reason
 
 
 def test_only_holders_of_a_contested_cell_go() -> None:
-    made = World.of(queue("a", "", {"f": 4, "g": 4}, preemption=WITHIN))
+    made = QuotaWorld.of(queue("a", "", {"f": 4, "g": 4}, preemption=WITHIN))
     made.holds("on-g", "a", {"g": 4})
     made.holds("on-f", "a", {"f": 4}, priority=1)
     found = classical_preemptions(made.contest("w", "a", {"f": 1, "g/cpu": 0}, cells=("f",), priority=5))

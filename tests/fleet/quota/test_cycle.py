@@ -9,7 +9,7 @@ from fleet.quota.run import resources_to_reserve
 from fleet.quota.tree import charge
 from fleet.reasons import Reason
 from fleet.snapshot import PodSet
-from tests.support.quotas import ALL, FAIR, RECLAIM, WITHIN, World, asks, cohort, queue
+from tests.support.quotas import ALL, FAIR, RECLAIM, WITHIN, QuotaWorld, asks, cohort, queue
 
 RECLAIM_LOWER = QueuePreemption(reclaim=CandidatePolicy.LOWER)
 
@@ -18,7 +18,7 @@ RECLAIM_LOWER = QueuePreemption(reclaim=CandidatePolicy.LOWER)
 
 
 def test_one_head_a_queue_and_cycle_as_long_as_it_fits() -> None:
-    world = World.of(queue("a", "root", {"f": 2}), queue("b", "root", {"f": 2}), queue("c", "root", {"f": 2}))
+    world = QuotaWorld.of(queue("a", "root", {"f": 2}), queue("b", "root", {"f": 2}), queue("c", "root", {"f": 2}))
     for name in "abc":
         world.waits(f"{name}1", name, 1)
         world.waits(f"{name}2", name, 1, at_s=1.0)
@@ -28,7 +28,7 @@ def test_one_head_a_queue_and_cycle_as_long_as_it_fits() -> None:
 
 
 def test_a_head_that_does_not_fit_any_more_is_overtaken_and_looked_at_again() -> None:
-    world = World.of(cohort("root", "", {"f": 4}), queue("a", "root"), queue("b", "root"))
+    world = QuotaWorld.of(cohort("root", "", {"f": 4}), queue("a", "root"), queue("b", "root"))
     world.waits("first", "a", 3)
     world.waits("second", "b", 3, at_s=1.0)
     turn = world.decide()
@@ -38,7 +38,7 @@ def test_a_head_that_does_not_fit_any_more_is_overtaken_and_looked_at_again() ->
 
 
 def test_flavors_are_given_and_charged() -> None:
-    world = World.of(queue("a", "", {"f": 2, "g": 4}))
+    world = QuotaWorld.of(queue("a", "", {"f": 2, "g": 4}))
     world.waits("w", "a", 3)
     assert world.decide().admitted == {"w": {"cpu": "g"}}
     assert world.node("a").usage == [0, 3]
@@ -46,7 +46,7 @@ def test_flavors_are_given_and_charged() -> None:
 
 
 def test_what_was_admitted_is_out_of_line() -> None:
-    world = World.of(queue("a", "", {"f": 2}))
+    world = QuotaWorld.of(queue("a", "", {"f": 2}))
     workload = world.waits("w", "a", 1)
     world.decide()
     assert len(world.scheduler.pending["a"]) == 0
@@ -60,7 +60,7 @@ def test_what_was_admitted_is_out_of_line() -> None:
 @pytest.mark.parametrize("rules", [AdmissionRules(), FAIR], ids=["classical", "fair"])
 def test_the_order_decides_who_gets_the_last_of_it(rules: AdmissionRules) -> None:
     """`b` borrows nothing for it."""
-    world = World.of(cohort("root", "", {"f": 1}), queue("a", "root"), queue("b", "root", {"f": 2}), rules=rules)
+    world = QuotaWorld.of(cohort("root", "", {"f": 1}), queue("a", "root"), queue("b", "root", {"f": 2}), rules=rules)
     world.waits("borrows", "a", 2, priority=9)
     world.waits("owns", "b", 2)
     turn = world.decide()
@@ -71,7 +71,7 @@ def test_the_order_decides_who_gets_the_last_of_it(rules: AdmissionRules) -> Non
 
 
 def test_a_preemptor_waits_until_its_victims_are_gone() -> None:
-    world = World.of(queue("a", "", {"f": 2}, preemption=WITHIN))
+    world = QuotaWorld.of(queue("a", "", {"f": 2}, preemption=WITHIN))
     world.holds("low", "a", 2)
     world.waits("high", "a", 2, priority=1)
     for _ in range(2):
@@ -85,7 +85,7 @@ def test_a_preemptor_waits_until_its_victims_are_gone() -> None:
 
 
 def test_a_preemptor_stays_at_the_head_while_its_victims_leave() -> None:
-    world = World.of(queue("a", "", {"f": 2}, preemption=WITHIN))
+    world = QuotaWorld.of(queue("a", "", {"f": 2}, preemption=WITHIN))
     world.holds("low", "a", 2)
     world.waits("high", "a", 2, priority=1)
     world.decide()
@@ -95,7 +95,7 @@ def test_a_preemptor_stays_at_the_head_while_its_victims_leave() -> None:
 
 
 def test_under_strict_order_it_does_not() -> None:
-    world = World.of(queue("a", "", {"f": 2}, preemption=WITHIN, strict=True))
+    world = QuotaWorld.of(queue("a", "", {"f": 2}, preemption=WITHIN, strict=True))
     world.holds("low", "a", 2)
     world.waits("high", "a", 2, priority=1)
     world.decide()
@@ -105,7 +105,7 @@ def test_under_strict_order_it_does_not() -> None:
 
 
 def test_a_gate_holds_its_preemption_back() -> None:
-    world = World.of(queue("a", "", {"f": 2}, preemption=WITHIN))
+    world = QuotaWorld.of(queue("a", "", {"f": 2}, preemption=WITHIN))
     world.holds("low", "a", 2)
     world.waits("high", "a", 2, priority=1, may_evict=False)
     for _ in range(2):
@@ -114,7 +114,7 @@ def test_a_gate_holds_its_preemption_back() -> None:
 
 
 def test_one_that_does_not_preempt_waits() -> None:
-    world = World.of(queue("a", "", {"f": 2}, preemption=WITHIN))
+    world = QuotaWorld.of(queue("a", "", {"f": 2}, preemption=WITHIN))
     world.holds("low", "a", 2)
     world.waits("meek", "a", 2, priority=1, preempts=False)
     turn = world.decide()
@@ -122,7 +122,7 @@ def test_one_that_does_not_preempt_waits() -> None:
 
 
 def test_several_queues_preempt_in_one_cycle() -> None:
-    world = World.of(
+    world = QuotaWorld.of(
         queue("a", "root", {"f": 2}, preemption=RECLAIM),
         queue("b", "root", {"f": 2}, preemption=RECLAIM),
         queue("c", "root", {"f": 2}),
@@ -137,9 +137,9 @@ def test_several_queues_preempt_in_one_cycle() -> None:
     assert result.recomputed == {"b": "preempt"}, "both were after c2"
 
 
-def shared_victim(other: int, free: int = 0) -> World:
+def shared_victim(other: int, free: int = 0) -> QuotaWorld:
     """`a` and `b` want two each and both may take `big` for it, `other` more and a `free` cohort quota aside."""
-    world = World.of(
+    world = QuotaWorld.of(
         cohort("root", "", {"f": free}),
         queue("a", "root", {"f": 2}, preemption=RECLAIM),
         queue("b", "root", {"f": 2}, preemption=RECLAIM),
@@ -171,7 +171,7 @@ def test_a_victim_of_two_is_evicted_once_and_the_second_fits_later() -> None:
 
 def test_a_second_preemptor_that_finds_nobody_else_waits() -> None:
     """Both are entitled to the two of their cohort that `big` has."""
-    world = World.of(
+    world = QuotaWorld.of(
         cohort("root"),
         cohort("left", "root", {"f": 2}),
         queue("a", "left", {"f": 0}, preemption=ALL),
@@ -190,7 +190,9 @@ def test_a_second_preemptor_that_finds_nobody_else_waits() -> None:
 
 def test_what_a_preemptor_will_get_nobody_else_gets() -> None:
     """`small` would fit into what is free now, but not beside `high` once that has its place."""
-    world = World.of(cohort("root", "", {"f": 2}), queue("a", "root", {"f": 4}, preemption=ALL), queue("b", "root"))
+    world = QuotaWorld.of(
+        cohort("root", "", {"f": 2}), queue("a", "root", {"f": 4}, preemption=ALL), queue("b", "root")
+    )
     world.holds("low", "a", 3)
     world.waits("high", "a", 4, priority=5)
     world.waits("small", "b", 3)
@@ -201,7 +203,7 @@ def test_what_a_preemptor_will_get_nobody_else_gets() -> None:
 
 def test_nobody_is_admitted_into_what_victims_have_not_left() -> None:
     """Of three free `x` and `y` want two each. Once `low` is gone there is room for all, not before."""
-    world = World.of(
+    world = QuotaWorld.of(
         queue("a", "root", {"f": 6}, preemption=WITHIN),
         queue("b", "root", {"f": 1}),
         queue("c", "root", {"f": 1}),
@@ -221,9 +223,9 @@ def test_nobody_is_admitted_into_what_victims_have_not_left() -> None:
 # -- reserving for a blocked preemptor --------------------------------------------------------------------------------
 
 
-def blocked(preemption: QueuePreemption) -> World:
+def blocked(preemption: QueuePreemption) -> QuotaWorld:
     """`high` is entitled to four, three are lent out to one that may not be taken; `small` would take what is left."""
-    world = World.of(queue("a", "root", {"f": 4}, preemption=preemption), queue("b", "root", {"f": 2}))
+    world = QuotaWorld.of(queue("a", "root", {"f": 4}, preemption=preemption), queue("b", "root", {"f": 2}))
     world.holds("lent", "b", 5, priority=99)
     world.waits("high", "a", 4, priority=5)
     world.waits("small", "b", 1, priority=0)
@@ -261,7 +263,7 @@ def test_how_much_is_kept(
     mode: PreemptionMode, borrow: int, quota: tuple[int, int | None], used: int, kept: int
 ) -> None:
     """Of five asked for."""
-    world = World.of(queue("a", "root", {"f": quota}), queue("b", "root", {"f": 20}))
+    world = QuotaWorld.of(queue("a", "root", {"f": quota}), queue("b", "root", {"f": 20}))
     charge(world.node("a"), {world.cell(): used})
     pods = PodSetFlavors(PodSet("main", 1, {}), 1, {}, {"cpu": FlavorAssignment("f", mode, borrow, -1)})
     reserved = resources_to_reserve(world.node("a"), WorkloadAssignment([pods], {world.cell(): 5}))
@@ -271,8 +273,8 @@ def test_how_much_is_kept(
 # -- strict and best effort -------------------------------------------------------------------------------------------
 
 
-def stuck(*, strict: bool) -> World:
-    world = World.of(queue("a", "", {"f": 4, "g": 1}, strict=strict))
+def stuck(*, strict: bool) -> QuotaWorld:
+    world = QuotaWorld.of(queue("a", "", {"f": 4, "g": 1}, strict=strict))
     world.holds("running", "a", {"f": 4})
     world.waits("big", "a", 4, priority=5)
     world.waits("big-too", "a", 4, priority=5, at_s=1.0)
@@ -302,7 +304,7 @@ def test_best_effort_sets_all_of_the_shape_aside() -> None:
 
 
 def test_a_change_in_another_tree_wakes_nobody() -> None:
-    world = World.of(queue("a", "one", {"f": 1}), queue("b", "two", {"f": 1}))
+    world = QuotaWorld.of(queue("a", "one", {"f": 1}), queue("b", "two", {"f": 1}))
     world.holds("x", "a", 1)
     world.holds("y", "b", 1)
     world.waits("w", "a", 1)
@@ -316,9 +318,11 @@ def test_a_change_in_another_tree_wakes_nobody() -> None:
 # -- resuming the search ----------------------------------------------------------------------------------------------
 
 
-def overtaken(g: int) -> World:
+def overtaken(g: int) -> QuotaWorld:
     """`w` stops at flavor f, where it may borrow, and `x` is faster there. `g` is what there is of the next flavor."""
-    world = World.of(cohort("root", "", {"f": 2}), queue("a", "root", {"f": 0, "g": g}), queue("b", "root", {"f": 0}))
+    world = QuotaWorld.of(
+        cohort("root", "", {"f": 2}), queue("a", "root", {"f": 0, "g": g}), queue("b", "root", {"f": 0})
+    )
     world.waits("x", "b", 2)
     world.waits("w", "a", 2, at_s=1.0)
     turn = world.decide()
@@ -359,14 +363,14 @@ def test_and_then_it_is_set_aside() -> None:
 
 
 def test_undeclared_resources_may_be_ignored() -> None:
-    world = World.of(queue("a", "", {"f": 2}), rules=AdmissionRules(count_declared_only=True))
+    world = QuotaWorld.of(queue("a", "", {"f": 2}), rules=AdmissionRules(count_declared_only=True))
     world.waits("w", "a", {"cpu": 1, "disk": 5})
     assert world.decide().admitted == {"w": {"cpu": "f"}}
     assert world.books.holders["w"].given[0].amounts == {"cpu": 1}
 
 
 def test_usage_order() -> None:
-    world = World.of(queue("a", "", {"f": 1}, usage_ordered=True))
+    world = QuotaWorld.of(queue("a", "", {"f": 1}, usage_ordered=True))
     world.scheduler.local_usage = {"ns/heavy": 5.0, "ns/light": 1.0}
     world.waits("heavy", "a", 1, priority=9, local_queue="ns/heavy")
     world.waits("light", "a", 1, local_queue="ns/light")
@@ -374,7 +378,7 @@ def test_usage_order() -> None:
 
 
 def test_a_replacement_needs_only_what_it_has_more() -> None:
-    world = World.of(queue("a", "", {"f": 4}))
+    world = QuotaWorld.of(queue("a", "", {"f": 4}))
     world.holds("old", "a", 3)
     world.waits("new", "a", 4, replaces="old")
     nominated, victims = world.scheduler.nominator("a").nominate(asks("new", "a", 4, replaces="old"))
@@ -402,7 +406,7 @@ def pods(count: int, least: int | None, name: str = "main") -> PodSet:
     ],
 )
 def test_partial_admission(wanted: list[PodSet], free: int, counts: list[int] | None) -> None:
-    world = World.of(queue("a", "", {"f": 20}))
+    world = QuotaWorld.of(queue("a", "", {"f": 20}))
     world.holds("running", "a", 20 - free)
     world.waits("w", "a", wanted)
     admitted = world.scheduler.cycle().admitted
@@ -410,7 +414,7 @@ def test_partial_admission(wanted: list[PodSet], free: int, counts: list[int] | 
 
 
 def test_partial_admission_may_preempt() -> None:
-    world = World.of(queue("a", "", {"f": 8}, preemption=WITHIN))
+    world = QuotaWorld.of(queue("a", "", {"f": 8}, preemption=WITHIN))
     world.holds("low", "a", 3)
     world.holds("high", "a", 5, priority=9)
     world.waits("w", "a", [pods(6, 2)], priority=5)
@@ -421,13 +425,13 @@ def test_partial_admission_may_preempt() -> None:
 
 
 def test_partial_admission_can_be_switched_off() -> None:
-    world = World.of(queue("a", "", {"f": 8}), rules=AdmissionRules(partial_admission=False))
+    world = QuotaWorld.of(queue("a", "", {"f": 8}), rules=AdmissionRules(partial_admission=False))
     world.waits("w", "a", [pods(9, 1)])
     assert world.decide().waiting == {"w": EntryOutcome.NO_FIT}
 
 
 def test_what_is_not_there_is_an_error() -> None:
-    world = World.of(queue("a"))
+    world = QuotaWorld.of(queue("a"))
     with pytest.raises(KeyError):
         world.waits("w", "nowhere", 1)
     with pytest.raises(KeyError):

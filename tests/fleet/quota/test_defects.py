@@ -19,7 +19,7 @@ from fleet.quota.entries import EntryOutcome
 from fleet.quota.fair import fair_preemptions
 from fleet.quota.flavors import PreemptionMode
 from fleet.reasons import Reason
-from tests.support.quotas import BOTH, FAIR, RECLAIM, WITHIN, World, cohort, queue, reasons
+from tests.support.quotas import BOTH, FAIR, RECLAIM, WITHIN, QuotaWorld, cohort, queue, reasons
 
 LESS_BORROWING = QueueFungibility(FungibilityPolicy.NEXT, FungibilityPolicy.NEXT, prefer_preemption=True)
 
@@ -31,10 +31,10 @@ def defective(rules: AdmissionRules) -> AdmissionRules:
 # -- a flavor's mode and its borrowing come from different resources --------------------------------------------------
 
 
-def uneven(rules: AdmissionRules, *more: str) -> World:
+def uneven(rules: AdmissionRules, *more: str) -> QuotaWorld:
     """Cpu is the queue's own and taken by `low`, gpu is free to borrow: one flavor for both."""
     given: dict[str, int] = {"f/cpu": 4, "f/gpu": 1} | dict.fromkeys(more, 0)
-    world = World.of(
+    world = QuotaWorld.of(
         cohort("root", "", {"f/gpu": 4} | dict.fromkeys(more, 9)),
         queue("q", "root", given, preemption=WITHIN, fungibility=LESS_BORROWING),
         rules=rules,
@@ -87,7 +87,7 @@ def tied(
     held: tuple[tuple[str, str], ...],
     wanted: int,
 ) -> dict[str, Reason]:
-    world = World.of(*cohorts, *queues, rules=FAIR)
+    world = QuotaWorld.of(*cohorts, *queues, rules=FAIR)
     for name, above in held:
         world.holds(name, above, 1)
     return reasons(fair_preemptions(world.contest("w", "mine", wanted), BOTH))
@@ -111,12 +111,12 @@ def test_equal_shares_are_taken_from_in_name_order_whatever_the_input(wanted: in
 INITIAL = AdmissionRules(fair=(PreemptionStrategy.INITIAL,))
 
 
-def legalised(rules: AdmissionRules) -> World:
+def legalised(rules: AdmissionRules) -> QuotaWorld:
     """Nine to borrow. `mine` has 3 and wants 4 more: 7 in all, against the 6 of `theirs`: not allowed. With its own 3
     gone first it would have 4, and may take from 6. What it takes is enough even with its own 3 back; but with them it
     has 7 again, and whoever was taken may come back for it."""
     evicts = QueuePreemption(CandidatePolicy.LOWER_OR_NEWER, CandidatePolicy.ANY)
-    world = World.of(
+    world = QuotaWorld.of(
         cohort("root", "", {"f": 9}),
         queue("mine", "root", preemption=evicts),
         queue("theirs", "root", preemption=RECLAIM),
@@ -129,7 +129,7 @@ def legalised(rules: AdmissionRules) -> World:
     return world
 
 
-def share_rule_holds(world: World, victims: list[str]) -> bool:
+def share_rule_holds(world: QuotaWorld, victims: list[str]) -> bool:
     """Whether `mine` has less than `theirs` had, for each of those that are taken from there, once all others left."""
     left = {name: holder for name, holder in world.books.holders.items() if name not in victims}
     mine = 4 + sum(holder.usage[0] for holder in left.values() if holder.queue.name == "mine")
@@ -189,7 +189,7 @@ def test_where_upstream_evicts_for_ever(rules: AdmissionRules, again: tuple[str,
 )
 def test_how_far_quota_is_exceeded_while_a_victim_leaves(rules: AdmissionRules, most: int) -> None:
     """Eight in all, of which `low` has five until it is gone; `x` and `y` want two each of the other three."""
-    world = World.of(
+    world = QuotaWorld.of(
         queue("a", "root", {"f": 6}, preemption=WITHIN),
         queue("b", "root", {"f": 1}),
         queue("c", "root", {"f": 1}),

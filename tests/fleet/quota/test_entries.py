@@ -20,7 +20,7 @@ from fleet.quota.share import DominantResourceShare
 from fleet.quota.tree import charge
 from fleet.quota.workload import Workload
 from fleet.snapshot import PodSet
-from tests.support.quotas import BOTH, FAIR, Amounts, World, asks, cohort, queue
+from tests.support.quotas import BOTH, FAIR, Amounts, QuotaWorld, asks, cohort, queue
 
 # -- where a head goes next -------------------------------------------------------------------------------------------
 
@@ -43,7 +43,7 @@ def test_who_stays_at_the_head(outcome: EntryOutcome) -> None:
 # -- classical --------------------------------------------------------------------------------------------------------
 
 
-def entry(world: World, workload: Workload, usage: Amounts, borrow: int = 0) -> CycleEntry:
+def entry(world: QuotaWorld, workload: Workload, usage: Amounts, borrow: int = 0) -> CycleEntry:
     choices = {"cpu": FlavorAssignment("f", PreemptionMode.FIT, borrow, -1)}
     pods = PodSetFlavors(PodSet("main", 1, {}), 1, {}, choices)
     spec = world.scheduler.queues[workload.queue]
@@ -62,7 +62,7 @@ LISTED: tuple[tuple[str, int, dict[str, object]], ...] = (
 )
 
 
-def listed(world: World) -> list[CycleEntry]:
+def listed(world: QuotaWorld) -> list[CycleEntry]:
     return [entry(world, asks(name, "q", 1, **more), {"f": 1}, borrow) for name, borrow, more in LISTED]
 
 
@@ -72,18 +72,18 @@ def names(entries: Sequence[CycleEntry]) -> list[str]:
 
 @pytest.mark.parametrize("backwards", [False, True])
 def test_classical_order(*, backwards: bool) -> None:
-    entries = listed(World.of(queue("q")))
+    entries = listed(QuotaWorld.of(queue("q")))
     ordered = classical_order(entries[::-1] if backwards else entries, AdmissionRules())
     assert names(ordered) == [name for name, _, _ in LISTED]
 
 
 def test_classical_order_without_priorities() -> None:
-    ordered = classical_order(listed(World.of(queue("q"))), AdmissionRules(priority_between_queues=False))
+    ordered = classical_order(listed(QuotaWorld.of(queue("q"))), AdmissionRules(priority_between_queues=False))
     assert names(ordered) == ["low", "old", "same-a", "same-b", "same-c", "high", "borrows", "borrows-more"]
 
 
 def test_classical_order_with_preemptors_first() -> None:
-    ordered = classical_order(listed(World.of(queue("q"))), AdmissionRules(preemptors_first=True))
+    ordered = classical_order(listed(QuotaWorld.of(queue("q"))), AdmissionRules(preemptors_first=True))
     assert names(ordered)[:2] == ["borrows", "high"]
 
 
@@ -200,7 +200,7 @@ NESTED: Specs = (
     ],
 )
 def test_tournament(specs: Specs, held: dict[str, int], asked: tuple[Asked, ...], order: list[str]) -> None:
-    world = World.of(*specs, rules=FAIR)
+    world = QuotaWorld.of(*specs, rules=FAIR)
     for name, amount in held.items():
         charge(world.node(name), world.cells({"f": amount}))
     before = world.state()
@@ -212,7 +212,7 @@ def test_tournament(specs: Specs, held: dict[str, int], asked: tuple[Asked, ...]
 
 def test_shares_are_taken_anew_after_each_one() -> None:
     """`b` takes much; what was behind it is then ahead of its second entry."""
-    world = World.of(*FLAT, rules=FAIR)
+    world = QuotaWorld.of(*FLAT, rules=FAIR)
     asked = (("x", "a", 5), ("y", "b", 4), ("z", "b", 4))
     entries = [entry(world, asks(n, q, amount), {"f": amount}) for n, q, amount in asked]
     order = []
@@ -223,6 +223,8 @@ def test_shares_are_taken_anew_after_each_one() -> None:
 
 
 def test_trees_go_in_the_order_of_their_first_entry() -> None:
-    world = World.of(queue("a", "one", {"f": 2}), queue("b", "two", {"f": 2}), queue("alone", "", {"f": 2}), rules=FAIR)
+    world = QuotaWorld.of(
+        queue("a", "one", {"f": 2}), queue("b", "two", {"f": 2}), queue("alone", "", {"f": 2}), rules=FAIR
+    )
     entries = [entry(world, asks(n, q, 1), {"f": 1}) for n, q in (("z", "a"), ("m", "alone"), ("y", "b"))]
     assert names(list(fair_order(entries, world.tree, FAIR))) == ["m", "y", "z"]

@@ -7,7 +7,7 @@ import pytest
 from fleet.quota.declared import CandidatePolicy, PreemptionStrategy, QueuePreemption, QuotaCohortSpec, QuotaQueueSpec
 from fleet.quota.fair import TargetQueueOrdering, fair_preemptions
 from fleet.reasons import Reason
-from tests.support.quotas import ALL, BOTH, RECLAIM, Amounts, World, cohort, queue, reasons
+from tests.support.quotas import ALL, BOTH, RECLAIM, Amounts, QuotaWorld, cohort, queue, reasons
 
 OWN, RECLAIMED, SHARED = Reason.PREEMPTED, Reason.RECLAIMED, Reason.FAIR_SHARING
 FINAL, INITIAL = (PreemptionStrategy.FINAL,), (PreemptionStrategy.INITIAL,)
@@ -15,15 +15,15 @@ Held = tuple[str, str, int | Amounts, int]
 """Name, queue, amount, priority."""
 
 
-def world(*specs: QuotaCohortSpec | QuotaQueueSpec, held: tuple[Held, ...]) -> World:
-    made = World.of(*specs)
+def world(*specs: QuotaCohortSpec | QuotaQueueSpec, held: tuple[Held, ...]) -> QuotaWorld:
+    made = QuotaWorld.of(*specs)
     for index, (name, above, amount, priority) in enumerate(held):
         made.holds(name, above, amount, priority=priority, at_s=float(index), reserved_at_s=float(index))
     return made
 
 
 def victims(
-    made: World, above: str, wanted: int | Amounts, strategies: tuple[PreemptionStrategy, ...] = BOTH, **more: Any
+    made: QuotaWorld, above: str, wanted: int | Amounts, strategies: tuple[PreemptionStrategy, ...] = BOTH, **more: Any
 ) -> dict[str, Reason]:
     """Whom a workload of priority 5 would have evicted; the books end as they began."""
     before = made.state()
@@ -242,7 +242,7 @@ def test_whose_shares_are_compared(
 # -- the order of targets ---------------------------------------------------------------------------------------------
 
 
-def targets(made: World, above: str) -> list[str]:
+def targets(made: QuotaWorld, above: str) -> list[str]:
     """Queues in the order they are handed out, each candidate lifted when its queue comes."""
     contest = made.contest("preemptor", above, 1)
     found = TargetQueueOrdering.of(contest, contest.ordered(made.books.holders.values()))

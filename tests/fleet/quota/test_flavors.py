@@ -26,7 +26,7 @@ from fleet.quota.tree import Cell, charge
 from fleet.reasons import Reason
 from fleet.snapshot import PodSet
 from model.kinds import RequirementTerm, Taint, Toleration
-from tests.support.quotas import BORROWING, RECLAIM, Amounts, World, asks, cohort, queue
+from tests.support.quotas import BORROWING, RECLAIM, Amounts, QuotaWorld, asks, cohort, queue
 
 STOP, NEXT = FungibilityPolicy.STOP, FungibilityPolicy.NEXT
 NOBODY = GranularMode(PreemptionMode.NO_CANDIDATES, 0)
@@ -34,7 +34,7 @@ TWO = {"f": 4, "g": 8}
 
 
 def assigner(
-    world: World, name: str = "q", oracle: Mapping[str, GranularMode] | None = None, **more: Any
+    world: QuotaWorld, name: str = "q", oracle: Mapping[str, GranularMode] | None = None, **more: Any
 ) -> FlavorAssigner:
     """`oracle`: cell -> what preemption could do; nothing for the others."""
     answers = {world.cell(cell): granule for cell, granule in (oracle or {}).items()}
@@ -46,7 +46,7 @@ def assigner(
     return FlavorAssigner(world.tree, spec, world.node(name), world.scheduler.flavors, ask, **more)
 
 
-def used(world: World, name: str, amounts: Amounts) -> World:
+def used(world: QuotaWorld, name: str, amounts: Amounts) -> QuotaWorld:
     charge(world.node(name), world.cells(amounts))
     return world
 
@@ -128,7 +128,7 @@ def term(key: str, operator: Any, *values: str) -> RequirementTerm:
 )
 def test_flavors_that_pods_could_not_stand_on(flavor: QuotaFlavorSpec, pods: dict[str, Any], fits: bool) -> None:
     """One that is unfit is passed over for the next."""
-    world = World.of(queue("q", "", TWO), flavors=[flavor])
+    world = QuotaWorld.of(queue("q", "", TWO), flavors=[flavor])
     found = assigner(world).assign(asks("w", "q", [PodSet("main", 1, {"cpu": 1}, **pods)]))
     assert only(found) == (("f", PreemptionMode.FIT, 0, 0) if fits else ("g", PreemptionMode.FIT, 0, -1))
     problems = [problem.reason for problem in found.pod_sets[0].problems]
@@ -136,7 +136,7 @@ def test_flavors_that_pods_could_not_stand_on(flavor: QuotaFlavorSpec, pods: dic
 
 
 def test_only_allowed_and_nominated_flavors_are_looked_at() -> None:
-    world = World.of(queue("q", "", TWO))
+    world = QuotaWorld.of(queue("q", "", TWO))
     assert only(assigner(world).assign(asks("w", "q", 1, allowed_flavors=frozenset("g")))) == (
         "g",
         PreemptionMode.FIT,
@@ -149,7 +149,7 @@ def test_only_allowed_and_nominated_flavors_are_looked_at() -> None:
 
 
 def test_a_flavor_that_is_not_declared_is_passed_over() -> None:
-    world = World.of(queue("q", "", TWO))
+    world = QuotaWorld.of(queue("q", "", TWO))
     found = replace(assigner(world), flavors={"g": QuotaFlavorSpec("g")}).assign(asks("w", "q", 1))
     assert only(found) == ("g", PreemptionMode.FIT, 0, -1)
     assert "f: not declared" in [problem.message for problem in found.pod_sets[0].problems]
@@ -194,7 +194,7 @@ def test_modes(
     problem: Reason | None,
 ) -> None:
     """Queue `q` has 4 of 10; the oracle would say reclaim."""
-    world = World.of(queue("q", "root", {"f": 4}, preemption=preemption), queue("other", "root", {"f": 6}))
+    world = QuotaWorld.of(queue("q", "root", {"f": 4}, preemption=preemption), queue("other", "root", {"f": 6}))
     for name, amount in held.items():
         used(world, name, {"f": amount})
     found = assigner(world, oracle=RECLAIMABLE).assign(asks("w", "q", wanted))
@@ -203,17 +203,17 @@ def test_modes(
 
 
 def test_under_fair_sharing_reclaiming_allows_preemption_while_borrowing() -> None:
-    world = World.of(queue("q", "root", {"f": 4}, preemption=RECLAIM), queue("other", "root", {"f": 6}))
+    world = QuotaWorld.of(queue("q", "root", {"f": 4}, preemption=RECLAIM), queue("other", "root", {"f": 6}))
     used(world, "other", {"f": 9})
     found = assigner(world, oracle=RECLAIMABLE, fair=True).assign(asks("w", "q", 5))
     assert only(found) == ("f", PreemptionMode.RECLAIM, 0, -1)
-    never = used(World.of(queue("q", "root", {"f": 4}), queue("other", "root", {"f": 6})), "other", {"f": 9})
+    never = used(QuotaWorld.of(queue("q", "root", {"f": 4}), queue("other", "root", {"f": 6})), "other", {"f": 9})
     assert only(assigner(never, oracle=RECLAIMABLE, fair=True).assign(asks("w", "q", 5))) is None
 
 
 def test_what_is_borrowed_below_the_root_may_be_taken_back() -> None:
     """The cohort between has the quota: preemption is asked although no policy speaks of borrowing."""
-    world = World.of(
+    world = QuotaWorld.of(
         cohort("root"), cohort("mid", "root", {"f": 6}), queue("q", "mid"), queue("other", "root", {"f": 1})
     )
     used(world, "other", {"f": 7})
@@ -338,7 +338,7 @@ def test_search(
 ) -> None:
     """Two of each of three flavors, two more to borrow; what is held of a flavor uses up own quota first."""
     preemption = QueuePreemption(CandidatePolicy.LOWER, CandidatePolicy.ANY, CandidatePolicy.LOWER)
-    world = World.of(
+    world = QuotaWorld.of(
         queue("q", "root", THREE, fungibility=fungibility, preemption=preemption), queue("other", "root", THREE)
     )
     used(world, "q", held)
@@ -359,12 +359,12 @@ def test_search(
 def test_the_search_goes_on_behind_the_last_flavor_tried(
     after: int, expected: tuple[str, PreemptionMode, int, int]
 ) -> None:
-    world = World.of(queue("q", "", THREE))
+    world = QuotaWorld.of(queue("q", "", THREE))
     assert only(assigner(world).assign(asks("w", "q", 1), resume=[{"cpu": after}])) == expected
 
 
 def test_untried_flavors_are_known() -> None:
-    world = World.of(queue("q", "", THREE))
+    world = QuotaWorld.of(queue("q", "", THREE))
     first = assigner(world).assign(asks("w", "q", 1))
     assert (first.indexes(), first.untried()) == ([{"cpu": 0}], True)
     last = assigner(world).assign(asks("w", "q", 1), resume=[{"cpu": 1}])
@@ -376,14 +376,14 @@ def test_untried_flavors_are_known() -> None:
 
 def test_resources_of_a_group_share_a_flavor_and_groups_do_not() -> None:
     given = {"f/cpu": 4, "f/mem": 4, "g/cpu": 9, "g/mem": 9, "x/gpu": 1, "y/gpu": 8}
-    world = World.of(queue("q", "", given))
+    world = QuotaWorld.of(queue("q", "", given))
     found = assigner(world).assign(asks("w", "q", {"cpu": 1, "mem": 5, "gpu": 2}))
     assert chosen(found) == [{"cpu": "g", "gpu": "y", "mem": "g"}]
     assert found.usage == world.cells({"g/cpu": 1, "g/mem": 5, "y/gpu": 2})
 
 
 def test_a_group_is_as_good_as_its_worst_resource() -> None:
-    world = World.of(queue("q", "", {"f/cpu": 4, "f/mem": 4, "g/cpu": 4, "g/mem": 4}))
+    world = QuotaWorld.of(queue("q", "", {"f/cpu": 4, "f/mem": 4, "g/cpu": 4, "g/mem": 4}))
     used(world, "q", {"f/mem": 4})
     found = assigner(world, oracle={"f/mem": PREEMPT0}).assign(asks("w", "q", {"cpu": 1, "mem": 1}))
     assert chosen(found) == [{"cpu": "g", "mem": "g"}]
@@ -394,7 +394,7 @@ def test_a_group_is_as_good_as_its_worst_resource() -> None:
 
 
 def test_later_pod_sets_see_what_earlier_ones_took() -> None:
-    world = World.of(queue("q", "", TWO))
+    world = QuotaWorld.of(queue("q", "", TWO))
     pods = [PodSet("one", 3, {"cpu": 1}), PodSet("two", 2, {"cpu": 1}), PodSet("three", 1, {"cpu": 1})]
     found = assigner(world).assign(asks("w", "q", pods))
     assert chosen(found) == [{"cpu": "f"}, {"cpu": "g"}, {"cpu": "f"}]
@@ -402,7 +402,7 @@ def test_later_pod_sets_see_what_earlier_ones_took() -> None:
 
 
 def test_pod_sets_of_a_group_share_their_flavor() -> None:
-    world = World.of(queue("q", "", TWO))
+    world = QuotaWorld.of(queue("q", "", TWO))
     pods = [
         PodSet("leader", 1, {"cpu": 1}, group="ring"),
         PodSet("other", 1, {"cpu": 1}),
@@ -412,23 +412,23 @@ def test_pod_sets_of_a_group_share_their_flavor() -> None:
     assert chosen(found) == [{"cpu": "g"}, {"cpu": "f"}, {"cpu": "g"}]
     assert [pods.amounts for pods in found.pod_sets] == [{"cpu": 1}, {"cpu": 1}, {"cpu": 4}]
     one_tainted = replace(pods[2], node_selector={"type": "other"})
-    labelled = World.of(queue("q", "", TWO), flavors=[QuotaFlavorSpec("g", {"type": "spot"})])
+    labelled = QuotaWorld.of(queue("q", "", TWO), flavors=[QuotaFlavorSpec("g", {"type": "spot"})])
     assert chosen(assigner(labelled).assign(asks("w", "q", [pods[0], one_tainted]))) == [None, None]
 
 
 def test_one_pod_set_without_a_flavor_is_the_end() -> None:
-    world = World.of(queue("q", "", TWO))
+    world = QuotaWorld.of(queue("q", "", TWO))
     found = assigner(world).assign(asks("w", "q", [PodSet("one", 1, {"cpu": 99}), PodSet("two", 1, {"cpu": 1})]))
     assert (found.mode, found.problem) == (PreemptionMode.NO_FIT, Reason.EXCEEDS_MAX_QUOTA)
 
 
 def test_a_workload_that_asks_for_nothing_fits() -> None:
-    found = assigner(World.of(queue("q", "", TWO))).assign(asks("w", "q", {}))
+    found = assigner(QuotaWorld.of(queue("q", "", TWO))).assign(asks("w", "q", {}))
     assert (found.mode, chosen(found), found.usage) == (PreemptionMode.FIT, [{}], {})
 
 
 def test_counts_stand_in_for_the_pod_sets_own() -> None:
-    world = World.of(queue("q", "", TWO))
+    world = QuotaWorld.of(queue("q", "", TWO))
     found = assigner(world).assign(asks("w", "q", [PodSet("main", 20, {"cpu": 1})]), counts=[3])
     assert found.given[0].count == 3
     assert found.given[0].amounts == {"cpu": 3}
@@ -441,9 +441,9 @@ def test_pods_are_counted_where_a_group_covers_them() -> None:
         {"f/cpu": 9, "f/pods": 3, "g/cpu": 9, "g/pods": 9},
         groups=(QuotaResourceGroup(("cpu", "pods"), ("f", "g")),),
     )
-    found = assigner(World.of(spec)).assign(asks("w", "q", [PodSet("main", 4, {"cpu": 1})]))
+    found = assigner(QuotaWorld.of(spec)).assign(asks("w", "q", [PodSet("main", 4, {"cpu": 1})]))
     assert chosen(found) == [{"cpu": "g", "pods": "g"}]
-    uncounted = assigner(World.of(queue("q", "", TWO))).assign(asks("w", "q", [PodSet("main", 4, {"cpu": 1})]))
+    uncounted = assigner(QuotaWorld.of(queue("q", "", TWO))).assign(asks("w", "q", [PodSet("main", 4, {"cpu": 1})]))
     assert chosen(uncounted) == [{"cpu": "f"}]
 
 
@@ -456,7 +456,7 @@ def test_pods_are_counted_where_a_group_covers_them() -> None:
     ids=["refused", "none of it is fine", "ignored"],
 )
 def test_undeclared_resources(ignore: bool, amount: int, fits: bool) -> None:
-    world = World.of(queue("q", "", TWO))
+    world = QuotaWorld.of(queue("q", "", TWO))
     found = assigner(world, declared_only=ignore).assign(asks("w", "q", {"cpu": 1, "disk": amount}))
     assert chosen(found) == ([{"cpu": "f"}] if fits else [None])
     assert found.problem is (None if fits else Reason.NO_MATCHING_FLAVOR)
@@ -468,7 +468,7 @@ def test_undeclared_resources(ignore: bool, amount: int, fits: bool) -> None:
     ids=["on its own", "in place of another"],
 )
 def test_what_it_replaces_is_its_own_already(replaced: int, mode: PreemptionMode) -> None:
-    world = used(World.of(queue("q", "", {"f": 4})), "q", {"f": 3})
+    world = used(QuotaWorld.of(queue("q", "", {"f": 4})), "q", {"f": 3})
     found = assigner(world, own_usage=world.cells({"f": replaced})).assign(asks("w", "q", 4))
     assert found.mode is mode
 
@@ -483,12 +483,12 @@ def test_what_it_replaces_is_its_own_already(replaced: int, mode: PreemptionMode
 def test_the_least_final_reason_is_told(
     given: dict[str, Any], held: dict[str, int], wanted: int, reason: Reason | None
 ) -> None:
-    world = used(World.of(queue("q", "", given)), "q", held)
+    world = used(QuotaWorld.of(queue("q", "", given)), "q", held)
     assert assigner(world).assign(asks("w", "q", wanted)).problem is reason
 
 
 def test_waiting_is_told_before_too_large() -> None:
     """Flavor `f` can be had once the other queue is done, flavor `g` never."""
-    world = World.of(queue("q", "root", {"f": 0, "g": 0}), queue("other", "root", {"f": 4, "g": 1}))
+    world = QuotaWorld.of(queue("q", "root", {"f": 0, "g": 0}), queue("other", "root", {"f": 4, "g": 1}))
     used(world, "other", {"f": 4})
     assert assigner(world).assign(asks("w", "q", 2)).problem is Reason.WAITING_FOR_QUOTA

@@ -14,14 +14,14 @@ from fleet.quota.share import dominant_resource_share
 from fleet.quota.tree import QuotaNode, available, charge, fits, release
 from fleet.quota.workload import AdmittedWorkload
 from fleet.reasons import Reason
-from tests.support.quota_worlds import BOTH, Plan, over, plans
-from tests.support.quotas import Turn, World
+from tests.support.quota_worlds import BOTH, QuotaPlan, over, plans
+from tests.support.quotas import QuotaWorld, Turn
 
 CYCLES = 12
 """Most of these worlds are at rest by then."""
 
 
-def played(world: World) -> list[Turn]:
+def played(world: QuotaWorld) -> list[Turn]:
     return [world.turn() for _ in range(CYCLES)]
 
 
@@ -30,7 +30,7 @@ def played(world: World) -> list[Turn]:
 
 @settings(max_examples=100)
 @given(plans(), st.data())
-def test_charge_and_release_restore_the_exact_state_in_any_nesting(plan: Plan, data: st.DataObject) -> None:
+def test_charge_and_release_restore_the_exact_state_in_any_nesting(plan: QuotaPlan, data: st.DataObject) -> None:
     world = plan.build()
     start = world.state()
     queues = sorted(world.tree.queues)
@@ -49,7 +49,7 @@ def test_charge_and_release_restore_the_exact_state_in_any_nesting(plan: Plan, d
 
 @settings(max_examples=100)
 @given(plans(), st.randoms(use_true_random=False))
-def test_the_order_of_charges_does_not_matter(plan: Plan, random: st.random_module) -> None:
+def test_the_order_of_charges_does_not_matter(plan: QuotaPlan, random: st.random_module) -> None:
     """So that lifting in one order and putting back in another is exact too."""
     world = plan.build()
     start, holders = world.state(), list(world.books.holders.values())
@@ -65,7 +65,7 @@ def test_the_order_of_charges_does_not_matter(plan: Plan, random: st.random_modu
 
 @settings(max_examples=150)
 @given(plans())
-def test_what_is_available_can_be_charged_and_no_more(plan: Plan) -> None:
+def test_what_is_available_can_be_charged_and_no_more(plan: QuotaPlan) -> None:
     world = plan.build()
     for node in world.tree.queues.values():
         for cell in range(len(world.tree.cells)):
@@ -82,7 +82,7 @@ def test_what_is_available_can_be_charged_and_no_more(plan: Plan) -> None:
 
 @settings(max_examples=150)
 @given(plans())
-def test_nominating_changes_nothing(plan: Plan) -> None:
+def test_nominating_changes_nothing(plan: QuotaPlan) -> None:
     world = plan.build()
     for head in world.scheduler.heads():
         start, holders = world.state(), dict(world.books.holders)
@@ -97,7 +97,7 @@ def test_nominating_changes_nothing(plan: Plan) -> None:
 
 @settings(max_examples=150)
 @given(plans())
-def test_a_nominated_preemption_fits_once_its_victims_are_gone(plan: Plan) -> None:
+def test_a_nominated_preemption_fits_once_its_victims_are_gone(plan: QuotaPlan) -> None:
     world = plan.build()
     for head in world.scheduler.heads():
         node = world.node(head.queue)
@@ -116,7 +116,7 @@ def test_a_nominated_preemption_fits_once_its_victims_are_gone(plan: Plan) -> No
 
 @settings(max_examples=150)
 @given(plans())
-def test_quota_is_never_exceeded(plan: Plan) -> None:
+def test_quota_is_never_exceeded(plan: QuotaPlan) -> None:
     """At no node, neither at the end of a cycle nor once its victims are gone and their preemptors came."""
     world = replace(plan, rules=replace(plan.rules, wait_for_leaving=True)).build()
     before = over(world)
@@ -136,7 +136,7 @@ def test_quota_is_never_exceeded(plan: Plan) -> None:
         carry_out(world, result)
 
 
-def carry_out(world: World, result: CycleResult) -> None:
+def carry_out(world: QuotaWorld, result: CycleResult) -> None:
     for victim, _ in result.evictions:
         gone = world.scheduler.vacate(victim.holder.workload.uid)
         world.scheduler.submit(gone.workload)
@@ -144,7 +144,7 @@ def carry_out(world: World, result: CycleResult) -> None:
 
 @settings(max_examples=150)
 @given(plans())
-def test_usage_is_what_the_holders_hold(plan: Plan) -> None:
+def test_usage_is_what_the_holders_hold(plan: QuotaPlan) -> None:
     world = plan.build()
     played(world)
     for node in world.tree.queues.values():
@@ -157,7 +157,7 @@ def test_usage_is_what_the_holders_hold(plan: Plan) -> None:
 
 @settings(max_examples=200)
 @given(plans())
-def test_victims_are_only_taken_where_policy_allows(plan: Plan) -> None:
+def test_victims_are_only_taken_where_policy_allows(plan: QuotaPlan) -> None:
     world = plan.build()
     for _ in range(CYCLES):
         result = world.scheduler.cycle()
@@ -169,7 +169,7 @@ def test_victims_are_only_taken_where_policy_allows(plan: Plan) -> None:
         carry_out(world, result)
 
 
-def judge(world: World, entry: CycleEntry, victim: AdmittedWorkload, reason: Reason) -> None:
+def judge(world: QuotaWorld, entry: CycleEntry, victim: AdmittedWorkload, reason: Reason) -> None:
     """One victim, by the rules as they are declared."""
     policy, fair = entry.queue.preemption, bool(world.scheduler.rules.fair)
     assert victim.uses_any(entry.assignment.contested(world.tree))
@@ -190,7 +190,7 @@ def judge(world: World, entry: CycleEntry, victim: AdmittedWorkload, reason: Rea
 
 @settings(max_examples=150)
 @given(plans())
-def test_nothing_is_taken_from_a_subtree_within_its_quota(plan: Plan) -> None:
+def test_nothing_is_taken_from_a_subtree_within_its_quota(plan: QuotaPlan) -> None:
     """On the first cycle with victims, heads one at a time: nobody else is charged meanwhile."""
     world = plan.build()
     for head in world.scheduler.heads():
@@ -207,7 +207,7 @@ def test_nothing_is_taken_from_a_subtree_within_its_quota(plan: Plan) -> None:
 
 @settings(max_examples=150)
 @given(plans(strategies=(BOTH, BOTH[:1], BOTH[1:]), amounts=(1, 1, 2, 3)))
-def test_fair_victims_can_be_justified_one_after_the_other(plan: Plan) -> None:
+def test_fair_victims_can_be_justified_one_after_the_other(plan: QuotaPlan) -> None:
     """In some order each may go when its turn comes, all the earlier ones gone and nobody else."""
     world = plan.build()
     for head in world.scheduler.heads():
@@ -218,7 +218,7 @@ def test_fair_victims_can_be_justified_one_after_the_other(plan: Plan) -> None:
         release(node, assignment.usage)
 
 
-def justified(world: World, node: QuotaNode, victims: list[Victim]) -> bool:
+def justified(world: QuotaWorld, node: QuotaNode, victims: list[Victim]) -> bool:
     """`node` has the request charged; tries all orders."""
     for victim in victims:
         holder = victim.holder
@@ -253,7 +253,7 @@ def told(turns: list[Turn]) -> list[Turn]:
 
 @settings(max_examples=100)
 @given(plans(), st.data())
-def test_the_order_of_the_input_does_not_matter(plan: Plan, data: st.DataObject) -> None:
+def test_the_order_of_the_input_does_not_matter(plan: QuotaPlan, data: st.DataObject) -> None:
     other = plan.permuted(
         *(data.draw(st.permutations(range(len(part)))) for part in (plan.cohorts, plan.queues, plan.jobs))
     )
@@ -262,7 +262,7 @@ def test_the_order_of_the_input_does_not_matter(plan: Plan, data: st.DataObject)
 
 @settings(max_examples=100)
 @given(plans(), plans())
-def test_an_unrelated_tree_changes_nothing(plan: Plan, stranger: Plan) -> None:
+def test_an_unrelated_tree_changes_nothing(plan: QuotaPlan, stranger: QuotaPlan) -> None:
     """Cycle by cycle the same decisions: trees do not see each other."""
     alone, both = plan.build(), plan.beside(stranger.renamed("-x")).build()
     mine = {job.name for job in plan.jobs}
@@ -277,7 +277,7 @@ def test_an_unrelated_tree_changes_nothing(plan: Plan, stranger: Plan) -> None:
 
 @settings(max_examples=150)
 @given(plans())
-def test_in_a_strict_queue_nobody_passes(plan: Plan) -> None:
+def test_in_a_strict_queue_nobody_passes(plan: QuotaPlan) -> None:
     world = plan.build()
     for _ in range(CYCLES):
         first = {
@@ -291,7 +291,7 @@ def test_in_a_strict_queue_nobody_passes(plan: Plan) -> None:
 
 @settings(max_examples=150)
 @given(plans())
-def test_at_rest_nobody_is_forgotten(plan: Plan) -> None:
+def test_at_rest_nobody_is_forgotten(plan: QuotaPlan) -> None:
     """Where nobody blocks a queue, nothing that waits would fit into what is free."""
     plan = replace(plan, queues=tuple(replace(q, strict=False) for q in plan.queues))
     world = plan.build()

@@ -5,21 +5,21 @@ from math import inf
 import pytest
 
 from fleet.quota.declared import AdmissionRules
-from tests.support.quotas import RECLAIM, World, queue
+from tests.support.quotas import RECLAIM, QuotaWorld, queue
 
 NOW = 1000.0
 
 
-def world(*, ends_at_s: float = NOW + 100, overdue: bool = True, strict: bool = False) -> World:
+def world(*, ends_at_s: float = NOW + 100, overdue: bool = True, strict: bool = False) -> QuotaWorld:
     """Eight of quota, six in use until `ends_at_s`; `big` wants all eight."""
-    made = World.of(queue("q", given={"f": 8}, strict=strict), rules=AdmissionRules(wait_for_leaving=True))
+    made = QuotaWorld.of(queue("q", given={"f": 8}, strict=strict), rules=AdmissionRules(wait_for_leaving=True))
     made.scheduler.now_s = NOW
     made.holds("running", "q", {"f": 6}).ends_at_s = ends_at_s
     made.waits("big", "q", 8, priority=1, overdue=overdue)
     return made
 
 
-def admitted(made: World) -> set[str]:
+def admitted(made: QuotaWorld) -> set[str]:
     return {holder.workload.name for holder in made.scheduler.sweep().admitted}
 
 
@@ -57,14 +57,14 @@ def test_one_reservation_a_queue_for_the_first() -> None:
 
 
 def test_what_can_never_run_reserves_nothing() -> None:
-    made = World.of(queue("q", given={"f": 8}))
+    made = QuotaWorld.of(queue("q", given={"f": 8}))
     made.waits("huge", "q", 9, priority=1, overdue=True)
     made.waits("small", "q", 2)
     assert admitted(made) == {"small"}
 
 
 def test_a_queue_that_borrows_does_not_take_what_another_has_reserved() -> None:
-    made = World.of(queue("mine", "root", {"f": 8}), queue("other", "root", {"f": 0}, preemption=RECLAIM))
+    made = QuotaWorld.of(queue("mine", "root", {"f": 8}), queue("other", "root", {"f": 0}, preemption=RECLAIM))
     made.scheduler.now_s = NOW
     made.holds("running", "mine", {"f": 6}).ends_at_s = NOW + 10
     made.waits("big", "mine", 8, overdue=True)
@@ -73,7 +73,7 @@ def test_a_queue_that_borrows_does_not_take_what_another_has_reserved() -> None:
 
 
 def test_the_earliest_instant_is_that_of_the_last_who_has_to_end() -> None:
-    made = World.of(queue("q", given={"f": 8}))
+    made = QuotaWorld.of(queue("q", given={"f": 8}))
     made.scheduler.now_s = NOW
     for name, amount, ends_at_s in (("a", 2, 30.0), ("b", 2, 20.0), ("c", 2, 10.0), ("d", 2, inf)):
         made.holds(name, "q", {"f": amount}).ends_at_s = NOW + ends_at_s

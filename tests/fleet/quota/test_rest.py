@@ -20,8 +20,8 @@ from fleet.quota.declared import (
     QuotaQueueSpec,
 )
 from fleet.scheduling.patience import TIRED_AFTER
-from tests.support.quota_worlds import BOTH, Plan, plans
-from tests.support.quotas import ALL, BORROWING, FAIR, RECLAIM, Amounts, Bound, World, cohort, queue
+from tests.support.quota_worlds import BOTH, QuotaPlan, plans
+from tests.support.quotas import ALL, BORROWING, FAIR, RECLAIM, Amounts, Bound, QuotaWorld, cohort, queue
 
 Specs = tuple[QuotaCohortSpec | QuotaQueueSpec, ...]
 Waiting = tuple[str, str, int | Amounts, int, float]
@@ -33,14 +33,14 @@ MOST = 60
 """Cycles that any of these worlds may take; all are at rest within a dozen, or never."""
 
 
-def waiting(specs: Specs, rules: AdmissionRules, *rows: Waiting) -> World:
-    world = World.of(*specs, rules=rules)
+def waiting(specs: Specs, rules: AdmissionRules, *rows: Waiting) -> QuotaWorld:
+    world = QuotaWorld.of(*specs, rules=rules)
     for name, above, wanted, priority, at_s in rows:
         world.waits(name, above, wanted, priority=priority, at_s=at_s)
     return world
 
 
-def rests(world: World) -> None:
+def rests(world: QuotaWorld) -> None:
     """And stays so when everybody is looked at again."""
     world.until_quiet(MOST)
     for _ in range(2):
@@ -82,7 +82,7 @@ def test_not_to_preempt_on_each_flavor_in_turn(rules: AdmissionRules) -> None:
 
 LOWER = QueuePreemption(reclaim=CandidatePolicy.LOWER, while_borrowing=CandidatePolicy.LOWER)
 
-IN_TURN: dict[str, Callable[[AdmissionRules], World]] = {
+IN_TURN: dict[str, Callable[[AdmissionRules], QuotaWorld]] = {
     "classical: the victim borrows less": lambda rules: waiting(
         (
             cohort("root", "", {"f": 2}),
@@ -124,13 +124,13 @@ IN_TURN: dict[str, Callable[[AdmissionRules], World]] = {
 
 @pytest.mark.parametrize("build", IN_TURN.values(), ids=IN_TURN)
 def test_with_preemptors_first_the_victim_does_not_come_back_before_it(
-    build: Callable[[AdmissionRules], World],
+    build: Callable[[AdmissionRules], QuotaWorld],
 ) -> None:
     rests(build(AdmissionRules(preemptors_first=True)))
 
 
 @pytest.mark.parametrize("build", IN_TURN.values(), ids=IN_TURN)
-def test_without_that_it_does_for_ever(build: Callable[[AdmissionRules], World]) -> None:
+def test_without_that_it_does_for_ever(build: Callable[[AdmissionRules], QuotaWorld]) -> None:
     """Nothing else holds the room that victims leave: the switch is worth having."""
     world = build(AdmissionRules(preemptors_first=False))
     assert sum(len(world.turn().evicted) for _ in range(MOST)) > MOST // 5
@@ -138,7 +138,7 @@ def test_without_that_it_does_for_ever(build: Callable[[AdmissionRules], World])
 
 # -- rules that contradict each other ---------------------------------------------------------------------------------
 
-CIRCLES: dict[str, Callable[[], World]] = {
+CIRCLES: dict[str, Callable[[], QuotaWorld]] = {
     "fair: own priority over entitlement over share": lambda: waiting(
         (queue("a", "root", {"f": 3}, preemption=RECLAIM), queue("b", "root", {"f": 2}, preemption=ALL)),
         INITIAL,
@@ -181,21 +181,21 @@ CIRCLES: dict[str, Callable[[], World]] = {
 }
 
 
-def circle(build: Callable[[], World]) -> World:
+def circle(build: Callable[[], QuotaWorld]) -> QuotaWorld:
     world = build()
     world.scheduler.rules = replace(world.scheduler.rules, preemptors_first=True)
     return world
 
 
 @pytest.mark.parametrize("build", CIRCLES.values(), ids=CIRCLES)
-def test_each_of_three_may_evict_the_next(build: Callable[[], World]) -> None:
+def test_each_of_three_may_evict_the_next(build: Callable[[], QuotaWorld]) -> None:
     """No order of victims helps."""
     world = circle(build)
     assert sum(len(world.turn().evicted) for _ in range(MOST)) > MOST // 5
 
 
 @pytest.mark.parametrize("build", CIRCLES.values(), ids=CIRCLES)
-def test_it_ends_when_the_right_to_evict_rests(build: Callable[[], World]) -> None:
+def test_it_ends_when_the_right_to_evict_rests(build: Callable[[], QuotaWorld]) -> None:
     """As it does in production, for a while (`fleet.scheduling.patience`)."""
     world = circle(build)
     world.tired_after = TIRED_AFTER
@@ -206,7 +206,9 @@ def test_it_ends_when_the_right_to_evict_rests(build: Callable[[], World]) -> No
 # -- random worlds ----------------------------------------------------------------------------------------------------
 
 
-def changed(plan: Plan, preemption: Callable[[QueuePreemption], QueuePreemption], *, equal: bool = False) -> Plan:
+def changed(
+    plan: QuotaPlan, preemption: Callable[[QueuePreemption], QueuePreemption], *, equal: bool = False
+) -> QuotaPlan:
     """With preemptors first, other policies, and all weights 1 if `equal`."""
     weighed = {"weight": 1.0} if equal else {}
     return replace(
@@ -219,21 +221,21 @@ def changed(plan: Plan, preemption: Callable[[QueuePreemption], QueuePreemption]
 
 @settings(max_examples=200)
 @given(plans(strategies=((),)))
-def test_classical_preemption_comes_to_rest(plan: Plan) -> None:
+def test_classical_preemption_comes_to_rest(plan: QuotaPlan) -> None:
     """Whatever is reclaimed, and by whatever priority in the own queue; not while borrowing."""
     rests(changed(plan, lambda policy: replace(policy, while_borrowing=CandidatePolicy.NEVER)).build())
 
 
 @settings(max_examples=200)
 @given(plans(strategies=(BOTH[:1],), resources=(("cpu",),)))
-def test_fair_preemption_comes_to_rest(plan: Plan) -> None:
+def test_fair_preemption_comes_to_rest(plan: QuotaPlan) -> None:
     """Of one resource, by final shares, among equals, and not within a queue."""
     rests(changed(plan, lambda policy: replace(policy, within_queue=CandidatePolicy.NEVER), equal=True).build())
 
 
 @settings(max_examples=200)
 @given(plans())
-def test_two_never_evict_each_other_for_ever(plan: Plan) -> None:
+def test_two_never_evict_each_other_for_ever(plan: QuotaPlan) -> None:
     """Whatever the rules and policies, with preemptors first."""
     for jobs in zip(plan.jobs, plan.jobs[1:], strict=False):
         rests(changed(replace(plan, jobs=jobs), lambda policy: policy).build())

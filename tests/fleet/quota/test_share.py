@@ -5,7 +5,7 @@ import pytest
 from fleet.quota.declared import QuotaCohortSpec, QuotaQueueSpec
 from fleet.quota.share import DominantResourceShare, borrows_any, dominant_resource_share
 from fleet.quota.tree import charge
-from tests.support.quotas import World, cohort, queue
+from tests.support.quotas import QuotaWorld, cohort, queue
 
 Specs = tuple[QuotaCohortSpec | QuotaQueueSpec, ...]
 
@@ -45,24 +45,24 @@ def weighted(weight: float) -> Specs:
     ],
 )
 def test_share_of_a_queue(specs: Specs, usage: dict[str, int], key: tuple[bool, float], resource: str) -> None:
-    world = World.of(*specs)
+    world = QuotaWorld.of(*specs)
     charge(world.node("a"), world.cells(usage))
     share = dominant_resource_share(world.tree, world.node("a"))
     assert (share.key, share.resource) == (key, resource)
 
 
 def test_a_root_has_no_share() -> None:
-    world = World.of(*PLAIN)
+    world = QuotaWorld.of(*PLAIN)
     charge(world.node("a"), world.cells({"f": 99}))
     assert dominant_resource_share(world.tree, world.node("root")).key == (False, 0.0)
-    alone = World.of(queue("alone", "", {"f": 1}))
+    alone = QuotaWorld.of(queue("alone", "", {"f": 1}))
     charge(alone.node("alone"), alone.cells({"f": 99}))
     assert dominant_resource_share(alone.tree, alone.node("alone")).key == (False, 0.0)
 
 
 def test_every_level_has_its_own_share_and_weight() -> None:
     """Below `left` two queues: what they lend each other is not borrowed one level up."""
-    world = World.of(
+    world = QuotaWorld.of(
         cohort("root", "", {"f": 10}),
         cohort("left", "root", weight=2.0),
         queue("a", "left", {"f": 2}),
@@ -79,7 +79,7 @@ def test_every_level_has_its_own_share_and_weight() -> None:
 
 def test_what_is_lendable_is_what_the_parent_could_reach() -> None:
     """A borrowing limit above makes a cohort small, and shares in it large."""
-    world = World.of(
+    world = QuotaWorld.of(
         cohort("root", "", {"f": 100}),
         cohort("left", "root", {"f": (0, 6)}),
         queue("a", "left", {"f": 2}),
@@ -142,6 +142,6 @@ def test_only_a_borrower_without_weight_is_infinite() -> None:
     ids=["within", "the cell asked about", "another cell", "one of two", "no cell"],
 )
 def test_borrows_any(usage: dict[str, int], cells: tuple[str, ...], borrows: bool) -> None:
-    world = World.of(*FLAVORS)
+    world = QuotaWorld.of(*FLAVORS)
     charge(world.node("a"), world.cells(usage))
     assert borrows_any(world.node("a"), [world.cell(cell) for cell in cells]) is borrows

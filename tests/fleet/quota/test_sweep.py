@@ -11,11 +11,11 @@ from fleet.quota.entries import EntryOutcome
 from fleet.quota.flavors import PreemptionMode
 from fleet.reasons import Reason
 from tests.support.quota_passes import AGENT, Passes
-from tests.support.quota_worlds import BOTH, Job, Plan, over, plans
-from tests.support.quotas import ALL, RECLAIM, WITHIN, Turn, World, cohort, queue
+from tests.support.quota_worlds import BOTH, QuotaJob, QuotaPlan, over, plans
+from tests.support.quotas import ALL, RECLAIM, WITHIN, QuotaWorld, Turn, cohort, queue
 
 
-def swept(world: World) -> Turn:
+def swept(world: QuotaWorld) -> Turn:
     return Turn.of(world.scheduler.sweep())
 
 
@@ -23,7 +23,7 @@ def swept(world: World) -> Turn:
 
 
 def test_a_queue_goes_on_while_its_heads_are_admitted() -> None:
-    world = World.of(queue("a", "", {"f": 3}), queue("b", "", {"f": 2}), rules=AGENT)
+    world = QuotaWorld.of(queue("a", "", {"f": 3}), queue("b", "", {"f": 2}), rules=AGENT)
     for name in ("a1", "a2", "a3", "a4", "b1", "b2"):
         world.waits(name, name[0], 1, at_s=float(name[1]))
     turn = swept(world)
@@ -32,7 +32,7 @@ def test_a_queue_goes_on_while_its_heads_are_admitted() -> None:
 
 
 def test_everybody_who_waits_is_told_of_once() -> None:
-    world = World.of(queue("a", "", {"f": 3}), rules=AGENT)
+    world = QuotaWorld.of(queue("a", "", {"f": 3}), rules=AGENT)
     for name, amount in (("large", 4), ("fits", 3), ("late", 1)):
         world.waits(name, "a", amount, at_s=float(len(name)))
     result = world.scheduler.sweep()
@@ -42,14 +42,14 @@ def test_everybody_who_waits_is_told_of_once() -> None:
 
 
 def test_a_strict_queue_ends_at_its_first_that_waits() -> None:
-    world = World.of(queue("a", "", {"f": 3}, strict=True), queue("b", "", {"f": 3}), rules=AGENT)
+    world = QuotaWorld.of(queue("a", "", {"f": 3}, strict=True), queue("b", "", {"f": 3}), rules=AGENT)
     for name, amount in (("a1", 1), ("a2", 3), ("a3", 1), ("b1", 1), ("b2", 9), ("b3", 1)):
         world.waits(name, name[0], amount, at_s=float(name[1]))
     assert sorted(swept(world).admitted) == ["a1", "b1", "b3"]
 
 
 def test_what_a_preemptor_waits_for_is_kept_from_those_behind_it() -> None:
-    world = World.of(queue("a", "root", {"f": 4}, preemption=WITHIN), queue("b", "root"), rules=AGENT)
+    world = QuotaWorld.of(queue("a", "root", {"f": 4}, preemption=WITHIN), queue("b", "root"), rules=AGENT)
     world.holds("low", "a", 3)
     world.waits("high", "a", 4, priority=1)
     world.waits("small", "b", 1)
@@ -60,7 +60,7 @@ def test_what_a_preemptor_waits_for_is_kept_from_those_behind_it() -> None:
 
 def test_nobody_else_goes_for_one_whose_victims_are_leaving() -> None:
     """Nor for another that fits once they are gone."""
-    world = World.of(
+    world = QuotaWorld.of(
         queue("a", "root", {"f": 4}, preemption=ALL), queue("b", "root", {"f": 4}, preemption=ALL), rules=AGENT
     )
     world.holds("going", "b", 4, leaving=True)
@@ -72,7 +72,7 @@ def test_nobody_else_goes_for_one_whose_victims_are_leaving() -> None:
 
 
 def test_one_that_is_busy_keeps_its_turn_and_its_room() -> None:
-    world = World.of(queue("a", "", {"f": 2}), rules=AGENT)
+    world = QuotaWorld.of(queue("a", "", {"f": 2}), rules=AGENT)
     world.waits("busy", "a", 2, priority=1, busy=True)
     world.waits("other", "a", 1)
     turn = swept(world)
@@ -83,10 +83,10 @@ def test_one_that_is_busy_keeps_its_turn_and_its_room() -> None:
 @pytest.mark.parametrize("rules", [AGENT, replace(AGENT, fair=BOTH)], ids=["classical", "fair"])
 def test_passes_worked_out_by_hand(rules: AdmissionRules) -> None:
     """`mine` takes back its own: the first pass evicts, the second waits, the third admits; `theirs` then waits."""
-    plan = Plan(
+    plan = QuotaPlan(
         (cohort("root"),),
         (queue("a", "root", {"f": 2}, preemption=RECLAIM), queue("b", "root", {"f": 2}, preemption=RECLAIM)),
-        (Job("mine", "a", (("cpu", 2),), 0, 1.0), Job("theirs", "b", (("cpu", 4),), 0, 0.0, "f")),
+        (QuotaJob("mine", "a", (("cpu", 2),), 0, 1.0), QuotaJob("theirs", "b", (("cpu", 4),), 0, 0.0, "f")),
         rules,
     )
     passes = Passes.of(plan)
@@ -104,7 +104,7 @@ delays = st.sampled_from((1, 3))
 
 @settings(max_examples=120)
 @given(plans(), delays)
-def test_quota_is_never_exceeded_while_victims_leave(plan: Plan, delay: int) -> None:
+def test_quota_is_never_exceeded_while_victims_leave(plan: QuotaPlan, delay: int) -> None:
     passes = Passes.of(plan, delay)
     before = over(passes.world())
     for _ in range(10):
@@ -114,7 +114,7 @@ def test_quota_is_never_exceeded_while_victims_leave(plan: Plan, delay: int) -> 
 
 @settings(max_examples=120)
 @given(plans())
-def test_after_a_sweep_nobody_who_waits_would_fit(plan: Plan) -> None:
+def test_after_a_sweep_nobody_who_waits_would_fit(plan: QuotaPlan) -> None:
     """Into what is neither held nor kept for others; a strict queue's head may stand before them."""
     plan = replace(plan, queues=tuple(replace(q, strict=False) for q in plan.queues))
     world = Passes.of(plan).world()
@@ -126,7 +126,7 @@ def test_after_a_sweep_nobody_who_waits_would_fit(plan: Plan) -> None:
 
 @settings(max_examples=120)
 @given(plans(), st.data())
-def test_the_order_of_the_input_does_not_matter(plan: Plan, data: st.DataObject) -> None:
+def test_the_order_of_the_input_does_not_matter(plan: QuotaPlan, data: st.DataObject) -> None:
     other = plan.permuted(
         *(data.draw(st.permutations(range(len(part)))) for part in (plan.cohorts, plan.queues, plan.jobs))
     )
@@ -138,7 +138,7 @@ def test_the_order_of_the_input_does_not_matter(plan: Plan, data: st.DataObject)
 
 @settings(max_examples=120)
 @given(plans(strategies=((),)), delays)
-def test_classical_passes_come_to_rest(plan: Plan, delay: int) -> None:
+def test_classical_passes_come_to_rest(plan: QuotaPlan, delay: int) -> None:
     """Not while borrowing: entitlement and priority may then go round in circles (test_rest.py)."""
     preemption = [replace(q.preemption, while_borrowing=CandidatePolicy.NEVER) for q in plan.queues]
     queues = tuple(replace(q, preemption=p) for q, p in zip(plan.queues, preemption, strict=True))
@@ -147,14 +147,14 @@ def test_classical_passes_come_to_rest(plan: Plan, delay: int) -> None:
 
 @settings(max_examples=120)
 @given(plans(), delays)
-def test_two_never_evict_each_other_for_ever(plan: Plan, delay: int) -> None:
+def test_two_never_evict_each_other_for_ever(plan: QuotaPlan, delay: int) -> None:
     for jobs in zip(plan.jobs, plan.jobs[1:], strict=False):
         Passes.of(replace(plan, jobs=jobs), delay).until_quiet(MOST)
 
 
 @settings(max_examples=300)
 @given(plans(strategies=((),)))
-def test_a_sweep_of_many_heads_comes_to_what_one_head_a_queue_and_cycle_does(plan: Plan) -> None:
+def test_a_sweep_of_many_heads_comes_to_what_one_head_a_queue_and_cycle_does(plan: QuotaPlan) -> None:
     """Where nobody is evicted, so that no cycle waits for what another has begun.
 
     Nor is quota kept for a head that waits: a sweep keeps it to its end, while the next cycle gives it away. And not
@@ -168,7 +168,7 @@ def test_a_sweep_of_many_heads_comes_to_what_one_head_a_queue_and_cycle_does(pla
     while idle <= len(plan.jobs):
         idle = 0 if one_by_one.scheduler.cycle().progressed else idle + 1
 
-    def held(world: World) -> dict[str, object]:
+    def held(world: QuotaWorld) -> dict[str, object]:
         return {uid: [one.flavors for one in holder.given] for uid, holder in world.books.holders.items()}
 
     assert held(swept_at_once) == held(one_by_one)

@@ -4,7 +4,7 @@ import pytest
 
 from fleet.quota.declared import FlavorResource, QuotaCohortSpec, QuotaQueueSpec
 from fleet.quota.tree import QuotaTree, available, borrow_height, charge, fits, release
-from tests.support.quotas import World, cohort, queue
+from tests.support.quotas import QuotaWorld, cohort, queue
 
 Specs = tuple[QuotaCohortSpec | QuotaQueueSpec, ...]
 
@@ -22,8 +22,8 @@ DEEP: Specs = (
 )
 
 
-def world(specs: Specs, **usage: int) -> World:
-    made = World.of(*specs)
+def world(specs: Specs, **usage: int) -> QuotaWorld:
+    made = QuotaWorld.of(*specs)
     for name, amount in usage.items():
         charge(made.tree.queues[name], {made.cell(): amount})
     return made
@@ -124,7 +124,7 @@ def test_a_queue_without_a_cohort_never_borrows() -> None:
 
 
 def test_heights_are_the_longest_way_down() -> None:
-    made = World.of(cohort("top"), cohort("mid", "top"), queue("x", "mid"), queue("y", "top"))
+    made = QuotaWorld.of(cohort("top"), cohort("mid", "top"), queue("x", "mid"), queue("y", "top"))
     assert [made.node(name).height for name in ("x", "y", "mid", "top")] == [0, 0, 1, 2]
 
 
@@ -141,7 +141,7 @@ def test_what_is_charged_fills_the_private_part_before_it_counts_above() -> None
 
 
 def test_fits_means_every_cell() -> None:
-    made = World.of(queue("a", "", {"f": 2, "g": 3}))
+    made = QuotaWorld.of(queue("a", "", {"f": 2, "g": 3}))
     node = made.node("a")
     assert fits(node, made.cells({"f": 2, "g": 3}))
     assert not fits(node, made.cells({"f": 2, "g": 4}))
@@ -154,14 +154,14 @@ def test_fits_means_every_cell() -> None:
     ids=["no cell", "at its quota", "above it", "one of two above it"],
 )
 def test_within(cells: tuple[str, ...], inside: bool) -> None:
-    made = World.of(cohort("root", "", {"f": 5, "g": 5}), queue("a", "root", {"f": 2, "g": 2}))
+    made = QuotaWorld.of(cohort("root", "", {"f": 5, "g": 5}), queue("a", "root", {"f": 2, "g": 2}))
     node = made.node("a")
     charge(node, made.cells({"f": 2, "g": 3}))
     assert node.within([made.cell(cell) for cell in cells]) is inside
 
 
 def test_a_cohort_that_is_only_named_exists_without_quota() -> None:
-    made = World.of(queue("a", "ghost", {"f": 4}), queue("b", "ghost", {"f": 1}))
+    made = QuotaWorld.of(queue("a", "ghost", {"f": 4}), queue("b", "ghost", {"f": 1}))
     assert made.tree.cohorts["ghost"].parent is None
     assert available(made.node("b"), made.cell()) == 5
 
@@ -172,7 +172,7 @@ def test_cohorts_above_each_other_are_refused() -> None:
 
 
 def test_a_cell_that_no_quota_names_has_none_anywhere() -> None:
-    made = World.of(cohort("root"), queue("a", "root", {"f": 4}))
+    made = QuotaWorld.of(cohort("root"), queue("a", "root", {"f": 4}))
     cell = made.tree.cell(FlavorResource("other", "disk"))
     assert available(made.node("a"), cell) == 0
     assert made.node("a").potential[cell] == 0
@@ -180,7 +180,7 @@ def test_a_cell_that_no_quota_names_has_none_anywhere() -> None:
 
 
 def test_which_resources_quota_limits() -> None:
-    made = World.of(queue("a", "root", {"f": 4}), queue("b", "root", {"g/gpu": 1}), queue("c", "other", {"h": 1}))
+    made = QuotaWorld.of(queue("a", "root", {"f": 4}), queue("b", "root", {"g/gpu": 1}), queue("c", "other", {"h": 1}))
     counted = {(name, named) for name in "abc" for named in made.tree.cells if made.tree.counts(made.node(name), named)}
     both = {FlavorResource("f", "cpu"), FlavorResource("g", "gpu")}
     assert counted == {*(("a", n) for n in both), *(("b", n) for n in both), ("c", FlavorResource("h", "cpu"))}
@@ -196,7 +196,7 @@ def test_paths_and_queues_below() -> None:
 
 
 def test_a_queue_below_a_team_calls_the_teams_quota_its_own() -> None:
-    made = World.of(
+    made = QuotaWorld.of(
         cohort("root"), cohort("team", "root", {"f": 6}), queue("q", "team", through_team=True), queue("x", "root")
     )
     node, cell = made.node("q"), made.cell()
@@ -206,5 +206,5 @@ def test_a_queue_below_a_team_calls_the_teams_quota_its_own() -> None:
 
 
 def test_order_of_children_is_by_name_for_cohorts() -> None:
-    made = World.of(cohort("z", "root"), cohort("b", "root"), cohort("root"), cohort("m", "root"))
+    made = QuotaWorld.of(cohort("z", "root"), cohort("b", "root"), cohort("root"), cohort("m", "root"))
     assert [node.name for node in made.node("root").children] == ["b", "m", "z"]

@@ -4,7 +4,7 @@ import pytest
 
 from fleet.quota.declared import QuotaQueueSpec
 from fleet.replay.quota import Arrival, History, Stream
-from tests.support.quotas import ALL, FAIR, RECLAIM, WITHIN, World, asks, cohort, queue
+from tests.support.quotas import ALL, FAIR, RECLAIM, WITHIN, QuotaWorld, asks, cohort, queue
 
 Row = tuple[str, str, int, int, int, int]
 """Name, queue, amount, priority, arrival, run time: milliseconds."""
@@ -22,7 +22,7 @@ def story(histories: dict[str, History]) -> Story:
 
 
 def played(*specs: QuotaQueueSpec, rows: tuple[Row, ...]) -> Story:
-    return story(Stream(World.of(*specs).scheduler).play([arrival(row) for row in rows]))
+    return story(Stream(QuotaWorld.of(*specs).scheduler).play([arrival(row) for row in rows]))
 
 
 PAIR = (queue("a", "root", {"f": 2}, preemption=ALL), queue("b", "root", {"f": 2}, preemption=ALL))
@@ -96,7 +96,7 @@ def test_runs(specs: tuple[QuotaQueueSpec, ...], rows: tuple[Row, ...], expected
 def test_under_fair_sharing_the_larger_share_gives_way() -> None:
     """`a` took all four of the cohort; `b` gets its half, and its third job only when one of its own is done."""
     specs = (queue("a", "root", preemption=RECLAIM), queue("b", "root", preemption=RECLAIM))
-    world = World.of(cohort("root", "", {"f": 4}), *specs, rules=FAIR)
+    world = QuotaWorld.of(cohort("root", "", {"f": 4}), *specs, rules=FAIR)
     rows = [(f"a{n}", "a", 1, 0, n, 100) for n in range(4)] + [(f"b{n}", "b", 1, 0, 10 + n, 100) for n in range(3)]
     histories = story(Stream(world.scheduler).play([arrival(row) for row in rows]))
     assert [histories[f"b{n}"][0][0] for n in range(3)] == [10, 11, 110]
@@ -105,7 +105,7 @@ def test_under_fair_sharing_the_larger_share_gives_way() -> None:
 
 
 def test_cycles_are_counted_and_an_idle_strict_head_does_not_spin() -> None:
-    world = World.of(queue("a", "", {"f": 2}, strict=True))
+    world = QuotaWorld.of(queue("a", "", {"f": 2}, strict=True))
     stream = Stream(world.scheduler)
     stream.play([arrival(("never", "a", 3, 0, 0, 10))])
     assert stream.cycles == 3

@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from bench.reference.karpenter.buy import Outcome
+from bench.reference.karpenter.buy import SchedulingResults
 from fleet.actions import OpenClaims
 from fleet.scheduling import cycle
 from fleet.snapshot import Claim, InstanceOffer, InstanceType
@@ -83,7 +83,7 @@ def compare(world: World) -> None:
     assert sum(claim.price_usd_h for claim in mine) <= theirs.cost_usd_h + 1e-6
 
 
-def torn_apart(outcome: Outcome, world: World) -> bool:
+def torn_apart(outcome: SchedulingResults, world: World) -> bool:
     """Whether pods of one gang stand in several zones, or those with GPUs on several models."""
     zones: dict[str, set[str]] = {}
     models: dict[str, set[str]] = {}

@@ -3,7 +3,7 @@
 import pytest
 
 from model.fleet import Fleet
-from model.loader import Code, InvalidFleet, Limits, inspect, load
+from model.loader import Code, InvalidFleet, LoaderLimits, inspect, load
 from model.loader.load import is_fleet_file
 from tests.model.loader.writing import declare
 
@@ -86,15 +86,15 @@ def test_order_of_files_does_not_matter() -> None:
 @pytest.mark.parametrize(
     ("limits", "message"),
     [
-        (Limits(file_bytes=100), "at most 100 are read"),
-        (Limits(total_bytes=100), "the fleet has more than 100 bytes"),
-        (Limits(documents=1), "more than 1 documents"),
-        (Limits(total_values=10), "more than 10 values, aliases expanded"),
-        (Limits(values=5), "more than 5 values"),
-        (Limits(depth=1), "deeper than 1 levels"),
+        (LoaderLimits(file_bytes=100), "at most 100 are read"),
+        (LoaderLimits(total_bytes=100), "the fleet has more than 100 bytes"),
+        (LoaderLimits(documents=1), "more than 1 documents"),
+        (LoaderLimits(total_values=10), "more than 10 values, aliases expanded"),
+        (LoaderLimits(values=5), "more than 5 values"),
+        (LoaderLimits(depth=1), "deeper than 1 levels"),
     ],
 )
-def test_limits(limits: Limits, message: str) -> None:
+def test_limits(limits: LoaderLimits, message: str) -> None:
     found = inspect({"a.yaml": f"{POOL}---\n{TOPOLOGY}".encode()}, limits)
     assert found.fleet is None
     assert found.problems[0].code is Code.TOO_LARGE

@@ -5,13 +5,13 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.loader.parse import Limits, parse
-from model.loader.source import Source, decode
+from model.loader.parse import LoaderLimits, parse
+from model.loader.source import SourceFile, decode
 from model.problem import Code, Problem
 
 
-def read(text: str, limits: Limits | None = None) -> tuple[list[object], list[Problem]]:
-    documents, problems = parse(Source("f.yaml", text), limits or Limits())
+def read(text: str, limits: LoaderLimits | None = None) -> tuple[list[object], list[Problem]]:
+    documents, problems = parse(SourceFile("f.yaml", text), limits or LoaderLimits())
     return [document.root.data for document in documents], problems
 
 
@@ -40,7 +40,7 @@ def read(text: str, limits: Limits | None = None) -> tuple[list[object], list[Pr
 )
 def test_read(text: str, expected: list[object]) -> None:
     source = decode("f.yaml", text.encode())
-    assert isinstance(source, Source)
+    assert isinstance(source, SourceFile)
     documents, problems = parse(source)
     assert [document.root.data for document in documents] == expected
     assert problems == []
@@ -131,7 +131,7 @@ def test_reads_what_a_yaml_writer_writes(data: dict[str, object]) -> None:
 @given(st.text(max_size=60))
 def test_any_text_gives_documents_or_problems(text: str) -> None:
     source = decode("f.yaml", text.encode("utf-8", "surrogatepass"))
-    if isinstance(source, Source):
+    if isinstance(source, SourceFile):
         documents, problems = parse(source)
         assert all(isinstance(document.root.data, dict) for document in documents)
         assert all(1 <= problem.line <= len(source.lines) for problem in problems)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from model.loader.source import Source, decode
+from model.loader.source import SourceFile, decode
 from model.problem import Code, Problem
 
 
@@ -31,23 +31,23 @@ def test_refused(content: bytes, line: int, column: int, message: str) -> None:
 @pytest.mark.parametrize("text", ["é", "日本語: 値", "a: 1\r\nb: 2", "😀", "a:\tb"])
 def test_accepted(text: str) -> None:
     source = decode("f.yaml", text.encode())
-    assert isinstance(source, Source)
+    assert isinstance(source, SourceFile)
     assert source.text == text
 
 
 def test_excerpt() -> None:
-    source = Source("f", "one\n  two: x\nthree")
+    source = SourceFile("f", "one\n  two: x\nthree")
     assert source.excerpt(2, 8) == "1 | one\n2 |   two: x\n  |        ^\n3 | three"
     assert source.excerpt(1, 1) == "1 | one\n  | ^\n2 |   two: x"
     assert source.excerpt(3, 1).splitlines()[-1] == "  | ^"
 
 
 def test_excerpt_of_a_long_line_shows_the_place() -> None:
-    source = Source("f", "x" * 500 + "HERE" + "y" * 500)
+    source = SourceFile("f", "x" * 500 + "HERE" + "y" * 500)
     text, caret = source.excerpt(1, 501).splitlines()
     assert text[caret.index("^")] == "H"
     assert len(text) < 140
 
 
 def test_excerpt_of_an_empty_file() -> None:
-    assert Source("f", "").excerpt(1, 1) == "1 |\n  | ^"
+    assert SourceFile("f", "").excerpt(1, 1) == "1 |\n  | ^"

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.mig import Impossible, Placement, best_multisets, every_layout, feasible, mig_models
+from model.mig import Impossible, MigPlacement, best_multisets, every_layout, feasible, mig_models
 from tests.support.shared import shared_path
 
 A100, H100, A30, RTX = (
@@ -83,7 +83,7 @@ DOES_NOT_FIT = [
 @pytest.mark.parametrize(("model", "counts"), FITS)
 def test_fits(model: str, counts: dict[str, int]) -> None:
     placement = feasible(mig_models()[model], counts)
-    assert isinstance(placement, Placement)
+    assert isinstance(placement, MigPlacement)
     assert Counter(name for name, _ in placement.instances) == Counter(counts)
 
 
@@ -97,7 +97,7 @@ def test_layout_feasibility_of_the_reference() -> None:
     for name, rows in vectors.items():
         for row in rows if isinstance(rows, list) else ():
             found = feasible(mig_models()[name], row["want"])
-            assert isinstance(found, Placement) == row["ok"], (name, row, found)
+            assert isinstance(found, MigPlacement) == row["ok"], (name, row, found)
 
 
 @given(st.sampled_from(sorted(mig_models())), st.data())

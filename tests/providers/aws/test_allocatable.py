@@ -6,7 +6,7 @@ from model.quantity import canonical_resources
 from providers.aws import allocatable as formulas
 from providers.aws import node_sizes
 from providers.aws.allocatable import ClusterSettings, hardware
-from providers.aws.facts import Gpu, Neuron, TypeFacts, package_types
+from providers.aws.facts import GpuFacts, Neuron, TypeFacts, package_types
 from providers.aws.node_sizes import GIB, MIB, ImageFamily, NodeSettings
 from tests.support.shared import shared_path
 
@@ -24,7 +24,7 @@ def _documented_devices(entry):
     gpus = []
     for manufacturer, resource in (("nvidia", "nvidia.com/gpu"), ("amd", "amd.com/gpu")):
         if resource in documented:
-            gpus.append(Gpu("any", manufacturer, int(documented[resource]), 1024))
+            gpus.append(GpuFacts("any", manufacturer, int(documented[resource]), 1024))
     neuron = None
     if devices := int(documented.get("aws.amazon.com/neuron", 0)):
         neuron = Neuron("any", devices, int(documented["aws.amazon.com/neuroncore"]) // devices)

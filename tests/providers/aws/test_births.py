@@ -21,7 +21,7 @@ from providers.aws.launch_template import TemplateParams, template_data
 from providers.aws.user_data import node_user_data
 from providers.ports import CloudRejected
 from providers.sim.controllers.userdata import kubelet_arguments
-from providers.sim.ec2 import FakeAws, Market
+from providers.sim.ec2 import FakeAws, RegionMarket
 from tests.providers.aws.conftest import ACCESS, CLUSTER, VERSION
 
 LABELS = {"team": "a", "muster.dev/node-pool": "gpu", "kubernetes.io/arch": "amd64"}
@@ -292,7 +292,7 @@ def test_metadata_and_monitoring() -> None:
 
 @pytest.fixture
 def aws(clock):
-    with FakeAws(Market(), clock, cluster=CLUSTER) as fake:
+    with FakeAws(RegionMarket(), clock, cluster=CLUSTER) as fake:
         yield fake
 
 

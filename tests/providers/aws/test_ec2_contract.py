@@ -16,7 +16,7 @@ from providers.aws.ec2 import Ec2Cloud
 from providers.aws.queue import SqsNotices
 from providers.aws.retry import Caller
 from providers.ports import CloudRejected, CloudUnreachable
-from providers.sim.ec2 import FakeAws, Market, PoolFilter, Quota
+from providers.sim.ec2 import FakeAws, PoolFilter, Quota, RegionMarket
 from tests.providers.aws.conftest import ACCESS, CLUSTER, VERSION
 
 POOL = CapacityPool("spot", "g6.xlarge", "us-east-1a")
@@ -123,7 +123,7 @@ def test_moto_refresh_keeps_what_it_cannot_read(moto_cloud):
 
 @pytest.fixture
 def market():
-    return Market()
+    return RegionMarket()
 
 
 @pytest.fixture

@@ -91,7 +91,7 @@ def test_half_a_listing_is_none(stubbed):
         stubbed.cloud.instances()
 
 
-class Account:
+class TerminatingAccount:
     """`TerminateInstances` as EC2 does it: one bad id, and nothing of the call happens."""
 
     def __init__(self, stubbed, unknown=(), protected=()):
@@ -119,7 +119,7 @@ def ids(count):
 
 
 def test_a_thousand_machines_go_in_chunks(stubbed):
-    account = Account(stubbed)
+    account = TerminatingAccount(stubbed)
     stubbed.cloud.terminate(ids(800) + ids(800))
     assert (account.calls, account.gone) == (2, set(ids(800)))
 
@@ -128,14 +128,14 @@ def test_a_thousand_machines_go_in_chunks(stubbed):
 def test_unknown_ids_cost_nobody_else(stubbed, unknown):
     every = ids(64)
     bad = {every[index] for index in unknown}
-    account = Account(stubbed, unknown=bad)
+    account = TerminatingAccount(stubbed, unknown=bad)
     stubbed.cloud.terminate(every)
     assert account.gone == set(every) - bad
 
 
 def test_a_protected_machine_is_told_after_the_others_have_gone(stubbed):
     every = ids(20)
-    account = Account(stubbed, unknown=[every[3]], protected=[every[11]])
+    account = TerminatingAccount(stubbed, unknown=[every[3]], protected=[every[11]])
     with pytest.raises(CloudRejected, match="OperationNotPermitted"):
         stubbed.cloud.terminate(every)
     assert account.gone == set(every) - {every[3], every[11]}

@@ -18,7 +18,7 @@ from providers.aws.clients import connect
 from providers.aws.ec2 import Ec2Cloud
 from providers.clock import VirtualClock
 from providers.ports import CloudThrottled
-from providers.sim.ec2 import FakeAws, Market
+from providers.sim.ec2 import FakeAws, RegionMarket
 from tests.providers.aws.conftest import ACCESS, CLUSTER, VERSION
 from tests.support.fleets import A, FleetBuilder, claim_of, offering
 
@@ -27,7 +27,7 @@ NOTHING = ("", "")
 
 
 @dataclass
-class Stage:
+class ResolvedStage:
     """An account, a cloud on it, and the machine of one pool."""
 
     cloud: Ec2Cloud
@@ -62,8 +62,8 @@ class Stage:
 
 
 @pytest.fixture
-def stage(clock: VirtualClock, session: Session) -> Iterator[Stage]:
-    with FakeAws(Market(), clock, cluster=CLUSTER) as aws:
+def stage(clock: VirtualClock, session: Session) -> Iterator[ResolvedStage]:
+    with FakeAws(RegionMarket(), clock, cluster=CLUSTER) as aws:
         ec2, ssm = (
             session.client(name, region_name="us-east-1", endpoint_url=aws.url)  # type: ignore[call-overload]
             for name in ("ec2", "ssm")
@@ -72,21 +72,21 @@ def stage(clock: VirtualClock, session: Session) -> Iterator[Stage]:
         cloud = Ec2Cloud(clients, ACCESS, clock, VERSION, sleep=clock.advance, rng=lambda: 0.5)
         found = ec2.describe_images(Owners=["amazon"], Filters=[{"Name": "architecture", "Values": ["x86_64"]}])
         images = sorted(image["ImageId"] for image in found["Images"])[:3]
-        yield Stage(cloud, ec2, ssm, clock, images, Fleet(), None)  # type: ignore[arg-type]
+        yield ResolvedStage(cloud, ec2, ssm, clock, images, Fleet(), None)  # type: ignore[arg-type]
 
 
-def own_image(stage: Stage, name: str) -> str:
+def own_image(stage: ResolvedStage, name: str) -> str:
     """A copy of an image, tagged; a later one has to come first by name, as moto's stamps are of a second."""
     image = stage.ec2.copy_image(SourceImageId=stage.images[0], SourceRegion="us-east-1", Name=name)["ImageId"]
     stage.ec2.create_tags(Resources=[image], Tags=[{"Key": "team", "Value": "ml"}])
     return str(image)
 
 
-def parameter(stage: Stage, image: str) -> None:
+def parameter(stage: ResolvedStage, image: str) -> None:
     stage.ssm.put_parameter(Name="/team/image", Value=image, Type="String", Overwrite=True)
 
 
-def more_groups(stage: Stage) -> None:
+def more_groups(stage: ResolvedStage) -> None:
     vpc = stage.ec2.describe_subnets(Filters=_ours())["Subnets"][0]["VpcId"]
     tags = [{"ResourceType": "security-group", "Tags": OURS}]
     stage.ec2.create_security_group(GroupName="more", Description="more", VpcId=vpc, TagSpecifications=tags)
@@ -96,19 +96,19 @@ def _ours() -> list[dict[str, Any]]:
     return [{"Name": f"tag:{labels.CLUSTER}", "Values": [CLUSTER]}]
 
 
-def fewer_subnets(stage: Stage, keep: int = 1) -> None:
+def fewer_subnets(stage: ResolvedStage, keep: int = 1) -> None:
     """The machine's own is not selected any more; `keep` of the others are."""
     (machine,) = stage.cloud.instances()
     others = [each["SubnetId"] for each in stage.ec2.describe_subnets(Filters=_ours())["Subnets"]]
     stage.ec2.delete_tags(Resources=[machine.subnet, *sorted({*others} - {machine.subnet})[keep:]], Tags=OURS)
 
 
-def no_groups(stage: Stage) -> None:
+def no_groups(stage: ResolvedStage) -> None:
     found = stage.ec2.describe_security_groups(Filters=_ours())["SecurityGroups"]
     stage.ec2.delete_tags(Resources=[group["GroupId"] for group in found], Tags=OURS)
 
 
-BIRTHS: list[tuple[str, Callable[[Stage], dict[str, Any]], dict[str, Any]]] = [
+BIRTHS: list[tuple[str, Callable[[ResolvedStage], dict[str, Any]], dict[str, Any]]] = [
     ("the image of the alias", lambda stage: {}, {}),
     ("a pinned alias", lambda stage: {"amis": [{"alias": "bottlerocket@v1.20.3"}]}, {}),
     ("an image by id", lambda stage: {"amis": [{"id": stage.images[1]}]}, {}),
@@ -132,7 +132,7 @@ BIRTHS: list[tuple[str, Callable[[Stage], dict[str, Any]], dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("template", "spec"), [it[1:] for it in BIRTHS], ids=[it[0] for it in BIRTHS])
 def test_a_machine_we_have_just_launched_does_not_differ(
-    stage: Stage, template: Callable[[Stage], dict[str, Any]], spec: dict[str, Any]
+    stage: ResolvedStage, template: Callable[[ResolvedStage], dict[str, Any]], spec: dict[str, Any]
 ) -> None:
     stage.launch(template(stage), **spec)
     (machine,) = stage.cloud.instances()
@@ -146,7 +146,7 @@ def test_a_machine_we_have_just_launched_does_not_differ(
     assert answer.subnets[machine.subnet] == machine.security_groups
 
 
-def test_a_parameter_that_is_written_anew(stage: Stage) -> None:
+def test_a_parameter_that_is_written_anew(stage: ResolvedStage) -> None:
     parameter(stage, stage.images[0])
     stage.launch({"amis": [{"ssmParameter": "/team/image"}]})
     parameter(stage, stage.images[1])
@@ -158,7 +158,7 @@ def test_a_parameter_that_is_written_anew(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("term", [{"tags": {"team": "ml"}}, {"name": "?-image"}], ids=["by tag", "by name"])
-def test_a_newer_image_of_a_search(stage: Stage, term: dict[str, Any]) -> None:
+def test_a_newer_image_of_a_search(stage: ResolvedStage, term: dict[str, Any]) -> None:
     older = own_image(stage, "b-image")
     stage.launch({"amis": [term]})
     newer = own_image(stage, "a-image")
@@ -172,7 +172,7 @@ def test_a_newer_image_of_a_search(stage: Stage, term: dict[str, Any]) -> None:
     assert [log["log_level"] for log in logs if log["event"] == "not resolved"] == ["warning"]
 
 
-def test_groups_and_subnets_that_are_selected_by_tag(stage: Stage) -> None:
+def test_groups_and_subnets_that_are_selected_by_tag(stage: ResolvedStage) -> None:
     stage.launch({})
     more_groups(stage)
     assert stage.judged() == NOTHING
@@ -186,7 +186,7 @@ def test_groups_and_subnets_that_are_selected_by_tag(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("what", ["subnets", "security_groups", "resolve"])
-def test_what_cannot_be_read_is_not_known(stage: Stage, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+def test_what_cannot_be_read_is_not_known(stage: ResolvedStage, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
     """The rest of it is judged all the same."""
     parameter(stage, stage.images[0])
     stage.launch({"amis": [{"ssmParameter": "/team/image"}]})

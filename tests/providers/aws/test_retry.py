@@ -10,7 +10,7 @@ from botocore.exceptions import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from providers.aws.buckets import EC2_LIMITS, Group, Size, TokenBucket
+from providers.aws.buckets import EC2_LIMITS, BucketSize, RateLimitGroup, TokenBucket
 from providers.aws.errors import code_of, translate
 from providers.aws.retry import Caller, pages
 from providers.clock import VirtualClock
@@ -51,7 +51,7 @@ def test_errors_drive_behaviour(error, kind):
     assert code_of(translated) == code_of(error)
 
 
-class Script:
+class ScriptedCall:
     """A call that does what it is told, one step at a time."""
 
     def __init__(self, *steps):
@@ -81,53 +81,53 @@ def caller(clock, pauses):
 
 
 def test_throttling_is_repeated_with_full_jitter(caller, pauses):
-    call = Script(client_error("RequestLimitExceeded"), client_error("RequestLimitExceeded"), "done")
-    assert caller.once(Group.DESCRIBE, call) == "done"
+    call = ScriptedCall(client_error("RequestLimitExceeded"), client_error("RequestLimitExceeded"), "done")
+    assert caller.once(RateLimitGroup.DESCRIBE, call) == "done"
     # Jitter, then one token of the drained bucket (16 a second) as far as the pause did not bring it.
     assert pauses == [0.25, 0.5]
 
 
 def test_a_lost_answer_is_repeated_only_where_that_is_harmless(caller):
     lost = ReadTimeoutError(endpoint_url="x")
-    once = Script(lost, "never")
+    once = ScriptedCall(lost, "never")
     with pytest.raises(CloudUnreachable):
-        caller.once(Group.MUTATE, once)
+        caller.once(RateLimitGroup.MUTATE, once)
     assert once.calls == 1
-    assert caller.idempotent(Group.MUTATE, Script(lost, "done")) == "done"
+    assert caller.idempotent(RateLimitGroup.MUTATE, ScriptedCall(lost, "done")) == "done"
 
 
 def test_it_gives_up(caller, pauses):
-    call = Script(*[client_error("Throttling")] * 9)
+    call = ScriptedCall(*[client_error("Throttling")] * 9)
     with pytest.raises(CloudThrottled):
-        caller.idempotent(Group.DESCRIBE, call)
+        caller.idempotent(RateLimitGroup.DESCRIBE, call)
     assert call.calls == 4
     assert len(pauses) == 3
 
 
 @pytest.mark.parametrize("code", ["UnauthorizedOperation", "InvalidParameterValue"])
 def test_refusals_are_not_repeated(caller, code):
-    call = Script(client_error(code), "never")
+    call = ScriptedCall(client_error(code), "never")
     with pytest.raises((CloudDenied, CloudRejected)):
-        caller.idempotent(Group.DESCRIBE, call)
+        caller.idempotent(RateLimitGroup.DESCRIBE, call)
     assert call.calls == 1
 
 
 def test_bugs_are_not_swallowed(caller):
     with pytest.raises(ZeroDivisionError):
-        caller.idempotent(Group.DESCRIBE, lambda: 1 // 0)
+        caller.idempotent(RateLimitGroup.DESCRIBE, lambda: 1 // 0)
 
 
 def test_throttling_slows_everyone_of_the_group(caller, pauses):
     with pytest.raises(CloudThrottled):
-        caller.once(Group.MUTATE, Script(*[client_error("Throttling")] * 4))
+        caller.once(RateLimitGroup.MUTATE, ScriptedCall(*[client_error("Throttling")] * 4))
     pauses.clear()
-    caller.once(Group.MUTATE, Script("done"))
+    caller.once(RateLimitGroup.MUTATE, ScriptedCall("done"))
     assert pauses == [pytest.approx(1 / 4)]  # 80 % of 5 a second
 
 
 @given(st.lists(st.tuples(st.floats(0, 3), st.integers(1, 4)), min_size=1, max_size=60))
 def test_no_window_holds_more_than_the_bucket_allows(steps):
-    clock, size = VirtualClock(0.0), Size(burst=5, per_s=2)
+    clock, size = VirtualClock(0.0), BucketSize(burst=5, per_s=2)
     bucket = TokenBucket(size, clock.monotonic)
     spent: list[tuple[float, int]] = []
     for pause_s, weight in steps:
@@ -141,7 +141,7 @@ def test_no_window_holds_more_than_the_bucket_allows(steps):
 
 
 def test_more_than_the_bucket_holds_passes_when_it_is_full(clock):
-    bucket = TokenBucket(Size(burst=10, per_s=1), clock.monotonic)
+    bucket = TokenBucket(BucketSize(burst=10, per_s=1), clock.monotonic)
     assert bucket.take(25, max_wait_s=0) == 0
     with pytest.raises(CloudThrottled):
         bucket.take(1, max_wait_s=15)
@@ -149,7 +149,7 @@ def test_more_than_the_bucket_holds_passes_when_it_is_full(clock):
 
 
 def test_a_refused_wait_takes_nothing(clock):
-    bucket = TokenBucket(Size(burst=1, per_s=1), clock.monotonic)
+    bucket = TokenBucket(BucketSize(burst=1, per_s=1), clock.monotonic)
     bucket.take(1, 0)
     for _ in range(10):
         with pytest.raises(CloudThrottled):
@@ -158,7 +158,7 @@ def test_a_refused_wait_takes_nothing(clock):
 
 
 def test_every_group_has_a_limit():
-    assert set(EC2_LIMITS) == set(Group)
+    assert set(EC2_LIMITS) == set(RateLimitGroup)
 
 
 def test_pages_end_when_a_token_repeats(caller):
@@ -169,5 +169,5 @@ def test_pages_end_when_a_token_repeats(caller):
         tokens.append(arguments.get("NextToken"))
         return answers.pop(0)
 
-    assert len(list(pages(caller, Group.DESCRIBE, call, MaxResults=5))) == 3
+    assert len(list(pages(caller, RateLimitGroup.DESCRIBE, call, MaxResults=5))) == 3
     assert tokens == [None, "a", "b"]

@@ -9,16 +9,16 @@ import pytest
 
 from providers.clock import VirtualClock
 from providers.git.auth import Remote
-from providers.git.repository import Mirror, MirrorLimits
-from tests.providers.git.support import GitHttpServer, Work
+from providers.git.repository import BareMirror, MirrorLimits
+from tests.providers.git.support import GitHttpServer, WorkTree
 
 
 @pytest.fixture
-def make_work(tmp_path: Path) -> Callable[[str], Work]:
-    def make(name: str, *flags: str) -> Work:
+def make_work(tmp_path: Path) -> Callable[[str], WorkTree]:
+    def make(name: str, *flags: str) -> WorkTree:
         path = tmp_path / name
         path.mkdir()
-        work = Work(path)
+        work = WorkTree(path)
         work.git("init", "-q", "-b", "main", *flags)
         return work
 
@@ -26,7 +26,7 @@ def make_work(tmp_path: Path) -> Callable[[str], Work]:
 
 
 @pytest.fixture
-def work(make_work: Callable[[str], Work]) -> Work:
+def work(make_work: Callable[[str], WorkTree]) -> WorkTree:
     """A repository with one commit of `a.yaml` on main."""
     made = make_work("work")
     made.commit()
@@ -39,12 +39,12 @@ def clock() -> VirtualClock:
 
 
 @pytest.fixture
-def make_mirror(tmp_path: Path, clock: VirtualClock) -> Iterator[Callable[..., Mirror]]:
-    made: list[Mirror] = []
+def make_mirror(tmp_path: Path, clock: VirtualClock) -> Iterator[Callable[..., BareMirror]]:
+    made: list[BareMirror] = []
 
-    def make(remote: Remote | str, **limits: float) -> Mirror:
+    def make(remote: Remote | str, **limits: float) -> BareMirror:
         where = remote if isinstance(remote, Remote) else Remote(remote)
-        made.append(Mirror(where, tmp_path / "cache", clock, MirrorLimits(**limits)))  # type: ignore[arg-type]
+        made.append(BareMirror(where, tmp_path / "cache", clock, MirrorLimits(**limits)))  # type: ignore[arg-type]
         return made[-1]
 
     yield make

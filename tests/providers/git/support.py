@@ -25,7 +25,7 @@ EPOCH_S = 1_700_000_000
 
 
 @dataclass
-class Work:
+class WorkTree:
     """A work tree that tests push to, commit in and rewrite; every commit is a second after the one before."""
 
     path: Path

@@ -10,10 +10,10 @@ from providers.git.errors import CorruptRepository, MergeConflict, PathNotFound,
 from providers.git.files import FileLimits
 from providers.git.local import open_local, read_directory
 from providers.git.tree import scan_tree
-from tests.providers.git.support import Work
+from tests.providers.git.support import WorkTree
 
 
-def test_plans_between_two_revisions(work: Work) -> None:
+def test_plans_between_two_revisions(work: WorkTree) -> None:
     first = work.head()
     work.commit("b.yaml", "b")
     local = open_local(work.path)
@@ -25,7 +25,7 @@ def test_plans_between_two_revisions(work: Work) -> None:
         local.snapshot("gone")
 
 
-def test_from_a_folder_within(work: Work) -> None:
+def test_from_a_folder_within(work: WorkTree) -> None:
     work.commit("fleet/prod/x.yaml", "x")
     local = open_local(work.path / "fleet" / "prod")
     assert (local.root, local.sub_path) == (work.path, "fleet/prod")
@@ -33,7 +33,7 @@ def test_from_a_folder_within(work: Work) -> None:
     assert list(local.working_files().files) == ["fleet/prod/x.yaml"]
 
 
-def test_bare_linked_and_uncommitted(work: Work) -> None:
+def test_bare_linked_and_uncommitted(work: WorkTree) -> None:
     work.git("clone", "-q", "--bare", ".", "../bare.git")
     bare = open_local(work.path.parent / "bare.git")
     assert list(bare.snapshot("main").files) == ["a.yaml"]
@@ -47,7 +47,7 @@ def test_bare_linked_and_uncommitted(work: Work) -> None:
     assert list(local.snapshot().files) == ["a.yaml"]
 
 
-def test_merging_leaves_the_repository_as_it_was(work: Work) -> None:
+def test_merging_leaves_the_repository_as_it_was(work: WorkTree) -> None:
     work.git("checkout", "-qb", "topic")
     work.commit("t.yaml", "t")
     work.git("checkout", "-q", "main")
@@ -66,13 +66,13 @@ def test_no_repository(tmp_path: Path) -> None:
         open_local(tmp_path)
 
 
-def test_an_empty_repository_has_no_revision(tmp_path: Path, work: Work) -> None:
+def test_an_empty_repository_has_no_revision(tmp_path: Path, work: WorkTree) -> None:
     work.git("init", "-q", "../empty")
     with pytest.raises(RevisionNotFound):
         open_local(tmp_path / "empty").snapshot()
 
 
-def test_a_folder_reads_as_its_commit_does(work: Work) -> None:
+def test_a_folder_reads_as_its_commit_does(work: WorkTree) -> None:
     for name in ("x/b.yaml", "x/c.yml", "x/d.txt", "x/.musterignore", "e/f/g.yaml", "x/skip/h.yaml"):
         work.write(name, "skip/\n" if name.endswith("ignore") else name)
     (work.path / "link.yaml").symlink_to("a.yaml")

@@ -11,30 +11,30 @@ import pytest
 from providers.git.errors import (
     CacheUnavailable,
     OwnershipRejected,
+    RemoteUnreachable,
     RepositoryTooLarge,
     RevisionNotFound,
     SourceError,
-    Unreachable,
     UnsupportedRepository,
 )
 from providers.git.opening import check_owner, open_repository
-from providers.git.repository import Mirror
-from tests.providers.git.support import GitHttpServer, Work
+from providers.git.repository import BareMirror
+from tests.providers.git.support import GitHttpServer, WorkTree
 
-MakeMirror = Callable[..., Mirror]
+MakeMirror = Callable[..., BareMirror]
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to somebody else")
 
 
-def names(mirror: Mirror) -> list[str]:
+def names(mirror: BareMirror) -> list[str]:
     return sorted(entry.name for entry in mirror.root.iterdir())
 
 
-def generations(mirror: Mirror) -> list[str]:
+def generations(mirror: BareMirror) -> list[str]:
     return [name for name in names(mirror) if name.startswith("mirror-")]
 
 
 @pytest.mark.parametrize("form", ["path", "file", "http"])
-def test_lists_and_fetches(work: Work, make_mirror: MakeMirror, http_git: GitHttpServer, form: str) -> None:
+def test_lists_and_fetches(work: WorkTree, make_mirror: MakeMirror, http_git: GitHttpServer, form: str) -> None:
     work.git("tag", "-am", "t", "v1.0.0")
     url = {"path": str(work.path), "file": f"file://{work.path}", "http": f"{http_git.url}/work/.git"}[form]
     mirror = make_mirror(url)
@@ -46,14 +46,14 @@ def test_lists_and_fetches(work: Work, make_mirror: MakeMirror, http_git: GitHtt
     assert work.head() in mirror.repository()
 
 
-def test_nothing_is_fetched_by_listing(work: Work, make_mirror: MakeMirror) -> None:
+def test_nothing_is_fetched_by_listing(work: WorkTree, make_mirror: MakeMirror) -> None:
     mirror = make_mirror(str(work.path))
     mirror.list_remote()
     assert mirror.heads() == {}
     assert mirror.packs() == (0, 0)
 
 
-def test_what_the_remote_lost_goes_and_a_branch_may_become_a_folder(work: Work, make_mirror: MakeMirror) -> None:
+def test_what_the_remote_lost_goes_and_a_branch_may_become_a_folder(work: WorkTree, make_mirror: MakeMirror) -> None:
     mirror = make_mirror(str(work.path))
     work.git("branch", "a")
     work.git("tag", "old")
@@ -69,7 +69,7 @@ def test_what_the_remote_lost_goes_and_a_branch_may_become_a_folder(work: Work, 
     assert list(mirror.heads()) == ["refs/heads/a", "refs/heads/main"]
 
 
-def test_a_force_push_is_seen(work: Work, make_mirror: MakeMirror) -> None:
+def test_a_force_push_is_seen(work: WorkTree, make_mirror: MakeMirror) -> None:
     mirror = make_mirror(str(work.path))
     old = work.commit()
     mirror.fetch()
@@ -85,7 +85,7 @@ def test_a_force_push_is_seen(work: Work, make_mirror: MakeMirror) -> None:
     assert not mirror.descends(rewritten, "1" * 40)
 
 
-def test_packs_do_not_pile_up_and_a_reader_may_finish(work: Work, make_mirror: MakeMirror) -> None:
+def test_packs_do_not_pile_up_and_a_reader_may_finish(work: WorkTree, make_mirror: MakeMirror) -> None:
     mirror = make_mirror(str(work.path), max_packs=4)
     seen = []
     reader = None
@@ -103,23 +103,23 @@ def test_packs_do_not_pile_up_and_a_reader_may_finish(work: Work, make_mirror: M
     assert set(names(mirror)) >= {"lock", "current", "home"}
 
 
-def test_a_swap_that_fails_leaves_the_old_generation(work: Work, make_mirror: MakeMirror, tmp_path: Path) -> None:
+def test_a_swap_that_fails_leaves_the_old_generation(work: WorkTree, make_mirror: MakeMirror, tmp_path: Path) -> None:
     mirror = make_mirror(str(work.path))
     mirror.fetch()
     work.path.rename(tmp_path / "away")
-    with pytest.raises(Unreachable):
+    with pytest.raises(RemoteUnreachable):
         mirror.reclone()
     assert mirror.heads()
     assert generations(mirror) == ["mirror-1"]
 
 
 def test_housekeeping_that_fails_does_not_fail_the_fetch(
-    work: Work, make_mirror: MakeMirror, monkeypatch: pytest.MonkeyPatch
+    work: WorkTree, make_mirror: MakeMirror, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mirror = make_mirror(str(work.path), max_packs=1)
 
     def away(_extra: object = ()) -> None:
-        raise Unreachable("gone")
+        raise RemoteUnreachable("gone")
 
     monkeypatch.setattr(mirror, "reclone", away)
     mirror.fetch()
@@ -127,7 +127,7 @@ def test_housekeeping_that_fails_does_not_fail_the_fetch(
 
 
 @pytest.mark.parametrize("damage", ["pack", "index", "head", "refs", "config", "all"])
-def test_damage_heals(work: Work, make_mirror: MakeMirror, damage: str) -> None:
+def test_damage_heals(work: WorkTree, make_mirror: MakeMirror, damage: str) -> None:
     mirror = make_mirror(str(work.path))
     mirror.fetch()
     current = (mirror.root / "current").resolve()
@@ -148,7 +148,7 @@ def test_damage_heals(work: Work, make_mirror: MakeMirror, damage: str) -> None:
     assert mirror.heads()["refs/heads/main"] == work.head()
 
 
-def test_leftovers_of_a_crash_are_removed_at_the_start(work: Work, make_mirror: MakeMirror) -> None:
+def test_leftovers_of_a_crash_are_removed_at_the_start(work: WorkTree, make_mirror: MakeMirror) -> None:
     mirror = make_mirror(str(work.path))
     mirror.fetch()
     mirror.close()
@@ -174,7 +174,7 @@ def test_leftovers_of_a_crash_are_removed_at_the_start(work: Work, make_mirror: 
     assert again.heads()["refs/heads/main"] == work.head()
 
 
-def test_cleaning_takes_no_branch_for_litter(work: Work, make_mirror: MakeMirror) -> None:
+def test_cleaning_takes_no_branch_for_litter(work: WorkTree, make_mirror: MakeMirror) -> None:
     for name in ("tmp_x", "pack_git2_x", "objects/tmp_y"):
         work.git("branch", name)
     mirror = make_mirror(str(work.path))
@@ -185,7 +185,7 @@ def test_cleaning_takes_no_branch_for_litter(work: Work, make_mirror: MakeMirror
     assert len(before) == 4
 
 
-def test_a_crash_between_clone_and_swap_loses_nothing(work: Work, make_mirror: MakeMirror) -> None:
+def test_a_crash_between_clone_and_swap_loses_nothing(work: WorkTree, make_mirror: MakeMirror) -> None:
     mirror = make_mirror(str(work.path))
     mirror.fetch()
     mirror.close()
@@ -195,7 +195,7 @@ def test_a_crash_between_clone_and_swap_loses_nothing(work: Work, make_mirror: M
     assert again.heads()["refs/heads/main"] == work.head()
 
 
-def test_two_processes_do_not_share_a_cache(work: Work, make_mirror: MakeMirror) -> None:
+def test_two_processes_do_not_share_a_cache(work: WorkTree, make_mirror: MakeMirror) -> None:
     first = make_mirror(str(work.path))
     with pytest.raises(CacheUnavailable) as caught:
         make_mirror(str(work.path))
@@ -204,17 +204,17 @@ def test_two_processes_do_not_share_a_cache(work: Work, make_mirror: MakeMirror)
     make_mirror(str(work.path)).fetch()
 
 
-def test_every_remote_has_a_cache_of_its_own(work: Work, make_mirror: MakeMirror) -> None:
+def test_every_remote_has_a_cache_of_its_own(work: WorkTree, make_mirror: MakeMirror) -> None:
     assert make_mirror(str(work.path)).root != make_mirror(f"file://{work.path}").root
 
 
-def test_a_cache_that_cannot_be_written(work: Work, make_mirror: MakeMirror, tmp_path: Path) -> None:
+def test_a_cache_that_cannot_be_written(work: WorkTree, make_mirror: MakeMirror, tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("a file where the folder should be")
     with pytest.raises(CacheUnavailable):
         make_mirror(str(work.path))
 
 
-def test_a_repository_that_is_too_large(work: Work, make_mirror: MakeMirror) -> None:
+def test_a_repository_that_is_too_large(work: WorkTree, make_mirror: MakeMirror) -> None:
     work.write("big.bin", os.urandom(200_000).hex())
     work.commit()
     mirror = make_mirror(str(work.path), max_bytes=50_000)
@@ -223,7 +223,7 @@ def test_a_repository_that_is_too_large(work: Work, make_mirror: MakeMirror) -> 
     assert mirror.heads() == {}
 
 
-def test_a_growing_repository_is_stopped_at_the_cap(work: Work, make_mirror: MakeMirror) -> None:
+def test_a_growing_repository_is_stopped_at_the_cap(work: WorkTree, make_mirror: MakeMirror) -> None:
     mirror = make_mirror(str(work.path), max_bytes=150_000)
     work.write("one.bin", os.urandom(50_000).hex())
     work.commit()
@@ -236,11 +236,11 @@ def test_a_growing_repository_is_stopped_at_the_cap(work: Work, make_mirror: Mak
 
 
 def test_there_is_no_such_remote(make_mirror: MakeMirror, tmp_path: Path) -> None:
-    with pytest.raises(Unreachable):
+    with pytest.raises(RemoteUnreachable):
         make_mirror(str(tmp_path / "gone")).list_remote()
 
 
-def test_sha256_repositories_are_refused_by_type(make_work: Callable[..., Work], make_mirror: MakeMirror) -> None:
+def test_sha256_repositories_are_refused_by_type(make_work: Callable[..., WorkTree], make_mirror: MakeMirror) -> None:
     work = make_work("modern", "--object-format=sha256")
     work.commit()
     with pytest.raises(UnsupportedRepository):
@@ -249,7 +249,7 @@ def test_sha256_repositories_are_refused_by_type(make_work: Callable[..., Work],
         open_repository(work.path)
 
 
-def test_refs_beyond_branches_come_on_request(work: Work, make_mirror: MakeMirror, http_git: GitHttpServer) -> None:
+def test_refs_beyond_branches_come_on_request(work: WorkTree, make_mirror: MakeMirror, http_git: GitHttpServer) -> None:
     proposed = work.commit()
     work.git("update-ref", "refs/pull/42/head", proposed)
     work.git("reset", "-q", "--hard", "HEAD~1")
@@ -264,7 +264,7 @@ def test_refs_beyond_branches_come_on_request(work: Work, make_mirror: MakeMirro
 
 @pytest.mark.parametrize("allowed", ["true", "false"])
 def test_a_commit_no_branch_leads_to(
-    work: Work, make_mirror: MakeMirror, http_git: GitHttpServer, allowed: str
+    work: WorkTree, make_mirror: MakeMirror, http_git: GitHttpServer, allowed: str
 ) -> None:
     work.git("config", "uploadpack.allowAnySHA1InWant", allowed)
     lost = work.commit()
@@ -279,7 +279,7 @@ def test_a_commit_no_branch_leads_to(
             mirror.fetch_commit(lost)
 
 
-def test_a_branch_with_an_odd_name_does_not_stop_us(work: Work, make_mirror: MakeMirror) -> None:
+def test_a_branch_with_an_odd_name_does_not_stop_us(work: WorkTree, make_mirror: MakeMirror) -> None:
     head = work.head()
     heads = work.path / ".git" / "refs" / "heads"
     (heads / os.fsdecode(b"\xff\xfe")).write_text(head)
@@ -290,7 +290,9 @@ def test_a_branch_with_an_odd_name_does_not_stop_us(work: Work, make_mirror: Mak
 
 
 @root_only
-def test_a_repository_of_somebody_else(work: Work, make_mirror: MakeMirror, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_repository_of_somebody_else(
+    work: WorkTree, make_mirror: MakeMirror, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("SUDO_UID", raising=False)
     mirror = make_mirror(str(work.path))
     for path in (work.path, work.path / ".git"):
@@ -305,7 +307,7 @@ def test_a_repository_of_somebody_else(work: Work, make_mirror: MakeMirror, monk
     check_owner(work.path)
 
 
-def test_four_threads_read_while_one_fetches(work: Work, make_mirror: MakeMirror) -> None:
+def test_four_threads_read_while_one_fetches(work: WorkTree, make_mirror: MakeMirror) -> None:
     mirror = make_mirror(str(work.path), max_packs=3)
     mirror.fetch()
     oid, failures, stop = work.head(), [], threading.Event()

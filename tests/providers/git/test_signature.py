@@ -33,7 +33,7 @@ from providers.git.signature import (
     verify_target,
 )
 from providers.git.sshsig import check_signature, parse_signature
-from tests.providers.git.support import ENVIRONMENT, EPOCH_S, Work
+from tests.providers.git.support import ENVIRONMENT, EPOCH_S, WorkTree
 
 pytestmark = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-keygen is not installed")
 
@@ -300,7 +300,7 @@ def test_any_bytes_are_refused_and_nothing_else_happens(blob: bytes) -> None:
 
 
 @pytest.fixture
-def signed(work: Work, keys: Callable[[str], Path]) -> Work:
+def signed(work: WorkTree, keys: Callable[[str], Path]) -> WorkTree:
     """A repository that signs what it commits and tags with ada's key."""
     for name, value in {
         "gpg.format": "ssh",
@@ -318,7 +318,7 @@ def ada(keys: Callable[[str], Path]) -> str:
     return f"ada@example.com {public(keys('ed25519'))}\n"
 
 
-def test_a_signed_commit(signed: Work, ada: str) -> None:
+def test_a_signed_commit(signed: WorkTree, ada: str) -> None:
     repo = open_repository(signed.path)
     assert verify_commit(repo, signed.head(), parse_allowed_signers(ada.encode())) == "ada@example.com"
     # libgit2's own extraction is a second opinion on what was signed.
@@ -328,7 +328,7 @@ def test_a_signed_commit(signed: Work, ada: str) -> None:
     assert mine.signed_at_s == signed.seconds
 
 
-def test_unsigned_rogue_and_late(signed: Work, ada: str, keys: Callable[[str], Path]) -> None:
+def test_unsigned_rogue_and_late(signed: WorkTree, ada: str, keys: Callable[[str], Path]) -> None:
     repo = open_repository(signed.path)
     unsigned = signed.commit("a.yaml", "x", "--no-gpg-sign")
     rogue = signed.commit("a.yaml", "y", f"--gpg-sign={keys('ed25519:rogue')}")
@@ -345,14 +345,14 @@ def test_unsigned_rogue_and_late(signed: Work, ada: str, keys: Callable[[str], P
         verify_commit(repo, good, parse_allowed_signers(b""))
 
 
-def test_a_tampered_commit(signed: Work, ada: str) -> None:
+def test_a_tampered_commit(signed: WorkTree, ada: str) -> None:
     raw = signed.git("cat-file", "commit", signed.head()).encode() + b"\n"
     forged = signed.git("hash-object", "-t", "commit", "-w", "--stdin", stdin=raw.replace(b"\n\nchange", b"\n\nmalice"))
     with pytest.raises(SignatureRejected, match="altered"):
         verify_commit(open_repository(signed.path), forged, parse_allowed_signers(ada.encode()))
 
 
-def test_a_second_signature_or_committer_is_refused(signed: Work) -> None:
+def test_a_second_signature_or_committer_is_refused(signed: WorkTree) -> None:
     raw = open_repository(signed.path).odb.read(signed.head())[1]
     head, _, message = raw.partition(b"\n\n")
     with pytest.raises(SignatureRejected, match="more than one"):
@@ -367,19 +367,19 @@ def test_a_second_signature_or_committer_is_refused(signed: Work) -> None:
         split_commit(b"tree x\n\nmessage")
 
 
-def test_pgp_is_refused_in_words(signed: Work, ada: str) -> None:
+def test_pgp_is_refused_in_words(signed: WorkTree, ada: str) -> None:
     raw = open_repository(signed.path).odb.read(signed.head())[1].replace(b"SSH SIGNATURE", b"PGP SIGNATURE")
     oid = signed.git("hash-object", "-t", "commit", "-w", "--stdin", stdin=raw)
     with pytest.raises(SignatureRejected, match=r"^PGP signatures are not supported; sign with ssh$"):
         verify_commit(open_repository(signed.path), oid, parse_allowed_signers(ada.encode()))
 
 
-def tag(work: Work, name: str, *flags: str) -> Target:
+def tag(work: WorkTree, name: str, *flags: str) -> Target:
     work.git("tag", "-m", f"release\n\n{name}", *flags, name, GIT_COMMITTER_DATE=f"{work.seconds} +0000")
     return Target(f"refs/tags/{name}", work.head(f"{name}^{{commit}}"))
 
 
-def test_a_signed_tag(signed: Work, ada: str) -> None:
+def test_a_signed_tag(signed: WorkTree, ada: str) -> None:
     target = tag(signed, "v1.0.0", "-s")
     repo = open_repository(signed.path)
     assert verify_tag(repo, target, parse_allowed_signers(ada.encode())) == "ada@example.com"
@@ -408,7 +408,7 @@ def test_a_signed_tag(signed: Work, ada: str) -> None:
         (Mode.TAG, "absent", False),
     ],
 )
-def test_modes(signed: Work, ada: str, keys: Callable[[str], Path], mode: Mode, name: str, accepted: bool) -> None:
+def test_modes(signed: WorkTree, ada: str, keys: Callable[[str], Path], mode: Mode, name: str, accepted: bool) -> None:
     targets = {"signed": tag(signed, "signed", "-s"), "plain": tag(signed, "plain", "--no-sign", "-a")}
     signed.git("config", "tag.gpgsign", "false")
     signed.git("tag", "light")
@@ -429,7 +429,7 @@ def test_modes(signed: Work, ada: str, keys: Callable[[str], Path], mode: Mode, 
             verify_target(repo, targets[name], mode, allowed)
 
 
-def test_a_signed_tag_cannot_be_put_up_under_another_name_or_commit(signed: Work, ada: str) -> None:
+def test_a_signed_tag_cannot_be_put_up_under_another_name_or_commit(signed: WorkTree, ada: str) -> None:
     target = tag(signed, "v1.0.0", "-s")
     signed.git("update-ref", "refs/tags/v2.0.0", signed.head("refs/tags/v1.0.0"))
     repo, allowed = open_repository(signed.path), parse_allowed_signers(ada.encode())

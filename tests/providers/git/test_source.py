@@ -19,21 +19,21 @@ from providers.git.errors import (
     CorruptRepository,
     MergeConflict,
     PathNotFound,
+    RemoteUnreachable,
     RepositoryTooLarge,
     RevisionNotFound,
     SignatureRejected,
-    Unreachable,
 )
 from providers.git.files import FileLimits
 from providers.git.repository import MirrorLimits
 from providers.git.selector import Branch, Commit, Ref, SemVer, Tag
 from providers.git.signature import Mode, Verification
 from providers.git.source import GitSettings, GitSource
-from tests.providers.git.support import ENVIRONMENT, GitHttpServer, Work
+from tests.providers.git.support import ENVIRONMENT, GitHttpServer, WorkTree
 
 
 @pytest.fixture
-def make_source(work: Work, tmp_path: Path, clock: VirtualClock) -> Iterator[Callable[..., GitSource]]:
+def make_source(work: WorkTree, tmp_path: Path, clock: VirtualClock) -> Iterator[Callable[..., GitSource]]:
     made: list[GitSource] = []
 
     def make(**settings: object) -> GitSource:
@@ -50,7 +50,7 @@ def make_source(work: Work, tmp_path: Path, clock: VirtualClock) -> Iterator[Cal
 MakeSource = Callable[..., GitSource]
 
 
-def test_a_snapshot_says_everything_once(work: Work, make_source: MakeSource) -> None:
+def test_a_snapshot_says_everything_once(work: WorkTree, make_source: MakeSource) -> None:
     source = make_source()
     first = source.poll()
     assert first is not None
@@ -70,7 +70,7 @@ def test_a_snapshot_says_everything_once(work: Work, make_source: MakeSource) ->
     assert source.poll() is None
 
 
-def test_a_commit_outside_the_folder_keeps_the_tree(work: Work, make_source: MakeSource) -> None:
+def test_a_commit_outside_the_folder_keeps_the_tree(work: WorkTree, make_source: MakeSource) -> None:
     work.commit("fleet/x.yaml", "x")
     source = make_source(sub_path="fleet")
     first = source.poll()
@@ -82,7 +82,7 @@ def test_a_commit_outside_the_folder_keeps_the_tree(work: Work, make_source: Mak
     assert first.revision != second.revision
 
 
-def test_a_force_push_is_reported_also_after_a_restart_and_a_new_clone(work: Work, make_source: MakeSource) -> None:
+def test_a_force_push_is_reported_also_after_a_restart_and_a_new_clone(work: WorkTree, make_source: MakeSource) -> None:
     source = make_source()
     work.commit()
     source.poll()
@@ -99,7 +99,7 @@ def test_a_force_push_is_reported_also_after_a_restart_and_a_new_clone(work: Wor
     assert rewound.forced
 
 
-def test_a_restart_on_the_same_or_a_later_revision_is_no_force_push(work: Work, make_source: MakeSource) -> None:
+def test_a_restart_on_the_same_or_a_later_revision_is_no_force_push(work: WorkTree, make_source: MakeSource) -> None:
     make_source().poll()
     for source_of in range(2):
         if source_of:
@@ -118,7 +118,7 @@ def _open_sources(make_source: MakeSource) -> list[GitSource]:
     return made
 
 
-def test_an_unreachable_remote_keeps_the_last_good_and_backs_off(work: Work, make_source: MakeSource) -> None:
+def test_an_unreachable_remote_keeps_the_last_good_and_backs_off(work: WorkTree, make_source: MakeSource) -> None:
     source = make_source(interval_s=60.0, jitter=0.0, max_backoff_s=400.0)
     good = source.poll()
     assert source.next_poll_s == 60.0
@@ -126,7 +126,7 @@ def test_an_unreachable_remote_keeps_the_last_good_and_backs_off(work: Work, mak
     work.path.rename(away)
     waits = []
     for _ in range(6):
-        with pytest.raises(Unreachable) as caught:
+        with pytest.raises(RemoteUnreachable) as caught:
             source.poll()
         assert caught.value.transient
         assert source.last_good is good
@@ -139,7 +139,7 @@ def test_an_unreachable_remote_keeps_the_last_good_and_backs_off(work: Work, mak
     assert source.next_poll_s == 60.0
 
 
-def test_restore_starts_from_the_cache_when_the_remote_is_away(work: Work, make_source: MakeSource) -> None:
+def test_restore_starts_from_the_cache_when_the_remote_is_away(work: WorkTree, make_source: MakeSource) -> None:
     assert make_source(sub_path="").restore() is None
     source = _open_sources(make_source)[0]
     good = source.poll()
@@ -147,14 +147,14 @@ def test_restore_starts_from_the_cache_when_the_remote_is_away(work: Work, make_
     work.path.rename(work.path.with_name("away"))
     again = make_source()
     assert again.restore() == good == again.last_good
-    with pytest.raises(Unreachable):
+    with pytest.raises(RemoteUnreachable):
         again.poll()
     assert again.last_good == good
     again.close()
     assert make_source(selector=Branch("other")).restore() is None
 
 
-def test_restore_verifies_anew(work: Work, make_source: MakeSource, tmp_path: Path) -> None:
+def test_restore_verifies_anew(work: WorkTree, make_source: MakeSource, tmp_path: Path) -> None:
     source = make_source()
     source.poll()
     source.close()
@@ -177,13 +177,13 @@ def signers(tmp_path: Path) -> Path:
     return path
 
 
-def signing(work: Work, signers: Path) -> Work:
+def signing(work: WorkTree, signers: Path) -> WorkTree:
     work.git("config", "gpg.format", "ssh")
     work.git("config", "user.signingkey", str(signers.with_name("key")))
     return work
 
 
-def test_an_unsigned_commit_changes_nothing(work: Work, make_source: MakeSource, signers: Path) -> None:
+def test_an_unsigned_commit_changes_nothing(work: WorkTree, make_source: MakeSource, signers: Path) -> None:
     signing(work, signers).commit("a.yaml", "signed", "-S")
     source = make_source(verification=Verification(signers))
     good = source.poll()
@@ -201,7 +201,9 @@ def test_an_unsigned_commit_changes_nothing(work: Work, make_source: MakeSource,
     assert better.files["a.yaml"] == b"again"
 
 
-def test_a_signer_added_later_lets_the_waiting_revision_in(work: Work, make_source: MakeSource, signers: Path) -> None:
+def test_a_signer_added_later_lets_the_waiting_revision_in(
+    work: WorkTree, make_source: MakeSource, signers: Path
+) -> None:
     signing(work, signers).commit("a.yaml", "signed", "-S")
     listed = signers.read_text()
     signers.write_text("")
@@ -212,7 +214,7 @@ def test_a_signer_added_later_lets_the_waiting_revision_in(work: Work, make_sour
     assert source.poll() is not None
 
 
-def test_a_tag_signed_again_is_fetched_again(work: Work, make_source: MakeSource, signers: Path) -> None:
+def test_a_tag_signed_again_is_fetched_again(work: WorkTree, make_source: MakeSource, signers: Path) -> None:
     signing(work, signers).git("tag", "-am", "t", "v1.0.0")
     source = make_source(selector=SemVer("1"), verification=Verification(signers, Mode.TAG))
     with pytest.raises(SignatureRejected, match="not signed"):
@@ -223,7 +225,7 @@ def test_a_tag_signed_again_is_fetched_again(work: Work, make_source: MakeSource
     assert (snapshot.revision, snapshot.verified_signer) == (f"v1.0.0@sha1:{work.head()}", "ada@example.com")
 
 
-def test_the_list_of_signers_must_lie_outside(work: Work, tmp_path: Path) -> None:
+def test_the_list_of_signers_must_lie_outside(work: WorkTree, tmp_path: Path) -> None:
     for place in (tmp_path / "cache" / "signers", work.path / "signers"):
         with pytest.raises(ValueError, match="outside"):
             GitSettings(Remote(str(work.path)), tmp_path / "cache", verification=Verification(place))
@@ -238,7 +240,7 @@ def test_settings_that_cannot_work(tmp_path: Path, bad: dict[str, float]) -> Non
         GitSettings(Remote("https://git.example.com/x"), tmp_path, **bad)  # type: ignore[arg-type]
 
 
-def test_a_version_range_follows_new_tags(work: Work, make_source: MakeSource) -> None:
+def test_a_version_range_follows_new_tags(work: WorkTree, make_source: MakeSource) -> None:
     work.git("tag", "v1.0.0")
     source = make_source(selector=SemVer("^1"))
     assert source.poll() is not None
@@ -256,7 +258,7 @@ def test_a_version_range_follows_new_tags(work: Work, make_source: MakeSource) -
     assert back.revision.startswith("v1.0.0@")
 
 
-def test_a_tag_that_disappears_leaves_the_last_good(work: Work, make_source: MakeSource) -> None:
+def test_a_tag_that_disappears_leaves_the_last_good(work: WorkTree, make_source: MakeSource) -> None:
     work.git("tag", "v1")
     source = make_source(selector=Tag("v1"))
     good = source.poll()
@@ -266,7 +268,7 @@ def test_a_tag_that_disappears_leaves_the_last_good(work: Work, make_source: Mak
     assert source.last_good is good
 
 
-def test_a_moved_tag_is_followed_and_a_rewind_is_forced(work: Work, make_source: MakeSource) -> None:
+def test_a_moved_tag_is_followed_and_a_rewind_is_forced(work: WorkTree, make_source: MakeSource) -> None:
     work.git("tag", "v1")
     source = make_source(selector=Tag("v1"))
     source.poll()
@@ -280,7 +282,7 @@ def test_a_moved_tag_is_followed_and_a_rewind_is_forced(work: Work, make_source:
     assert (moved.forced, rewound.forced) == (False, True)
 
 
-def test_a_pinned_commit_needs_the_network_once(work: Work, make_source: MakeSource) -> None:
+def test_a_pinned_commit_needs_the_network_once(work: WorkTree, make_source: MakeSource) -> None:
     pinned = work.head()
     work.commit()
     source = make_source(selector=Commit(pinned, "main"))
@@ -300,13 +302,13 @@ def test_a_pinned_commit_that_nobody_has(make_source: MakeSource) -> None:
 
 
 @pytest.mark.parametrize("kind", ["blob", "tree"])
-def test_a_pinned_object_must_be_a_commit(work: Work, make_source: MakeSource, kind: str) -> None:
+def test_a_pinned_object_must_be_a_commit(work: WorkTree, make_source: MakeSource, kind: str) -> None:
     oid = work.head({"blob": "HEAD:a.yaml", "tree": "HEAD^{tree}"}[kind])
     with pytest.raises(RevisionNotFound):
         make_source(selector=Commit(oid)).poll()
 
 
-def test_a_ref_by_name(work: Work, make_source: MakeSource) -> None:
+def test_a_ref_by_name(work: WorkTree, make_source: MakeSource) -> None:
     proposed = work.commit()
     work.git("update-ref", "refs/pull/42/head", proposed)
     work.git("reset", "-q", "--hard", "HEAD~1")
@@ -317,7 +319,7 @@ def test_a_ref_by_name(work: Work, make_source: MakeSource) -> None:
     assert source.poll() is None
 
 
-def test_a_proposal_is_planned_as_merged(work: Work, make_source: MakeSource, http_git: GitHttpServer) -> None:
+def test_a_proposal_is_planned_as_merged(work: WorkTree, make_source: MakeSource, http_git: GitHttpServer) -> None:
     work.git("checkout", "-qb", "topic")
     proposed = work.commit("new.yaml", "new")
     work.git("update-ref", "refs/pull/7/head", proposed)
@@ -338,7 +340,7 @@ def test_a_proposal_is_planned_as_merged(work: Work, make_source: MakeSource, ht
         source.fetch_ref("refs/pull/9/head")
 
 
-def test_revisions_by_name(work: Work, make_source: MakeSource) -> None:
+def test_revisions_by_name(work: WorkTree, make_source: MakeSource) -> None:
     first = work.head()
     work.git("tag", "-am", "t", "v1.0.0")
     second = work.commit()
@@ -370,7 +372,7 @@ def test_revisions_by_name(work: Work, make_source: MakeSource) -> None:
 
 @pytest.mark.parametrize("damage", ["pack", "everything", "link"])
 def test_a_damaged_cache_heals_within_the_poll(
-    work: Work, make_source: MakeSource, tmp_path: Path, damage: str
+    work: WorkTree, make_source: MakeSource, tmp_path: Path, damage: str
 ) -> None:
     source = make_source()
     source.poll()
@@ -387,18 +389,18 @@ def test_a_damaged_cache_heals_within_the_poll(
     assert list(snapshot.files) == ["a.yaml", "b.yaml"]
 
 
-def test_a_remote_that_is_damaged_itself_is_an_error_not_a_loop(work: Work, make_source: MakeSource) -> None:
+def test_a_remote_that_is_damaged_itself_is_an_error_not_a_loop(work: WorkTree, make_source: MakeSource) -> None:
     source = make_source()
     good = source.poll()
     work.commit()
     blob = work.head("HEAD:a.yaml")
     (work.path / ".git" / "objects" / blob[:2] / blob[2:]).unlink()
-    with pytest.raises((CorruptRepository, Unreachable)):
+    with pytest.raises((CorruptRepository, RemoteUnreachable)):
         source.poll()
     assert source.last_good is good
 
 
-def test_a_folder_that_was_renamed_is_no_empty_fleet(work: Work, make_source: MakeSource) -> None:
+def test_a_folder_that_was_renamed_is_no_empty_fleet(work: WorkTree, make_source: MakeSource) -> None:
     work.commit("fleet/x.yaml", "x")
     source = make_source(sub_path="fleet")
     good = source.poll()
@@ -409,7 +411,7 @@ def test_a_folder_that_was_renamed_is_no_empty_fleet(work: Work, make_source: Ma
     assert source.last_good is good
 
 
-def test_limits_reach_the_poll(work: Work, make_source: MakeSource) -> None:
+def test_limits_reach_the_poll(work: WorkTree, make_source: MakeSource) -> None:
     work.commit("b.yaml", "b")
     with pytest.raises(RepositoryTooLarge):
         make_source(files=FileLimits(max_files=1)).poll()
@@ -421,7 +423,7 @@ def test_limits_reach_the_poll(work: Work, make_source: MakeSource) -> None:
 
 
 def test_a_remote_that_moves_on_while_we_fetch(
-    work: Work, make_source: MakeSource, monkeypatch: pytest.MonkeyPatch
+    work: WorkTree, make_source: MakeSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = make_source()
     source.poll()
@@ -440,7 +442,7 @@ def test_a_remote_that_moves_on_while_we_fetch(
 
 
 def test_a_revision_that_was_read_is_not_kept_back_by_a_full_disk(
-    work: Work, make_source: MakeSource, monkeypatch: pytest.MonkeyPatch
+    work: WorkTree, make_source: MakeSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = make_source()
 
@@ -453,7 +455,7 @@ def test_a_revision_that_was_read_is_not_kept_back_by_a_full_disk(
     assert snapshot is source.last_good
 
 
-def test_merging_leaves_nothing_in_the_cache(work: Work, make_source: MakeSource, tmp_path: Path) -> None:
+def test_merging_leaves_nothing_in_the_cache(work: WorkTree, make_source: MakeSource, tmp_path: Path) -> None:
     work.git("checkout", "-qb", "topic")
     head = work.commit("t.yaml", "t")
     work.git("checkout", "-q", "main")
@@ -470,7 +472,7 @@ def test_two_agents_do_not_share_a_cache(make_source: MakeSource) -> None:
         make_source()
 
 
-def test_a_hostile_author_cannot_write_to_the_terminal(work: Work, make_source: MakeSource) -> None:
+def test_a_hostile_author_cannot_write_to_the_terminal(work: WorkTree, make_source: MakeSource) -> None:
     # git strips what it dislikes from names, so the object is made by hand.
     raw = work.git("cat-file", "commit", "HEAD").replace("Ada", "A\x1b[31m\u202eda") + "\n"
     oid = work.git("hash-object", "-t", "commit", "-w", "--stdin", stdin=raw.encode())
@@ -480,7 +482,7 @@ def test_a_hostile_author_cannot_write_to_the_terminal(work: Work, make_source: 
     assert snapshot.author == "A\ufffd[31m\ufffdda <ada@example.com>"
 
 
-def test_a_commit_from_the_end_of_time(work: Work, make_source: MakeSource) -> None:
+def test_a_commit_from_the_end_of_time(work: WorkTree, make_source: MakeSource) -> None:
     raw = work.git("cat-file", "commit", "HEAD").replace(str(work.seconds), str(2**40)) + "\n"
     oid = work.git("hash-object", "-t", "commit", "-w", "--stdin", stdin=raw.encode())
     work.git("update-ref", "refs/heads/main", oid)
@@ -491,12 +493,12 @@ def test_a_commit_from_the_end_of_time(work: Work, make_source: MakeSource) -> N
 
 @given(st.integers(0, 200), st.floats(0, 0.999), st.floats(0, 0.9))
 def test_waits_are_positive_and_bounded(failures: int, drawn: float, jitter: float) -> None:
-    class Rng:
+    class FixedRng:
         def random(self) -> float:
             return drawn
 
     source = GitSource.__new__(GitSource)
     source._settings = GitSettings(Remote("https://git.example.com/x"), Path("cache"), interval_s=10, jitter=jitter)
-    source._rng, source._failures = Rng(), failures
+    source._rng, source._failures = FixedRng(), failures
     spread = max(jitter, 0.25) if failures else jitter
     assert 10 * (1 - spread) <= source._wait() <= 900 * (1 + spread)

@@ -21,24 +21,24 @@ from cryptography.x509.oid import NameOID
 from pygit2.enums import CredentialType
 
 from providers.clock import Clock, VirtualClock
-from providers.git.auth import Bearer, Remote, SshKey, Token, UserPassword, host_of
+from providers.git.auth import Bearer, ForgeToken, Remote, SshKey, UserPassword, host_of
 from providers.git.errors import (
     AuthenticationFailed,
     CacheUnavailable,
     CorruptRepository,
     HostKeyRejected,
     InvalidSelector,
+    RemoteUnreachable,
     RepositoryTooLarge,
     SourceError,
-    Unreachable,
     UnsupportedRepository,
 )
-from providers.git.repository import Mirror, MirrorLimits
+from providers.git.repository import BareMirror, MirrorLimits
 from providers.git.transport import TransferLimits, callbacks, translated
 from tests.providers.git.ssh_server import half_ssh_server
-from tests.providers.git.support import ENVIRONMENT, GitHttpServer, SmartHttp, Work
+from tests.providers.git.support import ENVIRONMENT, GitHttpServer, SmartHttp, WorkTree
 
-MakeMirror = Callable[..., Mirror]
+MakeMirror = Callable[..., BareMirror]
 QUICK = {"connect_timeout_s": 0.2, "read_timeout_s": 0.2}
 
 
@@ -46,7 +46,7 @@ QUICK = {"connect_timeout_s": 0.2, "read_timeout_s": 0.2}
 def test_a_silent_server_costs_a_time_out(make_mirror: MakeMirror, silent_port: int, scheme: str) -> None:
     mirror = make_mirror(f"{scheme}://git@127.0.0.1:{silent_port}/fleet.git", **QUICK)
     started = time.monotonic()
-    with pytest.raises(Unreachable) as caught:
+    with pytest.raises(RemoteUnreachable) as caught:
         mirror.list_remote()
     assert caught.value.transient
     assert time.monotonic() - started < 3
@@ -54,12 +54,12 @@ def test_a_silent_server_costs_a_time_out(make_mirror: MakeMirror, silent_port: 
 
 @pytest.mark.parametrize("scheme", ["http", "https", "git", "ssh"])
 def test_nobody_listens(make_mirror: MakeMirror, scheme: str) -> None:
-    with pytest.raises(Unreachable):
+    with pytest.raises(RemoteUnreachable):
         make_mirror(f"{scheme}://127.0.0.1:1/fleet.git", **QUICK).list_remote()
 
 
 def test_a_server_that_drips_is_stopped_by_the_deadline(
-    work: Work, make_mirror: MakeMirror, http_git: GitHttpServer
+    work: WorkTree, make_mirror: MakeMirror, http_git: GitHttpServer
 ) -> None:
     """Every byte resets libgit2's own time-out; ours counts from the start."""
 
@@ -82,8 +82,8 @@ def test_a_server_that_drips_is_stopped_by_the_deadline(
     work.commit()
     started = time.monotonic()
     root = work.path.parent / "drip"
-    mirror = Mirror(Remote(f"{http_git.url}/work/.git"), root, _Monotonic(), MirrorLimits(deadline_s=0.4))
-    with pytest.raises(Unreachable, match="longer than"):
+    mirror = BareMirror(Remote(f"{http_git.url}/work/.git"), root, _Monotonic(), MirrorLimits(deadline_s=0.4))
+    with pytest.raises(RemoteUnreachable, match="longer than"):
         mirror.fetch()
     mirror.close()
     assert time.monotonic() - started < 3
@@ -108,14 +108,14 @@ def flipped(content: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("spoil", "error"),
     [
-        (lambda content: content[: len(content) // 2], Unreachable),
-        (lambda _content: b"", Unreachable),
+        (lambda content: content[: len(content) // 2], RemoteUnreachable),
+        (lambda _content: b"", RemoteUnreachable),
         (flipped, CorruptRepository),
     ],
     ids=["half", "nothing", "flipped"],
 )
 def test_a_download_that_goes_wrong_leaves_nothing_behind(
-    work: Work,
+    work: WorkTree,
     make_mirror: MakeMirror,
     http_git: GitHttpServer,
     spoil: Callable[[bytes], bytes],
@@ -137,7 +137,13 @@ def test_a_download_that_goes_wrong_leaves_nothing_behind(
 
 @pytest.mark.parametrize(
     ("status", "error"),
-    [(401, AuthenticationFailed), (403, Unreachable), (404, Unreachable), (429, Unreachable), (500, Unreachable)],
+    [
+        (401, AuthenticationFailed),
+        (403, RemoteUnreachable),
+        (404, RemoteUnreachable),
+        (429, RemoteUnreachable),
+        (500, RemoteUnreachable),
+    ],
 )
 def test_http_errors(make_mirror: MakeMirror, http_git: GitHttpServer, status: int, error: type[SourceError]) -> None:
     http_git.rules.append(lambda request: request.reply(status, {"WWW-Authenticate": 'Basic realm="x"'}))
@@ -147,7 +153,7 @@ def test_http_errors(make_mirror: MakeMirror, http_git: GitHttpServer, status: i
 
 def test_a_page_instead_of_git(make_mirror: MakeMirror, http_git: GitHttpServer) -> None:
     http_git.rules.append(lambda request: request.reply(200, {"Content-Type": "text/html"}, b"<html>"))
-    with pytest.raises(Unreachable):
+    with pytest.raises(RemoteUnreachable):
         make_mirror(f"{http_git.url}/work/.git").list_remote()
 
 
@@ -163,9 +169,9 @@ def basic(user: str, password: str) -> Callable[[SmartHttp], bool]:
 
 
 @pytest.mark.parametrize("closes", [False, True])
-@pytest.mark.parametrize("auth", [UserPassword("ada", "test"), Token("test", "ada")])
+@pytest.mark.parametrize("auth", [UserPassword("ada", "test"), ForgeToken("test", "ada")])
 def test_basic_authentication(
-    work: Work, make_mirror: MakeMirror, http_git: GitHttpServer, auth: UserPassword | Token, closes: bool
+    work: WorkTree, make_mirror: MakeMirror, http_git: GitHttpServer, auth: UserPassword | ForgeToken, closes: bool
 ) -> None:
     http_git.closes = closes
     http_git.rules.append(basic("ada", "test"))
@@ -174,9 +180,14 @@ def test_basic_authentication(
     assert mirror.heads()["refs/heads/main"] == work.head()
 
 
-@pytest.mark.parametrize("auth", [None, UserPassword("ada", "wrong"), Token("wrong"), SshKey("none"), Bearer("wrong")])
+@pytest.mark.parametrize(
+    "auth", [None, UserPassword("ada", "wrong"), ForgeToken("wrong"), SshKey("none"), Bearer("wrong")]
+)
 def test_wrong_credentials_are_tried_a_few_times_only(
-    work: Work, make_mirror: MakeMirror, http_git: GitHttpServer, auth: UserPassword | Token | SshKey | Bearer | None
+    work: WorkTree,
+    make_mirror: MakeMirror,
+    http_git: GitHttpServer,
+    auth: UserPassword | ForgeToken | SshKey | Bearer | None,
 ) -> None:
     http_git.rules.append(basic("ada", "test"))
     with pytest.raises(AuthenticationFailed) as caught:
@@ -186,7 +197,7 @@ def test_wrong_credentials_are_tried_a_few_times_only(
     assert len(http_git.seen) <= 4
 
 
-def test_a_bearer_token(work: Work, make_mirror: MakeMirror, http_git: GitHttpServer) -> None:
+def test_a_bearer_token(work: WorkTree, make_mirror: MakeMirror, http_git: GitHttpServer) -> None:
     def rule(request: SmartHttp) -> bool:
         if request.headers.get("Authorization") == "Bearer test":
             return False
@@ -201,7 +212,7 @@ def test_a_bearer_token(work: Work, make_mirror: MakeMirror, http_git: GitHttpSe
 
 @pytest.mark.parametrize("auth", [Bearer("test"), UserPassword("ada", "test"), None])
 def test_credentials_do_not_follow_a_redirect_to_another_host(
-    work: Work, make_mirror: MakeMirror, http_git: GitHttpServer, auth: Bearer | UserPassword | None
+    work: WorkTree, make_mirror: MakeMirror, http_git: GitHttpServer, auth: Bearer | UserPassword | None
 ) -> None:
     """libgit2 hands custom headers to whoever a redirect names; the mirror's configuration forbids following."""
 
@@ -216,7 +227,9 @@ def test_credentials_do_not_follow_a_redirect_to_another_host(
     assert [headers["Host"] for _, headers in http_git.seen if headers["Host"].startswith("localhost")] == []
 
 
-def test_a_redirect_within_the_host_is_followed(work: Work, make_mirror: MakeMirror, http_git: GitHttpServer) -> None:
+def test_a_redirect_within_the_host_is_followed(
+    work: WorkTree, make_mirror: MakeMirror, http_git: GitHttpServer
+) -> None:
     """Forges redirect `fleet` to `fleet.git`."""
 
     def rule(request: SmartHttp) -> bool:
@@ -232,7 +245,7 @@ def test_a_redirect_within_the_host_is_followed(work: Work, make_mirror: MakeMir
 
 def test_a_proxy_is_used_when_given(make_mirror: MakeMirror, http_git: GitHttpServer) -> None:
     http_git.rules.append(lambda request: request.reply(502, {}))
-    with pytest.raises(Unreachable):
+    with pytest.raises(RemoteUnreachable):
         make_mirror(Remote("https://git.invalid/fleet.git", proxy=http_git.url)).list_remote()
     assert http_git.seen[0][0] == "git.invalid:443"
     with pytest.raises(InvalidSelector):
@@ -242,14 +255,14 @@ def test_a_proxy_is_used_when_given(make_mirror: MakeMirror, http_git: GitHttpSe
 RAW = "import pygit2; r = pygit2.init_repository(sys.argv[2], bare=True)"
 OURS = """
 from providers.clock import SystemClock; from providers.git.auth import Remote
-from providers.git.repository import Mirror; import pathlib
-r = Mirror(Remote(sys.argv[1]), pathlib.Path(sys.argv[2]), SystemClock()).repository()
+from providers.git.repository import BareMirror; import pathlib
+r = BareMirror(Remote(sys.argv[1]), pathlib.Path(sys.argv[2]), SystemClock()).repository()
 """
 
 
 @pytest.mark.parametrize(("opened", "redirected"), [(RAW, True), (OURS, False)], ids=["libgit2", "ours"])
 def test_the_users_configuration_is_out_of_reach(
-    work: Work, make_work: Callable[[str], Work], tmp_path: Path, opened: str, redirected: bool
+    work: WorkTree, make_work: Callable[[str], WorkTree], tmp_path: Path, opened: str, redirected: bool
 ) -> None:
     """libgit2 finds the home folder once a process, so each case has one; the first shows that the trap is real."""
     other = make_work("other")
@@ -294,7 +307,7 @@ def tls(http_git: GitHttpServer, tmp_path: Path) -> tuple[str, Path]:
     return f"https://127.0.0.1:{http_git.server_port}/work/.git", file
 
 
-def test_https_with_a_certificate_we_were_given(work: Work, make_mirror: MakeMirror, tls: tuple[str, Path]) -> None:
+def test_https_with_a_certificate_we_were_given(work: WorkTree, make_mirror: MakeMirror, tls: tuple[str, Path]) -> None:
     url, authority = tls
     with pytest.raises(HostKeyRejected):
         make_mirror(Remote(url)).list_remote()
@@ -311,7 +324,7 @@ def test_https_with_a_certificate_we_were_given(work: Work, make_mirror: MakeMir
         ("none", 0, HostKeyRejected),
         ("other key", 0, HostKeyRejected),
         ("other host", 0, HostKeyRejected),
-        ("garbage", 0, Unreachable),
+        ("garbage", 0, RemoteUnreachable),
     ],
 )
 def test_no_login_to_an_ssh_host_we_do_not_know(
@@ -332,7 +345,7 @@ def test_no_login_to_an_ssh_host_we_do_not_know(
     assert server.logins == logins
 
 
-def test_only_our_known_hosts_are_seen(make_mirror: MakeMirror, work: Work) -> None:
+def test_only_our_known_hosts_are_seen(make_mirror: MakeMirror, work: WorkTree) -> None:
     mirror = make_mirror(Remote(f"file://{work.path}", known_hosts="git.example.com ssh-ed25519 AAAA\n"))
     mirror.list_remote()
     assert pygit2.settings.homedir == str(mirror.root / "home")
@@ -357,7 +370,7 @@ USERNAME, PLAIN, SSH = (
         (SshKey("key", "public", "phrase"), "git", SSH, ("git", "public", "key", "phrase")),
         (SshKey("key"), None, SSH, ("git", None, "key", "")),
         (UserPassword("ada", "test"), "git", PLAIN, ("ada", "test")),
-        (Token("test"), None, PLAIN, ("x-access-token", "test")),
+        (ForgeToken("test"), None, PLAIN, ("x-access-token", "test")),
         (UserPassword("ada", "test"), "git", SSH, None),
         (SshKey("key"), "git", PLAIN, None),
         (Bearer("test"), "git", PLAIN, None),
@@ -365,7 +378,7 @@ USERNAME, PLAIN, SSH = (
     ],
 )
 def test_what_is_offered_for_what_is_asked(
-    auth: SshKey | UserPassword | Token | Bearer | None,
+    auth: SshKey | UserPassword | ForgeToken | Bearer | None,
     user: str | None,
     allowed: CredentialType,
     expected: tuple[str | None, ...] | None,
@@ -379,7 +392,7 @@ def test_what_is_offered_for_what_is_asked(
 
 
 def test_the_host_must_be_ours_and_the_tries_end() -> None:
-    made = callbacks(Remote("https://git.example.com/x", Token("test")), LIMITS, VirtualClock())
+    made = callbacks(Remote("https://git.example.com/x", ForgeToken("test")), LIMITS, VirtualClock())
     with pytest.raises(AuthenticationFailed):
         made.credentials("https://evil.example.com/x", None, PLAIN)
     made.credentials("https://git.example.com/x", None, PLAIN)
@@ -403,7 +416,7 @@ def test_time_and_bytes_are_watched() -> None:
     with pytest.raises(RepositoryTooLarge):
         made.transfer_progress(Stats())
     clock.advance(0.1)
-    with pytest.raises(Unreachable):
+    with pytest.raises(RemoteUnreachable):
         made.sideband_progress("counting")
 
 
@@ -418,8 +431,8 @@ def git_error(error_class: int) -> pygit2.GitError:
     [
         (pygit2.AuthError("x"), AuthenticationFailed),
         (pygit2.CertificateError("x"), HostKeyRejected),
-        (git_error(12), Unreachable),
-        (git_error(34), Unreachable),
+        (git_error(12), RemoteUnreachable),
+        (git_error(34), RemoteUnreachable),
         (git_error(6), UnsupportedRepository),
         (git_error(9), CorruptRepository),
         (git_error(15), CorruptRepository),
@@ -470,7 +483,7 @@ def test_a_token_cannot_smuggle_headers(token: str) -> None:
 
 
 def test_secrets_do_not_show() -> None:
-    for auth in (UserPassword("u", "hidden"), Token("hidden"), Bearer("hidden"), SshKey("hidden", "", "hidden")):
+    for auth in (UserPassword("u", "hidden"), ForgeToken("hidden"), Bearer("hidden"), SshKey("hidden", "", "hidden")):
         assert "hidden" not in repr(Remote("https://u:hidden@x/y", auth))
 
 

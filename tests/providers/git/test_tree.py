@@ -11,16 +11,16 @@ from providers.git.errors import CorruptRepository, MergeConflict, PathNotFound,
 from providers.git.files import FileLimits
 from providers.git.opening import open_repository
 from providers.git.tree import merge_tree, scan_tree, scratch, tree_oid
-from tests.providers.git.support import Work
+from tests.providers.git.support import WorkTree
 
-MakeWork = Callable[..., Work]
+MakeWork = Callable[..., WorkTree]
 
 
 def read_tree(repo: Any, oid: str, sub_path: str = "", **limits: Any) -> Mapping[str, bytes]:
     return scan_tree(repo, oid, sub_path, FileLimits(**limits)).files
 
 
-def test_reads_sorted_yaml_with_paths_from_the_root(work: Work) -> None:
+def test_reads_sorted_yaml_with_paths_from_the_root(work: WorkTree) -> None:
     for name in ("pools/z.yml", "pools/b/a.yaml", "README.md", "pools/b/x.json"):
         work.write(name, name)
     oid = work.commit("a.yaml", "a: 1\n")
@@ -34,7 +34,7 @@ def test_reads_sorted_yaml_with_paths_from_the_root(work: Work) -> None:
     assert list(read_tree(repo, oid, "/pools/./b/", suffixes=(".json",))) == ["pools/b/x.json"]
 
 
-def test_the_oid_of_a_folder_changes_only_with_its_content(work: Work) -> None:
+def test_the_oid_of_a_folder_changes_only_with_its_content(work: WorkTree) -> None:
     first = work.commit("pools/a.yaml", "1")
     second = work.commit("other.yaml", "1")
     third = work.commit("pools/a.yaml", "2")
@@ -44,22 +44,22 @@ def test_the_oid_of_a_folder_changes_only_with_its_content(work: Work) -> None:
 
 
 @pytest.mark.parametrize("sub_path", ["gone", "a.yaml", "a.yaml/b", "../work", "a/../b"])
-def test_a_folder_that_is_not_there_is_no_empty_fleet(work: Work, sub_path: str) -> None:
+def test_a_folder_that_is_not_there_is_no_empty_fleet(work: WorkTree, sub_path: str) -> None:
     with pytest.raises(PathNotFound):
         read_tree(open_repository(work.path), work.head(), sub_path)
 
 
-def test_an_unknown_commit(work: Work) -> None:
+def test_an_unknown_commit(work: WorkTree) -> None:
     with pytest.raises(RevisionNotFound):
         read_tree(open_repository(work.path), "1" * 40)
 
 
-def test_a_blob_is_not_a_commit(work: Work) -> None:
+def test_a_blob_is_not_a_commit(work: WorkTree) -> None:
     with pytest.raises(RevisionNotFound):
         read_tree(open_repository(work.path), work.head("HEAD:a.yaml"))
 
 
-def test_links_submodules_and_odd_names_are_left_out_with_a_reason(work: Work) -> None:
+def test_links_submodules_and_odd_names_are_left_out_with_a_reason(work: WorkTree) -> None:
     (work.path / "link.yaml").symlink_to("/etc/hostname")
     (work.path / "folder").symlink_to("/etc")
     for name in (b"\xff.yaml", "\u202ea.yaml".encode(), b"a\nb.yaml", b"a\\b.yaml", b"\x1b[31m.yaml"):
@@ -81,14 +81,14 @@ def test_links_submodules_and_odd_names_are_left_out_with_a_reason(work: Work) -
     }
 
 
-def raw_tree(work: Work, *entries: tuple[bytes, bytes, str]) -> str:
+def raw_tree(work: WorkTree, *entries: tuple[bytes, bytes, str]) -> str:
     """A tree object git itself would refuse to make."""
     content = b"".join(mode + b" " + name + b"\0" + bytes.fromhex(oid) for mode, name, oid in entries)
     return work.git("hash-object", "-t", "tree", "-w", "--literally", "--stdin", stdin=content)
 
 
 @pytest.mark.parametrize("name", [b"..", b".", b"", b"a/b.yaml", b".git"])
-def test_entries_that_would_leave_the_folder_never_become_paths(work: Work, name: bytes) -> None:
+def test_entries_that_would_leave_the_folder_never_become_paths(work: WorkTree, name: bytes) -> None:
     blob = work.head("HEAD:a.yaml")
     inner = raw_tree(work, (b"100644", b"x.yaml", blob))
     outer = raw_tree(work, (b"40000", name, inner), (b"100644", name + b".yaml", blob))
@@ -99,7 +99,7 @@ def test_entries_that_would_leave_the_folder_never_become_paths(work: Work, name
     assert [path for path in paths if "/" in path or path.startswith("../")] == []
 
 
-def test_a_tree_that_unfolds_without_end_is_stopped(work: Work) -> None:
+def test_a_tree_that_unfolds_without_end_is_stopped(work: WorkTree) -> None:
     # Ten folders of ten folders of ...: 10^12 files in a dozen objects ("git bomb").
     oid = work.head("HEAD:a.yaml")
     tree = raw_tree(work, *((b"100644", b"f%d.txt" % index, oid) for index in range(10)))
@@ -132,7 +132,7 @@ def test_limits_are_errors_and_exact(make_work: MakeWork, limits: FileLimits, er
             scan_tree(repo, oid, limits=limits)
 
 
-def test_ignore_files_count_from_the_sub_path_down(work: Work) -> None:
+def test_ignore_files_count_from_the_sub_path_down(work: WorkTree) -> None:
     work.write(".musterignore", "b.yaml\n")
     work.write("fleet/.musterignore", "drafts/\n*.bak.yaml\n!keep.bak.yaml\n")
     for name in (
@@ -150,7 +150,7 @@ def test_ignore_files_count_from_the_sub_path_down(work: Work) -> None:
     assert list(read_tree(repo, oid, "fleet")) == ["fleet/b.yaml", "fleet/keep.bak.yaml", "fleet/s/a.bak.yaml"]
 
 
-def test_many_ignore_files_share_one_limit(work: Work) -> None:
+def test_many_ignore_files_share_one_limit(work: WorkTree) -> None:
     for folder in "abc":
         work.write(f"{folder}/.musterignore", "x\n" * 400)
     oid = work.commit_all()
@@ -159,7 +159,7 @@ def test_many_ignore_files_share_one_limit(work: Work) -> None:
 
 
 @pytest.fixture
-def fork(work: Work) -> tuple[str, str]:
+def fork(work: WorkTree) -> tuple[str, str]:
     """main has gained `main.yaml`, the branch `review` has gained `review.yaml`."""
     work.git("checkout", "-qb", "review")
     head = work.commit("review.yaml", "r")
@@ -167,7 +167,7 @@ def fork(work: Work) -> tuple[str, str]:
     return work.commit("main.yaml", "m"), head
 
 
-def test_the_merge_keeps_what_main_has_gained(work: Work, fork: tuple[str, str]) -> None:
+def test_the_merge_keeps_what_main_has_gained(work: WorkTree, fork: tuple[str, str]) -> None:
     repo = open_repository(work.path)
     objects = set(repo)
     with scratch(repo) as area:
@@ -178,13 +178,13 @@ def test_the_merge_keeps_what_main_has_gained(work: Work, fork: tuple[str, str])
     assert merged == work.head("HEAD^{tree}")
 
 
-def test_the_merge_sees_the_objects_of_a_linked_work_tree(work: Work, fork: tuple[str, str]) -> None:
+def test_the_merge_sees_the_objects_of_a_linked_work_tree(work: WorkTree, fork: tuple[str, str]) -> None:
     work.git("worktree", "add", "-q", "../linked", "review")
     with scratch(open_repository(work.path.parent / "linked")) as area:
         assert len(read_tree(area, merge_tree(area, *fork))) == 3
 
 
-def test_a_conflict_names_its_paths(work: Work) -> None:
+def test_a_conflict_names_its_paths(work: WorkTree) -> None:
     work.git("checkout", "-qb", "review")
     work.write("pools/x.yaml", "review")
     head = work.commit("a.yaml", "review")
@@ -196,7 +196,7 @@ def test_a_conflict_names_its_paths(work: Work) -> None:
     assert caught.value.paths == ("a.yaml", "pools/x.yaml")
 
 
-def test_deleting_what_the_other_side_changed_is_a_conflict(work: Work) -> None:
+def test_deleting_what_the_other_side_changed_is_a_conflict(work: WorkTree) -> None:
     work.git("checkout", "-qb", "review")
     work.git("rm", "-q", "a.yaml")
     head = work.commit("b.yaml", "b")
@@ -207,7 +207,7 @@ def test_deleting_what_the_other_side_changed_is_a_conflict(work: Work) -> None:
     assert caught.value.paths == ("a.yaml",)
 
 
-def test_unrelated_histories_do_not_merge(work: Work) -> None:
+def test_unrelated_histories_do_not_merge(work: WorkTree) -> None:
     base = work.head()
     work.git("checkout", "-q", "--orphan", "other")
     head = work.commit()
@@ -216,7 +216,7 @@ def test_unrelated_histories_do_not_merge(work: Work) -> None:
     assert caught.value.paths == ()
 
 
-def test_damage_is_told_from_absence(work: Work) -> None:
+def test_damage_is_told_from_absence(work: WorkTree) -> None:
     blob = work.head("HEAD:a.yaml")
     path = work.path / ".git" / "objects" / blob[:2] / blob[2:]
     path.chmod(0o600)
@@ -228,7 +228,7 @@ def test_damage_is_told_from_absence(work: Work) -> None:
         read_tree(open_repository(work.path), work.head())
 
 
-def test_two_threads_get_two_repositories(work: Work) -> None:
+def test_two_threads_get_two_repositories(work: WorkTree) -> None:
     one, two = open_repository(work.path), open_repository(work.path)
     assert one is not two
     assert isinstance(one, pygit2.Repository)

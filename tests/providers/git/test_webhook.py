@@ -5,7 +5,7 @@ import hmac
 
 import pytest
 
-from providers.git.webhook import MAX_BODY_BYTES, Event, Trigger, WebhookRejected, verify
+from providers.git.webhook import MAX_BODY_BYTES, Trigger, WebhookEvent, WebhookRejected, verify
 
 BODY = b'{"ref": "refs/heads/main"}'
 SECRET = "test"
@@ -31,23 +31,26 @@ def test_the_documented_example_of_github() -> None:
     [
         (
             {"X-Hub-Signature-256": sign(), "X-GitHub-Event": "push", "X-GitHub-Delivery": "1-2"},
-            Trigger("github", Event.PUSH, "1-2"),
+            Trigger("github", WebhookEvent.PUSH, "1-2"),
         ),
-        ({"x-hub-signature-256": sign(), "x-github-event": "ping"}, Trigger("github", Event.PING, "")),
-        ({"X-HUB-SIGNATURE-256": sign(), "X-GITHUB-EVENT": "pull_request"}, Trigger("github", Event.REVIEW, "")),
-        ({"X-Hub-Signature-256": sign(), "X-GitHub-Event": "star"}, Trigger("github", Event.OTHER, "")),
-        ({"X-Hub-Signature-256": sign()}, Trigger("github", Event.OTHER, "")),
+        ({"x-hub-signature-256": sign(), "x-github-event": "ping"}, Trigger("github", WebhookEvent.PING, "")),
+        ({"X-HUB-SIGNATURE-256": sign(), "X-GITHUB-EVENT": "pull_request"}, Trigger("github", WebhookEvent.REVIEW, "")),
+        ({"X-Hub-Signature-256": sign(), "X-GitHub-Event": "star"}, Trigger("github", WebhookEvent.OTHER, "")),
+        ({"X-Hub-Signature-256": sign()}, Trigger("github", WebhookEvent.OTHER, "")),
         (
             {"X-Gitlab-Token": SECRET, "X-Gitlab-Event": "Push Hook", "X-Gitlab-Event-UUID": "u"},
-            Trigger("gitlab", Event.PUSH, "u"),
+            Trigger("gitlab", WebhookEvent.PUSH, "u"),
         ),
-        ({"X-Gitlab-Token": SECRET, "X-Gitlab-Event": "Merge Request Hook"}, Trigger("gitlab", Event.REVIEW, "")),
-        ({"X-Gitlab-Token": SECRET, "X-Gitlab-Event": "Job Hook"}, Trigger("gitlab", Event.OTHER, "")),
-        ({"X-Signature": sign()}, Trigger("generic", Event.PUSH, "")),
-        ({"X-Muster-Signature": sign(), "X-Muster-Event": "ping"}, Trigger("generic", Event.PING, "")),
-        ({"X-Muster-Signature": sign(), "X-Muster-Event": "odd"}, Trigger("generic", Event.OTHER, "")),
-        ({"X-Signature": sign().upper().replace("SHA", "sha")}, Trigger("generic", Event.PUSH, "")),
-        ({"X-Signature": sign(), "X-Muster-Delivery": "a\nb\x1b[31m"}, Trigger("generic", Event.PUSH, "ab[31m")),
+        (
+            {"X-Gitlab-Token": SECRET, "X-Gitlab-Event": "Merge Request Hook"},
+            Trigger("gitlab", WebhookEvent.REVIEW, ""),
+        ),
+        ({"X-Gitlab-Token": SECRET, "X-Gitlab-Event": "Job Hook"}, Trigger("gitlab", WebhookEvent.OTHER, "")),
+        ({"X-Signature": sign()}, Trigger("generic", WebhookEvent.PUSH, "")),
+        ({"X-Muster-Signature": sign(), "X-Muster-Event": "ping"}, Trigger("generic", WebhookEvent.PING, "")),
+        ({"X-Muster-Signature": sign(), "X-Muster-Event": "odd"}, Trigger("generic", WebhookEvent.OTHER, "")),
+        ({"X-Signature": sign().upper().replace("SHA", "sha")}, Trigger("generic", WebhookEvent.PUSH, "")),
+        ({"X-Signature": sign(), "X-Muster-Delivery": "a\nb\x1b[31m"}, Trigger("generic", WebhookEvent.PUSH, "ab[31m")),
     ],
 )
 def test_authentic(headers: dict[str, str], expected: Trigger) -> None:
@@ -85,4 +88,4 @@ def test_refused(headers: dict[str, str], body: bytes, secret: str | bytes, stat
 
 def test_the_largest_body_is_accepted() -> None:
     body = b"x" * MAX_BODY_BYTES
-    assert verify({"X-Signature": sign(body)}, body, SECRET).event is Event.PUSH
+    assert verify({"X-Signature": sign(body)}, body, SECRET).event is WebhookEvent.PUSH

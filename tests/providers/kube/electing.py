@@ -4,13 +4,13 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from providers.kube.elector import ElectionTiming, Elector, Token
+from providers.kube.elector import ElectionTiming, Elector, FencingToken
 from providers.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
 from providers.kube.lease import LeaseRecord
 
 
 @dataclass
-class World:
+class ElectionWorld:
     """True time, in seconds."""
 
     now_s: float = 0.0
@@ -19,7 +19,7 @@ class World:
 class SkewedClock:
     """Runs `rate` seconds a second; its time of day is off by `offset_s` and may jump."""
 
-    def __init__(self, world: World, rate: float = 1.0, offset_s: float = 0.0) -> None:
+    def __init__(self, world: ElectionWorld, rate: float = 1.0, offset_s: float = 0.0) -> None:
         self.world = world
         self.rate = rate
         self.offset_s = offset_s
@@ -86,14 +86,19 @@ class MemoryLease:
             self.before = once
 
 
-class Candidate:
+class ElectionCandidate:
     """An elector and what it was told."""
 
     def __init__(
-        self, world: World, lease: MemoryLease, name: str, timing: ElectionTiming, clock: SkewedClock | None = None
+        self,
+        world: ElectionWorld,
+        lease: MemoryLease,
+        name: str,
+        timing: ElectionTiming,
+        clock: SkewedClock | None = None,
     ) -> None:
         self.clock = clock or SkewedClock(world)
-        self.started: list[Token] = []
+        self.started: list[FencingToken] = []
         self.lost: list[str] = []
         self.elector = Elector(
             lease,

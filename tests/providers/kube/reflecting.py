@@ -18,23 +18,23 @@ from providers.kube.transport import KubeTransport
 from tests.support.batches import fold
 
 
-class Meta(msgspec.Struct, frozen=True):
+class ReflectorPodMeta(msgspec.Struct, frozen=True):
     name: str
     namespace: str
     uid: str
     version: str = msgspec.field(name="resourceVersion")
 
 
-class Spec(msgspec.Struct, frozen=True):
+class ReflectorPodSpec(msgspec.Struct, frozen=True):
     node: str = msgspec.field(default="", name="nodeName")
 
 
-class Pod(msgspec.Struct, frozen=True):
-    metadata: Meta
-    spec: Spec
+class ReflectorPod(msgspec.Struct, frozen=True):
+    metadata: ReflectorPodMeta
+    spec: ReflectorPodSpec
 
 
-def key(pod: Pod) -> str:
+def key(pod: ReflectorPod) -> str:
     return f"{pod.metadata.namespace}/{pod.metadata.name}"
 
 
@@ -49,13 +49,13 @@ class Reflection:
 
     def __post_init__(self) -> None:
         self.clock = VirtualClock()
-        self.batches: queue.Queue[Batch[Pod]] = queue.Queue()
-        self.objects: dict[str, Pod] = {}
+        self.batches: queue.Queue[Batch[ReflectorPod]] = queue.Queue()
+        self.objects: dict[str, ReflectorPod] = {}
         self.gaps: list[float] = []
         self.troubles: list[Exception] = []
         self.undecodable: list[Undecodable] = []
-        self.on_batch: Callable[[Batch[Pod]], None] = self.batches.put
-        watched = Watched(PODS, msgspec.json.Decoder(Pod).decode, key, on_undecodable=self.undecodable.append)
+        self.on_batch: Callable[[Batch[ReflectorPod]], None] = self.batches.put
+        watched = Watched(PODS, msgspec.json.Decoder(ReflectorPod).decode, key, on_undecodable=self.undecodable.append)
         self.reflector = Reflector(
             KubeTransport(from_url(self.url)),
             watched,
@@ -67,7 +67,7 @@ class Reflection:
             wait=self._pause,
         )
 
-    def _take(self, batch: Batch[Pod]) -> None:
+    def _take(self, batch: Batch[ReflectorPod]) -> None:
         self.on_batch(batch)
 
     def _pause(self, gap_s: float) -> None:
@@ -76,12 +76,12 @@ class Reflection:
         if len(self.gaps) >= self.pauses:
             self.reflector.stop()
 
-    def next(self) -> Batch[Pod]:
+    def next(self) -> Batch[ReflectorPod]:
         batch = self.batches.get(timeout=10)
         fold(self.objects, batch)
         return batch
 
-    def until(self, wanted: Callable[[dict[str, Pod]], bool]) -> dict[str, Pod]:
+    def until(self, wanted: Callable[[dict[str, ReflectorPod]], bool]) -> dict[str, ReflectorPod]:
         while not wanted(self.objects):
             self.next()
         return self.objects

@@ -2,16 +2,16 @@
 
 import pytest
 
-from providers.kube.elector import ElectionTiming, Token
+from providers.kube.elector import ElectionTiming, FencingToken
 from providers.kube.errors import Unreachable
-from tests.providers.kube.electing import Candidate, MemoryLease, SkewedClock, World
+from tests.providers.kube.electing import ElectionCandidate, ElectionWorld, MemoryLease, SkewedClock
 
 TIMING = ElectionTiming()
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def world() -> ElectionWorld:
+    return ElectionWorld()
 
 
 @pytest.fixture
@@ -20,16 +20,16 @@ def lease() -> MemoryLease:
 
 
 @pytest.fixture
-def ada(world: World, lease: MemoryLease) -> Candidate:
-    return Candidate(world, lease, "ada", TIMING)
+def ada(world: ElectionWorld, lease: MemoryLease) -> ElectionCandidate:
+    return ElectionCandidate(world, lease, "ada", TIMING)
 
 
 @pytest.fixture
-def bob(world: World, lease: MemoryLease) -> Candidate:
-    return Candidate(world, lease, "bob", TIMING, SkewedClock(world, offset_s=1e6))
+def bob(world: ElectionWorld, lease: MemoryLease) -> ElectionCandidate:
+    return ElectionCandidate(world, lease, "bob", TIMING, SkewedClock(world, offset_s=1e6))
 
 
-def pass_time(world: World, seconds: float, *candidates: Candidate, tick_s: float = 0.25) -> None:
+def pass_time(world: ElectionWorld, seconds: float, *candidates: ElectionCandidate, tick_s: float = 0.25) -> None:
     """Let time pass; the candidates step when they are due."""
     until_s = world.now_s + seconds
     while world.now_s < until_s:
@@ -48,22 +48,26 @@ def test_timings_that_could_elect_two_or_none_are_refused(lease_s: int, renew_s:
         ElectionTiming(lease_s, renew_s, retry_s)
 
 
-def test_an_identity_is_needed(world: World, lease: MemoryLease) -> None:
+def test_an_identity_is_needed(world: ElectionWorld, lease: MemoryLease) -> None:
     with pytest.raises(ValueError, match="identity"):
-        Candidate(world, lease, "", TIMING)
+        ElectionCandidate(world, lease, "", TIMING)
 
 
-def test_the_first_comes_to_lead_and_stays(world: World, lease: MemoryLease, ada: Candidate, bob: Candidate) -> None:
+def test_the_first_comes_to_lead_and_stays(
+    world: ElectionWorld, lease: MemoryLease, ada: ElectionCandidate, bob: ElectionCandidate
+) -> None:
     ada.step()
     bob.step()
     pass_time(world, 300, ada, bob)
-    assert ada.started == [Token(0, "uid-1")] == [ada.elector.token]
+    assert ada.started == [FencingToken(0, "uid-1")] == [ada.elector.token]
     assert (ada.lost, bob.started, bob.elector.token) == ([], [], None)
     assert bob.elector.holder == "ada"
     assert 140 <= lease.writes <= 160  # a renewal each two seconds
 
 
-def test_a_leader_that_vanishes_is_replaced_after_the_lease(world: World, ada: Candidate, bob: Candidate) -> None:
+def test_a_leader_that_vanishes_is_replaced_after_the_lease(
+    world: ElectionWorld, ada: ElectionCandidate, bob: ElectionCandidate
+) -> None:
     ada.step()
     bob.step()
     pass_time(world, 9.75, bob)
@@ -73,13 +77,15 @@ def test_a_leader_that_vanishes_is_replaced_after_the_lease(world: World, ada: C
     pass_time(world, 4.75, bob)
     assert not bob.elector.leading()
     pass_time(world, 3.0, bob)
-    assert bob.started == [Token(1, "uid-1")]
+    assert bob.started == [FencingToken(1, "uid-1")]
     ada.step()
     assert ada.lost == ["not renewed in time"]
     assert ada.elector.holder == "bob"
 
 
-def test_release_is_taken_up_at_once(world: World, lease: MemoryLease, ada: Candidate, bob: Candidate) -> None:
+def test_release_is_taken_up_at_once(
+    world: ElectionWorld, lease: MemoryLease, ada: ElectionCandidate, bob: ElectionCandidate
+) -> None:
     ada.step()
     bob.step()
     ada.elector.release()
@@ -87,12 +93,12 @@ def test_release_is_taken_up_at_once(world: World, lease: MemoryLease, ada: Cand
     assert lease.record is not None
     assert (lease.record.holder, lease.record.duration_s) == ("", 1)
     pass_time(world, 2.5, bob)
-    assert bob.started == [Token(1, "uid-1")]
+    assert bob.started == [FencingToken(1, "uid-1")]
     ada.elector.release()
     assert ada.lost == ["released"]  # a second release is none
 
 
-def test_hands_are_still_before_the_lease_is_free(lease: MemoryLease, ada: Candidate) -> None:
+def test_hands_are_still_before_the_lease_is_free(lease: MemoryLease, ada: ElectionCandidate) -> None:
     held: list[str] = []
     ada.elector._on_lost = lambda _: held.append(lease.record.holder if lease.record else "")
     ada.step()
@@ -100,7 +106,9 @@ def test_hands_are_still_before_the_lease_is_free(lease: MemoryLease, ada: Candi
     assert held == ["ada"]
 
 
-def test_release_after_the_deadline_leaves_the_lease_alone(world: World, lease: MemoryLease, ada: Candidate) -> None:
+def test_release_after_the_deadline_leaves_the_lease_alone(
+    world: ElectionWorld, lease: MemoryLease, ada: ElectionCandidate
+) -> None:
     ada.step()
     world.now_s += 11
     writes = lease.writes
@@ -108,14 +116,16 @@ def test_release_after_the_deadline_leaves_the_lease_alone(world: World, lease: 
     assert (ada.lost, lease.writes) == (["released"], writes)
 
 
-def test_release_without_an_answer_is_no_error(lease: MemoryLease, ada: Candidate) -> None:
+def test_release_without_an_answer_is_no_error(lease: MemoryLease, ada: ElectionCandidate) -> None:
     ada.step()
     lease.fail(Unreachable("down"))
     ada.elector.release()
     assert not ada.elector.leading()
 
 
-def test_an_outage_shorter_than_the_deadline_is_survived(world: World, lease: MemoryLease, ada: Candidate) -> None:
+def test_an_outage_shorter_than_the_deadline_is_survived(
+    world: ElectionWorld, lease: MemoryLease, ada: ElectionCandidate
+) -> None:
     ada.step()
     for _ in range(3):
         lease.fail(Unreachable("down"))
@@ -125,7 +135,7 @@ def test_an_outage_shorter_than_the_deadline_is_survived(world: World, lease: Me
 
 
 def test_an_outage_ends_the_term_at_the_deadline_and_not_later(
-    world: World, lease: MemoryLease, ada: Candidate
+    world: ElectionWorld, lease: MemoryLease, ada: ElectionCandidate
 ) -> None:
     def down(_: str) -> None:
         raise Unreachable("down")
@@ -136,24 +146,30 @@ def test_an_outage_ends_the_term_at_the_deadline_and_not_later(
     assert ada.lost == ["not renewed in time"]
 
 
-def test_a_renewal_whose_answer_is_lost_does_not_end_the_term(world: World, lease: MemoryLease, ada: Candidate) -> None:
+def test_a_renewal_whose_answer_is_lost_does_not_end_the_term(
+    world: ElectionWorld, lease: MemoryLease, ada: ElectionCandidate
+) -> None:
     ada.step()
     lease.fail(Unreachable("lost"), committed=True)
     pass_time(world, 60, ada)
     assert (len(ada.started), ada.lost) == (1, [])
 
 
-def test_an_acquisition_whose_answer_is_lost_is_waited_out(world: World, lease: MemoryLease, ada: Candidate) -> None:
+def test_an_acquisition_whose_answer_is_lost_is_waited_out(
+    world: ElectionWorld, lease: MemoryLease, ada: ElectionCandidate
+) -> None:
     lease.fail(Unreachable("lost"), committed=True, verb="create")
     ada.step()
     assert lease.record is not None
     pass_time(world, 14, ada)
     assert ada.started == []
     pass_time(world, 6, ada)
-    assert ada.started == [Token(1, "uid-1")]
+    assert ada.started == [FencingToken(1, "uid-1")]
 
 
-def test_a_bystander_who_writes_does_not_end_the_term(world: World, lease: MemoryLease, ada: Candidate) -> None:
+def test_a_bystander_who_writes_does_not_end_the_term(
+    world: ElectionWorld, lease: MemoryLease, ada: ElectionCandidate
+) -> None:
     ada.step()
     assert lease.record is not None
     lease._commit(lease.record)  # say, an annotation
@@ -162,7 +178,7 @@ def test_a_bystander_who_writes_does_not_end_the_term(world: World, lease: Memor
 
 
 def test_a_lease_taken_by_force_ends_the_term_at_the_next_renewal(
-    world: World, lease: MemoryLease, ada: Candidate
+    world: ElectionWorld, lease: MemoryLease, ada: ElectionCandidate
 ) -> None:
     from dataclasses import replace
 
@@ -172,11 +188,11 @@ def test_a_lease_taken_by_force_ends_the_term_at_the_next_renewal(
     pass_time(world, 2.25, ada)
     assert ada.lost == ["taken by eve"]
     pass_time(world, 30, ada)
-    assert ada.started[-1] == Token(8, "uid-1")
+    assert ada.started[-1] == FencingToken(8, "uid-1")
 
 
 def test_a_deleted_lease_ends_the_term_and_is_not_made_anew_too_soon(
-    world: World, lease: MemoryLease, ada: Candidate, bob: Candidate
+    world: ElectionWorld, lease: MemoryLease, ada: ElectionCandidate, bob: ElectionCandidate
 ) -> None:
     ada.step()
     bob.step()
@@ -186,18 +202,18 @@ def test_a_deleted_lease_ends_the_term_and_is_not_made_anew_too_soon(
     pass_time(world, 10, ada, bob)
     assert len(ada.started) + len(bob.started) == 1
     pass_time(world, 10, ada, bob)
-    assert (ada.started + bob.started)[-1] == Token(0, "uid-2")
+    assert (ada.started + bob.started)[-1] == FencingToken(0, "uid-2")
 
 
-def test_a_namesake_waits_like_anybody_else(world: World, lease: MemoryLease, ada: Candidate) -> None:
-    twin = Candidate(world, lease, "ada", TIMING)
+def test_a_namesake_waits_like_anybody_else(world: ElectionWorld, lease: MemoryLease, ada: ElectionCandidate) -> None:
+    twin = ElectionCandidate(world, lease, "ada", TIMING)
     ada.step()
     twin.step()
     pass_time(world, 60, ada, twin)
     assert (len(ada.started), twin.started) == (1, [])
 
 
-def test_a_leader_that_was_suspended_knows_by_either_clock(world: World, ada: Candidate) -> None:
+def test_a_leader_that_was_suspended_knows_by_either_clock(world: ElectionWorld, ada: ElectionCandidate) -> None:
     ada.step()
     ada.clock.jumped_s = 60.0  # the time of day went on, the monotonic clock stood still
     assert not ada.elector.leading()
@@ -205,15 +221,15 @@ def test_a_leader_that_was_suspended_knows_by_either_clock(world: World, ada: Ca
     assert ada.lost == ["not renewed in time"]
 
 
-def test_a_time_of_day_that_falls_back_prolongs_nothing(world: World, ada: Candidate) -> None:
+def test_a_time_of_day_that_falls_back_prolongs_nothing(world: ElectionWorld, ada: ElectionCandidate) -> None:
     ada.step()
     ada.clock.jumped_s = -3600.0
     world.now_s += 10
     assert not ada.elector.leading()
 
 
-def test_the_lease_says_how_long_to_wait(world: World, lease: MemoryLease, ada: Candidate) -> None:
-    slow = Candidate(world, lease, "slow", ElectionTiming(60, 40.0, 2.0))
+def test_the_lease_says_how_long_to_wait(world: ElectionWorld, lease: MemoryLease, ada: ElectionCandidate) -> None:
+    slow = ElectionCandidate(world, lease, "slow", ElectionTiming(60, 40.0, 2.0))
     slow.step()
     ada.step()
     pass_time(world, 58, ada)
@@ -222,7 +238,9 @@ def test_the_lease_says_how_long_to_wait(world: World, lease: MemoryLease, ada: 
     assert len(ada.started) == 1
 
 
-def test_calls_are_given_no_more_time_than_the_term_has(world: World, lease: MemoryLease, ada: Candidate) -> None:
+def test_calls_are_given_no_more_time_than_the_term_has(
+    world: ElectionWorld, lease: MemoryLease, ada: ElectionCandidate
+) -> None:
     given: list[float] = []
     update = lease.update
 
@@ -240,7 +258,9 @@ def test_calls_are_given_no_more_time_than_the_term_has(world: World, lease: Mem
 
 
 @pytest.mark.parametrize("verb", ["create", "update"])
-def test_a_slow_answer_prolongs_nothing(world: World, lease: MemoryLease, ada: Candidate, verb: str) -> None:
+def test_a_slow_answer_prolongs_nothing(
+    world: ElectionWorld, lease: MemoryLease, ada: ElectionCandidate, verb: str
+) -> None:
     """Others count from the effect, which may have come right after the sending; so the term counts from there too."""
 
     def dawdle(called: str) -> None:

@@ -6,9 +6,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from providers.kube.elector import ElectionTiming, Token
+from providers.kube.elector import ElectionTiming, FencingToken
 from providers.kube.errors import KubeError, Unreachable
-from tests.providers.kube.electing import Candidate, MemoryLease, SkewedClock, World
+from tests.providers.kube.electing import ElectionCandidate, ElectionWorld, MemoryLease, SkewedClock
 
 TIMING = ElectionTiming(lease_s=15, renew_s=10.0, retry_s=2.0)
 # 15 / 10 is the skew the timings allow; these rates stay inside it.
@@ -25,18 +25,18 @@ class Electors(RuleBasedStateMachine):
         offsets=st.tuples(*[st.floats(-1e6, 1e6, allow_nan=False)] * 3),
     )
     def begin(self, rates: tuple[float, ...], offsets: tuple[float, ...]) -> None:
-        self.world = World()
+        self.world = ElectionWorld()
         self.lease = MemoryLease()
         self.candidates = [
-            Candidate(self.world, self.lease, name, TIMING, SkewedClock(self.world, rate, offset))
+            ElectionCandidate(self.world, self.lease, name, TIMING, SkewedClock(self.world, rate, offset))
             for name, rate, offset in zip("abc", rates, offsets, strict=True)
         ]
-        self.terms: list[Token] = []
+        self.terms: list[FencingToken] = []
         for candidate in self.candidates:
             candidate.elector._on_started = self.began
         self.calm()
 
-    def began(self, token: Token) -> None:
+    def began(self, token: FencingToken) -> None:
         assert not self.terms or token > self.terms[-1], f"{token} after {self.terms[-1]}"
         self.terms.append(token)
         self.never_two()
@@ -116,9 +116,9 @@ TestElectors.settings = settings(
 
 def test_somebody_leads_most_of_the_time_on_a_bad_day() -> None:
     """Safety without liveness is easy: over hours with every tenth call failing, the lease is seldom vacant."""
-    world, lease, rng = World(), MemoryLease(), random.Random(5)
+    world, lease, rng = ElectionWorld(), MemoryLease(), random.Random(5)
     candidates = [
-        Candidate(world, lease, name, TIMING, SkewedClock(world, 0.9 + 0.1 * n)) for n, name in enumerate("ab")
+        ElectionCandidate(world, lease, name, TIMING, SkewedClock(world, 0.9 + 0.1 * n)) for n, name in enumerate("ab")
     ]
 
     def flaky(_: str) -> None:

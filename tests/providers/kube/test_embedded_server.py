@@ -11,7 +11,7 @@ from providers.clock import SystemClock, VirtualClock
 from providers.kube import errors
 from providers.kube.batches import Batch
 from providers.kube.config import from_kubeconfig, from_url
-from providers.kube.elector import ElectionTiming, Elector, Token
+from providers.kube.elector import ElectionTiming, Elector, FencingToken
 from providers.kube.lease import KubeLease
 from providers.kube.reading import Watched
 from providers.kube.reflector import Reflector, Timing
@@ -22,14 +22,14 @@ from providers.sim.apiserver import (
     Compact,
     CutWatch,
     Effect,
-    Faults,
+    FaultRule,
+    FaultRules,
     GoneStatus,
     LoseAnswer,
     Refuse,
-    Rule,
 )
 from providers.sim.store import Store
-from tests.providers.kube.electing import Candidate, SkewedClock, World
+from tests.providers.kube.electing import ElectionCandidate, ElectionWorld, SkewedClock
 from tests.support.api_faults import every
 from tests.support.api_faults import rate as share
 from tests.support.batches import fold
@@ -42,7 +42,7 @@ SPEC = {"containers": [{"name": "main", "image": "test"}]}
 
 @pytest.fixture
 def server() -> Iterator[ApiServer]:
-    with ApiServer(Store(VirtualClock()), faults=Faults()) as running:
+    with ApiServer(Store(VirtualClock()), faults=FaultRules()) as running:
         yield running
         running.drop_connections()  # idle connections would hold up the end
 
@@ -153,7 +153,7 @@ def key(found: Map) -> str:
     return f"{found.metadata.namespace}/{found.metadata.name}"
 
 
-class Mirror:
+class FoldedView:
     """A reflector's view, folded as it comes."""
 
     def __init__(self, url: str, timing: Timing) -> None:
@@ -222,9 +222,9 @@ def test_the_mirror_is_right_in_the_end(server: ApiServer, effects: list[Effect]
     store, rng = server.store, random.Random(7)
     for effect in effects:
         where = frozenset({"watch"}) if isinstance(effect, CutWatch | GoneStatus) else frozenset({"watch", "list"})
-        server.faults.add(Rule(effect, verbs=where, when=share(0.5, random.Random(len(where)))))
+        server.faults.add(FaultRule(effect, verbs=where, when=share(0.5, random.Random(len(where)))))
     write_at_random(store, rng, 30)
-    mirror = Mirror(server.url, Timing(page_limit=3))
+    mirror = FoldedView(server.url, Timing(page_limit=3))
     mirror.reflector.start()
     try:
         for round_number in range(5):
@@ -240,8 +240,10 @@ def test_the_mirror_is_right_in_the_end(server: ApiServer, effects: list[Effect]
 
 
 def test_a_watch_that_falls_silent_is_left(server: ApiServer) -> None:
-    silent = server.faults.add(Rule(CutWatch(1, "silence"), verbs=frozenset({"watch"}), when=lambda count: count == 1))
-    mirror = Mirror(server.url, Timing(watch_s=1, grace_s=0.2))
+    silent = server.faults.add(
+        FaultRule(CutWatch(1, "silence"), verbs=frozenset({"watch"}), when=lambda count: count == 1)
+    )
+    mirror = FoldedView(server.url, Timing(watch_s=1, grace_s=0.2))
     mirror.reflector.start()
     try:
         assert mirror.reflector.synced.wait(10)
@@ -263,7 +265,7 @@ def test_a_server_that_restarts_with_another_history() -> None:
         old.create(maps, config_map(f"old{number}"), namespace="default")
     young.create(maps, config_map("new"), namespace="default")
     server = ApiServer(old).start()
-    mirror, port = Mirror(server.url, Timing()), int(server.url.rpartition(":")[2])
+    mirror, port = FoldedView(server.url, Timing()), int(server.url.rpartition(":")[2])
     mirror.reflector.start()
     try:
         assert mirror.reflector.synced.wait(10)
@@ -287,18 +289,18 @@ def test_a_server_that_restarts_with_another_history() -> None:
 # -- the election -----------------------------------------------------------------------------------------------------
 
 
-def candidate(url: str, name: str, world: World) -> Candidate:
+def candidate(url: str, name: str, world: ElectionWorld) -> ElectionCandidate:
     lease = KubeLease(KubeTransport(from_url(url)), "agent", "muster-system")
-    return Candidate(world, lease, name, ElectionTiming(), SkewedClock(world))  # type: ignore[arg-type]
+    return ElectionCandidate(world, lease, name, ElectionTiming(), SkewedClock(world))  # type: ignore[arg-type]
 
 
 def test_terms_pass_through_a_real_lease(server: ApiServer) -> None:
-    world = World(now_s=1_800_000_000.0)
+    world = ElectionWorld(now_s=1_800_000_000.0)
     ada, bob = candidate(server.url, "ada", world), candidate(server.url, "bob", world)
     ada.step()
     bob.step()
     uid = server.store.get(server.store.resource("leases"), "agent", "muster-system")["metadata"]["uid"]
-    assert (ada.started, bob.started) == ([Token(0, uid)], [])
+    assert (ada.started, bob.started) == ([FencingToken(0, uid)], [])
     for _ in range(20):
         world.now_s += 2.0
         ada.step()
@@ -306,21 +308,21 @@ def test_terms_pass_through_a_real_lease(server: ApiServer) -> None:
     assert (ada.lost, bob.started) == ([], [])
     ada.elector.release()
     bob.step()
-    assert bob.started == [Token(1, uid)]
+    assert bob.started == [FencingToken(1, uid)]
     world.now_s += 10.0
     ada.step()
     world.now_s += 16.0
     ada.step()
-    assert ada.started[-1] == Token(2, uid)
+    assert ada.started[-1] == FencingToken(2, uid)
     bob.step()
     assert bob.lost == ["not renewed in time"]
 
 
 def test_a_lost_answer_to_a_renewal_is_survived(server: ApiServer) -> None:
-    world = World(now_s=1_800_000_000.0)
+    world = ElectionWorld(now_s=1_800_000_000.0)
     ada = candidate(server.url, "ada", world)
     ada.step()
-    server.faults.add(Rule(LoseAnswer(), resources=frozenset({"leases.coordination.k8s.io"}), when=every(4)))
+    server.faults.add(FaultRule(LoseAnswer(), resources=frozenset({"leases.coordination.k8s.io"}), when=every(4)))
     for _ in range(100):
         world.now_s += 2.0
         ada.step()

@@ -8,7 +8,7 @@ import pytest
 
 from providers.clock import SystemClock, VirtualClock
 from providers.kube.config import from_url
-from providers.kube.elector import ElectionTiming, Elector, Token
+from providers.kube.elector import ElectionTiming, Elector, FencingToken
 from providers.kube.errors import AlreadyExists, Conflict, Unreachable
 from providers.kube.lease import KubeLease, LeaseRecord
 from providers.kube.transport import KubeTransport
@@ -141,7 +141,7 @@ def test_a_thread_leads_until_told_to_stop_and_hands_over() -> None:
         thread.start()
         assert started.wait(5)
         server.wait_for(6)
-        assert elector.token == Token(0, "u-1")
+        assert elector.token == FencingToken(0, "u-1")
         stop.set()
         thread.join(5)
         assert not thread.is_alive()
@@ -154,7 +154,7 @@ def test_a_thread_leads_until_told_to_stop_and_hands_over() -> None:
 def test_a_callback_that_raises_gives_the_lease_back() -> None:
     server, room = memory_server()
 
-    def fails(_: Token) -> None:
+    def fails(_: FencingToken) -> None:
         raise RuntimeError("cannot start")
 
     try:

@@ -15,7 +15,7 @@ from providers.kube.reading import Watched
 from providers.kube.reflector import Reflector, Timing
 from providers.kube.resources import PODS
 from providers.kube.transport import KubeTransport
-from tests.providers.kube.reflecting import Pod, Reflection, key, reflecting
+from tests.providers.kube.reflecting import Reflection, ReflectorPod, key, reflecting
 from tests.providers.kube.scripted import (
     Asked,
     Peer,
@@ -428,7 +428,7 @@ def test_stop_ends_a_pause_at_once() -> None:
     with scripted(die) as server:
         reflector = Reflector(
             KubeTransport(from_url(server.url)),
-            Watched(PODS, msgspec.json.Decoder(Pod).decode, key),
+            Watched(PODS, msgspec.json.Decoder(ReflectorPod).decode, key),
             lambda _: None,
             clock=VirtualClock(),
             rng=random.Random(1),

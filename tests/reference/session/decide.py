@@ -3,22 +3,22 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from tests.reference.session.domains import Domains
-from tests.reference.session.hall import Entry, Hall
-from tests.reference.session.ledger import Ledger
+from tests.reference.session.hall import Hall, SquadEntry
+from tests.reference.session.ledger import SessionLedger
 from tests.reference.session.parts import next_pods
-from tests.reference.session.policy import Policy, Stage
+from tests.reference.session.policy import Policy, SessionStage
 from tests.reference.session.room import consolidate, end_stale, preempt, reclaim
 from tests.reference.session.state import Session
 from tests.reference.session.turns import Turns
-from tests.reference.session.values import Decision, Machine, Squad, Topology
+from tests.reference.session.values import Decision, SessionMachine, SessionTopology, Squad
 
 
 def decide(
-    machines: Sequence[Machine],
+    machines: Sequence[SessionMachine],
     squads: Sequence[Squad],
-    ledger: Ledger,
+    ledger: SessionLedger,
     policy: Policy,
-    topologies: Iterable[Topology] = (),
+    topologies: Iterable[SessionTopology] = (),
 ) -> Decision:
     """What to start, move and evict. The ledger knows the queues and holds nothing yet; the session charges it."""
     hall = Hall(machines, squads, ledger, policy, topologies)
@@ -53,11 +53,11 @@ def backfill(session: Session) -> None:
     _fill(session, lambda entry: not _asks(entry))
 
 
-def _asks(entry: Entry) -> bool:
+def _asks(entry: SquadEntry) -> bool:
     return any(seat.kind.asks for seat in next_pods(entry))
 
 
-def _fill(session: Session, suits: Callable[[Entry], bool]) -> None:
+def _fill(session: Session, suits: Callable[[SquadEntry], bool]) -> None:
     turns, failed = session.in_turn(suits), set[object]()
     while (entry := turns.pop()) is not None:
         want = session.want(entry)
@@ -69,12 +69,12 @@ def _fill(session: Session, suits: Callable[[Entry], bool]) -> None:
             turns.push(entry)
 
 
-STAGES: Mapping[Stage, Callable[[Session], None]] = {
-    Stage.ENQUEUE: enqueue,
-    Stage.ALLOCATE: allocate,
-    Stage.BACKFILL: backfill,
-    Stage.CONSOLIDATE: consolidate,
-    Stage.RECLAIM: reclaim,
-    Stage.PREEMPT: preempt,
-    Stage.STALE: end_stale,
+STAGES: Mapping[SessionStage, Callable[[Session], None]] = {
+    SessionStage.ENQUEUE: enqueue,
+    SessionStage.ALLOCATE: allocate,
+    SessionStage.BACKFILL: backfill,
+    SessionStage.CONSOLIDATE: consolidate,
+    SessionStage.RECLAIM: reclaim,
+    SessionStage.PREEMPT: preempt,
+    SessionStage.STALE: end_stale,
 }

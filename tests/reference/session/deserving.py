@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from tests.reference.session.floor import PODS
 from tests.reference.session.ledger import Claim, Vector, named, plain
 from tests.reference.session.values import Squad
-from tests.reference.session.weighted import Rules, ShareQueue
+from tests.reference.session.weighted import LedgerRules, ShareQueue
 from tests.reference.shares.capacity import (
     Bounds,
     CapacityQueue,
@@ -34,7 +34,7 @@ class DeservingLedger:
         self,
         queues: Sequence[ShareQueue],
         resources: Sequence[str],
-        rules: Rules,
+        rules: LedgerRules,
         *,
         tree: bool = False,
         levels: int = 0,
@@ -145,7 +145,7 @@ class DeservingLedger:
         """Judged by what everybody holds now."""
         now = {name: dict(held) for name, held in self.used.items()}
         wanted = named(self.resources, amounts)
-        return lambda: _Tab(self, squad.queue, wanted, now)
+        return lambda: _DeservingTab(self, squad.queue, wanted, now)
 
     def turn(self, queue: str, amounts: Vector | None, relief: Vector | None = None) -> tuple[float, ...]:
         """Priority, then the part of what it deserves that it holds."""
@@ -159,7 +159,7 @@ class DeservingLedger:
         return len(set(self.path(one)[1:]) & set(self.path(other)[1:]))
 
 
-class _Tab:
+class _DeservingTab:
     def __init__(self, ledger: DeservingLedger, queue: str, wanted: Mapping[str, float], now: Held) -> None:
         self._ledger, self._queue, self._wanted, self._now = ledger, queue, wanted, now
         self._left: Held = {name: dict(held) for name, held in now.items()}

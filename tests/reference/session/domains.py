@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tests.reference.session.floor import Counts, Floor, Mask
-from tests.reference.session.values import Topology, Within
+from tests.reference.session.values import SessionTopology, Within
 
 
 class UnknownLevel(ValueError):
@@ -16,7 +16,7 @@ class UnknownLevel(ValueError):
 class Domains:
     """All topologies of a session on its machines."""
 
-    def __init__(self, floor: Floor, topologies: Mapping[str, Topology]) -> None:
+    def __init__(self, floor: Floor, topologies: Mapping[str, SessionTopology]) -> None:
         self._topologies = topologies
         self._levels: dict[str, list[npt.NDArray[np.int64]]] = {}
         for name, topology in topologies.items():

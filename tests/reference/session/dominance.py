@@ -6,7 +6,7 @@ from tests.reference.session.floor import PODS
 from tests.reference.session.ledger import Claim, Vector, named, plain
 from tests.reference.session.values import ACTIVE, PodState, Squad, crews_of
 from tests.reference.session.weighted import ShareQueue
-from tests.reference.shares.hdrf import Branch, path_key, refresh
+from tests.reference.shares.hdrf import HdrfNode, path_key, refresh
 
 
 class DominanceLedger:
@@ -17,20 +17,20 @@ class DominanceLedger:
         self.queues = {queue.name: queue for queue in queues}
         self.parents = dict.fromkeys(self.queues, "")
         self._capacity: dict[str, float] = {}
-        self._root = Branch("")
-        self._leaves: dict[str, Branch] = {}
+        self._root = HdrfNode("")
+        self._leaves: dict[str, HdrfNode] = {}
         self._stale = True
         for squad in squads:
             if squad.queue in self.queues:
                 self._leaves[squad.name] = leaf = self._grow(self.queues[squad.queue], squad.name)
                 leaf.demand = _demand(squad)
 
-    def _grow(self, queue: ShareQueue, leaf: str) -> Branch:
+    def _grow(self, queue: ShareQueue, leaf: str) -> HdrfNode:
         node = self._root
         for name, weight in (*zip(queue.path, queue.weights, strict=True), (leaf, 1.0)):
             below = next((child for child in node.children if child.name == name), None)
             if below is None:
-                below = Branch(name, max(1.0, weight))
+                below = HdrfNode(name, max(1.0, weight))
                 node.children.append(below)
             node = below
         return node
@@ -77,7 +77,7 @@ class DominanceLedger:
 
     def claim(self, squad: Squad, amounts: Vector) -> Claim:
         """Whatever is offered."""
-        return _Tab
+        return _DominanceTab
 
     def nearness(self, one: str, other: str) -> int:
         """All the same: the order of victims is that of the queues."""
@@ -102,7 +102,7 @@ def _demand(squad: Squad) -> dict[str, float]:
     return found
 
 
-class _Tab:
+class _DominanceTab:
     def offer(self, queue: str, loss: Vector) -> bool:
         """Always."""
         return True

@@ -9,7 +9,7 @@ from tests.reference.session.ledger import Claim, Vector
 from tests.reference.session.values import Squad
 from tests.reference.shares.division import UNLIMITED, Claimant, divide
 from tests.reference.shares.reclaim import (
-    Standing,
+    QueueStanding,
     at_most,
     can_reclaim,
     fits_quota,
@@ -24,7 +24,7 @@ NOTHING_DUE = 1_000.0
 
 _MIG = re.compile(r"nvidia\.com/mig-(?:\d+c\.)?(\d+)g\.")
 
-Standings = dict[str, Standing]
+Standings = dict[str, QueueStanding]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class FairLedger:
         self._paths = {name: self._path_of(name) for name in self.queues}
         self.standings: dict[str, Standings] = {
             queue.name: {
-                name: Standing(quota=queue.quota.get(name, UNLIMITED), limit=queue.limit.get(name, UNLIMITED))
+                name: QueueStanding(quota=queue.quota.get(name, UNLIMITED), limit=queue.limit.get(name, UNLIMITED))
                 for name in RESOURCES
             }
             for queue in queues
@@ -171,7 +171,7 @@ class FairLedger:
         """Judged by what everybody holds now."""
         now = {name: {key: one.copy() for key, one in standings.items()} for name, standings in self.standings.items()}
         required = dict(zip(RESOURCES, amounts, strict=True))
-        return lambda: _Tab(self, now, squad, required)
+        return lambda: _FairTab(self, now, squad, required)
 
     def siblings(self, one: str, other: str) -> tuple[str, str]:
         """The two queues where the ways from the top to these two part; the deepest common ones if they do not."""
@@ -203,7 +203,7 @@ class FairLedger:
             self._age[queue],
         )
 
-    def _part(self, resource: str, standing: Standing, more: float) -> float:
+    def _part(self, resource: str, standing: QueueStanding, more: float) -> float:
         held, due = standing.used + more, standing.allocatable
         if due == UNLIMITED:
             due = self._total[resource]
@@ -224,7 +224,7 @@ def _endless(amount: float) -> float:
     return float("inf") if amount == UNLIMITED else amount
 
 
-class _Tab:
+class _FairTab:
     """What is left to the queues as losses are noted."""
 
     def __init__(

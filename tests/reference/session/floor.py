@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from fleet.snapshot import PodSet
 from fleet.snapshot.affinity import admits
-from tests.reference.session.values import GpuShare, Machine, Neighbour, Pod
+from tests.reference.session.values import GpuShare, Neighbour, SessionMachine, SessionPod
 
 Mask = npt.NDArray[np.bool_]
 Counts = npt.NDArray[np.int64]
@@ -26,7 +26,7 @@ WHOLE = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Kind:
+class PodKind:
     """A class of equal pods."""
 
     index: int
@@ -57,10 +57,10 @@ class Kind:
 class Floor:
     """All machines; see the module."""
 
-    def __init__(self, machines: Sequence[Machine], pods: Iterable[Pod]) -> None:
+    def __init__(self, machines: Sequence[SessionMachine], pods: Iterable[SessionPod]) -> None:
         self.machines = sorted(machines, key=lambda machine: machine.name)
         self.index = {machine.name: row for row, machine in enumerate(self.machines)}
-        self._kinds: dict[object, Kind] = {}
+        self._kinds: dict[object, PodKind] = {}
         self._of_template: dict[int, object] = {}
         self._static: dict[int, Mask] = {}
         names = {PODS, "cpu", GPU}
@@ -83,7 +83,7 @@ class Floor:
         self._rank = np.array([machine.rank for machine in self.machines], dtype=np.int64) << 44
         self._with_gpus = (self.capacity[:, self.gpu] > 0).astype(np.int64) << 43
 
-    def kind(self, pod: Pod) -> Kind:
+    def kind(self, pod: SessionPod) -> PodKind:
         """The class of a pod."""
         template = self._of_template.get(id(pod.template))
         if template is None:
@@ -95,18 +95,18 @@ class Floor:
             kind = self._kinds[key] = self._new_kind(pod)
         return kind
 
-    def _new_kind(self, pod: Pod) -> Kind:
+    def _new_kind(self, pod: SessionPod) -> PodKind:
         row = np.zeros(len(self.columns), dtype=np.int64)
         for name, amount in pod.template.requests.items():
             row[self.columns[name]] = amount
         asks = bool(row.any()) or pod.gpu is not None
         row[self.columns[PODS]] = 1
         columns = np.flatnonzero(row)
-        return Kind(
+        return PodKind(
             len(self._kinds), pod.template, columns, row[columns], row, pod.gpu, pod.neighbours, pod.labels, asks
         )
 
-    def admits(self, kind: Kind) -> Mask:
+    def admits(self, kind: PodKind) -> Mask:
         """Machines such a pod may stand on, room aside."""
         mask = self._static.get(kind.index)
         if mask is None:
@@ -119,7 +119,7 @@ class Floor:
             self._static[kind.index] = mask
         return mask
 
-    def slots(self, kind: Kind, *, now: bool) -> Counts:
+    def slots(self, kind: PodKind, *, now: bool) -> Counts:
         """How many such pods fit on each machine: on idle room when `now`, else on room that will be free."""
         room = self.slots_in(np.minimum(self.future, self.idle) if now else self.future, kind)
         if kind.gpu is not None:
@@ -127,14 +127,14 @@ class Floor:
                 room[row] = min(room[row], self._part_slots(kind.gpu, int(row), now=now))
         return room
 
-    def slots_in(self, free: Counts, kind: Kind) -> Counts:
+    def slots_in(self, free: Counts, kind: PodKind) -> Counts:
         """How many such pods fit on each machine when so much is free, parts of GPUs aside."""
         room: Counts = (free[:, kind.columns] // kind.needs).min(axis=1)
         np.maximum(room, 0, out=room)
         room[~self.admits(kind)] = 0
         return room
 
-    def packing(self, kind: Kind) -> Counts:
+    def packing(self, kind: PodKind) -> Counts:
         """What to sort machines by: the fullest first, and work without GPUs away from them."""
         if kind.gpu is not None or kind.row[self.gpu]:
             found: Counts = np.maximum(self.future[:, self._cpu], 0) // 1000
@@ -144,7 +144,7 @@ class Floor:
         found += self._with_gpus + self._rank
         return found
 
-    def shift(self, kind: Kind, row: int, count: int, signs: tuple[int, int], devices: tuple[str, ...] = ()) -> None:
+    def shift(self, kind: PodKind, row: int, count: int, signs: tuple[int, int], devices: tuple[str, ...] = ()) -> None:
         """Change what is (idle, free in future) of a machine by `count` pods, each times its sign."""
         now, later = signs
         if now:

@@ -5,10 +5,19 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tests.reference.session.floor import GPU, PODS, WHOLE, Floor, Kind
-from tests.reference.session.ledger import Ledger, Vector, add, total
+from tests.reference.session.floor import GPU, PODS, WHOLE, Floor, PodKind
+from tests.reference.session.ledger import SessionLedger, Vector, add, total
 from tests.reference.session.policy import Policy
-from tests.reference.session.values import ACTIVE, Crew, Machine, Pod, PodState, Squad, Topology, crews_of
+from tests.reference.session.values import (
+    ACTIVE,
+    Crew,
+    PodState,
+    SessionMachine,
+    SessionPod,
+    SessionTopology,
+    Squad,
+    crews_of,
+)
 
 
 @dataclass(slots=True, eq=False)
@@ -23,9 +32,9 @@ class CrewSeats:
 class Seat:
     """One pod during a session."""
 
-    pod: Pod
-    kind: Kind
-    entry: "Entry"
+    pod: SessionPod
+    kind: PodKind
+    entry: "SquadEntry"
     crew: CrewSeats
     quota: Vector
     priority: int
@@ -41,7 +50,7 @@ class Seat:
 
 
 @dataclass(slots=True, eq=False)
-class Entry:
+class SquadEntry:
     """One squad during a session."""
 
     squad: Squad
@@ -71,11 +80,11 @@ class Hall:
 
     def __init__(
         self,
-        machines: Sequence[Machine],
+        machines: Sequence[SessionMachine],
         squads: Sequence[Squad],
-        ledger: Ledger,
+        ledger: SessionLedger,
         policy: Policy,
-        topologies: Iterable[Topology] = (),
+        topologies: Iterable[SessionTopology] = (),
     ) -> None:
         self.policy, self.ledger = policy, ledger
         self.topologies = {topology.name: topology for topology in topologies}
@@ -106,8 +115,8 @@ class Hall:
         everything = {name: float(capacity[column]) for name, column in self.floor.columns.items()}
         self.ledger.open(self.ledger.vector(everything), wanted, reserved)
 
-    def _enter(self, squad: Squad, crews: list[Crew]) -> Entry:
-        entry = Entry(squad, held=[0.0] * len(self.ledger.resources), queued=squad.queued)
+    def _enter(self, squad: Squad, crews: list[Crew]) -> SquadEntry:
+        entry = SquadEntry(squad, held=[0.0] * len(self.ledger.resources), queued=squad.queued)
         for crew in crews:
             entry.of_crew[id(crew)] = found = CrewSeats()
             found.seats += [self._seat(entry, found, pod) for pod in crew.pods]
@@ -115,7 +124,7 @@ class Hall:
             entry.seats += found.seats
         return entry
 
-    def _seat(self, entry: Entry, crew: CrewSeats, pod: Pod) -> Seat:
+    def _seat(self, entry: SquadEntry, crew: CrewSeats, pod: SessionPod) -> Seat:
         kind = self.floor.kind(pod)
         row = self.floor.index.get(pod.node, -1)
         priority = entry.squad.priority if pod.priority is None else pod.priority
@@ -130,7 +139,7 @@ class Hall:
             self.charge(seat, 1)
         return seat
 
-    def _quota(self, kind: Kind) -> Vector:
+    def _quota(self, kind: PodKind) -> Vector:
         quota = self._quotas.get(kind.index)
         if quota is None:
             requests: dict[str, float] = {**kind.template.requests, PODS: 1}
@@ -138,7 +147,7 @@ class Hall:
             quota = self._quotas[kind.index] = self.ledger.vector(requests)
         return quota
 
-    def _gpu_parts(self, kind: Kind) -> float:
+    def _gpu_parts(self, kind: PodKind) -> float:
         """What a share of GPUs counts for; GPU memory as if on the smallest GPU there is."""
         if kind.gpu is None:
             return 0.0
@@ -210,7 +219,7 @@ class Hall:
             found = add(found, change.seats[0].quota, change.charge * len(change.seats))
         return found
 
-    def still_allowed(self, entry: Entry, amounts: Vector) -> bool:
+    def still_allowed(self, entry: SquadEntry, amounts: Vector) -> bool:
         """Whether a squad that was just charged so much might still start, as things are now."""
         self.ledger.charge(entry.squad, amounts, -1)
         allowed = self.ledger.may_start(entry.squad, amounts)

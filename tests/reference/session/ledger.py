@@ -25,7 +25,7 @@ Claim = Callable[[], Tab]
 """An entitlement found in one state of the ledger; every call opens a tab in that state, whatever happened since."""
 
 
-class Ledger(Protocol):
+class SessionLedger(Protocol):
     """Who holds what, and who may hold more."""
 
     @property

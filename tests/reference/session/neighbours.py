@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from tests.reference.session.floor import Kind, Mask
+from tests.reference.session.floor import Mask, PodKind
 from tests.reference.session.hall import Hall, Seat
 from tests.reference.session.values import Neighbour, PodState
 
@@ -14,7 +14,7 @@ _THERE_NOW = frozenset(
 _THERE_LATER = frozenset({PodState.RUNNING, PodState.BOUND, PodState.NOMINATED, PodState.MOVED, PodState.STUCK})
 
 
-def near(hall: Hall, kind: Kind, *, now: bool) -> Mask:
+def near(hall: Hall, kind: PodKind, *, now: bool) -> Mask:
     """Machines where the wishes of such a pod hold, and those of the pods already there hold against it."""
     states = _THERE_NOW if now else _THERE_LATER
     residents = [seat for entry in hall.entries for seat in entry.seats if seat.row >= 0 and seat.state in states]

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Stage(StrEnum):
+class SessionStage(StrEnum):
     """What is tried, in the order of `Policy.stages`."""
 
     ENQUEUE = "enqueue"
@@ -30,13 +30,13 @@ class Rank(StrEnum):
 class Policy:
     """The defaults are what a fleet with quotas and fair shares wants."""
 
-    stages: tuple[Stage, ...] = (
-        Stage.ALLOCATE,
-        Stage.CONSOLIDATE,
-        Stage.RECLAIM,
-        Stage.PREEMPT,
-        Stage.CONSOLIDATE,
-        Stage.STALE,
+    stages: tuple[SessionStage, ...] = (
+        SessionStage.ALLOCATE,
+        SessionStage.CONSOLIDATE,
+        SessionStage.RECLAIM,
+        SessionStage.PREEMPT,
+        SessionStage.CONSOLIDATE,
+        SessionStage.STALE,
     )
     ranks: tuple[Rank, ...] = (Rank.PRIORITY, Rank.UNREADY)
     keep_cores: bool = False

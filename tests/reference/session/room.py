@@ -7,19 +7,19 @@ from functools import partial
 import numpy as np
 
 from tests.reference.session.floor import WHOLE
-from tests.reference.session.hall import Entry, Seat
+from tests.reference.session.hall import Seat, SquadEntry
 from tests.reference.session.ledger import Vector
-from tests.reference.session.parts import Loss, Where, next_pods, stands
-from tests.reference.session.policy import Stage
+from tests.reference.session.parts import SquadLoss, Where, next_pods, stands
+from tests.reference.session.policy import SessionStage
 from tests.reference.session.search import Search
 from tests.reference.session.state import Session
 from tests.reference.session.turns import dominant
 from tests.reference.session.values import PodState
 from tests.reference.session.victims import Losses
 
-Way = Callable[[Callable[[Entry], bool]], Losses]
+Way = Callable[[Callable[[SquadEntry], bool]], Losses]
 """A stream of losses in some order; what keeps its core is still to be said."""
-Verdict = Callable[[Sequence[Loss]], bool]
+Verdict = Callable[[Sequence[SquadLoss]], bool]
 
 MOST_MACHINES = 32
 """How many machines are looked at one by one, the fullest first."""
@@ -32,7 +32,7 @@ def consolidate(session: Session) -> None:
     """
     ledger = session.hall.ledger
     due = [entry for entry in session.hall.entries if entry.squad.queue in ledger.parents and session.waits(entry)]
-    someone_due = Stage.RECLAIM in session.to_come and any(
+    someone_due = SessionStage.RECLAIM in session.to_come and any(
         ledger.may_claim(entry.squad, session.amounts(entry)) for entry in due
     )
     for entry, give_up in session.distinct(lambda entry: entry.squad.preemptible):
@@ -50,11 +50,11 @@ def consolidate(session: Session) -> None:
             session.changed(loss.entry for loss in search.pulled)
 
 
-def _everybody_but(entry: Entry) -> Callable[[Entry], bool]:
+def _everybody_but(entry: SquadEntry) -> Callable[[SquadEntry], bool]:
     return lambda candidate: candidate is not entry
 
 
-def _fits_in_sum(session: Session, entry: Entry) -> bool:
+def _fits_in_sum(session: Session, entry: SquadEntry) -> bool:
     """Whether there is enough room in all machines together; if not, moving cannot help."""
     floor, wanted = session.hall.floor, next_pods(entry)
     needs = np.sum([seat.kind.row for seat in wanted], axis=0)
@@ -82,20 +82,20 @@ def reclaim(session: Session) -> None:
             give_up()
 
 
-def _reclaim(session: Session, entry: Entry, amounts: Vector, queues: list[str]) -> bool:
+def _reclaim(session: Session, entry: SquadEntry, amounts: Vector, queues: list[str]) -> bool:
     """At first every victim has to be in order when it is considered, then only all of them in the end."""
     claim = session.hall.ledger.claim(entry.squad, amounts)
     near = partial(session.hall.ledger.nearness, entry.squad.queue)
 
-    def asking(where: Where | None, keeps_core: Callable[[Entry], bool]) -> Losses:
+    def asking(where: Where | None, keeps_core: Callable[[SquadEntry], bool]) -> Losses:
         asked = claim()
 
-        def accepts(loss: Loss) -> bool:
+        def accepts(loss: SquadLoss) -> bool:
             return asked.offer(loss.entry.squad.queue, loss.amounts)
 
         return session.victims.losses(queues, lambda _: True, accepts, where, near, keeps_core)
 
-    def taking(where: Where | None, keeps_core: Callable[[Entry], bool]) -> Losses:
+    def taking(where: Where | None, keeps_core: Callable[[SquadEntry], bool]) -> Losses:
         return session.victims.losses(queues, lambda _: True, None, where, near, keeps_core)
 
     def ways() -> Iterator[Way]:
@@ -103,7 +103,7 @@ def _reclaim(session: Session, entry: Entry, amounts: Vector, queues: list[str])
             yield partial(asking, where)
             yield partial(taking, where)
 
-    def justified(losses: Sequence[Loss]) -> bool:
+    def justified(losses: Sequence[SquadLoss]) -> bool:
         tab = claim()
         return all(tab.offer(loss.entry.squad.queue, loss.amounts) for loss in losses) and tab.closes()
 
@@ -123,18 +123,18 @@ def preempt(session: Session) -> None:
             give_up()
 
 
-def _own(session: Session, entry: Entry) -> Iterator[Way]:
+def _own(session: Session, entry: SquadEntry) -> Iterator[Way]:
     """Where room could be made among the work of the squad's own queue."""
     suits, accepts, queues = _preemptible_by(session, entry), _lower_pods(entry), [entry.squad.queue]
     for where in _wheres(session, entry):
         yield partial(session.victims.losses, queues, suits, accepts, where, None)
 
 
-def _preemptible_by(session: Session, entry: Entry) -> Callable[[Entry], bool]:
+def _preemptible_by(session: Session, entry: SquadEntry) -> Callable[[SquadEntry], bool]:
     policy, shares = session.hall.policy, session.shares
     mine = dominant(session.hall, entry, shares, session.amounts(entry)) if policy.smaller_share_only else 0.0
 
-    def suits(candidate: Entry) -> bool:
+    def suits(candidate: SquadEntry) -> bool:
         if candidate is entry:
             return False
         if policy.lower_priority_only and candidate.squad.priority >= entry.squad.priority:
@@ -144,13 +144,13 @@ def _preemptible_by(session: Session, entry: Entry) -> Callable[[Entry], bool]:
     return suits
 
 
-def _lower_pods(entry: Entry) -> Callable[[Loss], bool]:
+def _lower_pods(entry: SquadEntry) -> Callable[[SquadLoss], bool]:
     """No pod leaves for one of no higher priority of its own, nor for one that asks for nothing if it asks itself."""
     wanted = next_pods(entry)
     highest = max((seat.priority for seat in wanted), default=0)
     asks = any(seat.kind.asks for seat in wanted)
 
-    def accepts(loss: Loss) -> bool:
+    def accepts(loss: SquadLoss) -> bool:
         return all(
             (seat.pod.priority is None or seat.pod.priority < highest) and (asks or not seat.kind.asks)
             for seat in loss.seats
@@ -159,7 +159,7 @@ def _lower_pods(entry: Entry) -> Callable[[Loss], bool]:
     return accepts
 
 
-def _wheres(session: Session, entry: Entry) -> Iterator[Where | None]:
+def _wheres(session: Session, entry: SquadEntry) -> Iterator[Where | None]:
     """Where victims are looked for: anywhere at first; then, for a single pod, machine by machine.
 
     The second way finds what the order of victims alone does not: surplus of which only the pods on one machine help.
@@ -189,20 +189,20 @@ def end_stale(session: Session) -> None:
             session.changed([entry])
 
 
-def _may_evict(entry: Entry, *, surplus: bool) -> bool:
+def _may_evict(entry: SquadEntry, *, surplus: bool) -> bool:
     if not entry.squad.may_evict or (not surplus and stands(entry, entry.squad.root)):
         return False
     return all(seat.pod.may_evict for seat in next_pods(entry))
 
 
-def _in_grace(session: Session, entry: Entry, candidate: Entry) -> bool:
+def _in_grace(session: Session, entry: SquadEntry, candidate: SquadEntry) -> bool:
     """Whether a candidate has not run for so long yet that it may be broken for the entry."""
     ran_for_s, grace_s = candidate.squad.ran_for_s, session.hall.ledger.grace_s
     return ran_for_s is not None and ran_for_s < grace_s(candidate.squad.queue, entry.squad.queue)
 
 
 def _make_room(
-    session: Session, entry: Entry, reason: str, ways: Callable[[], Iterator[Way]], justified: Verdict
+    session: Session, entry: SquadEntry, reason: str, ways: Callable[[], Iterator[Way]], justified: Verdict
 ) -> bool:
     """The first way that makes room; but before a gang with surplus breaks, one that spares all cores."""
     mark, in_grace = session.hall.mark(), partial(_in_grace, session, entry)
@@ -223,12 +223,12 @@ def _make_room(
 
 def _first(
     session: Session,
-    entry: Entry,
+    entry: SquadEntry,
     ways: Callable[[], Iterator[Way]],
-    keeps_core: Callable[[Entry], bool],
+    keeps_core: Callable[[SquadEntry], bool],
     justified: Verdict,
     below: Vector | None = None,
-) -> tuple[Sequence[Loss], Sequence[Loss]] | None:
+) -> tuple[Sequence[SquadLoss], Sequence[SquadLoss]] | None:
     """What is lost the first way that makes room, for less than `below`, and all that was considered."""
     mark = session.hall.mark()
     for way in ways():
@@ -240,13 +240,13 @@ def _first(
     return None
 
 
-def _breaks_surplus(gone: Sequence[Loss]) -> bool:
+def _breaks_surplus(gone: Sequence[SquadLoss]) -> bool:
     """Whether some squad lost its surplus first and then all the rest."""
     squads = Counter(loss.entry.squad.name for loss in gone)
     return any(squads[loss.entry.squad.name] > 1 and not stands(loss.entry, loss.entry.squad.root) for loss in gone)
 
 
-def _cost(gone: Sequence[Loss]) -> Vector:
+def _cost(gone: Sequence[SquadLoss]) -> Vector:
     """GPUs, then pods."""
     seats = [seat for loss in gone for seat in loss.seats]
     return (sum(seat.kind.gpus for seat in seats), float(len(seats)))

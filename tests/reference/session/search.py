@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from tests.reference.session.domains import Domains
-from tests.reference.session.hall import Entry, Hall
-from tests.reference.session.parts import Loss, next_pods
+from tests.reference.session.hall import Hall, SquadEntry
+from tests.reference.session.parts import SquadLoss, next_pods
 from tests.reference.session.seating import Seating
 from tests.reference.session.values import PodState
 from tests.reference.session.victims import Losses
@@ -27,18 +27,18 @@ class Search:
 
     hall: Hall
     domains: Domains
-    entry: Entry
+    entry: SquadEntry
     losses: Losses
-    justified: Callable[[Sequence[Loss]], bool]
+    justified: Callable[[Sequence[SquadLoss]], bool]
     all_return: bool = False
     """Whether every victim has to get another place: making room without evicting anybody."""
     most: int = 1_000_000
     """Most losses considered."""
-    pulled: list[Loss] = field(default_factory=list)
+    pulled: list[SquadLoss] = field(default_factory=list)
     _marks: list[int] = field(default_factory=list)
     """The state of the hall after each of the losses evicted at present, the first entry before any."""
 
-    def run(self) -> tuple[Loss, ...] | None:
+    def run(self) -> tuple[SquadLoss, ...] | None:
         """Make room and take it; the losses that remain, or None when nothing was changed."""
         start = self.hall.mark()
         self._marks = [start]
@@ -95,7 +95,7 @@ class Search:
         self.hall.undo(mark)
         return done
 
-    def _settle(self, count: int, seating: Seating) -> tuple[Loss, ...] | None:
+    def _settle(self, count: int, seating: Seating) -> tuple[SquadLoss, ...] | None:
         self._evicted(count)
         losses = self.pulled[:count]
         before = self.hall.mark()
@@ -110,12 +110,12 @@ class Search:
         return tuple(gone) if self.justified(gone) else None
 
 
-def put_back(hall: Hall, losses: Sequence[Loss], allowed: Callable[[], bool]) -> list[Loss]:
+def put_back(hall: Hall, losses: Sequence[SquadLoss], allowed: Callable[[], bool]) -> list[SquadLoss]:
     """Let everybody stay who is not in the way, the last to leave first; the losses that remain, in order.
 
     What a squad gave up later was needed more: nothing it gave up earlier comes back without it.
     """
-    remaining: list[Loss] = []
+    remaining: list[SquadLoss] = []
     without: set[str] = set()
     for loss in reversed(losses):
         name = loss.entry.squad.name
@@ -126,7 +126,7 @@ def put_back(hall: Hall, losses: Sequence[Loss], allowed: Callable[[], bool]) ->
     return remaining
 
 
-def _return(hall: Hall, loss: Loss, allowed: Callable[[], bool]) -> bool:
+def _return(hall: Hall, loss: SquadLoss, allowed: Callable[[], bool]) -> bool:
     mark = hall.mark()
     if all(hall.keep(seat) for seat in loss.seats) and allowed():
         return True
@@ -134,7 +134,7 @@ def _return(hall: Hall, loss: Loss, allowed: Callable[[], bool]) -> bool:
     return False
 
 
-def resettle(hall: Hall, domains: Domains, losses: Sequence[Loss]) -> list[Loss]:
+def resettle(hall: Hall, domains: Domains, losses: Sequence[SquadLoss]) -> list[SquadLoss]:
     """Give the victims other places, squad by squad, the last to leave first; the losses that remain.
 
     A squad moves with all it lost or not at all.

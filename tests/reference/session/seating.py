@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from tests.reference.session.domains import Domains, UnknownLevel
-from tests.reference.session.floor import Counts, Kind, Mask
-from tests.reference.session.hall import Entry, Hall, Seat
+from tests.reference.session.floor import Counts, Mask, PodKind
+from tests.reference.session.hall import Hall, Seat, SquadEntry
 from tests.reference.session.neighbours import near
 from tests.reference.session.parts import Part, active, by_growth, need, next_pods, stands
-from tests.reference.session.values import Crew, Group, PodState, crews_of
+from tests.reference.session.values import Crew, CrewGroup, PodState, crews_of
 
 
 @dataclass(slots=True)
@@ -25,7 +25,7 @@ class Seating:
     before: Counts | None = None
     """`future` before anybody was made to leave; machines where the least had to be freed come first."""
 
-    def step(self, entry: Entry) -> bool:
+    def step(self, entry: SquadEntry) -> bool:
         """The whole core if the squad does not stand yet, else one pod (or one optional part) more; False = nothing."""
         root, everywhere = entry.squad.root, self.hall.everywhere
         mark = self.hall.mark()
@@ -42,13 +42,13 @@ class Seating:
 
     # -- the tree -------------------------------------------------------------------------------------------------
 
-    def _assemble(self, entry: Entry, part: Part, allowed: Mask) -> bool:
+    def _assemble(self, entry: SquadEntry, part: Part, allowed: Mask) -> bool:
         """Bring a part to its minimum."""
         if isinstance(part, Crew):
             return self._inside(entry, part, allowed, lambda mask: self._fill(entry, part, mask))
         return self._inside(entry, part, allowed, lambda mask: self._assemble_parts(entry, part, mask))
 
-    def _inside(self, entry: Entry, part: Part, allowed: Mask, body: Callable[[Mask], bool]) -> bool:
+    def _inside(self, entry: SquadEntry, part: Part, allowed: Mask, body: Callable[[Mask], bool]) -> bool:
         """Try `body` in each set of machines the constraint of the part allows."""
         if part.within is None:
             return body(allowed)
@@ -62,7 +62,7 @@ class Seating:
             self.hall.undo(mark)
         return False
 
-    def _rough_room(self, entry: Entry, part: Part, seats: list[Seat]) -> tuple[Counts, int]:
+    def _rough_room(self, entry: SquadEntry, part: Part, seats: list[Seat]) -> tuple[Counts, int]:
         """Room per machine for the pods to come and how many they are at least; a bound, not a plan."""
         wanted = [seat for seat in next_pods(entry, self.meant) if seat in seats] or [
             seat for seat in seats if seat.state is self.meant
@@ -78,7 +78,7 @@ class Seating:
         rooms = [self.hall.floor.slots(kind, now=self.now) for kind in kinds.values()]
         return np.sum(rooms, axis=0), 1
 
-    def _assemble_parts(self, entry: Entry, group: Group, allowed: Mask) -> bool:
+    def _assemble_parts(self, entry: SquadEntry, group: CrewGroup, allowed: Mask) -> bool:
         wanted = group.at_least - sum(1 for part in group.parts if stands(entry, part))
         for part in sorted(group.parts, key=lambda below: not active(entry, below)):
             if wanted <= 0:
@@ -96,7 +96,7 @@ class Seating:
                 return False
         return True
 
-    def _grow(self, entry: Entry, group: Group, allowed: Mask) -> bool:
+    def _grow(self, entry: SquadEntry, group: CrewGroup, allowed: Mask) -> bool:
         """One step more: a pod, or an optional part that does not stand yet."""
         for part in by_growth(entry, group):
             if not any(seat.state is self.meant for crew in crews_of(part) for seat in entry.crew(crew)):
@@ -107,16 +107,16 @@ class Seating:
             self.hall.undo(mark)
         return False
 
-    def _grow_part(self, entry: Entry, part: Part, allowed: Mask) -> bool:
+    def _grow_part(self, entry: SquadEntry, part: Part, allowed: Mask) -> bool:
         if not stands(entry, part):
             return self._assemble(entry, part, allowed)
-        if isinstance(part, Group):
+        if isinstance(part, CrewGroup):
             return self._inside(entry, part, allowed, lambda mask: self._grow(entry, part, mask))
         return self._inside(entry, part, allowed, lambda mask: self._put_any(entry.crew(part), 1, mask) == 1)
 
     # -- pods on machines -----------------------------------------------------------------------------------------
 
-    def _fill(self, entry: Entry, crew: Crew, allowed: Mask) -> bool:
+    def _fill(self, entry: SquadEntry, crew: Crew, allowed: Mask) -> bool:
         missing = crew.at_least - active(entry, crew)
         return missing <= 0 or self._put_any(entry.crew(crew), missing, allowed) == missing
 
@@ -133,7 +133,7 @@ class Seating:
                 break
         return done
 
-    def _put(self, kind: Kind, seats: list[Seat], allowed: Mask) -> int:
+    def _put(self, kind: PodKind, seats: list[Seat], allowed: Mask) -> int:
         if kind.single:
             return sum(1 for seat in seats if self._put_one(kind, seat, allowed))
         ledger, first = self.hall.ledger, seats[0]
@@ -155,7 +155,7 @@ class Seating:
                 break
         return done
 
-    def _put_one(self, kind: Kind, seat: Seat, allowed: Mask) -> bool:
+    def _put_one(self, kind: PodKind, seat: Seat, allowed: Mask) -> bool:
         if not self.hall.ledger.may_start(seat.entry.squad, seat.quota):
             return False
         room = self.hall.floor.slots(kind, now=self.now)
@@ -172,7 +172,7 @@ class Seating:
         self.hall.place([seat], row, now=self.now, devices=devices)
         return True
 
-    def _shared_first(self, kind: Kind, rows: Iterable[int]) -> tuple[int, tuple[str, ...]]:
+    def _shared_first(self, kind: PodKind, rows: Iterable[int]) -> tuple[int, tuple[str, ...]]:
         """The first machine where the part goes onto GPUs that are shared already, else the first one."""
         gpu, floor, best = kind.gpu, self.hall.floor, None
         for row in rows:
@@ -185,7 +185,7 @@ class Seating:
             raise ValueError("no machine to choose from")
         return best
 
-    def _ordered(self, kind: Kind, rows: Counts, room: Counts, count: int) -> Counts:
+    def _ordered(self, kind: PodKind, rows: Counts, room: Counts, count: int) -> Counts:
         """Machines in the order they are filled; only as many as `count` pods need."""
         key = self.hall.floor.packing(kind)[rows]
         if self.before is None:

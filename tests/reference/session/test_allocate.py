@@ -7,12 +7,21 @@ import pytest
 
 from tests.reference.session.decide import decide
 from tests.reference.session.fair import FairLedger, FairQueue
-from tests.reference.session.ledger import Ledger
-from tests.reference.session.policy import Policy, Stage
-from tests.reference.session.values import Crew, Decision, GpuShare, Group, Machine, Pod, PodState, Squad
+from tests.reference.session.ledger import SessionLedger
+from tests.reference.session.policy import Policy, SessionStage
+from tests.reference.session.values import (
+    Crew,
+    CrewGroup,
+    Decision,
+    GpuShare,
+    PodState,
+    SessionMachine,
+    SessionPod,
+    Squad,
+)
 from tests.support.session import GPU, fair, job, machine, machines, pods, template
 
-ALLOCATE = Policy(stages=(Stage.ALLOCATE,))
+ALLOCATE = Policy(stages=(SessionStage.ALLOCATE,))
 
 
 def started(decision: Decision) -> set[str]:
@@ -63,28 +72,33 @@ LEADER, WORKERS = Crew("leader", pods("leader", 2), 1), Crew("worker", pods("wor
 @pytest.mark.parametrize(
     ("gpus", "root", "expected"),
     [
-        pytest.param(4, Group("", (LEADER, WORKERS), 2), {"leader": 1, "worker": 3}, id="the minimum of each role"),
-        pytest.param(3, Group("", (LEADER, WORKERS), 2), {}, id="one short"),
-        pytest.param(3, Group("", (LEADER, WORKERS), 1), {"leader": 2}, id="one role suffices; the other stays whole"),
-        pytest.param(4, Group("", (LEADER, WORKERS), 2, pods_at_least=5), {}, id="roles and pods together"),
+        pytest.param(4, CrewGroup("", (LEADER, WORKERS), 2), {"leader": 1, "worker": 3}, id="the minimum of each role"),
+        pytest.param(3, CrewGroup("", (LEADER, WORKERS), 2), {}, id="one short"),
         pytest.param(
-            5, Group("", (LEADER, WORKERS), 2, pods_at_least=5), {"leader": 2, "worker": 3}, id="one more of any role"
+            3, CrewGroup("", (LEADER, WORKERS), 1), {"leader": 2}, id="one role suffices; the other stays whole"
+        ),
+        pytest.param(4, CrewGroup("", (LEADER, WORKERS), 2, pods_at_least=5), {}, id="roles and pods together"),
+        pytest.param(
+            5,
+            CrewGroup("", (LEADER, WORKERS), 2, pods_at_least=5),
+            {"leader": 2, "worker": 3},
+            id="one more of any role",
         ),
         pytest.param(
             4,
-            Group("", (Group("one", (LEADER,), 1), Group("two", (WORKERS,), 1)), 2),
+            CrewGroup("", (CrewGroup("one", (LEADER,), 1), CrewGroup("two", (WORKERS,), 1)), 2),
             {"leader": 1, "worker": 3},
             id="groups of groups",
         ),
         pytest.param(
             4,
-            Group("", (Group("one", (Crew("x", pods("x", 3), 3),), 1), Group("two", (WORKERS,), 1)), 1),
+            CrewGroup("", (CrewGroup("one", (Crew("x", pods("x", 3), 3),), 1), CrewGroup("two", (WORKERS,), 1)), 1),
             {"x": 3},
             id="whole groups only",
         ),
     ],
 )
-def test_roles_and_groups(gpus: int, root: Group, expected: dict[str, int]) -> None:
+def test_roles_and_groups(gpus: int, root: CrewGroup, expected: dict[str, int]) -> None:
     assert counts(decide(machines(1, gpus), [Squad("x", "a", root)], fair(a=8), ALLOCATE)) == expected
 
 
@@ -112,14 +126,14 @@ def test_roles_and_groups(gpus: int, root: Group, expected: dict[str, int]) -> N
         ),
     ],
 )
-def test_queues(ledger: Ledger, squads: list[Squad], expected: dict[str, int]) -> None:
+def test_queues(ledger: SessionLedger, squads: list[Squad], expected: dict[str, int]) -> None:
     assert counts(decide(machines(1, gpus=4), squads, ledger, ALLOCATE)) == expected
 
 
 def with_pod(**more: object) -> Squad:
     """A squad of one pod that is special in some way."""
     pod = replace(pods("x", 1)[0], **more)  # type: ignore[arg-type]
-    return Squad("x", "a", Group("", (Crew("", (pod,), 1),), 1))
+    return Squad("x", "a", CrewGroup("", (Crew("", (pod,), 1),), 1))
 
 
 @pytest.mark.parametrize(
@@ -151,7 +165,7 @@ def with_pod(**more: object) -> Squad:
         ),
     ],
 )
-def test_where(given: Sequence[Machine], squads: list[Squad], node: str | None) -> None:
+def test_where(given: Sequence[SessionMachine], squads: list[Squad], node: str | None) -> None:
     placement = decide(given, squads, fair(a=8), ALLOCATE).bound.get("x-0")
     assert (placement and placement.node) == node
 
@@ -159,8 +173,8 @@ def test_where(given: Sequence[Machine], squads: list[Squad], node: str | None) 
 def part(name: str, millionths: int = 500_000, memory_mib: int = 0, devices: int = 1) -> Squad:
     """A job that asks for a part of one GPU or several."""
     share = GpuShare(0 if memory_mib else millionths, memory_mib, devices)
-    pod = Pod(f"{name}-0", template(0), gpu=share)
-    return Squad(name, "a", Group("", (Crew("", (pod,), 1),), 1))
+    pod = SessionPod(f"{name}-0", template(0), gpu=share)
+    return Squad(name, "a", CrewGroup("", (Crew("", (pod,), 1),), 1))
 
 
 @pytest.mark.parametrize(
@@ -192,14 +206,14 @@ def test_parts_of_gpus(squads: list[Squad], devices: dict[str, set[str]]) -> Non
 )
 def test_room_of_others(state: PodState, bound: list[str], nominated: list[str]) -> None:
     other = replace(pods("y", 1)[0], state=state, node="n1")
-    squads = [job("x"), Squad("y", "a", Group("", (Crew("", (other,), 1),), 1))]
+    squads = [job("x"), Squad("y", "a", CrewGroup("", (Crew("", (other,), 1),), 1))]
     decision = decide(machines(1, gpus=1), squads, fair(a=8), ALLOCATE)
     assert (list(decision.bound), list(decision.nominated)) == (bound, nominated)
 
 
 def test_work_that_asks_for_nothing_waits_for_its_stage() -> None:
     nothing = with_pod(template=replace(template(), requests={}))
-    backfill = Policy(stages=(Stage.ALLOCATE, Stage.BACKFILL), backfill_only=True)
-    only_allocate = Policy(stages=(Stage.ALLOCATE,), backfill_only=True)
+    backfill = Policy(stages=(SessionStage.ALLOCATE, SessionStage.BACKFILL), backfill_only=True)
+    only_allocate = Policy(stages=(SessionStage.ALLOCATE,), backfill_only=True)
     assert started(decide(machines(1), [nothing], fair(a=8), backfill)) == {"x"}
     assert started(decide(machines(1), [nothing], fair(a=8), only_allocate)) == set()

@@ -9,20 +9,22 @@ from tests.reference.session.fair import FairLedger
 from tests.reference.session.hall import Hall, Seat
 from tests.reference.session.parts import active
 from tests.reference.session.policy import Policy
-from tests.reference.session.values import Crew, GpuShare, Group, Pod, PodState, Squad
+from tests.reference.session.values import Crew, CrewGroup, GpuShare, PodState, SessionPod, Squad
 from tests.support.session import fair, job, machines, pods, template
 
 
 def hall() -> Hall:
     """Whole GPUs and parts of them, running and waiting."""
     halves = tuple(
-        Pod(f"h-{n}", template(0), PodState.RUNNING if n < 2 else PodState.PENDING, "n1" if n < 2 else "", gpu=HALF)
+        SessionPod(
+            f"h-{n}", template(0), PodState.RUNNING if n < 2 else PodState.PENDING, "n1" if n < 2 else "", gpu=HALF
+        )
         for n in range(4)
     )
     squads = [
         job("x", "a", 3, at_least=1, on=["n1", "n2"]),
         job("y", "b", 4, gpus=2, at_least=2),
-        Squad("h", "b", Group("", (Crew("", halves, 1),), 1)),
+        Squad("h", "b", CrewGroup("", (Crew("", halves, 1),), 1)),
     ]
     return Hall(machines(3, gpus=4), squads, fair(a=4, b=8), Policy())
 
@@ -113,7 +115,7 @@ def test_an_eviction_is_not_taken_back_where_the_room_is_gone() -> None:
 
 def test_a_pod_on_a_machine_nobody_knows_takes_quota_but_no_room() -> None:
     one = Hall(
-        machines(1), [Squad("x", "a", Group("", (Crew("", pods("x", 1, on=["gone"]), 1),), 1))], fair(a=2), Policy()
+        machines(1), [Squad("x", "a", CrewGroup("", (Crew("", pods("x", 1, on=["gone"]), 1),), 1))], fair(a=2), Policy()
     )
     assert isinstance(one.ledger, FairLedger)
     assert one.ledger.standings["a"]["cpu"].used == 100

@@ -8,24 +8,26 @@ import pytest
 from tests.reference.session.decide import decide
 from tests.reference.session.deserving import DeservingLedger
 from tests.reference.session.dominance import DominanceLedger
-from tests.reference.session.ledger import Ledger
-from tests.reference.session.policy import Policy, Stage
+from tests.reference.session.ledger import SessionLedger
+from tests.reference.session.policy import Policy, SessionStage
 from tests.reference.session.together import Together
 from tests.reference.session.values import Decision, Squad
-from tests.reference.session.weighted import Rules, ShareQueue, WeightedLedger
+from tests.reference.session.weighted import LedgerRules, ShareQueue, WeightedLedger
 from tests.support.session import GPU, job, machines
 
 RESOURCES = ("cpu", "memory", GPU)
-ALLOCATE, RECLAIM = Policy(stages=(Stage.ALLOCATE,)), Policy(stages=(Stage.RECLAIM,))
-GATED = Policy(stages=(Stage.ENQUEUE, Stage.ALLOCATE))
+ALLOCATE, RECLAIM = Policy(stages=(SessionStage.ALLOCATE,)), Policy(stages=(SessionStage.RECLAIM,))
+GATED = Policy(stages=(SessionStage.ENQUEUE, SessionStage.ALLOCATE))
 
 
 def weighted(**weights: int) -> WeightedLedger:
-    return WeightedLedger([ShareQueue(name, weight=weight) for name, weight in weights.items()], RESOURCES, Rules())
+    return WeightedLedger(
+        [ShareQueue(name, weight=weight) for name, weight in weights.items()], RESOURCES, LedgerRules()
+    )
 
 
 def deserving(*queues: ShareQueue, tree: bool = False, levels: int = 0) -> DeservingLedger:
-    return DeservingLedger(queues, RESOURCES, Rules(), tree=tree, levels=levels)
+    return DeservingLedger(queues, RESOURCES, LedgerRules(), tree=tree, levels=levels)
 
 
 def due(name: str, gpus: float, parent: str = "", **more: float) -> ShareQueue:
@@ -52,7 +54,7 @@ def each(queue: str, count: int, *, running: bool = False) -> list[Squad]:
         pytest.param(weighted(a=1, b=2), {"a": 2, "b": 4}, id="by weight"),
         pytest.param(weighted(a=1), {"a": 6}, id="nobody else asks"),
         pytest.param(
-            WeightedLedger([ShareQueue("a", open=False), ShareQueue("b")], RESOURCES, Rules()),
+            WeightedLedger([ShareQueue("a", open=False), ShareQueue("b")], RESOURCES, LedgerRules()),
             {"b": 3},
             id="a closed queue still asks",
         ),
@@ -75,7 +77,7 @@ def each(queue: str, count: int, *, running: bool = False) -> list[Squad]:
         ),
     ],
 )
-def test_six_gpus_for_twelve_jobs(ledger: Ledger, expected: dict[str, int]) -> None:
+def test_six_gpus_for_twelve_jobs(ledger: SessionLedger, expected: dict[str, int]) -> None:
     squads = [squad for squad in (*each("a", 6), *each("b", 6)) if squad.queue in ledger.parents]
     assert of_queues(decide(machines(1, gpus=6), squads, ledger, ALLOCATE), squads) == expected
 
@@ -106,7 +108,7 @@ def test_six_gpus_for_twelve_jobs(ledger: Ledger, expected: dict[str, int]) -> N
         ),
     ],
 )
-def test_taking_back_four_gpus(ledger: Ledger, expected: dict[str, int]) -> None:
+def test_taking_back_four_gpus(ledger: SessionLedger, expected: dict[str, int]) -> None:
     squads = [*each("a", 4), *each("b", 4, running=True)]
     decision = decide(machines(1, gpus=4), squads, ledger, RECLAIM)
     assert of_queues(decision, squads) == expected
@@ -127,7 +129,7 @@ def test_taking_back_four_gpus(ledger: Ledger, expected: dict[str, int]) -> None
         ),
     ],
 )
-def test_the_gate(ledger: Ledger, queued: list[str]) -> None:
+def test_the_gate(ledger: SessionLedger, queued: list[str]) -> None:
     """Two gangs with a floor of two GPUs each; the machine has four."""
     squads = [replace(job(f"x{n}", count=2, created=n), queued=False, floor={GPU: 2}) for n in range(2)]
     decision = decide(machines(1, gpus=4), squads, ledger, GATED)
@@ -150,9 +152,9 @@ def test_dominant_shares_order_queues_by_their_place_in_the_tree() -> None:
 
 def test_several_ledgers_have_to_agree() -> None:
     queues = [due("a", 4), due("b", 2)]
-    both: list[Ledger] = [
-        DeservingLedger(queues, RESOURCES, Rules()),
-        WeightedLedger([ShareQueue("a"), ShareQueue("b")], RESOURCES, Rules()),
+    both: list[SessionLedger] = [
+        DeservingLedger(queues, RESOURCES, LedgerRules()),
+        WeightedLedger([ShareQueue("a"), ShareQueue("b")], RESOURCES, LedgerRules()),
     ]
     squads = [*each("a", 6), *each("b", 6)]
     together = Together(RESOURCES, {"a": "", "b": ""}, both)

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from tests.reference.session.decide import decide
 from tests.reference.session.deserving import DeservingLedger
 from tests.reference.session.fair import FairLedger, FairQueue
-from tests.reference.session.ledger import Ledger
+from tests.reference.session.ledger import SessionLedger
 from tests.reference.session.policy import Policy
-from tests.reference.session.values import Decision, Machine, Squad
-from tests.reference.session.weighted import Rules, ShareQueue, WeightedLedger
+from tests.reference.session.values import Decision, SessionMachine, Squad
+from tests.reference.session.weighted import LedgerRules, ShareQueue, WeightedLedger
 from tests.support.session import GPU, job, machine, next_round, pods_of, wrongs
 
 QUEUES = ("a", "b", "c")
@@ -21,10 +21,10 @@ ROUNDS = 12
 
 
 @dataclass(frozen=True)
-class Scene:
+class SessionScene:
     """Everything a decision is made of; the ledger is made anew for each."""
 
-    machines: Sequence[Machine]
+    machines: Sequence[SessionMachine]
     squads: Sequence[Squad]
     ledger: str
     quotas: Mapping[str, int]
@@ -34,23 +34,25 @@ class Scene:
         return decide(self.machines, squads or self.squads, LEDGERS[self.ledger](self.quotas), self.policy)
 
 
-def _fair(quotas: Mapping[str, int]) -> Ledger:
+def _fair(quotas: Mapping[str, int]) -> SessionLedger:
     """Two queues share a department, the third is on its own."""
     parents = {"a": "top", "b": "top", "c": ""}
     queues = [FairQueue(name, parents[name], quota={GPU: quota}) for name, quota in quotas.items()]
     return FairLedger([FairQueue("top", quota={GPU: quotas["a"] + quotas["b"]}), *queues])
 
 
-def _weighted(quotas: Mapping[str, int]) -> Ledger:
-    return WeightedLedger([ShareQueue(name, weight=quota + 1) for name, quota in quotas.items()], RESOURCES, Rules())
+def _weighted(quotas: Mapping[str, int]) -> SessionLedger:
+    return WeightedLedger(
+        [ShareQueue(name, weight=quota + 1) for name, quota in quotas.items()], RESOURCES, LedgerRules()
+    )
 
 
-def _deserving(quotas: Mapping[str, int]) -> Ledger:
+def _deserving(quotas: Mapping[str, int]) -> SessionLedger:
     queues = [ShareQueue(name, deserved={GPU: quota, "cpu": 1_000 * quota}) for name, quota in quotas.items()]
-    return DeservingLedger(queues, RESOURCES, Rules())
+    return DeservingLedger(queues, RESOURCES, LedgerRules())
 
 
-LEDGERS: Mapping[str, Callable[[Mapping[str, int]], Ledger]] = {
+LEDGERS: Mapping[str, Callable[[Mapping[str, int]], SessionLedger]] = {
     "fair": _fair,
     "weighted": _weighted,
     "deserving": _deserving,
@@ -58,7 +60,7 @@ LEDGERS: Mapping[str, Callable[[Mapping[str, int]], Ledger]] = {
 
 
 @st.composite
-def scenes(draw: st.DrawFn) -> Scene:
+def scenes(draw: st.DrawFn) -> SessionScene:
     given_machines = [machine(f"n{number}", draw(st.integers(1, 4))) for number in range(draw(st.integers(1, 4)))]
     free = {node.name: node.capacity[GPU] for node in given_machines}
     squads = []
@@ -89,7 +91,7 @@ def scenes(draw: st.DrawFn) -> Scene:
                 created=number,
             )
         )
-    return Scene(
+    return SessionScene(
         given_machines,
         squads,
         draw(st.sampled_from(sorted(LEDGERS))),
@@ -100,24 +102,24 @@ def scenes(draw: st.DrawFn) -> Scene:
 
 @settings(max_examples=150)
 @given(scenes())
-def test_gangs_stay_whole_machines_hold_and_nobody_leaves_for_nothing(scene: Scene) -> None:
+def test_gangs_stay_whole_machines_hold_and_nobody_leaves_for_nothing(scene: SessionScene) -> None:
     """That includes that whoever made others leave fits once they have left: `later` counts the nominated."""
     assert not wrongs(scene.machines, scene.squads, scene.decide())
 
 
 @settings(max_examples=80)
 @given(scenes(), st.randoms(use_true_random=False))
-def test_the_order_of_the_input_changes_nothing(scene: Scene, random: "object") -> None:
+def test_the_order_of_the_input_changes_nothing(scene: SessionScene, random: "object") -> None:
     shuffled_machines, shuffled = list(scene.machines), list(scene.squads)
     random.shuffle(shuffled_machines)  # type: ignore[attr-defined]
     random.shuffle(shuffled)  # type: ignore[attr-defined]
-    again = Scene(shuffled_machines, shuffled, scene.ledger, scene.quotas, scene.policy)
+    again = SessionScene(shuffled_machines, shuffled, scene.ledger, scene.quotas, scene.policy)
     assert again.decide() == scene.decide()
 
 
 @settings(max_examples=80)
 @given(scenes())
-def test_two_gangs_do_not_take_turns_for_ever(scene: Scene) -> None:
+def test_two_gangs_do_not_take_turns_for_ever(scene: SessionScene) -> None:
     squads: Sequence[Squad] = scene.squads
     for _ in range(ROUNDS):
         decision = scene.decide(squads)
@@ -130,7 +132,7 @@ def test_two_gangs_do_not_take_turns_for_ever(scene: Scene) -> None:
 
 @settings(max_examples=80)
 @given(scenes())
-def test_every_pod_is_accounted_for_once(scene: Scene) -> None:
+def test_every_pod_is_accounted_for_once(scene: SessionScene) -> None:
     decision = scene.decide()
     named = [
         *decision.bound,

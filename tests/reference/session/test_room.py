@@ -7,13 +7,13 @@ import pytest
 
 from tests.reference.session.decide import decide
 from tests.reference.session.fair import FairLedger, FairQueue
-from tests.reference.session.ledger import Ledger
-from tests.reference.session.policy import Policy, Stage
-from tests.reference.session.values import Crew, Decision, Group, Squad
+from tests.reference.session.ledger import SessionLedger
+from tests.reference.session.policy import Policy, SessionStage
+from tests.reference.session.values import Crew, CrewGroup, Decision, Squad
 from tests.support.session import GPU, fair, job, machine, machines, pods, wrongs
 
-RECLAIM, PREEMPT = Policy(stages=(Stage.RECLAIM,)), Policy(stages=(Stage.PREEMPT,))
-MOVE = Policy(stages=(Stage.CONSOLIDATE,))
+RECLAIM, PREEMPT = Policy(stages=(SessionStage.RECLAIM,)), Policy(stages=(SessionStage.PREEMPT,))
+MOVE = Policy(stages=(SessionStage.CONSOLIDATE,))
 
 
 def gone(decision: Decision) -> list[str]:
@@ -69,7 +69,7 @@ def four(queue: str = "b") -> list[Squad]:
         pytest.param(job("x", gpus=2, preemptible=False), four(), fair(a=1, b=0), [], id="not for firm work"),
     ],
 )
-def test_taking_back(claimant: Squad, victims: list[Squad], ledger: Ledger, evicted: list[str]) -> None:
+def test_taking_back(claimant: Squad, victims: list[Squad], ledger: SessionLedger, evicted: list[str]) -> None:
     squads = [claimant, *victims]
     decision = decide(machines(1, gpus=4), squads, ledger, RECLAIM)
     assert gone(decision) == evicted
@@ -166,8 +166,8 @@ def test_what_cannot_all_move_stays() -> None:
 )
 def test_stale_gangs(stale: bool, running: int, evicted: list[str]) -> None:
     crew = Crew("", pods("x", 3, on=["n1"] * running), 2)
-    squad = Squad("x", "a", Group("", (crew,), 1), stale=stale)
-    decision = decide(machines(1, gpus=0), [squad], fair(a=4), Policy(stages=(Stage.STALE,)))
+    squad = Squad("x", "a", CrewGroup("", (crew,), 1), stale=stale)
+    decision = decide(machines(1, gpus=0), [squad], fair(a=4), Policy(stages=(SessionStage.STALE,)))
     assert gone(decision) == evicted
 
 
@@ -175,14 +175,16 @@ def test_a_gang_that_just_got_more_is_not_broken_at_once() -> None:
     """Its third pod was bound a moment ago; evicting the two that ran would leave that one alone."""
     given = [machine("n1", 2), machine("n2", 1)]
     squads = [job("v", "b", 3, at_least=2, on=["n1", "n1"]), job("x", gpus=2)]
-    decision = decide(given, squads, fair(a=3, b=0), Policy(stages=(Stage.ALLOCATE, Stage.RECLAIM)))
+    decision = decide(given, squads, fair(a=3, b=0), Policy(stages=(SessionStage.ALLOCATE, SessionStage.RECLAIM)))
     assert list(decision.bound) == ["v-2"]
     assert not wrongs(given, squads, decision)
 
 
 def test_work_of_queues_nobody_knows_neither_gets_nor_gives_room() -> None:
     squads = [job("x", "a", gpus=2), job("y", "unknown", priority=9), job("v", "unknown", on=["n1"])]
-    decision = decide(machines(1, gpus=2), squads, fair(a=2), Policy(stages=(Stage.RECLAIM, Stage.PREEMPT)))
+    decision = decide(
+        machines(1, gpus=2), squads, fair(a=2), Policy(stages=(SessionStage.RECLAIM, SessionStage.PREEMPT))
+    )
     assert not decision.evicted
     assert list(decision.pending) == ["x-0", "y-0"]
     assert not decide(machines(1, gpus=2), squads[1:], fair(a=2), Policy()).evicted

@@ -6,14 +6,23 @@ from dataclasses import replace
 import pytest
 
 from tests.reference.session.decide import decide
-from tests.reference.session.policy import Policy, Stage
-from tests.reference.session.values import Crew, Decision, Group, Machine, Neighbour, Squad, Topology, Within
+from tests.reference.session.policy import Policy, SessionStage
+from tests.reference.session.values import (
+    Crew,
+    CrewGroup,
+    Decision,
+    Neighbour,
+    SessionMachine,
+    SessionTopology,
+    Squad,
+    Within,
+)
 from tests.support.session import fair, job, machine, pods
 
-ALLOCATE = Policy(stages=(Stage.ALLOCATE,))
+ALLOCATE = Policy(stages=(SessionStage.ALLOCATE,))
 ZONES = {f"n{number}": "z1" if number < 5 else "z2" for number in range(1, 9)}
 RACKS = {f"n{number}": f"r{(number + 1) // 2}" for number in range(1, 9)}
-TOPOLOGY = Topology("dc", ("zone", "rack"), (ZONES, RACKS))
+TOPOLOGY = SessionTopology("dc", ("zone", "rack"), (ZONES, RACKS))
 MACHINES = [machine(name, 1, {"zone": ZONES[name], "rack": RACKS[name]}) for name in ZONES]
 
 
@@ -23,7 +32,7 @@ def within(required: str = "", preferred: str = "") -> Within:
 
 def squad(count: int, where: Within | None, at_least: int | None = None) -> Squad:
     crew = Crew("", pods("x", count), count if at_least is None else at_least)
-    return Squad("x", "a", Group("", (crew,), 1, within=where))
+    return Squad("x", "a", CrewGroup("", (crew,), 1, within=where))
 
 
 def busy(*names: str) -> list[Squad]:
@@ -59,20 +68,20 @@ def test_gangs(count: int, where: Within, taken: tuple[str, ...], zones: set[str
 
 
 def test_surplus_stays_where_the_core_is() -> None:
-    running = Squad("x", "a", Group("", (Crew("", pods("x", 4, on=["n5"]), 1),), 1, within=within(required="zone")))
+    running = Squad("x", "a", CrewGroup("", (Crew("", pods("x", 4, on=["n5"]), 1),), 1, within=within(required="zone")))
     found = decide(MACHINES, [running, *busy("n8")], fair(a=8), ALLOCATE, [TOPOLOGY])
     assert {name: placement.node for name, placement in found.bound.items()} == {"x-1": "n6", "x-2": "n7"}
 
 
 def test_a_machine_without_a_label_is_in_no_domain() -> None:
-    topology = Topology("dc", ("zone",), ({"n2": "z1"},))
+    topology = SessionTopology("dc", ("zone",), ({"n2": "z1"},))
     found = decide(MACHINES[:2], [squad(1, within(required="zone"))], fair(a=8), ALLOCATE, [topology])
     assert found.bound["x-0"].node == "n2"
 
 
 def test_every_part_of_a_gang_has_its_own_domain() -> None:
     parts = tuple(Crew(name, pods(name, 2), 2, within(required="rack")) for name in ("x", "y"))
-    whole = Squad("gang", "a", Group("", parts, 2, within=within(required="zone")))
+    whole = Squad("gang", "a", CrewGroup("", parts, 2, within=within(required="zone")))
     found = decide(MACHINES, [whole, *busy("n1")], fair(a=8), ALLOCATE, [TOPOLOGY])
     assert domains(found, ZONES) == {"z2"} == domains(found, ZONES, "y")
     assert domains(found, RACKS) | domains(found, RACKS, "y") == {"r3", "r4"}
@@ -85,7 +94,7 @@ def test_room_is_made_in_one_domain() -> None:
         MACHINES,
         [squad(2, within(required="rack")), *running],
         fair(a=8, b=0),
-        Policy(stages=(Stage.RECLAIM,)),
+        Policy(stages=(SessionStage.RECLAIM,)),
         [TOPOLOGY],
     )
     assert {RACKS[placement.node] for placement in found.nominated.values()} == {"r4"}
@@ -94,7 +103,7 @@ def test_room_is_made_in_one_domain() -> None:
 
 def labelled(name: str, node: str = "", *, app: str, wish: Neighbour | None = None) -> Squad:
     pod = replace(pods(name, 1, on=[node] if node else [])[0], labels={"app": app}, neighbours=(wish,) if wish else ())
-    return Squad(name, "a", Group("", (Crew("", (pod,), 1),), 1))
+    return Squad(name, "a", CrewGroup("", (Crew("", (pod,), 1),), 1))
 
 
 WEB = {"app": frozenset({"web"})}
@@ -129,7 +138,7 @@ EVERYWHERE = set(ZONES)
 def test_neighbours(others: list[Squad], asker: Squad, nodes: set[str]) -> None:
     """Every machine outside `nodes` is ruled out, so that with all of those taken it finds no place."""
 
-    def node(given: list[Machine]) -> str:
+    def node(given: list[SessionMachine]) -> str:
         found = decide(given, [*others, asker], fair(a=8), ALLOCATE, [TOPOLOGY]).bound.get("x-0")
         return found.node if found else ""
 

@@ -3,14 +3,14 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tests.reference.session.ledger import Claim, Ledger, Tab, Vector, plain
+from tests.reference.session.ledger import Claim, SessionLedger, Tab, Vector, plain
 from tests.reference.session.values import Squad
 
 
 class Together:
     """The conjunction of ledgers that count the same resources; without any, everything is allowed."""
 
-    def __init__(self, resources: Sequence[str], parents: Mapping[str, str], ledgers: Sequence[Ledger]) -> None:
+    def __init__(self, resources: Sequence[str], parents: Mapping[str, str], ledgers: Sequence[SessionLedger]) -> None:
         self.resources, self.parents = tuple(resources), parents
         self._ledgers = tuple(ledgers)
         self._age = {name: place for place, name in enumerate(parents)}

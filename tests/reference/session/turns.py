@@ -4,15 +4,15 @@ from bisect import insort
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from tests.reference.session.hall import Entry, Hall
-from tests.reference.session.ledger import Ledger, Vector, add, total
+from tests.reference.session.hall import Hall, SquadEntry
+from tests.reference.session.ledger import SessionLedger, Vector, add, total
 from tests.reference.session.parts import active, has_surplus, next_pods, stands
 from tests.reference.session.policy import Rank
 
 Key = tuple[float, ...]
 
 
-def gang_key(hall: Hall, entry: Entry, shares: Mapping[str, float]) -> Key:
+def gang_key(hall: Hall, entry: SquadEntry, shares: Mapping[str, float]) -> Key:
     """What sorts the squads of one queue, first to be served smallest; `shares` are capacities for dominant shares."""
     found: list[float] = []
     for rank in hall.policy.ranks:
@@ -25,14 +25,14 @@ def gang_key(hall: Hall, entry: Entry, shares: Mapping[str, float]) -> Key:
     return (*found, entry.squad.created)
 
 
-def _readiness(entry: Entry) -> float:
+def _readiness(entry: SquadEntry) -> float:
     """0 below the minimum, 1 just at it, 2 above."""
     if not stands(entry, entry.squad.root):
         return 0.0
     return 2.0 if has_surplus(entry) else 1.0 if active(entry, entry.squad.root) else 0.0
 
 
-def dominant(hall: Hall, entry: Entry, shares: Mapping[str, float], extra: Vector | None = None) -> float:
+def dominant(hall: Hall, entry: SquadEntry, shares: Mapping[str, float], extra: Vector | None = None) -> float:
     """The dominant share of what a squad holds, with `extra` on top."""
     held = tuple(entry.held) if extra is None else add(tuple(entry.held), extra)
     named = zip(hall.ledger.resources, held, strict=True)
@@ -47,10 +47,10 @@ class Turns:
     shares: Mapping[str, float]
     full_too: bool = False
     """Whether queues that may be given nothing from idle machines take turns as well."""
-    waiting: dict[str, list[tuple[Key, str, Entry]]] = field(default_factory=dict)
+    waiting: dict[str, list[tuple[Key, str, SquadEntry]]] = field(default_factory=dict)
     _needs: dict[str, Vector] = field(default_factory=dict)
 
-    def push(self, entry: Entry) -> None:
+    def push(self, entry: SquadEntry) -> None:
         """Let a squad wait; one whose queue is not known never gets a turn."""
         queue = entry.squad.queue
         if queue in self.hall.ledger.parents:
@@ -58,7 +58,7 @@ class Turns:
                 self.waiting.setdefault(queue, []), (gang_key(self.hall, entry, self.shares), entry.squad.name, entry)
             )
 
-    def pop(self) -> Entry | None:
+    def pop(self) -> SquadEntry | None:
         """The squad whose turn it is."""
         takes_turns = self.hall.ledger.takes_turns
         queues = {name for name, squads in self.waiting.items() if squads and (self.full_too or takes_turns(name))}
@@ -78,7 +78,7 @@ class Turns:
         return self.hall.ledger.turn(queue, amounts)
 
 
-def walk(ledger: Ledger, leaves: Iterable[str], key: Callable[[str, str], Key], *, first: bool) -> str:
+def walk(ledger: SessionLedger, leaves: Iterable[str], key: Callable[[str, str], Key], *, first: bool) -> str:
     """The leaf reached by taking the first (or last) child at every level, judged with its own best leaf."""
     best = {leaf: leaf for leaf in leaves}
     level = {leaf: _depth(ledger, leaf) for leaf in best}
@@ -102,7 +102,7 @@ def walk(ledger: Ledger, leaves: Iterable[str], key: Callable[[str, str], Key], 
     raise ValueError("no leaves to choose from")
 
 
-def _depth(ledger: Ledger, queue: str) -> int:
+def _depth(ledger: SessionLedger, queue: str) -> int:
     depth = 0
     while queue := ledger.parents.get(queue, ""):
         depth += 1

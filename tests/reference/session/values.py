@@ -33,7 +33,7 @@ ACTIVE = frozenset({PodState.RUNNING, PodState.BOUND, PodState.NOMINATED, PodSta
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class SessionMachine:
     """A node. `capacity` is what pods of this session may use together, `pods` included."""
 
     name: str
@@ -68,7 +68,7 @@ class Neighbour:
 
 
 @dataclass(frozen=True, slots=True)
-class Pod:
+class SessionPod:
     """One pod. Equal templates are treated as one class."""
 
     name: str
@@ -93,7 +93,7 @@ class Pod:
 class Within:
     """Keep together: inside one domain of `required`, if named, and as far as possible of `preferred`.
 
-    Levels are named as in the `Topology`.
+    Levels are named as in the `SessionTopology`.
     """
 
     topology: str
@@ -106,23 +106,23 @@ class Crew:
     """Pods of one role. At least `at_least` of them start together, the rest joins singly."""
 
     name: str
-    pods: tuple[Pod, ...]
+    pods: tuple[SessionPod, ...]
     at_least: int
     within: Within | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class CrewGroup:
     """Crews and groups of them. It stands when `at_least` of its parts and `pods_at_least` pods do."""
 
     name: str
-    parts: "tuple[Crew | Group, ...]"
+    parts: "tuple[Crew | CrewGroup, ...]"
     at_least: int
     pods_at_least: int = 0
     within: Within | None = None
 
 
-def crews_of(part: Crew | Group) -> Iterator[Crew]:
+def crews_of(part: Crew | CrewGroup) -> Iterator[Crew]:
     """All crews below, in order."""
     if isinstance(part, Crew):
         yield part
@@ -137,7 +137,7 @@ class Squad:
 
     name: str
     queue: str
-    root: Group
+    root: CrewGroup
     priority: int = 0
     preemptible: bool = True
     created: int = 0
@@ -159,7 +159,7 @@ class Squad:
 
 
 @dataclass(frozen=True, slots=True)
-class Topology:
+class SessionTopology:
     """Domains as one map of node -> domain for each level, widest level first. Unknown nodes belong nowhere."""
 
     name: str
@@ -168,7 +168,7 @@ class Topology:
 
 
 @dataclass(frozen=True, slots=True)
-class Eviction:
+class SessionEviction:
     """A pod that leaves, why, and for which gang (empty when for none)."""
 
     pod: str
@@ -178,7 +178,7 @@ class Eviction:
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
+class SessionPlacement:
     """Where a pod goes, and the GPUs it gets a part of."""
 
     node: str
@@ -189,10 +189,10 @@ class Placement:
 class Decision:
     """All that changes, and who goes on waiting, by the unique names of the pods."""
 
-    bound: Mapping[str, Placement]
-    nominated: Mapping[str, Placement]
-    moved: Mapping[str, Placement]
-    evicted: tuple[Eviction, ...]
+    bound: Mapping[str, SessionPlacement]
+    nominated: Mapping[str, SessionPlacement]
+    moved: Mapping[str, SessionPlacement]
+    evicted: tuple[SessionEviction, ...]
     queued: tuple[str, ...]
     """Squads let through the gate of their queue."""
     pending: tuple[str, ...]

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tests.reference.session.floor import Counts
-from tests.reference.session.hall import Entry, Hall, Seat
-from tests.reference.session.parts import Loss, Where, has_surplus, next_loss, next_pods
+from tests.reference.session.hall import Hall, Seat, SquadEntry
+from tests.reference.session.parts import SquadLoss, Where, has_surplus, next_loss, next_pods
 from tests.reference.session.turns import Key, walk
 from tests.reference.session.values import PodState
 
@@ -18,7 +18,7 @@ class Victims:
     """Squads that could be made to leave, by queue: lowest priority, surplus, least lost work, newest."""
 
     hall: Hall
-    candidates: dict[str, list[tuple[Key, str, Entry]]] = field(default_factory=dict)
+    candidates: dict[str, list[tuple[Key, str, SquadEntry]]] = field(default_factory=dict)
     _keys: dict[str, Key] = field(default_factory=dict)
     _freed: dict[str, Counts] = field(default_factory=dict)
     """What would be free, per machine and resource, if all candidates of a queue left; more where GPUs are shared."""
@@ -38,10 +38,10 @@ class Victims:
             queue.sort(key=lambda candidate: candidate[:2])
         return found
 
-    def _could_go(self, entry: Entry) -> bool:
+    def _could_go(self, entry: SquadEntry) -> bool:
         return entry.squad.preemptible and next_loss(entry, keep_core=self.hall.policy.keep_cores) is not None
 
-    def refresh(self, entries: Iterable[Entry]) -> None:
+    def refresh(self, entries: Iterable[SquadEntry]) -> None:
         """Note that squads have changed."""
         for entry in entries:
             name, queue = entry.squad.name, self.candidates.setdefault(entry.squad.queue, [])
@@ -53,7 +53,7 @@ class Victims:
                 insort(queue, (key, name, entry))
                 self._free(entry, 1)
 
-    def _free(self, entry: Entry, sign: int) -> None:
+    def _free(self, entry: SquadEntry, sign: int) -> None:
         """Add what a candidate would free; take away what was added for it before."""
         queue, name = entry.squad.queue, entry.squad.name
         freed = self._freed.get(queue)
@@ -74,7 +74,7 @@ class Victims:
         whole[self.hall.floor.gpu] += kind.gpu.devices
         return whole
 
-    def could_do(self, queues: Iterable[str], entry: Entry) -> bool:
+    def could_do(self, queues: Iterable[str], entry: SquadEntry) -> bool:
         """Whether there would be room for the next step of a squad of equal pods if all candidates left; a bound."""
         kinds = {seat.kind.index: seat.kind for seat in entry.seats if seat.state is PodState.PENDING}
         kind = next(iter(kinds.values()))
@@ -87,11 +87,11 @@ class Victims:
     def losses(
         self,
         queues: Iterable[str],
-        suits: Callable[[Entry], bool],
-        accepts: Callable[[Loss], bool] | None = None,
+        suits: Callable[[SquadEntry], bool],
+        accepts: Callable[[SquadLoss], bool] | None = None,
         where: Where | None = None,
         tier: Callable[[str], int] | None = None,
-        keeps_core: Callable[[Entry], bool] | None = None,
+        keeps_core: Callable[[SquadEntry], bool] | None = None,
     ) -> "Losses":
         """An ordered stream of what can be taken from these queues; a squad of which a loss is not accepted is out.
 
@@ -102,7 +102,7 @@ class Victims:
         return Losses(self.hall, given, suits, accepts, where, tier, keeps_core)
 
 
-def _victim_key(entry: Entry) -> Key:
+def _victim_key(entry: SquadEntry) -> Key:
     squad = entry.squad
     return (squad.priority, 0.0 if has_surplus(entry) else 1.0, squad.lost_work, -squad.created)
 
@@ -113,21 +113,21 @@ class Losses:
     def __init__(
         self,
         hall: Hall,
-        lists: Mapping[str, list[tuple[Key, str, Entry]]],
-        suits: Callable[[Entry], bool],
-        accepts: Callable[[Loss], bool] | None,
+        lists: Mapping[str, list[tuple[Key, str, SquadEntry]]],
+        suits: Callable[[SquadEntry], bool],
+        accepts: Callable[[SquadLoss], bool] | None,
         where: Where | None,
         tier: Callable[[str], int] | None,
-        keeps_core: Callable[[Entry], bool] | None,
+        keeps_core: Callable[[SquadEntry], bool] | None,
     ) -> None:
         self._hall, self._lists, self._suits, self._accepts, self._where = hall, lists, suits, accepts, where
         self._tier, self._keeps_core = tier, keeps_core
         self._at = dict.fromkeys(lists, 0)
-        self._again: dict[str, list[tuple[Key, str, Entry]]] = {name: [] for name in lists}
-        self._next: dict[str, Loss | None] = {}
-        self._last: Entry | None = None
+        self._again: dict[str, list[tuple[Key, str, SquadEntry]]] = {name: [] for name in lists}
+        self._next: dict[str, SquadLoss | None] = {}
+        self._last: SquadEntry | None = None
 
-    def pull(self) -> Loss | None:
+    def pull(self) -> SquadLoss | None:
         """The next loss that is accepted; None when there are no more."""
         while (loss := self._pull()) is not None:
             if self._accepts is None or self._accepts(loss):
@@ -135,7 +135,7 @@ class Losses:
                 return loss
         return None
 
-    def _pull(self) -> Loss | None:
+    def _pull(self) -> SquadLoss | None:
         if self._last is not None and len(self._last.seats) > 1:
             squad = self._last.squad
             insort(self._again[squad.queue], (_victim_key(self._last), squad.name, self._last))
@@ -159,7 +159,7 @@ class Losses:
         loss = self._peek(leaf)
         return self._hall.ledger.turn(queue, None, loss.amounts if loss else None)
 
-    def _peek(self, queue: str) -> Loss | None:
+    def _peek(self, queue: str) -> SquadLoss | None:
         if queue in self._next:
             return self._next[queue]
         found = None
@@ -172,13 +172,13 @@ class Losses:
         self._next[queue] = found
         return found
 
-    def _head(self, queue: str) -> Entry | None:
+    def _head(self, queue: str) -> SquadEntry | None:
         at, again, given = self._at[queue], self._again[queue], self._lists[queue]
         if again and (at >= len(given) or again[0] < given[at]):
             return again[0][2]
         return given[at][2] if at < len(given) else None
 
-    def _drop(self, queue: str, entry: Entry) -> None:
+    def _drop(self, queue: str, entry: SquadEntry) -> None:
         if self._again[queue] and self._again[queue][0][2] is entry:
             self._again[queue].pop(0)
         else:

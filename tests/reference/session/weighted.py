@@ -27,7 +27,7 @@ class ShareQueue:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class LedgerRules:
     """Which rules of a ledger hold."""
 
     orders: bool = True
@@ -42,7 +42,7 @@ class Rules:
 class WeightedLedger:
     """What a queue deserves comes from water filling over the queues that have work."""
 
-    def __init__(self, queues: Sequence[ShareQueue], resources: Sequence[str], rules: Rules) -> None:
+    def __init__(self, queues: Sequence[ShareQueue], resources: Sequence[str], rules: LedgerRules) -> None:
         self.resources, self.rules = tuple(resources), rules
         self.queues = {queue.name: queue for queue in queues}
         self.parents = dict.fromkeys(self.queues, "")
@@ -128,7 +128,7 @@ class WeightedLedger:
     def claim(self, squad: Squad, amounts: Vector) -> Claim:
         """Judged by what everybody holds now."""
         now = dict(self._used)
-        return lambda: _Tab(self, dict(now))
+        return lambda: _WeightedTab(self, dict(now))
 
     def exceeds(self, queue: str, held: Vector) -> bool:
         """Whether so much is more than the queue deserves, in any resource."""
@@ -152,7 +152,7 @@ def _part(held: float, due: float) -> float:
     return held / due if due else float(held > 0)
 
 
-class _Tab:
+class _WeightedTab:
     def __init__(self, ledger: WeightedLedger, left: dict[str, Vector]) -> None:
         self._ledger, self._left = ledger, left
 

@@ -14,19 +14,19 @@ Amounts = Mapping[str, float]
 
 
 @dataclass(slots=True)
-class Branch:
+class HdrfNode:
     """A node of the tree. Leaves use and demand; inner nodes are computed by `refresh`."""
 
     name: str
     weight: float = 1.0
-    children: list["Branch"] = field(default_factory=list)
+    children: list["HdrfNode"] = field(default_factory=list)
     used: dict[str, float] = field(default_factory=dict)
     demand: dict[str, float] = field(default_factory=dict)
     """Of a leaf: all it runs and waits for."""
     share: float = 0.0
     blocked: bool = False
 
-    def leaves(self) -> Iterator["Branch"]:
+    def leaves(self) -> Iterator["HdrfNode"]:
         """The leaves below, or itself."""
         if not self.children:
             yield self
@@ -34,7 +34,7 @@ class Branch:
             yield from child.leaves()
 
 
-def refresh(root: Branch, capacity: Amounts) -> None:
+def refresh(root: HdrfNode, capacity: Amounts) -> None:
     """Recompute shares and blocked nodes of the whole tree from what its leaves use."""
     taken: dict[str, float] = {}
     for leaf in root.leaves():
@@ -43,7 +43,7 @@ def refresh(root: Branch, capacity: Amounts) -> None:
     _refresh(root, capacity, {name for name, amount in capacity.items() if taken.get(name, 0.0) < amount})
 
 
-def _refresh(node: Branch, capacity: Amounts, growing: set[str]) -> None:
+def _refresh(node: HdrfNode, capacity: Amounts, growing: set[str]) -> None:
     if not node.children:
         node.share = dominant_share(node.used, capacity)[0]
         node.blocked = _is_blocked(node, growing)
@@ -61,7 +61,7 @@ def _refresh(node: Branch, capacity: Amounts, growing: set[str]) -> None:
     node.blocked = all(child.blocked for child in node.children)
 
 
-def _is_blocked(leaf: Branch, growing: set[str]) -> bool:
+def _is_blocked(leaf: HdrfNode, growing: set[str]) -> bool:
     """It wants something that is used up, or has got all it wants of something."""
     for name, wanted in leaf.demand.items():
         if wanted and (name not in growing or leaf.used.get(name, 0.0) >= wanted):
@@ -69,7 +69,7 @@ def _is_blocked(leaf: Branch, growing: set[str]) -> bool:
     return not any(leaf.demand.values())
 
 
-def path_key(root: Branch, path: tuple[str, ...]) -> tuple[tuple[bool, float], ...]:
+def path_key(root: HdrfNode, path: tuple[str, ...]) -> tuple[tuple[bool, float], ...]:
     """What to sort leaves by, smallest first: level by level, blocked nodes last, then share per weight."""
     key, node = [(root.blocked, root.share / root.weight)], root
     for name in path:
@@ -78,7 +78,7 @@ def path_key(root: Branch, path: tuple[str, ...]) -> tuple[tuple[bool, float], .
     return tuple(key)
 
 
-def fill(root: Branch, capacity: Amounts, tasks: Mapping[tuple[str, ...], Amounts], steps: int = 1_000_000) -> None:
+def fill(root: HdrfNode, capacity: Amounts, tasks: Mapping[tuple[str, ...], Amounts], steps: int = 1_000_000) -> None:
     """Serve the leaf with the smallest key, one task at a time, until nobody's next task fits."""
     free = dict(capacity)
     open_leaves = {path: _leaf(root, path) for path in sorted(tasks)}
@@ -97,7 +97,7 @@ def fill(root: Branch, capacity: Amounts, tasks: Mapping[tuple[str, ...], Amount
             leaf.used[name] = leaf.used.get(name, 0.0) + amount
 
 
-def _leaf(root: Branch, path: tuple[str, ...]) -> Branch:
+def _leaf(root: HdrfNode, path: tuple[str, ...]) -> HdrfNode:
     node = root
     for name in path:
         node = next(child for child in node.children if child.name == name)

@@ -11,7 +11,7 @@ TOLERANCE = 1e-6
 
 
 @dataclass(slots=True)
-class Standing:
+class QueueStanding:
     """One queue in one resource. `UNLIMITED` is allowed for `quota`, `limit` and `fair`."""
 
     quota: float = 0.0
@@ -21,9 +21,9 @@ class Standing:
     used_firmly: float = 0.0
     """By work that may not be preempted."""
 
-    def copy(self) -> "Standing":
+    def copy(self) -> "QueueStanding":
         """The same numbers, apart."""
-        return Standing(self.quota, self.fair, self.limit, self.used, self.used_firmly)
+        return QueueStanding(self.quota, self.fair, self.limit, self.used, self.used_firmly)
 
     @property
     def allocatable(self) -> float:
@@ -34,7 +34,7 @@ class Standing:
         return share if self.limit == UNLIMITED else min(self.limit, share)
 
 
-Standings = Mapping[str, Standing]
+Standings = Mapping[str, QueueStanding]
 
 
 def at_most(amount: float, bound: float) -> bool:

@@ -2,19 +2,19 @@
 
 import pytest
 
-from tests.reference.shares.hdrf import Branch, fill, path_key, refresh
+from tests.reference.shares.hdrf import HdrfNode, fill, path_key, refresh
 
 G = 1_000_000_000
 
 
-def leaf(name: str, **demand: float) -> Branch:
-    return Branch(name, demand=demand)
+def leaf(name: str, **demand: float) -> HdrfNode:
+    return HdrfNode(name, demand=demand)
 
 
 def test_a_node_counts_its_children_rescaled() -> None:
     """Without rescaling the node of two unlike children would seem to hold twice as much as it does."""
-    two = Branch("two", children=[leaf("cpu", cpu=10), leaf("memory", memory=10 * G)])
-    root = Branch("root", children=[leaf("both", cpu=5, memory=5 * G), two])
+    two = HdrfNode("two", children=[leaf("cpu", cpu=10), leaf("memory", memory=10 * G)])
+    root = HdrfNode("root", children=[leaf("both", cpu=5, memory=5 * G), two])
     tasks = {
         ("both",): {"cpu": 1, "memory": G},
         ("two", "cpu"): {"cpu": 1},
@@ -29,9 +29,9 @@ def test_a_node_counts_its_children_rescaled() -> None:
 def test_a_blocked_child_does_not_hold_its_node_back(deeper: bool) -> None:
     """CPU is used up when each of three nodes has a third of it; memory still goes to the two that can use it."""
     cpu_and_memory = [leaf("cpu", cpu=30), leaf("memory", memory=30 * G)]
-    third = Branch("third", children=[Branch("inner", children=cpu_and_memory)] if deeper else cpu_and_memory)
-    second = Branch("second", children=[leaf("cpu", cpu=30), leaf("memory", memory=30 * G)])
-    root = Branch("root", children=[leaf("first", cpu=30), second, third])
+    third = HdrfNode("third", children=[HdrfNode("inner", children=cpu_and_memory)] if deeper else cpu_and_memory)
+    second = HdrfNode("second", children=[leaf("cpu", cpu=30), leaf("memory", memory=30 * G)])
+    root = HdrfNode("root", children=[leaf("first", cpu=30), second, third])
     below = ("third", "inner") if deeper else ("third",)
     tasks = {
         ("first",): {"cpu": 1},
@@ -57,16 +57,16 @@ def test_a_blocked_child_does_not_hold_its_node_back(deeper: bool) -> None:
     ],
 )
 def test_who_is_blocked(used: dict[str, float], demand: dict[str, float], blocked: bool) -> None:
-    branch = Branch("x", used=used, demand=demand)
-    refresh(Branch("root", children=[branch]), {"cpu": 10, "memory": 10, "gpu": 0})
+    branch = HdrfNode("x", used=used, demand=demand)
+    refresh(HdrfNode("root", children=[branch]), {"cpu": 10, "memory": 10, "gpu": 0})
     assert branch.blocked is blocked
 
 
 def test_weights_divide_and_blocked_nodes_come_last() -> None:
-    heavy = Branch("heavy", weight=4, used={"cpu": 4}, demand={"cpu": 9})
-    light = Branch("light", used={"cpu": 2}, demand={"cpu": 9})
-    done = Branch("done", used={"cpu": 1}, demand={"cpu": 1})
-    root = Branch("root", children=[light, done, heavy])
+    heavy = HdrfNode("heavy", weight=4, used={"cpu": 4}, demand={"cpu": 9})
+    light = HdrfNode("light", used={"cpu": 2}, demand={"cpu": 9})
+    done = HdrfNode("done", used={"cpu": 1}, demand={"cpu": 1})
+    root = HdrfNode("root", children=[light, done, heavy])
     refresh(root, {"cpu": 10})
     order = sorted((child.name for child in root.children), key=lambda name: path_key(root, (name,)))
     assert order == ["heavy", "light", "done"]

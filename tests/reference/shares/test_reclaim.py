@@ -4,7 +4,7 @@ import pytest
 
 from tests.reference.shares.division import UNLIMITED
 from tests.reference.shares.reclaim import (
-    Standing,
+    QueueStanding,
     can_reclaim,
     exceeds_quota,
     exceeds_share,
@@ -16,8 +16,10 @@ from tests.reference.shares.reclaim import (
 )
 
 
-def s(quota: float, fair: float, used: float, *, limit: float = UNLIMITED, firm: float = 0.0) -> dict[str, Standing]:
-    return {"gpu": Standing(quota, fair, limit, used, firm)}
+def s(
+    quota: float, fair: float, used: float, *, limit: float = UNLIMITED, firm: float = 0.0
+) -> dict[str, QueueStanding]:
+    return {"gpu": QueueStanding(quota, fair, limit, used, firm)}
 
 
 def gpus(amount: float) -> dict[str, float]:
@@ -35,7 +37,7 @@ def gpus(amount: float) -> dict[str, float]:
     ],
 )
 def test_what_a_queue_may_keep(quota: float, fair: float, limit: float, expected: float) -> None:
-    assert Standing(quota, fair, limit).allocatable == expected
+    assert QueueStanding(quota, fair, limit).allocatable == expected
 
 
 @pytest.mark.parametrize(
@@ -48,7 +50,7 @@ def test_what_a_queue_may_keep(quota: float, fair: float, limit: float, expected
         pytest.param(s(UNLIMITED, UNLIMITED, 99), 1, False, True, id="unlimited"),
     ],
 )
-def test_who_may_reclaim(queue: dict[str, Standing], required: float, preemptible: bool, expected: bool) -> None:
+def test_who_may_reclaim(queue: dict[str, QueueStanding], required: float, preemptible: bool, expected: bool) -> None:
     assert can_reclaim(queue, gpus(required), preemptible=preemptible) is expected
 
 
@@ -63,7 +65,7 @@ def test_who_may_reclaim(queue: dict[str, Standing], required: float, preemptibl
     ],
 )
 def test_who_may_lose(
-    mine: dict[str, Standing], required: float, theirs: dict[str, Standing], remaining: float, expected: bool
+    mine: dict[str, QueueStanding], required: float, theirs: dict[str, QueueStanding], remaining: float, expected: bool
 ) -> None:
     assert may_lose(mine, gpus(required), theirs, gpus(remaining)) is expected
 
@@ -78,7 +80,7 @@ def test_who_may_lose(
         pytest.param(s(0, 2, 0), s(0, 2, 3), True, id="mine is no quota and theirs is above their share"),
     ],
 )
-def test_worth_trying(mine: dict[str, Standing], theirs: dict[str, Standing], expected: bool) -> None:
+def test_worth_trying(mine: dict[str, QueueStanding], theirs: dict[str, QueueStanding], expected: bool) -> None:
     assert worth_trying(mine, gpus(1), theirs) is expected
 
 

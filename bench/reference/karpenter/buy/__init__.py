@@ -5,41 +5,41 @@ emulated, what ties are broken by and what differs from upstream stands in `docs
 rule cites kubernetes-sigs/karpenter v1.14 (`pkg/controllers/provisioning/scheduling`) unless it says otherwise.
 """
 
-from bench.reference.karpenter.buy.outcome import Claim, Option, Outcome, Unplaced, Why
+from bench.reference.karpenter.buy.outcome import Option, PlannedClaim, SchedulingResults, Unplaced, Why
 from bench.reference.karpenter.buy.solve import solve
 from bench.reference.karpenter.buy.values import (
-    Ask,
     Daemon,
     HostPort,
-    Machine,
-    Node,
+    KarpenterNode,
+    MachineType,
     Peers,
-    Pod,
+    PodSpecification,
+    PoolTemplate,
+    ProvisionerSettings,
     ReferenceOffering,
     Resident,
-    Rules,
     Spread,
-    Template,
+    WaitingPod,
     Weighted,
 )
 
 __all__ = [
-    "Ask",
-    "Claim",
     "Daemon",
     "HostPort",
-    "Machine",
-    "Node",
+    "KarpenterNode",
+    "MachineType",
     "Option",
-    "Outcome",
     "Peers",
-    "Pod",
+    "PlannedClaim",
+    "PodSpecification",
+    "PoolTemplate",
+    "ProvisionerSettings",
     "ReferenceOffering",
     "Resident",
-    "Rules",
+    "SchedulingResults",
     "Spread",
-    "Template",
     "Unplaced",
+    "WaitingPod",
     "Weighted",
     "Why",
     "solve",

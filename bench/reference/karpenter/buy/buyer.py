@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bench.reference.karpenter.buy.demands import Demand
-from bench.reference.karpenter.buy.families import Families, Family
+from bench.reference.karpenter.buy.families import ClaimClass, Families
 from bench.reference.karpenter.buy.flight import host_name
 from bench.reference.karpenter.buy.guard import Guard, fitting
 from bench.reference.karpenter.buy.outcome import Why
@@ -20,13 +20,13 @@ _NEW_HOST: Ints = np.zeros(1, dtype=np.int64)
 class Start(NamedTuple):
     """What a new claim can be: its family with the first pod on it, and how many such pods it takes."""
 
-    family: Family
+    family: ClaimClass
     room: int
     largest: Ints
     """Over the limited resources: what it may take of them at most, which is what it is charged (pessimistic)."""
 
 
-class Refused(NamedTuple):
+class PoolRefusal(NamedTuple):
     """Why a pool buys nothing for a pod."""
 
     pool: int
@@ -41,7 +41,7 @@ class Buyer:
     guard: Guard
     left: list[Ints | None] = field(init=False)
     """By pool: what its limits leave, in the order of `Rows.limited`; None = no limits."""
-    _opening: dict[tuple[int, bytes], Family | None] = field(default_factory=dict)
+    _opening: dict[tuple[int, bytes], ClaimClass | None] = field(default_factory=dict)
     _starts: dict[tuple[int, int], Start | Why] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -50,13 +50,13 @@ class Buyer:
             for template, rows in zip(self.families.templates, self.families.rows, strict=True)
         ]
 
-    def buy(self, demand: Demand, count: int, claims: int) -> list[tuple[Family, int]]:
+    def buy(self, demand: Demand, count: int, claims: int) -> list[tuple[ClaimClass, int]]:
         """New claims, beside `claims` there are, for up to `count` equal pods: what each becomes, and its pods.
 
         As many as the pods need if all of them start alike, else one: what it does to the world decides about the next.
         """
         self._starts.clear()
-        opened: list[tuple[Family, int]] = []
+        opened: list[tuple[ClaimClass, int]] = []
         while count:
             start = self._first(demand, host_name(claims + len(opened)))
             if start is None:
@@ -76,14 +76,14 @@ class Buyer:
                 break
         return opened
 
-    def refusals(self, demand: Demand, host: str) -> Iterator[Refused]:
+    def refusals(self, demand: Demand, host: str) -> Iterator[PoolRefusal]:
         """Why each pool, heaviest first, buys nothing for such a pod now."""
         self._starts.clear()
         for pool in range(len(self.families.templates)):
             start = self._start(demand, pool, host)
             if isinstance(start, Why):
                 limited = start is Why.NO_MACHINE and self._would_do(demand, pool)
-                yield Refused(pool, Why.LIMITS if limited else start)
+                yield PoolRefusal(pool, Why.LIMITS if limited else start)
 
     def _first(self, demand: Demand, host: str) -> Start | None:
         for pool in range(len(self.families.templates)):
@@ -105,7 +105,7 @@ class Buyer:
                 self._starts[pool, family.number] = found
         return found
 
-    def opening(self, pool: int) -> Family | None:
+    def opening(self, pool: int) -> ClaimClass | None:
         """What a new claim of the pool is before its first pod, within the limits."""
         key = (pool, b"" if self.left[pool] is None else self._within_limits(pool).tobytes())
         if key not in self._opening:
@@ -125,7 +125,7 @@ class Buyer:
             return np.ones(len(rows.machines), dtype=np.bool_)
         return np.asarray((rows.capacity <= left).all(axis=1), dtype=np.bool_)
 
-    def _judged(self, demand: Demand, family: Family, host: str) -> Start | Why:
+    def _judged(self, demand: Demand, family: ClaimClass, host: str) -> Start | Why:
         target = demand.target(self.families, family)
         if target is None:
             return self._objection(demand, family)
@@ -145,12 +145,12 @@ class Buyer:
         rows = self.families.rows[family.pool]
         return Start(target, room, rows.capacity[fitting(rows, target, demand.take)].max(axis=0))
 
-    def _fits(self, family: Family, demand: Demand) -> int:
+    def _fits(self, family: ClaimClass, demand: Demand) -> int:
         """How many such pods an empty machine of the family takes at most."""
         nothing = np.zeros((len(demand.take), 1), dtype=np.int64)
         return int(self.families.fronts.room(family.front, nothing, demand.take)[0])
 
-    def _objection(self, demand: Demand, family: Family) -> Why:
+    def _objection(self, demand: Demand, family: ClaimClass) -> Why:
         """Which of the filters stopped it, in the order they are asked."""
         if not tolerated(self.families.templates[family.pool].taints, demand.ask.tolerations):
             return Why.TAINTS

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from bench.reference.karpenter.buy.demands import Demand, alternatives, strictly, to_buy
-from bench.reference.karpenter.buy.families import Family
-from bench.reference.karpenter.buy.groups import EVERYWHERE, Filter, Group, Key, Sort
-from bench.reference.karpenter.buy.rows import Ints, Rows, asked
-from bench.reference.karpenter.buy.standing import Standing
+from bench.reference.karpenter.buy.families import ClaimClass
+from bench.reference.karpenter.buy.groups import EVERYWHERE, Filter, Key, Sort, TopologyGroup
+from bench.reference.karpenter.buy.rows import InstanceRows, Ints, asked
+from bench.reference.karpenter.buy.standing import NodeColumns
 from bench.reference.karpenter.buy.taints import tolerated
-from bench.reference.karpenter.buy.values import Ask, HostPort, Peers, Resident, Spread, Template
+from bench.reference.karpenter.buy.values import HostPort, Peers, PodSpecification, PoolTemplate, Resident, Spread
 from model.labels import HOSTNAME, normalize
 from model.requirements import Requirement, Requirements
 
@@ -23,24 +23,27 @@ class Census:
     """Groups by key, demands by class and step. Groups count residents when they are made."""
 
     def __init__(
-        self, templates: Sequence[Template], first: Sequence[tuple[Rows, Family | None]], standing: Standing
+        self,
+        templates: Sequence[PoolTemplate],
+        first: Sequence[tuple[InstanceRows, ClaimClass | None]],
+        standing: NodeColumns,
     ) -> None:
         self._templates = templates
         self._first = first
         self._standing = standing
         self._universe: dict[str, dict[str, list[int]]] = {}
-        self.groups: dict[Key, Group] = {}
-        self._counting: dict[LabelSet, list[Group]] = {}
+        self.groups: dict[Key, TopologyGroup] = {}
+        self._counting: dict[LabelSet, list[TopologyGroup]] = {}
         self._wanted: dict[Requirements, int] = {}
         self._demands = 0
         self._claims = 0
         self._seated: list[tuple[LabelSet, Ints, Ints]] = []
-        self._ports: dict[HostPort, Group] = {}
-        self.earlier: list[Callable[[Group], None]] = []
+        self._ports: dict[HostPort, TopologyGroup] = {}
+        self.earlier: list[Callable[[TopologyGroup], None]] = []
         """Count what this solve has placed so far into a group that relaxed pods are the first to need."""
         self._settle()
 
-    def prepare(self, asks: Iterable[Ask]) -> None:
+    def prepare(self, asks: Iterable[PodSpecification]) -> None:
         """Make the groups whose pods repel others, before anybody is asked to heed them."""
         for ask in asks:
             for term in ask.anti_affinity:
@@ -48,7 +51,7 @@ class Census:
             for port in ask.host_ports:
                 self._port(port)
 
-    def demand(self, ask: Ask, resources: Sequence[str]) -> Demand:
+    def demand(self, ask: PodSpecification, resources: Sequence[str]) -> Demand:
         """The ask worked out. Groups it is the first to need are made and have counted what stands."""
         own = [self._group(key) for key in _keys(ask)]
         repelling = [self._group(_repelling(term, ask.namespace)) for term in ask.anti_affinity]
@@ -77,7 +80,9 @@ class Census:
     def _numbered(self, wanted: Requirements) -> int:
         return self._wanted.setdefault(wanted, len(self._wanted))
 
-    def _rules(self, ask: Ask, own: list[Group], repelling: list[Group]) -> Iterator[tuple[Group, bool]]:
+    def _rules(
+        self, ask: PodSpecification, own: list[TopologyGroup], repelling: list[TopologyGroup]
+    ) -> Iterator[tuple[TopologyGroup, bool]]:
         for group in own:
             yield group, group.selects(ask.namespace, ask.labels)
         for group in self.groups.values():
@@ -87,21 +92,21 @@ class Census:
             if any(port.conflicts(mine) for mine in ask.host_ports):
                 yield group, True
 
-    def _port(self, port: HostPort) -> Group:
+    def _port(self, port: HostPort) -> TopologyGroup:
         group = self._ports[port] = self._group(Key(Sort.PORT, HOSTNAME, port=port))
         return group
 
-    def _counted(self, who: LabelSet) -> list[Group]:
+    def _counted(self, who: LabelSet) -> list[TopologyGroup]:
         found = self._counting.get(who)
         if found is None:
             found = [group for group in self.groups.values() if _counts(group, who)]
             self._counting[who] = found
         return found
 
-    def _group(self, key: Key) -> Group:
+    def _group(self, key: Key) -> TopologyGroup:
         group = self.groups.get(key)
         if group is None:
-            group = self.groups[key] = Group(len(self.groups), key)
+            group = self.groups[key] = TopologyGroup(len(self.groups), key)
             for who, counting in self._counting.items():
                 if _counts(group, who):
                     counting.append(group)
@@ -110,7 +115,7 @@ class Census:
 
     # -- what stands ----------------------------------------------------------------------------------------------
 
-    def _survey(self, group: Group) -> None:
+    def _survey(self, group: TopologyGroup) -> None:
         """The domains there are, and the residents in them."""
         group.fit(len(self._standing), self._claims)
         if not group.by_host:
@@ -165,14 +170,14 @@ class Census:
             self._standing.count(group, np.array([index]), np.array([count]))
 
 
-def _counts(group: Group, who: LabelSet) -> bool:
+def _counts(group: TopologyGroup, who: LabelSet) -> bool:
     """Whether the group counts pods with these labels (those that repel or hold ports are counted by owner)."""
     if group.key.sort in {Sort.INVERSE, Sort.PORT}:
         return False
     return group.selects(who[0], dict(who[1]))
 
 
-def _keys(ask: Ask) -> Iterator[Key]:
+def _keys(ask: PodSpecification) -> Iterator[Key]:
     """The groups of the ask's own constraints. What is preferred and not yet relaxed counts as required."""
     for spread in ask.spreads:
         yield _spread_key(ask, spread)
@@ -182,7 +187,7 @@ def _keys(ask: Ask) -> Iterator[Key]:
         yield _peers_key(Sort.ANTI_AFFINITY, term, ask.namespace)
 
 
-def _spread_key(ask: Ask, spread: Spread) -> Key:
+def _spread_key(ask: PodSpecification, spread: Spread) -> Key:
     selector = spread.selector
     if selector is not None and spread.match_label_keys:
         own = {key: ask.labels[key] for key in spread.match_label_keys if key in ask.labels}
@@ -198,7 +203,7 @@ def _spread_key(ask: Ask, spread: Spread) -> Key:
     )
 
 
-def _affinity(ask: Ask) -> tuple[Requirements, ...]:
+def _affinity(ask: PodSpecification) -> tuple[Requirements, ...]:
     """What node affinity leaves: the selector with any of the required terms."""
     if ask.required:
         return tuple(ask.selector & term for term in ask.required)

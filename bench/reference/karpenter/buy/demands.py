@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bench.reference.karpenter.buy.families import Families, Family
-from bench.reference.karpenter.buy.groups import Group, Sort
+from bench.reference.karpenter.buy.families import ClaimClass, Families
+from bench.reference.karpenter.buy.groups import Sort, TopologyGroup
 from bench.reference.karpenter.buy.relax import heaviest
 from bench.reference.karpenter.buy.rows import Ints
 from bench.reference.karpenter.buy.taints import tolerated
-from bench.reference.karpenter.buy.values import ANYTHING, Ask
+from bench.reference.karpenter.buy.values import ANYTHING, PodSpecification
 from model.labels import HOSTNAME
 from model.requirements import Requirements
 
@@ -21,7 +21,7 @@ class Demand:
     """One class of equal pods at one step of relaxation."""
 
     number: int
-    ask: Ask
+    ask: PodSpecification
     take: Ints
     """What one pod takes, in the order of the solve's resources."""
     wanted: tuple[Requirements, ...]
@@ -30,15 +30,15 @@ class Demand:
     """The alternatives as machines to be bought must meet them, numbered for all demands together."""
     strict: Requirements
     """Without preferences: what the pod's domains are judged by."""
-    rules: tuple[tuple[Group, bool], ...]
+    rules: tuple[tuple[TopologyGroup, bool], ...]
     """Groups it must heed, and whether equal pods are among those counted."""
-    selected_by: list[Group]
+    selected_by: list[TopologyGroup]
     """Groups whose selector counts it; grows when relaxed pods bring new ones."""
-    own: tuple[Group, ...]
+    own: tuple[TopologyGroup, ...]
     """Groups that count it by what it does: repel others, hold ports."""
 
     @property
-    def counted(self) -> tuple[Group, ...]:
+    def counted(self) -> tuple[TopologyGroup, ...]:
         """Every group that counts it."""
         return (*self.selected_by, *self.own)
 
@@ -51,7 +51,7 @@ class Demand:
         """Whether no equal pod can ever find a place once one of them has found none, wherever relaxed fellows go."""
         return all(_only_worse(group, mine=mine) for group, mine in self.rules)
 
-    def target(self, families: Families, family: Family) -> Family | None:
+    def target(self, families: Families, family: ClaimClass) -> ClaimClass | None:
         """What a claim of the family becomes with such a pod on it; None when it cannot take one."""
         if not tolerated(families.templates[family.pool].taints, self.ask.tolerations):
             return None
@@ -63,7 +63,7 @@ class Demand:
                 return found
         return None
 
-    def _within(self, families: Families, family: Family) -> Family | None:
+    def _within(self, families: Families, family: ClaimClass) -> ClaimClass | None:
         """The family held to the domains that every group allows (`topology.go AddRequirements`)."""
         chosen: list[tuple[str, tuple[str, ...]]] = []
         for group, mine in self.rules:
@@ -77,7 +77,7 @@ class Demand:
         return families.within(family, tuple(chosen)) if chosen else family
 
 
-def _only_worse(group: Group, *, mine: bool) -> bool:
+def _only_worse(group: TopologyGroup, *, mine: bool) -> bool:
     """Whether a group that refuses a pod still refuses it after more of its kind were placed."""
     if group.key.sort is Sort.AFFINITY:
         return not mine
@@ -87,7 +87,7 @@ def _only_worse(group: Group, *, mine: bool) -> bool:
 Numbering = Callable[[Requirements], int]
 
 
-def alternatives(ask: Ask) -> tuple[Requirements, ...]:
+def alternatives(ask: PodSpecification) -> tuple[Requirements, ...]:
     """What a node must meet: selector, the required term in force, the preference in force, and a place of volumes."""
     wanted = strictly(ask)
     preferred = heaviest(ask.preferred)
@@ -96,7 +96,7 @@ def alternatives(ask: Ask) -> tuple[Requirements, ...]:
     return tuple(wanted & volume for volume in ask.volumes) or (wanted,)
 
 
-def strictly(ask: Ask) -> Requirements:
+def strictly(ask: PodSpecification) -> Requirements:
     """Selector and the first term of required node affinity."""
     return ask.selector & ask.required[0] if ask.required else ask.selector
 

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bench.reference.karpenter.buy import min_values
-from bench.reference.karpenter.buy.families import Family
+from bench.reference.karpenter.buy.families import ClaimClass
 from bench.reference.karpenter.buy.flight import Flight, host_name
 from bench.reference.karpenter.buy.guard import Guard, fitting
-from bench.reference.karpenter.buy.outcome import Claim, Option, Unplaced, Why
-from bench.reference.karpenter.buy.rows import Bools, Floats, Ints, Rows
-from bench.reference.karpenter.buy.values import PODS, RESERVED, Rules
+from bench.reference.karpenter.buy.outcome import Option, PlannedClaim, Unplaced, Why
+from bench.reference.karpenter.buy.rows import Bools, Floats, InstanceRows, Ints
+from bench.reference.karpenter.buy.values import PODS, RESERVED, ProvisionerSettings
 from model import labels
 from model.quantity import Resources
 from model.requirements import Requirement, Requirements
@@ -23,13 +23,13 @@ class Finish:
 
     flight: Flight
     guard: Guard
-    rules: Rules
+    rules: ProvisionerSettings
     resources: Sequence[str]
     _offered: dict[tuple[int, frozenset[str]], tuple[Floats, list[Option]]] = field(default_factory=dict)
     _options: dict[tuple[int, bytes, frozenset[str]], "_Listed"] = field(default_factory=dict)
     _shapes: dict[tuple[int, bytes, frozenset[str]], "_Shape"] = field(default_factory=dict)
 
-    def claim(self, number: int, pods: Sequence[str]) -> Claim | Unplaced:
+    def claim(self, number: int, pods: Sequence[str]) -> PlannedClaim | Unplaced:
         """The claim with its pods, or they go back: cut to the longest list, it would be too little flexible."""
         family = self.flight.family(number)
         held = self.guard.reservations.held(host_name(number))
@@ -38,7 +38,7 @@ class Finish:
             return Unplaced(tuple(pods), Why.MIN_VALUES, min_values.sentence(shape.unmet))
         if not shape.options:
             return Unplaced(tuple(pods), Why.RESERVATIONS, "only reserved capacity would do, and others hold it")
-        return Claim(
+        return PlannedClaim(
             name=host_name(number),
             template=self.flight.families.templates[family.pool].name,
             requirements=shape.requirements,
@@ -49,7 +49,7 @@ class Finish:
             reservations=tuple(sorted(held)),
         )
 
-    def _shape(self, family: Family, used: Ints, held: frozenset[str]) -> "_Shape":
+    def _shape(self, family: ClaimClass, used: Ints, held: frozenset[str]) -> "_Shape":
         """Claims that are equal but for their pods' names are worked out once."""
         key = (family.number, used.tobytes(), held)
         found = self._shapes.get(key)
@@ -68,14 +68,14 @@ class Finish:
         named: Mapping[str, int] = dict(zip(self.resources, taken.tolist(), strict=True))
         return {name: amount for name, amount in named.items() if amount and name != PODS}
 
-    def _listed(self, family: Family, rows: Rows, left: Bools, held: frozenset[str]) -> "_Listed":
+    def _listed(self, family: ClaimClass, rows: InstanceRows, left: Bools, held: frozenset[str]) -> "_Listed":
         key = (family.number, left.tobytes(), held)
         found = self._options.get(key)
         if found is None:
             found = self._options[key] = self._list(family, rows, left, held)
         return found
 
-    def _list(self, family: Family, rows: Rows, left: Bools, held: frozenset[str]) -> "_Listed":
+    def _list(self, family: ClaimClass, rows: InstanceRows, left: Bools, held: frozenset[str]) -> "_Listed":
         prices, options = self._priced(family, rows, held)
         chosen: dict[str, int] = {}
         for row in np.lexsort((rows.rank, prices)).tolist():
@@ -85,7 +85,7 @@ class Finish:
         kept[list(chosen.values())] = True
         return _Listed(tuple(options[row] for row in chosen.values()), kept)
 
-    def _priced(self, family: Family, rows: Rows, held: frozenset[str]) -> tuple[Floats, list[Option]]:
+    def _priced(self, family: ClaimClass, rows: InstanceRows, held: frozenset[str]) -> tuple[Floats, list[Option]]:
         """By row of the family: its cheapest offer, and that as an option."""
         key = (family.number, held)
         found = self._offered.get(key)
@@ -113,7 +113,7 @@ class _Listed:
     rows: Bools
 
 
-def _usable(rows: Rows, held: frozenset[str]) -> Bools:
+def _usable(rows: InstanceRows, held: frozenset[str]) -> Bools:
     """Offers a claim may be launched into: its reservations if it holds any, else those nobody has to hold."""
     if not held:
         return ~rows.reserved

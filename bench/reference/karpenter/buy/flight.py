@@ -6,9 +6,9 @@ from typing import NamedTuple
 import numpy as np
 
 from bench.reference.karpenter.buy.demands import Demand
-from bench.reference.karpenter.buy.families import Families, Family
+from bench.reference.karpenter.buy.families import ClaimClass, Families
 from bench.reference.karpenter.buy.fronts import MANY
-from bench.reference.karpenter.buy.groups import EVERYWHERE, Group
+from bench.reference.karpenter.buy.groups import EVERYWHERE, TopologyGroup
 from bench.reference.karpenter.buy.guard import Guard
 from bench.reference.karpenter.buy.level import leveled
 from bench.reference.karpenter.buy.rows import Bools, Ints
@@ -50,11 +50,11 @@ class Flight:
         """What the claim's pods take."""
         return self._used[:, claim]
 
-    def family(self, claim: int) -> Family:
+    def family(self, claim: int) -> ClaimClass:
         """What the claim may still become."""
         return self.families.all[int(self._family[claim])]
 
-    def open(self, demand: Demand, opened: list[tuple[Family, int]]) -> None:
+    def open(self, demand: Demand, opened: list[tuple[ClaimClass, int]]) -> None:
         """New claims, each with its first pods. There is room for them."""
         claims = np.arange(self.size, self.size + len(opened), dtype=np.int64)
         given = np.array([pods for _, pods in opened], dtype=np.int64)
@@ -80,7 +80,7 @@ class Flight:
             self._commit(demand, claims, given, becomes[claims])
         return int(given.sum())
 
-    def recount(self, group: Group) -> None:
+    def recount(self, group: TopologyGroup) -> None:
         """Count into a new group what has been placed before it was made, by what was known of the claims then."""
         for boarding in self.log:
             if group in boarding.demand.counted:
@@ -162,7 +162,7 @@ class Flight:
             for claim in claims.tolist():
                 self.guard.settle(host_name(claim), self.family(claim), self._used[:, claim])
 
-    def _record(self, group: Group, boarding: Boarding) -> None:
+    def _record(self, group: TopologyGroup, boarding: Boarding) -> None:
         _, claims, given, families = boarding
         if group.by_host and group.key.counts_on == EVERYWHERE:
             group.record_claims(claims, given)

@@ -65,7 +65,7 @@ class Key(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class Group:
+class TopologyGroup:
     """Pods by domain. `on_nodes` and `on_claims` are only used for the hostname, `counts` for all other keys."""
 
     number: int

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from bench.reference.karpenter.buy import min_values
-from bench.reference.karpenter.buy.families import Families, Family
-from bench.reference.karpenter.buy.reservations import Reservations
-from bench.reference.karpenter.buy.rows import Bools, Ints, Rows
-from bench.reference.karpenter.buy.values import Rules
+from bench.reference.karpenter.buy.families import ClaimClass, Families
+from bench.reference.karpenter.buy.reservations import ReservationManager
+from bench.reference.karpenter.buy.rows import Bools, InstanceRows, Ints
+from bench.reference.karpenter.buy.values import ProvisionerSettings
 
 
 @dataclass(slots=True)
@@ -20,15 +20,15 @@ class Guard:
     """The rules that go beyond room, for all pools of a solve."""
 
     families: Families
-    rules: Rules
+    rules: ProvisionerSettings
     least: list[dict[str, int]]
     """By pool: the distinct values that must stay possible, none where the policy is best effort."""
     reserving: list[bool]
     """By pool: whether it has reserved offerings."""
-    reservations: Reservations
+    reservations: ReservationManager
 
     @classmethod
-    def of(cls, families: Families, rules: Rules) -> "Guard":
+    def of(cls, families: Families, rules: ProvisionerSettings) -> "Guard":
         """The guard of these pools."""
         left: dict[str, int] = {}
         for rows in families.rows:
@@ -40,7 +40,7 @@ class Guard:
             rules,
             [{} if rules.best_effort_min_values else each for each in wanted],
             [bool(rows.reserved.any()) for rows in families.rows],
-            Reservations(left),
+            ReservationManager(left),
         )
 
     @property
@@ -48,11 +48,11 @@ class Guard:
         """Whether there are reservations at all, so that claims may depend on what others hold."""
         return any(self.reserving)
 
-    def careful(self, family: Family) -> bool:
+    def careful(self, family: ClaimClass) -> bool:
         """Whether what claims of the family may take depends on what others hold."""
         return self.reserving[family.pool]
 
-    def flexible(self, family: Family, used: Ints, take: Ints, room: int) -> int:
+    def flexible(self, family: ClaimClass, used: Ints, take: Ints, room: int) -> int:
         """How many of `room` more pods leave a claim of the family, with `used` taken, as flexible as it has to be."""
         least = self.least[family.pool]
         if not least or not room:
@@ -69,7 +69,7 @@ class Guard:
                 fewest = middle
         return fewest
 
-    def stuck(self, host: str, family: Family, used: Ints) -> bool:
+    def stuck(self, host: str, family: ClaimClass, used: Ints) -> bool:
         """Whether the claim `host`, as `family` with `used` taken, would lose reserved capacity that others hold."""
         if not self.reserving[family.pool] or not self.rules.strict_reservations:
             return False
@@ -79,7 +79,7 @@ class Guard:
         free = {each for each in usable if self.reservations.can_reserve(host, each)}
         return bool(usable or self.reservations.held(host)) and not free
 
-    def settle(self, host: str, family: Family, used: Ints) -> None:
+    def settle(self, host: str, family: ClaimClass, used: Ints) -> None:
         """The claim is `family` with `used` taken: take places in what it can use, give back the others."""
         if not self.reserving[family.pool]:
             return
@@ -90,11 +90,11 @@ class Guard:
         self.reservations.release(host, self.reservations.held(host) - free)
 
     @staticmethod
-    def _usable(rows: Rows, family: Family, left: Bools) -> set[str]:
+    def _usable(rows: InstanceRows, family: ClaimClass, left: Bools) -> set[str]:
         offers = np.flatnonzero(rows.reserved & family.offers & left[rows.row_of])
         return {rows.offers[index].reservation_id for index in offers}
 
 
-def fitting(rows: Rows, family: Family, used: Ints) -> Bools:
+def fitting(rows: InstanceRows, family: ClaimClass, used: Ints) -> Bools:
     """The rows of the family that hold `used`."""
     return np.asarray(family.rows & (rows.room >= used).all(axis=1), dtype=np.bool_)

@@ -5,17 +5,19 @@ from collections.abc import Sequence
 from bench.reference.karpenter.buy.census import Census
 from bench.reference.karpenter.buy.demands import Demand
 from bench.reference.karpenter.buy.relax import relaxed
-from bench.reference.karpenter.buy.values import Ask
+from bench.reference.karpenter.buy.values import PodSpecification
 
 
 class Ladder:
     """Class and step -> its demand, worked out when a pod first gets there. Step 0 holds every wish."""
 
-    def __init__(self, asks: Sequence[Ask], census: Census, resources: Sequence[str], *, soft_taints: bool) -> None:
+    def __init__(
+        self, asks: Sequence[PodSpecification], census: Census, resources: Sequence[str], *, soft_taints: bool
+    ) -> None:
         self._census = census
         self._resources = resources
         self._soft_taints = soft_taints
-        self._asks: list[list[Ask]] = [[ask] for ask in asks]
+        self._asks: list[list[PodSpecification]] = [[ask] for ask in asks]
         self._demands: list[list[Demand]] = [[] for _ in asks]
 
     def step(self, kind: int, number: int) -> Demand | None:

@@ -3,7 +3,7 @@
 `cloudprovider/types.go SatisfiesMinValues`: what counts are the values the types have, not those the claim allows.
 """
 
-from bench.reference.karpenter.buy.rows import Bools, Rows
+from bench.reference.karpenter.buy.rows import Bools, InstanceRows
 from model.requirements import Requirements
 
 
@@ -12,7 +12,7 @@ def least(requirements: Requirements) -> dict[str, int]:
     return {key: value.min_values for key, value in requirements.items() if value.min_values is not None}
 
 
-def unmet(wanted: dict[str, int], rows: Rows, left: Bools) -> dict[str, int]:
+def unmet(wanted: dict[str, int], rows: InstanceRows, left: Bools) -> dict[str, int]:
     """Key -> the distinct values there are, for every key that has fewer than wanted."""
     there = {key: rows.distinct(key, left) for key in wanted}
     return {key: there[key] for key in sorted(wanted) if there[key] < wanted[key]}

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
-from bench.reference.karpenter.buy.values import Ask, Node, Pod, Template
+from bench.reference.karpenter.buy.values import KarpenterNode, PodSpecification, PoolTemplate, WaitingPod
 from model.quantity import CPU
 
 
@@ -30,13 +30,13 @@ class Run:
         return taken
 
 
-def runs_of(pods: Iterable[Pod]) -> tuple[list[Ask], list[Run]]:
+def runs_of(pods: Iterable[WaitingPod]) -> tuple[list[PodSpecification], list[Run]]:
     """The distinct asks, and the queue over them.
 
     CPU, then memory, both descending, then age; among pods equal in all that, classes go whole, the class with the
     lowest name first (upstream: the random uid).
     """
-    asks: dict[int, Ask] = {}
+    asks: dict[int, PodSpecification] = {}
     groups: dict[tuple[int, float], list[str]] = {}
     for pod in pods:
         key = (id(pod.ask), pod.created_at_s)
@@ -47,7 +47,7 @@ def runs_of(pods: Iterable[Pod]) -> tuple[list[Ask], list[Run]]:
         equal.append(pod.name)
     kinds: dict[tuple[object, ...], int] = {}
     kind_of = {given: kinds.setdefault(identity(ask), len(kinds)) for given, ask in asks.items()}
-    distinct: dict[int, Ask] = {}
+    distinct: dict[int, PodSpecification] = {}
     for given, ask in asks.items():
         distinct.setdefault(kind_of[given], ask)
     merged: dict[tuple[int, float], list[str]] = {}
@@ -57,7 +57,7 @@ def runs_of(pods: Iterable[Pod]) -> tuple[list[Ask], list[Run]]:
     return known, _sorted(known, merged)
 
 
-def _sorted(asks: Sequence[Ask], groups: dict[tuple[int, float], list[str]]) -> list[Run]:
+def _sorted(asks: Sequence[PodSpecification], groups: dict[tuple[int, float], list[str]]) -> list[Run]:
     keyed = []
     for (kind, created_at_s), names in groups.items():
         names.sort()
@@ -67,7 +67,7 @@ def _sorted(asks: Sequence[Ask], groups: dict[tuple[int, float], list[str]]) -> 
     return [entry[4] for entry in keyed]
 
 
-def identity(ask: Ask) -> tuple[object, ...]:
+def identity(ask: PodSpecification) -> tuple[object, ...]:
     """Equal for asks that are decided alike."""
     return (
         tuple(sorted(item for item in ask.requests.items() if item[1])),
@@ -87,7 +87,7 @@ def identity(ask: Ask) -> tuple[object, ...]:
     )
 
 
-class Queue:
+class PodQueue:
     """The runs in order. What failed goes to the back; it ends when a whole round brought nothing."""
 
     def __init__(self, runs: Iterable[Run]) -> None:
@@ -113,11 +113,11 @@ class Queue:
         return sorted((run for run, _ in self._runs), key=lambda run: run.names[run.next])
 
 
-def by_weight(templates: Iterable[Template]) -> list[Template]:
+def by_weight(templates: Iterable[PoolTemplate]) -> list[PoolTemplate]:
     """Heaviest first; among equals the name later in the alphabet."""
     return sorted(sorted(templates, key=attrgetter("name"), reverse=True), key=lambda template: -template.weight)
 
 
-def by_readiness(nodes: Iterable[Node]) -> list[Node]:
+def by_readiness(nodes: Iterable[KarpenterNode]) -> list[KarpenterNode]:
     """Initialized nodes first, then by name."""
     return sorted(nodes, key=lambda node: (not node.initialized, node.name))

@@ -35,7 +35,7 @@ class Option:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class PlannedClaim:
     """A machine to buy: any of `options`, cheapest first."""
 
     name: str
@@ -67,10 +67,10 @@ class Unplaced:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SchedulingResults:
     """The decision. `seats`: node -> pods to come onto it."""
 
-    claims: tuple[Claim, ...]
+    claims: tuple[PlannedClaim, ...]
     seats: Mapping[str, tuple[str, ...]]
     unplaced: tuple[Unplaced, ...]
 

@@ -10,7 +10,7 @@ class OverReserved(ValueError):
     """More places of a reservation were taken than it has, or it is not known: a mistake of the caller."""
 
 
-class Reservations:
+class ReservationManager:
     """Places left by reservation id. `host` names the claim."""
 
     def __init__(self, places: Mapping[str, int]) -> None:

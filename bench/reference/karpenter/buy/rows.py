@@ -13,7 +13,15 @@ import numpy.typing as npt
 
 from bench.reference.karpenter.buy.relax import SOFT_TAINTS
 from bench.reference.karpenter.buy.taints import tolerated
-from bench.reference.karpenter.buy.values import NODES, PODS, RESERVED, Daemon, Machine, ReferenceOffering, Template
+from bench.reference.karpenter.buy.values import (
+    NODES,
+    PODS,
+    RESERVED,
+    Daemon,
+    MachineType,
+    PoolTemplate,
+    ReferenceOffering,
+)
 from model import labels
 from model.quantity import Resources
 from model.requirements import Requirement, Requirements
@@ -37,13 +45,13 @@ def asked(amounts: Resources, resources: Sequence[str]) -> Ints:
     return vector({**amounts, PODS: 1}, resources)
 
 
-class Rows:
+class InstanceRows:
     """The rows of one template over `resources`."""
 
-    def __init__(self, template: Template, resources: Sequence[str]) -> None:
+    def __init__(self, template: PoolTemplate, resources: Sequence[str]) -> None:
         self.limited = tuple(sorted(template.remaining or ()))
         listed = [entry for machine in template.machines for entry in _ways(machine)]
-        self.machines: list[Machine] = [machine for machine, _, _ in listed]
+        self.machines: list[MachineType] = [machine for machine, _, _ in listed]
         offers = [offer for _, _, mine in listed for offer in mine]
         self.offers: list[ReferenceOffering] = offers
         self.starts: Ints = np.cumsum([0, *(len(mine) for _, _, mine in listed)], dtype=np.int64)[:-1]
@@ -140,7 +148,7 @@ class Rows:
         return out
 
 
-def _ways(machine: Machine) -> Iterator[tuple[Machine, Resources, list[ReferenceOffering]]]:
+def _ways(machine: MachineType) -> Iterator[tuple[MachineType, Resources, list[ReferenceOffering]]]:
     """The machine once for each allocatable its available offerings come with."""
     groups: dict[tuple[tuple[str, int], ...], list[ReferenceOffering]] = {}
     for offering in sorted(machine.offerings, key=attrgetter("zone", "capacity_type", "reservation_id")):
@@ -150,7 +158,7 @@ def _ways(machine: Machine) -> Iterator[tuple[Machine, Resources, list[Reference
         yield machine, {**machine.allocatable, **dict(differing)}, mine
 
 
-def described(machine: Machine) -> Requirements:
+def described(machine: MachineType) -> Requirements:
     """The machine's labels, with zones and capacity types from its available offerings where they are not said."""
     available = [offering for offering in machine.offerings if offering.available]
     found = {
@@ -161,7 +169,7 @@ def described(machine: Machine) -> Requirements:
     return machine.requirements & Requirements(missing)
 
 
-def _overhead(template: Template, machines: Sequence[Requirements], resources: Sequence[str]) -> Ints:
+def _overhead(template: PoolTemplate, machines: Sequence[Requirements], resources: Sequence[str]) -> Ints:
     """What daemons take of each row (`scheduler.go`, daemon overhead by group of types)."""
     out = np.zeros((len(machines), len(resources)), dtype=np.int64)
     known: dict[tuple[str, Requirements], bool] = {}

@@ -11,38 +11,48 @@ from bench.reference.karpenter.buy.demands import Demand
 from bench.reference.karpenter.buy.families import Families
 from bench.reference.karpenter.buy.finish import Finish
 from bench.reference.karpenter.buy.flight import Flight, host_name
-from bench.reference.karpenter.buy.groups import Group
+from bench.reference.karpenter.buy.groups import TopologyGroup
 from bench.reference.karpenter.buy.guard import Guard
 from bench.reference.karpenter.buy.ladder import Ladder
-from bench.reference.karpenter.buy.order import Queue, Run, by_weight, runs_of
-from bench.reference.karpenter.buy.outcome import Claim, Outcome, Unplaced, Why
+from bench.reference.karpenter.buy.order import PodQueue, Run, by_weight, runs_of
+from bench.reference.karpenter.buy.outcome import PlannedClaim, SchedulingResults, Unplaced, Why
 from bench.reference.karpenter.buy.relax import without_preferences
-from bench.reference.karpenter.buy.rows import Ints, Rows
-from bench.reference.karpenter.buy.standing import Standing
-from bench.reference.karpenter.buy.values import PODS, Ask, Node, Pod, Rules, Template
+from bench.reference.karpenter.buy.rows import InstanceRows, Ints
+from bench.reference.karpenter.buy.standing import NodeColumns
+from bench.reference.karpenter.buy.values import (
+    PODS,
+    KarpenterNode,
+    PodSpecification,
+    PoolTemplate,
+    ProvisionerSettings,
+    WaitingPod,
+)
 from bench.reference.karpenter.buy.words import refusal
 
 
 def solve(
-    pods: Iterable[Pod], templates: Iterable[Template], nodes: Iterable[Node] = (), rules: Rules | None = None
-) -> Outcome:
+    pods: Iterable[WaitingPod],
+    templates: Iterable[PoolTemplate],
+    nodes: Iterable[KarpenterNode] = (),
+    rules: ProvisionerSettings | None = None,
+) -> SchedulingResults:
     """Where every pod goes: onto `nodes`, onto machines to be bought from `templates`, or why nowhere.
 
     Names of pods, of templates and of nodes are unique each. Equal input in any order gives equal output.
     """
-    return _Solve.of(pods, templates, nodes, rules or Rules()).run()
+    return _Solve.of(pods, templates, nodes, rules or ProvisionerSettings()).run()
 
 
 @dataclass(slots=True)
 class _Solve:
     """One decision as it is being made."""
 
-    rules: Rules
+    rules: ProvisionerSettings
     resources: tuple[str, ...]
-    queue: Queue
+    queue: PodQueue
     ladder: Ladder
     census: Census
-    standing: Standing
+    standing: NodeColumns
     flight: Flight
     guard: Guard
     buyer: Buyer
@@ -53,17 +63,23 @@ class _Solve:
     _seated: list[tuple[Demand, Ints, Ints]] = field(default_factory=list)
 
     @classmethod
-    def of(cls, pods: Iterable[Pod], templates: Iterable[Template], nodes: Iterable[Node], rules: Rules) -> "_Solve":
+    def of(
+        cls,
+        pods: Iterable[WaitingPod],
+        templates: Iterable[PoolTemplate],
+        nodes: Iterable[KarpenterNode],
+        rules: ProvisionerSettings,
+    ) -> "_Solve":
         asks, runs = runs_of(pods)
         if not rules.respect_preferences:
             asks = [without_preferences(ask) for ask in asks]
         pools = by_weight(templates)
         standing_nodes = list(nodes)
         resources = _resources(asks, pools)
-        rows = [Rows(template, resources) for template in pools]
+        rows = [InstanceRows(template, resources) for template in pools]
         families = Families(pools, rows)
         guard = Guard.of(families, rules)
-        standing = Standing(standing_nodes, resources, _keys(asks))
+        standing = NodeColumns(standing_nodes, resources, _keys(asks))
         first = [families.first(pool, np.ones(len(each.machines), dtype=np.bool_)) for pool, each in enumerate(rows)]
         census = Census(pools, list(zip(rows, first, strict=True)), standing)
         census.prepare(asks)
@@ -72,7 +88,7 @@ class _Solve:
         out = cls(
             rules,
             resources,
-            Queue(runs),
+            PodQueue(runs),
             Ladder(asks, census, resources, soft_taints=soft),
             census,
             standing,
@@ -83,7 +99,7 @@ class _Solve:
         census.earlier += [flight.recount, out._recount_seats]
         return out
 
-    def run(self) -> Outcome:
+    def run(self) -> SchedulingResults:
         """Take runs off the queue until none is left or nothing moves any more."""
         while (run := self.queue.pop()) is not None:
             self._serve(run)
@@ -143,20 +159,20 @@ class _Solve:
                 self.aboard[claim].extend(run.take(count))
         return placed
 
-    def _recount_seats(self, group: Group) -> None:
+    def _recount_seats(self, group: TopologyGroup) -> None:
         for demand, nodes, given in self._seated:
             if group in demand.counted:
                 self.standing.count(group, nodes, given)
 
     # -- what came of it ------------------------------------------------------------------------------------------
 
-    def _outcome(self) -> Outcome:
+    def _outcome(self) -> SchedulingResults:
         finish = Finish(self.flight, self.guard, self.rules, self.resources)
         finished = [finish.claim(number, pods) for number, pods in enumerate(self.aboard)]
-        claims = tuple(each for each in finished if isinstance(each, Claim))
+        claims = tuple(each for each in finished if isinstance(each, PlannedClaim))
         back = [each for each in finished if isinstance(each, Unplaced)]
         seats = {self.standing.nodes[node].name: tuple(pods) for node, pods in sorted(self.seats.items())}
-        return Outcome(claims, seats, (*back, *self._left()))
+        return SchedulingResults(claims, seats, (*back, *self._left()))
 
     def _left(self) -> Iterator[Unplaced]:
         for run in self.queue.rest():
@@ -166,14 +182,14 @@ class _Solve:
             yield Unplaced(tuple(run.take(run.count)), why, refusal(demand, refused, self.buyer))
 
 
-def _resources(asks: Sequence[Ask], templates: Sequence[Template]) -> tuple[str, ...]:
+def _resources(asks: Sequence[PodSpecification], templates: Sequence[PoolTemplate]) -> tuple[str, ...]:
     """What is counted: all that pods and daemons request."""
     named = {name for ask in asks for name, amount in ask.requests.items() if amount}
     named |= {name for template in templates for daemon in template.daemons for name in daemon.requests}
     return (*sorted(named - {PODS}), PODS)
 
 
-def _keys(asks: Iterable[Ask]) -> frozenset[str]:
+def _keys(asks: Iterable[PodSpecification]) -> frozenset[str]:
     """Labels that nodes are told apart by."""
     wanted = {
         key

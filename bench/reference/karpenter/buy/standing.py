@@ -6,20 +6,20 @@ import numpy as np
 
 from bench.reference.karpenter.buy.demands import Demand
 from bench.reference.karpenter.buy.fronts import MANY
-from bench.reference.karpenter.buy.groups import Filter, Group
+from bench.reference.karpenter.buy.groups import Filter, TopologyGroup
 from bench.reference.karpenter.buy.order import by_readiness
 from bench.reference.karpenter.buy.rows import Bools, Ints, vector
 from bench.reference.karpenter.buy.taints import tolerated
-from bench.reference.karpenter.buy.values import Node
+from bench.reference.karpenter.buy.values import KarpenterNode
 from model.kinds import Taint
 from model.labels import HOSTNAME
 from model.requirements import STRICT, Requirement, Requirements
 
 
-class Standing:
+class NodeColumns:
     """The nodes as columns. `keys` are the labels any pod asks for: nodes equal in those are of one kind."""
 
-    def __init__(self, nodes: Iterable[Node], resources: tuple[str, ...], keys: frozenset[str]) -> None:
+    def __init__(self, nodes: Iterable[KarpenterNode], resources: tuple[str, ...], keys: frozenset[str]) -> None:
         self.nodes = by_readiness(nodes)
         free = [vector(node.free, resources) for node in self.nodes]
         self.free: Ints = np.array(free, dtype=np.int64).reshape(len(free), len(resources)).T.copy()
@@ -62,11 +62,11 @@ class Standing:
             found = self._passed[counts_on] = np.array(judged, dtype=np.bool_)
         return found
 
-    def count(self, group: Group, nodes: Ints, pods: Ints) -> None:
+    def count(self, group: TopologyGroup, nodes: Ints, pods: Ints) -> None:
         """Count pods that stand, or have just been given a seat."""
         self._record(group, nodes, pods)
 
-    def _record(self, group: Group, found: Ints, given: Ints) -> None:
+    def _record(self, group: TopologyGroup, found: Ints, given: Ints) -> None:
         if group.key.counts_on != Filter():
             passed = self.passed(group.key.counts_on)[found]
             found, given = found[passed], given[passed]
@@ -103,7 +103,7 @@ class Standing:
             accepted = self._accepted[demand.number] = np.array(judged, dtype=np.bool_)[self.kind]
         return np.where(accepted, MANY, 0)
 
-    def _allowed(self, demand: Demand, group: Group, *, mine: bool) -> Bools:
+    def _allowed(self, demand: Demand, group: TopologyGroup, *, mine: bool) -> Bools:
         """Nodes in a domain the group allows; a node without the label is in none."""
         names, own = self.domains(group.key.key)
         pod = demand.strict.of(group.key.key)
@@ -111,12 +111,14 @@ class Standing:
         return np.array([*fits, False], dtype=np.bool_)[own]
 
 
-def _domain(node: Node, key: str) -> str | None:
+def _domain(node: KarpenterNode, key: str) -> str | None:
     """The node's domain; its name stands in for a hostname it does not have yet."""
     return node.labels.get(key, node.name if key == HOSTNAME else None)
 
 
-def _kinds(nodes: Iterable[Node], keys: frozenset[str]) -> tuple[list[tuple[Requirements, tuple[Taint, ...]]], Ints]:
+def _kinds(
+    nodes: Iterable[KarpenterNode], keys: frozenset[str]
+) -> tuple[list[tuple[Requirements, tuple[Taint, ...]]], Ints]:
     numbers: dict[tuple[tuple[tuple[str, str], ...], tuple[Taint, ...]], int] = {}
     kind = []
     for node in nodes:

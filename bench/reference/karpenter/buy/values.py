@@ -72,7 +72,7 @@ class Weighted(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class PodSpecification:
     """All that matters of a pod. Pods that share one object, or whose asks are equal, are decided as one class."""
 
     requests: Resources = field(default_factory=dict)
@@ -95,11 +95,11 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Pod:
+class WaitingPod:
     """A pod that waits. `name` is unique (`namespace/name`)."""
 
     name: str
-    ask: Ask
+    ask: PodSpecification
     created_at_s: float = 0.0
 
 
@@ -120,7 +120,7 @@ class ReferenceOffering:
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class MachineType:
     """A machine type. Zones and capacity types not in `requirements` are those of its available offerings."""
 
     name: str
@@ -144,11 +144,11 @@ class Daemon:
 
 
 @dataclass(frozen=True, slots=True)
-class Template:
+class PoolTemplate:
     """A pool from which machines are bought."""
 
     name: str
-    machines: tuple[Machine, ...]
+    machines: tuple[MachineType, ...]
     requirements: Requirements = ANYTHING
     """Those of the pool and its labels; `minValues` may stand in them."""
     taints: tuple[Taint, ...] = ()
@@ -171,7 +171,7 @@ class Resident:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class KarpenterNode:
     """A machine that stands or is on its way."""
 
     name: str
@@ -185,7 +185,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class ProvisionerSettings:
     """How the provisioner is set up."""
 
     best_effort_min_values: bool = False

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from operator import itemgetter
 
 from bench.reference.karpenter.buy import min_values
-from bench.reference.karpenter.buy.buyer import Buyer, Refused
+from bench.reference.karpenter.buy.buyer import Buyer, PoolRefusal
 from bench.reference.karpenter.buy.demands import Demand
 from bench.reference.karpenter.buy.guard import fitting
 from bench.reference.karpenter.buy.outcome import Why
-from bench.reference.karpenter.buy.values import Template
+from bench.reference.karpenter.buy.values import PoolTemplate
 from model.hints import did_you_mean
 from model.labels import WELL_KNOWN
 from model.requirement import Requirement
@@ -18,7 +18,7 @@ from model.requirements import Requirements
 Words = Callable[[Demand, int, Buyer], str]
 
 
-def refusal(demand: Demand, refused: Sequence[Refused], buyer: Buyer) -> str:
+def refusal(demand: Demand, refused: Sequence[PoolRefusal], buyer: Buyer) -> str:
     """All pools with what stands against them."""
     if not refused:
         return "no node has room, and no pool may buy a machine"
@@ -26,7 +26,7 @@ def refusal(demand: Demand, refused: Sequence[Refused], buyer: Buyer) -> str:
     return "; ".join(parts)
 
 
-def _template(buyer: Buyer, pool: int) -> Template:
+def _template(buyer: Buyer, pool: int) -> PoolTemplate:
     return buyer.families.templates[pool]
 
 

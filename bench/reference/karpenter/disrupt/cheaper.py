@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final
 
-from bench.reference.karpenter.buy import Machine, ReferenceOffering
+from bench.reference.karpenter.buy import MachineType, ReferenceOffering
 from fleet.disruption.evaluation import SPOT_TYPES
 from model import labels
 from model.requirements import Requirement, Requirements
@@ -19,19 +19,19 @@ LAUNCH_ORDER: Final = ("reserved", "spot", "on-demand")
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ReplacementOptions:
     """What a replacement may become: `machines` cheapest first, each under `requirements`."""
 
-    machines: tuple[Machine, ...]
+    machines: tuple[MachineType, ...]
     requirements: Requirements
     reservations: frozenset[str] = frozenset()
     """The reservations it holds; offers of others are not for it."""
 
-    def offers(self, machine: Machine) -> list[ReferenceOffering]:
+    def offers(self, machine: MachineType) -> list[ReferenceOffering]:
         """What a launch could take of one type now."""
         return [each for each in machine.offerings if each.available and self._takes(machine, each)]
 
-    def _takes(self, machine: Machine, offer: ReferenceOffering) -> bool:
+    def _takes(self, machine: MachineType, offer: ReferenceOffering) -> bool:
         if offer.capacity_type == "reserved" and offer.reservation_id not in self.reservations:
             return False
         carried = offer_labels(offer)
@@ -68,29 +68,29 @@ def worst_usd_h(offers: Sequence[ReferenceOffering]) -> float:
     return inf
 
 
-def below(choice: Choice, usd_h: float) -> Choice | TooDear:
+def below(choice: ReplacementOptions, usd_h: float) -> ReplacementOptions | TooDear:
     """The types that cost less than `usd_h` whatever the launch takes; too few of them are none."""
     kept = tuple(machine for machine in choice.machines if worst_usd_h(choice.offers(machine)) < usd_h)
     if not kept:
         return TooDear("Can't replace with a cheaper node")
     if missing := unmet(choice.requirements, kept):
         return TooDear(f"Filtering by price: too few types are left for minValues of {', '.join(missing)}")
-    return Choice(kept, choice.requirements, choice.reservations)
+    return ReplacementOptions(kept, choice.requirements, choice.reservations)
 
 
-def unmet(requirements: Requirements, machines: Iterable[Machine]) -> list[str]:
+def unmet(requirements: Requirements, machines: Iterable[MachineType]) -> list[str]:
     """Keys, sorted, for which the types leave fewer distinct values than asked."""
     known = list(machines)
     asked = {key: wanted.min_values for key, wanted in sorted(requirements.items()) if wanted.min_values is not None}
     return [key for key, least in asked.items() if len(_values(key, known)) < least]
 
 
-def _values(key: str, machines: Iterable[Machine]) -> frozenset[str]:
+def _values(key: str, machines: Iterable[MachineType]) -> frozenset[str]:
     found = (machine.requirements.of(key) for machine in machines)
     return frozenset[str]().union(*(each.values for each in found if not each.complement))
 
 
-def replacing(choice: Choice, usd_h: float) -> Choice | TooDear:
+def replacing(choice: ReplacementOptions, usd_h: float) -> ReplacementOptions | TooDear:
     """What may replace machines of which one at least is not spot.
 
     Where spot is possible the price was that of spot, so spot it must be: a shortage must fail, not cost more.
@@ -101,13 +101,15 @@ def replacing(choice: Choice, usd_h: float) -> Choice | TooDear:
     return _only_spot(found) if any(_offers_spot(found, machine) for machine in found.machines) else found
 
 
-def spot_for_spot(choice: Choice, usd_h: float, *, single: bool, enabled: bool) -> Choice | TooDear:
+def spot_for_spot(
+    choice: ReplacementOptions, usd_h: float, *, single: bool, enabled: bool
+) -> ReplacementOptions | TooDear:
     """What may replace spot machines by spot; a `single` one needs fifteen cheaper types, and gets no others."""
     if not enabled:
         return TooDear("SpotToSpotConsolidation is disabled, can't replace a spot node with a spot node")
     spot = _only_spot(choice)
     machines = tuple(machine for machine in spot.machines if _offers_spot(spot, machine))
-    found = below(Choice(machines, spot.requirements, spot.reservations), usd_h)
+    found = below(ReplacementOptions(machines, spot.requirements, spot.reservations), usd_h)
     if isinstance(found, TooDear) or not single:
         return found
     if len(found.machines) < SPOT_TYPES:
@@ -116,26 +118,26 @@ def spot_for_spot(choice: Choice, usd_h: float, *, single: bool, enabled: bool) 
             f"to consolidate, got {len(found.machines)}"
         )
     count = max(SPOT_TYPES, _needed(found))
-    return Choice(found.machines[:count], found.requirements, found.reservations)
+    return ReplacementOptions(found.machines[:count], found.requirements, found.reservations)
 
 
-def _only_spot(choice: Choice) -> Choice:
+def _only_spot(choice: ReplacementOptions) -> ReplacementOptions:
     pinned = choice.requirements & Requirements({labels.CAPACITY_TYPE: Requirement.one_of("spot")})
-    return Choice(choice.machines, pinned, choice.reservations)
+    return ReplacementOptions(choice.machines, pinned, choice.reservations)
 
 
-def _offers_spot(choice: Choice, machine: Machine) -> bool:
+def _offers_spot(choice: ReplacementOptions, machine: MachineType) -> bool:
     return any(each.capacity_type == "spot" for each in choice.offers(machine))
 
 
-def _needed(choice: Choice) -> int:
+def _needed(choice: ReplacementOptions) -> int:
     """How many of the cheapest types meet minValues together."""
     counts = range(1, len(choice.machines) + 1)
     enough = (count for count in counts if not unmet(choice.requirements, choice.machines[:count]))
     return next(enough, len(choice.machines))
 
 
-def without_same(choice: Choice, going: Iterable[tuple[str, float]]) -> Choice | TooDear:
+def without_same(choice: ReplacementOptions, going: Iterable[tuple[str, float]]) -> ReplacementOptions | TooDear:
     """The choice for several machines at once, `going` being their types and prices.
 
     Where it could become one of those types, keeping that machine and deleting the others is the smaller change: only

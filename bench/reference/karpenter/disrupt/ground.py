@@ -9,7 +9,15 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
 
-from bench.reference.karpenter.buy import Node, Outcome, Pod, Resident, Rules, Template, solve
+from bench.reference.karpenter.buy import (
+    KarpenterNode,
+    PoolTemplate,
+    ProvisionerSettings,
+    Resident,
+    SchedulingResults,
+    WaitingPod,
+    solve,
+)
 from bench.reference.karpenter.disrupt.cheaper import offer_labels
 from fleet.disruption.eligibility import CandidateNode
 from fleet.disruption.evaluation import disruption_cost, savings_ratio
@@ -24,14 +32,14 @@ EVERY_TYPE: Final = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class DisruptionCandidate:
     """A machine with what runs on it."""
 
-    node: Node
+    node: KarpenterNode
     """`free` is what is left beside all of its pods; `labels` say its type, zone, capacity type and reservation."""
     pool: str = ""
     """Name of its pool; empty = nobody here bought it."""
-    pods: tuple[Pod, ...] = ()
+    pods: tuple[WaitingPod, ...] = ()
     """Those that somebody would make anew elsewhere: neither daemons nor static pods."""
     evictions: tuple[float, ...] = ()
     """What it costs to evict each of them (`savings.eviction_cost`)."""
@@ -60,24 +68,24 @@ class Standing:
 
 
 @dataclass(frozen=True)
-class Ground:
+class DisruptionWorld:
     """Everything a round of disruption looks at. Names of machines and of pods are unique each."""
 
     pools: Mapping[str, NodePool]
-    templates: tuple[Template, ...]
-    machines: tuple[Standing, ...]
-    pending: tuple[Pod, ...] = ()
-    rules: Rules = field(default_factory=Rules)
+    templates: tuple[PoolTemplate, ...]
+    machines: tuple[DisruptionCandidate, ...]
+    pending: tuple[WaitingPod, ...] = ()
+    rules: ProvisionerSettings = field(default_factory=ProvisionerSettings)
     spot_to_spot: frozenset[str] = frozenset()
     """Pools whose spot machines may give way to cheaper spot machines."""
     now_s: float = 0.0
 
     @cached_property
-    def by_name(self) -> Mapping[str, Standing]:
+    def by_name(self) -> Mapping[str, DisruptionCandidate]:
         """Machines by name."""
         return {machine.name: machine for machine in self.machines}
 
-    def price_usd_h(self, machine: Standing) -> float | None:
+    def price_usd_h(self, machine: DisruptionCandidate) -> float | None:
         """What a machine costs by the offer it was bought from, sold or not; None where there is none any more."""
         carried = machine.node.labels
         keys = (labels.ZONE, labels.CAPACITY_TYPE, labels.CAPACITY_RESERVATION_ID)
@@ -89,19 +97,19 @@ class Ground:
                     return min((offer.price_usd_h for offer in told), default=None)
         return None
 
-    def ratio(self, machine: Standing) -> float:
+    def ratio(self, machine: DisruptionCandidate) -> float:
         """USD an hour a machine brings for each unit of disruption."""
         return savings_ratio(self.price_usd_h(machine), machine.disruption)
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class NoCommand:
     """Nothing is done with some machines, and why."""
 
     message: str
 
 
-def without(ground: Ground, going: Collection[str]) -> Outcome | Refused:
+def without(ground: DisruptionWorld, going: Collection[str]) -> SchedulingResults | NoCommand:
     """Where everything on the machines `going` ends up when they are gone; refused where it does not all fit.
 
     Pods that wait, and those of machines that leave anyhow, want a place as well, and may fail to find one.
@@ -115,24 +123,26 @@ def without(ground: Ground, going: Collection[str]) -> Outcome | Refused:
     return _missing(ground, outcome, {pod.name for pod in moving}, {pod.name for pod in others}) or outcome
 
 
-def _movable(machine: Standing) -> list[Pod]:
+def _movable(machine: DisruptionCandidate) -> list[WaitingPod]:
     return [pod for pod in machine.pods if pod.name not in machine.held]
 
 
-def _settled(pod: Pod) -> Pod:
+def _settled(pod: WaitingPod) -> WaitingPod:
     return replace(pod, ask=replace(pod.ask, selector=pod.ask.selector & _SETTLED))
 
 
-def _place(machine: Standing) -> Node:
+def _place(machine: DisruptionCandidate) -> KarpenterNode:
     found = {**machine.node.labels} if machine.settled else {**machine.node.labels, UNSETTLED: "true"}
     return replace(machine.node, labels=found, residents=(*machine.node.residents, *_residents(machine.pods)))
 
 
-def _residents(pods: Iterable[Pod]) -> list[Resident]:
+def _residents(pods: Iterable[WaitingPod]) -> list[Resident]:
     return [Resident(pod.ask.labels, pod.ask.namespace, 1, pod.ask.anti_affinity, pod.ask.host_ports) for pod in pods]
 
 
-def _missing(ground: Ground, outcome: Outcome, moving: Collection[str], others: Collection[str]) -> Refused | None:
+def _missing(
+    ground: DisruptionWorld, outcome: SchedulingResults, moving: Collection[str], others: Collection[str]
+) -> NoCommand | None:
     why = {name: each.message for each in outcome.unplaced for name in each.pods if name in moving}
     for node, pods in outcome.seats.items():
         if not ground.by_name[node].node.initialized:
@@ -141,4 +151,4 @@ def _missing(ground: Ground, outcome: Outcome, moving: Collection[str], others: 
     if not why:
         return None
     first = "; ".join(f"{name}: {why[name]}" for name in sorted(why)[:3])
-    return Refused(f"Not all pods would schedule, {first}")
+    return NoCommand(f"Not all pods would schedule, {first}")

@@ -3,19 +3,25 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from bench.reference.karpenter.buy import Claim
-from bench.reference.karpenter.disrupt.cheaper import Choice, TooDear, replacing, spot_for_spot, without_same
-from bench.reference.karpenter.disrupt.ground import Ground, Refused, Standing, without
+from bench.reference.karpenter.buy import PlannedClaim
+from bench.reference.karpenter.disrupt.cheaper import (
+    ReplacementOptions,
+    TooDear,
+    replacing,
+    spot_for_spot,
+    without_same,
+)
+from bench.reference.karpenter.disrupt.ground import DisruptionCandidate, DisruptionWorld, NoCommand, without
 from fleet.disruption.evaluation import BalancedScore, NodePoolTotals, PoolContribution, agreed
 from model import labels
 
 
 @dataclass(frozen=True, slots=True)
-class Purchase:
+class ReplacementPurchase:
     """A machine to buy before others go."""
 
     pool: str
-    choice: Choice
+    choice: ReplacementOptions
     pods: tuple[str, ...]
 
     @property
@@ -25,11 +31,11 @@ class Purchase:
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class KarpenterCommand:
     """Machines that go, and what is bought first. Without a purchase they are deleted, with one replaced."""
 
-    going: tuple[Standing, ...]
-    bought: tuple[Purchase, ...] = ()
+    going: tuple[DisruptionCandidate, ...]
+    bought: tuple[ReplacementPurchase, ...] = ()
     saving_usd_h: float = 0.0
 
     @property
@@ -38,27 +44,31 @@ class Move:
         return tuple(machine.name for machine in self.going)
 
 
-def move(ground: Ground, going: Sequence[Standing]) -> Move | Refused:
+def move(ground: DisruptionWorld, going: Sequence[DisruptionCandidate]) -> KarpenterCommand | NoCommand:
     """What comes of taking machines away: nothing needed, one cheaper machine, or a refusal that says why."""
     outcome = without(ground, [machine.name for machine in going])
-    if isinstance(outcome, Refused):
+    if isinstance(outcome, NoCommand):
         return outcome
     if len(outcome.claims) > 1:
-        return Refused(f"Can't remove without creating {len(outcome.claims)} candidates")
+        return NoCommand(f"Can't remove without creating {len(outcome.claims)} candidates")
     prices = [ground.price_usd_h(machine) for machine in going]
     worth_usd_h = sum(price for price in prices if price is not None)
     if not outcome.claims:
-        return Move(tuple(going), (), worth_usd_h)
+        return KarpenterCommand(tuple(going), (), worth_usd_h)
     if any(price is None for price in prices):
-        return Refused("the price of a machine to replace is not known")
+        return NoCommand("the price of a machine to replace is not known")
     [claim] = outcome.claims
     choice = _cheaper(ground, claim, going, worth_usd_h)
     if isinstance(choice, TooDear):
-        return Refused(choice.message)
-    return Move(tuple(going), (Purchase(claim.template, choice, claim.pods),), worth_usd_h - choice.price_usd_h())
+        return NoCommand(choice.message)
+    return KarpenterCommand(
+        tuple(going), (ReplacementPurchase(claim.template, choice, claim.pods),), worth_usd_h - choice.price_usd_h()
+    )
 
 
-def _cheaper(ground: Ground, claim: Claim, going: Sequence[Standing], below_usd_h: float) -> Choice | TooDear:
+def _cheaper(
+    ground: DisruptionWorld, claim: PlannedClaim, going: Sequence[DisruptionCandidate], below_usd_h: float
+) -> ReplacementOptions | TooDear:
     given = choice_of(ground, claim)
     single = len(going) == 1
     if all(machine.node.labels.get(labels.CAPACITY_TYPE) == "spot" for machine in going) and given.may_be("spot"):
@@ -72,20 +82,20 @@ def _cheaper(ground: Ground, claim: Claim, going: Sequence[Standing], below_usd_
     return without_same(found, types)
 
 
-def choice_of(ground: Ground, claim: Claim) -> Choice:
+def choice_of(ground: DisruptionWorld, claim: PlannedClaim) -> ReplacementOptions:
     """What a claim of the greedy purchase may become."""
     [template] = [each for each in ground.templates if each.name == claim.template]
     known = {machine.name: machine for machine in template.machines}
     machines = tuple(known[option.machine] for option in claim.options)
-    return Choice(machines, claim.requirements, frozenset(claim.reservations))
+    return ReplacementOptions(machines, claim.requirements, frozenset(claim.reservations))
 
 
-def agreeable(ground: Ground, found: Move) -> BalancedScore:
+def agreeable(ground: DisruptionWorld, found: KarpenterCommand) -> BalancedScore:
     """Whether every pool with the policy Balanced finds a move worth its disruption."""
     return agreed(found.saving_usd_h, _parts(ground, found.going), totals(ground, {m.pool for m in found.going}))
 
 
-def totals(ground: Ground, pools: Iterable[str]) -> Mapping[str, NodePoolTotals]:
+def totals(ground: DisruptionWorld, pools: Iterable[str]) -> Mapping[str, NodePoolTotals]:
     """What each of the pools has in all."""
     return {
         name: NodePoolTotals.of((ground.price_usd_h(m), m.evictions) for m in ground.machines if m.pool == name)
@@ -93,7 +103,7 @@ def totals(ground: Ground, pools: Iterable[str]) -> Mapping[str, NodePoolTotals]
     }
 
 
-def _parts(ground: Ground, going: Sequence[Standing]) -> Iterable[PoolContribution]:
+def _parts(ground: DisruptionWorld, going: Sequence[DisruptionCandidate]) -> Iterable[PoolContribution]:
     for name in sorted({machine.pool for machine in going}):
         mine = [machine for machine in going if machine.pool == name]
         price = sum(ground.price_usd_h(machine) or 0.0 for machine in mine)

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Final
 
-from bench.reference.karpenter.disrupt.cheaper import Choice
-from bench.reference.karpenter.disrupt.ground import Ground, Refused, Standing, without
-from bench.reference.karpenter.disrupt.moves import Move, Purchase, agreeable, choice_of, move
+from bench.reference.karpenter.disrupt.cheaper import ReplacementOptions
+from bench.reference.karpenter.disrupt.ground import DisruptionCandidate, DisruptionWorld, NoCommand, without
+from bench.reference.karpenter.disrupt.moves import KarpenterCommand, ReplacementPurchase, agreeable, choice_of, move
 from fleet.disruption.budgets import allowed
 from fleet.disruption.drift import staged
 from fleet.disruption.eligibility import CONSOLIDATES, DisruptionClass, not_disruptable
@@ -24,23 +24,23 @@ MOST_AT_ONCE: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
+class DisruptionRound:
     """What a round decides, and what it had to say of machines that stay."""
 
-    moves: tuple[Move, ...] = ()
+    moves: tuple[KarpenterCommand, ...] = ()
     reason: Reason = Reason.UNDERUTILIZED
     refusals: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class _Pass:
-    ground: Ground
+    ground: DisruptionWorld
     refusals: dict[str, str] = field(default_factory=dict)
     spent: dict[str, int] = field(default_factory=dict)
 
     def candidates(
-        self, disruption_class: DisruptionClass, wanted: Callable[[Standing, NodePool], bool]
-    ) -> list[Standing]:
+        self, disruption_class: DisruptionClass, wanted: Callable[[DisruptionCandidate, NodePool], bool]
+    ) -> list[DisruptionCandidate]:
         """Machines a method may look at: of a pool, wanted by it, and with nothing in the way; by name."""
         found = []
         for machine in sorted(self.ground.machines, key=lambda machine: machine.name):
@@ -61,7 +61,7 @@ class _Pass:
         most = allowed(self.ground.pools[pool], reason, len(counted), hit, self.ground.now_s)
         return most - self.spent.get(pool, 0)
 
-    def within(self, machines: Iterable[Standing], reason: Reason) -> list[Standing]:
+    def within(self, machines: Iterable[DisruptionCandidate], reason: Reason) -> list[DisruptionCandidate]:
         """Those the budgets let go, in the order given."""
         kept = []
         for machine in machines:
@@ -70,67 +70,67 @@ class _Pass:
                 kept.append(machine)
         return kept
 
-    def ranked(self, machines: Iterable[Standing]) -> list[Standing]:
+    def ranked(self, machines: Iterable[DisruptionCandidate]) -> list[DisruptionCandidate]:
         """Most savings for the least disruption first."""
         return sorted(machines, key=lambda machine: (-self.ground.ratio(machine), machine.name))
 
 
-def decide(ground: Ground) -> Round:
+def decide(ground: DisruptionWorld) -> DisruptionRound:
     """The commands of this moment; they are independent of each other."""
     refusals: dict[str, str] = {}
     for reason, method in METHODS:
         now = _Pass(ground, refusals)
         moves = method(now)
         if moves:
-            return Round(tuple(moves), reason, refusals)
-    return Round((), Reason.UNDERUTILIZED, refusals)
+            return DisruptionRound(tuple(moves), reason, refusals)
+    return DisruptionRound((), Reason.UNDERUTILIZED, refusals)
 
 
 # -- emptiness --------------------------------------------------------------------------------------------------------
 
 
-def is_idle(machine: Standing, pool: NodePool) -> bool:
+def is_idle(machine: DisruptionCandidate, pool: NodePool) -> bool:
     """Whether a machine may go for being empty, as far as its pool is concerned."""
     after = pool.spec.disruption.consolidate_after
     return pool.spec.replicas is None and machine.empty and machine.settled and after < inf
 
 
-def _empty(now: _Pass) -> list[Move]:
+def _empty(now: _Pass) -> list[KarpenterCommand]:
     """All that are empty, in one command."""
     going = now.within(now.ranked(now.candidates(DisruptionClass.GRACEFUL, is_idle)), Reason.EMPTY)
     saving = sum(now.ground.price_usd_h(machine) or 0.0 for machine in going)
-    return [Move(tuple(going), (), saving)] if going else []
+    return [KarpenterCommand(tuple(going), (), saving)] if going else []
 
 
 # -- drift ------------------------------------------------------------------------------------------------------------
 
 
-def _fixed_drift(now: _Pass) -> list[Move]:
+def _fixed_drift(now: _Pass) -> list[KarpenterCommand]:
     found = now.candidates(
         DisruptionClass.EVENTUAL, lambda m, pool: bool(m.drifted_at_s) and pool.spec.replicas is not None
     )
-    moves: list[Move] = []
+    moves: list[KarpenterCommand] = []
     for name in sorted({machine.pool for machine in found}):
         pool = now.ground.pools[name]
         mine = sorted((m for m in found if m.pool == name), key=lambda m: (m.drifted_at_s, m.name))
         running = sum(1 for machine in now.ground.machines if machine.pool == name)
         limit = inf if pool.spec.limits.nodes is None else pool.spec.limits.nodes
         count = staged(pool.spec.replicas or 0, running, len(mine), now.left(name, Reason.DRIFTED), limit)
-        moves += [Move((machine,), _like(now.ground, name)) for machine in mine[:count]]
+        moves += [KarpenterCommand((machine,), _like(now.ground, name)) for machine in mine[:count]]
     return moves
 
 
-def _like(ground: Ground, pool: str) -> tuple[Purchase, ...]:
+def _like(ground: DisruptionWorld, pool: str) -> tuple[ReplacementPurchase, ...]:
     """Another machine of a fixed pool: whatever the pool may buy, cheapest first."""
     [template] = [each for each in ground.templates if each.name == pool]
-    anything = Choice(template.machines, template.requirements)
+    anything = ReplacementOptions(template.machines, template.requirements)
     offers = {machine.name: anything.offers(machine) for machine in template.machines}
     prices = {name: min(offer.price_usd_h for offer in found) for name, found in offers.items() if found}
     able = sorted((m for m in template.machines if m.name in prices), key=lambda m: (prices[m.name], m.name))
-    return (Purchase(pool, Choice(tuple(able), template.requirements), ()),)
+    return (ReplacementPurchase(pool, ReplacementOptions(tuple(able), template.requirements), ()),)
 
 
-def _drift(now: _Pass) -> list[Move]:
+def _drift(now: _Pass) -> list[KarpenterCommand]:
     """The machine that drifted first, empty ones before others, for which there is another place at any price."""
     found = now.candidates(
         DisruptionClass.EVENTUAL, lambda m, pool: bool(m.drifted_at_s) and pool.spec.replicas is None
@@ -138,23 +138,25 @@ def _drift(now: _Pass) -> list[Move]:
     ranked = sorted(found, key=lambda machine: (machine.drifted_at_s, machine.name))
     idle = now.within([machine for machine in ranked if machine.empty], Reason.DRIFTED)
     if idle:
-        return [Move(tuple(idle))]
+        return [KarpenterCommand(tuple(idle))]
     for machine in ranked:
         if machine.empty or now.left(machine.pool, Reason.DRIFTED) <= 0:
             continue
         outcome = without(now.ground, [machine.name])
-        if isinstance(outcome, Refused):
+        if isinstance(outcome, NoCommand):
             now.refusals[machine.name] = outcome.message
             continue
-        bought = (Purchase(claim.template, choice_of(now.ground, claim), claim.pods) for claim in outcome.claims)
-        return [Move((machine,), tuple(bought))]
+        bought = (
+            ReplacementPurchase(claim.template, choice_of(now.ground, claim), claim.pods) for claim in outcome.claims
+        )
+        return [KarpenterCommand((machine,), tuple(bought))]
     return []
 
 
 # -- consolidation ----------------------------------------------------------------------------------------------------
 
 
-def is_movable(machine: Standing, pool: NodePool) -> bool:
+def is_movable(machine: DisruptionCandidate, pool: NodePool) -> bool:
     """Whether consolidation may look at a machine, as far as its pool and what it is are concerned."""
     wanted = pool.spec.disruption
     told = (labels.INSTANCE_TYPE, labels.CAPACITY_TYPE, labels.ZONE)
@@ -168,7 +170,7 @@ def is_movable(machine: Standing, pool: NodePool) -> bool:
     )
 
 
-def _several(now: _Pass) -> list[Move]:
+def _several(now: _Pass) -> list[KarpenterCommand]:
     """The longest prefix of the ranking that one machine, or none, can stand in for; by bisection."""
     ranked = now.ranked(_known(now, now.candidates(DisruptionClass.GRACEFUL, is_movable)))
     within = now.within(ranked, Reason.UNDERUTILIZED)[:MOST_AT_ONCE]
@@ -176,21 +178,21 @@ def _several(now: _Pass) -> list[Move]:
     while low <= high:
         count = (low + high) // 2
         found = move(now.ground, within[:count])
-        if isinstance(found, Move) and agreeable(now.ground, found).approved:
+        if isinstance(found, KarpenterCommand) and agreeable(now.ground, found).approved:
             best, low = found, count + 1
         else:
             high = count - 1
     return [best] if best else []
 
 
-def _one(now: _Pass) -> list[Move]:
+def _one(now: _Pass) -> list[KarpenterCommand]:
     """The first machine of the ranking, each pool in turn, that can go or be replaced by a cheaper one."""
     ranked = _in_turns(now.ranked(_known(now, now.candidates(DisruptionClass.GRACEFUL, is_movable))))
     for machine in ranked:
         if now.left(machine.pool, Reason.UNDERUTILIZED) <= 0:
             continue
         found = move(now.ground, [machine])
-        if isinstance(found, Refused):
+        if isinstance(found, NoCommand):
             now.refusals[machine.name] = found.message
         elif agreeable(now.ground, found).approved:
             return [found]
@@ -199,13 +201,13 @@ def _one(now: _Pass) -> list[Move]:
     return []
 
 
-def _known(now: _Pass, machines: Iterable[Standing]) -> list[Standing]:
+def _known(now: _Pass, machines: Iterable[DisruptionCandidate]) -> list[DisruptionCandidate]:
     """Machines whose type is still known to their pool."""
     types = {each.name: {machine.name for machine in each.machines} for each in now.ground.templates}
     return [m for m in machines if m.node.labels[labels.INSTANCE_TYPE] in types.get(m.pool, ())]
 
 
-def _in_turns(ranked: Sequence[Standing]) -> list[Standing]:
+def _in_turns(ranked: Sequence[DisruptionCandidate]) -> list[DisruptionCandidate]:
     """The best of each pool, then the second of each, and so on: no pool waits for another to be done."""
     place: dict[str, int] = {}
     keyed = []
@@ -215,7 +217,7 @@ def _in_turns(ranked: Sequence[Standing]) -> list[Standing]:
     return [machine for _, _, machine in sorted(keyed, key=lambda entry: entry[:2])]
 
 
-METHODS: Sequence[tuple[Reason, Callable[[_Pass], list[Move]]]] = (
+METHODS: Sequence[tuple[Reason, Callable[[_Pass], list[KarpenterCommand]]]] = (
     (Reason.EMPTY, _empty),
     (Reason.DRIFTED, _fixed_drift),
     (Reason.DRIFTED, _drift),

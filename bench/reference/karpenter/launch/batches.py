@@ -11,7 +11,7 @@ Request = TypeVar("Request", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
-class Batch(Generic[Request]):
+class FleetBatch(Generic[Request]):
     """One call for all who ask the same."""
 
     request: Request
@@ -19,7 +19,7 @@ class Batch(Generic[Request]):
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class BatchShare:
     """What a caller gets: a machine, or none; and all that went wrong, which may explain why others got none."""
 
     caller: str
@@ -28,15 +28,15 @@ class Share:
     failures: tuple[str, ...]
 
 
-def merged(asked: Iterable[tuple[str, Request]]) -> list[Batch[Request]]:
+def merged(asked: Iterable[tuple[str, Request]]) -> list[FleetBatch[Request]]:
     """Callers by what they ask, in the order in which it was asked first."""
     callers: dict[Request, list[str]] = {}
     for caller, request in asked:
         callers.setdefault(request, []).append(caller)
-    return [Batch(request, tuple(mine)) for request, mine in callers.items()]
+    return [FleetBatch(request, tuple(mine)) for request, mine in callers.items()]
 
 
-def dealt(batch: Batch[Request], instances: Sequence[str], failures: Sequence[str]) -> list[Share]:
+def dealt(batch: FleetBatch[Request], instances: Sequence[str], failures: Sequence[str]) -> list[BatchShare]:
     """One machine to each caller as long as there are any, in order."""
     given = [*instances, *("" for _ in batch.callers)]
-    return [Share(caller, given[index], tuple(failures)) for index, caller in enumerate(batch.callers)]
+    return [BatchShare(caller, given[index], tuple(failures)) for index, caller in enumerate(batch.callers)]

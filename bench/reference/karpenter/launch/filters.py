@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
-from bench.reference.karpenter.buy.values import ANYTHING, RESERVED, Machine, ReferenceOffering
+from bench.reference.karpenter.buy.values import ANYTHING, RESERVED, MachineType, ReferenceOffering
 from model import labels
 from model.quantity import Resources
 from model.requirements import Requirements
@@ -53,7 +53,7 @@ class Wanted:
         return all(self.requirements.of(key).satisfiable_with(value) for key, value in there.items())
 
 
-Filter = Callable[[Sequence[Machine], Wanted], list[Machine]]
+Filter = Callable[[Sequence[MachineType], Wanted], list[MachineType]]
 
 
 def offer_labels(offer: ReferenceOffering) -> Requirements:
@@ -66,12 +66,12 @@ def offer_labels(offer: ReferenceOffering) -> Requirements:
     return Requirements.from_labels({**{key: value for key, value in own.items() if value}, **offer.labels})
 
 
-def compatible_available(machines: Sequence[Machine], wanted: Wanted) -> list[Machine]:
+def compatible_available(machines: Sequence[MachineType], wanted: Wanted) -> list[MachineType]:
     """Machines of the labels wanted with an offer that is to be had and, bought that way, holds what is requested."""
     return [each for each in machines if wanted.meets(each.requirements) and any(_fitting(each, wanted))]
 
 
-def reservation_type(machines: Sequence[Machine], wanted: Wanted) -> list[Machine]:
+def reservation_type(machines: Sequence[MachineType], wanted: Wanted) -> list[MachineType]:
     """A launch names one kind of reservation: that of the cheapest reserved offer, with nothing but its offers."""
     if not wanted.may_be(RESERVED):
         return list(machines)
@@ -82,7 +82,7 @@ def reservation_type(machines: Sequence[Machine], wanted: Wanted) -> list[Machin
     return _with(machines, lambda machine: [each for each in _reserved(machine, wanted) if _kind(each) == best])
 
 
-def capacity_block(machines: Sequence[Machine], wanted: Wanted) -> list[Machine]:
+def capacity_block(machines: Sequence[MachineType], wanted: Wanted) -> list[MachineType]:
     """A launch names one capacity block at most: the cheapest."""
     blocks = [
         (offer.price_usd_h, machine.name, offer.reservation_id, offer)
@@ -96,20 +96,20 @@ def capacity_block(machines: Sequence[Machine], wanted: Wanted) -> list[Machine]
     return [replace(each, offerings=(best,)) for each in machines if each.name == name]
 
 
-def reserved_offering(machines: Sequence[Machine], wanted: Wanted) -> list[Machine]:
+def reserved_offering(machines: Sequence[MachineType], wanted: Wanted) -> list[MachineType]:
     """What is paid for already goes first; of several reservations of a type and zone the one with most left."""
     if not wanted.may_be(RESERVED):
         return list(machines)
     return _with(machines, lambda machine: list(_roomiest(_reserved(machine, wanted)))) or list(machines)
 
 
-def exotic(machines: Sequence[Machine], wanted: Wanted) -> list[Machine]:
+def exotic(machines: Sequence[MachineType], wanted: Wanted) -> list[MachineType]:
     """No accelerators and no bare metal for those who could do without."""
     plain = [] if wanted.flexible else [each for each in machines if not _is_exotic(each)]
     return plain or list(machines)
 
 
-def spot_offering(machines: Sequence[Machine], wanted: Wanted) -> list[Machine]:
+def spot_offering(machines: Sequence[MachineType], wanted: Wanted) -> list[MachineType]:
     """Where both are allowed, no spot offer that costs more than the cheapest on-demand one."""
     if wanted.flexible or not (wanted.may_be(SPOT) and wanted.may_be(ON_DEMAND)):
         return list(machines)
@@ -119,7 +119,7 @@ def spot_offering(machines: Sequence[Machine], wanted: Wanted) -> list[Machine]:
         return list(machines)
     most = min(on_demand)
 
-    def kept(machine: Machine) -> list[ReferenceOffering]:
+    def kept(machine: MachineType) -> list[ReferenceOffering]:
         return [offer for offer in machine.offerings if offer.capacity_type != SPOT or offer.price_usd_h <= most]
 
     return _with(machines, kept)
@@ -135,7 +135,7 @@ CHAIN: tuple[Filter, ...] = (
 )
 
 
-def launchable(machines: Iterable[Machine], wanted: Wanted) -> list[Machine]:
+def launchable(machines: Iterable[MachineType], wanted: Wanted) -> list[MachineType]:
     """What all filters leave, in the order given."""
     left = list(machines)
     for each in CHAIN:
@@ -159,14 +159,14 @@ def _kind(offer: ReferenceOffering) -> tuple[str, bool]:
     return offer.labels.get(labels.CAPACITY_RESERVATION_TYPE, DEFAULT_RESERVATION), interruptible
 
 
-def _fitting(machine: Machine, wanted: Wanted) -> Iterator[ReferenceOffering]:
+def _fitting(machine: MachineType, wanted: Wanted) -> Iterator[ReferenceOffering]:
     for offer in machine.offerings:
         here = {**machine.allocatable, **(offer.allocatable or {})}
         if wanted.takes(offer) and all(here.get(name, 0) >= amount for name, amount in wanted.requests.items()):
             yield offer
 
 
-def _reserved(machine: Machine, wanted: Wanted) -> list[ReferenceOffering]:
+def _reserved(machine: MachineType, wanted: Wanted) -> list[ReferenceOffering]:
     return [offer for offer in machine.offerings if offer.capacity_type == RESERVED and wanted.takes(offer)]
 
 
@@ -176,11 +176,11 @@ def _roomiest(offers: Iterable[ReferenceOffering]) -> Iterator[ReferenceOffering
         yield max((offer for offer in ordered if offer.zone == zone), key=attrgetter("reserved_left"))
 
 
-def _is_exotic(machine: Machine) -> bool:
+def _is_exotic(machine: MachineType) -> bool:
     sizes = machine.requirements.of(labels.INSTANCE_SIZE).values
     return any("metal" in size for size in sizes) or any(machine.capacity.get(name) for name in EXOTIC)
 
 
-def _with(machines: Iterable[Machine], kept: Callable[[Machine], list[ReferenceOffering]]) -> list[Machine]:
+def _with(machines: Iterable[MachineType], kept: Callable[[MachineType], list[ReferenceOffering]]) -> list[MachineType]:
     """The machines with the offers kept, without those that have none left."""
     return [replace(each, offerings=tuple(offers)) for each in machines if (offers := kept(each))]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from bench.reference.karpenter.buy import min_values
 from bench.reference.karpenter.buy.rows import described
-from bench.reference.karpenter.buy.values import RESERVED, Machine, ReferenceOffering
+from bench.reference.karpenter.buy.values import RESERVED, MachineType, ReferenceOffering
 from bench.reference.karpenter.launch.filters import ON_DEMAND, SPOT, Wanted
 
 MOST_TYPES = 60
@@ -34,7 +34,7 @@ class Named:
     overrides: tuple[Override, ...]
 
 
-def named(machines: Sequence[Machine], wanted: Wanted, most_types: int = MOST_TYPES) -> Named:
+def named(machines: Sequence[MachineType], wanted: Wanted, most_types: int = MOST_TYPES) -> Named:
     """What to ask EC2 for. Raises `Inflexible` where `minValues` do not survive the cut to `most_types`."""
     ranked = sorted((price, each.name, each) for each in machines if (price := _cheapest(each, wanted)) is not None)
     cut = [machine for _, _, machine in ranked[:most_types]]
@@ -54,9 +54,9 @@ def named(machines: Sequence[Machine], wanted: Wanted, most_types: int = MOST_TY
     return Named(capacity_type, tuple(Override(name, offer) for _, name, _, _, offer in ordered))
 
 
-def _cheapest(machine: Machine, wanted: Wanted) -> float | None:
+def _cheapest(machine: MachineType, wanted: Wanted) -> float | None:
     return min((offer.price_usd_h for offer in machine.offerings if wanted.takes(offer)), default=None)
 
 
-def _values(machines: Sequence[Machine], key: str) -> frozenset[str]:
+def _values(machines: Sequence[MachineType], key: str) -> frozenset[str]:
     return frozenset().union(*(described(machine).of(key).values for machine in machines if key in described(machine)))

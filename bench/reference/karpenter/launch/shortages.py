@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar, cast
 
-from bench.reference.karpenter.buy.values import Machine, ReferenceOffering
+from bench.reference.karpenter.buy.values import MachineType, ReferenceOffering
 from fleet.snapshot import CapacityPool, Reach
 from model.kinds import CapacityType
 
@@ -68,12 +68,14 @@ class Shortages:
         pool = CapacityPool(cast("CapacityType", offer.capacity_type), machine, offer.zone)
         return self.pools.get(pool, 0.0) > now_s
 
-    def spare(self, machines: Iterable[Machine], now_s: float, subnets: Mapping[str, Iterable[str]]) -> list[Machine]:
+    def spare(
+        self, machines: Iterable[MachineType], now_s: float, subnets: Mapping[str, Iterable[str]]
+    ) -> list[MachineType]:
         """The machines with what is short no longer available. `subnets` are by zone."""
         return [replace(each, offerings=tuple(self._spared(each, now_s, subnets))) for each in machines]
 
     def _spared(
-        self, machine: Machine, now_s: float, subnets: Mapping[str, Iterable[str]]
+        self, machine: MachineType, now_s: float, subnets: Mapping[str, Iterable[str]]
     ) -> Iterable[ReferenceOffering]:
         for offer in machine.offerings:
             short = self.cover(machine.name, offer, now_s, subnets.get(offer.zone, ()))

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from fleet.actions import StartJob
 from fleet.snapshot import PodSet
 from providers.kube.objects.jobs.asked import COMPLETIONS, PARALLELISM, asked, restored
-from providers.kube.objects.jobs.kind import Change, Counts, JobKind, Outcome, Preparation, ended, number
+from providers.kube.objects.jobs.kind import Counts, JobChange, JobKind, JobOutcome, Preparation, ended, number
 from providers.kube.objects.jobs.restarts import of_batch_job, of_job_set
 from providers.kube.objects.jobs.templates import Role
 from providers.kube.objects.json_patch import pointer
@@ -28,7 +28,7 @@ class BatchJob(JobKind):
         fewest = least if least is not None and least < count else None
         return [Role(MAIN_POD_SET, count, pointer("spec", "template"), raw["spec"]["template"], fewest)]
 
-    def outcome(self, raw: JsonObject) -> Outcome | None:
+    def outcome(self, raw: JsonObject) -> JobOutcome | None:
         """Conditions Complete and Failed."""
         return ended(raw, "Complete")
 
@@ -52,17 +52,17 @@ class BatchJob(JobKind):
         left = of_batch_job(raw["spec"], dig(raw, "status", "failed") or 0)
         return {MAIN_POD_SET: left} if left else {}
 
-    def resume(self, raw: JsonObject, pod_sets: Sequence[PodSet]) -> Change:
+    def resume(self, raw: JsonObject, pod_sets: Sequence[PodSet]) -> JobChange:
         """With fewer pods at once where fewer were admitted."""
         change = super().resume(raw, pod_sets)
         admitted = next((one.count for one in pod_sets if one.name == MAIN_POD_SET), None)
         if admitted is None or admitted >= _at_once(raw["spec"], asked(raw)):
-            return Change([*restored(raw), *change.operations])
+            return JobChange([*restored(raw), *change.operations])
         wanted = {PARALLELISM: number(raw["spec"].get("parallelism"), 1)}
         if _completes_with_as_many(raw):
             wanted[COMPLETIONS] = raw["spec"]["completions"]
         lowered = [{"op": "add", "path": where, "value": admitted} for where in sorted(wanted)]
-        return Change([*lowered, *change.operations], wanted | dict(asked(raw)))
+        return JobChange([*lowered, *change.operations], wanted | dict(asked(raw)))
 
     def prepare(self, action: StartJob, raw: JsonObject) -> Preparation | None:
         """A job that has run before keeps its `startTime` while suspended, and with it an immutable template."""
@@ -93,7 +93,7 @@ class JobSet(JobKind):
             for index, job in enumerate(raw["spec"].get("replicatedJobs") or ())
         ]
 
-    def outcome(self, raw: JsonObject) -> Outcome | None:
+    def outcome(self, raw: JsonObject) -> JobOutcome | None:
         """Conditions Completed and Failed."""
         return ended(raw, "Completed")
 

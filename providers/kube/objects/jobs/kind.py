@@ -23,7 +23,7 @@ GroupKind = tuple[str, str]
 NOT_RECORDED: Final[Mapping[str, Any]] = {}
 
 
-class Outcome(NamedTuple):
+class JobOutcome(NamedTuple):
     """How and when (epoch seconds, 0 = not said) a job ended."""
 
     result: JobResult
@@ -37,7 +37,7 @@ class Counts(NamedTuple):
     active: int = 0
 
 
-class Change(NamedTuple):
+class JobChange(NamedTuple):
     """Operations on the specification, and what was asked in the fields they lower (`asked`)."""
 
     operations: list[JsonObject]
@@ -75,7 +75,7 @@ class JobKind(ABC):
         """Its pod sets, in the order in which they matter."""
 
     @abstractmethod
-    def outcome(self, raw: JsonObject) -> Outcome | None:
+    def outcome(self, raw: JsonObject) -> JobOutcome | None:
         """How it ended; None while it has not."""
 
     def counts(self, raw: JsonObject) -> Counts:
@@ -102,13 +102,13 @@ class JobKind(ABC):
         """Whether it makes no pods now."""
         return bool(dig(raw, *self.switch))
 
-    def resume(self, raw: JsonObject, pod_sets: Sequence[PodSet]) -> Change:
+    def resume(self, raw: JsonObject, pod_sets: Sequence[PodSet]) -> JobChange:
         """Let it make the pods that were admitted (all it asks for, unless `pod_sets` has fewer)."""
-        return Change(put(raw, self.switch, value=False))
+        return JobChange(put(raw, self.switch, value=False))
 
-    def pause(self, raw: JsonObject) -> Change:
+    def pause(self, raw: JsonObject) -> JobChange:
         """Let it end its pods and make no more, and ask for what it asked for."""
-        return Change([*restored(raw), *([] if self.suspended(raw) else put(raw, self.switch, value=True))])
+        return JobChange([*restored(raw), *([] if self.suspended(raw) else put(raw, self.switch, value=True))])
 
     def marked(self, action: StartJob, raw: JsonObject) -> Marked:
         """What the start changes so that its pods come gated, labelled and tolerating; no operations when they do."""
@@ -127,12 +127,12 @@ class JobKind(ABC):
         return True
 
 
-def ended(raw: JsonObject, succeeded: str) -> Outcome | None:
+def ended(raw: JsonObject, succeeded: str) -> JobOutcome | None:
     """What the conditions say, of which that or Failed is True at the end."""
     for kind, result in ((succeeded, JobResult.SUCCEEDED), ("Failed", JobResult.FAILED)):
         for condition in dig(raw, "status", "conditions") or ():
             if condition["type"] == kind and condition.get("status") == "True":
-                return Outcome(result, instant_of(condition.get("lastTransitionTime")))
+                return JobOutcome(result, instant_of(condition.get("lastTransitionTime")))
     return None
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from fleet.snapshot import ANY_NUMBER
-from providers.kube.objects.jobs.kind import Counts, GroupKind, JobKind, Outcome, ended, number
+from providers.kube.objects.jobs.kind import Counts, GroupKind, JobKind, JobOutcome, ended, number
 from providers.kube.objects.jobs.templates import Role
 from providers.kube.objects.json_patch import pointer
 from providers.kube.objects.paths import JAX_JOBS, MPI_JOBS, PADDLE_JOBS, PYTORCH_JOBS, TF_JOBS, XGBOOST_JOBS
@@ -47,7 +47,7 @@ class ReplicaJob(JobKind):
             for name in names
         ]
 
-    def outcome(self, raw: JsonObject) -> Outcome | None:
+    def outcome(self, raw: JsonObject) -> JobOutcome | None:
         """Conditions Succeeded and Failed."""
         return ended(raw, "Succeeded")
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from fleet.snapshot import ANY_NUMBER, PodSet
 from providers.kube.objects.jobs.asked import REPLICAS, asked, restored
-from providers.kube.objects.jobs.kind import Change, Counts, JobKind, Outcome, number
+from providers.kube.objects.jobs.kind import Counts, JobChange, JobKind, JobOutcome, number
 from providers.kube.objects.jobs.templates import Role
 from providers.kube.objects.json_patch import pointer
 from providers.kube.objects.paths import LEADER_WORKER_SETS
@@ -33,7 +33,7 @@ class LeaderWorkerSet(JobKind):
         workers = Role(WORKER, groups * (size - 1), where, of["workerTemplate"])
         return [leaders, workers] if workers.pods else [leaders]
 
-    def outcome(self, raw: JsonObject) -> Outcome | None:
+    def outcome(self, raw: JsonObject) -> JobOutcome | None:
         """It has no end."""
         return None
 
@@ -55,16 +55,16 @@ class LeaderWorkerSet(JobKind):
         """At no replicas."""
         return number(raw["spec"].get("replicas"), 1) == 0
 
-    def resume(self, raw: JsonObject, pod_sets: Sequence[PodSet]) -> Change:
+    def resume(self, raw: JsonObject, pod_sets: Sequence[PodSet]) -> JobChange:
         """With the replicas asked for."""
-        return Change(restored(raw))
+        return JobChange(restored(raw))
 
-    def pause(self, raw: JsonObject) -> Change:
+    def pause(self, raw: JsonObject) -> JobChange:
         """At no replicas, remembering them."""
         if self.suspended(raw):
-            return Change([], asked(raw))
+            return JobChange([], asked(raw))
         held = number(raw["spec"].get("replicas"), 1)
-        return Change([{"op": "add", "path": REPLICAS, "value": 0}], {REPLICAS: held})
+        return JobChange([{"op": "add", "path": REPLICAS, "value": 0}], {REPLICAS: held})
 
 
 def _wanted(raw: JsonObject) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from fleet.snapshot import ANY_NUMBER, JobResult
 from providers.kube.objects.instants import instant_of
-from providers.kube.objects.jobs.kind import Counts, JobKind, Outcome, number
+from providers.kube.objects.jobs.kind import Counts, JobKind, JobOutcome, number
 from providers.kube.objects.jobs.templates import Role
 from providers.kube.objects.json_patch import pointer
 from providers.kube.objects.paths import RAY_CLUSTERS, RAY_JOBS
@@ -26,7 +26,7 @@ class RayCluster(JobKind):
         """The head and each worker group."""
         return _cluster(raw["spec"], "spec")
 
-    def outcome(self, raw: JsonObject) -> Outcome | None:
+    def outcome(self, raw: JsonObject) -> JobOutcome | None:
         """It has no end."""
         return None
 
@@ -56,13 +56,13 @@ class RayJob(JobKind):
             roles.append(Role(SUBMITTER, 1, pointer("spec", "submitterPodTemplate"), submitter))
         return roles
 
-    def outcome(self, raw: JsonObject) -> Outcome | None:
+    def outcome(self, raw: JsonObject) -> JobOutcome | None:
         """Over when its deployment is; well, if the job on the cluster succeeded."""
         status = raw.get("status") or {}
         if status.get("jobDeploymentStatus") not in _OVER:
             return None
         result = JobResult.SUCCEEDED if status.get("jobStatus") == "SUCCEEDED" else JobResult.FAILED
-        return Outcome(result, instant_of(status.get("endTime")))
+        return JobOutcome(result, instant_of(status.get("endTime")))
 
     def counts(self, raw: JsonObject) -> Counts:
         """Its cluster's workers; head and submitter only the pods can tell."""

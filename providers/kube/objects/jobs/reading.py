@@ -30,21 +30,21 @@ from providers.kube.objects.names import (
     VOLCANO_LAST_CHECKPOINT,
 )
 from providers.kube.objects.pod_requests import protects
-from providers.kube.objects.pod_templates import Template, pod_set_of
-from providers.kube.objects.shapes import JsonObject, Meta, Owner, Wire, first_of
+from providers.kube.objects.pod_templates import PodTemplate, pod_set_of
+from providers.kube.objects.shapes import JsonObject, Owner, Wire, WireMeta, first_of
 from providers.kube.objects.topology import whole
 
 
 class _Object(Wire, frozen=True):
     """Of the metadata, most of which is other people's bookkeeping, only what everybody may say."""
 
-    metadata: Meta
+    metadata: WireMeta
     spec: dict[str, Any]
     status: dict[str, Any] | None = None
 
 
 _objects = msgspec.json.Decoder(_Object)
-_templates = msgspec.json.Decoder(Template)
+_templates = msgspec.json.Decoder(PodTemplate)
 _BOOST: Final = re.compile(r"[+-]?[0-9]{1,9}")
 _ON_NODE_FAILURE: Final = frozenset({"Replace", "Evict"})
 _duration: Final = TypeAdapter[float](Duration)
@@ -144,7 +144,7 @@ def protected(annotations: Mapping[str, str]) -> bool:
     return any(protects(annotations.get(name, "")) for name in (OWN_DO_NOT_DISRUPT, DO_NOT_DISRUPT))
 
 
-def _pod_set(role: Role, additions: Additions) -> tuple[PodSet, Template]:
+def _pod_set(role: Role, additions: Additions) -> tuple[PodSet, PodTemplate]:
     template = _templates.decode(msgspec.json.encode(role.template))
     pod_set = pod_set_of(role.name, role.pods, template, additions)
     if role.min_count is not None or role.core is not None:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from fleet.actions import StartJob
 from providers.kube.objects.additions import record
-from providers.kube.objects.jobs.kind import JobKind, Outcome, Preparation, ended
+from providers.kube.objects.jobs.kind import JobKind, JobOutcome, Preparation, ended
 from providers.kube.objects.jobs.templates import Marked, Role, appending
 from providers.kube.objects.json_patch import pointer
 from providers.kube.objects.names import ADDITIONS, PLACEMENT_GATE, POD_SET, WORKLOAD
@@ -33,7 +33,7 @@ class TrainJob(JobKind):
         """It has no templates of its own."""
         return ()
 
-    def outcome(self, raw: JsonObject) -> Outcome | None:
+    def outcome(self, raw: JsonObject) -> JobOutcome | None:
         """Conditions Complete and Failed."""
         return ended(raw, "Complete")
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from fleet.snapshot import ANY_NUMBER, Hold, JobResult
 from fleet.snapshot.cores import Minimum, cores
 from providers.kube.objects.instants import instant_of
-from providers.kube.objects.jobs.kind import JobKind, Outcome, number
+from providers.kube.objects.jobs.kind import JobKind, JobOutcome, number
 from providers.kube.objects.jobs.templates import Role, gated
 from providers.kube.objects.json_patch import pointer
 from providers.kube.objects.paths import VOLCANO_JOBS
@@ -40,11 +40,11 @@ class VolcanoJob(JobKind):
             for (name, task), least, path, some in zip(tasks, minima, where, core, strict=True)
         ]
 
-    def outcome(self, raw: JsonObject) -> Outcome | None:
+    def outcome(self, raw: JsonObject) -> JobOutcome | None:
         """By its phase; one that was aborted may be resumed."""
         state = (raw.get("status") or {}).get("state") or {}
         result = _RESULTS.get(state.get("phase", ""))
-        return Outcome(result, instant_of(state.get("lastTransitionTime"))) if result else None
+        return JobOutcome(result, instant_of(state.get("lastTransitionTime"))) if result else None
 
     def restarts(self, raw: JsonObject) -> Mapping[str, int]:
         """Where a policy of the task, or of the job, says that evicted pods start again; as often as `maxRetry`."""

@@ -13,7 +13,7 @@ from fleet.snapshot import Job, JobRef
 from model.kinds import Toleration
 from providers.clock import VirtualClock
 from providers.kube.objects import DECODERS, StaleObject, kind_of, prepare_patch, start_patch, stop_patch
-from providers.sim.store import Conflict, PatchType, Resource, Store
+from providers.sim.store import PatchType, Resource, Store, StoreConflict
 from tests.providers.kube.objects.values import tolerations, unhurried
 
 GPU = Toleration(key="nvidia.com/gpu", operator="Exists", effect="NoSchedule")
@@ -21,7 +21,7 @@ SPOT = Toleration(key="spot", operator="Equal", value="true", effect="NoSchedule
 USERS = {"key": "mine", "operator": "Exists"}
 
 
-class World:
+class JobPatchWorld:
     """A store with one suspended job in it."""
 
     def __init__(self, kind: str, pod_template: dict[str, Any]) -> None:
@@ -92,8 +92,8 @@ class World:
 
 
 @pytest.fixture(params=["Job", "JobSet"])
-def world(request: pytest.FixtureRequest) -> World:
-    return World(
+def world(request: pytest.FixtureRequest) -> JobPatchWorld:
+    return JobPatchWorld(
         request.param,
         {
             "metadata": {"labels": {"app": "x"}},
@@ -102,7 +102,7 @@ def world(request: pytest.FixtureRequest) -> World:
     )
 
 
-def test_start_appends_and_unsuspends(world: World) -> None:
+def test_start_appends_and_unsuspends(world: JobPatchWorld) -> None:
     world.start(GPU)
     assert world.raw["spec"]["suspend"] is False
     for name, template in zip(world.pod_sets, world.templates(world.raw), strict=True):
@@ -115,14 +115,14 @@ def test_start_appends_and_unsuspends(world: World) -> None:
         ]
 
 
-def test_start_twice_is_start_once(world: World) -> None:
+def test_start_twice_is_start_once(world: JobPatchWorld) -> None:
     action = world.start_action(GPU)
     world.patch(start_patch(action, world.raw))
     assert start_patch(action, world.raw) == []
     assert start_patch(world.start_action(GPU), world.raw) == []
 
 
-def test_stop_twice_is_stop_once(world: World) -> None:
+def test_stop_twice_is_stop_once(world: JobPatchWorld) -> None:
     world.start(GPU)
     world.run()
     world.stop()
@@ -131,7 +131,7 @@ def test_stop_twice_is_stop_once(world: World) -> None:
 
 
 def test_stop_gives_a_jobset_its_template_back() -> None:
-    world = World("JobSet", {"spec": {"tolerations": [USERS], "containers": [{"name": "c", "image": "i"}]}})
+    world = JobPatchWorld("JobSet", {"spec": {"tolerations": [USERS], "containers": [{"name": "c", "image": "i"}]}})
     world.start(GPU, SPOT)
     world.stop()
     held = [template["spec"] for template in world.templates(world.original)]
@@ -139,7 +139,7 @@ def test_stop_gives_a_jobset_its_template_back() -> None:
     assert "muster.dev/template-additions" not in world.raw["metadata"].get("annotations", {})
 
 
-def test_stop_before_the_first_run_gives_a_job_its_template_back(world: World) -> None:
+def test_stop_before_the_first_run_gives_a_job_its_template_back(world: JobPatchWorld) -> None:
     world.start(GPU)
     world.patch([{"op": "replace", "path": "/spec/suspend", "value": True}])
     world.stop()
@@ -148,7 +148,7 @@ def test_stop_before_the_first_run_gives_a_job_its_template_back(world: World) -
         assert template["metadata"]["labels"] == was["metadata"]["labels"]
 
 
-def test_second_run_in_another_flavor(world: World) -> None:
+def test_second_run_in_another_flavor(world: JobPatchWorld) -> None:
     world.start(GPU, SPOT)
     world.run()
     world.stop()
@@ -160,7 +160,7 @@ def test_second_run_in_another_flavor(world: World) -> None:
 
 
 def test_second_run_in_the_same_flavor_needs_no_template_change() -> None:
-    world = World("Job", {"spec": {"containers": [{"name": "c", "image": "i"}]}})
+    world = JobPatchWorld("Job", {"spec": {"containers": [{"name": "c", "image": "i"}]}})
     world.start(GPU)
     world.run()
     world.stop()
@@ -171,7 +171,7 @@ def test_second_run_in_the_same_flavor_needs_no_template_change() -> None:
     ]
 
 
-def test_what_a_job_asks_for_is_what_the_user_wrote(world: World) -> None:
+def test_what_a_job_asks_for_is_what_the_user_wrote(world: JobPatchWorld) -> None:
     """Whatever stands in the template after a stop: a gang must not be taken for another one."""
     asked = world.decoded().pod_sets
     world.start(GPU, SPOT)
@@ -181,7 +181,7 @@ def test_what_a_job_asks_for_is_what_the_user_wrote(world: World) -> None:
     assert [one.key for one in asked[0].tolerations] == ["mine"]
 
 
-def test_a_toleration_the_user_has_is_neither_doubled_nor_taken(world: World) -> None:
+def test_a_toleration_the_user_has_is_neither_doubled_nor_taken(world: JobPatchWorld) -> None:
     mine = Toleration(key="mine", operator="Exists")
     world.start(mine, GPU)
     assert [one["key"] for one in world.templates(world.raw)[0]["spec"]["tolerations"]] == ["mine", "nvidia.com/gpu"]
@@ -193,30 +193,30 @@ def test_a_toleration_the_user_has_is_neither_doubled_nor_taken(world: World) ->
 
 def test_gates_of_others_stay() -> None:
     gates = [{"name": "example.com/quota"}]
-    world = World("JobSet", {"spec": {"schedulingGates": gates, "containers": [{"name": "c", "image": "i"}]}})
+    world = JobPatchWorld("JobSet", {"spec": {"schedulingGates": gates, "containers": [{"name": "c", "image": "i"}]}})
     world.start()
     assert world.templates(world.raw)[0]["spec"]["schedulingGates"] == [*gates, {"name": "muster.dev/placement"}]
     world.stop()
     assert world.templates(world.raw)[0]["spec"]["schedulingGates"] == gates
 
 
-def test_a_change_in_between_is_a_conflict(world: World) -> None:
+def test_a_change_in_between_is_a_conflict(world: JobPatchWorld) -> None:
     patch = start_patch(world.start_action(GPU), world.raw)
     world.patch([{"op": "add", "path": "/metadata/labels", "value": {"x": "y"}}])
-    with pytest.raises(Conflict):
+    with pytest.raises(StoreConflict):
         world.patch(patch)
 
 
 @pytest.mark.parametrize(
     "change", [{"resource_version": "1"}, {"job": JobRef("batch/v1", "Job", "default", "train", "other")}]
 )
-def test_decided_on_another_object(world: World, change: dict[str, Any]) -> None:
+def test_decided_on_another_object(world: JobPatchWorld, change: dict[str, Any]) -> None:
     with pytest.raises(StaleObject):
         start_patch(replace(world.start_action(GPU), **change), world.raw)
 
 
 def test_a_second_run_decided_on_an_older_version_does_not_touch_the_status() -> None:
-    world = World("Job", {"spec": {"containers": [{"name": "c", "image": "i"}]}})
+    world = JobPatchWorld("Job", {"spec": {"containers": [{"name": "c", "image": "i"}]}})
     world.start(GPU, SPOT)
     world.run()
     world.stop()
@@ -226,19 +226,19 @@ def test_a_second_run_decided_on_an_older_version_does_not_touch_the_status() ->
         prepare_patch(replace(action, resource_version="1"), world.raw)
 
 
-def test_a_stop_of_a_replaced_job_is_refused(world: World) -> None:
+def test_a_stop_of_a_replaced_job_is_refused(world: JobPatchWorld) -> None:
     with pytest.raises(StaleObject):
         stop_patch(StopJob(replace(world.ref, uid="other"), "gang"), world.raw)
 
 
-def test_a_job_that_runs_without_our_gate_is_not_ours_to_start(world: World) -> None:
+def test_a_job_that_runs_without_our_gate_is_not_ours_to_start(world: JobPatchWorld) -> None:
     world.patch([{"op": "replace", "path": "/spec/suspend", "value": False}])
     with pytest.raises(StaleObject):
         start_patch(world.start_action(GPU), world.raw)
 
 
 @pytest.mark.parametrize("text", ["]", "[]", '{"main": [1]}', '{"main": [{"key": 1}], "a": [{"key": 1}]}'])
-def test_a_record_that_cannot_be_read_takes_nothing_from_the_user(world: World, text: str) -> None:
+def test_a_record_that_cannot_be_read_takes_nothing_from_the_user(world: JobPatchWorld, text: str) -> None:
     world.patch([{"op": "add", "path": "/metadata/annotations", "value": {"muster.dev/template-additions": text}}])
     assert [one.key for one in world.decoded().pod_sets[0].tolerations] == ["mine"]
     world.start(GPU)
@@ -250,7 +250,7 @@ def test_a_record_that_cannot_be_read_takes_nothing_from_the_user(world: World, 
     runs=st.lists(st.lists(tolerations, max_size=3), min_size=1, max_size=4), kind=st.sampled_from(("Job", "JobSet"))
 )
 def test_any_number_of_runs_leaves_what_the_user_wrote(runs: list[list[Toleration]], kind: str) -> None:
-    world = World(kind, {"spec": {"tolerations": [USERS], "containers": [{"name": "c", "image": "i"}]}})
+    world = JobPatchWorld(kind, {"spec": {"tolerations": [USERS], "containers": [{"name": "c", "image": "i"}]}})
     asked = world.decoded().pod_sets
     for added in runs:
         world.start(*added)

@@ -34,7 +34,7 @@ from providers.kube.objects import (
     workload_status,
 )
 from providers.kube.objects.crds import definitions
-from providers.sim.store import Conflict, Invalid, NotFound, PatchType, Store
+from providers.sim.store import PatchType, Store, StoreConflict, StoreInvalid, StoreNotFound
 from tests.providers.kube.objects import samples
 from tests.providers.kube.objects.values import NOW_S
 
@@ -80,7 +80,7 @@ def test_a_gang_through_its_life(store: Store) -> None:
         stored = apply(store, workload_status(gang, NOW_S, previous), "status")
         assert decode_workload(msgspec.json.encode(stored)) == gang
     store.delete(store.resource("Job"), "train", namespace="research", propagation="Background")
-    with pytest.raises(NotFound):
+    with pytest.raises(StoreNotFound):
         store.get(store.resource("Workload"), "job-train", "research")
 
 
@@ -162,12 +162,12 @@ def test_an_answer_that_comes_while_it_is_asked_again_is_not_lost_unseen(store: 
     apply(store, workload_status(samples.ADMITTED, NOW_S), "status")
     read = answered(store, "licence", "Ready")
     answered(store, "licence", "Rejected")
-    with pytest.raises(Conflict):
+    with pytest.raises(StoreConflict):
         patched(store, checks_patch(read, samples.PENDING), "status")
 
 
 def test_the_status_needs_its_workload(store: Store) -> None:
-    with pytest.raises(NotFound):
+    with pytest.raises(StoreNotFound):
         apply(store, workload_status(samples.PENDING, NOW_S), "status")
 
 
@@ -181,7 +181,7 @@ def test_a_claim_from_intent_to_grave(store: Store) -> None:
     marked = store.get(resource, "h100-full-7k2")
     assert decode_claim(msgspec.json.encode(marked)).deleting
     store.patch(resource, "h100-full-7k2", forget_patch(marked), PatchType.JSON)
-    with pytest.raises(NotFound):
+    with pytest.raises(StoreNotFound):
         store.get(resource, "h100-full-7k2")
     assert forget_patch({"metadata": {"uid": uid}}) == []
 
@@ -301,11 +301,11 @@ def test_release_of_another_pod_of_the_name_is_refused(store: Store) -> None:
             PatchType.STRATEGIC,
             namespace="research",
         )
-    assert not isinstance(refused.value, NotFound)
+    assert not isinstance(refused.value, StoreNotFound)
 
 
 def test_a_schema_refuses_what_the_agent_never_writes(store: Store) -> None:
     body = claim_object(samples.BORN)
     body["spec"]["capacityType"] = "free"
-    with pytest.raises(Invalid):
+    with pytest.raises(StoreInvalid):
         store.create(store.resource("NodeClaim"), body)

@@ -147,7 +147,7 @@ def test_what_a_pod_group_says(spec: Obj | None, terms: Terms) -> None:
 # -- taking one in ----------------------------------------------------------------------------------------------------
 
 
-class World:
+class PodGroupWorld:
     """A store with one held pod in it, and the hands."""
 
     def __init__(self) -> None:
@@ -173,7 +173,7 @@ class World:
 
 
 def test_one_write_takes_it_in_and_lets_it_go() -> None:
-    world = World()
+    world = PodGroupWorld()
     before = world.raw
     (written,) = world.actuator.perform(world.action)
     after = world.raw
@@ -189,7 +189,7 @@ def test_one_write_takes_it_in_and_lets_it_go() -> None:
 
 
 def test_twice_is_once() -> None:
-    world = World()
+    world = PodGroupWorld()
     action = world.action
     world.actuator.perform(action)
     version = world.raw["metadata"]["resourceVersion"]
@@ -198,21 +198,21 @@ def test_twice_is_once() -> None:
 
 
 def test_somebody_else_may_write_in_between() -> None:
-    world = World()
+    world = PodGroupWorld()
     world.faults.conflicts = 2
     world.actuator.perform(world.action)
     assert not world.raw["spec"].get("schedulingGates")
 
 
 def test_a_conflict_that_does_not_end_is_told() -> None:
-    world = World()
+    world = PodGroupWorld()
     world.faults.conflicts = 9
     with pytest.raises(Conflict):
         world.actuator.perform(world.action)
 
 
 def test_a_pod_of_the_same_name_is_not_the_same_pod() -> None:
-    world = World()
+    world = PodGroupWorld()
     action = world.action
     world.store.delete(world.pods, "p", namespace="t", grace_period_s=0)
     body = raw()

@@ -13,12 +13,12 @@ from providers.sim.apiserver import (
     CutWatch,
     Delay,
     Effect,
-    Faults,
+    FaultRule,
+    FaultRules,
     GoneStatus,
     Hang,
     LoseAnswer,
     Refuse,
-    Rule,
     Trickle,
 )
 from providers.sim.store import Store
@@ -31,7 +31,7 @@ CMS = "/api/v1/namespaces/default/configmaps"
 def test_refusals_leave_the_store_alone(
     http_client: Any, server: ApiServer, config: Any, code: Any, reason: str
 ) -> None:
-    server.faults.add(Rule(Refuse(code, retry_after_s=7), verbs=frozenset({"create"}), when=first(1)))
+    server.faults.add(FaultRule(Refuse(code, retry_after_s=7), verbs=frozenset({"create"}), when=first(1)))
     response = http_client.send("POST", CMS, config())
     assert (response.status, json.loads(response.read())["reason"]) == (code, reason)
     assert response.headers.get("Retry-After") == ("7" if code == 429 else None)
@@ -40,22 +40,22 @@ def test_refusals_leave_the_store_alone(
 
 
 def test_rules_strike_where_and_when_they_say() -> None:
-    def hits(rule: Rule, *requests: tuple[str, str]) -> list[bool]:
-        faults = Faults(rule)
+    def hits(rule: FaultRule, *requests: tuple[str, str]) -> list[bool]:
+        faults = FaultRules(rule)
         return [bool(faults.effects(*request)) for request in requests]
 
     four = [("get", "pods")] * 4
-    assert hits(Rule(Hang(), when=every(2)), *four) == [False, True, False, True]
-    assert hits(Rule(Hang(), when=first(1)), *four) == [True, False, False, False]
-    assert hits(Rule(Hang(), when=nth(2, 3)), *four) == [False, True, True, False]
+    assert hits(FaultRule(Hang(), when=every(2)), *four) == [False, True, False, True]
+    assert hits(FaultRule(Hang(), when=first(1)), *four) == [True, False, False, False]
+    assert hits(FaultRule(Hang(), when=nth(2, 3)), *four) == [False, True, True, False]
     mixed = [("get", "pods"), ("list", "pods"), ("get", "jobs.batch")]
-    assert hits(Rule(Hang(), verbs=frozenset({"get"})), *mixed) == [True, False, True]
-    assert hits(Rule(Hang(), resources=frozenset({"pods"})), *mixed) == [True, True, False]
+    assert hits(FaultRule(Hang(), verbs=frozenset({"get"})), *mixed) == [True, False, True]
+    assert hits(FaultRule(Hang(), resources=frozenset({"pods"})), *mixed) == [True, True, False]
 
 
 def test_a_rate_is_the_same_for_the_same_seed() -> None:
     def run(seed: int) -> list[bool]:
-        faults = Faults(Rule(Refuse(500), when=rate(0.3, random.Random(seed))))
+        faults = FaultRules(FaultRule(Refuse(500), when=rate(0.3, random.Random(seed))))
         return [bool(faults.effects("get", "pods")) for _ in range(200)]
 
     assert run(1) == run(1)
@@ -64,8 +64,8 @@ def test_a_rate_is_the_same_for_the_same_seed() -> None:
 
 
 def test_rules_count_and_can_be_taken_back() -> None:
-    faults = Faults()
-    rule = faults.add(Rule(Delay(0), when=first(1)))
+    faults = FaultRules()
+    rule = faults.add(FaultRule(Delay(0), when=first(1)))
     for _ in range(3):
         faults.effects("get", "pods")
     assert (rule.seen, rule.hits) == (3, 1)
@@ -77,21 +77,21 @@ def test_rules_count_and_can_be_taken_back() -> None:
 
 
 def test_half_open_never_answers(http_client: Any, server: ApiServer) -> None:
-    server.faults.add(Rule(Hang(), when=first(1)))
+    server.faults.add(FaultRule(Hang(), when=first(1)))
     with pytest.raises(TimeoutError):
         http_client("GET", CMS, timeout_s=0.2)
     assert http_client("GET", CMS)[0] == 200
 
 
 def test_a_delay_only_delays(http_client: Any, server: ApiServer) -> None:
-    server.faults.add(Rule(Delay(0.3), when=first(2)))
+    server.faults.add(FaultRule(Delay(0.3), when=first(2)))
     with pytest.raises(TimeoutError):
         http_client("GET", CMS, timeout_s=0.1)
     assert http_client("GET", CMS)[0] == 200
 
 
 def test_a_lost_answer_was_still_obeyed(http_client: Any, server: ApiServer, config: Any) -> None:
-    server.faults.add(Rule(LoseAnswer(), verbs=frozenset({"create"})))
+    server.faults.add(FaultRule(LoseAnswer(), verbs=frozenset({"create"})))
     with pytest.raises((http.client.RemoteDisconnected, ConnectionError)):
         http_client("POST", CMS, config())
     assert http_client("GET", f"{CMS}/cm")[0] == 200
@@ -99,7 +99,7 @@ def test_a_lost_answer_was_still_obeyed(http_client: Any, server: ApiServer, con
 
 def test_a_trickle_arrives_whole(http_client: Any, server: ApiServer, config: Any) -> None:
     http_client("POST", CMS, config(a="1"))
-    server.faults.add(Rule(Trickle(piece_bytes=50, pause_s=0.001), verbs=frozenset({"get"})))
+    server.faults.add(FaultRule(Trickle(piece_bytes=50, pause_s=0.001), verbs=frozenset({"get"})))
     assert http_client.get(f"{CMS}/cm")["data"] == {"a": "1"}
 
 
@@ -128,7 +128,7 @@ def watch(http_client: Any, version: int, timeout_s: float) -> bytes:
 @pytest.mark.parametrize(("how", "ending"), [("close", b"<end>"), ("mid-line", b"<cut>"), ("silence", b"<silence>")])
 def test_a_watch_is_cut(http_client: Any, server: ApiServer, store: Store, how: Any, ending: bytes) -> None:
     version = fill(store, 5)
-    server.faults.add(Rule(CutWatch(3, how), verbs=frozenset({"watch"}), when=first(1)))
+    server.faults.add(FaultRule(CutWatch(3, how), verbs=frozenset({"watch"}), when=first(1)))
     received = watch(http_client, version, timeout_s=2 if how == "silence" else 10)
     assert received.endswith(ending)
     *whole, rest = received.removesuffix(ending).split(b"\n")
@@ -144,7 +144,7 @@ def test_history_is_lost_under_a_client(
 ) -> None:
     version = fill(store, 2)
     for effect in effects:
-        server.faults.add(Rule(effect, verbs=frozenset({"watch"})))
+        server.faults.add(FaultRule(effect, verbs=frozenset({"watch"})))
     status, body = http_client("GET", f"{CMS}?watch=1&resourceVersion={version}")
     assert status == code
     assert (body["object"] if code == 200 else body)["code"] == 410

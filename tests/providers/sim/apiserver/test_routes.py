@@ -11,7 +11,7 @@ from providers.sim.apiserver.bodies import decoded
 from providers.sim.apiserver.protobuf import MEDIA_TYPE, decoded_object
 from providers.sim.apiserver.routes import Route, flag, parse_query, parse_route
 from providers.sim.apiserver.tables import NotAcceptable, accepted_form
-from providers.sim.store import ApiError, BadRequest, UnsupportedMediaType
+from providers.sim.store import ApiError, StoreBadRequest, StoreUnsupportedMediaType
 
 
 @pytest.mark.parametrize(
@@ -84,14 +84,14 @@ def test_bodies(body: bytes, media: str, value: Any) -> None:
 @pytest.mark.parametrize(
     ("body", "media", "error"),
     [
-        (b"{", "application/json", BadRequest),
-        (b"\xff", "application/json", BadRequest),
-        (b"a: [", "application/yaml", BadRequest),
-        (b"!!python/object/apply:os.system ['x']", "application/yaml", BadRequest),
-        (b"a: &x [1]\nb: *x", "application/yaml", BadRequest),
-        (b"[" * 100_000, "application/json", BadRequest),
-        (b"x", "application/cbor", UnsupportedMediaType),
-        (b"nonsense", MEDIA_TYPE, BadRequest),
+        (b"{", "application/json", StoreBadRequest),
+        (b"\xff", "application/json", StoreBadRequest),
+        (b"a: [", "application/yaml", StoreBadRequest),
+        (b"!!python/object/apply:os.system ['x']", "application/yaml", StoreBadRequest),
+        (b"a: &x [1]\nb: *x", "application/yaml", StoreBadRequest),
+        (b"[" * 100_000, "application/json", StoreBadRequest),
+        (b"x", "application/cbor", StoreUnsupportedMediaType),
+        (b"nonsense", MEDIA_TYPE, StoreBadRequest),
     ],
 )
 def test_bad_bodies(body: bytes, media: str, error: type[ApiError]) -> None:
@@ -159,13 +159,13 @@ def test_protobuf_objects() -> None:
 @pytest.mark.parametrize(
     ("body", "error"),
     [
-        (b"", BadRequest),
-        (b"k8s\x00\x0a", BadRequest),
-        (b"k8s\x00" + b"\xff" * 20, BadRequest),
-        (envelope(b"Node", b""), UnsupportedMediaType),
-        (envelope(b"ConfigMap", field(15, b"x")), UnsupportedMediaType),
-        (envelope(b"ConfigMap", field(1, 5)), BadRequest),
-        (envelope(b"ConfigMap", field(1, field(1, b"\xff"))), BadRequest),
+        (b"", StoreBadRequest),
+        (b"k8s\x00\x0a", StoreBadRequest),
+        (b"k8s\x00" + b"\xff" * 20, StoreBadRequest),
+        (envelope(b"Node", b""), StoreUnsupportedMediaType),
+        (envelope(b"ConfigMap", field(15, b"x")), StoreUnsupportedMediaType),
+        (envelope(b"ConfigMap", field(1, 5)), StoreBadRequest),
+        (envelope(b"ConfigMap", field(1, field(1, b"\xff"))), StoreBadRequest),
     ],
 )
 def test_bad_protobuf(body: bytes, error: type[ApiError]) -> None:

@@ -1,8 +1,8 @@
 import pytest
 
-from tests.providers.sim.controllers.world import World
+from tests.providers.sim.controllers.world import ControllerWorld
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def world() -> ControllerWorld:
+    return ControllerWorld()

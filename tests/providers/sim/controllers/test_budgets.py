@@ -1,21 +1,21 @@
 import pytest
 
-from providers.sim.store import TooManyRequests
-from tests.providers.sim.controllers.world import Obj, World, pod_template
+from providers.sim.store import StoreTooManyRequests
+from tests.providers.sim.controllers.world import ControllerWorld, Obj, pod_template
 
 
 @pytest.fixture
-def cluster(world: World) -> World:
+def cluster(world: ControllerWorld) -> ControllerWorld:
     world.ready_node("n", cpu="20", pods="40")
     return world
 
 
-def budget(cluster: World, **spec: object) -> None:
+def budget(cluster: ControllerWorld, **spec: object) -> None:
     spec.setdefault("selector", {"matchLabels": {"app": "x"}})
     cluster.create("PodDisruptionBudget", {"metadata": {"name": "b"}, "spec": spec})
 
 
-def numbers(cluster: World) -> tuple[int, int, int, int]:
+def numbers(cluster: ControllerWorld) -> tuple[int, int, int, int]:
     status = cluster.the("PodDisruptionBudget", "b")["status"]
     return tuple(status[k] for k in ("expectedPods", "currentHealthy", "desiredHealthy", "disruptionsAllowed"))
 
@@ -39,7 +39,7 @@ def numbers(cluster: World) -> tuple[int, int, int, int]:
         ),
     ],
 )
-def test_counts(cluster: World, spec: Obj, pods: int, expected: tuple[int, ...]) -> None:
+def test_counts(cluster: ControllerWorld, spec: Obj, pods: int, expected: tuple[int, ...]) -> None:
     budget(cluster, **spec)
     for i in range(pods):
         cluster.pod(f"p{i}", labels={"app": "x"})
@@ -51,31 +51,31 @@ def test_counts(cluster: World, spec: Obj, pods: int, expected: tuple[int, ...])
     assert cluster.condition("PodDisruptionBudget", "b", "DisruptionAllowed") == wanted
 
 
-def test_a_job_asks_for_its_parallelism(cluster: World) -> None:
+def test_a_job_asks_for_its_parallelism(cluster: ControllerWorld) -> None:
     budget(cluster, maxUnavailable="50%")
     cluster.job("j", completions=30, parallelism=30, template=pod_template(labels={"app": "x"}))
     cluster.pass_s(5)
     assert numbers(cluster) == (30, 20, 15, 5)  # ten of the thirty find no room
 
 
-def test_eviction_spends_the_budget_and_recovery_gives_it_back(cluster: World) -> None:
+def test_eviction_spends_the_budget_and_recovery_gives_it_back(cluster: ControllerWorld) -> None:
     budget(cluster, minAvailable=2)
     template = pod_template(labels={"app": "x"}, notes={"stop-seconds": "5"})
     cluster.job("j", completions=3, parallelism=3, template=template)
     cluster.pass_s(5)
     names = [pod["metadata"]["name"] for pod in cluster.pods_of("j")]
     cluster.store.evict(names[0], "default")
-    with pytest.raises(TooManyRequests):
+    with pytest.raises(StoreTooManyRequests):
         cluster.store.evict(names[1], "default")  # at once, before anybody counted again
     cluster.settle()
-    with pytest.raises(TooManyRequests):
+    with pytest.raises(StoreTooManyRequests):
         cluster.store.evict(names[1], "default")
     cluster.pass_s(30)  # the job's back-off, then the replacement is ready
     assert numbers(cluster)[3] == 1
     cluster.store.evict(names[1], "default")
 
 
-def test_unready_and_ending_pods_are_not_healthy(cluster: World) -> None:
+def test_unready_and_ending_pods_are_not_healthy(cluster: ControllerWorld) -> None:
     budget(cluster, minAvailable=1)
     cluster.pod("stopping", labels={"app": "x"}, notes={"stop-seconds": "20"})
     cluster.pod("pending", labels={"app": "x"}, cpu="99")
@@ -86,7 +86,7 @@ def test_unready_and_ending_pods_are_not_healthy(cluster: World) -> None:
     assert numbers(cluster) == (3, 1, 1, 0)
 
 
-def test_a_changed_label_moves_a_pod_out_of_the_budget(cluster: World) -> None:
+def test_a_changed_label_moves_a_pod_out_of_the_budget(cluster: ControllerWorld) -> None:
     budget(cluster, minAvailable=1)
     cluster.pod("p", labels={"app": "x"})
     cluster.pass_s(5)

@@ -4,13 +4,13 @@ import pytest
 
 from providers.sim.controllers.jobpods import completed_indexes, format_indexes
 from providers.sim.controllers.objects import condition_of, instant, is_active
-from tests.providers.sim.controllers.world import World, pod_template
+from tests.providers.sim.controllers.world import ControllerWorld, pod_template
 
 INDEX = "batch.kubernetes.io/job-completion-index"
 
 
 @pytest.fixture
-def cluster(world: World) -> World:
+def cluster(world: ControllerWorld) -> ControllerWorld:
     world.ready_node("n1", cpu="8", pods="20")
     return world
 
@@ -32,7 +32,7 @@ def run_for(seconds: int, **notes: str) -> dict:
         ({"completions": 0, "parallelism": 2}, 0, 0),
     ],
 )
-def test_runs_to_completion(cluster: World, spec: dict, peak: int, succeeded: int) -> None:
+def test_runs_to_completion(cluster: ControllerWorld, spec: dict, peak: int, succeeded: int) -> None:
     cluster.job("j", template=run_for(10), **spec)
     seen = 0
     for _ in range(80):
@@ -49,7 +49,7 @@ def test_runs_to_completion(cluster: World, spec: dict, peak: int, succeeded: in
     assert all(not pod["metadata"].get("finalizers") for pod in cluster.pods_of("j"))
 
 
-def test_a_work_queue_starts_nothing_after_its_first_success(cluster: World) -> None:
+def test_a_work_queue_starts_nothing_after_its_first_success(cluster: ControllerWorld) -> None:
     template = pod_template(cpu="4", notes={"run-seconds": "10"})  # two fit, the third waits
     cluster.job("j", parallelism=3, template=template)
     cluster.pass_s(60)
@@ -57,7 +57,7 @@ def test_a_work_queue_starts_nothing_after_its_first_success(cluster: World) -> 
     assert cluster.condition("Job", "j", "Complete") == ("True", "CompletionsReached")
 
 
-def test_indexed_pods_say_who_they_are(cluster: World) -> None:
+def test_indexed_pods_say_who_they_are(cluster: ControllerWorld) -> None:
     cluster.job("train", completions=3, parallelism=3, completionMode="Indexed")
     cluster.pass_s(3)
     pods = sorted(cluster.pods_of("train"), key=lambda pod: pod["metadata"]["name"])
@@ -77,7 +77,7 @@ def test_indexed_pods_say_who_they_are(cluster: World) -> None:
     assert cluster.the("Job", "train")["status"]["ready"] == 3
 
 
-def test_a_failed_index_is_tried_again_after_the_backoff(cluster: World) -> None:
+def test_a_failed_index_is_tried_again_after_the_backoff(cluster: ControllerWorld) -> None:
     cluster.job("j", completions=2, parallelism=2, completionMode="Indexed", template=pod_template())
     cluster.pass_s(3)
     victim = cluster.pods_of("j")[1]
@@ -97,7 +97,7 @@ def test_a_failed_index_is_tried_again_after_the_backoff(cluster: World) -> None
         ({"activeDeadlineSeconds": 20}, {}, "DeadlineExceeded", 0),
     ],
 )
-def test_fails(cluster: World, spec: dict, notes: dict, reason: str, failed: int) -> None:
+def test_fails(cluster: ControllerWorld, spec: dict, notes: dict, reason: str, failed: int) -> None:
     cluster.job("j", completions=1, template=pod_template(notes=notes), **spec)
     cluster.pass_s(200)
     assert cluster.condition("Job", "j", "FailureTarget") == ("True", reason)
@@ -106,7 +106,7 @@ def test_fails(cluster: World, spec: dict, notes: dict, reason: str, failed: int
     assert not any(map(is_active, cluster.pods_of("j")))
 
 
-def test_new_pods_wait_ever_longer_after_failures(cluster: World) -> None:
+def test_new_pods_wait_ever_longer_after_failures(cluster: ControllerWorld) -> None:
     cluster.job("j", completions=1, backoffLimit=3, template=run_for(0, fail="true"))
     cluster.pass_s(200)
     births = sorted(instant(pod["metadata"]["creationTimestamp"]) for pod in cluster.pods_of("j"))
@@ -117,7 +117,7 @@ def test_new_pods_wait_ever_longer_after_failures(cluster: World) -> None:
     ]  # a second to start, then 10, 20, 40
 
 
-def test_a_success_ends_the_backoff(cluster: World) -> None:
+def test_a_success_ends_the_backoff(cluster: ControllerWorld) -> None:
     cluster.job("j", completions=8, parallelism=1, backoffLimit=20, template=run_for(5))
     births = []
     for _ in range(4):  # two good runs between any two bad ones
@@ -131,7 +131,7 @@ def test_a_success_ends_the_backoff(cluster: World) -> None:
     assert births == [1, 1, 1, 1]  # ten seconds each time, never twenty
 
 
-def test_a_failed_job_is_not_failed_before_its_pods_are_gone(cluster: World) -> None:
+def test_a_failed_job_is_not_failed_before_its_pods_are_gone(cluster: ControllerWorld) -> None:
     template = pod_template(notes={"stop-seconds": "15"})
     cluster.job("j", completions=2, parallelism=2, activeDeadlineSeconds=10, template=template)
     cluster.pass_s(20)
@@ -142,14 +142,14 @@ def test_a_failed_job_is_not_failed_before_its_pods_are_gone(cluster: World) -> 
     assert cluster.condition("Job", "j", "Failed") == ("True", "DeadlineExceeded")
 
 
-def test_restarts_in_place_count_against_the_limit(cluster: World) -> None:
+def test_restarts_in_place_count_against_the_limit(cluster: ControllerWorld) -> None:
     template = pod_template(notes={"run-seconds": "5", "fail": "true"}, restartPolicy="OnFailure")
     cluster.job("j", completions=1, backoffLimit=2, template=template)
     cluster.pass_s(300)
     assert cluster.condition("Job", "j", "Failed") == ("True", "BackoffLimitExceeded")
 
 
-def test_failed_only_waits_until_the_pod_is_gone(cluster: World) -> None:
+def test_failed_only_waits_until_the_pod_is_gone(cluster: ControllerWorld) -> None:
     template = pod_template(notes={"stop-seconds": "20"})
     cluster.job("j", completions=1, podReplacementPolicy="Failed", template=template)
     cluster.pass_s(3)
@@ -163,14 +163,14 @@ def test_failed_only_waits_until_the_pod_is_gone(cluster: World) -> None:
 
 
 class TestSuspension:
-    def test_a_suspended_job_has_no_pods(self, cluster: World) -> None:
+    def test_a_suspended_job_has_no_pods(self, cluster: ControllerWorld) -> None:
         cluster.job("j", completions=2, parallelism=2, suspend=True)
         cluster.pass_s(5)
         assert cluster.pods_of("j") == []
         assert cluster.condition("Job", "j", "Suspended") == ("True", "JobSuspended")
         assert "startTime" not in cluster.the("Job", "j")["status"]
 
-    def test_suspending_stops_pods_gracefully_and_counts_nothing(self, cluster: World) -> None:
+    def test_suspending_stops_pods_gracefully_and_counts_nothing(self, cluster: ControllerWorld) -> None:
         template = pod_template(notes={"stop-seconds": "7"})
         cluster.job("j", completions=2, parallelism=2, template=template)
         cluster.pass_s(5)
@@ -185,7 +185,7 @@ class TestSuspension:
         status = cluster.the("Job", "j")["status"]
         assert (status["terminating"], status["failed"]) == (0, 0)
 
-    def test_resuming_starts_again_with_what_was_changed_meanwhile(self, cluster: World) -> None:
+    def test_resuming_starts_again_with_what_was_changed_meanwhile(self, cluster: ControllerWorld) -> None:
         cluster.ready_node("n2", labels={"pool": "gold"})
         cluster.job("j", completions=2, parallelism=2)
         cluster.pass_s(5)
@@ -200,7 +200,7 @@ class TestSuspension:
         assert cluster.condition("Job", "j", "Suspended") == ("False", "JobResumed")
         assert instant(cluster.the("Job", "j")["status"]["startTime"]) > instant(first)
 
-    def test_the_deadline_does_not_run_while_suspended(self, cluster: World) -> None:
+    def test_the_deadline_does_not_run_while_suspended(self, cluster: ControllerWorld) -> None:
         cluster.job("j", completions=1, suspend=True, activeDeadlineSeconds=10)
         cluster.pass_s(100)
         cluster.change("Job", "j", suspend=False)
@@ -209,7 +209,7 @@ class TestSuspension:
         cluster.pass_s(30)
         assert cluster.condition("Job", "j", "Failed") == ("True", "DeadlineExceeded")
 
-    def test_finished_indexes_are_kept_over_a_suspension(self, cluster: World) -> None:
+    def test_finished_indexes_are_kept_over_a_suspension(self, cluster: ControllerWorld) -> None:
         cluster.job("j", completions=4, parallelism=2, completionMode="Indexed", template=run_for(10))
         cluster.pass_s(15)
         cluster.change("Job", "j", suspend=True)
@@ -221,7 +221,7 @@ class TestSuspension:
         assert cluster.condition("Job", "j", "Complete") == ("True", "CompletionsReached")
 
 
-def test_lower_parallelism_takes_the_least_advanced_pods(cluster: World) -> None:
+def test_lower_parallelism_takes_the_least_advanced_pods(cluster: ControllerWorld) -> None:
     cluster.job("j", completions=12, parallelism=9)  # 8 CPUs: one pod stays unscheduled
     cluster.pass_s(5)
     assert cluster.the("Job", "j")["status"]["active"] == 9
@@ -230,7 +230,7 @@ def test_lower_parallelism_takes_the_least_advanced_pods(cluster: World) -> None
     assert cluster.phases("j") == ["Running"] * 8
 
 
-def test_a_finished_job_expires(cluster: World) -> None:
+def test_a_finished_job_expires(cluster: ControllerWorld) -> None:
     cluster.job("j", completions=1, template=run_for(5), ttlSecondsAfterFinished=30)
     cluster.pass_s(25)
     assert cluster.get("Job", "j") is not None
@@ -240,7 +240,7 @@ def test_a_finished_job_expires(cluster: World) -> None:
 
 
 @pytest.mark.parametrize("propagation", ["Background", "Foreground"])
-def test_deleting_a_job_takes_its_pods(cluster: World, propagation: str) -> None:
+def test_deleting_a_job_takes_its_pods(cluster: ControllerWorld, propagation: str) -> None:
     cluster.job("j", completions=3, parallelism=3)
     cluster.pass_s(5)
     cluster.delete("Job", "j", propagation=propagation)
@@ -250,13 +250,13 @@ def test_deleting_a_job_takes_its_pods(cluster: World, propagation: str) -> None
     assert cluster.all("Pod") == []
 
 
-def test_a_job_managed_by_another_controller_is_left_alone(cluster: World) -> None:
+def test_a_job_managed_by_another_controller_is_left_alone(cluster: ControllerWorld) -> None:
     cluster.job("j", completions=1, managedBy="example.com/other")
     cluster.pass_s(5)
     assert cluster.all("Pod") == []
 
 
-def test_every_pod_is_counted_once_however_it_goes(cluster: World) -> None:
+def test_every_pod_is_counted_once_however_it_goes(cluster: ControllerWorld) -> None:
     cluster.job("j", completions=6, parallelism=3, backoffLimit=100, template=run_for(20))
     for _ in range(4):
         cluster.pass_s(12)

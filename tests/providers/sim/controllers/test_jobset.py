@@ -1,13 +1,13 @@
 import pytest
 
 from providers.sim.controllers.objects import condition_of
-from tests.providers.sim.controllers.world import Obj, World, pod_template
+from tests.providers.sim.controllers.world import ControllerWorld, Obj, pod_template
 
 PREFIX = "jobset.sigs.k8s.io/"
 
 
 @pytest.fixture
-def cluster(world: World) -> World:
+def cluster(world: ControllerWorld) -> ControllerWorld:
     world.ready_node("n1", cpu="16", pods="50")
     return world
 
@@ -17,20 +17,20 @@ def entry(name: str, replicas: int = 1, *, pods: int = 1, template: Obj | None =
     return {"name": name, "replicas": replicas, "template": {"spec": spec}}
 
 
-def jobset(cluster: World, *entries: Obj, **spec: object) -> None:
+def jobset(cluster: ControllerWorld, *entries: Obj, **spec: object) -> None:
     cluster.create("JobSet", {"metadata": {"name": "js"}, "spec": {"replicatedJobs": list(entries), **spec}})
 
 
-def jobs(cluster: World) -> list[str]:
+def jobs(cluster: ControllerWorld) -> list[str]:
     return [job["metadata"]["name"] for job in cluster.all("Job")]
 
 
-def counts(cluster: World, name: str) -> Obj:
+def counts(cluster: ControllerWorld, name: str) -> Obj:
     rows = cluster.the("JobSet", "js")["status"]["replicatedJobsStatus"]
     return next({k: v for k, v in row.items() if k != "name" and v} for row in rows if row["name"] == name)
 
 
-def test_children_carry_names_labels_and_owner(cluster: World) -> None:
+def test_children_carry_names_labels_and_owner(cluster: ControllerWorld) -> None:
     jobset(cluster, entry("leader"), entry("worker", 2, pods=2))
     cluster.pass_s(5)
     assert jobs(cluster) == ["js-leader-0", "js-worker-0", "js-worker-1"]
@@ -53,7 +53,7 @@ def test_children_carry_names_labels_and_owner(cluster: World) -> None:
     assert counts(cluster, "worker") == {"ready": 2, "active": 2}
 
 
-def test_suspended_children_exist_without_pods(cluster: World) -> None:
+def test_suspended_children_exist_without_pods(cluster: ControllerWorld) -> None:
     jobset(cluster, entry("w", 2), suspend=True)
     cluster.pass_s(5)
     assert [cluster.the("Job", name)["spec"]["suspend"] for name in jobs(cluster)] == [True, True]
@@ -62,7 +62,7 @@ def test_suspended_children_exist_without_pods(cluster: World) -> None:
     assert counts(cluster, "w") == {"suspended": 2}
 
 
-def test_resume_carries_template_changes(cluster: World) -> None:
+def test_resume_carries_template_changes(cluster: ControllerWorld) -> None:
     cluster.ready_node("gold", labels={"pool": "gold"})
     jobset(cluster, entry("w", 2), suspend=True)
     cluster.pass_s(5)
@@ -81,7 +81,7 @@ def test_resume_carries_template_changes(cluster: World) -> None:
     assert cluster.condition("JobSet", "js", "Suspended") == ("False", "ResumeJobs")
 
 
-def test_suspend_stops_everything_and_resume_starts_it_again(cluster: World) -> None:
+def test_suspend_stops_everything_and_resume_starts_it_again(cluster: ControllerWorld) -> None:
     jobset(cluster, entry("w", 2, pods=2))
     cluster.pass_s(5)
     for _ in range(3):
@@ -95,7 +95,7 @@ def test_suspend_stops_everything_and_resume_starts_it_again(cluster: World) -> 
     assert cluster.the("JobSet", "js")["status"]["restarts"] == 0
 
 
-def test_a_quick_resume_does_not_wait_for_the_suspension_to_settle(cluster: World) -> None:
+def test_a_quick_resume_does_not_wait_for_the_suspension_to_settle(cluster: ControllerWorld) -> None:
     jobset(cluster, entry("w"))
     cluster.pass_s(5)
     cluster.change("JobSet", "js", suspend=True)
@@ -119,7 +119,7 @@ SHORT, LONG, BAD = ({"run-seconds": "5"}, {"run-seconds": "500"}, {"run-seconds"
         ({"operator": "Any", "targetReplicatedJobs": ["b"]}, (SHORT, LONG), None),
     ],
 )
-def test_success_policy(cluster: World, policy: Obj, notes: tuple[Obj, Obj], outcome: str | None) -> None:
+def test_success_policy(cluster: ControllerWorld, policy: Obj, notes: tuple[Obj, Obj], outcome: str | None) -> None:
     a, b = (entry(name, template=pod_template(notes=n)) for name, n in zip("ab", notes, strict=True))
     jobset(cluster, a, b, **({"successPolicy": {"operator": "All", **policy}} if policy else {}))
     cluster.pass_s(60)
@@ -157,7 +157,7 @@ def test_success_policy(cluster: World, policy: Obj, notes: tuple[Obj, Obj], out
         ),
     ],
 )
-def test_failure_policy(cluster: World, policy: Obj | None, outcome: str, reason: str, restarts: int) -> None:
+def test_failure_policy(cluster: ControllerWorld, policy: Obj | None, outcome: str, reason: str, restarts: int) -> None:
     spec = {} if policy is None else {"failurePolicy": policy}
     jobset(cluster, entry("a"), entry("b", template=pod_template(notes=BAD)), **spec)
     cluster.pass_s(200)
@@ -166,7 +166,7 @@ def test_failure_policy(cluster: World, policy: Obj | None, outcome: str, reason
     assert all(pod["status"]["phase"] != "Running" for pod in cluster.all("Pod"))
 
 
-def test_restarts_that_do_not_count_go_on(cluster: World) -> None:
+def test_restarts_that_do_not_count_go_on(cluster: ControllerWorld) -> None:
     rules = [{"name": "r", "action": "RestartJobSetAndIgnoreMaxRestarts"}]
     jobset(cluster, entry("b", template=pod_template(notes=BAD)), failurePolicy={"maxRestarts": 1, "rules": rules})
     cluster.pass_s(100)
@@ -175,7 +175,7 @@ def test_restarts_that_do_not_count_go_on(cluster: World) -> None:
     assert status.get("restartsCountTowardsMax", 0) == 0
 
 
-def test_a_restart_renews_every_job(cluster: World) -> None:
+def test_a_restart_renews_every_job(cluster: ControllerWorld) -> None:
     jobset(cluster, entry("a"), entry("b"), failurePolicy={"maxRestarts": 5})
     cluster.pass_s(5)
     before = {job["metadata"]["name"]: job["metadata"]["uid"] for job in cluster.all("Job")}
@@ -188,7 +188,7 @@ def test_a_restart_renews_every_job(cluster: World) -> None:
     assert counts(cluster, "a") == counts(cluster, "b") == {"ready": 1, "active": 1}
 
 
-def test_a_restart_waits_until_the_old_pods_are_gone(cluster: World) -> None:
+def test_a_restart_waits_until_the_old_pods_are_gone(cluster: ControllerWorld) -> None:
     slow = pod_template(notes={"stop-seconds": "20"})
     jobset(cluster, entry("a", template=slow), entry("b", template=slow), failurePolicy={"maxRestarts": 5})
     cluster.pass_s(5)
@@ -201,7 +201,7 @@ def test_a_restart_waits_until_the_old_pods_are_gone(cluster: World) -> None:
     assert new["metadata"]["labels"][PREFIX + "restart-attempt"] == "1"
 
 
-def test_in_order_startup(cluster: World) -> None:
+def test_in_order_startup(cluster: ControllerWorld) -> None:
     blocked = entry("a", template=pod_template(nodeSelector={"pool": "late"}))
     jobset(cluster, blocked, entry("b"), startupPolicy={"startupPolicyOrder": "InOrder"})
     cluster.pass_s(10)
@@ -213,7 +213,7 @@ def test_in_order_startup(cluster: World) -> None:
     assert cluster.condition("JobSet", "js", "StartupPolicyCompleted") == ("True", "InOrderStartupPolicyCompleted")
 
 
-def test_expiry_and_deletion_leave_nothing(cluster: World) -> None:
+def test_expiry_and_deletion_leave_nothing(cluster: ControllerWorld) -> None:
     jobset(cluster, entry("a", template=pod_template(notes=SHORT)), ttlSecondsAfterFinished=10)
     cluster.pass_s(60)
     assert cluster.get("JobSet", "js") is None
@@ -225,7 +225,7 @@ def test_expiry_and_deletion_leave_nothing(cluster: World) -> None:
     assert jobs(cluster) == cluster.all("Pod") == []
 
 
-def test_a_child_deleted_by_hand_is_made_again(cluster: World) -> None:
+def test_a_child_deleted_by_hand_is_made_again(cluster: ControllerWorld) -> None:
     jobset(cluster, entry("a"))
     cluster.pass_s(5)
     cluster.delete("Job", "js-a-0", propagation="Background")

@@ -8,8 +8,8 @@ from providers.sim.controllers.mirror import Cluster
 from providers.sim.controllers.objects import Obj, key_of, with_condition
 from providers.sim.controllers.runtime import Reconciler, WorkQueue
 from providers.sim.kernel import Kernel, KernelThread, Restless, VirtualDriver
-from providers.sim.store import Conflict, Forbidden, NotFound, PatchType, Store
-from tests.providers.sim.controllers.world import World, pod_template
+from providers.sim.store import PatchType, Store, StoreConflict, StoreForbidden, StoreNotFound
+from tests.providers.sim.controllers.world import ControllerWorld, pod_template
 
 
 class Every:
@@ -91,7 +91,7 @@ class TestVirtualTime:
 
     def test_the_same_world_twice_is_the_same_to_the_letter(self) -> None:
         def run() -> list[Obj]:
-            world = World()
+            world = ControllerWorld()
             for i in range(3):
                 world.ready_node(f"n{i}")
             for i in range(5):
@@ -132,7 +132,7 @@ class TestRealTime:
             assert done.wait(10)
 
     def test_a_defect_is_reported_and_the_thread_goes_on(self) -> None:
-        class Broken:
+        class BrokenOnce:
             name, failed, healed = "broken", False, threading.Event()
 
             def step(self, now: float) -> float | None:
@@ -142,14 +142,14 @@ class TestRealTime:
                 self.healed.set()
                 return None
 
-        store, errors, controller = Store(SystemClock()), [], Broken()
+        store, errors, controller = Store(SystemClock()), [], BrokenOnce()
         with KernelThread(Kernel(store, SystemClock(), [controller]), store, on_error=errors.append) as thread:
             thread.wake()
             assert controller.healed.wait(10)
         assert [str(error) for error in errors] == ["once"]
 
     def test_a_defect_in_one_controller_does_not_hold_up_the_others(self) -> None:
-        class Broken:
+        class BrokenForGood:
             name = "broken"
 
             def step(self, now: float) -> float | None:
@@ -158,12 +158,14 @@ class TestRealTime:
         store, errors = Store(SystemClock()), []
         done = threading.Event()
         store.subscribe(lambda event: done.set() if event.object["metadata"]["name"] == "c2" else None)
-        with KernelThread(Kernel(store, SystemClock(), [Broken(), Scribe(store, 3)]), store, on_error=errors.append):
+        with KernelThread(
+            Kernel(store, SystemClock(), [BrokenForGood(), Scribe(store, 3)]), store, on_error=errors.append
+        ):
             write(store, "c0")
             assert done.wait(10)
         assert errors
         with pytest.raises(ConnectionError):
-            Kernel(store, SystemClock(), [Broken()]).run_until_quiet()
+            Kernel(store, SystemClock(), [BrokenForGood()]).run_until_quiet()
 
     def test_clients_that_write_at_the_same_time_lose_nothing(self) -> None:
         """Many conflicts between the controllers and two busy clients: every job still ends counted right."""
@@ -189,7 +191,7 @@ class TestRealTime:
                     try:
                         note = {"metadata": {"annotations": {"scribble": str(count)}}}
                         store.patch(resource, obj["metadata"]["name"], note, PatchType.MERGE, namespace="default")
-                    except NotFound:
+                    except StoreNotFound:
                         continue
 
         store.subscribe(watch, resource=store.resource("Job"))
@@ -270,9 +272,9 @@ class TestReconciler:
     @pytest.mark.parametrize(
         ("error", "wake", "seen"),
         [
-            (Conflict("stale"), 0.0, ["a", "b", "a"]),
-            (NotFound("gone"), None, ["a", "b"]),
-            (Forbidden("no"), 5.0, ["a", "b"]),
+            (StoreConflict("stale"), 0.0, ["a", "b", "a"]),
+            (StoreNotFound("gone"), None, ["a", "b"]),
+            (StoreForbidden("no"), 5.0, ["a", "b"]),
         ],
     )
     def test_refusals_decide_what_happens_next(self, error: Exception, wake: float | None, seen: list[str]) -> None:
@@ -284,7 +286,7 @@ class TestReconciler:
 
     def test_refusals_are_tried_again_ever_later(self) -> None:
         clock, store = at_zero()
-        controller = Failing(Cluster(store), [None, *[Forbidden("no")] * 4])
+        controller = Failing(Cluster(store), [None, *[StoreForbidden("no")] * 4])
         controller._queue.add("a")
         VirtualDriver(Kernel(store, clock, [controller]), clock).advance(100)
         assert [now for key, now in controller.seen if key == "b"] == [0, 5, 15, 35, 75]
@@ -319,7 +321,7 @@ class TestMirror:
         moved = maps.update_metadata(made, labels={"x": "2"})
         cluster.sync()
         assert (maps.by("label", "1"), maps.by("label", "2")) == ([], [moved])
-        with pytest.raises(Conflict):
+        with pytest.raises(StoreConflict):
             maps.update_metadata(made, labels={"x": "3"})
         maps.delete(moved)
         cluster.sync()

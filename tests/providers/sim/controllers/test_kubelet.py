@@ -3,14 +3,14 @@ from math import inf
 import pytest
 
 from providers.sim.controllers import assemble
-from providers.sim.controllers.kubelet import Script
+from providers.sim.controllers.kubelet import PodScript
 from providers.sim.controllers.objects import condition_of, instant
 from providers.sim.kernel import VirtualDriver
-from tests.providers.sim.controllers.world import QUICK, Obj, World, pod_template
+from tests.providers.sim.controllers.world import QUICK, ControllerWorld, Obj, pod_template
 
 
 @pytest.fixture
-def cluster(world: World) -> World:
+def cluster(world: ControllerWorld) -> ControllerWorld:
     world.ready_node("n1", cpu="8", pods="20", **{"nvidia.com_gpu": "2"})
     return world
 
@@ -18,26 +18,26 @@ def cluster(world: World) -> World:
 @pytest.mark.parametrize(
     ("notes", "script"),
     [
-        ({}, Script(inf, 0, 1, 1.0)),
-        ({"run-seconds": "30", "stop-seconds": "5"}, Script(30, 0, 1, 5)),
-        ({"run-seconds": "0"}, Script(0, 0, 1, 1)),
-        ({"fail": "true"}, Script(inf, inf, 1, 1)),
-        ({"fail": "2"}, Script(inf, 2, 1, 1)),
-        ({"exit-code": "17"}, Script(inf, inf, 17, 1)),
-        ({"exit-code": "17", "fail": "1"}, Script(inf, 1, 17, 1)),
-        ({"exit-code": "0"}, Script(inf, 0, 0, 1)),
-        ({"run-seconds": "soon", "stop-seconds": "-1"}, Script(inf, 0, 1, 1)),
+        ({}, PodScript(inf, 0, 1, 1.0)),
+        ({"run-seconds": "30", "stop-seconds": "5"}, PodScript(30, 0, 1, 5)),
+        ({"run-seconds": "0"}, PodScript(0, 0, 1, 1)),
+        ({"fail": "true"}, PodScript(inf, inf, 1, 1)),
+        ({"fail": "2"}, PodScript(inf, 2, 1, 1)),
+        ({"exit-code": "17"}, PodScript(inf, inf, 17, 1)),
+        ({"exit-code": "17", "fail": "1"}, PodScript(inf, 1, 17, 1)),
+        ({"exit-code": "0"}, PodScript(inf, 0, 0, 1)),
+        ({"run-seconds": "soon", "stop-seconds": "-1"}, PodScript(inf, 0, 1, 1)),
     ],
 )
-def test_scripts(notes: dict[str, str], script: Script) -> None:
-    assert Script.of(pod_template(notes=notes)) == script
+def test_scripts(notes: dict[str, str], script: PodScript) -> None:
+    assert PodScript.of(pod_template(notes=notes)) == script
 
 
 def state(pod: Obj) -> str:
     return next(iter(pod["status"]["containerStatuses"][0]["state"]))
 
 
-def test_a_pod_starts_runs_and_succeeds(cluster: World) -> None:
+def test_a_pod_starts_runs_and_succeeds(cluster: ControllerWorld) -> None:
     cluster.pod("p", notes={"run-seconds": "10"})
     cluster.settle()
     pod = cluster.the("Pod", "p")
@@ -69,7 +69,9 @@ def test_a_pod_starts_runs_and_succeeds(cluster: World) -> None:
         ("Always", {"run-seconds": "1"}, "Running", 4),
     ],
 )
-def test_restart_policies(cluster: World, policy: str, notes: dict[str, str], phase: str, restarts: int) -> None:
+def test_restart_policies(
+    cluster: ControllerWorld, policy: str, notes: dict[str, str], phase: str, restarts: int
+) -> None:
     cluster.pod("p", notes=notes, restartPolicy=policy)
     cluster.pass_s(160)  # pauses of 10, 20, 40 and 80 s
     status = cluster.the("Pod", "p")["status"]
@@ -81,7 +83,7 @@ def test_restart_policies(cluster: World, policy: str, notes: dict[str, str], ph
     ("stop", "grace", "gone_after", "code"),
     [("1", None, 1, 143), ("8", None, 8, 143), ("100", None, 30, 137), ("100", 5, 5, 137), ("3", 10, 3, 143)],
 )
-def test_graceful_end(cluster: World, stop: str, grace: int | None, gone_after: int, code: int) -> None:
+def test_graceful_end(cluster: ControllerWorld, stop: str, grace: int | None, gone_after: int, code: int) -> None:
     cluster.pod("p", notes={"stop-seconds": stop})
     cluster.pass_s(5)
     ended: list[Obj] = []
@@ -95,7 +97,7 @@ def test_graceful_end(cluster: World, stop: str, grace: int | None, gone_after: 
     assert ended[-1]["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == code
 
 
-def test_a_shorter_grace_hastens_the_end(cluster: World) -> None:
+def test_a_shorter_grace_hastens_the_end(cluster: ControllerWorld) -> None:
     cluster.pod("p", notes={"stop-seconds": "100"})
     cluster.pass_s(5)
     cluster.delete("Pod", "p", grace_period_s=60)
@@ -113,7 +115,7 @@ def test_a_shorter_grace_hastens_the_end(cluster: World) -> None:
         (pod_template(nodeSelector={"pool": "gold"}), "NodeAffinity"),
     ],
 )
-def test_what_does_not_fit_is_rejected(cluster: World, template: Obj, reason: str) -> None:
+def test_what_does_not_fit_is_rejected(cluster: ControllerWorld, template: Obj, reason: str) -> None:
     spec = {**template["spec"], "nodeName": "n1"}
     cluster.create("Pod", {"metadata": {"name": "p"}, "spec": spec})
     cluster.pass_s(5)
@@ -121,14 +123,14 @@ def test_what_does_not_fit_is_rejected(cluster: World, template: Obj, reason: st
     assert (status["phase"], status["reason"]) == ("Failed", reason)
 
 
-def test_devices_nobody_serves_are_an_unexpected_admission_error(cluster: World) -> None:
+def test_devices_nobody_serves_are_an_unexpected_admission_error(cluster: ControllerWorld) -> None:
     cluster.ready_node("plain")
     cluster.create("Pod", {"metadata": {"name": "p"}, "spec": {**pod_template(gpus=1)["spec"], "nodeName": "plain"}})
     cluster.pass_s(5)
     assert cluster.the("Pod", "p")["status"]["reason"] == "UnexpectedAdmissionError"
 
 
-def test_two_bound_pods_race_for_one_slot_and_one_is_rejected(cluster: World) -> None:
+def test_two_bound_pods_race_for_one_slot_and_one_is_rejected(cluster: ControllerWorld) -> None:
     for name in ("a", "b"):
         cluster.create("Pod", {"metadata": {"name": name}, "spec": {**pod_template(gpus=2)["spec"], "nodeName": "n1"}})
     cluster.pass_s(5)
@@ -136,7 +138,7 @@ def test_two_bound_pods_race_for_one_slot_and_one_is_rejected(cluster: World) ->
     cluster.check_invariants()
 
 
-def test_a_terminating_pod_holds_its_place_until_it_is_over(cluster: World) -> None:
+def test_a_terminating_pod_holds_its_place_until_it_is_over(cluster: ControllerWorld) -> None:
     cluster.pod("a", cpu="8", notes={"stop-seconds": "20"})
     cluster.pass_s(5)
     cluster.delete("Pod", "a")
@@ -148,7 +150,7 @@ def test_a_terminating_pod_holds_its_place_until_it_is_over(cluster: World) -> N
 
 
 class TestFaults:
-    def test_nothing_is_heard_of_a_dead_node_and_its_containers_are_lost(self, cluster: World) -> None:
+    def test_nothing_is_heard_of_a_dead_node_and_its_containers_are_lost(self, cluster: ControllerWorld) -> None:
         cluster.pod("p", notes={"run-seconds": "10"})
         cluster.pass_s(5)
         cluster.sim.health.fail_node("n1")
@@ -160,7 +162,7 @@ class TestFaults:
         assert status["phase"] == "Failed"
         assert status["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 137
 
-    def test_a_death_nobody_saw_counts_and_later_pods_are_spared(self, cluster: World) -> None:
+    def test_a_death_nobody_saw_counts_and_later_pods_are_spared(self, cluster: ControllerWorld) -> None:
         cluster.pod("before")
         cluster.pass_s(5)
         cluster.sim.health.fail_node("n1")
@@ -170,7 +172,7 @@ class TestFaults:
         assert cluster.the("Pod", "before")["status"]["phase"] == "Failed"
         assert cluster.the("Pod", "after")["status"]["phase"] == "Running"
 
-    def test_a_silent_node_runs_on(self, cluster: World) -> None:
+    def test_a_silent_node_runs_on(self, cluster: ControllerWorld) -> None:
         cluster.pod("p", notes={"run-seconds": "10"})
         cluster.pass_s(5)
         cluster.sim.health.stop_heartbeats("n1")
@@ -180,7 +182,7 @@ class TestFaults:
         cluster.pass_s(1)
         assert cluster.the("Pod", "p")["status"]["phase"] == "Succeeded"
 
-    def test_deletion_on_a_silent_node_does_not_end(self, cluster: World) -> None:
+    def test_deletion_on_a_silent_node_does_not_end(self, cluster: ControllerWorld) -> None:
         cluster.pod("p")
         cluster.pass_s(5)
         cluster.sim.health.stop_heartbeats("n1")
@@ -192,7 +194,7 @@ class TestFaults:
         assert cluster.get("Pod", "p") is None
 
 
-def test_a_finalizer_holds_a_pod_that_is_over(cluster: World) -> None:
+def test_a_finalizer_holds_a_pod_that_is_over(cluster: ControllerWorld) -> None:
     template = pod_template()
     cluster.create("Pod", {"metadata": {"name": "p", "finalizers": ["example.com/hold"]}, "spec": template["spec"]})
     cluster.pass_s(5)
@@ -207,7 +209,7 @@ def test_a_finalizer_holds_a_pod_that_is_over(cluster: World) -> None:
     assert cluster.get("Pod", "p") is None
 
 
-def test_new_controllers_take_over_what_runs(cluster: World) -> None:
+def test_new_controllers_take_over_what_runs(cluster: ControllerWorld) -> None:
     cluster.pod("p", cpu="6", notes={"run-seconds": "30"})
     cluster.pass_s(10)
     version = cluster.the("Pod", "p")["metadata"]["resourceVersion"]

@@ -8,10 +8,10 @@ import pytest
 
 from providers.sim.controllers import MigOptions
 from providers.sim.controllers.device_plugin import DEPLOY, PAUSED
-from providers.sim.controllers.gpus import Gpu, device_resources, discovery_labels, resource_name
+from providers.sim.controllers.gpus import PhysicalGpu, device_resources, discovery_labels, resource_name
 from providers.sim.controllers.mig_manager import CONFIG, STATE
 from providers.sim.controllers.migparted import InvalidMigConfig, geometry, parse_mig_configs, same_geometry
-from tests.providers.sim.controllers.world import A100, QUICK, Obj, World, pod_template
+from tests.providers.sim.controllers.world import A100, QUICK, ControllerWorld, Obj, pod_template
 from tests.support.shared import shared_path
 
 NODE = "i-1.ec2.internal"
@@ -35,7 +35,7 @@ def fits(_model: str, profiles: Mapping[str, int]) -> bool:
     return sum(int(profile[0]) * count for profile, count in profiles.items()) <= 7
 
 
-class MigWorld(World):
+class MigWorld(ControllerWorld):
     """One p4d node whose layouts are published, with a record of every state the label ever had."""
 
     def __init__(self, *, layout: str | None = None, **mig: object) -> None:
@@ -303,17 +303,17 @@ def test_files_that_are_refused(text: str) -> None:
     ],
 )
 def test_geometry(name: str, expected: list[Mapping[str, int] | None]) -> None:
-    cut = geometry(parse_mig_configs(FILE)[name], A100, (Gpu(),) * 8)
+    cut = geometry(parse_mig_configs(FILE)[name], A100, (PhysicalGpu(),) * 8)
     assert [gpu.profiles for gpu in cut] == expected
-    assert same_geometry(cut, tuple(map(Gpu, expected)))
+    assert same_geometry(cut, tuple(map(PhysicalGpu, expected)))
 
 
 def test_gpus_no_entry_speaks_of_stay_as_they_are() -> None:
     (config,) = parse_mig_configs(
         "version: v1\nmig-configs: {a: [{devices: [1], mig-enabled: true, mig-devices: {}}]}"
     ).values()
-    before = (Gpu({"1g.5gb": 7}), Gpu())
-    assert geometry(config, A100, before) == (Gpu({"1g.5gb": 7}), Gpu({}))
+    before = (PhysicalGpu({"1g.5gb": 7}), PhysicalGpu())
+    assert geometry(config, A100, before) == (PhysicalGpu({"1g.5gb": 7}), PhysicalGpu({}))
 
 
 @pytest.mark.parametrize(
@@ -323,23 +323,23 @@ def test_resource_names(profile: str, resource: str) -> None:
     assert resource_name(profile) == f"nvidia.com/mig-{resource}"
 
 
-ONE, TWO = Gpu({"1g.5gb": 7}), Gpu({"3g.20gb": 2})
+ONE, TWO = PhysicalGpu({"1g.5gb": 7}), PhysicalGpu({"3g.20gb": 2})
 
 
 @pytest.mark.parametrize(
     ("gpus", "strategy", "resources", "product"),
     [
-        ((Gpu(), Gpu()), "none", {"nvidia.com/gpu": 2}, "A"),
-        ((Gpu(), ONE), "none", {"nvidia.com/gpu": 1}, "A"),
+        ((PhysicalGpu(), PhysicalGpu()), "none", {"nvidia.com/gpu": 2}, "A"),
+        ((PhysicalGpu(), ONE), "none", {"nvidia.com/gpu": 1}, "A"),
         ((ONE, ONE), "single", {"nvidia.com/gpu": 14}, "A-MIG-1g.5gb"),
         ((ONE, TWO), "single", {"nvidia.com/gpu": 0}, "A-MIG-INVALID"),
-        ((ONE, Gpu()), "single", {"nvidia.com/gpu": 0}, "A-MIG-INVALID"),
-        ((Gpu(), Gpu()), "single", {"nvidia.com/gpu": 2}, "A"),
+        ((ONE, PhysicalGpu()), "single", {"nvidia.com/gpu": 0}, "A-MIG-INVALID"),
+        ((PhysicalGpu(), PhysicalGpu()), "single", {"nvidia.com/gpu": 2}, "A"),
         ((ONE, TWO), "mixed", {"nvidia.com/gpu": 0, "nvidia.com/mig-1g.5gb": 7, "nvidia.com/mig-3g.20gb": 2}, "A"),
-        ((Gpu({}), Gpu()), "mixed", {"nvidia.com/gpu": 1}, "A"),
+        ((PhysicalGpu({}), PhysicalGpu()), "mixed", {"nvidia.com/gpu": 1}, "A"),
     ],
 )
-def test_strategies(gpus: tuple[Gpu, ...], strategy: str, resources: Obj, product: str) -> None:
+def test_strategies(gpus: tuple[PhysicalGpu, ...], strategy: str, resources: Obj, product: str) -> None:
     assert device_resources(gpus, strategy) == resources
     shape = replace(A100, gpu_count=len(gpus), gpu_product="A")
     assert discovery_labels(shape, gpus, strategy, 0.0)["nvidia.com/gpu.product"] == product

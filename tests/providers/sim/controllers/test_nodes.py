@@ -3,12 +3,12 @@
 import pytest
 
 from providers.sim.controllers.objects import condition_of, instant
-from tests.providers.sim.controllers.world import Obj, World
+from tests.providers.sim.controllers.world import ControllerWorld, Obj
 
 NOT_READY, UNREACHABLE = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"
 
 
-def taints(world: World, name: str) -> set[tuple[str, str]]:
+def taints(world: ControllerWorld, name: str) -> set[tuple[str, str]]:
     return {(t["key"], t["effect"]) for t in world.the("Node", name)["spec"].get("taints") or ()}
 
 
@@ -16,7 +16,7 @@ def both(key: str) -> set[tuple[str, str]]:
     return {(key, "NoSchedule"), (key, "NoExecute")}
 
 
-def test_a_node_turns_ready_and_reports(world: World) -> None:
+def test_a_node_turns_ready_and_reports(world: ControllerWorld) -> None:
     world.node("n")
     world.pass_s(4)
     assert taints(world, "n") == both(NOT_READY)
@@ -31,7 +31,7 @@ def test_a_node_turns_ready_and_reports(world: World) -> None:
 
 
 @pytest.mark.parametrize("fault", ["fail_node", "stop_heartbeats"])
-def test_forty_seconds_of_silence(world: World, fault: str) -> None:
+def test_forty_seconds_of_silence(world: ControllerWorld, fault: str) -> None:
     world.ready_node("n")
     getattr(world.sim.health, fault)("n")
     world.pass_s(39)
@@ -45,7 +45,7 @@ def test_forty_seconds_of_silence(world: World, fault: str) -> None:
     assert taints(world, "n") == set()
 
 
-def test_a_worse_fault_does_not_start_the_clock_again(world: World) -> None:
+def test_a_worse_fault_does_not_start_the_clock_again(world: ControllerWorld) -> None:
     world.ready_node("n")
     world.sim.health.stop_heartbeats("n")
     world.pass_s(30)
@@ -54,7 +54,7 @@ def test_a_worse_fault_does_not_start_the_clock_again(world: World) -> None:
     assert world.condition("Node", "n", "Ready") == ("Unknown", "NodeStatusUnknown")
 
 
-def test_an_unready_node_is_tainted_at_once(world: World) -> None:
+def test_an_unready_node_is_tainted_at_once(world: ControllerWorld) -> None:
     world.ready_node("n")
     world.sim.health.make_unready("n")
     world.pass_s(1)
@@ -62,7 +62,7 @@ def test_an_unready_node_is_tainted_at_once(world: World) -> None:
     assert taints(world, "n") == both(NOT_READY)
 
 
-def test_foreign_taints_stay(world: World) -> None:
+def test_foreign_taints_stay(world: ControllerWorld) -> None:
     world.node("n", taints=[{"key": "gpu", "value": "a100", "effect": "NoSchedule"}])
     world.pass_s(60)
     assert taints(world, "n") == {("gpu", "NoSchedule")}
@@ -83,7 +83,9 @@ def toleration(key: str, seconds: int | None = None) -> Obj:
         ([toleration("other")], 0),
     ],
 )
-def test_noexecute_taints_drive_pods_out(world: World, tolerations: list[Obj], leaves_after: int | None) -> None:
+def test_noexecute_taints_drive_pods_out(
+    world: ControllerWorld, tolerations: list[Obj], leaves_after: int | None
+) -> None:
     world.ready_node("n")
     world.pod("p", tolerations=tolerations, notes={"stop-seconds": "0"})
     world.pod("over", notes={"run-seconds": "1"})
@@ -100,7 +102,7 @@ def test_noexecute_taints_drive_pods_out(world: World, tolerations: list[Obj], l
     assert world.get("Pod", "over") is not None  # what is over is not driven out
 
 
-def test_a_taint_that_goes_in_time_drives_nobody_out(world: World) -> None:
+def test_a_taint_that_goes_in_time_drives_nobody_out(world: ControllerWorld) -> None:
     world.ready_node("n")
     world.pod("p", tolerations=[toleration("drain", 20)])
     world.pass_s(5)
@@ -112,7 +114,7 @@ def test_a_taint_that_goes_in_time_drives_nobody_out(world: World) -> None:
     assert world.the("Pod", "p")["status"]["phase"] == "Running"
 
 
-def test_pods_leave_an_unreachable_node_after_five_minutes(world: World) -> None:
+def test_pods_leave_an_unreachable_node_after_five_minutes(world: ControllerWorld) -> None:
     world.ready_node("n")
     world.pod("p")
     world.pass_s(5)
@@ -124,7 +126,7 @@ def test_pods_leave_an_unreachable_node_after_five_minutes(world: World) -> None
     assert world.condition("Pod", "p", "DisruptionTarget") == ("True", "DeletionByTaintManager")
 
 
-def test_pods_of_a_deleted_node_are_collected(world: World) -> None:
+def test_pods_of_a_deleted_node_are_collected(world: ControllerWorld) -> None:
     world.ready_node("n")
     world.job("j", completions=1, backoffLimit=5)
     world.pass_s(5)
@@ -141,7 +143,7 @@ def test_pods_of_a_deleted_node_are_collected(world: World) -> None:
     assert [(pod["spec"]["nodeName"], pod["status"]["phase"]) for pod in world.pods_of("j")] == [("m", "Running")]
 
 
-def test_a_node_back_within_the_quarantine_keeps_its_pods(world: World) -> None:
+def test_a_node_back_within_the_quarantine_keeps_its_pods(world: ControllerWorld) -> None:
     world.ready_node("n")
     world.pod("p")
     world.pass_s(5)
@@ -152,7 +154,7 @@ def test_a_node_back_within_the_quarantine_keeps_its_pods(world: World) -> None:
     assert world.the("Pod", "p")["status"]["phase"] == "Running"
 
 
-def test_a_pod_told_to_stop_while_its_node_was_away_stops_when_it_is_back(world: World) -> None:
+def test_a_pod_told_to_stop_while_its_node_was_away_stops_when_it_is_back(world: ControllerWorld) -> None:
     world.ready_node("n")
     world.pod("p")
     world.pass_s(5)

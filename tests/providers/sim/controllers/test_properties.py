@@ -9,8 +9,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from providers.sim.controllers.objects import being_deleted, is_active, is_terminal, is_true, node_of
 from providers.sim.controllers.occupancy import allocatable_of, fits, requests_of
-from providers.sim.store import ApiError, TooManyRequests
-from tests.providers.sim.controllers.world import World, pod_template
+from providers.sim.store import ApiError, StoreTooManyRequests
+from tests.providers.sim.controllers.world import ControllerWorld, pod_template
 
 NODES = [f"n{i}" for i in range(3)]
 NAMES = [f"w{i}" for i in range(3)]
@@ -20,7 +20,7 @@ small = st.integers(min_value=1, max_value=4)
 class ClusterLife(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.world = World()
+        self.world = ControllerWorld()
         for name in NODES[:2]:
             self.world.ready_node(name)
 
@@ -83,7 +83,7 @@ class ClusterLife(RuleBasedStateMachine):
                 self.world.store.evict(name, "default")
             else:
                 self.world.delete("Pod", name, grace_period_s=0 if how == "force" else None)
-        except TooManyRequests:
+        except StoreTooManyRequests:
             pass
 
     @rule(

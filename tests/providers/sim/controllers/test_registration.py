@@ -5,8 +5,8 @@ import pytest
 
 from providers.sim.controllers import RegistrationOptions
 from providers.sim.controllers.userdata import InvalidUserData, kubelet_arguments
-from providers.sim.machines import Machine
-from tests.providers.sim.controllers.world import QUICK, Obj, World
+from providers.sim.machines import SimulatedMachine
+from tests.providers.sim.controllers.world import QUICK, ControllerWorld, Obj
 
 CONFIG = """
 apiVersion: node.eks.aws/v1alpha1
@@ -86,7 +86,7 @@ def with_flag(flag: str) -> str:
         with_flag("--register-with-taints=a=b:Sometimes"),
     ],
 )
-def test_user_data_with_which_a_kubelet_never_joins(user_data: str, world: World) -> None:
+def test_user_data_with_which_a_kubelet_never_joins(user_data: str, world: ControllerWorld) -> None:
     with pytest.raises(InvalidUserData):
         kubelet_arguments(user_data)
     world.machine("i-1", user_data=user_data)
@@ -102,7 +102,7 @@ def test_labels_a_kubelet_may_set(label: str) -> None:
     assert kubelet_arguments(with_flag(f"--node-labels={label}")).labels
 
 
-def test_a_machine_becomes_a_node(world: World) -> None:
+def test_a_machine_becomes_a_node(world: ControllerWorld) -> None:
     world.machine("i-1", user_data=CONFIG)
     world.pass_s(19)
     assert world.all("Node") == []
@@ -130,12 +130,12 @@ def test_a_machine_becomes_a_node(world: World) -> None:
     assert allocatable["nvidia.com/gpu"] == "8"
 
 
-def delays(machine: Machine) -> float | None:
+def delays(machine: SimulatedMachine) -> float | None:
     return {"i-never": None, "i-slow": 500.0}.get(machine.instance_id, 20.0)
 
 
 def test_slow_boots_and_machines_that_never_join() -> None:
-    world = World(replace(QUICK, registration=RegistrationOptions(boot_delay_s=delays)))
+    world = ControllerWorld(replace(QUICK, registration=RegistrationOptions(boot_delay_s=delays)))
     for name in ("i-1", "i-never", "i-slow"):
         world.machine(name)
     world.pass_s(30)
@@ -145,20 +145,20 @@ def test_slow_boots_and_machines_that_never_join() -> None:
 
 
 @pytest.mark.parametrize("state", ["pending", "shutting-down", "terminated"])
-def test_a_machine_that_does_not_run_does_not_register(world: World, state: str) -> None:
+def test_a_machine_that_does_not_run_does_not_register(world: ControllerWorld, state: str) -> None:
     world.machine("i-1", state=state)
     world.pass_s(100)
     assert world.all("Node") == []
 
 
-def test_a_type_nobody_knows_never_joins(world: World) -> None:
+def test_a_type_nobody_knows_never_joins(world: ControllerWorld) -> None:
     world.machine("i-1", "z9.huge")
     world.pass_s(100)
     assert "z9.huge" in world.sim.registration.refused["i-1"]
 
 
 @pytest.mark.parametrize("vanishes", [True, False])
-def test_the_node_of_a_gone_machine_turns_unready_then_goes(world: World, vanishes: bool) -> None:
+def test_the_node_of_a_gone_machine_turns_unready_then_goes(world: ControllerWorld, vanishes: bool) -> None:
     world.machine("i-1", "m7i.xlarge")
     world.pass_s(30)
     world.pod("p")
@@ -178,7 +178,7 @@ def test_the_node_of_a_gone_machine_turns_unready_then_goes(world: World, vanish
     assert world.all("Pod") == []
 
 
-def test_a_node_deleted_under_its_kubelet_stays_away(world: World) -> None:
+def test_a_node_deleted_under_its_kubelet_stays_away(world: ControllerWorld) -> None:
     world.machine("i-1", "m7i.xlarge")
     world.pass_s(30)
     world.delete("Node", "i-1.ec2.internal")
@@ -186,7 +186,7 @@ def test_a_node_deleted_under_its_kubelet_stays_away(world: World) -> None:
     assert world.all("Node") == []
 
 
-def test_a_machine_in_a_dead_ones_name_is_well(world: World) -> None:
+def test_a_machine_in_a_dead_ones_name_is_well(world: ControllerWorld) -> None:
     world.machine("i-1", "m7i.xlarge")
     world.pass_s(30)
     world.machines.set("i-1", state="shutting-down")
@@ -198,7 +198,7 @@ def test_a_machine_in_a_dead_ones_name_is_well(world: World) -> None:
     assert world.condition("Node", "i-1.ec2.internal", "Ready") == ("True", "KubeletReady")
 
 
-def test_a_prepared_node_is_adopted(world: World) -> None:
+def test_a_prepared_node_is_adopted(world: ControllerWorld) -> None:
     world.node("i-1.ec2.internal", labels={"mine": "1"})
     world.machine("i-1", "m7i.xlarge")
     world.pass_s(30)
@@ -208,7 +208,7 @@ def test_a_prepared_node_is_adopted(world: World) -> None:
     assert node["metadata"]["labels"]["node.kubernetes.io/instance-type"] == "m7i.xlarge"
 
 
-def test_nodes_of_no_machine_are_left_alone(world: World) -> None:
+def test_nodes_of_no_machine_are_left_alone(world: ControllerWorld) -> None:
     world.ready_node("handmade")
     world.pass_s(600)
     assert world.condition("Node", "handmade", "Ready") == ("True", "KubeletReady")

@@ -2,9 +2,9 @@ import pytest
 
 from providers.sim.controllers.matching import selector_matches, selects, tolerates, untolerated
 from providers.sim.controllers.occupancy import requests_of
-from providers.sim.controllers.scheduling import NodeView
-from providers.sim.store import Event
-from tests.providers.sim.controllers.world import Obj, World
+from providers.sim.controllers.scheduling import SchedulableNode
+from providers.sim.store import StoreEvent
+from tests.providers.sim.controllers.world import ControllerWorld, Obj
 
 
 def terms(*expressions: Obj) -> Obj:
@@ -135,12 +135,12 @@ def test_requests(spec: Obj, wanted: Obj) -> None:
 )
 def test_what_is_unready_or_cordoned_counts_as_tainted(ready: str | None, spec: Obj, taints: list[str]) -> None:
     conditions = [{"type": "Ready", "status": ready}] if ready else []
-    view = NodeView.of({"metadata": {"name": "n"}, "spec": spec, "status": {"conditions": conditions}})
+    view = SchedulableNode.of({"metadata": {"name": "n"}, "spec": spec, "status": {"conditions": conditions}})
     assert [taint["key"].rpartition("/")[2] for taint in view.taints] == taints
 
 
 class TestPlacing:
-    def test_fills_the_fullest_node_first(self, world: World) -> None:
+    def test_fills_the_fullest_node_first(self, world: ControllerWorld) -> None:
         for name in ("a", "b", "c"):
             world.node(name)
         world.pass_s(6)
@@ -154,7 +154,7 @@ class TestPlacing:
         world.pass_s(2)
         assert world.the("Pod", "next")["spec"]["nodeName"] == "a"  # among equals, the first by name
 
-    def test_order_is_priority_then_arrival(self, world: World) -> None:
+    def test_order_is_priority_then_arrival(self, world: ControllerWorld) -> None:
         world.node("n", cpu="2")
         world.create("PriorityClass", {"metadata": {"name": "high"}, "value": 1000})
         for name, priority in (("first", ""), ("second", ""), ("urgent", "high")):
@@ -162,7 +162,7 @@ class TestPlacing:
         world.pass_s(10)
         assert [p["metadata"]["name"] for p in world.all("Pod") if p["spec"].get("nodeName")] == ["first", "urgent"]
 
-    def test_waits_for_readiness(self, world: World) -> None:
+    def test_waits_for_readiness(self, world: ControllerWorld) -> None:
         world.node("n")
         world.pod("p")
         world.pass_s(4)
@@ -179,7 +179,7 @@ class TestPlacing:
             ({"taints": [TAINT]}, {}, "1 node(s) had untolerated taint {gpu: a100}"),
         ],
     )
-    def test_says_why_not(self, world: World, node: Obj, pod: Obj, reason: str) -> None:
+    def test_says_why_not(self, world: ControllerWorld, node: Obj, pod: Obj, reason: str) -> None:
         world.ready_node("n", **node)
         world.pod("p", **pod)
         world.pass_s(2)
@@ -187,12 +187,12 @@ class TestPlacing:
         assert (said["status"], said["reason"]) == ("False", "Unschedulable")
         assert said["message"] == f"0/1 nodes are available: {reason}."
 
-    def test_says_when_there_is_no_node(self, world: World) -> None:
+    def test_says_when_there_is_no_node(self, world: ControllerWorld) -> None:
         world.pod("p")
         world.pass_s(1)
         assert world.the("Pod", "p")["status"]["conditions"][0]["message"] == "no nodes available to schedule pods"
 
-    def test_a_parked_pod_gets_what_becomes_free(self, world: World) -> None:
+    def test_a_parked_pod_gets_what_becomes_free(self, world: ControllerWorld) -> None:
         world.ready_node("n", cpu="1")
         world.pod("a", notes={"run-seconds": "30"})
         world.pod("b")
@@ -201,7 +201,7 @@ class TestPlacing:
         world.pass_s(30)
         assert world.the("Pod", "b")["spec"]["nodeName"] == "n"
 
-    def test_a_cordoned_node_takes_nothing_until_uncordoned(self, world: World) -> None:
+    def test_a_cordoned_node_takes_nothing_until_uncordoned(self, world: ControllerWorld) -> None:
         world.ready_node("n")
         world.change("Node", "n", unschedulable=True)
         world.pod("p")
@@ -213,7 +213,7 @@ class TestPlacing:
         assert "taints" not in world.the("Node", "n")["spec"]
         assert world.the("Pod", "p")["spec"]["nodeName"] == "n"
 
-    def test_gated_pods_wait_for_their_gate(self, world: World) -> None:
+    def test_gated_pods_wait_for_their_gate(self, world: ControllerWorld) -> None:
         world.ready_node("n1")
         world.ready_node("n2", labels={"slot": "7"})
         world.pod("p", schedulingGates=[{"name": "muster.dev/placement"}])
@@ -226,13 +226,13 @@ class TestPlacing:
         world.pass_s(5)
         assert world.the("Pod", "p")["spec"]["nodeName"] == "n2"
 
-    def test_another_scheduler_is_not_us(self, world: World) -> None:
+    def test_another_scheduler_is_not_us(self, world: ControllerWorld) -> None:
         world.ready_node("n")
         world.pod("p", schedulerName="volcano")
         world.pass_s(5)
         assert "nodeName" not in world.the("Pod", "p")["spec"]
 
-    def test_room_that_appears_during_a_pass_is_not_missed(self, world: World) -> None:
+    def test_room_that_appears_during_a_pass_is_not_missed(self, world: ControllerWorld) -> None:
         """While the pass is at the second of two equal pods, somebody takes away what was in their way."""
         world.ready_node("n", cpu="2")
         world.pod("blocker", cpu="2")
@@ -241,7 +241,7 @@ class TestPlacing:
             world.pod(name)
         room: list[str] = []
 
-        def make_room(event: Event) -> None:
+        def make_room(event: StoreEvent) -> None:
             if event.object["metadata"]["name"] == "a" and not room:
                 room.append("made")
                 world.delete("Pod", "blocker", grace_period_s=0)

@@ -19,12 +19,12 @@ from providers.sim.controllers import (
 from providers.sim.controllers.objects import condition_of, is_active, is_terminal, node_of
 from providers.sim.controllers.occupancy import allocatable_of, requests_of
 from providers.sim.kernel import VirtualDriver
-from providers.sim.machines import Machine, Shape
+from providers.sim.machines import NodeShape, SimulatedMachine
 from providers.sim.store import Store
 
 Obj = dict[str, Any]
 
-A100 = Shape(
+A100 = NodeShape(
     capacity={"cpu": "96", "memory": "1152Gi", "pods": "110"},
     allocatable={"cpu": "95", "memory": "1100Gi", "pods": "110"},
     gpu_model="a100-40gb",
@@ -34,7 +34,7 @@ A100 = Shape(
     gpu_device_ids=("0x20B010DE",),
     mig_capable=True,
 )
-CPU_NODE = Shape(
+CPU_NODE = NodeShape(
     capacity={"cpu": "4", "memory": "16Gi", "pods": "10"}, allocatable={"cpu": "4", "memory": "16Gi", "pods": "10"}
 )
 SHAPES = {"p4d.24xlarge": A100, "m7i.xlarge": CPU_NODE}
@@ -51,16 +51,16 @@ class FakeMachines:
     """Machines by id, changed by hand."""
 
     def __init__(self) -> None:
-        self.machines: dict[str, Machine] = {}
+        self.machines: dict[str, SimulatedMachine] = {}
 
-    def list(self) -> Sequence[Machine]:
+    def list(self) -> Sequence[SimulatedMachine]:
         return list(self.machines.values())
 
     def set(self, instance_id: str, **changes: Any) -> None:
         self.machines[instance_id] = replace(self.machines[instance_id], **changes)
 
 
-class World:
+class ControllerWorld:
     def __init__(self, options: SimulationOptions = QUICK, feasible: Feasible = lambda _model, _profiles: True) -> None:
         self.clock = VirtualClock()
         self.store = Store(self.clock)
@@ -163,9 +163,9 @@ class World:
             "Job", {"metadata": {"name": name}, "spec": {"template": template or pod_template(), **spec}}
         )
 
-    def machine(self, instance_id: str, instance_type: str = "p4d.24xlarge", **fields: Any) -> Machine:
+    def machine(self, instance_id: str, instance_type: str = "p4d.24xlarge", **fields: Any) -> SimulatedMachine:
         given = {"zone": "us-east-1a", "capacity_type": "spot", "state": "running", "launched_at": self.now, **fields}
-        machine = Machine(instance_id, instance_type, private_dns=f"{instance_id}.ec2.internal", **given)
+        machine = SimulatedMachine(instance_id, instance_type, private_dns=f"{instance_id}.ec2.internal", **given)
         self.machines.machines[instance_id] = machine
         return machine
 
@@ -217,4 +217,4 @@ def pod_template(
     return {"metadata": metadata, "spec": {"restartPolicy": "Never", "containers": [container], **spec}}
 
 
-__all__ = ["A100", "QUICK", "MigOptions", "World", "pod_template"]
+__all__ = ["A100", "QUICK", "ControllerWorld", "MigOptions", "pod_template"]

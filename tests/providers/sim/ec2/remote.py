@@ -6,7 +6,7 @@ import urllib.request
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from providers.sim.machines import Machine
+from providers.sim.machines import SimulatedMachine
 
 _TIMEOUT_S = 10.0
 
@@ -25,13 +25,13 @@ class RemoteFake:
         self._url = control_url.rstrip("/")
         self._boot_delays_s: dict[str, float | None] = {}
 
-    def list(self) -> Sequence[Machine]:
+    def list(self) -> Sequence[SimulatedMachine]:
         """Every machine there is."""
         rows = self._call("machines", None)
         self._boot_delays_s = {row["instance_id"]: row.pop("boot_delay_s") for row in rows}
-        return [Machine(**row) for row in rows]
+        return [SimulatedMachine(**row) for row in rows]
 
-    def boot_delay_s(self, machine: Machine) -> float | None:
+    def boot_delay_s(self, machine: SimulatedMachine) -> float | None:
         """Seconds from its launch until a machine's kubelet registers, as of the last `list`; None for never."""
         return self._boot_delays_s.get(machine.instance_id)
 

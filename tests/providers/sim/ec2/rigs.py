@@ -12,7 +12,7 @@ from model.kinds.node_template import AmiTerm
 from model.labels import CLUSTER
 from providers.clock import VirtualClock
 from providers.ports import Cloud, Notices
-from providers.sim.ec2 import Account, FakeAws, Market
+from providers.sim.ec2 import Account, FakeAws, RegionMarket
 
 REGION = "us-east-1"
 NOW_S = 1_795_000_000.0
@@ -54,7 +54,7 @@ def launch_request(
 
 
 @dataclass(frozen=True)
-class Rig:
+class CloudRig:
     """A cloud with its market, account and time. `lapse` lets the visibility time-out of received messages pass."""
 
     kind: str
@@ -65,7 +65,7 @@ class Rig:
     lapse: Callable[[], None]
 
     @property
-    def market(self) -> Market:
+    def market(self) -> RegionMarket:
         return self.account.market
 
     def wait(self, seconds: float) -> None:
@@ -98,7 +98,7 @@ def aws_client(service: str, fake: FakeAws) -> Any:
     return aws_session().client(service, endpoint_url=fake.url, config=config)
 
 
-def ec2_rig(fake: FakeAws, clock: VirtualClock) -> Rig:
+def ec2_rig(fake: FakeAws, clock: VirtualClock) -> CloudRig:
     """The agent's own adapter on the fake; received messages become visible again at once."""
     from providers.aws.clients import Clients
     from providers.aws.ec2 import Ec2Cloud
@@ -113,4 +113,4 @@ def ec2_rig(fake: FakeAws, clock: VirtualClock) -> Rig:
     cloud = Ec2Cloud(clients, ClusterAccess("default"), clock, lambda: "1.34", sleep=no_pause, rng=lambda: 0.5)
     caller = Caller(clock, sleep=no_pause, rng=lambda: 0.5)
     notices = SqsNotices(aws_client("sqs", fake), fake.queue_url, caller, clock, visibility_s=0)
-    return Rig("ec2", cloud, notices, fake.account, clock, lambda: None)
+    return CloudRig("ec2", cloud, notices, fake.account, clock, lambda: None)

@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from fleet.snapshot import CapacityPool, LaunchRequest
 from providers.clock import VirtualClock
-from providers.sim.ec2 import Market, MemoryCloud, PoolFilter, SpotProcess
+from providers.sim.ec2 import MemoryCloud, PoolFilter, RegionMarket, SpotProcess
 from tests.providers.sim.ec2.rigs import NOW_S, launch_request, pool, small_catalog
 
 POOLS = [pool(), pool("spot"), pool("spot", "p5.48xlarge", "us-east-1b")]
@@ -21,7 +21,7 @@ class Lives(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.clock = VirtualClock(NOW_S)
-        self.market = Market.from_catalog(
+        self.market = RegionMarket.from_catalog(
             small_catalog(), default_capacity=8, spot=SpotProcess(interruptions_per_h=0.5)
         )
         self.cloud = MemoryCloud(self.market, small_catalog(), self.clock)
@@ -117,7 +117,7 @@ def test_one_long_wait_is_as_good_as_many_short_ones(pauses: list[float], seed: 
 
     def live(steps: list[float]) -> list[tuple[object, ...]]:
         clock = VirtualClock(NOW_S)
-        market = Market.from_catalog(small_catalog(), spot=SpotProcess(seed=seed, interruptions_per_h=2.0))
+        market = RegionMarket.from_catalog(small_catalog(), spot=SpotProcess(seed=seed, interruptions_per_h=2.0))
         cloud = MemoryCloud(market, small_catalog(), clock)
         cloud.launch(launch_request("a", 5, pool("spot")))
         for instant in steps:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from providers.sim.ec2 import FakeAws, Market, Quota
+from providers.sim.ec2 import FakeAws, Quota, RegionMarket
 from tests.providers.sim.ec2.api import Api
 from tests.providers.sim.ec2.rigs import pool
 
@@ -48,7 +48,7 @@ def test_capacity_takes_spot_machines_back(fake: FakeAws) -> None:
     assert fake.market.capacity(pool("spot")) is None
 
 
-def test_quotas(fake: FakeAws, market: Market) -> None:
+def test_quotas(fake: FakeAws, market: RegionMarket) -> None:
     call(fake, "quota", {"spot": True, "group": "P", "vcpus": 10})
     assert market.quotas == {Quota(spot=True, group="P"): 10}
     call(fake, "quota", {"spot": True, "group": "P", "vcpus": None})

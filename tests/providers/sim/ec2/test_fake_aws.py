@@ -8,7 +8,7 @@ import pytest
 from botocore.exceptions import ClientError, ConnectionClosedError, EndpointConnectionError
 
 from providers.clock import SystemClock, VirtualClock
-from providers.sim.ec2 import EC2_BUCKETS, FakeAws, Held, Market, PoolFilter, SpotProcess, Timings
+from providers.sim.ec2 import EC2_BUCKETS, FakeAws, HeldReservation, PoolFilter, RegionMarket, SpotProcess, Timings
 from providers.sim.ec2.site import vcpus
 from tests.providers.sim.ec2.api import TEMPLATE, Api
 from tests.providers.sim.ec2.rigs import NOW_S, PRICES, REGION, aws_client, pool, small_catalog
@@ -346,7 +346,7 @@ def test_spot_price_pages_cover_everything_once(api: Api) -> None:
 
 
 def test_a_capacity_reservation_can_be_launched_into_until_it_is_full(api: Api) -> None:
-    api.fake.account.reserve(Held("cr-1", "p5.48xlarge", "us-east-1a", 2))
+    api.fake.account.reserve(HeldReservation("cr-1", "p5.48xlarge", "us-east-1a", 2))
     (reservation,) = api.ec2.describe_capacity_reservations()["CapacityReservations"]
     assert (reservation["TotalInstanceCount"], reservation["AvailableInstanceCount"]) == (2, 2)
     target = {"CapacityReservationTarget": {"CapacityReservationId": reservation["CapacityReservationId"]}}
@@ -377,7 +377,7 @@ def test_placement_groups(api: Api, clock: VirtualClock) -> None:
 
 
 def test_request_limits_are_those_of_ec2(clock: VirtualClock) -> None:
-    market = Market.from_catalog(small_catalog(), buckets=EC2_BUCKETS)
+    market = RegionMarket.from_catalog(small_catalog(), buckets=EC2_BUCKETS)
     with FakeAws(market, clock, region=REGION) as fake:
         api = Api(fake)
         for _ in range(49):
@@ -408,7 +408,7 @@ def test_messages_are_eventbridge_events(api: Api) -> None:
     assert body["time"] == datetime.fromtimestamp(NOW_S, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def test_two_fakes_know_nothing_of_each_other(clock: VirtualClock, market: Market) -> None:
+def test_two_fakes_know_nothing_of_each_other(clock: VirtualClock, market: RegionMarket) -> None:
     with FakeAws(market, clock) as one, FakeAws(market, clock) as other:
         first, second = Api(one), Api(other)
         first.fleet(2)
@@ -418,7 +418,7 @@ def test_two_fakes_know_nothing_of_each_other(clock: VirtualClock, market: Marke
         assert aws_client("sts", one).get_caller_identity()["Account"] == one.account.account_id
 
 
-def test_a_stopped_fake_hangs_up(market: Market, clock: VirtualClock) -> None:
+def test_a_stopped_fake_hangs_up(market: RegionMarket, clock: VirtualClock) -> None:
     fake = FakeAws(market, clock).start()
     ec2 = aws_client("ec2", fake)
     ec2.describe_subnets()
@@ -430,7 +430,7 @@ def test_a_stopped_fake_hangs_up(market: Market, clock: VirtualClock) -> None:
 def test_in_real_time_machines_start_and_end_by_themselves() -> None:
     clock = SystemClock()
     timings = Timings(pending_s=0.05, stopping_s=0.05)
-    with FakeAws(Market(PRICES), clock, timings=timings) as fake:
+    with FakeAws(RegionMarket(PRICES), clock, timings=timings) as fake:
         sqs = aws_client("sqs", fake)
         (machine,) = Api(fake).fleet(1, capacity_type="spot")["Instances"][0]["InstanceIds"]
         fake.interrupt(machine, notice_s=0.2)
@@ -451,7 +451,7 @@ def test_a_pool_that_shrinks_takes_its_newest_spot_machines_back(api: Api) -> No
 
 
 def test_spot_machines_are_interrupted_at_the_rate_of_the_market(clock: VirtualClock) -> None:
-    market = Market(PRICES, spot=SpotProcess(interruptions_per_h=1.0))
+    market = RegionMarket(PRICES, spot=SpotProcess(interruptions_per_h=1.0))
     with FakeAws(market, clock) as fake:
         Api(fake).fleet(200, capacity_type="spot")
         clock.advance(3600)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.snapshot import CapacityPool
-from providers.sim.ec2 import EC2_BUCKETS, Bucket, Held, Market, PoolFilter, Quota, SpotProcess
+from providers.sim.ec2 import EC2_BUCKETS, Bucket, HeldReservation, PoolFilter, Quota, RegionMarket, SpotProcess
 from providers.sim.ec2.limits import Throttle, bucket_of, quota_group
 from tests.providers.sim.ec2.rigs import NOW_S, PRICES, VCPUS, pool, small_catalog
 
@@ -29,7 +29,7 @@ HOUR_S = 3600.0
     ],
 )
 def test_what_is_granted(capacity: int | None, lies: bool, count: int, minimum: int, granted: int, code: str) -> None:
-    market = Market(PRICES, default_capacity=capacity)
+    market = RegionMarket(PRICES, default_capacity=capacity)
     market.set_lying(PoolFilter.only(A), on=lies)
     grant = market.take(A, count, minimum)
     assert (grant.count, grant.code, bool(grant.message)) == (granted, code, bool(code))
@@ -39,11 +39,11 @@ def test_what_is_granted(capacity: int | None, lies: bool, count: int, minimum: 
 @pytest.mark.parametrize(("count", "minimum"), [(0, 0), (-1, 0), (2, 3), (2, -1)])
 def test_a_request_that_makes_no_sense_is_refused(count: int, minimum: int) -> None:
     with pytest.raises(ValueError, match="machines"):
-        Market().take(A, count, minimum)
+        RegionMarket().take(A, count, minimum)
 
 
 def test_more_cannot_come_back_than_went_out() -> None:
-    market = Market()
+    market = RegionMarket()
     market.take(A, 2)
     market.give_back(A, 2)
     with pytest.raises(ValueError, match="are out"):
@@ -62,7 +62,7 @@ def test_more_cannot_come_back_than_went_out() -> None:
 )
 def test_a_shortage_covers_the_pools_it_names(chosen: PoolFilter, matches: set[str]) -> None:
     pools = {"a": A, "b": B, "spot": pool("spot"), "p5": pool("on-demand", "p5.48xlarge")}
-    market = Market()
+    market = RegionMarket()
     market.set_shortage(chosen)
     assert {name for name, one in pools.items() if market.take(one, 1).count == 0} == matches
     market.set_shortage(chosen, on=False)
@@ -70,8 +70,8 @@ def test_a_shortage_covers_the_pools_it_names(chosen: PoolFilter, matches: set[s
 
 
 def test_a_reservation_says_that_it_is_full() -> None:
-    market = Market()
-    held = Held("cr-1", "g6.xlarge", "us-east-1a", 2)
+    market = RegionMarket()
+    held = HeldReservation("cr-1", "g6.xlarge", "us-east-1a", 2)
     market.reservations[held.id] = held
     assert [market.take(held.pool, count).code for count in (2, 1)] == ["", "ReservationCapacityExceeded"]
     assert market.take(pool("reserved"), 1).code == "ReservationCapacityExceeded"
@@ -80,7 +80,7 @@ def test_a_reservation_says_that_it_is_full() -> None:
 
 
 def test_quotas_count_vcpus_of_a_family_group_over_all_zones() -> None:
-    market = Market(vcpus=VCPUS, quotas={Quota(spot=False, group="G and VT"): 20})
+    market = RegionMarket(vcpus=VCPUS, quotas={Quota(spot=False, group="G and VT"): 20})
     assert market.take(A, 3).count == 3
     assert market.take(pool("on-demand", "g6.2xlarge", "us-east-1b"), 2).count == 1
     refused = market.take(B, 1)
@@ -92,7 +92,7 @@ def test_quotas_count_vcpus_of_a_family_group_over_all_zones() -> None:
 
 
 def test_a_quota_on_a_type_of_unknown_size_is_an_error_not_a_guess() -> None:
-    market = Market(quotas={Quota(spot=False, group="P"): 100})
+    market = RegionMarket(quotas={Quota(spot=False, group="P"): 100})
     with pytest.raises(ValueError, match="vCPUs are not known"):
         market.take(pool("on-demand", "p5.48xlarge"), 1)
 
@@ -125,7 +125,7 @@ def test_quota_groups(instance_type: str, group: str) -> None:
 
 
 def test_undoing_a_grant_leaves_no_trace() -> None:
-    market = Market(PRICES, capacity={A: 5})
+    market = RegionMarket(PRICES, capacity={A: 5})
     market.faults.shortage_after = 4
     market.undo(A, market.take(A, 3).count)
     assert (market.in_use(A), market.free(A), market.faults.shortage_after) == (0, 4, 4)
@@ -135,7 +135,7 @@ def test_undoing_a_grant_leaves_no_trace() -> None:
 
 
 def test_prices_of_the_catalogue() -> None:
-    market = Market.from_catalog(small_catalog())
+    market = RegionMarket.from_catalog(small_catalog())
     assert market.price_usd_h(A, NOW_S) == PRICES["g6.xlarge"]
     assert market.price_usd_h(pool("reserved"), NOW_S) == PRICES["g6.xlarge"]
     assert market.price_usd_h(pool("on-demand", "z9.huge"), NOW_S) is None
@@ -169,7 +169,7 @@ def test_spot_prices_stay_between_nothing_and_on_demand(now_s: float, on_demand:
 
 @given(st.floats(0, 10 * HOUR_S), st.floats(0, 10 * HOUR_S), st.floats(0, 10 * HOUR_S))
 def test_cost_adds_up_over_time(first_s: float, second_s: float, third_s: float) -> None:
-    market = Market(PRICES)
+    market = RegionMarket(PRICES)
     start_s, middle_s, end_s = sorted(NOW_S + offset for offset in (first_s, second_s, third_s))
     for one in (A, pool("spot")):
         parts = market.cost_usd(one, start_s, middle_s) + market.cost_usd(one, middle_s, end_s)
@@ -177,7 +177,7 @@ def test_cost_adds_up_over_time(first_s: float, second_s: float, third_s: float)
 
 
 def test_cost_of_a_spot_hour_is_its_price() -> None:
-    market = Market(PRICES)
+    market = RegionMarket(PRICES)
     start_s = market.spot.period_start_s(NOW_S)
     assert market.cost_usd(pool("spot"), start_s, start_s + HOUR_S) == pytest.approx(
         market.price_usd_h(pool("spot"), start_s)
@@ -238,7 +238,7 @@ def test_no_bucket_gives_more_than_burst_and_refill(calls: list[tuple[float, int
 
 
 def test_pools_in_order() -> None:
-    market = Market(capacity={B: 1})
+    market = RegionMarket(capacity={B: 1})
     market.take(A, 1)
     assert market.pools() == sorted([A, B])
     market.give_back(A)

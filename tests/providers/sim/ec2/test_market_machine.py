@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from fleet.snapshot import CapacityPool
-from providers.sim.ec2 import Market, PoolFilter, Quota
+from providers.sim.ec2 import PoolFilter, Quota, RegionMarket
 from tests.providers.sim.ec2.rigs import VCPUS, pool
 
 POOLS = [pool(), pool("spot"), pool(zone="us-east-1b"), pool("on-demand", "p5.48xlarge")]
@@ -21,7 +21,7 @@ class Markets(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.market = Market(vcpus=VCPUS)
+        self.market = RegionMarket(vcpus=VCPUS)
         self.out: dict[CapacityPool, int] = dict.fromkeys(POOLS, 0)
         self.short: set[PoolFilter] = set()
         self.lying: set[PoolFilter] = set()

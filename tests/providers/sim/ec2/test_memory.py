@@ -7,7 +7,7 @@ import pytest
 
 from providers.clock import VirtualClock
 from providers.ports import CloudThrottled
-from providers.sim.ec2 import EC2_BUCKETS, Market, MemoryCloud
+from providers.sim.ec2 import EC2_BUCKETS, MemoryCloud, RegionMarket
 from providers.sim.ec2.memory import ERRORS
 from tests.providers.sim.ec2.rigs import launch_request, small_catalog
 
@@ -19,7 +19,7 @@ def test_errors_mean_what_the_adapter_says_they_mean() -> None:
 
 
 def test_request_limits_hold_here_too(clock: VirtualClock) -> None:
-    cloud = MemoryCloud(Market.from_catalog(small_catalog(), buckets=EC2_BUCKETS), small_catalog(), clock)
+    cloud = MemoryCloud(RegionMarket.from_catalog(small_catalog(), buckets=EC2_BUCKETS), small_catalog(), clock)
     for _ in range(50):  # of two calls each
         cloud.instances()
     with pytest.raises(CloudThrottled):
@@ -28,9 +28,9 @@ def test_request_limits_hold_here_too(clock: VirtualClock) -> None:
     assert list(cloud.instances()) == []
 
 
-def test_the_same_story_has_the_same_ids(market: Market, clock: VirtualClock) -> None:
+def test_the_same_story_has_the_same_ids(market: RegionMarket, clock: VirtualClock) -> None:
     def launched() -> tuple[str, ...]:
-        cloud = MemoryCloud(Market.from_catalog(small_catalog()), small_catalog(), VirtualClock(0))
+        cloud = MemoryCloud(RegionMarket.from_catalog(small_catalog()), small_catalog(), VirtualClock(0))
         return cloud.launch(launch_request("a", 5)).instances
 
     assert launched() == launched()

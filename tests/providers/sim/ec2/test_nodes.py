@@ -9,16 +9,16 @@ from providers.sim.controllers import SimulationOptions, assemble
 from providers.sim.controllers.registration import RegistrationOptions
 from providers.sim.ec2 import MemoryCloud
 from providers.sim.kernel import VirtualDriver
-from providers.sim.machines import Shape
+from providers.sim.machines import NodeShape
 from providers.sim.store import Store
 from tests.providers.sim.ec2.rigs import launch_request, pool
 
-SHAPE = Shape(
+SHAPE = NodeShape(
     capacity={"cpu": "4", "memory": "16Gi", "pods": "58"}, allocatable={"cpu": "3", "memory": "14Gi", "pods": "58"}
 )
 
 
-class World:
+class CloudWorld:
     """A cloud, a cluster, and the time of both."""
 
     def __init__(self, cloud: MemoryCloud, clock: VirtualClock) -> None:
@@ -35,11 +35,11 @@ class World:
 
 
 @pytest.fixture
-def world(memory: MemoryCloud, clock: VirtualClock) -> World:
-    return World(memory, clock)
+def world(memory: MemoryCloud, clock: VirtualClock) -> CloudWorld:
+    return CloudWorld(memory, clock)
 
 
-def test_a_launch_becomes_nodes_with_the_labels_and_taints_asked_for(world: World) -> None:
+def test_a_launch_becomes_nodes_with_the_labels_and_taints_asked_for(world: CloudWorld) -> None:
     ids = world.cloud.launch(launch_request("a", 3)).instances
     world.driver.advance_by(59)
     assert world.nodes() == {}
@@ -51,7 +51,7 @@ def test_a_launch_becomes_nodes_with_the_labels_and_taints_asked_for(world: Worl
         assert "muster.dev/unregistered" in {taint["key"] for taint in node["spec"]["taints"]}
 
 
-def test_a_machine_that_never_boots_bills_and_is_no_node(world: World) -> None:
+def test_a_machine_that_never_boots_bills_and_is_no_node(world: CloudWorld) -> None:
     world.cloud.market.faults.never_boots = 1
     world.cloud.launch(launch_request("a", 2))
     world.driver.advance_by(3600)
@@ -59,7 +59,7 @@ def test_a_machine_that_never_boots_bills_and_is_no_node(world: World) -> None:
     assert [entry.ended_at_s for entry in world.cloud.ledger()] == [None, None]
 
 
-def test_an_interrupted_machine_takes_its_node_along(world: World) -> None:
+def test_an_interrupted_machine_takes_its_node_along(world: CloudWorld) -> None:
     (machine,) = world.cloud.launch(launch_request("a", 1, pool("spot"))).instances
     world.driver.advance_by(100)
     world.cloud.interrupt(machine)

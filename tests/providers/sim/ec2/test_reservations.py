@@ -6,26 +6,26 @@ import pytest
 
 from fleet.snapshot import CapacityPool, LaunchError, LaunchOutcome, LaunchRequest, Reservation
 from fleet.snapshot.machines import Market
-from providers.sim.ec2 import FakeAws, Held
+from providers.sim.ec2 import FakeAws, HeldReservation
 from providers.sim.ec2.account import Ec2Error
 from tests.providers.sim.ec2.api import Api
-from tests.providers.sim.ec2.rigs import NOW_S, Rig, launch_request, pool
+from tests.providers.sim.ec2.rigs import NOW_S, CloudRig, launch_request, pool
 
 TYPE, ZONE = "p5.48xlarge", "us-east-1a"
 HOUR_S = 3600.0
 
 
-def reserve(rig: Rig, name: str = "cr-a", total: int = 4, **more: object) -> Held:
-    held = Held(name, TYPE, ZONE, total, **more)  # type: ignore[arg-type]
+def reserve(rig: CloudRig, name: str = "cr-a", total: int = 4, **more: object) -> HeldReservation:
+    held = HeldReservation(name, TYPE, ZONE, total, **more)  # type: ignore[arg-type]
     rig.account.reserve(held)
     return held
 
 
-def into(held: Held, token: str = "a", count: int = 1, market: Market = "") -> LaunchRequest:
+def into(held: HeldReservation, token: str = "a", count: int = 1, market: Market = "") -> LaunchRequest:
     return replace(launch_request(token, count, held.pool), market=market)
 
 
-def listed(rig: Rig) -> dict[str, Reservation]:
+def listed(rig: CloudRig) -> dict[str, Reservation]:
     return {found.id: found for found in rig.cloud.reservations()}
 
 
@@ -33,7 +33,7 @@ def codes(outcome: LaunchOutcome) -> list[str]:
     return [failure.code for failure in outcome.failures]
 
 
-def test_what_is_listed(rig: Rig) -> None:
+def test_what_is_listed(rig: CloudRig) -> None:
     reserve(rig, tags={"team": "llm"}, owner="123456789012")
     reserve(rig, "cr-b", 2, kind="capacity-block", match="open", ends_s=rig.clock.now() + HOUR_S, interruptible=False)
     first, second = rig.cloud.reservations()
@@ -49,7 +49,7 @@ def test_what_is_listed(rig: Rig) -> None:
     assert second.owner == rig.account.account_id
 
 
-def test_a_launch_takes_from_the_reservation_it_names(rig: Rig) -> None:
+def test_a_launch_takes_from_the_reservation_it_names(rig: CloudRig) -> None:
     held = reserve(rig)
     other = reserve(rig, "cr-b")
     outcome = rig.cloud.launch(into(held, count=3))
@@ -59,7 +59,7 @@ def test_a_launch_takes_from_the_reservation_it_names(rig: Rig) -> None:
     assert {name: found.available for name, found in listed(rig).items()} == {"cr-a": 1, other.id: 4}
 
 
-def test_more_than_is_left_is_none_and_a_shortage_of_that_reservation(rig: Rig) -> None:
+def test_more_than_is_left_is_none_and_a_shortage_of_that_reservation(rig: CloudRig) -> None:
     held = reserve(rig)
     outcome = rig.cloud.launch(into(held, count=5))
     assert (outcome.instances, codes(outcome)) == ((), ["ReservationCapacityExceeded"])
@@ -67,7 +67,7 @@ def test_more_than_is_left_is_none_and_a_shortage_of_that_reservation(rig: Rig) 
     assert listed(rig)["cr-a"].available == 4
 
 
-def test_a_machine_given_back_is_there_for_the_next(rig: Rig) -> None:
+def test_a_machine_given_back_is_there_for_the_next(rig: CloudRig) -> None:
     held = reserve(rig, total=1)
     first = rig.cloud.launch(into(held))
     rig.wait(60)
@@ -88,7 +88,7 @@ def test_a_machine_given_back_is_there_for_the_next(rig: Rig) -> None:
     ids=["unknown", "type", "zone", "no-block"],
 )
 def test_a_launch_that_does_not_fit_the_reservation_is_a_mistake(
-    rig: Rig, where: CapacityPool, sold_as: Market
+    rig: CloudRig, where: CapacityPool, sold_as: Market
 ) -> None:
     reserve(rig)
     outcome = rig.cloud.launch(replace(launch_request("a", 1, where), market=sold_as))
@@ -100,7 +100,9 @@ def test_a_launch_that_does_not_fit_the_reservation_is_a_mistake(
 @pytest.mark.parametrize(
     ("match", "closed", "reserved"), [("open", False, 4), ("open", True, 0), ("targeted", False, 0)]
 )
-def test_on_demand_machines_fill_an_open_reservation_first(rig: Rig, match: str, closed: bool, reserved: int) -> None:
+def test_on_demand_machines_fill_an_open_reservation_first(
+    rig: CloudRig, match: str, closed: bool, reserved: int
+) -> None:
     reserve(rig, match=match)
     outcome = rig.cloud.launch(replace(launch_request("a", 6, pool("on-demand", TYPE, ZONE)), closed=closed))
     assert len(outcome.instances) == 6
@@ -109,7 +111,7 @@ def test_on_demand_machines_fill_an_open_reservation_first(rig: Rig, match: str,
     assert listed(rig)["cr-a"].available == 4 - reserved
 
 
-def test_an_open_reservation_adds_to_what_the_market_has(rig: Rig) -> None:
+def test_an_open_reservation_adds_to_what_the_market_has(rig: CloudRig) -> None:
     reserve(rig, match="open")
     rig.market.set_capacity(pool("on-demand", TYPE, ZONE), 2)
     assert rig.cloud.launch(launch_request("a", 7, pool("on-demand", TYPE, ZONE))).instances == ()
@@ -117,7 +119,7 @@ def test_an_open_reservation_adds_to_what_the_market_has(rig: Rig) -> None:
     assert len(rig.cloud.launch(launch_request("b", 6, pool("on-demand", TYPE, ZONE))).instances) == 6
 
 
-def test_a_block_wants_its_market_and_is_cleared_half_an_hour_before_its_end(rig: Rig) -> None:
+def test_a_block_wants_its_market_and_is_cleared_half_an_hour_before_its_end(rig: CloudRig) -> None:
     block = reserve(rig, kind="capacity-block", ends_s=rig.clock.now() + 2 * HOUR_S)
     assert codes(rig.cloud.launch(into(block, "wrong"))) == ["InvalidParameterCombination"]
     outcome = rig.cloud.launch(into(block, "right", 4, "capacity-block"))
@@ -133,7 +135,7 @@ def test_a_block_wants_its_market_and_is_cleared_half_an_hour_before_its_end(rig
     ]
 
 
-def test_a_block_brings_what_it_has(rig: Rig) -> None:
+def test_a_block_brings_what_it_has(rig: CloudRig) -> None:
     """EC2 knows no minimum for blocks; the agent gives back what is fewer than it asked for."""
     if rig.kind != "ec2":
         pytest.skip("without a wire all launches are all or nothing")
@@ -142,7 +144,7 @@ def test_a_block_brings_what_it_has(rig: Rig) -> None:
     assert (len(outcome.instances), codes(outcome)) == (2, ["ReservationCapacityExceeded"])
 
 
-def test_an_interruptible_reservation_wants_its_market_and_warns(rig: Rig) -> None:
+def test_an_interruptible_reservation_wants_its_market_and_warns(rig: CloudRig) -> None:
     held = reserve(rig, interruptible=True)
     outcome = rig.cloud.launch(into(held, market="interruptible-capacity-reservation"))
     (instance,) = rig.cloud.instances()
@@ -154,7 +156,7 @@ def test_an_interruptible_reservation_wants_its_market_and_warns(rig: Rig) -> No
 
 
 @pytest.mark.parametrize("how", ["expires", "cancelled"])
-def test_machines_outlive_a_reservation_as_on_demand_ones(rig: Rig, how: str) -> None:
+def test_machines_outlive_a_reservation_as_on_demand_ones(rig: CloudRig, how: str) -> None:
     held = reserve(rig, ends_s=rig.clock.now() + HOUR_S if how == "expires" else None)
     rig.cloud.launch(into(held, count=2))
     rig.wait(HOUR_S - 1)
@@ -174,7 +176,7 @@ def test_machines_outlive_a_reservation_as_on_demand_ones(rig: Rig, how: str) ->
 def test_pages_filters_and_ids(fake: FakeAws) -> None:
     api = Api(fake)
     for number in range(5):
-        api.fake.account.reserve(Held(f"cr-{number}", TYPE, ZONE, 1))
+        api.fake.account.reserve(HeldReservation(f"cr-{number}", TYPE, ZONE, 1))
     api.fake.account.cancel_reservation("cr-3")
     pages = api.ec2.get_paginator("describe_capacity_reservations").paginate(PaginationConfig={"PageSize": 2})
     rows = [[row["CapacityReservationId"] for row in page["CapacityReservations"]] for page in pages]
@@ -187,7 +189,7 @@ def test_pages_filters_and_ids(fake: FakeAws) -> None:
 
 def test_the_fleet_has_to_say_what_the_template_does(fake: FakeAws) -> None:
     api = Api(fake)
-    api.fake.account.reserve(Held("cr-b", TYPE, ZONE, 1, kind="capacity-block", ends_s=NOW_S * 2))
+    api.fake.account.reserve(HeldReservation("cr-b", TYPE, ZONE, 1, kind="capacity-block", ends_s=NOW_S * 2))
     target = {"CapacityReservationTarget": {"CapacityReservationId": "cr-b"}}
     market = {"MarketType": "capacity-block"}
     api.template("muster/block", CapacityReservationSpecification=target, InstanceMarketOptions=market)

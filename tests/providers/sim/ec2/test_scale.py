@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from fleet.snapshot import LaunchError, LaunchOutcome, LaunchRequest
-from providers.aws.buckets import Group
+from providers.aws.buckets import RateLimitGroup
 from providers.aws.clients import Clients
 from providers.aws.ec2 import Ec2Cloud
 from providers.aws.retry import Caller
 from providers.aws.user_data import ClusterAccess
 from providers.clock import VirtualClock
 from providers.ports import CloudThrottled
-from providers.sim.ec2 import FakeAws, Market
+from providers.sim.ec2 import FakeAws, RegionMarket
 from providers.sim.ec2.limits import STRICTER
 from tests.providers.sim.ec2.rigs import NOW_S, REGION, ZONES, aws_client, launch_request, pool, small_catalog
 
@@ -27,7 +27,7 @@ SHAPES = [(name, zone) for name in ("p5.48xlarge", "g6.xlarge", "g6.2xlarge", "m
 
 @pytest.fixture
 def fake() -> Iterator[FakeAws]:
-    with FakeAws(Market.from_catalog(small_catalog(), buckets=STRICTER), VirtualClock(NOW_S)) as running:
+    with FakeAws(RegionMarket.from_catalog(small_catalog(), buckets=STRICTER), VirtualClock(NOW_S)) as running:
         yield running
 
 
@@ -94,7 +94,7 @@ def test_one_refused_call_is_asked_again_and_no_other(fake: FakeAws) -> None:
     assert fake.account.throttled["CreateFleet"] == 1
 
 
-class _Refused:
+class _RefusedOnce:
     """Every caller is refused once, all at the same instant."""
 
     def __init__(self) -> None:
@@ -119,10 +119,10 @@ def _throttled() -> Exception:
 
 def test_calls_refused_together_come_again_apart() -> None:
     """Each has a pause of its own, drawn anew, so that they do not meet again at the same instant."""
-    sleep, refused = Sleeper(), _Refused()
+    sleep, refused = Sleeper(), _RefusedOnce()
     caller = Caller(VirtualClock(NOW_S), sleep=sleep, max_wait_s=1000.0)
     with ThreadPoolExecutor(HANDS) as hands:
-        done = list(hands.map(lambda who: caller.once(Group.MUTATE, lambda: refused(who)), range(HANDS)))
+        done = list(hands.map(lambda who: caller.once(RateLimitGroup.MUTATE, lambda: refused(who)), range(HANDS)))
     assert done == ["done"] * HANDS
     assert set(refused.calls.values()) == {2}
     assert len(set(sleep.pauses)) >= HANDS, "jitter is drawn for each call, and tokens come one after the other"
@@ -130,8 +130,8 @@ def test_calls_refused_together_come_again_apart() -> None:
 
 def test_a_call_that_would_wait_too_long_says_so_and_takes_no_token() -> None:
     caller = Caller(VirtualClock(NOW_S), sleep=Sleeper(), max_wait_s=1.0)
-    caller.pace(Group.LAUNCHED_INSTANCES, 1000)
+    caller.pace(RateLimitGroup.LAUNCHED_INSTANCES, 1000)
     with pytest.raises(CloudThrottled):
-        caller.pace(Group.LAUNCHED_INSTANCES, 40)
-    caller.unused(Group.LAUNCHED_INSTANCES, 40)
-    caller.pace(Group.LAUNCHED_INSTANCES, 40)
+        caller.pace(RateLimitGroup.LAUNCHED_INSTANCES, 40)
+    caller.unused(RateLimitGroup.LAUNCHED_INSTANCES, 40)
+    caller.pace(RateLimitGroup.LAUNCHED_INSTANCES, 40)

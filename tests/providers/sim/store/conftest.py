@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from providers.clock import VirtualClock
-from providers.sim.store import Event, Store
+from providers.sim.store import Store, StoreEvent
 
 Obj = dict[str, Any]
 
@@ -22,8 +22,8 @@ def store(clock: VirtualClock) -> Store:
 
 
 @pytest.fixture
-def events(store: Store) -> list[Event]:
-    seen: list[Event] = []
+def events(store: Store) -> list[StoreEvent]:
+    seen: list[StoreEvent] = []
     store.subscribe(seen.append)
     return seen
 

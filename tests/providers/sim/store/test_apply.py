@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from providers.clock import VirtualClock
-from providers.sim.store import BadRequest, Conflict, Invalid, PatchType, Store
+from providers.sim.store import PatchType, Store, StoreBadRequest, StoreConflict, StoreInvalid
 from providers.sim.store.fields import from_fields_v1
 
 Obj = dict[str, Any]
@@ -45,7 +45,7 @@ def test_two_appliers_of_different_fields_do_not_meet(store: Store) -> None:
 
 def test_a_conflict_names_the_manager_and_the_field_and_changes_nothing(store: Store) -> None:
     before = apply(store, full(replicas=3), "ci")
-    with pytest.raises(Conflict) as refused:
+    with pytest.raises(StoreConflict) as refused:
         apply(store, deployment(replicas=5), "autoscaler")
     cause = refused.value.details["causes"][0]
     assert cause["reason"] == "FieldManagerConflict"
@@ -60,7 +60,7 @@ def test_force_takes_the_field_away_from_its_owner(store: Store) -> None:
     result = apply(store, deployment(replicas=5), "autoscaler", force=True)
     assert ("f:spec", "f:replicas") not in owners(result)["ci", "Apply"]
     assert ("f:spec", "f:replicas") in owners(result)["autoscaler", "Apply"]
-    with pytest.raises(Conflict):
+    with pytest.raises(StoreConflict):
         apply(store, full(replicas=3), "ci")
     assert apply(store, full(), "ci")["spec"]["replicas"] == 5
 
@@ -107,7 +107,7 @@ def test_set_lists_merge_by_value(store: Store, config: Any) -> None:
 def test_atomic_lists_have_one_owner(store: Store) -> None:
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}
     apply(store, {**node, "spec": {"taints": [{"key": "a", "effect": "NoSchedule"}]}}, "one")
-    with pytest.raises(Conflict):
+    with pytest.raises(StoreConflict):
         apply(store, {**node, "spec": {"taints": [{"key": "b", "effect": "NoSchedule"}]}}, "two")
 
 
@@ -116,7 +116,7 @@ def test_an_update_takes_ownership_and_later_conflicts(store: Store, config: Any
     resource = store.resource("configmaps")
     held = store.get(resource, "cm", "default")
     store.update(resource, {**held, "data": {"a": "2"}}, namespace="default", field_manager="human")
-    with pytest.raises(Conflict, match='"human" using v1'):
+    with pytest.raises(StoreConflict, match='"human" using v1'):
         apply(store, config(a="1"), "git")
     assert apply(store, config(a="1"), "git", force=True)["data"] == {"a": "1"}
 
@@ -124,13 +124,13 @@ def test_an_update_takes_ownership_and_later_conflicts(store: Store, config: Any
 def test_an_anonymous_update_takes_ownership_from_an_applier(store: Store, config: Any) -> None:
     apply(store, config(a="1"), "git")
     store.patch(store.resource("cm"), "cm", {"data": {"a": "2"}}, PatchType.MERGE, namespace="default")
-    with pytest.raises(Conflict, match='"unknown" using v1'):
+    with pytest.raises(StoreConflict, match='"unknown" using v1'):
         apply(store, config(a="1"), "git")
 
 
 def test_fields_from_before_the_first_apply_have_an_owner(store: Store, config: Any) -> None:
     store.create(store.resource("cm"), config(a="1"))
-    with pytest.raises(Conflict, match="before-first-apply"):
+    with pytest.raises(StoreConflict, match="before-first-apply"):
         apply(store, config(a="2"), "git")
     assert apply(store, config(a="1", b="2"), "git")["data"] == {"a": "1", "b": "2"}
 
@@ -167,11 +167,11 @@ def test_an_update_without_managed_fields_keeps_them(store: Store, config: Any) 
 @pytest.mark.parametrize(
     ("change", "manager", "error"),
     [
-        ({}, "", Invalid),
-        ({"managedFields": [{"manager": "x"}]}, "m", BadRequest),
-        ({"name": "other"}, "m", BadRequest),
-        ({"resourceVersion": "1"}, "m", Conflict),
-        ({"uid": "0"}, "m", Conflict),
+        ({}, "", StoreInvalid),
+        ({"managedFields": [{"manager": "x"}]}, "m", StoreBadRequest),
+        ({"name": "other"}, "m", StoreBadRequest),
+        ({"resourceVersion": "1"}, "m", StoreConflict),
+        ({"uid": "0"}, "m", StoreConflict),
     ],
 )
 def test_refused(store: Store, config: Any, change: Obj, manager: str, error: type[Exception]) -> None:
@@ -214,7 +214,7 @@ def test_ownership_invariants(steps: list[tuple[str, Obj, Obj, bool]]) -> None:
         before = store.list(resource, "default")
         try:
             after = apply(store, configuration(data, labels), manager, force=force)
-        except Conflict:
+        except StoreConflict:
             assert not force
             assert store.list(resource, "default") == before
             continue

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from providers.sim.store import Event, Expired, Invalid, PatchType, Store
+from providers.sim.store import PatchType, Store, StoreEvent, StoreExpired, StoreInvalid
 
 Obj = dict[str, Any]
 
@@ -66,10 +66,10 @@ def test_objects_are_pruned_defaulted_and_checked(store: Store, crd: Obj) -> Non
     made = store.create(store.resource("wd"), widget(junk=1))
     assert made["spec"] == {"size": 1, "mode": "a"}
     assert made["metadata"]["generation"] == 1
-    with pytest.raises(Invalid) as refused:
+    with pytest.raises(StoreInvalid) as refused:
         store.create(store.resource("wd"), widget("x", size=0))
     assert [c["field"] for c in refused.value.details["causes"]] == ["spec.size"]
-    with pytest.raises(Invalid):
+    with pytest.raises(StoreInvalid):
         store.patch(store.resource("wd"), "w", {"spec": {"size": "big"}}, PatchType.MERGE, namespace="default")
 
 
@@ -90,7 +90,7 @@ def test_status_is_apart(store: Store, crd: Obj) -> None:
 
 def test_put_needs_a_version(store: Store, crd: Obj) -> None:
     store.create(store.resource("wd"), widget())
-    with pytest.raises(Invalid, match="must be specified"):
+    with pytest.raises(StoreInvalid, match="must be specified"):
         store.update(store.resource("wd"), widget(size=2))
 
 
@@ -122,7 +122,7 @@ def test_apply_merges_lists_as_the_schema_says(store: Store, crd: Obj) -> None:
 def test_broken_definitions_are_refused(store: Store, path: tuple[str, str], value: Any) -> None:
     broken = definition()
     broken[path[0]] = {**broken[path[0]], path[1]: value}
-    with pytest.raises(Invalid):
+    with pytest.raises(StoreInvalid):
         store.create(store.resource("crd"), broken)
 
 
@@ -132,7 +132,7 @@ def test_broken_definitions_are_refused(store: Store, path: tuple[str, str], val
 )
 def test_schemas_that_cannot_be_used_are_refused_early(store: Store, schema: Obj) -> None:
     whole = {"type": "object", "properties": {"spec": {"type": "object", "properties": {"x": schema}}}}
-    with pytest.raises(Invalid, match="openAPIV3Schema"):
+    with pytest.raises(StoreInvalid, match="openAPIV3Schema"):
         store.create(store.resource("crd"), definition(schema={"openAPIV3Schema": whole}))
 
 
@@ -144,7 +144,7 @@ def test_a_changed_definition_changes_the_rules(store: Store, crd: Obj) -> None:
 
 
 def test_a_definition_takes_its_objects_along_and_waits_for_finalizers(
-    store: Store, crd: Obj, events: list[Event]
+    store: Store, crd: Obj, events: list[StoreEvent]
 ) -> None:
     resource = store.resource("wd")
     held = widget("held")
@@ -158,7 +158,7 @@ def test_a_definition_takes_its_objects_along_and_waits_for_finalizers(
     store.patch(resource, "held", {"metadata": {"finalizers": None}}, PatchType.MERGE, namespace="default")
     with pytest.raises(KeyError):
         store.resource("wd")
-    with pytest.raises(Expired):
+    with pytest.raises(StoreExpired):
         store.changes(resource, version)
     store.create(store.resource("crd"), definition())
     assert store.list(store.resource("wd")) == []

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from providers.sim.store import InternalError, NotFound, PatchType, Store, TooManyRequests
+from providers.sim.store import PatchType, Store, StoreInternalError, StoreNotFound, StoreTooManyRequests
 
 Obj = dict[str, Any]
 READY = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
@@ -50,7 +50,7 @@ def test_eviction(store: Store, pod: Any, case: str) -> None:
     pod_status, budget_status, spec, allowed, booked = CASES[case]
     world(store, pod, pod_status, budget_status, **spec)
     if not allowed:
-        with pytest.raises(TooManyRequests) as refused:
+        with pytest.raises(StoreTooManyRequests) as refused:
             store.evict("p", "default")
         assert refused.value.details["causes"][0]["reason"] == "DisruptionBudget"
         assert not ending(store)
@@ -73,7 +73,7 @@ def test_the_last_disruption_is_given_once(store: Store, pod: Any) -> None:
     status = {"status": READY}
     store.patch(store.resource("pods"), "q", status, PatchType.MERGE, namespace="default", subresource="status")
     store.evict("p", "default")
-    with pytest.raises(TooManyRequests, match="violate the pod's disruption budget"):
+    with pytest.raises(StoreTooManyRequests, match="violate the pod's disruption budget"):
         store.evict("q", "default")
 
 
@@ -81,7 +81,7 @@ def test_two_budgets_are_too_many_and_no_pod_is_not_found(store: Store, pod: Any
     world(store, pod, READY, {"disruptionsAllowed": 1})
     body = {"metadata": {"name": "second"}, "spec": {"selector": {}, "maxUnavailable": 1}}
     store.create(store.resource("pdb"), body, namespace="default")
-    with pytest.raises(InternalError, match="more than one"):
+    with pytest.raises(StoreInternalError, match="more than one"):
         store.evict("p", "default")
-    with pytest.raises(NotFound):
+    with pytest.raises(StoreNotFound):
         store.evict("missing", "default")

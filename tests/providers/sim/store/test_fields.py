@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from providers.sim.store import BadRequest
+from providers.sim.store import StoreBadRequest
 from providers.sim.store.fields import (
-    Difference,
+    FieldDifference,
     fields_v1_of,
     from_fields_v1,
     less_paths,
@@ -70,7 +70,7 @@ def test_adding_and_taking_on_the_wire_is_set_algebra(a: frozenset[Any], b: froz
 
 @given(_objects, _objects)
 def test_a_difference_explains_the_change_of_the_set(before: dict[str, Any], after: dict[str, Any]) -> None:
-    change = Difference(before, after, SHAPE)
+    change = FieldDifference(before, after, SHAPE)
     if before and after:
         had, has = paths_of(before, SHAPE), paths_of(after, SHAPE)
         assert has - had <= change.written <= has
@@ -79,7 +79,7 @@ def test_a_difference_explains_the_change_of_the_set(before: dict[str, Any], aft
 
 @given(_objects)
 def test_nothing_changed_is_no_difference(obj: dict[str, Any]) -> None:
-    change = Difference(obj, dict(obj), SHAPE)
+    change = FieldDifference(obj, dict(obj), SHAPE)
     assert not change.written
     assert not change.removed
 
@@ -117,5 +117,5 @@ def test_paths_read_well() -> None:
 
 
 def test_keyed_items_must_have_their_keys() -> None:
-    with pytest.raises(BadRequest, match="name"):
+    with pytest.raises(StoreBadRequest, match="name"):
         paths_of({"containers": [{"image": "x"}]}, SHAPE)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from providers.sim.store import Invalid, PatchType, Store
+from providers.sim.store import PatchType, Store, StoreInvalid
 
 Obj = dict[str, Any]
 
@@ -31,7 +31,7 @@ def test_defaults(store: Store, job: Any) -> None:
     ],
 )
 def test_creation_is_refused(store: Store, job: Any, template: Obj, spec: Obj) -> None:
-    with pytest.raises(Invalid):
+    with pytest.raises(StoreInvalid):
         store.create(store.resource("jobs"), job(template=template, **spec))
 
 
@@ -67,7 +67,7 @@ def test_changes(store: Store, job: Any, case: str) -> None:
         after = store.patch(jobs, "j", {"spec": patch}, PatchType.STRATEGIC, namespace="default")
         assert after["metadata"]["generation"] == 2
     else:
-        with pytest.raises(Invalid, match="immutable"):
+        with pytest.raises(StoreInvalid, match="immutable"):
             store.patch(jobs, "j", {"spec": patch}, PatchType.STRATEGIC, namespace="default")
 
 
@@ -109,13 +109,13 @@ def test_jobset_changes(store: Store, suspended: bool, change: Obj, allowed: boo
         held = after["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
         assert held["metadata"] == {"labels": {"x": "y"}}
     else:
-        with pytest.raises(Invalid, match="immutable"):
+        with pytest.raises(StoreInvalid, match="immutable"):
             store.patch(resource, "js", patch, PatchType.MERGE, namespace="default")
 
 
 @pytest.mark.parametrize("jobs", [[{"template": {}}], [{"name": "a"}], [{"name": "a"}, {"name": "a"}]])
 def test_jobset_creation_is_refused(store: Store, jobs: list[Obj]) -> None:
-    with pytest.raises(Invalid):
+    with pytest.raises(StoreInvalid):
         store.create(store.resource("jobsets"), jobset(replicatedJobs=jobs))
 
 
@@ -134,7 +134,7 @@ def test_a_jobset_may_be_written_again_without_its_defaults(store: Store) -> Non
 def test_a_jobset_does_not_lose_its_jobs(store: Store, jobs: list[Obj]) -> None:
     resource = store.resource("jobsets")
     store.create(resource, jobset())
-    with pytest.raises(Invalid):
+    with pytest.raises(StoreInvalid):
         store.patch(resource, "js", {"spec": {"replicatedJobs": jobs}}, PatchType.MERGE, namespace="default")
 
 
@@ -149,7 +149,7 @@ def test_a_jobset_does_not_lose_its_jobs(store: Store, jobs: list[Obj]) -> None:
     ],
 )
 def test_the_schema_of_jobset(store: Store, spec: Obj, field: str) -> None:
-    with pytest.raises(Invalid) as refused:
+    with pytest.raises(StoreInvalid) as refused:
         store.create(store.resource("jobsets"), jobset(**spec))
     assert [cause["field"] for cause in refused.value.details["causes"]] == [field]
 

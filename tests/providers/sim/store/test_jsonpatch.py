@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from providers.sim.store import ApiError, BadRequest, Invalid
+from providers.sim.store import ApiError, StoreBadRequest, StoreInvalid
 from providers.sim.store.jsonpatch import json_patch, merge_patch
 
 _scalars = st.none() | st.booleans() | st.integers(-5, 5) | st.text("ab/~", max_size=3)
@@ -68,25 +68,25 @@ PATCHES = [
     ({"a": None}, [{"op": "remove", "path": "/a"}], {}),
 ]
 REFUSED = [
-    ({"baz": "qux"}, {"op": "test", "path": "/baz", "value": "bar"}, Invalid),
-    ({"foo": "bar"}, {"op": "add", "path": "/baz/bat", "value": "qux"}, Invalid),
-    ({"/": 9, "~1": 10}, {"op": "test", "path": "/~01", "value": "10"}, Invalid),
-    ({"a": 1}, {"op": "test", "path": "/a", "value": True}, Invalid),
-    ({"a": [True]}, {"op": "test", "path": "/a", "value": [1]}, Invalid),
-    ({"a": 1}, {"op": "remove", "path": "/b"}, Invalid),
-    ({"a": 1}, {"op": "replace", "path": "/b", "value": 1}, Invalid),
-    ({"a": [1]}, {"op": "add", "path": "/a/2", "value": 1}, Invalid),
-    ({"a": [1]}, {"op": "remove", "path": "/a/-"}, Invalid),
-    ({"a": [1]}, {"op": "remove", "path": "/a/01"}, Invalid),
-    ({"a": [1]}, {"op": "remove", "path": "/a/-1"}, Invalid),
-    ({"a": [1]}, {"op": "replace", "path": "/a/9999999999999999999", "value": 1}, Invalid),
-    ({"a": {"b": 1}}, {"op": "move", "from": "/a", "path": "/a/b/c"}, Invalid),
-    ({"a": 1}, {"op": "remove", "path": ""}, Invalid),
-    ({"a": 1}, {"op": "remove", "path": "a"}, BadRequest),
-    ({"a": 1}, {"op": "add", "path": "/b"}, BadRequest),
-    ({"a": 1}, {"op": "copy", "path": "/b"}, BadRequest),
-    ({"a": 1}, {"op": "frobnicate", "path": "/b"}, BadRequest),
-    ({"a": 1}, "remove", BadRequest),
+    ({"baz": "qux"}, {"op": "test", "path": "/baz", "value": "bar"}, StoreInvalid),
+    ({"foo": "bar"}, {"op": "add", "path": "/baz/bat", "value": "qux"}, StoreInvalid),
+    ({"/": 9, "~1": 10}, {"op": "test", "path": "/~01", "value": "10"}, StoreInvalid),
+    ({"a": 1}, {"op": "test", "path": "/a", "value": True}, StoreInvalid),
+    ({"a": [True]}, {"op": "test", "path": "/a", "value": [1]}, StoreInvalid),
+    ({"a": 1}, {"op": "remove", "path": "/b"}, StoreInvalid),
+    ({"a": 1}, {"op": "replace", "path": "/b", "value": 1}, StoreInvalid),
+    ({"a": [1]}, {"op": "add", "path": "/a/2", "value": 1}, StoreInvalid),
+    ({"a": [1]}, {"op": "remove", "path": "/a/-"}, StoreInvalid),
+    ({"a": [1]}, {"op": "remove", "path": "/a/01"}, StoreInvalid),
+    ({"a": [1]}, {"op": "remove", "path": "/a/-1"}, StoreInvalid),
+    ({"a": [1]}, {"op": "replace", "path": "/a/9999999999999999999", "value": 1}, StoreInvalid),
+    ({"a": {"b": 1}}, {"op": "move", "from": "/a", "path": "/a/b/c"}, StoreInvalid),
+    ({"a": 1}, {"op": "remove", "path": ""}, StoreInvalid),
+    ({"a": 1}, {"op": "remove", "path": "a"}, StoreBadRequest),
+    ({"a": 1}, {"op": "add", "path": "/b"}, StoreBadRequest),
+    ({"a": 1}, {"op": "copy", "path": "/b"}, StoreBadRequest),
+    ({"a": 1}, {"op": "frobnicate", "path": "/b"}, StoreBadRequest),
+    ({"a": 1}, "remove", StoreBadRequest),
 ]
 
 
@@ -109,9 +109,9 @@ def test_json_patch_refuses(target: Any, operation: Any, error: type[ApiError]) 
 
 
 def test_json_patch_is_a_bounded_list() -> None:
-    with pytest.raises(BadRequest, match="list"):
+    with pytest.raises(StoreBadRequest, match="list"):
         json_patch({}, {})
-    with pytest.raises(BadRequest, match="at most"):
+    with pytest.raises(StoreBadRequest, match="at most"):
         json_patch({}, [{"op": "test", "path": "", "value": {}}] * 10_001)
 
 

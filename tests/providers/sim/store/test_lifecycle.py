@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from providers.clock import VirtualClock
-from providers.sim.store import Conflict, Event, Forbidden, Invalid, NotFound, PatchType, Store
+from providers.sim.store import PatchType, Store, StoreConflict, StoreEvent, StoreForbidden, StoreInvalid, StoreNotFound
 
 Obj = dict[str, Any]
 
@@ -20,7 +20,7 @@ def finalized(obj: Obj, *finalizers: str) -> Obj:
     return {**obj, "metadata": {**obj["metadata"], "finalizers": list(finalizers)}}
 
 
-def test_finalizers_hold_an_object_until_the_last_is_gone(store: Store, config: Any, events: list[Event]) -> None:
+def test_finalizers_hold_an_object_until_the_last_is_gone(store: Store, config: Any, events: list[StoreEvent]) -> None:
     resource = store.resource("cm")
     store.create(resource, finalized(config(), "x.test/a", "x.test/b"))
     marked = store.delete(resource, "cm", namespace="default")
@@ -37,7 +37,7 @@ def test_nothing_new_may_hold_what_is_being_deleted(store: Store, config: Any) -
     store.create(resource, finalized(config(), "x.test/a"))
     store.delete(resource, "cm", namespace="default")
     more = {"metadata": {"finalizers": ["x.test/a", "x.test/b"]}}
-    with pytest.raises(Invalid, match="no new finalizers"):
+    with pytest.raises(StoreInvalid, match="no new finalizers"):
         store.patch(resource, "cm", more, PatchType.MERGE, namespace="default")
     alive = {"metadata": {"deletionTimestamp": None}}
     after = store.patch(resource, "cm", alive, PatchType.MERGE, namespace="default")
@@ -47,13 +47,13 @@ def test_nothing_new_may_hold_what_is_being_deleted(store: Store, config: Any) -
 def test_delete_preconditions(store: Store, config: Any) -> None:
     resource = store.resource("cm")
     held = store.create(resource, config())
-    with pytest.raises(Conflict, match="UID"):
+    with pytest.raises(StoreConflict, match="UID"):
         store.delete(resource, "cm", namespace="default", uid="other")
-    with pytest.raises(Conflict):
+    with pytest.raises(StoreConflict):
         store.delete(resource, "cm", namespace="default", resource_version="1")
     meta = held["metadata"]
     store.delete(resource, "cm", namespace="default", uid=meta["uid"], resource_version=meta["resourceVersion"])
-    with pytest.raises(NotFound):
+    with pytest.raises(StoreNotFound):
         store.delete(resource, "cm", namespace="default")
 
 
@@ -170,7 +170,9 @@ def test_one_owner_left_is_enough(store: Store, config: Any, reference: Any) -> 
     assert names(store, "cm") == []
 
 
-def test_an_owner_that_never_was_makes_an_orphan_from_birth(store: Store, config: Any, events: list[Event]) -> None:
+def test_an_owner_that_never_was_makes_an_orphan_from_birth(
+    store: Store, config: Any, events: list[StoreEvent]
+) -> None:
     child = config()
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "x", "uid": "gone"}
     child["metadata"]["ownerReferences"] = [owner]
@@ -189,7 +191,7 @@ def test_a_namespace_goes_when_it_is_empty_and_takes_nothing_in_until_then(store
     marked = store.delete(spaces, "team")
     assert marked["status"]["phase"] == "Terminating"
     assert names(store, "cm", "team") == ["held"]
-    with pytest.raises(Forbidden, match="being terminated") as refused:
+    with pytest.raises(StoreForbidden, match="being terminated") as refused:
         store.create(store.resource("cm"), config("new", namespace="team"))
     assert refused.value.details["causes"][0]["reason"] == "NamespaceTerminating"
     free = {"metadata": {"finalizers": None}}

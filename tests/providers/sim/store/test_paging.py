@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from providers.clock import VirtualClock
-from providers.sim.store import BadRequest, Expired, ListQuery, PatchType, Store, Timeout
+from providers.sim.store import ListQuery, PatchType, Store, StoreBadRequest, StoreExpired, StoreTimeout
 
 Obj = dict[str, Any]
 
@@ -67,7 +67,7 @@ def test_versions(store: Store) -> None:
     exact = page(store, resource_version=then, match="Exact")
     assert (names(exact.rows), str(exact.resource_version)) == (["a"], then)
     assert names(page(store, resource_version=then, limit=5).rows) == ["a"]
-    with pytest.raises(Timeout):
+    with pytest.raises(StoreTimeout):
         page(store, resource_version="999999")
 
 
@@ -78,9 +78,9 @@ def test_compaction_ends_old_pages_and_exact_lists(store: Store) -> None:
     fill(store, "c")
     store.compact()
     for query in ({"token": first.token}, {"resource_version": then, "match": "Exact"}):
-        with pytest.raises(Expired):
+        with pytest.raises(StoreExpired):
             page(store, **query)
-    with pytest.raises(Expired):
+    with pytest.raises(StoreExpired):
         store.changes(store.resource("cm"), int(then))
     assert names(page(store).rows) == ["a", "b", "c"]
 
@@ -99,7 +99,7 @@ def test_compaction_ends_old_pages_and_exact_lists(store: Store) -> None:
     ],
 )
 def test_nonsense_is_refused(store: Store, query: Any) -> None:
-    with pytest.raises(BadRequest):
+    with pytest.raises(StoreBadRequest):
         page(store, **query)
 
 
@@ -107,7 +107,7 @@ def test_the_log_forgets_the_oldest_and_says_so() -> None:
     store = Store(VirtualClock(), event_log_capacity=8)
     start = store.resource_version
     fill(store, *(f"n{i}" for i in range(20)))
-    with pytest.raises(Expired):
+    with pytest.raises(StoreExpired):
         store.changes(store.resource("cm"), start)
     recent = store.changes(store.resource("cm"), store.resource_version - 3)
     assert [entry.key[1] for entry in recent] == ["n17", "n18", "n19"]
@@ -120,7 +120,7 @@ def test_compaction_does_not_end_a_reader_that_missed_nothing(store: Store) -> N
     store.create(store.resource("secrets"), {"metadata": {"name": "s", "namespace": "default"}})
     store.compact()
     assert not store.changes(resource, seen, established=True)
-    with pytest.raises(Expired):
+    with pytest.raises(StoreExpired):
         store.changes(resource, seen)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from providers.sim.store import Conflict, Forbidden, Invalid, PatchType, Store
+from providers.sim.store import PatchType, Store, StoreConflict, StoreForbidden, StoreInvalid
 
 Obj = dict[str, Any]
 GATES = [{"name": "muster.dev/placed"}, {"name": "other.test/gate"}]
@@ -53,7 +53,7 @@ def test_priority_comes_from_the_class(store: Store, pod: Any) -> None:
     made = store.create(pods, pod(priorityClassName="high"))["spec"]
     assert (made["priority"], made["preemptionPolicy"]) == (1000, "Never")
     assert store.create(pods, pod("q", priorityClassName="system-node-critical"))["spec"]["priority"] == 2_000_001_000
-    with pytest.raises(Forbidden, match="no PriorityClass"):
+    with pytest.raises(StoreForbidden, match="no PriorityClass"):
         store.create(pods, pod("r", priorityClassName="missing"))
 
 
@@ -69,7 +69,7 @@ def test_priority_comes_from_the_class(store: Store, pod: Any) -> None:
     ],
 )
 def test_creation_is_refused(store: Store, pod: Any, spec: Obj) -> None:
-    with pytest.raises(Invalid):
+    with pytest.raises(StoreInvalid):
         store.create(store.resource("pods"), pod(**spec))
 
 
@@ -109,7 +109,7 @@ def test_changes(store: Store, pod: Any, case: str) -> None:
     if refusal is None:
         store.patch(pods, "p", {"spec": patch}, PatchType.MERGE, namespace="default")
     else:
-        with pytest.raises(Invalid, match=refusal):
+        with pytest.raises(StoreInvalid, match=refusal):
             store.patch(pods, "p", {"spec": patch}, PatchType.MERGE, namespace="default")
         assert store.get(pods, "p", "default") is before
 
@@ -119,7 +119,7 @@ def test_tolerations_may_only_be_added(store: Store, pod: Any) -> None:
     held = store.create(pods, pod())["spec"]["tolerations"]
     more = {"spec": {"tolerations": [*held, {"key": "k", "operator": "Exists"}]}}
     store.patch(pods, "p", more, PatchType.MERGE, namespace="default")
-    with pytest.raises(Invalid, match="existing toleration"):
+    with pytest.raises(StoreInvalid, match="existing toleration"):
         store.patch(pods, "p", {"spec": {"tolerations": held[:1]}}, PatchType.MERGE, namespace="default")
 
 
@@ -127,7 +127,7 @@ def test_a_gated_pod_says_so_until_it_is_released(store: Store, pod: Any) -> Non
     pods = store.resource("pods")
     made = store.create(pods, pod(schedulingGates=GATES))
     assert made["status"]["conditions"][0]["reason"] == "SchedulingGated"
-    with pytest.raises(Conflict, match="schedulingGates"):
+    with pytest.raises(StoreConflict, match="schedulingGates"):
         store.bind("p", "default", "n1")
     after = store.patch(pods, "p", {"spec": {"schedulingGates": None}}, PatchType.MERGE, namespace="default")
     assert "conditions" not in after["status"]
@@ -141,10 +141,10 @@ def test_binding_happens_once(store: Store, pod: Any) -> None:
     held = store.get(pods, "p", "default")
     assert held["spec"]["nodeName"] == "n1"
     assert [(c["type"], c["status"]) for c in held["status"]["conditions"]] == [("PodScheduled", "True")]
-    with pytest.raises(Conflict, match="already assigned"):
+    with pytest.raises(StoreConflict, match="already assigned"):
         store.bind("p", "default", "n2")
     store.delete(pods, "p", namespace="default")
-    with pytest.raises(Conflict, match="being deleted"):
+    with pytest.raises(StoreConflict, match="being deleted"):
         store.bind("p", "default", "n1")
     assert store.list(pods, field_selector="spec.nodeName=n1")[0] is store.get(pods, "p", "default")
 

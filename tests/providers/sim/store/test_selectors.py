@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from providers.sim.store import BadRequest, Store
+from providers.sim.store import Store, StoreBadRequest
 from providers.sim.store.selectors import label_predicate, matches_label_selector, selection
 
 LABELS = {"app": "web", "tier": "front", "n": "5", "example.test/zone": "a", "empty": ""}
@@ -47,7 +47,7 @@ def test_label_selectors(text: str, expected: bool) -> None:
 
 @pytest.mark.parametrize("text", ["a=b=c", "=x", "app in web", "a>b", ",", "a b", "app in (x"])
 def test_malformed_label_selectors(text: str) -> None:
-    with pytest.raises(BadRequest):
+    with pytest.raises(StoreBadRequest):
         label_predicate(text)
 
 
@@ -101,7 +101,7 @@ def test_field_selectors(store: Store, kind: str, obj: Any, text: str, expected:
 
 @pytest.mark.parametrize(("kind", "text"), [("pods", "spec.foo=x"), ("configmaps", "data=x"), ("pods", "nonsense")])
 def test_unknown_fields_are_refused(store: Store, kind: str, text: str) -> None:
-    with pytest.raises(BadRequest):
+    with pytest.raises(StoreBadRequest):
         selection(store.resource(kind), "", text)
 
 

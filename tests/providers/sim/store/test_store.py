@@ -7,16 +7,16 @@ import pytest
 
 from providers.clock import VirtualClock
 from providers.sim.store import (
-    AlreadyExists,
-    BadRequest,
-    Conflict,
-    Event,
-    Forbidden,
-    Invalid,
-    NotFound,
     PatchType,
     Store,
-    UnsupportedMediaType,
+    StoreAlreadyExists,
+    StoreBadRequest,
+    StoreConflict,
+    StoreEvent,
+    StoreForbidden,
+    StoreInvalid,
+    StoreNotFound,
+    StoreUnsupportedMediaType,
 )
 
 Obj = dict[str, Any]
@@ -65,18 +65,18 @@ def test_the_same_run_gives_the_same_names_and_ids(config: Any) -> None:
 @pytest.mark.parametrize(
     ("change", "error"),
     [
-        ({"name": ""}, Invalid),
-        ({"name": "Upper"}, Invalid),
-        ({"name": "-x"}, Invalid),
-        ({"name": "x" * 254}, Invalid),
-        ({"namespace": "missing"}, NotFound),
-        ({"namespace": ""}, BadRequest),
-        ({"resourceVersion": "1"}, BadRequest),
-        ({"labels": {"a": "not valid!"}}, Invalid),
-        ({"labels": {"/": "x"}}, Invalid),
-        ({"labels": {"a": 1}}, Invalid),
-        ({"annotations": {"a": 1}}, Invalid),
-        ({"ownerReferences": [{"name": "x"}]}, Invalid),
+        ({"name": ""}, StoreInvalid),
+        ({"name": "Upper"}, StoreInvalid),
+        ({"name": "-x"}, StoreInvalid),
+        ({"name": "x" * 254}, StoreInvalid),
+        ({"namespace": "missing"}, StoreNotFound),
+        ({"namespace": ""}, StoreBadRequest),
+        ({"resourceVersion": "1"}, StoreBadRequest),
+        ({"labels": {"a": "not valid!"}}, StoreInvalid),
+        ({"labels": {"/": "x"}}, StoreInvalid),
+        ({"labels": {"a": 1}}, StoreInvalid),
+        ({"annotations": {"a": 1}}, StoreInvalid),
+        ({"ownerReferences": [{"name": "x"}]}, StoreInvalid),
     ],
 )
 def test_creation_is_refused(store: Store, config: Any, change: Obj, error: type[Exception]) -> None:
@@ -89,13 +89,13 @@ def test_creation_is_refused(store: Store, config: Any, change: Obj, error: type
 
 
 def test_kind_version_and_scope_must_fit(store: Store, config: Any) -> None:
-    with pytest.raises(BadRequest, match="does not match"):
+    with pytest.raises(StoreBadRequest, match="does not match"):
         store.create(store.resource("secrets"), config())
-    with pytest.raises(BadRequest, match="namespace"):
+    with pytest.raises(StoreBadRequest, match="namespace"):
         store.create(store.resource("cm"), config(namespace="default"), namespace="kube-system")
-    with pytest.raises(BadRequest, match="not namespaced"):
+    with pytest.raises(StoreBadRequest, match="not namespaced"):
         store.create(store.resource("nodes"), {"metadata": {"name": "n"}}, namespace="default")
-    with pytest.raises(BadRequest, match="not JSON"):
+    with pytest.raises(StoreBadRequest, match="not JSON"):
         store.create(store.resource("cm"), {"metadata": {"name": "x"}, "data": object()}, namespace="default")
 
 
@@ -114,20 +114,20 @@ def test_kind_version_and_scope_must_fit(store: Store, config: Any) -> None:
 )
 def test_bodies_of_the_wrong_form_are_bad_requests(store: Store, kind: str, body: Any) -> None:
     resource = store.resource(kind)
-    with pytest.raises(BadRequest):
+    with pytest.raises(StoreBadRequest):
         store.create(resource, body, namespace="default" if resource.namespaced else "")
 
 
 def test_a_name_is_taken_once(store: Store, config: Any) -> None:
     store.create(store.resource("cm"), config())
-    with pytest.raises(AlreadyExists) as refused:
+    with pytest.raises(StoreAlreadyExists) as refused:
         store.create(store.resource("cm"), config())
     status = refused.value.status()
     assert (status["code"], status["reason"], status["details"]["kind"]) == (409, "AlreadyExists", "configmaps")
 
 
 def test_not_found_says_what(store: Store) -> None:
-    with pytest.raises(NotFound) as refused:
+    with pytest.raises(StoreNotFound) as refused:
         store.get(store.resource("jobs"), "x", "default")
     assert str(refused.value) == 'jobs.batch "x" not found'
     assert refused.value.status()["details"] == {"name": "x", "group": "batch", "kind": "jobs"}
@@ -149,13 +149,13 @@ def test_replace_needs_the_current_version(store: Store, config: Any) -> None:
     resource = store.resource("cm")
     first = store.create(resource, config(a="1"))
     second = store.update(resource, {**first, "data": {"a": "2"}})
-    with pytest.raises(Conflict) as refused:
+    with pytest.raises(StoreConflict) as refused:
         store.update(resource, {**first, "data": {"a": "3"}})
     assert "the object has been modified" in str(refused.value)
     assert store.get(resource, "cm", "default") is second
     unconditional = {**first, "metadata": {"name": "cm", "namespace": "default"}, "data": {"a": "4"}}
     assert store.update(resource, unconditional)["data"] == {"a": "4"}
-    with pytest.raises(Conflict, match="UID"):
+    with pytest.raises(StoreConflict, match="UID"):
         store.update(resource, {**unconditional, "metadata": {**unconditional["metadata"], "uid": "other"}})
 
 
@@ -166,16 +166,16 @@ def test_leases_are_never_replaced_blindly(store: Store) -> None:
         "spec": {"holderIdentity": "a", "leaseDurationSeconds": 15},
     }
     held = store.create(resource, body)
-    with pytest.raises(Invalid, match="must be specified for an update"):
+    with pytest.raises(StoreInvalid, match="must be specified for an update"):
         store.update(resource, body)
     store.update(resource, {**held, "spec": {**held["spec"], "holderIdentity": "b"}})
-    with pytest.raises(Conflict):
+    with pytest.raises(StoreConflict):
         store.update(resource, held)
-    with pytest.raises(Invalid, match="leaseDurationSeconds"):
+    with pytest.raises(StoreInvalid, match="leaseDurationSeconds"):
         store.create(resource, {"metadata": {"name": "m", "namespace": "default"}, "spec": {"leaseDurationSeconds": 0}})
 
 
-def test_a_write_that_changes_nothing_is_no_event(store: Store, config: Any, events: list[Event]) -> None:
+def test_a_write_that_changes_nothing_is_no_event(store: Store, config: Any, events: list[StoreEvent]) -> None:
     resource = store.resource("cm")
     held = store.create(resource, config(a="1"))
     assert store.update(resource, held) is held
@@ -184,10 +184,10 @@ def test_a_write_that_changes_nothing_is_no_event(store: Store, config: Any, eve
 
 
 @pytest.mark.parametrize("dry", [True])
-def test_a_dry_run_stores_nothing(store: Store, config: Any, events: list[Event], dry: bool) -> None:
+def test_a_dry_run_stores_nothing(store: Store, config: Any, events: list[StoreEvent], dry: bool) -> None:
     resource, version = store.resource("cm"), store.resource_version
     assert store.create(resource, config(), dry_run=dry)["metadata"]["uid"]
-    with pytest.raises(NotFound):
+    with pytest.raises(StoreNotFound):
         store.get(resource, "cm", "default")
     assert store.resource_version == version
     held = store.create(resource, config(a="1"))
@@ -231,7 +231,7 @@ def test_provider_ids_are_for_life(store: Store) -> None:
     resource = store.resource("nodes")
     store.create(resource, {"metadata": {"name": "n"}})
     store.patch(resource, "n", {"spec": {"providerID": "aws:///a/i-1"}}, PatchType.MERGE)
-    with pytest.raises(Invalid, match="providerID"):
+    with pytest.raises(StoreInvalid, match="providerID"):
         store.patch(resource, "n", {"spec": {"providerID": "aws:///a/i-2"}}, PatchType.MERGE)
 
 
@@ -239,25 +239,25 @@ def test_patches_meet_the_same_conflicts(store: Store, config: Any) -> None:
     resource = store.resource("cm")
     held = store.create(resource, config(a="1"))
     stale = {"metadata": {"resourceVersion": "1"}, "data": {"a": "2"}}
-    with pytest.raises(Conflict):
+    with pytest.raises(StoreConflict):
         store.patch(resource, "cm", stale, PatchType.MERGE, namespace="default")
     fresh = {"metadata": {"resourceVersion": held["metadata"]["resourceVersion"]}, "data": {"a": "2"}}
     store.patch(resource, "cm", fresh, PatchType.MERGE, namespace="default")
     guarded = [{"op": "test", "path": "/data/a", "value": "1"}, {"op": "remove", "path": "/data"}]
-    with pytest.raises(Invalid):
+    with pytest.raises(StoreInvalid):
         store.patch(resource, "cm", guarded, PatchType.JSON, namespace="default")
-    with pytest.raises(BadRequest, match="name"):
+    with pytest.raises(StoreBadRequest, match="name"):
         store.patch(resource, "cm", {"metadata": {"name": "x"}}, PatchType.MERGE, namespace="default")
-    with pytest.raises(BadRequest):
+    with pytest.raises(StoreBadRequest):
         store.patch(resource, "cm", [], PatchType.MERGE, namespace="default")
-    with pytest.raises(BadRequest):
+    with pytest.raises(StoreBadRequest):
         store.patch(resource, "cm", {"metadata": None}, PatchType.MERGE, namespace="default")
 
 
 def test_custom_resources_take_no_strategic_merge(store: Store) -> None:
     body = {"metadata": {"name": "js", "namespace": "default"}, "spec": {"replicatedJobs": []}}
     store.create(store.resource("jobsets"), body)
-    with pytest.raises(UnsupportedMediaType):
+    with pytest.raises(StoreUnsupportedMediaType):
         store.patch(store.resource("jobsets"), "js", {}, PatchType.STRATEGIC, namespace="default")
 
 
@@ -265,7 +265,7 @@ def test_secrets_and_frozen_config(store: Store, config: Any) -> None:
     secret = {"metadata": {"name": "s", "namespace": "default"}, "stringData": {"a": "x"}}
     assert store.create(store.resource("secrets"), secret)["data"] == {"a": "eA=="}
     store.create(store.resource("cm"), {**config(a="1"), "immutable": True})
-    with pytest.raises(Invalid, match="immutable"):
+    with pytest.raises(StoreInvalid, match="immutable"):
         store.patch(store.resource("cm"), "cm", {"data": {"a": "2"}}, PatchType.MERGE, namespace="default")
 
 
@@ -289,13 +289,13 @@ def test_scale_reads_and_writes_replicas(store: Store) -> None:
     )
     assert after["spec"]["replicas"] == 5
     assert after["metadata"]["generation"] == 3
-    with pytest.raises(Invalid):
+    with pytest.raises(StoreInvalid):
         store.patch(
             resource, "d", {"spec": {"replicas": -1}}, PatchType.MERGE, namespace="default", subresource="scale"
         )
-    with pytest.raises(Conflict):
+    with pytest.raises(StoreConflict):
         store.update(resource, scale, namespace="default", subresource="scale")
-    with pytest.raises(NotFound):
+    with pytest.raises(StoreNotFound):
         store.scale(store.resource("cm"), "d", "default")
 
 
@@ -309,8 +309,8 @@ def test_resources_have_many_names(store: Store) -> None:
 
 
 def test_subscribers_hear_of_each_write_in_order_until_they_leave(store: Store, config: Any) -> None:
-    seen: list[Event] = []
-    only: list[Event] = []
+    seen: list[StoreEvent] = []
+    only: list[StoreEvent] = []
     stop = store.subscribe(seen.append)
     store.subscribe(only.append, resource=store.resource("secrets"))
     resource = store.resource("cm")
@@ -334,9 +334,9 @@ def test_subscribers_hear_of_each_write_in_order_until_they_leave(store: Store, 
 def test_priority_classes_and_values(store: Store) -> None:
     resource = store.resource("priorityclasses")
     store.create(resource, {"metadata": {"name": "high"}, "value": 1000})
-    with pytest.raises(Invalid, match="update"):
+    with pytest.raises(StoreInvalid, match="update"):
         store.patch(resource, "high", {"value": 5}, PatchType.MERGE)
-    with pytest.raises(Invalid, match="maximum"):
+    with pytest.raises(StoreInvalid, match="maximum"):
         store.create(resource, {"metadata": {"name": "toohigh"}, "value": 2_000_000_000})
 
 
@@ -353,7 +353,7 @@ def test_parallel_writers_lose_nothing(store: Store, config: Any) -> None:
                 try:
                     store.update(resource, {**held, "data": {"n": str(int(held["data"]["n"]) + 1)}})
                     break
-                except Conflict:
+                except StoreConflict:
                     continue
 
     threads = [threading.Thread(target=count) for _ in range(4)]
@@ -369,5 +369,5 @@ def test_parallel_writers_lose_nothing(store: Store, config: Any) -> None:
 def test_the_first_namespaces_stay(store: Store) -> None:
     names = [ns["metadata"]["name"] for ns in store.list(store.resource("ns"))]
     assert names == ["default", "kube-system", "muster-system"]
-    with pytest.raises(Forbidden):
+    with pytest.raises(StoreForbidden):
         store.delete(store.resource("ns"), "default")

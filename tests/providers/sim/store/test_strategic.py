@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from providers.sim.store import BadRequest
+from providers.sim.store import StoreBadRequest
 from providers.sim.store.strategic import strategic_merge
 
 
@@ -51,5 +51,5 @@ def test_merges(case: str) -> None:
     [{"$patch": "explode"}, {"containers": [{"image": "x"}]}, {"$retainKeys": "name"}],
 )
 def test_refuses(patch: dict[str, Any]) -> None:
-    with pytest.raises(BadRequest):
+    with pytest.raises(StoreBadRequest):
         strategic_merge({"containers": [c("a")]}, patch, "Pod")

@@ -7,7 +7,16 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from bench.reference.karpenter.buy import Ask, Machine, Node, Peers, Pod, Resident, Spread, Template
+from bench.reference.karpenter.buy import (
+    KarpenterNode,
+    MachineType,
+    Peers,
+    PodSpecification,
+    PoolTemplate,
+    Resident,
+    Spread,
+    WaitingPod,
+)
 from bench.reference.karpenter.buy.relax import heaviest, relaxed
 from model import labels
 from model.kinds import Taint, Toleration
@@ -18,7 +27,7 @@ NOWHERE = "hostname-placeholder-0001"
 
 
 @dataclass
-class Place:
+class NaivePlace:
     """A node, or a claim with what it may still become."""
 
     name: str
@@ -26,10 +35,10 @@ class Place:
     taints: tuple[Taint, ...]
     free: dict[str, int] | None
     """Of a node."""
-    template: Template | None = None
-    types: tuple[Machine, ...] = ()
+    template: PoolTemplate | None = None
+    types: tuple[MachineType, ...] = ()
     used: Counter[str] = field(default_factory=Counter)
-    pods: list[tuple[str, Ask, Requirements]] = field(default_factory=list)
+    pods: list[tuple[str, PodSpecification, Requirements]] = field(default_factory=list)
     """Each with what was known of the place when it came."""
     residents: tuple[Resident, ...] = ()
 
@@ -38,7 +47,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class NaiveVerdict:
     """What was decided, as `worlds.seen` shows it: claims in the order they were opened."""
 
     claims: list[tuple[str, frozenset[str], Counter[str]]]
@@ -47,11 +56,11 @@ class Verdict:
 
 
 class Naive:
-    def __init__(self, templates: Iterable[Template], nodes: Iterable[Node]) -> None:
+    def __init__(self, templates: Iterable[PoolTemplate], nodes: Iterable[KarpenterNode]) -> None:
         self.templates = sorted(sorted(templates, key=lambda t: t.name, reverse=True), key=lambda t: -t.weight)
         ordered = sorted(nodes, key=lambda n: (not n.initialized, n.name))
         self.nodes = [
-            Place(
+            NaivePlace(
                 n.name,
                 Requirements.from_labels({HOSTNAME: n.name, **n.labels}),
                 n.taints,
@@ -60,22 +69,22 @@ class Naive:
             )
             for n in ordered
         ]
-        self.claims: list[Place] = []
-        self.asks: list[Ask] = []
+        self.claims: list[NaivePlace] = []
+        self.asks: list[PodSpecification] = []
         self.left = {t.name: None if t.remaining is None else dict(t.remaining) for t in self.templates}
         self.soft = any(taint.effect == "PreferNoSchedule" for t in self.templates for taint in t.taints)
 
-    def solve(self, pods: Iterable[Pod]) -> Verdict:
+    def solve(self, pods: Iterable[WaitingPod]) -> NaiveVerdict:
         waiting = sorted(pods, key=lambda p: _size(p.ask))
         self.asks = [pod.ask for pod in waiting]
-        queue: deque[Pod] = deque(waiting)
+        queue: deque[WaitingPod] = deque(waiting)
         failed_at: dict[str, int] = {}
         while queue and failed_at.get(queue[0].name) != len(queue):
             pod = queue.popleft()
             if not self._place(pod):
                 queue.append(pod)
                 failed_at[pod.name] = len(queue)
-        return Verdict(
+        return NaiveVerdict(
             [
                 (c.template.name if c.template else "", frozenset(m.name for m in c.types), _kinds(c.pods))
                 for c in self.claims
@@ -84,15 +93,15 @@ class Naive:
             Counter(pod.name.partition("-")[0] for pod in queue),
         )
 
-    def _place(self, pod: Pod) -> bool:
-        ask: Ask | None = pod.ask
+    def _place(self, pod: WaitingPod) -> bool:
+        ask: PodSpecification | None = pod.ask
         while ask is not None:
             if self._try(pod.name, ask):
                 return True
             ask = relaxed(ask, soft_taints=self.soft)
         return False
 
-    def _try(self, name: str, ask: Ask) -> bool:
+    def _try(self, name: str, ask: PodSpecification) -> bool:
         for place in (*self.nodes, *sorted(self.claims, key=lambda c: len(c.pods))):
             joined = self._joined(place, ask)
             if joined is not None:
@@ -102,7 +111,7 @@ class Naive:
         for template in self.templates:
             types = tuple(m for m in template.machines if self._within(template, m))
             wanted = template.requirements
-            fresh = Place(f"new-{len(self.claims) + 1:04}", wanted, template.taints, None, template, types)
+            fresh = NaivePlace(f"new-{len(self.claims) + 1:04}", wanted, template.taints, None, template, types)
             joined = self._joined(fresh, ask)
             if joined is not None:
                 fresh.requirements, fresh.types = joined
@@ -112,24 +121,24 @@ class Naive:
                 return True
         return False
 
-    def _within(self, template: Template, machine: Machine) -> bool:
+    def _within(self, template: PoolTemplate, machine: MachineType) -> bool:
         left = self.left[template.name]
         return left is None or all({**machine.capacity, "nodes": 1}.get(n, 0) <= most for n, most in left.items())
 
-    def _spend(self, template: Template, types: Iterable[Machine]) -> None:
+    def _spend(self, template: PoolTemplate, types: Iterable[MachineType]) -> None:
         left = self.left[template.name]
         if left is not None:
             for name in left:
                 left[name] -= max({**m.capacity, "nodes": 1}.get(name, 0) for m in types)
 
     @staticmethod
-    def _take(place: Place, name: str, ask: Ask) -> None:
+    def _take(place: NaivePlace, name: str, ask: PodSpecification) -> None:
         place.pods.append((name, ask, place.requirements))
         place.used.update(_takes(ask))
 
     # -- one pod, one place -------------------------------------------------------------------------------------------
 
-    def _joined(self, place: Place, ask: Ask) -> tuple[Requirements, tuple[Machine, ...]] | None:
+    def _joined(self, place: NaivePlace, ask: PodSpecification) -> tuple[Requirements, tuple[MachineType, ...]] | None:
         """What the place becomes with the pod on it."""
         if not _tolerated(place.taints, ask.tolerations) or self._port_taken(place, ask):
             return None
@@ -139,7 +148,9 @@ class Naive:
                 return found
         return None
 
-    def _as(self, place: Place, ask: Ask, wanted: Requirements) -> tuple[Requirements, tuple[Machine, ...]] | None:
+    def _as(
+        self, place: NaivePlace, ask: PodSpecification, wanted: Requirements
+    ) -> tuple[Requirements, tuple[MachineType, ...]] | None:
         if place.free is not None:
             if not place.requirements.compatible(wanted, undefined=STRICT):
                 return None
@@ -162,7 +173,7 @@ class Naive:
         least = (place.template.requirements if place.template else Requirements()).of(labels.INSTANCE_TYPE).min_values
         return (narrowed, types) if types and len(types) >= (least or 0) else None
 
-    def _topology(self, place: Place, ask: Ask, requirements: Requirements) -> Requirements | None:
+    def _topology(self, place: NaivePlace, ask: PodSpecification, requirements: Requirements) -> Requirements | None:
         """The requirements held to the domains that all constraints allow."""
         strict = ask.selector & ask.required[0] if ask.required else ask.selector
         here = {**requirements, HOSTNAME: place.domain(HOSTNAME, requirements)}
@@ -178,7 +189,7 @@ class Naive:
         return None if {ZONE, labels.CAPACITY_TYPE} & set(out.empty_keys()) else out
 
     def _allowed(
-        self, ask: Ask, strict: Requirements, here: Mapping[str, Requirement]
+        self, ask: PodSpecification, strict: Requirements, here: Mapping[str, Requirement]
     ) -> Iterator[tuple[str, set[str]]]:
         for spread in ask.spreads:
             yield spread.key, self._spread(ask, spread, strict, here)
@@ -191,7 +202,9 @@ class Naive:
             counts = self._counts(key, lambda other, term=holder_term: term in other.anti_affinity)
             yield key, self._empty(key, counts, strict, here)
 
-    def _spread(self, ask: Ask, spread: Spread, strict: Requirements, here: Mapping[str, Requirement]) -> set[str]:
+    def _spread(
+        self, ask: PodSpecification, spread: Spread, strict: Requirements, here: Mapping[str, Requirement]
+    ) -> set[str]:
         allowed_at = _affinity(ask) if spread.honor_affinity else ()
         tolerant = ask.tolerations if spread.honor_taints else None
         counts = self._counts(
@@ -209,7 +222,9 @@ class Naive:
         good = [(c, d) for d, c in counts.items() if domain.has(d) and c + mine - lowest <= spread.max_skew]
         return {min(good)[1]} if good else set()
 
-    def _gathered(self, ask: Ask, term: Peers, strict: Requirements, here: Mapping[str, Requirement]) -> set[str]:
+    def _gathered(
+        self, ask: PodSpecification, term: Peers, strict: Requirements, here: Mapping[str, Requirement]
+    ) -> set[str]:
         counts = self._counts(term.key, lambda other: _selects(term, other), decided=True)
         domain, mine = here.get(term.key, Requirement.ANY), strict.of(term.key)
         if term.key == HOSTNAME:
@@ -261,18 +276,18 @@ class Naive:
                     found |= {v for v in _described(machine).of(key).values if wanted.has(v)}
         return found
 
-    def _repellers(self, ask: Ask) -> list[tuple[str, Peers]]:
+    def _repellers(self, ask: PodSpecification) -> list[tuple[str, Peers]]:
         """Terms of all pods, those that wait included, which select this one."""
         everybody = (*(each for place in self.nodes for each in place.residents), *self.asks)
         terms = dict.fromkeys(term for each in everybody for term in each.anti_affinity if _selects(term, ask))
         return [(term.key, term) for term in terms]
 
-    def _port_taken(self, place: Place, ask: Ask) -> bool:
+    def _port_taken(self, place: NaivePlace, ask: PodSpecification) -> bool:
         there = [*place.residents, *(other for _, other, _ in place.pods)]
         return any(mine.conflicts(port) for mine in ask.host_ports for each in there for port in each.host_ports)
 
 
-def _daemons(template: Template | None, machine: Machine) -> Counter[str]:
+def _daemons(template: PoolTemplate | None, machine: MachineType) -> Counter[str]:
     """What daemons take of a machine of the type."""
     total: Counter[str] = Counter()
     for each in template.daemons if template else ():
@@ -289,19 +304,19 @@ def _daemons(template: Template | None, machine: Machine) -> Counter[str]:
     return total
 
 
-def _size(ask: Ask) -> tuple[int, int]:
+def _size(ask: PodSpecification) -> tuple[int, int]:
     return -ask.requests.get("cpu", 0), -ask.requests.get("memory", 0)
 
 
-def _takes(ask: Ask) -> Counter[str]:
+def _takes(ask: PodSpecification) -> Counter[str]:
     return Counter({**{n: amount for n, amount in ask.requests.items() if amount}, "pods": 1})
 
 
-def _kinds(pods: Iterable[tuple[str, Ask, Requirements]]) -> Counter[str]:
+def _kinds(pods: Iterable[tuple[str, PodSpecification, Requirements]]) -> Counter[str]:
     return Counter(name.partition("-")[0] for name, _, _ in pods)
 
 
-def _passes(place: Place, known: Requirements, inside: tuple[Requirements, ...]) -> bool:
+def _passes(place: NaivePlace, known: Requirements, inside: tuple[Requirements, ...]) -> bool:
     undefined = STRICT if place.free is not None else WELL_KNOWN
     return not inside or any(known.compatible(each, undefined=undefined) for each in inside)
 
@@ -310,7 +325,7 @@ def _decided(domain: Requirement) -> frozenset[str]:
     return frozenset() if domain.complement else domain.values
 
 
-def _selects(what: Spread | Peers, who: Ask | Resident) -> bool:
+def _selects(what: Spread | Peers, who: PodSpecification | Resident) -> bool:
     return what.selector is not None and what.selector.matches(who.labels)
 
 
@@ -318,20 +333,20 @@ def _tolerated(taints: Iterable[Taint], tolerations: Iterable[Toleration]) -> bo
     return all(any(each.tolerates(taint) for each in tolerations) for taint in taints)
 
 
-def _alternatives(ask: Ask) -> list[Requirements]:
+def _alternatives(ask: PodSpecification) -> list[Requirements]:
     wanted = ask.selector & ask.required[0] if ask.required else ask.selector
     liked = heaviest(ask.preferred)
     wanted = wanted if liked is None else wanted & liked
     return [wanted & each for each in ask.volumes] or [wanted]
 
 
-def _affinity(ask: Ask) -> tuple[Requirements, ...]:
+def _affinity(ask: PodSpecification) -> tuple[Requirements, ...]:
     if ask.required:
         return tuple(ask.selector & term for term in ask.required)
     return (ask.selector,) if ask.selector else ()
 
 
-def _described(machine: Machine) -> Requirements:
+def _described(machine: MachineType) -> Requirements:
     offers = {
         ZONE: Requirement(frozenset(o.zone for o in machine.offerings)),
         labels.CAPACITY_TYPE: Requirement(frozenset(o.capacity_type for o in machine.offerings)),
@@ -339,21 +354,21 @@ def _described(machine: Machine) -> Requirements:
     return Requirements({**offers, **machine.requirements})
 
 
-def _offered(machine: Machine, wanted: Requirements) -> bool:
+def _offered(machine: MachineType, wanted: Requirements) -> bool:
     own = all(wanted.of(k).satisfiable_with(v) for k, v in _described(machine).items())
     return own and any(
         wanted.of(ZONE).has(o.zone) and wanted.of(labels.CAPACITY_TYPE).has(o.capacity_type) for o in machine.offerings
     )
 
 
-def _holds(machine: Machine, used: Mapping[str, int]) -> bool:
+def _holds(machine: MachineType, used: Mapping[str, int]) -> bool:
     return all(machine.allocatable.get(name, 0) >= amount for name, amount in used.items())
 
 
-def without_reservations(templates: Iterable[Template]) -> tuple[Template, ...]:
+def without_reservations(templates: Iterable[PoolTemplate]) -> tuple[PoolTemplate, ...]:
     """The same pools with nothing paid for already."""
 
-    def bare(machine: Machine) -> Machine:
+    def bare(machine: MachineType) -> MachineType:
         return replace(machine, offerings=tuple(o for o in machine.offerings if not o.reservation_id))
 
     return tuple(replace(t, machines=tuple(map(bare, t.machines))) for t in templates)

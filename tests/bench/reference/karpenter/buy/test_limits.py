@@ -5,18 +5,18 @@ from typing import Any
 import pytest
 
 from bench.reference.karpenter.buy import (
-    Ask,
-    Claim,
     Daemon,
-    Machine,
-    Outcome,
+    MachineType,
+    PlannedClaim,
+    PodSpecification,
+    PoolTemplate,
+    ProvisionerSettings,
     ReferenceOffering,
-    Rules,
-    Template,
+    SchedulingResults,
     Why,
     solve,
 )
-from bench.reference.karpenter.buy.reservations import OverReserved, Reservations
+from bench.reference.karpenter.buy.reservations import OverReserved, ReservationManager
 from bench.reference.karpenter.buy.values import RESERVED
 from model import labels
 from model.kinds import Toleration
@@ -25,10 +25,10 @@ from tests.bench.reference.karpenter.buy.worlds import SPECIAL, TWO_TYPES, at, m
 
 SMALL, LARGE = machine("small", 2), machine("large", 8)
 BOTH = (SMALL, LARGE)
-ONE_CPU = Ask({"cpu": 1000})
+ONE_CPU = PodSpecification({"cpu": 1000})
 
 
-def bought(outcome: Outcome) -> list[tuple[list[str], int]]:
+def bought(outcome: SchedulingResults) -> list[tuple[list[str], int]]:
     return [([option.machine for option in claim.options], len(claim.pods)) for claim in outcome.claims]
 
 
@@ -48,11 +48,11 @@ def bought(outcome: Outcome) -> list[tuple[list[str], int]]:
     ],
 )
 def test_limits(limits: dict[str, int], expected: list[tuple[list[str], int]]) -> None:
-    assert bought(solve(pods(ONE_CPU, 8), [Template("pool", BOTH, remaining=limits)])) == expected
+    assert bought(solve(pods(ONE_CPU, 8), [PoolTemplate("pool", BOTH, remaining=limits)])) == expected
 
 
 def test_the_next_pool_takes_what_a_limit_refuses() -> None:
-    pools = [Template("first", BOTH, weight=9, remaining={"nodes": 1}), Template("second", BOTH)]
+    pools = [PoolTemplate("first", BOTH, weight=9, remaining={"nodes": 1}), PoolTemplate("second", BOTH)]
     outcome = solve(pods(ONE_CPU, 10), pools)
     assert [claim.template for claim in outcome.claims] == ["first", "second"]
 
@@ -61,39 +61,43 @@ def test_the_next_pool_takes_what_a_limit_refuses() -> None:
 
 
 def test_a_claim_stops_growing_before_it_is_too_little_flexible() -> None:
-    outcome = solve(pods(ONE_CPU, 5), [Template("pool", BOTH, TWO_TYPES)])
+    outcome = solve(pods(ONE_CPU, 5), [PoolTemplate("pool", BOTH, TWO_TYPES)])
     assert bought(outcome) == [(["small", "large"], 2), (["small", "large"], 2), (["small", "large"], 1)]
 
 
 def test_best_effort_gives_flexibility_up_and_says_so() -> None:
-    outcome = solve(pods(ONE_CPU, 5), [Template("pool", BOTH, TWO_TYPES)], rules=Rules(best_effort_min_values=True))
+    outcome = solve(
+        pods(ONE_CPU, 5),
+        [PoolTemplate("pool", BOTH, TWO_TYPES)],
+        rules=ProvisionerSettings(best_effort_min_values=True),
+    )
     assert bought(outcome) == [(["large"], 5)]
     assert outcome.claims[0].relaxed_min_values == {labels.INSTANCE_TYPE: 1}
 
 
 def test_the_longest_list_must_be_flexible_enough() -> None:
-    outcome = solve(pods(ONE_CPU, 2), [Template("pool", BOTH, TWO_TYPES)], rules=Rules(most_types=1))
+    outcome = solve(pods(ONE_CPU, 2), [PoolTemplate("pool", BOTH, TWO_TYPES)], rules=ProvisionerSettings(most_types=1))
     assert (outcome.claims, [each.why for each in outcome.unplaced]) == ((), [Why.MIN_VALUES])
 
 
 # -- reservations -----------------------------------------------------------------------------------------------------
 
 
-def reserved(name: str, cpu: int, left: int, which: str = "r") -> Machine:
+def reserved(name: str, cpu: int, left: int, which: str = "r") -> MachineType:
     amounts = {"cpu": 1000 * cpu, "pods": 10}
     offers = (
         ReferenceOffering(RESERVED, "a", 0.0, reservation_id=which, reserved_left=left),
         ReferenceOffering("on-demand", "a", float(cpu)),
     )
-    return Machine(name, at(labels.INSTANCE_TYPE, name), amounts, amounts, offers)
+    return MachineType(name, at(labels.INSTANCE_TYPE, name), amounts, amounts, offers)
 
 
-def held(claims: tuple[Claim, ...]) -> list[tuple[str, ...]]:
+def held(claims: tuple[PlannedClaim, ...]) -> list[tuple[str, ...]]:
     return [claim.reservations for claim in claims]
 
 
 def test_what_is_reserved_is_taken_first_and_pinned() -> None:
-    (claim,) = solve(pods(Ask({"cpu": 2000}), 1), [Template("pool", (reserved("m", 2, 1),))]).claims
+    (claim,) = solve(pods(PodSpecification({"cpu": 2000}), 1), [PoolTemplate("pool", (reserved("m", 2, 1),))]).claims
     assert (claim.reservations, claim.price_usd_h, claim.options[0].capacity_type) == (("r",), 0.0, RESERVED)
     assert claim.requirements.of(labels.CAPACITY_TYPE).only == RESERVED
     assert claim.requirements.of(labels.CAPACITY_RESERVATION_ID).only == "r"
@@ -105,7 +109,9 @@ def test_what_is_reserved_is_taken_first_and_pinned() -> None:
 def test_when_it_is_gone(strict: bool, expected: list[tuple[str, ...]], waiting: list[Why]) -> None:
     """A strict pass waits for what others of it may not need after all; a simulation buys."""
     outcome = solve(
-        pods(Ask({"cpu": 2000}), 3), [Template("pool", (reserved("m", 2, 1),))], rules=Rules(strict_reservations=strict)
+        pods(PodSpecification({"cpu": 2000}), 3),
+        [PoolTemplate("pool", (reserved("m", 2, 1),))],
+        rules=ProvisionerSettings(strict_reservations=strict),
     )
     assert held(outcome.claims) == expected
     assert [each.why for each in outcome.unplaced] == waiting
@@ -115,12 +121,12 @@ def test_when_it_is_gone(strict: bool, expected: list[tuple[str, ...]], waiting:
 def test_a_claim_gives_back_what_it_has_outgrown() -> None:
     """The first claim could have used either reservation until its second pod left only the larger machine."""
     types = (reserved("small", 2, 1, "s"), reserved("large", 4, 1, "l"))
-    outcome = solve(pods(Ask({"cpu": 2000}), 2), [Template("pool", types)])
+    outcome = solve(pods(PodSpecification({"cpu": 2000}), 2), [PoolTemplate("pool", types)])
     assert held(outcome.claims) == [("l",)]
 
 
 def test_no_place_is_given_twice() -> None:
-    books = Reservations({"r": 1})
+    books = ReservationManager({"r": 1})
     books.reserve("h1", ["r"])
     books.reserve("h1", ["r"])
     assert (books.remaining("r"), books.can_reserve("h1", "r"), books.can_reserve("h2", "r")) == (0, True, False)
@@ -142,19 +148,19 @@ def test_no_place_is_given_twice() -> None:
     ],
 )
 def test_daemons_take_their_part_of_the_types_they_run_on(daemon: Daemon, room: int) -> None:
-    outcome = solve(pods(ONE_CPU, 2), [Template("pool", (SMALL,), daemons=(daemon,))])
+    outcome = solve(pods(ONE_CPU, 2), [PoolTemplate("pool", (SMALL,), daemons=(daemon,))])
     assert [count for _, count in bought(outcome)] == [room] * (2 // room)
 
 
 def test_daemons_that_do_not_tolerate_a_pool_take_nothing() -> None:
-    tolerant = Ask({"cpu": 1000}, tolerations=(Toleration(operator="Exists"),))
-    pool = Template("pool", (SMALL,), taints=(SPECIAL,), daemons=(Daemon("d", {"cpu": 1000}),))
+    tolerant = PodSpecification({"cpu": 1000}, tolerations=(Toleration(operator="Exists"),))
+    pool = PoolTemplate("pool", (SMALL,), taints=(SPECIAL,), daemons=(Daemon("d", {"cpu": 1000}),))
     assert [count for _, count in bought(solve(pods(tolerant, 2), [pool]))] == [2]
 
 
 def test_a_claim_requests_what_daemons_take_of_every_option() -> None:
     daemons = (Daemon("d", {"cpu": 100}), Daemon("l", {"cpu": 100}, (at(labels.INSTANCE_TYPE, "large"),)))
-    (claim,) = solve(pods(Ask({"cpu": 500}), 1), [Template("pool", BOTH, daemons=daemons)]).claims
+    (claim,) = solve(pods(PodSpecification({"cpu": 500}), 1), [PoolTemplate("pool", BOTH, daemons=daemons)]).claims
     assert claim.requests == {"cpu": 600}
 
 
@@ -175,15 +181,15 @@ def test_a_claim_requests_what_daemons_take_of_every_option() -> None:
     ],
 )
 def test_reasons(ask: dict[str, int], pool: dict[str, Any], why: Why, words: str) -> None:
-    (unplaced,) = solve(pods(Ask(ask), 2), [Template("pool", BOTH, **pool)]).unplaced
+    (unplaced,) = solve(pods(PodSpecification(ask), 2), [PoolTemplate("pool", BOTH, **pool)]).unplaced
     assert (unplaced.pods, unplaced.why) == (("p-00", "p-01"), why)
     assert "'pool'" in unplaced.message
     assert words in unplaced.message
 
 
 def test_a_label_nobody_has_is_named() -> None:
-    ask = Ask(selector=of(team="x"))
-    (unplaced,) = solve(pods(ask, 1), [Template("pool", BOTH)]).unplaced
+    ask = PodSpecification(selector=of(team="x"))
+    (unplaced,) = solve(pods(ask, 1), [PoolTemplate("pool", BOTH)]).unplaced
     assert unplaced.why is Why.REQUIREMENTS
     assert "'team'" in unplaced.message
 
@@ -195,7 +201,7 @@ def test_without_pools() -> None:
 
 def test_types_that_lack_a_label_are_not_refused_for_it() -> None:
     wanted = Requirements({labels.ARCH: Requirement.one_of("arm64")})
-    (claim,) = solve(pods(Ask(selector=wanted), 1), [Template("pool", BOTH)]).claims
+    (claim,) = solve(pods(PodSpecification(selector=wanted), 1), [PoolTemplate("pool", BOTH)]).claims
     assert claim.requirements.of(labels.ARCH).only == "arm64"
 
 
@@ -205,9 +211,9 @@ def test_an_offer_may_hold_more_than_its_type() -> None:
         ReferenceOffering("on-demand", "a", 1.0),
         ReferenceOffering("on-demand", "b", 3.0, allocatable={"example.com/chip": 4}),
     )
-    odd = Machine("odd", at(labels.INSTANCE_TYPE, "odd"), {"cpu": 4000}, {"cpu": 4000, "pods": 9}, offers)
+    odd = MachineType("odd", at(labels.INSTANCE_TYPE, "odd"), {"cpu": 4000}, {"cpu": 4000, "pods": 9}, offers)
     cheap, dear = (
-        solve(pods(Ask({"cpu": 1, **more}), 1), [Template("pool", (odd,))]).claims[0].options[0]
+        solve(pods(PodSpecification({"cpu": 1, **more}), 1), [PoolTemplate("pool", (odd,))]).claims[0].options[0]
         for more in ({}, {"example.com/chip": 1})
     )
     assert [(each.price_usd_h, each.zone) for each in (cheap, dear)] == [(1.0, "a"), (3.0, "b")]

@@ -5,16 +5,16 @@ from collections import Counter
 from hypothesis import given, settings
 
 from bench.reference.karpenter.buy import solve
-from tests.bench.reference.karpenter.buy.naive import Naive, Verdict, without_reservations
-from tests.bench.reference.karpenter.buy.worlds import World, kind, worlds
+from tests.bench.reference.karpenter.buy.naive import Naive, NaiveVerdict, without_reservations
+from tests.bench.reference.karpenter.buy.worlds import KarpenterWorld, kind, worlds
 
 
 @settings(max_examples=60, deadline=None)
 @given(worlds)
-def test_the_engine_decides_what_the_plain_order_says(world: World) -> None:
+def test_the_engine_decides_what_the_plain_order_says(world: KarpenterWorld) -> None:
     templates = without_reservations(world.templates)
     outcome = solve(world.pods(), templates, world.nodes)
-    got = Verdict(
+    got = NaiveVerdict(
         [
             (claim.template, frozenset(option.machine for option in claim.options), Counter(map(kind, claim.pods)))
             for claim in outcome.claims

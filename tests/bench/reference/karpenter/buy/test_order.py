@@ -5,16 +5,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.reference.karpenter.buy import Ask, Node, Outcome, Pod, Template, solve
+from bench.reference.karpenter.buy import (
+    KarpenterNode,
+    PodSpecification,
+    PoolTemplate,
+    SchedulingResults,
+    WaitingPod,
+    solve,
+)
 from bench.reference.karpenter.buy.fronts import pareto
 from bench.reference.karpenter.buy.level import leveled
-from bench.reference.karpenter.buy.order import Queue, Run, runs_of
+from bench.reference.karpenter.buy.order import PodQueue, Run, runs_of
 from tests.bench.reference.karpenter.buy.worlds import machine, pods
 
-BIG = Template("pool", (machine("big", 8),))
+BIG = PoolTemplate("pool", (machine("big", 8),))
 
 
-def placed(outcome: Outcome) -> list[tuple[str, ...]]:
+def placed(outcome: SchedulingResults) -> list[tuple[str, ...]]:
     return [claim.pods for claim in outcome.claims]
 
 
@@ -29,13 +36,16 @@ def placed(outcome: Outcome) -> list[tuple[str, ...]]:
     ],
 )
 def test_queue(asked: dict[str, tuple[int, int, float]], expected: str) -> None:
-    waiting = [Pod(name, Ask({"cpu": cpu, "memory": memory}), since) for name, (cpu, memory, since) in asked.items()]
+    waiting = [
+        WaitingPod(name, PodSpecification({"cpu": cpu, "memory": memory}), since)
+        for name, (cpu, memory, since) in asked.items()
+    ]
     _, runs = runs_of(waiting)
     assert "".join(name for run in runs for name in run.names) == expected
 
 
 def test_the_queue_ends_when_a_round_brought_nothing() -> None:
-    queue = Queue([Run(0, ["a", "b"]), Run(1, ["c"])])
+    queue = PodQueue([Run(0, ["a", "b"]), Run(1, ["c"])])
     first, second = queue.pop(), queue.pop()
     assert first is not None
     assert second is not None
@@ -51,15 +61,19 @@ def test_the_queue_ends_when_a_round_brought_nothing() -> None:
 
 def test_nodes_come_before_purchases_and_ready_ones_before_others() -> None:
     room = {"cpu": 1000, "pods": 9}
-    nodes = [Node("a", {}, room, initialized=False), Node("c", {}, room), Node("b", {}, room)]
-    outcome = solve(pods(Ask({"cpu": 1000}), 4), [BIG], nodes)
+    nodes = [
+        KarpenterNode("a", {}, room, initialized=False),
+        KarpenterNode("c", {}, room),
+        KarpenterNode("b", {}, room),
+    ]
+    outcome = solve(pods(PodSpecification({"cpu": 1000}), 4), [BIG], nodes)
     assert outcome.seats == {"b": ("p-00",), "c": ("p-01",), "a": ("p-02",)}
     assert placed(outcome) == [("p-03",)]
 
 
 def test_open_claims_fill_evenly() -> None:
     """Two claims of big pods; the small ones go to whichever has fewer, the older one first."""
-    large, small = pods(Ask({"cpu": 5000}), 2, "large"), pods(Ask({"cpu": 1000}), 5, "small")
+    large, small = pods(PodSpecification({"cpu": 5000}), 2, "large"), pods(PodSpecification({"cpu": 1000}), 5, "small")
     outcome = solve([*large, *small], [BIG])
     assert [len(names) for names in placed(outcome)] == [4, 3]
 
@@ -70,21 +84,21 @@ def test_open_claims_fill_evenly() -> None:
     ids=["heavier", "heavier, later", "the later name among equals"],
 )
 def test_pools(weights: dict[str, int], chosen: str) -> None:
-    templates = [Template(name, (machine("m", 4),), weight=weight) for name, weight in weights.items()]
-    assert [claim.template for claim in solve(pods(Ask({"cpu": 1}), 1), templates).claims] == [chosen]
+    templates = [PoolTemplate(name, (machine("m", 4),), weight=weight) for name, weight in weights.items()]
+    assert [claim.template for claim in solve(pods(PodSpecification({"cpu": 1}), 1), templates).claims] == [chosen]
 
 
 def test_a_claim_keeps_growing_while_any_type_fits() -> None:
     """Upstream's habit: one large machine where several small ones would cost less."""
     types = (machine("small", 2, price=1), machine("huge", 16, price=20))
-    outcome = solve(pods(Ask({"cpu": 2000}), 8), [Template("pool", types)])
+    outcome = solve(pods(PodSpecification({"cpu": 2000}), 8), [PoolTemplate("pool", types)])
     assert [[option.machine for option in claim.options] for claim in outcome.claims] == [["huge"]]
     assert outcome.cost_usd_h == 20
 
 
 def test_options_are_ordered_by_price_then_name_and_say_the_cheapest_offer() -> None:
     types = (machine("b", 4, price=2), machine("a", 8, price=2), machine("c", 4, price=1, zones=("b", "a")))
-    (claim,) = solve(pods(Ask({"cpu": 1}), 1), [Template("pool", types)]).claims
+    (claim,) = solve(pods(PodSpecification({"cpu": 1}), 1), [PoolTemplate("pool", types)]).claims
     assert [option.machine for option in claim.options] == ["c", "a", "b"]
     assert (claim.options[0].zone, claim.options[0].capacity_type, claim.price_usd_h) == ("b", "on-demand", 1)
 

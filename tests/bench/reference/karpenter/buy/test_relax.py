@@ -4,7 +4,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from bench.reference.karpenter.buy import Ask, Node, Peers, Rules, Spread, Template, Weighted, solve
+from bench.reference.karpenter.buy import (
+    KarpenterNode,
+    Peers,
+    PodSpecification,
+    PoolTemplate,
+    ProvisionerSettings,
+    Spread,
+    Weighted,
+    solve,
+)
 from bench.reference.karpenter.buy.relax import SOFT_TAINTS, relaxed, without_preferences
 from model import labels
 from model.requirements import Requirements
@@ -14,7 +23,7 @@ X = of(app="x")
 A, B = at(labels.ZONE, "a"), at(labels.ZONE, "b")
 NEAR, APART = Peers(labels.ZONE, X), Peers(labels.HOSTNAME, X)
 SOFT = Spread(labels.ZONE, X, hard=False)
-ASK = Ask(
+ASK = PodSpecification(
     labels={"app": "x"},
     required=(A, B),
     preferred=(Weighted(1, A), Weighted(9, B)),
@@ -24,7 +33,7 @@ ASK = Ask(
 )
 
 
-def steps(ask: Ask | None, *, soft_taints: bool) -> Iterator[Ask]:
+def steps(ask: PodSpecification | None, *, soft_taints: bool) -> Iterator[PodSpecification]:
     while ask is not None:
         yield ask
         ask = relaxed(ask, soft_taints=soft_taints)
@@ -57,31 +66,33 @@ def test_preferences_may_be_dropped_at_once() -> None:
 
 @pytest.mark.parametrize(("respect", "machines"), [(True, 4), (False, 1)])
 def test_preferred_distance_costs_machines_only_where_it_is_respected(respect: bool, machines: int) -> None:
-    ask = Ask({"cpu": 1}, labels={"app": "x"}, preferred_anti_affinity=(Weighted(1, APART),))
-    outcome = solve(pods(ask, 4), [Template("pool", (machine("m", 4),))], rules=Rules(respect_preferences=respect))
+    ask = PodSpecification({"cpu": 1}, labels={"app": "x"}, preferred_anti_affinity=(Weighted(1, APART),))
+    outcome = solve(
+        pods(ask, 4), [PoolTemplate("pool", (machine("m", 4),))], rules=ProvisionerSettings(respect_preferences=respect)
+    )
     assert len(outcome.claims) == machines
 
 
 def test_a_preferred_zone_that_cannot_be_had_does_not_matter() -> None:
-    ask = Ask({"cpu": 1}, preferred=(Weighted(1, at(labels.ZONE, "nowhere")), Weighted(2, B)))
-    (claim,) = solve(pods(ask, 3), [Template("pool", (machine("m", 4),))]).claims
+    ask = PodSpecification({"cpu": 1}, preferred=(Weighted(1, at(labels.ZONE, "nowhere")), Weighted(2, B)))
+    (claim,) = solve(pods(ask, 3), [PoolTemplate("pool", (machine("m", 4),))]).claims
     assert claim.requirements.of(labels.ZONE).only == "b"
 
 
 def test_the_second_term_of_required_affinity_is_tried() -> None:
-    ask = Ask({"cpu": 1}, required=(at(labels.ZONE, "nowhere"), B))
-    (claim,) = solve(pods(ask, 3), [Template("pool", (machine("m", 4),))]).claims
+    ask = PodSpecification({"cpu": 1}, required=(at(labels.ZONE, "nowhere"), B))
+    (claim,) = solve(pods(ask, 3), [PoolTemplate("pool", (machine("m", 4),))]).claims
     assert (claim.requirements.of(labels.ZONE).only, len(claim.pods)) == ("b", 3)
 
 
 def test_a_soft_taint_repels_until_nothing_else_is_left() -> None:
-    wary = Template("wary", (machine("m", 4),), taints=(WARY,), weight=9)
-    assert [c.template for c in solve(pods(Ask({"cpu": 1}), 1), [wary]).claims] == ["wary"]
-    both = [wary, Template("open", (machine("m", 4),))]
-    assert [c.template for c in solve(pods(Ask({"cpu": 1}), 1), both).claims] == ["open"]
+    wary = PoolTemplate("wary", (machine("m", 4),), taints=(WARY,), weight=9)
+    assert [c.template for c in solve(pods(PodSpecification({"cpu": 1}), 1), [wary]).claims] == ["wary"]
+    both = [wary, PoolTemplate("open", (machine("m", 4),))]
+    assert [c.template for c in solve(pods(PodSpecification({"cpu": 1}), 1), both).claims] == ["open"]
 
 
 def test_no_preference_keeps_a_pod_off_a_node_for_good() -> None:
-    nodes = [Node("n", {labels.ZONE: "a"}, {"cpu": 9, "pods": 9})]
-    ask = Ask({"cpu": 1}, preferred=(Weighted(1, B),), selector=Requirements())
+    nodes = [KarpenterNode("n", {labels.ZONE: "a"}, {"cpu": 9, "pods": 9})]
+    ask = PodSpecification({"cpu": 1}, preferred=(Weighted(1, B),), selector=Requirements())
     assert solve(pods(ask, 2), [], nodes).seats == {"n": ("p-00", "p-01")}

@@ -5,28 +5,39 @@ from typing import Any
 
 import pytest
 
-from bench.reference.karpenter.buy import Ask, HostPort, Node, Outcome, Peers, Pod, Resident, Spread, Template, solve
+from bench.reference.karpenter.buy import (
+    HostPort,
+    KarpenterNode,
+    Peers,
+    PodSpecification,
+    PoolTemplate,
+    Resident,
+    SchedulingResults,
+    Spread,
+    WaitingPod,
+    solve,
+)
 from model import labels
 from tests.bench.reference.karpenter.buy.worlds import ZONES, at, machine, of, pods
 
 X, Y = of(app="x"), of(app="y")
-WIDE = Template("pool", (machine("m", 8, zones=("a", "b", "c")),))
+WIDE = PoolTemplate("pool", (machine("m", 8, zones=("a", "b", "c")),))
 FREE = {"cpu": 8000, "pods": 9}
 
 
-def ask(app: str = "x", **more: Any) -> Ask:
-    return Ask({"cpu": 1000}, labels={"app": app}, **more)
+def ask(app: str = "x", **more: Any) -> PodSpecification:
+    return PodSpecification({"cpu": 1000}, labels={"app": app}, **more)
 
 
-def zones(outcome: Outcome) -> Counter[str]:
+def zones(outcome: SchedulingResults) -> Counter[str]:
     found: Counter[str] = Counter()
     for claim in outcome.claims:
         found[claim.requirements.of(labels.ZONE).only or "?"] += len(claim.pods)
     return found
 
 
-def full(name: str, zone: str, **resident: Any) -> Node:
-    return Node(name, {labels.ZONE: zone}, {}, residents=(Resident(**resident),))
+def full(name: str, zone: str, **resident: Any) -> KarpenterNode:
+    return KarpenterNode(name, {labels.ZONE: zone}, {}, residents=(Resident(**resident),))
 
 
 @pytest.mark.parametrize(
@@ -61,14 +72,14 @@ def test_pods_where_this_one_cannot_go_count_only_if_it_says_so(honor: bool, exp
 
 def test_residents_of_one_kind_are_all_counted() -> None:
     """However many entries they come in."""
-    node = Node("n", {labels.ZONE: "a"}, FREE, residents=(Resident({"app": "x"}), Resident({"app": "x"})))
+    node = KarpenterNode("n", {labels.ZONE: "a"}, FREE, residents=(Resident({"app": "x"}), Resident({"app": "x"})))
     outcome = solve(pods(ask("y", spreads=(Spread(labels.HOSTNAME, X),)), 1), [WIDE], [node])
     assert (outcome.seats, len(outcome.claims)) == ({}, 1)
 
 
 def test_spread_with_match_label_keys_tells_revisions_apart() -> None:
     spread = Spread(labels.HOSTNAME, X, match_label_keys=("revision",))
-    asks = [Ask({"cpu": 1000}, labels={"app": "x", "revision": each}, spreads=(spread,)) for each in "12"]
+    asks = [PodSpecification({"cpu": 1000}, labels={"app": "x", "revision": each}, spreads=(spread,)) for each in "12"]
     outcome = solve([*pods(asks[0], 2, "old"), *pods(asks[1], 2, "new")], [WIDE])
     assert [len(claim.pods) for claim in outcome.claims] == [2, 2]
 
@@ -80,7 +91,7 @@ def test_affinity_gathers() -> None:
 
 def test_affinity_to_those_who_are_nowhere_waits_for_them() -> None:
     """The followers are larger and come first; they get their turn once the leader has a place."""
-    followers = Ask({"cpu": 2000}, labels={"app": "y"}, affinity=(Peers(labels.ZONE, X),))
+    followers = PodSpecification({"cpu": 2000}, labels={"app": "y"}, affinity=(Peers(labels.ZONE, X),))
     outcome = solve([*pods(followers, 2, "f"), *pods(ask(selector=at(labels.ZONE, "c")), 1, "leader")], [WIDE])
     assert zones(outcome) == {"c": 3}
     assert [unplaced.pods for unplaced in solve(pods(followers, 2), [WIDE]).unplaced] == [("p-00", "p-01")]
@@ -105,8 +116,8 @@ def test_anti_affinity_by_zone_buys_one_machine_a_pass() -> None:
 
 def test_anti_affinity_holds_for_those_who_did_not_ask() -> None:
     nodes = [
-        Node("n", {labels.ZONE: "a"}, FREE, residents=(Resident({}, anti_affinity=(Peers(labels.ZONE, X),)),)),
-        Node("o", {labels.ZONE: "b"}, FREE),
+        KarpenterNode("n", {labels.ZONE: "a"}, FREE, residents=(Resident({}, anti_affinity=(Peers(labels.ZONE, X),)),)),
+        KarpenterNode("o", {labels.ZONE: "b"}, FREE),
     ]
     assert solve(pods(ask(), 1), [], nodes).seats == {"o": ("p-00",)}
 
@@ -127,9 +138,12 @@ def test_namespaces_keep_selectors_apart() -> None:
     ],
 )
 def test_ports(left: HostPort, right: HostPort, apart: bool) -> None:
-    both = [Pod("a", ask(host_ports=frozenset({left}))), Pod("b", ask("y", host_ports=frozenset({right})))]
+    both = [
+        WaitingPod("a", ask(host_ports=frozenset({left}))),
+        WaitingPod("b", ask("y", host_ports=frozenset({right}))),
+    ]
     assert len(solve(both, [WIDE]).claims) == 1 + apart
-    nodes = [Node("n", {}, FREE, residents=(Resident({}, host_ports=frozenset({left})),))]
+    nodes = [KarpenterNode("n", {}, FREE, residents=(Resident({}, host_ports=frozenset({left})),))]
     assert ("n" in solve(both[1:], [], nodes).seats) == (not apart)
 
 

@@ -7,20 +7,20 @@ from dataclasses import dataclass, replace
 from hypothesis import strategies as st
 
 from bench.reference.karpenter.buy import (
-    Ask,
-    Claim,
     Daemon,
     HostPort,
-    Machine,
-    Node,
-    Outcome,
+    KarpenterNode,
+    MachineType,
     Peers,
-    Pod,
+    PlannedClaim,
+    PodSpecification,
+    PoolTemplate,
+    ProvisionerSettings,
     ReferenceOffering,
     Resident,
-    Rules,
+    SchedulingResults,
     Spread,
-    Template,
+    WaitingPod,
     Weighted,
 )
 from bench.reference.karpenter.buy.order import identity
@@ -53,7 +53,7 @@ def machine(
     zones: Sequence[str] = ZONES,
     reserved: int = 0,
     spot: bool = False,
-) -> Machine:
+) -> MachineType:
     amounts = {"cpu": 1000 * cpu, "memory": memory, "pods": pods}
     cost = cpu if price is None else price
     offers = [ReferenceOffering("on-demand", zone, cost + number / 8) for number, zone in enumerate(zones)]
@@ -61,11 +61,11 @@ def machine(
         offers.append(ReferenceOffering("spot", max(zones), cost / 2))
     if reserved:
         offers.append(ReferenceOffering("reserved", min(zones), 0.0, reservation_id="r", reserved_left=reserved))
-    return Machine(name, at(labels.INSTANCE_TYPE, name), amounts, amounts, tuple(offers))
+    return MachineType(name, at(labels.INSTANCE_TYPE, name), amounts, amounts, tuple(offers))
 
 
-def pods(ask: Ask, count: int, name: str = "p") -> list[Pod]:
-    return [Pod(f"{name}-{number:02}", ask) for number in range(count)]
+def pods(ask: PodSpecification, count: int, name: str = "p") -> list[WaitingPod]:
+    return [WaitingPod(f"{name}-{number:02}", ask) for number in range(count)]
 
 
 # -- drawn ------------------------------------------------------------------------------------------------------------
@@ -98,7 +98,7 @@ def _weighted(each: st.SearchStrategy[object]) -> st.SearchStrategy[object]:
 
 
 asks = st.builds(
-    Ask,
+    PodSpecification,
     requests=st.fixed_dictionaries(
         {"cpu": st.sampled_from([0, 500, 1000, 1500]), "memory": st.sampled_from([0, 5, 20])}
     ),
@@ -132,7 +132,7 @@ _daemons = st.builds(
     alternatives=_few(st.sampled_from([at(labels.INSTANCE_TYPE, "tall"), of(team="x"), at(labels.ZONE, "b")])),
 )
 templates = st.builds(
-    Template,
+    PoolTemplate,
     name=st.sampled_from(["one", "two"]),
     machines=st.lists(machines, min_size=1, max_size=3, unique_by=lambda each: each.name).map(tuple),
     requirements=st.sampled_from(
@@ -151,7 +151,7 @@ _residents = st.builds(
     host_ports=st.sampled_from([frozenset(), frozenset({HostPort(80)})]),
 )
 nodes = st.builds(
-    Node,
+    KarpenterNode,
     name=st.sampled_from(["n1", "n2", "n3"]),
     labels=st.builds(
         lambda zone, capacity_type: {labels.ZONE: zone, labels.CAPACITY_TYPE: capacity_type},
@@ -166,24 +166,28 @@ nodes = st.builds(
 
 
 @dataclass(frozen=True)
-class World:
-    classes: tuple[tuple[Ask, int], ...]
-    templates: tuple[Template, ...]
-    nodes: tuple[Node, ...]
+class KarpenterWorld:
+    classes: tuple[tuple[PodSpecification, int], ...]
+    templates: tuple[PoolTemplate, ...]
+    nodes: tuple[KarpenterNode, ...]
 
-    def pods(self) -> list[Pod]:
+    def pods(self) -> list[WaitingPod]:
         """Classes come one after the other also by name."""
         return [
-            Pod(f"{number}-{index}", ask) for number, (ask, count) in enumerate(self.classes) for index in range(count)
+            WaitingPod(f"{number}-{index}", ask)
+            for number, (ask, count) in enumerate(self.classes)
+            for index in range(count)
         ]
 
-    def singly(self) -> list[Pod]:
+    def singly(self) -> list[WaitingPod]:
         """The same pods, each of a class of its own by a label nobody looks at."""
-        return [Pod(pod.name, replace(pod.ask, labels={**pod.ask.labels, "solo": pod.name})) for pod in self.pods()]
+        return [
+            WaitingPod(pod.name, replace(pod.ask, labels={**pod.ask.labels, "solo": pod.name})) for pod in self.pods()
+        ]
 
 
 worlds = st.builds(
-    World,
+    KarpenterWorld,
     st.lists(st.tuples(asks, st.integers(1, 6)), min_size=1, max_size=4, unique_by=lambda each: identity(each[0])).map(
         tuple
     ),
@@ -195,14 +199,14 @@ worlds = st.builds(
 # -- seen -------------------------------------------------------------------------------------------------------------
 
 
-rules = st.builds(Rules, best_effort_min_values=st.booleans(), strict_reservations=st.booleans())
+rules = st.builds(ProvisionerSettings, best_effort_min_values=st.booleans(), strict_reservations=st.booleans())
 
 
 def kind(pod: str) -> str:
     return pod.partition("-")[0]
 
 
-def seen(outcome: Outcome) -> object:
+def seen(outcome: SchedulingResults) -> object:
     """What was decided, equal pods not told apart."""
     return (
         [
@@ -217,7 +221,7 @@ def seen(outcome: Outcome) -> object:
 # -- judged -----------------------------------------------------------------------------------------------------------
 
 
-def faults(world: World, outcome: Outcome) -> list[str]:
+def faults(world: KarpenterWorld, outcome: SchedulingResults) -> list[str]:
     """What is wrong with an outcome: pods lost or doubled, machines too small, rules broken between pods."""
     asked = {pod.name: pod.ask for pod in world.pods()}
     placed = [*(n for c in outcome.claims for n in c.pods), *(n for names in outcome.seats.values() for n in names)]
@@ -237,7 +241,7 @@ def faults(world: World, outcome: Outcome) -> list[str]:
     return found
 
 
-def _total(asks_there: Iterable[Ask]) -> Counter[str]:
+def _total(asks_there: Iterable[PodSpecification]) -> Counter[str]:
     total: Counter[str] = Counter()
     for ask in asks_there:
         total.update(ask.requests)
@@ -245,7 +249,7 @@ def _total(asks_there: Iterable[Ask]) -> Counter[str]:
     return total
 
 
-def _meets(ask: Ask, carried: Mapping[str, str]) -> bool:
+def _meets(ask: PodSpecification, carried: Mapping[str, str]) -> bool:
     terms = ask.required or (Requirements(),)
     places = ask.volumes or (Requirements(),)
     return (
@@ -255,12 +259,12 @@ def _meets(ask: Ask, carried: Mapping[str, str]) -> bool:
     )
 
 
-def _tolerates(ask: Ask, taints: Iterable[Taint]) -> bool:
+def _tolerates(ask: PodSpecification, taints: Iterable[Taint]) -> bool:
     hard = [taint for taint in taints if taint.effect != "PreferNoSchedule"]
     return all(any(each.tolerates(taint) for each in ask.tolerations) for taint in hard)
 
 
-def _claim_faults(claim: Claim, pool: Template, asked: Mapping[str, Ask]) -> list[str]:
+def _claim_faults(claim: PlannedClaim, pool: PoolTemplate, asked: Mapping[str, PodSpecification]) -> list[str]:
     there = [asked[name] for name in claim.pods]
     found = [f"{claim.name} has taints" for ask in there if not _tolerates(ask, pool.taints)]
     if not claim.options:
@@ -288,24 +292,24 @@ def _claim_faults(claim: Claim, pool: Template, asked: Mapping[str, Ask]) -> lis
     return found
 
 
-def _seat_faults(node: Node, there: list[Ask]) -> list[str]:
+def _seat_faults(node: KarpenterNode, there: list[PodSpecification]) -> list[str]:
     found = [f"{node.name} is full" for name, n in _total(there).items() if n > max(node.free.get(name, 0), 0)]
     found += [f"{node.name} has taints" for ask in there if not _tolerates(ask, node.taints)]
     return found + [f"{node.name} is elsewhere" for ask in there if not _meets(ask, node.labels)]
 
 
-def _between(world: World, outcome: Outcome, asked: Mapping[str, Ask]) -> list[str]:
+def _between(world: KarpenterWorld, outcome: SchedulingResults, asked: Mapping[str, PodSpecification]) -> list[str]:
     """Ports and required anti-affinity on one host; anti-affinity within a zone that is decided."""
-    hosts: dict[str, tuple[str, list[tuple[Ask | Resident, int]]]] = {}
+    hosts: dict[str, tuple[str, list[tuple[PodSpecification | Resident, int]]]] = {}
     for node in world.nodes:
-        standing: list[tuple[Ask | Resident, int]] = [(each, each.count) for each in node.residents]
+        standing: list[tuple[PodSpecification | Resident, int]] = [(each, each.count) for each in node.residents]
         come = [(asked[name], 1) for name in outcome.seats.get(node.name, ())]
         hosts[node.name] = (node.labels[labels.ZONE], [*standing, *come])
     for claim in outcome.claims:
         hosts[claim.name] = (claim.requirements.of(labels.ZONE).only or "", [(asked[name], 1) for name in claim.pods])
     found = []
     for name, (_, there) in hosts.items():
-        fresh = [ask for ask, _ in there if isinstance(ask, Ask)]
+        fresh = [ask for ask, _ in there if isinstance(ask, PodSpecification)]
         if fresh and sum(count for ask, count in there if ask.host_ports) > _standing_ports(there, fresh):
             found.append(f"{name} has a port twice")
         found += [f"{name}: {each}" for each in _repelled(there, labels.HOSTNAME)]
@@ -315,13 +319,13 @@ def _between(world: World, outcome: Outcome, asked: Mapping[str, Ask]) -> list[s
     return found
 
 
-def _standing_ports(there: list[tuple[Ask | Resident, int]], fresh: list[Ask]) -> int:
+def _standing_ports(there: list[tuple[PodSpecification | Resident, int]], fresh: list[PodSpecification]) -> int:
     """How many may hold the port: one, or as many as did before anybody came."""
     standing = sum(count for each, count in there if isinstance(each, Resident) and each.host_ports)
     return standing if standing and not any(ask.host_ports for ask in fresh) else 1
 
 
-def _repelled(there: list[tuple[Ask | Resident, int]], key: str) -> list[str]:
+def _repelled(there: list[tuple[PodSpecification | Resident, int]], key: str) -> list[str]:
     """New pods beside those they repel, or that repel them."""
     found = []
     for index, (each, count) in enumerate(there):

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.reference.karpenter.buy import Machine, Peers, Rules, Spread, Weighted
-from bench.reference.karpenter.disrupt.ground import Ground, Standing
-from bench.reference.karpenter.disrupt.rounds import Round, decide
+from bench.reference.karpenter.buy import MachineType, Peers, ProvisionerSettings, Spread, Weighted
+from bench.reference.karpenter.disrupt.ground import DisruptionCandidate, DisruptionWorld
+from bench.reference.karpenter.disrupt.rounds import DisruptionRound, decide
 from fleet.disruption.eligibility import CandidateNode, CandidatePod
 from fleet.reasons import Reason
 from model import labels
@@ -26,7 +26,7 @@ KINDS = (SMALL, LARGE)
 ON_NODE = labels.HOSTNAME
 
 
-def told(found: Round) -> tuple[str, list[str], list[tuple[str, ...]]]:
+def told(found: DisruptionRound) -> tuple[str, list[str], list[tuple[str, ...]]]:
     """What is done, to whom, and the types of each purchase."""
     bought = [purchase.types for move in found.moves for purchase in move.bought]
     going = sorted(name for move in found.moves for name in move.names)
@@ -83,7 +83,7 @@ BUSY = standing("n1", LARGE, pods(1))
         ),
     ],
 )
-def test_one_machine(one: Standing, disruption: dict[str, Any], goes: bool) -> None:
+def test_one_machine(one: DisruptionCandidate, disruption: dict[str, Any], goes: bool) -> None:
     found = decide(ground(KINDS, [one], pool(**disruption)))
     assert [move.names for move in found.moves] == ([("n1",)] if goes else [])
 
@@ -183,7 +183,11 @@ def test_a_spread_over_zones_is_kept() -> None:
 def test_preferences(respect: bool) -> None:
     liked = (Weighted(1, Requirements.from_labels({labels.INSTANCE_TYPE: "large"})),)
     found = decide(
-        ground(KINDS, [standing("n1", LARGE, pods(1, preferred=liked))], rules=Rules(respect_preferences=respect))
+        ground(
+            KINDS,
+            [standing("n1", LARGE, pods(1, preferred=liked))],
+            rules=ProvisionerSettings(respect_preferences=respect),
+        )
     )
     assert told(found) == (NONE if respect else ("replace", ["n1"], [("small",)]))
 
@@ -191,7 +195,7 @@ def test_preferences(respect: bool) -> None:
 # -- prices -----------------------------------------------------------------------------------------------------------
 
 
-def spots(count: int) -> tuple[Machine, ...]:
+def spots(count: int) -> tuple[MachineType, ...]:
     return tuple(machine(f"s{n:02}", 4, (SPOT, 0.1 + n / 100)) for n in range(count))
 
 
@@ -209,7 +213,7 @@ MIXED = machine("mixed", 4, (SPOT, 0.2), (OD, 0.9))
         pytest.param((MIXED,), SMALL, ("mixed",), id="on demand or spot"),
     ],
 )
-def test_what_is_sure_to_be_cheaper(kinds: Sequence[Machine], own: Machine, bought: Any) -> None:
+def test_what_is_sure_to_be_cheaper(kinds: Sequence[MachineType], own: MachineType, bought: Any) -> None:
     found = decide(ground([*kinds, own], [standing("n1", own, pods(1))]))
     assert told(found)[2] == ([bought] if bought else [])
 
@@ -275,7 +279,7 @@ def test_a_move_that_saves_little_for_what_it_disturbs() -> None:
 # -- drift ------------------------------------------------------------------------------------------------------------
 
 
-def drifted(name: str, at_s: float = NOW - 60, running: int = 1, **facts: Any) -> Standing:
+def drifted(name: str, at_s: float = NOW - 60, running: int = 1, **facts: Any) -> DisruptionCandidate:
     return standing(name, SMALL, pods(running, 1000), drifted_at_s=at_s, **facts)
 
 
@@ -298,7 +302,7 @@ NEVER = {"consolidateAfter": "Never"}
         ),
     ],
 )
-def test_drift(machines: list[Standing], goes: list[str]) -> None:
+def test_drift(machines: list[DisruptionCandidate], goes: list[str]) -> None:
     found = decide(ground(KINDS, machines, pool(**NEVER)))
     assert (told(found)[1], found.reason if goes else Reason.DRIFTED) == (goes, Reason.DRIFTED)
 
@@ -329,7 +333,7 @@ def test_fixed_pools(replicas: int, limit: int | None, count: int, budget: str, 
 
 
 @st.composite
-def scenes(draw: st.DrawFn) -> Ground:
+def scenes(draw: st.DrawFn) -> DisruptionWorld:
     machines = []
     for number in range(draw(st.integers(1, 7))):
         kind = draw(st.sampled_from(KINDS))
@@ -351,7 +355,7 @@ def scenes(draw: st.DrawFn) -> Ground:
 
 @settings(max_examples=60, deadline=None)
 @given(scenes(), st.randoms(use_true_random=False))
-def test_order_of_the_machines_decides_nothing(scene: Ground, random: Any) -> None:
+def test_order_of_the_machines_decides_nothing(scene: DisruptionWorld, random: Any) -> None:
     mixed = list(scene.machines)
     random.shuffle(mixed)
     first, second = decide(scene), decide(replace(scene, machines=tuple(mixed)))
@@ -360,7 +364,7 @@ def test_order_of_the_machines_decides_nothing(scene: Ground, random: Any) -> No
 
 @settings(max_examples=60, deadline=None)
 @given(scenes())
-def test_no_budget_is_ever_exceeded(scene: Ground) -> None:
+def test_no_budget_is_ever_exceeded(scene: DisruptionWorld) -> None:
     going = {name for move in decide(scene).moves for name in move.names}
     for name, declared in scene.pools.items():
         mine = [each for each in scene.machines if each.pool == name]

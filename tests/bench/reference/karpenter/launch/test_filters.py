@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench.reference.karpenter.buy import Machine, ReferenceOffering
+from bench.reference.karpenter.buy import MachineType, ReferenceOffering
 from bench.reference.karpenter.buy.values import RESERVED
 from bench.reference.karpenter.launch import filters
 from bench.reference.karpenter.launch.filters import Filter, Wanted
@@ -18,9 +18,9 @@ def types(*allowed: str) -> Requirements:
     return Requirements({labels.CAPACITY_TYPE: Requirement.one_of(*allowed)})
 
 
-def machine(name: str, *offers: ReferenceOffering, **capacity: int) -> Machine:
+def machine(name: str, *offers: ReferenceOffering, **capacity: int) -> MachineType:
     own = {labels.INSTANCE_TYPE: name, labels.INSTANCE_SIZE: name.partition(".")[2] or "large"}
-    return Machine(name, Requirements.from_labels(own), {**CPU, **capacity}, {**CPU, **capacity}, offers)
+    return MachineType(name, Requirements.from_labels(own), {**CPU, **capacity}, {**CPU, **capacity}, offers)
 
 
 def od(price: float = 1.0, zone: str = "a") -> ReferenceOffering:
@@ -41,7 +41,7 @@ def kept(
     return ReferenceOffering(RESERVED, "a", price, reservation_id=which, reserved_left=left, labels=told)
 
 
-def left(filter_: Filter, machines: list[Machine], wanted: Wanted) -> dict[str, list[float]]:
+def left(filter_: Filter, machines: list[MachineType], wanted: Wanted) -> dict[str, list[float]]:
     return {each.name: [offer.price_usd_h for offer in each.offerings] for each in filter_(machines, wanted)}
 
 
@@ -127,7 +127,9 @@ CASES = [
 
 
 @pytest.mark.parametrize(("filter_", "machines", "wanted", "expected"), CASES)
-def test_filters(filter_: Filter, machines: list[Machine], wanted: Wanted, expected: dict[str, list[float]]) -> None:
+def test_filters(
+    filter_: Filter, machines: list[MachineType], wanted: Wanted, expected: dict[str, list[float]]
+) -> None:
     assert left(filter_, machines, wanted) == expected
 
 

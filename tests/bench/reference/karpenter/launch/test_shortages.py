@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench.reference.karpenter.buy import Machine, ReferenceOffering
+from bench.reference.karpenter.buy import MachineType, ReferenceOffering
 from bench.reference.karpenter.launch.batches import dealt, merged
 from bench.reference.karpenter.launch.shortages import REMEMBERED_S, Shortages, Tried
 from fleet.snapshot import CapacityPool, Reach
@@ -52,7 +52,7 @@ def test_shortages_are_forgotten() -> None:
 
 
 def test_what_is_short_is_not_available() -> None:
-    machine = Machine("m", Requirements(), {}, {}, (OFFERS["m spot a"][1], OFFERS["m on-demand a"][1]))
+    machine = MachineType("m", Requirements(), {}, {}, (OFFERS["m spot a"][1], OFFERS["m on-demand a"][1]))
     (spared,) = Shortages().learned(TRIED, Reach.POOL, 0.0).spare([machine], 1.0, {})
     assert [offer.available for offer in spared.offerings] == [False, True]
 

@@ -18,7 +18,7 @@ from providers.kube.objects.jobs import BY_GROUP_KIND, KINDS, JobKind
 from providers.kube.objects.jobs.asked import restored
 from providers.kube.objects.jobs.trainer import MANAGER
 from providers.kube.objects.names import ADDITIONS, ASKED
-from providers.sim.store import Conflict, PatchType, Store
+from providers.sim.store import PatchType, Store, StoreConflict
 from tests.providers.kube.objects.values import tolerations, unhurried
 from tests.support.work import USERS, install, manifest
 
@@ -33,7 +33,7 @@ def named(kind: JobKind) -> str:
     return kind.kind
 
 
-class World:
+class StartStopWorld:
     """A store with one held job in it."""
 
     def __init__(self, kind: JobKind, annotations: dict[str, str] | None = None, **spec: Any) -> None:
@@ -87,7 +87,7 @@ def noted(raw: Obj) -> dict[str, str]:
 
 @pytest.mark.parametrize("kind", TEMPLATED, ids=named)
 def test_started_pods_come_gated_labelled_and_tolerating(kind: JobKind) -> None:
-    world = World(kind)
+    world = StartStopWorld(kind)
     assert world.job.suspended
     world.start(GPU)
     assert not world.job.suspended
@@ -100,7 +100,7 @@ def test_started_pods_come_gated_labelled_and_tolerating(kind: JobKind) -> None:
 
 @pytest.mark.parametrize("kind", TEMPLATED, ids=named)
 def test_a_stop_gives_back_what_the_user_wrote(kind: JobKind) -> None:
-    world = World(kind)
+    world = StartStopWorld(kind)
     world.start(GPU)
     assert world.raw["spec"] != world.held["spec"]
     world.stop()
@@ -111,7 +111,7 @@ def test_a_stop_gives_back_what_the_user_wrote(kind: JobKind) -> None:
 
 @pytest.mark.parametrize("kind", SWITCHED, ids=named)
 def test_twice_is_once(kind: JobKind) -> None:
-    world = World(kind)
+    world = StartStopWorld(kind)
     sets = (PodSet("node", 2, {}),) if kind.shaped_below else None
     world.start(GPU, pod_sets=sets)
     version = world.raw["metadata"]["resourceVersion"]
@@ -125,7 +125,7 @@ def test_twice_is_once(kind: JobKind) -> None:
 
 @pytest.mark.parametrize("kind", SWITCHED, ids=named)
 def test_one_that_slipped_through_is_not_started_but_held(kind: JobKind) -> None:
-    world = World(kind)
+    world = StartStopWorld(kind)
     change = kind.resume(world.raw, ())
     world.patch(change.operations)
     assert not world.job.suspended
@@ -142,7 +142,7 @@ def read(kind: JobKind, raw: Obj) -> Job:
 
 @pytest.mark.parametrize("kind", SWITCHED, ids=named)
 def test_decided_on_another_object_or_version(kind: JobKind) -> None:
-    world = World(kind)
+    world = StartStopWorld(kind)
     action = world.action(GPU, pod_sets=(PodSet("node", 2, {}),))
     other = JobRef(action.job.api_version, action.job.kind, "default", "train", "other")
     for stale in (replace(action, job=other), replace(action, resource_version="1")):
@@ -152,14 +152,14 @@ def test_decided_on_another_object_or_version(kind: JobKind) -> None:
         stop_patch(StopJob(other, "gang"), world.raw)
     patch = start_patch(action, world.raw)
     world.patch([{"op": "add", "path": "/metadata/labels/x", "value": "y"}])
-    with pytest.raises(Conflict):
+    with pytest.raises(StoreConflict):
         world.patch(patch)
 
 
 @unhurried
 @given(kind=st.sampled_from(TEMPLATED), runs=st.lists(st.lists(tolerations, max_size=2), min_size=1, max_size=3))
 def test_any_number_of_runs_leaves_what_the_user_wrote(kind: JobKind, runs: list[list[Toleration]]) -> None:
-    world = World(kind)
+    world = StartStopWorld(kind)
     asked = world.job.pod_sets
     for added in runs:
         world.start(*added)
@@ -192,7 +192,7 @@ EQUAL = {**FEWEST, "muster.dev/job-completions-equal-parallelism": "true"}
     [(FEWEST, {}, 4), (EQUAL, {}, 2), (EQUAL, {"completions": 8}, 8), (EQUAL, {"completionMode": "NonIndexed"}, 4)],
 )
 def test_a_job_admitted_with_fewer_pods(annotations: dict[str, str], spec: Obj, completions: int) -> None:
-    world = World(JOB, annotations, **spec)
+    world = StartStopWorld(JOB, annotations, **spec)
     asked_for = world.raw["spec"]["completions"]
     (main,) = world.job.pod_sets
     assert (main.count, main.min_count) == (4, 2)
@@ -208,7 +208,7 @@ def test_a_job_admitted_with_fewer_pods(annotations: dict[str, str], spec: Obj, 
 
 
 def test_a_job_shrunk_twice_remembers_the_first_wish() -> None:
-    world = World(JOB, FEWEST)
+    world = StartStopWorld(JOB, FEWEST)
     (main,) = world.job.pod_sets
     world.start(pod_sets=[replace(main, count=3)])
     world.patch([{"op": "replace", "path": "/spec/suspend", "value": True}])
@@ -221,14 +221,14 @@ def test_a_job_shrunk_twice_remembers_the_first_wish() -> None:
 
 @pytest.mark.parametrize("text", ['{"/metadata/generation":1}', '{"/spec/replicas":-1}', '{"/spec/replicas":"2"}', "["])
 def test_a_record_that_is_not_ours_has_nothing_written(text: str) -> None:
-    world = World(LWS)
+    world = StartStopWorld(LWS)
     world.patch([{"op": "add", "path": f"/metadata/annotations/{ASKED.replace('/', '~1')}", "value": text}])
     assert restored(world.raw) == []
     assert world.job.queue == ""
 
 
 def test_a_leader_worker_set_is_held_at_no_replicas() -> None:
-    world = World(LWS)
+    world = StartStopWorld(LWS)
     assert (world.raw["spec"]["replicas"], noted(world.raw)) == (0, {ASKED: '{"/spec/replicas":2}'})
     world.start(GPU)
     assert world.raw["spec"]["replicas"] == 2
@@ -236,7 +236,7 @@ def test_a_leader_worker_set_is_held_at_no_replicas() -> None:
 
 
 def test_a_held_leader_worker_set_may_be_resized() -> None:
-    world = World(LWS)
+    world = StartStopWorld(LWS)
     world.patch([{"op": "replace", "path": "/spec/replicas", "value": 5}])
     assert not world.job.suspended
     world.stop()
@@ -248,7 +248,7 @@ NODE = PodSet("node", 2, {}, tolerations=(Toleration(key="mine", operator="Exist
 
 def test_a_train_job_is_patched_before_it_is_resumed() -> None:
     theirs = {"manager": "example.com/x", "trainingRuntimeSpec": {}}
-    world = World(TRAIN, runtimePatches=[theirs])
+    world = StartStopWorld(TRAIN, runtimePatches=[theirs])
     first = prepare_patch(world.action(GPU, pod_sets=[NODE]), world.raw)
     assert first is not None
     world.patch(first.operations, first.subresource)
@@ -267,7 +267,7 @@ def test_a_train_job_is_patched_before_it_is_resumed() -> None:
 
 
 def test_a_train_job_in_another_flavor_has_its_patch_replaced() -> None:
-    world = World(TRAIN)
+    world = StartStopWorld(TRAIN)
     world.start(GPU, pod_sets=[NODE])
     world.status(jobsStatus=[{"name": "node", "active": 1}])
     world.stop()
