@@ -11,12 +11,10 @@ from pydantic import TypeAdapter, ValidationError
 
 from model.kinds import KINDS, NEVER, Budget, NodePool, Taint, Toleration
 from model.kinds.base import Duration, format_duration
-from model.kinds.node_pool import Disruption, Sharing
+from model.kinds.node_pool import DisruptionSpec, Sharing
 from model.loader import InvalidFleet, load
 from model.problem import Code
 from model.upstream import UPSTREAM_KINDS
-from model.kinds.base import format_duration
-from model.kinds.node_pool import DisruptionSpec, Sharing
 
 ENVELOPE = {"apiVersion": "muster.dev/v1alpha1", "kind": "NodePool", "metadata": {"name": "p"}}
 
