@@ -78,11 +78,11 @@ def test_a_page_without_markers_is_refused() -> None:
         ("spec.capacityTypes", "list of `reserved`, `spot`, `on-demand`", "`[on-demand]`"),
         ("spec.template.expireAfter", "duration", "`720h`"),
         ("spec.template.terminationGracePeriod", "duration", "`Never`"),
-        ("spec.disruption.budgets[].nodes", "integer, at least 0 or percentage", "`10%`"),
+        ("spec.disruption.budgets[].nodes", "integer, 0 to 100000 or percentage", "`10%`"),
         ("spec.limits.resources", "resource -> quantity", ""),
         ("spec.requirements[].key", "text", "required"),
         ("spec.placement.efa", "true or false", "`false`"),
-        ("spec.gpu.minMemoryMiB", "integer, at least 1", ""),
+        ("spec.gpu.minMemoryMiB", "integer, 1 to 16777216", ""),
     ],
 )
 def test_rows(path: str, type_: str, default: str) -> None:
