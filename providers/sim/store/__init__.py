@@ -19,7 +19,8 @@ from providers.sim.store.errors import (
 )
 from providers.sim.store.paging import ListQuery, Page
 from providers.sim.store.registry import Column, Resource
-from providers.sim.store.store import PatchType, Store
+from providers.sim.store.store import Store
+from providers.sim.store.strategic import PatchType
 from providers.sim.store.watchlog import Revision, StoreEvent
 
 __all__ = [

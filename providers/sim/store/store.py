@@ -5,7 +5,6 @@ Objects are plain JSON dicts and immutable: the store copies what it is given an
 
 import threading
 from collections.abc import Callable, Sequence
-from enum import Enum
 from typing import Any
 
 import msgspec
@@ -18,7 +17,6 @@ from providers.sim.store.builtins import builtin_resources
 from providers.sim.store.crds import CRD_KEY, defined_resource, established
 from providers.sim.store.disruption import spent_budget
 from providers.sim.store.endpoints import (
-    check_patchable,
     check_preconditions,
     details,
     ending_faults,
@@ -36,7 +34,6 @@ from providers.sim.store.errors import (
     StoreNotFound,
     cause,
 )
-from providers.sim.store.jsonpatch import json_patch, merge_patch
 from providers.sim.store.ledger import Key, Listener, ObjectTables
 from providers.sim.store.lifecycle import Lifecycle, Propagation
 from providers.sim.store.objects import (
@@ -56,7 +53,7 @@ from providers.sim.store.paging import ListQuery, Page, read_page
 from providers.sim.store.pods import bound_pod
 from providers.sim.store.registry import Registry, Resource
 from providers.sim.store.schema import defaulted, faults, pruned
-from providers.sim.store.strategic import strategic_merge
+from providers.sim.store.strategic import PatchType, patched
 from providers.sim.store.watchlog import LoggedChange, Revision, StoreEvent
 
 Objs = list[Obj]
@@ -67,15 +64,6 @@ _CONDITIONAL = frozenset({"leases.coordination.k8s.io", "poddisruptionbudgets.po
 # Kinds whose status may be given at creation.
 _STATUS_ON_CREATE = frozenset({"nodes", "namespaces"})
 _SUFFIX_ATTEMPTS = 8
-
-
-class PatchType(Enum):
-    """The four patch formats, by media type."""
-
-    JSON = "application/json-patch+json"
-    MERGE = "application/merge-patch+json"
-    STRATEGIC = "application/strategic-merge-patch+json"
-    APPLY = "application/apply-patch+yaml"
 
 
 def _copied(value: Any) -> Any:
@@ -240,7 +228,7 @@ class Store:
             current = self.read(resource, name, namespace).obj
             scaled = subresource == "scale"
             base = scaling.read_scale(resource, current) if scaled else current
-            new = _patched(resource, base, _copied(patch), patch_type)
+            new = patched(resource, base, _copied(patch), patch_type)
             if not isinstance(new, dict) or not isinstance(new.get("metadata"), dict):
                 raise StoreBadRequest("the patch does not leave an object")
             if new["metadata"].get("name") != name:
@@ -453,12 +441,3 @@ class Store:
             self._ledger.forget(resource)
         else:
             self._registry.add(resource)
-
-
-def _patched(resource: Resource, base: Obj, patch: Any, patch_type: PatchType) -> Any:
-    check_patchable(resource, strategic=patch_type is PatchType.STRATEGIC)
-    if patch_type is PatchType.JSON:
-        return json_patch(base, patch)
-    if not isinstance(patch, dict):
-        raise StoreBadRequest("a merge patch is an object")
-    return merge_patch(base, patch) if patch_type is PatchType.MERGE else strategic_merge(base, patch, resource.kind)

@@ -1,15 +1,39 @@
-"""Strategic merge patch: a merge patch that knows which lists are keyed, with its `$` directives.
+"""The patch formats, and the strategic merge patch: one that knows which lists are keyed, with its `$` directives.
 
 Source: apimachinery `pkg/util/strategicpatch/patch.go` and the API conventions' strategic-merge-patch document.
 """
 
+from enum import Enum
 from typing import Any
 
+from providers.sim.store.endpoints import check_patchable
 from providers.sim.store.errors import StoreBadRequest
+from providers.sim.store.jsonpatch import json_patch, merge_patch
 from providers.sim.store.listkeys import NamedShape, named_shape
+from providers.sim.store.objects import Obj
+from providers.sim.store.registry import Resource
 
 _PATCH, _RETAIN = "$patch", "$retainKeys"
 _ORDER, _DELETE_SCALARS = "$setElementOrder/", "$deleteFromPrimitiveList/"
+
+
+class PatchType(Enum):
+    """The four patch formats, by media type."""
+
+    JSON = "application/json-patch+json"
+    MERGE = "application/merge-patch+json"
+    STRATEGIC = "application/strategic-merge-patch+json"
+    APPLY = "application/apply-patch+yaml"
+
+
+def patched(resource: Resource, base: Obj, patch: Any, patch_type: PatchType) -> Any:
+    """`base` as `patch` leaves it, in the format that it has; StoreBadRequest where it has another."""
+    check_patchable(resource, strategic=patch_type is PatchType.STRATEGIC)
+    if patch_type is PatchType.JSON:
+        return json_patch(base, patch)
+    if not isinstance(patch, dict):
+        raise StoreBadRequest("a merge patch is an object")
+    return merge_patch(base, patch) if patch_type is PatchType.MERGE else strategic_merge(base, patch, resource.kind)
 
 
 def strategic_merge(target: dict[str, Any], patch: dict[str, Any], kind: str) -> dict[str, Any]:
