@@ -228,7 +228,7 @@ def _conditions(spec: NodePoolSpec) -> Iterator[tuple[str, str, Any]]:
         yield f"instanceFamilies {', '.join(spec.instance_families)}", "instance_families", spec.instance_families
     for number, term in enumerate(spec.requirements):
         yield f"requirement {_term(term)}", "requirements", spec.requirements[: number + 1]
-    if spec.placement.efa:
+    if spec.placement.fabric:
         yield "placement.efa", "placement", spec.placement
     if spec.zones:
         yield f"zones {', '.join(spec.zones)}", "zones", spec.zones

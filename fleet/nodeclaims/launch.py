@@ -119,7 +119,7 @@ def launch_request(fleet: Fleet, snapshot: Snapshot, lot: Sequence[Claim]) -> La
         arch=kind.arch,
         accelerator=kind.accelerator,
         placement_group=pool.spec.placement.group,
-        efa_interfaces=machine.efa_interfaces if pool.spec.placement.efa else 0,
+        fabric_interfaces=machine.fabric_interfaces if pool.spec.placement.fabric else 0,
         market=market_of(offer.reservation),
         closed=offer.reservation is None and RESERVED in pool.spec.capacity_types,
     )

@@ -125,8 +125,8 @@ class Offerings:
                 if gpus is not None:
                     seen = self.measured.get((name, born_with))
                     offered = with_gpus(corrected(machine.allocatable, seen), gpus)
-                    if not pool.spec.placement.efa:
-                        offered.pop(labels.EFA_RESOURCE, None)  # the type has EFA, but it is not asked for
+                    if not pool.spec.placement.fabric:
+                        offered.pop(machine.fabric_resource, None)  # the type has it, but it is not asked for
                     yield self._offering(pool, sold, layout, offered, born_with)
 
     def _machine(
@@ -162,7 +162,7 @@ class Offerings:
 
     @staticmethod
     def _suits(pool: NodePool, wanted: Requirements, machine: InstanceType) -> bool:
-        if pool.spec.placement.efa and not machine.efa_interfaces:
+        if pool.spec.placement.fabric and not machine.fabric_interfaces:
             return False
         if pool.spec.gpu is not None and not machine.gpu_count:
             return False  # a part of a GPU (g6f) carries a GPU's name but is no whole one

@@ -170,8 +170,8 @@ def model_of(offering: Offering) -> str:
 
 
 def _placed(pool: NodePool) -> bool:
-    """Whether its machines stand close together, or talk over EFA."""
-    return bool(pool.spec.placement.group) or pool.spec.placement.efa
+    """Whether its machines stand close together, or talk over a fabric of their own."""
+    return bool(pool.spec.placement.group) or pool.spec.placement.fabric
 
 
 def _limited(resource: str) -> str:

@@ -30,7 +30,10 @@ class InstanceType:
     gpu_name: str = ""
     gpu_count: int = 0
     gpu_memory_mib: int = 0
-    efa_interfaces: int = 0
+    fabric_interfaces: int = 0
+    """Network interfaces by which machines talk past the kernel (EFA on EC2); attached where a pool asks for them."""
+    fabric_resource: str = ""
+    """Resource under which nodes offer these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +178,7 @@ class LaunchRequest:
     accelerator: str = ""
     """Who made its GPUs or accelerators: `nvidia`, `aws`, ...; empty = it has none."""
     placement_group: str = ""
-    efa_interfaces: int = 0
+    fabric_interfaces: int = 0
     market: Market = ""
     closed: bool = False
     """Not to be let into an open capacity reservation unasked: the pool says which it uses."""

@@ -123,6 +123,11 @@ class PlacementSpec(Spec):
     topology: Name | None = None
     """The `Topology` whose levels the nodes of this pool carry as labels."""
 
+    @property
+    def fabric(self) -> bool:
+        """Whether machines get the network interfaces by which they talk past the kernel."""
+        return self.efa
+
 
 class Budget(Spec):
     """How many nodes may be disrupted at once. Without `schedule` always; with it, in the windows it opens (UTC)."""

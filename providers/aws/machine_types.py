@@ -26,7 +26,8 @@ def machine_type(facts: TypeFacts, cluster: ClusterSettings = USUAL, region: str
         gpu_name=gpu.name if gpu else "",
         gpu_count=gpu.count if gpu else 0,
         gpu_memory_mib=gpu.memory_mib if gpu else 0,
-        efa_interfaces=facts.efa,
+        fabric_interfaces=facts.efa,
+        fabric_resource=labels.EFA_RESOURCE,
     )
 
 

@@ -102,7 +102,7 @@ class Resolver:
             template=template,
             instance_profile=self._profiles.ensure(template.role) if template.role else template.instance_profile,
             placement_group=request.placement_group,
-            efa_interfaces=request.efa_interfaces,
+            efa_interfaces=request.fabric_interfaces,
             efa_card=self._efa_card(request.pool.instance_type),
             reservation=request.pool.reservation,
             market=request.market,

@@ -81,7 +81,7 @@ def machine(
     if efa:
         capacity[labels.EFA_RESOURCE] = efa
     allocatable = {**capacity, "cpu": capacity["cpu"] - 2000, "memory": capacity["memory"] - (4 << 30)}
-    return InstanceType(name, capacity, allocatable, own, gpu, gpus, gpu_memory, efa)
+    return InstanceType(name, capacity, allocatable, own, gpu, gpus, gpu_memory, efa, labels.EFA_RESOURCE)
 
 
 P5 = machine("p5.48xlarge", gpus=8, gpu="h100", gpu_memory=81920, efa=32)

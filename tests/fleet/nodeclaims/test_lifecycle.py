@@ -232,7 +232,7 @@ def test_a_lot_is_launched_once_as_a_whole() -> None:
     assert request.tags["muster.dev/launch-group"] == "group"
     assert [taint.key for taint in request.taints] == ["muster.dev/unregistered"]
     assert labels.ZONE not in request.labels
-    assert request.efa_interfaces == 0
+    assert request.fabric_interfaces == 0
 
 
 def test_each_capacity_pool_is_a_launch_of_its_own() -> None:
@@ -351,7 +351,7 @@ def test_a_launch_carries_what_the_pool_says() -> None:
     assert request.tags["cost"] == "42"
     assert request.template == world.fleet.node_pools["h100"].spec.template
     assert (request.arch, request.accelerator) == ("amd64", "nvidia")
-    assert (request.placement_group, request.efa_interfaces) == ("pg", 32)
+    assert (request.placement_group, request.fabric_interfaces) == ("pg", 32)
 
 
 # -- being cut anew ---------------------------------------------------------------------------------------------------

@@ -87,7 +87,7 @@ def test_neuron_devices_are_accelerators_not_gpus(build):
     assert trainium.labels[labels.INSTANCE_ACCELERATOR_COUNT] == "16"
     assert labels.INSTANCE_GPU_NAME not in trainium.labels
     assert trainium.allocatable["aws.amazon.com/neuron"] == 16
-    assert trainium.efa_interfaces == 8
+    assert trainium.fabric_interfaces == 8
 
 
 def test_every_label_of_a_type_is_well_known(build):

@@ -103,7 +103,7 @@ def test_moto_lists_what_asks_for_adoption(moto_cloud):
 def test_moto_spot_and_efa(moto_cloud, request_for):
     cloud, _, mine = moto_cloud
     pool = CapacityPool("spot", "p5.48xlarge", "us-east-1b")
-    got = cloud.launch(request_for(count=1, pool=pool, efa_interfaces=32, token="efa", **mine))
+    got = cloud.launch(request_for(count=1, pool=pool, fabric_interfaces=32, token="efa", **mine))
     assert len(got.instances) == 1
     (instance,) = cloud.instances()
     assert (instance.capacity_type, instance.zone) == ("spot", "us-east-1b")

@@ -390,7 +390,7 @@ def test_b300_boots_from_a_card_without_efa(stubbed, request_for):
     stubbed.resolve()
     stubbed.ec2.add_response("create_fleet", bought("i-1", "i-2"), SPOT)
     pool = CapacityPool("spot", "p6-b300.48xlarge", "us-east-1a")
-    stubbed.cloud.launch(request_for(pool=pool, efa_interfaces=16))
+    stubbed.cloud.launch(request_for(pool=pool, fabric_interfaces=16))
     interfaces = templates[0]["LaunchTemplateData"]["NetworkInterfaces"]
     assert [each["NetworkCardIndex"] for each in interfaces] == list(range(17))
     assert interfaces[0]["InterfaceType"] == "interface"
