@@ -8,7 +8,7 @@ from fleet.disruption.replacement import replacing, why_not_replaced
 from fleet.nodeclaims.interruption import block_ends_message
 from fleet.offerings.reservations import closes_s, reservation_of
 from fleet.reasons import Reason
-from fleet.snapshot import Claim, Reservation
+from fleet.snapshot import Claim
 from model.kinds import NodePool
 
 
@@ -24,7 +24,7 @@ class CapacityBlocks:
 
     def propose(self, context: DisruptionContext) -> Sequence[Command]:
         """Idle machines one by one, then the busy ones."""
-        if not any(_is_block(known) for known in context.snapshot.reservations.values()):
+        if not any(known.ends_machines for known in context.snapshot.reservations.values()):
             return ()
         due = self._due(context)
         idle = [claim for _, claim in context.candidates() if claim.name in due and context.is_empty(claim)]
@@ -51,13 +51,9 @@ class CapacityBlocks:
     def _open(self, context: DisruptionContext, pool: NodePool | None, claim: Claim) -> Blocked | None:
         """Its block is there for a while yet, or it is of none."""
         known = reservation_of(context.snapshot, claim)
-        if known is None or not _is_block(known):
+        if known is None or not known.ends_machines:
             return no_reason(Obstacle.NOT_DUE, "it is of no capacity block")
         closes_at_s = closes_s(pool, known)
         if context.snapshot.now_s < closes_at_s:
             return no_reason(Obstacle.NOT_DUE, f"capacity block {known.id} is open", closes_at_s)
         return None
-
-
-def _is_block(known: Reservation) -> bool:
-    return known.kind == "capacity-block"

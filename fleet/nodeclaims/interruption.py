@@ -135,7 +135,7 @@ def _advised(claim: Claim, pool: NodePool | None, now_s: float) -> Claim:
 
 def decide(fleet: Fleet, snapshot: Snapshot) -> list[Decided]:
     """Tells every claim to go whose block ends so soon that its work must stop now; a repeat changes nothing."""
-    if not any(known.kind == "capacity-block" for known in snapshot.reservations.values()):
+    if not any(known.ends_machines for known in snapshot.reservations.values()):
         return []
 
     def last_call(claim: Claim) -> Iterator[Action]:

@@ -17,10 +17,8 @@ from fleet.snapshot import (
     Launch,
     LaunchConfiguration,
     LaunchRequest,
-    Reservation,
     Snapshot,
 )
-from fleet.snapshot.machines import Market
 from fleet.snapshot.taints import UNREGISTERED
 from model import labels
 from model.fleet import Fleet
@@ -120,7 +118,8 @@ def launch_request(fleet: Fleet, snapshot: Snapshot, lot: Sequence[Claim]) -> La
         accelerator=kind.accelerator,
         placement_group=pool.spec.placement.group,
         fabric_interfaces=machine.fabric_interfaces if pool.spec.placement.fabric else 0,
-        market=market_of(offer.reservation),
+        reservation_kind=offer.reservation.kind if offer.reservation else None,
+        interruptible=bool(offer.reservation and offer.reservation.interruptible),
         closed=offer.reservation is None and RESERVED in pool.spec.capacity_types,
     )
 
@@ -146,15 +145,6 @@ def _own_labels(pool: NodePool, claim: Claim, snapshot: Snapshot) -> dict[str, s
 def _cloud_sets(label: str) -> bool:
     """Labels that the cloud provider writes itself; the kubelet may not set them (NodeRestriction)."""
     return label in {labels.ZONE, labels.REGION}
-
-
-def market_of(reservation: Reservation | None) -> Market:
-    """How EC2 sells what is in a reservation."""
-    if reservation is None:
-        return ""
-    if reservation.interruptible:
-        return "interruptible-capacity-reservation"
-    return "capacity-block" if reservation.kind == "capacity-block" else ""
 
 
 def image_kind(machine: InstanceType) -> ImageKind:

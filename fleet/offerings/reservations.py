@@ -18,15 +18,12 @@ RESERVED: CapacityType = "reserved"
 DISCOUNT = 10_000_000
 """A reserved machine is paid for whether it runs or not: using it costs this part of the list price, which keeps the
 order of prices and is always the cheapest (Karpenter's figure)."""
-TERMINATION_S = 30 * 60.0
-"""EC2 begins to terminate the machines of a capacity block this long before the block's end."""
 RESERVATION_LABELS = (
     labels.CAPACITY_RESERVATION_ID,
     labels.CAPACITY_RESERVATION_TYPE,
     labels.CAPACITY_RESERVATION_INTERRUPTIBLE,
 )
 ANY_VALUE = "*"
-_KIND_RANK = {"default": 0, "capacity-block": 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,15 +102,12 @@ def reserved_labels(reservation: Reservation) -> dict[str, str]:
 def preference(offer: InstanceOffer) -> tuple[int, bool]:
     """Among equal prices: machines without an end before those of a block, and those nobody may take back first."""
     reservation = offer.reservation
-    return (_KIND_RANK[reservation.kind], reservation.interruptible) if reservation else (0, False)
+    return (int(reservation.ends_machines), reservation.interruptible) if reservation else (0, False)
 
 
 def terminates_s(reservation: Reservation | None) -> float:
-    """When EC2 begins to terminate the machines of a reservation.
-
-    Never but for a capacity block: machines of any other reservation run on when it ends, as on-demand ones.
-    """
-    return inf if reservation is None or reservation.kind != "capacity-block" else reservation.ends_s - TERMINATION_S
+    """When the cloud begins to terminate the machines of a reservation; never where it is none."""
+    return inf if reservation is None else reservation.terminates_s
 
 
 def closes_s(pool: NodePool | None, reservation: Reservation | None) -> float:
@@ -182,7 +176,7 @@ def unselected(reserved: ReservationSelector, pool: NodePool, claim: Claim) -> s
 
 
 def outlived(snapshot: Snapshot, claim: Claim) -> Claim | None:
-    """The claim of a reserved machine as an on-demand one, when EC2 says that it runs in no reservation any more."""
+    """The claim of a reserved machine as an on-demand one, once the cloud says that it runs in no reservation."""
     where = claim.capacity_pool
     instance = snapshot.instances.get(claim.instance_id)
     if where.capacity_type != RESERVED or instance is None or instance.gone or instance.reservation:

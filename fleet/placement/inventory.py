@@ -159,7 +159,7 @@ def build_capacity(fleet: Fleet, snapshot: Snapshot, *, may_buy: bool = True) ->
         list(_recuts(fleet, snapshot)),
         may_buy,
         OpportunityCosts(fleet, snapshot.gangs, snapshot.index).priced,
-        any(known.kind == "capacity-block" for known in snapshot.reservations.values()),
+        any(known.ends_machines for known in snapshot.reservations.values()),
         premiums(snapshot.interruptions, snapshot.now_s),
     )
 

@@ -40,7 +40,8 @@ class InstanceType:
 class Reservation:
     """Machines the account, or one that shares with it, has reserved in a zone.
 
-    `available` is how many of `total` no machine occupied when it was read. `ends_s` is inf where it has no end.
+    `available` is how many of `total` no machine occupied when it was read. `terminates_s` is when the cloud begins to
+    terminate its machines (epoch seconds): inf where they run on as on-demand ones when it ends.
     """
 
     id: str
@@ -51,10 +52,10 @@ class Reservation:
     kind: ReservationKind = "default"
     match: MatchCriteria = "targeted"
     state: str = "active"
-    """EC2's word for it; machines can only be had of an `active` one."""
+    """The cloud's word for it; machines can only be had of an `active` one."""
     owner: str = ""
     """Account id."""
-    ends_s: float = inf
+    terminates_s: float = inf
     interruptible: bool = False
     """Its owner may take machines back, with two minutes' notice."""
     tags: Mapping[str, str] = field(default_factory=dict)
@@ -63,6 +64,11 @@ class Reservation:
     def active(self) -> bool:
         """Whether machines can be launched into it."""
         return self.state == "active"
+
+    @property
+    def ends_machines(self) -> bool:
+        """Whether its machines end with it (a capacity block); those of any other run on."""
+        return self.terminates_s < inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,13 +159,10 @@ MeasuredKind = tuple[str, str]
 Measured = Mapping[MeasuredKind, Resources]
 """The smallest allocatable that machines of a kind have lately turned out to have, without devices."""
 
-Market = Literal["", "capacity-block", "interruptible-capacity-reservation"]
-"""How EC2 sells what is in a reservation, where that is not plain on-demand."""
-
 
 @dataclass(frozen=True, slots=True)
 class LaunchRequest:
-    """`count` equal machines, all or nothing, from one capacity pool (one EC2 `CreateFleet` of type instant).
+    """`count` equal machines, all or nothing, from one capacity pool.
 
     `token` makes the call idempotent; `tags` end on every instance and are what garbage collection finds them by.
     `template` is what the pool says; its labels, taints and tags are among those given here.
@@ -179,7 +182,10 @@ class LaunchRequest:
     """Who made its GPUs or accelerators: `nvidia`, `aws`, ...; empty = it has none."""
     placement_group: str = ""
     fabric_interfaces: int = 0
-    market: Market = ""
+    reservation_kind: ReservationKind | None = None
+    """Of the capacity reservation it is launched into; None = into none."""
+    interruptible: bool = False
+    """Whether the owner of that reservation may take the machines back."""
     closed: bool = False
     """Not to be let into an open capacity reservation unasked: the pool says which it uses."""
 

@@ -6,6 +6,7 @@ from hashlib import sha256
 from typing import Any
 
 from fleet.snapshot import LaunchError, LaunchFailure, LaunchOutcome, LaunchRequest, Reach
+from providers.aws.capacity_blocks import market_of
 from providers.aws.errors import DENIED_CODES, THROTTLED_CODES, UNREACHABLE_CODES, code_of
 from providers.ports import CloudDenied, CloudError, CloudThrottled, CloudUnreachable
 
@@ -109,10 +110,11 @@ def _options(request: LaunchRequest) -> tuple[str, dict[str, Any]]:
     A capacity block and an interruptible reservation know no minimum: fewer machines than asked may come, and are given
     back like any other shortfall. Their launch template names the reservation.
     """
-    if request.market == "capacity-block":
+    market = market_of(request)
+    if market == "capacity-block":
         return "capacity-block", {}
-    if request.market:
-        return "reserved-capacity", {"ReservedCapacityOptions": {"ReservationTypes": [request.market]}}
+    if market:
+        return "reserved-capacity", {"ReservedCapacityOptions": {"ReservationTypes": [market]}}
     whole = {
         "SingleInstanceType": True,
         "SingleAvailabilityZone": True,

@@ -6,7 +6,9 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from fleet.snapshot import Reservation
+from model.kinds import ReservationKind
 from providers.aws.buckets import RateLimitGroup
+from providers.aws.capacity_blocks import terminates_s
 from providers.aws.retry import Caller, pages
 
 if TYPE_CHECKING:
@@ -28,17 +30,18 @@ def reservations(caller: Caller, client: "EC2Client") -> Sequence[Reservation]:
 
 def _reservation(row: Mapping[str, Any]) -> Reservation:
     ends = row.get("EndDate")
+    kind: ReservationKind = "capacity-block" if row.get("ReservationType") == "capacity-block" else "default"
     return Reservation(
         id=row["CapacityReservationId"],
         instance_type=row["InstanceType"],
         zone=row["AvailabilityZone"],
         total=row.get("TotalInstanceCount", 0),
         available=row.get("AvailableInstanceCount", 0),
-        kind="capacity-block" if row.get("ReservationType") == "capacity-block" else "default",
+        kind=kind,
         match="open" if row.get("InstanceMatchCriteria") == "open" else "targeted",
         state=row["State"],
         owner=row.get("OwnerId", ""),
-        ends_s=ends.timestamp() if isinstance(ends, datetime) else inf,
+        terminates_s=terminates_s(kind, ends.timestamp() if isinstance(ends, datetime) else inf),
         interruptible=bool(row.get("Interruptible")),
         tags={tag["Key"]: tag.get("Value", "") for tag in row.get("Tags") or ()},
     )

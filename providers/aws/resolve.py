@@ -15,6 +15,7 @@ from fleet.snapshot import LaunchConfiguration, LaunchRequest, Resolved
 from model import labels
 from model.kinds import NodeTemplate
 from model.kinds.node_template import SecurityGroupTerm, SubnetTerm
+from providers.aws.capacity_blocks import market_of
 from providers.aws.fleet_request import FleetPlan
 from providers.aws.images import Images
 from providers.aws.launch_template import LaunchTemplates, TemplateParams
@@ -105,7 +106,7 @@ class Resolver:
             efa_interfaces=request.fabric_interfaces,
             efa_card=self._efa_card(request.pool.instance_type),
             reservation=request.pool.reservation,
-            market=request.market,
+            market=market_of(request),
             closed=request.closed,
         )
         return FleetPlan(request, self._templates.ensure(params), subnet.id)

@@ -22,6 +22,7 @@ from fleet.snapshot import (
     Resolved,
 )
 from model.labels import ADOPT, CLUSTER
+from providers.aws.capacity_blocks import market_of
 from providers.aws.user_data import ClusterAccess, node_user_data
 from providers.clock import Clock
 from providers.ports import CloudRejected, CloudThrottled, CloudUnreachable
@@ -238,7 +239,7 @@ class MemoryCloud:
         refused = None if request.pool in self._offered else unsupported
         if request.pool.capacity_type == "reserved":
             held = self.market.reservations.get(request.pool.reservation)
-            refused = refusal(held, request.pool.reservation, request.pool, request.market)
+            refused = refusal(held, request.pool.reservation, request.pool, market_of(request))
         candidate = LaunchOverride(request.pool, spec, refusal=refused)
         target = LaunchTarget(request.count, (candidate,), minimum=request.count, single_type=True, single_zone=True)
         return Order((target,), token=request.token, fingerprint=repr(dataclasses.replace(request, token="")))

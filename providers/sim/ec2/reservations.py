@@ -7,11 +7,12 @@ DescribeCapacityReservations.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from math import inf
 from typing import Any
 
-from fleet.offerings.reservations import TERMINATION_S
 from fleet.snapshot import CapacityPool, Reservation
 from model.kinds import MatchCriteria, ReservationKind
+from providers.aws.capacity_blocks import terminates_s
 
 PLATFORM = "Linux/UNIX"
 BLOCK, INTERRUPTIBLE = "capacity-block", "interruptible-capacity-reservation"
@@ -53,12 +54,12 @@ class HeldReservation:
 
     def terminates_s(self) -> float | None:
         """When EC2 begins to terminate its machines; None: they outlive it as on-demand ones."""
-        return None if self.kind != BLOCK or self.ends_s is None else self.ends_s - TERMINATION_S
+        found = terminates_s(self.kind, inf if self.ends_s is None else self.ends_s)
+        return found if found < inf else None
 
     def as_reservation(self, in_use: int, account_id: str) -> Reservation:
         """As the agent sees it."""
         left = max(0, self.total - in_use) if self.active else 0
-        ends = {} if self.ends_s is None else {"ends_s": self.ends_s}
         return Reservation(
             self.id,
             self.instance_type,
@@ -71,7 +72,7 @@ class HeldReservation:
             owner=self.owner or account_id,
             interruptible=self.interruptible,
             tags=dict(self.tags),
-            **ends,
+            terminates_s=terminates_s(self.kind, inf if self.ends_s is None else self.ends_s),
         )
 
     def as_row(self, in_use: int, account_id: str) -> dict[str, Any]:

@@ -108,7 +108,7 @@ def test_a_machine_of_a_block_that_ends(monkeypatch: pytest.MonkeyPatch) -> None
         claim = world.machine(f"m{n}")
         where = CapacityPool("reserved", P5.name, A, f"cr-{n}")
         world.claims[claim.name] = replace(claim, capacity_pool=where)
-    blocks = [Reservation(f"cr-{n}", P5.name, A, 1, 0, "capacity-block", ends_s=NOW + 1900) for n in range(3)]
+    blocks = [Reservation(f"cr-{n}", P5.name, A, 1, 0, "capacity-block", terminates_s=NOW + 100) for n in range(3)]
     snapshot = replace(world.snapshot(), reservations={block.id: block for block in blocks})
     failing(monkeypatch, interruption, "last_call_s", lambda _pool, block: block.id == "cr-1")
     saved = check(interruption.decide, world.fleet, snapshot, "claim/m1", lambda it: it.claim.name)

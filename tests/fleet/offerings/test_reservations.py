@@ -14,7 +14,7 @@ from fleet.actions import OpenClaims, SaveClaim
 from fleet.cost.allocation import allocate
 from fleet.disruption.drift import drift_of
 from fleet.nodeclaims import interruption
-from fleet.nodeclaims.launch import launch_request, market_of
+from fleet.nodeclaims.launch import launch_request
 from fleet.offerings.offerings import Offering
 from fleet.offerings.reservations import (
     DISCOUNT,
@@ -34,6 +34,8 @@ from fleet.reasons import Reason, Refusal
 from fleet.snapshot import CapacityPool, Claim, Reservation, Snapshot
 from model import labels
 from model.kinds import NodePool
+from providers.aws.capacity_blocks import market_of
+from providers.aws.capacity_blocks import terminates_s as begins_to_terminate_s
 from tests.support.fleets import GPU, NOW, P4, P5, P5S, A, B, FleetBuilder, gang, instance_of, pod_set
 from tests.support.world import World
 
@@ -44,6 +46,8 @@ P5_USD_H = 98.0
 
 def reservation(name: str = "cr-a", total: int = 4, available: int | None = None, **more: Any) -> Reservation:
     facts = {"instance_type": P5.name, "zone": A, "tags": OURS} | more
+    if "ends_s" in facts:
+        facts["terminates_s"] = begins_to_terminate_s(facts.get("kind", "default"), facts.pop("ends_s"))
     return Reservation(id=name, total=total, available=total if available is None else available, **facts)
 
 
@@ -325,9 +329,8 @@ def test_no_reservation_is_ever_oversold(
 def test_a_launch_names_its_reservation(facts: dict[str, Any], market: str) -> None:
     world, claim = World(fleet_of()), reserved_claim()
     request = launch_request(world.fleet, seen(world, reservation(**facts)), [claim])
-    assert (request.pool.reservation, request.market, request.closed) == ("cr-a", market, False)
+    assert (request.pool.reservation, market_of(request), request.closed) == ("cr-a", market, False)
     assert request.labels[labels.CAPACITY_RESERVATION_ID] == "cr-a"
-    assert market_of(None) == ""
 
 
 @pytest.mark.parametrize(("capacity_types", "closed"), [(["reserved", "on-demand"], True), (["on-demand"], False)])
@@ -336,7 +339,7 @@ def test_on_demand_machines_beside_reserved_ones_stay_out_of_open_reservations(
 ) -> None:
     world = World(fleet_of(capacityTypes=capacity_types))
     request = launch_request(world.fleet, world.snapshot(), [world.machine("m")])
-    assert (request.closed, request.pool.reservation) == (closed, "")
+    assert (request.closed, request.pool.reservation, market_of(request)) == (closed, "", "")
 
 
 # Living and leaving

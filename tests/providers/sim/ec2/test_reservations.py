@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from fleet.snapshot import CapacityPool, LaunchError, LaunchOutcome, LaunchRequest, Reservation
-from fleet.snapshot.machines import Market
+from model.kinds import ReservationKind
 from providers.sim.ec2 import FakeAws, HeldReservation
 from providers.sim.ec2.account import Ec2Error
 from tests.providers.sim.ec2.api import Api
@@ -21,8 +21,16 @@ def reserve(rig: CloudRig, name: str = "cr-a", total: int = 4, **more: object) -
     return held
 
 
-def into(held: HeldReservation, token: str = "a", count: int = 1, market: Market = "") -> LaunchRequest:
-    return replace(launch_request(token, count, held.pool), market=market)
+def into(
+    held: HeldReservation,
+    token: str = "a",
+    count: int = 1,
+    kind: ReservationKind = "default",
+    *,
+    interruptible: bool = False,
+) -> LaunchRequest:
+    plain = launch_request(token, count, held.pool)
+    return replace(plain, reservation_kind=kind, interruptible=interruptible)
 
 
 def listed(rig: CloudRig) -> dict[str, Reservation]:
@@ -44,8 +52,8 @@ def test_what_is_listed(rig: CloudRig) -> None:
         "123456789012",
         {"team": "llm"},
     )
-    assert (first.active, first.ends_s, first.interruptible) == (True, float("inf"), False)
-    assert (second.kind, second.match, second.ends_s) == ("capacity-block", "open", rig.clock.now() + HOUR_S)
+    assert (first.active, first.terminates_s, first.interruptible) == (True, float("inf"), False)
+    assert (second.kind, second.match, second.terminates_s) == ("capacity-block", "open", rig.clock.now() + HOUR_S / 2)
     assert second.owner == rig.account.account_id
 
 
@@ -78,20 +86,20 @@ def test_a_machine_given_back_is_there_for_the_next(rig: CloudRig) -> None:
 
 
 @pytest.mark.parametrize(
-    ("where", "sold_as"),
+    ("where", "kind"),
     [
-        (CapacityPool("reserved", TYPE, ZONE, "cr-none"), ""),
-        (CapacityPool("reserved", "g6.xlarge", ZONE, "cr-a"), ""),
-        (CapacityPool("reserved", TYPE, "us-east-1b", "cr-a"), ""),
+        (CapacityPool("reserved", TYPE, ZONE, "cr-none"), "default"),
+        (CapacityPool("reserved", "g6.xlarge", ZONE, "cr-a"), "default"),
+        (CapacityPool("reserved", TYPE, "us-east-1b", "cr-a"), "default"),
         (CapacityPool("reserved", TYPE, ZONE, "cr-a"), "capacity-block"),
     ],
     ids=["unknown", "type", "zone", "no-block"],
 )
 def test_a_launch_that_does_not_fit_the_reservation_is_a_mistake(
-    rig: CloudRig, where: CapacityPool, sold_as: Market
+    rig: CloudRig, where: CapacityPool, kind: ReservationKind
 ) -> None:
     reserve(rig)
-    outcome = rig.cloud.launch(replace(launch_request("a", 1, where), market=sold_as))
+    outcome = rig.cloud.launch(replace(launch_request("a", 1, where), reservation_kind=kind))
     assert outcome.instances == ()
     assert [failure.error for failure in outcome.failures] == [LaunchError.MISCONFIGURED]
     assert rig.account.ledger() == []
@@ -146,7 +154,7 @@ def test_a_block_brings_what_it_has(rig: CloudRig) -> None:
 
 def test_an_interruptible_reservation_wants_its_market_and_warns(rig: CloudRig) -> None:
     held = reserve(rig, interruptible=True)
-    outcome = rig.cloud.launch(into(held, market="interruptible-capacity-reservation"))
+    outcome = rig.cloud.launch(into(held, interruptible=True))
     (instance,) = rig.cloud.instances()
     assert (instance.id,) == outcome.instances
     assert (instance.capacity_type, instance.reservation) == ("reserved", "cr-a")

@@ -1,0 +1,27 @@
+"""What is peculiar to EC2's reservations: how they are bought from, and when a capacity block takes machines back.
+
+Source: EC2 User Guide, "Capacity Blocks for ML"; EC2 API Reference, `InstanceMarketOptionsRequest`. Pure.
+"""
+
+from math import inf
+
+from fleet.snapshot import LaunchRequest
+from model.kinds import ReservationKind
+
+TERMINATION_S = 30 * 60.0
+"""EC2 begins to terminate the machines of a capacity block this long before the block's end."""
+
+
+def terminates_s(kind: ReservationKind, ends_s: float) -> float:
+    """When EC2 begins to terminate the machines of a reservation that ends then (epoch seconds; inf = never).
+
+    Only a capacity block takes its machines with it: those of any other run on as on-demand ones.
+    """
+    return ends_s - TERMINATION_S if kind == "capacity-block" else inf
+
+
+def market_of(request: LaunchRequest) -> str:
+    """How EC2 sells what is in a reservation (`MarketType`), where that is not plain on-demand."""
+    if request.interruptible:
+        return "interruptible-capacity-reservation"
+    return "capacity-block" if request.reservation_kind == "capacity-block" else ""
