@@ -121,7 +121,7 @@ def test_a_machine_that_makes_a_method_fail_is_named_and_the_others_are_decided(
 
 def test_machines_of_capacity_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     world = machines()
-    block = Reservation("cr", P5.name, A, 3, 0, kind="capacity-block", ends_s=NOW + 35 * 60)
+    block = Reservation("cr", P5.name, A, 3, 0, kind="capacity-block", terminates_s=NOW + 5 * 60)
     for name, claim in world.claims.items():
         world.claims[name] = replace(claim, capacity_pool=replace(claim.capacity_pool, reservation="cr"))
     before = replace(world.snapshot(), reservations={"cr": block})
