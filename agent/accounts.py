@@ -16,9 +16,8 @@ from agent.mirror import Mirror
 from agent.watch import Watcher
 from fleet.cost.allocation import MICRO, Bill, allocate
 from fleet.offerings.interruption_rate import learned
-from fleet.quota.ledger import LocalQueueUsage
+from fleet.quota.admission_fair_sharing import GangAdmission, LocalQueueUsage, UsageSample, next_sample
 from fleet.quota.queue_binding import payer_of
-from fleet.quota.usage import GangAdmission, UsageSample, next_sample
 from fleet.snapshot import CapacityPool, InterruptionHistory, Snapshot
 from model.fleet import Fleet
 from model.kinds import CapacityType

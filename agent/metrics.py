@@ -13,8 +13,8 @@ from agent.mirror import Mirror
 from agent.watch import Watcher
 from fleet.actions import Action, LaunchMachines, SaveGang, TerminateMachines
 from fleet.nodeclaims.garbage_collection import orphaned
-from fleet.quota.compile import charged_tree
-from fleet.quota.usage import usage_order_values
+from fleet.quota.admission_fair_sharing import usage_order_values
+from fleet.quota.build_tree import charged_tree
 from fleet.snapshot import GangState, Snapshot
 from fleet.snapshot.lookups import claims_by_pool
 from model.fleet import Fleet

@@ -12,7 +12,7 @@ from fleet.nodeclaims.drift_facts import Drift
 from fleet.offerings.offerings import Offerings
 from fleet.plan import Plan
 from fleet.plan.render import summary
-from fleet.quota.compile import charged_tree
+from fleet.quota.build_tree import charged_tree
 from fleet.quota.tree import QuotaTree
 from fleet.snapshot import CapacityPool, Catalog, Claim, ClaimState, Gang, GangState, Node, Snapshot, memo
 from fleet.snapshot.lookups import claims_by_pool

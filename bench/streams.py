@@ -8,7 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fleet.quota.declared import (
+from fleet.quota.ledger import QuotaLedger
+from fleet.quota.scheduler import AdmissionScheduler
+from fleet.quota.specs import (
     AdmissionRules,
     CandidatePolicy,
     CellQuota,
@@ -18,9 +20,8 @@ from fleet.quota.declared import (
     QuotaQueueSpec,
     QuotaResourceGroup,
 )
-from fleet.quota.scheduler import AdmissionScheduler
 from fleet.quota.tree import QuotaTree
-from fleet.quota.workload import QuotaLedger, Workload
+from fleet.quota.workload import Workload
 from fleet.replay.quota import Arrival
 from fleet.snapshot import PodSet
 
@@ -80,9 +81,9 @@ class StreamSpec:
             )
             for cohort, name in self._queues()
         ]
-        books = QuotaLedger(QuotaTree([], queues))
+        ledger = QuotaLedger(QuotaTree([], queues))
         flavors = {"default": QuotaFlavorSpec("default")}
-        return AdmissionScheduler(books, {queue.name: queue for queue in queues}, flavors, rules or AdmissionRules())
+        return AdmissionScheduler(ledger, {queue.name: queue for queue in queues}, flavors, rules or AdmissionRules())
 
     def arrivals(self) -> Iterator[Arrival]:
         """All jobs: the n-th of a set arrives at (n + 1) x interval."""

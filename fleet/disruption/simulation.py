@@ -19,7 +19,7 @@ from fleet.placement.flavor_nodes import FleetFlavors
 from fleet.placement.inventory import build_capacity, build_cluster_state
 from fleet.placement.place import place_gang
 from fleet.placement.plan import PlacementPlan, PlannedNodeClaims
-from fleet.quota.compile import QuotaSpecs, charged_tree, current_quota_specs, usage_of
+from fleet.quota.build_tree import QuotaSpecs, charged_tree, current_quota_specs, usage_of
 from fleet.quota.queue_binding import binding_of
 from fleet.quota.tree import QuotaNode, QuotaTree, Usage, charge, fits, release
 from fleet.reasons import Reason, Refusal

@@ -11,7 +11,7 @@ from fleet.offerings.offerings import Offering, Offerings
 from fleet.placement.buyable_capacity import BuyableCapacity
 from fleet.placement.flavor_nodes import nodes_of_flavor
 from fleet.placement.inventory import build_capacity
-from fleet.quota.compile import quota_specs
+from fleet.quota.build_tree import quota_specs
 from fleet.quota.queue_binding import binding_of
 from fleet.reasons import Reason
 from fleet.snapshot import CapacityPool, Claim, ClaimState, Gang, GangState, Snapshot

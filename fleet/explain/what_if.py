@@ -6,10 +6,9 @@ from dataclasses import dataclass, replace
 
 from fleet.actions import SaveGang
 from fleet.mig.layouts import gpu_part
-from fleet.quota.compile import charged_tree, current_quota_specs
-from fleet.quota.declared import UNLIMITED, FlavorResource, QuotaQueueSpec
-from fleet.quota.priority import class_of
-from fleet.quota.queue_binding import binding_of
+from fleet.quota.build_tree import charged_tree, current_quota_specs
+from fleet.quota.queue_binding import binding_of, class_of
+from fleet.quota.specs import UNLIMITED, FlavorResource, QuotaQueueSpec
 from fleet.quota.tree import Cell, QuotaNode, QuotaTree, available
 from fleet.scheduling import cycle
 from fleet.snapshot import Gang, GangState, PodSet, Snapshot

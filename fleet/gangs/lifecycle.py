@@ -20,8 +20,7 @@ from fleet.gangs.release import releases
 from fleet.gangs.replacement import arrived, moved_out, must_go, under_way
 from fleet.gangs.transitions import evicted, released
 from fleet.placement.inventory import usable
-from fleet.quota.priority import priority_of
-from fleet.quota.queue_binding import binding_of
+from fleet.quota.queue_binding import binding_of, priority_of
 from fleet.reasons import Reason
 from fleet.snapshot import Gang, GangState, Hold, Job, Pod, PodSet, Snapshot
 from fleet.snapshot.elastic_parts import cores

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from fleet.offerings.offerings import Offerings
 from fleet.placement.cluster_state import ClusterState, NodeSlot
 from fleet.placement.plan import Need
-from fleet.quota.declared import QuotaFlavorSpec
+from fleet.quota.specs import QuotaFlavorSpec
 from fleet.quota.volcano import ANY_MACHINE
 from fleet.snapshot import PodSet
 from model.fleet import Fleet

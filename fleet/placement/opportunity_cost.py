@@ -18,7 +18,7 @@ from fleet.mig.layouts import is_gpu_resource
 from fleet.placement.cluster_state import NodeSlot
 from fleet.placement.flavor_nodes import FlavorNodes, nodes_of_flavor
 from fleet.placement.free_capacity import SlotCost
-from fleet.quota.compile import quota_specs
+from fleet.quota.build_tree import quota_specs
 from fleet.quota.queue_binding import binding_of
 from fleet.snapshot import Gang, GangState
 from fleet.snapshot.affinity import requirements_of

@@ -1,20 +1,30 @@
-"""The heads of a cycle with what was found for them, and the order they are decided in (reference 2.6)."""
+"""Entries are the heads of a cycle with what was found for them; this says in which order they are decided.
+
+Kueue's classical and fair-sharing iterators (`pkg/scheduler`; reference 2.6), and where a head goes next (2.8).
+"""
 
 from bisect import insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from fleet.quota.candidates import Victim
-from fleet.quota.declared import AdmissionRules, QuotaQueueSpec
-from fleet.quota.flavors import PreemptionMode, WorkloadAssignment
-from fleet.quota.share import DominantResourceShare, borrows_any, dominant_resource_share
-from fleet.quota.tree import QuotaNode, QuotaTree, charge, release
-from fleet.quota.workload import AdmittedWorkload, SecondPassWorkload, Workload
+from fleet.quota.ledger import AdmittedWorkload, SecondPassWorkload
+from fleet.quota.preemption import Victim
+from fleet.quota.specs import AdmissionRules, QuotaQueueSpec
+from fleet.quota.tree import (
+    DominantResourceShare,
+    QuotaNode,
+    QuotaTree,
+    UnrelatedNodes,
+    charge,
+    dominant_resource_share,
+    release,
+)
+from fleet.quota.workload import PreemptionMode, Workload, WorkloadAssignment
 
 
 class EntryOutcome(StrEnum):
-    """What became of a head, by where it goes next."""
+    """What became of a head, by where it goes next (Kueue's RequeueReason, and the ends that need no requeuing)."""
 
     ADMITTED = "Admitted"
     EVICTED = "Evicted"
@@ -22,7 +32,7 @@ class EntryOutcome(StrEnum):
     NO_FIT = "NoFit"
     NO_CANDIDATES = "NoCandidates"
     SKIPPED = "FailedAfterNomination"
-    """Another head was faster."""
+    """Another head took the quota or the place before it."""
     PENDING_PREEMPTION = "PendingPreemption"
     GATED = "BlockedOnPreemptionGates"
     BUSY = "Busy"
@@ -38,7 +48,7 @@ _AT_ONCE = frozenset(
 
 
 def requeues_immediately(outcome: EntryOutcome, *, strict: bool, untried: bool) -> bool:
-    """Whether a head goes back into line, rather than aside until something changes (reference 2.8)."""
+    """Whether a head goes back into its queue, rather than aside until something changes (reference 2.8)."""
     if strict:
         return outcome is not EntryOutcome.NAMESPACE_MISMATCH
     return outcome in _AT_ONCE or untried
@@ -51,7 +61,7 @@ def stays_at_head(outcome: EntryOutcome, *, strict: bool) -> bool:
 
 @dataclass(slots=True, eq=False)
 class CycleEntry:
-    """One head of a cycle."""
+    """One head of a cycle, with what could be given to it (Kueue's entry)."""
 
     workload: Workload
     queue: QuotaQueueSpec
@@ -63,34 +73,34 @@ class CycleEntry:
     """It fits once the victims of others in this cycle are gone, and has none of its own."""
     backfills: bool = False
     """It ends before the reservations of others are due, and uses what they will need."""
-    beside: bool = False
+    fits_beside: bool = False
     """It fits now, and will once those who are leaving have made room for others: it need not wait for that."""
     resumed: bool = False
     """Its search went on behind flavors it was overtaken on; those may be free by now and were not looked at."""
     gone: tuple[AdmittedWorkload, ...] = ()
-    """Those who leave for it to start: the one it stands in for, and where it is deferred those who were leaving."""
-    parted: bool = False
+    """Those who leave for it to start: the one it replaces, and where it is deferred those who were leaving."""
+    leaving_gone: bool = False
     """It was nominated as if those who are leaving already had left."""
-    unseated: SecondPassWorkload | None = None
-    """It holds its quota and asks only for a place."""
+    second_pass: SecondPassWorkload | None = None
+    """It holds its quota and asks only for a place, as this says."""
 
     def wait_for(self, leaving: Iterable[AdmittedWorkload]) -> None:
-        """It fits once these and the victims of others are gone."""
+        """Note that it fits once these and the victims of others are gone."""
         self.deferred, self.gone = True, tuple(dict.fromkeys((*self.gone, *leaving)))
 
     @property
     def mode(self) -> PreemptionMode:
-        """How its assignment could be had."""
+        """By which means its assignment could be had."""
         return self.assignment.mode
 
 
 def classical_order(entries: Sequence[CycleEntry], rules: AdmissionRules) -> list[CycleEntry]:
-    """Who holds quota already first, then less borrowing, priority, age; name and uid end every tie."""
+    """Entries by: holds quota already, less borrowing, priority, age; name and uid end every tie."""
 
     def key(entry: CycleEntry) -> tuple[object, ...]:
         workload = entry.workload
         return (
-            entry.unseated is None,
+            entry.second_pass is None,
             rules.preemptors_first and not workload.nominated,
             -entry.queue.rank,
             entry.assignment.borrow,
@@ -102,34 +112,6 @@ def classical_order(entries: Sequence[CycleEntry], rules: AdmissionRules) -> lis
         )
 
     return sorted(entries, key=key)
-
-
-@dataclass(frozen=True, slots=True)
-class TournamentStanding:
-    """How an entry looks at one level of the tournament."""
-
-    share: DominantResourceShare
-    borrows_requested: bool
-    """The child it comes through borrows something that the entry asks for."""
-
-
-def goes_first(
-    a: tuple[Workload, TournamentStanding], b: tuple[Workload, TournamentStanding], rules: AdmissionRules
-) -> bool:
-    """Whether `a` wins at one level of the tournament."""
-    return _fair_key(*a, rules) < _fair_key(*b, rules)
-
-
-def _fair_key(workload: Workload, standing: TournamentStanding, rules: AdmissionRules) -> tuple[object, ...]:
-    return (
-        rules.preemptors_first and not workload.nominated,
-        standing.borrows_requested,
-        standing.share.key,
-        -workload.priority,
-        workload.at_s,
-        workload.name,
-        workload.uid,
-    )
 
 
 def _by_name(entry: CycleEntry) -> tuple[str, str]:
@@ -158,38 +140,64 @@ def fair_order(
 
 
 def _winner(root: QuotaNode, entries: Sequence[CycleEntry], tree: QuotaTree, rules: AdmissionRules) -> CycleEntry:
-    standings: dict[tuple[int, int], TournamentStanding] = {}
+    """Who wins the tournament of one tree."""
+    standings = _standings(entries, tree)
     by_queue: dict[int, list[CycleEntry]] = {}
     for entry in entries:
         by_queue.setdefault(id(entry.node), []).append(entry)
+
+    def champion(node: QuotaNode) -> CycleEntry | None:
+        """Who wins below a node: a queue's own head by its order, else the fairest of those who won below it."""
+        if node.is_queue:
+            return min(by_queue.get(id(node), ()), key=_own_key, default=None)
+        won = [(entry, child) for child in node.children if (entry := champion(child)) is not None]
+        if not won:
+            return None
+        return min(won, key=lambda it: fair_key(it[0].workload, standings[id(it[0]), id(it[1])], rules))[0]
+
+    best = champion(root)
+    if best is None:
+        raise UnrelatedNodes(f"no entry waits below {root.path}")
+    return best
+
+
+def _own_key(entry: CycleEntry) -> tuple[object, ...]:
+    """The order of a queue's own heads: priority, age, name, uid."""
+    workload = entry.workload
+    return -workload.priority, workload.at_s, workload.name, workload.uid
+
+
+@dataclass(frozen=True, slots=True)
+class TournamentStanding:
+    """How an entry stands at one level of the fair-sharing tournament."""
+
+    share: DominantResourceShare
+    borrows_requested: bool
+    """The child it comes through borrows something that the entry asks for."""
+
+
+def fair_key(workload: Workload, standing: TournamentStanding, rules: AdmissionRules) -> tuple[object, ...]:
+    """Orders workloads at one level of the tournament: the lowest key wins."""
+    return (
+        rules.preemptors_first and not workload.nominated,
+        standing.borrows_requested,
+        standing.share.key,
+        -workload.priority,
+        workload.at_s,
+        workload.name,
+        workload.uid,
+    )
+
+
+def _standings(entries: Sequence[CycleEntry], tree: QuotaTree) -> dict[tuple[int, int], TournamentStanding]:
+    """(id of an entry, id of a node on its path) -> its standing there, with all it asks for charged."""
+    found: dict[tuple[int, int], TournamentStanding] = {}
+    for entry in entries:
         cells = [cell for cell, amount in entry.assignment.usage.items() if amount]
         charge(entry.node, entry.assignment.usage)
         for node in (entry.node, *entry.node.ancestors()):
             if node.parent is not None:
-                standings[id(entry), id(node)] = TournamentStanding(
-                    dominant_resource_share(tree, node), borrows_any(node, cells)
-                )
+                share = dominant_resource_share(tree, node)
+                found[id(entry), id(node)] = TournamentStanding(share, not node.within(cells))
         release(entry.node, entry.assignment.usage)
-
-    def champion(node: QuotaNode) -> CycleEntry | None:
-        """Who wins the tournament below a node: a queue's own head by its order, else the fairest of the children's."""
-        candidates = list(by_queue.get(id(node), ()))
-        through = {id(entry): node for entry in candidates}
-        for child in node.children:
-            if (entry := champion(child)) is not None:
-                candidates.append(entry)
-                through[id(entry)] = child
-        if not candidates:
-            return None
-        if node.is_queue:
-            return min(
-                candidates, key=lambda e: (-e.workload.priority, e.workload.at_s, e.workload.name, e.workload.uid)
-            )
-        return min(
-            candidates,
-            key=lambda entry: _fair_key(entry.workload, standings[id(entry), id(through[id(entry)])], rules),
-        )
-
-    best = champion(root)
-    assert best is not None  # noqa: S101 -- there is at least one entry below this root
-    return best
+    return found

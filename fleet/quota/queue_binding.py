@@ -1,18 +1,27 @@
-"""Where a gang waits: a Queue of ours, or a ClusterQueue of Kueue behind a LocalQueue, under one set of names."""
+"""Where a gang waits, and before whom: the queue behind the name that a job gives, and the priority of the job.
 
+That queue is a Queue of ours, a queue of Volcano, or a ClusterQueue of Kueue behind a LocalQueue. Here they look alike.
+"""
+
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final, NamedTuple
 
-from fleet.snapshot.memo import remembered
+from fleet.snapshot import Gang, Job, Snapshot
 from model.fleet import Fleet
-from model.kinds import Team
+from model.index import Index, derived
+from model.kinds import PriorityClass, Team
 from model.upstream import ClusterQueue
 from model.upstream.selectors import LabelSelector
 from model.upstream.volcano import ROOT
 
+DEFAULT_CLASS: Final = "default"
+"""The declared PriorityClass of gangs that name none."""
+
 
 @dataclass(frozen=True, slots=True)
 class QueueBinding:
-    """A queue as the rest of admission sees it; the quota engine knows it by `name`."""
+    """A queue as jobs are bound to it; the quota engine knows it by `name`."""
 
     name: str
     stop_policy: str = "None"
@@ -33,33 +42,38 @@ class QueueBinding:
 
 
 def binding_of(fleet: Fleet, namespace: str, queue: str) -> QueueBinding | None:
-    """The line behind the queue a job names: ours by its name, Kueue's by the LocalQueue of its namespace."""
-    return _lines(fleet).get(("", queue)) or _lines(fleet).get((namespace, queue))
+    """The queue that jobs of a namespace mean by a name: ours of that name, or Kueue's by its LocalQueue there.
+
+    None when neither is declared.
+    """
+    bindings = _bindings(fleet.index, fleet)
+    return bindings.get(("", queue)) or bindings.get((namespace, queue))
 
 
 def payer_of(fleet: Fleet, namespace: str, queue: str) -> str | None:
     """Whose bill work of this queue is on; None for a queue that is not declared."""
-    line = binding_of(fleet, namespace, queue)
-    return line.payer if line is not None else None
+    binding = binding_of(fleet, namespace, queue)
+    return binding.payer if binding is not None else None
 
 
 def known_queues(fleet: Fleet, namespace: str) -> list[str]:
-    """Names that jobs of a namespace may use."""
-    return sorted(queue for of, queue in _lines(fleet) if of in {"", namespace})
+    """Names of queues that jobs of a namespace may use."""
+    return sorted(queue for of, queue in _bindings(fleet.index, fleet) if of in {"", namespace})
 
 
-@remembered()
-def _lines(fleet: Fleet) -> dict[tuple[str, str], QueueBinding]:
-    lines = {}
+@derived()
+def _bindings(_index: Index, fleet: Fleet) -> Mapping[tuple[str, str], QueueBinding]:
+    """(namespace, queue) -> its binding; the namespace is empty for queues that are known in all of them."""
+    bindings = {}
     for local in fleet.local_queues.values():
         behind = fleet.cluster_queues[local.spec.cluster_queue]
-        lines[local.metadata.namespace, local.name] = _behind(behind, local.spec.stop_policy)
+        bindings[local.metadata.namespace, local.name] = _behind(behind, local.spec.stop_policy)
     parents = {queue.parent for queue in fleet.volcano_queues.values()}
     for name in fleet.volcano_queues.keys() - parents - {ROOT}:
-        lines["", name] = QueueBinding(name, namespaces=LabelSelector())
+        bindings["", name] = QueueBinding(name, namespaces=LabelSelector())
     for queue in fleet.queues.values():
         spec = queue.spec
-        lines["", queue.name] = QueueBinding(
+        bindings["", queue.name] = QueueBinding(
             queue.name,
             spec.stop_policy,
             spec.protected_run_time,
@@ -67,16 +81,56 @@ def _lines(fleet: Fleet) -> dict[tuple[str, str], QueueBinding]:
             fleet.teams[spec.team],
             spec.on_node_failure,
         )
-    return lines
+    return bindings
 
 
 _STRICTEST = ("HoldAndDrain", "Hold", "None")
 
 
 def _behind(queue: ClusterQueue, local_stop: str) -> QueueBinding:
+    """The binding of a ClusterQueue through a LocalQueue: the stricter stop policy of the two holds."""
     stops = {local_stop, queue.spec.stop_policy}
     return QueueBinding(
         queue.name,
         next(stop for stop in _STRICTEST if stop in stops),
         namespaces=queue.spec.namespace_selector,
     )
+
+
+class Priority(NamedTuple):
+    """The order of a gang among others, and whether it may evict them."""
+
+    value: int = 0
+    preempts: bool = True
+
+
+def class_of(fleet: Fleet, priority_class: str) -> PriorityClass | None:
+    """The declared PriorityClass of a gang that names this one, or none; None when it is not declared."""
+    return fleet.priority_classes.get(priority_class or DEFAULT_CLASS)
+
+
+def priority_of(fleet: Fleet, snapshot: Snapshot, job: Job) -> Priority:
+    """Of the class the job names; else of the declared default; else of its pods' own PriorityClass; else 0.
+
+    As with Kueue, the class of the job wins over that of its pods, and what a class is worth later changes nothing.
+    """
+    declared = class_of(fleet, job.priority_class)
+    if declared is not None:
+        return Priority(declared.spec.value, declared.spec.preempts)
+    if job.priority_class:
+        return Priority()
+    name = job.pod_priority_class
+    return Priority(snapshot.pod_priorities.get(name, 0), name not in snapshot.meek_pod_priorities)
+
+
+def boosted_priority(fleet: Fleet, gang: Gang) -> int:
+    """What a gang is ordered and preempted by: its priority with its boost.
+
+    Whoever writes the job writes the boost, so it lifts nobody above the highest class that the team may use.
+    """
+    if gang.priority_boost <= 0:
+        return gang.effective_priority
+    binding = binding_of(fleet, gang.namespace, gang.queue)
+    allowed = binding.team.spec.priority_classes if binding is not None and binding.team is not None else ()
+    values = [each.spec.value for name, each in fleet.priority_classes.items() if not allowed or name in allowed]
+    return min(gang.effective_priority, max(gang.priority, *values)) if values else gang.effective_priority

@@ -1,23 +1,28 @@
-"""The quota tree: who may still use how much, with borrowing and lending at every level.
+"""The quota tree says who may still use how much, with borrowing and lending at every level, and who borrows most.
 
-The arithmetic is Kueue's (`pkg/cache/scheduler/resource_node.go`; reference 2.4), complete: cohorts add up what their
-children lend, a child uses its private part first, and every level above may cap what is borrowed. `charge` and
-`release` are exact inverses, so that a what-if is do/undo, never a copy. A (flavor, resource) is a small integer, the
-`Cell`; amounts of a node are lists over cells.
+The arithmetic is Kueue's (`pkg/cache/scheduler/resource_node.go` and `fair_sharing.go`; reference 2.4 and 3.4),
+complete: cohorts add up what their children lend, a child uses its private part first, and every level above may cap
+what is borrowed. `charge` and `release` are exact inverses, so that a what-if is do/undo, never a copy. A
+(flavor, resource) is a small integer, the `Cell`; amounts of a node are lists over cells.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from fleet.quota.declared import UNLIMITED, CellQuota, FlavorResource, QuotaCohortSpec, QuotaQueueSpec
+from fleet.quota.specs import UNLIMITED, CellQuota, FlavorResource, QuotaCohortSpec, QuotaQueueSpec
 
 Cell = int
 Usage = Mapping[Cell, int]
 
 
+class UnrelatedNodes(ValueError):
+    """Nodes were compared that are not in one tree."""
+
+
 @dataclass(slots=True, eq=False)
 class QuotaNode:
-    """A cohort, or a queue at the leaves. Only `QuotaTree` changes `usage`."""
+    """A node is a cohort, or a queue at the leaves. Only `charge` and `release` change its usage."""
 
     name: str
     parent: "QuotaNode | None"
@@ -27,14 +32,14 @@ class QuotaNode:
     reclaimable: bool = True
     children: list["QuotaNode"] = field(default_factory=list)
     height: int = 0
-    """Longest path down to a leaf; 0 for a queue."""
+    """The longest path down to a leaf; 0 for a queue."""
     nominal: list[int] = field(default_factory=list)
     subtree: list[int] = field(default_factory=list)
     """Own quota and what the children lend."""
     private: list[int] = field(default_factory=list)
     """The part of `subtree` that nobody else may use."""
     ceiling: list[int] = field(default_factory=list)
-    """Most that may be used past the private part: subtree - private + borrowing limit; UNLIMITED without one."""
+    """The most that may be used past the private part: subtree - private + borrowing limit; UNLIMITED without one."""
     potential: list[int] = field(default_factory=list)
     """What could be used at most if everybody else were idle."""
     usage: list[int] = field(default_factory=list)
@@ -96,7 +101,7 @@ class QuotaNode:
 
 
 class QuotaTree:
-    """All cohorts and queues. Usage is charged at queues and spills upwards past private quota."""
+    """All cohorts and queues, as one tree or several. Usage is charged at queues, and past private quota further up."""
 
     def __init__(self, cohorts: Sequence[QuotaCohortSpec], queues: Sequence[QuotaQueueSpec]) -> None:
         """A cohort that is named but not given has no quota and no parent. ValueError for a circle of cohorts."""
@@ -278,3 +283,46 @@ def borrow_height(queue: QuotaNode, cell: Cell, amount: int) -> tuple[int, bool]
             return above.height, above.parent is not None
         node = above
     return node.height, False
+
+
+class DominantResourceShare(NamedTuple):
+    """How much a node borrows of what it could, in thousandths: of the resource that it borrows most of.
+
+    The node's `weight` divides it; a weight of 0 makes it infinite.
+    """
+
+    ratio: float
+    weight: float
+    resource: str = ""
+    """The resource in which it is largest."""
+    borrowing: bool = False
+
+    @property
+    def key(self) -> tuple[bool, float]:
+        """Orders shares: a borrower without weight after everybody else, among themselves by ratio."""
+        if not self.weight:
+            return (True, self.ratio) if self.borrowing else (False, 0.0)
+        return (False, self.ratio / self.weight)
+
+
+def dominant_resource_share(
+    tree: QuotaTree, node: QuotaNode, only: Collection[str] | None = None
+) -> DominantResourceShare:
+    """The share of a node as its usage stands, of all resources or of some `only`; a root has none."""
+    above = node.parent
+    if above is None:
+        return DominantResourceShare(0.0, node.weight)
+    borrowed: dict[str, int] = {}
+    borrowing = False
+    for cell in range(len(tree.cells)):
+        over = node.usage[cell] - node.subtree[cell]
+        resource = tree.cells[cell].resource
+        if over > 0 and (only is None or resource in only):
+            borrowing = True
+            borrowed[resource] = borrowed.get(resource, 0) + over
+    best, dominant = 0.0, ""
+    for resource in sorted(borrowed):
+        lendable = sum(above.potential[cell] for cell in tree.cells_of(resource))
+        if lendable > 0 and (ratio := borrowed[resource] * 1000.0 / lendable) > best:
+            best, dominant = ratio, resource
+    return DominantResourceShare(best, node.weight, dominant, borrowing)

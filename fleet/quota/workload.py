@@ -1,22 +1,22 @@
-"""Workloads as the quota engine sees them: what asks, what it was given, and the books of who holds what."""
+"""Workloads as the quota engine sees them: what each asks for, and what it could be given (Kueue's Assignment)."""
 
-from bisect import bisect_left, insort
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from math import inf
+from enum import IntEnum
+from typing import NamedTuple
 
-from fleet.quota.declared import FlavorResource
-from fleet.quota.ground import NO_PLACEMENT, PlacementBackend
-from fleet.quota.tree import Cell, QuotaNode, QuotaTree, charge, release
+from fleet.quota.specs import FlavorResource
+from fleet.quota.tree import Cell, QuotaTree
+from fleet.reasons import Reason, Refusal
 from fleet.snapshot import PodSet
-from model.quantity import Resources
+from model.quantity import Resources, format_amount
 
 NEVER_CREATED_S = float("-inf")
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A gang that asks for quota, all of it or nothing."""
+    """A gang, or a pod beyond the core of one, that asks for quota: all of it or nothing (Kueue's Workload)."""
 
     uid: str
     name: str
@@ -26,11 +26,11 @@ class Workload:
     """NEVER_CREATED_S sorts before everything."""
     pod_sets: tuple[PodSet, ...]
     queued_at_s: float | None = None
-    """Where it stands in its queue's order of time, when that is not its creation: the time of an eviction."""
+    """The time that orders it in its queue, when that is not its creation: the time of an eviction."""
     evicted_at_s: float = 0.0
     """Last time it was evicted: among equals the one that waits longest since goes first."""
     local_queue: str = ""
-    """Whose use it counts as, where the queue is ordered by that."""
+    """The local queue whose usage it counts as, where that orders the queue."""
     preempts: bool = True
     buys: bool = True
     """Whether a machine may be bought, cut anew or waited for so that it has a place."""
@@ -45,23 +45,23 @@ class Workload:
     runs_s: float | None = None
     """How long it says it will run; None = it does not say."""
     busy: bool = False
-    """What was decided for it last is still being written: it keeps its turn, and nothing new is decided."""
+    """The last decision about it is still being written: it keeps its turn, and nothing new is decided."""
     nominated: bool = False
-    """It already had others evicted for it and waits for them to leave."""
+    """Others were already evicted for it, and it waits for them to leave."""
     lost_work_s: float = 0.0
     """What it would lose if it were evicted now (seconds times devices); among equals the cheapest goes first."""
     _shape: Hashable = field(init=False, repr=False, compare=False, default=None)
 
     @property
     def at_s(self) -> float:
-        """Its place in time among workloads of equal priority."""
+        """The time that orders it among workloads of equal priority."""
         return self.created_at_s if self.queued_at_s is None else self.queued_at_s
 
     @property
     def shape(self) -> Hashable:
-        """Workloads of one queue with equal shapes get equal answers.
+        """Workloads of one queue with equal shapes get equal answers (Kueue's scheduling-equivalence hash).
 
-        Worked out when first asked for: of the many that hold quota nobody asks.
+        It is worked out when first asked for: nobody asks for the shapes of the many that hold quota.
         """
         if self._shape is None:
             parts = (
@@ -94,7 +94,7 @@ def _shape_of(pod_set: PodSet) -> Hashable:
 
 @dataclass(frozen=True, slots=True)
 class PodSetAssignment:
-    """What one pod set was given: a flavor for every resource, for `count` pods."""
+    """One pod set holds these flavors for `count` of its pods (Kueue's PodSetAssignment in an Admission)."""
 
     name: str
     count: int
@@ -104,160 +104,177 @@ class PodSetAssignment:
     """Resource -> amount for all its pods."""
 
 
-@dataclass(slots=True, eq=False)
-class AdmittedWorkload:
-    """A workload that holds quota."""
-
-    workload: Workload
-    queue: QuotaNode
-    given: tuple[PodSetAssignment, ...]
-    usage: Mapping[Cell, int]
-    reserved_at_s: float
-    ends_at_s: float = inf
-    """When it says it will have ended (epoch seconds); inf = it does not say."""
-    leaving: bool = False
-    """Evicted already, but not gone."""
-    place: object = None
-    """Where its pods stand, as the ground knows it."""
-    protected: bool = False
-    """It may not be chosen as a victim now."""
-    unsettled: bool = False
-    """What was decided for it last is still being written: who wants it to go waits until that is done."""
-    out: bool = False
-    """Lifted off the books for the moment."""
-
-    def uses_any(self, cells: Iterable[Cell]) -> bool:
-        """Whether it takes something of one of the cells."""
-        usage = self.usage
-        return any(cell in usage for cell in cells)
-
-
-@dataclass(frozen=True, slots=True)
-class SecondPassWorkload:
-    """A holder that keeps its quota and asks only for a place: its pods never had one, or lost a part of it."""
-
-    holder: AdmittedWorkload
-    lost: bool = False
-    """A node under it failed: nobody is evicted to make room, and what still runs stays where it is."""
-
-
-def eviction_order(holder: AdmittedWorkload) -> tuple[int, float, float, str]:
-    """The order in which holders of one queue would have to go: low priority, little work lost, newest, uid."""
-    workload = holder.workload
-    return (workload.priority, workload.lost_work_s, -holder.reserved_at_s, workload.uid)
-
-
-@dataclass(slots=True)
-class QuotaLedger:
-    """Who holds what. `lift` and `put_back` bracket a what-if and restore the exact state."""
-
-    tree: QuotaTree
-    ground: PlacementBackend = NO_PLACEMENT
-    holders: dict[str, AdmittedWorkload] = field(default_factory=dict)
-    leaving: dict[str, AdmittedWorkload] = field(default_factory=dict)
-    """Those who were told to leave and still hold what they hold, by uid."""
-    parted: bool = False
-    """Whether they count as gone for the moment; see `part`."""
-    _of_queue: dict[str, dict[str, AdmittedWorkload]] = field(default_factory=dict)
-    _staying: dict[str, list[AdmittedWorkload]] = field(default_factory=dict)
-    """Queue -> those who are not leaving, by `eviction_order`: made when first asked for, kept in order from then on,
-    because sorting them for each search costs more than the search."""
-
-    def enter(self, holder: AdmittedWorkload) -> None:
-        """The workload holds its quota from now on; its rank does not change any more."""
-        uid, queue = holder.workload.uid, holder.queue.name
-        self.holders[uid] = holder
-        self._of_queue.setdefault(queue, {})[uid] = holder
-        if holder.leaving:
-            self.leaving[uid] = holder
-        elif queue in self._staying:
-            insort(self._staying[queue], holder, key=eviction_order)
-        self.put_back(holder)
-
-    def strike(self, uid: str) -> AdmittedWorkload:
-        """It holds nothing any more. KeyError when it held nothing."""
-        holder = self.holders.pop(uid)
-        del self._of_queue[holder.queue.name][uid]
-        if self.leaving.pop(uid, None) is None:
-            self._stays_no_more(holder)
-        if not holder.out:
-            self.lift(holder)
-        return holder
-
-    def evict(self, holder: AdmittedWorkload) -> None:
-        """It is told to leave."""
-        holder.leaving = True
-        self.leaving[holder.workload.uid] = holder
-        self._stays_no_more(holder)
-        if self.parted and not holder.out:
-            self.lift(holder)
-
-    def part(self, *, parted: bool) -> None:
-        """Let those who are leaving count as gone from now on, or as there again.
-
-        What-ifs that take their leaving for granted come in long rows: this way nobody is lifted for each of them.
-        """
-        if parted is self.parted:
-            return
-        self.parted = parted
-        move = self.lift if parted else self.put_back
-        for holder in self.leaving.values():
-            move(holder)
-
-    @property
-    def leave_later(self) -> bool:
-        """Whether anybody is leaving who does not count as gone for the moment."""
-        return bool(self.leaving) and not self.parted
-
-    def _stays_no_more(self, holder: AdmittedWorkload) -> None:
-        line = self._staying.get(holder.queue.name)
-        if line is not None:
-            del line[bisect_left(line, eviction_order(holder), key=eviction_order)]
-
-    def lift(self, holder: AdmittedWorkload) -> None:
-        """Take its usage away for now."""
-        holder.out = True
-        release(holder.queue, holder.usage)
-        self.ground.lift(holder)
-
-    def put_back(self, holder: AdmittedWorkload) -> None:
-        """Undo `lift`."""
-        holder.out = False
-        charge(holder.queue, holder.usage)
-        self.ground.put(holder)
-
-    def seat(self, holder: AdmittedWorkload, place: object) -> None:
-        """Its pods stand there from now on."""
-        self.ground.lift(holder)
-        holder.place = place
-        self.ground.put(holder)
-
-    def staying(self, queue: str) -> Sequence[AdmittedWorkload]:
-        """Holders charged at a queue that are not leaving, by rank."""
-        if queue not in self._staying:
-            everybody = self._of_queue.get(queue, {}).values()
-            self._staying[queue] = sorted((holder for holder in everybody if not holder.leaving), key=eviction_order)
-        return self._staying[queue]
-
-    def leaving_of(self, queue: str) -> Sequence[AdmittedWorkload]:
-        """Holders charged at a queue that are leaving, by rank."""
-        return sorted((holder for holder in self.leaving.values() if holder.queue.name == queue), key=eviction_order)
-
-
-def usage_in(tree: QuotaTree, given: Sequence[PodSetAssignment]) -> dict[Cell, int]:
-    """What was given as amounts of cells, over all pod sets."""
-    usage: dict[Cell, int] = {}
-    for pods in given:
-        for resource, flavor in pods.flavors.items():
-            cell = tree.cell(FlavorResource(flavor, resource))
-            usage[cell] = usage.get(cell, 0) + pods.amounts.get(resource, 0)
-    return usage
-
-
 def by_resource(tree: QuotaTree, usage: Mapping[Cell, int]) -> dict[str, int]:
-    """Amounts of cells as amounts of resources, over all flavors."""
+    """Amounts of cells summed up by resource, over all flavors."""
     total: dict[str, int] = {}
     for cell, amount in usage.items():
         resource = tree.cells[cell].resource
         total[resource] = total.get(resource, 0) + amount
     return total
+
+
+class PreemptionMode(IntEnum):
+    """An amount of a flavor can be had by one of these means, the best last (Kueue's preemptionMode)."""
+
+    NO_FIT = 0
+    NO_CANDIDATES = 1
+    """Only by preemption, and there is nobody to preempt."""
+    PREEMPT = 2
+    """By preemption, of a workload of the own queue among others."""
+    RECLAIM = 3
+    """By preemption in other queues only."""
+    FIT = 4
+
+    @property
+    def preempting(self) -> bool:
+        """Whether it takes preemption: it neither fits nor is out of the question."""
+        return PreemptionMode.NO_FIT < self < PreemptionMode.FIT
+
+
+class GranularMode(NamedTuple):
+    """By which means a flavor could be had, and from how far up the tree it would borrow (Kueue's granularMode)."""
+
+    mode: PreemptionMode
+    borrow: int
+
+
+class FlavorRefusal(NamedTuple):
+    """A reason why a pod set cannot have a flavor now; where quota is short, with the cell and the amounts."""
+
+    reason: Reason
+    message: str = ""
+    cell: Cell = -1
+    """-1 where it is not quota that is short."""
+    asked: int = 0
+    available: int = 0
+    """What the queue could have of the cell now; for EXCEEDS_MAX_QUOTA, with everybody else idle."""
+    retry_at_s: float = 0.0
+
+    def told(self, tree: QuotaTree) -> Refusal:
+        """The refusal as a sentence with its numbers."""
+        if self.cell < 0:
+            return Refusal(self.reason, self.message, self.retry_at_s)
+        resource, flavor = tree.cells[self.cell].resource, tree.cells[self.cell].flavor
+        asked, most = format_amount(resource, self.asked), format_amount(resource, self.available)
+        if self.reason is Reason.EXCEEDS_MAX_QUOTA:
+            return Refusal(
+                self.reason,
+                f"asks {asked} {resource} of {flavor}, but its queue could get at most {most} "
+                "with everybody else idle; raise the quota or the borrowing limit, or ask less",
+            )
+        return Refusal(self.reason, f"asks {asked} {resource} of {flavor}, {most} available")
+
+
+@dataclass(slots=True)
+class FlavorAssignment:
+    """The flavor chosen for one resource of a pod set (Kueue's FlavorAssignment)."""
+
+    flavor: str
+    mode: PreemptionMode
+    borrow: int
+    next_index: int
+    """Where the search goes on next time: the index of the last flavor tried, -1 when all were."""
+
+
+@dataclass(slots=True)
+class PodSetFlavors:
+    """Flavors for the resources of one pod set. `choices` is None when some resource fits no flavor."""
+
+    pod_set: PodSet
+    count: int
+    amounts: dict[str, int]
+    """Resource -> amount for all pods."""
+    choices: dict[str, FlavorAssignment] | None = None
+    refusals: list[FlavorRefusal] = field(default_factory=list)
+    """What was found against flavors that were tried, in this order."""
+    no_place: bool = False
+    """Quota or not: its pods could not stand anywhere, even if no workload stood there."""
+
+    @property
+    def mode(self) -> PreemptionMode:
+        """The worst of its resources."""
+        if self.choices is None or self.no_place:
+            return PreemptionMode.NO_FIT
+        worst = PreemptionMode.FIT
+        for choice in self.choices.values():
+            worst = min(worst, choice.mode)
+        return worst
+
+    def asks(self) -> set[str]:
+        """Resources it asks for."""
+        return {name for name, amount in self.amounts.items() if amount}
+
+    @property
+    def flavors(self) -> frozenset[str]:
+        """Names of the flavors chosen."""
+        return frozenset(choice.flavor for choice in (self.choices or {}).values())
+
+
+@dataclass(slots=True)
+class WorkloadAssignment:
+    """Flavors, and a place where machines count, for all pod sets of a workload (Kueue's Assignment)."""
+
+    pod_sets: list[PodSetFlavors]
+    usage: dict[Cell, int]
+    place: object = None
+    """Where the pods would stand, as the placement backend knows it."""
+
+    @property
+    def mode(self) -> PreemptionMode:
+        """The worst of its pod sets."""
+        pod_sets = self.pod_sets
+        if len(pod_sets) == 1:
+            return pod_sets[0].mode
+        return min((pods.mode for pods in pod_sets), default=PreemptionMode.NO_FIT)
+
+    @property
+    def borrow(self) -> int:
+        """The highest level anything is borrowed from."""
+        return max((c.borrow for p in self.pod_sets for c in (p.choices or {}).values()), default=0)
+
+    @property
+    def given(self) -> tuple[PodSetAssignment, ...]:
+        """What the workload would hold."""
+        return tuple(
+            PodSetAssignment(
+                pods.pod_set.name,
+                pods.count,
+                {resource: choice.flavor for resource, choice in (pods.choices or {}).items()},
+                {resource: pods.amounts[resource] for resource in pods.choices or {}},
+            )
+            for pods in self.pod_sets
+        )
+
+    def contested(self, tree: QuotaTree) -> frozenset[Cell]:
+        """Cells that have to be preempted for."""
+        return frozenset(
+            tree.cell(FlavorResource(choice.flavor, resource))
+            for pods in self.pod_sets
+            for resource, choice in (pods.choices or {}).items()
+            if choice.mode is not PreemptionMode.FIT
+        )
+
+    def indexes(self) -> list[dict[str, int]]:
+        """For each pod set: resource -> where its search goes on."""
+        return [{name: choice.next_index for name, choice in (pods.choices or {}).items()} for pods in self.pod_sets]
+
+    @property
+    def no_fit_reason(self) -> Reason | None:
+        """Why it cannot be had: the least final reason of the first pod set that has no flavor; None when all have."""
+        for pods in self.pod_sets:
+            if pods.mode is PreemptionMode.NO_FIT:
+                reasons = {refusal.reason for refusal in pods.refusals}
+                return next((reason for reason in _LEAST_FINAL_FIRST if reason in reasons), None)
+        return None
+
+    def untried(self) -> bool:
+        """Whether some resource has flavors left to try."""
+        return any(index != -1 for indexes in self.indexes() for index in indexes.values())
+
+
+_LEAST_FINAL_FIRST = (
+    Reason.TOPOLOGY,
+    Reason.WAITING_FOR_QUOTA,
+    Reason.EXCEEDS_MAX_QUOTA,
+    Reason.NO_MATCHING_FLAVOR,
+)

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
-from fleet.quota.run import CycleResult
+from fleet.quota.admission_cycle import CycleResult
 from fleet.quota.scheduler import AdmissionScheduler
 from fleet.quota.workload import Workload
 

@@ -1,6 +1,6 @@
 """The one decision: for every waiting gang, quota and a place and a paid-for machine, or a reason why not.
 
-The quota engine sweeps through all queues with the machines as its ground (`fleet.scheduling.machines`): a gang gets
+The quota engine sweeps through all queues with the machines as its backend (`fleet.scheduling.machines`): a gang gets
 flavors and a place together, on machines that stand idle, on ones cut anew, on ones bought for it; and only where quota
 or machines are in others' hands, these are evicted. What this pass decides becomes actions here.
 """
@@ -21,15 +21,15 @@ from fleet.mig.layouts import cut_anew
 from fleet.placement.flavor_nodes import FleetFlavors
 from fleet.placement.inventory import build_capacity, build_cluster_state, coming_machines
 from fleet.placement.plan import PlacementPlan
-from fleet.quota.candidates import Victim
-from fleet.quota.compile import QuotaSpecs, current_quota_specs, pod_set_assignments, usages
-from fleet.quota.declared import FlavorResource
-from fleet.quota.priority import boosted_priority
-from fleet.quota.queue_binding import QueueBinding, binding_of
-from fleet.quota.run import CycleResult
+from fleet.quota.admission_cycle import CycleResult
+from fleet.quota.admission_fair_sharing import local_queue_of, usage_ledger
+from fleet.quota.build_tree import QuotaSpecs, current_quota_specs, pod_set_assignments, usages
+from fleet.quota.ledger import AdmittedWorkload, QuotaLedger, SecondPassWorkload
+from fleet.quota.preemption import Victim
+from fleet.quota.queue_binding import QueueBinding, binding_of, boosted_priority
 from fleet.quota.scheduler import AdmissionScheduler
-from fleet.quota.usage import local_queue_of, usage_ledger
-from fleet.quota.workload import AdmittedWorkload, QuotaLedger, SecondPassWorkload, Workload
+from fleet.quota.specs import FlavorResource
+from fleet.quota.workload import Workload
 from fleet.reasons import Reason, Refusal
 from fleet.scheduling.batching import gathering, put_off
 from fleet.scheduling.explain import Explainer
@@ -99,13 +99,14 @@ class Pass:
             snapshot.now_s,
             lost,
         )
-        books = QuotaLedger(tree, machines)
-        scheduler = AdmissionScheduler(books, said.queues, flavors.specs(), said.rules, snapshot.now_s)
+        scheduler = AdmissionScheduler(
+            QuotaLedger(tree, machines), said.queues, flavors.specs(), said.rules, snapshot.now_s
+        )
         if (ledger := usage_ledger(fleet, snapshot)) is not None:
-            scheduler.ledger, scheduler.local_usage = ledger, ledger.values()
+            scheduler.usage_ledger, scheduler.local_usage = ledger, ledger.values()
         waiting = [gang for gang in in_line(fleet, snapshot) if gang_subject(gang.uid) not in snapshot.set_aside]
         started = cls(fleet, snapshot, said, machines, scheduler, waiting, held)
-        taken = usages(fleet, said, holders(snapshot))
+        taken = usages(fleet, snapshot)
         for part in held.values():
             with concerning(gang_subject(whole(part.uid))):
                 started._settle_or_withhold(part, _summed(part, taken) if part.uid in lost else taken.get(part.uid, {}))
@@ -217,11 +218,11 @@ class Pass:
 
     def _replace(self) -> None:
         """Gangs that run go first, and evict nobody (Kueue's second pass); who finds no other place leaves at once."""
-        holders = [self.scheduler.books.holders[uid] for uid in sorted(self.machines.vacancies)]
+        holders = [self.scheduler.ledger.holders[uid] for uid in sorted(self.machines.vacancies)]
         if not holders:
             return
         result = self.scheduler.decide((), [SecondPassWorkload(holder, lost=True) for holder in holders])
-        for holder in result.seated:
+        for holder in result.placed:
             self._reseat(holder)
         for holder in result.lost:
             self._give_up(holder)
@@ -243,7 +244,7 @@ class Pass:
         message = f"{vacancy.message}, and there is no replacement: {self.machines.refused[uid].message}"
         job = self.snapshot.jobs.get(uid)
         self.actions.append(SaveGang(evicted(gang, job, vacancy.reason, message, self.snapshot.now_s)))
-        self.scheduler.books.evict(holder)
+        self.scheduler.ledger.evict(holder)
 
     def _evict(self, victim: Victim, preemptor: Workload) -> None:
         part, now = self.parts[victim.holder.workload.uid], self.snapshot.now_s
@@ -328,7 +329,7 @@ class Pass:
         answers = {entry.workload.uid: explainer.entry(entry) for entry in result.waiting}
         heads = {entry.queue.name: entry.workload for entry in result.waiting if entry.queue.strict}
         of_shape = {(entry.queue.name, entry.workload.shape): entry for entry in reversed(result.waiting)}
-        for waiting in self.scheduler.left():
+        for waiting in self.scheduler.still_waiting():
             if waiting.uid not in answers and waiting.queue in heads:
                 answers[waiting.uid] = explainer.behind(heads[waiting.queue])
             elif waiting.uid not in answers:

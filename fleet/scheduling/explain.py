@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import inf
 
-from fleet.quota.candidates import satisfies_policy
-from fleet.quota.declared import CandidatePolicy
 from fleet.quota.entries import CycleEntry, EntryOutcome
-from fleet.quota.flavors import FlavorRefusal, PreemptionMode
+from fleet.quota.ledger import AdmittedWorkload
+from fleet.quota.preemption import why_kept
 from fleet.quota.scheduler import AdmissionScheduler
 from fleet.quota.tree import Cell, QuotaNode, QuotaTree, available
-from fleet.quota.workload import AdmittedWorkload, Workload
+from fleet.quota.workload import FlavorRefusal, PreemptionMode, Workload
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import Snapshot
 from model.fleet import Fleet
@@ -21,7 +20,7 @@ from model.quantity import format_amount
 
 @dataclass(slots=True)
 class Explainer:
-    """Turns what the quota engine says of heads that wait into sentences, as the books stand after the sweep."""
+    """Turns what the quota engine says of heads that wait into sentences, as the ledger stands after the sweep."""
 
     fleet: Fleet
     snapshot: Snapshot
@@ -30,7 +29,7 @@ class Explainer:
     @property
     def tree(self) -> QuotaTree:
         """The quota tree."""
-        return self.scheduler.books.tree
+        return self.scheduler.ledger.tree
 
     def entry(self, entry: CycleEntry) -> Refusal:
         """Why a head waits."""
@@ -48,39 +47,28 @@ class Explainer:
     def _from_problems(self, entry: CycleEntry) -> Refusal:
         unfit: list[str] = []
         for pods in entry.assignment.pod_sets:
-            for problem in pods.problems:
-                if problem.reason is not Reason.NO_MATCHING_FLAVOR:
-                    return self._told(entry, problem)
+            for refused in pods.refusals:
+                if refused.reason is not Reason.NO_MATCHING_FLAVOR:
+                    return self._told(entry, refused)
             if pods.mode is PreemptionMode.NO_FIT:
-                unfit = unfit or [pods.pod_set.name, *(problem.message for problem in pods.problems)]
+                unfit = unfit or [pods.pod_set.name, *(refused.message for refused in pods.refusals)]
         if unfit:
             name, *details = unfit
             message = f"{name} fits no flavor of queue {entry.queue.name} ({'; '.join(details)})"
             return Refusal(Reason.NO_MATCHING_FLAVOR, message)
         return Refusal(Reason.QUEUED, "not considered yet")
 
-    def _told(self, entry: CycleEntry, problem: FlavorRefusal) -> Refusal:
-        if problem.cell < 0:
-            return Refusal(problem.reason, problem.message, problem.retry_at_s)
-        if problem.reason is Reason.EXCEEDS_MAX_QUOTA:
-            return self._too_much(problem)
-        return self._missing(entry, problem)
+    def _told(self, entry: CycleEntry, refused: FlavorRefusal) -> Refusal:
+        if refused.reason is Reason.WAITING_FOR_QUOTA and refused.cell >= 0:
+            return self._missing(entry, refused)
+        return refused.told(self.tree)
 
-    def _too_much(self, problem: FlavorRefusal) -> Refusal:
-        """It can never run as it is."""
-        most = format_amount(self.tree.cells[problem.cell].resource, problem.there)
-        return Refusal(
-            problem.reason,
-            f"asks {amount_of(self.tree, problem.cell, problem.asked)}, but its queue could get at most {most} "
-            "with everybody else idle; raise the quota or the borrowing limit, or ask less",
-        )
-
-    def _missing(self, entry: CycleEntry, problem: FlavorRefusal) -> Refusal:
+    def _missing(self, entry: CycleEntry, refused: FlavorRefusal) -> Refusal:
         """How much is missing, who borrows it, and what the own team still has coming."""
-        cell = problem.cell
+        cell = refused.cell
         named, free = self.tree.cells[cell], available(entry.node, cell)
         resource = named.resource
-        missing, asked, left = (format_amount(resource, n) for n in (problem.asked - free, problem.asked, free))
+        missing, asked, left = (format_amount(resource, n) for n in (refused.asked - free, refused.asked, free))
         sentence = [f"needs {missing} more {resource} of {named.flavor}: asks {asked}, {left} available"]
         if borrowers := _borrowers(entry.node.owner, cell):
             sentence.append("; ".join(f"{name} borrows {format_amount(resource, much)}" for name, much in borrowers))
@@ -91,43 +79,35 @@ class Explainer:
             if unused > 0
             else f"{owner.name} uses its whole guarantee and would borrow"
         )
-        sentence += [part for part in (self._why_kept(entry, cell), self._when(entry, cell, problem.asked)) if part]
+        sentence += [part for part in (self._why_kept(entry, cell), self._when(entry, cell, refused.asked)) if part]
         return Refusal(Reason.WAITING_FOR_QUOTA, "; ".join(sentence))
 
     def _why_kept(self, entry: CycleEntry, cell: Cell) -> str:
         """Why those who hold the rest stay: what the queue's policies and their own state say of them."""
-        policy, workload = entry.queue.preemption, entry.workload
-        if not workload.preempts:
+        if not entry.workload.preempts:
             return "it may not evict others"
         reasons: Counter[str] = Counter()
-        for holder in self.scheduler.books.holders.values():
+        for holder in self.scheduler.ledger.holders.values():
             if cell not in holder.usage or holder.leaving or holder.queue.root is not entry.node.root:
                 continue
-            own = holder.queue is entry.node
-            rule = policy.within_queue if own else policy.reclaim
-            if rule is CandidatePolicy.NEVER:
-                reasons["preemption within the queue is off" if own else "reclaim from other teams is off"] += 1
-            elif not satisfies_policy(rule, workload, holder.workload):
-                older = ", or newer" if rule is CandidatePolicy.LOWER_OR_NEWER else ""
-                reasons[f"priority {holder.workload.priority} is not below {workload.priority}{older}"] += 1
-            elif holder.protected:
-                reasons["it has not run for its protected time yet"] += 1
+            if why := why_kept(entry.queue, entry.node, entry.workload, holder):
+                reasons[why] += 1
         told = [f"{count} gang{'s' if count > 1 else ''} kept: {why}" for why, count in sorted(reasons.items())]
         return ", ".join(told[:3])
 
     def _when(self, entry: CycleEntry, cell: Cell, asked: int) -> str:
         """When enough of it will be free, if those who say when they end are right."""
-        books, node = self.scheduler.books, entry.node
-        ending = [h for h in books.holders.values() if cell in h.usage and h.ends_at_s < inf and not h.out]
+        ledger, node = self.scheduler.ledger, entry.node
+        ending = [h for h in ledger.holders.values() if cell in h.usage and h.ends_at_s < inf and not h.out]
         gone: list[AdmittedWorkload] = []
         for holder in sorted(ending, key=lambda h: (h.ends_at_s, h.workload.uid)):
-            books.lift(holder)
+            ledger.lift(holder)
             gone.append(holder)
             if available(node, cell) >= asked:
                 break
         enough = available(node, cell) >= asked
         for holder in reversed(gone):
-            books.put_back(holder)
+            ledger.put_back(holder)
         if not gone or not enough:
             return ""
         # an instant, not a delay: a sentence that ages would be written again every minute
@@ -145,12 +125,6 @@ def _borrowers(owner: QuotaNode, cell: Cell) -> list[tuple[str, int]]:
         if node is not owner and node.parent is not None and not node.through_team and node.unused(cell) < 0:
             found.append((node.name, -node.unused(cell)))
     return sorted(found, key=lambda entry: (-entry[1], entry[0]))[:3]
-
-
-def amount_of(tree: QuotaTree, cell: Cell, amount: int) -> str:
-    """`8 nvidia.com/gpu of h100`."""
-    named = tree.cells[cell]
-    return f"{format_amount(named.resource, amount)} {named.resource} of {named.flavor}"
 
 
 def waiting_for(leaving: Iterable[str], chosen: Iterable[str]) -> Refusal:

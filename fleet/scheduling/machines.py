@@ -1,4 +1,4 @@
-"""The quota engine's ground in production: machines that stand, that are on their way, and that can be bought."""
+"""The quota engine's placement backend in production: machines that stand, are on their way, or can be bought."""
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,10 +12,10 @@ from fleet.placement.cluster_state import ClusterState, NodeSlot, StateVersion
 from fleet.placement.flavor_nodes import FleetFlavors
 from fleet.placement.place import place_gang
 from fleet.placement.plan import Need, PlacementPlan
-from fleet.quota.declared import FlavorResource, QuotaQueueSpec
-from fleet.quota.ground import PlacementRefusal
+from fleet.quota.ledger import AdmittedWorkload, PlacementRefusal
+from fleet.quota.specs import FlavorResource, QuotaQueueSpec
 from fleet.quota.tree import QuotaTree
-from fleet.quota.workload import AdmittedWorkload, PodSetAssignment, Workload
+from fleet.quota.workload import PodSetAssignment, Workload
 from fleet.reasons import Reason, Refusal
 from fleet.scheduling.mending import mend
 from fleet.snapshot import Claim, Gang, Pin, PodSet

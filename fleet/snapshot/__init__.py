@@ -107,7 +107,7 @@ class Snapshot:
     spent_usd: Mapping[str, float] = field(default_factory=dict)
     """Team -> spent this calendar month."""
     local_usage: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    """`namespace/queue` -> resource -> what its gangs used lately, decayed; canonical (`fleet.quota.usage`)."""
+    """`namespace/queue` -> resource -> what its gangs used lately, decayed; canonical."""
     outlook: Outlook = NOTHING
     """What consolidation had in mind after the last pass."""
     busy: frozenset[str] = frozenset()

@@ -8,7 +8,7 @@ import pytest
 
 from agent.simulation import Tempo
 from fleet.gangs import lifecycle
-from fleet.quota.nominate import Nominator
+from fleet.quota.assignment_search import AssignmentSearch
 from tests.agent.scenes import Scene, files, gpu_job, pool, queue, simple, team
 
 SEEDS = range(3)
@@ -40,14 +40,14 @@ def when_it_is_opened(patch: pytest.MonkeyPatch, uid: str) -> None:
 
 
 def when_it_is_nominated(patch: pytest.MonkeyPatch, uid: str) -> None:
-    sound = Nominator.nominate
+    sound = AssignmentSearch.best
 
-    def nominate(self: Any, workload: Any, *more: Any) -> Any:
+    def best(self: Any, workload: Any, *more: Any) -> Any:
         if workload.uid == uid:
             raise ZeroDivisionError("a share of nothing")
         return sound(self, workload, *more)
 
-    patch.setattr(Nominator, "nominate", nominate)
+    patch.setattr(AssignmentSearch, "best", best)
 
 
 FAULTS: dict[str, tuple[str, Fault]] = {

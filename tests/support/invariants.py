@@ -10,7 +10,7 @@ import msgspec
 
 from agent.simulation import Simulation
 from fleet.nodeclaims.launch import LAUNCH_GROUP_TAG
-from fleet.quota.compile import charged_tree
+from fleet.quota.build_tree import charged_tree
 from fleet.snapshot import Gang, Snapshot
 from model import labels
 from providers.kube.objects import decode_workload

@@ -3,8 +3,8 @@ one sweep; victims take their time to leave."""
 
 from dataclasses import dataclass, field, replace
 
-from fleet.quota.declared import AdmissionRules
 from fleet.quota.entries import EntryOutcome
+from fleet.quota.specs import AdmissionRules
 from fleet.reasons import Reason
 from tests.support.quota_worlds import QuotaPlan
 from tests.support.quotas import QuotaWorld, Turn
@@ -31,7 +31,7 @@ class Passes:
         world = plan.build()
         held = {
             name: ({"/".join(world.tree.cells[cell]): n for cell, n in holder.usage.items()}, holder.reserved_at_s)
-            for name, holder in world.books.holders.items()
+            for name, holder in world.ledger.holders.items()
         }
         rules = replace(AGENT, fair=plan.rules.fair)
         return cls(replace(plan, rules=rules), leave_passes, held)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from hypothesis import strategies as st
 
-from fleet.quota.declared import (
+from fleet.quota.specs import (
     UNLIMITED,
     AdmissionRules,
     CandidatePolicy,
@@ -58,7 +58,7 @@ class QuotaPlan:
             if job.flavor and fits(world.tree.queues[job.queue], world.cells(held)):
                 world.holds(job.name, job.queue, held, priority=job.priority, at_s=job.at_s, reserved_at_s=job.at_s)
         for job in self.jobs:
-            if job.name not in world.books.holders:
+            if job.name not in world.ledger.holders:
                 world.waits(job.name, job.queue, dict(job.wanted), priority=job.priority, at_s=job.at_s)
         return world
 

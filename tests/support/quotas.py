@@ -9,8 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from fleet.quota.candidates import PreemptionContext, Victim
-from fleet.quota.declared import (
+from fleet.quota.admission_cycle import CycleResult
+from fleet.quota.entries import EntryOutcome
+from fleet.quota.ledger import AdmittedWorkload, QuotaLedger
+from fleet.quota.preemption import PreemptionContext, Victim
+from fleet.quota.scheduler import AdmissionScheduler
+from fleet.quota.specs import (
     AdmissionRules,
     CandidatePolicy,
     CellQuota,
@@ -22,11 +26,8 @@ from fleet.quota.declared import (
     QuotaQueueSpec,
     QuotaResourceGroup,
 )
-from fleet.quota.entries import EntryOutcome
-from fleet.quota.run import CycleResult
-from fleet.quota.scheduler import AdmissionScheduler
-from fleet.quota.tree import QuotaNode, QuotaTree
-from fleet.quota.workload import AdmittedWorkload, PodSetAssignment, QuotaLedger, Workload, usage_in
+from fleet.quota.tree import Cell, QuotaNode, QuotaTree
+from fleet.quota.workload import PodSetAssignment, Workload
 from fleet.reasons import Reason
 from fleet.snapshot import PodSet
 
@@ -76,6 +77,16 @@ def queue(name: str, above: str = "", given: Mapping[str, Bound] | None = None, 
         flavors[covered] = (*flavors.get(covered, ()), flavor)
     groups = more.pop("groups", tuple(QuotaResourceGroup(covered, names) for covered, names in flavors.items()))
     return QuotaQueueSpec(name, above, groups, cells, **more)
+
+
+def usage_in(tree: QuotaTree, given: Sequence[PodSetAssignment]) -> dict[Cell, int]:
+    """Amounts of cells that pod sets hold together."""
+    usage: dict[Cell, int] = {}
+    for pods in given:
+        for resource, flavor in pods.flavors.items():
+            cell = tree.cell(FlavorResource(flavor, resource))
+            usage[cell] = usage.get(cell, 0) + pods.amounts.get(resource, 0)
+    return usage
 
 
 def asks(name: str, above: str, wanted: int | Amounts | Sequence[PodSet], **more: Any) -> Workload:
@@ -135,12 +146,12 @@ class QuotaWorld:
         return cls(AdmissionScheduler(QuotaLedger(tree), {spec.name: spec for spec in queues}, known, rules))
 
     @property
-    def books(self) -> QuotaLedger:
-        return self.scheduler.books
+    def ledger(self) -> QuotaLedger:
+        return self.scheduler.ledger
 
     @property
     def tree(self) -> QuotaTree:
-        return self.scheduler.books.tree
+        return self.scheduler.ledger.tree
 
     def node(self, name: str) -> QuotaNode:
         return self.tree.queues.get(name) or self.tree.cohorts[name]
@@ -183,7 +194,7 @@ class QuotaWorld:
         workload = asks(name, above, {self.tree.cells[cell].resource: n for cell, n in usage.items()}, **more)
         contested = frozenset(usage if cells is None else self.cells(dict.fromkeys(cells, 0)))
         spec = self.scheduler.queues[above]
-        return PreemptionContext(self.books, workload, spec, self.tree.queues[above], usage, contested)
+        return PreemptionContext(self.ledger, workload, spec, self.tree.queues[above], usage, contested)
 
     def decide(self) -> Turn:
         """One cycle; evictions are not carried out."""
@@ -216,7 +227,7 @@ class QuotaWorld:
 
     def holders(self) -> dict[str, str]:
         """Holder -> queue, in name order."""
-        return {name: self.books.holders[name].queue.name for name in sorted(self.books.holders)}
+        return {name: self.ledger.holders[name].queue.name for name in sorted(self.ledger.holders)}
 
     def state(self) -> dict[str, list[int]]:
         """Every node's usage."""

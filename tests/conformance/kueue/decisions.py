@@ -4,34 +4,32 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from fleet.quota.candidates import PreemptionContext, satisfies_policy
-from fleet.quota.classical import classical_preemptions
-from fleet.quota.declared import CandidatePolicy, FlavorResource, QuotaQueueSpec
+from fleet.quota.admission_cycle import resources_to_reserve
+from fleet.quota.assignment_search import most_possible
 from fleet.quota.entries import (
     CycleEntry,
     EntryOutcome,
     TournamentStanding,
     classical_order,
-    goes_first,
+    fair_key,
     requeues_immediately,
     stays_at_head,
 )
-from fleet.quota.fair import TargetQueueOrdering, fair_preemptions
-from fleet.quota.flavors import (
-    FlavorAssigner,
+from fleet.quota.fair_preemption import TargetQueueOrdering, fair_preemptions
+from fleet.quota.flavor_assigner import FlavorAssigner, is_preferred
+from fleet.quota.ledger import QuotaLedger
+from fleet.quota.pending_queue import PendingQueue
+from fleet.quota.preemption import PreemptionContext, classical_preemptions, satisfies_policy
+from fleet.quota.specs import CandidatePolicy, FlavorResource, QuotaQueueSpec
+from fleet.quota.tree import DominantResourceShare, QuotaNode, QuotaTree, available, charge, dominant_resource_share
+from fleet.quota.workload import (
     FlavorAssignment,
     GranularMode,
     PodSetFlavors,
     PreemptionMode,
+    Workload,
     WorkloadAssignment,
-    is_preferred,
 )
-from fleet.quota.nominate import most_possible
-from fleet.quota.pending import PendingQueue
-from fleet.quota.run import resources_to_reserve
-from fleet.quota.share import DominantResourceShare, borrows_any, dominant_resource_share
-from fleet.quota.tree import QuotaNode, QuotaTree, available, charge
-from fleet.quota.workload import QuotaLedger, Workload
 from tests.conformance.cases import Case, Runner
 from tests.conformance.kueue import world
 from tests.conformance.kueue.topology import gates_of
@@ -85,7 +83,7 @@ def _dominant_share(case: Case) -> Any:
     for wanted in case["expect"]["shares"]:
         node = (tree.cohorts if wanted["is_cohort"] else tree.queues)[wanted["node"]]
         share = dominant_resource_share(tree, node)
-        value = 2**63 - 1 if share.infinite else math.ceil(share.key[1])
+        value = 2**63 - 1 if share.key[0] else math.ceil(share.key[1])
         shares.append(
             {
                 "borrowing": share.borrowing,
@@ -102,8 +100,8 @@ def _borrowing_on(case: Case) -> Any:
     tree = tree_of(case)
     node = tree.queues["cq"]
     return {
-        "borrowing": borrows_any(node, range(len(tree.cells))),
-        "borrowing_on_requested": borrows_any(node, cells_of(tree, case["requested"])),
+        "borrowing": not node.within(range(len(tree.cells))),
+        "borrowing_on_requested": not node.within(cells_of(tree, case["requested"])),
     }
 
 
@@ -142,7 +140,7 @@ def _fair_entry_less(case: Case) -> Any:
         )
         return workload(item, gates=gates_of(case)), standing
 
-    return {"a_before_b": goes_first(side(case["a"]), side(case["b"]), rules)}
+    return {"a_before_b": fair_key(*side(case["a"]), rules) < fair_key(*side(case["b"]), rules)}
 
 
 def _queue_order(case: Case) -> Any:
@@ -240,16 +238,16 @@ def _candidate_order(case: Case) -> Any:
 
 def _fair_target_order(case: Case) -> Any:
     tree = tree_of(case)
-    books = QuotaLedger(tree)
+    ledger = QuotaLedger(tree)
     for item in case["workloads"]:
-        books.enter(holder(tree, item))
+        ledger.add(holder(tree, item))
     preemptor = case["preemptor_cluster_queue"]
     spec = next(queue_spec(cq) for cq in case["cluster_queues"] if cq["name"] == preemptor)
     contest = PreemptionContext(
-        books, workload({"name": "x"}, preemptor), spec, tree.queues[preemptor], {}, range(len(tree.cells))
+        ledger, workload({"name": "x"}, preemptor), spec, tree.queues[preemptor], {}, range(len(tree.cells))
     )
     wanted = set(case["candidate_cluster_queues"])
-    candidates = contest.ordered([h for h in books.holders.values() if h.queue.name in wanted])
+    candidates = contest.ordered([h for h in ledger.holders.values() if h.queue.name in wanted])
     targets = TargetQueueOrdering.of(contest, candidates)
     actions = iter(case["actions"])
     order = []
@@ -265,11 +263,11 @@ def _fair_target_order(case: Case) -> Any:
 
 def _preemption(case: Case) -> Any:
     tree = tree_of(case)
-    books = QuotaLedger(tree)
+    ledger = QuotaLedger(tree)
     gates, requeuing = gates_of(case), world.requeuing_of(case)
     for item in case["workloads"]:
         if item.get("admission"):
-            books.enter(holder(tree, item, gates=gates))
+            ledger.add(holder(tree, item, gates=gates))
     incoming = case["incoming"]
     queue = incoming["cluster_queue"]
     spec = next(queue_spec(cq) for cq in case["cluster_queues"] if cq["name"] == queue)
@@ -284,7 +282,7 @@ def _preemption(case: Case) -> Any:
             usage[cell] = usage.get(cell, 0) + world.amount(amounts.get(resource, 0)) * pods["count"]
             if choice["mode"] != "Fit":
                 contested.add(cell)
-    contest = PreemptionContext(books, asks, spec, tree.queues[queue], usage, frozenset(contested))
+    contest = PreemptionContext(ledger, asks, spec, tree.queues[queue], usage, frozenset(contested))
     rules = rules_of(case["config"])
     victims = (
         fair_preemptions(contest, rules.fair, upstream=rules.upstream_defects)
@@ -349,7 +347,7 @@ def assignment_out(tree: QuotaTree, found: WorkloadAssignment) -> Any:
         "mode": public_mode(found.mode),
         "borrowing_level": found.borrow,
         "usage": by_flavor(tree, found.usage),
-        "no_fit_reason": found.problem.value if found.problem else None,
+        "no_fit_reason": found.no_fit_reason.value if found.no_fit_reason else None,
         "pod_sets": [_pods_out(pods) for pods in found.pod_sets],
     }
 

@@ -14,8 +14,8 @@ from fleet.placement.topology import (
     TopologyFlavor,
     TopologyRequest,
 )
-from fleet.quota.ground import PlacementRefusal
-from fleet.quota.workload import AdmittedWorkload, PodSetAssignment, Workload
+from fleet.quota.ledger import AdmittedWorkload, PlacementRefusal
+from fleet.quota.workload import PodSetAssignment, Workload
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import PodSet
 from tests.conformance.cases import Case

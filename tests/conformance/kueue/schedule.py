@@ -4,12 +4,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from fleet.quota.admission_cycle import CycleResult
 from fleet.quota.entries import CycleEntry, EntryOutcome, requeues_immediately
-from fleet.quota.ground import NO_PLACEMENT
-from fleet.quota.run import CycleResult
+from fleet.quota.ledger import NO_PLACEMENT, AdmittedWorkload, QuotaLedger, SecondPassWorkload
 from fleet.quota.scheduler import AdmissionScheduler
 from fleet.quota.tree import QuotaTree
-from fleet.quota.workload import AdmittedWorkload, PodSetAssignment, QuotaLedger, SecondPassWorkload, Workload
+from fleet.quota.workload import PodSetAssignment, Workload
 from fleet.reasons import Reason
 from model.kinds import RequirementTerm
 from model.requirements import Requirements
@@ -69,7 +69,7 @@ class KueueScene:
         queue = self._queue_of(entry)
         if queue is not None and queue in self.scheduler.queues:
             asks = self._workload(entry, queue)
-            replaced = self.scheduler.books.holders.get(asks.replaces)
+            replaced = self.scheduler.ledger.holders.get(asks.replaces)
             scaled = gates_of(self.case).get("ElasticJobsViaWorkloadSlicesWithTAS", False)
             if self.nodes is not None and replaced is not None and scaled:
                 self.nodes.scale(asks, replaced)
@@ -91,7 +91,7 @@ class KueueScene:
 
     def _settle(self, entry: Case) -> None:
         gates = gates_of(self.case)
-        holder = world.holder(self.scheduler.books.tree, entry, gates=gates)
+        holder = world.holder(self.scheduler.ledger.tree, entry, gates=gates)
         holder.workload = self._workload(entry, holder.queue.name)
         if self.nodes is not None:
             holder.place = self.nodes.placed(holder, entry["admission"]["pod_sets"])
@@ -124,7 +124,7 @@ class KueueScene:
             self.pending[entry.workload.name] = reason_of(entry)
         for holder in result.admitted:
             self.pending.pop(holder.workload.name, None)
-        for holder in (*result.seated, *result.lost):
+        for holder in (*result.placed, *result.lost):
             del self.unseated[holder.workload.uid]
         self._count(result.admitted)
         return result
@@ -132,7 +132,7 @@ class KueueScene:
     def _fail(self, result: CycleResult) -> None:
         """Nothing that was decided could be written: heads are where they were, holders are looked at again."""
         for holder in result.admitted:
-            self.scheduler.books.strike(holder.workload.uid)
+            self.scheduler.ledger.remove(holder.workload.uid)
             self.scheduler.pending[holder.workload.queue].put_back(holder.workload, again=True)
         self.pending |= {holder.workload.name: second_pass.FAILED for holder in result.lost}
         result.admitted, result.lost, result.evictions = [], [], []
@@ -140,7 +140,7 @@ class KueueScene:
     def _find_unseated(self) -> None:
         gates = gates_of(self.case)
         for uid, entry in sorted(self.entries.items()):
-            holder = self.scheduler.books.holders.get(uid)
+            holder = self.scheduler.ledger.holders.get(uid)
             if self.nodes is None or holder is None or holder.leaving:
                 continue
             lost = second_pass.lost_node(entry, gates)
@@ -221,7 +221,7 @@ class KueueScene:
         """Who waits, by queue."""
         found = {}
         for name, line in self.scheduler.pending.items():
-            waiting = line.aside() if aside else line.active()
+            waiting = line.inadmissible() if aside else line.active()
             if waiting:
                 found[name] = sorted(workload.name for workload in waiting)
         return found
@@ -239,7 +239,7 @@ class KueueScene:
         """Who reserved quota now; in worlds with nodes also who came for a place, whatever became of it."""
         came = [
             holder
-            for uid, holder in self.scheduler.books.holders.items()
+            for uid, holder in self.scheduler.ledger.holders.items()
             if "nodes" in self.case and second_pass.comes_again(self.entries[uid])
         ]
         return {holder.workload.name: self.admission(holder) for holder in (*admitted, *came)}
@@ -247,20 +247,20 @@ class KueueScene:
 
 def reason_of(entry: CycleEntry) -> str:
     """Kueue's word for why a head waits."""
-    if entry.unseated is not None:
+    if entry.second_pass is not None:
         return second_pass.FAILED
     if entry.outcome is EntryOutcome.GATED:
         return "AdmissionGated"
     if entry.outcome is EntryOutcome.PENDING_PREEMPTION:
         return Reason.WAITING_FOR_PREEMPTED.value
     if entry.outcome is EntryOutcome.NO_FIT:
-        return (entry.assignment.problem or Reason.WAITING_FOR_QUOTA).value
+        return (entry.assignment.no_fit_reason or Reason.WAITING_FOR_QUOTA).value
     return Reason.WAITING_FOR_QUOTA.value
 
 
 def _schedule(case: Case) -> Any:
     scene = KueueScene.of(case)
-    kept = sorted(h.workload.name for h in scene.scheduler.books.holders.values())
+    kept = sorted(h.workload.name for h in scene.scheduler.ledger.holders.values())
     preempted: list[Any] = []
     admitted: list[AdmittedWorkload] = []
     lost: list[Any] = []
@@ -296,17 +296,17 @@ def _schedule(case: Case) -> Any:
 def _schedule_twice(case: Case) -> Any:
     scene = KueueScene.of(case)
     first = scene.cycle()
-    books = scene.scheduler.books
+    ledger = scene.scheduler.ledger
     after_first = {
         "preempted": scene.evicted(first),
-        "reserved": sorted(h.workload.name for h in books.holders.values()),
+        "reserved": sorted(h.workload.name for h in ledger.holders.values()),
     }
     for uid, name in scene.names.items():
-        if name in case["delete_between"] and uid in books.holders:
+        if name in case["delete_between"] and uid in ledger.holders:
             scene.scheduler.vacate(uid)
     scene.cycle()
     reserved = {}
-    for holder in books.holders.values():
+    for holder in ledger.holders.values():
         admission = scene.admission(holder)
         admission.pop("admitted", None)
         reserved[holder.workload.name] = admission

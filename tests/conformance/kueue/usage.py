@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fleet.quota.ledger import LocalQueueUsage
-from fleet.quota.workload import AdmittedWorkload
+from fleet.quota.admission_fair_sharing import LocalQueueUsage
+from fleet.quota.ledger import AdmittedWorkload
 from tests.conformance.cases import Case
 from tests.conformance.kueue.topology import gates_of
 

@@ -4,7 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from fleet.quota.declared import (
+from fleet.quota.ledger import AdmittedWorkload
+from fleet.quota.specs import (
     UNLIMITED,
     AdmissionRules,
     CandidatePolicy,
@@ -20,9 +21,10 @@ from fleet.quota.declared import (
     QuotaResourceGroup,
 )
 from fleet.quota.tree import QuotaTree, charge
-from fleet.quota.workload import NEVER_CREATED_S, AdmittedWorkload, PodSetAssignment, Workload, usage_in
+from fleet.quota.workload import NEVER_CREATED_S, PodSetAssignment, Workload
 from fleet.snapshot import PodSet, Slice
 from model.kinds import RequirementTerm, Taint, Toleration
+from tests.support.quotas import usage_in
 
 Json = Mapping[str, Any]
 

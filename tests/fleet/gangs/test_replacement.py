@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fleet.actions import Action, EvictPod, OpenClaims, ReleasePod, SaveGang
 from fleet.gangs import lifecycle
-from fleet.quota.compile import quota_specs, usage_of
+from fleet.quota.build_tree import quota_specs, usage_of
 from fleet.scheduling import cycle
 from fleet.snapshot import ANY_NUMBER, Disruption, Gang, GangState, Pin, PodSet, Slice
 from fleet.snapshot.seats import strays_of

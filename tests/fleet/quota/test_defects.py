@@ -5,7 +5,9 @@ from itertools import permutations
 
 import pytest
 
-from fleet.quota.declared import (
+from fleet.quota.entries import EntryOutcome
+from fleet.quota.fair_preemption import fair_preemptions
+from fleet.quota.specs import (
     AdmissionRules,
     CandidatePolicy,
     FungibilityPolicy,
@@ -15,9 +17,7 @@ from fleet.quota.declared import (
     QuotaCohortSpec,
     QuotaQueueSpec,
 )
-from fleet.quota.entries import EntryOutcome
-from fleet.quota.fair import fair_preemptions
-from fleet.quota.flavors import PreemptionMode
+from fleet.quota.workload import PreemptionMode
 from fleet.reasons import Reason
 from tests.support.quotas import BOTH, FAIR, RECLAIM, WITHIN, QuotaWorld, cohort, queue, reasons
 
@@ -47,7 +47,7 @@ def uneven(rules: AdmissionRules, *more: str) -> QuotaWorld:
 def test_one_resource_that_needs_preemption_makes_the_flavor_need_it() -> None:
     world = uneven(AdmissionRules())
     (head,) = world.scheduler.heads()
-    found, victims = world.scheduler.nominator("q").nominate(head)
+    found, victims = world.scheduler.search("q").best(head)
     choices = found.pod_sets[0].choices or {}
     assert {name: (choice.mode, choice.borrow) for name, choice in choices.items()} == {
         "cpu": (PreemptionMode.PREEMPT, 0),
@@ -131,10 +131,10 @@ def legalised(rules: AdmissionRules) -> QuotaWorld:
 
 def share_rule_holds(world: QuotaWorld, victims: list[str]) -> bool:
     """Whether `mine` has less than `theirs` had, for each of those that are taken from there, once all others left."""
-    left = {name: holder for name, holder in world.books.holders.items() if name not in victims}
+    left = {name: holder for name, holder in world.ledger.holders.items() if name not in victims}
     mine = 4 + sum(holder.usage[0] for holder in left.values() if holder.queue.name == "mine")
     theirs = sum(holder.usage[0] for holder in left.values() if holder.queue.name == "theirs")
-    taken = [world.books.holders[name] for name in victims]
+    taken = [world.ledger.holders[name] for name in victims]
     return all(mine < theirs + holder.usage[0] for holder in taken if holder.queue.name == "theirs")
 
 

@@ -4,21 +4,19 @@ from collections.abc import Sequence
 
 import pytest
 
-from fleet.quota.declared import AdmissionRules, QuotaCohortSpec, QuotaQueueSpec
 from fleet.quota.entries import (
     CycleEntry,
     EntryOutcome,
     TournamentStanding,
     classical_order,
+    fair_key,
     fair_order,
-    goes_first,
     requeues_immediately,
     stays_at_head,
 )
-from fleet.quota.flavors import FlavorAssignment, PodSetFlavors, PreemptionMode, WorkloadAssignment
-from fleet.quota.share import DominantResourceShare
-from fleet.quota.tree import charge
-from fleet.quota.workload import Workload
+from fleet.quota.specs import AdmissionRules, QuotaCohortSpec, QuotaQueueSpec
+from fleet.quota.tree import DominantResourceShare, charge
+from fleet.quota.workload import FlavorAssignment, PodSetFlavors, PreemptionMode, Workload, WorkloadAssignment
 from fleet.snapshot import PodSet
 from tests.support.quotas import BOTH, FAIR, Amounts, QuotaWorld, asks, cohort, queue
 
@@ -91,6 +89,12 @@ def test_classical_order_with_preemptors_first() -> None:
 
 LOW, HIGH = DominantResourceShare(10, 1, "cpu", borrowing=True), DominantResourceShare(20, 1, "cpu", borrowing=True)
 NONE, INFINITE = DominantResourceShare(0, 1), DominantResourceShare(1, 0, "cpu", borrowing=True)
+
+
+def goes_first(
+    a: tuple[Workload, TournamentStanding], b: tuple[Workload, TournamentStanding], rules: AdmissionRules
+) -> bool:
+    return fair_key(*a, rules) < fair_key(*b, rules)
 
 
 @pytest.mark.parametrize(

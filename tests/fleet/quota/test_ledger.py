@@ -1,77 +1,71 @@
-"""Decayed usage of local queues: forgetting, counting ahead, weights."""
-
-import math
+"""The ledger: who is asked to go first, and those who leave counting as gone for a while."""
 
 import pytest
 
-from fleet.quota.ledger import LocalQueueUsage, forgotten_share, weighted
-
-HALF_LIFE_S = 100.0
-
-
-@pytest.mark.parametrize(
-    ("elapsed_s", "half_life_s", "share"),
-    [(0.0, 100.0, 0.0), (100.0, 100.0, 0.5), (200.0, 100.0, 0.75), (50.0, 100.0, 1 - math.sqrt(0.5)), (1.0, 0.0, 1.0)],
-    ids=["at once", "one half life", "two", "half of one", "without memory"],
-)
-def test_forgetting(elapsed_s: float, half_life_s: float, share: float) -> None:
-    assert forgotten_share(elapsed_s, half_life_s) == pytest.approx(share)
+from fleet.quota.ledger import AdmittedWorkload
+from tests.support.quotas import QuotaWorld, queue
 
 
-@pytest.mark.parametrize(
-    ("before", "usage", "elapsed_s", "after"),
-    [
-        pytest.param({}, {"cpu": 8}, 100.0, {"cpu": 4.0}, id="half of it after a half life"),
-        pytest.param({"cpu": 8.0}, {}, 100.0, {"cpu": 4.0}, id="and half of it is forgotten"),
-        pytest.param({"cpu": 8.0}, {"cpu": 8}, 300.0, {"cpu": 8.0}, id="steady use stays"),
-        pytest.param({"cpu": 8.0}, {"gpu": 2}, 200.0, {"cpu": 2.0, "gpu": 1.5}, id="each resource on its own"),
-        pytest.param({"cpu": 8.0}, {"cpu": 2}, 0.0, {"cpu": 8.0}, id="no time, no change"),
-        pytest.param({"cpu": 8.0}, {"cpu": 2}, -5.0, {"cpu": 8.0}, id="a clock that went back changes nothing"),
-    ],
-)
-def test_samples(before: dict[str, float], usage: dict[str, int], elapsed_s: float, after: dict[str, float]) -> None:
-    account = LocalQueueUsage(before, at_s=1000.0).sampled(usage, 1000.0 + elapsed_s, HALF_LIFE_S)
-    assert account.consumed == pytest.approx(after)
-    assert account.at_s == 1000.0 + elapsed_s
+def world() -> QuotaWorld:
+    made = QuotaWorld.of(queue("a", "", {"f": 20}))
+    made.holds("old", "a", 1, reserved_at_s=1.0)
+    made.holds("new", "a", 2, reserved_at_s=2.0)
+    made.holds("low", "a", 3, priority=-1, reserved_at_s=1.0)
+    return made
 
 
-def test_two_samples_are_as_good_as_one() -> None:
-    once = LocalQueueUsage({"cpu": 8.0}).sampled({"cpu": 2}, 70.0, HALF_LIFE_S)
-    twice = LocalQueueUsage({"cpu": 8.0}).sampled({"cpu": 2}, 30.0, HALF_LIFE_S).sampled({"cpu": 2}, 70.0, HALF_LIFE_S)
-    assert twice.consumed == pytest.approx(once.consumed)
+def names(holders: list[AdmittedWorkload] | tuple[AdmittedWorkload, ...]) -> list[str]:
+    return [holder.workload.name for holder in holders]
 
 
-def test_an_admission_counts_ahead_until_the_sample_lands() -> None:
-    account = LocalQueueUsage({"cpu": 1.0}).admitted({"cpu": 8}, HALF_LIFE_S, HALF_LIFE_S)
-    assert account.penalty == pytest.approx({"cpu": 4.0})
-    assert account.admitted({"cpu": 8, "gpu": 1}, HALF_LIFE_S, HALF_LIFE_S).penalty == pytest.approx(
-        {"cpu": 8.0, "gpu": 0.5}
-    )
-    assert account.consumed == {"cpu": 1.0}
-    assert account.value(1.0, {}) == pytest.approx(0.005)
-    assert account.sampled({"cpu": 8}, 100.0, HALF_LIFE_S).penalty == {}
+def staying(made: QuotaWorld) -> list[str]:
+    return names(list(made.ledger.staying("a")))
 
 
-def test_without_memory_nothing_counts_ahead() -> None:
-    account = LocalQueueUsage().admitted({"cpu": 8}, 300.0, 0.0)
-    assert account == LocalQueueUsage()
-    assert account.sampled({"cpu": 8}, 1.0, 0.0).consumed == {"cpu": 8.0}
+def test_low_priority_goes_first_then_the_newest() -> None:
+    assert staying(world()) == ["low", "new", "old"]
 
 
-@pytest.mark.parametrize(
-    ("consumed", "weight", "weights", "value"),
-    [
-        pytest.param({"cpu": 2000.0}, 1.0, {}, 2.0, id="cores, not thousandths"),
-        pytest.param({"cpu": 2000.0, "nvidia.com/gpu": 3.0}, 1.0, {}, 5.0, id="a sum"),
-        pytest.param({"cpu": 2000.0, "nvidia.com/gpu": 3.0}, 2.0, {}, 2.5, id="twice the weight, half the number"),
-        pytest.param(
-            {"cpu": 2000.0, "nvidia.com/gpu": 3.0}, 1.0, {"cpu": 0.0}, 3.0, id="a resource that does not count"
-        ),
-        pytest.param({"memory": float(1 << 30)}, 1.0, {"memory": 2.0**-30}, 1.0, id="bytes, unless weighted"),
-        pytest.param({}, 0.0, {}, math.inf, id="without weight after all others"),
-        pytest.param({}, -1.0, {}, math.inf, id="or with less"),
-    ],
-)
-def test_weights(consumed: dict[str, float], weight: float, weights: dict[str, float], value: float) -> None:
-    assert weighted(consumed, weight, weights) == pytest.approx(value)
-    assert LocalQueueUsage(consumed).value(weight, weights) == pytest.approx(value)
+def test_the_order_is_kept_while_holders_come_and_go() -> None:
+    made = world()
+    assert staying(made)
+    made.holds("newest", "a", 1, reserved_at_s=3.0)
+    made.ledger.remove("low")
+    assert staying(made) == ["newest", "new", "old"]
+    made.ledger.evict(made.ledger.holders["new"])
+    assert staying(made) == ["newest", "old"]
+    assert names(list(made.ledger.leaving_of("a"))) == ["new"]
+
+
+def test_who_leaves_counts_as_gone_and_is_there_again() -> None:
+    made = world()
+    made.ledger.evict(made.ledger.holders["new"])
+    start = made.state()
+    made.ledger.count_leaving(gone=True)
+    assert made.node("a").usage == [4]
+    assert not made.ledger.leave_later
+    made.ledger.count_leaving(gone=True)
+    assert made.node("a").usage == [4], "twice is once"
+    made.ledger.count_leaving(gone=False)
+    assert made.state() == start
+
+
+@pytest.mark.parametrize("gone", [True, False])
+def test_who_is_told_to_leave_meanwhile_goes_with_the_others(*, gone: bool) -> None:
+    made = world()
+    made.ledger.count_leaving(gone=gone)
+    made.ledger.evict(made.ledger.holders["old"])
+    assert made.node("a").usage == [5 if gone else 6]
+    made.ledger.count_leaving(gone=False)
+    assert made.node("a").usage == [6]
+
+
+@pytest.mark.parametrize("gone", [True, False])
+def test_who_is_gone_in_the_end_is_released_once(*, gone: bool) -> None:
+    made = world()
+    made.ledger.evict(made.ledger.holders["old"])
+    made.ledger.count_leaving(gone=gone)
+    made.ledger.remove("old")
+    made.ledger.count_leaving(gone=False)
+    assert made.node("a").usage == [5]
+    assert not made.ledger.leaving

@@ -5,14 +5,13 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet.quota.candidates import Victim, satisfies_policy
-from fleet.quota.declared import CandidatePolicy, PreemptionStrategy
+from fleet.quota.admission_cycle import CycleResult
 from fleet.quota.entries import CycleEntry, EntryOutcome
-from fleet.quota.flavors import PreemptionMode
-from fleet.quota.run import CycleResult
-from fleet.quota.share import dominant_resource_share
-from fleet.quota.tree import QuotaNode, available, charge, fits, release
-from fleet.quota.workload import AdmittedWorkload
+from fleet.quota.ledger import AdmittedWorkload
+from fleet.quota.preemption import Victim, satisfies_policy
+from fleet.quota.specs import CandidatePolicy, PreemptionStrategy
+from fleet.quota.tree import QuotaNode, available, charge, dominant_resource_share, fits, release
+from fleet.quota.workload import PreemptionMode
 from fleet.reasons import Reason
 from tests.support.quota_worlds import BOTH, QuotaPlan, over, plans
 from tests.support.quotas import QuotaWorld, Turn
@@ -52,14 +51,14 @@ def test_charge_and_release_restore_the_exact_state_in_any_nesting(plan: QuotaPl
 def test_the_order_of_charges_does_not_matter(plan: QuotaPlan, random: st.random_module) -> None:
     """So that lifting in one order and putting back in another is exact too."""
     world = plan.build()
-    start, holders = world.state(), list(world.books.holders.values())
+    start, holders = world.state(), list(world.ledger.holders.values())
     random.shuffle(holders)
     for holder in holders:
-        world.books.lift(holder)
+        world.ledger.lift(holder)
     assert all(not any(usage) for usage in world.state().values())
     random.shuffle(holders)
     for holder in holders:
-        world.books.put_back(holder)
+        world.ledger.put_back(holder)
     assert world.state() == start
 
 
@@ -85,13 +84,13 @@ def test_what_is_available_can_be_charged_and_no_more(plan: QuotaPlan) -> None:
 def test_nominating_changes_nothing(plan: QuotaPlan) -> None:
     world = plan.build()
     for head in world.scheduler.heads():
-        start, holders = world.state(), dict(world.books.holders)
-        nominator = world.scheduler.nominator(head.queue)
-        first = nominator.nominate(head)
+        start, holders = world.state(), dict(world.ledger.holders)
+        search = world.scheduler.search(head.queue)
+        first = search.best(head)
         assert world.state() == start
-        assert world.books.holders == holders
+        assert world.ledger.holders == holders
         assert not any(holder.out for holder in holders.values())
-        again = nominator.nominate(head)
+        again = search.best(head)
         assert (again[0].given, [v.holder for v in again[1]]) == (first[0].given, [v.holder for v in first[1]])
 
 
@@ -101,14 +100,14 @@ def test_a_nominated_preemption_fits_once_its_victims_are_gone(plan: QuotaPlan) 
     world = plan.build()
     for head in world.scheduler.heads():
         node = world.node(head.queue)
-        assignment, victims = world.scheduler.nominator(head.queue).nominate(head)
+        assignment, victims = world.scheduler.search(head.queue).best(head)
         assert not (victims and assignment.mode in {PreemptionMode.FIT, PreemptionMode.NO_FIT})
         if assignment.mode is PreemptionMode.FIT or victims:
             for victim in victims:
-                world.books.lift(victim.holder)
+                world.ledger.lift(victim.holder)
             assert fits(node, assignment.usage)
             for victim in reversed(victims):
-                world.books.put_back(victim.holder)
+                world.ledger.put_back(victim.holder)
 
 
 # -- cycles -----------------------------------------------------------------------------------------------------------
@@ -125,14 +124,14 @@ def test_quota_is_never_exceeded(plan: QuotaPlan) -> None:
         assert over(world) <= before
         coming = [entry for entry in result.waiting if entry.outcome is EntryOutcome.PENDING_PREEMPTION]
         for victim, _ in result.evictions:
-            world.books.lift(victim.holder)
+            world.ledger.lift(victim.holder)
         for entry in coming:
             charge(entry.node, entry.assignment.usage)
         assert over(world) <= before
         for entry in coming:
             release(entry.node, entry.assignment.usage)
         for victim, _ in reversed(result.evictions):
-            world.books.put_back(victim.holder)
+            world.ledger.put_back(victim.holder)
         carry_out(world, result)
 
 
@@ -148,11 +147,11 @@ def test_usage_is_what_the_holders_hold(plan: QuotaPlan) -> None:
     world = plan.build()
     played(world)
     for node in world.tree.queues.values():
-        held = [holder.usage for holder in world.books.holders.values() if holder.queue is node]
+        held = [holder.usage for holder in world.ledger.holders.values() if holder.queue is node]
         assert node.usage == [sum(usage.get(cell, 0) for usage in held) for cell in range(len(world.tree.cells))]
     names = sorted(job.name for job in plan.jobs)
     waiting = [workload.name for line in world.scheduler.pending.values() for workload in line.in_order()]
-    assert sorted([*waiting, *world.books.holders]) == names, "everybody holds or waits, nobody twice"
+    assert sorted([*waiting, *world.ledger.holders]) == names, "everybody holds or waits, nobody twice"
 
 
 @settings(max_examples=200)
@@ -194,7 +193,7 @@ def test_nothing_is_taken_from_a_subtree_within_its_quota(plan: QuotaPlan) -> No
     """On the first cycle with victims, heads one at a time: nobody else is charged meanwhile."""
     world = plan.build()
     for head in world.scheduler.heads():
-        assignment, victims = world.scheduler.nominator(head.queue).nominate(head)
+        assignment, victims = world.scheduler.search(head.queue).best(head)
         contested = assignment.contested(world.tree)
         mine = {id(node) for node in (world.node(head.queue), *world.node(head.queue).ancestors())}
         for victim in victims:
@@ -211,7 +210,7 @@ def test_fair_victims_can_be_justified_one_after_the_other(plan: QuotaPlan) -> N
     """In some order each may go when its turn comes, all the earlier ones gone and nobody else."""
     world = plan.build()
     for head in world.scheduler.heads():
-        assignment, victims = world.scheduler.nominator(head.queue).nominate(head)
+        assignment, victims = world.scheduler.search(head.queue).best(head)
         node = world.node(head.queue)
         charge(node, assignment.usage)
         assert justified(world, node, victims)
@@ -224,12 +223,12 @@ def justified(world: QuotaWorld, node: QuotaNode, victims: list[Victim]) -> bool
         holder = victim.holder
         mine, theirs = almost_shared(node, holder.queue)
         asked, before = dominant_resource_share(world.tree, mine).key, dominant_resource_share(world.tree, theirs).key
-        world.books.lift(holder)
+        world.ledger.lift(holder)
         after = dominant_resource_share(world.tree, theirs).key
         holds = {PreemptionStrategy.FINAL: asked <= after, PreemptionStrategy.INITIAL: asked < before}
         may = victim.reason is not Reason.FAIR_SHARING or any(holds[rule] for rule in world.scheduler.rules.fair)
         found = may and justified(world, node, [other for other in victims if other is not victim])
-        world.books.put_back(holder)
+        world.ledger.put_back(holder)
         if found:
             return True
     return not victims
@@ -300,5 +299,5 @@ def test_at_rest_nobody_is_forgotten(plan: QuotaPlan) -> None:
         return
     for name, line in world.scheduler.pending.items():
         for workload in line.in_order():
-            assignment, _ = world.scheduler.nominator(name).nominate(workload)
+            assignment, _ = world.scheduler.search(name).best(workload)
             assert assignment.mode is not PreemptionMode.FIT

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 
-from fleet.quota.declared import (
+from fleet.quota.specs import (
     AdmissionRules,
     CandidatePolicy,
     FungibilityPolicy,

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fleet.quota.declared import AdmissionRules, CandidatePolicy, QueuePreemption
 from fleet.quota.entries import EntryOutcome
-from fleet.quota.flavors import PreemptionMode
+from fleet.quota.specs import AdmissionRules, CandidatePolicy, QueuePreemption
+from fleet.quota.workload import PreemptionMode
 from fleet.reasons import Reason
 from tests.support.quota_passes import AGENT, Passes
 from tests.support.quota_worlds import BOTH, QuotaJob, QuotaPlan, over, plans
@@ -28,7 +28,7 @@ def test_a_queue_goes_on_while_its_heads_are_admitted() -> None:
         world.waits(name, name[0], 1, at_s=float(name[1]))
     turn = swept(world)
     assert sorted(turn.admitted) == ["a1", "a2", "a3", "b1", "b2"]
-    assert [workload.name for workload in world.scheduler.left()] == ["a4"]
+    assert [workload.name for workload in world.scheduler.still_waiting()] == ["a4"]
 
 
 def test_everybody_who_waits_is_told_of_once() -> None:
@@ -86,7 +86,10 @@ def test_passes_worked_out_by_hand(rules: AdmissionRules) -> None:
     plan = QuotaPlan(
         (cohort("root"),),
         (queue("a", "root", {"f": 2}, preemption=RECLAIM), queue("b", "root", {"f": 2}, preemption=RECLAIM)),
-        (QuotaJob("mine", "a", (("cpu", 2),), 0, 1.0), QuotaJob("theirs", "b", (("cpu", 4),), 0, 0.0, "f")),
+        (
+            QuotaJob("mine", "a", (("cpu", 2),), 0, 1.0),
+            QuotaJob("theirs", "b", (("cpu", 4),), 0, 0.0, "f"),
+        ),
         rules,
     )
     passes = Passes.of(plan)
@@ -119,8 +122,8 @@ def test_after_a_sweep_nobody_who_waits_would_fit(plan: QuotaPlan) -> None:
     plan = replace(plan, queues=tuple(replace(q, strict=False) for q in plan.queues))
     world = Passes.of(plan).world()
     world.scheduler.sweep()
-    for workload in world.scheduler.left():
-        assignment, _ = world.scheduler.nominator(workload.queue).nominate(workload)
+    for workload in world.scheduler.still_waiting():
+        assignment, _ = world.scheduler.search(workload.queue).best(workload)
         assert assignment.mode is not PreemptionMode.FIT
 
 
@@ -169,6 +172,6 @@ def test_a_sweep_of_many_heads_comes_to_what_one_head_a_queue_and_cycle_does(pla
         idle = 0 if one_by_one.scheduler.cycle().progressed else idle + 1
 
     def held(world: QuotaWorld) -> dict[str, object]:
-        return {uid: [one.flavors for one in holder.given] for uid, holder in world.books.holders.items()}
+        return {uid: [one.flavors for one in holder.given] for uid, holder in world.ledger.holders.items()}
 
     assert held(swept_at_once) == held(one_by_one)

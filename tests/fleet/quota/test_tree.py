@@ -2,7 +2,7 @@
 
 import pytest
 
-from fleet.quota.declared import FlavorResource, QuotaCohortSpec, QuotaQueueSpec
+from fleet.quota.specs import FlavorResource, QuotaCohortSpec, QuotaQueueSpec
 from fleet.quota.tree import QuotaTree, available, borrow_height, charge, fits, release
 from tests.support.quotas import QuotaWorld, cohort, queue
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fleet.quota.declared import QuotaQueueSpec
+from fleet.quota.specs import QuotaQueueSpec
 from fleet.replay.quota import Arrival, History, Stream
 from tests.support.quotas import ALL, FAIR, RECLAIM, WITHIN, QuotaWorld, asks, cohort, queue
 

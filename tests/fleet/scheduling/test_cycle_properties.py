@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleet.actions import Action, OpenClaims, SaveClaim, SaveGang
-from fleet.quota.compile import quota_specs, usage_of
+from fleet.quota.build_tree import quota_specs, usage_of
 from fleet.quota.tree import charge, fits
 from fleet.scheduling import cycle
 from fleet.snapshot import Gang, GangState, PodSet, Snapshot

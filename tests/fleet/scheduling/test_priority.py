@@ -6,7 +6,7 @@ import pytest
 
 from fleet.actions import OpenGang
 from fleet.gangs import lifecycle
-from fleet.quota.priority import Priority, boosted_priority, priority_of
+from fleet.quota.queue_binding import Priority, boosted_priority, priority_of
 from fleet.scheduling import cycle
 from fleet.snapshot import GangState, Snapshot
 from model.fleet import Fleet

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from fleet.quota.proportion import TOLERANCE, Amounts, WeightedQueue, ceilings, deserved
+from fleet.quota.volcano import TOLERANCE, Amounts, WeightedQueue, ceilings, deserved
 from tests.reference.session.ledger import Claim, Vector, add, named, plain
 from tests.reference.session.values import Squad
 

@@ -7,7 +7,7 @@ unlimited, what `deserved` does not name is not deserved; zero counts as not nam
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from fleet.quota.proportion import TOLERANCE
+from fleet.quota.volcano import TOLERANCE
 
 Amounts = Mapping[str, float]
 NO_LIMIT = float("inf")

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from fleet.quota.classical import classical_preemptions
-from fleet.quota.declared import CandidatePolicy, QueuePreemption, QuotaCohortSpec, QuotaQueueSpec
+from fleet.quota.preemption import classical_preemptions
+from fleet.quota.specs import CandidatePolicy, QueuePreemption, QuotaCohortSpec, QuotaQueueSpec
 from fleet.reasons import Reason
 from tests.support.quotas import ALL, BORROWING, RECLAIM, WITHIN, QuotaWorld, cohort, queue, reasons
 
@@ -22,13 +22,13 @@ def world(*specs: QuotaCohortSpec | QuotaQueueSpec, held: tuple[Held, ...]) -> Q
 
 
 def victims(made: QuotaWorld, above: str, wanted: int, **more: Any) -> dict[str, Reason]:
-    """Whom a workload of priority 5 would have evicted; the books end as they began."""
+    """Whom a workload of priority 5 would have evicted; the ledger ends as it began."""
     before = made.state()
     found = reasons(
         classical_preemptions(made.contest("preemptor", above, wanted, **{"priority": 5, "at_s": 50.0} | more))
     )
     assert made.state() == before
-    assert not any(holder.out for holder in made.books.holders.values())
+    assert not any(holder.out for holder in made.ledger.holders.values())
     return found
 
 
@@ -142,7 +142,7 @@ def test_protected_ones_stay() -> None:
     made = world(*pair(RECLAIM), held=(("x", "b", 8, 0),))
     made.holds("saved", "b", 4, protected=True)
     assert victims(made, "a", 4) == {"x": RECLAIMED}
-    made.books.holders["x"].protected = True
+    made.ledger.holders["x"].protected = True
     assert victims(made, "a", 4) == {}
 
 
@@ -292,7 +292,7 @@ def test_hierarchical_before_priority() -> None:
         held=(("s", "sibling", 5, 0), ("c", "cousin", 5, 9)),
     )
     assert victims(made, "a", 3) == {"c": RECLAIMED}
-    made.books.holders["c"].protected = True
+    made.ledger.holders["c"].protected = True
     assert victims(made, "a", 3) == {"s": WHILE}
 
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet.quota.ledger import LocalQueueUsage
-from fleet.quota.usage import (
+from fleet.quota.admission_fair_sharing import (
     GangAdmission,
+    LocalQueueUsage,
     UsageSample,
     local_queue_weights,
     next_sample,
@@ -169,7 +169,7 @@ def test_people_are_told_the_order_of_the_engine(rows: Sequence[Any], a: int, b:
     started = cycle.Pass.start(world.fleet, world.snapshot())
     told = [it.uid for it in started.waiting]
     started._submit()
-    assert [workload.uid for workload in started.scheduler.left()] == told
+    assert [workload.uid for workload in started.scheduler.still_waiting()] == told
 
 
 # -- the accounts between decisions -----------------------------------------------------------------------------------

@@ -2,9 +2,8 @@
 
 import pytest
 
-from fleet.quota.declared import QuotaCohortSpec, QuotaQueueSpec
-from fleet.quota.share import DominantResourceShare, borrows_any, dominant_resource_share
-from fleet.quota.tree import charge
+from fleet.quota.specs import QuotaCohortSpec, QuotaQueueSpec
+from fleet.quota.tree import DominantResourceShare, charge, dominant_resource_share
 from tests.support.quotas import QuotaWorld, cohort, queue
 
 Specs = tuple[QuotaCohortSpec | QuotaQueueSpec, ...]
@@ -125,9 +124,9 @@ def test_order_of_shares(smaller: DominantResourceShare, larger: DominantResourc
 
 
 def test_only_a_borrower_without_weight_is_infinite() -> None:
-    assert DominantResourceShare(1, 0, "cpu", borrowing=True).infinite
-    assert not DominantResourceShare(0, 0).infinite
-    assert not DominantResourceShare(1, 0.001, "cpu", borrowing=True).infinite
+    assert DominantResourceShare(1, 0, "cpu", borrowing=True).key[0]
+    assert not DominantResourceShare(0, 0).key[0]
+    assert not DominantResourceShare(1, 0.001, "cpu", borrowing=True).key[0]
 
 
 @pytest.mark.parametrize(
@@ -141,7 +140,7 @@ def test_only_a_borrower_without_weight_is_infinite() -> None:
     ],
     ids=["within", "the cell asked about", "another cell", "one of two", "no cell"],
 )
-def test_borrows_any(usage: dict[str, int], cells: tuple[str, ...], borrows: bool) -> None:
+def test_within(usage: dict[str, int], cells: tuple[str, ...], borrows: bool) -> None:
     world = QuotaWorld.of(*FLAVORS)
     charge(world.node("a"), world.cells(usage))
-    assert borrows_any(world.node("a"), [world.cell(cell) for cell in cells]) is borrows
+    assert world.node("a").within([world.cell(cell) for cell in cells]) is not borrows

@@ -1,33 +1,32 @@
-"""The second half of a cycle: entries one by one against books that contain what was decided before (reference 2.7)."""
+"""An admission cycle decides entries one by one, against a ledger that contains what was decided before.
+
+The second half of Kueue's schedule (`pkg/scheduler/scheduler.go`; reference 2.7); nomination is the first.
+"""
 
 from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from fleet.quota.candidates import Victim
-from fleet.quota.declared import CandidatePolicy
 from fleet.quota.entries import CycleEntry, EntryOutcome
-from fleet.quota.flavors import PreemptionMode, WorkloadAssignment
-from fleet.quota.ground import NO_PLACEMENT, PlacementRefusal
-from fleet.quota.tree import QuotaNode, charge, fits, release
-from fleet.quota.workload import AdmittedWorkload, QuotaLedger, Workload
-
-if TYPE_CHECKING:
-    from fleet.quota.scheduler import AdmissionScheduler
+from fleet.quota.ledger import NO_PLACEMENT, AdmittedWorkload, PlacementRefusal, QuotaLedger
+from fleet.quota.nomination import HeldCapacity, Nominator
+from fleet.quota.preemption import Victim
+from fleet.quota.specs import CandidatePolicy
+from fleet.quota.tree import QuotaNode, fits
+from fleet.quota.workload import PreemptionMode, Workload, WorkloadAssignment
 
 
 @dataclass(slots=True)
 class CycleResult:
-    """What was decided."""
+    """Everything that a cycle, or a sweep of several, has decided."""
 
     admitted: list[AdmittedWorkload] = field(default_factory=list)
-    seated: list[AdmittedWorkload] = field(default_factory=list)
-    """Held their quota before, and have a place now."""
+    placed: list[AdmittedWorkload] = field(default_factory=list)
+    """They held their quota before, and have a place now."""
     lost: list[AdmittedWorkload] = field(default_factory=list)
-    """Hold their quota still, and have to leave: a node of theirs failed and there is no other place."""
+    """They hold their quota still, and have to leave: a node of theirs failed and there is no other place."""
     replaced: list[AdmittedWorkload] = field(default_factory=list)
-    """Hold nothing any more: one that was admitted stands in for each."""
+    """They hold nothing any more: one that was admitted replaces each."""
     evictions: list[tuple[Victim, Workload]] = field(default_factory=list)
     """With the workload each is evicted for."""
     waiting: list[CycleEntry] = field(default_factory=list)
@@ -40,70 +39,49 @@ class CycleResult:
     @property
     def progressed(self) -> bool:
         """Whether anything changed that another cycle could build on."""
-        return bool(self.admitted or self.evictions or self.seated)
-
-
-@dataclass(frozen=True, slots=True)
-class HeldCapacity:
-    """Quota and place that are kept for a workload that waits."""
-
-    workload: Workload
-    node: QuotaNode
-    usage: Mapping[int, int]
-    place: object = None
-
-    def take(self, books: QuotaLedger) -> None:
-        """Nobody else gets it from now on."""
-        charge(self.node, self.usage)
-        if self.place is not None:
-            books.ground.hold(self.workload, self.place)
-
-    def give(self, books: QuotaLedger) -> None:
-        """Undo `take`."""
-        if self.place is not None:
-            books.ground.release(self.workload, self.place)
-        release(self.node, self.usage)
+        return bool(self.admitted or self.evictions or self.placed)
 
 
 @dataclass(slots=True)
 class AdmissionCycle:
-    """One cycle's entries, decided in order."""
+    """Decides the entries of one cycle in the order in which they come."""
 
-    scheduler: "AdmissionScheduler"
+    nominator: Nominator
     result: CycleResult = field(default_factory=CycleResult)
     taken: dict[str, Victim] = field(default_factory=dict)
-    """uid -> victims so far; still in the books."""
+    """uid -> victim so far, which is still in the ledger."""
     _taken_below: dict[str, list[AdmittedWorkload]] = field(default_factory=dict)
-    """Root -> the same by the tree they hold quota of."""
-    kept: dict[str, HeldCapacity] = field(default_factory=dict)
-    """uid -> what is kept for entries that wait, until the end of the cycle or longer."""
+    """Root -> the victims that hold quota of its tree."""
+    held: dict[str, HeldCapacity] = field(default_factory=dict)
+    """uid -> what is held for an entry that waits, until the end of the cycle or longer."""
 
     @property
-    def books(self) -> QuotaLedger:
-        """The books."""
-        return self.scheduler.books
+    def ledger(self) -> QuotaLedger:
+        """The ledger that all entries are decided against."""
+        return self.nominator.ledger
 
     def process(self, entry: CycleEntry) -> None:
         """Decide one entry."""
-        if any(victim.holder.workload.uid in self.taken for victim in entry.victims):
-            if self.scheduler.rules.victims_again:
+        if self._overlaps(entry):
+            if self.nominator.rules.victims_again:
                 self._recompute(entry)
-        elif entry.mode is PreemptionMode.FIT and not entry.deferred and self.scheduler.rules.place_again:
+        elif entry.mode is PreemptionMode.FIT and not entry.deferred and self.nominator.rules.place_again:
             self._place_again(entry)
         entry.outcome = EntryOutcome.EVICTED if self._leaves(entry) else self._outcome(entry)
 
     def _leaves(self, entry: CycleEntry) -> bool:
         """Whether it lost a part of its place and finds no other."""
-        unseated = entry.unseated
-        if (
-            unseated is None
-            or not unseated.lost
-            or entry.mode is PreemptionMode.FIT
-            or not self.scheduler.rules.lost_leave
-        ):
+        second_pass = entry.second_pass
+        if second_pass is None or not second_pass.lost:
             return False
-        self.result.lost.append(unseated.holder)
+        if entry.mode is PreemptionMode.FIT or not self.nominator.rules.lost_leave:
+            return False
+        self.result.lost.append(second_pass.holder)
         return True
+
+    def _overlaps(self, entry: CycleEntry) -> bool:
+        """Whether a victim of it goes for another already."""
+        return any(victim.holder.workload.uid in self.taken for victim in entry.victims)
 
     def _outcome(self, entry: CycleEntry) -> EntryOutcome:
         if entry.workload.busy:
@@ -114,24 +92,23 @@ class AdmissionCycle:
             return EntryOutcome.NO_FIT
         if entry.deferred:
             self._keep(entry, entry.assignment.usage)
-            self.scheduler.forget_progress(entry.workload)
+            self.nominator.forget_progress(entry.workload)
             return EntryOutcome.PENDING_PREEMPTION
         if entry.mode is PreemptionMode.FIT or (entry.victims and entry.workload.may_evict):
             return self._carried_out(entry)
         if entry.victims:
             return EntryOutcome.GATED
-        if (
-            entry.queue.preemption.reclaim is not CandidatePolicy.ANY
-        ):  # what it cannot take back later stays free for it
+        # What it cannot take back later stays free for it.
+        if entry.queue.preemption.reclaim is not CandidatePolicy.ANY:
             self._keep(entry, resources_to_reserve(entry.node, entry.assignment))
         return EntryOutcome.NO_CANDIDATES
 
     def _carried_out(self, entry: CycleEntry) -> EntryOutcome:
-        with self.scheduler.unreserved() if entry.backfills else nullcontext():
+        with self.nominator.unreserved() if entry.backfills else nullcontext():
             return self._done(entry)
 
     def _done(self, entry: CycleEntry) -> EntryOutcome:
-        if any(victim.holder.workload.uid in self.taken for victim in entry.victims) or not self._still_fits(entry):
+        if self._overlaps(entry) or not self._still_fits(entry):
             if entry.mode.preempting:
                 self._count_skip(entry)
             return EntryOutcome.SKIPPED
@@ -149,21 +126,21 @@ class AdmissionCycle:
             self.result.evictions.append((victim, entry.workload))
         self._keep(entry, entry.assignment.usage)
         # Once they are gone it wants the flavor they held, not the next one.
-        self.scheduler.forget_progress(entry.workload)
+        self.nominator.forget_progress(entry.workload)
 
     def _admit(self, entry: CycleEntry) -> None:
         found = entry.assignment
-        if entry.unseated is not None:
-            self.books.seat(entry.unseated.holder, found.place)
-            self.result.seated.append(entry.unseated.holder)
+        if entry.second_pass is not None:
+            self.ledger.move(entry.second_pass.holder, found.place)
+            self.result.placed.append(entry.second_pass.holder)
             return
         holder = AdmittedWorkload(
-            entry.workload, entry.node, found.given, found.usage, self.scheduler.now_s, place=found.place
+            entry.workload, entry.node, found.given, found.usage, self.nominator.now_s, place=found.place
         )
-        if entry.workload.replaces in self.books.holders:
-            self.result.replaced.append(self.books.strike(entry.workload.replaces))
-        self.books.enter(holder)
-        self.scheduler.count(holder)
+        if entry.workload.replaces in self.ledger.holders:
+            self.result.replaced.append(self.ledger.remove(entry.workload.replaces))
+        self.ledger.add(holder)
+        self.nominator.count(holder)
         self.result.admitted.append(holder)
 
     def _count_skip(self, entry: CycleEntry) -> None:
@@ -174,17 +151,17 @@ class AdmissionCycle:
         """Nominate anew as if the victims so far were gone: some of them were to go for it."""
         self._renominate(entry)
         if entry.mode is PreemptionMode.FIT:
-            entry.wait_for(self.books.leaving.values() if entry.parted else ())
+            entry.wait_for(self.ledger.leaving.values() if entry.leaving_gone else ())
         how = "deferred_fit" if entry.deferred else "preempt" if entry.victims else "skipped"
         self.result.recomputed[entry.queue.name] = how
 
     def _place_again(self, entry: CycleEntry) -> None:
         """Its place may have gone to a head before it: find another, with victims if that is what it takes."""
-        if self.books.ground is NO_PLACEMENT:
+        if self.ledger.placement is NO_PLACEMENT:
             return
         gone = self._lift(entry, self._taken(entry))
         lost = fits(entry.node, entry.assignment.usage) and isinstance(
-            self.books.ground.find(entry.workload, entry.assignment.given, before=entry.assignment.place),
+            self.ledger.placement.find(entry.workload, entry.assignment.given, before=entry.assignment.place),
             PlacementRefusal,
         )
         self._put_back(gone)
@@ -195,14 +172,14 @@ class AdmissionCycle:
         """Nominate as if everybody gone were gone, among the flavors nominated before."""
         nominated = {given.name: given.flavors for given in entry.assignment.given}
         gone = self._lift(entry, self._taken(entry))
-        nominator = self.scheduler.nominator(entry.queue.name, nominated)
-        found = nominator.seat(entry.unseated) if entry.unseated else nominator.nominate(entry.workload)
+        search = self.nominator.search(entry.queue.name, nominated)
+        found = search.find_place(entry.second_pass) if entry.second_pass else search.best(entry.workload)
         entry.assignment, entry.victims = found
         self._put_back(gone)
 
     def _taken(self, entry: CycleEntry) -> list[AdmittedWorkload]:
         """The victims so far that may stand in the entry's way: of its own tree, where machines do not matter."""
-        if self.books.ground is NO_PLACEMENT:
+        if self.ledger.placement is NO_PLACEMENT:
             return self._taken_below.get(entry.node.root.name, [])
         return [victim.holder for victim in self.taken.values()]
 
@@ -211,50 +188,51 @@ class AdmissionCycle:
 
         Who was nominated as if those who leave had left is judged so too.
         """
-        self.books.part(parted=entry.parted)
+        self.ledger.count_leaving(gone=entry.leaving_gone)
         gone = []
         for holder in (*more, *entry.gone):
             if not holder.out:
-                self.books.lift(holder)
+                self.ledger.lift(holder)
                 gone.append(holder)
         return gone
 
     def _put_back(self, gone: list[AdmittedWorkload]) -> None:
-        """Undo `_lift`; the books stay as they are for those who leave."""
+        """Undo `_lift`; the ledger stays as it is for those who leave."""
         for holder in reversed(gone):
-            self.books.put_back(holder)
+            self.ledger.put_back(holder)
 
     def _still_fits(self, entry: CycleEntry) -> bool:
         """Whether it has quota and a place with everybody gone who leaves; a preemptor's place is the one found now."""
-        if entry.beside:
-            return self.scheduler.fits_already(entry, [*self.scheduler.kept, *self.kept.values()])
-        if self.books.ground is NO_PLACEMENT and fits(entry.node, entry.assignment.usage):
+        if entry.fits_beside:
+            return self.nominator.fits_already(entry, [*self.nominator.held, *self.held.values()])
+        if self.ledger.placement is NO_PLACEMENT and fits(entry.node, entry.assignment.usage):
             return True  # who fits beside them fits without them: most heads need nobody lifted
         more = [*self._taken(entry), *(victim.holder for victim in entry.victims)]
-        if self.scheduler.rules.wait_for_leaving and not entry.victims:
+        if self.nominator.rules.wait_for_leaving and not entry.victims:
             more = []  # it starts at once, on what is free now
         gone = self._lift(entry, more)
         enough = fits(entry.node, entry.assignment.usage)
         if enough:
-            place = self.books.ground.find(entry.workload, entry.assignment.given, before=entry.assignment.place)
+            place = self.ledger.placement.find(entry.workload, entry.assignment.given, before=entry.assignment.place)
             enough = not isinstance(place, PlacementRefusal)
             entry.assignment.place = place if enough else None
         self._put_back(gone)
         return enough
 
     def _keep(self, entry: CycleEntry, usage: Mapping[int, int]) -> None:
-        kept = HeldCapacity(entry.workload, entry.node, usage, entry.assignment.place)
-        kept.take(self.books)
-        self.kept[entry.workload.uid] = kept
+        """Hold what it waits for until the end of the cycle or longer."""
+        held = HeldCapacity(entry.workload, entry.node, usage, entry.assignment.place)
+        held.take(self.ledger)
+        self.held[entry.workload.uid] = held
 
     def close(self, *, but: frozenset[str] = frozenset()) -> list[HeldCapacity]:
-        """Give back what was kept for entries that wait, except for the workloads named: theirs is returned."""
+        """Give back what is held for entries that wait, except for the workloads named: theirs is returned."""
         longer = []
-        for uid, kept in reversed(self.kept.items()):
+        for uid, held in reversed(self.held.items()):
             if uid in but:
-                longer.append(kept)
+                longer.append(held)
             else:
-                kept.give(self.books)
+                held.give(self.ledger)
         return longer
 
 

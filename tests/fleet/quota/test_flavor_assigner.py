@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from fleet.quota.declared import (
+from fleet.quota.flavor_assigner import FlavorAssigner, is_preferred, may_stop_search
+from fleet.quota.specs import (
     CandidatePolicy,
     FungibilityPolicy,
     QueueFungibility,
@@ -14,15 +15,8 @@ from fleet.quota.declared import (
     QuotaFlavorSpec,
     QuotaResourceGroup,
 )
-from fleet.quota.flavors import (
-    FlavorAssigner,
-    GranularMode,
-    PreemptionMode,
-    WorkloadAssignment,
-    is_preferred,
-    may_stop_search,
-)
 from fleet.quota.tree import Cell, charge
+from fleet.quota.workload import GranularMode, PreemptionMode, WorkloadAssignment
 from fleet.reasons import Reason
 from fleet.snapshot import PodSet
 from model.kinds import RequirementTerm, Taint, Toleration
@@ -131,7 +125,7 @@ def test_flavors_that_pods_could_not_stand_on(flavor: QuotaFlavorSpec, pods: dic
     world = QuotaWorld.of(queue("q", "", TWO), flavors=[flavor])
     found = assigner(world).assign(asks("w", "q", [PodSet("main", 1, {"cpu": 1}, **pods)]))
     assert only(found) == (("f", PreemptionMode.FIT, 0, 0) if fits else ("g", PreemptionMode.FIT, 0, -1))
-    problems = [problem.reason for problem in found.pod_sets[0].problems]
+    problems = [problem.reason for problem in found.pod_sets[0].refusals]
     assert problems == ([] if fits else [Reason.NO_MATCHING_FLAVOR])
 
 
@@ -152,7 +146,7 @@ def test_a_flavor_that_is_not_declared_is_passed_over() -> None:
     world = QuotaWorld.of(queue("q", "", TWO))
     found = replace(assigner(world), flavors={"g": QuotaFlavorSpec("g")}).assign(asks("w", "q", 1))
     assert only(found) == ("g", PreemptionMode.FIT, 0, -1)
-    assert "f: not declared" in [problem.message for problem in found.pod_sets[0].problems]
+    assert "f: not declared" in [problem.message for problem in found.pod_sets[0].refusals]
 
 
 # -- how an amount of one cell could be had ---------------------------------------------------------------------------
@@ -199,7 +193,7 @@ def test_modes(
         used(world, name, {"f": amount})
     found = assigner(world, oracle=RECLAIMABLE).assign(asks("w", "q", wanted))
     assert only(found) == expected
-    assert found.problem is problem
+    assert found.no_fit_reason is problem
 
 
 def test_under_fair_sharing_reclaiming_allows_preemption_while_borrowing() -> None:
@@ -419,7 +413,7 @@ def test_pod_sets_of_a_group_share_their_flavor() -> None:
 def test_one_pod_set_without_a_flavor_is_the_end() -> None:
     world = QuotaWorld.of(queue("q", "", TWO))
     found = assigner(world).assign(asks("w", "q", [PodSet("one", 1, {"cpu": 99}), PodSet("two", 1, {"cpu": 1})]))
-    assert (found.mode, found.problem) == (PreemptionMode.NO_FIT, Reason.EXCEEDS_MAX_QUOTA)
+    assert (found.mode, found.no_fit_reason) == (PreemptionMode.NO_FIT, Reason.EXCEEDS_MAX_QUOTA)
 
 
 def test_a_workload_that_asks_for_nothing_fits() -> None:
@@ -459,7 +453,7 @@ def test_undeclared_resources(ignore: bool, amount: int, fits: bool) -> None:
     world = QuotaWorld.of(queue("q", "", TWO))
     found = assigner(world, declared_only=ignore).assign(asks("w", "q", {"cpu": 1, "disk": amount}))
     assert chosen(found) == ([{"cpu": "f"}] if fits else [None])
-    assert found.problem is (None if fits else Reason.NO_MATCHING_FLAVOR)
+    assert found.no_fit_reason is (None if fits else Reason.NO_MATCHING_FLAVOR)
 
 
 @pytest.mark.parametrize(
@@ -484,11 +478,11 @@ def test_the_least_final_reason_is_told(
     given: dict[str, Any], held: dict[str, int], wanted: int, reason: Reason | None
 ) -> None:
     world = used(QuotaWorld.of(queue("q", "", given)), "q", held)
-    assert assigner(world).assign(asks("w", "q", wanted)).problem is reason
+    assert assigner(world).assign(asks("w", "q", wanted)).no_fit_reason is reason
 
 
 def test_waiting_is_told_before_too_large() -> None:
     """Flavor `f` can be had once the other queue is done, flavor `g` never."""
     world = QuotaWorld.of(queue("q", "root", {"f": 0, "g": 0}), queue("other", "root", {"f": 4, "g": 1}))
     used(world, "other", {"f": 4})
-    assert assigner(world).assign(asks("w", "q", 2)).problem is Reason.WAITING_FOR_QUOTA
+    assert assigner(world).assign(asks("w", "q", 2)).no_fit_reason is Reason.WAITING_FOR_QUOTA

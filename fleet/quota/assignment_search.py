@@ -1,29 +1,33 @@
-"""What a head could be given right now: flavors, a place, and victims if that is what it takes (reference 2.3-2.5)."""
+"""The search for what one workload could have now: flavors, a place, and victims if that is what it takes.
+
+Kueue's getAssignments (`pkg/scheduler/scheduler.go`; reference 2.3-2.5). The flavor assigner says which flavors have
+quota, the placement backend whether the pods have a place, and preemption whom to evict where either is missing.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
-from fleet.quota.candidates import PreemptionContext, Victim
-from fleet.quota.classical import classical_preemptions
-from fleet.quota.declared import AdmissionRules, QuotaFlavorSpec, QuotaQueueSpec
-from fleet.quota.fair import fair_preemptions
-from fleet.quota.flavors import (
-    FlavorAssigner,
+from fleet.quota.fair_preemption import fair_preemptions
+from fleet.quota.flavor_assigner import FlavorAssigner, PreemptionOracle
+from fleet.quota.ledger import NO_PLACEMENT, AdmittedWorkload, PlacementRefusal, QuotaLedger, SecondPassWorkload
+from fleet.quota.preemption import PreemptionContext, Victim, classical_preemptions
+from fleet.quota.specs import AdmissionRules, QuotaFlavorSpec, QuotaQueueSpec
+from fleet.quota.tree import Cell, QuotaNode, borrow_height
+from fleet.quota.workload import (
     FlavorAssignment,
     FlavorRefusal,
     GranularMode,
+    PodSetAssignment,
     PodSetFlavors,
     PreemptionMode,
+    Workload,
     WorkloadAssignment,
 )
-from fleet.quota.ground import NO_PLACEMENT, PlacementRefusal
-from fleet.quota.tree import Cell, QuotaNode, borrow_height
-from fleet.quota.workload import AdmittedWorkload, PodSetAssignment, QuotaLedger, SecondPassWorkload, Workload
 
 MOST_OPTIONS = 64
-"""Assignments tried for one workload: a bound in steps, so that the same input gives the same answer."""
+"""So many assignments are tried for one workload: a bound in steps, so that the same input gives the same answer."""
 
 Found = tuple[WorkloadAssignment, list[Victim]]
 
@@ -31,20 +35,21 @@ Answer = TypeVar("Answer")
 
 
 @dataclass(slots=True)
-class Nominator:
-    """Answers for one workload against the books as they stand, without changing them."""
+class AssignmentSearch:
+    """Answers for one workload of a queue at a time, as the ledger stands and without changing it."""
 
-    books: QuotaLedger
+    ledger: QuotaLedger
     rules: AdmissionRules
     queue: QuotaQueueSpec
     node: QuotaNode
     flavors: Mapping[str, QuotaFlavorSpec]
     local_usage: Mapping[str, float] = field(default_factory=dict)
     only: Mapping[str, Mapping[str, str]] | None = None
+    """Pod set -> resource -> the one flavor to look at; None = all."""
     _answers: dict[tuple[Cell, int], list[Victim]] = field(default_factory=dict)
-    """What the oracle found for an amount of one cell, as the books stand."""
+    """Victims that the oracle found for an amount of one cell, as the ledger stands."""
 
-    def nominate(self, workload: Workload, resume: Sequence[Mapping[str, int]] | None = None) -> Found:
+    def best(self, workload: Workload, resume: Sequence[Mapping[str, int]] | None = None) -> Found:
         """The best assignment, with its victims when it needs some; fewer pods where that is what makes it possible."""
         self._answers.clear()
         assigner = self._assigner(workload)
@@ -61,10 +66,10 @@ class Nominator:
                 return self._placed_without(found[1], workload, found[0]), found[1]
         return full, []
 
-    def seat(self, unseated: SecondPassWorkload) -> Found:
+    def find_place(self, second_pass: SecondPassWorkload) -> Found:
         """A place for a workload that holds its quota, with victims if that is what it takes and nothing was lost."""
-        workload = unseated.holder.workload
-        found = self._placed(workload, _held(workload, unseated.holder.given), may_evict=not unseated.lost)
+        workload = second_pass.holder.workload
+        found = self._placed(workload, _held(workload, second_pass.holder.given), may_evict=not second_pass.lost)
         victims = self.victims(workload, found) if found.mode.preempting else []
         return self._placed_without(victims, workload, found), victims
 
@@ -83,6 +88,7 @@ class Nominator:
                     assigner.passed_over |= {(pods.pod_set.name, flavor) for flavor in pods.flavors}
 
     def _partial(self, workload: Workload, assigner: FlavorAssigner) -> Found | None:
+        """The most pods that can be had, where the pod sets say that fewer would do; None when too few can."""
         kept: dict[tuple[int, ...], Found] = {}
 
         def possible(counts: tuple[int, ...]) -> bool:
@@ -101,7 +107,7 @@ class Nominator:
         if only is None and replaced is not None:  # pods that run already do not change their nodes
             only = {given.name: given.flavors for given in replaced.given}
         return FlavorAssigner(
-            self.books.tree,
+            self.ledger.tree,
             self.queue,
             self.node,
             self.flavors,
@@ -114,31 +120,31 @@ class Nominator:
         )
 
     def _replaced(self, workload: Workload) -> AdmittedWorkload | None:
-        """The holder it stands in for, while that one is in the books."""
-        found = self.books.holders.get(workload.replaces)
+        """The holder that it replaces, while that one is in the ledger."""
+        found = self.ledger.holders.get(workload.replaces)
         return None if found is None or found.out else found
 
     def _instead(self, workload: Workload, ask: Callable[[], Answer]) -> Answer:
-        """The answer as if the one it stands in for were gone: it leaves when this one is admitted."""
+        """The answer as if the workload that it replaces were gone: that one leaves when this one is admitted."""
         replaced = self._replaced(workload)
         if replaced is None:
             return ask()
-        self.books.lift(replaced)
+        self.ledger.lift(replaced)
         answer = ask()
-        self.books.put_back(replaced)
+        self.ledger.put_back(replaced)
         return answer
 
     def _placed_without(
         self, victims: Sequence[Victim], workload: Workload, assignment: WorkloadAssignment
     ) -> WorkloadAssignment:
         """The assignment with the place it would have once the victims are gone."""
-        if not victims or self.books.ground is NO_PLACEMENT:
+        if not victims or self.ledger.placement is NO_PLACEMENT:
             return assignment
         for victim in victims:
-            self.books.lift(victim.holder)
-        place = self._instead(workload, partial(self.books.ground.find, workload, assignment.given))
+            self.ledger.lift(victim.holder)
+        place = self._instead(workload, partial(self.ledger.placement.find, workload, assignment.given))
         for victim in reversed(victims):
-            self.books.put_back(victim.holder)
+            self.ledger.put_back(victim.holder)
         assignment.place = None if isinstance(place, PlacementRefusal) else place
         return assignment
 
@@ -146,18 +152,18 @@ class Nominator:
         self, workload: Workload, assignment: WorkloadAssignment, *, may_evict: bool = True
     ) -> WorkloadAssignment:
         """The assignment with its place; the pod sets without one need preemption, or fit nowhere at all."""
-        if self.books.ground is NO_PLACEMENT:
+        if self.ledger.placement is NO_PLACEMENT:
             return assignment
         if assignment.mode is PreemptionMode.FIT:
-            place = self.books.ground.find(workload, assignment.given)
+            place = self.ledger.placement.find(workload, assignment.given)
             if not isinstance(place, PlacementRefusal):
                 assignment.place = place
                 return assignment
-            _lower(assignment, place, PreemptionMode.PREEMPT if may_evict else PreemptionMode.NO_FIT)
+            _refuse(assignment, place, PreemptionMode.PREEMPT if may_evict else PreemptionMode.NO_FIT)
         if assignment.mode.preempting:
-            place = self.books.ground.find(workload, assignment.given, empty=True)
+            place = self.ledger.placement.find(workload, assignment.given, empty=True)
             if isinstance(place, PlacementRefusal):
-                _lower(assignment, place, PreemptionMode.NO_FIT)
+                _refuse(assignment, place, PreemptionMode.NO_FIT)
             else:
                 assignment.place = place
         return assignment
@@ -167,49 +173,49 @@ class Nominator:
         return self._instead(workload, partial(self._victims, workload, assignment)) if workload.preempts else []
 
     def _victims(self, workload: Workload, assignment: WorkloadAssignment) -> list[Victim]:
-        if self.books.ground is NO_PLACEMENT and len(assignment.usage) == 1 and self._replaced(workload) is None:
+        if self.ledger.placement is NO_PLACEMENT and len(assignment.usage) == 1 and self._replaced(workload) is None:
             [asked] = assignment.usage.items()
             if asked in self._answers:  # the oracle was asked just that, and there is no place to be found besides
                 return self._answers[asked]
         given = assignment.given
 
         def finds_place() -> bool:
-            return not isinstance(self.books.ground.find(workload, given), PlacementRefusal)
+            return not isinstance(self.ledger.placement.find(workload, given), PlacementRefusal)
 
-        contested = assignment.contested(self.books.tree)
+        contested = assignment.contested(self.ledger.tree)
         for cells in dict.fromkeys((contested, frozenset(assignment.usage))):
-            contest = self._contest(workload, assignment.usage, cells)
-            contest.finds_place = finds_place
-            if victims := self._search(contest):
+            context = self._context(workload, assignment.usage, cells)
+            context.finds_place = finds_place
+            if victims := self._search(context):
                 return victims
-            if self.books.ground is NO_PLACEMENT:
+            if self.ledger.placement is NO_PLACEMENT:
                 break  # only who stands in the way of a place could help beyond those who hold the contested cells
         return []
 
-    def _contest(self, workload: Workload, usage: Mapping[Cell, int], cells: frozenset[Cell]) -> PreemptionContext:
+    def _context(self, workload: Workload, usage: Mapping[Cell, int], cells: frozenset[Cell]) -> PreemptionContext:
         return PreemptionContext(
-            self.books, workload, self.queue, self.node, usage, cells, local_usage=self.local_usage
+            self.ledger, workload, self.queue, self.node, usage, cells, local_usage=self.local_usage
         )
 
-    def _search(self, contest: PreemptionContext) -> list[Victim]:
+    def _search(self, context: PreemptionContext) -> list[Victim]:
         if self.rules.fair:
-            return fair_preemptions(contest, self.rules.fair, upstream=self.rules.upstream_defects)
-        return classical_preemptions(contest)
+            return fair_preemptions(context, self.rules.fair, upstream=self.rules.upstream_defects)
+        return classical_preemptions(context)
 
-    def _oracle(self, workload: Workload) -> Callable[[Cell, int], GranularMode]:
+    def _oracle(self, workload: Workload) -> PreemptionOracle:
         def ask(cell: Cell, amount: int) -> GranularMode:
             """How the amount could be had by evictions alone, and how high it would borrow once they are gone."""
             victims: list[Victim] = []
             if workload.preempts:
-                victims = self._search(self._contest(workload, {cell: amount}, frozenset((cell,))))
+                victims = self._search(self._context(workload, {cell: amount}, frozenset((cell,))))
                 self._answers[cell, amount] = victims
             if not victims:
                 return GranularMode(PreemptionMode.NO_CANDIDATES, borrow_height(self.node, cell, amount)[0])
             for victim in victims:
-                self.books.lift(victim.holder)
+                self.ledger.lift(victim.holder)
             borrow, _ = borrow_height(self.node, cell, amount)
             for victim in reversed(victims):
-                self.books.put_back(victim.holder)
+                self.ledger.put_back(victim.holder)
             own = any(victim.holder.queue is self.node for victim in victims)
             return GranularMode(PreemptionMode.PREEMPT if own else PreemptionMode.RECLAIM, borrow)
 
@@ -231,11 +237,12 @@ def _held(workload: Workload, given: Sequence[PodSetAssignment]) -> WorkloadAssi
     return WorkloadAssignment(held, {})
 
 
-def _lower(assignment: WorkloadAssignment, misfit: PlacementRefusal, mode: PreemptionMode) -> None:
+def _refuse(assignment: WorkloadAssignment, found: PlacementRefusal, mode: PreemptionMode) -> None:
+    """Let pod sets that have no place be had by `mode` at best."""
     for pods in assignment.pod_sets:
-        if pods.pod_set.name in misfit.pod_sets:
-            said = misfit.refusal
-            pods.problems.append(FlavorRefusal(said.reason, said.message, retry_at_s=said.retry_at_s))
+        if pods.pod_set.name in found.pod_sets:
+            refusal = found.refusal
+            pods.refusals.append(FlavorRefusal(refusal.reason, refusal.message, retry_at_s=refusal.retry_at_s))
             pods.no_place = mode is PreemptionMode.NO_FIT
             for choice in (pods.choices or {}).values():
                 choice.mode = min(choice.mode, mode)

@@ -1,12 +1,12 @@
-"""Whole cycles: heads nominated against the same books, decided one after the other."""
+"""Whole cycles: heads nominated against the same ledger, decided one after the other."""
 
 import pytest
 
-from fleet.quota.declared import AdmissionRules, CandidatePolicy, QueuePreemption
+from fleet.quota.admission_cycle import resources_to_reserve
 from fleet.quota.entries import EntryOutcome
-from fleet.quota.flavors import FlavorAssignment, PodSetFlavors, PreemptionMode, WorkloadAssignment
-from fleet.quota.run import resources_to_reserve
+from fleet.quota.specs import AdmissionRules, CandidatePolicy, QueuePreemption
 from fleet.quota.tree import charge
+from fleet.quota.workload import FlavorAssignment, PodSetFlavors, PreemptionMode, WorkloadAssignment
 from fleet.reasons import Reason
 from fleet.snapshot import PodSet
 from tests.support.quotas import ALL, FAIR, RECLAIM, WITHIN, QuotaWorld, asks, cohort, queue
@@ -42,7 +42,7 @@ def test_flavors_are_given_and_charged() -> None:
     world.waits("w", "a", 3)
     assert world.decide().admitted == {"w": {"cpu": "g"}}
     assert world.node("a").usage == [0, 3]
-    assert world.books.holders["w"].given[0].amounts == {"cpu": 3}
+    assert world.ledger.holders["w"].given[0].amounts == {"cpu": 3}
 
 
 def test_what_was_admitted_is_out_of_line() -> None:
@@ -242,7 +242,7 @@ def test_capacity_is_kept_for_one_that_could_not_take_it_back() -> None:
 
 def test_not_for_one_that_could() -> None:
     world = blocked(RECLAIM)
-    world.books.holders["lent"].protected = True
+    world.ledger.holders["lent"].protected = True
     turn = world.decide()
     assert list(turn.admitted) == ["small"]
     assert turn.waiting == {"high": EntryOutcome.NO_CANDIDATES}
@@ -295,7 +295,7 @@ def test_best_effort_sets_all_of_the_shape_aside() -> None:
     world = stuck(strict=False)
     assert list(world.decide().waiting) == ["big"]
     line = world.scheduler.pending["a"]
-    assert [w.name for w in line.aside()] == ["big", "big-too"]
+    assert [w.name for w in line.inadmissible()] == ["big", "big-too"]
     assert world.decide().admitted == {"small": {"cpu": "g"}}
     assert world.scheduler.heads() == []
     world.scheduler.vacate("running")
@@ -366,7 +366,7 @@ def test_undeclared_resources_may_be_ignored() -> None:
     world = QuotaWorld.of(queue("a", "", {"f": 2}), rules=AdmissionRules(count_declared_only=True))
     world.waits("w", "a", {"cpu": 1, "disk": 5})
     assert world.decide().admitted == {"w": {"cpu": "f"}}
-    assert world.books.holders["w"].given[0].amounts == {"cpu": 1}
+    assert world.ledger.holders["w"].given[0].amounts == {"cpu": 1}
 
 
 def test_usage_order() -> None:
@@ -381,7 +381,7 @@ def test_a_replacement_needs_only_what_it_has_more() -> None:
     world = QuotaWorld.of(queue("a", "", {"f": 4}))
     world.holds("old", "a", 3)
     world.waits("new", "a", 4, replaces="old")
-    nominated, victims = world.scheduler.nominator("a").nominate(asks("new", "a", 4, replaces="old"))
+    nominated, victims = world.scheduler.search("a").best(asks("new", "a", 4, replaces="old"))
     assert (nominated.mode, victims) == (PreemptionMode.FIT, [])
 
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from fleet.quota.declared import CandidatePolicy, PreemptionStrategy, QueuePreemption, QuotaCohortSpec, QuotaQueueSpec
-from fleet.quota.fair import TargetQueueOrdering, fair_preemptions
+from fleet.quota.fair_preemption import TargetQueueOrdering, fair_preemptions
+from fleet.quota.specs import CandidatePolicy, PreemptionStrategy, QueuePreemption, QuotaCohortSpec, QuotaQueueSpec
 from fleet.reasons import Reason
 from tests.support.quotas import ALL, BOTH, RECLAIM, Amounts, QuotaWorld, cohort, queue, reasons
 
@@ -25,12 +25,12 @@ def world(*specs: QuotaCohortSpec | QuotaQueueSpec, held: tuple[Held, ...]) -> Q
 def victims(
     made: QuotaWorld, above: str, wanted: int | Amounts, strategies: tuple[PreemptionStrategy, ...] = BOTH, **more: Any
 ) -> dict[str, Reason]:
-    """Whom a workload of priority 5 would have evicted; the books end as they began."""
+    """Whom a workload of priority 5 would have evicted; the ledger ends as it began."""
     before = made.state()
     contest = made.contest("preemptor", above, wanted, **{"priority": 5, "at_s": 50.0} | more)
     found = reasons(fair_preemptions(contest, strategies))
     assert made.state() == before
-    assert not any(holder.out for holder in made.books.holders.values())
+    assert not any(holder.out for holder in made.ledger.holders.values())
     return found
 
 
@@ -245,11 +245,11 @@ def test_whose_shares_are_compared(
 def targets(made: QuotaWorld, above: str) -> list[str]:
     """Queues in the order they are handed out, each candidate lifted when its queue comes."""
     contest = made.contest("preemptor", above, 1)
-    found = TargetQueueOrdering.of(contest, contest.ordered(made.books.holders.values()))
+    found = TargetQueueOrdering.of(contest, contest.ordered(made.ledger.holders.values()))
     order = []
     for node in found:
         order.append(node.name)
-        made.books.lift(found.left[node.name].pop(0))
+        made.ledger.lift(found.left[node.name].pop(0))
     return order
 
 
@@ -279,7 +279,7 @@ def test_a_cohort_goes_before_a_queue_of_equal_share() -> None:
 def test_a_dropped_queue_comes_no_more() -> None:
     made = world(*three(), held=(*ones("b", 6), *ones("c", 5)))
     contest = made.contest("preemptor", "a", 1)
-    found = TargetQueueOrdering.of(contest, contest.ordered(made.books.holders.values()))
+    found = TargetQueueOrdering.of(contest, contest.ordered(made.ledger.holders.values()))
     order = []
     for node in found:
         order.append(node.name)

@@ -1,4 +1,4 @@
-"""From what is declared to the quota engine: one tree of Teams and Cohorts, with Queues and ClusterQueues as leaves.
+"""Building the quota tree of a fleet: specs of Teams and Cohorts, of Queues and ClusterQueues, and what gangs hold.
 
 A Team is a cohort with quota of its own, and a Queue below it uses that quota as if it were the queue's.
 """
@@ -6,8 +6,8 @@ A Team is a cohort with quota of its own, and a Queue below it uses that quota a
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from fleet.quota import volcano
-from fleet.quota.declared import (
+from fleet.quota.queue_binding import binding_of
+from fleet.quota.specs import (
     EVERY_RESOURCE,
     AdmissionRules,
     CandidatePolicy,
@@ -21,13 +21,14 @@ from fleet.quota.declared import (
     QuotaQueueSpec,
     QuotaResourceGroup,
 )
-from fleet.quota.queue_binding import binding_of
 from fleet.quota.tree import Cell, QuotaTree, charge
+from fleet.quota.volcano import VolcanoDemand, volcano_specs
 from fleet.quota.workload import PodSetAssignment
 from fleet.snapshot import Gang, GangState, Node, Snapshot
 from fleet.snapshot.elastic_parts import parts
-from fleet.snapshot.memo import remembered
+from fleet.snapshot.lookups import holders
 from model.fleet import Fleet
+from model.index import Index, derived
 from model.kinds import Queue, Team
 from model.quantity import Resources
 from model.upstream import ClusterQueue, Cohort, cells
@@ -36,7 +37,7 @@ from model.upstream.quotas import ResourceGroup as UpstreamGroup
 
 @dataclass(frozen=True, slots=True)
 class QuotaSpecs:
-    """A fleet's quota tree as the quota engine knows it."""
+    """Everything that the quota engine is told of a fleet."""
 
     cohorts: tuple[QuotaCohortSpec, ...]
     queues: Mapping[str, QuotaQueueSpec]
@@ -47,9 +48,98 @@ class QuotaSpecs:
         return QuotaTree(self.cohorts, tuple(self.queues.values()))
 
 
-@remembered()
 def quota_specs(fleet: Fleet) -> QuotaSpecs:
-    """The quota engine's view of a fleet. The fleet's references resolve and teams and cohorts have no circle."""
+    """The specs of a fleet, without Volcano's queues: what these have depends on the machines there are.
+
+    The fleet's references resolve, and its teams and cohorts have no circle.
+    """
+    return _quota_specs(fleet.index, fleet)
+
+
+def current_quota_specs(fleet: Fleet, snapshot: Snapshot) -> QuotaSpecs:
+    """The specs of a fleet, with what Volcano's queues deserve of the machines there are."""
+    if not fleet.volcano_queues:
+        return quota_specs(fleet)
+    return _with_volcano(
+        snapshot.index, fleet, quota_specs(fleet), snapshot.nodes, snapshot.foreign_use, snapshot.gangs
+    )
+
+
+def charged_tree(fleet: Fleet, snapshot: Snapshot, gangs: Iterable[Gang]) -> QuotaTree:
+    """The tree with what these gangs hold charged to it."""
+    specs = current_quota_specs(fleet, snapshot)
+    tree = specs.tree()
+    for gang in gangs:
+        binding = binding_of(fleet, gang.namespace, gang.queue)
+        if binding is not None and gang.holds_capacity:
+            charge(tree.queues[binding.name], usage_of(specs, tree, binding.name, gang))
+    return tree
+
+
+def usages(fleet: Fleet, snapshot: Snapshot) -> Mapping[str, Mapping[FlavorResource, int]]:
+    """What each part of the gangs that hold capacity takes, by uid, where its queue is declared.
+
+    By name of the cells: a tree gives cells of its own to what no quota names.
+    """
+    return _usages(snapshot.index, fleet, current_quota_specs(fleet, snapshot), holders(snapshot))
+
+
+@derived()
+def _usages(
+    _index: Index, fleet: Fleet, specs: QuotaSpecs, gangs: Sequence[Gang]
+) -> Mapping[str, Mapping[FlavorResource, int]]:
+    tree = specs.tree()
+    bindings = ((gang, binding_of(fleet, gang.namespace, gang.queue)) for gang in gangs)
+    return {
+        part.uid: _usage(specs, tree, binding.name, part)
+        for gang, binding in bindings
+        if binding is not None
+        for part in parts(gang)
+    }
+
+
+def usage_of(specs: QuotaSpecs, tree: QuotaTree, queue: str, gang: Gang) -> dict[Cell, int]:
+    """What a gang takes, with its flavors, of the cells that count in the tree of the queue it is charged to.
+
+    Pods that have succeeded for good take nothing any more.
+    """
+    return {tree.cell(named): amount for named, amount in _usage(specs, tree, queue, gang).items()}
+
+
+def _usage(specs: QuotaSpecs, tree: QuotaTree, queue: str, gang: Gang) -> dict[FlavorResource, int]:
+    spec, node = specs.queues[queue], tree.queues[queue]
+    usage: dict[FlavorResource, int] = {}
+    spare = gang.reclaimable
+    for pod_set in gang.pod_sets:
+        chosen = gang.flavors.get(pod_set.name, ())
+        for resource, amount in spec.asked_of(pod_set).items():
+            named = FlavorResource(_flavor_of(spec, chosen, resource), resource)
+            if amount and named.flavor and (not spec.declared_only or tree.counts(node, named)):
+                usage[named] = usage.get(named, 0) + amount * (pod_set.count - spare.get(pod_set.name, 0))
+    return usage
+
+
+def pod_set_assignments(specs: QuotaSpecs, queue: str, gang: Gang) -> tuple[PodSetAssignment, ...]:
+    """What each pod set of a gang was given, with its flavors."""
+    spec, given = specs.queues[queue], []
+    for pod_set in gang.pod_sets:
+        chosen, asked = gang.flavors.get(pod_set.name, ()), spec.asked_of(pod_set)
+        flavors = {resource: flavor for resource in asked if (flavor := _flavor_of(spec, chosen, resource))}
+        amounts = {resource: asked[resource] * pod_set.count for resource in flavors}
+        given.append(PodSetAssignment(pod_set.name, pod_set.count, flavors, amounts))
+    return tuple(given)
+
+
+def _flavor_of(spec: QuotaQueueSpec, chosen: Sequence[str], resource: str) -> str:
+    """The flavor that a resource was taken from: of several, the one in the resource's group."""
+    if len(chosen) == 1:
+        return chosen[0]
+    group = spec.group_of(resource)
+    return next((flavor for flavor in chosen if group is not None and flavor in group.flavors), "")
+
+
+@derived()
+def _quota_specs(_index: Index, fleet: Fleet) -> QuotaSpecs:
     cohorts = [_team(team) for _, team in sorted(fleet.teams.items())]
     cohorts += [_cohort(cohort) for _, cohort in sorted(fleet.cohorts.items())]
     remembers = fleet.policy.spec.admission_fair_sharing is not None
@@ -88,7 +178,7 @@ def _cohort(cohort: Cohort) -> QuotaCohortSpec:
 
 
 def _cluster_queue(queue: ClusterQueue, *, remembers: bool) -> QuotaQueueSpec:
-    """`remembers`: the fleet says how use is remembered; as upstream, without that it orders nothing."""
+    """The spec of a ClusterQueue. Without `remembers` (the fleet says how usage is remembered) usage orders nothing."""
     spec = queue.spec
     groups = (
         QuotaResourceGroup(group.covered_resources, tuple(flavor.name for flavor in group.flavors))
@@ -153,105 +243,40 @@ def _queue(queue: Queue, *, remembers: bool) -> QuotaQueueSpec:
     )
 
 
-def usage_of(said: QuotaSpecs, tree: QuotaTree, queue: str, gang: Gang) -> dict[Cell, int]:
-    """What a gang takes, with its flavors, of the cells that count in the tree of the queue it is charged to.
-
-    Pods that have succeeded for good take nothing any more.
-    """
-    return {tree.cell(named): amount for named, amount in _usage(said, tree, queue, gang).items()}
-
-
-def _usage(said: QuotaSpecs, tree: QuotaTree, queue: str, gang: Gang) -> dict[FlavorResource, int]:
-    spec, node = said.queues[queue], tree.queues[queue]
-    usage: dict[FlavorResource, int] = {}
-    spare = gang.reclaimable
-    for pod_set in gang.pod_sets:
-        chosen = gang.flavors.get(pod_set.name, ())
-        for resource, amount in spec.asked_of(pod_set).items():
-            named = FlavorResource(_flavor_of(spec, chosen, resource), resource)
-            if amount and named.flavor and (not spec.declared_only or tree.counts(node, named)):
-                usage[named] = usage.get(named, 0) + amount * (pod_set.count - spare.get(pod_set.name, 0))
-    return usage
-
-
-def pod_set_assignments(said: QuotaSpecs, queue: str, gang: Gang) -> tuple[PodSetAssignment, ...]:
-    """What each pod set of a gang was given, with its flavors."""
-    spec, given = said.queues[queue], []
-    for pod_set in gang.pod_sets:
-        chosen, asked = gang.flavors.get(pod_set.name, ()), spec.asked_of(pod_set)
-        flavors = {resource: flavor for resource in asked if (flavor := _flavor_of(spec, chosen, resource))}
-        amounts = {resource: asked[resource] * pod_set.count for resource in flavors}
-        given.append(PodSetAssignment(pod_set.name, pod_set.count, flavors, amounts))
-    return tuple(given)
-
-
-@remembered()
-def usages(fleet: Fleet, said: QuotaSpecs, gangs: Sequence[Gang]) -> Mapping[str, Mapping[FlavorResource, int]]:
-    """What each part of a gang takes, by uid, where its queue is declared: worked out anew when something changes.
-
-    By name: a tree gives cells of its own to what no quota names.
-    """
-    tree = said.tree()
-    lines = ((gang, binding_of(fleet, gang.namespace, gang.queue)) for gang in gangs)
-    return {
-        part.uid: _usage(said, tree, line.name, part)
-        for gang, line in lines
-        if line is not None
-        for part in parts(gang)
-    }
-
-
-def _flavor_of(spec: QuotaQueueSpec, chosen: Sequence[str], resource: str) -> str:
-    """The flavor that a resource was taken from: of several, the one in the resource's group."""
-    if len(chosen) == 1:
-        return chosen[0]
-    group = spec.group_of(resource)
-    return next((flavor for flavor in chosen if group is not None and flavor in group.flavors), "")
-
-
-def current_quota_specs(fleet: Fleet, snapshot: Snapshot) -> QuotaSpecs:
-    """`quota_specs`, with what Volcano's queues deserve of the machines there are."""
-    if not fleet.volcano_queues:
-        return quota_specs(fleet)
-    return _shared_out(fleet, snapshot.nodes, snapshot.foreign_use, snapshot.gangs)
-
-
-@remembered(2)
-def _shared_out(
-    fleet: Fleet, nodes: Mapping[str, Node], foreign_use: Mapping[str, Resources], gangs: Mapping[str, Gang]
+@derived(2)
+def _with_volcano(
+    _index: Index,
+    fleet: Fleet,
+    specs: QuotaSpecs,
+    nodes: Mapping[str, Node],
+    foreign_use: Mapping[str, Resources],
+    gangs: Mapping[str, Gang],
 ) -> QuotaSpecs:
-    said = quota_specs(fleet)
-    cohorts, queues = volcano.volcano_specs(fleet.volcano_queues, _market(fleet, nodes, foreign_use, gangs))
-    return QuotaSpecs((*said.cohorts, *cohorts), dict(sorted({**said.queues, **queues}.items())), said.rules)
+    demand = VolcanoDemand(_free(nodes, foreign_use), _requests(fleet, gangs))
+    cohorts, queues = volcano_specs(fleet.volcano_queues, demand)
+    return QuotaSpecs((*specs.cohorts, *cohorts), dict(sorted({**specs.queues, **queues}.items())), specs.rules)
 
 
-def _market(
-    fleet: Fleet, nodes: Mapping[str, Node], foreign_use: Mapping[str, Resources], gangs: Mapping[str, Gang]
-) -> volcano.VolcanoDemand:
+def _free(nodes: Mapping[str, Node], foreign_use: Mapping[str, Resources]) -> Resources:
+    """What ready nodes have for all that is scheduled by queues."""
     total: dict[str, int] = {}
     for name, node in nodes.items():
         if node.ready and not node.unschedulable:
             for resource, amount in node.allocatable.items():
                 free = amount - foreign_use.get(name, {}).get(resource, 0)
                 total[resource] = total.get(resource, 0) + max(0, free)
+    return total
+
+
+def _requests(fleet: Fleet, gangs: Mapping[str, Gang]) -> Mapping[str, Resources]:
+    """Queue of Volcano -> what its gangs ask for, whether they run or wait."""
     requests: dict[str, dict[str, int]] = {}
     for gang in gangs.values():
-        line = binding_of(fleet, gang.namespace, gang.queue)
-        if line is None or line.name not in fleet.volcano_queues or gang.state is GangState.FINISHED:
+        binding = binding_of(fleet, gang.namespace, gang.queue)
+        if binding is None or binding.name not in fleet.volcano_queues or gang.state is GangState.FINISHED:
             continue
-        asked = requests.setdefault(line.name, {})
+        asked = requests.setdefault(binding.name, {})
         for pod_set in gang.pod_sets:
             for resource, amount in pod_set.requests.items():
                 asked[resource] = asked.get(resource, 0) + amount * pod_set.count
-    return volcano.VolcanoDemand(total, requests)
-
-
-def charged_tree(fleet: Fleet, snapshot: Snapshot, gangs: Iterable[Gang]) -> QuotaTree:
-    """The tree with what these gangs hold charged to it."""
-    said = current_quota_specs(fleet, snapshot)
-    tree = said.tree()
-    for gang in gangs:
-        line = binding_of(fleet, gang.namespace, gang.queue)
-        if line is not None and gang.holds_capacity:
-            charge(tree.queues[line.name], usage_of(said, tree, line.name, gang))
-    return tree
+    return requests

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet.quota.pending import PendingQueue
+from fleet.quota.pending_queue import PendingQueue
 from fleet.quota.workload import NEVER_CREATED_S, Workload
 from fleet.snapshot import PodSet
 from tests.support.quotas import asks
@@ -87,14 +87,14 @@ def test_a_shape_that_was_given_up_is_set_aside_with_all_that_come() -> None:
     made = line(large("a"), large("b"), small("c"))
     head = made.pop()
     assert head is not None
-    made.give_up_on(head.shape)
+    made.set_aside(head.shape)
     made.put_back(head, again=False)
     made.push(large("d"))
     assert [workload.name for workload in made.active()] == ["c"]
-    assert [workload.name for workload in made.aside()] == ["a", "b", "d"]
+    assert [workload.name for workload in made.inadmissible()] == ["a", "b", "d"]
     assert [workload.name for workload in made.in_order()] == ["a", "b", "c", "d"]
     assert drained(made) == ["c"]
-    made.retries.count += 1
+    made.requeues.count += 1
     assert drained(made) == ["a", "b", "d"]
 
 
@@ -111,15 +111,15 @@ def test_a_retry_while_the_head_is_out_counts_for_it() -> None:
     made = line(large("a"), large("b"))
     head = made.pop()
     assert head is not None
-    made.retries.count += 1
-    made.give_up_on(head.shape)
+    made.requeues.count += 1
+    made.set_aside(head.shape)
     made.put_back(head, again=False)
     assert drained(made) == ["a", "b"]
 
 
 def test_a_retry_before_the_pop_does_not() -> None:
     made = line(large("a"))
-    made.retries.count += 1
+    made.requeues.count += 1
     head = made.pop()
     assert head is not None
     made.put_back(head, again=False)
@@ -189,10 +189,10 @@ def test_shapes_are_set_aside_in_usage_order_too() -> None:
     made = by_usage({"": 0.0}, large("a"), large("b"), small("c"))
     head = made.pop()
     assert head is not None
-    made.give_up_on(head.shape)
+    made.set_aside(head.shape)
     made.put_back(head, again=False)
     assert drained(made) == ["c"]
-    assert [workload.name for workload in made.aside()] == ["a", "b"]
+    assert [workload.name for workload in made.inadmissible()] == ["a", "b"]
 
 
 def test_what_others_were_evicted_for_goes_before_lighter_local_queues() -> None:
@@ -209,11 +209,11 @@ def test_a_local_queue_that_arrives_while_its_shape_is_set_aside_is_taken_up_wit
     made = by_usage({"a": 0.0, "b": 0.0}, large("y", local_queue="a"))
     head = made.pop()
     assert head is not None
-    made.give_up_on(head.shape)
+    made.set_aside(head.shape)
     made.put_back(head, again=False)
     made.push(large("x", local_queue="b"))
     assert made.pop() is None
-    made.retries.count += 1
+    made.requeues.count += 1
     assert drained(made) == ["x", "y"]
 
 
@@ -247,16 +247,16 @@ def test_nobody_is_lost_and_nobody_is_there_twice(actions: list[tuple[str, int]]
             inside -= {out.uid} if out else set()
         elif action in {"back", "aside", "hopeless"} and out is not None:
             if action == "hopeless":
-                made.give_up_on(out.shape)
+                made.set_aside(out.shape)
             made.put_back(out, again=action == "back")
             inside.add(out.uid)
             out = None
         elif action == "retry":
-            made.retries.count += 1
+            made.requeues.count += 1
         elif action == "forget":
             made.forget(workload.uid)
             inside.discard(workload.uid)
         assert sorted(w.uid for w in made.in_order()) == sorted(inside)
-        assert {w.uid for w in (*made.active(), *made.aside())} == inside
-    made.retries.count += 1
+        assert {w.uid for w in (*made.active(), *made.inadmissible())} == inside
+    made.requeues.count += 1
     assert set(drained(made)) == inside

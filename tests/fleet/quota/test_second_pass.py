@@ -5,7 +5,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from fleet.quota.declared import (
+from fleet.quota.admission_cycle import CycleResult
+from fleet.quota.entries import EntryOutcome
+from fleet.quota.ledger import AdmittedWorkload, PlacementBackend, PlacementRefusal, QuotaLedger, SecondPassWorkload
+from fleet.quota.scheduler import AdmissionScheduler
+from fleet.quota.specs import (
     AdmissionRules,
     CandidatePolicy,
     CellQuota,
@@ -15,19 +19,16 @@ from fleet.quota.declared import (
     QuotaQueueSpec,
     QuotaResourceGroup,
 )
-from fleet.quota.entries import EntryOutcome
-from fleet.quota.ground import PlacementBackend, PlacementRefusal
-from fleet.quota.run import CycleResult
-from fleet.quota.scheduler import AdmissionScheduler
 from fleet.quota.tree import QuotaTree
-from fleet.quota.workload import AdmittedWorkload, PodSetAssignment, QuotaLedger, SecondPassWorkload, Workload, usage_in
+from fleet.quota.workload import PodSetAssignment, Workload
 from fleet.reasons import Reason, Refusal
 from fleet.snapshot import PodSet
+from tests.support.quotas import usage_in
 
 
 @dataclass(slots=True)
 class NamedRooms:
-    """A ground of named rooms; all pods of a workload go to the tightest one that holds them."""
+    """A backend of named rooms; all pods of a workload go to the tightest one that holds them."""
 
     free: dict[str, int]
     size: Mapping[str, int] = field(init=False)
@@ -78,9 +79,9 @@ def scheduler(
         )
         for name, nominal in cpu.items()
     ]
-    books = QuotaLedger(QuotaTree([], specs)) if rooms is None else QuotaLedger(QuotaTree([], specs), rooms)
+    ledger = QuotaLedger(QuotaTree([], specs)) if rooms is None else QuotaLedger(QuotaTree([], specs), rooms)
     return AdmissionScheduler(
-        books, {spec.name: spec for spec in specs}, {"default": QuotaFlavorSpec("default")}, rules or AdmissionRules()
+        ledger, {spec.name: spec for spec in specs}, {"default": QuotaFlavorSpec("default")}, rules or AdmissionRules()
     )
 
 
@@ -92,7 +93,7 @@ def workload(name: str, pods: int, queue: str = "q", priority: int = 0, **more: 
 def settled(on: AdmissionScheduler, asks: Workload, place: str | None) -> AdmittedWorkload:
     given = (PodSetAssignment("main", _pods(asks), {"cpu": "default"}, {"cpu": _pods(asks)}),)
     holder = AdmittedWorkload(
-        asks, on.books.tree.queues[asks.queue], given, usage_in(on.books.tree, given), 0.0, place=place
+        asks, on.ledger.tree.queues[asks.queue], given, usage_in(on.ledger.tree, given), 0.0, place=place
     )
     on.settle(holder)
     return holder
@@ -106,10 +107,10 @@ def test_who_holds_quota_goes_before_heads_that_matter_more() -> None:
     on = scheduler(NamedRooms({"a": 4}), q=8)
     holder = settled(on, workload("holder", 4), None)
     result = on.decide([workload("head", 4, priority=9)], [SecondPassWorkload(holder)])
-    assert result.seated == [holder]
+    assert result.placed == [holder]
     assert holder.place == "a"
     assert result.admitted == []
-    assert on.books.ground.free == {"a": 0}  # type: ignore[attr-defined]
+    assert on.ledger.placement.free == {"a": 0}  # type: ignore[attr-defined]
 
 
 def test_a_place_costs_no_quota() -> None:
@@ -117,7 +118,7 @@ def test_a_place_costs_no_quota() -> None:
     holder = settled(on, workload("holder", 4), None)
     result = on.decide([workload("head", 4)], [SecondPassWorkload(holder)])
     assert [each.workload.name for each in result.admitted] == ["head"]
-    assert list(on.books.tree.queues["q"].usage) == [8]
+    assert list(on.ledger.tree.queues["q"].usage) == [8]
 
 
 @pytest.mark.parametrize(
@@ -138,8 +139,8 @@ def test_only_a_first_place_is_made_by_evicting_others(
     assert outcomes(result) == ({"holder": outcome} if outcome else {})
     assert [victim.holder.workload.name for victim, _ in result.evictions] == evicted
     assert result.lost == ([] if outcome else [holder])
-    assert on.books.holders["holder"] is holder
-    assert on.left() == []
+    assert on.ledger.holders["holder"] is holder
+    assert on.still_waiting() == []
 
 
 def test_a_head_keeps_its_place_while_it_is_free() -> None:
@@ -172,9 +173,9 @@ def test_a_stand_in_takes_over_what_the_other_holds(pods: int, admitted: bool) -
     old = settled(on, workload("old", 4), "a")
     result = on.decide([workload("new", pods, replaces="old")])
     assert result.replaced == ([old] if admitted else [])
-    assert sorted(on.books.holders) == (["new"] if admitted else ["old"])
-    assert on.books.ground.free == {"a": 8 - (pods if admitted else 4)}  # type: ignore[attr-defined]
-    assert list(on.books.tree.queues["q"].usage) == [pods if admitted else 4]
+    assert sorted(on.ledger.holders) == (["new"] if admitted else ["old"])
+    assert on.ledger.placement.free == {"a": 8 - (pods if admitted else 4)}  # type: ignore[attr-defined]
+    assert list(on.ledger.tree.queues["q"].usage) == [pods if admitted else 4]
     assert result.evictions == []
 
 
@@ -184,7 +185,7 @@ def test_a_stand_in_evicts_others_for_the_rest() -> None:
     settled(on, workload("low", 4, priority=-1), "a")
     result = on.decide([workload("new", 6, replaces="old")])
     assert [victim.holder.workload.name for victim, _ in result.evictions] == ["low"]
-    assert sorted(on.books.holders) == ["low", "old"]
+    assert sorted(on.ledger.holders) == ["low", "old"]
     on.vacate("low")
     assert [holder.workload.name for holder in on.cycle().admitted] == ["new"]
-    assert sorted(on.books.holders) == ["new"]
+    assert sorted(on.ledger.holders) == ["new"]

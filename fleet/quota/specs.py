@@ -1,4 +1,8 @@
-"""What the quota engine is told: cohorts, queues with their policies, flavors. Kueue's terms, plain values."""
+"""What the quota engine is told of a fleet: cohorts, queues with their policies, flavors, rules. Kueue's terms.
+
+Plain values without behaviour of their own. `fleet.quota.build_tree` writes them from the declarations of a fleet; a
+replay, the conformance cases and the benchmarks write theirs by hand.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,10 +16,12 @@ PODS = "pods"
 """The resource that every pod takes one of, where a queue has quota for it."""
 UNLIMITED = 1 << 62
 """An amount without bound."""
+EVERY_RESOURCE = "*"
+"""As the one resource of a queue's one group: one flavor gives all that is asked for."""
 
 
 class FlavorResource(NamedTuple):
-    """What quotas are counted in: an amount of `resource` of one `flavor`."""
+    """Quotas are counted in amounts of a `resource` of one `flavor` (Kueue's FlavorResource)."""
 
     flavor: str
     resource: str
@@ -23,20 +29,16 @@ class FlavorResource(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CellQuota:
-    """One cell of quota, in canonical amounts. `None` = no limit."""
+    """The quota of one node of the tree for one FlavorResource, in canonical amounts. `None` = no limit."""
 
     nominal: int
     borrowing_limit: int | None = None
     lending_limit: int | None = None
 
 
-EVERY_RESOURCE = "*"
-"""As the one resource of a queue's one group: all that is asked comes from one flavor."""
-
-
 @dataclass(frozen=True, slots=True)
 class QuotaResourceGroup:
-    """Resources that are always given from one flavor together; flavors in the order they are tried."""
+    """Resources that one flavor always gives together; the flavors are tried in this order."""
 
     resources: tuple[str, ...]
     flavors: tuple[str, ...]
@@ -47,7 +49,7 @@ class QuotaResourceGroup:
 
 
 class CandidatePolicy(StrEnum):
-    """Which candidates may be preempted, compared with the preemptor."""
+    """Which candidates a preemptor may evict, by their priority and age (Kueue's PreemptionPolicy)."""
 
     NEVER = "Never"
     LOWER = "LowerPriority"
@@ -56,7 +58,7 @@ class CandidatePolicy(StrEnum):
 
 
 class FungibilityPolicy(StrEnum):
-    """What to do with a flavor that would need borrowing, or preemption: take it, or look at the next one first."""
+    """Whether a flavor that would need borrowing, or preemption, is taken, or the next one looked at first."""
 
     STOP = "MayStopSearch"
     NEXT = "TryNextFlavor"
@@ -64,7 +66,7 @@ class FungibilityPolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class QueuePreemption:
-    """Whose workloads may be evicted for one of this queue."""
+    """Whose workloads may be evicted for one of this queue (Kueue's ClusterQueuePreemption)."""
 
     within_queue: CandidatePolicy = CandidatePolicy.NEVER
     reclaim: CandidatePolicy = CandidatePolicy.NEVER
@@ -76,7 +78,7 @@ class QueuePreemption:
 
 @dataclass(frozen=True, slots=True)
 class QueueFungibility:
-    """How the flavors of a group stand in for each other."""
+    """How the flavors of a group stand in for each other (Kueue's FlavorFungibility)."""
 
     when_can_borrow: FungibilityPolicy = FungibilityPolicy.STOP
     when_can_preempt: FungibilityPolicy = FungibilityPolicy.NEXT
@@ -86,7 +88,7 @@ class QueueFungibility:
 
 @dataclass(frozen=True, slots=True)
 class QuotaCohortSpec:
-    """A node of the tree that shares what its children lend, with quota of its own added to it."""
+    """A cohort shares what its children lend, and may add quota of its own."""
 
     name: str
     parent: str = ""
@@ -96,7 +98,7 @@ class QuotaCohortSpec:
 
 @dataclass(frozen=True, slots=True)
 class QuotaQueueSpec:
-    """A leaf of the tree, where workloads wait (Kueue's ClusterQueue, or a Queue below a Team)."""
+    """Workloads wait in a queue, a leaf of the tree: Kueue's ClusterQueue, or a Queue below a Team."""
 
     name: str
     cohort: str = ""
@@ -114,7 +116,7 @@ class QuotaQueueSpec:
     rank: int = 0
     """Heads of queues of a higher rank are decided first."""
     usage_ordered: bool = False
-    """Workloads go in the order of their local queue's decayed usage first."""
+    """The decayed usage of its local queues orders workloads before anything else does."""
 
     _group_of: Mapping[str, QuotaResourceGroup] = field(init=False, repr=False, compare=False)
 
@@ -141,7 +143,7 @@ class QuotaQueueSpec:
 
 @dataclass(frozen=True, slots=True)
 class QuotaFlavorSpec:
-    """A kind of capacity: what its nodes are labelled and tainted with."""
+    """A flavor is a kind of capacity; this says how its nodes are labelled and tainted (Kueue's ResourceFlavor)."""
 
     name: str
     node_labels: Mapping[str, str] = field(default_factory=dict)
@@ -154,7 +156,7 @@ class QuotaFlavorSpec:
 
 
 class PreemptionStrategy(StrEnum):
-    """When one cohort's workload may go for another's, comparing dominant shares (reference 3.3)."""
+    """When a workload may be evicted for another cohort's, by dominant resource shares (reference 3.3)."""
 
     FINAL = "LessThanOrEqualToFinalShare"
     INITIAL = "LessThanInitialShare"
@@ -180,7 +182,7 @@ class AdmissionRules:
     victims_again: bool = True
     """So is one whose victims go for another already; otherwise it waits for the next cycle."""
     lost_leave: bool = True
-    """A holder that lost a node and finds no other place is evicted at once, rather than looked at again."""
+    """A workload that lost a node and finds no other place is evicted at once, rather than looked at again."""
     fair_trees: frozenset[str] | None = None
     """Names of the roots fair sharing is on for; None = all."""
     wait_for_leaving: bool = False

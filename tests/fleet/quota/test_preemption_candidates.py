@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from fleet.quota.candidates import Victim, candidates_in, fill_back, satisfies_policy
-from fleet.quota.declared import CandidatePolicy
+from fleet.quota.preemption import Victim, candidates_in, fill_back, satisfies_policy
+from fleet.quota.specs import CandidatePolicy
 from fleet.reasons import Reason
 from tests.support.quotas import QuotaWorld, asks, cohort, queue
 
@@ -59,7 +59,7 @@ def test_order(*, backwards: bool) -> None:
     for name, above, more in reversed(_ORDERED) if backwards else _ORDERED:
         world.holds(name, above, 1, **{"priority": 1, "reserved_at_s": 5.0} | more)
     contest = world.contest("preemptor", "mine", 1)
-    ordered = contest.ordered(world.books.holders.values())
+    ordered = contest.ordered(world.ledger.holders.values())
     assert [holder.workload.name for holder in ordered] == [name for name, _, _ in _ORDERED]
 
 
@@ -71,7 +71,7 @@ def test_in_the_own_queue_the_heavier_local_queue_goes_first() -> None:
     world.holds("heavy-elsewhere", "other", 1, local_queue="ns/heavy", priority=2)
     contest = world.contest("preemptor", "mine", 1)
     contest.local_usage = {"ns/light": 1.0, "ns/heavy": 7.0}
-    names = [holder.workload.name for holder in contest.ordered(world.books.holders.values())]
+    names = [holder.workload.name for holder in contest.ordered(world.ledger.holders.values())]
     assert names == ["elsewhere", "heavy-elsewhere", "heavy", "light"]
 
 
@@ -82,7 +82,7 @@ def test_a_candidate_frees_a_contested_cell_and_may_go() -> None:
     world.holds("other-flavor", "mine", {"g": 1})
     world.holds("protected", "mine", 1, protected=True)
     world.holds("higher", "mine", 1, priority=8)
-    world.books.lift(world.holds("lifted", "mine", 1))
+    world.ledger.lift(world.holds("lifted", "mine", 1))
     contest = world.contest("preemptor", "mine", 1, priority=5)
 
     def found(policy: CandidatePolicy) -> set[str]:
@@ -111,9 +111,9 @@ def test_fits_asks_the_ground_last() -> None:
 
 def taken(world: QuotaWorld, *names: str) -> list[Victim]:
     """These holders lifted, in order."""
-    victims = [Victim(world.books.holders[name], Reason.PREEMPTED) for name in names]
+    victims = [Victim(world.ledger.holders[name], Reason.PREEMPTED) for name in names]
     for victim in victims:
-        world.books.lift(victim.holder)
+        world.ledger.lift(victim.holder)
     return victims
 
 
@@ -132,7 +132,7 @@ def test_fill_back(sizes: tuple[int, ...], wanted: int, kept: list[str]) -> None
     contest = world.contest("w", "mine", wanted)
     left = fill_back(contest, taken(world, "a", "b", "c"), borrowing=True)
     assert sorted(victim.holder.workload.name for victim in left) == sorted(kept)
-    assert {name for name, holder in world.books.holders.items() if holder.out} == set(kept)
+    assert {name for name, holder in world.ledger.holders.items() if holder.out} == set(kept)
 
 
 def test_fill_back_moves_the_last_into_the_hole() -> None:
@@ -150,9 +150,9 @@ def test_fill_back_without_borrowing_puts_fewer_back() -> None:
         world.holds(name, "mine", 2)
     contest = world.contest("w", "mine", 2)
     assert len(fill_back(contest, taken(world, *"abc"), borrowing=True)) == 1
-    for victim in world.books.holders.values():
+    for victim in world.ledger.holders.values():
         if victim.out:
-            world.books.put_back(victim)
+            world.ledger.put_back(victim)
     assert len(fill_back(contest, taken(world, *"abc"), borrowing=False)) == 2
 
 

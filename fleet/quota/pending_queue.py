@@ -1,11 +1,11 @@
-"""Workloads that wait in one queue: which is next, and which are not worth another look for now.
+"""The pending queue says which workload of a queue is next, and which are not worth another look for now.
 
-Kueue `pkg/cache/queue` (reference 2.2, 2.8). A workload that cannot run is set aside with all others of its shape, and
-new ones of that shape with it, until something changes in the tree; then all are looked at again.
+Kueue `pkg/cache/queue` (reference 2.2, 2.8). A workload that cannot run is set aside as inadmissible with all others of
+its shape, and new ones of that shape with it, until something changes in the tree; then all are looked at again.
 
 Workloads of one shape wait in a row of their own, and only the head of a row competes with the heads of the others: a
-whole shape is set aside, and taken up again, in one step however many wait in it. Where use orders the queue, the rows
-of each local queue are apart, because the order among local queues changes with every admission.
+whole shape is set aside, and taken up again, in one step however many wait in it. Where usage orders the queue, the
+rows of each local queue are apart, because the order among local queues changes with every admission.
 """
 
 from collections.abc import Callable, Hashable, Iterable
@@ -18,7 +18,7 @@ Key = tuple[object, ...]
 
 
 def order_key(workload: Workload) -> Key:
-    """Who has had others evicted for it, higher priority, older, uid."""
+    """Orders workloads: first those that others were evicted for, then by priority, age, uid."""
     return (not workload.nominated, -workload.priority, workload.at_s, workload.uid)
 
 
@@ -30,7 +30,7 @@ class RequeueCounter:
 
 
 QueuePosition = tuple[Key, int]
-"""A place in line: the key, and a number that ends every tie of two entries of one workload."""
+"""A position in the queue: the key, and a number that ends every tie of two entries of one workload."""
 
 
 @dataclass(slots=True)
@@ -41,59 +41,59 @@ class PendingQueue:
     usage: Callable[[Workload], float] | None = None
     """Decayed usage of a workload's local queue, where that comes first in the order: only what others already were
     evicted for goes before, so that it gets what they left."""
-    retries: RequeueCounter = field(default_factory=RequeueCounter)
+    requeues: RequeueCounter = field(default_factory=RequeueCounter)
     sticky: str = ""
     """uid of the workload others were evicted for: it stays at the head while they leave. Not under StrictFIFO."""
     _rows: dict[tuple[str, Hashable], list[tuple[QueuePosition, Workload]]] = field(default_factory=dict)
     """(local queue, shape) -> heap of those that wait; an entry that is not in `_waiting` has left."""
     _heads: dict[str, list[tuple[QueuePosition, Hashable]]] = field(default_factory=dict)
     """Local queue -> heap of its rows by their head: for each row that is not set aside an entry no later than its
-    head. Where use does not count there is one, without a name."""
+    head. Where usage does not count there is one, without a name."""
     _listed: set[int] = field(default_factory=set)
-    """Numbers of the places in `_heads`, so that none is there twice."""
+    """Numbers of the positions in `_heads`, so that none is there twice."""
     _pushed: int = 0
     _overdue: bool = False
-    """One that has waited too long was put in."""
+    """Whether one that has waited too long was ever put in."""
     _waiting: dict[str, Workload] = field(default_factory=dict)
     """In a row, by uid; what is in a row and not here has left."""
-    _aside: dict[str, Workload] = field(default_factory=dict)
+    _inadmissible: dict[str, Workload] = field(default_factory=dict)
     """Set aside one by one."""
-    _hopeless: set[Hashable] = field(default_factory=set)
+    _inadmissible_shapes: set[Hashable] = field(default_factory=set)
     """Shapes set aside: their rows have no entry in `_heads`, or one that is dropped when it is met."""
     _taken_up: int = field(init=False)
-    """The retry that those set aside were last taken up for."""
+    """The count of `requeues` when those set aside were last taken up."""
     _popped_at: int = field(init=False)
-    """The last retry before the last pop."""
+    """The count of `requeues` at the last pop."""
 
     def __post_init__(self) -> None:
-        self._taken_up = self._popped_at = self.retries.count
+        self._taken_up = self._popped_at = self.requeues.count
 
     def push(self, workload: Workload) -> None:
         """A workload waits from now on."""
         self._waiting[workload.uid] = workload
         self._pushed += 1
         self._overdue |= workload.overdue
-        place, shape = (order_key(workload), self._pushed), workload.shape
+        position, shape = (order_key(workload), self._pushed), workload.shape
         local = workload.local_queue if self.usage else ""
         row = self._rows.get((local, shape))
         if row is None:
             row = self._rows[local, shape] = []
             self._heads.setdefault(local, [])
-        heappush(row, (place, workload))
-        if row[0][0] is place and shape not in self._hopeless:
-            self._list(local, place, shape)
+        heappush(row, (position, workload))
+        if row[0][0] is position and shape not in self._inadmissible_shapes:
+            self._list(local, position, shape)
 
     def forget(self, uid: str) -> None:
         """It waits no longer."""
         self._waiting.pop(uid, None)
-        self._aside.pop(uid, None)
+        self._inadmissible.pop(uid, None)
         if self.sticky == uid:
             self.sticky = ""
 
     def pop(self) -> Workload | None:
         """The next one to look at; None when all are set aside."""
         self._take_up()
-        self._popped_at = self.retries.count
+        self._popped_at = self.requeues.count
         if self.usage is not None:
             return self._pop_by_usage(self.usage)
         if (held := self._waiting.pop(self.sticky, None)) is not None:
@@ -103,7 +103,7 @@ class PendingQueue:
     def _pop_by_usage(self, usage: Callable[[Workload], float]) -> Workload | None:
         heads = [(head, local) for local in self._heads if (head := self._peek(local)) is not None]
         held = self._waiting.get(self.sticky)
-        if held is not None and held.shape not in self._hopeless:
+        if held is not None and held.shape not in self._inadmissible_shapes:
             heads.append((held, ""))
         if not heads:
             return None
@@ -117,9 +117,9 @@ class PendingQueue:
         """The first of a local queue whose shape is not set aside; it is then at the head of its heaps."""
         heads = self._heads.get(local)
         while heads:
-            place, shape = heads[0]
-            first = self._first(self._rows[local, shape]) if shape not in self._hopeless else None
-            if first is not None and first[0] is place:
+            position, shape = heads[0]
+            first = self._first(self._rows[local, shape]) if shape not in self._inadmissible_shapes else None
+            if first is not None and first[0] is position:
                 return first[1]
             self._unlist(local)
             if first is not None:
@@ -127,7 +127,7 @@ class PendingQueue:
         return None
 
     def _take(self, local: str) -> Workload:
-        """What `_peek` has just found, out of the line."""
+        """What `_peek` has just found, taken out of the queue."""
         shape = self._unlist(local)
         row = self._rows[local, shape]
         _, workload = heappop(row)
@@ -136,16 +136,16 @@ class PendingQueue:
             self._list(local, following[0], shape)
         return workload
 
-    def _list(self, local: str, place: QueuePosition, shape: Hashable) -> None:
-        """The row has its head at this place."""
-        if place[1] not in self._listed:
-            self._listed.add(place[1])
-            heappush(self._heads[local], (place, shape))
+    def _list(self, local: str, position: QueuePosition, shape: Hashable) -> None:
+        """Note that the row has its head at this position."""
+        if position[1] not in self._listed:
+            self._listed.add(position[1])
+            heappush(self._heads[local], (position, shape))
 
     def _unlist(self, local: str) -> Hashable:
         """Drop the entry of the first row of a local queue; its shape."""
-        place, shape = heappop(self._heads[local])
-        self._listed.discard(place[1])
+        position, shape = heappop(self._heads[local])
+        self._listed.discard(position[1])
         return shape
 
     def _first(self, row: list[tuple[QueuePosition, Workload]]) -> tuple[QueuePosition, Workload] | None:
@@ -164,54 +164,54 @@ class PendingQueue:
         return None
 
     def put_back(self, workload: Workload, *, again: bool) -> None:
-        """Return what was popped: to be looked at `again`, or to be set aside until the next retry."""
-        if again or self._retried:
+        """Return what was popped: to be looked at `again`, or to be set aside until the tree is looked at again."""
+        if again or self._requeued:
             self.push(workload)
         else:
-            self._aside[workload.uid] = workload
+            self._inadmissible[workload.uid] = workload
 
-    def give_up_on(self, shape: Hashable) -> None:
-        """Set everything of this shape aside until the next retry."""
-        if not self._retried:
-            self._hopeless.add(shape)
+    def set_aside(self, shape: Hashable) -> None:
+        """Set everything of this shape aside until the tree is looked at again."""
+        if not self._requeued:
+            self._inadmissible_shapes.add(shape)
 
     @property
-    def _retried(self) -> bool:
-        """Whether there was a retry since the last pop."""
-        return self._popped_at != self.retries.count
+    def _requeued(self) -> bool:
+        """Whether the tree was to be looked at again since the last pop."""
+        return self._popped_at != self.requeues.count
 
     def _take_up(self) -> None:
-        """Look at everything again, if there was a retry since this was last done."""
-        if self._taken_up == self.retries.count:
+        """Look at everything again, if that was asked for since it was last done."""
+        if self._taken_up == self.requeues.count:
             return
-        self._taken_up = self.retries.count
-        hopeless, self._hopeless = self._hopeless, set()
+        self._taken_up = self.requeues.count
+        hopeless, self._inadmissible_shapes = self._inadmissible_shapes, set()
         for local in self._heads if hopeless else ():
             for shape in hopeless:
                 if (first := self._first(self._rows.get((local, shape), []))) is not None:
                     self._list(local, first[0], shape)
-        for workload in self._aside.values():
+        for workload in self._inadmissible.values():
             self.push(workload)
-        self._aside.clear()
+        self._inadmissible.clear()
 
     def _set_shapes_aside(self) -> None:
         self._take_up()
-        for uid in [uid for uid, workload in self._waiting.items() if workload.shape in self._hopeless]:
-            self._aside[uid] = self._waiting.pop(uid)
+        for uid in [uid for uid, workload in self._waiting.items() if workload.shape in self._inadmissible_shapes]:
+            self._inadmissible[uid] = self._waiting.pop(uid)
 
     def active(self) -> list[Workload]:
         """Those that will be looked at, in order."""
         self._set_shapes_aside()
         return self._ordered(self._waiting.values())
 
-    def aside(self) -> list[Workload]:
+    def inadmissible(self) -> list[Workload]:
         """Those set aside, in order."""
         self._set_shapes_aside()
-        return self._ordered(self._aside.values())
+        return self._ordered(self._inadmissible.values())
 
     def in_order(self) -> list[Workload]:
-        """All, in the order in which they would be looked at: positions in the queue."""
-        return self._ordered((*self._waiting.values(), *self._aside.values()))
+        """All of them in the order in which they would be looked at."""
+        return self._ordered((*self._waiting.values(), *self._inadmissible.values()))
 
     def _ordered(self, workloads: Iterable[Workload]) -> list[Workload]:
         usage = self.usage
@@ -220,4 +220,4 @@ class PendingQueue:
         return sorted(workloads, key=lambda w: self._key(w, usage))
 
     def __len__(self) -> int:
-        return len(self._waiting) + len(self._aside)
+        return len(self._waiting) + len(self._inadmissible)

@@ -4,7 +4,7 @@ from math import inf
 
 import pytest
 
-from fleet.quota.declared import AdmissionRules
+from fleet.quota.specs import AdmissionRules
 from tests.support.quotas import RECLAIM, QuotaWorld, queue
 
 NOW = 1000.0
@@ -33,7 +33,7 @@ def test_who_may_run_around_a_reservation(runs_s: float | None, *, passes: bool)
     made.waits("small", "q", 2, runs_s=runs_s)
     assert admitted(made) == ({"small"} if passes else set())
     (reservation,) = made.scheduler.reservations
-    assert (reservation.kept.workload.name, reservation.starts_at_s) == ("big", NOW + 100)
+    assert (reservation.held.workload.name, reservation.starts_at_s) == ("big", NOW + 100)
 
 
 def test_without_being_overdue_nothing_is_reserved() -> None:
@@ -53,7 +53,7 @@ def test_one_reservation_a_queue_for_the_first() -> None:
     made = world()
     made.waits("second", "q", 7, overdue=True)
     admitted(made)
-    assert [it.kept.workload.name for it in made.scheduler.reservations] == ["big"]
+    assert [it.held.workload.name for it in made.scheduler.reservations] == ["big"]
 
 
 def test_what_can_never_run_reserves_nothing() -> None:

@@ -1,0 +1,278 @@
+"""Admission fair sharing: what local queues used lately, and the number that orders them (Kueue's; reference 3.6).
+
+A *local queue* is `namespace/queue`, by the queue that jobs name: a LocalQueue of Kueue, or one namespace in a Queue of
+ours. What admitted gangs hold is sampled and forgotten by half lives, and an admission counts ahead, as much as one
+interval of it, until the sample has it (Kueue's entry penalty).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from fleet.quota.build_tree import QuotaSpecs, current_quota_specs, usages
+from fleet.quota.queue_binding import binding_of
+from fleet.quota.specs import FlavorResource
+from fleet.snapshot import Gang, Snapshot
+from fleet.snapshot.elastic_parts import parts
+from fleet.snapshot.lookups import holders
+from model.fleet import Fleet
+from model.index import Index, derived
+from model.quantity import Resources
+
+FORGOTTEN = 1e-6
+"""Less than this of a resource (a millicore, a byte, a device) is nothing: accounts do not pile up for ever."""
+
+
+@dataclass(frozen=True, slots=True)
+class UsageDecay:
+    """How usage is remembered and weighed, for all local queues alike."""
+
+    half_life_s: float
+    sampling_s: float = 300.0
+    resource_weights: Mapping[str, float] = field(default_factory=dict)
+    """Resource -> what a core, byte or device counts; 1 where it is not named."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalQueueUsage:
+    """The account of one local queue: what it used lately, the less the longer ago."""
+
+    consumed: Mapping[str, float] = field(default_factory=dict)
+    """Resource -> decayed usage, canonical amounts."""
+    at_s: float = 0.0
+    """When `consumed` was last brought up to date."""
+    penalty: Mapping[str, float] = field(default_factory=dict)
+    """Admitted since the last sample: it counts at once, until the sample has it."""
+
+    def sampled(self, usage: Resources, now_s: float, half_life_s: float) -> "LocalQueueUsage":
+        """The account decayed to now, with the present usage mixed in, which has what was counted ahead."""
+        share = forgotten_share(max(0.0, now_s - self.at_s), half_life_s)
+        names = {*self.consumed, *usage}
+        mixed = {
+            name: (1 - share) * self.consumed.get(name, 0.0) + share * usage.get(name, 0) for name in sorted(names)
+        }
+        return LocalQueueUsage(mixed, now_s)
+
+    def admitted(self, requests: Resources, sampling_s: float, half_life_s: float) -> "LocalQueueUsage":
+        """The account after an admission: the share of one sampling interval counts from now on."""
+        if half_life_s <= 0:
+            return self
+        share = forgotten_share(sampling_s, half_life_s)
+        names = {*self.penalty, *requests}
+        return replace(self, penalty={n: self.penalty.get(n, 0.0) + share * requests.get(n, 0) for n in sorted(names)})
+
+    def total(self) -> dict[str, float]:
+        """Resource -> what counts: decayed usage and what was counted ahead."""
+        names = sorted({*self.consumed, *self.penalty})
+        return {name: self.consumed.get(name, 0.0) + self.penalty.get(name, 0.0) for name in names}
+
+    def value(self, queue_weight: float, resource_weights: Mapping[str, float]) -> float:
+        """The number that orders the local queue."""
+        return weighted(self.total(), queue_weight, resource_weights)
+
+    def without(self, least: float) -> "LocalQueueUsage":
+        """The account without resources of which less than this is left."""
+        return replace(self, consumed={name: amount for name, amount in self.consumed.items() if amount >= least})
+
+
+def forgotten_share(elapsed_s: float, half_life_s: float) -> float:
+    """The share of the past that `elapsed_s` forgets; all of it without a half life."""
+    return 1.0 - 0.5 ** (elapsed_s / half_life_s) if half_life_s > 0 else 1.0
+
+
+def weighted(consumed: Mapping[str, float], queue_weight: float, resource_weights: Mapping[str, float]) -> float:
+    """The number that orders local queues, in natural units; a queue without weight comes after all others."""
+    if queue_weight <= 0:
+        return float("inf")
+    return (
+        sum(resource_weights.get(name, 1.0) * _natural(name, value) for name, value in consumed.items()) / queue_weight
+    )
+
+
+def _natural(resource: str, amount: float) -> float:
+    """Cores for cpu, bytes and devices for the rest."""
+    return amount / 1000.0 if resource == "cpu" else amount
+
+
+@dataclass(slots=True)
+class UsageLedger:
+    """The accounts while decisions are made: admissions count for those that follow."""
+
+    decay: UsageDecay
+    accounts: dict[str, LocalQueueUsage]
+    weights: Mapping[str, float] = field(default_factory=dict)
+    """Local queue -> its weight; 1 where it is not named."""
+
+    def value(self, local_queue: str) -> float:
+        """The number that orders a local queue."""
+        account, weight = self.accounts.get(local_queue, LocalQueueUsage()), self.weights.get(local_queue, 1.0)
+        return account.value(weight, self.decay.resource_weights)
+
+    def values(self) -> dict[str, float]:
+        """Local queue -> the number that orders it, of those with an account or a weight; all others have 0."""
+        return {local_queue: self.value(local_queue) for local_queue in sorted({*self.accounts, *self.weights})}
+
+    def admit(self, local_queue: str, requests: Resources) -> float:
+        """Count an admission of the local queue; the number that orders it from now on."""
+        account = self.accounts.get(local_queue, LocalQueueUsage())
+        self.accounts[local_queue] = account.admitted(requests, self.decay.sampling_s, self.decay.half_life_s)
+        return self.value(local_queue)
+
+
+def usage_ledger(fleet: Fleet, snapshot: Snapshot) -> UsageLedger | None:
+    """The accounts that order local queues now; None where the fleet does not say how usage is remembered."""
+    decay = usage_decay(fleet)
+    if decay is None:
+        return None
+    accounts = {local: LocalQueueUsage(used) for local, used in snapshot.local_usage.items()}
+    return UsageLedger(decay, accounts, local_queue_weights(fleet))
+
+
+def usage_order_values(fleet: Fleet, snapshot: Snapshot) -> Mapping[str, float]:
+    """Local queue -> the number that orders it, of the queues that are ordered by usage; 0 where there is none."""
+    ledger = usage_ledger(fleet, snapshot)
+    if ledger is None:
+        return {}
+    specs = current_quota_specs(fleet, snapshot)
+    return {local: value for local, value in ledger.values().items() if _ordered(fleet, specs, *local.split("/", 1))}
+
+
+def local_queue_of(gang: Gang) -> str:
+    """The local queue whose usage the gang counts as."""
+    return f"{gang.namespace}/{gang.queue}"
+
+
+def usage_decay(fleet: Fleet) -> UsageDecay | None:
+    """How usage is remembered; None where the fleet does not say."""
+    declared = fleet.policy.spec.admission_fair_sharing
+    if declared is None:
+        return None
+    return UsageDecay(declared.usage_half_life_time, declared.usage_sampling_interval, dict(declared.resource_weights))
+
+
+def local_queue_weights(fleet: Fleet) -> Mapping[str, float]:
+    """Local queue -> its weight, where one is written."""
+    return _local_queue_weights(fleet.index, fleet)
+
+
+@derived()
+def _local_queue_weights(_index: Index, fleet: Fleet) -> Mapping[str, float]:
+    found = {key: local.spec.fair_sharing.weight for key, local in fleet.local_queues.items()}
+    for queue in fleet.queues.values():
+        sharing = queue.spec.admission_fair_sharing
+        for namespace, weight in sharing.namespace_weights.items() if sharing else ():
+            found[f"{namespace}/{queue.name}"] = weight
+    return found
+
+
+def _ordered(fleet: Fleet, specs: QuotaSpecs, namespace: str, queue: str) -> bool:
+    """Whether usage orders the queue that jobs of a namespace mean by this name."""
+    binding = binding_of(fleet, namespace, queue)
+    return binding is not None and specs.queues[binding.name].usage_ordered
+
+
+class GangAdmission(NamedTuple):
+    """A gang got quota at an instant (epoch seconds)."""
+
+    uid: str
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class UsageSample:
+    """The accounts of all local queues at one sample, with what was admitted since."""
+
+    accounts: Mapping[str, LocalQueueUsage] = field(default_factory=dict)
+    at_s: float = 0.0
+    """The last sample, of all accounts alike; 0 = none yet."""
+    ahead: frozenset[GangAdmission] = frozenset()
+    """Admissions that count ahead in the accounts, or that the sample had."""
+
+    def used(self) -> dict[str, dict[str, float]]:
+        """Local queue -> resource -> what it used lately, with what counts ahead."""
+        return {local: account.total() for local, account in sorted(self.accounts.items())}
+
+
+class _GangUsage(NamedTuple):
+    """One gang of a queue that usage orders holds these amounts of resources."""
+
+    local_queue: str
+    admission: GangAdmission
+    amounts: Mapping[str, int]
+
+
+def next_sample(fleet: Fleet, snapshot: Snapshot, before: UsageSample) -> UsageSample:
+    """The accounts as of now: sampled when it is time, and with everybody who was admitted since.
+
+    The same object when nothing has changed; an empty one where usage is not remembered. A clock that went back before
+    the last sample takes a new one, which changes no amount.
+    """
+    decay = usage_decay(fleet)
+    if decay is None:
+        return before if before == UsageSample() else UsageSample()
+    specs = current_quota_specs(fleet, snapshot)
+    held = _gang_usages(snapshot.index, fleet, specs, holders(snapshot), usages(fleet, snapshot))
+    now = snapshot.now_s
+    if not before.at_s:
+        return UsageSample({}, now, frozenset(it.admission for it in _since(held, now)))
+    if not 0 <= now - before.at_s < decay.sampling_s:
+        return _sampled(fleet, specs, held, before, now, decay)
+    return _counted(held, before, decay)
+
+
+@derived()
+def _gang_usages(
+    _index: Index,
+    fleet: Fleet,
+    specs: QuotaSpecs,
+    gangs: Sequence[Gang],
+    taken: Mapping[str, Mapping[FlavorResource, int]],
+) -> Sequence[_GangUsage]:
+    """What gangs of queues that usage orders hold, the newest first."""
+    found = []
+    for gang in gangs:
+        if _ordered(fleet, specs, gang.namespace, gang.queue):
+            amounts: dict[str, int] = {}
+            for part in parts(gang):
+                for cell, amount in taken[part.uid].items():
+                    amounts[cell.resource] = amounts.get(cell.resource, 0) + amount
+            found.append(_GangUsage(local_queue_of(gang), GangAdmission(gang.uid, gang.quota_reserved_at_s), amounts))
+    return sorted(found, key=lambda it: (-it.admission.at_s, it.admission.uid))
+
+
+def _since(held: Sequence[_GangUsage], at_s: float) -> Iterator[_GangUsage]:
+    """Those admitted at an instant or later."""
+    for it in held:
+        if it.admission.at_s < at_s:
+            return
+        yield it
+
+
+def _sampled(
+    fleet: Fleet, specs: QuotaSpecs, held: Sequence[_GangUsage], before: UsageSample, now_s: float, decay: UsageDecay
+) -> UsageSample:
+    """A new sample of all accounts."""
+    usage: dict[str, dict[str, int]] = {}
+    for it in held:
+        total = usage.setdefault(it.local_queue, {})
+        for resource, amount in it.amounts.items():
+            total[resource] = total.get(resource, 0) + amount
+    accounts = {}
+    for local in sorted({*before.accounts, *usage}):
+        account = before.accounts.get(local, LocalQueueUsage({}, before.at_s))
+        sampled = account.sampled(usage.get(local, {}), now_s, decay.half_life_s).without(FORGOTTEN)
+        if sampled.consumed and _ordered(fleet, specs, *local.split("/", 1)):
+            accounts[local] = sampled
+    return UsageSample(accounts, now_s, frozenset(it.admission for it in _since(held, now_s)))
+
+
+def _counted(held: Sequence[_GangUsage], before: UsageSample, decay: UsageDecay) -> UsageSample:
+    """The sample from before, with admissions since then counted ahead."""
+    fresh = [it for it in _since(held, before.at_s) if it.admission not in before.ahead]
+    if not fresh:
+        return before
+    accounts = dict(before.accounts)
+    for it in fresh:
+        account = accounts.get(it.local_queue, LocalQueueUsage({}, before.at_s))
+        accounts[it.local_queue] = account.admitted(it.amounts, decay.sampling_s, decay.half_life_s)
+    return UsageSample(accounts, before.at_s, before.ahead | {it.admission for it in fresh})

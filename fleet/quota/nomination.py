@@ -1,0 +1,283 @@
+"""Nomination makes an entry of the head of a queue: what it could be given as the ledger stands, and whom it waits for.
+
+Kueue's `nominate` (`pkg/scheduler/scheduler.go`; reference 2.3), with EASY backfill around those who wait too long: the
+first overdue workload of a queue has a reservation, with the instant at which it could start if everybody ended when
+they say they will. Until then others may use what is reserved if they say they end before (Lifka, "The ANL/IBM SP
+scheduling system"; Slurm's and Volcano's `sla-waiting-time` reserve without an end).
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from math import inf
+from typing import NamedTuple, TypeVar
+
+from fleet.actions import gang_subject
+from fleet.fence import concerning
+from fleet.quota.admission_fair_sharing import UsageLedger
+from fleet.quota.assignment_search import AssignmentSearch
+from fleet.quota.entries import CycleEntry, EntryOutcome
+from fleet.quota.ledger import AdmittedWorkload, PlacementRefusal, QuotaLedger, SecondPassWorkload
+from fleet.quota.specs import AdmissionRules, QuotaFlavorSpec, QuotaQueueSpec
+from fleet.quota.tree import QuotaNode, charge, fits, release
+from fleet.quota.workload import PreemptionMode, Workload, WorkloadAssignment, by_resource
+from fleet.reasons import Reason
+from fleet.snapshot.elastic_parts import whole
+
+FOR_GOOD = frozenset({Reason.EXCEEDS_MAX_QUOTA, Reason.NO_MATCHING_FLAVOR})
+"""Reasons that no waiting cures."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldCapacity:
+    """Quota and a place are kept for a workload that waits."""
+
+    workload: Workload
+    node: QuotaNode
+    usage: Mapping[int, int]
+    place: object = None
+
+    def take(self, ledger: QuotaLedger) -> None:
+        """Nobody else gets it from now on."""
+        charge(self.node, self.usage)
+        if self.place is not None:
+            ledger.placement.hold(self.workload, self.place)
+
+    def give(self, ledger: QuotaLedger) -> None:
+        """Undo `take`."""
+        if self.place is not None:
+            ledger.placement.release(self.workload, self.place)
+        release(self.node, self.usage)
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillReservation:
+    """Capacity is held for an overdue workload, which could start then (epoch seconds; inf = nobody says)."""
+
+    held: HeldCapacity
+    starts_at_s: float
+
+
+class _LastAssignment(NamedTuple):
+    """Where a workload's search for flavors goes on (Kueue's LastAssignment)."""
+
+    indexes: Sequence[Mapping[str, int]]
+    cycle: int
+    changes: int
+
+
+@dataclass(slots=True)
+class Nominator:
+    """Everything that heads are nominated on, and that decisions of a cycle ask again."""
+
+    ledger: QuotaLedger
+    queues: Mapping[str, QuotaQueueSpec]
+    flavors: Mapping[str, QuotaFlavorSpec]
+    rules: AdmissionRules = field(default_factory=AdmissionRules)
+    now_s: float = 0.0
+    local_usage: dict[str, float] = field(default_factory=dict)
+    """Local queue -> decayed usage."""
+    usage_ledger: UsageLedger | None = None
+    """What `local_usage` is worked out from, where admissions are to count within a sweep."""
+    reservations: list[BackfillReservation] = field(default_factory=list)
+    """Of this sweep: at most one a queue."""
+    held: list[HeldCapacity] = field(default_factory=list)
+    """Kept by this sweep for workloads that wait, until its end."""
+    _last: dict[str, _LastAssignment] = field(default_factory=dict)
+    """uid -> where the search for flavors goes on."""
+    _changes: dict[str, int] = field(default_factory=dict)
+    """Root -> how often anything changed below it."""
+    _cycle: int = 0
+
+    def rules_for(self, node: QuotaNode) -> AdmissionRules:
+        """The rules of a queue's tree."""
+        trees = self.rules.fair_trees
+        if not self.rules.fair or trees is None or node.root.name in trees:
+            return self.rules
+        return replace(self.rules, fair=())
+
+    def search(self, queue: str, only: Mapping[str, Mapping[str, str]] | None = None) -> AssignmentSearch:
+        """The search for assignments in a queue; `only` is pod set -> resource -> the one flavor to look at."""
+        spec, node = self.queues[queue], self.ledger.tree.queues[queue]
+        usage = self.local_usage if spec.usage_ordered else {}
+        return AssignmentSearch(self.ledger, self.rules_for(node), spec, node, self.flavors, usage, only)
+
+    def changed(self, node: QuotaNode) -> None:
+        """Something changed in the node's tree."""
+        root = node.root.name
+        self._changes[root] = self._changes.get(root, 0) + 1
+
+    def forget_progress(self, workload: Workload) -> None:
+        """Let its next search for flavors start with the first."""
+        self._last.pop(workload.uid, None)
+
+    def nominate(self, workload: Workload) -> CycleEntry:
+        """The entry of a head."""
+        spec, node = self.queues[workload.queue], self.ledger.tree.queues[workload.queue]
+        changes = self._changes.get(node.root.name, 0)
+        last = self._last.get(workload.uid)
+        if last is not None and last.cycle < self._cycle - 1 and last.changes != changes:
+            last = None
+        resume = last.indexes if last else None
+        search = self.search(workload.queue)
+        with about(workload):
+            assignment, victims = search.best(workload, resume)
+        began_late = last is not None and any(index != -1 for tried in last.indexes for index in tried.values())
+        replaced = self.ledger.holders.get(workload.replaces)
+        entry = CycleEntry(
+            workload,
+            spec,
+            node,
+            assignment,
+            victims,
+            gone=() if replaced is None else (replaced,),
+            resumed=began_late and not self.rules.upstream_defects,
+            leaving_gone=self.ledger.leaving_gone,
+        )
+        if self.rules.wait_for_leaving and self.ledger.leaving:
+            self._wait_for_leaving(entry, search, resume)
+        self._last[workload.uid] = _LastAssignment(entry.assignment.indexes(), self._cycle, changes)
+        if entry.mode is not PreemptionMode.FIT and ends_before(workload, self.now_s, self.reservations):
+            self._backfill(entry, search)
+        return entry
+
+    def nominate_again(self, second_pass: SecondPassWorkload) -> CycleEntry:
+        """The entry of a holder that needs a place."""
+        self.ledger.count_leaving(gone=False)
+        holder = second_pass.holder
+        with about(holder.workload):
+            assignment, victims = self.search(holder.queue.name).find_place(second_pass)
+        spec = self.queues[holder.queue.name]
+        return CycleEntry(holder.workload, spec, holder.queue, assignment, victims, second_pass=second_pass)
+
+    def _wait_for_leaving(
+        self, entry: CycleEntry, search: AssignmentSearch, resume: Sequence[Mapping[str, int]] | None
+    ) -> None:
+        """What does not fit is nominated as if everybody who is leaving had left, whoever they leave for.
+
+        Nobody else need go for that. Who does not fit then does not fit now either. Most heads in a row fare alike, so
+        the ledger stays as the last one left it, and changes only for a head that asks for the other view.
+        """
+        if entry.leaving_gone is not (entry.mode is PreemptionMode.FIT):
+            return
+        self.ledger.count_leaving(gone=not entry.leaving_gone)
+        assignment, victims = search.best(entry.workload, resume if entry.leaving_gone else None)
+        if not entry.leaving_gone or assignment.mode is PreemptionMode.FIT:
+            entry.assignment, entry.victims, entry.leaving_gone = assignment, victims, self.ledger.leaving_gone
+        if not entry.leaving_gone or entry.mode is not PreemptionMode.FIT:
+            return
+        if self.fits_already(entry, self.held):
+            entry.fits_beside, entry.leaving_gone, entry.gone = True, False, ()
+        else:
+            entry.wait_for(self.ledger.leaving.values())
+
+    def fits_already(self, entry: CycleEntry, held: Sequence[HeldCapacity]) -> bool:
+        """Whether there is quota without those who wait for room being made, and a place beside theirs."""
+        self.ledger.count_leaving(gone=False)
+        place = self.ledger.placement.find(entry.workload, entry.assignment.given)
+        if isinstance(place, PlacementRefusal):
+            return False
+        for waiting in held:
+            release(waiting.node, waiting.usage)
+        enough = fits(entry.node, entry.assignment.usage)
+        for waiting in reversed(held):
+            charge(waiting.node, waiting.usage)
+        entry.assignment.place = place if enough else entry.assignment.place
+        return enough
+
+    def _backfill(self, entry: CycleEntry, search: AssignmentSearch) -> None:
+        """Nominate as if nothing were reserved: it is gone before that is needed."""
+        self.ledger.count_leaving(gone=False)
+        with self.unreserved():
+            assignment, _ = search.best(entry.workload)
+        if assignment.mode is PreemptionMode.FIT:
+            entry.assignment, entry.victims, entry.backfills, entry.gone = assignment, [], True, ()
+            entry.leaving_gone = False
+
+    @contextmanager
+    def unreserved(self) -> Iterator[None]:
+        """For a while, as if nothing were reserved."""
+        for reservation in reversed(self.reservations):
+            reservation.held.give(self.ledger)
+        yield
+        for reservation in self.reservations:
+            reservation.held.take(self.ledger)
+
+    def reserve(self, entry: CycleEntry) -> None:
+        """Reserve for the first overdue workload of a queue that cannot start for want of room."""
+        queue = entry.workload.queue
+        if not entry.workload.overdue or entry.outcome not in {EntryOutcome.NO_FIT, EntryOutcome.NO_CANDIDATES}:
+            return
+        if entry.assignment.no_fit_reason in FOR_GOOD or any(r.held.workload.queue == queue for r in self.reservations):
+            return
+        self.ledger.count_leaving(gone=False)
+        found = earliest_reservation(self.ledger, entry, lambda workload: self.search(queue).best(workload)[0])
+        if found is not None:
+            found.held.take(self.ledger)
+            self.reservations.append(found)
+
+    def count(self, admitted: AdmittedWorkload) -> None:
+        """Count an admission at once: what waits in the same local queue comes later from now on."""
+        workload = admitted.workload
+        if self.usage_ledger is not None and self.queues[workload.queue].usage_ordered:
+            requests = by_resource(self.ledger.tree, admitted.usage)
+            self.local_usage[workload.local_queue] = self.usage_ledger.admit(workload.local_queue, requests)
+
+
+def about(workload: Workload) -> concerning:
+    """A fence: what raises inside concerns the gang behind this workload, or a part of it."""
+    return concerning(gang_subject(whole(workload.uid)))
+
+
+def ends_before(workload: Workload, now_s: float, reservations: Sequence[BackfillReservation]) -> bool:
+    """Whether there are reservations, and a workload that starts now says it ends before any of them is due."""
+    if workload.runs_s is None or not reservations:
+        return False
+    return all(now_s + workload.runs_s <= reservation.starts_at_s < inf for reservation in reservations)
+
+
+Answer = TypeVar("Answer")
+
+
+def earliest_reservation(
+    ledger: QuotaLedger, entry: CycleEntry, ask: Callable[[Workload], WorkloadAssignment]
+) -> BackfillReservation | None:
+    """The earliest reservation for an entry; None when not even an empty tree would do.
+
+    Holders leave in the order in which they say they end. One that says nothing leaves last, at no known time. `ask`
+    says what a workload could have as the ledger stands.
+    """
+    ending = sorted(
+        (holder for holder in ledger.holders.values() if not holder.out),
+        key=lambda holder: (holder.ends_at_s, holder.workload.uid),
+    )
+    first = _fewest_gone(ledger, ending, lambda: ask(entry.workload).mode is PreemptionMode.FIT)
+    if first is None:
+        return None
+    found = _without(ledger, ending[:first], lambda: ask(entry.workload))
+    starts_at_s = ending[first - 1].ends_at_s if first else 0.0
+    return BackfillReservation(HeldCapacity(entry.workload, entry.node, found.usage, found.place), starts_at_s)
+
+
+def _fewest_gone(ledger: QuotaLedger, ending: Sequence[AdmittedWorkload], fitting: Callable[[], bool]) -> int | None:
+    """How many of those that end have to be gone, by bisection; None when all of them are not enough."""
+    low, high = 0, len(ending) + 1
+    while low < high:
+        middle = (low + high) // 2
+        if middle > len(ending):
+            return None
+        if _without(ledger, ending[:middle], fitting):
+            high = middle
+        else:
+            low = middle + 1
+    return low if low <= len(ending) else None
+
+
+def _without(ledger: QuotaLedger, gone: Sequence[AdmittedWorkload], ask: Callable[[], Answer]) -> Answer:
+    """The answer as if these were gone."""
+    for holder in gone:
+        ledger.lift(holder)
+    answer = ask()
+    for holder in reversed(gone):
+        ledger.put_back(holder)
+    return answer

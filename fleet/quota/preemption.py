@@ -1,0 +1,322 @@
+"""Preemption answers whom to evict for a workload, by entitlement and priority.
+
+Kueue `pkg/scheduler/preemption/classical` with what it has in common with fair sharing (reference 3.1, 3.2). There are
+three classes of candidates: of the *same* queue; *hierarchical*, in subtrees that borrow what the preemptor's own
+subtree is entitled to; *priority*, in other subtrees that borrow. What dominant shares say comes in
+`fleet.quota.fair_preemption`.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from heapq import merge
+from itertools import chain, takewhile
+from typing import NamedTuple
+
+from fleet.quota.ledger import AdmittedWorkload, QuotaLedger, eviction_order
+from fleet.quota.specs import CandidatePolicy, QuotaQueueSpec
+from fleet.quota.tree import Cell, QuotaNode, Usage, available
+from fleet.quota.workload import Workload
+from fleet.reasons import Reason
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Victim:
+    """A holder would leave for this reason (Kueue's preemption Target)."""
+
+    holder: AdmittedWorkload
+    reason: Reason
+
+
+@dataclass(slots=True)
+class PreemptionContext:
+    """A workload wants cells that others hold (Kueue's preemptionCtx)."""
+
+    ledger: QuotaLedger
+    workload: Workload
+    queue: QuotaQueueSpec
+    node: QuotaNode
+    usage: Usage
+    """All it asks for."""
+    cells: Collection[Cell]
+    """What it asks for and cannot have without preemption."""
+    finds_place: Callable[[], bool] = field(default=lambda: True)
+    """Whether its pods would have a place as the ledger stands."""
+    local_usage: Mapping[str, float] = field(default_factory=dict)
+    """Local queue -> decayed usage, where that orders victims of the own queue."""
+
+    def fits(self, *, borrowing: bool = True) -> bool:
+        """Whether quota and a place are there, as the ledger stands."""
+        node = self.node
+        owner = node.owner
+        for cell, amount in self.usage.items():
+            if not borrowing and owner.borrows_with(cell, amount):
+                return False
+            if amount > available(node, cell):
+                return False
+        return self.finds_place()
+
+    def ordered(self, holders: Iterable[AdmittedWorkload]) -> list[AdmittedWorkload]:
+        """Candidates of all queues, the one to go first at the head."""
+        return sorted(holders, key=self._key)
+
+    def _key(self, holder: AdmittedWorkload) -> tuple[object, ...]:
+        own = holder.queue is self.node
+        usage = -self.local_usage.get(holder.workload.local_queue, 0.0) if own and self.local_usage else 0.0
+        return (not holder.leaving, own, usage, *eviction_order(holder))
+
+
+def satisfies_policy(policy: CandidatePolicy, preemptor: Workload, candidate: Workload) -> bool:
+    """Whether the policy lets the preemptor evict the candidate."""
+    if policy is CandidatePolicy.ANY:
+        return True
+    if policy is CandidatePolicy.NEVER:
+        return False
+    if candidate.priority < preemptor.priority:
+        return True
+    equal = candidate.priority == preemptor.priority
+    return policy is CandidatePolicy.LOWER_OR_NEWER and equal and preemptor.at_s < candidate.at_s
+
+
+def candidates_in(
+    context: PreemptionContext, queue: QuotaNode, policy: CandidatePolicy, *, leaving: bool
+) -> Iterator[AdmittedWorkload]:
+    """Holders of one queue that the policy lets go and that would free a contested cell, in the order of eviction.
+
+    Either those who are leaving or those who are not. They are found one by one as they are asked for: a search that
+    needs one does not look at thousands.
+    """
+    if policy is CandidatePolicy.NEVER or (queue is not context.node and not queue.reclaimable):
+        return
+    ledger, preemptor = context.ledger, context.workload
+    for holder in ledger.leaving_of(queue.name) if leaving else ledger.staying(queue.name):
+        if holder.workload.priority > preemptor.priority and policy is not CandidatePolicy.ANY:
+            return  # nor may any that follow
+        if holder.out or holder.protected or not holder.uses_any(context.cells):
+            continue
+        if satisfies_policy(policy, preemptor, holder.workload):
+            yield holder
+
+
+def leaving_turns(ledger: QuotaLedger) -> tuple[bool, ...]:
+    """Whether candidates are looked for among those who are leaving, turn by turn: they come first."""
+    return (True, False) if ledger.leave_later else (False,)
+
+
+def why_kept(queue: QuotaQueueSpec, node: QuotaNode, preemptor: Workload, holder: AdmittedWorkload) -> str:
+    """Why a holder may not be evicted for a workload of the queue at `node`; empty where nothing forbids it.
+
+    The words for what `candidates_in` passes over.
+    """
+    own = holder.queue is node
+    policy = queue.preemption.within_queue if own else queue.preemption.reclaim
+    if policy is CandidatePolicy.NEVER:
+        return "preemption within the queue is off" if own else "reclaim from other teams is off"
+    if not satisfies_policy(policy, preemptor, holder.workload):
+        newer = ", or newer" if policy is CandidatePolicy.LOWER_OR_NEWER else ""
+        return f"priority {holder.workload.priority} is not below {preemptor.priority}{newer}"
+    return "it has not run for its protected time yet" if holder.protected else ""
+
+
+def fill_back(
+    context: PreemptionContext,
+    taken: list[Victim],
+    *,
+    borrowing: bool,
+    still_right: Callable[[list[Victim]], bool] | None = None,
+) -> list[Victim]:
+    """Put back whoever is not needed after all; the last one taken made it fit and stays out.
+
+    From the last but one to the first; who is put back leaves a hole that the last of the list moves into, so the order
+    of visits shifts as upstream's does. `still_right` may object to going on with just the victims left. All that are
+    returned are still out of the ledger afterwards.
+    """
+    kept = list(taken)
+    for index in range(len(kept) - 2, -1, -1):
+        victim = kept[index]
+        context.ledger.put_back(victim.holder)
+        left = [*kept[:index], kept[-1], *kept[index + 1 : -1]]
+        if context.fits(borrowing=borrowing) and (still_right is None or still_right(left)):
+            kept = left
+        else:
+            context.ledger.lift(victim.holder)
+    return kept
+
+
+class _CandidateClass(IntEnum):
+    """How a candidate's queue stands to the preemptor; lower values are searched first."""
+
+    HIERARCHICAL = 0
+    PRIORITY = 1
+    SAME = 2
+
+
+class _CandidateQueue(NamedTuple):
+    """A queue, and which of its holders may be candidates."""
+
+    queue: QuotaNode
+    policy: CandidatePolicy
+    same_team: bool = False
+
+
+CandidateQueues = dict[_CandidateClass, list[_CandidateQueue]]
+"""Queues that have candidates, by the class of these."""
+
+
+def classical_preemptions(context: PreemptionContext) -> list[Victim]:
+    """The holders to evict; empty when no set of permitted ones makes the workload fit. The ledger ends as it began."""
+    sources = _collect(context)
+    if not any(sources.values()):
+        return []
+    for borrowing in _attempts(context, sources):
+        taken = _attempt(context, sources, borrowing=borrowing)
+        if taken:
+            return taken
+    return []
+
+
+def _attempts(context: PreemptionContext, sources: CandidateQueues) -> tuple[bool, ...]:
+    """Whether borrowing is allowed, attempt by attempt."""
+    never_borrowing = context.queue.preemption.while_borrowing is CandidatePolicy.NEVER
+    if not sources[_CandidateClass.HIERARCHICAL] and not sources[_CandidateClass.PRIORITY]:
+        return (True,)
+    if never_borrowing:
+        owner = context.node.owner
+        if any(owner.unused(cell) <= 0 for cell in context.cells):
+            return (True,)
+        if not sources[_CandidateClass.HIERARCHICAL]:
+            return (False, True)
+    return (True, False)
+
+
+def _attempt(context: PreemptionContext, sources: CandidateQueues, *, borrowing: bool) -> list[Victim]:
+    """The victims of one attempt; empty when all candidates together would not do."""
+    ledger = context.ledger
+    taken: list[Victim] = []
+    done = False
+    paths: dict[str, list[QuotaNode]] = {}
+    spent: set[str] = set()
+    for kind, victim in _candidates(context, sources, spent, borrowing=borrowing):
+        queue = victim.holder.queue
+        if kind is not _CandidateClass.SAME:
+            if queue.name not in paths:
+                paths[queue.name] = list(_apart(context, queue))
+            if any(node.within(context.cells) for node in paths[queue.name]):
+                spent.add(queue.name)  # nothing is taken from a subtree within its own quota on all contested cells,
+                continue  # and the more are out the more it is so
+        ledger.lift(victim.holder)
+        taken.append(victim)
+        if done := context.fits(borrowing=borrowing):
+            break
+    kept = fill_back(context, taken, borrowing=borrowing) if done else []
+    for victim in reversed(kept if done else taken):
+        ledger.put_back(victim.holder)
+    return kept
+
+
+def _apart(context: PreemptionContext, queue: QuotaNode) -> Iterator[QuotaNode]:
+    """The queue and its ancestors up to the first one that is the preemptor's too."""
+    mine = {id(node) for node in context.node.ancestors()}
+    node: QuotaNode | None = queue
+    while node is not None and id(node) not in mine:
+        yield node
+        node = node.parent
+
+
+def _collect(context: PreemptionContext) -> CandidateQueues:
+    """Queues with at least one candidate, in the order in which they are searched."""
+    found: CandidateQueues = {kind: [] for kind in _CandidateClass}
+    policy = context.queue.preemption
+    found[_CandidateClass.SAME].append(_CandidateQueue(context.node, policy.within_queue))
+    for queue, kind in _elsewhere(context):
+        same_team = context.node.through_team and queue.parent is context.node.parent
+        found[kind].append(_CandidateQueue(queue, CandidatePolicy.LOWER if same_team else policy.reclaim, same_team))
+    turns = leaving_turns(context.ledger)
+    return {
+        kind: [s for s in sources if any(_has_any(context, s, leaving=leaving) for leaving in turns)]
+        for kind, sources in found.items()
+    }
+
+
+def _has_any(context: PreemptionContext, source: _CandidateQueue, *, leaving: bool) -> bool:
+    return next(candidates_in(context, source.queue, source.policy, leaving=leaving), None) is not None
+
+
+def _candidates(
+    context: PreemptionContext, sources: CandidateQueues, spent: set[str], *, borrowing: bool
+) -> Iterator[tuple[_CandidateClass, Victim]]:
+    """Candidates with their class, the one to go first at the head; with `borrowing` only whom a borrower may take.
+
+    A queue that the caller adds to `spent` meanwhile gives nobody else.
+    """
+
+    def from_source(source: _CandidateQueue, *, leaving: bool) -> Iterator[AdmittedWorkload]:
+        name = source.queue.name
+        found = candidates_in(context, source.queue, source.policy, leaving=leaving)
+        return takewhile(lambda _holder: name not in spent, found)
+
+    never_borrowing = context.queue.preemption.while_borrowing is CandidatePolicy.NEVER
+    for leaving in leaving_turns(context.ledger):
+        for kind, queues in sources.items():
+            if kind is _CandidateClass.PRIORITY and borrowing and never_borrowing:
+                queues = [source for source in queues if source.same_team]  # noqa: PLW2901 -- spares a scan in vain
+            of_team = {source.queue.name for source in queues if source.same_team}
+            streams = [from_source(source, leaving=leaving) for source in queues]
+            holders: Iterable[AdmittedWorkload] = (
+                merge(*streams, key=eviction_order) if len(streams) > 1 else chain(*streams)
+            )
+            if kind is _CandidateClass.SAME and context.local_usage:
+                holders = context.ordered(holders)
+            for holder in holders:
+                reason = _reason(context, holder, kind, same_team=holder.queue.name in of_team)
+                if not (borrowing and kind is _CandidateClass.PRIORITY and reason is Reason.RECLAIMED):
+                    yield kind, Victim(holder, reason)
+
+
+def _reason(context: PreemptionContext, holder: AdmittedWorkload, kind: _CandidateClass, *, same_team: bool) -> Reason:
+    """Why a candidate would leave. Of the priority class, only those taken while borrowing may go for a borrower."""
+    if same_team or kind is _CandidateClass.SAME:
+        return Reason.PREEMPTED
+    if kind is _CandidateClass.HIERARCHICAL:
+        return Reason.RECLAIMED
+    policy = context.queue.preemption
+    most = policy.while_borrowing_below
+    may = (
+        policy.while_borrowing is not CandidatePolicy.NEVER
+        and satisfies_policy(CandidatePolicy.LOWER, context.workload, holder.workload)
+        and (most is None or holder.workload.priority <= most)
+    )
+    return Reason.RECLAIMED_WHILE_BORROWING if may else Reason.RECLAIMED
+
+
+def _elsewhere(context: PreemptionContext) -> Iterator[tuple[QuotaNode, _CandidateClass]]:
+    """Other queues of the tree that borrow a contested cell, with their class, nearest ancestor first."""
+    if context.queue.preemption.reclaim is CandidatePolicy.NEVER and not context.node.through_team:
+        return
+    node = context.node
+    remaining = dict(context.usage)
+    entitled = False
+    while node.parent is not None:
+        kind = _CandidateClass.HIERARCHICAL if entitled or _within_quota(node, remaining) else _CandidateClass.PRIORITY
+        entitled = kind is _CandidateClass.HIERARCHICAL
+        remaining = {cell: amount - node.private_left(cell) for cell, amount in remaining.items()}
+        for sibling in node.parent.children:
+            if sibling is not node and not sibling.within(context.cells):
+                for queue in _borrowing_queues(context, sibling):
+                    yield queue, kind
+        node = node.parent
+
+
+def _within_quota(node: QuotaNode, remaining: dict[int, int]) -> bool:
+    """Whether the node's own quota covers what is left of the request. A queue without quota is no such node."""
+    return not node.through_team and all(amount <= node.unused(cell) for cell, amount in remaining.items())
+
+
+def _borrowing_queues(context: PreemptionContext, node: QuotaNode) -> Iterator[QuotaNode]:
+    """Queues at or below a node that borrow a contested cell, through nodes that all do."""
+    if node.within(context.cells):
+        return
+    if node.is_queue:
+        yield node
+    for child in node.children:
+        yield from _borrowing_queues(context, child)
