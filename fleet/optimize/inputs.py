@@ -55,7 +55,7 @@ class Limit:
     kinds: frozenset[str]
 
     def counts(self, kind: MachineKind) -> float:
-        """What one machine of a kind counts against it."""
+        """What one machine of a kind counts against the limit."""
         if kind.name not in self.kinds:
             return 0.0
         if self.counted == MACHINES:

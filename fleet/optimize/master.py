@@ -35,7 +35,7 @@ _ITERATION = 3
 
 @dataclass(frozen=True, eq=False)
 class PatternMix:
-    """P patterns, and how many machines of each are bought."""
+    """How many machines of each of P patterns are bought."""
 
     kinds: Ints
     """[P]"""
@@ -67,7 +67,7 @@ class PatternPool:
         return len(self._kinds)
 
     def add(self, kind: int, pods: Ints) -> bool:
-        """Whether it is a new one."""
+        """Adds a pattern; whether it was not known."""
         key = (kind, pods.tobytes())
         if key in self._seen:
             return False
@@ -77,14 +77,14 @@ class PatternPool:
         return True
 
     def add_all(self, kinds: Ints, pods: Ints) -> None:
-        """The patterns `kinds` [P] with `pods` [P, C]."""
+        """Adds the patterns of `kinds` [P] with `pods` [P, C]."""
         for kind, held in zip(kinds.tolist(), pods, strict=True):
             self.add(kind, held)
 
     def add_improving(self, prices: "PodPrices", kinds: Ints, pods: Ints, each: int, slack_usd_h: float = 0.0) -> bool:
-        """Whether it grew by some of the patterns (kinds [M], pods [M, C]) that are worth more than they cost.
+        """Adds those of the patterns (kinds [M], pods [M, C]) that are worth more than they cost; whether any was new.
 
-        With slack also by some that are worth less, but not by more than that. Of a kind at most `each`.
+        With slack also such as are worth less, but not by more than that. Of a kind at most `each` are added.
         """
         gain = pods @ prices.worth - prices.machines[kinds]
         helps = np.flatnonzero(gain > _EPSILON * (1.0 + prices.machines[kinds]) - slack_usd_h)
@@ -96,24 +96,24 @@ class PatternPool:
         return bool(taken.any())
 
     def patterns(self, numbers: Ints) -> tuple[Ints, Ints]:
-        """Kinds [P] and pods [P, C] of some of them."""
+        """Kinds [P] and pods [P, C] of the patterns with these numbers [P]."""
         pods = np.array([self._pods[at] for at in numbers.tolist()], dtype=np.int64)
         return np.array(self._kinds, dtype=np.int64)[numbers], pods.reshape(len(numbers), self._classes)
 
     def amounts(self, mix: PatternMix) -> Floats:
-        """[patterns] how often the mix has each; its patterns have to be known."""
+        """[patterns] how many machines of each a mix has; its patterns have to be known."""
         found = np.zeros(len(self))
         for kind, pods, machines in zip(mix.kinds.tolist(), mix.pods, mix.machines.tolist(), strict=True):
             found[self._seen[kind, pods.tobytes()]] += machines
         return found
 
     def mix(self, amounts: Floats) -> PatternMix:
-        """Patterns bought so often, in whole numbers."""
+        """The mix of `amounts` [patterns], of which the whole machines count."""
         at = np.flatnonzero(amounts >= 1)
         return PatternMix(*self.patterns(at), amounts[at].astype(np.int64))
 
     def bought(self, amounts: Floats) -> PatternMix:
-        """The patterns of which at least a fraction is bought, one machine each."""
+        """The patterns of which at least a fraction is bought by `amounts` [patterns], one machine each."""
         return self.mix((amounts > _BOUGHT).astype(np.float64))
 
 
@@ -122,7 +122,7 @@ class PatternPool:
 
 @dataclass(frozen=True, eq=False)
 class PodPrices:
-    """What the duals of the master problem say: the data of the pricing problem."""
+    """What the duals of the master problem say of pods and machines: the data of the pricing problem."""
 
     worth: Floats
     """[C] USD an hour for a pod, at least 0."""
@@ -135,16 +135,16 @@ Prices_co = TypeVar("Prices_co", bound=PodPrices, covariant=True)
 
 
 class Formulation(Protocol[Prices_co]):
-    """The rows of a master problem, and its columns that are no patterns."""
+    """What a master problem is besides its patterns: the rows, and the other columns."""
 
     def programme(self) -> Programme:
-        """Without any pattern."""
+        """The programme as long as no pattern is known. Raises `SolverFailed`."""
 
     def entries(self, kinds: Ints, pods: Ints) -> SparseMatrix:
         """[N, rows] the factors of machines of `kinds` [N] with `pods` [N, C]."""
 
     def prices(self, duals: Floats) -> Prices_co:
-        """What the duals of all rows come to."""
+        """The prices that the duals of all rows come to."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,7 +172,7 @@ class RestrictedMaster(Generic[Prices]):
         self._others = self._programme.columns
 
     def solve(self, iterations: int) -> MasterOptimum[Prices]:
-        """With all patterns of the pool. Raises `SolverFailed`."""
+        """The optimum over all patterns of the pool. Raises `SolverFailed`."""
         self._extend(self._programme, np.arange(self._programme.columns - self._others, len(self._pool)))
         found = self._programme.solve(iterations)
         amounts, reduced = found.values[self._others :], found.reduced[self._others :]
@@ -184,8 +184,8 @@ class RestrictedMaster(Generic[Prices]):
     ) -> tuple[Floats, PatternMix, int]:
         """The best whole numbers of some patterns: the other columns, what is bought, and the nodes it took.
 
-        Within so many nodes, not worse than `start`. `programme`: a narrower one than the formulation's usual. Raises
-        `SolverFailed`.
+        Branch and bound ends after `nodes`; the result is not worse than `start`. `programme` is a narrower one
+        than the formulation's. Raises `SolverFailed`.
         """
         if programme is None:
             programme = self._formulation.programme()
@@ -226,16 +226,16 @@ class PricingBudget:
         return found
 
     def filled(self, pods: Ints) -> None:
-        """Machines were filled, with `pods` [M, C]."""
+        """Counts machines that were filled with `pods` [M, C]."""
         self._done += pods.size
 
 
 def generate(
     master: RestrictedMaster[Prices], price: Callable[[MasterOptimum[Prices]], bool], budget: PricingBudget
 ) -> MasterOptimum[Prices]:
-    """The best fractions when `price` finds no more patterns for an optimum, or the budget is spent.
+    """The optimum in fractions once `price` finds no pattern that improves it, or the budget is spent.
 
-    Raises `SolverFailed`.
+    `price` adds patterns to the pool of the master problem, and says whether it did. Raises `SolverFailed`.
     """
     found = budget.solved(master)
     costs_usd_h = [found.cost_usd_h]

@@ -28,7 +28,10 @@ _SHARPNESS = 4
 
 @dataclass(frozen=True, eq=False)
 class PackingInstance:
-    """C classes, K kinds, R resources, L limits. Amounts are whole numbers as floats, which is exact below 2^50."""
+    """An independent part as arrays: C classes, K kinds, R resources, L limits.
+
+    Amounts are whole numbers as floats, which is exact below 2^50.
+    """
 
     requests: Floats
     """[C, R], scaled by what divides all requests of a resource."""
@@ -81,7 +84,7 @@ class PackingInstance:
         return bool(len(self.limits) or np.isfinite(self.most).any())
 
     def want(self, demand: Ints) -> "PackingInstance":
-        """The same with another demand, at most the present one; classes that want nothing are left out."""
+        """The instance with another demand, at most the present one; classes that want nothing are left out."""
         kept = demand > 0
         wanted = zip(self.members, demand.tolist(), strict=True)
         members = tuple(_first(group, count) for group, count in wanted if count > 0)
@@ -91,7 +94,7 @@ class PackingInstance:
         )  # fmt: skip
 
     def only(self, kept: Bools) -> "PackingInstance":
-        """With these kinds [K] alone."""
+        """The instance with these kinds [K] alone."""
         names = tuple(name for name, keep in zip(self.names, kept.tolist(), strict=True) if keep)
         return PackingInstance(
             self.requests, self.demand, self.capacity[kept], self.price[kept], self.most[kept], self.open[kept],
@@ -188,7 +191,7 @@ def order_by_scarcity(part: PackingInstance, kinds: Ints, worth: Floats, pods: I
 
 
 def _orders(part: PackingInstance, kinds: Ints, worth: Floats) -> tuple[Ints, Order]:
-    """Several orders of classes for each kind: `(kinds, order)` of M = kinds x orders machines.
+    """(kinds, order) of M = kinds x orders machines: several orders of the classes for each kind.
 
     By worth for each resource alone, for the sum of shares, for the largest share, and by worth alone.
     """

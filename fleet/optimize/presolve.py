@@ -17,7 +17,7 @@ _ROWS = 1024
 
 
 def amounts(rows: Iterable[Mapping[str, int]], resources: Sequence[str]) -> Floats:
-    """[N, R] of so many resources each; 0 where one is not named."""
+    """[N, R] the amount of each resource; 0 where it is not named."""
     table = [[row.get(resource, 0) for resource in resources] for row in rows]
     return np.array(table, dtype=np.float64).reshape(len(table), len(resources))
 
@@ -28,7 +28,7 @@ def size_order(pods: PodClass, resources: Sequence[str]) -> tuple[object, ...]:
 
 
 def allowed(rows: Iterable[tuple[frozenset[str], str | None]], kinds: Sequence[str], lanes: Sequence[str]) -> Bools:
-    """[N, M]: whether rows of (names of kinds, lane or None for any) may stand on machines of `kinds` in `lanes` [M].
+    """[N, M]: whether rows, each (names of kinds, lane or None), may stand on machines of `kinds` in `lanes` [M].
 
     Most rows share their sets of names with others, so each set is read once.
     """
@@ -74,9 +74,9 @@ def useful(capacity: Floats, requests: Floats, demand: Ints, fits: Bools) -> Flo
 
 
 def dominated(cost: Floats, rivals: Ints, features: Floats, fits: Bools) -> Bools:
-    """[K]: one of the `rivals` costs no more, has no less of all `features` [K, F] and `fits` [C, K] as many classes.
+    """[K]: one of `rivals` costs no more, has no less of all `features` [K, F], and `fits` [C, K] all the same classes.
 
-    Of those that are equal in everything the first stays.
+    Of kinds that are equal in everything the first stays.
     """
     packed = np.packbits(fits, axis=0).T
     padding = -packed.shape[1] % 8
@@ -97,13 +97,13 @@ def dominated(cost: Floats, rivals: Ints, features: Floats, fits: Bools) -> Bool
 
 
 def dominated_kinds(part: PackingInstance) -> Bools:
-    """[K]: another kind, to be had without end, costs no more, holds and is allowed no less, counts no more."""
+    """[K]: another kind, to be had without end, costs no more, holds and is allowed no less, and counts no more."""
     endless = np.flatnonzero(part.most >= part.demand.sum())
     return dominated(part.price, endless, np.hstack([part.capacity, -part.usage.T]), part.fits)
 
 
 def components(sets: Bools) -> Ints:
-    """[E] for each element the first one that it is connected with; each of `sets` [N, E] connects its elements."""
+    """[E] the first element that each is connected with; each of `sets` [N, E] connects its elements."""
     head = np.arange(sets.shape[1])
     for row in {it.tobytes(): it for it in sets}.values():
         heads = np.unique(head[row])

@@ -28,7 +28,7 @@ class ValidInequalities:
         return len(self.kinds)
 
     def plus(self, other: "ValidInequalities") -> "ValidInequalities":
-        """Both."""
+        """These and the others."""
         return ValidInequalities(
             np.concatenate([self.kinds, other.kinds]),
             SparseMatrix(
@@ -44,11 +44,11 @@ class ValidInequalities:
         return self._at(np.unique(self.factors.lines))
 
     def by_kind(self) -> "ValidInequalities":
-        """Those of the first kind first."""
+        """The same in the order of their kinds."""
         return self._at(np.argsort(self.kinds, kind="stable"))
 
     def _at(self, numbers: Ints) -> "ValidInequalities":
-        """Those of `numbers`, in that order; all in which some class counts have to be among them."""
+        """Those with these `numbers`, in that order; all in which some class counts have to be among them."""
         place = np.zeros(len(self), dtype=np.int64)
         place[numbers] = np.arange(len(numbers))
         lines = place[self.factors.lines]
@@ -75,7 +75,7 @@ class BulkColumns:
     def __init__(
         self, programme: Programme, part: PackingInstance, bounds: SparseMatrix, most: Floats | None = None
     ) -> None:
-        """`bounds` [K, rows]: what a machine counts in other rows; `most` [K] machines there may be of a kind."""
+        """`bounds` [K, rows] is what a machine counts in other rows, `most` [K] how many there may be of a kind."""
         self._programme, self._part, self._first = programme, part, programme.columns
         self._kind, self._class = np.nonzero(part.fits.T)
         self._place = np.full(part.fits.shape, -1)
@@ -85,7 +85,7 @@ class BulkColumns:
         programme.add_columns(np.zeros(len(every)), SparseMatrix(every, self._class, np.ones(len(every))))
 
     def require(self, rows: ValidInequalities) -> None:
-        """The machines of a kind together keep these, as each of them does."""
+        """Adds rows: the machines of a kind together keep what each of them does."""
         line, row = rows.factors.lines, rows.factors.places
         every = np.arange(len(rows))
         lines = np.concatenate([every, line])

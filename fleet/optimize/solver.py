@@ -74,13 +74,13 @@ class SparseMatrix:
 
     @classmethod
     def of(cls, dense: Floats) -> "SparseMatrix":
-        """From a matrix."""
+        """The entries of a dense matrix."""
         lines, places = np.nonzero(dense)
         return cls(lines, places, dense[lines, places])
 
     @classmethod
     def of_lines(cls, lines: Sequence[tuple[Sequence[int], Sequence[float]]]) -> "SparseMatrix":
-        """Of lines that are given by the places they touch and the values there."""
+        """A matrix from lines of (places, values there)."""
         lengths = [len(places) for places, _ in lines]
         return cls(
             np.repeat(np.arange(len(lines)), lengths),
@@ -89,13 +89,16 @@ class SparseMatrix:
         )
 
     def compressed(self, lines: int) -> tuple[int, NDArray[np.int32], NDArray[np.int32], Floats]:
-        """As HiGHS takes them: how many, where each line starts, places, values."""
+        """The matrix as HiGHS takes it: how many entries, where each line starts, places, values."""
         starts = np.searchsorted(self.lines, np.arange(lines)).astype(np.int32)
         return len(self.places), starts, self.places.astype(np.int32), self.values
 
 
 class Programme:
-    """Minimize `cost @ x` with x >= 0 and rows between bounds; columns and rows can be added after a solution."""
+    """A linear or integer programme: minimize `cost @ x` with x >= 0 and rows between bounds.
+
+    Columns and rows can be added after a solution.
+    """
 
     def __init__(self, lower: Floats, upper: Floats) -> None:
         self._highs = _highspy().Highs()
@@ -107,21 +110,21 @@ class Programme:
 
     @property
     def columns(self) -> int:
-        """How many there are."""
+        """How many columns there are."""
         return int(self._highs.getNumCol())
 
     def add_columns(self, cost: Floats, entries: SparseMatrix, upper: Floats | None = None) -> None:
-        """One column for each of `cost` [N], with `entries` [N, rows]."""
+        """Adds a column for each of `cost` [N], with `entries` [N, rows], between 0 and `upper` [N]."""
         count = len(cost)
         top = np.full(count, np.inf) if upper is None else upper
         self._highs.addCols(count, cost, np.zeros(count), top, *entries.compressed(count))
 
     def add_rows(self, lower: Floats, upper: Floats, entries: SparseMatrix) -> None:
-        """One row for each of `lower` [N], with `entries` [N, columns]."""
+        """Adds a row for each of `lower` [N], with `entries` [N, columns]."""
         self._highs.addRows(len(lower), lower, upper, *entries.compressed(len(lower)))
 
     def solve(self, iterations: int) -> LinearSolution:
-        """The optimum, within so many simplex iterations. Raises `SolverFailed`."""
+        """The optimum in fractions, within so many simplex iterations. Raises `SolverFailed`."""
         self._highs.setOptionValue("simplex_iteration_limit", iterations)
         self._run()
         solution = self._highs.getSolution()
@@ -131,7 +134,7 @@ class Programme:
         return LinearSolution(float(info.objective_function_value), values, duals, reduced, iterations)
 
     def solve_integer(self, start: Floats | None, nodes: int) -> IntegerSolution:
-        """The best whole numbers within so many nodes of branch and bound, not worse than `start`.
+        """The best whole numbers within so many nodes of branch and bound, not worse than `start` [columns].
 
         Raises `SolverFailed`.
         """

@@ -65,12 +65,12 @@ class PodBlock:
 
     @property
     def pods(self) -> int:
-        """How many it has."""
+        """How many pods the block has."""
         return sum(sum(held.values()) for held in self.seats.values())
 
     @property
     def in_gangs(self) -> bool:
-        """Whether its pods cannot be looked at machine by machine."""
+        """Whether its pods cannot be looked at machine by machine: all move, or none."""
         return self.whole and (len(self.seats) > 1 or self.keeps_lane)
 
     @property
@@ -91,7 +91,7 @@ class ReplacementKind(MachineKind):
 
     @property
     def dearest_usd_h(self) -> float:
-        """The price at worst."""
+        """The price that the launch comes to at worst."""
         return self.price_usd_h if self.worst_usd_h is None else self.worst_usd_h
 
 
@@ -155,7 +155,7 @@ class ConsolidationProblem:
                 check_amounts(f"block {block.name}", held)
 
     def disruption_usd_h(self, block: PodBlock, moved: int) -> float:
-        """What it counts that so many pods of a block move."""
+        """What it costs an hour that so many pods of a block move, to be weighed against the saving."""
         if block.moving_usd is None:
             return self.rules.per_pod_usd_h * moved
         return block.moving_usd / self.rules.payback_h * moved / max(block.pods, 1)
@@ -252,12 +252,12 @@ class ConsolidationStep:
 
     @property
     def objective_usd_h(self) -> float:
-        """Saving less disruption."""
+        """The saving less the disruption."""
         return self.saving_usd_h - self.disruption_usd_h
 
     @property
     def moved(self) -> int:
-        """Pods that move."""
+        """How many pods move."""
         return sum(it.pods for it in self.moves)
 
 
@@ -280,7 +280,7 @@ class ConsolidationSolution:
 
     @property
     def removed(self) -> tuple[str, ...]:
-        """The machines that go."""
+        """The names of the machines that go, sorted."""
         return tuple(sorted(name for step in self.steps for name in step.removed))
 
     @property
@@ -290,12 +290,12 @@ class ConsolidationSolution:
 
     @property
     def moves(self) -> tuple[PodMove, ...]:
-        """What moves."""
+        """The moves of all steps."""
         return tuple(it for step in self.steps for it in step.moves)
 
     @property
     def moved(self) -> int:
-        """Pods that move."""
+        """How many pods move."""
         return sum(step.moved for step in self.steps)
 
     @property
@@ -305,15 +305,15 @@ class ConsolidationSolution:
 
     @property
     def disruption_usd_h(self) -> float:
-        """What moving counts."""
+        """What all moves cost, as the problem weighs them."""
         return sum(step.disruption_usd_h for step in self.steps)
 
     @property
     def objective_usd_h(self) -> float:
-        """Saving less disruption."""
+        """The saving less the disruption."""
         return self.saving_usd_h - self.disruption_usd_h
 
     @property
     def gap_usd_h(self) -> float:
-        """What the objective may be short of at most."""
+        """By how much the objective may be below that of the best plan, at most."""
         return max(0.0, self.bound_usd_h - self.objective_usd_h)

@@ -37,7 +37,7 @@ _Row = tuple[list[int], list[float], float, float]
 
 
 class ConsolidationFormulation:
-    """All of the programme but the patterns: columns d, z and u, and every row."""
+    """The integer programme without patterns: columns d, z and u, and every row."""
 
     def __init__(self, instance: ConsolidationInstance, apart: AbstractSet[int] = frozenset()) -> None:
         self._instance = instance
@@ -56,7 +56,7 @@ class ConsolidationFormulation:
         self._rows: list[_Row] = [*rows, *(([], [], -np.inf, top) for top in tops)]
 
     def programme(self) -> Programme:
-        """Without any pattern. Raises `SolverFailed`."""
+        """The programme as long as no pattern is known. Raises `SolverFailed`."""
         cost, most = self._cost(), self._most[self._to_group, self._to_row] * self._count[self._to_group]
         going = np.where(self._instance.may_go[self._first], self._count, 0.0)
         upper = np.concatenate([going, np.ones(len(self._ways)), most])
@@ -68,7 +68,7 @@ class ConsolidationFormulation:
         return programme
 
     def settled(self, values: Floats, *, near: bool) -> Programme:
-        """Narrowed by a solution in fractions: the machines and gangs that go in it in whole numbers do.
+        """The programme narrowed by a solution in fractions: machines and gangs that go in it in whole numbers do.
 
         `near`: the ways in which no part of a gang goes are closed as well. Raises `SolverFailed`.
         """
@@ -82,7 +82,7 @@ class ConsolidationFormulation:
         return programme
 
     def _cost(self) -> Floats:
-        """Of d, z and u."""
+        """[columns] USD an hour for d, z and u."""
         instance, first = self._instance, self._first
         moving = np.array([instance.gangs[gang].cost_usd_h for gang, _ in self._ways], dtype=np.float64)
         return np.concatenate([instance.cost[first] - instance.price[first], moving, np.zeros(len(self._to_group))])
@@ -93,24 +93,24 @@ class ConsolidationFormulation:
         return len(self._ways)
 
     def cost_usd_h(self, values: Floats) -> float:
-        """Of the columns of a solution that are no patterns."""
+        """What the columns of a solution cost that are no patterns."""
         return float(self._cost() @ values)
 
     def entries(self, kinds: Ints, pods: Ints) -> SparseMatrix:
-        """[N, rows] the factors of machines that are bought, of `kinds` [N] with `pods` [N, C]."""
+        """[N, rows] the factors of machines of `kinds` [N] that are bought with `pods` [N, C]."""
         bounds = len(self._rows) - len(self._counted)
         found = SparseMatrix.of(np.hstack([pods, self._counted.T[kinds]]).astype(np.float64))
         shift = bounds - pods.shape[1]
         return SparseMatrix(found.lines, found.places + shift * (found.places >= pods.shape[1]), found.values)
 
     def prices(self, duals: Floats) -> PodPrices:
-        """What a pod of each row is worth [C], and what a machine of each kind costs [K] with the bounds it uses up."""
+        """What the duals say that a pod of each row is worth, and a machine costs with the bounds it uses up."""
         worth = np.maximum(duals[: len(self._instance.requests)], 0.0)
         scarce = np.maximum(-duals[len(self._rows) - len(self._counted) :], 0.0)
         return PodPrices(worth, self._instance.kinds.price + scarce @ self._counted)
 
     def read(self, values: Floats) -> tuple[Ints, Ints, Ints]:
-        """Of a solution: machines of each group that go [G], ways of gangs, and pods that come [G, C]."""
+        """A solution taken apart: machines of each group that go [G], ways of gangs, and pods that come [G, C]."""
         ways, pods = self._offsets
         whole = values.astype(np.int64)
         received = np.zeros((len(self.groups), len(self._instance.requests)), dtype=np.int64)
@@ -123,12 +123,13 @@ class ConsolidationFormulation:
 
     @property
     def _offsets(self) -> tuple[int, int]:
-        """Where z and u begin."""
+        """The numbers of the first columns of z and of u."""
         return len(self.groups), len(self.groups) + len(self._ways)
 
     # -- rows -----------------------------------------------------------------------------------------------------
 
     def _class_rows(self) -> list[_Row]:
+        """One row for each class: what leaves has a place."""
         instance = self._instance
         ways, pods = self._offsets
         found: list[_Row] = []
@@ -144,6 +145,7 @@ class ConsolidationFormulation:
         return found
 
     def _room_rows(self) -> list[_Row]:
+        """Rows for each group: room for what comes, by resource where that could run short; none where machines go."""
         _, pods = self._offsets
         found: list[_Row] = []
         begins = np.searchsorted(self._to_group, np.arange(len(self.groups) + 1))
@@ -176,6 +178,7 @@ class ConsolidationFormulation:
         return found
 
     def _gang_rows(self) -> list[_Row]:
+        """Rows for each gang: it moves in one way at most, and does so when one of its machines goes."""
         ways = len(self.groups)
         found: list[_Row] = []
         for number, gang in enumerate(self._instance.gangs):
@@ -187,6 +190,7 @@ class ConsolidationFormulation:
         return found
 
     def _budget_rows(self) -> list[_Row]:
+        """One row for each disruption budget that binds."""
         found: list[_Row] = []
         for budget, most in enumerate(self._instance.budgets.tolist()):
             groups = np.flatnonzero(self._instance.budget[self._first] == budget).tolist()
@@ -196,7 +200,10 @@ class ConsolidationFormulation:
 
 
 def _bounds(instance: ConsolidationInstance) -> tuple[Floats, list[float]]:
-    """On what is bought (limits, kinds with an end, all together): what a machine of a kind counts [N, K]; the tops."""
+    """What a machine of a kind counts [N, K] against bounds on what is bought, and the bounds [N].
+
+    There is one for each limit, for each kind with an end, and for all machines together.
+    """
     part = instance.kinds
     limited = np.flatnonzero(np.isfinite(part.most))
     counted = [part.usage, np.eye(len(part.price))[limited]]
@@ -208,7 +215,7 @@ def _bounds(instance: ConsolidationInstance) -> tuple[Floats, list[float]]:
 
 
 def _grouped(instance: ConsolidationInstance, apart: AbstractSet[int] = frozenset()) -> list[list[int]]:
-    """Machines that are equal in everything; those with seats of gangs, and those `apart`, stand each for itself."""
+    """Groups of machines that are equal in everything; seats of gangs, and those `apart`, stand each for itself."""
     alone = {machine for gang in instance.gangs for machine in gang.machines.tolist()} | apart
     it = instance
     traits = np.column_stack([it.price, it.free, it.loose, it.cost, it.may_go, it.spot, it.budget, it.fits.T])
@@ -219,7 +226,7 @@ def _grouped(instance: ConsolidationInstance, apart: AbstractSet[int] = frozense
 
 
 def upper_bound_usd_h(instance: ConsolidationInstance, formulation: ConsolidationFormulation, iterations: int) -> float:
-    """What no plan can exceed: the programme in fractions, with machines bought in bulk, not in patterns.
+    """The objective that no plan can exceed: the programme in fractions, with machines bought in bulk.
 
     Every plan is a solution, so the optimum is a bound whatever patterns are known. Raises `SolverFailed`.
     """

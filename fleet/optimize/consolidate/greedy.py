@@ -27,13 +27,14 @@ def greedy_order(instance: ConsolidationInstance, sweeps: int, *, per_move: bool
 
 
 def both_orders(instance: ConsolidationInstance, sweeps: int) -> tuple[ConsolidationPlan, ConsolidationPlan]:
-    """Without and with `per_move`: the second search is only done where it may come to something else."""
+    """The plans without and with `per_move`; the second search is only done where it may come to something else."""
     bold = _searched(instance, sweeps, per_move=False)
     plan = bold.plan()
     return plan, greedy_order(instance, sweeps, per_move=True) if bold.dear else plan
 
 
 def _searched(instance: ConsolidationInstance, sweeps: int, *, per_move: bool) -> "_GreedyState":
+    """The machines after the search: empty ones first, then sweeps of many for one and of one by one."""
     state = _GreedyState.of(instance, per_move=per_move)
     _empties(state)
     for _ in range(sweeps):
@@ -44,6 +45,7 @@ def _searched(instance: ConsolidationInstance, sweeps: int, *, per_move: bool) -
 
 
 def _empties(state: "_GreedyState") -> None:
+    """Empty machines go."""
     for machine in state.candidates():
         if not state.loose[machine].any() and not state.on[machine] and state.may_go(machine):
             command = state.trial([machine])
@@ -52,7 +54,7 @@ def _empties(state: "_GreedyState") -> None:
 
 
 def _many(state: "_GreedyState") -> bool:
-    """The longest beginning of the candidates that can go together."""
+    """The longest beginning of the candidates that can go together does; whether there is one."""
     ranked = state.candidates()[:_MANY]
     low, high, best = 2, len(ranked), None
     while low <= high:
@@ -68,6 +70,7 @@ def _many(state: "_GreedyState") -> bool:
 
 
 def _one_by_one(state: "_GreedyState") -> bool:
+    """Each candidate goes that can by itself; whether there was one."""
     found = False
     for machine in state.candidates():
         if state.may_go(machine) and (command := state.trial([machine])) is not None:
@@ -125,7 +128,7 @@ class _GreedyState:
 
     @classmethod
     def of(cls, instance: ConsolidationInstance, *, per_move: bool) -> "_GreedyState":
-        """Nothing done yet."""
+        """The state before the first command."""
         on: list[set[int]] = [set() for _ in instance.price]
         for number, gang in enumerate(instance.gangs):
             for machine in gang.machines.tolist():
@@ -157,7 +160,7 @@ class _GreedyState:
         return [machine for machine in np.argsort(-ratio, kind="stable").tolist() if self.may_go(machine)]
 
     def may_go(self, machine: int) -> bool:
-        """Whether it is there and may go, by the budgets too."""
+        """Whether a machine is there and may go, by the budgets too."""
         if not self.standing[machine]:
             return False
         if machine >= len(self.instance.price):
@@ -199,7 +202,7 @@ class _GreedyState:
         return bool((np.bincount(rows[rows >= 0], minlength=len(self.left)) <= self.left).all())
 
     def _bought(self, machines: Sequence[int], missing: Ints, removed: float, worth: float) -> int | None:
-        """The cheapest kind for what is missing below `worth`, -1 where nothing is; None: there is none."""
+        """The cheapest kind below `worth` for what is missing; -1 where nothing is, None where no kind will do."""
         if not missing.any():
             return -1
         part = self.instance.kinds
@@ -216,7 +219,7 @@ class _GreedyState:
         return None
 
     def _counts(self, machines: Sequence[int], kind: int) -> Floats:
-        """[K] machines bought if one more were, and these went."""
+        """[K] machines bought so far, with one more of `kind` and without those of `machines`."""
         first, gone = len(self.instance.price), set(machines)
         found = np.zeros(len(self.instance.kinds.price))
         for machine in range(first, len(self.standing)):
@@ -249,7 +252,7 @@ class _GreedyState:
         self._refresh(sorted(machine for machine in changed if self.standing[machine]))
 
     def _stand(self, kind: int, pods: Ints) -> int:
-        """A machine that was bought; its number."""
+        """A machine that is bought is added; its number."""
         part = self.instance.kinds
         self.price = np.append(self.price, part.price[kind])
         self.free = np.vstack([self.free, part.capacity[kind] - pods @ self.instance.requests])
@@ -288,7 +291,7 @@ class _SeatingTrial:
                 self._free[machine] = self._room(machine) + gang.seats[seat]
 
     def settle(self, number: int) -> int:
-        """All pods of a gang in the first of the ways that miss the fewest seats; which it is."""
+        """All pods of a gang are seated in the first of the ways that leave the fewest without a seat; which it is."""
         ways = [way.sum(axis=0) for way in self._state.instance.gangs[number].ways]
         best = 0
         if len(ways) > 1:
@@ -297,6 +300,7 @@ class _SeatingTrial:
         return best
 
     def _missed(self, wanted: Ints) -> int:
+        """How many of `wanted` [C] would find no seat."""
         free, seats, missing = dict(self._free), list(self.seats), self.missing.copy()
         self.seat(wanted)
         found = int(self.missing.sum() - missing.sum())
@@ -304,7 +308,7 @@ class _SeatingTrial:
         return found
 
     def seat(self, wanted: Ints) -> None:
-        """So many pods of each row [C], on the first machines that have room."""
+        """So many pods of each row [C] are seated on the first machines that have room; the others are missing."""
         for row in np.flatnonzero(wanted).tolist():
             need = int(wanted[row])
             for machine in self._having_room(row):

@@ -35,7 +35,10 @@ class MovableGang:
 
 @dataclass(frozen=True, eq=False)
 class ConsolidationInstance:
-    """M machines, C rows of classes (a class; for blocks that keep to a lane one for each lane), K kinds to buy."""
+    """An independent part: M machines, C rows of classes, K kinds to buy, R resources.
+
+    A row is a class; for blocks that keep to a lane there is one for each lane.
+    """
 
     requests: Floats
     """[C, R], scaled by what divides all requests of a resource."""
@@ -170,11 +173,12 @@ def _packing(
 
 
 def _binds(problem: ConsolidationProblem, pool: str) -> bool:
+    """Whether the budget of a pool lets fewer machines go than could."""
     return sum(1 for it in problem.standing if it.pool == pool and it.may_go) > problem.budgets[pool]
 
 
 def _class_rows(problem: ConsolidationProblem, kinds: Sequence[ReplacementKind]) -> _ClassRows:
-    """Classes by what they ask, largest first; of those that ask the same and may stand on the same kinds one row."""
+    """Classes by what they ask, largest first; one row where they ask the same and may stand on the same kinds."""
     used = {name for block in problem.blocks for held in block.seats.values() for name, pods in held.items() if pods}
     kept = [block for block in problem.blocks if block.keeps_lane]
     bound = {name for block in kept for held in block.seats.values() for name in held}
@@ -200,7 +204,7 @@ def _class_rows(problem: ConsolidationProblem, kinds: Sequence[ReplacementKind])
 def _blocks(
     problem: ConsolidationProblem, rows: _ClassRows, requests: Floats
 ) -> tuple[Ints, Floats, tuple[MovableGang, ...]]:
-    """Pods that move each by itself [M, C], what that counts [M], and the blocks that move whole."""
+    """The pods that move each by itself [M, C], what moving them counts [M], and the blocks that move whole."""
     place = {it.name: number for number, it in enumerate(problem.standing)}
     lanes = sorted({lane for lane in rows.lanes if lane is not None})
     loose = np.zeros((len(place), len(rows.classes)), dtype=np.int64)
@@ -269,13 +273,13 @@ def _components(instance: ConsolidationInstance) -> tuple[Ints, Ints, Ints]:
 
 
 def _head(sets: Bools, head: Ints) -> Ints:
-    """[N] what each set belongs to, -1 where it is empty."""
+    """[N] the part that each of `sets` [N, E] belongs to, -1 where it is empty."""
     found: Ints = np.where(sets.any(axis=1), head[sets.argmax(axis=1)] if sets.shape[1] else -1, -1)
     return found
 
 
 def _only(instance: ConsolidationInstance, machines: Ints, rows: Ints, kinds: Ints) -> ConsolidationInstance:
-    """A part of it, in the order given, without dominated kinds."""
+    """The part of some machines, rows and kinds, in the order given, without dominated kinds."""
     place = np.full(len(instance.price), -1)
     place[machines] = np.arange(len(machines))
     few, kept = _cheapest(instance, rows, kinds)
@@ -315,6 +319,7 @@ def _cheapest(instance: ConsolidationInstance, rows: Ints, kinds: Ints) -> tuple
 
 
 def _moved(gang: MovableGang, place: Ints, rows: Ints) -> MovableGang:
+    """The gang in the numbers of a part: `place` [M] of its machines there, and the `rows` that the part has."""
     machines = place[gang.machines]
     order = np.argsort(machines)
     ways = tuple(way[np.ix_(order, rows)] for way in gang.ways)

@@ -30,7 +30,7 @@ _Place = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class ConsolidationChange:
-    """What goes, what comes and what moves."""
+    """A change of the fleet by names: machines that go, machines that come, and pods that move."""
 
     removed: frozenset[str] = frozenset()
     bought: Mapping[str, str] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class ConsolidationChange:
 def change_of(
     problem: ConsolidationProblem, plans: Sequence[tuple[ConsolidationInstance, ConsolidationPlan]]
 ) -> ConsolidationChange:
-    """What the plans for all parts come to."""
+    """The change that the plans for all parts come to, in the names of the problem."""
     removed: list[str] = []
     bought: dict[str, str] = {}
     moves: list[PodMove] = []
@@ -65,13 +65,13 @@ def change_of(
 
 
 def _fresh_names(problem: ConsolidationProblem) -> Iterator[str]:
-    """Names that no machine has."""
+    """Yields names that no machine of the problem has."""
     taken = {it.name for it in problem.standing}
     return (name for number in count() if (name := f"new-{number}") not in taken)
 
 
 class _UndealtPods:
-    """The pods that have not been dealt yet."""
+    """The seats of all blocks, from which pods are taken until each has been dealt to a move."""
 
     def __init__(self, problem: ConsolidationProblem) -> None:
         self._problem = problem
@@ -89,7 +89,7 @@ class _UndealtPods:
                         self._loose.setdefault(place, []).append(entry)
 
     def taken(self, block: int, machine: int, classes: Sequence[int], pods: int) -> Iterator[tuple[str, str, int]]:
-        """(block, class, pods) off the seats there: of one block, or of whoever has loose pods (-1)."""
+        """(block, class, pods) taken off the seats on a machine: of one block, or of all whose pods move apart (-1)."""
         found: Counter[tuple[int, int]] = Counter()
         for number in classes:
             place = machine, number
@@ -105,7 +105,7 @@ class _UndealtPods:
 
 @dataclass(frozen=True, slots=True)
 class _PodFlow:
-    """Pods of one row on their way. Targets from M on are machines that are bought."""
+    """Pods of one row on their way to a machine; targets from M on are machines that are bought."""
 
     machine: int
     gang: int
@@ -116,7 +116,7 @@ class _PodFlow:
 
 
 def _dealt(instance: ConsolidationInstance, plan: ConsolidationPlan) -> list[_PodFlow]:
-    """Every pod that moves, once."""
+    """The flows by which every pod of a plan that moves does so, once."""
     sources, rest = _sources(instance, plan)
     flows: list[_PodFlow] = []
     for number in np.argsort(-plan.pods.sum(axis=1), kind="stable").tolist():
@@ -137,7 +137,7 @@ def _dealt(instance: ConsolidationInstance, plan: ConsolidationPlan) -> list[_Po
 
 
 def _off_the_first(rest: Ints, wanted: int) -> Iterator[tuple[int, int]]:
-    """From the first that have some, which are then taken off."""
+    """Yields (place, pods) until `wanted` are found: from the first that have some of `rest`, which are taken off."""
     for at in np.flatnonzero(rest).tolist():
         pods = min(wanted, int(rest[at]))
         if not pods:
@@ -148,7 +148,7 @@ def _off_the_first(rest: Ints, wanted: int) -> Iterator[tuple[int, int]]:
 
 
 def _sources(instance: ConsolidationInstance, plan: ConsolidationPlan) -> tuple[list[tuple[int, int]], Ints]:
-    """(machine, gang or -1) and the pods of each [S, C]."""
+    """Whence pods move, (machine, gang or -1), and the pods of each [S, C]."""
     sources: list[tuple[int, int]] = []
     pods: list[Ints] = []
     for machine in np.flatnonzero(plan.removed & instance.loose.any(axis=1)).tolist():
@@ -165,7 +165,7 @@ def _sources(instance: ConsolidationInstance, plan: ConsolidationPlan) -> tuple[
 
 
 def applied(problem: ConsolidationProblem, steps: Iterable[ConsolidationStep]) -> ConsolidationProblem:
-    """What is asked once the steps have been carried out: budgets and limits are what is left of them."""
+    """The problem once the steps have been carried out: budgets and limits are what is left of them."""
     change = _all_of(list(steps))
     requests = {it.name: it.requests for it in problem.classes}
     used: dict[str, Counter[str]] = {}
@@ -195,6 +195,7 @@ def applied(problem: ConsolidationProblem, steps: Iterable[ConsolidationStep]) -
 
 
 def _all_of(steps: Sequence[ConsolidationStep]) -> ConsolidationChange:
+    """The change that all of the steps make together."""
     return ConsolidationChange(
         frozenset(name for step in steps for name in step.removed),
         {it.name: it.kind for step in steps for it in step.bought},
@@ -203,7 +204,7 @@ def _all_of(steps: Sequence[ConsolidationStep]) -> ConsolidationChange:
 
 
 def between(problem: ConsolidationProblem, later: ConsolidationProblem) -> ConsolidationChange:
-    """What leads from a problem to one that came of it by changes."""
+    """The change that leads from a problem to one that came of it by steps."""
     then, now = ({it.name: it for it in each.standing} for each in (problem, later))
     moves: list[PodMove] = []
     for block, moved in zip(problem.blocks, later.blocks, strict=True):
@@ -214,7 +215,10 @@ def between(problem: ConsolidationProblem, later: ConsolidationProblem) -> Conso
 
 
 def _moves(block: PodBlock, moved: PodBlock) -> list[PodMove]:
-    """Seats before paired with seats after; of a block that moved whole also those that stay on their machine."""
+    """The moves that lead from the seats before to those after.
+
+    Of a block that moved whole they name also the pods that stay on their machine.
+    """
     before, later = _pods_by_machine(block), _pods_by_machine(moved)
     found: list[PodMove] = []
     for pod_class in sorted({name for held in before.values() for name in held}):

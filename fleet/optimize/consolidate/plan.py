@@ -15,7 +15,7 @@ from fleet.optimize.packing import Bools, Floats, Ints, holding
 
 @dataclass(frozen=True, eq=False)
 class ConsolidationPlan:
-    """What becomes of an instance, N machines being bought."""
+    """What becomes of the M machines of an instance, N others being bought."""
 
     removed: Bools
     """[M] machines that go."""
@@ -29,16 +29,16 @@ class ConsolidationPlan:
     """[N, C] on them."""
 
     def disruption_usd_h(self, instance: ConsolidationInstance) -> float:
-        """What moving counts."""
+        """What the moves cost, as the instance weighs them."""
         gangs = sum(gang.cost_usd_h for gang, way in zip(instance.gangs, self.ways.tolist(), strict=True) if way >= 0)
         return float(instance.cost[self.removed].sum()) + gangs
 
     def saving_usd_h(self, instance: ConsolidationInstance) -> float:
-        """What goes less what comes."""
+        """What the machines that go cost more than those that are bought."""
         return float(instance.price[self.removed].sum() - instance.kinds.price[self.kinds].sum())
 
     def objective_usd_h(self, instance: ConsolidationInstance) -> float:
-        """Saving less disruption."""
+        """The saving less the disruption."""
         return self.saving_usd_h(instance) - self.disruption_usd_h(instance)
 
 
@@ -56,7 +56,7 @@ def idle(instance: ConsolidationInstance) -> ConsolidationPlan:
 
 
 def displaced(instance: ConsolidationInstance, plan: ConsolidationPlan) -> Ints:
-    """[C] pods that need another place."""
+    """[C] pods that need another place under a plan."""
     wanted: Ints = instance.loose[plan.removed].sum(axis=0)
     for gang, way in zip(instance.gangs, plan.ways.tolist(), strict=True):
         if way >= 0:
@@ -65,7 +65,7 @@ def displaced(instance: ConsolidationInstance, plan: ConsolidationPlan) -> Ints:
 
 
 def freed(instance: ConsolidationInstance, plan: ConsolidationPlan) -> Floats:
-    """[M, R] what is free once gangs have left."""
+    """[M, R] what is free once the gangs that a plan moves have left."""
     free = instance.free.copy()
     for gang, way in zip(instance.gangs, plan.ways.tolist(), strict=True):
         if way >= 0:
@@ -74,7 +74,7 @@ def freed(instance: ConsolidationInstance, plan: ConsolidationPlan) -> Floats:
 
 
 def valid(instance: ConsolidationInstance, plan: ConsolidationPlan) -> bool:
-    """Whether every pod that leaves has one place that holds it, gangs are whole, and nothing exceeds a bound."""
+    """Whether a plan has one place that holds every pod that leaves, keeps gangs whole, and exceeds no bound."""
     part, bought = instance.kinds, np.bincount(plan.kinds, minlength=len(instance.kinds.price)).astype(np.float64)
     going = plan.removed
     whole = all(
@@ -145,7 +145,10 @@ def realized(instance: ConsolidationInstance, groups: list[list[int]], whole: In
 def _seat(
     instance: ConsolidationInstance, machines: list[int], wanted: Ints, free: Floats, received: Ints, missing: Ints
 ) -> None:
-    """First fit, largest first: `wanted` [C] pods on some machines; what finds a seat is taken off `missing` [C]."""
+    """Pods `wanted` [C] are seated on some machines, first fit, largest first.
+
+    What finds a seat is added to `received` [M, C], and taken off `free` [M, R] and `missing` [C].
+    """
     wanted = wanted.copy()
     for machine in machines:
         for row in np.flatnonzero((wanted > 0) & instance.fits[:, machine]).tolist():
@@ -158,14 +161,14 @@ def _seat(
 
 
 def _room_for(asked: Floats, free: Floats, most: int) -> int:
-    """How many pods that ask for so much [R] there is room for in `free` [R], at most so many."""
+    """For how many pods that ask for so much [R] there is room in `free` [R], at most so many."""
     asks = asked > 0
     times = int((free[asks] // asked[asks]).min(initial=float(most)))
     return max(0, min(times, most))
 
 
 def _filled(instance: ConsolidationInstance, bought: PatternMix, missing: Ints) -> tuple[list[int], list[Ints]]:
-    """The machines bought, each with what of its pattern is missing; those that get nothing are not bought."""
+    """The machines bought, each with the pods of its pattern that are missing; those that get none are left out."""
     every_kind, every_pods = np.repeat(bought.kinds, bought.machines), np.repeat(bought.pods, bought.machines, axis=0)
     kinds: list[int] = []
     pods: list[Ints] = []
@@ -181,7 +184,7 @@ def _filled(instance: ConsolidationInstance, bought: PatternMix, missing: Ints) 
 def _more(
     instance: ConsolidationInstance, kinds: list[int], pods: list[Ints], missing: Ints
 ) -> tuple[list[int], list[Ints]]:
-    """Another machine for what is missing, the one that costs least for each pod of the largest class, and so on."""
+    """Further machines for what is missing: the cheapest for each pod of the largest class, and so on."""
     part = instance.kinds
     while missing.any():
         row = int(np.flatnonzero(missing)[0])
@@ -203,7 +206,7 @@ def _more(
 
 
 def _smaller(instance: ConsolidationInstance, kinds: list[int], pods: list[Ints]) -> tuple[Ints, Ints]:
-    """Each on the cheapest kind that holds it, as far as the bounds allow."""
+    """Each machine on the cheapest kind that holds its pods, as far as the bounds allow."""
     part, classes = instance.kinds, len(instance.requests)
     chosen = np.array(kinds, dtype=np.int64)
     held = np.array(pods, dtype=np.int64).reshape(len(pods), classes)

@@ -59,6 +59,8 @@ def solve(problem: ConsolidationProblem, effort: ConsolidationEffort = _USUAL) -
 
 @dataclass(frozen=True, slots=True)
 class _PlanAttempt:
+    """A plan that was tried, by the steps of it that may be carried out."""
+
     kept: PayingSteps
     heuristic: ConsolidationHeuristic
 
@@ -84,12 +86,12 @@ def _once(problem: ConsolidationProblem, effort: ConsolidationEffort, most_usd_h
 
 
 def _strongest(heuristics: list[ConsolidationHeuristic]) -> ConsolidationHeuristic:
-    """The last one in the order of their definition."""
+    """The heuristic that comes last in the order of their definition."""
     return next((it for it in reversed(ConsolidationHeuristic) if it in heuristics), ConsolidationHeuristic.NOTHING)
 
 
 def _bounded(parts: "list[ConsolidationIncumbent]", greedy: PayingSteps) -> ConsolidationSolution:
-    """All but the steps."""
+    """The solution without its steps: bounds, and what it took."""
     return ConsolidationSolution(
         bound_usd_h=sum(found.bound_usd_h for found in parts),
         greedy_usd_h=greedy.objective_usd_h,
@@ -99,7 +101,10 @@ def _bounded(parts: "list[ConsolidationIncumbent]", greedy: PayingSteps) -> Cons
 
 
 def _stricter(problem: ConsolidationProblem, broken: PayingSteps) -> ConsolidationProblem:
-    """With kinds at their dearest, so that no step costs more at worst; without machines that must not be swapped."""
+    """The problem whose plans do not break the rules that were broken.
+
+    Kinds are at their dearest, so that no step costs more at worst, and machines stay that must not be swapped.
+    """
     kinds, standing = problem.kinds, problem.standing
     if broken.too_dear:
         kinds = tuple(replace(it, price_usd_h=it.dearest_usd_h) for it in kinds)
@@ -154,7 +159,7 @@ def _improve(
     starts: tuple[ConsolidationPlan, ...],
     effort: ConsolidationEffort,
 ) -> None:
-    """Raises `SolverFailed`."""
+    """Looks for a better plan by column generation and branch and bound. Raises `SolverFailed`."""
     formulation = ConsolidationFormulation(instance)
     best.bound_usd_h = min(best.bound_usd_h, upper_bound_usd_h(instance, formulation, effort.iterations))
     known, little = best.plan.objective_usd_h(instance), _little_usd_h(instance, effort)
@@ -180,7 +185,7 @@ def _improve(
 
 
 def _little_usd_h(instance: ConsolidationInstance, effort: ConsolidationEffort) -> float:
-    """So little more is not looked for."""
+    """The most that a better plan may save without being looked for."""
     return max(EPSILON_USD_H, effort.close_enough * float(instance.price.sum()))
 
 
@@ -194,7 +199,7 @@ Optimum = MasterOptimum[PodPrices]
 
 
 class _ReplacementSearch:
-    """The programme with patterns: fractions with column generation, then whole numbers of the patterns found."""
+    """What to buy in the formulation: column generation, then whole numbers of the patterns found."""
 
     def __init__(
         self,
@@ -212,7 +217,7 @@ class _ReplacementSearch:
         self._master = RestrictedMaster(instance.kinds, self._pool, formulation)
 
     def optimum(self) -> Optimum:
-        """In fractions. Raises `SolverFailed`."""
+        """The optimum in fractions when no more patterns help. Raises `SolverFailed`."""
         return generate(self._master, self._priced, PricingBudget(self._effort.pricing, self._effort.iterations))
 
     def _priced(self, found: Optimum) -> bool:
@@ -241,6 +246,7 @@ class _ReplacementSearch:
         return self._within(patterns, None)
 
     def _within(self, patterns: Ints, settled: Floats | None, *, near: bool = False) -> IntegerPlan:
+        """The best in whole numbers of some patterns, of the programme narrowed by a solution in fractions if given."""
         programme = None if settled is None else self._formulation.settled(settled, near=near)
         values, bought, nodes = self._master.solve_integer(patterns, self._effort.nodes, programme=programme)
         price = self._instance.kinds.price[np.repeat(bought.kinds, bought.machines)]
@@ -251,7 +257,7 @@ class _ReplacementSearch:
 def _first_patterns(
     instance: ConsolidationInstance, formulation: ConsolidationFormulation
 ) -> Iterator[tuple[int, Ints]]:
-    """Of each row the machine on which it alone is cheapest, and the cheapest for all that is on a machine."""
+    """Yields, for each row, the machine on which it alone is cheapest; then the cheapest for all on a machine."""
     part = instance.kinds
     if not len(part.price):
         return

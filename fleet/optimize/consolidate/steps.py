@@ -29,7 +29,7 @@ _Node = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class PayingSteps:
-    """The steps that pay and keep the rules, best first."""
+    """The steps of a change that pay and keep the rules, best first, and what kept others out."""
 
     steps: tuple[ConsolidationStep, ...]
     too_dear: bool = False
@@ -39,12 +39,12 @@ class PayingSteps:
 
     @property
     def objective_usd_h(self) -> float:
-        """Of all steps."""
+        """The saving less the disruption of all steps."""
         return sum(step.objective_usd_h for step in self.steps)
 
 
 class ChangeSplitter:
-    """Steps of changes of one problem."""
+    """Splits changes of one problem into steps, and judges each."""
 
     def __init__(self, problem: ConsolidationProblem) -> None:
         self._problem, self._catalog = problem, ReplacementCatalog.of(problem)
@@ -53,7 +53,7 @@ class ChangeSplitter:
         self._classes: Mapping[str, PodClass] = {it.name: it for it in problem.classes}
 
     def paying(self, change: ConsolidationChange) -> PayingSteps:
-        """What is left of a change."""
+        """The steps of a change that save more than they disrupt, and keep the rules."""
         steps: list[ConsolidationStep] = []
         too_few_types: set[str] = set()
         too_dear = False
@@ -92,7 +92,7 @@ class ChangeSplitter:
     # -- what belongs together ------------------------------------------------------------------------------------
 
     def _tied(self, change: ConsolidationChange) -> Iterable[tuple[list[str], dict[str, str], list[PodMove]]]:
-        """(removed, bought, moves) of each step."""
+        """(removed, bought, moves) of each step: what has to happen together."""
         ties = _DisjointSets()
         for name in sorted(change.removed):
             ties.head(("machine", name))
@@ -117,7 +117,7 @@ class ChangeSplitter:
         return ("gang", move.block) if self._blocks[move.block].in_gangs else ("machine", move.origin)
 
     def _left_room(self, change: ConsolidationChange) -> Iterable[list[_Node]]:
-        """Machines that receive more than was free before gangs left them: all that come, and those that leave."""
+        """What waits for room that only gangs leave: all that comes to such a machine, with those that leave it."""
         coming: dict[str, Counter[str]] = {}
         for move in change.moves:
             if move.target in self._standing:
@@ -139,7 +139,10 @@ class ChangeSplitter:
     def _bought(
         self, removed: list[str], bought: Mapping[str, str], moves: list[PodMove]
     ) -> tuple[ReplacementMachine, ...] | None:
-        """The machines of a step with all they could come as; None when those are too few for spot in place of spot."""
+        """The machines of a step with all kinds they could come as.
+
+        None when those are too few for one spot machine in place of another.
+        """
         goes = self._price_usd_h(removed)
         worst = sum(self._catalog.worst_usd_h(kind) for kind in bought.values())
         found: list[ReplacementMachine] = []
@@ -161,13 +164,13 @@ class ChangeSplitter:
 
 
 class _DisjointSets:
-    """Which nodes belong together."""
+    """The union-find structure over nodes: which of them belong together."""
 
     def __init__(self) -> None:
         self._above: dict[_Node, _Node] = {}
 
     def head(self, node: _Node) -> _Node:
-        """What stands for all that `node` is tied to."""
+        """The node that stands for all that `node` is joined with."""
         path = [node]
         while (above := self._above.setdefault(path[-1], path[-1])) != path[-1]:
             path.append(above)
@@ -176,7 +179,7 @@ class _DisjointSets:
         return path[-1]
 
     def join(self, nodes: Iterable[_Node]) -> None:
-        """Tie them."""
+        """Makes one set of those that `nodes` belong to."""
         heads = sorted({self.head(node) for node in nodes})
         for head in heads[1:]:
             self._above[head] = heads[0]
@@ -184,7 +187,7 @@ class _DisjointSets:
 
 @dataclass(frozen=True, eq=False)
 class ReplacementCatalog:
-    """Kinds by their dearest price, then by name."""
+    """All kinds that can be bought, also those that the search never looks at, by their dearest price, then name."""
 
     kinds: Sequence[ReplacementKind]
     capacity: Floats
@@ -195,7 +198,7 @@ class ReplacementCatalog:
 
     @classmethod
     def of(cls, problem: ConsolidationProblem) -> "ReplacementCatalog":
-        """Those of a problem."""
+        """The kinds of a problem."""
         kinds = sorted(problem.kinds, key=lambda it: (it.dearest_usd_h, it.price_usd_h, it.name))
         table = [[kind.capacity.get(resource, 0) for resource in problem.resources] for kind in kinds]
         capacity = np.array(table, dtype=np.float64).reshape(len(kinds), len(problem.resources))
@@ -203,15 +206,15 @@ class ReplacementCatalog:
         return cls(kinds, capacity, place, {it.name: it for it in problem.classes}, problem.resources)
 
     def price_usd_h(self, kind: str) -> float:
-        """Of a kind."""
+        """The price of a kind."""
         return self.kinds[self.place[kind]].price_usd_h
 
     def worst_usd_h(self, kind: str) -> float:
-        """Of a kind."""
+        """The price that the launch of a kind comes to at worst."""
         return self.kinds[self.place[kind]].dearest_usd_h
 
     def is_spot(self, kind: str) -> bool:
-        """Whether it is."""
+        """Whether a kind is spot capacity."""
         return self.kinds[self.place[kind]].spot
 
     def instead(self, kind: str, pods: Mapping[str, int], *, below_usd_h: float, same_lane: bool) -> tuple[str, ...]:
@@ -238,11 +241,14 @@ class ReplacementCatalog:
         )
 
     def types(self, kinds: Sequence[str]) -> int:
-        """How many instance types they are."""
+        """How many instance types some kinds are."""
         return len({self._type(kind) for kind in kinds})
 
     def of_first_types(self, kinds: Sequence[str], most: int, own: str) -> tuple[str, ...]:
-        """Those of the first so many types and of its own: cut like Karpenter's, so as not to be cheapened for ever."""
+        """Of `kinds`, those of the first `most` types and of the type of `own`.
+
+        The list is cut as Karpenter does, so that a spot machine is not replaced by a cheaper one for ever.
+        """
         first = [self._type(own), *list(dict.fromkeys(self._type(kind) for kind in kinds))[:most]]
         return tuple(kind for kind in kinds if self._type(kind) in first)
 

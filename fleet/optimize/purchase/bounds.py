@@ -42,7 +42,7 @@ _LARGE = 1_000.0
 
 @dataclass(frozen=True, eq=False)
 class PurchasePrices(PodPrices):
-    """What things cost that the solver thinks scarce, all >= 0; `machines` is the price of each kind with them."""
+    """Prices >= 0 of what the solver thinks scarce; `machines` is the price of each kind with them."""
 
     on_limits: Floats
     """[L] for what a machine counts against a limit."""
@@ -51,13 +51,13 @@ class PurchasePrices(PodPrices):
 
     @classmethod
     def of(cls, part: PackingInstance, worth: Floats, on_limits: Floats, on_kinds: Floats) -> "PurchasePrices":
-        """With what a machine costs by them."""
+        """The prices with what a machine of each kind costs by them."""
         return cls(worth, part.price + on_limits @ part.usage + on_kinds, on_limits, on_kinds)
 
 
 @dataclass(frozen=True, eq=False)
 class LowerBound:
-    """Prices, and the bound that they prove."""
+    """A lower bound of the cost, and the prices that prove it."""
 
     usd_h: float
     worth: Floats
@@ -113,7 +113,7 @@ def by_bulk(part: PackingInstance, iterations: int) -> LowerBound:
 
 
 class _BulkPurchase:
-    """The relaxation: rows of classes and limits, then the inequalities."""
+    """The programme of the relaxation: rows of classes and limits, then the inequalities."""
 
     def __init__(self, part: PackingInstance) -> None:
         self._part = part
@@ -127,12 +127,12 @@ class _BulkPurchase:
         self.columns.require(self._rows)
 
     def require(self, rows: ValidInequalities) -> None:
-        """More inequalities that each machine keeps."""
+        """Adds inequalities that each machine keeps."""
         self.columns.require(rows)
         self._rows = self._rows.plus(rows)
 
     def bound(self, found: LinearSolution) -> LowerBound:
-        """What the duals of a solution prove."""
+        """The bound that the duals of a solution prove."""
         part = self._part
         classes, limits = len(part.demand), len(part.limits)
         worth = np.maximum(found.duals[:classes], 0.0)
@@ -143,7 +143,7 @@ class _BulkPurchase:
         return proven(part, prices, self._carried(worth, weights))
 
     def _carried(self, worth: Floats, weights: Floats) -> Floats:
-        """[K] `U` of the module, with `weights` [N] of the inequalities."""
+        """[K] the `U` of the module, with `weights` [N] of the inequalities."""
         part, rows = self._part, self._rows
         paid = np.zeros((len(part.price), len(part.demand)))
         line = rows.factors.lines
@@ -154,7 +154,10 @@ class _BulkPurchase:
 
 
 def _broken(part: PackingInstance, bought: Floats, spread: Floats) -> ValidInequalities:
-    """Inequalities that the amounts break: at most so many pods of a class on a machine, and `u(t)` of a resource."""
+    """The inequalities that a solution breaks, `bought` [K] and `spread` [C, K].
+
+    They are: at most so many pods of a class on a machine, and `u(t)` of a resource.
+    """
     held = np.maximum(part.holds, 1.0)
     row, kind = np.nonzero(spread > part.holds * bought * (1 + _EPSILON) + _EPSILON)
     singles = SparseMatrix(np.arange(len(row)), row, 1.0 / held[row, kind])
@@ -162,7 +165,10 @@ def _broken(part: PackingInstance, bought: Floats, spread: Floats) -> ValidInequ
 
 
 def _fractions(part: PackingInstance, bought: Floats, spread: Floats) -> ValidInequalities:
-    """`u(t)(s) = s if (t+1)s is whole, else floor((t+1)s)/t`: sums of shares up to 1 stay sums up to 1."""
+    """The inequalities by dual feasible functions that a solution breaks.
+
+    `u(t)(s) = s` if `(t+1)s` is whole, else `floor((t+1)s)/t`: sums of shares up to 1 stay sums up to 1.
+    """
     kinds: list[Ints] = []
     factors: list[Floats] = []
     active = np.flatnonzero(bought > _EPSILON)
@@ -187,10 +193,10 @@ def _fractions(part: PackingInstance, bought: Floats, spread: Floats) -> ValidIn
 def by_fullest_machines(
     part: PackingInstance, pool: PatternPool, prices: PurchasePrices, nodes: int
 ) -> tuple[LowerBound, bool]:
-    """What the prices prove, and whether the pool grew: exact pricing, which misses no pattern.
+    """The bound that prices prove, and whether the pool grew: exact pricing, which misses no pattern.
 
-    The fullest machine of each kind comes from an integer knapsack programme. Of most kinds a few sorted columns say
-    that no machine can carry more worth than it costs: those need no programme. Raises `SolverFailed`.
+    The fullest machine of each kind comes from an integer knapsack programme. Of most kinds a few sorted columns
+    say that no machine can carry more worth than it costs: those need no programme. Raises `SolverFailed`.
     """
     kinds = np.arange(len(part.price))
     pods = np.zeros((len(kinds), len(part.demand)), dtype=np.int64)
@@ -209,7 +215,7 @@ def by_fullest_machines(
 
 
 def at_most(part: PackingInstance, share: Floats, worth: Floats) -> Floats:
-    """[K] what no machine of a kind carries more of than: as if only one resource counted, or two as one.
+    """[K] an upper bound of the worth that a machine carries: as if one resource counted alone, or two as one.
 
     Then the best is to take pods by worth for their size, the last in part (Dantzig 1957). `share` [K, C, R] is the
     part of the machine that one pod takes.

@@ -58,16 +58,16 @@ class PurchaseIncumbent:
 
     @property
     def cost_usd_h(self) -> float:
-        """Of its machines."""
+        """What its machines cost."""
         return self.mix.cost_usd_h(self.part)
 
     @property
     def bound_usd_h(self) -> float:
-        """Never above the cost."""
+        """The lower bound, which is never above the cost."""
         return min(self.bound.usd_h, self.cost_usd_h)
 
     def offer(self, mix: PatternMix, heuristic: PurchaseHeuristic) -> None:
-        """Another set of machines: it is taken when it holds more pods, or as many for less, within the limits.
+        """Takes another set of machines when it holds more pods, or as many for less, within the limits.
 
         Fractions of the solver keep limits within its tolerances only; here they are kept exactly.
         """
@@ -75,7 +75,7 @@ class PurchaseIncumbent:
             self.mix, self.heuristic = mix, heuristic
 
     def prove(self, bound: LowerBound) -> None:
-        """Another bound."""
+        """Takes another lower bound when it is higher."""
         self.bound = max(self.bound, bound, key=lambda it: it.usd_h)
 
     def _rank(self, mix: PatternMix) -> tuple[int, float]:
@@ -93,7 +93,7 @@ def greedy(part: PackingInstance, effort: PurchaseEffort) -> PurchaseIncumbent:
 
 
 def improved(best: PurchaseIncumbent, effort: PurchaseEffort, enough_usd_h: float) -> PurchaseIncumbent:
-    """The best within the effort, or what is less than `enough_usd_h` above its bound.
+    """The best incumbent within the effort, or one that costs less than `enough_usd_h` more than its bound.
 
     Without a solver, or where it fails, that is what was found already.
     """
@@ -109,7 +109,7 @@ def improved(best: PurchaseIncumbent, effort: PurchaseEffort, enough_usd_h: floa
 
 
 def _narrowed(best: PurchaseIncumbent) -> PurchaseIncumbent:
-    """The part without the pods that have no place."""
+    """The incumbent of the part without the pods that have no place."""
     wanted = best.mix.placed
     kept = wanted > 0
     part = best.part.want(wanted)
@@ -119,7 +119,7 @@ def _narrowed(best: PurchaseIncumbent) -> PurchaseIncumbent:
 
 
 def _improve(best: PurchaseIncumbent, effort: PurchaseEffort, enough_usd_h: float) -> None:
-    """The steps that need the solver, each only while it may save enough. Raises `SolverFailed`."""
+    """Takes the steps that need the solver, each only while it may save enough. Raises `SolverFailed`."""
     bound = by_bulk(best.part, effort.iterations)
     best.prove(bound)
     if best.cost_usd_h - best.bound_usd_h > enough_usd_h:
@@ -137,7 +137,7 @@ class _ColumnSearch:
         self._budget = PricingBudget(effort.rounds, effort.iterations, effort.work, enough_usd_h)
 
     def run(self, worth: Floats) -> None:
-        """From what a pod of each class may be worth [C]. Raises `SolverFailed`."""
+        """Searches, given what a pod of each class may be worth [C]. Raises `SolverFailed`."""
         best, part, effort = self._best, self._part, self._effort
         for mix in (best.baseline, best.mix):
             self._pool.add_all(mix.kinds, mix.pods)
@@ -161,7 +161,7 @@ class _ColumnSearch:
         return bool(self._part.fits.sum() <= self._effort.exact_pairs)
 
     def _generated(self) -> Optimum:
-        """The best fractions, with what exact pricing adds and proves where the classes are few enough for it."""
+        """The optimum in fractions, with what exact pricing adds and proves where the part is small enough for it."""
         optimum = generate(self._master, self._priced, self._budget)
         for _ in range(self._effort.exact_rounds if self._exactly else 0):
             bound, fresh = by_fullest_machines(self._part, self._pool, optimum.prices, self._effort.exact_nodes)
@@ -172,7 +172,7 @@ class _ColumnSearch:
         return optimum
 
     def _priced(self, found: Optimum) -> bool:
-        """Whether patterns that help were found: in the first neighbourhood that has some."""
+        """Adds patterns of the first neighbourhood that has some that help; whether there were any."""
         bought = self._pool.bought(found.amounts)
         for neighbourhood in NEIGHBOURHOODS:
             kinds, pods = neighbourhood(self._part, bought, found.prices.worth)
@@ -192,11 +192,11 @@ class _ColumnSearch:
         return by_value(self._part, optimum.prices.worth, self._pool.mix(down))
 
     def _whole(self, optimum: Optimum) -> None:
-        """Whole numbers of patterns: those of the best so far, and others by what fractions say one machine more costs.
+        """Looks for whole numbers of the patterns of the incumbent, and of others with small reduced costs.
 
-        Those that alone would cost more than what is known are left out. Whole numbers need also patterns by which the
-        fractions would cost more, though not more than that: what is cheapest in fractions is not what fits together in
-        the end.
+        Those that alone would cost more than what is known are left out. Whole numbers need also patterns by
+        which the fractions would cost more, though not more than that: what is cheapest in fractions is not
+        what fits together in the end.
         """
         slack_usd_h = self._best.cost_usd_h - optimum.cost_usd_h
         bought = self._pool.bought(optimum.amounts)
@@ -213,14 +213,17 @@ class _ColumnSearch:
 
 
 class _CoveringFormulation:
-    """Every pod is covered by a machine that is bought. Rows: classes, limits, kinds with a bound."""
+    """The set covering problem: machines that are bought hold every pod.
+
+    Rows: classes, limits, kinds with a bound.
+    """
 
     def __init__(self, part: PackingInstance) -> None:
         self._part = part
         self._bounded = np.flatnonzero(np.isfinite(part.most))
 
     def programme(self) -> Programme:
-        """No columns but patterns."""
+        """The programme as long as no pattern is known. Raises `SolverFailed`."""
         part = self._part
         classes, others = len(part.demand), len(part.limits) + len(self._bounded)
         lower = np.concatenate([part.demand.astype(np.float64), np.full(others, -np.inf)])
@@ -234,7 +237,7 @@ class _CoveringFormulation:
         return SparseMatrix.of(np.hstack([pods.astype(np.float64), usage, bounds]))
 
     def prices(self, duals: Floats) -> PurchasePrices:
-        """What the duals say of pods, limits and kinds."""
+        """The prices of pods, limits and kinds that the duals come to."""
         classes, limits = len(self._part.demand), len(self._part.limits)
         on_kinds = np.zeros(len(self._part.price))
         on_kinds[self._bounded] = np.maximum(-duals[classes + limits :], 0.0)

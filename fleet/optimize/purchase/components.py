@@ -35,7 +35,7 @@ _Held = tuple[tuple[str, int], ...]
 def packing_instances(
     problem: PurchaseProblem, lanes: Mapping[str, str]
 ) -> tuple[list[PackingInstance], dict[str, int]]:
-    """The independent parts, with the groups held to `lanes`; and the pods that fit on no kind at all, by class."""
+    """The independent parts, groups being held to `lanes`; and the pods that fit on no kind at all, by class."""
     kinds = _kinds(problem)
     standing = {it.name for it in problem.existing}
     capacity = amounts((kind.capacity for kind in kinds), problem.resources)
@@ -102,7 +102,7 @@ def _components(fits: Bools, counted: Floats) -> list[tuple[list[int], list[int]
 
 
 def _reduced(part: PackingInstance) -> PackingInstance:
-    """Without resources nobody asks for, in whole multiples of what divides all requests, without dominated kinds."""
+    """The part without resources nobody asks for, in whole multiples of common units, without dominated kinds."""
     asked: Bools = np.logical_or.reduce(part.requests, axis=0)
     asked[0] |= not asked.any()
     requests, capacity = part.requests[:, asked], part.capacity[:, asked]
@@ -167,7 +167,7 @@ def _ordered(mix: PatternMix) -> list[tuple[int, list[tuple[int, int]], int]]:
 
 
 def _take(queue: list[Member], pods: int, machines: int, held: dict[str, int]) -> None:
-    """`pods` for each of so many machines off the queue; more than one class only for a single machine."""
+    """Takes `pods` for each of so many machines off the queue; more than one class only for a single machine."""
     while pods:
         name, there = queue.pop()
         taken = min(pods, there // machines)

@@ -42,7 +42,7 @@ def provisioning_order(part: PackingInstance) -> PatternMix:
 
 
 def _on_existing(part: PackingInstance) -> tuple[PatternMix, Ints]:
-    """First fit on the existing machines; and how many pods of each class [C] find nothing there."""
+    """What first fit puts on the existing machines; and how many pods of each class [C] find nothing there."""
     stands = np.flatnonzero(part.open)
     kinds = np.repeat(stands, part.most[stands].astype(np.int64))
     free, missing = part.capacity[kinds], part.demand.copy()
@@ -105,12 +105,12 @@ class _InFlightClaims:
         return found
 
     def serve(self, row: int, missing: int) -> None:
-        """All pods of one class that are missing: into the claims there are, then into new ones."""
+        """Places all pods of a class that are missing: on the claims there are, then on new ones."""
         if rest := missing - self._join(row, missing):
             self._open(row, rest)
 
     def _join(self, row: int, missing: int) -> int:
-        """How many pods found a place on the claims there are."""
+        """Places pods on the claims there are; how many found a place."""
         groups, room = self._room(row, missing)
         if not len(groups):
             return 0
@@ -139,7 +139,7 @@ class _InFlightClaims:
         return groups[room > 0], room[room > 0]
 
     def _split(self, group: int, ones: int) -> None:
-        """`ones` claims of a group become a group of their own before it."""
+        """Makes `ones` claims of a group a group of their own before it."""
         self._reserve(1)
         here, there = slice(group, self._groups), slice(group + 1, self._groups + 1)
         for column in (self._count, self._size, self._last):
@@ -151,7 +151,7 @@ class _InFlightClaims:
         self._count[group + 1] -= ones
 
     def _open(self, row: int, missing: int) -> None:
-        """New claims, each filled to the brim before the next is opened: the others are full."""
+        """Opens claims, each filled to the brim before the next one is: the others are full."""
         most = int(self._part.holds[row].max())
         sizes = [(most, missing // most), (missing % most, 1)]
         pods, count = np.array([it for it in sizes if all(it)], dtype=np.int64).reshape(-1, 2).T
@@ -163,7 +163,7 @@ class _InFlightClaims:
         self._grow(fresh, row, pods)
 
     def _grow(self, groups: Ints, row: int, taken: Ints) -> None:
-        """Each claim of these groups takes so many more pods of the class."""
+        """Gives each claim of these groups so many more pods of the class."""
         free = self._free[:, groups] - (taken * self._part.requests[row][:, None])[:, :, None]
         free[:, (free < 0).any(axis=0) | ~self._part.fits[row]] = _CLOSED
         self._free[:, groups], self._most[:, groups] = free, free.max(axis=2)
@@ -173,7 +173,7 @@ class _InFlightClaims:
         self._last[groups] = np.arange(first, len(self._entries))
 
     def _reserve(self, more: int) -> None:
-        """Room for so many more groups."""
+        """Makes room for so many more groups."""
         there = len(self._count)
         if self._groups + more <= there:
             return
@@ -227,7 +227,7 @@ def by_choice(part: PackingInstance) -> PatternMix:
 
 
 def _packed(part: PackingInstance, kind: int, own: Bools, missing: Ints) -> Iterator[tuple[Ints, Ints, int]]:
-    """(classes, pods of each, machines) until none of its own classes is left."""
+    """Yields (classes, pods of each, machines) until none of the classes that are the kind's `own` [C] is left."""
     share = (part.requests / np.maximum(part.capacity[kind], 1.0)).max(axis=1)
     classes = np.argsort(-share, kind="stable")
     classes = classes[own[classes]]
@@ -272,7 +272,7 @@ class _FirstFitQueue:
         return places, pods
 
     def taken(self, places: list[int], pods: list[int]) -> tuple[int, int]:
-        """As many such machines as the pods suffice for, and how many classes are then done."""
+        """Takes as many such machines as the pods suffice for: how many, and how many classes are then done."""
         machines = min(int(self.left[place]) // count for place, count in zip(places, pods, strict=True))
         gone = 0
         for place, count in zip(places, pods, strict=True):

@@ -7,13 +7,13 @@ from fleet.optimize.packing import Bools, Ints, PackingInstance, holding
 
 
 def empty(part: PackingInstance) -> PatternMix:
-    """No machines."""
+    """The mix without machines."""
     nothing = np.zeros(0, dtype=np.int64)
     return PatternMix(nothing, np.zeros((0, len(part.demand)), dtype=np.int64), nothing)
 
 
 def joined(one: PatternMix, other: PatternMix) -> PatternMix:
-    """The machines of both."""
+    """The machines of both mixes."""
     if not len(one.kinds):
         return other
     return PatternMix(
@@ -24,7 +24,7 @@ def joined(one: PatternMix, other: PatternMix) -> PatternMix:
 
 
 def within_limits(part: PackingInstance, mix: PatternMix) -> bool:
-    """Whether bounds and limits are kept."""
+    """Whether a mix keeps bounds and limits."""
     if not part.bounded:
         return True
     bought = np.bincount(mix.kinds, weights=mix.machines, minlength=len(part.price))
@@ -40,7 +40,7 @@ class ResidualLimits:
         self._limits = part.limits.copy()
 
     def machines(self, kind: int) -> float:
-        """How many more of a kind."""
+        """How many more machines of a kind."""
         usage = self._part.usage[:, kind]
         counted = usage > 0
         by_limits = np.floor(self._limits[counted] / usage[counted]).min(initial=np.inf)
@@ -51,7 +51,7 @@ class ResidualLimits:
         return (self._most >= 1) & (self._part.usage <= self._limits[:, None]).all(axis=0)
 
     def buy(self, kind: int, count: int) -> None:
-        """`count` machines are taken from it."""
+        """Takes `count` machines off it."""
         self._most[kind] -= count
         self._limits -= self._part.usage[:, kind] * count
 
@@ -86,7 +86,7 @@ def _rationed(part: PackingInstance, pods: Ints, machines: Ints, possible: Bools
 
 
 def trimmed(part: PackingInstance, mix: PatternMix) -> PatternMix:
-    """Without the pods that stand there twice, which go from the emptiest machines first; then on cheaper kinds."""
+    """The mix without pods that stand there twice, which go from the emptiest machines first; on cheaper kinds."""
     excess = mix.placed - part.demand
     if (excess > 0).any():
         mix = _without(part, mix, np.maximum(excess, 0))

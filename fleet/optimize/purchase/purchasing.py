@@ -54,7 +54,7 @@ def in_karpenters_order(problem: PurchaseProblem) -> PurchaseSolution:
 
 
 def _solve_in_lanes(problem: PurchaseProblem, lanes: Lanes, effort: PurchaseEffort) -> PurchaseSolution:
-    """With the groups in their lanes, but maybe not all of their pods."""
+    """The best purchase with the groups in their lanes, but maybe not all of their pods."""
     parts, unfit = packing_instances(problem, lanes)
     quick = [greedy(part, effort) for part in parts]
     enough_usd_h = effort.close_enough * sum(it.cost_usd_h for it in quick)
@@ -79,6 +79,7 @@ def _solve_in_lanes(problem: PurchaseProblem, lanes: Lanes, effort: PurchaseEffo
 
 
 def _baseline_usd_h(found: PurchaseIncumbent) -> float:
+    """What Karpenter's order pays for the same pods, infinite where it has no place for them."""
     placed = found.baseline.placed
     return found.baseline.cost_usd_h(found.part) if (placed >= found.mix.placed).all() else inf
 
@@ -120,7 +121,7 @@ def _solve_grouped(problem: PurchaseProblem, effort: PurchaseEffort) -> Purchase
 
 
 def _possible(problem: PurchaseProblem, group: str) -> list[str]:
-    """Lanes where a pod of each class fits on something, sorted."""
+    """The lanes where a pod of each class of a group fits on something, sorted."""
     places = [(it.name, it.lane, it.capacity) for it in problem.kinds if it.most != 0]
     places += [(it.name, it.lane, it.free) for it in problem.existing]
 
@@ -135,6 +136,7 @@ def _possible(problem: PurchaseProblem, group: str) -> list[str]:
 def _best_lanes(
     problem: PurchaseProblem, options: Mapping[str, Sequence[str]], effort: PurchaseEffort
 ) -> PurchaseSolution:
+    """The best purchase over the choices of a lane for each group; `options` are the lanes of each."""
     if not options:
         return _solve_in_lanes(problem, {}, effort)
     every = prod(len(lanes) for lanes in options.values()) <= effort.trials
@@ -154,6 +156,8 @@ def _best_lanes(
 
 @dataclass(frozen=True, slots=True)
 class _LaneTrial:
+    """A choice of lanes, and what the greedy heuristics make of it."""
+
     lanes: Lanes
     quick: PurchaseSolution
 
@@ -174,7 +178,7 @@ def _every(options: Mapping[str, Sequence[str]]) -> Iterator[Lanes]:
 def _one_group_at_a_time(
     options: Mapping[str, Sequence[str]], problem: PurchaseProblem, effort: PurchaseEffort
 ) -> Iterator[Lanes]:
-    """The first lanes of all; then group after group the others, going on with the best so far."""
+    """Yields the first lanes of all; then, group after group, the others, going on with the best so far."""
     best = {group: lanes[0] for group, lanes in options.items()}
     yield best
     quick = replace(effort, solver=False)
