@@ -111,7 +111,7 @@ class MultiNodeProblem:
     def _movable(self, claim: Claim) -> bool:
         """Whether everybody on it may be placed anywhere, as far as topology goes, on flavors that are declared.
 
-        Domains below the zone are too many to be lanes of the plan; what shares a host is one large pod in it.
+        Topology domains below the zone are too many for the plan; what shares a host is one large pod in it.
         """
         gangs = self.context.gangs_on(claim)
         return (
@@ -186,7 +186,7 @@ class MultiNodeProblem:
             price_usd_h=claim.price_usd_h if claim else 0.0,
             free={resource: max(0, amount) for resource, amount in slot.free.items()},
             pool=claim.node_pool if claim else "",
-            lane=slot.labels.get(labels.ZONE, ""),
+            domain=slot.labels.get(labels.ZONE, ""),
             spot=claim is not None and claim.capacity_pool.capacity_type == "spot",
             may_go=claim is not None,
         )
@@ -210,9 +210,9 @@ class MultiNodeProblem:
             held = places.setdefault(self._place(pin), {})
             name = self._of_need[gang.uid, pin.pod_set]
             held[name] = held.get(name, 0) + (1 if _on_one_host(gang.pod_set(pin.pod_set)) else pin.count)
-        one_lane = any(pods.required_topology == labels.ZONE for pods in gang.pod_sets)
+        one_domain = any(pods.required_topology == labels.ZONE for pods in gang.pod_sets)
         lost = max(LEAST_USD, lost_work_usd(gang, self.context.snapshot))
-        return PodBlock(gang.uid, places, moving_usd=lost, one_lane=one_lane)
+        return PodBlock(gang.uid, places, moving_usd=lost, one_domain=one_domain)
 
     def _place(self, pin: Pin) -> str:
         return pin.claim if pin.claim in self.going else f"host {pin.node}"
@@ -224,7 +224,7 @@ class MultiNodeProblem:
                 kind.name,
                 kind.price_usd_h,
                 kind.capacity,
-                lane=offer.zone,
+                domain=offer.zone,
                 spot=offer.capacity_type == "spot",
                 type=offer.instance_type.name,
             )

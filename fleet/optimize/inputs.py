@@ -35,8 +35,8 @@ class MachineKind:
     name: str
     price_usd_h: float
     capacity: Mapping[str, int]
-    lane: str = ""
-    """Its zone or placement group: what pods that belong together may not straddle."""
+    domain: str = ""
+    """Its topology domain (a zone, a placement group), which pods that belong together may not straddle."""
     most: int | None = None
     """How many can be had; None = no end."""
 

@@ -27,25 +27,25 @@ def size_order(pods: PodClass, resources: Sequence[str]) -> tuple[object, ...]:
     return (*(-pods.requests.get(resource, 0) for resource in resources), pods.name)
 
 
-def allowed(rows: Iterable[tuple[frozenset[str], str | None]], kinds: Sequence[str], lanes: Sequence[str]) -> Bools:
-    """[N, M]: whether rows, each (names of kinds, lane or None), may stand on machines of `kinds` in `lanes` [M].
+def allowed(rows: Iterable[tuple[frozenset[str], str | None]], kinds: Sequence[str], domains: Sequence[str]) -> Bools:
+    """[N, M]: whether rows, each (names of kinds, domain or None), may stand on machines of `kinds` in `domains` [M].
 
     Most rows share their sets of names with others, so each set is read once.
     """
     known_kinds, kind_of = np.unique(np.array(kinds, dtype=str), return_inverse=True)
     column = {name: number for number, name in enumerate(known_kinds.tolist())}
-    lane_of = np.array(lanes, dtype=object)
+    domain_of = np.array(domains, dtype=object)
     seen: dict[tuple[frozenset[str], str | None], Bools] = {}
     found = []
-    for names, lane in rows:
-        row = seen.get((names, lane))
+    for names, domain in rows:
+        row = seen.get((names, domain))
         if row is None:
             named = np.zeros(len(column), dtype=bool)
             named[[column[name] for name in names if name in column]] = True
             row = named[kind_of]
-            if lane is not None:
-                row &= lane_of == lane
-            seen[names, lane] = row
+            if domain is not None:
+                row &= domain_of == domain
+            seen[names, domain] = row
         found.append(row)
     return np.array(found, dtype=bool).reshape(len(found), len(kinds))
 

@@ -106,35 +106,35 @@ def _limits(asked: PurchaseProblem, answer: PurchaseSolution) -> Iterator[str]:
 
 
 def _groups(asked: PurchaseProblem, answer: PurchaseSolution) -> Iterator[str]:
-    lane = {it.name: it.lane for it in (*asked.kinds, *asked.existing)}
+    domain = {it.name: it.domain for it in (*asked.kinds, *asked.existing)}
     for group in sorted({it.group for it in asked.classes if it.group}):
         members = {it.name for it in asked.classes if it.group == group and it.count}
-        lanes = {lane[it.kind] for it in answer.batches if members & it.pods.keys()}
+        domains = {domain[it.kind] for it in answer.batches if members & it.pods.keys()}
         missing = members & answer.left.keys()
-        if len(lanes) > 1 or lanes - {answer.lanes.get(group)}:
-            yield f"{group} stands in {lanes}, said to be in {answer.lanes.get(group)}"
-        if missing and lanes:
+        if len(domains) > 1 or domains - {answer.domains.get(group)}:
+            yield f"{group} stands in {domains}, said to be in {answer.domains.get(group)}"
+        if missing and domains:
             yield f"{group} is torn: {answer.left}"
 
 
 @st.composite
-def problems(draw: st.DrawFn, *, most_pods: int = 40, limited: bool = True, lanes: bool = False) -> PurchaseProblem:
-    """A few classes and kinds; with limits, bounds and machines, or with groups and lanes where asked for."""
+def problems(draw: st.DrawFn, *, most_pods: int = 40, limited: bool = True, domains: bool = False) -> PurchaseProblem:
+    """A few classes and kinds; with limits, bounds and machines, or with groups and domains where asked for."""
     size = st.integers(0, 8)
     amounts = st.fixed_dictionaries(dict.fromkeys(RESOURCES, size))
-    lane = st.sampled_from(("a", "b")) if lanes else st.just("")
+    domain = st.sampled_from(("a", "b")) if domains else st.just("")
     kinds = tuple(
         MachineKind(
             f"kind-{number}",
             draw(st.integers(1, 40)) / 4,
             {name: amount * draw(st.integers(1, 4)) for name, amount in draw(amounts).items()},
-            draw(lane),
+            draw(domain),
             draw(st.none() | st.integers(0, 6)) if limited else None,
         )
         for number in range(draw(st.integers(1, 5)))
     )
     existing = (
-        tuple(ExistingMachine(f"room-{n}", draw(amounts), draw(lane)) for n in range(draw(st.integers(0, 3))))
+        tuple(ExistingMachine(f"room-{n}", draw(amounts), draw(domain)) for n in range(draw(st.integers(0, 3))))
         if limited
         else ()
     )
@@ -145,7 +145,7 @@ def problems(draw: st.DrawFn, *, most_pods: int = 40, limited: bool = True, lane
             draw(amounts),
             count=draw(st.integers(0, most_pods)),
             kinds=frozenset(draw(st.lists(st.sampled_from(names), min_size=1, max_size=len(names)))),
-            group=draw(st.sampled_from(("", "g", "h"))) if lanes else "",
+            group=draw(st.sampled_from(("", "g", "h"))) if domains else "",
         )
         for number in range(draw(st.integers(1, 5)))
     )

@@ -69,7 +69,9 @@ def _rooms(problem: ConsolidationProblem, steps: list[ConsolidationStep]) -> Ite
     classes = {it.name: it for it in problem.classes}
     kinds = {it.name: it for it in problem.kinds}
     of_kind = {it.name: it.kind for it in problem.standing} | {b.name: b.kind for s in steps for b in s.bought}
-    lane = {it.name: it.lane for it in problem.standing} | {b.name: kinds[b.kind].lane for s in steps for b in s.bought}
+    domain = {it.name: it.domain for it in problem.standing} | {
+        b.name: kinds[b.kind].domain for s in steps for b in s.bought
+    }
     free = {it.name: Counter(it.free) for it in problem.standing}
     free |= {b.name: Counter(kinds[b.kind].capacity) for s in steps for b in s.bought}
     held: dict[str, Counter[str]] = {}
@@ -90,14 +92,14 @@ def _rooms(problem: ConsolidationProblem, steps: list[ConsolidationStep]) -> Ite
             yield f"{bought.name} gets other pods than it says"
         if bought.kind not in bought.instead:
             yield f"{bought.name} is none of what would do instead"
-    yield from _lanes(problem, steps, lane)
+    yield from _domains(problem, steps, domain)
 
 
-def _lanes(problem: ConsolidationProblem, steps: list[ConsolidationStep], lane: Mapping[str, str]) -> Iterable[str]:
+def _domains(problem: ConsolidationProblem, steps: list[ConsolidationStep], domain: Mapping[str, str]) -> Iterable[str]:
     for block in problem.blocks:
-        lanes = {lane[move.target] for step in steps for move in step.moves if move.block == block.name}
-        if block.keeps_lane and len(lanes) > 1:
-            yield f"{block.name} stands in {lanes}"
+        domains = {domain[move.target] for step in steps for move in step.moves if move.block == block.name}
+        if block.keeps_domain and len(domains) > 1:
+            yield f"{block.name} stands in {domains}"
 
 
 def _bounds(problem: ConsolidationProblem, steps: list[ConsolidationStep]) -> Iterable[str]:
@@ -157,13 +159,13 @@ _CAPACITY = {"small": {"cpu": 4, "gpu": 1}, "medium": {"cpu": 8, "gpu": 2}, "lar
 @st.composite
 def problems(draw: st.DrawFn, *, gangs: bool = True, rules: bool = True) -> ConsolidationProblem:
     """A handful of machines of three sizes, filled with blocks; some bounds on what goes and what comes."""
-    lanes = ("a", "b") if gangs else ("a",)
+    domains = ("a", "b") if gangs else ("a",)
     classes = tuple(
         PodClass(
             f"class-{number}",
             {"cpu": draw(st.integers(0, 5)), "gpu": draw(st.integers(0, 2))},
             frozenset(
-                f"{size}-{lane}" for size in draw(st.sets(st.sampled_from(_SIZES), min_size=1)) for lane in lanes
+                f"{size}-{domain}" for size in draw(st.sets(st.sampled_from(_SIZES), min_size=1)) for domain in domains
             ),
         )
         for number in range(draw(st.integers(1, 3)))
@@ -171,32 +173,32 @@ def problems(draw: st.DrawFn, *, gangs: bool = True, rules: bool = True) -> Cons
     prices = {size: draw(st.integers(1, 12)) * 1.0 for size in _SIZES}
     kinds = tuple(
         ReplacementKind(
-            f"{size}-{lane}",
+            f"{size}-{domain}",
             prices[size],
             _CAPACITY[size],
-            lane,
+            domain,
             draw(st.sampled_from((None, None, None, 1))) if rules else None,
             prices[size] * draw(st.sampled_from((1, 1, 1.5))) if rules else None,
             draw(st.booleans()) if rules else False,
         )
         for size in _SIZES
-        for lane in lanes
+        for domain in domains
     )
     free: dict[str, dict[str, int]] = {}
     kind_of = {}
     for number in range(draw(st.integers(1, 7))):
-        size, lane = draw(st.sampled_from(_SIZES)), draw(st.sampled_from(lanes))
+        size, domain = draw(st.sampled_from(_SIZES)), draw(st.sampled_from(domains))
         free[f"machine-{number}"] = dict(_CAPACITY[size])
-        kind_of[f"machine-{number}"] = f"{size}-{lane}"
+        kind_of[f"machine-{number}"] = f"{size}-{domain}"
     blocks = []
     for number in range(draw(st.integers(0, 7))):
         seats = _seated(draw, classes, free, kind_of, most=3 if gangs else 1)
         if seats:
             whole = gangs and draw(st.booleans())
-            lanes_of = {kind_of[name][-1] for name in seats}
-            one_lane = whole and len(lanes_of) == 1 and draw(st.booleans())
+            domains_of = {kind_of[name][-1] for name in seats}
+            one_domain = whole and len(domains_of) == 1 and draw(st.booleans())
             usd = draw(st.sampled_from((None, None, 0.0, 2.0, 30.0)))
-            blocks.append(PodBlock(f"block-{number}", seats, usd, whole, one_lane))
+            blocks.append(PodBlock(f"block-{number}", seats, usd, whole, one_domain))
     standing = tuple(
         StandingMachine(
             name,

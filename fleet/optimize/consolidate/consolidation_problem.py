@@ -43,8 +43,8 @@ class StandingMachine:
     """What is left beside all of its pods; nothing where no pod may come."""
     pool: str = ""
     """Whose disruption budget it counts against when it goes."""
-    lane: str = ""
-    """Its zone."""
+    domain: str = ""
+    """Its topology domain: the zone."""
     spot: bool = False
     may_go: bool = True
 
@@ -60,8 +60,8 @@ class PodBlock:
     """The work that is lost when all of it moves; None = `ConsolidationRules.per_pod_usd_h` for each pod."""
     whole: bool = True
     """All its seats or none: else only the pods on machines that go move, at their share of the price."""
-    one_lane: bool = False
-    """A whole block that moves has to stand in one lane."""
+    one_domain: bool = False
+    """A whole block that moves has to stand in one domain."""
 
     @property
     def pods(self) -> int:
@@ -71,12 +71,12 @@ class PodBlock:
     @property
     def in_gangs(self) -> bool:
         """Whether its pods cannot be looked at machine by machine: all move, or none."""
-        return self.whole and (len(self.seats) > 1 or self.keeps_lane)
+        return self.whole and (len(self.seats) > 1 or self.keeps_domain)
 
     @property
-    def keeps_lane(self) -> bool:
-        """Whether it matters that its pods stand in one lane."""
-        return self.whole and self.one_lane and self.pods > 1
+    def keeps_domain(self) -> bool:
+        """Whether it matters that its pods stand in one domain."""
+        return self.whole and self.one_domain and self.pods > 1
 
 
 @dataclass(frozen=True, slots=True)

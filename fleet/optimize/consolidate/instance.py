@@ -28,7 +28,7 @@ class MovableGang:
     seats: Floats
     """[S, R] what it takes there."""
     ways: tuple[Ints, ...]
-    """Each [S, C]: its pods as rows of classes when it moves so (to that lane); at least one."""
+    """Each [S, C]: its pods as rows of classes when it moves so (to that domain); at least one."""
     cost_usd_h: float
     """What moving it counts."""
 
@@ -37,7 +37,7 @@ class MovableGang:
 class ConsolidationInstance:
     """An independent part: M machines, C rows of classes, K kinds to buy, R resources.
 
-    A row is a class; for blocks that keep to a lane there is one for each lane.
+    A row is a class; for blocks that keep to a domain there is one for each domain.
     """
 
     requests: Floats
@@ -108,12 +108,12 @@ def consolidation_instances(problem: ConsolidationProblem) -> list[Consolidation
 
 @dataclass(frozen=True, eq=False)
 class _ClassRows:
-    """Rows of classes: every class, and each once more for a lane where a block has to keep to one."""
+    """Rows of classes: every class, and each once more for a domain where a block has to keep to one."""
 
     classes: list[tuple[int, ...]]
-    lanes: list[str | None]
+    domains: list[str | None]
     of: Mapping[tuple[str, str | None], int]
-    """(class, lane or None) -> row"""
+    """(class, domain or None) -> row"""
 
 
 def _everything(problem: ConsolidationProblem) -> ConsolidationInstance:
@@ -127,13 +127,13 @@ def _everything(problem: ConsolidationProblem) -> ConsolidationInstance:
     unit = common_unit(requests)
     requests = requests / unit
     free = np.floor(amounts((it.free for it in standing), resources) / unit)
-    may = [(problem.classes[group[0]].kinds, lane) for group, lane in zip(rows.classes, rows.lanes, strict=True)]
-    fits = allowed(may, [it.kind for it in standing], [it.lane for it in standing])
+    may = [(problem.classes[group[0]].kinds, domain) for group, domain in zip(rows.classes, rows.domains, strict=True)]
+    fits = allowed(may, [it.kind for it in standing], [it.domain for it in standing])
     loose, cost, gangs = _blocks(problem, rows, requests)
     demand = loose.sum(axis=0)
     for way in (way for gang in gangs for way in gang.ways):
         demand += way.sum(axis=0)
-    buys = allowed(may, [it.name for it in kinds], [it.lane for it in kinds])
+    buys = allowed(may, [it.name for it in kinds], [it.domain for it in kinds])
     column = {it.name: index for index, it in enumerate(kinds)}
     pools = sorted(pool for pool in problem.budgets if _binds(problem, pool))
     most = problem.rules.most_bought
@@ -180,9 +180,9 @@ def _binds(problem: ConsolidationProblem, pool: str) -> bool:
 def _class_rows(problem: ConsolidationProblem, kinds: Sequence[ReplacementKind]) -> _ClassRows:
     """Classes by what they ask, largest first; one row where they ask the same and may stand on the same kinds."""
     used = {name for block in problem.blocks for held in block.seats.values() for name, pods in held.items() if pods}
-    kept = [block for block in problem.blocks if block.keeps_lane]
+    kept = [block for block in problem.blocks if block.keeps_domain]
     bound = {name for block in kept for held in block.seats.values() for name in held}
-    lanes = sorted({it.lane for it in problem.standing} | {it.lane for it in kinds})
+    domains = sorted({it.domain for it in problem.standing} | {it.domain for it in kinds})
     order = sorted(
         (number for number, it in enumerate(problem.classes) if it.name in used),
         key=lambda number: size_order(problem.classes[number], problem.resources),
@@ -191,14 +191,14 @@ def _class_rows(problem: ConsolidationProblem, kinds: Sequence[ReplacementKind])
     for number in order:
         it = problem.classes[number]
         asked = tuple(it.requests.get(resource, 0) for resource in problem.resources)
-        for lane in (None, *lanes) if it.name in bound else (None,):
-            rows.setdefault((asked, it.kinds, lane), []).append(number)
+        for domain in (None, *domains) if it.name in bound else (None,):
+            rows.setdefault((asked, it.kinds, domain), []).append(number)
     of = {
-        (problem.classes[number].name, lane): row
-        for row, ((_, _, lane), numbers) in enumerate(rows.items())
+        (problem.classes[number].name, domain): row
+        for row, ((_, _, domain), numbers) in enumerate(rows.items())
         for number in numbers
     }
-    return _ClassRows([tuple(it) for it in rows.values()], [lane for _, _, lane in rows], of)
+    return _ClassRows([tuple(it) for it in rows.values()], [domain for _, _, domain in rows], of)
 
 
 def _blocks(
@@ -206,7 +206,7 @@ def _blocks(
 ) -> tuple[Ints, Floats, tuple[MovableGang, ...]]:
     """The pods that move each by itself [M, C], what moving them counts [M], and the blocks that move whole."""
     place = {it.name: number for number, it in enumerate(problem.standing)}
-    lanes = sorted({lane for lane in rows.lanes if lane is not None})
+    domains = sorted({domain for domain in rows.domains if domain is not None})
     loose = np.zeros((len(place), len(rows.classes)), dtype=np.int64)
     cost = np.zeros(len(place))
     gangs = []
@@ -214,7 +214,7 @@ def _blocks(
         if not block.pods:
             continue
         if block.in_gangs:
-            gang = _gang(problem, rows, number, place, lanes if block.keeps_lane else [None])
+            gang = _gang(problem, rows, number, place, domains if block.keeps_domain else [None])
             gangs.append(replace(gang, seats=gang.ways[0] @ requests))
             continue
         for machine, held in block.seats.items():
@@ -225,17 +225,21 @@ def _blocks(
 
 
 def _gang(
-    problem: ConsolidationProblem, rows: _ClassRows, number: int, place: Mapping[str, int], lanes: Sequence[str | None]
+    problem: ConsolidationProblem,
+    rows: _ClassRows,
+    number: int,
+    place: Mapping[str, int],
+    domains: Sequence[str | None],
 ) -> MovableGang:
-    """A block with a way for each of `lanes`; what its seats take is not counted yet."""
+    """A block with a way for each of `domains`; what its seats take is not counted yet."""
     block = problem.blocks[number]
     machines = sorted(place[name] for name, held in block.seats.items() if any(held.values()))
     ways = []
-    for lane in lanes:
+    for domain in domains:
         way = np.zeros((len(machines), len(rows.classes)), dtype=np.int64)
         for seat, machine in enumerate(machines):
             for name, pods in block.seats[problem.standing[machine].name].items():
-                way[seat, rows.of[name, lane]] += pods
+                way[seat, rows.of[name, domain]] += pods
         ways.append(way)
     cost = problem.disruption_usd_h(block, block.pods)
     return MovableGang(number, np.array(machines), np.zeros((0, 0)), tuple(ways), cost)
@@ -247,7 +251,7 @@ def _gang(
 def _order(problem: ConsolidationProblem, instance: ConsolidationInstance) -> Ints:
     """[M] machines by what they are, dearest first; names come last."""
     names = np.argsort(np.argsort(np.array([it.name for it in problem.standing], dtype=object)))
-    kinds = np.unique([f"{it.kind}/{it.pool}/{it.lane}" for it in problem.standing], return_inverse=True)[1]
+    kinds = np.unique([f"{it.kind}/{it.pool}/{it.domain}" for it in problem.standing], return_inverse=True)[1]
     keys = (names, *instance.free.T, *instance.loose.T, instance.cost, instance.may_go, instance.spot, kinds)
     found: Ints = np.lexsort((*keys, -instance.price))
     return found

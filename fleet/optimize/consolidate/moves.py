@@ -257,7 +257,7 @@ def _filled(machine: StandingMachine, used: Mapping[str, int] | None) -> Standin
 
 
 def _bought(name: str, kind: ReplacementKind) -> StandingMachine:
-    return StandingMachine(name, kind.name, kind.price_usd_h, kind.capacity, lane=kind.lane, spot=kind.spot)
+    return StandingMachine(name, kind.name, kind.price_usd_h, kind.capacity, domain=kind.domain, spot=kind.spot)
 
 
 def _fewer(kinds: tuple[ReplacementKind, ...], change: ConsolidationChange) -> tuple[ReplacementKind, ...]:

@@ -152,9 +152,9 @@ class ChangeSplitter:
             for move in moves:
                 if move.target == name:
                     pods[move.pod_class] += move.pods
-            keeps_lane = any(move.target == name and self._blocks[move.block].keeps_lane for move in moves)
+            keeps_domain = any(move.target == name and self._blocks[move.block].keeps_domain for move in moves)
             below = goes - (worst - self._catalog.worst_usd_h(kind))
-            others = self._catalog.instead(kind, pods, below_usd_h=below, same_lane=keeps_lane)
+            others = self._catalog.instead(kind, pods, below_usd_h=below, same_domain=keeps_domain)
             if swap and self._catalog.is_spot(kind):
                 if self._catalog.types(others) < self._problem.rules.spot_types:
                     return None
@@ -217,7 +217,7 @@ class ReplacementCatalog:
         """Whether a kind is spot capacity."""
         return self.kinds[self.place[kind]].spot
 
-    def instead(self, kind: str, pods: Mapping[str, int], *, below_usd_h: float, same_lane: bool) -> tuple[str, ...]:
+    def instead(self, kind: str, pods: Mapping[str, int], *, below_usd_h: float, same_domain: bool) -> tuple[str, ...]:
         """Kinds of the same capacity type that hold the pods and at worst stay below a price; cheapest first.
 
         Kinds with an end are left out, for others may take them.
@@ -237,7 +237,7 @@ class ReplacementCatalog:
             and it.spot == own.spot
             and (it.most is None or it is own)
             and it.dearest_usd_h < below_usd_h
-            and (not same_lane or it.lane == own.lane)
+            and (not same_domain or it.domain == own.domain)
         )
 
     def types(self, kinds: Sequence[str]) -> int:

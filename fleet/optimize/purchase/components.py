@@ -33,16 +33,16 @@ _Held = tuple[tuple[str, int], ...]
 
 
 def packing_instances(
-    problem: PurchaseProblem, lanes: Mapping[str, str]
+    problem: PurchaseProblem, domains: Mapping[str, str]
 ) -> tuple[list[PackingInstance], dict[str, int]]:
-    """The independent parts, groups being held to `lanes`; and the pods that fit on no kind at all, by class."""
+    """The independent parts, groups being held to `domains`; and the pods that fit on no kind at all, by class."""
     kinds = _kinds(problem)
     standing = {it.name for it in problem.existing}
     capacity = amounts((kind.capacity for kind in kinds), problem.resources)
     classes = sorted((it for it in problem.classes if it.count), key=lambda it: size_order(it, problem.resources))
     requests = amounts((pods.requests for pods in classes), problem.resources)
-    rows = ((it.kinds, lanes.get(it.group) if it.group else None) for it in classes)
-    fits = allowed(rows, [kind.name for kind in kinds], [kind.lane for kind in kinds])
+    rows = ((it.kinds, domains.get(it.group) if it.group else None) for it in classes)
+    fits = allowed(rows, [kind.name for kind in kinds], [kind.domain for kind in kinds])
     for resource in range(requests.shape[1]):
         fits &= requests[:, resource, None] <= capacity[None, :, resource]
     left = {pods.name: pods.count for row, pods in enumerate(classes) if not fits[row].any()}
@@ -68,7 +68,7 @@ def packing_instances(
 
 def _kinds(problem: PurchaseProblem) -> list[MachineKind]:
     """All that pods may stand on, by price; each existing machine is a kind of its own that can be had once."""
-    existing = [MachineKind(it.name, 0.0, it.free, it.lane, 1) for it in problem.existing]
+    existing = [MachineKind(it.name, 0.0, it.free, it.domain, 1) for it in problem.existing]
     had = [it for it in problem.kinds if it.most != 0]
     return sorted([*had, *existing], key=lambda it: (it.price_usd_h, it.name))
 

@@ -27,7 +27,7 @@ class PodDemand(PodClass):
 
     count: int
     group: str = ""
-    """All classes of a group stand on machines of one lane, all of their pods or none; empty = each for itself."""
+    """All classes of a group stand on machines of one domain, all of their pods or none; empty = each for itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class ExistingMachine:
 
     name: str
     free: Mapping[str, int]
-    lane: str = ""
+    domain: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +109,9 @@ class PurchaseEffort(SolverEffort):
     whole_patterns: int = 150
     """Among which branch and bound chooses, for each part, besides those of the best so far."""
     trials: int = 24
-    """Choices of lanes for the groups that are compared by the greedy heuristics."""
-    lanes: int = 3
-    """Choices of lanes that are searched in full at most."""
+    """Choices of domains for the groups that are compared by the greedy heuristics."""
+    domains: int = 3
+    """Choices of domains that are searched in full at most."""
     close_enough: float = 1e-4
     """A part that could save less than this of the whole purchase is good enough."""
 
@@ -176,7 +176,7 @@ class PurchaseSolution:
     """Class -> pods for which no machine was found: none fits, or the limits are reached."""
     worth_usd_h: Mapping[str, float] = field(default_factory=dict)
     """Class -> the price of one pod that proves the bound."""
-    lanes: Mapping[str, str] = field(default_factory=dict)
+    domains: Mapping[str, str] = field(default_factory=dict)
     """Group -> where all of it stands."""
     heuristics: tuple[PurchaseHeuristic, ...] = ()
     """What found the parts that have nothing to do with each other, dearest part first."""

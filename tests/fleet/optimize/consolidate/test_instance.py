@@ -63,11 +63,13 @@ def test_kinds_that_another_one_beats_are_gone_and_equal_classes_are_one() -> No
     assert [names[0] for names in ground.kinds.names] == ["c"]  # two pods make no use of more
 
 
-def test_a_block_of_one_lane_has_a_row_and_a_way_for_each() -> None:
-    lanes = tuple(replace(kind, name=f"{kind.name}-{lane}", lane=lane) for kind in KINDS[:1] for lane in "abc")
-    cpu = replace(CPU, kinds=frozenset({"c", *(it.name for it in lanes)}))
-    standing = (replace(APART.standing[0], lane="a"),)
-    gang = PodBlock("b", {"c0": {"cpu": 2}}, one_lane=True)
-    (ground,) = consolidation_instances(ConsolidationProblem(("cpu",), (cpu,), standing, (gang,), lanes))
+def test_a_block_of_one_domain_has_a_row_and_a_way_for_each() -> None:
+    domains = tuple(
+        replace(kind, name=f"{kind.name}-{domain}", domain=domain) for kind in KINDS[:1] for domain in "abc"
+    )
+    cpu = replace(CPU, kinds=frozenset({"c", *(it.name for it in domains)}))
+    standing = (replace(APART.standing[0], domain="a"),)
+    gang = PodBlock("b", {"c0": {"cpu": 2}}, one_domain=True)
+    (ground,) = consolidation_instances(ConsolidationProblem(("cpu",), (cpu,), standing, (gang,), domains))
     assert [way.sum(axis=0).tolist() for way in ground.gangs[0].ways] == [[0, 2, 0, 0], [0, 0, 2, 0], [0, 0, 0, 2]]
     assert ground.fits[:, 0].tolist() == [True, True, False, False]

@@ -196,12 +196,12 @@ def test_layouts_and_zones_are_no_types() -> None:
     assert solve(replace(asked, classes=(gpu,), kinds=kinds)).steps == ()
 
 
-@pytest.mark.parametrize(("one_lane", "moved"), [(False, True), (True, False)])
-def test_a_gang_of_one_lane_is_not_torn_apart(*, one_lane: bool, moved: bool) -> None:
-    """Lane `a` and lane `b` have room for two pods each; the gang has four."""
-    standing = [large(0, 4, lane="a"), large(1, 6, lane="a"), large(2, 6, lane="b")]
+@pytest.mark.parametrize(("one_domain", "moved"), [(False, True), (True, False)])
+def test_a_gang_of_one_domain_is_not_torn_apart(*, one_domain: bool, moved: bool) -> None:
+    """Domain `a` and domain `b` have room for two pods each; the gang has four."""
+    standing = [large(0, 4, domain="a"), large(1, 6, domain="a"), large(2, 6, domain="b")]
     standing = [replace(it, may_go=it.name == "m0") for it in standing]
-    gang = PodBlock("gang", {"m0": {"gpu": 4}}, 0.0, one_lane=one_lane)
+    gang = PodBlock("gang", {"m0": {"gpu": 4}}, 0.0, one_domain=one_domain)
     answer = solve(problem(standing, [gang], kinds=()))
     assert bool(answer.steps) is moved
 

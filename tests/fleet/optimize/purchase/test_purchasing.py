@@ -35,14 +35,14 @@ def test_every_answer_is_possible_and_never_costlier_than_the_baseline(
 
 
 @settings(max_examples=40)
-@given(asked=problems(lanes=True))
-def test_groups_stay_whole_in_one_lane(asked: PurchaseProblem) -> None:
+@given(asked=problems(domains=True))
+def test_groups_stay_whole_in_one_domain(asked: PurchaseProblem) -> None:
     assert faults(asked, solve(asked, GREEDY)) == []
 
 
 @BOTH
 @settings(max_examples=30)
-@given(asked=problems(lanes=True), seed=st.integers(0, 99))
+@given(asked=problems(domains=True), seed=st.integers(0, 99))
 def test_the_order_of_declarations_changes_nothing(effort: PurchaseEffort, asked: PurchaseProblem, seed: int) -> None:
     draw = random.Random(seed)
     parts = (asked.classes, asked.kinds, asked.limits, asked.existing)
@@ -156,9 +156,9 @@ def test_a_bound_on_a_kind_sends_the_rest_to_the_next() -> None:
 # -- groups -----------------------------------------------------------------------------------------------------------
 
 
-def gang(pods: int, lanes: dict[str, float], group: str = "g", most: int | None = None) -> PurchaseProblem:
-    """`pods` of 8 GPUs in two classes, one machine each, at a price for each lane."""
-    kinds = tuple(MachineKind(f"p5-{lane}", price, {"gpu": 8}, lane, most) for lane, price in lanes.items())
+def gang(pods: int, domains: dict[str, float], group: str = "g", most: int | None = None) -> PurchaseProblem:
+    """`pods` of 8 GPUs in two classes, one machine each, at a price for each domain."""
+    kinds = tuple(MachineKind(f"p5-{domain}", price, {"gpu": 8}, domain, most) for domain, price in domains.items())
     names = frozenset(it.name for it in kinds)
     classes = (
         PodDemand("leader", {"gpu": 8}, names, 1, group),
@@ -168,17 +168,17 @@ def gang(pods: int, lanes: dict[str, float], group: str = "g", most: int | None 
 
 
 @BOTH
-def test_a_group_goes_to_the_cheapest_lane_that_has_enough(effort: PurchaseEffort) -> None:
+def test_a_group_goes_to_the_cheapest_domain_that_has_enough(effort: PurchaseEffort) -> None:
     asked = gang(4, {"a": 10.0, "b": 9.0, "c": 12.0})
-    assert solve(asked, effort).lanes == {"g": "b"}
-    scarce = replace(asked, kinds=tuple(replace(it, most=3 if it.lane == "b" else None) for it in asked.kinds))
+    assert solve(asked, effort).domains == {"g": "b"}
+    scarce = replace(asked, kinds=tuple(replace(it, most=3 if it.domain == "b" else None) for it in asked.kinds))
     answer = solve(scarce, effort)
-    assert answer.lanes == {"g": "a"}
+    assert answer.domains == {"g": "a"}
     assert answer.cost_usd_h == 40.0
 
 
 @BOTH
-def test_a_group_that_no_lane_holds_gets_nothing(effort: PurchaseEffort) -> None:
+def test_a_group_that_no_domain_holds_gets_nothing(effort: PurchaseEffort) -> None:
     asked = gang(4, {"a": 10.0, "b": 9.0}, most=3)
     answer = solve(asked, effort)
     assert faults(asked, answer) == []
@@ -195,12 +195,12 @@ def test_of_two_groups_that_want_the_same_room_one_is_whole() -> None:
     assert sum(answer.left.values()) == 2
 
 
-def test_many_groups_find_their_lanes_one_by_one() -> None:
+def test_many_groups_find_their_domains_one_by_one() -> None:
     prices = {"a": 3.0, "b": 2.0, "c": 1.0}
     parts = [gang(2, prices, f"g{n}") for n in range(6)]
     classes = tuple(replace(it, name=f"{it.name}-{it.group}") for part in parts for it in part.classes)
     answer = solve(PurchaseProblem(RESOURCES, classes, parts[0].kinds))
-    assert answer.lanes == {f"g{n}": "c" for n in range(6)}
+    assert answer.domains == {f"g{n}": "c" for n in range(6)}
 
 
 # -- the rest ---------------------------------------------------------------------------------------------------------
