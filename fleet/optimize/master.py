@@ -54,6 +54,16 @@ class PatternMix:
         return self.machines @ self.pods
 
 
+@dataclass(frozen=True, eq=False)
+class PodPrices:
+    """What the duals of the master problem say of pods and machines: the data of the pricing problem."""
+
+    worth: Floats
+    """[C] USD an hour for a pod, at least 0."""
+    machines: Floats
+    """[K] USD an hour for a machine, with what it uses up of the bounds that are scarce."""
+
+
 class PatternPool:
     """The patterns that are known, each once, in the order they were found."""
 
@@ -81,7 +91,7 @@ class PatternPool:
         for kind, held in zip(kinds.tolist(), pods, strict=True):
             self.add(kind, held)
 
-    def add_improving(self, prices: "PodPrices", kinds: Ints, pods: Ints, each: int, slack_usd_h: float = 0.0) -> bool:
+    def add_improving(self, prices: PodPrices, kinds: Ints, pods: Ints, each: int, slack_usd_h: float = 0.0) -> bool:
         """Adds those of the patterns (kinds [M], pods [M, C]) that are worth more than they cost; whether any was new.
 
         With slack also such as are worth less, but not by more than that. Of a kind at most `each` are added.
@@ -118,16 +128,6 @@ class PatternPool:
 
 
 # -- the restricted master problem ------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False)
-class PodPrices:
-    """What the duals of the master problem say of pods and machines: the data of the pricing problem."""
-
-    worth: Floats
-    """[C] USD an hour for a pod, at least 0."""
-    machines: Floats
-    """[K] USD an hour for a machine, with what it uses up of the bounds that are scarce."""
 
 
 Prices = TypeVar("Prices", bound=PodPrices)

@@ -23,6 +23,7 @@ from fleet.optimize.consolidate.consolidation_problem import (
 from fleet.optimize.consolidate.moves import ConsolidationChange
 from fleet.optimize.inputs import PodClass
 from fleet.optimize.packing import Floats
+from fleet.optimize.presolve import amounts
 
 _Node = tuple[str, str]
 
@@ -61,7 +62,7 @@ class ChangeSplitter:
             saving, moving = self._saving_usd_h(removed, bought), self._moving_usd_h(moves)
             if saving - moving <= EPSILON_USD_H:
                 continue
-            worst = sum(self._catalog.worst_usd_h(kind) for kind in bought.values())
+            worst = sum(self._catalog[kind].dearest_usd_h for kind in bought.values())
             if bought and worst >= self._price_usd_h(removed) - EPSILON_USD_H:
                 too_dear = True
                 continue
@@ -77,7 +78,7 @@ class ChangeSplitter:
         return sum(self._standing[name].price_usd_h for name in sorted(removed))
 
     def _saving_usd_h(self, removed: Iterable[str], bought: Mapping[str, str]) -> float:
-        return self._price_usd_h(removed) - sum(self._catalog.price_usd_h(kind) for _, kind in sorted(bought.items()))
+        return self._price_usd_h(removed) - sum(self._catalog[kind].price_usd_h for _, kind in sorted(bought.items()))
 
     def _moving_usd_h(self, moves: Iterable[PodMove]) -> float:
         moved = Counter[str]()
@@ -144,7 +145,7 @@ class ChangeSplitter:
         None when those are too few for one spot machine in place of another.
         """
         goes = self._price_usd_h(removed)
-        worst = sum(self._catalog.worst_usd_h(kind) for kind in bought.values())
+        worst = sum(self._catalog[kind].dearest_usd_h for kind in bought.values())
         found: list[ReplacementMachine] = []
         swap = len(removed) == len(bought) == 1 and self._standing[removed[0]].spot
         for name, kind in bought.items():
@@ -153,9 +154,9 @@ class ChangeSplitter:
                 if move.target == name:
                     pods[move.pod_class] += move.pods
             keeps_domain = any(move.target == name and self._blocks[move.block].keeps_domain for move in moves)
-            below = goes - (worst - self._catalog.worst_usd_h(kind))
+            below = goes - (worst - self._catalog[kind].dearest_usd_h)
             others = self._catalog.instead(kind, pods, below_usd_h=below, same_domain=keeps_domain)
-            if swap and self._catalog.is_spot(kind):
+            if swap and self._catalog[kind].spot:
                 if self._catalog.types(others) < self._problem.rules.spot_types:
                     return None
                 others = self._catalog.of_first_types(others, self._problem.rules.spot_types, kind)
@@ -193,6 +194,7 @@ class ReplacementCatalog:
     capacity: Floats
     """[K, R]"""
     place: Mapping[str, int]
+    """Kind -> its number."""
     classes: Mapping[str, PodClass]
     resources: Sequence[str]
 
@@ -200,29 +202,19 @@ class ReplacementCatalog:
     def of(cls, problem: ConsolidationProblem) -> "ReplacementCatalog":
         """The kinds of a problem."""
         kinds = sorted(problem.kinds, key=lambda it: (it.dearest_usd_h, it.price_usd_h, it.name))
-        table = [[kind.capacity.get(resource, 0) for resource in problem.resources] for kind in kinds]
-        capacity = np.array(table, dtype=np.float64).reshape(len(kinds), len(problem.resources))
+        capacity = amounts((kind.capacity for kind in kinds), problem.resources)
         place = {kind.name: number for number, kind in enumerate(kinds)}
         return cls(kinds, capacity, place, {it.name: it for it in problem.classes}, problem.resources)
 
-    def price_usd_h(self, kind: str) -> float:
-        """The price of a kind."""
-        return self.kinds[self.place[kind]].price_usd_h
-
-    def worst_usd_h(self, kind: str) -> float:
-        """The price that the launch of a kind comes to at worst."""
-        return self.kinds[self.place[kind]].dearest_usd_h
-
-    def is_spot(self, kind: str) -> bool:
-        """Whether a kind is spot capacity."""
-        return self.kinds[self.place[kind]].spot
+    def __getitem__(self, kind: str) -> ReplacementKind:
+        return self.kinds[self.place[kind]]
 
     def instead(self, kind: str, pods: Mapping[str, int], *, below_usd_h: float, same_domain: bool) -> tuple[str, ...]:
         """Kinds of the same capacity type that hold the pods and at worst stay below a price; cheapest first.
 
         Kinds with an end are left out, for others may take them.
         """
-        own = self.kinds[self.place[kind]]
+        own = self[kind]
         needs = np.zeros(len(self.resources))
         for name, count in pods.items():
             requests = self.classes[name].requests
@@ -253,4 +245,4 @@ class ReplacementCatalog:
         return tuple(kind for kind in kinds if self._type(kind) in first)
 
     def _type(self, kind: str) -> str:
-        return self.kinds[self.place[kind]].type or kind
+        return self[kind].type or kind
