@@ -11,7 +11,7 @@ log = structlog.get_logger(__name__)
 
 
 class AsyncSink:
-    """Two workers and at most `most` things waiting; what comes beyond that is dropped, and `on_drop` told."""
+    """Two threads and at most `most` things waiting; `on_drop` hears of what comes beyond that and what fails."""
 
     def __init__(self, on_drop: Callable[[], object], most: int = 1000) -> None:
         self._room = threading.BoundedSemaphore(most)
@@ -28,7 +28,8 @@ class AsyncSink:
             try:
                 what(*arguments)
             except Exception as error:  # noqa: BLE001 - the edge of the sink: news is never worth a failure
-                log.debug("not_sent", why=f"{type(error).__name__}: {error}")
+                self._on_drop()
+                log.info("not_sent", why=f"{type(error).__name__}: {error}")
             finally:
                 self._room.release()
 

@@ -33,6 +33,9 @@ class Metrics(Watcher):
         self.failures = Counter(
             "muster_decider_failures_total", "Decisions that failed", ["decider", "kind"], registry=r
         )
+        self.source_failures = Counter(
+            "muster_source_failures_total", "Failures of what the agent listens to", ["source", "kind"], registry=r
+        )
         self.turn_s = Histogram(
             "muster_turn_duration_seconds",
             "One pass of all deciders",

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import structlog
@@ -265,32 +266,25 @@ class Agent:
         self, in_force: tuple[str, str], questions: ResolutionQuestions
     ) -> tuple[list[SourceThread], list[Any], Any]:
         settings, put = self._settings, self._inbox.put
-        self._git = SourceThread("git", git_listener(self._source, put, in_force), self._stopping)
+        source = partial(SourceThread, stop=self._stopping, count=self._count_source)
+        self._git = source("git", git_listener(self._source, put, in_force))
         listing = instances_listener(self._cloud, put, self._clock, settings.aws.poll_interval_s)
+        reservations = reservations_listener(self._cloud, put, self._clock, RESERVATIONS_EVERY_S)
+        resolutions = resolutions_listener(self._cloud, put, self._clock, RESOLVE_EVERY_S, questions.asked)
         sources = [
             self._git,
-            SourceThread("instances", listing, self._stopping),
-            SourceThread(
-                "reservations",
-                reservations_listener(self._cloud, put, self._clock, RESERVATIONS_EVERY_S),
-                self._stopping,
-            ),
-            SourceThread(
-                "births",
-                resolutions_listener(self._cloud, put, self._clock, RESOLVE_EVERY_S, questions.asked),
-                self._stopping,
-            ),
-            SourceThread(
-                "catalog", catalog_listener(self._cloud, put, settings.aws.refresh_interval_s), self._stopping
-            ),
+            source("instances", listing),
+            source("reservations", reservations),
+            source("resolutions", resolutions),
+            source("catalog", catalog_listener(self._cloud, put, settings.aws.refresh_interval_s)),
         ]
         if self._notices is not None:
-            sources.append(SourceThread("notices", notices_listener(self._notices, put), self._stopping))
+            sources.append(source("notices", notices_listener(self._notices, put)))
         if self._health is not None and settings.aws.instance_health != "Off":
             act = settings.aws.instance_health == "Act"
             listen = health_listener(self._health, put, lambda kind: self.metrics.unhealthy.labels(kind).inc(), act=act)
-            sources.append(SourceThread("health", listen, self._stopping))
-        watching = reflectors(self._transport, put, self._clock, self._rng)
+            sources.append(source("health", listen))
+        watching = reflectors(self._transport, put, self._clock, self._rng, self._count_source)
         for thread in sources:
             thread.start()
         for reflector in watching:
@@ -298,6 +292,9 @@ class Agent:
         scheduler = timers(put)
         scheduler.start()
         return sources, watching, scheduler
+
+    def _count_source(self, source: str, kind: str) -> None:
+        self.metrics.source_failures.labels(source, kind).inc()
 
     def _think(self, brain: Brain, books: Bookkeeper, publisher: Publisher) -> None:
         """Drain the queue, fold, decide; again."""

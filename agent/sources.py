@@ -3,6 +3,7 @@
 import random
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import structlog
@@ -57,6 +58,8 @@ from providers.ports import Cloud, CloudError, Health, Notices
 log = structlog.get_logger(__name__)
 
 Enqueue = Callable[[Event], None]
+Count = Callable[[str, str], None]
+"""Counts a failure: of which source, and of what kind (`crash`, `watch`, `undecodable`)."""
 
 WATCHED: dict[str, Watched[Any]] = {
     "nodes": Watched(NODES, decode_node, lambda node: node.name),
@@ -76,33 +79,38 @@ WATCHED: dict[str, Watched[Any]] = {
 """Table of the mirror -> what is reflected into it."""
 
 
-def reflectors(transport: KubeTransport, enqueue: Enqueue, clock: Clock, rng: random.Random) -> list[Reflector[Any]]:
-    """One reflector for each table, not started yet."""
+def reflectors(
+    transport: KubeTransport, enqueue: Enqueue, clock: Clock, rng: random.Random, count: Count
+) -> list[Reflector[Any]]:
+    """One reflector for each table, not started yet; `count` hears of watches that fail and objects not understood."""
 
-    def batches_of(table: str) -> Callable[[Any], None]:
-        return lambda batch: enqueue(Observed(table, batch))
+    def made(table: str, watched: Watched[Any]) -> Reflector[Any]:
+        def trouble(error: Exception, gap_s: float) -> None:
+            count(table, "watch")
+            log.warning("watch_trouble", table=table, error=str(error), next_try_s=round(gap_s, 1))
 
-    return [
-        Reflector(
+        return Reflector(
             transport,
-            watched,
-            batches_of(table),
+            replace(watched, on_undecodable=lambda _found: count(table, "undecodable")),
+            lambda batch: enqueue(Observed(table, batch)),
             clock=clock,
             rng=random.Random(rng.random()),
-            on_trouble=lambda error, gap_s, table=table: log.warning(  # type: ignore[misc]
-                "watch_trouble", table=table, error=str(error), next_try_s=round(gap_s, 1)
-            ),
+            on_trouble=trouble,
         )
-        for table, watched in WATCHED.items()
-    ]
+
+    return [made(table, watched) for table, watched in WATCHED.items()]
 
 
 class SourceThread:
-    """A thread that repeats `listen` until stopped, sooner when poked. `listen` returns the pause until the next."""
+    """A thread that repeats `listen` until stopped, sooner when poked. `listen` returns the pause until the next.
 
-    def __init__(self, name: str, listen: Callable[[], float], stop: threading.Event) -> None:
+    What it raises is logged and counted, and it is called again.
+    """
+
+    def __init__(self, name: str, listen: Callable[[], float], stop: threading.Event, count: Count) -> None:
         self._listen = listen
         self._stop = stop
+        self._count = count
         self._poked = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self.name = name
@@ -125,6 +133,7 @@ class SourceThread:
             try:
                 pause_s = self._listen()
             except Exception:
+                self._count(self.name, "crash")
                 log.exception("source_crashed", source=self.name)
                 pause_s = 5.0
             self._poked.wait(pause_s)

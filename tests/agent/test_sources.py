@@ -160,8 +160,9 @@ def test_notices_are_handed_on_and_not_acknowledged_here() -> None:
 # -- threads ----------------------------------------------------------------------------------------------------------
 
 
-def test_an_ear_listens_again_at_once_when_poked_and_after_a_crash() -> None:
+def test_a_source_listens_again_at_once_when_poked_and_after_a_crash() -> None:
     stop, times, third = threading.Event(), [0], threading.Event()
+    failed: list[tuple[str, str]] = []
 
     def listen() -> float:
         times[0] += 1
@@ -171,16 +172,17 @@ def test_an_ear_listens_again_at_once_when_poked_and_after_a_crash() -> None:
             third.set()
         return 3600.0
 
-    ear = SourceThread("test", listen, stop)
-    ear.start()
+    thread = SourceThread("test", listen, stop, lambda *failure: failed.append(failure))
+    thread.start()
     for _ in range(500):
         if third.wait(0.01):
             break
-        ear.poke()
+        thread.poke()
     assert third.is_set()
     stop.set()
-    ear.join(5.0)
-    assert not ear._thread.is_alive()
+    thread.join(5.0)
+    assert not thread._thread.is_alive()
+    assert failed == [("test", "crash")]
 
 
 def test_timers_only_enqueue() -> None:
@@ -207,5 +209,11 @@ def test_every_table_of_the_mirror_has_its_reflector() -> None:
     assert {id(mirror.table(table)) for table in WATCHED} == {id(table) for table in mirror._tables()}
     import random
 
-    made = reflectors(cast("Any", None), lambda _event: None, VirtualClock(), random.Random(1))
+    failed: list[tuple[str, str]] = []
+    count = lambda *failure: failed.append(failure)  # noqa: E731
+    made = reflectors(cast("Any", None), lambda _event: None, VirtualClock(), random.Random(1), count)
     assert [str(it._watched.resource) for it in made] == [str(watched.resource) for watched in WATCHED.values()]
+    for reflector in made:
+        reflector._on_trouble(ValueError("no"), 1.0)
+        reflector._watched.on_undecodable(None)
+    assert failed == [(table, kind) for table in WATCHED for kind in ("watch", "undecodable")]
