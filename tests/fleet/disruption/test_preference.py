@@ -1,30 +1,45 @@
-"""The way back to what a pool prefers, and moving away where EC2 advises it: replaced first, whole, under budget."""
+"""The way back to what a pool prefers: replaced first, whole, under budget, where it pays for the work lost."""
 
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from fleet.actions import Action, OpenClaims, SaveClaim
+from fleet.actions import Action, OpenClaims
+from fleet.disruption.outcomes import Obstacle
 from fleet.snapshot import CapacityPool, InstanceOffer, InterruptionHistory, Launch
 from model.kinds import CapacityType, NodePool
+from tests.support.disruption import GOES, KEEPS, NOTHING, RETURNS, WAITS, Row, busy, check, second_best, sold_out, told
 from tests.support.fleets import NOW, P5, PRICES, A, B, FleetBuilder, catalog, gang
 from tests.support.world import World
+
+ROWS: list[Row] = [
+    ("no way back", busy, {}, KEEPS, Obstacle.POLICY, "no returnToPreferred"),
+    ("second best", second_best, {"m0": 1}, GOES, NOTHING, "1 machine bought first"),
+    ("second best, short stay", lambda: second_best(600), {}, WAITS, Obstacle.MINIMUM_STAY, "after first"),
+    ("second best, sold out", lambda: sold_out(second_best()), {}, WAITS, Obstacle.NO_PLACE, "of spot are"),
+    ("second best, dear work", lambda: second_best(run={"admitted_at_s": NOW - 86400}), {}, WAITS, Obstacle.PAYBACK,
+     "pay for the work lost"),
+    ("second best, protected", lambda: second_best(run={"do_not_disrupt": True}), {}, WAITS, Obstacle.GANG,
+     "ns/g says"),
+    ("second best, no budget", lambda: second_best(disruption={**RETURNS, "budgets": [{"nodes": 0}]}), {}, WAITS,
+     Obstacle.BUDGET, "the budgets of h100"),
+    ("second best, no limit left", lambda: second_best(limits={"nodes": 1}), {}, WAITS, Obstacle.NO_PLACE,
+     "beyond the limits"),
+    ("best already", lambda: second_best(capacityTypes=["on-demand", "spot"]), {}, KEEPS, Obstacle.NOT_DUE,
+     "prefers nothing to on-demand"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[row[0] for row in ROWS])
+def test_what_it_proposes_and_why_not(row: Row) -> None:
+    check("preference", row)
+
 
 SPOT_FIRST: list[CapacityType] = ["spot", "on-demand"]
 
 
-def decided(world: World) -> list[Action]:
-    return world.disrupted()
-
-
-def told(actions: list[Action]) -> dict[str, str]:
-    return {
-        it.claim.name: it.claim.disruption.reason for it in actions if isinstance(it, SaveClaim) and it.claim.disruption
-    }
-
-
-def opened(actions: list[Action]) -> list[tuple[CapacityPool, tuple[str, ...]]]:
+def purchases(actions: list[Action]) -> list[tuple[CapacityPool, tuple[str, ...]]]:
     claims = [claim for it in actions if isinstance(it, OpenClaims) for claim in it.claims]
     return [(claim.capacity_pool, claim.replaces) for claim in claims]
 
@@ -40,6 +55,8 @@ def pools(disruption: dict[str, Any], **pool: Any) -> World:
 
 
 BACK = {"returnToPreferred": {"after": "1h"}}
+
+
 SPOT_A, SPOT_B = CapacityPool("spot", P5.name, A), CapacityPool("spot", P5.name, B)
 
 
@@ -53,7 +70,7 @@ def fallen_back(disruption: dict[str, Any] | None = None, stayed_s: float = 3600
 
 def test_after_the_minimum_stay_spot_is_bought_first_and_then_the_machine_goes() -> None:
     world = fallen_back()
-    assert opened(decided(world)) == [(SPOT_A, ("m0",))]
+    assert purchases(world.disrupted()) == [(SPOT_A, ("m0",))]
     world.settle_down()
     assert {claim.capacity_pool.capacity_type for claim in world.claims.values()} == {"spot"}
     assert world.gang("g").state == "Admitted"
@@ -88,7 +105,7 @@ def test_who_stays(world: World, change: dict[str, Any]) -> None:
         world.catalog = priced(change["spot_usd_h"])
     if "interrupted" in change:
         world.interruptions = {where: InterruptionHistory(change["interrupted"], NOW) for where in (SPOT_A, SPOT_B)}
-    assert decided(world) == []
+    assert world.disrupted() == []
 
 
 def priced(spot_usd_h: float) -> Any:
@@ -98,9 +115,9 @@ def priced(spot_usd_h: float) -> Any:
 
 def test_reserved_is_gone_back_to_as_well() -> None:
     world = fallen_back(capacityTypes=["reserved", "on-demand"])
-    assert decided(world) == []
+    assert world.disrupted() == []
     world.catalog = replace(world.catalog, offers=(*world.catalog.offers, InstanceOffer(P5, B, "reserved", 0.0)))
-    assert opened(decided(world)) == [(CapacityPool("reserved", P5.name, B), ("m0",))]
+    assert purchases(world.disrupted()) == [(CapacityPool("reserved", P5.name, B), ("m0",))]
 
 
 def test_a_gang_goes_back_whole() -> None:
@@ -109,8 +126,8 @@ def test_a_gang_goes_back_whole() -> None:
         world.machine(f"m{n}", ready_at_s=NOW - 7200)
     world.runs(gang("wide", count=2, gpu=8, last_checkpoint_s=NOW), ("m0", 1), ("m1", 1))
     world.runs(gang("late", gpu=8, last_checkpoint_s=NOW), ("m2", 1))
-    actions = decided(world)
-    assert opened(actions) == [(SPOT_A, ("m0", "m1"))] * 2, "one unit at a time"
+    actions = world.disrupted()
+    assert purchases(actions) == [(SPOT_A, ("m0", "m1"))] * 2, "one unit at a time"
     world.settle_down()
     assert {claim.capacity_pool.capacity_type for claim in world.claims.values()} == {"spot"}
     assert [world.gang(name).evictions for name in ("wide", "late")] == [1, 1]
@@ -123,7 +140,7 @@ def test_a_replacement_that_was_lost_is_bought_again_beside_the_others() -> None
     world.runs(gang("wide", count=2, gpu=8, last_checkpoint_s=NOW), ("m0", 1), ("m1", 1))
     both = {"replaces": ("m0", "m1"), "launch": Launch("group", 0, 2), "gang": "uid-wide"}
     world.machine("s0", capacity_type="spot", **both)
-    assert opened(decided(world)) == [(SPOT_A, ("m0", "m1"))]
+    assert purchases(world.disrupted()) == [(SPOT_A, ("m0", "m1"))]
     world.settle_down()
     assert {claim.capacity_pool.capacity_type for claim in world.claims.values()} == {"spot"}
     assert "s0" in world.claims
@@ -152,15 +169,15 @@ def test_while_spot_is_sold_out_it_is_tried_and_the_gang_runs_on() -> None:
 def test_an_idle_machine_of_a_preferred_type_is_enough() -> None:
     world = fallen_back()
     world.machine("s0", capacity_type="spot", emptied_at_s=NOW)
-    actions = decided(world)
-    assert (opened(actions), told(actions)) == ([], {"m0": "PreferredCapacity"})
+    actions = world.disrupted()
+    assert (purchases(actions), told(actions)) == ([], {"m0": "PreferredCapacity"})
 
 
 def test_the_minimum_stay_holds_consolidation_back_as_well() -> None:
     eager = {"consolidationPolicy": "WhenEmptyOrUnderutilized"}
     world = fallen_back({**BACK, **eager}, stayed_s=600)
-    assert decided(world) == []
-    assert opened(decided(fallen_back(eager, stayed_s=600))) == [(SPOT_A, ("m0",))], "without the policy"
+    assert world.disrupted() == []
+    assert purchases(fallen_back(eager, stayed_s=600).disrupted()) == [(SPOT_A, ("m0",))], "without the policy"
 
 
 @pytest.mark.parametrize("pool", [{"capacityTypes": ["spot"]}, {"capacityTypes": ["spot", "on-demand"], "replicas": 2}])
@@ -169,48 +186,3 @@ def test_a_policy_that_could_do_nothing_is_an_error(pool: dict[str, Any]) -> Non
     body = {"apiVersion": "muster.dev/v1alpha1", "kind": "NodePool", "metadata": {"name": "p"}, "spec": spec}
     with pytest.raises(ValueError, match="returnToPreferred wants"):
         NodePool.model_validate(body)
-
-
-# -- advice -----------------------------------------------------------------------------------------------------------
-
-MOVES = {"onRebalance": "Replace"}
-
-
-def advised(disruption: dict[str, Any] | None = None, busy: bool = True, **pool: Any) -> World:
-    world = pools(MOVES if disruption is None else disruption, **pool)
-    world.machine("m0", capacity_type="spot", advised_at_s=NOW - 5, **({} if busy else {"emptied_at_s": NOW}))
-    if busy:
-        world.runs(gang("g", gpu=8), ("m0", 1))
-    return world
-
-
-@pytest.mark.parametrize(
-    ("world", "bought", "gone"),
-    [
-        pytest.param(advised(), [SPOT_B], {}, id="replaced first, from another capacity pool"),
-        pytest.param(
-            advised(zones=[A]), [CapacityPool("on-demand", P5.name, A)], {}, id="on demand where there is no other"
-        ),
-        pytest.param(advised(zones=[A], capacityTypes=["spot"]), [], {}, id="it stays where nothing else can be had"),
-        pytest.param(advised(busy=False), [], {"m0": "RebalanceRecommended"}, id="nobody is on it"),
-        pytest.param(advised({}), [], {}, id="the pool ignores advice"),
-        pytest.param(advised({**MOVES, "budgets": [{"nodes": 0}]}), [], {}, id="the budget lets nobody go"),
-        pytest.param(
-            advised({**MOVES, "budgets": [{"nodes": 0, "reasons": ["Rebalanced"]}]}), [], {}, id="nor for this reason"
-        ),
-        pytest.param(
-            advised({**MOVES, "budgets": [{"nodes": 0, "reasons": ["Drifted"]}]}), [SPOT_B], {}, id="only for others"
-        ),
-    ],
-)
-def test_what_advice_leads_to(world: World, bought: list[CapacityPool], gone: dict[str, str]) -> None:
-    actions = decided(world)
-    assert opened(actions) == [(where, ("m0",)) for where in bought]
-    assert told(actions) == gone
-
-
-def test_an_advised_machine_is_left_when_its_replacement_is_ready() -> None:
-    world = advised()
-    world.settle_down()
-    assert {claim.capacity_pool for claim in world.claims.values()} == {SPOT_B}
-    assert world.gang("g").state == "Admitted"
