@@ -86,9 +86,9 @@ class PoolAdoption(NamedTuple):
 
 
 def adoptable_by(fleet: Fleet, snapshot: Snapshot, node: Node) -> tuple[PoolAdoption, ...]:
-    """What every declared pool, by name, has against it; empty for a node that is no EC2 instance.
+    """What every declared pool, by name, has against it; empty for a node without a machine of the cloud.
 
-    As far as the cluster shows: it does not show EC2's tags.
+    As far as the cluster shows: it does not show the tags of machines.
     """
     if not node.instance_id:
         return ()
@@ -105,6 +105,7 @@ def _adoption(fleet: Fleet, snapshot: Snapshot, node: Node, pool: NodePool) -> P
         launched_at_s=node.created_at_s,
         tags={labels.ADOPT: f"{snapshot.cluster}/{pool.name}"},
         placement_group=pool.spec.placement.group,
+        provider_id=node.provider_id,
     )
     verdict = AdoptionPass(fleet, snapshot).judge(asked)
     return PoolAdoption(pool.name, verdict if isinstance(verdict, Refusal) else None)

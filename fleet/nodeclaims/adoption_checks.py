@@ -23,11 +23,8 @@ from model.kinds import NodePool
 from model.pools import pool_requirements
 from model.requirements import Requirements
 
-OTHER_OWNERS: Final[Mapping[str, str]] = {
-    "aws:autoscaling:groupName": "an Auto Scaling group (detach it)",
-    "karpenter.sh/nodeclaim": "Karpenter (stop it, then take this tag away)",
-}
-"""Tags of instances that somebody else replaces or gives back, and whose they are."""
+KARPENTERS: Final = "karpenter.sh/nodeclaim"
+"""Tag of instances that Karpenter answers for, on whatever cloud."""
 
 
 def asks(instance: Instance) -> bool:
@@ -155,8 +152,9 @@ def _kept(_fleet: Fleet, snapshot: Snapshot, instance: Instance) -> str:
     cluster = instance.tags.get(labels.CLUSTER, snapshot.cluster)
     if cluster != snapshot.cluster:
         return f"it belongs to cluster {cluster}: take its tag {labels.CLUSTER} away once nothing there answers for it"
-    keeper = next((key for key in sorted(OTHER_OWNERS) if key in instance.tags), "")
-    return f"its tag {keeper} says that it belongs to {OTHER_OWNERS[keeper]}" if keeper else ""
+    if instance.managed_by or KARPENTERS not in instance.tags:
+        return instance.managed_by
+    return f"its tag {KARPENTERS} says that it belongs to Karpenter (stop it, then take this tag away)"
 
 
 def _undeclared(fleet: Fleet, snapshot: Snapshot, instance: Instance) -> str:
@@ -169,7 +167,7 @@ def _absent(_fleet: Fleet, snapshot: Snapshot, instance: Instance) -> str:
         return f"it is {instance.state}: it has to run"
     if instance.state == "running" and instance.id in nodes_by_instance(snapshot):
         return ""
-    return f"no node of this cluster is it: one has to join with providerID aws:///{instance.zone}/{instance.id}"
+    return f"no node of this cluster is it: one has to join with providerID {instance.provider_id}"
 
 
 def _claimed(_fleet: Fleet, snapshot: Snapshot, instance: Instance) -> str:
@@ -207,7 +205,7 @@ def _unsold(request: _AdoptionRequest) -> str:
 
 
 def _foreign(request: _AdoptionRequest) -> str:
-    """What EC2 says of the machine counts, and of the labels that the pool would write, what the node says already.
+    """The cloud's word on the machine counts and, of the labels that the pool would write, what the node says already.
 
     How its GPUs are cut is looked at on the node (`_lacking`).
     """

@@ -90,7 +90,7 @@ def _registration(fleet: Fleet, snapshot: Snapshot, claim: Claim, node: Node) ->
     }
     template = pool.spec.template if pool else NodeTemplate()
     held = {(taint.key, taint.effect) for taint in node.taints}
-    owed_taints = (*template.taints, *template.startup_taints) if template.family == "Custom" else ()
+    owed_taints = (*template.taints, *template.startup_taints) if template.custom_image else ()
     owed_taints = template.taints if claim.adopts else owed_taints
     return PatchNode(
         node.name,

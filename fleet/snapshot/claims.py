@@ -87,7 +87,7 @@ class Claim:
     recut_at_s: float = 0.0
     """When the present layout was asked for; later than `ready_at_s` means a re-cut is under way."""
     advised_at_s: float = 0.0
-    """When EC2 first advised to move away (a rebalance recommendation); 0 = never."""
+    """When the cloud first advised to move away (a rebalance recommendation); 0 = never."""
     deleting: bool = False
     disruption: Disruption | None = None
     failure: DecisionFailure | None = None

@@ -88,7 +88,7 @@ class InstanceOffer:
 
     @property
     def pool_key(self) -> "CapacityPool":
-        """The EC2 capacity pool that this offer draws from."""
+        """The capacity pool that this offer draws from."""
         reserved = self.reservation.id if self.reservation else ""
         return CapacityPool(self.capacity_type, self.instance_type.name, self.zone, reserved)
 
@@ -260,12 +260,16 @@ class Instance:
     reservation: str = ""
     """Id of the capacity reservation it runs in."""
     image: str = ""
-    """Id of the image it was made from; like the two below empty where EC2 does not say."""
+    """Id of the image it was made from; like the two below empty where the cloud does not say."""
     subnet: str = ""
     security_groups: tuple[str, ...] = ()
     """Ids, sorted, of those its primary network interface has now."""
     placement_group: str = ""
     """Name of the placement group it stands in."""
+    provider_id: str = ""
+    """What the node that it becomes has as `spec.providerID`."""
+    managed_by: str = ""
+    """Who else replaces it or gives it back, in words; empty where nobody does."""
 
     @property
     def gone(self) -> bool:
@@ -283,10 +287,10 @@ class NoticeKind(StrEnum):
     INSTANCE_STOPPED = "instance_stopped"
     INSTANCE_TERMINATED = "instance_terminated"
     INSTANCE_STATUS = "instance_status"
-    """EC2's reachability check of the instance has failed for a while (polled, not a message)."""
+    """The cloud's check of the instance has failed for a while (polled, not a message)."""
     SYSTEM_STATUS = "system_status"
     EVENT_STATUS = "event_status"
-    """EC2 has announced an event (reboot, retirement) for the instance."""
+    """The cloud has announced an event (reboot, retirement) for the instance."""
     NO_OP = "no_op"
 
 

@@ -41,8 +41,8 @@ class Node:
 
     @property
     def instance_id(self) -> str:
-        """The EC2 instance behind the node (`aws:///<zone>/<id>`), empty when it has none."""
-        return self.provider_id.rpartition("/")[2] if self.provider_id.startswith("aws://") else ""
+        """The instance behind the node: what follows the last slash of its provider id; empty when it has none."""
+        return self.provider_id.rpartition("/")[2]
 
 
 @dataclass(frozen=True, slots=True)

@@ -332,6 +332,11 @@ class NodeTemplate(Spec):
         """How a machine is told to join its cluster."""
         return family_of(self.ami_family, self.amis)
 
+    @property
+    def custom_image(self) -> bool:
+        """Whether the machine is told no more than the pool's own user data, so that nobody registers its taints."""
+        return self.family == "Custom"
+
 
 def check_settings(user_data: str) -> None:
     """Raises, at `userData`, for user data of Bottlerocket that is no TOML."""

@@ -11,6 +11,7 @@ from model.kinds import CapacityType
 from providers.aws.buckets import RateLimitGroup
 from providers.aws.errors import code_of
 from providers.aws.fleet_request import TOKEN_TAG
+from providers.aws.identity import managed_by, provider_id
 from providers.aws.retry import Caller, pages
 from providers.ports import CloudRejected
 
@@ -136,19 +137,23 @@ def _instance(entry: Mapping[str, Any], sets: dict[tuple[str, ...], tuple[str, .
     state = entry["State"]["Name"]
     reservation = entry.get("CapacityReservationId", "")
     placement = entry.get("Placement", {})
+    zone = placement.get("AvailabilityZone", "")
+    tags = {tag["Key"]: tag["Value"] for tag in entry.get("Tags", ())}
     plain: CapacityType = "reserved" if reservation else "on-demand"
     return Instance(
         id=entry["InstanceId"],
         instance_type=entry["InstanceType"],
-        zone=placement.get("AvailabilityZone", ""),
+        zone=zone,
         capacity_type=_LIFECYCLES.get(entry.get("InstanceLifecycle", ""), plain),
         state=cast("InstanceState", state if state in _STATES else "pending"),
         launched_at_s=entry["LaunchTime"].timestamp(),
-        tags={tag["Key"]: tag["Value"] for tag in entry.get("Tags", ())},
+        tags=tags,
         private_dns=entry.get("PrivateDnsName", ""),
         reservation=reservation,
         image=intern(entry.get("ImageId", "")),
         subnet=intern(entry.get("SubnetId", "")),
         security_groups=sets.setdefault(groups, groups),
         placement_group=placement.get("GroupName", ""),
+        provider_id=provider_id(zone, entry["InstanceId"]),
+        managed_by=managed_by(tags),
     )

@@ -27,7 +27,9 @@ def stranger(
     it = offering(world.fleet, world.catalog, like, kind, zone, capacity_type, layout)
     here = claim_of(it, name, instance_id=name, launched_at_s=NOW - 3600)
     tags = {labels.ADOPT: asks} if asks else {}
-    instance = Instance(name, kind, zone, capacity_type, "running", NOW - 3600, tags | facts.pop("tags", {}), **facts)
+    tags |= facts.pop("tags", {})
+    facts = {"provider_id": f"aws:///{zone}/{name}", **facts}
+    instance = Instance(name, kind, zone, capacity_type, "running", NOW - 3600, tags, **facts)
     joined = node_of(here, it, name=f"node-{name}")
     own = {labels.NODE_CLAIM, labels.NODE_POOL, labels.CAPACITY_TYPE}
     plain = {key: text for key, text in joined.labels.items() if key not in own}

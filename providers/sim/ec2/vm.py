@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from fleet.snapshot import CapacityPool, Instance, NoticeKind
+from providers.aws.identity import managed_by, provider_id
 from providers.sim.ec2.allocation import MachineSpec
 from providers.sim.machines import MachineState, SimulatedMachine
 
@@ -74,6 +75,8 @@ class Vm:
             subnet=str(details.get("subnet_id", "")),
             security_groups=tuple(sorted(groups)),
             placement_group=str(self.spec.details.get("placement_group", "")),
+            provider_id=provider_id(self.pool.zone, self.id),
+            managed_by=managed_by(self.tags),
         )
 
 

@@ -14,6 +14,7 @@ from fleet.nodeclaims import adoption, lifecycle
 from fleet.reasons import Reason
 from fleet.snapshot import Claim, ClaimState
 from model import labels
+from providers.aws.identity import managed_by
 from tests.support.fleets import (
     GPU,
     P4,
@@ -70,6 +71,9 @@ def at(**node: Any) -> Against:
     return lambda world: stranger(world, node=node)
 
 
+SCALED = managed_by({"aws:autoscaling:groupName": "asg"})
+
+
 def asking(value: str = "default/h100", **facts: Any) -> Against:
     return lambda world: stranger(world, asks=value, **facts)
 
@@ -124,7 +128,14 @@ def unknown_type(world: World) -> None:
         ({}, asking("default/h100/x"), Reason.POOL_NOT_FOUND, "h100/x"),
         ({}, tags(muster_dev="no matter"), None, ""),
         ({}, asking(tags={labels.CLUSTER: "other"}), Reason.MANAGED_ELSEWHERE, "belongs to cluster other"),
-        ({}, asking(tags={"aws:autoscaling:groupName": "asg"}), Reason.MANAGED_ELSEWHERE, "Auto Scaling"),
+        (
+            {},
+            asking(
+                tags={"aws:autoscaling:groupName": "asg"}, managed_by=managed_by({"aws:autoscaling:groupName": "asg"})
+            ),
+            Reason.MANAGED_ELSEWHERE,
+            "Auto Scaling",
+        ),
         ({}, asking(tags={"karpenter.sh/nodeclaim": "x"}), Reason.MANAGED_ELSEWHERE, "Karpenter"),
         ({}, claimed_node, Reason.MANAGED_ELSEWHERE, "NodeClaim m0"),
         ({}, leaving_soon, Reason.MANAGED_ELSEWHERE, "NodeClaim adopted-i-1"),

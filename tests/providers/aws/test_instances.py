@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from fleet.snapshot import LaunchRequest
 from fleet.snapshot.machines import CapacityPool
 from providers.aws.fleet_request import outcome
+from providers.aws.identity import managed_by, provider_id
 from providers.ports import CloudDenied, CloudRejected
 
 ALL = {"Filters": [{"Name": "tag:muster.dev/cluster", "Values": ["default"]}], "MaxResults": 1000}
@@ -188,3 +189,22 @@ def test_no_answer_loses_a_machine_or_leaves_a_shortfall_unexplained(answer, cou
     assert set(got.instances) == bought
     assert len(got.instances) == len(bought)
     assert got.failures or len(bought) >= count
+
+
+@pytest.mark.parametrize(
+    ("tags", "words"),
+    [
+        ({}, ""),
+        ({"karpenter.sh/nodeclaim": "x"}, ""),
+        (
+            {"aws:autoscaling:groupName": "asg"},
+            "its tag aws:autoscaling:groupName says that it belongs to an Auto Scaling group (detach it)",
+        ),
+    ],
+)
+def test_who_else_answers_for_a_machine(tags, words):
+    assert managed_by(tags) == words
+
+
+def test_the_node_of_a_machine():
+    assert provider_id("us-east-1a", "i-1") == "aws:///us-east-1a/i-1"
