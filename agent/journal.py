@@ -20,9 +20,9 @@ from fleet.actions import (
     LaunchMachines,
     OpenClaims,
     OpenGang,
+    PurchaseTally,
     SaveClaim,
     SaveGang,
-    Tally,
     TerminateMachines,
 )
 from fleet.snapshot import Claim, Gang, Proposal
@@ -109,7 +109,7 @@ def _gang(gang: Gang, before: Gang | None) -> list[dict[str, Any]]:
     return [{**line, "message": gang.message}]
 
 
-def _purchase(tally: Tally) -> dict[str, Any]:
+def _purchase(tally: PurchaseTally) -> dict[str, Any]:
     karpenter_usd_h = round(tally.karpenter_usd_h, 6) if isfinite(tally.karpenter_usd_h) else None
     return {
         "event": "purchase",

@@ -162,7 +162,7 @@ class EvictPod:
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class PurchaseTally:
     """What a purchase costs, and what it could have cost."""
 
     cost_usd_h: float
@@ -184,7 +184,7 @@ class OpenClaims:
     """Write the intent to own machines: one NodeClaim each, before any money is spent or a machine is adopted."""
 
     claims: tuple[Claim, ...]
-    tally: Tally | None = None
+    tally: PurchaseTally | None = None
     """Of the whole purchase these claims are part of; with one of its parts only."""
 
     @property

@@ -14,7 +14,7 @@ from agent.world import open_cluster
 from fleet.explain.what_if import otherwise, standings
 from fleet.mig.layouts import gpu_part
 from fleet.reasons import Reason
-from fleet.scheduling.order import by_use, line_with, queue_key
+from fleet.scheduling.queue_order import by_use, line_with, queue_key
 from fleet.snapshot import Gang, GangState, Snapshot
 from fleet.snapshot.elastic_parts import cores
 from model.fleet import Fleet

@@ -2,7 +2,7 @@
 
 All is bought on demand. Single pods of the kinds of `gpu_mix` (without slices) wait at once, or these and gangs of up
 to 16 pods. In the time is everything from the queue to NodeClaims with their purpose; in the saving what the pass says
-of itself (`Tally`).
+of itself (`PurchaseTally`).
 """
 
 import random
@@ -10,7 +10,7 @@ import statistics
 import time
 
 from bench.capacity import gpu_mix
-from fleet.actions import OpenClaims, Tally
+from fleet.actions import OpenClaims, PurchaseTally
 from fleet.scheduling import cycle
 from fleet.snapshot import Gang, JobRef, PodSet, Snapshot
 from model.fleet import Fleet
@@ -87,7 +87,7 @@ def run() -> dict[str, float]:
     return found
 
 
-def _pass(fleet: Fleet, gangs: list[Gang]) -> tuple[float, Tally]:
+def _pass(fleet: Fleet, gangs: list[Gang]) -> tuple[float, PurchaseTally]:
     seen = Snapshot(NOW_S, gangs={gang.uid: gang for gang in gangs}, catalog=package_catalog("us-east-1").catalog)
     settle_heap()  # as the agent does once it has read its cluster
     began_s = time.process_time()

@@ -22,7 +22,7 @@ from fleet.disruption.preference import PreferredCapacity
 from fleet.disruption.rebalance import Rebalance
 from fleet.fence import Decided, concerning, together
 from fleet.reasons import Reason
-from fleet.snapshot import Claim, Disruption, Snapshot
+from fleet.snapshot import Claim, NodeDisruption, Snapshot
 from model.cron import Cron, window_active
 from model.fleet import Fleet
 
@@ -73,7 +73,7 @@ def decide(fleet: Fleet, snapshot: Snapshot) -> Sequence[Decided]:
 def _decide(fleet: Fleet, snapshot: Snapshot) -> list[Action]:
     context = DisruptionContext.of(fleet, snapshot)
     actions: list[Action] = []
-    if window := frozen(fleet, snapshot.now_s, "Disruption"):
+    if window := frozen(fleet, snapshot.now_s, "NodeDisruption"):
         withdraw_all(context, f"freeze window {window} is open")
     else:
         for method in METHODS:
@@ -83,7 +83,7 @@ def _decide(fleet: Fleet, snapshot: Snapshot) -> list[Action]:
 
 
 def frozen(fleet: Fleet, now_s: float, activity: str) -> str:
-    """The freeze window that blocks `activity` (`Sync`, `Disruption`) now; empty when none does."""
+    """The freeze window that blocks `activity` (`Sync`, `NodeDisruption`) now; empty when none does."""
     for window in fleet.policy.spec.freeze_windows:
         if activity in window.blocks and window_active(Cron.parse(window.schedule), window.duration, now_s):
             return window.name
@@ -99,4 +99,4 @@ def _actions(context: DisruptionContext, command: Command) -> list[Action]:
 def _told(context: DisruptionContext, command: Command, claim: Claim) -> Action:
     with concerning(claim_subject(claim.name)):
         now_s, deadline_s = context.snapshot.now_s, context.deadline_s(claim)
-        return SaveClaim(claim.with_disruption(Disruption(command.reason, command.message, now_s, deadline_s)))
+        return SaveClaim(claim.with_disruption(NodeDisruption(command.reason, command.message, now_s, deadline_s)))

@@ -30,7 +30,7 @@ from fleet.placement.flavor_nodes import FleetFlavors
 from fleet.placement.inventory import build_capacity, build_cluster_state
 from fleet.placement.plan import Need
 from fleet.reasons import Reason
-from fleet.scheduling.market import Market
+from fleet.scheduling.catalog import OfferingCatalog
 from fleet.snapshot import Claim, Gang, Pin, PodSet
 from fleet.snapshot.lookups import holders
 from model import labels
@@ -81,7 +81,7 @@ class MultiNodeProblem:
     """Gang -> what its pod sets need, in their order."""
     kinds: dict[str, NodeSlot] = field(default_factory=dict)
     """Kind of standing machine -> one of it."""
-    market: Market = field(init=False)
+    market: OfferingCatalog = field(init=False)
     _classes: dict[Hashable, PodClass] = field(default_factory=dict)
     _of_need: dict[tuple[str, str], str] = field(default_factory=dict)
     """(gang, pod set) -> class."""
@@ -92,7 +92,7 @@ class MultiNodeProblem:
         state = build_cluster_state(context.snapshot, holders(context.snapshot))
         capacity = build_capacity(context.fleet, context.snapshot)
         made = cls(context, {}, (), state, capacity, FleetFlavors(context.fleet, capacity.offerings, state))
-        made.market = Market(capacity)
+        made.market = OfferingCatalog(capacity)
         made.going = {claim.name: claim for claim in made._within_ways(it for it in candidates if made._movable(it))}
         gangs = {gang.uid: gang for claim in made.going.values() for gang in context.gangs_on(claim)}
         made.gangs = [gangs[uid] for uid in sorted(gangs)]

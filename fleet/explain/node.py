@@ -9,7 +9,7 @@ from fleet.disruption.outcomes import DisruptionVerdict
 from fleet.explain.verdicts import verdicts
 from fleet.nodeclaims.adoption_checks import AdoptionPass
 from fleet.reasons import Refusal
-from fleet.scheduling.patience import ends_at_s
+from fleet.scheduling.queue_order import ends_at_s
 from fleet.snapshot import Claim, Gang, Instance, Node, Snapshot
 from fleet.snapshot.lookups import claims_by_node, machines_held
 from model import labels

@@ -3,30 +3,25 @@
 Level-triggered: every step follows from what is observed, so that a crash between any two loses nothing.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
 from fleet.actions import Action, CloseGang, OpenGang, SaveGang, StartJob, gang_subject
 from fleet.fence import Decided, each
-from fleet.gangs.activity import FOR_GOOD, called_off, retired, spent
-from fleet.gangs.checks import open_checks, retry_pause_s, verdict
+from fleet.gangs.admission_checks import open_checks, retry_pause_s, verdict
 from fleet.gangs.elastic import departures
-from fleet.gangs.holding import flavor_tolerations, stop, trimmed
-from fleet.gangs.losses import lost_claim
-from fleet.gangs.punctuality import late, pods_ready_of, requeue_pause_s
-from fleet.gangs.release import releases
+from fleet.gangs.holding import flavor_tolerations, releases, stop, trimmed
+from fleet.gangs.lost_machines import lost_claim
+from fleet.gangs.pods_ready import not_ready_in_time, pods_ready_of, ready_pods, requeue_pause_s
 from fleet.gangs.replacement import arrived, moved_out, must_go, under_way
-from fleet.gangs.transitions import evicted, released
+from fleet.gangs.transitions import FOR_GOOD, called_off, evicted, released, retired, spent
 from fleet.placement.inventory import usable
 from fleet.quota.queue_binding import binding_of, priority_of
 from fleet.reasons import Reason
-from fleet.snapshot import Gang, GangState, Hold, Job, Pod, PodSet, Snapshot
-from fleet.snapshot.elastic_parts import cores
+from fleet.snapshot import Gang, GangState, Hold, Job, PodSet, Snapshot
 from fleet.snapshot.seats import strays_of
 from model.fleet import Fleet
-from model.kinds.base import format_duration
 
 T = TypeVar("T")
 LABEL_VALUE_MAX = 63
@@ -34,7 +29,7 @@ LOST_MACHINE_PAUSE_S = 60.0
 """Before a gang is considered again whose machine was bought and never joined."""
 
 
-class _Case(NamedTuple):
+class _GangStep(NamedTuple):
     fleet: Fleet
     snapshot: Snapshot
     gang: Gang
@@ -103,7 +98,7 @@ def _step(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> list[Action]:
         return [SaveGang(gang.moved(GangState.FINISHED, Reason.FINISHED, message, snapshot.now_s, **ended))]
     if job.result:
         return []
-    return list(_STEPS[gang.state](_Case(fleet, snapshot, gang, job)))
+    return list(_STEPS[gang.state](_GangStep(fleet, snapshot, gang, job)))
 
 
 def _active_pods(snapshot: Snapshot, gang: Gang) -> bool:
@@ -111,7 +106,7 @@ def _active_pods(snapshot: Snapshot, gang: Gang) -> bool:
     return any(pod.active for pod in pods)
 
 
-def _pending(case: _Case) -> Iterator[Action]:
+def _pending(case: _GangStep) -> Iterator[Action]:
     gang, job = case.gang, case.job
     if _asks_otherwise(case):
         yield CloseGang(gang)
@@ -121,7 +116,7 @@ def _pending(case: _Case) -> Iterator[Action]:
         yield retired(gang, job, *limit, case.snapshot.now_s)
 
 
-def _asks_otherwise(case: _Case) -> bool:
+def _asks_otherwise(case: _GangStep) -> bool:
     """Whether the job, not started yet, no longer asks what the gang says.
 
     The gang is then closed, giving everything back, and opened again at its old place in the queue.
@@ -144,7 +139,7 @@ def _part_of(wanted: PodSet, held: PodSet) -> bool:
     return least <= held.count <= wanted.count and replace(wanted, count=held.count) == held
 
 
-def _reserved(case: _Case) -> Iterator[Action]:
+def _reserved(case: _GangStep) -> Iterator[Action]:
     snapshot, gang, now = case.snapshot, case.gang, case.snapshot.now_s
     if not case.job.suspended:
         yield from stop(snapshot, gang, case.job)
@@ -175,7 +170,7 @@ def _reserved(case: _Case) -> Iterator[Action]:
         )
 
 
-def _turned_away(case: _Case, reason: Reason, message: str) -> SaveGang:
+def _turned_away(case: _GangStep, reason: Reason, message: str) -> SaveGang:
     """What a check said of a gang that has not started: it is deactivated, or waits until it may be asked again."""
     gang, now = case.gang, case.snapshot.now_s
     if reason in FOR_GOOD:
@@ -214,7 +209,7 @@ def _machines_ready(snapshot: Snapshot, gang: Gang) -> bool:
     return True
 
 
-def _admitted(case: _Case) -> Iterator[Action]:
+def _admitted(case: _GangStep) -> Iterator[Action]:
     snapshot, gang, job = case.snapshot, case.gang, case.job
     leave = _must_leave(case)
     if leave is not None:
@@ -234,7 +229,7 @@ def _admitted(case: _Case) -> Iterator[Action]:
         yield from leaving or _readiness(case)
 
 
-def _readiness(case: _Case) -> Iterator[Action]:
+def _readiness(case: _GangStep) -> Iterator[Action]:
     """Write down when all pods have become ready, and when they no longer are."""
     gang, now = case.gang, case.snapshot.now_s
     ready, wanted = ready_pods(case.snapshot, gang, case.job)
@@ -251,46 +246,7 @@ def _readiness(case: _Case) -> Iterator[Action]:
         yield SaveGang(replace(gang, replacing_since_s=0.0))
 
 
-def ready_pods(snapshot: Snapshot, gang: Gang, job: Job) -> tuple[int, int]:
-    """(pods that are ready or have succeeded, pods there should be): of the core, where a gang has more.
-
-    The job's own count comes late: it is not believed while pods change their places.
-    """
-    wanted = sum(pod_set.count for pod_set in cores(gang.pod_sets))
-    if job.ready_pods >= wanted and not gang.replacing_since_s:
-        return wanted, wanted
-    pods = snapshot.gang_pods.get(f"{gang.namespace}/{gang.workload}", ())
-    if any(pod_set.core is not None for pod_set in gang.pod_sets):
-        well = Counter(pod.pod_set for pod in pods if _is_well(pod))
-        return sum(min(well[core.name], core.count) for core in cores(gang.pod_sets)), wanted
-    good = sum(map(_is_well, pods))
-    if spare := sum(gang.reclaimable.values()):  # of those that have ended for good some may be gone by now
-        good += max(0, spare - sum(1 for pod in pods if pod.phase == "Succeeded"))
-    return min(good, wanted), wanted
-
-
-def _is_well(pod: Pod) -> bool:
-    return pod.phase == "Succeeded" or (pod.active and pod.ready and not pod.deleting)
-
-
-def _not_ready_in_time(case: _Case) -> tuple[Reason, str] | None:
-    """A gang that is not whole does not keep its machines for ever (Kueue `waitForPodsReady`)."""
-    gang, now = case.gang, case.snapshot.now_s
-    if gang.pods_ready or (case.job.suspended and case.job.hold is Hold.SWITCH):
-        return None
-    terms = pods_ready_of(case.fleet, gang)
-    since_s, limit_s = gang.admitted_at_s, terms.start_timeout
-    if gang.not_ready_since_s:
-        since_s, limit_s = gang.not_ready_since_s, terms.recovery_timeout
-    if now - since_s < limit_s:
-        return None
-    ready, wanted = ready_pods(case.snapshot, gang, case.job)
-    if ready >= wanted:
-        return None
-    return late(terms, gang, f"{ready} of {wanted} pods were ready after {format_duration(limit_s)}")
-
-
-def _must_leave(case: _Case) -> tuple[Reason, str] | None:
+def _must_leave(case: _GangStep) -> tuple[Reason, str] | None:
     """Why a running gang cannot stay where it is.
 
     It was deactivated or has run its time, its queue is drained, an admission check is against it, it is not whole, a
@@ -302,10 +258,12 @@ def _must_leave(case: _Case) -> tuple[Reason, str] | None:
         return Reason.QUEUE_DRAINED, stopped
     if told := verdict(case.fleet, case.gang):
         return told
-    return _not_ready_in_time(case) or must_go(case.fleet, case.snapshot, case.gang, case.job)
+    return not_ready_in_time(case.fleet, case.snapshot, case.gang, case.job) or must_go(
+        case.fleet, case.snapshot, case.gang, case.job
+    )
 
 
-def _queue_stopped(case: _Case, *policies: str) -> str:
+def _queue_stopped(case: _GangStep, *policies: str) -> str:
     line = binding_of(case.fleet, case.gang.namespace, case.gang.queue)
     stopping = policies or ("Hold", "HoldAndDrain")
     if line is None or line.stop_policy not in stopping:
@@ -313,7 +271,7 @@ def _queue_stopped(case: _Case, *policies: str) -> str:
     return f"queue {line.name!r} is stopped ({line.stop_policy})"
 
 
-def _evicting(case: _Case) -> Iterator[Action]:
+def _evicting(case: _GangStep) -> Iterator[Action]:
     gang = case.gang
     if not case.job.suspended:
         yield from stop(case.snapshot, gang, case.job)
@@ -337,7 +295,7 @@ def _evicting(case: _Case) -> Iterator[Action]:
         yield SaveGang(released(gang, case.job, Reason.QUEUED, message, now, requeue_at_s=now + pause_s))
 
 
-_STEPS: dict[GangState, Callable[[_Case], Iterator[Action]]] = {
+_STEPS: dict[GangState, Callable[[_GangStep], Iterator[Action]]] = {
     GangState.PENDING: _pending,
     GangState.RESERVED: _reserved,
     GangState.ADMITTED: _admitted,

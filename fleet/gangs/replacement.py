@@ -13,8 +13,15 @@ from typing import Final
 
 from fleet.actions import Action, EvictPod, gang_subject, pod_subject
 from fleet.fence import concerning
-from fleet.gangs.handover import POLITE_S, in_time, leaves_since_s
-from fleet.gangs.losses import NODE_FAILURE_AFTER_S, UNPLANNED, Loss, lost_place
+from fleet.gangs.lost_machines import (
+    NODE_FAILURE_AFTER_S,
+    POLITE_S,
+    UNPLANNED,
+    LostPlace,
+    in_time,
+    leaves_since_s,
+    lost_place,
+)
 from fleet.placement.flavor_nodes import nodes_of_flavor
 from fleet.placement.inventory import usable
 from fleet.placement.plan import PlacementPlan
@@ -33,7 +40,7 @@ _SHOWN: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Vacancy:
+class PodsToReplace:
     """Seats of an admitted gang to be filled again."""
 
     vacated: tuple[Pin, ...]
@@ -72,12 +79,12 @@ def must_go(fleet: Fleet, snapshot: Snapshot, gang: Gang, job: Job) -> tuple[Rea
     return first.reason, f"{first.message}{why}"
 
 
-def _lost(snapshot: Snapshot, gang: Gang, job: Job) -> Mapping[Pin, Loss]:
+def _lost(snapshot: Snapshot, gang: Gang, job: Job) -> Mapping[Pin, LostPlace]:
     found = ((pin, lost_place(snapshot, gang, job, pin)) for pin in seats_of(snapshot, gang))
     return {pin: loss for pin, loss in found if loss is not None}
 
 
-def _as_a_whole(fleet: Fleet, snapshot: Snapshot, gang: Gang, job: Job, lost: Mapping[Pin, Loss]) -> str | None:
+def _as_a_whole(fleet: Fleet, snapshot: Snapshot, gang: Gang, job: Job, lost: Mapping[Pin, LostPlace]) -> str | None:
     """Why the gang cannot stay without its lost places, as the end of a sentence; None where it can."""
     line = binding_of(fleet, gang.namespace, gang.queue)
     if line is None or (job.on_node_failure or line.on_node_failure) != "Replace" or job.suspended:
@@ -109,7 +116,7 @@ def _for_good(snapshot: Snapshot, gang: Gang, job: Job, nodes: set[str]) -> str:
 # -- what the pass has to find ----------------------------------------------------------------------------------------
 
 
-def vacancies(fleet: Fleet, snapshot: Snapshot) -> Mapping[str, Vacancy]:
+def pods_to_replace(fleet: Fleet, snapshot: Snapshot) -> Mapping[str, PodsToReplace]:
     """Uid -> the seats that an admitted gang lacks, or would rather have; gangs with an action under way have none."""
     found = {}
     for gang in _unsettled(holders(snapshot), snapshot.nodes, snapshot.claims):
@@ -142,7 +149,7 @@ def _unsettled(gangs: Sequence[Gang], nodes: Mapping[str, Node], claims: Mapping
     ]
 
 
-def _vacancy(snapshot: Snapshot, gang: Gang, lost: Mapping[Pin, Loss]) -> Vacancy:
+def _vacancy(snapshot: Snapshot, gang: Gang, lost: Mapping[Pin, LostPlace]) -> PodsToReplace:
     first = next(iter(lost.values()))
     pods, total = sum(pin.count for pin in lost), sum(pod_set.count for pod_set in gang.pod_sets)
     nodes, machines = {pin.node for pin in lost if pin.node}, {pin.claim for pin in lost if not pin.node}
@@ -151,7 +158,7 @@ def _vacancy(snapshot: Snapshot, gang: Gang, lost: Mapping[Pin, Loss]) -> Vacanc
     return _open(snapshot, gang, tuple(lost), first.reason, message, min(loss.at_s for loss in lost.values()))
 
 
-def _waiting(snapshot: Snapshot, gang: Gang) -> Vacancy:
+def _waiting(snapshot: Snapshot, gang: Gang) -> PodsToReplace:
     """The seats of machines that are still to come: one that is free by now would be had at once."""
     waiting = tuple(pin for pin in seats_of(snapshot, gang) if not pin.node)
     pods, total = sum(pin.count for pin in waiting), sum(pod_set.count for pod_set in gang.pod_sets)
@@ -167,13 +174,13 @@ def _listed(noun: str, names: Iterable[str]) -> str:
 
 def _open(
     snapshot: Snapshot, gang: Gang, vacated: tuple[Pin, ...], reason: Reason, message: str, at_s: float
-) -> Vacancy:
+) -> PodsToReplace:
     gone = set(vacated)
     kept = [pin for pin in seats_of(snapshot, gang) if pin not in gone]
     zones = {_label(snapshot, pin, labels.ZONE) for pin in kept}
     missing = _missing(gang, vacated, kept)
     bound_to = {name: tie for name in missing if (tie := _tie(snapshot, gang, name, kept))}
-    return Vacancy(vacated, missing, reason, message, at_s, bound_to, zones.pop() if len(zones) == 1 else "")
+    return PodsToReplace(vacated, missing, reason, message, at_s, bound_to, zones.pop() if len(zones) == 1 else "")
 
 
 def _missing(gang: Gang, vacated: Sequence[Pin], kept: Sequence[Pin]) -> Mapping[str, int]:
@@ -212,7 +219,7 @@ def _label(snapshot: Snapshot, pin: Pin, label: str) -> str:
 # -- what was found ---------------------------------------------------------------------------------------------------
 
 
-def refilled(gang: Gang, vacancy: Vacancy, plan: PlacementPlan, pins: Sequence[Pin], now_s: float) -> Gang:
+def refilled(gang: Gang, vacancy: PodsToReplace, plan: PlacementPlan, pins: Sequence[Pin], now_s: float) -> Gang:
     """The gang with its new seats. Where it had come together before, recovery is measured from the loss.
 
     A loss that nobody was there to notice counts from when it would have been noticed.

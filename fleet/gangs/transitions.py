@@ -1,7 +1,14 @@
-"""How a gang changes state when it gives capacity back."""
+"""How a gang changes state when it gives capacity back: evicted, released into its queue, or retired.
 
-from fleet.reasons import Reason
+A gang is retired when its user deactivates it, or when a limit of its own was reached.
+"""
+
+from typing import Final
+
+from fleet.actions import SaveGang
+from fleet.reasons import Reason, Refusal
 from fleet.snapshot import Eviction, Gang, GangState, Job
+from model.kinds.base import format_duration
 
 
 def evicted(gang: Gang, job: Job | None, reason: Reason, message: str, now_s: float) -> Gang:
@@ -47,3 +54,43 @@ def released(gang: Gang, job: Job | None, reason: Reason, message: str, now_s: f
 def moved_on(gang: Gang, message: str, now_s: float, **changes: object) -> Gang:
     """The gang where it stands and why, with something about it changed."""
     return gang.moved(gang.state, gang.reason, message, now_s, **changes)
+
+
+FOR_GOOD: Final = frozenset({Reason.MAX_RUN_TIME, Reason.REQUEUING_LIMIT, Reason.CHECK_REJECTED})
+"""Who leaves for one of these is not considered again until somebody activates it."""
+
+
+def spent(gang: Gang, now_s: float) -> tuple[Reason, str] | None:
+    """Why a gang has had its time, wherever it is: all its runs count (Kueue's `maximumExecutionTimeSeconds`)."""
+    if gang.max_run_s is None or gang.ran_s(now_s) < gang.max_run_s:
+        return None
+    return Reason.MAX_RUN_TIME, f"it has run for the {format_duration(gang.max_run_s)} that it may"
+
+
+def called_off(gang: Gang) -> tuple[Reason, str] | None:
+    """Why a gang may not hold anything although nothing else is against it."""
+    return None if gang.active else (Reason.DEACTIVATED, "it was deactivated")
+
+
+def retired(gang: Gang, job: Job, reason: Reason, message: str, now_s: float) -> SaveGang:
+    """Take a gang out of the running. What was counted against it is forgotten: activated again, it starts afresh.
+
+    One that is not active any more was being retired when the agent died, and has its last write still to come.
+    """
+    eviction = gang.eviction if gang.state is GangState.EVICTING else Eviction(reason, message, now_s)
+    stopped = released(gang, job, reason, message, now_s, active=False, eviction=eviction)
+    return SaveGang(stopped.afresh(), deactivates=gang.active)
+
+
+def deactivated(gang: Gang) -> Refusal | None:
+    """Why a gang that is not active is not considered, and how that ends."""
+    if gang.active:
+        return None
+    limit = gang.eviction if gang.eviction and gang.eviction.reason in FOR_GOOD else None
+    why = f" ({limit.reason}: {limit.message})" if limit else ""
+    patch = '--type merge -p \'{"spec":{"active":true}}\''
+    message = (
+        f"it is deactivated{why}; "
+        f"activate it with kubectl -n {gang.namespace} patch workloads.muster.dev {gang.workload} {patch}"
+    )
+    return Refusal(Reason.DEACTIVATED, message)

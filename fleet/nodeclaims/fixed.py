@@ -16,7 +16,7 @@ from fleet.placement.buyable_capacity import BuyableCapacity
 from fleet.placement.inventory import build_capacity
 from fleet.placement.plan import PlacementPlan, PlannedNodeClaims
 from fleet.reasons import Reason
-from fleet.snapshot import Claim, Disruption, Snapshot
+from fleet.snapshot import Claim, NodeDisruption, Snapshot
 from fleet.snapshot.lookups import claims_by_pool, machines_held
 from model.fleet import Fleet
 from model.kinds import NodePool
@@ -83,5 +83,5 @@ def _let_go(pool: NodePool, snapshot: Snapshot, staying: list[Claim], surplus: i
     used = {claim.name for claim in staying if claim.name in held or snapshot.node_pods.get(claim.node)}
     ranked = sorted(staying, key=lambda claim: (claim.name in used, -claim.created_at_s, claim.name))
     message = f"node pool {pool.name} now has {pool.spec.replicas} replicas"
-    why = Disruption(Reason.SCALED_DOWN, message, snapshot.now_s)
+    why = NodeDisruption(Reason.SCALED_DOWN, message, snapshot.now_s)
     return [SaveClaim(claim.with_disruption(why)) for claim in ranked[:surplus]]

@@ -16,7 +16,7 @@ from fleet.actions import Action, SaveClaim, claim_subject, instance_subject
 from fleet.fence import Decided, DecisionFailed, each
 from fleet.offerings.reservations import closes_s, reservation_of, terminates_s
 from fleet.reasons import Reason
-from fleet.snapshot import CapacityPool, Claim, Disruption, Notice, NoticeKind, Reservation, Snapshot
+from fleet.snapshot import CapacityPool, Claim, NodeDisruption, Notice, NoticeKind, Reservation, Snapshot
 from model.fleet import Fleet
 from model.kinds import NEVER, NodePool
 
@@ -116,7 +116,7 @@ def respond(
 def _marked(claim: Claim, notice: Notice, rule: NoticeRule, pool: NodePool | None, now_s: float) -> Claim:
     if notice.kind in ADVICE:
         return _advised(claim, pool, now_s)
-    return claim.with_disruption(Disruption(Reason.INTERRUPTED, rule.words, now_s, _deadline_s(rule, notice)))
+    return claim.with_disruption(NodeDisruption(Reason.INTERRUPTED, rule.words, now_s, _deadline_s(rule, notice)))
 
 
 def _deadline_s(rule: NoticeRule, notice: Notice) -> float:
@@ -141,7 +141,7 @@ def decide(fleet: Fleet, snapshot: Snapshot) -> list[Decided]:
     def last_call(claim: Claim) -> Iterator[Action]:
         known = reservation_of(snapshot, claim)
         if known is not None and snapshot.now_s >= last_call_s(fleet.node_pools.get(claim.node_pool), known):
-            why = Disruption(Reason.BLOCK_ENDS, block_ends_message(known), snapshot.now_s, terminates_s(known))
+            why = NodeDisruption(Reason.BLOCK_ENDS, block_ends_message(known), snapshot.now_s, terminates_s(known))
             yield SaveClaim(claim.with_disruption(why))
 
     staying = ((claim_subject(name), claim) for name, claim in sorted(snapshot.claims.items()) if _stays(claim))

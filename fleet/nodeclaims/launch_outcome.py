@@ -8,10 +8,10 @@ from fleet.reasons import Reason
 from fleet.snapshot import (
     CapacityPool,
     Claim,
-    Disruption,
     LaunchError,
     LaunchFailure,
     LaunchOutcome,
+    NodeDisruption,
     Reach,
     Snapshot,
 )
@@ -50,7 +50,7 @@ def settle(outcome: LaunchOutcome, lot: Sequence[Claim], snapshot: Snapshot) -> 
     message = _why(outcome, ordered)
     group = [claim for claim in snapshot.claims.values() if claim.launch.group == ordered[0].launch.group]
     given_up = tuple(
-        SaveClaim(claim.with_disruption(Disruption(Reason.LAUNCH_FAILED, message, now)))
+        SaveClaim(claim.with_disruption(NodeDisruption(Reason.LAUNCH_FAILED, message, now)))
         for claim in sorted(group, key=lambda claim: claim.name)
         if not claim.deleting
     )

@@ -9,7 +9,7 @@ from math import ceil, inf
 from typing import Final
 
 from fleet.reasons import Reason
-from fleet.snapshot import Claim, Disruption, Node, NodeCondition, Snapshot
+from fleet.snapshot import Claim, Node, NodeCondition, NodeDisruption, Snapshot
 from fleet.snapshot.lookups import claims_by_pool
 from model.fleet import Fleet
 from model.kinds import REPAIRS, Repair
@@ -20,7 +20,7 @@ READY: Final = "Ready"
 GATE_AGAIN_S: Final = 5 * 60.0
 
 
-def node_failure(fleet: Fleet, snapshot: Snapshot, claim: Claim, node: Node) -> Disruption | None:
+def node_failure(fleet: Fleet, snapshot: Snapshot, claim: Claim, node: Node) -> NodeDisruption | None:
     """Why a machine that is not well is replaced; None while that is borne, or many of its pool are unwell.
 
     Nobody on it is waited for: its pods may never end.
@@ -31,7 +31,7 @@ def node_failure(fleet: Fleet, snapshot: Snapshot, claim: Claim, node: Node) -> 
         return None
     status = conditions[found.condition].status
     message = f"condition {found.condition} of node {node.name} has been {status} for {found.after / 60:.0f} min"
-    return Disruption(Reason.NODE_FAILURE, message, snapshot.now_s, snapshot.now_s)
+    return NodeDisruption(Reason.NODE_FAILURE, message, snapshot.now_s, snapshot.now_s)
 
 
 def repair_policies(fleet: Fleet, pool: str) -> Sequence[Repair]:

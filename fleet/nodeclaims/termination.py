@@ -23,7 +23,7 @@ from fleet.actions import (
 from fleet.nodeclaims.adoption import being_adopted
 from fleet.nodeclaims.repair import node_failure
 from fleet.reasons import Reason
-from fleet.snapshot import Claim, Disruption, Node, Pod, Snapshot
+from fleet.snapshot import Claim, Node, NodeDisruption, Pod, Snapshot
 from fleet.snapshot.lookups import node_of
 from fleet.snapshot.taints import DISRUPTED
 from model.fleet import Fleet
@@ -35,7 +35,7 @@ LISTING_LAG_S = 60.0
 def close(snapshot: Snapshot, claim: Claim, reason: Reason, message: str) -> Iterator[Action]:
     """Write down why the claim has to go; once that is written, delete it."""
     if claim.disruption is None:
-        yield SaveClaim(claim.with_disruption(Disruption(reason, message, snapshot.now_s)))
+        yield SaveClaim(claim.with_disruption(NodeDisruption(reason, message, snapshot.now_s)))
     else:
         yield CloseClaim(claim)
 

@@ -4,10 +4,10 @@ import hashlib
 import json
 from dataclasses import dataclass
 
-from fleet.actions import Tally
+from fleet.actions import PurchaseTally
 from fleet.offerings.overlays import applied_overlays
-from fleet.plan.changes import Change, declared_changes
-from fleet.plan.forecast import Bill, Forecast, GangImpact, forecast
+from fleet.plan.changes import PlannedChange, declared_changes
+from fleet.plan.forecast import Forecast, GangImpact, HourlyBill, forecast
 from fleet.plan.guards import refusals
 from fleet.snapshot import Snapshot
 from model.fleet import Fleet
@@ -21,15 +21,15 @@ class Plan:
     base_revision: str
     head_revision: str
     observed_at_s: float
-    declared: tuple[Change, ...]
-    machines: tuple[Change, ...]
+    declared: tuple[PlannedChange, ...]
+    machines: tuple[PlannedChange, ...]
     gangs: tuple[GangImpact, ...]
-    now: Bill
-    then: Bill
+    now: HourlyBill
+    then: HourlyBill
     refusals: tuple[str, ...]
     warnings: tuple[str, ...] = ()
     """What is declared and does not hold."""
-    purchase: Tally | None = None
+    purchase: PurchaseTally | None = None
     """What waiting gangs would buy, and how near that is to the least possible."""
 
     @property
@@ -96,4 +96,4 @@ def _identity(after: Fleet, snapshot: Snapshot) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-__all__ = ["Change", "Plan", "make_plan"]
+__all__ = ["Plan", "PlannedChange", "make_plan"]

@@ -38,7 +38,7 @@ class FieldChange:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class PlannedChange:
     """What happens to one resource. `address` is `kind/name`, as in `nodepool/h100-full` or `nodeclaim/...`."""
 
     address: str
@@ -52,9 +52,9 @@ class Change:
     after: Mapping[str, Any] | None = None
 
 
-def declared_changes(before: Fleet, after: Fleet) -> list[Change]:
+def declared_changes(before: Fleet, after: Fleet) -> list[PlannedChange]:
     """Creations, updates and deletions of declarations, sorted by address. Implied flavors do not count."""
-    changes: list[Change] = []
+    changes: list[PlannedChange] = []
     for kind, table in _TABLES:
         old, new = (_declared(fleet, table) for fleet in (before, after))
         for name in sorted(old.keys() | new.keys()):
@@ -76,18 +76,18 @@ def _plain(resource: Declaration | None) -> Mapping[str, Any] | None:
 
 def _change(
     address: str, before: Mapping[str, Any] | None, after: Mapping[str, Any] | None, *, settings_only: bool = False
-) -> Iterator[Change]:
+) -> Iterator[PlannedChange]:
     if before == after:
         return
     if before is None or after is None:
         verb: Verb = "create" if before is None else "delete"
-        yield Change(address, verb, before=before, after=after)
+        yield PlannedChange(address, verb, before=before, after=after)
         return
     fields = tuple(_fields("", before, after))
     if settings_only:
         fields = tuple(field for field in fields if field.path.startswith("spec"))
     if fields:
-        yield Change(address, "update", fields, before=before, after=after)
+        yield PlannedChange(address, "update", fields, before=before, after=after)
 
 
 def _fields(path: str, before: Any, after: Any) -> Iterator[FieldChange]:

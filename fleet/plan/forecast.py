@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fleet import disruption as disrupt
-from fleet.actions import Action, Consider, OpenClaims, SaveClaim, SaveGang, Tally
+from fleet.actions import Action, Consider, OpenClaims, PurchaseTally, SaveClaim, SaveGang
 from fleet.disruption import rollout
 from fleet.disruption.context import DisruptionContext
 from fleet.disruption.drift import differs
@@ -16,7 +16,7 @@ from fleet.mig.layouts import gpu_part, layout_name
 from fleet.nodeclaims import fixed
 from fleet.nodeclaims.drift_facts import PROVIDER_DRIFT
 from fleet.offerings.offerings import offerings_now
-from fleet.plan.changes import Change, Verb
+from fleet.plan.changes import PlannedChange, Verb
 from fleet.quota.queue_binding import binding_of
 from fleet.reasons import Reason
 from fleet.scheduling import cycle
@@ -41,7 +41,7 @@ class GangImpact:
 
 
 @dataclass(frozen=True, slots=True)
-class Bill:
+class HourlyBill:
     """USD an hour and GPUs."""
 
     usd_h: float
@@ -52,13 +52,13 @@ class Bill:
 class Forecast:
     """The consequences of a fleet for the world as it is."""
 
-    machines: tuple[Change, ...]
+    machines: tuple[PlannedChange, ...]
     gangs: tuple[GangImpact, ...]
-    now: Bill
-    then: Bill
+    now: HourlyBill
+    then: HourlyBill
     existing: int
     """Machines that exist now."""
-    tally: Tally | None = None
+    tally: PurchaseTally | None = None
     """Of what waiting gangs would buy."""
     upkeep_usd_h: float = 0.0
     """What of the difference consolidation would save anyway."""
@@ -72,7 +72,7 @@ def forecast(before: Fleet, fleet: Fleet, snapshot: Snapshot) -> Forecast:
     Gangs that would be preempted under `before` as well are not counted: work comes and goes without a revision.
     """
     owned = {name: c for name, c in sorted(snapshot.claims.items()) if not c.deleting and not c.disruption}
-    changes: dict[str, Change] = {}
+    changes: dict[str, PlannedChange] = {}
     for name, claim in owned.items():
         if (how := differs(fleet, snapshot, claim)).words:
             verb: Verb = "replace" if claim.node_pool in fleet.node_pools else "delete"
@@ -81,7 +81,7 @@ def forecast(before: Fleet, fleet: Fleet, snapshot: Snapshot) -> Forecast:
     for name, words in kept_for_long(DisruptionContext.of(fleet, snapshot), due).items():
         changes[name] = replace(changes[name], reason=f"{changes[name].reason}; {words}")
     preempted: dict[str, str] = {}
-    tally: Tally | None = None
+    tally: PurchaseTally | None = None
     consolidated: set[str] = set()
     undecided: tuple[str, ...] = ()
     upkeep_usd_h = 0.0
@@ -102,7 +102,7 @@ def forecast(before: Fleet, fleet: Fleet, snapshot: Snapshot) -> Forecast:
             preempted.pop(uid, None)
     strays = {name for name, change in changes.items() if change.verb == "replace" and change.upkeep}
     gangs = _impacts(fleet, snapshot, changes, preempted, consolidated | strays)
-    now = Bill(
+    now = HourlyBill(
         sum(claim.price_usd_h for claim in owned.values()),
         sum(_gpus(snapshot, claim.capacity_pool.instance_type) for claim in owned.values()),
     )
@@ -131,7 +131,7 @@ def _preempted(actions: Iterable[Action]) -> dict[str, str]:
     return {gang.uid: gang.message for gang in leaving if gang.state in {GangState.EVICTING, GangState.PENDING}}
 
 
-def _fold(action: Action, changes: dict[str, Change], snapshot: Snapshot) -> None:
+def _fold(action: Action, changes: dict[str, PlannedChange], snapshot: Snapshot) -> None:
     if isinstance(action, OpenClaims):
         for claim in action.claims:
             if not claim.replaces:
@@ -152,7 +152,7 @@ def _anyway(before: Fleet, after: Fleet, snapshot: Snapshot, proposal: Proposal)
     return all(before.node_pools.get(name) == after.node_pools.get(name) for name in pools)
 
 
-def _proposed(fleet: Fleet, snapshot: Snapshot, proposal: Proposal, *, upkeep: bool) -> dict[str, Change]:
+def _proposed(fleet: Fleet, snapshot: Snapshot, proposal: Proposal, *, upkeep: bool) -> dict[str, PlannedChange]:
     """The machines of a proposal, which are about to go, and what would be bought first."""
     left_s = max(0.0, due_s(proposal) - snapshot.now_s)
     why = f"{Reason.UNDERUTILIZED}: {told(proposal)}; proposed, looked at again in {left_s:.0f} s"
@@ -162,7 +162,7 @@ def _proposed(fleet: Fleet, snapshot: Snapshot, proposal: Proposal, *, upkeep: b
         name, offer = f"{offering.pool.name}-for-{proposal.claims[0]}-{number}", offering.offer
         facts = _facts(offering.pool.name, offer.pool_key, offer.price_usd_h)
         why = f"in place of {', '.join(proposal.claims)}"
-        found[name] = Change(f"nodeclaim/{name}", "create", reason=why, upkeep=upkeep, after=facts)
+        found[name] = PlannedChange(f"nodeclaim/{name}", "create", reason=why, upkeep=upkeep, after=facts)
     return found
 
 
@@ -171,9 +171,9 @@ _DRIFT = frozenset({Reason.DRIFTED, Reason.POOL_REMOVED})
 """What `forecast` has seen for itself; any other reason says that the machine goes without being replaced."""
 
 
-def _machine(claim: Claim, verb: Verb, why: str) -> Change:
+def _machine(claim: Claim, verb: Verb, why: str) -> PlannedChange:
     facts = _facts(claim.node_pool, claim.capacity_pool, claim.price_usd_h)
-    return Change(
+    return PlannedChange(
         f"nodeclaim/{claim.name}",
         verb,
         reason=why,
@@ -195,7 +195,7 @@ def _facts(pool: str, where: CapacityPool, price_usd_h: float) -> Mapping[str, A
 def _impacts(
     fleet: Fleet,
     snapshot: Snapshot,
-    changes: dict[str, Change],
+    changes: dict[str, PlannedChange],
     preempted: Mapping[str, str],
     anyway: Collection[str],
 ) -> tuple[GangImpact, ...]:
@@ -233,7 +233,7 @@ def _gpus(snapshot: Snapshot, instance_type: str) -> int:
     return machine.gpu_count if machine else 0
 
 
-def _then(fleet: Fleet, snapshot: Snapshot, now: Bill, changes: dict[str, Change]) -> Bill:
+def _then(fleet: Fleet, snapshot: Snapshot, now: HourlyBill, changes: dict[str, PlannedChange]) -> HourlyBill:
     """The bill once all of it has happened; a replaced machine costs what its pool's cheapest offering costs now."""
     offerings = offerings_now(fleet, snapshot)
     usd, gpus = now.usd_h, now.gpus
@@ -251,4 +251,4 @@ def _then(fleet: Fleet, snapshot: Snapshot, now: Bill, changes: dict[str, Change
             best = best or (offered[0] if offered else None)
             usd += (best.offer.price_usd_h if best else 0.0) - facts["usdPerHour"]
             gpus += (best.offer.instance_type.gpu_count if best else 0) - count
-    return Bill(round(usd, 6), gpus)
+    return HourlyBill(round(usd, 6), gpus)

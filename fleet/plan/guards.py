@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from math import ceil
 
-from fleet.plan.changes import Change
+from fleet.plan.changes import PlannedChange
 from fleet.plan.forecast import Forecast
 from model.fleet import Fleet
 from model.kinds.policy import GuardRails
@@ -21,7 +21,7 @@ def refusals(before: Fleet, after: Fleet, seen: Forecast, *, first: bool) -> tup
     return tuple(_broken(rails, before, after, seen))
 
 
-def removed_by_revision(seen: Forecast) -> list[Change]:
+def removed_by_revision(seen: Forecast) -> list[PlannedChange]:
     """Machines that go because of what is declared."""
     return [change for change in seen.machines if change.verb == "delete" and not change.upkeep]
 

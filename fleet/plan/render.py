@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-from fleet.actions import Tally
-from fleet.plan.changes import SYMBOLS, Change
+from fleet.actions import PurchaseTally
+from fleet.plan.changes import SYMBOLS, PlannedChange
 
 if TYPE_CHECKING:
     from fleet.plan import Plan
@@ -63,7 +63,7 @@ def summary(plan: "Plan") -> str:
     return f"Plan: {counts['create']} to add, {counts['update']} to change, {counts['delete']} to destroy."
 
 
-def _machine(change: Change) -> str:
+def _machine(change: PlannedChange) -> str:
     facts = change.after or change.before or {}
     return (
         f"{facts['instanceType']} {facts['capacityType']} {facts['zone']} "
@@ -71,7 +71,7 @@ def _machine(change: Change) -> str:
     )
 
 
-def _purchase(tally: Tally) -> str:
+def _purchase(tally: PurchaseTally) -> str:
     return (
         f"For waiting gangs {tally.cost_usd_h:.2f} USD/h are spent; no machines for the same pods cost less than "
         f"{tally.bound_usd_h:.2f} (gap {100 * tally.gap:.1f} %)."
@@ -111,7 +111,7 @@ def to_json(plan: "Plan") -> dict[str, Any]:
     }
 
 
-def _tally(tally: Tally | None) -> dict[str, float | None] | None:
+def _tally(tally: PurchaseTally | None) -> dict[str, float | None] | None:
     if tally is None:
         return None
     return {
@@ -122,7 +122,7 @@ def _tally(tally: Tally | None) -> dict[str, float | None] | None:
     }
 
 
-def _change(change: Change) -> dict[str, Any]:
+def _change(change: PlannedChange) -> dict[str, Any]:
     return {
         "address": change.address,
         "type": change.address.partition("/")[0],

@@ -14,15 +14,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from fleet.actions import Tally
+from fleet.actions import PurchaseTally
 from fleet.mig.layouts import gpu_part
 from fleet.offerings.offerings import Offering
 from fleet.optimize.purchase import GREEDY, PodDemand, PurchaseEffort, PurchaseProblem, PurchaseSolution, solve
 from fleet.placement.buyable_capacity import BuyableCapacity
 from fleet.placement.cluster_state import PODS
 from fleet.placement.plan import Need, PlannedNodeClaims
-from fleet.scheduling.market import Market, model_of, tier_of
-from fleet.scheduling.ties import Ties
+from fleet.scheduling.catalog import OfferingCatalog, model_of, tier_of
+from fleet.scheduling.ties import GangTies
 from fleet.snapshot.affinity import admits
 from model import labels
 
@@ -30,7 +30,7 @@ EPSILON_USD_H = 1e-6
 """Less is not a saving."""
 
 
-class Member(NamedTuple):
+class PodSetOfGang(NamedTuple):
     """Whose pods they are."""
 
     gang: str
@@ -39,10 +39,10 @@ class Member(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class PurchaseLine:
     """Pods of one pod set for which machines are bought."""
 
-    member: Member
+    member: PodSetOfGang
     need: Need
     count: int
     offerings: tuple[Offering, ...]
@@ -67,11 +67,11 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class SharedMachine:
     """One machine to buy and the pods it is for."""
 
     offering: Offering
-    pods: Mapping[Member, int]
+    pods: Mapping[PodSetOfGang, int]
     """In order of admission."""
 
     @property
@@ -81,27 +81,29 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True)
-class Bargain:
+class JointPurchase:
     """The purchase, by machine in order of their first pods; no machines where `place_gang` did as well."""
 
-    machines: tuple[Machine, ...]
-    tally: Tally
+    machines: tuple[SharedMachine, ...]
+    tally: PurchaseTally
 
 
-def bargain(
-    lines: Sequence[Line], lots: Sequence[PlannedNodeClaims], supply: BuyableCapacity, effort: PurchaseEffort
-) -> Bargain:
+def purchase_together(
+    lines: Sequence[PurchaseLine], lots: Sequence[PlannedNodeClaims], supply: BuyableCapacity, effort: PurchaseEffort
+) -> JointPurchase:
     """Machines for all `lines`, instead of the `lots` that `place_gang` found for them (and spent of the headroom)."""
-    market = Market(supply)
+    market = OfferingCatalog(supply)
     problem = _problem(lines, lots, market)
     found, loose = _ties(lines, market).solve(problem, effort)
     expected_usd_h = sum(lot.count * supply.expected_usd_h(lot.offering.offer) for lot in lots)
     better = not found.left and found.cost_usd_h < expected_usd_h - EPSILON_USD_H
     machines = tuple(_machines(found, lines, market.offerings)) if better else ()
-    return Bargain(machines, _tally(problem, loose, market, machines, lots))
+    return JointPurchase(machines, _tally(problem, loose, market, machines, lots))
 
 
-def _problem(lines: Sequence[Line], lots: Sequence[PlannedNodeClaims], market: Market) -> PurchaseProblem:
+def _problem(
+    lines: Sequence[PurchaseLine], lots: Sequence[PlannedNodeClaims], market: OfferingCatalog
+) -> PurchaseProblem:
     classes = tuple(
         _class(_name(number), line, market.kinds_like(line.need, line.offerings, line.zones))
         for number, line in enumerate(lines)
@@ -118,17 +120,17 @@ def _name(number: int) -> str:
     return f"{number:06d}"
 
 
-def _class(name: str, line: Line, kinds: frozenset[str]) -> PodDemand:
+def _class(name: str, line: PurchaseLine, kinds: frozenset[str]) -> PodDemand:
     each = line.count // line.apart
     requests = {resource: it * each for resource, it in {**line.need.pod_set.requests, PODS: 1}.items()}
     return PodDemand(name, requests, kinds, line.apart)
 
 
-def _ties(lines: Sequence[Line], market: Market) -> Ties:
+def _ties(lines: Sequence[PurchaseLine], market: OfferingCatalog) -> GangTies:
     gangs: dict[str, list[int]] = {}
     for number, line in enumerate(lines):
         gangs.setdefault(line.member.gang, []).append(number)
-    return Ties(
+    return GangTies(
         zone=lambda kind: market.offerings[kind].offer.zone,
         model=lambda kind: model_of(market.offerings[kind]),
         gangs=[[_name(n) for n in mine] for mine in gangs.values() if sum(lines[n].apart for n in mine) > 1],
@@ -142,10 +144,10 @@ def _ties(lines: Sequence[Line], market: Market) -> Ties:
 def _tally(
     problem: PurchaseProblem,
     loose: PurchaseSolution,
-    market: Market,
-    machines: Sequence[Machine],
+    market: OfferingCatalog,
+    machines: Sequence[SharedMachine],
     lots: Sequence[PlannedNodeClaims],
-) -> Tally:
+) -> PurchaseTally:
     """In prices, as they will be on the bill; the search went by expected costs, which are never less."""
     known_usd_h = sum(lot.count * lot.offering.offer.price_usd_h for lot in lots)
     cost_usd_h = sum(it.offering.offer.price_usd_h for it in machines) if machines else known_usd_h
@@ -157,21 +159,23 @@ def _tally(
         bound_usd_h = max(plain.bound_usd_h, bound_usd_h / (1.0 + dearest))
         baseline_usd_h = plain.baseline_usd_h
     bound_usd_h = min(bound_usd_h, cost_usd_h) if not loose.left else 0.0
-    return Tally(cost_usd_h, bound_usd_h, known_usd_h, baseline_usd_h)
+    return PurchaseTally(cost_usd_h, bound_usd_h, known_usd_h, baseline_usd_h)
 
 
-def _machines(found: PurchaseSolution, lines: Sequence[Line], offerings: Mapping[str, Offering]) -> list[Machine]:
-    made: list[tuple[int, Machine]] = []
+def _machines(
+    found: PurchaseSolution, lines: Sequence[PurchaseLine], offerings: Mapping[str, Offering]
+) -> list[SharedMachine]:
+    made: list[tuple[int, SharedMachine]] = []
     for batch in found.batches:
         numbers = sorted((int(name), pods) for name, pods in batch.pods.items())
         pods = {lines[n].member: pods * (lines[n].count // lines[n].apart) for n, pods in numbers}
-        made += [(numbers[0][0], Machine(offerings[batch.kind], pods))] * batch.machines
+        made += [(numbers[0][0], SharedMachine(offerings[batch.kind], pods))] * batch.machines
     return [
         machine for _, machine in sorted(made, key=lambda it: (it[0], it[1].offering.key, sorted(it[1].pods.items())))
     ]
 
 
-def runner_up(machine: Machine, needs: Mapping[Member, Need], supply: BuyableCapacity) -> Offering | None:
+def runner_up(machine: SharedMachine, needs: Mapping[PodSetOfGang, Need], supply: BuyableCapacity) -> Offering | None:
     """The next best other kind of machine in its zone and capacity type that holds the same pods, GPU model aside."""
     total: dict[str, int] = {PODS: sum(machine.pods.values())}
     for member, count in machine.pods.items():

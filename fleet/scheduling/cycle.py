@@ -1,23 +1,25 @@
 """The one decision: for every waiting gang, quota and a place and a paid-for machine, or a reason why not.
 
-The quota engine sweeps through all queues with the machines as its backend (`fleet.scheduling.machines`): a gang gets
-flavors and a place together, on machines that stand idle, on ones cut anew, on ones bought for it; and only where quota
-or machines are in others' hands, these are evicted. What this pass decides becomes actions here.
+The quota engine sweeps through all queues and asks the machines for a place (`ClusterBackend`): a gang gets flavors
+and a place together, on machines that stand idle, on ones cut anew, on ones bought for it; and only where quota or
+machines are in others' hands, these are evicted. What the pass decides becomes actions here.
 """
 
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
-from fleet.actions import Action, OpenClaims, SaveClaim, SaveGang, Tally, gang_subject
+from fleet.actions import Action, OpenClaims, PurchaseTally, SaveClaim, SaveGang, gang_subject
 from fleet.cost.lost_work import lost_work_s
 from fleet.fence import Decided, concerning
 from fleet.fence import together as decided_together
-from fleet.gangs.checks import open_checks
+from fleet.gangs.admission_checks import open_checks
 from fleet.gangs.elastic import dismissed, growing, grown, joining
-from fleet.gangs.replacement import refilled, vacancies
+from fleet.gangs.replacement import pods_to_replace, refilled
 from fleet.gangs.transitions import evicted
 from fleet.mig.layouts import cut_anew
+from fleet.placement.cluster_state import ClusterState
 from fleet.placement.flavor_nodes import FleetFlavors
 from fleet.placement.inventory import build_capacity, build_cluster_state, coming_machines
 from fleet.placement.plan import PlacementPlan
@@ -31,12 +33,12 @@ from fleet.quota.scheduler import AdmissionScheduler
 from fleet.quota.specs import FlavorResource
 from fleet.quota.workload import Workload
 from fleet.reasons import Reason, Refusal
-from fleet.scheduling.batching import gathering, put_off
-from fleet.scheduling.explain import Explainer
-from fleet.scheduling.machines import Machines, Written
-from fleet.scheduling.order import in_line
-from fleet.scheduling.patience import ends_at_s, overdue, runs_s, tired
-from fleet.scheduling.screen import may_take_more, screen
+from fleet.scheduling.gang_planner import GangPlanner
+from fleet.scheduling.joint_purchase import gathering, put_off
+from fleet.scheduling.placement_backend import ClusterBackend, PlacedGang
+from fleet.scheduling.prefilter import may_take_more, prefilter
+from fleet.scheduling.queue_order import ends_at_s, in_line, overdue, runs_s, tired
+from fleet.scheduling.sentences import Explainer
 from fleet.snapshot import Gang, GangState, PodSet, Snapshot
 from fleet.snapshot.elastic_parts import cores, parts, together, whole
 from fleet.snapshot.lookups import holders
@@ -51,19 +53,19 @@ def decide(fleet: Fleet, snapshot: Snapshot, *, may_buy: bool = True) -> list[De
 
 def _decided(fleet: Fleet, snapshot: Snapshot, *, may_buy: bool) -> list[Action]:
     pending = any(gang.state is GangState.PENDING for gang in snapshot.gangs.values())
-    if not pending and not growing(snapshot) and not vacancies(fleet, snapshot):
+    if not pending and not growing(snapshot) and not pods_to_replace(fleet, snapshot):
         return []
-    return Pass.start(fleet, snapshot, may_buy=may_buy).run()
+    return AdmissionPass.start(fleet, snapshot, may_buy=may_buy).run()
 
 
 @dataclass(slots=True)
-class Pass:
+class AdmissionPass:
     """The working state of one pass; nothing of it outlives the pass."""
 
     fleet: Fleet
     snapshot: Snapshot
-    declared: QuotaSpecs
-    machines: Machines
+    specs: QuotaSpecs
+    backend: ClusterBackend
     scheduler: AdmissionScheduler
     waiting: list[Gang]
     """All that are pending, in the order of their queues."""
@@ -72,41 +74,30 @@ class Pass:
     changed: dict[str, Gang] = field(default_factory=dict)
     """uid -> gang that holds capacity and has changed, as it is to be written."""
     actions: list[Action] = field(default_factory=list)
-    tally: Tally | None = None
+    tally: PurchaseTally | None = None
     """Of all that is bought, until it has been told."""
     lines: dict[tuple[str, str], QueueBinding | None] = field(default_factory=dict)
     """(namespace, queue) -> the line behind it, as far as it was asked for."""
 
     @classmethod
-    def start(cls, fleet: Fleet, snapshot: Snapshot, *, may_buy: bool = True) -> "Pass":
+    def start(cls, fleet: Fleet, snapshot: Snapshot, *, may_buy: bool = True) -> "AdmissionPass":
         """Charge what is held to the quota tree and to the machines."""
-        said = current_quota_specs(fleet, snapshot)
-        lost = vacancies(fleet, snapshot)
+        specs = current_quota_specs(fleet, snapshot)
+        lost = pods_to_replace(fleet, snapshot)
         held = {part.uid: part for gang in holders(snapshot) for part in _held(snapshot, gang, lost)}
-        tree = said.tree()
-        coming = list(coming_machines(fleet, snapshot))
-        board = build_cluster_state(snapshot, (), coming, fleet.node_pools)
-        supply = build_capacity(fleet, snapshot, may_buy=may_buy)
-        flavors = FleetFlavors(fleet, supply.offerings, board)
-        machines = Machines(
-            said.queues,
-            tree,
-            board,
-            supply,
-            flavors,
-            lambda: build_cluster_state(snapshot, (), coming_machines(fleet, snapshot), fleet.node_pools),
-            held,
-            snapshot.now_s,
-            lost,
-        )
-        scheduler = AdmissionScheduler(
-            QuotaLedger(tree, machines), said.queues, flavors.specs(), said.rules, snapshot.now_s
-        )
-        if (ledger := usage_ledger(fleet, snapshot)) is not None:
-            scheduler.usage_ledger, scheduler.local_usage = ledger, ledger.values()
+        tree = specs.tree()
+        state = _cluster_state(fleet, snapshot)
+        capacity = build_capacity(fleet, snapshot, may_buy=may_buy)
+        flavors = FleetFlavors(fleet, capacity.offerings, state)
+        planner = GangPlanner(specs.queues, tree, capacity, flavors, snapshot.now_s)
+        backend = ClusterBackend(planner, state, partial(_cluster_state, fleet, snapshot), held, lost)
+        ledger = QuotaLedger(tree, backend)
+        scheduler = AdmissionScheduler(ledger, specs.queues, flavors.specs(), specs.rules, snapshot.now_s)
+        if (usage := usage_ledger(fleet, snapshot)) is not None:
+            scheduler.ledger, scheduler.local_usage = usage, usage.values()
         waiting = [gang for gang in in_line(fleet, snapshot) if gang_subject(gang.uid) not in snapshot.set_aside]
-        started = cls(fleet, snapshot, said, machines, scheduler, waiting, held)
-        taken = usages(fleet, snapshot)
+        started = cls(fleet, snapshot, specs, backend, scheduler, waiting, held)
+        taken = usages(fleet, specs, holders(snapshot))
         for part in held.values():
             with concerning(gang_subject(whole(part.uid))):
                 started._settle_or_withhold(part, _summed(part, taken) if part.uid in lost else taken.get(part.uid, {}))
@@ -120,26 +111,26 @@ class Pass:
         try:
             self._settle(gang, usage)
         except Exception:  # noqa: BLE001  it is set aside already, its condition tells why
-            self.machines.withhold(gang.pins)
+            self.backend.withhold(gang.pins)
 
     def _settle(self, gang: Gang, usage: Mapping[FlavorResource, int]) -> None:
         line = self._line(gang)
         if line is None:  # its queue is no longer declared: it holds machines, and nobody's quota
-            self.machines.shift(gang.pins, gang.pod_sets, 1)
+            self.backend.shift(gang.pins, gang.pod_sets, 1)
             return
         holder = AdmittedWorkload(
             self._workload(gang, line, gang.pod_sets),
-            self.machines.tree.queues[line.name],
+            self.backend.planner.tree.queues[line.name],
             (),
-            {self.machines.tree.cell(named): amount for named, amount in usage.items()},
+            {self.backend.planner.tree.cell(named): amount for named, amount in usage.items()},
             gang.quota_reserved_at_s,
             ends_at_s(gang, self.snapshot.now_s),
             leaving=gang.state is GangState.EVICTING or bool(gang.leaving),
             protected=self._protected(gang, line),
             unsettled=bool(self.snapshot.busy) and gang_subject(whole(gang.uid)) in self.snapshot.busy,
         )
-        if gang.uid in self.machines.vacancies:
-            holder.given = pod_set_assignments(self.declared, line.name, gang)
+        if gang.uid in self.backend.vacancies:
+            holder.given = pod_set_assignments(self.specs, line.name, gang)
         self.scheduler.settle(holder)
 
     def _line(self, gang: Gang) -> QueueBinding | None:
@@ -198,7 +189,7 @@ class Pass:
 
     def _put_off(self) -> frozenset[str]:
         """Single pods that would buy, and gather instead; those beside a gang that does not wait buy with it."""
-        written = self.machines.written
+        written = self.backend.written
         young = gathering(self.waiting, self.snapshot.now_s)
         theirs = {claim.name for uid in young & written.keys() for claim in written[uid].claims}
         beside = frozenset(uid for uid, it in written.items() if any(pin.claim in theirs for pin in it.pins))
@@ -209,16 +200,16 @@ class Pass:
         return beside
 
     def _buy_together(self) -> None:
-        if not any(written.claims for written in self.machines.written.values()):
+        if not any(written.claims for written in self.backend.written.values()):
             return
-        from fleet.scheduling.joint import buy_together  # numpy with it, which most passes have no use for
+        from fleet.scheduling.joint_purchase import buy_together  # numpy with it, which most passes have no use for
 
-        names = {uid: self.snapshot.gangs[whole(uid)].name for uid in self.machines.written}
-        self.tally = buy_together(self.machines, names, self.fleet.policy.spec.purchases)
+        names = {uid: self.snapshot.gangs[whole(uid)].name for uid in self.backend.written}
+        self.tally = buy_together(self.backend, names, self.fleet.policy.spec.purchases)
 
     def _replace(self) -> None:
         """Gangs that run go first, and evict nobody (Kueue's second pass); who finds no other place leaves at once."""
-        holders = [self.scheduler.ledger.holders[uid] for uid in sorted(self.machines.vacancies)]
+        holders = [self.scheduler.books.holders[uid] for uid in sorted(self.backend.vacancies)]
         if not holders:
             return
         result = self.scheduler.decide((), [SecondPassWorkload(holder, lost=True) for holder in holders])
@@ -229,7 +220,7 @@ class Pass:
 
     def _reseat(self, holder: AdmittedWorkload) -> None:
         gang = self.snapshot.gangs[holder.workload.uid]
-        vacancy, written = self.machines.vacancies[gang.uid], self.machines.written[gang.uid]
+        vacancy, written = self.backend.vacancies[gang.uid], self.backend.written[gang.uid]
         pins = together((*(pin for pin in gang.pins if vacancy.keeps(pin)), *written.pins))
         self.actions.append(SaveGang(refilled(gang, vacancy, written.plan, pins, self.snapshot.now_s)))
         self.actions += self._prepare(written)
@@ -238,10 +229,10 @@ class Pass:
     def _give_up(self, holder: AdmittedWorkload) -> None:
         """It leaves as a whole; one that only would have liked a better place goes on waiting for its own."""
         gang, uid = self.snapshot.gangs[holder.workload.uid], holder.workload.uid
-        vacancy = self.machines.vacancies[uid]
+        vacancy = self.backend.vacancies[uid]
         if vacancy.idle_only:
             return
-        message = f"{vacancy.message}, and there is no replacement: {self.machines.refused[uid].message}"
+        message = f"{vacancy.message}, and there is no replacement: {self.backend.refused[uid].message}"
         job = self.snapshot.jobs.get(uid)
         self.actions.append(SaveGang(evicted(gang, job, vacancy.reason, message, self.snapshot.now_s)))
         self.scheduler.ledger.evict(holder)
@@ -269,7 +260,7 @@ class Pass:
 
     def _submit_one(self, gang: Gang) -> None:
         busy = gang_subject(gang.uid) in self.snapshot.busy
-        refusal = screen(self.fleet, self.snapshot, gang) if not busy else None
+        refusal = prefilter(self.fleet, self.snapshot, gang) if not busy else None
         if refusal is not None:
             self._wait(gang, refusal)
         elif (line := self._line(gang)) is not None:
@@ -277,27 +268,27 @@ class Pass:
 
     def _submit_surplus(self, gang: Gang) -> None:
         line = self._line(gang)
-        busy = gang_subject(gang.uid) in self.snapshot.busy or gang.uid in self.machines.vacancies
+        busy = gang_subject(gang.uid) in self.snapshot.busy or gang.uid in self.backend.vacancies
         if line is not None and not busy and may_take_more(self.fleet, self.snapshot, gang, line):
             for more in joining(self.snapshot, gang, line):
                 self.scheduler.submit(more)
 
     def _grow(self, gang: Gang, holder: AdmittedWorkload) -> None:
         [given] = holder.given
-        flavors = self.machines.flavors_of(holder.workload, given)
-        pins = self.machines.written[holder.workload.uid].pins
+        flavors = self.backend.planner.flavors_of(holder.workload, given)
+        pins = self.backend.written[holder.workload.uid].pins
         gang = self.changed.get(gang.uid, gang)
         self.changed[gang.uid] = grown(gang, given.name, pins, flavors, self.snapshot.now_s)
 
     def _commit(self, gang: Gang, holder: AdmittedWorkload) -> None:
-        written, now = self.machines.written[gang.uid], self.snapshot.now_s
+        written, now = self.backend.written[gang.uid], self.snapshot.now_s
         plan = written.plan
         state, reason, message = progress(plan)
         fewer = sum(pods.count for pods in gang.pod_sets) - sum(one.count for one in holder.given)
         if fewer:
             may_join = any(pods.core is not None for pods in gang.pod_sets)
             message += f"; {fewer} more may join" if may_join else f", with {fewer} pods fewer than it asks"
-        flavors = {one.name: self.machines.flavors_of(holder.workload, one) for one in holder.given}
+        flavors = {one.name: self.backend.planner.flavors_of(holder.workload, one) for one in holder.given}
         if state is GangState.ADMITTED and (checks := open_checks(self.fleet, replace(gang, flavors=flavors))):
             state, reason, message = GangState.RESERVED, Reason.WAITING_FOR_CHECKS, checks
         changed = gang.moved(
@@ -316,7 +307,7 @@ class Pass:
         self.actions.append(SaveGang(changed))
         self.actions += self._prepare(written)
 
-    def _prepare(self, written: Written) -> Iterator[Action]:
+    def _prepare(self, written: PlacedGang) -> Iterator[Action]:
         if written.claims:
             yield OpenClaims(written.claims, self.tally)
             self.tally = None
@@ -344,6 +335,11 @@ class Pass:
             self.actions.append(
                 SaveGang(gang.moved(GangState.PENDING, refusal.reason, refusal.message, self.snapshot.now_s))
             )
+
+
+def _cluster_state(fleet: Fleet, snapshot: Snapshot) -> ClusterState:
+    """The machines there are and those on their way, as if no gang stood on them."""
+    return build_cluster_state(snapshot, (), coming_machines(fleet, snapshot), fleet.node_pools)
 
 
 def _held(snapshot: Snapshot, gang: Gang, lost: Container[str]) -> Iterable[Gang]:

@@ -28,7 +28,7 @@ Used = Mapping[str, Counter[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Ties:
+class GangTies:
     """Which pods have to share a zone, and which a GPU model."""
 
     zone: Callable[[str], str]

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from fleet.snapshot.claims import Claim, ClaimState, Disruption, Launch
+from fleet.snapshot.claims import Claim, ClaimState, Launch, NodeDisruption
 from fleet.snapshot.failures import DecisionFailure
 from fleet.snapshot.gangs import (
     ANY_NUMBER,
@@ -42,7 +42,7 @@ from fleet.snapshot.machines import (
     Reach,
     Reservation,
 )
-from fleet.snapshot.nodes import DaemonOverhead, Member, Node, NodeCondition, Pod, Terms
+from fleet.snapshot.nodes import DaemonOverhead, GroupMember, Node, NodeCondition, Pod, Terms
 from fleet.snapshot.outlook import NOTHING, OfferingKey, Outlook, Proposal
 from fleet.snapshot.pod_budgets import PodBudget
 from fleet.snapshot.surroundings import Namespace, PodPriority
@@ -130,10 +130,10 @@ __all__ = [
     "ClaimState",
     "DaemonOverhead",
     "DecisionFailure",
-    "Disruption",
     "Eviction",
     "Gang",
     "GangState",
+    "GroupMember",
     "Hold",
     "ImageKind",
     "Instance",
@@ -151,10 +151,10 @@ __all__ = [
     "LaunchRequest",
     "Measured",
     "MeasuredKind",
-    "Member",
     "Namespace",
     "Node",
     "NodeCondition",
+    "NodeDisruption",
     "NodeProfiles",
     "Notice",
     "NoticeKind",

@@ -38,7 +38,7 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True)
-class Disruption:
+class NodeDisruption:
     """Why a machine is leaving and until when its pods may take (epoch seconds; inf = no deadline)."""
 
     reason: str
@@ -89,7 +89,7 @@ class Claim:
     advised_at_s: float = 0.0
     """When the cloud first advised to move away (a rebalance recommendation); 0 = never."""
     deleting: bool = False
-    disruption: Disruption | None = None
+    disruption: NodeDisruption | None = None
     failure: DecisionFailure | None = None
     """Why nothing can be decided about it at present, as its condition says; the agent's brain alone writes it."""
     list_usd_h: float | None = None
@@ -120,7 +120,7 @@ class Claim:
                 return state
         return ClaimState.PENDING
 
-    def with_disruption(self, disruption: Disruption) -> "Claim":
+    def with_disruption(self, disruption: NodeDisruption) -> "Claim":
         """A copy that is on its way out. The first reason stays; only an earlier deadline changes it any more."""
         if self.disruption is None:
             return replace(self, disruption=disruption)

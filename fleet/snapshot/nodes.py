@@ -46,7 +46,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class GroupMember:
     """What a pod of a plain group says of the group; every one says it all."""
 
     group: str
@@ -112,7 +112,7 @@ class Pod:
     """When a deletion that is under way will have ended (`metadata.deletionTimestamp`)."""
     job_uid: str = ""
     """uid of the job whose pods are held one by one (`Hold.PODS`); empty for all others."""
-    member: Member | None = None
+    member: GroupMember | None = None
     """Only on pods of a plain group."""
     labels: tuple[str, ...] = ()
     """All of its labels, keys and values in turns; only on pods of gangs, for the selectors of `PodBudget`s."""

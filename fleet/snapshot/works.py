@@ -14,7 +14,7 @@ from types import MappingProxyType
 from fleet.snapshot.cores import Minimum, cores
 from fleet.snapshot.gangs import Hold, Job, JobRef, JobResult, PodSet
 from fleet.snapshot.memo import remembered
-from fleet.snapshot.nodes import Member, Pod, Terms
+from fleet.snapshot.nodes import GroupMember, Pod, Terms
 
 POD_GROUP = "PodGroup"
 """Kind of the reference to a plain group, in `v1`: there is no such object, and nothing is owned by it."""
@@ -117,7 +117,7 @@ _group_job = remembered(4096)(group_job)
 """Most groups are the same from one look to the next."""
 
 
-def _members(pods: Sequence[Pod]) -> list[tuple[Pod, Member]]:
+def _members(pods: Sequence[Pod]) -> list[tuple[Pod, GroupMember]]:
     """The pods of a plain group, oldest first."""
     found = [(pod, pod.member) for pod in pods if pod.member is not None]
     return sorted(found, key=lambda each: (each[1].created_at_s, each[0].name, each[0].uid))
@@ -128,7 +128,7 @@ def _counts(pod: Pod) -> bool:
     return pod.phase == "Succeeded" or (pod.active and not pod.deleting)
 
 
-def _roles(members: Sequence[Member], terms: Terms | None) -> tuple[PodSet, ...]:
+def _roles(members: Sequence[GroupMember], terms: Terms | None) -> tuple[PodSet, ...]:
     counts = Counter(member.shape.name for member in members)
     shapes = {member.shape.name: member.shape for member in reversed(members)}
     names = sorted(shapes)

@@ -133,11 +133,11 @@ def test_a_condition_left_by_an_agent_that_died_goes_when_the_next_one_can_decid
 
 def test_what_runs_and_cannot_be_charged_keeps_its_machines(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody else is put onto the machines of a gang about which nothing can be decided."""
-    from fleet.scheduling.cycle import Pass
+    from fleet.scheduling.cycle import AdmissionPass
 
     scene = Scene(fleet())
     scene.runs(gpu_job("sick", pods=2, gpus=4))
-    sound, sick = Pass._settle, scene.sim.gang("sick")
+    sound, sick = AdmissionPass._settle, scene.sim.gang("sick")
     assert sick is not None
 
     def settle(self: Any, gang: Any, usage: Any) -> None:
@@ -145,7 +145,7 @@ def test_what_runs_and_cannot_be_charged_keeps_its_machines(monkeypatch: pytest.
             raise LookupError(gang.name)
         sound(self, gang, usage)
 
-    monkeypatch.setattr(Pass, "_settle", settle)
+    monkeypatch.setattr(AdmissionPass, "_settle", settle)
     scene.runs(gpu_job("half", gpus=4))
     assert scene.nodes_of("half").isdisjoint(scene.nodes_of("sick"))
     assert scene.sim.running("sick")

@@ -39,12 +39,12 @@ from fleet.reasons import Reason
 from fleet.snapshot import (
     CapacityPool,
     DecisionFailure,
-    Disruption,
     GangState,
     InterruptionHistory,
     LaunchError,
     LaunchFailure,
     LaunchOutcome,
+    NodeDisruption,
     Outlook,
     Proposal,
     Snapshot,
@@ -234,7 +234,7 @@ TAKEN = CapacityPool("spot", "p5.48xlarge", "us-east-1a")
 
 def taken(at_s: float) -> Snapshot:
     """A world in which EC2 has just taken a spot machine back."""
-    why = Disruption("Interrupted", "x", at_s, at_s + 105)
+    why = NodeDisruption("Interrupted", "x", at_s, at_s + 105)
     claim = replace(next(iter(world(NOW).claims.values())), capacity_pool=TAKEN, disruption=why)
     return replace(world(at_s), claims={claim.name: claim})
 
@@ -285,7 +285,7 @@ def test_the_journal_has_a_line_for_each_change_and_none_for_none(journal: tuple
     made.acting(SaveGang(replace(GANG, message="another sentence")), known, NOW + 2)
     made.acting(OpenClaims((CLAIM,)), known, NOW + 3)
     made.acting(SaveClaim(replace(CLAIM, emptied_at_s=0.0)), known, NOW + 4)
-    made.acting(SaveClaim(CLAIM.with_disruption(Disruption(Reason.EMPTY, "idle", NOW))), known, NOW + 5)
+    made.acting(SaveClaim(CLAIM.with_disruption(NodeDisruption(Reason.EMPTY, "idle", NOW))), known, NOW + 5)
     found = lines(path)
     assert [line["event"] for line in found] == ["queued", "gang", "claim", "machine"]
     assert (found[1]["state"], found[1]["at_s"]) == ("Admitted", NOW + 1)
@@ -362,7 +362,7 @@ def test_an_eviction_is_called_so_and_shortages_are_warnings() -> None:
 
 
 def test_a_machine_that_is_told_to_go_is_announced_once() -> None:
-    going = CLAIM.with_disruption(Disruption(Reason.EMPTY, "idle for 60 s", NOW))
+    going = CLAIM.with_disruption(NodeDisruption(Reason.EMPTY, "idle for 60 s", NOW))
     (event,) = said(SaveClaim(going))
     assert (event.about.kind, event.reason, event.message) == ("NodeClaim", "Empty", "idle for 60 s")
     assert said(SaveClaim(CLAIM)) == []

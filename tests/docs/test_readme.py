@@ -20,7 +20,7 @@ from agent.sandbox.example import example_fleet
 from fleet.gangs.lifecycle import new_gang
 from fleet.plan import make_plan
 from fleet.plan.render import to_json
-from fleet.scheduling.screen import screen
+from fleet.scheduling.prefilter import prefilter
 from fleet.snapshot import Snapshot
 from model import report
 from model.fleet import Fleet
@@ -212,7 +212,7 @@ def test_jobs_may_run_in_the_sandbox(page: str, manifest: dict[str, Any]) -> Non
     job = DECODERS[manifest["apiVersion"].rpartition("/")[0], manifest["kind"]](raw)
     assert job.suspended
     gang = new_gang(fleet, Snapshot(now_s=0.0), job)
-    assert screen(fleet, Snapshot(now_s=0.0), gang) is None
+    assert prefilter(fleet, Snapshot(now_s=0.0), gang) is None
     wanted = {name for pod_set in gang.pod_sets for name in pod_set.requests if "/" in name}
     quotas = fleet.teams[fleet.queues[gang.queue].spec.team].spec.quotas
     assert wanted <= {resource for quota in quotas.values() for resource in quota.guaranteed}

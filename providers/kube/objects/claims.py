@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Raw
 
 from fleet.reasons import Reason
-from fleet.snapshot import CapacityPool, Claim, ClaimState, Disruption, Launch
+from fleet.snapshot import CapacityPool, Claim, ClaimState, Launch, NodeDisruption
 from model.kinds import CapacityType
 from model.labels import CAPACITY_TYPE, INSTANCE_TYPE, NODE_POOL, ZONE
 from model.quantity import canonical_resources
@@ -241,7 +241,7 @@ def decode_claim(raw: bytes | Raw) -> Claim:
     )
 
 
-def _disruption_object(disruption: Disruption | None) -> JsonObject | None:
+def _disruption_object(disruption: NodeDisruption | None) -> JsonObject | None:
     if disruption is None:
         return None
     deadline = {} if disruption.deadline_s == inf else {"deadline": format_instant(disruption.deadline_s)}
@@ -249,11 +249,11 @@ def _disruption_object(disruption: Disruption | None) -> JsonObject | None:
     return {"reason": disruption.reason, "message": disruption.message, "at": at, **deadline}
 
 
-def _disruption(found: _Disruption | None) -> Disruption | None:
+def _disruption(found: _Disruption | None) -> NodeDisruption | None:
     if found is None:
         return None
     deadline_s = inf if found.deadline is None else instant_of(found.deadline)
-    return Disruption(found.reason, found.message, instant_of(found.at), deadline_s)
+    return NodeDisruption(found.reason, found.message, instant_of(found.at), deadline_s)
 
 
 def _charged(claim: Claim) -> JsonObject:

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 from msgspec import Raw
 
-from fleet.snapshot import Member, PodSet, Terms
+from fleet.snapshot import GroupMember, PodSet, Terms
 from providers.kube.objects.instants import instant_of
 from providers.kube.objects.jobs.reading import checkpoint_of, interval_of, priority_of, queue_of, said_of
 from providers.kube.objects.names import GROUP_NAME, GROUP_TOTAL, POD_SET, VOLCANO_GROUP, VOLCANO_TASK
@@ -44,13 +44,13 @@ _groups = msgspec.json.Decoder(_PodGroup)
 _templates = msgspec.json.Decoder(PodTemplate)
 
 
-def member_of(raw: bytes | Raw) -> Member:
+def member_of(raw: bytes | Raw) -> GroupMember:
     """What the pod says; a total that cannot be read is none."""
     meta = _pods.decode(raw).metadata
     labels, annotations = meta.labels or _NOTHING, meta.annotations or _NOTHING
     template = _templates.decode(raw)
     shape = pod_set_of(first_of(labels, POD_SET, VOLCANO_TASK), 1, template, {})
-    return Member(
+    return GroupMember(
         group=first_of(labels, *GROUP_NAME) or first_of(annotations, *VOLCANO_GROUP),
         total=whole(first_of(annotations, *GROUP_TOTAL)) or 0,
         shape=shape if shape.name else _named(shape),

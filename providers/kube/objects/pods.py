@@ -7,7 +7,7 @@ from typing import Final, Literal
 import msgspec
 from msgspec import Raw, field
 
-from fleet.snapshot import Member, Pod
+from fleet.snapshot import GroupMember, Pod
 from fleet.snapshot.works import group_uid
 from model.labels import DO_NOT_DISRUPT, HOSTNAME, KUEUE_QUEUE, QUEUE
 from providers.kube.objects.amounts import raw_bytes
@@ -149,13 +149,13 @@ def _grouped(labels: _Labels, annotations: _PodAnnotations) -> bool:
     return bool(labels.group or labels.kueue_group or annotations.volcano_group or annotations.volcano_group_too)
 
 
-def _job_uid(namespace: str, owner: Owner | None, member: Member | None) -> str:
+def _job_uid(namespace: str, owner: Owner | None, member: GroupMember | None) -> str:
     """The job whose pods are held one by one: the owner, or the plain group."""
     if owner is not None:
         return intern(owner.uid) if (owner.group, owner.kind) in HELD_BY_POD else ""
     return intern(group_uid(namespace, member.group)) if member is not None else ""
 
 
-def _role(labels: _Labels, annotations: _PodAnnotations, member: Member | None) -> str:
+def _role(labels: _Labels, annotations: _PodAnnotations, member: GroupMember | None) -> str:
     """The pod set of a pod that has not been given one yet."""
     return member.shape.name if member else labels.volcano_task or annotations.volcano_task

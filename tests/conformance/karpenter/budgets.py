@@ -8,7 +8,7 @@ from typing import Any
 from fleet.disruption.budgets import UNBOUNDED, InvalidBudget, allowed, allowed_by, open_now
 from fleet.disruption.context import DisruptionContext
 from fleet.reasons import Reason
-from fleet.snapshot import Disruption
+from fleet.snapshot import NodeDisruption
 from model.kinds import NEVER, Budget, NodePool
 from tests.conformance.cases import Case
 from tests.conformance.karpenter.scenes import NOW, budget, node_pool
@@ -85,7 +85,7 @@ def _over_machines(given: Given) -> dict[str, Any]:
     leaving = _count(given, "marked") + _count(given, "deleting")
     for number in range(leaving):
         name = f"m{count - 1 - number}"
-        world.claims[name] = replace(world.claims[name], disruption=Disruption("Drifted", "x", NOW, NEVER))
+        world.claims[name] = replace(world.claims[name], disruption=NodeDisruption("Drifted", "x", NOW, NEVER))
     for number in range(_count(given, "terminating")):
         _taken_down(world, f"t{number}")
     for number in range(_count(given, "uninitialized")):

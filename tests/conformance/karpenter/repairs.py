@@ -9,7 +9,7 @@ from bench.reference.karpenter.launch.health import launch_health
 from fleet.actions import SaveClaim
 from fleet.nodeclaims import lifecycle
 from fleet.nodeclaims.repair import GATE_AGAIN_S, look_again_s, too_many
-from fleet.snapshot import Disruption, NodeCondition
+from fleet.snapshot import NodeCondition, NodeDisruption
 from model.kinds import NEVER, Repair
 from tests.conformance.cases import Case
 from tests.support.fleets import FleetBuilder
@@ -62,7 +62,7 @@ def _machine(given: Given) -> dict[str, Any]:
     existing = given.get("existing_termination_timestamp_minutes")
     if existing is not None:
         ends_s = world.now_s + existing * MINUTE_S
-        disruption = Disruption("Drifted", "x", world.now_s - 1, ends_s)
+        disruption = NodeDisruption("Drifted", "x", world.now_s - 1, ends_s)
         world.claims["m0"] = replace(world.claims["m0"], deleting=True, disruption=disruption)
     told = _told(world)
     deadline_s = told.get("m0")

@@ -16,7 +16,7 @@ from fleet.disruption.budgets import (
     headcount,
 )
 from fleet.reasons import Reason
-from fleet.snapshot import Disruption
+from fleet.snapshot import NodeDisruption
 from model.kinds import NEVER, Budget, DisruptionReason, NodePool
 from tests.support.fleets import NOW, FleetBuilder, small_fleet
 from tests.support.world import World
@@ -85,7 +85,7 @@ def test_what_counts_as_disrupted() -> None:
     world = World(small_fleet())
     for name in ("fine", "deleting", "told", "replaced", "unwell", "lost", "new"):
         world.machine(name)
-    leaves = Disruption("Drifted", "x", NOW, NEVER)
+    leaves = NodeDisruption("Drifted", "x", NOW, NEVER)
     changes: dict[str, dict[str, Any]] = {
         "deleting": {"deleting": True},
         "told": {"disruption": leaves},
@@ -104,7 +104,7 @@ def test_what_counts_as_disrupted() -> None:
 def test_a_replacement_that_was_given_up_frees_the_budget() -> None:
     world = World(small_fleet())
     world.machine("old")
-    world.machine("new", replaces=("old",), disruption=Disruption("InsufficientCapacityError", "x", NOW, NEVER))
+    world.machine("new", replaces=("old",), disruption=NodeDisruption("InsufficientCapacityError", "x", NOW, NEVER))
     assert disrupted([world.claims["old"]], world.snapshot()) == 0
 
 
@@ -114,7 +114,7 @@ def test_machines_that_percentages_are_of() -> None:
     for name in ("fine", "boots", "told", "leaves", "dies"):
         world.machine(name)
     world.claims["boots"] = replace(world.claims["boots"], ready_at_s=0.0)
-    world.claims["told"] = replace(world.claims["told"], disruption=Disruption("Drifted", "x", NOW, NEVER))
+    world.claims["told"] = replace(world.claims["told"], disruption=NodeDisruption("Drifted", "x", NOW, NEVER))
     for name in ("leaves", "dies"):
         world.claims[name] = replace(world.claims[name], deleting=True)
     world.instances["i-dies"] = replace(world.instances["i-dies"], state="shutting-down")

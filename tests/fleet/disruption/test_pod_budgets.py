@@ -15,7 +15,7 @@ from fleet.disruption.eligibility import CandidateNode, CandidatePod, Disruption
 from fleet.disruption.outcomes import DisruptionOutcome, Obstacle
 from fleet.explain.verdicts import verdicts
 from fleet.reasons import Reason
-from fleet.snapshot import Disruption, GangState, PodBudget
+from fleet.snapshot import GangState, NodeDisruption, PodBudget
 from model.kinds import NEVER
 from model.upstream.selectors import LabelSelector
 from tests.support.fleets import GPU, NOW, P5, P5S, FleetBuilder, gang
@@ -240,7 +240,7 @@ def on_its_way(change: Callable[[World], None]) -> int:
 
 
 def _told(world: World) -> None:
-    world.claims["m2"] = replace(world.claims["m2"], disruption=Disruption(Reason.EXPIRED, "", NOW, NEVER))
+    world.claims["m2"] = replace(world.claims["m2"], disruption=NodeDisruption(Reason.EXPIRED, "", NOW, NEVER))
 
 
 def _evicting(world: World) -> None:

@@ -8,7 +8,7 @@ import pytest
 from fleet.actions import SaveClaim
 from fleet.disruption import rollout
 from fleet.mig.layouts import gpu_part
-from fleet.snapshot import Disruption
+from fleet.snapshot import NodeDisruption
 from model import labels
 from model.fleet import Fleet
 from model.kinds import NEVER
@@ -66,7 +66,7 @@ def test_a_cut_that_is_still_allowed_stays(layouts: tuple[str, ...]) -> None:
         lambda w: w.runs(gang("g", pod_set(requests={**amounts(), SMALL: 1})), ("m0", 1)),
         lambda w: w.stands(foreign_pod("x", "node-m0", {SMALL: 1})),
         lambda w: setattr(w, "busy", frozenset({"claim/m0"})),
-        lambda w: w.claims.update(m0=replace(w.claims["m0"], disruption=Disruption("Empty", "x", NOW, NEVER))),
+        lambda w: w.claims.update(m0=replace(w.claims["m0"], disruption=NodeDisruption("Empty", "x", NOW, NEVER))),
         lambda w: w.claims.update(m0=replace(w.claims["m0"], recut_at_s=NOW)),
         lambda w: w.nodes.update({"node-m0": replace(w.nodes["node-m0"], ready=False)}),
     ],

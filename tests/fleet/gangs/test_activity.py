@@ -9,7 +9,7 @@ from fleet.gangs import lifecycle
 from fleet.gangs.transitions import evicted, released
 from fleet.reasons import Reason
 from fleet.scheduling import cycle
-from fleet.scheduling.screen import PODS_MAX, screen
+from fleet.scheduling.prefilter import PODS_MAX, prefilter
 from fleet.snapshot import Eviction, GangState
 from tests.support.fleets import NOW, gang, small_fleet
 from tests.support.world import World
@@ -98,7 +98,7 @@ def test_only_the_time_a_gang_was_admitted_counts_and_each_run_once() -> None:
 
 def test_without_a_queue_it_is_still_the_deactivation_that_counts() -> None:
     world = idle_machine()
-    refusal = screen(FLEET, world.snapshot(), gang("g", queue="gone", active=False))
+    refusal = prefilter(FLEET, world.snapshot(), gang("g", queue="gone", active=False))
     assert refusal is not None
     assert refusal.reason is Reason.DEACTIVATED
     assert cycle.decide(FLEET, world.snapshot()) == []
@@ -107,7 +107,7 @@ def test_without_a_queue_it_is_still_the_deactivation_that_counts() -> None:
 def test_more_pods_than_a_cluster_runs_are_a_slip() -> None:
     world = idle_machine()
     few, many = (gang("g", count=count) for count in (PODS_MAX, PODS_MAX + 1))
-    refusal = screen(FLEET, world.snapshot(), many)
+    refusal = prefilter(FLEET, world.snapshot(), many)
     assert refusal is not None
     assert (refusal.reason, str(PODS_MAX + 1) in refusal.message) == (Reason.TOO_MANY_PODS, True)
-    assert screen(FLEET, world.snapshot(), few) is None
+    assert prefilter(FLEET, world.snapshot(), few) is None

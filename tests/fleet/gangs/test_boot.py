@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from fleet.gangs.handover import BOOT_S, boot_s, ready_at_s
+from fleet.gangs.lost_machines import BOOT_S, boot_s, ready_at_s
 from tests.support.fleets import NOW, P5, P5S, FleetBuilder
 from tests.support.world import World
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from fleet.actions import EvictPod, SaveGang
 from fleet.gangs import lifecycle
 from fleet.gangs.elastic import departures, dismissed
+from fleet.gangs.pods_ready import ready_pods
 from fleet.scheduling import cycle
 from fleet.snapshot import Gang, GangState, Hold, Pin, PodSet
 from fleet.snapshot.elastic_parts import PRIORITY, cores, parts, together, whole
@@ -173,9 +174,9 @@ def test_the_core_alone_says_whether_all_pods_are_ready() -> None:
     first, second = sorted(world.pods)
     world.pods[second] = replace(world.pods[second], ready=False)
     it, job = world.gang("g"), world.jobs["uid-g"]
-    assert lifecycle.ready_pods(world.snapshot(), it, job) == (1, 1)
+    assert ready_pods(world.snapshot(), it, job) == (1, 1)
     world.pods[first] = replace(world.pods[first], ready=False)
-    assert lifecycle.ready_pods(world.snapshot(), it, job) == (0, 1)
+    assert ready_pods(world.snapshot(), it, job) == (0, 1)
 
 
 @settings(max_examples=200, deadline=None)

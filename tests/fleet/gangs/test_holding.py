@@ -8,7 +8,7 @@ import pytest
 
 from fleet.actions import Action, CloseGang, EvictPod, Marks, ReleasePod, SaveGang, StartJob, StopJob
 from fleet.gangs import lifecycle
-from fleet.snapshot import Eviction, Gang, GangState, Hold, Job, JobRef, Member, Pin, Pod, PodSet, Snapshot
+from fleet.snapshot import Eviction, Gang, GangState, GroupMember, Hold, Job, JobRef, Pin, Pod, PodSet, Snapshot
 from fleet.snapshot.works import group_uid
 from model.kinds import PodsReady
 from tests.support.fleets import NOW, FleetBuilder, amounts, gang, job_of, pod_set, small_fleet
@@ -26,7 +26,7 @@ PENDING, RESERVED, ADMITTED, EVICTING = list(GangState)[:4]
 
 
 def pod(name: str, **changes: Any) -> Pod:
-    member = Member("g", 2, replace(OFFERING, count=1), GANG.queue, NOW)
+    member = GroupMember("g", 2, replace(OFFERING, count=1), GANG.queue, NOW)
     held = Pod(f"uid-{name}", "ns", name, "", "Pending", amounts(gpu=4), gated=True, job_uid=UID, member=member)
     return replace(held, pod_set="main", **changes)
 

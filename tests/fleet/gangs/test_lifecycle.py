@@ -8,7 +8,7 @@ import pytest
 
 from fleet.actions import Action, CloseGang, OpenGang, ReleasePod, SaveGang, StartJob, StopJob, gang_subject
 from fleet.gangs import lifecycle
-from fleet.snapshot import Disruption, Eviction, Gang, GangState, JobRef, JobResult, Pin
+from fleet.snapshot import Eviction, Gang, GangState, JobRef, JobResult, NodeDisruption, Pin
 from model.kinds import NEVER
 from tests.support.fleets import (
     NOW,
@@ -129,7 +129,7 @@ def two(*changes: Change) -> Change:
     return change
 
 
-LEAVES = Disruption("Interrupted", "EC2 takes the spot machine back", NOW, NOW + 100)
+LEAVES = NodeDisruption("Interrupted", "EC2 takes the spot machine back", NOW, NOW + 100)
 OTHER_PODS = (pod_set(count=3, gpu=4),)
 MAX_RUN = "MaximumExecutionTimeExceeded"
 Expected = tuple[Any, ...]
@@ -398,7 +398,7 @@ def test_a_requeued_gang_remembers_why() -> None:
 )
 def test_after_machines_that_never_came_there_is_a_pause(reason: str, pause_s: float) -> None:
     world = holding(RESERVED)
-    claim(disruption=Disruption(reason, "why", NOW, NEVER))(world)
+    claim(disruption=NodeDisruption(reason, "why", NOW, NEVER))(world)
     [save] = steps(world)
     assert isinstance(save, SaveGang)
     assert save.gang.requeue_at_s == NOW + pause_s

@@ -13,7 +13,7 @@ from fleet.actions import Action, EvictPod, OpenClaims, ReleasePod, SaveGang
 from fleet.gangs import lifecycle
 from fleet.quota.build_tree import quota_specs, usage_of
 from fleet.scheduling import cycle
-from fleet.snapshot import ANY_NUMBER, Disruption, Gang, GangState, Pin, PodSet, Slice
+from fleet.snapshot import ANY_NUMBER, Gang, GangState, NodeDisruption, Pin, PodSet, Slice
 from fleet.snapshot.seats import strays_of
 from model import labels
 from model.kinds import NEVER
@@ -70,7 +70,7 @@ def silent(*machines: str, for_s: float = 60.0) -> Change:
 
 def leaves(reason: str, machine: str = "m0") -> Change:
     def change(world: World) -> None:
-        why = Disruption(reason, "why", NOW - 5, NEVER)
+        why = NodeDisruption(reason, "why", NOW - 5, NEVER)
         world.claims[machine] = replace(world.claims[machine], disruption=why)
 
     return change
@@ -481,7 +481,7 @@ def test_recovery_is_measured_from_the_loss() -> None:
 def test_nor_from_before_it_could_be_noticed(ago_s: float, since_s: float) -> None:
     """The agent may have been away: the time it was is not counted against the gang."""
     world = running()
-    why = Disruption("Interrupted", "why", NOW - ago_s, NEVER)
+    why = NodeDisruption("Interrupted", "why", NOW - ago_s, NEVER)
     world.claims["m0"] = replace(world.claims["m0"], disruption=why)
     decided(world)
     assert world.gang("g").not_ready_since_s == NOW - since_s

@@ -7,7 +7,7 @@ import pytest
 
 from fleet.actions import OpenClaims, SaveClaim
 from fleet.nodeclaims import fixed
-from fleet.snapshot import Claim, Disruption
+from fleet.snapshot import Claim, NodeDisruption
 from model.kinds import NEVER
 from tests.support.fleets import NOW, P5, P5S, A, B, FleetBuilder, capacity_pool, foreign_pod, gang, small_fleet
 from tests.support.world import World
@@ -58,7 +58,7 @@ def test_machines_on_their_way_count_and_those_that_leave_do_not() -> None:
     world = world_of(3, 3)
     world.claims["m0"] = replace(world.claims["m0"], ready_at_s=0.0, registered_at_s=0.0)
     assert bought(world) == []
-    world.claims["m1"] = replace(world.claims["m1"], disruption=Disruption("Expired", "x", NOW, NEVER))
+    world.claims["m1"] = replace(world.claims["m1"], disruption=NodeDisruption("Expired", "x", NOW, NEVER))
     world.claims["m2"] = replace(world.claims["m2"], deleting=True)
     assert len(bought(world)) == 2
 

@@ -6,7 +6,7 @@ import pytest
 
 from fleet.actions import SaveClaim
 from fleet.nodeclaims.interruption import MARGIN_S, RULES, InterruptionResponse, respond
-from fleet.snapshot import Claim, Disruption, Notice, NoticeKind
+from fleet.snapshot import Claim, NodeDisruption, Notice, NoticeKind
 from model.kinds import NEVER
 from providers.kube.objects.instants import format_instant, parse_instant
 from tests.support.fleets import NOW, capacity_pool, small_fleet
@@ -94,7 +94,7 @@ def test_the_earliest_deadline_of_several_counts() -> None:
 def test_a_machine_that_leaves_at_leisure_gets_the_deadline() -> None:
     """EC2 does not wait for a drain that has no deadline of its own."""
     world = one()
-    slow = Disruption("Drifted", "x", NOW - 99, NEVER)
+    slow = NodeDisruption("Drifted", "x", NOW - 99, NEVER)
     world.claims["m0"] = replace(world.claims["m0"], deleting=True, disruption=slow)
     [claim] = claims(answer(world, K.SPOT_INTERRUPTED))
     assert claim.disruption

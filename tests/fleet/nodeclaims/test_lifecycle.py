@@ -19,7 +19,7 @@ from fleet.actions import (
 )
 from fleet.nodeclaims import lifecycle
 from fleet.nodeclaims.launch import launch_token
-from fleet.snapshot import Claim, ClaimState, Disruption, GangState, Launch, Pin
+from fleet.snapshot import Claim, ClaimState, GangState, Launch, NodeDisruption, Pin
 from model import labels
 from model.kinds import NEVER, Taint
 from tests.support.fleets import (
@@ -142,7 +142,7 @@ def allocatable(**change: int | None) -> Change:
     return apply
 
 
-LEAVES = Disruption("Empty", "idle", NOW - 5, NEVER)
+LEAVES = NodeDisruption("Empty", "idle", NOW - 5, NEVER)
 CASES: list[tuple[str, ClaimState, float, Change, list[Any]]] = [
     # launched
     ("waits for its node", LAUNCHED, 10, nothing, []),
@@ -551,9 +551,9 @@ def test_states_follow_from_the_stamps() -> None:
 
 def test_the_first_reason_of_a_disruption_stays_and_only_an_earlier_deadline_changes_it() -> None:
     it: Claim = bought(READY).claims["m0"].with_disruption(LEAVES)
-    later = it.with_disruption(Disruption("Drifted", "x", NOW, NEVER))
+    later = it.with_disruption(NodeDisruption("Drifted", "x", NOW, NEVER))
     assert later is it
-    sooner = it.with_disruption(Disruption("Interrupted", "x", NOW, NOW + 60))
+    sooner = it.with_disruption(NodeDisruption("Interrupted", "x", NOW, NOW + 60))
     assert (sooner.disruption and sooner.disruption.reason, sooner.disruption and sooner.disruption.deadline_s) == (
         "Empty",
         NOW + 60,

@@ -9,7 +9,7 @@ import pytest
 from fleet.actions import SaveClaim
 from fleet.nodeclaims import lifecycle
 from fleet.nodeclaims.repair import look_again_s, too_many
-from fleet.snapshot import Disruption, NodeCondition
+from fleet.snapshot import NodeCondition, NodeDisruption
 from model.kinds import NEVER, REPAIRS, Repair
 from tests.support.fleets import NOW, FleetBuilder, small_fleet
 from tests.support.world import World
@@ -107,7 +107,7 @@ def test_repair_asks_neither_budgets_nor_annotations() -> None:
 @pytest.mark.parametrize(("deadline_s", "now"), [(NEVER, True), (NOW + 60, True), (NOW - 5, False)])
 def test_a_drain_of_a_machine_that_is_not_well_ends_now(deadline_s: float, now: bool) -> None:
     world = complaining(pool_of(6), "m00", for_s=600)
-    leaves = Disruption("Drifted", "x", NOW - 99, deadline_s)
+    leaves = NodeDisruption("Drifted", "x", NOW - 99, deadline_s)
     world.claims["m00"] = replace(world.claims["m00"], deleting=True, disruption=leaves)
     assert repaired(world) == ({"m00": ("Drifted", NOW)} if now else {})
 

@@ -7,14 +7,14 @@ import pytest
 
 from fleet.actions import EvictPod
 from fleet.nodeclaims.termination import drain
-from fleet.snapshot import Disruption, Pod
+from fleet.snapshot import NodeDisruption, Pod
 from model.kinds import NEVER
 from tests.support.fleets import NOW, foreign_pod, gang, gang_pod, small_fleet
 from tests.support.world import World
 
 
 def drained(deadline_s: float | None, *pods: Pod) -> tuple[bool, list[tuple[str, int | None]]]:
-    disruption = None if deadline_s is None else Disruption("Expired", "old", NOW, deadline_s)
+    disruption = None if deadline_s is None else NodeDisruption("Expired", "old", NOW, deadline_s)
     world = World(small_fleet())
     claim = world.machine("m0", disruption=disruption)
     world.stands(*pods)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet.actions import OpenClaims, Tally
+from fleet.actions import OpenClaims, PurchaseTally
 from fleet.offerings.interruption_rate import (
     FORGOTTEN,
     HALF_LIFE_S,
@@ -19,7 +19,7 @@ from fleet.offerings.interruption_rate import (
     weight,
 )
 from fleet.scheduling import cycle
-from fleet.snapshot import CapacityPool, Claim, Disruption, InstanceOffer, InterruptionHistory, Snapshot
+from fleet.snapshot import CapacityPool, Claim, InstanceOffer, InterruptionHistory, NodeDisruption, Snapshot
 from model.kinds import CapacityType
 from tests.support.fleets import NOW, A, B, FleetBuilder, catalog, gang, machine
 from tests.support.world import World
@@ -31,7 +31,7 @@ def claims(*at_s: float, reason: str = "Interrupted", capacity_type: Any = "spot
     """A machine interrupted at each instant."""
     world = World(FleetBuilder().pool(capacityTypes=["spot", "on-demand"]).team().queue().build())
     for number, when_s in enumerate(at_s):
-        why = Disruption(reason, "x", when_s, when_s + 105)
+        why = NodeDisruption(reason, "x", when_s, when_s + 105)
         world.machine(f"m{number}", capacity_type=capacity_type, disruption=why)
     return world.claims
 
@@ -110,7 +110,7 @@ def asked(**pool: Any) -> World:
     return world
 
 
-def bought(world: World) -> tuple[set[CapacityPool], Tally]:
+def bought(world: World) -> tuple[set[CapacityPool], PurchaseTally]:
     [opened] = [it for it in cycle.decide(world.fleet, world.snapshot()) if isinstance(it, OpenClaims)]
     assert opened.tally is not None
     assert sum(claim.price_usd_h for claim in opened.claims) == pytest.approx(opened.tally.cost_usd_h)
@@ -177,7 +177,7 @@ def test_what_gangs_buy_together_is_chosen_by_expected_cost_and_told_in_prices()
     assert tally.bound_usd_h <= 5.2
 
 
-def bought_in_all(world: World) -> tuple[dict[CapacityPool, int], Tally]:
+def bought_in_all(world: World) -> tuple[dict[CapacityPool, int], PurchaseTally]:
     opened = [it for it in cycle.decide(world.fleet, world.snapshot()) if isinstance(it, OpenClaims)]
     [tally] = [it.tally for it in opened if it.tally is not None]
     return dict(Counter(claim.capacity_pool for it in opened for claim in it.claims)), tally

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from fleet.plan.changes import Change, declared_changes
+from fleet.plan.changes import PlannedChange, declared_changes
 from model.fleet import Fleet
 from tests.support.fleets import GPU, FleetBuilder
 
@@ -18,7 +18,7 @@ def fleet(**change: Any) -> Fleet:
     return builder.build()
 
 
-def lines(changes: list[Change]) -> list[str]:
+def lines(changes: list[PlannedChange]) -> list[str]:
     return [
         f"{it.verb} {it.address}" + "".join(f" {f.path}: {f.before} -> {f.after}" for f in it.fields) for it in changes
     ]

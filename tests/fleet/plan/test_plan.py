@@ -13,7 +13,7 @@ import pytest
 
 from fleet.plan import Plan, make_plan
 from fleet.plan.render import summary, to_json, to_text
-from fleet.snapshot import Disruption, GangState, ImageKind, PodBudget, Resolutions, Resolved, Snapshot
+from fleet.snapshot import GangState, ImageKind, NodeDisruption, PodBudget, Resolutions, Resolved, Snapshot
 from model.fleet import Fleet
 from model.kinds import NEVER, NodeOverlay
 from model.pools import pool_hash
@@ -201,7 +201,7 @@ def test_gangs_that_leave_anyway_are_not_the_revisions_doing() -> None:
 
 def test_machines_that_leave_already_are_not_counted() -> None:
     world = standing(2, busy=1)
-    world.claims["m1"] = replace(world.claims["m1"], disruption=Disruption("Empty", "x", NOW, NEVER))
+    world.claims["m1"] = replace(world.claims["m1"], disruption=NodeDisruption("Empty", "x", NOW, NEVER))
     it = plan(world, fleet(pool=CHANGED))
     assert verbs(it) == {"m0": "replace"}
     assert it.now.usd_h == 98.0

@@ -20,7 +20,7 @@ from fleet.quota.admission_fair_sharing import (
     usage_order_values,
 )
 from fleet.scheduling import cycle
-from fleet.scheduling.order import by_use, in_line, line_with
+from fleet.scheduling.queue_order import by_use, in_line, line_with
 from fleet.snapshot import Gang, GangState
 from model.fleet import Fleet
 from tests.fleet.quota.test_upstream import cluster_queue, group, local
@@ -166,7 +166,7 @@ def test_people_are_told_the_order_of_the_engine(rows: Sequence[Any], a: int, b:
     for n, (namespace, priority, age, nominated) in enumerate(rows):
         reason = "WaitingForPreemptedWorkloads" if nominated else "Queued"
         world.waits(small(f"w{n}", namespace, priority=priority, created_s=NOW - age, reason=reason))
-    started = cycle.Pass.start(world.fleet, world.snapshot())
+    started = cycle.AdmissionPass.start(world.fleet, world.snapshot())
     told = [it.uid for it in started.waiting]
     started._submit()
     assert [workload.uid for workload in started.scheduler.still_waiting()] == told

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.snapshot import Hold, Job, JobRef, JobResult, Member, Pod, PodSet, Terms
+from fleet.snapshot import GroupMember, Hold, Job, JobRef, JobResult, Pod, PodSet, Terms
 from fleet.snapshot.works import excess, group_job, group_uid, has_started, works
 from tests.support.fleets import NOW, amounts
 
@@ -16,7 +16,7 @@ SMALL, LARGE = PodSet("small", 1, amounts(gpu=1)), PodSet("large", 1, amounts(gp
 
 
 def pod(name: str, total: int = 2, *, age_s: float = 0.0, shape: PodSet = SMALL, **changes: Any) -> Pod:
-    member = Member("g", total, shape, "q", NOW - age_s)
+    member = GroupMember("g", total, shape, "q", NOW - age_s)
     held = Pod(f"uid-{name}", "ns", name, "", "Pending", amounts(gpu=1), gated=True, job_uid=UID, member=member)
     return replace(held, pod_set=shape.name, **changes)
 

@@ -6,12 +6,12 @@ from fleet.actions import Announce, PatchNode, ReleasePod
 from fleet.snapshot import (
     CapacityPool,
     Claim,
-    Disruption,
     Eviction,
     Gang,
     GangState,
     JobRef,
     Launch,
+    NodeDisruption,
     Pin,
     Pod,
     PodSet,
@@ -116,7 +116,7 @@ LEAVING = replace(
     registered_at_s=NOW_S - 200,
     ready_at_s=NOW_S - 100,
     emptied_at_s=NOW_S - 50,
-    disruption=Disruption("Drifted", "The pool's template has changed", NOW_S - 10, NOW_S + 600),
+    disruption=NodeDisruption("Drifted", "The pool's template has changed", NOW_S - 10, NOW_S + 600),
 )
 QUEUE = QueueReport(
     "research",

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fleet.snapshot import Claim, Disruption, Gang, GangState
+from fleet.snapshot import Claim, Gang, GangState, NodeDisruption
 from providers.kube.objects import (
     Condition,
     FlavorUsage,
@@ -164,7 +164,7 @@ def test_pods_lost_and_found(before: str, *, ready: bool, reason: str) -> None:
             f"{UP}, Ready False Drifted, Disrupted True Drifted, Drifted True Drifted",
         ),
         (
-            replace(samples.LEAVING, disruption=Disruption("Expired", "Older than 30 days", 1.0, 2.0)),
+            replace(samples.LEAVING, disruption=NodeDisruption("Expired", "Older than 30 days", 1.0, 2.0)),
             f"{UP}, Ready False Expired, Disrupted True Expired",
         ),
     ],

@@ -11,11 +11,11 @@ from fleet.snapshot import (
     LIVE_FIELDS,
     Claim,
     DecisionFailure,
-    Disruption,
     Eviction,
     Gang,
     Job,
     Launch,
+    NodeDisruption,
     Pin,
     PodSet,
     Slice,
@@ -86,7 +86,7 @@ KNOWN = {
     "advised_at_s deleting disruption failure list_usd_h",
     DecisionFailure: "error cause",
     Launch: "group lot size",
-    Disruption: "reason message at_s deadline_s",
+    NodeDisruption: "reason message at_s deadline_s",
 }
 
 

@@ -10,12 +10,12 @@ from fleet.snapshot import (
     CapacityPool,
     Claim,
     DecisionFailure,
-    Disruption,
     Eviction,
     Gang,
     GangState,
     JobRef,
     Launch,
+    NodeDisruption,
     Pin,
     PodSet,
     Slice,
@@ -115,7 +115,9 @@ def gangs(draw: st.DrawFn) -> Gang:
     )
 
 
-disruptions = st.builds(Disruption, reason=reasons, message=texts, at_s=instants, deadline_s=st.just(inf) | instants)
+disruptions = st.builds(
+    NodeDisruption, reason=reasons, message=texts, at_s=instants, deadline_s=st.just(inf) | instants
+)
 capacity_pools = st.builds(
     CapacityPool,
     capacity_type=st.sampled_from(("reserved", "spot", "on-demand")),

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from fleet.actions import EvictPod, OpenClaims, SaveGang
 from fleet.gangs import lifecycle as gang_lifecycle
-from fleet.gangs.handover import POLITE_S, leaves_since_s
+from fleet.gangs.lost_machines import POLITE_S, leaves_since_s
 from fleet.scheduling import cycle
-from fleet.snapshot import Disruption, GangState
+from fleet.snapshot import GangState, NodeDisruption
 from model.kinds import NEVER
 from tests.support.fleets import NOW, FleetBuilder, gang
 from tests.support.world import World
@@ -31,7 +31,7 @@ def scene(
     world.jobs["uid-g"] = replace(world.jobs["uid-g"], restarts={"main": 9})
     world.pods = {key: replace(pod, deletion_grace_s=grace_s) for key, pod in world.pods.items()}
     told = {"reason": "Interrupted", "message": "x", "at_s": NOW, "deadline_s": NOW + left_s} | why
-    world.claims["m0"] = replace(world.claims["m0"], disruption=Disruption(**told))
+    world.claims["m0"] = replace(world.claims["m0"], disruption=NodeDisruption(**told))
     return world
 
 
@@ -108,7 +108,7 @@ def test_it_leaves_politely_in_the_last_moment_and_then_by_force() -> None:
 def test_a_gang_leaves_in_one_step_however_many_machines_it_waits_for() -> None:
     world = scene(machines=3)
     for name in ("m0", "m1"):
-        world.claims[name] = replace(world.claims[name], disruption=Disruption("Interrupted", "x", NOW, NOW + 105))
+        world.claims[name] = replace(world.claims[name], disruption=NodeDisruption("Interrupted", "x", NOW, NOW + 105))
     assert turn(world) == {}
     awaited = sorted({pin.claim for pin in world.gang("g").pins if not pin.node})
     assert len(awaited) == 2

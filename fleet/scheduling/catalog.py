@@ -30,7 +30,7 @@ class Tier(NamedTuple):
 
 
 @dataclass(slots=True)
-class Market:
+class OfferingCatalog:
     """The offerings that come into question."""
 
     supply: BuyableCapacity

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fleet.actions import OpenClaims, SaveGang
-from fleet.gangs.checks import checks_of, open_checks, retry_pause_s, verdict
+from fleet.gangs.admission_checks import checks_of, open_checks, retry_pause_s, verdict
 from fleet.reasons import Reason
 from fleet.snapshot import Check, CheckState, Gang, GangState
 from model.fleet import Fleet

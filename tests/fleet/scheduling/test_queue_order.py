@@ -8,7 +8,7 @@ import pytest
 from fleet.quota.queue_binding import QueueBinding
 from fleet.reasons import Reason
 from fleet.scheduling import cycle
-from fleet.scheduling.patience import ends_at_s, overdue, runs_s, tired
+from fleet.scheduling.queue_order import ends_at_s, overdue, runs_s, tired
 from fleet.snapshot import Eviction, GangState
 from tests.support.fleets import GPU, NOW, FleetBuilder, gang
 from tests.support.world import World

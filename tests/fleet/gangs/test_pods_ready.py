@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fleet.gangs.punctuality import late, pods_ready_of, requeue_pause_s
+from fleet.gangs.pods_ready import late, pods_ready_of, requeue_pause_s
 from fleet.reasons import Reason
 from fleet.snapshot import GangState
 from model.kinds import NEVER, PodsReady

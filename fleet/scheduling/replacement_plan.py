@@ -4,44 +4,51 @@ A purchase stays in the zone the rest of the gang stands in where it can, and al
 share: they are tied to it by its label, so that machines which cannot promise the domain do not come into question.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from fleet.gangs.replacement import Vacancy
 from fleet.placement.buyable_capacity import BuyableCapacity
+from fleet.gangs.replacement import PodsToReplace
+from fleet.placement.cluster_state import ClusterState
+from fleet.placement.inventory import BuyableCapacity
 from fleet.placement.place import place_gang
 from fleet.placement.plan import Need, PlacementPlan
 from fleet.quota.workload import PodSetAssignment, Workload
 from fleet.reasons import Reason, Refusal
-from fleet.snapshot import PodSet
+from fleet.scheduling.gang_planner import GangPlanner
+from fleet.snapshot import Pin, PodSet
 from model import labels
 
-if TYPE_CHECKING:
-    from fleet.scheduling.machines import Machines
 
-
-def mend(machines: "Machines", workload: Workload, given: Sequence[PodSetAssignment]) -> PlacementPlan | Refusal:
-    """A plan for what is missing, taken on the board of the machines and from their headroom; on refusal nothing is."""
-    vacancy = machines.vacancies[workload.uid]
+def plan_replacement(
+    planner: GangPlanner,
+    state: ClusterState,
+    workload: Workload,
+    given: Sequence[PodSetAssignment],
+    vacancy: PodsToReplace,
+    pins: Iterable[Pin],
+) -> PlacementPlan | Refusal:
+    """A plan for what is missing beside what `pins` name, taken on the state and from the limits; else a refusal."""
     pod_sets = {pod_set.name: pod_set for pod_set in workload.pod_sets}
     lost = [(one, _tied(pod_sets[one.name], vacancy)) for one in given if vacancy.missing.get(one.name)]
     if any(pod_set.wishes for _, pod_set in lost):
-        found = _on_topology(machines, workload, lost, vacancy)
+        kept = [pin for pin in pins if pin.node and pin not in vacancy.vacated]
+        found = _on_topology(planner, state, workload, lost, vacancy, kept)
         if isinstance(found, PlacementPlan) or any(
             s.slices or s.group or s.required_topology for _, s in lost if s.wishes
         ):
             return found  # a purchase could not promise it
-    needs = [machines.need(workload, one, _alone(pod_set, vacancy)) for one, pod_set in lost]
-    return _provided(machines, workload.uid, needs, vacancy)
+    needs = [planner.need(workload, one, _alone(pod_set, vacancy)) for one, pod_set in lost]
+    return _anywhere(planner.capacity, state, workload.uid, needs, vacancy)
 
 
-def _tied(pod_set: PodSet, vacancy: Vacancy) -> PodSet:
+def _tied(pod_set: PodSet, vacancy: PodsToReplace) -> PodSet:
     tie = vacancy.bound_to.get(pod_set.name)
     return replace(pod_set, node_selector={**pod_set.node_selector, **tie}) if tie else pod_set
 
 
-def _alone(pod_set: PodSet, vacancy: Vacancy) -> PodSet:
+def _alone(pod_set: PodSet, vacancy: PodsToReplace) -> PodSet:
     """Only the lost pods; a tie to the domain of the others stands for the wish to share one."""
     tied = pod_set.name in vacancy.bound_to
     topology = "" if tied else pod_set.required_topology
@@ -49,40 +56,46 @@ def _alone(pod_set: PodSet, vacancy: Vacancy) -> PodSet:
 
 
 def _on_topology(
-    machines: "Machines", workload: Workload, lost: Sequence[tuple[PodSetAssignment, PodSet]], vacancy: Vacancy
+    planner: GangPlanner,
+    state: ClusterState,
+    workload: Workload,
+    lost: Sequence[tuple[PodSetAssignment, PodSet]],
+    vacancy: PodsToReplace,
+    kept: Iterable[Pin],
 ) -> PlacementPlan | Refusal:
-    kept: dict[str, dict[str, int]] = {}
-    for pin in machines.standing[workload.uid].pins:
-        if pin.node and pin not in vacancy.vacated:
-            seats = kept.setdefault(pin.pod_set, {})
-            seats[pin.node] = seats.get(pin.node, 0) + pin.count
-    asked = [(pods, machines.flavors_of(workload, one), vacancy.missing[one.name]) for one, pods in lost]
-    found = machines.terrain(machines.board).find_replacements(asked, kept)
+    standing: dict[str, dict[str, int]] = {}
+    for pin in kept:
+        pods = standing.setdefault(pin.pod_set, {})
+        pods[pin.node] = pods.get(pin.node, 0) + pin.count
+    asked = [(pods, planner.flavors_of(workload, one), vacancy.missing[one.name]) for one, pods in lost]
+    found = planner.topology(state).find_replacements(asked, standing)
     if isinstance(found, Refusal):
         return found
     requests = {pod_set.name: pod_set.requests for _, pod_set in lost}
     for seat in found:
-        machines.board.take(seat.slot, requests[seat.pod_set], seat.count)
+        state.take(seat.slot, requests[seat.pod_set], seat.count)
     return PlacementPlan(tuple(found))
 
 
-def _provided(machines: "Machines", uid: str, needs: Sequence[Need], vacancy: Vacancy) -> PlacementPlan | Refusal:
+def _anywhere(
+    capacity: BuyableCapacity, state: ClusterState, uid: str, needs: Sequence[Need], vacancy: PodsToReplace
+) -> PlacementPlan | Refusal:
     refusal = Refusal(Reason.NO_OFFER, "nothing is asked for")
-    for supply, tied in _attempts(machines.supply, needs, vacancy):
-        mark = machines.board.mark()
-        found = place_gang(machines.board, supply, uid, tied)
+    for supply, tied in _attempts(capacity, needs, vacancy):
+        mark = state.mark()
+        found = place_gang(state, supply, uid, tied)
         if isinstance(found, PlacementPlan) and (found.ready or not vacancy.idle_only):
             return found
         if isinstance(found, Refusal):
             refusal = found
         else:
-            machines.board.undo(mark)
+            state.undo(mark)
             refusal = Refusal(Reason.NO_OFFER, "no machine stands idle")
     return refusal
 
 
 def _attempts(
-    supply: BuyableCapacity, needs: Sequence[Need], vacancy: Vacancy
+    supply: BuyableCapacity, needs: Sequence[Need], vacancy: PodsToReplace
 ) -> Iterator[tuple[BuyableCapacity, Sequence[Need]]]:
     """What there is, for nothing; then purchases beside the others; then anywhere."""
     if vacancy.idle_only:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet.actions import OpenClaims, Tally
+from fleet.actions import OpenClaims, PurchaseTally
 from fleet.scheduling import cycle
 from fleet.snapshot import Claim, Gang, InstanceOffer, InstanceType
 from model.fleet import Fleet
@@ -34,7 +34,7 @@ def fleet(purchases: str = "Optimal", **pool: Any) -> Fleet:
     return builder.policy(purchases=purchases).build()
 
 
-def bought(world: World) -> tuple[list[Claim], Tally | None]:
+def bought(world: World) -> tuple[list[Claim], PurchaseTally | None]:
     actions = cycle.decide(world.fleet, world.snapshot())
     world.apply(actions)
     opened = [it for it in actions if isinstance(it, OpenClaims)]

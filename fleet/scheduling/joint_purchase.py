@@ -2,20 +2,27 @@
 
 The machines are chosen anew for all of them. Whose pods come first on a machine owns it: its claim belongs to the
 launch group of that gang, and who else is on it waits for it, as for any machine on its way.
+
+Single pods gather for a moment before machines are bought for them: many little purchases become a good one
+(Karpenter's batching window: `BATCH_IDLE_DURATION`, `BATCH_MAX_DURATION`; reference 2.1). Gangs do not wait: what they
+buy is theirs. Nor does who finds room on machines that are there.
 """
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
-from fleet.actions import Tally
+from fleet.actions import PurchaseTally
 from fleet.nodeclaims.launch import write_claims
 from fleet.offerings.offerings import Offering
 from fleet.optimize.purchase import GREEDY, PurchaseEffort
 from fleet.placement.cluster_state import NodeAssignment, planned_slot
 from fleet.placement.plan import Need, PlannedNodeClaims
-from fleet.scheduling.basket import Line, Machine, Member, bargain, runner_up
-from fleet.scheduling.machines import Machines, Written
+from fleet.reasons import Reason, Refusal
+from fleet.scheduling.basket import PodSetOfGang, PurchaseLine, SharedMachine, purchase_together, runner_up
+from fleet.scheduling.placement_backend import ClusterBackend, PlacedGang
+from fleet.snapshot import Gang
 from model import labels
 
 _EFFORTS = {"Optimal": PurchaseEffort(), "Greedy": GREEDY}
@@ -23,7 +30,7 @@ _SHOWN = 3
 """Gangs named in a claim's purpose."""
 
 
-def buy_together(machines: Machines, names: Mapping[str, str], purchases: str) -> Tally | None:
+def buy_together(machines: ClusterBackend, names: Mapping[str, str], purchases: str) -> PurchaseTally | None:
     """Rewrite what the gangs of this pass buy where it costs less together, and say of every claim what it is for.
 
     `names`: uid -> name of the gangs. `purchases`: how hard to try (`FleetPolicy`). None when nothing is bought.
@@ -33,7 +40,7 @@ def buy_together(machines: Machines, names: Mapping[str, str], purchases: str) -
     if not lots:
         return None
     lines = list(_lines(gangs))
-    found = bargain(lines, lots, machines.supply, _EFFORTS[purchases])
+    found = purchase_together(lines, lots, machines.planner.capacity, _EFFORTS[purchases])
     if found.machines and not any(_settled(gangs, line) for line in lines):
         _return(machines, gangs, lots)
         _take(machines, gangs, found.machines)
@@ -41,7 +48,7 @@ def buy_together(machines: Machines, names: Mapping[str, str], purchases: str) -
     return found.tally
 
 
-def _lines(gangs: Mapping[str, Written]) -> Iterator[Line]:
+def _lines(gangs: Mapping[str, PlacedGang]) -> Iterator[PurchaseLine]:
     """What is bought, pod set by pod set, in order of admission."""
     bought = {claim: offering for written in gangs.values() for claim, offering in written.bought.items()}
     for uid, written in gangs.items():
@@ -53,36 +60,38 @@ def _lines(gangs: Mapping[str, Written]) -> Iterator[Line]:
                 offerings = {offering.key: offering for offering in (bought[it.slot.claim] for it in seats)}
                 found = tuple(offering for _, offering in sorted(offerings.items()))
                 zones = frozenset(it.offer.zone for it in found) if _tied_to(written, need, seats) else None
-                yield Line(Member(uid, need.pod_set.name), need, sum(it.count for it in seats), found, zones)
+                yield PurchaseLine(
+                    PodSetOfGang(uid, need.pod_set.name), need, sum(it.count for it in seats), found, zones
+                )
 
 
-def _tied_to(written: Written, need: Need, seats: Sequence[NodeAssignment]) -> bool:
+def _tied_to(written: PlacedGang, need: Need, seats: Sequence[NodeAssignment]) -> bool:
     """Whether the zone is decided: others of the gang have a place in it already."""
     elsewhere = len(written.plan.assignments) > len(seats)
     return need.pod_set.required_topology == labels.ZONE and elsewhere
 
 
-def _settled(gangs: Mapping[str, Written], line: Line) -> bool:
+def _settled(gangs: Mapping[str, PlacedGang], line: PurchaseLine) -> bool:
     """Whether pods were placed within a topology, beside others' on what those buy: they do not change machines."""
     return line.need.pod_set.wishes and not gangs[line.member.gang].plan.purchases
 
 
-def _return(machines: Machines, gangs: Mapping[str, Written], lots: Sequence[PlannedNodeClaims]) -> None:
+def _return(machines: ClusterBackend, gangs: Mapping[str, PlacedGang], lots: Sequence[PlannedNodeClaims]) -> None:
     """Give back what was planned gang by gang; seats elsewhere stay."""
     for written in gangs.values():
         for claim in written.bought:
-            machines.board.close(f"claim/{claim}")
+            machines.state.close(f"claim/{claim}")
     for lot in lots:
-        machines.supply.headroom[lot.offering.pool.name].spend(lot.offering, -lot.count)
+        machines.planner.capacity.headroom[lot.offering.pool.name].spend(lot.offering, -lot.count)
 
 
-def _take(machines: Machines, gangs: Mapping[str, Written], bought: Sequence[Machine]) -> None:
+def _take(machines: ClusterBackend, gangs: Mapping[str, PlacedGang], bought: Sequence[SharedMachine]) -> None:
     """Seats and claims for what is bought instead."""
     given_up = {claim for written in gangs.values() for claim in written.bought}
     seats = {uid: [it for it in w.plan.assignments if it.slot.claim not in given_up] for uid, w in gangs.items()}
     requests = {(uid, it.pod_set.name): it.pod_set.requests for uid, w in gangs.items() for it in w.needs}
-    anew: dict[str, Written] = {}
-    owned: dict[str, list[Machine]] = {}
+    anew: dict[str, PlacedGang] = {}
+    owned: dict[str, list[SharedMachine]] = {}
     for machine in bought:
         owned.setdefault(machine.owner, []).append(machine)
     for uid, written in gangs.items():
@@ -92,44 +101,44 @@ def _take(machines: Machines, gangs: Mapping[str, Written], bought: Sequence[Mac
         plan = replace(
             written.plan, purchases=tuple(PlannedNodeClaims(offerings[key], count) for key, count in counted.items())
         )
-        claims = write_claims(plan, uid, machines.now_s, gang=uid).claims
+        claims = write_claims(plan, uid, machines.planner.now_s, gang=uid).claims
         for claim, machine in zip(claims, mine, strict=True):  # both by lot
             slot = planned_slot(machine.offering, f"together/{claim.name}")
             slot.claim = claim.name
-            machines.board.add(slot)
+            machines.state.add(slot)
             for member, count in machine.pods.items():
-                machines.board.take(slot, requests[member], count)
+                machines.state.take(slot, requests[member], count)
                 seats[member.gang].append(NodeAssignment(member.pod_set, slot, count))
         for lot in plan.purchases:
-            machines.supply.headroom[lot.offering.pool.name].spend(lot.offering, lot.count)
+            machines.planner.capacity.headroom[lot.offering.pool.name].spend(lot.offering, lot.count)
         by_claim = {claim.name: machine.offering for claim, machine in zip(claims, mine, strict=True)}
-        anew[uid] = Written(plan, claims, (), written.needs, by_claim)
+        anew[uid] = PlacedGang(plan, claims, (), written.needs, by_claim)
     for uid, written in anew.items():
         plan = replace(written.plan, assignments=tuple(seats[uid]))
         machines.written[uid] = replace(written, plan=plan, pins=plan.pins())
 
 
-def _tell(machines: Machines, gangs: Iterable[str], names: Mapping[str, str]) -> None:
+def _tell(machines: ClusterBackend, gangs: Iterable[str], names: Mapping[str, str]) -> None:
     """Write into every claim what the machine is for, and what would have been the next best."""
     mine = {uid: machines.written[uid] for uid in gangs}
-    needs = {Member(uid, it.pod_set.name): it for uid, written in mine.items() for it in written.needs}
-    pods: dict[str, Counter[Member]] = {}
+    needs = {PodSetOfGang(uid, it.pod_set.name): it for uid, written in mine.items() for it in written.needs}
+    pods: dict[str, Counter[PodSetOfGang]] = {}
     for uid, written in mine.items():
         for seat in written.plan.assignments:
-            pods.setdefault(seat.slot.claim, Counter())[Member(uid, seat.pod_set)] += seat.count
+            pods.setdefault(seat.slot.claim, Counter())[PodSetOfGang(uid, seat.pod_set)] += seat.count
     seconds: dict[object, str] = {}
     for uid, written in mine.items():
         told = []
         for claim in written.claims:
-            machine = Machine(written.bought[claim.name], pods[claim.name])
+            machine = SharedMachine(written.bought[claim.name], pods[claim.name])
             asked = machine.offering.key, _load(machine, needs)
             if asked not in seconds:
-                seconds[asked] = _second(runner_up(machine, needs, machines.supply))
+                seconds[asked] = _second(runner_up(machine, needs, machines.planner.capacity))
             told.append(replace(claim, purpose=_purpose(machine, names) + seconds[asked]))
         machines.written[uid] = replace(written, claims=tuple(told))
 
 
-def _load(machine: Machine, needs: Mapping[Member, Need]) -> frozenset[tuple[Hashable, int]]:
+def _load(machine: SharedMachine, needs: Mapping[PodSetOfGang, Need]) -> frozenset[tuple[Hashable, int]]:
     """What stands on a machine, whoever's it is."""
     found: Counter[Hashable] = Counter()
     for member, count in machine.pods.items():
@@ -137,7 +146,7 @@ def _load(machine: Machine, needs: Mapping[Member, Need]) -> frozenset[tuple[Has
     return frozenset(found.items())
 
 
-def _purpose(machine: Machine, names: Mapping[str, str]) -> str:
+def _purpose(machine: SharedMachine, names: Mapping[str, str]) -> str:
     """For whom it is, most pods first."""
     ranked = sorted(machine.pods.items(), key=lambda it: (-it[1], names[it[0].gang], it[0]))
     parts = [f"{count} x {member.pod_set} of {names[member.gang]}" for member, count in ranked[:_SHOWN]]
@@ -150,3 +159,30 @@ def _second(other: Offering | None) -> str:
     if other is None:
         return ""
     return f"; next best {other.offer.instance_type.name} at {other.offer.price_usd_h:.2f} USD/h"
+
+
+IDLE_S: Final = 1.0
+"""They are bought for when no other has come for this long,"""
+
+
+MOST_S: Final = 10.0
+"""and no later than this after the first of them came."""
+
+
+def gathering(waiting: Iterable[Gang], now_s: float) -> frozenset[str]:
+    """Uids of the single pods for which nothing is bought yet."""
+    young = [gang for gang in waiting if sum(pods.count for pods in gang.pod_sets) == 1 and gang.created_at_s <= now_s]
+    ages_s = {gang.uid: now_s - gang.created_at_s for gang in young}
+    full = any(gang.reason == Reason.BATCHING and ages_s[gang.uid] >= MOST_S for gang in young)
+    if full or not any(age_s < IDLE_S for age_s in ages_s.values()):
+        return frozenset()
+    return frozenset(uid for uid, age_s in ages_s.items() if age_s < MOST_S)
+
+
+def put_off() -> Refusal:
+    """What such a pod waits for."""
+    return Refusal(
+        Reason.BATCHING,
+        f"a machine is bought for it with those for other single pods, when none has come for {IDLE_S:.0f} s, "
+        f"{MOST_S:.0f} s after the first at the latest",
+    )

@@ -1,0 +1,73 @@
+"""Whether all pods of a gang are ready, how long it may be without some, and what becomes of one that takes longer.
+
+Source: Kueue `waitForPodsReady`.
+"""
+
+from collections import Counter
+from typing import Final
+
+from fleet.reasons import Reason
+from fleet.snapshot import Gang, Hold, Job, Pod, Snapshot
+from fleet.snapshot.elastic_parts import cores
+from model.fleet import Fleet
+from model.kinds import PodsReady
+from model.kinds.base import format_duration
+
+MOST_DOUBLINGS: Final = 30
+"""More could only be of use to pauses that never end."""
+
+
+def pods_ready_of(fleet: Fleet, gang: Gang) -> PodsReady:
+    """What the gang's queue says; the defaults when it is not declared any more."""
+    queue = fleet.queues.get(gang.queue)
+    return queue.spec.pods_ready if queue else PodsReady()
+
+
+def not_ready_in_time(fleet: Fleet, snapshot: Snapshot, gang: Gang, job: Job) -> tuple[Reason, str] | None:
+    """Why a gang that is not whole leaves: it does not keep its machines for ever; None while it may stay."""
+    if gang.pods_ready or (job.suspended and job.hold is Hold.SWITCH):
+        return None
+    terms = pods_ready_of(fleet, gang)
+    since_s, limit_s = gang.admitted_at_s, terms.start_timeout
+    if gang.not_ready_since_s:
+        since_s, limit_s = gang.not_ready_since_s, terms.recovery_timeout
+    if snapshot.now_s - since_s < limit_s:
+        return None
+    ready, wanted = ready_pods(snapshot, gang, job)
+    if ready >= wanted:
+        return None
+    return late(terms, gang, f"{ready} of {wanted} pods were ready after {format_duration(limit_s)}")
+
+
+def late(terms: PodsReady, gang: Gang, message: str) -> tuple[Reason, str]:
+    """Why a gang leaves that has not come together in time: to try again, or for good."""
+    if terms.backoff_limit is None or gang.timeouts < terms.backoff_limit:
+        return Reason.PODS_READY_TIMEOUT, message
+    return Reason.REQUEUING_LIMIT, f"{message}, for the {gang.timeouts + 1}. time"
+
+
+def requeue_pause_s(terms: PodsReady, timeouts: int) -> float:
+    """How long a gang pauses after its n-th time-out: `base * 2^(n-1)`, and no longer than is declared."""
+    return min(terms.backoff_max, terms.backoff_base * 2.0 ** min(max(timeouts, 1) - 1, MOST_DOUBLINGS))
+
+
+def ready_pods(snapshot: Snapshot, gang: Gang, job: Job) -> tuple[int, int]:
+    """(pods that are ready or have succeeded, pods there should be): of the core, where a gang has more.
+
+    The job's own count comes late: it is not believed while pods change their places.
+    """
+    wanted = sum(pod_set.count for pod_set in cores(gang.pod_sets))
+    if job.ready_pods >= wanted and not gang.replacing_since_s:
+        return wanted, wanted
+    pods = snapshot.gang_pods.get(f"{gang.namespace}/{gang.workload}", ())
+    if any(pod_set.core is not None for pod_set in gang.pod_sets):
+        well = Counter(pod.pod_set for pod in pods if _is_well(pod))
+        return sum(min(well[core.name], core.count) for core in cores(gang.pod_sets)), wanted
+    good = sum(map(_is_well, pods))
+    if spare := sum(gang.reclaimable.values()):  # of those that have ended for good some may be gone by now
+        good += max(0, spare - sum(1 for pod in pods if pod.phase == "Succeeded"))
+    return min(good, wanted), wanted
+
+
+def _is_well(pod: Pod) -> bool:
+    return pod.phase == "Succeeded" or (pod.active and pod.ready and not pod.deleting)
