@@ -6,10 +6,7 @@ from dataclasses import dataclass, field, replace
 from fleet.gangs.replacement import PodsToReplace
 from fleet.nodeclaims.launch import write_claims
 from fleet.offerings.offerings import Offering
-from fleet.placement.buyable_capacity import BuyableCapacity
 from fleet.placement.cluster_state import ClusterState, NodeSlot, StateVersion
-from fleet.placement.flavor_nodes import FleetFlavors
-from fleet.placement.place import place_gang
 from fleet.placement.plan import Need, PlacementPlan
 from fleet.quota.ledger import AdmittedWorkload, PlacementRefusal
 from fleet.quota.specs import FlavorResource, QuotaQueueSpec

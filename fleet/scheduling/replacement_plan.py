@@ -7,9 +7,8 @@ share: they are tied to it by its label, so that machines which cannot promise t
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from fleet.gangs.replacement import Vacancy
-from fleet.placement.buyable_capacity import BuyableCapacity
 from fleet.gangs.replacement import PodsToReplace
+from fleet.placement.buyable_capacity import BuyableCapacity
 from fleet.placement.cluster_state import ClusterState
 from fleet.placement.inventory import BuyableCapacity
 from fleet.placement.place import place_gang

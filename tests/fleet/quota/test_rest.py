@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from fleet.scheduling.patience import TIRED_AFTER
 from hypothesis import given, settings
 
 from fleet.quota.specs import (
@@ -19,12 +20,9 @@ from fleet.quota.specs import (
     QuotaCohortSpec,
     QuotaQueueSpec,
 )
-from fleet.scheduling.patience import TIRED_AFTER
+from fleet.scheduling.queue_order import TIRED_AFTER
 from tests.support.quota_worlds import BOTH, QuotaPlan, plans
 from tests.support.quotas import ALL, BORROWING, FAIR, RECLAIM, Amounts, Bound, QuotaWorld, cohort, queue
-from fleet.scheduling.queue_order import TIRED_AFTER
-from tests.support.quota_worlds import BOTH, Plan, plans
-from tests.support.quotas import ALL, BORROWING, FAIR, RECLAIM, Amounts, Bound, World, cohort, queue
 
 Specs = tuple[QuotaCohortSpec | QuotaQueueSpec, ...]
 Waiting = tuple[str, str, int | Amounts, int, float]
