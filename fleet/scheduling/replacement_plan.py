@@ -10,7 +10,6 @@ from dataclasses import replace
 from fleet.gangs.replacement import PodsToReplace
 from fleet.placement.buyable_capacity import BuyableCapacity
 from fleet.placement.cluster_state import ClusterState
-from fleet.placement.inventory import BuyableCapacity
 from fleet.placement.place import place_gang
 from fleet.placement.plan import Need, PlacementPlan
 from fleet.quota.workload import PodSetAssignment, Workload

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from fleet.scheduling.patience import TIRED_AFTER
 from hypothesis import given, settings
 
 from fleet.quota.specs import (
