@@ -4,9 +4,9 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from fleet.placement.buyable_capacity import BuyableCapacity
 from fleet.placement.cluster_state import ClusterState
 from fleet.placement.flavor_nodes import FleetFlavors
-from fleet.placement.inventory import BuyableCapacity
 from fleet.placement.place import place_gang
 from fleet.placement.plan import Need, PlacementPlan
 from fleet.quota.declared import FlavorResource, QuotaQueueSpec
