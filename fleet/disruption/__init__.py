@@ -73,7 +73,7 @@ def decide(fleet: Fleet, snapshot: Snapshot) -> Sequence[Decided]:
 def _decide(fleet: Fleet, snapshot: Snapshot) -> list[Action]:
     context = DisruptionContext.of(fleet, snapshot)
     actions: list[Action] = []
-    if window := frozen(fleet, snapshot.now_s, "NodeDisruption"):
+    if window := frozen(fleet, snapshot.now_s, "Disruption"):
         withdraw_all(context, f"freeze window {window} is open")
     else:
         for method in METHODS:

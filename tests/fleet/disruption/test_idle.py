@@ -113,10 +113,10 @@ def test_the_deadline_is_the_pools_grace_period() -> None:
 @pytest.mark.parametrize(
     ("schedule", "blocks", "goes"),
     [
-        ("0 8 * * *", ["NodeDisruption"], False),
+        ("0 8 * * *", ["Disruption"], False),
         ("0 8 * * *", ["Sync"], True),
-        ("0 9 * * *", ["NodeDisruption"], True),
-        ("30 7 * * *", ["Sync", "NodeDisruption"], False),
+        ("0 9 * * *", ["Disruption"], True),
+        ("30 7 * * *", ["Sync", "Disruption"], False),
     ],
 )
 def test_freeze_windows(schedule: str, blocks: list[str], goes: bool) -> None:
