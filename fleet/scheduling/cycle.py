@@ -94,10 +94,10 @@ class AdmissionPass:
         ledger = QuotaLedger(tree, backend)
         scheduler = AdmissionScheduler(ledger, specs.queues, flavors.specs(), specs.rules, snapshot.now_s)
         if (usage := usage_ledger(fleet, snapshot)) is not None:
-            scheduler.ledger, scheduler.local_usage = usage, usage.values()
+            scheduler.usage_ledger, scheduler.local_usage = usage, usage.values()
         waiting = [gang for gang in in_line(fleet, snapshot) if gang_subject(gang.uid) not in snapshot.set_aside]
         started = cls(fleet, snapshot, specs, backend, scheduler, waiting, held)
-        taken = usages(fleet, specs, holders(snapshot))
+        taken = usages(fleet, snapshot)
         for part in held.values():
             with concerning(gang_subject(whole(part.uid))):
                 started._settle_or_withhold(part, _summed(part, taken) if part.uid in lost else taken.get(part.uid, {}))
@@ -209,7 +209,7 @@ class AdmissionPass:
 
     def _replace(self) -> None:
         """Gangs that run go first, and evict nobody (Kueue's second pass); who finds no other place leaves at once."""
-        holders = [self.scheduler.books.holders[uid] for uid in sorted(self.backend.vacancies)]
+        holders = [self.scheduler.ledger.holders[uid] for uid in sorted(self.backend.vacancies)]
         if not holders:
             return
         result = self.scheduler.decide((), [SecondPassWorkload(holder, lost=True) for holder in holders])

@@ -9,7 +9,7 @@ from fleet.placement.cluster_state import ClusterState
 from fleet.placement.flavor_nodes import FleetFlavors
 from fleet.placement.place import place_gang
 from fleet.placement.plan import Need, PlacementPlan
-from fleet.quota.declared import FlavorResource, QuotaQueueSpec
+from fleet.quota.specs import FlavorResource, QuotaQueueSpec
 from fleet.quota.tree import QuotaTree
 from fleet.quota.workload import PodSetAssignment, Workload
 from fleet.reasons import Reason, Refusal

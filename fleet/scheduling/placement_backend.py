@@ -9,11 +9,7 @@ from fleet.offerings.offerings import Offering
 from fleet.placement.cluster_state import ClusterState, NodeSlot, StateVersion
 from fleet.placement.plan import Need, PlacementPlan
 from fleet.quota.ledger import AdmittedWorkload, PlacementRefusal
-from fleet.quota.specs import FlavorResource, QuotaQueueSpec
-from fleet.quota.tree import QuotaTree
 from fleet.quota.workload import PodSetAssignment, Workload
-from fleet.quota.ground import PlacementRefusal
-from fleet.quota.workload import AdmittedWorkload, PodSetAssignment, Workload
 from fleet.reasons import Reason, Refusal
 from fleet.scheduling.gang_planner import GangPlanner, shape_of
 from fleet.scheduling.replacement_plan import plan_replacement

@@ -9,11 +9,7 @@ from typing import Final
 
 from fleet.quota.admission_fair_sharing import local_queue_of, usage_order_values
 from fleet.quota.build_tree import current_quota_specs
-from fleet.quota.queue_binding import binding_of, boosted_priority
-from fleet.quota.compile import current_quota_specs
-from fleet.quota.priority import boosted_priority
-from fleet.quota.queue_binding import QueueBinding, binding_of
-from fleet.quota.usage import local_queue_of, usage_order_values
+from fleet.quota.queue_binding import QueueBinding, binding_of, boosted_priority
 from fleet.reasons import Reason
 from fleet.snapshot import Gang, GangState, Snapshot
 from model.fleet import Fleet

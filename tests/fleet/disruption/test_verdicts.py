@@ -194,9 +194,7 @@ def second_best(ready_s: float = 7200, run: dict[str, Any] | None = None, **pool
 
 GOES, WAITS, KEEPS = DisruptionOutcome.GOES, DisruptionOutcome.WAITS, DisruptionOutcome.KEEPS
 NOTHING = Obstacle.NONE
-FREEZE = {
-    "freezeWindows": [{"name": "always", "schedule": "* * * * *", "duration": "10m", "blocks": ["Disruption"]}]
-}
+FREEZE = {"freezeWindows": [{"name": "always", "schedule": "* * * * *", "duration": "10m", "blocks": ["Disruption"]}]}
 CASES: list[tuple[str, Callable[[], World], str, DisruptionOutcome, Obstacle, str]] = [
     ("idle", world_of, "emptiness", GOES, NOTHING, "nothing has run on it for 7000 s"),
     ("just idle", lambda: changed(world_of(**quiet(600)), emptied_at_s=NOW - 60), "emptiness", WAITS,

@@ -7,10 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet.gangs.lifecycle import ready_pods
-from fleet.quota.build_tree import quota_specs, usage_of
 from fleet.gangs.pods_ready import ready_pods
-from fleet.quota.compile import quota_specs, usage_of
+from fleet.quota.build_tree import quota_specs, usage_of
 from fleet.scheduling import cycle
 from fleet.snapshot import Gang, GangState, Pin, Pod, Snapshot
 from fleet.snapshot.seats import seated, seats_of, strays_of
