@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from fleet.snapshot import CapacityPool, Catalog, LaunchOutcome, LaunchRequest
 from model.kinds import NodeTemplate
-from model.kinds.node_template import AmiTerm
+from model.kinds.aws import AmiTerm
 from model.labels import CLUSTER
 from providers.aws.catalog import package_catalog
 from providers.clock import Clock, SystemClock, VirtualClock

@@ -10,7 +10,7 @@ import structlog
 
 from fleet.snapshot import Catalog, Instance, LaunchConfiguration, LaunchOutcome, LaunchRequest, Reservation, Resolved
 from model import labels
-from model.kinds.node_template import SubnetTerm
+from model.kinds.aws import SubnetTerm
 from providers.aws.allocatable import USUAL, ClusterSettings
 from providers.aws.catalog import CatalogBuild, Zones, build_catalog, package_zones
 from providers.aws.clients import Clients

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fleet.snapshot import ImageKind
-from model.kinds.node_template import AmiTerm
+from model.kinds.aws import AmiTerm
 from providers.aws.buckets import RateLimitGroup
 from providers.aws.retry import Caller, pages
 from providers.clock import Clock

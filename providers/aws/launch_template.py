@@ -11,7 +11,7 @@ import structlog
 
 from model import labels
 from model.kinds import NodeTemplate
-from model.kinds.node_template import AmiFamily, BlockDeviceMapping, Ebs
+from model.kinds.aws import AmiFamily, BlockDeviceMapping, Ebs
 from providers.aws.buckets import RateLimitGroup
 from providers.aws.errors import code_of
 from providers.aws.retry import Caller, pages

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from model.kinds.node_template import SecurityGroupTerm, SubnetTerm
+from model.kinds.aws import SecurityGroupTerm, SubnetTerm
 from providers.aws.buckets import RateLimitGroup
 from providers.aws.images import tag_filters
 from providers.aws.retry import Caller, pages

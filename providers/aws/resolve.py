@@ -14,7 +14,7 @@ import structlog
 from fleet.snapshot import LaunchConfiguration, LaunchRequest, Resolved
 from model import labels
 from model.kinds import NodeTemplate
-from model.kinds.node_template import SecurityGroupTerm, SubnetTerm
+from model.kinds.aws import SecurityGroupTerm, SubnetTerm
 from providers.aws.capacity_blocks import market_of
 from providers.aws.fleet_request import FleetPlan
 from providers.aws.images import Images

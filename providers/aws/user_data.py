@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 
 from model.kinds import NodeTemplate, Taint
-from model.kinds.node_template import AmiFamily
+from model.kinds.aws import AmiFamily
 from providers.aws.joining import bootstrap, bottlerocket, nodeadm
 from providers.aws.joining.access import ClusterAccess, Joining, joining
 from providers.ports import CloudRejected

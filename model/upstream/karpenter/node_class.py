@@ -16,15 +16,12 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from model.kinds import MatchCriteria
-from model.kinds.base import Bool, Spec, Tags
-from model.kinds.errors import misplaced, unsupported
-from model.kinds.node_template import (
+from model.kinds.aws import (
     AmiFamily,
     AmiTerm,
     AmiTerms,
     BlockDeviceMapping,
     BlockDevices,
-    Kubelet,
     MetadataOptions,
     SecurityGroupTerm,
     SelectorTags,
@@ -32,6 +29,9 @@ from model.kinds.node_template import (
     check_settings,
     family_of,
 )
+from model.kinds.base import Bool, Spec, Tags
+from model.kinds.errors import misplaced, unsupported
+from model.kinds.kubelet import Kubelet
 from model.upstream.base import UpstreamKind
 from model.upstream.karpenter.node_pool import NodeMeta
 

@@ -29,7 +29,7 @@ from model.kinds.base import (
     Taint,
 )
 from model.kinds.errors import misplaced, unsupported
-from model.kinds.node_template import Kubelet
+from model.kinds.kubelet import Kubelet
 from model.upstream.base import ClusterScopedMeta, Subdomain, UpstreamKind
 
 AWS_GROUP = "karpenter.k8s.aws"

@@ -6,7 +6,7 @@ Source: awslabs/amazon-eks-ami `templates/al2/runtime/bootstrap.sh`, kubelet's f
 import shlex
 from collections.abc import Iterator, Mapping
 
-from model.kinds.node_template import Kubelet
+from model.kinds.kubelet import Kubelet
 from providers.aws.joining.access import Joining, kubelet_flags
 from providers.aws.joining.mime import SCRIPT, MimePart, document, is_mime, parts_of, with_interpreter
 from providers.aws.joining.nodeadm import kubelet_config

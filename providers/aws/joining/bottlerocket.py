@@ -7,7 +7,7 @@ Merged as Karpenter does (`pkg/providers/amifamily/bootstrap/bottlerocket.go`).
 import tomllib
 from typing import Any
 
-from model.kinds.node_template import Kubelet
+from model.kinds.kubelet import Kubelet
 from providers.aws.joining.access import Joining
 from providers.aws.joining.nodeadm import kubelet_config
 from providers.aws.joining.toml import to_toml

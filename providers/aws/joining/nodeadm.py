@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from model.kinds.node_template import Kubelet
+from model.kinds.kubelet import Kubelet
 from providers.aws.joining.access import Joining, kubelet_flags
 from providers.aws.joining.mime import NODE_CONFIG, SCRIPT, MimePart, document, is_mime, parts_of, with_interpreter
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from fleet.snapshot import ImageKind, LaunchConfiguration, LaunchRequest, Resolved
 from model.kinds import NodeTemplate
-from model.kinds.node_template import AmiTerm
+from model.kinds.aws import AmiTerm
 
 LATEST = "@latest"
 

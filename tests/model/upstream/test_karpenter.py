@@ -7,15 +7,9 @@ import pytest
 from fleet.plan.changes import declared_changes
 from model.fleet import Fleet
 from model.kinds import NEVER, NodePool
+from model.kinds.aws import AmiTerm, BlockDeviceMapping, MetadataOptions, SecurityGroupTerm, SubnetTerm
 from model.kinds.base import API_VERSION
-from model.kinds.node_template import (
-    AmiTerm,
-    BlockDeviceMapping,
-    Kubelet,
-    MetadataOptions,
-    SecurityGroupTerm,
-    SubnetTerm,
-)
+from model.kinds.kubelet import Kubelet
 from model.loader import inspect
 from model.problem import Code, Problem
 from model.upstream import carried_labels

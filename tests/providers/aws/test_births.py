@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fleet.snapshot import CapacityPool
 from model.kinds import NodeTemplate, Taint
-from model.kinds.node_template import Ebs
+from model.kinds.aws import Ebs
 from providers.aws.clients import connect
 from providers.aws.ec2 import Ec2Cloud
 from providers.aws.joining.mime import parts_of

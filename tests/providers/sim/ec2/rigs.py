@@ -8,7 +8,7 @@ from typing import Any
 
 from fleet.snapshot import CapacityPool, Catalog, InstanceOffer, InstanceType, LaunchRequest, Notice
 from model.kinds import CapacityType, NodeTemplate, Taint
-from model.kinds.node_template import AmiTerm
+from model.kinds.aws import AmiTerm
 from model.labels import CLUSTER
 from providers.clock import VirtualClock
 from providers.ports import Cloud, Notices
