@@ -70,7 +70,7 @@ class AdmissionCycle:
         entry.outcome = EntryOutcome.EVICTED if self._leaves(entry) else self._outcome(entry)
 
     def _leaves(self, entry: CycleEntry) -> bool:
-        """Whether it lost a part of its place and finds no other."""
+        """Whether the entry is a holder that lost a part of its place and finds no other."""
         second_pass = entry.second_pass
         if second_pass is None or not second_pass.lost:
             return False
@@ -80,7 +80,7 @@ class AdmissionCycle:
         return True
 
     def _overlaps(self, entry: CycleEntry) -> bool:
-        """Whether a victim of it goes for another already."""
+        """Whether a victim of the entry goes for another entry already."""
         return any(victim.holder.workload.uid in self.taken for victim in entry.victims)
 
     def _outcome(self, entry: CycleEntry) -> EntryOutcome:
@@ -148,7 +148,7 @@ class AdmissionCycle:
         self.result.skipped_preemptions[name] = self.result.skipped_preemptions.get(name, 0) + 1
 
     def _recompute(self, entry: CycleEntry) -> None:
-        """Nominate anew as if the victims so far were gone: some of them were to go for it."""
+        """Nominate an entry anew as if the victims so far were gone: some of them were to go for it."""
         self._renominate(entry)
         if entry.mode is PreemptionMode.FIT:
             entry.wait_for(self.ledger.leaving.values() if entry.leaving_gone else ())
@@ -156,7 +156,7 @@ class AdmissionCycle:
         self.result.recomputed[entry.queue.name] = how
 
     def _place_again(self, entry: CycleEntry) -> None:
-        """Its place may have gone to a head before it: find another, with victims if that is what it takes."""
+        """Nominate an entry anew if its place has gone to a head before it: for another, with victims if need be."""
         if self.ledger.placement is NO_PLACEMENT:
             return
         gone = self._lift(entry, self._taken(entry))
@@ -169,7 +169,7 @@ class AdmissionCycle:
             self._renominate(entry)
 
     def _renominate(self, entry: CycleEntry) -> None:
-        """Nominate as if everybody gone were gone, among the flavors nominated before."""
+        """Nominate an entry anew as if all who leave were gone, among the flavors nominated before."""
         nominated = {given.name: given.flavors for given in entry.assignment.given}
         gone = self._lift(entry, self._taken(entry))
         search = self.nominator.search(entry.queue.name, nominated)
@@ -184,7 +184,7 @@ class AdmissionCycle:
         return [victim.holder for victim in self.taken.values()]
 
     def _lift(self, entry: CycleEntry, more: Iterable[AdmittedWorkload]) -> list[AdmittedWorkload]:
-        """Lift those the entry was nominated without and `more`; what is returned has to be put back.
+        """Lift `more` and those that the entry was nominated without; who is returned has to be put back.
 
         Who was nominated as if those who leave had left is judged so too.
         """
@@ -202,7 +202,7 @@ class AdmissionCycle:
             self.ledger.put_back(holder)
 
     def _still_fits(self, entry: CycleEntry) -> bool:
-        """Whether it has quota and a place with everybody gone who leaves; a preemptor's place is the one found now."""
+        """Whether an entry has quota and a place with all gone who leave; a preemptor's place is the one found now."""
         if entry.fits_beside:
             return self.nominator.fits_already(entry, [*self.nominator.held, *self.held.values()])
         if self.ledger.placement is NO_PLACEMENT and fits(entry.node, entry.assignment.usage):
@@ -220,7 +220,7 @@ class AdmissionCycle:
         return enough
 
     def _keep(self, entry: CycleEntry, usage: Mapping[int, int]) -> None:
-        """Hold what it waits for until the end of the cycle or longer."""
+        """Hold what an entry waits for until the end of the cycle or longer."""
         held = HeldCapacity(entry.workload, entry.node, usage, entry.assignment.place)
         held.take(self.ledger)
         self.held[entry.workload.uid] = held

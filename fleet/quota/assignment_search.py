@@ -120,7 +120,7 @@ class AssignmentSearch:
         )
 
     def _replaced(self, workload: Workload) -> AdmittedWorkload | None:
-        """The holder that it replaces, while that one is in the ledger."""
+        """The holder that a workload replaces, while that one is in the ledger."""
         found = self.ledger.holders.get(workload.replaces)
         return None if found is None or found.out else found
 

@@ -55,7 +55,7 @@ def requeues_immediately(outcome: EntryOutcome, *, strict: bool, untried: bool) 
 
 
 def stays_at_head(outcome: EntryOutcome, *, strict: bool) -> bool:
-    """Whether it keeps its turn whatever arrives: others are leaving for it."""
+    """Whether a head keeps its turn whatever arrives, because others are leaving for it."""
     return not strict and outcome is EntryOutcome.PENDING_PREEMPTION
 
 
@@ -85,12 +85,12 @@ class CycleEntry:
     """It holds its quota and asks only for a place, as this says."""
 
     def wait_for(self, leaving: Iterable[AdmittedWorkload]) -> None:
-        """Note that it fits once these and the victims of others are gone."""
+        """Note that the entry fits once these and the victims of others are gone."""
         self.deferred, self.gone = True, tuple(dict.fromkeys((*self.gone, *leaving)))
 
     @property
     def mode(self) -> PreemptionMode:
-        """By which means its assignment could be had."""
+        """By which means the entry's assignment could be had."""
         return self.assignment.mode
 
 

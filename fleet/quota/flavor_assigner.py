@@ -87,25 +87,31 @@ class FlavorAssigner:
         positions: Sequence[int],
     ) -> bool:
         """Fill in the choices of pod sets that share their flavors; False when a resource of theirs fits no flavor."""
+        tried = resume[positions[0]] if resume else {}
+        chosen, refusals = self._choose(workload, members, found.usage, tried)
+        for pods in members:
+            pods.refusals = list(refusals)
+            pods.choices = None if chosen is None else {name: chosen[name] for name in pods.amounts if name in chosen}
+            self._count(pods, found.usage)
+        return chosen is not None
+
+    def _choose(
+        self, workload: Workload, members: list[PodSetFlavors], assumed: Mapping[Cell, int], tried: Mapping[str, int]
+    ) -> tuple[dict[str, FlavorAssignment] | None, list[FlavorRefusal]]:
+        """The flavor of every resource, with what was found against others; None with what a resource failed for."""
         total = _summed(members)
         chosen: dict[str, FlavorAssignment] = {}
         refusals: list[FlavorRefusal] = []
-        failed = False
         for resource in sorted(total):
             if resource in chosen or self._not_limited(resource, total[resource]):
                 continue
-            after = resume[positions[0]].get(resource, -1) if resume else -1
             known = len(refusals)
-            of_group = self._of_group(workload, members, resource, total, found.usage, after, refusals)
+            after = tried.get(resource, -1)
+            of_group = self._of_group(workload, members, resource, total, assumed, after, refusals)
             if not of_group:
-                refusals, failed = refusals[known:], True
-                break
+                return None, refusals[known:]
             chosen |= of_group
-        for pods in members:
-            pods.refusals = list(refusals)
-            pods.choices = None if failed else {name: chosen[name] for name in pods.amounts if name in chosen}
-            self._count(pods, found.usage)
-        return not failed
+        return chosen, refusals
 
     def _count(self, pods: PodSetFlavors, usage: dict[Cell, int]) -> None:
         """Add to `usage` what quota counts of a pod set's choices."""
@@ -163,7 +169,7 @@ class FlavorAssigner:
         return FlavorRefusal(Reason.NO_MATCHING_FLAVOR, f"{name}: {objection}") if objection else None
 
     def _objections(self, workload: Workload, members: list[PodSetFlavors], name: str, resource: str) -> Iterator[str]:
-        """What speaks against a flavor, whatever its quota."""
+        """Reasons against a flavor, whatever its quota."""
         flavor = self.flavors.get(name)
         if flavor is None:
             yield "not declared"

@@ -37,7 +37,7 @@ class AdmittedWorkload:
     """It is lifted out of the ledger for the moment."""
 
     def uses_any(self, cells: Iterable[Cell]) -> bool:
-        """Whether it takes something of one of the cells."""
+        """Whether the workload takes something of one of the cells."""
         usage = self.usage
         return any(cell in usage for cell in cells)
 
@@ -78,10 +78,10 @@ class PlacementBackend(Protocol):
         """
 
     def put(self, holder: AdmittedWorkload) -> None:
-        """Its pods stand where `holder.place` says."""
+        """Let the pods of a holder stand where `holder.place` says."""
 
     def lift(self, holder: AdmittedWorkload) -> None:
-        """Its pods are gone."""
+        """Take the pods of a holder away."""
 
     def hold(self, workload: Workload, place: object) -> None:
         """Keep the place from all others, although the workload does not stand there yet."""
@@ -150,7 +150,7 @@ class QuotaLedger:
         self.put_back(holder)
 
     def remove(self, uid: str) -> AdmittedWorkload:
-        """It holds nothing any more. KeyError when it held nothing."""
+        """The workload holds nothing any more. KeyError when it held nothing."""
         holder = self.holders.pop(uid)
         del self._of_queue[holder.queue.name][uid]
         if self.leaving.pop(uid, None) is None:
@@ -160,7 +160,7 @@ class QuotaLedger:
         return holder
 
     def evict(self, holder: AdmittedWorkload) -> None:
-        """It is told to leave."""
+        """The holder is told to leave."""
         holder.leaving = True
         self.leaving[holder.workload.uid] = holder
         self._stays_no_more(holder)
@@ -190,7 +190,7 @@ class QuotaLedger:
         return bool(self.leaving) and not self.leaving_gone
 
     def lift(self, holder: AdmittedWorkload) -> None:
-        """Take its usage and its pods away for now."""
+        """Take the usage and the pods of a holder away for now."""
         holder.out = True
         release(holder.queue, holder.usage)
         self.placement.lift(holder)
@@ -202,7 +202,7 @@ class QuotaLedger:
         self.placement.put(holder)
 
     def move(self, holder: AdmittedWorkload, place: object) -> None:
-        """Its pods stand at another place from now on."""
+        """The pods of a holder stand at another place from now on."""
         self.placement.lift(holder)
         holder.place = place
         self.placement.put(holder)

@@ -38,7 +38,7 @@ class HeldCapacity:
     place: object = None
 
     def take(self, ledger: QuotaLedger) -> None:
-        """Nobody else gets it from now on."""
+        """Charge the quota and hold the place: nobody else gets them from now on."""
         charge(self.node, self.usage)
         if self.place is not None:
             ledger.placement.hold(self.workload, self.place)
@@ -65,10 +65,14 @@ class _LastAssignment(NamedTuple):
     cycle: int
     changes: int
 
+    def untried(self) -> bool:
+        """Whether some resource had flavors left to try."""
+        return any(index != -1 for tried in self.indexes for index in tried.values())
+
 
 @dataclass(slots=True)
 class Nominator:
-    """Everything that heads are nominated on, and that decisions of a cycle ask again."""
+    """Nominates heads on what it holds: the ledger, the specs and rules, usage, and what is reserved."""
 
     ledger: QuotaLedger
     queues: Mapping[str, QuotaQueueSpec]
@@ -103,26 +107,23 @@ class Nominator:
         return AssignmentSearch(self.ledger, self.rules_for(node), spec, node, self.flavors, usage, only)
 
     def changed(self, node: QuotaNode) -> None:
-        """Something changed in the node's tree."""
+        """Note that something changed in the node's tree."""
         root = node.root.name
         self._changes[root] = self._changes.get(root, 0) + 1
 
     def forget_progress(self, workload: Workload) -> None:
-        """Let its next search for flavors start with the first."""
+        """Let the next search for flavors of a workload start with the first."""
         self._last.pop(workload.uid, None)
 
     def nominate(self, workload: Workload) -> CycleEntry:
         """The entry of a head."""
         spec, node = self.queues[workload.queue], self.ledger.tree.queues[workload.queue]
         changes = self._changes.get(node.root.name, 0)
-        last = self._last.get(workload.uid)
-        if last is not None and last.cycle < self._cycle - 1 and last.changes != changes:
-            last = None
+        last = self._last_of(workload, changes)
         resume = last.indexes if last else None
         search = self.search(workload.queue)
         with about(workload):
             assignment, victims = search.best(workload, resume)
-        began_late = last is not None and any(index != -1 for tried in last.indexes for index in tried.values())
         replaced = self.ledger.holders.get(workload.replaces)
         entry = CycleEntry(
             workload,
@@ -131,7 +132,7 @@ class Nominator:
             assignment,
             victims,
             gone=() if replaced is None else (replaced,),
-            resumed=began_late and not self.rules.upstream_defects,
+            resumed=last is not None and last.untried() and not self.rules.upstream_defects,
             leaving_gone=self.ledger.leaving_gone,
         )
         if self.rules.wait_for_leaving and self.ledger.leaving:
@@ -140,6 +141,13 @@ class Nominator:
         if entry.mode is not PreemptionMode.FIT and ends_before(workload, self.now_s, self.reservations):
             self._backfill(entry, search)
         return entry
+
+    def _last_of(self, workload: Workload, changes: int) -> _LastAssignment | None:
+        """Where a workload's search goes on; None if it begins anew: it was interrupted, and something has changed."""
+        last = self._last.get(workload.uid)
+        if last is not None and last.cycle < self._cycle - 1 and last.changes != changes:
+            return None
+        return last
 
     def nominate_again(self, second_pass: SecondPassWorkload) -> CycleEntry:
         """The entry of a holder that needs a place."""
@@ -172,7 +180,7 @@ class Nominator:
             entry.wait_for(self.ledger.leaving.values())
 
     def fits_already(self, entry: CycleEntry, held: Sequence[HeldCapacity]) -> bool:
-        """Whether there is quota without those who wait for room being made, and a place beside theirs."""
+        """Whether an entry has quota if what is `held` for others does not count, and a place beside theirs."""
         self.ledger.count_leaving(gone=False)
         place = self.ledger.placement.find(entry.workload, entry.assignment.given)
         if isinstance(place, PlacementRefusal):
@@ -186,7 +194,7 @@ class Nominator:
         return enough
 
     def _backfill(self, entry: CycleEntry, search: AssignmentSearch) -> None:
-        """Nominate as if nothing were reserved: it is gone before that is needed."""
+        """Nominate an entry as if nothing were reserved: its workload ends before that is needed."""
         self.ledger.count_leaving(gone=False)
         with self.unreserved():
             assignment, _ = search.best(entry.workload)
@@ -196,7 +204,7 @@ class Nominator:
 
     @contextmanager
     def unreserved(self) -> Iterator[None]:
-        """For a while, as if nothing were reserved."""
+        """Give back for a while what is reserved."""
         for reservation in reversed(self.reservations):
             reservation.held.give(self.ledger)
         yield

@@ -84,7 +84,7 @@ class PendingQueue:
             self._list(local, position, shape)
 
     def forget(self, uid: str) -> None:
-        """It waits no longer."""
+        """A workload waits no longer."""
         self._waiting.pop(uid, None)
         self._inadmissible.pop(uid, None)
         if self.sticky == uid:
@@ -149,7 +149,7 @@ class PendingQueue:
         return shape
 
     def _first(self, row: list[tuple[QueuePosition, Workload]]) -> tuple[QueuePosition, Workload] | None:
-        """The head of a row, rid of those that have left."""
+        """The head of a row; entries before it that have left are dropped."""
         while row and self._waiting.get(row[0][1].uid) is not row[0][1]:
             heappop(row)
         return row[0] if row else None

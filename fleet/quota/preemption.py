@@ -198,12 +198,9 @@ def _attempt(context: PreemptionContext, sources: CandidateQueues, *, borrowing:
     spent: set[str] = set()
     for kind, victim in _candidates(context, sources, spent, borrowing=borrowing):
         queue = victim.holder.queue
-        if kind is not _CandidateClass.SAME:
-            if queue.name not in paths:
-                paths[queue.name] = list(_apart(context, queue))
-            if any(node.within(context.cells) for node in paths[queue.name]):
-                spent.add(queue.name)  # nothing is taken from a subtree within its own quota on all contested cells,
-                continue  # and the more are out the more it is so
+        if kind is not _CandidateClass.SAME and _spared(context, queue, paths):
+            spent.add(queue.name)  # the more are out, the more it is so
+            continue
         ledger.lift(victim.holder)
         taken.append(victim)
         if done := context.fits(borrowing=borrowing):
@@ -212,6 +209,14 @@ def _attempt(context: PreemptionContext, sources: CandidateQueues, *, borrowing:
     for victim in reversed(kept if done else taken):
         ledger.put_back(victim.holder)
     return kept
+
+
+def _spared(context: PreemptionContext, queue: QuotaNode, paths: dict[str, list[QuotaNode]]) -> bool:
+    """Whether nothing is taken from a queue: a subtree it is in is within its own quota on all contested cells."""
+    path = paths.get(queue.name)
+    if path is None:
+        path = paths[queue.name] = list(_apart(context, queue))
+    return any(node.within(context.cells) for node in path)
 
 
 def _apart(context: PreemptionContext, queue: QuotaNode) -> Iterator[QuotaNode]:
@@ -249,28 +254,33 @@ def _candidates(
 
     A queue that the caller adds to `spent` meanwhile gives nobody else.
     """
-
-    def from_source(source: _CandidateQueue, *, leaving: bool) -> Iterator[AdmittedWorkload]:
-        name = source.queue.name
-        found = candidates_in(context, source.queue, source.policy, leaving=leaving)
-        return takewhile(lambda _holder: name not in spent, found)
-
     never_borrowing = context.queue.preemption.while_borrowing is CandidatePolicy.NEVER
     for leaving in leaving_turns(context.ledger):
         for kind, queues in sources.items():
             if kind is _CandidateClass.PRIORITY and borrowing and never_borrowing:
                 queues = [source for source in queues if source.same_team]  # noqa: PLW2901 -- spares a scan in vain
             of_team = {source.queue.name for source in queues if source.same_team}
-            streams = [from_source(source, leaving=leaving) for source in queues]
-            holders: Iterable[AdmittedWorkload] = (
-                merge(*streams, key=eviction_order) if len(streams) > 1 else chain(*streams)
-            )
+            holders: Iterable[AdmittedWorkload] = _merged(context, queues, spent, leaving=leaving)
             if kind is _CandidateClass.SAME and context.local_usage:
                 holders = context.ordered(holders)
             for holder in holders:
                 reason = _reason(context, holder, kind, same_team=holder.queue.name in of_team)
                 if not (borrowing and kind is _CandidateClass.PRIORITY and reason is Reason.RECLAIMED):
                     yield kind, Victim(holder, reason)
+
+
+def _merged(
+    context: PreemptionContext, queues: list[_CandidateQueue], spent: set[str], *, leaving: bool
+) -> Iterator[AdmittedWorkload]:
+    """Candidates of several queues in the order of eviction, as far as they are asked for."""
+
+    def from_one(source: _CandidateQueue) -> Iterator[AdmittedWorkload]:
+        name = source.queue.name
+        found = candidates_in(context, source.queue, source.policy, leaving=leaving)
+        return takewhile(lambda _holder: name not in spent, found)
+
+    streams = [from_one(source) for source in queues]
+    return merge(*streams, key=eviction_order) if len(streams) > 1 else chain(*streams)
 
 
 def _reason(context: PreemptionContext, holder: AdmittedWorkload, kind: _CandidateClass, *, same_team: bool) -> Reason:

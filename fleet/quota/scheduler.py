@@ -27,7 +27,7 @@ from fleet.quota.workload import PreemptionMode, Workload
 
 @dataclass(slots=True)
 class AdmissionScheduler(Nominator):
-    """Decides; whoever calls it carries out the evictions and tells it what came of them."""
+    """Decides who is admitted and who is evicted; whoever calls it carries that out and tells it what came of it."""
 
     pending: dict[str, PendingQueue] = field(default_factory=dict)
     """Queue -> what waits in it, of the queues that anything was ever submitted to."""
@@ -39,7 +39,7 @@ class AdmissionScheduler(Nominator):
         self._pending(workload.queue).push(workload)
 
     def withdraw(self, workload: Workload) -> None:
-        """It waits no longer."""
+        """A workload waits no longer."""
         self._pending(workload.queue).forget(workload.uid)
         self.forget_progress(workload)
 
@@ -70,7 +70,7 @@ class AdmissionScheduler(Nominator):
         return self.pending[queue]
 
     def usage_of(self, workload: Workload) -> float:
-        """Decayed usage of its local queue."""
+        """Decayed usage of a workload's local queue."""
         return self.local_usage.get(workload.local_queue, 0.0)
 
     def heads(self, but: frozenset[str] = frozenset()) -> list[Workload]:
@@ -91,10 +91,7 @@ class AdmissionScheduler(Nominator):
             result = self._decide(heads, keep=True)
             total.admitted += result.admitted
             total.evictions += result.evictions
-            for victim, _ in result.evictions:
-                self.ledger.evict(victim.holder)
-            for holder in result.admitted:
-                holder.unsettled = True
+            self._carry_out(result)
             done = [e for e in result.waiting if e.outcome is not EntryOutcome.SKIPPED or not result.progressed]
             total.waiting += done
             closed |= {entry.queue.name for entry in done if entry.queue.strict}
@@ -105,6 +102,13 @@ class AdmissionScheduler(Nominator):
                     self.withdraw(entry.workload)
         self.ledger.count_leaving(gone=False)
         return total
+
+    def _carry_out(self, result: CycleResult) -> None:
+        """Note for the cycles that follow who is told to leave, and that what was admitted has still to be written."""
+        for victim, _ in result.evictions:
+            self.ledger.evict(victim.holder)
+        for holder in result.admitted:
+            holder.unsettled = True
 
     def _overdue(self) -> list[Workload]:
         """The first overdue workload of every queue, taken out of it: it goes before all others, or reserves first."""
@@ -189,6 +193,6 @@ class AdmissionScheduler(Nominator):
 
 
 def _stays_away(entry: CycleEntry) -> bool:
-    """Whether it is not looked at again in this sweep: others leave for it, or it blocks its queue."""
+    """Whether an entry is not looked at again in this sweep: others leave for it, or it blocks its queue."""
     blocks = entry.queue.strict and entry.outcome is EntryOutcome.NO_CANDIDATES
     return blocks or entry.outcome in {EntryOutcome.PENDING_PREEMPTION, EntryOutcome.BUSY}

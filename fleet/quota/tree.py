@@ -47,7 +47,7 @@ class QuotaNode:
     """Cells that any quota of the whole tree names; set on the root."""
 
     def private_left(self, cell: Cell) -> int:
-        """What is left of the private part."""
+        """How much of the private part is not used."""
         left = self.private[cell] - self.usage[cell]
         return max(0, left)
 
@@ -60,7 +60,7 @@ class QuotaNode:
         return self.subtree[cell] < self.usage[cell] + amount
 
     def within(self, cells: Iterable[Cell]) -> bool:
-        """Whether it uses no more than its subtree's quota of every one of the cells."""
+        """Whether the node uses no more than its subtree's quota of every one of the cells."""
         usage, subtree = self.usage, self.subtree
         for cell in cells:  # noqa: SIM110 -- asked of all queues in every search: a generator costs three times as much
             if usage[cell] > subtree[cell]:
@@ -68,7 +68,7 @@ class QuotaNode:
         return True
 
     def ancestors(self) -> Iterator["QuotaNode"]:
-        """Parent first, root last."""
+        """The nodes above, the parent first, the root last."""
         node = self.parent
         while node is not None:
             yield node
@@ -110,33 +110,30 @@ class QuotaTree:
         self._of_resource: dict[str, list[Cell]] = {}
         self.cohorts: dict[str, QuotaNode] = {}
         self.queues: dict[str, QuotaNode] = {}
-        self._add_cohorts(cohorts, queues)
+        self._add_cohorts(_named_or_given(cohorts, queues))
         for queue in queues:
-            above = self.cohorts[queue.cohort] if queue.cohort else None
-            node = QuotaNode(queue.name, above, queue.weight, is_queue=True, through_team=queue.through_team)
-            node.reclaimable = queue.reclaimable
+            node = self._below(queue.cohort, queue.name, queue.weight, is_queue=True)
+            node.through_team, node.reclaimable = queue.through_team, queue.reclaimable
             self.queues[queue.name] = node
-            if above is not None:
-                above.children.append(node)
         self._seal({spec.name: spec.quotas for spec in cohorts}, {spec.name: spec.quotas for spec in queues})
 
-    def _add_cohorts(self, cohorts: Sequence[QuotaCohortSpec], queues: Sequence[QuotaQueueSpec]) -> None:
-        given = {spec.name: spec for spec in cohorts}
-        for name in [spec.parent for spec in cohorts] + [queue.cohort for queue in queues]:
-            if name and name not in given:
-                given[name] = QuotaCohortSpec(name)
-        waiting = dict(sorted(given.items()))
+    def _add_cohorts(self, waiting: dict[str, QuotaCohortSpec]) -> None:
+        """Add cohorts once those above them are there."""
         while waiting:
             ready = [spec for spec in waiting.values() if not spec.parent or spec.parent in self.cohorts]
             if not ready:
                 raise ValueError(f"cohorts {', '.join(waiting)} are above each other in a circle")
             for spec in ready:
                 del waiting[spec.name]
-                above = self.cohorts[spec.parent] if spec.parent else None
-                node = QuotaNode(spec.name, above, spec.weight, is_queue=False)
-                self.cohorts[spec.name] = node
-                if above is not None:
-                    above.children.append(node)
+                self.cohorts[spec.name] = self._below(spec.parent, spec.name, spec.weight, is_queue=False)
+
+    def _below(self, parent: str, name: str, weight: float, *, is_queue: bool) -> QuotaNode:
+        """A new node below a cohort, or a root where `parent` is empty."""
+        above = self.cohorts[parent] if parent else None
+        node = QuotaNode(name, above, weight, is_queue)
+        if above is not None:
+            above.children.append(node)
+        return node
 
     def _seal(
         self,
@@ -216,6 +213,15 @@ class QuotaTree:
         """Whether any quota of the queue's tree names this (flavor, resource)."""
         cell = self.index.get(named)
         return cell is not None and cell in queue.root.declared
+
+
+def _named_or_given(cohorts: Sequence[QuotaCohortSpec], queues: Sequence[QuotaQueueSpec]) -> dict[str, QuotaCohortSpec]:
+    """Name -> cohort, in the order of names, of all that are given or only named."""
+    given = {spec.name: spec for spec in cohorts}
+    for name in [spec.parent for spec in cohorts] + [queue.cohort for queue in queues]:
+        if name and name not in given:
+            given[name] = QuotaCohortSpec(name)
+    return dict(sorted(given.items()))
 
 
 def charge(queue: QuotaNode, usage: Usage) -> None:

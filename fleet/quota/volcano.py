@@ -48,15 +48,9 @@ def volcano_specs(
     """Cohorts for queues with others below them, queues for the rest (only these take work, as upstream)."""
     if not queues:
         return [], {}
-    below: dict[str, list[str]] = {}
-    for name, queue in sorted(queues.items()):
-        if queue.parent is not None:
-            below.setdefault(queue.parent, []).append(name)
+    below = _children(queues)
     deserves = _deserved(queues, below, demand)
-    names = {*demand.total, *(name for asked in demand.requests.values() for name in asked)}
-    names |= {name for queue in queues.values() for name in (*queue.spec.capability, *queue.spec.deserved)}
-    everything = {FlavorResource(ANY_MACHINE, name): CellQuota(UNLIMITED) for name in sorted(names)}
-    cohorts = [QuotaCohortSpec(ROOT, "", everything)]
+    cohorts = [_root(queues, demand)]
     leaves = {}
     for name, queue in sorted(queues.items()):
         if queue.parent is None:
@@ -76,6 +70,23 @@ def volcano_specs(
             rank=queue.spec.priority,
         )
     return cohorts, leaves
+
+
+def _children(queues: Mapping[str, VolcanoQueue]) -> dict[str, list[str]]:
+    """Queue -> the queues right below it."""
+    below: dict[str, list[str]] = {}
+    for name, queue in sorted(queues.items()):
+        if queue.parent is not None:
+            below.setdefault(queue.parent, []).append(name)
+    return below
+
+
+def _root(queues: Mapping[str, VolcanoQueue], demand: VolcanoDemand) -> QuotaCohortSpec:
+    """The root lends every resource that anybody names without bound: more machines can be bought."""
+    names = {*demand.total, *(name for asked in demand.requests.values() for name in asked)}
+    names |= {name for queue in queues.values() for name in (*queue.spec.capability, *queue.spec.deserved)}
+    everything = {FlavorResource(ANY_MACHINE, name): CellQuota(UNLIMITED) for name in sorted(names)}
+    return QuotaCohortSpec(ROOT, "", everything)
 
 
 def _quotas(queue: VolcanoQueue, deserves: Resources, children: list[Resources]) -> dict[FlavorResource, CellQuota]:

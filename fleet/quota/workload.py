@@ -201,7 +201,7 @@ class PodSetFlavors:
         return worst
 
     def asks(self) -> set[str]:
-        """Resources it asks for."""
+        """Resources that the pod set asks for."""
         return {name for name, amount in self.amounts.items() if amount}
 
     @property
@@ -260,7 +260,7 @@ class WorkloadAssignment:
 
     @property
     def no_fit_reason(self) -> Reason | None:
-        """Why it cannot be had: the least final reason of the first pod set that has no flavor; None when all have."""
+        """Why the assignment cannot be had: the least final reason of the first pod set without a flavor, or None."""
         for pods in self.pod_sets:
             if pods.mode is PreemptionMode.NO_FIT:
                 reasons = {refusal.reason for refusal in pods.refusals}
