@@ -184,11 +184,11 @@ def _node(claim: Claim, offering: Offering) -> Node:
 def _gangs(problem: ConsolidationProblem, block: PodBlock) -> Iterator[Gang]:
     """A block that moves whole is one gang; of any other every pod is."""
     classes = {it.name: it for it in problem.classes}
-    seats = [(machine, name, pods) for machine, held in block.seats.items() for name, pods in held.items()]
+    places = [(machine, name, pods) for machine, held in block.places.items() for name, pods in held.items()]
     if block.whole:
-        yield _gang(block.name, classes[seats[0][1]], [(machine, pods) for machine, _, pods in seats])
+        yield _gang(block.name, classes[places[0][1]], [(machine, pods) for machine, _, pods in places])
         return
-    for machine, name, pods in seats:
+    for machine, name, pods in places:
         for number in range(pods):
             yield _gang(f"{block.name}/{number}", classes[name], [(machine, 1)])
 

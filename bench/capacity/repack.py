@@ -177,17 +177,17 @@ def _machines(asked: PurchaseProblem) -> list[tuple[str, dict[str, int]]]:
 
 
 def _ganged(problem: ConsolidationProblem, draw: random.Random) -> Iterator[PodBlock]:
-    """The same seats, of which neighbours of one class belong together."""
-    seats: dict[str, list[tuple[str, int]]] = {}
+    """The same pods, of which neighbours of one class belong together."""
+    places: dict[str, list[tuple[str, int]]] = {}
     for block in problem.blocks:
-        for machine, held in block.seats.items():
+        for machine, held in block.places.items():
             for pod_class, pods in held.items():
-                seats.setdefault(pod_class, []).append((machine, pods))
-    for pod_class, places in sorted(seats.items()):
+                places.setdefault(pod_class, []).append((machine, pods))
+    for pod_class, own in sorted(places.items()):
         begin = 0
-        while begin < len(places):
+        while begin < len(own):
             size = draw.randint(2, 6) if draw.random() < 0.5 else 1
-            taken = places[begin : begin + size]
+            taken = own[begin : begin + size]
             begin += size
             whole = len(taken) > 1
             name = f"{taken[0][0]}/{pod_class}"

@@ -56,9 +56,9 @@ def _moves(problem: ConsolidationProblem, steps: list[ConsolidationStep]) -> Ite
             if move.pods <= 0:
                 yield f"{move.block} moves no pods"
     for block in problem.blocks:
-        seats = Counter({(m, c): pods for m, held in block.seats.items() for c, pods in held.items() if pods})
-        on_removed = Counter({key: pods for key, pods in seats.items() if key[0] in removed})
-        wanted = (seats if block.in_gangs else on_removed) if on_removed else Counter()
+        places = Counter({(m, c): pods for m, held in block.places.items() for c, pods in held.items() if pods})
+        on_removed = Counter({key: pods for key, pods in places.items() if key[0] in removed})
+        wanted = (places if block.in_gangs else on_removed) if on_removed else Counter()
         if moved.pop(block.name, Counter()) != wanted:
             yield f"{block.name} moves otherwise than whole or off what goes"
     for name in moved:
@@ -192,13 +192,13 @@ def problems(draw: st.DrawFn, *, gangs: bool = True, rules: bool = True) -> Cons
         kind_of[f"machine-{number}"] = f"{size}-{domain}"
     blocks = []
     for number in range(draw(st.integers(0, 7))):
-        seats = _seated(draw, classes, free, kind_of, most=3 if gangs else 1)
-        if seats:
+        places = _placed(draw, classes, free, kind_of, most=3 if gangs else 1)
+        if places:
             whole = gangs and draw(st.booleans())
-            domains_of = {kind_of[name][-1] for name in seats}
+            domains_of = {kind_of[name][-1] for name in places}
             one_domain = whole and len(domains_of) == 1 and draw(st.booleans())
             usd = draw(st.sampled_from((None, None, 0.0, 2.0, 30.0)))
-            blocks.append(PodBlock(f"block-{number}", seats, usd, whole, one_domain))
+            blocks.append(PodBlock(f"block-{number}", places, usd, whole, one_domain))
     standing = tuple(
         StandingMachine(
             name,
@@ -229,11 +229,11 @@ def problems(draw: st.DrawFn, *, gangs: bool = True, rules: bool = True) -> Cons
     )
 
 
-def _seated(
+def _placed(
     draw: st.DrawFn, classes: tuple[PodClass, ...], free: dict[str, dict[str, int]], kind_of: dict[str, str], most: int
 ) -> dict[str, dict[str, int]]:
-    """Seats on up to `most` machines, which are taken off their room."""
-    seats: dict[str, dict[str, int]] = {}
+    """Places on up to `most` machines, which are taken off their room."""
+    places: dict[str, dict[str, int]] = {}
     for machine in draw(st.lists(st.sampled_from(sorted(free)), min_size=1, max_size=most, unique=True)):
         pods = draw(st.sampled_from(classes))
         if kind_of[machine] not in pods.kinds:
@@ -241,7 +241,7 @@ def _seated(
         room = min((free[machine][r] // amount for r, amount in pods.requests.items() if amount), default=2)
         count = min(room, draw(st.integers(1, 2)))
         if count:
-            seats[machine] = {pods.name: count}
+            places[machine] = {pods.name: count}
             for resource, amount in pods.requests.items():
                 free[machine][resource] -= amount * count
-    return seats
+    return places

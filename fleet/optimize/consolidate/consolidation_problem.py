@@ -54,24 +54,24 @@ class PodBlock:
     """Pods that are moved together, or of which each may be moved: a gang, a pod, the equal pods of a machine."""
 
     name: str
-    seats: Mapping[str, Mapping[str, int]]
+    places: Mapping[str, Mapping[str, int]]
     """Machine -> class -> pods."""
     moving_usd: float | None = None
     """The work that is lost when all of it moves; None = `ConsolidationRules.per_pod_usd_h` for each pod."""
     whole: bool = True
-    """All its seats or none: else only the pods on machines that go move, at their share of the price."""
+    """All its pods move or none: else only the pods on machines that go move, at their share of the price."""
     one_domain: bool = False
     """A whole block that moves has to stand in one domain."""
 
     @property
     def pods(self) -> int:
         """How many pods the block has."""
-        return sum(sum(held.values()) for held in self.seats.values())
+        return sum(sum(held.values()) for held in self.places.values())
 
     @property
     def in_gangs(self) -> bool:
         """Whether its pods cannot be looked at machine by machine: all move, or none."""
-        return self.whole and (len(self.seats) > 1 or self.keeps_domain)
+        return self.whole and (len(self.places) > 1 or self.keeps_domain)
 
     @property
     def keeps_domain(self) -> bool:
@@ -147,9 +147,9 @@ class ConsolidationProblem:
         classes = {it.name for it in self.classes}
         for block in self.blocks:
             _check_prices(f"block {block.name}", block.moving_usd or 0.0)
-            for machine, held in block.seats.items():
+            for machine, held in block.places.items():
                 if machine not in machines:
-                    raise InvalidProblem(f"block {block.name} has a seat on {machine}, which is no machine")
+                    raise InvalidProblem(f"block {block.name} has pods on {machine}, which is no machine")
                 if unknown := held.keys() - classes:
                     raise InvalidProblem(f"block {block.name} has pods of {min(unknown)}, which is no class")
                 check_amounts(f"block {block.name}", held)

@@ -7,10 +7,10 @@ Equal machines are one group of n. Columns, all whole numbers in the end:
     u_gc pods of row c come to a group  nothing
     x_q  machines of pattern q          the price
 
-and rows, for every class c, resource r of a group, pair (g, c), gang with a seat on g, and bound:
+and rows, for every class c, resource r of a group, pair (g, c), gang with pods on g, and bound:
 
     sum_g u_gc + sum_q q_c x_q >= sum_g loose_gc d_g + sum_bw way_bwc z_bw
-    sum_c request_cr u_gc + (free_gr + seats_gr) d_g <= n free_gr + sum_b seats_bgr z_b
+    sum_c request_cr u_gc + (free_gr + used_gr) d_g <= n free_gr + sum_b used_bgr z_b
     u_gc + most_gc d_g <= n most_gc          (no pod comes to a machine that goes: sharpens fractions)
     d_g <= sum_w z_bw <= 1
 
@@ -45,10 +45,10 @@ class ConsolidationFormulation:
         self._first = np.array([group[0] for group in self.groups], dtype=np.int64)
         self._count = np.array([len(group) for group in self.groups], dtype=np.float64)
         self._group_of = {machine: number for number, group in enumerate(self.groups) for machine in group}
-        self._seats = np.zeros((len(self.groups), instance.requests.shape[1]))
+        self._used = np.zeros((len(self.groups), instance.requests.shape[1]))
         for gang in instance.gangs:
-            self._seats[[self._group_of[it] for it in gang.machines.tolist()]] += gang.seats
-        self._most = instance.holds(instance.free[self._first] + self._seats, instance.fits[:, self._first]).T
+            self._used[[self._group_of[it] for it in gang.machines.tolist()]] += gang.used
+        self._most = instance.holds(instance.free[self._first] + self._used, instance.fits[:, self._first]).T
         self._to_group, self._to_row = np.nonzero(self._most)
         self._ways = [(number, way) for number, gang in enumerate(instance.gangs) for way in range(len(gang.ways))]
         self._counted, tops = _bounds(instance)
@@ -157,9 +157,9 @@ class ConsolidationFormulation:
             free = self._instance.free[self._first[group]]
             for resource in np.flatnonzero(most @ requests > free).tolist():
                 asking = np.flatnonzero(requests[:, resource])
-                gangs = [(column, seats[resource]) for column, seats in lifted.get(group, ()) if seats[resource]]
+                gangs = [(column, used[resource]) for column, used in lifted.get(group, ()) if used[resource]]
                 columns = [*(pods + at[asking]).tolist(), group, *(it for it, _ in gangs)]
-                own = [*requests[asking, resource], free[resource] + self._seats[group, resource]]
+                own = [*requests[asking, resource], free[resource] + self._used[group, resource]]
                 factors = np.array([*own, *(-it for _, it in gangs)])
                 scale = float(np.abs(factors).max())  # bytes beside counts would cost the solver its digits
                 found.append((columns, (factors / scale).tolist(), -np.inf, n * float(free[resource]) / scale))
@@ -173,8 +173,8 @@ class ConsolidationFormulation:
         found: dict[int, list[tuple[int, Floats]]] = {}
         for at, (number, _) in enumerate(self._ways):
             gang = self._instance.gangs[number]
-            for machine, seats in zip(gang.machines.tolist(), gang.seats, strict=True):
-                found.setdefault(self._group_of[machine], []).append((begin + at, seats))
+            for machine, used in zip(gang.machines.tolist(), gang.used, strict=True):
+                found.setdefault(self._group_of[machine], []).append((begin + at, used))
         return found
 
     def _gang_rows(self) -> list[_Row]:
@@ -215,7 +215,7 @@ def _bounds(instance: ConsolidationInstance) -> tuple[Floats, list[float]]:
 
 
 def _grouped(instance: ConsolidationInstance, apart: AbstractSet[int] = frozenset()) -> list[list[int]]:
-    """Groups of machines that are equal in everything; seats of gangs, and those `apart`, stand each for itself."""
+    """Groups of machines that are equal in everything; those with gangs on them, and those `apart`, are alone."""
     alone = {machine for gang in instance.gangs for machine in gang.machines.tolist()} | apart
     it = instance
     traits = np.column_stack([it.price, it.free, it.loose, it.cost, it.may_go, it.spot, it.budget, it.fits.T])

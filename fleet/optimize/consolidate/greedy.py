@@ -84,7 +84,7 @@ class _GreedyCommand:
     """What a trial came to: machines that go at once, and where their pods come."""
 
     machines: tuple[int, ...]
-    seats: Sequence[tuple[int, int, int]]
+    placed: Sequence[tuple[int, int, int]]
     """(machine, row, pods)"""
     ways: tuple[tuple[int, int], ...]
     """(gang, way)"""
@@ -175,17 +175,17 @@ class _GreedyState:
         moving = self._moving_usd_h(machines, gangs) if self.per_move else 0.0
         if removed - moving <= EPSILON_USD_H or not self._within_budgets(machines):
             return None
-        seating = _SeatingTrial(self, set(machines))
+        trial = _PlacementTrial(self, set(machines))
         for gang in gangs:
-            seating.lift(gang)
-        ways = tuple((gang, seating.settle(gang)) for gang in gangs)
-        seating.seat(self.loose[list(machines)].sum(axis=0))
-        kind = self._bought(machines, seating.missing, removed, removed - moving)
+            trial.lift(gang)
+        ways = tuple((gang, trial.settle(gang)) for gang in gangs)
+        trial.place(self.loose[list(machines)].sum(axis=0))
+        kind = self._bought(machines, trial.missing, removed, removed - moving)
         if kind is None:
             return None
         if not self.per_move:
             self.dear = self.dear or removed - self._moving_usd_h(machines, gangs) - self._price(kind) <= EPSILON_USD_H
-        return _GreedyCommand(tuple(machines), seating.seats, ways, kind, seating.missing)
+        return _GreedyCommand(tuple(machines), trial.placed, ways, kind, trial.missing)
 
     def _moving_usd_h(self, machines: Sequence[int], gangs: Sequence[int]) -> float:
         loose = sum(float(self.cost[machine]) for machine in machines)
@@ -236,15 +236,15 @@ class _GreedyState:
             self.loose[machine] = 0
             if machine < len(self.instance.price) and (row := self.instance.budget[machine]) >= 0:
                 self.left[row] -= 1
-        changed = {machine for machine, _, _ in command.seats}
+        changed = {machine for machine, _, _ in command.placed}
         for number, way in command.ways:
             gang = self.instance.gangs[number]
             self.ways[number] = way
-            self.free[gang.machines] += gang.seats
+            self.free[gang.machines] += gang.used
             changed |= set(gang.machines.tolist())
             for machine in gang.machines.tolist():
                 self.on[machine].discard(number)
-        for machine, row, pods in command.seats:
+        for machine, row, pods in command.placed:
             self.loose[machine, row] += pods
             self.free[machine] -= pods * self.instance.requests[row]
         if command.kind >= 0:
@@ -274,47 +274,47 @@ class _GreedyState:
         return self.instance.fits[:, machine] if machine < first else self.instance.kinds.fits[:, self.kind[machine]]
 
 
-class _SeatingTrial:
+class _PlacementTrial:
     """Seats that a trial takes; the state of the machines stays as it is."""
 
     def __init__(self, state: _GreedyState, closed: set[int]) -> None:
         self._state, self._closed = state, closed
         self._free: dict[int, Floats] = {}
-        self.seats: list[tuple[int, int, int]] = []
+        self.placed: list[tuple[int, int, int]] = []
         self.missing = np.zeros(len(state.instance.requests), dtype=np.int64)
 
     def lift(self, number: int) -> None:
-        """A gang leaves its seats."""
+        """A gang leaves its machines."""
         gang = self._state.instance.gangs[number]
-        for seat, machine in enumerate(gang.machines.tolist()):
+        for line, machine in enumerate(gang.machines.tolist()):
             if machine not in self._closed:
-                self._free[machine] = self._room(machine) + gang.seats[seat]
+                self._free[machine] = self._room(machine) + gang.used[line]
 
     def settle(self, number: int) -> int:
-        """All pods of a gang are seated in the first of the ways that leave the fewest without a seat; which it is."""
+        """All pods of a gang are placed in the first of the ways that leave the fewest without a place; which it is."""
         ways = [way.sum(axis=0) for way in self._state.instance.gangs[number].ways]
         best = 0
         if len(ways) > 1:
             best = min(range(len(ways)), key=lambda it: (self._missed(ways[it]), it))
-        self.seat(ways[best])
+        self.place(ways[best])
         return best
 
     def _missed(self, wanted: Ints) -> int:
-        """How many of `wanted` [C] would find no seat."""
-        free, seats, missing = dict(self._free), list(self.seats), self.missing.copy()
-        self.seat(wanted)
+        """How many of `wanted` [C] would find no place."""
+        free, placed, missing = dict(self._free), list(self.placed), self.missing.copy()
+        self.place(wanted)
         found = int(self.missing.sum() - missing.sum())
-        self._free, self.seats, self.missing = free, seats, missing
+        self._free, self.placed, self.missing = free, placed, missing
         return found
 
-    def seat(self, wanted: Ints) -> None:
-        """So many pods of each row [C] are seated on the first machines that have room; the others are missing."""
+    def place(self, wanted: Ints) -> None:
+        """So many pods of each row [C] are placed on the first machines that have room; the others are missing."""
         for row in np.flatnonzero(wanted).tolist():
             need = int(wanted[row])
             for machine in self._having_room(row):
                 pods = min(need, self._fitting(machine, row))
                 if pods:
-                    self.seats.append((machine, row, pods))
+                    self.placed.append((machine, row, pods))
                     self._free[machine] = self._room(machine) - pods * self._state.instance.requests[row]
                     need -= pods
                 if not need:

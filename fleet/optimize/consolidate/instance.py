@@ -25,7 +25,7 @@ class MovableGang:
     """Its number in the problem."""
     machines: Ints
     """[S]"""
-    seats: Floats
+    used: Floats
     """[S, R] what it takes there."""
     ways: tuple[Ints, ...]
     """Each [S, C]: its pods as rows of classes when it moves so (to that domain); at least one."""
@@ -179,9 +179,9 @@ def _binds(problem: ConsolidationProblem, pool: str) -> bool:
 
 def _class_rows(problem: ConsolidationProblem, kinds: Sequence[ReplacementKind]) -> _ClassRows:
     """Classes by what they ask, largest first; one row where they ask the same and may stand on the same kinds."""
-    used = {name for block in problem.blocks for held in block.seats.values() for name, pods in held.items() if pods}
+    used = {name for block in problem.blocks for held in block.places.values() for name, pods in held.items() if pods}
     kept = [block for block in problem.blocks if block.keeps_domain]
-    bound = {name for block in kept for held in block.seats.values() for name in held}
+    bound = {name for block in kept for held in block.places.values() for name in held}
     domains = sorted({it.domain for it in problem.standing} | {it.domain for it in kinds})
     order = sorted(
         (number for number, it in enumerate(problem.classes) if it.name in used),
@@ -215,9 +215,9 @@ def _blocks(
             continue
         if block.in_gangs:
             gang = _gang(problem, rows, number, place, domains if block.keeps_domain else [None])
-            gangs.append(replace(gang, seats=gang.ways[0] @ requests))
+            gangs.append(replace(gang, used=gang.ways[0] @ requests))
             continue
-        for machine, held in block.seats.items():
+        for machine, held in block.places.items():
             cost[place[machine]] += problem.disruption_usd_h(block, sum(held.values()))
             for name, pods in held.items():
                 loose[place[machine], rows.of[name, None]] += pods
@@ -231,15 +231,15 @@ def _gang(
     place: Mapping[str, int],
     domains: Sequence[str | None],
 ) -> MovableGang:
-    """A block with a way for each of `domains`; what its seats take is not counted yet."""
+    """A block with a way for each of `domains`; what it uses is not counted yet."""
     block = problem.blocks[number]
-    machines = sorted(place[name] for name, held in block.seats.items() if any(held.values()))
+    machines = sorted(place[name] for name, held in block.places.items() if any(held.values()))
     ways = []
     for domain in domains:
         way = np.zeros((len(machines), len(rows.classes)), dtype=np.int64)
-        for seat, machine in enumerate(machines):
-            for name, pods in block.seats[problem.standing[machine].name].items():
-                way[seat, rows.of[name, domain]] += pods
+        for line, machine in enumerate(machines):
+            for name, pods in block.places[problem.standing[machine].name].items():
+                way[line, rows.of[name, domain]] += pods
         ways.append(way)
     cost = problem.disruption_usd_h(block, block.pods)
     return MovableGang(number, np.array(machines), np.zeros((0, 0)), tuple(ways), cost)
@@ -262,7 +262,7 @@ def _components(instance: ConsolidationInstance) -> tuple[Ints, Ints, Ints]:
     part = instance.kinds
     free = instance.free.copy()
     for gang in instance.gangs:
-        np.add.at(free, gang.machines, gang.seats)
+        np.add.at(free, gang.machines, gang.used)
     pools = (instance.budget[:, None] == np.arange(len(instance.budgets))) & instance.may_go[:, None]
     no_limits = np.zeros((len(free), len(part.limits) + 1), dtype=bool)
     rows = (instance.holds(free, instance.fits).T > 0) | (instance.loose > 0)
@@ -327,4 +327,4 @@ def _moved(gang: MovableGang, place: Ints, rows: Ints) -> MovableGang:
     machines = place[gang.machines]
     order = np.argsort(machines)
     ways = tuple(way[np.ix_(order, rows)] for way in gang.ways)
-    return MovableGang(gang.block, machines[order], gang.seats[order], ways, gang.cost_usd_h)
+    return MovableGang(gang.block, machines[order], gang.used[order], ways, gang.cost_usd_h)

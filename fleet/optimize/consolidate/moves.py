@@ -71,7 +71,7 @@ def _fresh_names(problem: ConsolidationProblem) -> Iterator[str]:
 
 
 class _UndealtPods:
-    """The seats of all blocks, from which pods are taken until each has been dealt to a move."""
+    """The pods of all blocks, which are taken until each has been dealt to a move."""
 
     def __init__(self, problem: ConsolidationProblem) -> None:
         self._problem = problem
@@ -80,7 +80,7 @@ class _UndealtPods:
         self._loose: dict[_Place, list[list[int]]] = {}
         self._whole: dict[tuple[int, _Place], list[list[int]]] = {}
         for number, block in sorted(enumerate(problem.blocks), key=lambda it: it[1].name):
-            for machine, held in sorted(block.seats.items()):
+            for machine, held in sorted(block.places.items()):
                 for name, pods in sorted(held.items()):
                     place = machines[machine], classes[name]
                     entry = [number, pods]
@@ -89,7 +89,7 @@ class _UndealtPods:
                         self._loose.setdefault(place, []).append(entry)
 
     def taken(self, block: int, machine: int, classes: Sequence[int], pods: int) -> Iterator[tuple[str, str, int]]:
-        """(block, class, pods) taken off the seats on a machine: of one block, or of all whose pods move apart (-1)."""
+        """(block, class, pods) taken off a machine: of one block, or of all whose pods move apart (-1)."""
         found: Counter[tuple[int, int]] = Counter()
         for number in classes:
             place = machine, number
@@ -169,10 +169,10 @@ def applied(problem: ConsolidationProblem, steps: Iterable[ConsolidationStep]) -
     change = _all_of(list(steps))
     requests = {it.name: it.requests for it in problem.classes}
     used: dict[str, Counter[str]] = {}
-    seats: dict[str, dict[str, Counter[str]]] = {}
+    places: dict[str, dict[str, Counter[str]]] = {}
     by_block = {block.name: block for block in problem.blocks}
     for move in change.moves:
-        now = seats.setdefault(move.block, _pods_by_machine(by_block[move.block]))
+        now = places.setdefault(move.block, _pods_by_machine(by_block[move.block]))
         now.setdefault(move.origin, Counter())[move.pod_class] -= move.pods
         now.setdefault(move.target, Counter())[move.pod_class] += move.pods
         for machine, sign in ((move.origin, -1), (move.target, 1)):
@@ -186,7 +186,7 @@ def applied(problem: ConsolidationProblem, steps: Iterable[ConsolidationStep]) -
     return replace(
         problem,
         standing=tuple(standing),
-        blocks=tuple(_reseated(block, seats.get(block.name)) for block in problem.blocks),
+        blocks=tuple(_moved(block, places.get(block.name)) for block in problem.blocks),
         kinds=_fewer(problem.kinds, change),
         budgets={pool: allowed - spent[pool] for pool, allowed in problem.budgets.items()},
         limits=tuple(_less(limit, [kinds[kind] for kind in change.bought.values()]) for limit in problem.limits),
@@ -208,14 +208,14 @@ def between(problem: ConsolidationProblem, later: ConsolidationProblem) -> Conso
     then, now = ({it.name: it for it in each.standing} for each in (problem, later))
     moves: list[PodMove] = []
     for block, moved in zip(problem.blocks, later.blocks, strict=True):
-        if block.seats != moved.seats:
+        if block.places != moved.places:
             moves += _moves(block, moved)
     bought = {name: it.kind for name, it in now.items() if name not in then}
     return ConsolidationChange(frozenset(then.keys() - now.keys()), bought, tuple(moves))
 
 
 def _moves(block: PodBlock, moved: PodBlock) -> list[PodMove]:
-    """The moves that lead from the seats before to those after.
+    """The moves that lead from the places before to those after.
 
     Of a block that moved whole they name also the pods that stay on their machine.
     """
@@ -237,14 +237,14 @@ def _moves(block: PodBlock, moved: PodBlock) -> list[PodMove]:
 
 
 def _pods_by_machine(block: PodBlock) -> dict[str, Counter[str]]:
-    return {machine: Counter(held) for machine, held in block.seats.items()}
+    return {machine: Counter(held) for machine, held in block.places.items()}
 
 
-def _reseated(block: PodBlock, seats: Mapping[str, Counter[str]] | None) -> PodBlock:
-    if seats is None:
+def _moved(block: PodBlock, places: Mapping[str, Counter[str]] | None) -> PodBlock:
+    if places is None:
         return block
-    kept = {machine: {name: pods for name, pods in sorted(held.items()) if pods} for machine, held in seats.items()}
-    return replace(block, seats={machine: held for machine, held in sorted(kept.items()) if held})
+    kept = {machine: {name: pods for name, pods in sorted(held.items()) if pods} for machine, held in places.items()}
+    return replace(block, places={machine: held for machine, held in sorted(kept.items()) if held})
 
 
 def _filled(machine: StandingMachine, used: Mapping[str, int] | None) -> StandingMachine:

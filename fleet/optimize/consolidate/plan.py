@@ -69,7 +69,7 @@ def freed(instance: ConsolidationInstance, plan: ConsolidationPlan) -> Floats:
     free = instance.free.copy()
     for gang, way in zip(instance.gangs, plan.ways.tolist(), strict=True):
         if way >= 0:
-            free[gang.machines] += gang.seats
+            free[gang.machines] += gang.used
     return free
 
 
@@ -130,10 +130,10 @@ def realized(instance: ConsolidationInstance, groups: list[list[int]], whole: In
     received = empty.received.copy()
     for group, wanted in zip(groups, whole.received, strict=True):
         staying = [machine for machine in group if not removed[machine]]
-        _seat(instance, staying, np.minimum(wanted, missing), free, received, missing)
+        _place(instance, staying, np.minimum(wanted, missing), free, received, missing)
     kinds, pods = _filled(instance, whole.bought, missing)
     if missing.any():
-        _seat(instance, np.flatnonzero(~removed).tolist(), missing.copy(), free, received, missing)
+        _place(instance, np.flatnonzero(~removed).tolist(), missing.copy(), free, received, missing)
     if missing.any():
         kinds, pods = _more(instance, kinds, pods, missing)
     if missing.any():
@@ -142,12 +142,12 @@ def realized(instance: ConsolidationInstance, groups: list[list[int]], whole: In
     return plan if valid(instance, plan) else None
 
 
-def _seat(
+def _place(
     instance: ConsolidationInstance, machines: list[int], wanted: Ints, free: Floats, received: Ints, missing: Ints
 ) -> None:
-    """Pods `wanted` [C] are seated on some machines, first fit, largest first.
+    """Pods `wanted` [C] are placed on some machines, first fit, largest first.
 
-    What finds a seat is added to `received` [M, C], and taken off `free` [M, R] and `missing` [C].
+    What finds a place is added to `received` [M, C], and taken off `free` [M, R] and `missing` [C].
     """
     wanted = wanted.copy()
     for machine in machines:

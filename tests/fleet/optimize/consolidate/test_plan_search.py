@@ -93,7 +93,7 @@ CASES = {
     "pods stay where they may stand": Case(
         problem([large(0, 4), large(1, 0, kind="other")], [PodBlock("b", {"m0": {"big": 1}})]), ["m1"]
     ),
-    "a gang keeps all its seats": Case(
+    "a gang keeps all its places": Case(
         problem([large(0, 2), large(1, 8)], [SPANNING, pods("m1", 6)], kinds=())  # room on m0 alone is no room for all
     ),
     "or leaves them all": Case(
@@ -172,7 +172,7 @@ def test_a_plan_is_carried_out_by_applying_its_steps() -> None:
         pytest.skip(answer.failure)
     left = applied(asked, answer.steps)
     assert [(it.name, it.kind, it.free) for it in left.standing] == [(f"new-{n}", SMALL, {"gpu": 0}) for n in range(3)]
-    assert left.blocks[0].seats == {f"new-{n}": {"gpu": 1} for n in range(3)}
+    assert left.blocks[0].places == {f"new-{n}": {"gpu": 1} for n in range(3)}
     assert (left.budgets, left.limits[0].most, left.kinds[1].most, left.rules.most_bought) == ({"a": 1}, 6.0, 2, 1)
 
 
@@ -233,7 +233,7 @@ def test_what_one_optimisation_finds_and_the_greedy_search_does_not() -> None:
     ("change", "complaint"),
     [
         ({"standing": (large(0, 0), large(0, 0))}, "two of the same name: machine m0"),
-        ({"blocks": (pods("m9", 1),)}, "block on-m9 has a seat on m9, which is no machine"),
+        ({"blocks": (pods("m9", 1),)}, "block on-m9 has pods on m9, which is no machine"),
         ({"blocks": (PodBlock("b", {"m0": {"tpu": 1}}),)}, "block b has pods of tpu, which is no class"),
         ({"blocks": (pods("m0", 1, moving_usd=-1.0),)}, "block on-m0: a price of -1.0 USD makes no sense"),
         ({"classes": (PodClass("gpu", {"tpu": 1}, frozenset()),)}, "class gpu asks for tpu"),
