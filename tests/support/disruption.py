@@ -10,7 +10,7 @@ from fleet.disruption.context import DisruptionContext
 from fleet.disruption.outcomes import DisruptionOutcome, DisruptionVerdict, Obstacle
 from fleet.explain.verdicts import verdicts
 from fleet.reasons import Reason
-from fleet.snapshot import Disruption
+from fleet.snapshot import NodeDisruption
 from model.kinds import NEVER
 from tests.support.fleets import GPU, NOW, P5, P5S, FleetBuilder, foreign_pod, gang, small_fleet
 from tests.support.world import World
@@ -120,7 +120,7 @@ def silent(seconds: float, machines: int = 1, dumb: int = 1) -> World:
 def one_leaves() -> World:
     """The budget lets two go, and one is going."""
     world = wide_gang(2)
-    world.machine("m2", disruption=Disruption(Reason.EMPTY, "", NOW, NEVER))
+    world.machine("m2", disruption=NodeDisruption(Reason.EMPTY, "", NOW, NEVER))
     return world
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from fleet.disruption.outcomes import Obstacle
-from fleet.snapshot import Disruption, GangState
+from fleet.snapshot import GangState, NodeDisruption
 from model.kinds import NEVER
 from tests.support.disruption import (
     GOES,
@@ -68,7 +68,7 @@ def test_what_it_proposes_and_why_not(row: Row) -> None:
         pytest.param(99, lambda w: w.stands(foreign_pod("p", "node-m0", daemon=True)), True, id="only DaemonSets"),
         pytest.param(99, of_claim(ready_at_s=0.0), False, id="not ready"),
         pytest.param(99, of_claim(deleting=True), False, id="goes already"),
-        pytest.param(99, of_claim(disruption=Disruption("Drifted", "x", NOW, NEVER)), False, id="told already"),
+        pytest.param(99, of_claim(disruption=NodeDisruption("Drifted", "x", NOW, NEVER)), False, id="told already"),
         pytest.param(99, of_claim(recut_at_s=NOW), False, id="being cut"),
         pytest.param(99, lambda w: setattr(w, "busy", frozenset({"claim/m0"})), False, id="busy"),
         pytest.param(99, of_claim(replaces=("m0",)), False, id="waits to take over"),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fleet import disruption as disrupt
 from fleet.actions import Action, OpenClaims, SaveClaim
-from fleet.snapshot import Claim, Disruption
+from fleet.snapshot import Claim, NodeDisruption
 from model.kinds import NEVER
 from tests.support.disruption import ANY, BOTH, at_rest, gone, idle, of_claim, standing, told, with_pool
 from tests.support.fleets import GPU, NOW, P5, P5S, FleetBuilder, gang
@@ -141,7 +141,7 @@ def worlds(draw: st.DrawFn) -> World:
         fate = draw(st.sampled_from(("", "", "", "told", "unwell", "protected", "gang", "gang")))
         node = world.nodes[f"node-{name}"]
         if fate == "told":
-            leaves = Disruption("Drifted", "x", NOW, NEVER)
+            leaves = NodeDisruption("Drifted", "x", NOW, NEVER)
             world.claims[name] = replace(world.claims[name], disruption=leaves)
         elif fate == "gang":
             world.runs(gang(f"g{number}", gpu=1), (name, 1), flavor=pool, admitted_at_s=NOW - 900)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fleet.actions import OpenClaims
-from fleet.snapshot import Disruption, GangState, Launch
+from fleet.snapshot import GangState, Launch, NodeDisruption
 from model.kinds import NEVER
 from tests.support.disruption import CHANGED, at_rest, opened, standing, told, within
 from tests.support.fleets import NOW, P5, B, capacity_pool, foreign_pod, gang
@@ -87,7 +87,7 @@ def replaced(*ready: bool, **facts: Any) -> World:
         pytest.param((False, False), {}, False, 0, id="all on their way"),
         pytest.param(
             (False, False),
-            {"disruption": Disruption("InsufficientCapacityError", "x", NOW, NEVER)},
+            {"disruption": NodeDisruption("InsufficientCapacityError", "x", NOW, NEVER)},
             False,
             2,
             id="all given up",

@@ -11,7 +11,7 @@ from fleet.actions import Action, OpenClaims, SaveClaim, claim_subject
 from fleet.disruption.outcomes import DisruptionOutcome, Obstacle
 from fleet.explain.verdicts import INVOLUNTARY, verdicts
 from fleet.reasons import Reason
-from fleet.snapshot import CapacityPool, Disruption
+from fleet.snapshot import CapacityPool, NodeDisruption
 from model.kinds import NEVER
 from tests.support.disruption import (
     BOTH,
@@ -41,7 +41,7 @@ CASES: list[tuple[str, Callable[[], World], str, DisruptionOutcome, Obstacle, st
      "saving 84.00 USD/h"),
     ("frozen", lambda: world_of(policy=FREEZE), "emptiness", WAITS, Obstacle.FREEZE, "freeze window always is open"),
     ("frozen and nothing to do", lambda: world_of(policy=FREEZE), "consolidation", KEEPS, Obstacle.TAKEN, ""),
-    ("leaves", lambda: changed(world_of(), disruption=Disruption(Reason.EMPTY, "", NOW, NEVER)), "drift", KEEPS,
+    ("leaves", lambda: changed(world_of(), disruption=NodeDisruption(Reason.EMPTY, "", NOW, NEVER)), "drift", KEEPS,
      Obstacle.LEAVING, "leaves already: Empty"),
     ("deleted", lambda: changed(world_of(), deleting=True), "emptiness", KEEPS, Obstacle.LEAVING, "being deleted"),
     ("boots", lambda: changed(world_of(), ready_at_s=0.0), "emptiness", KEEPS, Obstacle.NOT_READY, "Registered"),
@@ -50,7 +50,7 @@ CASES: list[tuple[str, Callable[[], World], str, DisruptionOutcome, Obstacle, st
     ("replacement itself", lambda: changed(world_of(2), replaces=("m1",)), "emptiness", KEEPS, Obstacle.AWAITS_MOVE,
      "m1"),
     ("not interrupted", world_of, "interruption", KEEPS, Obstacle.NOT_DUE, "announced nothing"),
-    ("interrupted", lambda: changed(world_of(), disruption=Disruption(Reason.INTERRUPTED, "taken", NOW, NOW + 90)),
+    ("interrupted", lambda: changed(world_of(), disruption=NodeDisruption(Reason.INTERRUPTED, "taken", NOW, NOW + 90)),
      "interruption", GOES, NOTHING, "taken"),
     ("well", world_of, "repair", KEEPS, Obstacle.NOT_DUE, "well"),
     ("silent", lambda: silent(100), "repair", WAITS, Obstacle.QUIET_TIME, "unwell"),
