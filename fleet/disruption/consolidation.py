@@ -25,7 +25,7 @@ from fleet.disruption.eligibility import (
     spared,
     undeclared,
 )
-from fleet.disruption.evaluation import disturbed, evaluate, savings_ratio
+from fleet.disruption.evaluation import by_ratio, disturbed, evaluate, savings_ratio
 from fleet.disruption.outcomes import Blocked, Command, Obstacle, first, no_reason
 from fleet.disruption.pending import keep_in_mind, proposed, validated
 from fleet.disruption.prefilter import Prefilter
@@ -240,15 +240,15 @@ def _worth_trying(context: DisruptionContext, settled: Iterable[ConsolidationCan
     """
     prefilter: Prefilter | None = None
     ratios: dict[str, float] = {}
-    found: list[Claim] = []
+    found: dict[str, Claim] = {}
     for claim, gangs, affordable_usd_h in settled:
         prefilter = prefilter or Prefilter.of(context.fleet, context.snapshot)
         with concerning(claim_subject(claim.name)):
             hopeless = prefilter.hopeless(claim, gangs, affordable_usd_h + EPSILON_USD_H)
             if not hopeless and keeps(context, claim, Reason.UNDERUTILIZED) is None:
                 ratios[claim.name] = savings_ratio(claim.price_usd_h, disturbed(gangs))
-                found.append(claim)
-    return sorted(found, key=lambda claim: (-ratios[claim.name], claim.name))
+                found[claim.name] = claim
+    return [found[name] for name in by_ratio(ratios.items())]
 
 
 def _with_room(context: DisruptionContext, settled: Iterable[ConsolidationCandidate]) -> list[Claim]:

@@ -259,11 +259,6 @@ def differences(fleet: Fleet, snapshot: Snapshot) -> Mapping[str, Drift]:
     }
 
 
-def drift_of(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> str:
-    """How a machine differs from its pool, in words; empty when it does not."""
-    return differs(fleet, snapshot, claim).words
-
-
 def differs(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> Drift:
     """How a machine differs from its pool. First match wins."""
     found = _difference(fleet, claim, _inputs(snapshot))

@@ -204,16 +204,6 @@ def not_disruptable(node: CandidateNode, disruption_class: DisruptionClass, now_
     return next((found for pod in node.pods if (found := _of_pod(pod, now_s)) is not None), None)
 
 
-def reschedulable(pod: CandidatePod) -> bool:
-    """Whether a pod would have to run somewhere else if its machine went.
-
-    A pod of a StatefulSet that is being deleted comes back under its name; others that are have a successor already.
-    """
-    if pod.ended or pod.mirror or pod.owner == "DaemonSet":
-        return False
-    return not pod.leaving or pod.owner == "StatefulSet"
-
-
 def _of_pod(pod: CandidatePod, now_s: float) -> NotDisruptable | None:
     if pod.ended or pod.leaving:
         return None

@@ -10,7 +10,7 @@ otherwise (Karpenter `balanced.go`, designs/balanced-consolidation.md; reference
 number without a unit, an ordinary pod counts 1 (reference 4.3); prices are USD an hour.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from operator import itemgetter
@@ -178,12 +178,13 @@ def disturbed(gangs: Iterable[Gang], only_on: str = "") -> float:
 
     A gang moves whole: wherever its pods are, all of them stop.
     """
-    return disruption_cost(
-        eviction_cost(priority=gang.effective_priority) * pin.count
-        for gang in gangs
-        for pin in gang.pins
-        if not only_on or pin.claim == only_on
-    )
+    return disruption_cost(_evictions(gangs, only_on))
+
+
+def _evictions(gangs: Iterable[Gang], only_on: str) -> Iterator[float]:
+    for gang in gangs:
+        cost = eviction_cost(priority=gang.effective_priority)
+        yield from (cost * pin.count for pin in gang.pins if not only_on or pin.claim == only_on)
 
 
 def eviction_cost(deletion_cost: float = 0.0, priority: float = 0.0) -> float:
@@ -297,6 +298,5 @@ def _in_proportion(context: DisruptionContext, found: ConsolidationMove) -> bool
 @derived()
 def _totals(_index: Index, members: Sequence[Claim], held: Mapping[str, Sequence[Gang]]) -> NodePoolTotals:
     """Of all machines of a pool that are ready."""
-    ready = [one for one in members if one.ready_at_s]
-    cost = sum(one.price_usd_h for one in ready)
-    return NodePoolTotals(cost, sum(disturbed(held.get(one.name, ()), one.name) for one in ready))
+    ready = (one for one in members if one.ready_at_s)
+    return NodePoolTotals.of((one.price_usd_h, _evictions(held.get(one.name, ()), one.name)) for one in ready)

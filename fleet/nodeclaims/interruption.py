@@ -158,14 +158,6 @@ def last_call_s(pool: NodePool | None, reservation: Reservation) -> float:
     return (closes_s(pool, reservation) + terminates_s(reservation)) / 2
 
 
-def closing(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> Reservation | None:
-    """The capacity block of a machine that work should be leaving by now."""
-    known = reservation_of(snapshot, claim)
-    if known is None or snapshot.now_s < closes_s(fleet.node_pools.get(claim.node_pool), known):
-        return None
-    return known
-
-
 def block_ends_message(reservation: Reservation) -> str:
     """Why such a machine leaves."""
     return f"capacity block {reservation.id} ends, and EC2 terminates its machines"

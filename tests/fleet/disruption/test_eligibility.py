@@ -9,7 +9,6 @@ from fleet.disruption.eligibility import (
     NotDisruptable,
     not_disruptable,
     protected,
-    reschedulable,
 )
 
 NOW = 1000.0
@@ -79,20 +78,3 @@ def test_barriers(node: CandidateNode, graceful: NotDisruptable | None, eventual
 def test_a_duration_protects_for_so_long(value: str, for_s: float) -> None:
     assert not for_s or protected(value, 0.0, for_s - 0.01)
     assert not protected(value, 0.0, for_s)
-
-
-@pytest.mark.parametrize(
-    ("tenant", "moves"),
-    [
-        (CandidatePod(), True),
-        (CandidatePod(owner="ReplicaSet"), True),
-        (CandidatePod(owner="DaemonSet"), False),
-        (CandidatePod(mirror=True), False),
-        (CandidatePod(ended=True), False),
-        (CandidatePod(leaving=True, owner="ReplicaSet"), False),
-        (CandidatePod(leaving=True, owner="StatefulSet"), True),
-    ],
-    ids=str,
-)
-def test_who_would_have_to_run_elsewhere(tenant: CandidatePod, moves: bool) -> None:
-    assert reschedulable(tenant) is moves

@@ -19,7 +19,7 @@ from bench.reference.karpenter.buy import (
     solve,
 )
 from bench.reference.karpenter.disrupt.cheaper import offer_labels
-from fleet.disruption.eligibility import CandidateNode
+from fleet.disruption.eligibility import CandidateNode, CandidatePod
 from fleet.disruption.evaluation import disruption_cost, savings_ratio
 from model import labels
 from model.kinds import NodePool
@@ -152,3 +152,13 @@ def _missing(
         return None
     first = "; ".join(f"{name}: {why[name]}" for name in sorted(why)[:3])
     return NoCommand(f"Not all pods would schedule, {first}")
+
+
+def reschedulable(pod: CandidatePod) -> bool:
+    """Whether a pod would have to run somewhere else if its machine went.
+
+    A pod of a StatefulSet that is being deleted comes back under its name; others that are have a successor already.
+    """
+    if pod.ended or pod.mirror or pod.owner == "DaemonSet":
+        return False
+    return not pod.leaving or pod.owner == "StatefulSet"

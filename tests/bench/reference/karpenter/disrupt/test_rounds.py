@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.reference.karpenter.buy import MachineType, Peers, ProvisionerSettings, Spread, Weighted
-from bench.reference.karpenter.disrupt.ground import DisruptionCandidate, DisruptionWorld
+from bench.reference.karpenter.disrupt.ground import DisruptionCandidate, DisruptionWorld, reschedulable
 from bench.reference.karpenter.disrupt.rounds import DisruptionRound, decide
 from fleet.disruption.eligibility import CandidateNode, CandidatePod
 from fleet.reasons import Reason
@@ -374,3 +374,20 @@ def test_no_budget_is_ever_exceeded(scene: DisruptionWorld) -> None:
         assert sum(1 for each in mine if each.name in going) <= max(0, most - leaving)
     assert not any(scene.by_name[name].post.leaving or scene.by_name[name].post.do_not_disrupt for name in going)
     assert inf not in (scene.price_usd_h(each) for each in scene.machines)
+
+
+@pytest.mark.parametrize(
+    ("tenant", "moves"),
+    [
+        (CandidatePod(), True),
+        (CandidatePod(owner="ReplicaSet"), True),
+        (CandidatePod(owner="DaemonSet"), False),
+        (CandidatePod(mirror=True), False),
+        (CandidatePod(ended=True), False),
+        (CandidatePod(leaving=True, owner="ReplicaSet"), False),
+        (CandidatePod(leaving=True, owner="StatefulSet"), True),
+    ],
+    ids=str,
+)
+def test_who_would_have_to_run_elsewhere(tenant: CandidatePod, moves: bool) -> None:
+    assert reschedulable(tenant) is moves
