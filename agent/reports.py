@@ -7,7 +7,7 @@ from heapq import nsmallest
 from agent.failures import Failures, SetAside
 from agent.sync import SyncState
 from fleet.actions import pool_subject, queue_subject
-from fleet.disruption.drift import differences
+from fleet.disruption.drift import drifts
 from fleet.nodeclaims.drift_facts import Drift
 from fleet.offerings.offerings import Offerings
 from fleet.plan import Plan
@@ -81,7 +81,7 @@ def _stop_words(policy: str) -> str:
 def pool_reports(fleet: Fleet, snapshot: Snapshot, failures: Failures) -> Sequence[NodePoolReport]:
     """One report a pool: machines, what they offer, what they cost, and what is short of what it could buy."""
     reports = _pool_reports(fleet, claims_by_pool(snapshot), snapshot.nodes)
-    if drifted := _drifted(snapshot.claims, differences(fleet, snapshot)):
+    if drifted := _drifted(snapshot.claims, drifts(fleet, snapshot)):
         reports = [replace(report, drifted=drifted.get(report.name, ())) for report in reports]
     if failures:
         told = {it.name: _told_of(failures, pool_subject(it.name)) for it in reports}

@@ -242,15 +242,15 @@ class DriftInputs:
 
 def drifted_claims(fleet: Fleet, snapshot: Snapshot) -> Mapping[str, str]:
     """Claim -> how its machine differs from its pool, in words, for all that do."""
-    return {name: found.words for name, found in differences(fleet, snapshot).items()}
+    return {name: found.words for name, found in drifts(fleet, snapshot).items()}
 
 
-def differences(fleet: Fleet, snapshot: Snapshot) -> Mapping[str, Drift]:
+def drifts(fleet: Fleet, snapshot: Snapshot) -> Mapping[str, Drift]:
     """Claim -> how its machine differs from its pool, for all that do."""
     claims, aside = snapshot.claims, set_aside(snapshot)
     if aside:
         claims = {name: claim for name, claim in claims.items() if name not in aside}
-    found = _differences(snapshot.index, fleet, claims, _inputs(snapshot))
+    found = _drifts(snapshot.index, fleet, claims, _inputs(snapshot))
     old_s = snapshot.now_s - TYPE_CHECKED_AFTER_S
     return {
         name: each
@@ -259,9 +259,9 @@ def differences(fleet: Fleet, snapshot: Snapshot) -> Mapping[str, Drift]:
     }
 
 
-def differs(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> Drift:
+def drift_of(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> Drift:
     """How a machine differs from its pool. First match wins."""
-    found = _difference(fleet, claim, _inputs(snapshot))
+    found = _drift_of(fleet, claim, _inputs(snapshot))
     young = snapshot.now_s - claim.launched_at_s < TYPE_CHECKED_AFTER_S
     return NO_DRIFT if found.reason == DriftReason.TYPE_GONE and young else found
 
@@ -284,7 +284,7 @@ def _gathered(
 
 
 @derived()
-def _differences(_index: Index, fleet: Fleet, claims: Mapping[str, Claim], inputs: DriftInputs) -> Mapping[str, Drift]:
+def _drifts(_index: Index, fleet: Fleet, claims: Mapping[str, Claim], inputs: DriftInputs) -> Mapping[str, Drift]:
     """Machines of one kind are judged once, as if all were old."""
     judged: dict[tuple[object, ...], Drift] = {}
     found: dict[str, Drift] = {}
@@ -300,7 +300,7 @@ def _differences(_index: Index, fleet: Fleet, claims: Mapping[str, Claim], input
         )
         if kind not in judged:
             with concerning(claim_subject(name)):
-                judged[kind] = _difference(fleet, claim, inputs)
+                judged[kind] = _drift_of(fleet, claim, inputs)
         if judged[kind].words:
             found[name] = judged[kind]
     return found
@@ -311,7 +311,7 @@ def _marks(machine: Instance | None) -> tuple[object, ...]:
     return () if machine is None else (machine.image, machine.subnet, machine.security_groups)
 
 
-def _difference(fleet: Fleet, claim: Claim, inputs: DriftInputs) -> Drift:
+def _drift_of(fleet: Fleet, claim: Claim, inputs: DriftInputs) -> Drift:
     """How a machine differs from its pool, whatever its age. A pool that is not declared any more is one, too."""
     pool = fleet.node_pools.get(claim.node_pool)
     if pool is None:
@@ -389,7 +389,7 @@ def _on_sale(_index: Index, catalog: Catalog) -> Mapping[str, frozenset[Offering
 
 
 def _sharing(fleet: Fleet, pool: NodePool, claim: Claim) -> Drift:
-    """A machine of a pool that started or stopped cutting GPUs; other layouts are re-cut in place (`fleet.mig`)."""
+    """A machine of a pool that started or stopped cutting GPUs; other layouts are re-cut in place (`rollout`)."""
     if bool(pool_layouts(fleet, pool)) == bool(claim.layout):
         return NO_DRIFT
     words = f"node pool {pool.name} {'now cuts' if not claim.layout else 'no longer cuts'} its GPUs"

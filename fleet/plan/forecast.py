@@ -8,7 +8,7 @@ from fleet import disruption as disrupt
 from fleet.actions import Action, Consider, OpenClaims, PurchaseTally, SaveClaim, SaveGang
 from fleet.disruption import rollout
 from fleet.disruption.context import DisruptionContext
-from fleet.disruption.drift import differs
+from fleet.disruption.drift import drift_of
 from fleet.disruption.pending import due_s, to_buy, told
 from fleet.disruption.replacement import kept_for_long
 from fleet.fence import Decided, told_apart
@@ -74,7 +74,7 @@ def forecast(before: Fleet, fleet: Fleet, snapshot: Snapshot) -> Forecast:
     owned = {name: c for name, c in sorted(snapshot.claims.items()) if not c.deleting and not c.disruption}
     changes: dict[str, PlannedChange] = {}
     for name, claim in owned.items():
-        if (how := differs(fleet, snapshot, claim)).words:
+        if (how := drift_of(fleet, snapshot, claim)).words:
             verb: Verb = "replace" if claim.node_pool in fleet.node_pools else "delete"
             changes[name] = replace(_machine(claim, verb, how.words), upkeep=how.reason in PROVIDER_DRIFT)
     due = {name: (Reason.DRIFTED, change.reason) for name, change in changes.items() if change.verb == "replace"}

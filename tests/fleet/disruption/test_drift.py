@@ -7,7 +7,7 @@ import pytest
 
 from fleet import disruption as disrupt
 from fleet.actions import OpenClaims, SaveClaim, gang_subject
-from fleet.disruption.drift import differs, staged
+from fleet.disruption.drift import drift_of, staged
 from fleet.disruption.outcomes import Obstacle
 from fleet.nodeclaims import fixed as fixed_pools
 from fleet.snapshot import GangState, InstanceOffer
@@ -120,7 +120,7 @@ DRIFTS: list[tuple[str, dict[str, Any], str]] = [
 def test_drift(pool: dict[str, Any], why: str) -> None:
     world = idle(since_s=1)
     with_pool(world, **{**ANY, **pool})
-    assert differs(world.fleet, world.snapshot(), world.claims["m0"]).words == why
+    assert drift_of(world.fleet, world.snapshot(), world.claims["m0"]).words == why
     if "expireAfter" not in pool.get("template", {}):
         assert gone(world) == ({"m0": "Drifted"} if why else {})
 

@@ -83,7 +83,7 @@ QUIET = {"consolidateAfter": "Never"}
 DRIFTED = {"template": {"labels": {"a": "b"}}}
 CASES: list[tuple[str, Callable[[], World], Any, str]] = [
     ("emptiness", machines, emptiness, "spared"),
-    ("drift, judged", lambda: of_another_kind(machines(gpu=1, **DRIFTED)), drift, "_difference"),
+    ("drift, judged", lambda: of_another_kind(machines(gpu=1, **DRIFTED)), drift, "_drift_of"),
     ("drift, idle", lambda: machines(QUIET, **DRIFTED), drift, "spared"),
     ("drift, replaced", lambda: machines(gpu=1, **DRIFTED), replacement, "immovable"),
     ("drift, fixed", lambda: machines(gpu=1, **DRIFTED, replicas=3, capacityTypes=["on-demand"]), drift, "keeps"),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fleet import disruption as disrupt
 from fleet.actions import SaveClaim
-from fleet.disruption.drift import differs, drifted_claims
+from fleet.disruption.drift import drift_of, drifted_claims
 from fleet.disruption.outcomes import DisruptionOutcome
 from fleet.explain.verdicts import verdicts
 from fleet.nodeclaims.drift_facts import NO_DRIFT, provider_drift
@@ -190,7 +190,7 @@ def test_drift(change: Callable[[World], object], why: str) -> None:
     world = old()
     change(world)
     snapshot = world.snapshot()
-    assert differs(world.fleet, snapshot, world.claims["m0"]).words == why
+    assert drift_of(world.fleet, snapshot, world.claims["m0"]).words == why
     assert dict(drifted_claims(world.fleet, snapshot)) == ({"m0": why} if why else {})
     assert leaving(world) == (["m0"] if why else [])
 
@@ -209,7 +209,8 @@ def test_a_template_that_has_changed_comes_first() -> None:
     world.fleet = FleetBuilder().pool(**ANY, template={"labels": {"a": "b"}}).team().queue().build()
     world.resolved = Resolutions(NOW, {pool_hash(world.fleet.node_pools["h100"]): NOW_IS})
     assert (
-        differs(world.fleet, world.snapshot(), world.claims["m0"]).words == "the template of node pool h100 has changed"
+        drift_of(world.fleet, world.snapshot(), world.claims["m0"]).words
+        == "the template of node pool h100 has changed"
     )
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fleet.actions import Action, CloseClaim, ForgetClaim, OpenClaims, PatchNode, SaveClaim, TagMachine
 from fleet.actions import TerminateMachines as Terminate
-from fleet.disruption.drift import differs
+from fleet.disruption.drift import drift_of
 from fleet.nodeclaims import adoption, lifecycle
 from fleet.nodeclaims.garbage_collection import MASS_ORPHANS, orphaned
 from fleet.nodeclaims.launch import own_tags
@@ -113,9 +113,9 @@ def test_how_it_was_born_is_not_judged_but_what_the_pool_requires_is() -> None:
     world.settle_down()
     claim = world.claims["adopted-i-1"]
     world.fleet = small_fleet(template={"userData": "echo other"})
-    assert differs(world.fleet, world.snapshot(), claim).words == ""
+    assert drift_of(world.fleet, world.snapshot(), claim).words == ""
     world.fleet = small_fleet(zones=[B])
-    assert f"{labels.ZONE}={A}" in differs(world.fleet, world.snapshot(), claim).words
+    assert f"{labels.ZONE}={A}" in drift_of(world.fleet, world.snapshot(), claim).words
 
 
 # -- broken off -------------------------------------------------------------------------------------------------------

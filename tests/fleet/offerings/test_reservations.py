@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fleet import disruption as disrupt
 from fleet.actions import OpenClaims, SaveClaim
 from fleet.cost.allocation import allocate
-from fleet.disruption.drift import differs
+from fleet.disruption.drift import drift_of
 from fleet.nodeclaims import interruption
 from fleet.nodeclaims.launch import launch_request
 from fleet.offerings.offerings import Offering
@@ -363,8 +363,8 @@ def test_a_team_is_charged_the_list_price() -> None:
 )
 def test_drift(facts: dict[str, Any], select: list[dict[str, str]], why: str) -> None:
     world = World(fleet_of(reservations={"select": select}))
-    assert why in differs(world.fleet, seen(world, reservation(**facts)), reserved_claim()).words
-    assert differs(world.fleet, world.snapshot(), reserved_claim()).words == "", "one that is not known is no drift"
+    assert why in drift_of(world.fleet, seen(world, reservation(**facts)), reserved_claim()).words
+    assert drift_of(world.fleet, world.snapshot(), reserved_claim()).words == "", "one that is not known is no drift"
 
 
 @pytest.mark.parametrize(

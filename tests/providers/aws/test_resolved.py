@@ -8,7 +8,7 @@ import pytest
 from boto3.session import Session
 from structlog.testing import capture_logs
 
-from fleet.disruption.drift import differs
+from fleet.disruption.drift import drift_of
 from fleet.nodeclaims.drift_facts import Drift
 from fleet.nodeclaims.launch import launch_configurations, launch_request
 from fleet.snapshot import Claim, Resolutions, Snapshot
@@ -58,7 +58,7 @@ class ResolvedStage:
         asked = launch_configurations(self.fleet, self.cloud.catalog().types, {"c0": self.claim})
         resolved = Resolutions(self.clock.now(), self.cloud.resolve(asked))
         instances = {machine.id: machine for machine in self.cloud.instances()}
-        return differs(self.fleet, self.seen(resolved, instances=instances), self.claim)
+        return drift_of(self.fleet, self.seen(resolved, instances=instances), self.claim)
 
 
 @pytest.fixture
