@@ -28,7 +28,7 @@ from model.fleet import Fleet
 
 
 class DisruptionMethod(Protocol):
-    """One reason to give machines back, or to replace them (Karpenter's `Method`).
+    """A disruption method is one reason to give machines back or to replace them (Karpenter's `Method`).
 
     To add one: a class in a file of its own that meets this, with its conditions as functions that both of its methods
     ask; its place in `METHODS`; its reason in `fleet.reasons`, and in `budgets.BUDGET_REASONS` if budgets can name it;
@@ -37,20 +37,23 @@ class DisruptionMethod(Protocol):
 
     @property
     def name(self) -> str:
-        """What `muster explain node` calls it."""
+        """Returns what `muster explain node` calls the method."""
 
     @property
     def reason(self) -> Reason:
-        """Why the machines that it takes go."""
+        """Returns why the machines that the method takes go."""
 
     def propose(self, context: DisruptionContext) -> Sequence[Command]:
-        """The machines that go now, or whose replacements are bought now: all against which no condition speaks.
+        """Returns commands for the machines against which no condition speaks: they go, or are replaced, now.
 
         What is proposed is taken: from the budgets, and from what the methods after this one look at.
         """
 
     def why_not(self, context: DisruptionContext, claim: Claim) -> Blocked:
-        """Which condition speaks against a candidate that was not proposed; the context is as it was before."""
+        """Returns the condition that speaks against a candidate which was not proposed.
+
+        The context is as it was before the method proposed anything.
+        """
 
 
 METHODS: tuple[DisruptionMethod, ...] = (
@@ -66,7 +69,7 @@ METHODS: tuple[DisruptionMethod, ...] = (
 
 
 def decide(fleet: Fleet, snapshot: Snapshot) -> Sequence[Decided]:
-    """Voluntary disruption of this moment; none while a freeze window blocks it."""
+    """Returns the voluntary disruption of this moment: none while a freeze window blocks it."""
     return together(snapshot, partial(_decide, fleet))
 
 
@@ -83,7 +86,7 @@ def _decide(fleet: Fleet, snapshot: Snapshot) -> list[Action]:
 
 
 def frozen(fleet: Fleet, now_s: float, activity: str) -> str:
-    """The freeze window that blocks `activity` (`Sync`, `NodeDisruption`) now; empty when none does."""
+    """Returns the name of the freeze window that blocks `activity` (`Sync`, `Disruption`) now; empty when none does."""
     for window in fleet.policy.spec.freeze_windows:
         if activity in window.blocks and window_active(Cron.parse(window.schedule), window.duration, now_s):
             return window.name

@@ -43,11 +43,11 @@ _EVENTUAL: Final = frozenset({Reason.DRIFTED})
 
 
 class InvalidBudget(ValueError):
-    """A budget that says neither how many machines nor when, as only one that nobody has checked can."""
+    """The budget does not say how many machines or when: only one that no loader has checked can be so."""
 
 
 def allowed(pool: NodePool, reason: Reason, nodes: int, disrupted: int, now_s: float) -> int:
-    """Least over the budgets that name the reason and are open now, less what is being disrupted already."""
+    """Returns what the tightest open budget for a reason allows, less what is being disrupted already."""
     name = BUDGET_REASONS.get(reason)
     open_now = (
         _closed_if_invalid(budget, nodes, now_s)
@@ -65,7 +65,7 @@ def _closed_if_invalid(budget: Budget, nodes: int, now_s: float) -> int:
 
 
 def allowed_by(budget: Budget, nodes: int, now_s: float) -> int:
-    """What one budget allows of `nodes` machines; `UNBOUNDED` outside its window. Raises `InvalidBudget`."""
+    """Returns what one budget allows of `nodes` machines: `UNBOUNDED` outside its window. Raises `InvalidBudget`."""
     if not open_now(budget, now_s):
         return UNBOUNDED
     if isinstance(budget.nodes, int):
@@ -76,7 +76,7 @@ def allowed_by(budget: Budget, nodes: int, now_s: float) -> int:
 
 
 def open_now(budget: Budget, now_s: float) -> bool:
-    """Whether the budget holds now: it has no window, or is within one. Raises `InvalidBudget`."""
+    """Returns whether the budget holds now: it has no window, or is within one. Raises `InvalidBudget`."""
     if not budget.schedule:
         return True
     try:
@@ -86,7 +86,7 @@ def open_now(budget: Budget, now_s: float) -> bool:
 
 
 def headcount(claims: Iterable[Claim], snapshot: Snapshot) -> tuple[int, int]:
-    """(machines a percentage is of, those of them that count as disrupted already) among the claims of a pool.
+    """Counts the machines of a pool that a percentage is of, and those of them that are disrupted already.
 
     A machine that the cloud is taking down is neither: whatever its node still says, it is gone.
     """
@@ -100,7 +100,7 @@ def _going_down(claim: Claim, snapshot: Snapshot) -> bool:
 
 
 def disrupted(claims: Iterable[Claim], snapshot: Snapshot) -> int:
-    """Machines that count against every budget: on their way out, being replaced, or not well."""
+    """Counts the machines that every budget counts as disrupted: they leave, are being replaced, or are not well."""
     staying = (claim for claim in snapshot.claims.values() if not _leaving(claim))
     replaced = {name for claim in staying for name in claim.replaces}
     return sum(_leaving(claim) or claim.name in replaced or _unwell(claim, snapshot) for claim in claims)
@@ -119,7 +119,7 @@ def _unwell(claim: Claim, snapshot: Snapshot) -> bool:
 
 
 class _PodBudgetRule(NamedTuple):
-    """What stays of a budget when its count changes."""
+    """What a PodDisruptionBudget covers, which stays the same when its count changes."""
 
     key: str
     selector: LabelSelector
@@ -127,7 +127,7 @@ class _PodBudgetRule(NamedTuple):
 
 
 class _BudgetedPods(NamedTuple):
-    """What a gang asks of budgets when it goes."""
+    """How many pods of a gang each PodDisruptionBudget covers: so many disruptions it takes when the gang goes."""
 
     pods: Mapping[str, int]
     """Budget -> pods that it counts."""
@@ -136,14 +136,14 @@ class _BudgetedPods(NamedTuple):
 
 
 def heeds(reason: Reason, grace_s: float) -> bool:
-    """Whether a machine that goes for this reason waits for PodDisruptionBudgets, by its termination grace period."""
+    """Returns whether a machine that goes for this reason waits for PodDisruptionBudgets, by its grace period (s)."""
     return reason not in _FORCEFUL and not (reason in _EVENTUAL and grace_s < inf)
 
 
 def blocked_by_pod_budget(
     snapshot: Snapshot, gangs: Mapping[str, Gang], others: Callable[[], Mapping[str, Gang]]
 ) -> Blocked | None:
-    """The budget that does not let all of these gangs (by uid) go now, beside `others` that are on their way."""
+    """Returns the budget that does not let all of these gangs (by uid) go now, beside `others` on their way."""
     budgeted = {uid: _budgeted(snapshot, gang) for uid, gang in gangs.items()}
     contested = next((each.contested for _, each in sorted(budgeted.items()) if each.contested), "")
     if contested:
@@ -191,7 +191,7 @@ _NONE = _BudgetedPods({})
 
 @derived(1, steady=True)
 def _rules(_index: Index, budgets: Mapping[str, PodBudget]) -> Mapping[str, Sequence[_PodBudgetRule]]:
-    """By namespace, then by name."""
+    """Returns what the budgets of each namespace cover, in order of name."""
     found: dict[str, list[_PodBudgetRule]] = {}
     for key, budget in sorted(budgets.items()):
         if budget.selector is not None:

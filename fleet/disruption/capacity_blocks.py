@@ -13,7 +13,7 @@ from model.kinds import NodePool
 
 
 class CapacityBlocks:
-    """Work leaves ahead of EC2, by the pool's lead time, its replacements first.
+    """Work leaves a capacity block ahead of EC2, by the pool's lead time; its replacements are bought first.
 
     No budget holds it back, since the machines go in any case; what finds no replacement leaves at the last moment
     (`fleet.nodeclaims.interruption`).
@@ -23,7 +23,7 @@ class CapacityBlocks:
     reason = Reason.BLOCK_ENDS
 
     def propose(self, context: DisruptionContext) -> Sequence[Command]:
-        """Idle machines one by one, then the busy ones."""
+        """Returns commands for idle machines one by one, then for the busy ones."""
         if not any(known.ends_machines for known in context.snapshot.reservations.values()):
             return ()
         due = self._due(context)
@@ -33,12 +33,12 @@ class CapacityBlocks:
         return [*commands, *replacing(context, due, budgeted=False)]
 
     def why_not(self, context: DisruptionContext, claim: Claim) -> Blocked:
-        """Why a machine is not left because its capacity block ends."""
+        """Returns why the machine is not left although it may be of a capacity block."""
         open_ = self._open(context, context.pool_of(claim), claim)
         return open_ or why_not_replaced(context, claim, self._due(context), budgeted=False)
 
     def _due(self, context: DisruptionContext) -> dict[str, tuple[Reason, str]]:
-        """All machines of blocks that end."""
+        """Returns all machines of blocks that end."""
 
         def look(pool: NodePool | None, claim: Claim) -> tuple[str, tuple[Reason, str]] | None:
             known = reservation_of(context.snapshot, claim)
@@ -49,7 +49,7 @@ class CapacityBlocks:
         return dict(found_at(context.candidates(), look))
 
     def _open(self, context: DisruptionContext, pool: NodePool | None, claim: Claim) -> Blocked | None:
-        """Its block is there for a while yet, or it is of none."""
+        """Speaks for a machine whose block is there for a while yet, or that is of none."""
         known = reservation_of(context.snapshot, claim)
         if known is None or not known.ends_machines:
             return no_reason(Obstacle.NOT_DUE, "it is of no capacity block")

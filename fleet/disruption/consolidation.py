@@ -51,7 +51,7 @@ EPSILON_USD_H: Final = 1e-6
 
 
 class ConsolidationCandidate(NamedTuple):
-    """A machine whose gangs have been there for the pool's quiet time."""
+    """A candidate is a machine whose gangs have been there for the pool's quiet time."""
 
     claim: Claim
     gangs: Sequence[Gang]
@@ -60,7 +60,7 @@ class ConsolidationCandidate(NamedTuple):
 
 
 class Consolidation:
-    """Proposals that have waited, where they still hold; while none waits, new ones are looked for.
+    """Proposals that have waited are carried out where they still hold; while none waits, new ones are looked for.
 
     First as one plan for many machines, of which those steps are proposed that budgets allow; where that finds nothing,
     one by one.
@@ -70,7 +70,7 @@ class Consolidation:
     reason = Reason.UNDERUTILIZED
 
     def propose(self, context: DisruptionContext) -> Sequence[Command]:
-        """What is replaced by now; else what has waited; else only the outlook changes."""
+        """Returns what is replaced by now, else what has waited; else only the outlook changes."""
         finished = _finish(context)
         if finished:
             return finished
@@ -83,7 +83,7 @@ class Consolidation:
         return begun
 
     def why_not(self, context: DisruptionContext, claim: Claim) -> Blocked:
-        """Why it does not pay, or is not allowed, to do without a machine; or that it is about to go."""
+        """Returns why it does not pay, or is not allowed, to do without the machine; or that it is about to go."""
         if (proposal := context.outlook.of(claim.name)) is not None:
             return proposed(proposal)
         pool = context.pool_of(claim)
@@ -107,7 +107,7 @@ class Consolidation:
 
 
 def _settled(context: DisruptionContext) -> list[ConsolidationCandidate]:
-    """Machines whose gangs have been there for the pool's quiet time, with what may be paid to do without (USD/h)."""
+    """Returns the machines that may be consolidated: their gangs stay, and are cheaper to move than to leave there."""
     asking = {name for name, pool in context.fleet.node_pools.items() if _unasked(pool) is None}
     lost: dict[str, float] = {}
 
@@ -124,7 +124,7 @@ def _settled(context: DisruptionContext) -> list[ConsolidationCandidate]:
 
 
 def _unasked(pool: NodePool) -> Blocked | None:
-    """Consolidation never looks at the machines of the pool."""
+    """Speaks for pools whose machines consolidation never looks at."""
     if pool.spec.replicas is not None:
         return no_reason(Obstacle.FIXED_POOL, f"{pool.name} keeps {pool.spec.replicas} machines")
     if pool.spec.disruption.consolidation_policy not in CONSOLIDATES:
@@ -138,20 +138,20 @@ def _empty(gangs: Sequence[Gang]) -> Blocked | None:
 
 
 def _unsettled(context: DisruptionContext, pool: NodePool, claim: Claim, gangs: Sequence[Gang]) -> Blocked | None:
-    """Its gangs have come too lately, or it has."""
+    """Speaks for a machine whose gangs have come too lately, or that has come too lately itself."""
     since_s = max(gang.admitted_at_s for gang in gangs)
     moving = quiet(context.snapshot.now_s, since_s, pool.spec.disruption.consolidate_after)
     return moving or minimum_stay(context, pool, claim)
 
 
 def _begun(context: DisruptionContext, claim: Claim) -> Blocked | None:
-    """What a move that has begun waits for: what was bought for it, and what still runs on the machine."""
+    """Tells what a move that has begun waits for: what was bought for it, and what still runs on the machine."""
     bought = replacement(context, claim)
     return None if bought is None else keeps(context, claim, Reason.UNDERUTILIZED) or bought
 
 
 def _unpaid(context: DisruptionContext, claim: Claim) -> Blocked | None:
-    """Why it is not worth it to do without the machine."""
+    """Tells why it is not worth it to do without the machine."""
     found = evaluate(context, [claim])
     return found if isinstance(found, Blocked) else None
 
@@ -167,7 +167,7 @@ def _lost(context: DisruptionContext, gangs: Sequence[Gang], known: dict[str, fl
 
 
 def _look(context: DisruptionContext, settled: Sequence[ConsolidationCandidate]) -> None:
-    """Look for something to propose among what has not been looked at since something changed."""
+    """Looks for something to propose among what has not been looked at since something changed."""
     now_s, before = context.snapshot.now_s, context.outlook
     seen = _seen(context, settled)
     if seen != before.seen or now_s >= before.seen_at_s + AGAIN_S:
@@ -181,7 +181,7 @@ def _look(context: DisruptionContext, settled: Sequence[ConsolidationCandidate])
 
 
 def _seen(context: DisruptionContext, settled: Sequence[ConsolidationCandidate]) -> tuple[object, ...]:
-    """All that a look depends on and that can change for the better: work to lose, in a world at rest, only grows."""
+    """Returns all that a look depends on and that can change for the better: work to lose only grows at rest."""
     snapshot = context.snapshot
     pools = (context.fleet.node_pools[name] for name in sorted({it.claim.node_pool for it in settled}))
     return (
@@ -199,7 +199,7 @@ def _seen(context: DisruptionContext, settled: Sequence[ConsolidationCandidate])
 
 
 def _all_at_once(context: DisruptionContext, settled: Sequence[ConsolidationCandidate]) -> None:
-    """Many machines at once. None while replacements are on their way: the plan would count on what they bring."""
+    """Proposes a plan for many machines. While replacements are on their way it would count on what they bring."""
     if any(claim.replaces for claim in context.snapshot.claims.values() if not _done(context, claim)):
         return
     spare = _with_room(context, settled)
@@ -233,7 +233,7 @@ def _one_by_one(context: DisruptionContext, settled: Sequence[ConsolidationCandi
 
 
 def _worth_trying(context: DisruptionContext, settled: Iterable[ConsolidationCandidate]) -> list[Claim]:
-    """Machines whose gangs may move, with a saving that could pay for it and room that could be there.
+    """Returns machines whose gangs may move, with a saving that could pay for it and room that could be there.
 
     Those that bring most for what they disturb come first. The tests come in order of cost: what most fail is asked
     first.
@@ -252,7 +252,7 @@ def _worth_trying(context: DisruptionContext, settled: Iterable[ConsolidationCan
 
 
 def _with_room(context: DisruptionContext, settled: Iterable[ConsolidationCandidate]) -> list[Claim]:
-    """Machines that are not full, those with the dearest idle part first."""
+    """Returns the machines that are not full, those with the dearest idle part first."""
     found: list[tuple[float, str, Claim]] = []
     full = _fullness(context.snapshot.index, context.snapshot.claims, context.held)
     for claim, _, _ in settled:
@@ -265,12 +265,12 @@ def _with_room(context: DisruptionContext, settled: Iterable[ConsolidationCandid
 
 @derived()
 def _fullness(_index: Index, claims: Mapping[str, Claim], held: Mapping[str, Sequence[Gang]]) -> Mapping[str, float]:
-    """Claim -> the part in use of what is used most on its machine, of 1."""
+    """Returns for every claim which part (of 1) of its machine's most used resource is in use."""
     return {name: _full(claims[name], gangs) for name, gangs in held.items() if name in claims}
 
 
 def _full(claim: Claim, gangs: Sequence[Gang]) -> float:
-    """The part in use of what is used most, of 1."""
+    """Returns which part (of 1) of the machine's most used resource is in use."""
     used: Counter[str] = Counter()
     for gang in gangs:
         for pin in gang.pins:
@@ -282,7 +282,7 @@ def _full(claim: Claim, gangs: Sequence[Gang]) -> float:
 
 
 def _done(context: DisruptionContext, claim: Claim) -> bool:
-    """Whether a replacement has taken over: what it replaces is gone, and its gangs have come."""
+    """Returns whether a replacement has taken over: what it replaces is gone, and its gangs have come."""
     return claim.disruption is not None or not context.awaits_move(claim)
 
 
@@ -290,7 +290,7 @@ def _done(context: DisruptionContext, claim: Claim) -> bool:
 
 
 def _finish(context: DisruptionContext) -> list[Command]:
-    """The machines that were bought for this are ready: all they replace may go at once.
+    """Gives back what is replaced: once all machines that were bought are ready, all that they replace may go.
 
     If one was lost, or the gangs would not find room any more (somebody has come since, quota has gone), they go
     instead; so they do when a PodDisruptionBudget has held the gangs for a while.
@@ -313,7 +313,7 @@ def _finish(context: DisruptionContext) -> list[Command]:
 
 
 def _given_up(context: DisruptionContext, claim: Claim, bought: Sequence[Claim]) -> str | None:
-    """Why what was bought for a machine goes instead of it."""
+    """Returns why what was bought for a machine is given back instead of it."""
     if not complete(bought):
         return "another machine of the purchase was lost"
     since_s = max(it.ready_at_s for it in bought)
@@ -324,7 +324,7 @@ def _given_up(context: DisruptionContext, claim: Claim, bought: Sequence[Claim])
 
 
 def _finished(context: DisruptionContext, ready: Mapping[str, Claim]) -> list[Command]:
-    """One purchase, and all that it replaces."""
+    """Gives back all that one purchase replaces; or the purchase, where the gangs would not fit any more."""
     bought = coming(context, [next(iter(ready))])
     names = {name for it in bought for name in it.replaces}
     going = _let_go(context, [claim for name, claim in sorted(ready.items()) if name in names])
@@ -347,7 +347,7 @@ def _no_room_any_more(context: DisruptionContext, going: Sequence[Claim]) -> Ref
 
 
 def _let_go(context: DisruptionContext, claims: Sequence[Claim]) -> tuple[Claim, ...]:
-    """Those of the machines that PodDisruptionBudgets let go together; the others follow when they may."""
+    """Returns those of the machines that PodDisruptionBudgets let go together; the others follow when they may."""
     going: list[Claim] = []
     for claim in claims:
         with concerning(claim_subject(claim.name)):

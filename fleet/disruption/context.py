@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class DisruptionContext:
-    """One pass over the machines. What methods take in it, each sees what the ones before have taken."""
+    """The context of one pass over the machines: what each method takes, the ones after it see as taken."""
 
     fleet: Fleet
     snapshot: Snapshot
@@ -64,7 +64,7 @@ class DisruptionContext:
 
     @classmethod
     def of(cls, fleet: Fleet, snapshot: Snapshot) -> "DisruptionContext":
-        """Of a pass in which nothing has been taken yet."""
+        """Returns the context of a pass in which nothing has been taken yet."""
         held, members = machines_held(snapshot), claims_by_pool(snapshot)
         return cls(
             fleet, snapshot, held, members, _successors(snapshot.index, snapshot.claims), outlook=snapshot.outlook
@@ -73,39 +73,39 @@ class DisruptionContext:
     # -- machines and what runs on them --
 
     def candidates(self) -> Sequence[tuple[NodePool | None, Claim]]:
-        """Ready machines that nothing else is happening to, with their pool (None when it was removed)."""
+        """Returns ready machines that nothing else is happening to, with their pool (None when it was removed)."""
         if not self.taken:
             return self._able
         return [(pool, claim) for pool, claim in self._able if claim.name not in self.taken]
 
     def awaits_move(self, claim: Claim) -> bool:
-        """Whether a gang that a replacement is for has not moved in yet."""
+        """Returns whether a gang that a replacement is for has not moved in yet."""
         if any(name in self.snapshot.claims for name in claim.replaces):
             return True
         gangs = (self.snapshot.gangs.get(uid) for uid in claim.gangs)
         return any(gang is not None and gang.state in {GangState.PENDING, GangState.EVICTING} for gang in gangs)
 
     def pool_of(self, claim: Claim) -> NodePool | None:
-        """The machine's pool; None when it was removed."""
+        """Returns the machine's pool; None when it was removed."""
         return self.fleet.node_pools.get(claim.node_pool)
 
     def gangs_on(self, claim: Claim) -> Sequence[Gang]:
-        """Gangs with pods pinned to the machine."""
+        """Returns the gangs with pods pinned to the machine."""
         return self.held.get(claim.name, ())
 
     def group(self, claims: Sequence[Claim]) -> CandidateGroup:
-        """These machines, and all gangs on them."""
+        """Returns these machines and all gangs on them."""
         gangs = {gang.uid: gang for claim in claims for gang in self.gangs_on(claim)}
         return CandidateGroup(tuple(claims), tuple(gangs[uid] for uid in sorted(gangs)))
 
     def is_empty(self, claim: Claim) -> bool:
-        """Whether no gang is on the machine, and no pod but those of DaemonSets."""
+        """Returns whether no gang is on the machine, and no pod but those of DaemonSets."""
         return not self.gangs_on(claim) and not self.snapshot.node_pods.get(claim.node)
 
     # -- budgets --
 
     def budget(self, pool_name: str, reason: Reason) -> int:
-        """How many more machines of the pool may go for this reason in this pass."""
+        """Returns how many more machines of the pool may go for this reason in this pass."""
         pool = self.fleet.node_pools.get(pool_name)
         if pool is None:
             return 1 << 31  # the guard rails have let the pool's removal pass
@@ -117,7 +117,7 @@ class DisruptionContext:
             return allowed(pool, reason, ready_count, leaving + taken, self.snapshot.now_s)
 
     def may_take(self, claims: Iterable[Claim], reason: Reason) -> bool:
-        """Whether the budgets of all pools concerned allow these machines to go together; takes them if so."""
+        """Takes these machines from their pools' budgets; False, and none is taken, where those do not allow it."""
         by_pool: dict[str, int] = {}
         for claim in claims:
             by_pool[claim.node_pool] = by_pool.get(claim.node_pool, 0) + 1
@@ -129,14 +129,14 @@ class DisruptionContext:
         return True
 
     def pod_budget(self, claims: Sequence[Claim], reason: Reason) -> Blocked | None:
-        """What PodDisruptionBudgets have against the gangs on these machines leaving now, all at once."""
+        """Returns what PodDisruptionBudgets have against the gangs on these machines leaving now, all at once."""
         if not self.snapshot.pod_budgets or not any(heeds(reason, self._grace_s(claim)) for claim in claims):
             return None
         gangs = {gang.uid: gang for claim in claims for gang in self.gangs_on(claim)}
         return blocked_by_pod_budget(self.snapshot, gangs, lambda: self._on_their_way(claims))
 
     def _on_their_way(self, claims: Sequence[Claim]) -> Mapping[str, Gang]:
-        """Gangs (by uid) that leave, or will when what replaces their machines is ready.
+        """Returns the gangs (by uid) that leave, or will when what replaces their machines is ready.
 
         Of two moves that have begun neither counts the other's: the first to be ready goes.
         """
@@ -151,12 +151,12 @@ class DisruptionContext:
         return found
 
     def deadline_s(self, claim: Claim) -> float:
-        """Until when the drain may take, by the pool's termination grace period and the end of its capacity block."""
+        """Returns until when the drain may take (epoch s), by the pool's grace period and the end of its block."""
         ends_s = self.snapshot.now_s + self._grace_s(claim)
         return min(ends_s, terminates_s(reservation_of(self.snapshot, claim)))
 
     def _grace_s(self, claim: Claim) -> float:
-        """The pool's termination grace period; infinite for a pool that is not declared any more."""
+        """Returns the pool's termination grace period; infinite for a pool that is not declared any more."""
         pool = self.pool_of(claim)
         return pool.spec.template.termination_grace_period if pool else math.inf
 
@@ -165,7 +165,7 @@ class DisruptionContext:
     def simulate(
         self, group: CandidateGroup, *, avoid: Collection[str] = (), bought: Sequence[Offering] | None = None
     ) -> dict[str, PlacementPlan] | Refusal:
-        """A place for every gang (uid) of a group without its machines (`SchedulingSimulation.schedule`).
+        """Finds a place for every gang (uid) of a group without its machines (`SchedulingSimulation.schedule`).
 
         Machines that this pass has told to go, and those to `avoid`, are no place to move to, nor are places that were
         promised to others.
@@ -176,7 +176,7 @@ class DisruptionContext:
         return self._simulation.schedule(group, bought)
 
     def promise(self, gangs: Iterable[Gang], plans: Mapping[str, PlacementPlan]) -> None:
-        """These gangs will move, to the places of their plans (by uid)."""
+        """Notes that these gangs will move, to the places of their plans (by uid)."""
         for gang in gangs:
             self.promised.append((gang, plans[gang.uid]))
             self.hosts |= {it.slot.claim for it in plans[gang.uid].assignments}
@@ -185,7 +185,7 @@ class DisruptionContext:
 def found_at(
     candidates: Iterable[tuple[NodePool | None, Claim]], look: Callable[[NodePool | None, Claim], T | None]
 ) -> list[T]:
-    """What `look` finds at each of the candidates, in order; what it raises is about the one it looked at."""
+    """Returns what `look` finds at each of the candidates; what it raises is about the one it looked at."""
     found: list[T] = []
     subject = ""
     try:
@@ -200,12 +200,12 @@ def found_at(
 
 
 def busy(snapshot: Snapshot) -> frozenset[str]:
-    """Claims on which an action is under way."""
+    """Returns the claims on which an action is under way."""
     return _named(snapshot.busy)
 
 
 def set_aside(snapshot: Snapshot) -> frozenset[str]:
-    """Claims about which nothing is to be decided now, as that or something about their pool has failed lately."""
+    """Returns the claims that are left alone, as a decision about them or their pool has failed lately."""
     subjects = snapshot.set_aside
     if not any(subject.startswith(pool_subject("")) for subject in subjects):
         return _named(subjects)
@@ -214,14 +214,14 @@ def set_aside(snapshot: Snapshot) -> frozenset[str]:
 
 
 def _named(subjects: Iterable[str]) -> frozenset[str]:
-    """The claims among subjects."""
+    """Returns the names of the claims among subjects."""
     prefix = claim_subject("")
     return frozenset(subject.removeprefix(prefix) for subject in subjects if subject.startswith(prefix))
 
 
 @derived()
 def _undisturbed(_index: Index, claims: Mapping[str, Claim]) -> Sequence[Claim]:
-    """Ready machines that are not leaving nor being cut anew, by pool and name."""
+    """Returns ready machines that are not leaving nor being cut anew, by pool and name."""
     return [
         claim
         for claim in sorted(claims.values(), key=lambda claim: (claim.node_pool, claim.name))
@@ -233,7 +233,7 @@ def _undisturbed(_index: Index, claims: Mapping[str, Claim]) -> Sequence[Claim]:
 def _leaving(
     _index: Index, claims: Mapping[str, Claim], gangs: Sequence[Gang], held: Mapping[str, Sequence[Gang]]
 ) -> Mapping[str, Gang]:
-    """Gangs by uid that are told to go, or stand on a machine that is."""
+    """Returns the gangs (by uid) that are told to go, or stand on a machine that is."""
     going = [claim.name for claim in claims.values() if claim.deleting or claim.disruption is not None]
     found = {gang.uid: gang for gang in gangs if gang.state is GangState.EVICTING}
     return found | {gang.uid: gang for name in going for gang in held.get(name, ())}
@@ -243,7 +243,7 @@ def _leaving(
 def _replaced(
     _index: Index, successors: Mapping[str, Sequence[Claim]], held: Mapping[str, Sequence[Gang]]
 ) -> Mapping[str, Sequence[Gang]]:
-    """Claim -> the gangs on it, where a machine comes or stands in its place."""
+    """Returns for each claim that a machine comes or stands in place of the gangs on it."""
     alive = (name for name, bought in successors.items() if any(not it.disruption and not it.deleting for it in bought))
     return {name: held.get(name, ()) for name in alive}
 

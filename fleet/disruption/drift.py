@@ -59,7 +59,7 @@ class DriftMethod:
     reason = Reason.DRIFTED
 
     def propose(self, context: DisruptionContext) -> Sequence[Command]:
-        """Machines of fixed pools, then idle ones, then busy ones."""
+        """Returns commands for machines of fixed pools, then for idle ones, then for busy ones."""
         whys = drifted_claims(context.fleet, context.snapshot)
         if not whys:
             return ()
@@ -72,7 +72,7 @@ class DriftMethod:
         return [*commands, *replacing(context, _due(rest))]
 
     def why_not(self, context: DisruptionContext, claim: Claim) -> Blocked:
-        """Why a machine that is not what its pool declares stays; or that it is just that."""
+        """Returns why a machine that is not what its pool declares stays; or that it is just that."""
         whys = drifted_claims(context.fleet, context.snapshot)
         why = whys.get(claim.name)
         if why is None:
@@ -89,7 +89,7 @@ class DriftMethod:
         return why_not_replaced(context, claim, _due(rest))
 
     def _drifted(self, context: DisruptionContext, whys: Mapping[str, str]) -> list[Drifted]:
-        """The machines that are different, and may be touched."""
+        """Returns the machines that are different, and may be touched."""
 
         def look(pool: NodePool | None, claim: Claim) -> Drifted | None:
             why = whys.get(claim.name)
@@ -116,7 +116,7 @@ def _reason(pool: NodePool | None) -> Reason:
 
 
 def staged(replicas: int, running: int, drifted: int, budget: int, most_nodes: float = inf) -> int:
-    """How many drifted machines of a fixed pool are replaced now, each by one that is bought first.
+    """Returns how many drifted machines of a fixed pool are replaced now, each by one that is bought first.
 
     None while the pool has more than it should; no more than the limit leaves room for beside all that run.
     """
@@ -126,7 +126,7 @@ def staged(replicas: int, running: int, drifted: int, budget: int, most_nodes: f
 
 
 def _has_room(context: DisruptionContext, pool: NodePool) -> bool:
-    """Whether the pool is fixed, and its limits leave room for one machine more; or such a one is there already."""
+    """Returns whether a fixed pool has room within its limits for one machine more, or such a one already."""
     if pool.spec.replicas is None:
         return False
     members = context.members.get(pool.name, ())
@@ -140,7 +140,7 @@ def _has_room(context: DisruptionContext, pool: NodePool) -> bool:
 
 
 def _fixed(context: DisruptionContext, drifted: Iterable[_DriftedOf]) -> list[Command]:
-    """Machines whose successor is ready go; as many others as budget and limit allow get one."""
+    """Gives back machines whose successor is ready, and buys one for as many others as budget and limit allow."""
     by_pool: dict[str, list[_DriftedOf]] = {}
     for each in drifted:
         by_pool.setdefault(each[0].name, []).append(each)
@@ -156,7 +156,7 @@ def _fixed(context: DisruptionContext, drifted: Iterable[_DriftedOf]) -> list[Co
 
 
 def _fixed_blocked(context: DisruptionContext, pool: NodePool, claim: Claim) -> Blocked:
-    """What keeps a drifted machine of a fixed pool."""
+    """Tells what keeps a drifted machine of a fixed pool."""
     blocked = _kept(context, claim) or replacement(context, claim) or _uneven(context, pool)
     if blocked is None and best_offering(pool, build_capacity(context.fleet, context.snapshot)) is None:
         blocked = Blocked(Obstacle.NO_PLACE, "no machine can be bought in its place now")
@@ -169,7 +169,7 @@ def _kept(context: DisruptionContext, claim: Claim) -> Blocked | None:
 
 
 def _uneven(context: DisruptionContext, pool: NodePool) -> Blocked | None:
-    """The pool has not the number of machines that it keeps: what is missing is bought first, perhaps in this turn."""
+    """Speaks while the pool has not the number of machines that it keeps: what is missing is bought first."""
     running = _running(context, pool)
     if running == pool.spec.replicas:
         return None
@@ -182,7 +182,7 @@ def _running(context: DisruptionContext, pool: NodePool) -> int:
 
 
 def _succeeded(context: DisruptionContext, drifted: Iterable[_DriftedOf]) -> Iterator[Command]:
-    """Machines in whose place another one stands ready."""
+    """Gives back the machines in whose place another one stands ready."""
     for _, claim, why in drifted:
         names = [claim.name]
         if coming(context, names) and not unready(context, names) and not _kept(context, claim):
@@ -191,7 +191,7 @@ def _succeeded(context: DisruptionContext, drifted: Iterable[_DriftedOf]) -> Ite
 
 
 def _turn(context: DisruptionContext, waiting: Sequence[_DriftedOf]) -> Sequence[_DriftedOf]:
-    """Those of a pool's machines for which another one is bought now."""
+    """Returns those of a pool's machines for which another one is bought now."""
     if not waiting or _uneven(context, pool := waiting[0][0]):
         return ()
     able = [each for each in waiting if _kept(context, each[1]) is None]
@@ -219,7 +219,7 @@ def _successors(context: DisruptionContext, capacity: BuyableCapacity, turn: Ite
 
 @dataclass(frozen=True, slots=True)
 class DriftInputs:
-    """What of the world tells whether a machine is what its pool declares."""
+    """What is observed that tells whether a machine is what its pool declares."""
 
     catalog: Catalog
     on_sale: Mapping[str, frozenset[OfferingAvailability]]
@@ -230,7 +230,7 @@ class DriftInputs:
     strays: Mapping[str, tuple[str, str]]
 
     def listed(self, claim: Claim) -> Instance | None:
-        """The machine as EC2 lists it, if it is old enough to be judged by what names stood for when they were read.
+        """Returns the machine as EC2 lists it, where it was launched before the names of images and subnets were read.
 
         What was launched later may have got what was published in between; what was adopted was born otherwise.
         """
@@ -241,12 +241,12 @@ class DriftInputs:
 
 
 def drifted_claims(fleet: Fleet, snapshot: Snapshot) -> Mapping[str, str]:
-    """Claim -> how its machine differs from its pool, in words, for all that do."""
+    """Returns in words how machines (by claim) differ from their pools, for all that do."""
     return {name: found.words for name, found in drifts(fleet, snapshot).items()}
 
 
 def drifts(fleet: Fleet, snapshot: Snapshot) -> Mapping[str, Drift]:
-    """Claim -> how its machine differs from its pool, for all that do."""
+    """Returns how machines (by claim) differ from their pools, for all that do."""
     claims, aside = snapshot.claims, set_aside(snapshot)
     if aside:
         claims = {name: claim for name, claim in claims.items() if name not in aside}
@@ -260,7 +260,7 @@ def drifts(fleet: Fleet, snapshot: Snapshot) -> Mapping[str, Drift]:
 
 
 def drift_of(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> Drift:
-    """How a machine differs from its pool. First match wins."""
+    """Returns how a machine differs from its pool: the first difference found."""
     found = _drift_of(fleet, claim, _inputs(snapshot))
     young = snapshot.now_s - claim.launched_at_s < TYPE_CHECKED_AFTER_S
     return NO_DRIFT if found.reason == DriftReason.TYPE_GONE and young else found
@@ -307,12 +307,12 @@ def _drifts(_index: Index, fleet: Fleet, claims: Mapping[str, Claim], inputs: Dr
 
 
 def _marks(machine: Instance | None) -> tuple[object, ...]:
-    """What it was born with, as far as a pool can be judged by it."""
+    """Returns what the machine was launched with, as far as it can drift."""
     return () if machine is None else (machine.image, machine.subnet, machine.security_groups)
 
 
 def _drift_of(fleet: Fleet, claim: Claim, inputs: DriftInputs) -> Drift:
-    """How a machine differs from its pool, whatever its age. A pool that is not declared any more is one, too."""
+    """Returns how a machine differs from its pool, whatever its age; a pool that was removed is a difference, too."""
     pool = fleet.node_pools.get(claim.node_pool)
     if pool is None:
         return Drift("", f"node pool {claim.node_pool} is no longer declared")
@@ -331,7 +331,7 @@ def _drift_of(fleet: Fleet, claim: Claim, inputs: DriftInputs) -> Drift:
 
 
 def _provided(fleet: Fleet, pool: NodePool, claim: Claim, inputs: DriftInputs) -> Drift:
-    """What only the cloud can tell: of its image and network first, then of its reservation."""
+    """Returns the difference that only the cloud can tell: of image and network first, then of the reservation."""
     machine, now = inputs.listed(claim), inputs.resolved.found.get(_hash_of(fleet, pool))
     if machine is not None and now is not None:
         sold = inputs.catalog.types.get(claim.capacity_pool.instance_type)
@@ -367,14 +367,14 @@ def _hash_of(fleet: Fleet, pool: NodePool) -> str:
 
 
 def stamp_of(text: str) -> TemplateHash | None:
-    """The stamp in a claim's `pool_hash` (`v1-0123...`); None for one that has no version."""
+    """Reads the template hash in a claim's `pool_hash` (`v1-0123...`); None for one that has no version."""
     version, dash, found = text.partition("-")
     return TemplateHash(found, version) if dash else None
 
 
 @derived(256)
 def _wanted(_index: Index, pool: NodePool) -> Requirements:
-    """A machine with another layout is cut anew in place (`fleet.disruption.rollout`)."""
+    """Returns what the pool requires of its machines, but for their layout: they are re-cut in place (`rollout`)."""
     with concerning(pool_subject(pool.name)):
         wanted = pool_requirements(pool)
     return Requirements({key: value for key, value in wanted.items() if key != labels.MIG_LAYOUT})
@@ -389,7 +389,7 @@ def _on_sale(_index: Index, catalog: Catalog) -> Mapping[str, frozenset[Offering
 
 
 def _sharing(fleet: Fleet, pool: NodePool, claim: Claim) -> Drift:
-    """A machine of a pool that started or stopped cutting GPUs; other layouts are re-cut in place (`rollout`)."""
+    """Returns whether the pool started or stopped cutting GPUs; other layouts are re-cut in place (`rollout`)."""
     if bool(pool_layouts(fleet, pool)) == bool(claim.layout):
         return NO_DRIFT
     words = f"node pool {pool.name} {'now cuts' if not claim.layout else 'no longer cuts'} its GPUs"

@@ -30,12 +30,12 @@ _UNIT_S: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs
 
 
 def undeclared(claim: Claim) -> Blocked:
-    """The pool of a machine was removed: methods that its pool would have to ask for do nothing."""
+    """Speaks for a machine whose pool was removed: methods that a pool has to ask for do nothing there."""
     return no_reason(Obstacle.NO_POOL, f"node pool {claim.node_pool} is not declared")
 
 
 def spared(context: DisruptionContext, claim: Claim) -> Blocked | None:
-    """Its node says do-not-disrupt: neither emptiness nor drift nor consolidation take it."""
+    """Speaks for a machine whose node says do-not-disrupt: neither emptiness nor drift nor consolidation take it."""
     node = context.snapshot.nodes.get(claim.node)
     if node is None or not node.do_not_disrupt:
         return None
@@ -45,7 +45,7 @@ def spared(context: DisruptionContext, claim: Claim) -> Blocked | None:
 
 
 def quiet(now_s: float, since_s: float | None, quiet_s: float) -> Blocked | None:
-    """The quiet time of a pool, where it is not over. `since_s` is None where it has not been seen to begin."""
+    """Speaks while the quiet time of a pool is not over; `since_s` is None where it has not been seen to begin."""
     if since_s is not None and now_s >= since_s + quiet_s:
         return None
     if quiet_s == NEVER:
@@ -55,7 +55,7 @@ def quiet(now_s: float, since_s: float | None, quiet_s: float) -> Blocked | None
 
 
 def minimum_stay(context: DisruptionContext, pool: NodePool, claim: Claim) -> Blocked | None:
-    """A machine of a capacity type that its pool did not prefer is not replaced for what it costs or is for a while."""
+    """Speaks for a machine that its pool bought as second best: it is not replaced for that for a while."""
     policy = pool.spec.disruption.return_to_preferred
     if policy is None or not preferred_to(pool, claim):
         return None
@@ -66,18 +66,18 @@ def minimum_stay(context: DisruptionContext, pool: NodePool, claim: Claim) -> Bl
 
 
 def preferred_to(pool: NodePool, claim: Claim) -> Sequence[CapacityType]:
-    """The capacity types that the pool prefers to the machine's, in order; none for one that it does not declare."""
+    """Returns the capacity types that the pool prefers to the machine's, in order; none for one it does not declare."""
     order, held = pool.spec.capacity_types, claim.capacity_pool.capacity_type
     return order[: order.index(held)] if held in order else ()
 
 
 def keeps(context: DisruptionContext, claim: Claim, reason: Reason) -> Blocked | None:
-    """Work on the machine that may not move, or not for this reason."""
+    """Speaks where work on the machine may not move, or not for this reason."""
     return immovable(context, claim) or context.pod_budget([claim], reason)
 
 
 def immovable(context: DisruptionContext, claim: Claim) -> Blocked | None:
-    """Work on the machine that may not move. What belongs to no gang has nobody who would find another place for it."""
+    """Speaks where work on the machine may not move. Nobody would find another place for what belongs to no gang."""
     pods = context.snapshot.node_pods.get(claim.node, ())
     node = CandidateNode(pods=[CandidatePod(pod.key, _bound(pod)) for pod in pods])
     if pods and not_disruptable(node, DisruptionClass.GRACEFUL, context.snapshot.now_s) is not None:
@@ -89,12 +89,12 @@ def immovable(context: DisruptionContext, claim: Claim) -> Blocked | None:
 
 
 def _bound(pod: Pod) -> str:
-    """The do-not-disrupt that it says, or stands for."""
+    """Returns the do-not-disrupt that a pod says or, as it belongs to no gang, stands for."""
     return "true" if pod.do_not_disrupt or not pod.workload else ""
 
 
 def _staying(context: DisruptionContext, gangs: Sequence[Gang]) -> Iterator[str]:
-    """Gangs that may not move, with the reason."""
+    """Says of each gang that may not move why."""
     for gang in gangs:
         if gang.do_not_disrupt:
             yield f"{gang.name} says do-not-disrupt"
@@ -109,7 +109,7 @@ def _staying(context: DisruptionContext, gangs: Sequence[Gang]) -> Iterator[str]
 
 
 def out_of_budget(context: DisruptionContext, pool: NodePool, reason: Reason) -> Blocked:
-    """The budgets of a pool, or others that they were given to."""
+    """Speaks for the budgets of a pool, or for others that were given what they allow."""
     if context.budget(pool.name, reason) < 1:
         return Blocked(Obstacle.BUDGET, f"the budgets of {pool.name} let no more machines go as {reason} now")
     return Blocked(Obstacle.TURN, "others go first, its turn comes")
@@ -187,7 +187,7 @@ class CandidateNode:
 
 
 def not_disruptable(node: CandidateNode, disruption_class: DisruptionClass, now_s: float) -> NotDisruptable | None:
-    """The first reason to leave a machine alone, None when it may be disrupted."""
+    """Returns the first reason to leave a machine alone, None when it may be disrupted."""
     barred = (
         (NotDisruptable.NO_CLAIM, not node.claimed),
         (NotDisruptable.NO_NODE, not node.joined),
@@ -217,7 +217,7 @@ def _of_pod(pod: CandidatePod, now_s: float) -> NotDisruptable | None:
 
 
 def protected(value: str, since_s: float, now_s: float) -> bool:
-    """Whether a do-not-disrupt annotation holds: for good (`true`), or for a duration from `since_s`.
+    """Returns whether a do-not-disrupt annotation holds: for good (`true`), or for a duration from `since_s`.
 
     What is neither protects nothing.
     """

@@ -11,13 +11,13 @@ from model.kinds import NodePool
 
 
 class Emptiness:
-    """Every idle machine that the budgets let go; fixed pools keep theirs."""
+    """Every idle machine goes that the budgets let go; fixed pools keep theirs."""
 
     name = "emptiness"
     reason = Reason.EMPTY
 
     def propose(self, context: DisruptionContext) -> Sequence[Command]:
-        """One command a machine."""
+        """Returns one command a machine."""
 
         def look(pool: NodePool | None, claim: Claim) -> Command | None:
             if not claim.emptied_at_s or pool is None or self._kept(context, pool, claim):
@@ -30,7 +30,7 @@ class Emptiness:
         return found_at(context.candidates(), look)
 
     def why_not(self, context: DisruptionContext, claim: Claim) -> Blocked:
-        """Why a machine is not given back as idle."""
+        """Returns why a machine is not given back as idle."""
         pool = context.pool_of(claim)
         if pool is None:
             return undeclared(claim)

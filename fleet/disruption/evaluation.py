@@ -42,7 +42,7 @@ BASE_COST: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class ConsolidationMove:
-    """Machines that may go, and where their gangs find room then."""
+    """A move takes machines away whose gangs find room elsewhere (Karpenter's Balanced design calls it so)."""
 
     group: CandidateGroup
     plans: Mapping[str, PlacementPlan]
@@ -52,18 +52,18 @@ class ConsolidationMove:
 
     @property
     def cost_usd_h(self) -> float:
-        """What is bought costs."""
+        """Returns what the machines that are bought cost."""
         return sum(plan.cost_usd_h for _, plan in sorted(self.plans.items()))
 
     @property
     def saving_usd_h(self) -> float:
-        """What the machines that go cost, less what is bought."""
+        """Returns what the machines that go cost, less what is bought."""
         paid_usd_h = sum(claim.price_usd_h for claim in self.group.claims)
         return paid_usd_h - sum(plan.cost_usd_h for plan in self.plans.values())
 
     @property
     def purchases(self) -> Sequence[PlannedNodeClaims]:
-        """Machines to buy first."""
+        """Returns the machines to buy first."""
         return [purchase for _, plan in sorted(self.plans.items()) for purchase in plan.purchases]
 
 
@@ -75,7 +75,7 @@ def evaluate(
     bought: Sequence[Offering] | None = None,
     avoid: Collection[str] = (),
 ) -> ConsolidationMove | Blocked:
-    """What comes of taking these machines away together; or why it is not worth it, or who may not move.
+    """Returns what comes of taking these machines away together; or why it is not worth it, or who may not move.
 
     At most `most_bought` machines come in their place, or none but those `bought`; machines to `avoid` are no place to
     move to. Budgets are not asked, see `granted`.
@@ -88,13 +88,13 @@ def evaluate(
     group = context.group(going)
     plans = context.simulate(group, avoid=avoid, bought=bought)
     if isinstance(plans, Refusal):
-        return Blocked(Obstacle.NO_PLACE, f"no place without it: {plans.message}")
+        return Blocked(Obstacle.NO_PLACE, f"its gangs would find no other place: {plans.message}")
     found = ConsolidationMove(group, plans, shared=bought is not None)
     return _declined(context, found, most_bought if bought is None else len(bought)) or found
 
 
 def _kept(context: DisruptionContext, claim: Claim) -> Blocked | None:
-    """Why a machine may not go, whatever that would save."""
+    """Tells why a machine may not go, whatever that would save."""
     if context.pool_of(claim) is None:
         return Blocked(Obstacle.GANG, f"{claim.name} may not go: {undeclared(claim).message}")
     if claim.name in context.hosts:
@@ -104,9 +104,12 @@ def _kept(context: DisruptionContext, claim: Claim) -> Blocked | None:
 
 
 def _declined(context: DisruptionContext, found: ConsolidationMove, most_bought: int) -> Blocked | None:
-    """Why a move that is possible is not made; None when it is."""
+    """Tells why a move that is possible is not made."""
     if sum(purchase.count for purchase in found.purchases) > most_bought:
-        return no_reason(Obstacle.NO_SAVING, f"it would take more than {most_bought} in its place")
+        return no_reason(
+            Obstacle.NO_SAVING,
+            f"more than {most_bought} machine{'s' if most_bought > 1 else ''} would have to come in its place",
+        )
     if _trades_spot(context, found):
         return no_reason(Obstacle.NO_SAVING, "spot for cheaper spot only trades one risk of interruption for another")
     if _buys_its_own(found) or found.saving_usd_h <= 0:
@@ -122,7 +125,7 @@ def _declined(context: DisruptionContext, found: ConsolidationMove, most_bought:
 
 
 def granted(context: DisruptionContext, found: ConsolidationMove) -> bool:
-    """Take a move from the budgets, and its places; False, and nothing is taken, where the budgets do not allow it."""
+    """Takes a move from the budgets, and its places; False, and nothing is taken, where those do not allow it."""
     if not context.may_take(found.group.claims, Reason.UNDERUTILIZED):
         return False
     context.promise(found.group.gangs, found.plans)
@@ -130,20 +133,20 @@ def granted(context: DisruptionContext, found: ConsolidationMove) -> bool:
 
 
 def command(context: DisruptionContext, found: ConsolidationMove) -> Command:
-    """The command to carry out a move that was granted."""
+    """Returns the command to carry out a move that was granted."""
     bought = claims_of(found.plans, found.group, context.snapshot.now_s, shared=found.shared) if found.purchases else ()
     return Command(found.group.claims, Reason.UNDERUTILIZED, sentence(found), bought)
 
 
 def sentence(found: ConsolidationMove) -> str:
-    """What a move is for."""
+    """Says what a move is for."""
     one = len(found.group.claims) == 1
     what = "its work fits elsewhere" if one else f"the work of {len(found.group.claims)} machines fits elsewhere"
     return f"{what}, saving {found.saving_usd_h:.2f} USD/h"
 
 
 def _trades_spot(context: DisruptionContext, found: ConsolidationMove) -> bool:
-    """Whether spot would give way to spot where that only trades one risk of interruption for another."""
+    """Returns whether spot would give way to spot where that only trades one risk of interruption for another."""
     going = found.group.claims
     if any(claim.capacity_pool.capacity_type != "spot" for claim in going):
         return False
@@ -156,7 +159,7 @@ def _trades_spot(context: DisruptionContext, found: ConsolidationMove) -> bool:
 
 
 def _buys_its_own(found: ConsolidationMove) -> bool:
-    """Whether what is bought is what goes, and no cheaper: keeping that machine is the smaller change."""
+    """Returns whether what is bought is what goes, and no cheaper: keeping that machine is the smaller change."""
     prices: dict[str, float] = {}
     for claim in found.group.claims:
         kind = claim.capacity_pool.instance_type
@@ -169,12 +172,12 @@ def _buys_its_own(found: ConsolidationMove) -> bool:
 
 
 def lost_usd(gangs: Iterable[Gang], snapshot: Snapshot) -> float:
-    """The work an interruption of all these gangs would lose."""
+    """Returns the worth (USD) of the work that an interruption of all these gangs would lose."""
     return sum(lost_work_usd(gang, snapshot) for gang in gangs)
 
 
 def disturbed(gangs: Iterable[Gang], only_on: str = "") -> float:
-    """What it costs to move gangs off a machine: whole, or counting their pods `only_on` a claim.
+    """Returns what it costs to move gangs off a machine: whole, or counting their pods `only_on` a claim.
 
     A gang moves whole: wherever its pods are, all of them stop.
     """
@@ -188,25 +191,25 @@ def _evictions(gangs: Iterable[Gang], only_on: str) -> Iterator[float]:
 
 
 def eviction_cost(deletion_cost: float = 0.0, priority: float = 0.0) -> float:
-    """What it costs to evict one pod, -10 to 10."""
+    """Returns what it costs to evict one pod, -10 to 10."""
     raw = 1.0 + deletion_cost / DELETION_COST_SCALE + priority / PRIORITY_SCALE
     return min(MOST_EVICTION_COST, max(-MOST_EVICTION_COST, raw))
 
 
 def disruption_cost(evictions: Iterable[float]) -> float:
-    """What it costs to move everything off one machine. Pods that would rather go make nothing cheaper."""
+    """Returns what it costs to move everything off one machine. Pods that would rather go make nothing cheaper."""
     return BASE_COST + sum(max(0.0, each) for each in evictions)
 
 
 def savings_ratio(price_usd_h: float | None, cost: float) -> float:
-    """USD an hour for each unit of disruption; 0 where the price is not known, infinite where it costs nothing."""
+    """Returns USD an hour for each unit of disruption: 0 for an unknown price, infinite where it costs nothing."""
     if not price_usd_h:
         return 0.0
     return price_usd_h / cost if cost > 0 else float("inf")
 
 
 def by_ratio(ratios: Iterable[tuple[str, float]]) -> list[str]:
-    """Names of machines, most savings for the least disruption first, then by name."""
+    """Orders machines by name: most savings for the least disruption first."""
     return [name for name, _ in sorted(sorted(ratios), key=itemgetter(1), reverse=True)]
 
 
@@ -215,21 +218,21 @@ def by_ratio(ratios: Iterable[tuple[str, float]]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class NodePoolTotals:
-    """All machines of a pool, movable or not."""
+    """What all machines of a pool cost and disturb, movable or not."""
 
     cost_usd_h: float = 0.0
     disruption: float = 0.0
 
     @classmethod
     def of(cls, machines: Iterable[tuple[float | None, Iterable[float]]]) -> "NodePoolTotals":
-        """The sum over (price, eviction costs of its pods). A machine of unknown price costs nothing, but disturbs."""
+        """Sums machines up (price, eviction costs of its pods): one of unknown price costs nothing, but disturbs."""
         priced = [(price or 0.0, disruption_cost(evictions)) for price, evictions in machines]
         return cls(sum(price for price, _ in priced), sum(cost for _, cost in priced))
 
 
 @dataclass(frozen=True, slots=True)
 class BalancedScore:
-    """Share of the savings for each share of the disruption, and whether that is enough."""
+    """The share of the savings for each share of the disruption, and whether that is enough."""
 
     score: float
     approved: bool
@@ -247,7 +250,7 @@ class PoolContribution:
 
 
 def judged(savings_usd_h: float, disruption: float, pool: NodePoolTotals, threshold: int) -> BalancedScore:
-    """Whether a pool agrees to lose machines for so much."""
+    """Returns whether a pool agrees to lose machines for so much."""
     if pool.cost_usd_h <= 0 or savings_usd_h <= 0:
         return BalancedScore(0.0, approved=False)
     if pool.disruption <= 0 or disruption <= 0:
@@ -259,7 +262,7 @@ def judged(savings_usd_h: float, disruption: float, pool: NodePoolTotals, thresh
 def agreed(
     savings_usd_h: float, parts: Iterable[PoolContribution], totals: Mapping[str, NodePoolTotals]
 ) -> BalancedScore:
-    """Whether every Balanced pool agrees to a move; its savings are split by what the pools give.
+    """Returns whether every Balanced pool agrees to a move; its savings are split by what the pools give.
 
     The score is the least of theirs, that of the first refusal by name where one refuses. Nothing moved is refused.
     """
@@ -280,7 +283,7 @@ def agreed(
 
 
 def _in_proportion(context: DisruptionContext, found: ConsolidationMove) -> bool:
-    """Whether the saving is in proportion to the disruption, for every pool that asks for that."""
+    """Returns whether the saving is in proportion to the disruption, for every pool that asks for that."""
     by_pool: dict[str, list[Claim]] = {}
     for claim in found.group.claims:
         by_pool.setdefault(claim.node_pool, []).append(claim)
@@ -297,6 +300,6 @@ def _in_proportion(context: DisruptionContext, found: ConsolidationMove) -> bool
 
 @derived()
 def _totals(_index: Index, members: Sequence[Claim], held: Mapping[str, Sequence[Gang]]) -> NodePoolTotals:
-    """Of all machines of a pool that are ready."""
+    """Returns what all machines of a pool that are ready cost and disturb."""
     ready = (one for one in members if one.ready_at_s)
     return NodePoolTotals.of((one.price_usd_h, _evictions(held.get(one.name, ()), one.name)) for one in ready)

@@ -18,7 +18,7 @@ class Expiry:
     reason = Reason.EXPIRED
 
     def propose(self, context: DisruptionContext) -> Sequence[Command]:
-        """Idle machines one by one, then the busy ones."""
+        """Returns commands for idle machines one by one, then for the busy ones."""
         due = self._due(context)
         if not due:
             return ()
@@ -28,7 +28,7 @@ class Expiry:
         return [*commands, *replacing(context, due, budgeted=False, insist=True)]
 
     def why_not(self, context: DisruptionContext, claim: Claim) -> Blocked:
-        """Why a machine has not reached its pool's age, or cannot go yet."""
+        """Returns that the machine is not too old yet, or why it cannot go."""
         pool = context.pool_of(claim)
         if pool is None:
             return undeclared(claim)
@@ -40,7 +40,7 @@ class Expiry:
         return why_not_replaced(context, claim, self._due(context), budgeted=False)
 
     def _due(self, context: DisruptionContext) -> dict[str, tuple[Reason, str]]:
-        """All machines that are too old."""
+        """Returns all machines that are too old."""
         now_s = context.snapshot.now_s
 
         def look(pool: NodePool | None, claim: Claim) -> tuple[str, tuple[Reason, str]] | None:
@@ -53,5 +53,5 @@ class Expiry:
 
 
 def _ends_s(pool: NodePool, claim: Claim) -> float:
-    """When the machine is too old (epoch seconds)."""
+    """Returns when the machine is too old (epoch seconds)."""
     return claim.launched_at_s + pool.spec.template.expire_after

@@ -52,14 +52,14 @@ _OWN_LABELS = frozenset({labels.HOSTNAME, labels.NODE_CLAIM})
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """Machines that should go together, and what should come first."""
+    """A suggestion names machines that should go together, and what should come first."""
 
     claims: tuple[Claim, ...]
     bought: tuple[Offering, ...]
 
 
 def suggestions(context: DisruptionContext, candidates: Sequence[Claim]) -> list[Suggestion]:
-    """What to give back of the candidates, best first; each holds by itself."""
+    """Returns what to give back of the candidates, best first; each suggestion holds by itself."""
     translated = MultiNodeProblem.of(context, candidates)
     if translated is None:
         return []
@@ -88,7 +88,7 @@ class MultiNodeProblem:
 
     @classmethod
     def of(cls, context: DisruptionContext, candidates: Sequence[Claim]) -> "MultiNodeProblem | None":
-        """None where nobody on the candidates could be moved by this."""
+        """Returns the problem of a pass; None where nobody on the candidates could be moved by this."""
         state = build_cluster_state(context.snapshot, holders(context.snapshot))
         capacity = build_capacity(context.fleet, context.snapshot)
         made = cls(context, {}, (), state, capacity, FleetFlavors(context.fleet, capacity.offerings, state))
@@ -99,7 +99,7 @@ class MultiNodeProblem:
         return made if made.gangs else None
 
     def _within_ways(self, claims: Iterable[Claim]) -> Iterator[Claim]:
-        """Those whose gangs, with the gangs on those before, have no more than `MOST_WAYS`."""
+        """Returns those whose gangs, with the gangs on those before, have no more than `MOST_WAYS`."""
         zones = max(1, len({slot.labels.get(labels.ZONE, "") for slot in self.state.slots.values()}))
         known: dict[str, int] = {}
         for claim in claims:
@@ -109,7 +109,7 @@ class MultiNodeProblem:
                 yield claim
 
     def _movable(self, claim: Claim) -> bool:
-        """Whether everybody on it may be placed anywhere, as far as topology goes, on flavors that are declared.
+        """Returns whether all gangs on it may be placed anywhere, as far as topology and declared flavors go.
 
         Topology domains below the zone are too many for the plan; what shares a host is one large pod in it.
         """
@@ -124,7 +124,7 @@ class MultiNodeProblem:
         )
 
     def problem(self) -> ConsolidationProblem:
-        """The machines, the gangs on the candidates, and what may be bought."""
+        """Returns the machines, the gangs on the candidates, and what may be bought, in the solver's words."""
         standing = list(self._standing())
         for gang in self.gangs:
             with concerning(gang_subject(gang.uid)):
@@ -152,7 +152,7 @@ class MultiNodeProblem:
         return frozenset(claim.capacity_pool.zone for claim in self.going.values())
 
     def _capacity_types(self) -> Mapping[str, frozenset[str]]:
-        """Pool -> what may come: what it likes best, and what goes."""
+        """Returns for each pool the capacity types that may come: those it likes best, and those that go."""
         found = {
             name: {it for it in pool.spec.capacity_types if not capacity_rank(pool, it)}
             for name, pool in self.context.fleet.node_pools.items()
@@ -162,7 +162,7 @@ class MultiNodeProblem:
         return {name: frozenset(those) for name, those in found.items()}
 
     def _standing(self) -> Iterator[StandingMachine]:
-        """The candidates, the other machines their gangs stand on, and of the rest those with most room."""
+        """Returns the candidates, other machines that their gangs stand on, and of the rest those with most room."""
         theirs = {pin.node for gang in self.gangs for pin in gang.pins}
         hosts: list[NodeSlot] = []
         for slot in sorted(self.state.slots.values(), key=lambda slot: slot.name):
@@ -230,13 +230,13 @@ class MultiNodeProblem:
             )
 
     def suggestion(self, step: ConsolidationStep) -> Suggestion:
-        """The step in claims and offerings."""
+        """Returns a step of the solver in claims and offerings."""
         offerings = tuple(self.market.offerings[it.kind] for it in step.bought)
         return Suggestion(tuple(self.going[name] for name in step.removed), offerings)
 
 
 def _ways(gang: Gang, zones: int) -> int:
-    """In how many ways a gang may move, for the plan; what stands on one machine is no more than pods there."""
+    """Counts the ways in which a gang may move; for the plan a gang on one machine is no more than pods there."""
     if any(pods.required_topology == labels.ZONE for pods in gang.pod_sets):
         return zones
     return 1 if len({pin.node for pin in gang.pins}) > 1 else 0

@@ -20,7 +20,7 @@ Due = Mapping[str, tuple[Reason, str]]
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """Machines that should go. `replacements` are bought first; the machines stay until those are ready."""
+    """A command tells machines to go. `replacements` are bought first; the machines stay until those are ready."""
 
     claims: tuple[Claim, ...]
     reason: Reason
@@ -29,7 +29,7 @@ class Command:
 
 
 class Obstacle(StrEnum):
-    """What holds a method back, or why it has nothing to do."""
+    """An obstacle is what holds a method back, or why it has nothing to do."""
 
     NONE = ""
     LEAVING = "Leaving"
@@ -81,7 +81,7 @@ class Obstacle(StrEnum):
 
 
 class DisruptionOutcome(StrEnum):
-    """What follows for the machine."""
+    """What follows for a machine from what a method says of it."""
 
     GOES = "goes"
     """The method takes it now, or has taken it."""
@@ -93,7 +93,7 @@ class DisruptionOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DisruptionVerdict:
-    """A method's word on one machine, with the sentence for people."""
+    """A verdict is what a method says of one machine, with the sentence for people."""
 
     method: str
     outcome: DisruptionOutcome
@@ -105,7 +105,7 @@ class DisruptionVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """One thing that holds a method back from a machine (Karpenter tells such in `DisruptionBlocked` events)."""
+    """One thing holds a method back from a machine (Karpenter tells such in `DisruptionBlocked` events)."""
 
     obstacle: Obstacle
     message: str
@@ -114,26 +114,26 @@ class Blocked:
     """Whether the method would take the machine otherwise."""
 
     def says(self, method: str) -> DisruptionVerdict:
-        """The verdict of a method that is held back by this."""
+        """Returns the verdict of a method that is held back by this."""
         outcome = DisruptionOutcome.WAITS if self.concerns else DisruptionOutcome.KEEPS
         return DisruptionVerdict(method, outcome, self.obstacle, self.message, self.until_s)
 
     def although(self, why: str) -> "Blocked":
-        """The same of a machine that should go because of `why`; more than time stands against it."""
+        """Returns the same of a machine that should go because of `why`; more than time stands against it."""
         return replace(self, message=f"{why}; {self.message}", until_s=0.0, concerns=True)
 
 
 def first(conditions: Iterable[Blocked | None]) -> Blocked:
-    """What the first condition says that speaks; at least the last one has to."""
+    """Returns what the first condition says that speaks; at least the last one has to."""
     return next(it for it in conditions if it is not None)
 
 
 def some_of(names: Sequence[str]) -> str:
-    """Names in a sentence: of many the first few."""
+    """Lists names in a sentence: of many the first few."""
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return ", ".join(names[:_SHOWN]) + more
 
 
 def no_reason(obstacle: Obstacle, message: str, until_s: float = 0.0) -> Blocked:
-    """The method has nothing to do with the machine, for now."""
+    """Returns that the method has nothing to do with the machine, for now."""
     return Blocked(obstacle, message, until_s, concerns=False)

@@ -31,7 +31,7 @@ Settled = Mapping[str, tuple[Claim, Sequence[Gang]]]
 
 
 def keep_in_mind(context: DisruptionContext, found: ConsolidationMove) -> bool:
-    """Keep a move in mind, where budgets allow it; the context counts with it from then on."""
+    """Keeps a move in mind, where budgets allow it; the context counts with it from then on."""
     if not granted(context, found):
         return False
     proposal = Proposal(
@@ -49,7 +49,7 @@ def keep_in_mind(context: DisruptionContext, found: ConsolidationMove) -> bool:
 
 
 def validated(context: DisruptionContext, candidates: Settled) -> list[Command]:
-    """Commands for the proposals that have waited and still hold; those that do not are withdrawn, the others wait."""
+    """Returns commands for proposals that have waited and still hold; others are withdrawn, or wait on."""
     proposals = context.outlook.proposals
     going = {name for proposal in proposals for name in proposal.claims}
     given: list[Command] = []
@@ -69,7 +69,7 @@ def validated(context: DisruptionContext, candidates: Settled) -> list[Command]:
 
 
 def _withdrawn(proposal: Proposal, candidates: Settled) -> Withdrawal | None:
-    """Why it need not even be looked at; None where it may still hold."""
+    """Returns why a proposal need not even be looked at; None where it may still hold."""
     if missing := sorted(set(proposal.claims) - candidates.keys()):
         return Withdrawal(proposal, f"{missing[0]} is no candidate any more")
     now_there = {gang.uid for name in proposal.claims for gang in candidates[name][1]}
@@ -96,7 +96,7 @@ def _in_time(
 def _evaluated_again(
     context: DisruptionContext, proposal: Proposal, claims: Sequence[Claim], going: Collection[str]
 ) -> ConsolidationMove | Blocked:
-    """As it was evaluated at first."""
+    """Evaluates a proposal as it was evaluated at first."""
     if not proposal.chosen:
         return evaluate(context, claims, avoid=going)
     bought = to_buy(context.fleet, context.snapshot, proposal)
@@ -106,7 +106,7 @@ def _evaluated_again(
 
 
 def to_buy(fleet: Fleet, snapshot: Snapshot, proposal: Proposal) -> list[Offering] | None:
-    """What is to be bought; None where some of it is not known any more."""
+    """Returns what is to be bought; None where some of it is not known any more."""
     offerings, pools = offerings_now(fleet, snapshot), fleet.node_pools
     wanted = {key[0]: pools[key[0]] for key in proposal.bought if key[0] in pools}
     known = {offering.key: offering for pool in wanted.values() for offering in offerings.of(pool)}
@@ -114,30 +114,30 @@ def to_buy(fleet: Fleet, snapshot: Snapshot, proposal: Proposal) -> list[Offerin
 
 
 def due_s(proposal: Proposal) -> float:
-    """When it is looked at again (epoch seconds)."""
+    """Returns when a proposal is looked at again (epoch seconds)."""
     return proposal.since_s + VALIDATE_AFTER_S
 
 
 def remembered(context: DisruptionContext) -> Iterator[Consider]:
-    """What is to be remembered of a pass, where that is news."""
+    """Yields what is to be remembered of a pass, where that is news."""
     if context.outlook is not context.snapshot.outlook or context.withdrawn:
         yield Consider(context.outlook, tuple(context.withdrawn))
 
 
 def withdraw_all(context: DisruptionContext, why: str) -> None:
-    """Withdraw all proposals."""
+    """Withdraws all proposals."""
     context.withdrawn += [Withdrawal(proposal, why) for proposal in context.outlook.proposals]
     if context.outlook.proposals:
         context.outlook = replace(context.outlook, proposals=())
 
 
 def proposed(proposal: Proposal) -> Blocked:
-    """What a proposal means for its machines."""
+    """Tells what a proposal means for its machines."""
     words = f"proposed: {told(proposal)}; it goes when that still holds then"
     return Blocked(Obstacle.PROPOSED, words, due_s(proposal))
 
 
 def told(proposal: Proposal) -> str:
-    """What a proposal comes to."""
+    """Says what a proposal comes to."""
     count = len(proposal.bought)
     return f"{proposal.message}; {count} machine{'s' if count > 1 else ''} bought first" if count else proposal.message

@@ -37,13 +37,13 @@ _WHY: Final = "its pool prefers a capacity type that can be had again"
 
 
 class PreferredCapacity:
-    """Groups whose replacements are ready go; else at most one is replaced: then the world is looked at anew."""
+    """Groups whose replacements are ready go; else at most one is replaced, and then the world is looked at anew."""
 
     name = "preference"
     reason = Reason.PREFERRED
 
     def propose(self, context: DisruptionContext) -> Sequence[Command]:
-        """What is replaced by now, or the first group for which there is something better."""
+        """Returns what is replaced by now, or a command for the first group for which there is something better."""
         stayed = self._stayed(context)
         if not stayed:
             return ()
@@ -67,7 +67,7 @@ class PreferredCapacity:
         return done or self._first(context, offers, waiting)
 
     def why_not(self, context: DisruptionContext, claim: Claim) -> Blocked:
-        """Why a machine does not give way to one of a capacity type that its pool prefers."""
+        """Returns why a machine does not give way to one of a capacity type that its pool prefers."""
         pool = context.pool_of(claim)
         if pool is None:
             return undeclared(claim)
@@ -84,7 +84,7 @@ class PreferredCapacity:
         yield out_of_budget(context, pool, self.reason)
 
     def _stayed(self, context: DisruptionContext) -> list[tuple[NodePool, Claim]]:
-        """Machines that have stayed for the minimum, and whose pools would rather have others."""
+        """Returns machines that have stayed for the minimum, and whose pools would rather have others."""
         pools = context.fleet.node_pools
         asking = {name for name, pool in pools.items() if pool.spec.disruption.return_to_preferred is not None}
 
@@ -113,7 +113,7 @@ class PreferredCapacity:
 
 
 def _unasked(pool: NodePool, claim: Claim) -> Blocked | None:
-    """The pool has no such policy, or likes nothing better than what the machine is."""
+    """Speaks where the pool has no such policy, or likes nothing better than what the machine is."""
     if pool.spec.disruption.return_to_preferred is None:
         return no_reason(Obstacle.POLICY, f"{pool.name} has no returnToPreferred")
     if not preferred_to(pool, claim):
@@ -127,14 +127,14 @@ def _empty(context: DisruptionContext, claim: Claim) -> Blocked | None:
 
 
 def _unwanted(context: DisruptionContext, pool: NodePool, claim: Claim) -> Blocked | None:
-    """Why nothing that is preferred comes in its place now."""
+    """Tells why nothing that is preferred comes in the machine's place now."""
     offers = PreferredOffers(context, build_capacity(context.fleet, context.snapshot))
     if not offers.sells(pool, preferred_to(pool, claim)):
         return Blocked(Obstacle.NO_PLACE, f"all offers of {', '.join(preferred_to(pool, claim))} are short")
     group = context.group([claim])
     plans = context.simulate(group)
     if isinstance(plans, Refusal):
-        return Blocked(Obstacle.NO_PLACE, f"no place without it: {plans.message}")
+        return Blocked(Obstacle.NO_PLACE, f"its gangs would find no other place: {plans.message}")
     if offers.worth(group, plans):
         return None
     words = "what its gangs would come to is not preferred, or does not pay for the work lost"
@@ -143,14 +143,14 @@ def _unwanted(context: DisruptionContext, pool: NodePool, claim: Claim) -> Block
 
 @dataclass(frozen=True, slots=True)
 class PreferredOffers:
-    """What can be had, and what it is expected to cost."""
+    """What of preferred capacity can be had, and what it is expected to cost."""
 
     context: DisruptionContext
     capacity: BuyableCapacity
     _sold: dict[tuple[str, Sequence[CapacityType]], bool] = field(default_factory=dict)
 
     def sells(self, pool: NodePool, capacity_types: Sequence[CapacityType]) -> bool:
-        """Whether the pool may buy one of these that is not known to be short."""
+        """Returns whether the pool may buy one of these that is not known to be short."""
         if (pool.name, capacity_types) not in self._sold:
             self._sold[pool.name, capacity_types] = any(
                 offering.offer.capacity_type in capacity_types
@@ -160,12 +160,12 @@ class PreferredOffers:
         return self._sold[pool.name, capacity_types]
 
     def affordable_usd_h(self, group: CandidateGroup) -> float:
-        """What the replacement may cost: the price of the machines, less what pays for the work lost."""
+        """Returns what the replacement may cost: the price of the machines, less what pays for the work lost."""
         lost_usd_h = lost_usd(group.gangs, self.context.snapshot) * 3600 / PAYBACK_S
         return sum(claim.price_usd_h for claim in group.claims) - lost_usd_h
 
     def worth(self, group: CandidateGroup, plans: Mapping[str, PlacementPlan]) -> bool:
-        """Whether the gangs come to machines that are preferred, or theirs already, for less than is affordable."""
+        """Returns whether the gangs come to preferred machines, or stay on theirs, for less than is affordable."""
         bought = [each for plan in plans.values() for each in plan.purchases]
         expected_usd_h = sum(self.capacity.expected_usd_h(each.offering.offer) * each.count for each in bought)
         wanted = frozenset[CapacityType].intersection(*(self._wanted(claim) for claim in group.claims))

@@ -22,7 +22,7 @@ from model.quantity import Resources
 
 
 class _Buyable(NamedTuple):
-    """A machine that might be bought, and the pods that fit on it."""
+    """A machine that might be bought, with the number of pods that fit on it."""
 
     usd_h: float
     spot: bool
@@ -32,7 +32,7 @@ class _Buyable(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _ClassRoom:
-    """Where pods of one class find room: on standing machines, and on one machine that might be bought."""
+    """The room that pods of one class find: on standing machines, and on one machine that might be bought."""
 
     on_slots: Mapping[str, int]
     """Slot -> pods that still fit; without those on which none does."""
@@ -43,7 +43,7 @@ class _ClassRoom:
 
 @dataclass(frozen=True, slots=True)
 class _PodSetRoom:
-    """What a pod set needs and would find if its gang, and those that move with it, left their places."""
+    """The room that a pod set needs and would find if its gang, and those that move with it, left their places."""
 
     count: int
     total: int
@@ -54,7 +54,7 @@ class _PodSetRoom:
 
 @dataclass(slots=True)
 class Prefilter:
-    """The room there is, worked out as it is asked for; the same as long as machines and gangs stay the same."""
+    """The filter knows how much room there is; it is worked out as it is asked for, and kept while nothing changes."""
 
     fleet: Fleet
     state: ClusterState
@@ -65,7 +65,7 @@ class Prefilter:
 
     @classmethod
     def of(cls, fleet: Fleet, snapshot: Snapshot) -> "Prefilter":
-        """Of a snapshot, as it is."""
+        """Returns the filter of a snapshot."""
         offerings = offerings_now(fleet, snapshot)
         gangs = holders(snapshot)
         return _prefilter(
@@ -73,12 +73,12 @@ class Prefilter:
         )
 
     def hopeless(self, claim: Claim, gangs: Sequence[Gang], below_usd_h: float) -> bool:
-        """Whether the gangs, moved whole, cannot do without `claim` even with one more machine for less than that."""
+        """Returns whether the gangs, moved whole, cannot do without `claim` even with one machine for less."""
         wanted = self._wants(gangs)
         return wanted is None or any(self._missing(pods, claim, below_usd_h) for pods in wanted)
 
     def cheaper_spot_types(self, claim: Claim, gangs: Sequence[Gang]) -> int:
-        """Types of spot machines, each cheaper than `claim`, of which one could take what finds no room elsewhere."""
+        """Counts the cheaper types of spot machines of which one could take what finds no room elsewhere."""
         left: set[str] | None = None
         for pods in self._wants(gangs) or ():
             missing = self._beyond(pods, claim)
@@ -102,7 +102,7 @@ class Prefilter:
 
     @staticmethod
     def _beyond(pods: _PodSetRoom, claim: Claim) -> int:
-        """Pods for which there is no room without the machine."""
+        """Counts the pods for which there is no room without the machine."""
         own = pods.on_claims.get(claim.name)
         return pods.count - pods.total + (pods.room.on_slots.get(claim.node, 0) if own is None else own)
 
@@ -111,7 +111,7 @@ class Prefilter:
         return pool is not None and pool.spec.disruption.spot_to_spot
 
     def _wants(self, gangs: Sequence[Gang]) -> Sequence[_PodSetRoom] | None:
-        """One entry a pod set; None when a flavor is no longer declared."""
+        """Returns the room for each pod set; None when a flavor is no longer declared."""
         key = tuple(gang.uid for gang in gangs)
         if key not in self._wanted:
             declared = all(self.flavors.declared(given) for gang in gangs for given in gang.flavors.values())
@@ -134,7 +134,7 @@ class Prefilter:
         return wanted
 
     def _freed(self, gangs: Sequence[Gang]) -> list[NodeSlot]:
-        """Copies of the slots the gangs stand on, without them."""
+        """Returns copies of the slots that the gangs stand on, without them."""
         freed: dict[str, NodeSlot] = {}
         for gang in gangs:
             for pin in gang.pins:

@@ -25,7 +25,7 @@ class Rebalance:
     reason = Reason.REBALANCED
 
     def propose(self, context: DisruptionContext) -> Sequence[Command]:
-        """Idle machines one by one, then the busy ones."""
+        """Returns commands for idle machines one by one, then for the busy ones."""
         advised = self._advised(context)
         if not advised:
             return ()
@@ -37,7 +37,7 @@ class Rebalance:
         return [*idle, *replacing(_elsewhere(context, advised), self._due(context, advised))]
 
     def why_not(self, context: DisruptionContext, claim: Claim) -> Blocked:
-        """Why a machine is not left on EC2's advice; or that there is none."""
+        """Returns why a machine is not left on EC2's advice; or that there is none."""
         pool = context.pool_of(claim)
         if pool is None:
             return undeclared(claim)
@@ -57,7 +57,7 @@ class Rebalance:
         return spared(context, claim)
 
     def _advised(self, context: DisruptionContext) -> list[Claim]:
-        """The machines that should be left."""
+        """Returns the machines that should be left."""
 
         def look(pool: NodePool | None, claim: Claim) -> Claim | None:
             if not claim.advised_at_s or pool is None or self._kept(context, pool, claim):
@@ -67,11 +67,11 @@ class Rebalance:
         return found_at(context.candidates(), look)
 
     def _due(self, context: DisruptionContext, advised: Collection[Claim]) -> dict[str, tuple[Reason, str]]:
-        """Those with work on them."""
+        """Returns those that have work on them."""
         return {claim.name: (self.reason, _WHY) for claim in advised if not context.is_empty(claim)}
 
 
 def _elsewhere(context: DisruptionContext, advised: Collection[Claim]) -> DisruptionContext:
-    """The same pass, in which nothing is bought where EC2 has advised to leave."""
+    """Returns the same pass, in which nothing is bought where EC2 has advised to leave."""
     short = {**context.snapshot.shortages, **{claim.capacity_pool: NEVER for claim in advised}}
     return replace(context, snapshot=replace(context.snapshot, shortages=short))

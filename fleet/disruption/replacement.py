@@ -22,7 +22,7 @@ from fleet.snapshot import Claim, ClaimState, Gang, Launch
 
 
 def replacing(context: DisruptionContext, due: Due, *, budgeted: bool = True, insist: bool = False) -> list[Command]:
-    """Commands for the busy machines among those that are `due`, group by group.
+    """Returns commands for the busy machines among those that are `due`, group by group.
 
     `insist`: where no replacement can be had, the machines go all the same.
     """
@@ -38,7 +38,7 @@ def replacing(context: DisruptionContext, due: Due, *, budgeted: bool = True, in
 def _command(
     context: DisruptionContext, group: CandidateGroup, due: Due, *, budgeted: bool, insist: bool
 ) -> Command | None:
-    """A group that may leave goes, where all that was bought for it is ready; else what it lacks is bought first."""
+    """Lets a group go where all that was bought for it is ready; else what it lacks is bought first."""
     reason, why = due[group.names[0]]
     if unready(context, group.names) or context.pod_budget(group.claims, reason):
         return None
@@ -56,7 +56,7 @@ def _command(
 
 
 def why_not_replaced(context: DisruptionContext, claim: Claim, due: Due, *, budgeted: bool = True) -> Blocked:
-    """What keeps a busy machine among those that are `due`; or that others go first."""
+    """Tells what keeps a busy machine among those that are `due`; or that others go first."""
     reason, why = due[claim.name]
     blocked = (_never_in_budget(context, claim, due) or _out_of_budget(context, claim, due)) if budgeted else None
     blocked = blocked or keeps(context, claim, reason) or replacement(context, claim)
@@ -69,7 +69,7 @@ def _never_in_budget(context: DisruptionContext, claim: Claim, due: Due) -> Bloc
 
 
 def _out_of_budget(context: DisruptionContext, claim: Claim, due: Due) -> Blocked | None:
-    """A gang that spans more machines than the budgets let go now."""
+    """Speaks where a gang spans more machines than the budgets let go now."""
     group = _group_of(context, claim, due)
     for name, count in _by_pool(group.claims) if group is not None else ():
         if count > (left := context.budget(name, due[claim.name][0])):
@@ -79,7 +79,7 @@ def _out_of_budget(context: DisruptionContext, claim: Claim, due: Due) -> Blocke
 
 
 def _group_blocked(context: DisruptionContext, claim: Claim, due: Due) -> Blocked:
-    """What keeps the machines that go with this one."""
+    """Tells what keeps the machines that go with this one."""
     group = _group_of(context, claim, due)
     if group is None:
         return Blocked(Obstacle.GANG, "machines that go with it carry work that may not move")
@@ -92,7 +92,7 @@ def _group_blocked(context: DisruptionContext, claim: Claim, due: Due) -> Blocke
 
 
 def kept_for_long(context: DisruptionContext, due: Due) -> Mapping[str, str]:
-    """Claim -> why it stays for now, for the busy machines among those that are `due` which budgets do not let go.
+    """Says of busy machines (by claim) that are `due` why they stay for now, where budgets do not let them go.
 
     Budgets are hard: machines whose gangs span more of a pool than it may lose stay until their gangs end, those that
     PodDisruptionBudgets hold stay until these allow more. Whoever reads a plan should know.
@@ -106,7 +106,7 @@ def kept_for_long(context: DisruptionContext, due: Due) -> Mapping[str, str]:
 
 
 def _over_budget(context: DisruptionContext, due: Due) -> dict[str, str]:
-    """Claim -> why it stays until its gangs end, for the busy machines whose groups no budget will ever let go."""
+    """Says of busy machines (by claim) why they stay until their gangs end: no budget ever lets their group go."""
     found: dict[str, str] = {}
     for group in groups(context, due):
         if words := _beyond(context, group, due[group.names[0]][0]):
@@ -128,7 +128,7 @@ def _beyond(context: DisruptionContext, group: CandidateGroup, reason: Reason) -
 
 
 def _by_pool(claims: Iterable[Claim]) -> Sequence[tuple[str, int]]:
-    """(pool, machines of it), by name."""
+    """Counts the machines of each pool, in order of its name."""
     return sorted(Counter(claim.node_pool for claim in claims).items())
 
 
@@ -136,7 +136,7 @@ def _by_pool(claims: Iterable[Claim]) -> Sequence[tuple[str, int]]:
 
 
 def groups(context: DisruptionContext, due: Due) -> list[CandidateGroup]:
-    """The busy machines among those that are `due`, joined where a gang spans several; without what may not move."""
+    """Joins the busy machines that are `due` where a gang spans several; what may not move is left out."""
     if not due:
         return []
     by_name = {
@@ -168,7 +168,7 @@ def _closure(context: DisruptionContext, by_name: Mapping[str, Claim], start: st
 
 
 def _group_of(context: DisruptionContext, claim: Claim, due: Due) -> CandidateGroup | None:
-    """The machines that go together with this one, and their gangs; None when one of these may not move."""
+    """Returns the machines that go with this one, and their gangs; None when one of these may not move."""
     return next((group for group in groups(context, due) if claim.name in group.names), None)
 
 
@@ -176,25 +176,25 @@ def _group_of(context: DisruptionContext, claim: Claim, due: Due) -> CandidateGr
 
 
 def coming(context: DisruptionContext, names: Iterable[str]) -> list[Claim]:
-    """Replacements of these machines that are, or will be, there; those given up do not count."""
+    """Returns the replacements of these machines that are, or will be, there; those given up do not count."""
     found = {claim.name: claim for name in names for claim in context.successors.get(name, ())}
     return [claim for claim in found.values() if not claim.disruption and not claim.deleting]
 
 
 def complete(bought: Sequence[Claim]) -> bool:
-    """Whether there are replacements and none of their launch group has been lost since."""
+    """Returns whether there are replacements and none of their launch group has been lost since."""
     sizes = {claim.launch.group: claim.launch.size for claim in bought}
     return bool(bought) and sum(sizes.values()) == len(bought)
 
 
 def unready(context: DisruptionContext, names: Iterable[str]) -> Blocked | None:
-    """Machines that were bought to replace these and are not ready yet."""
+    """Speaks while machines that were bought to replace these are not ready yet."""
     waiting = sorted(other.name for other in coming(context, names) if other.state is not ClaimState.READY)
     return Blocked(Obstacle.REPLACEMENT, f"{', '.join(waiting)} has to be ready first") if waiting else None
 
 
 def replacement(context: DisruptionContext, claim: Claim) -> Blocked | None:
-    """A machine that was bought to replace it and is not ready, or has just become it."""
+    """Speaks where a machine was bought to replace this one, whether it is ready or not."""
     bought = coming(context, [claim.name])
     ready = Blocked(Obstacle.REPLACEMENT, f"{bought[0].name} stands ready for it") if bought else None
     return unready(context, [claim.name]) or ready
@@ -203,7 +203,7 @@ def replacement(context: DisruptionContext, claim: Claim) -> Blocked | None:
 def claims_of(
     plans: Mapping[str, PlacementPlan], group: CandidateGroup, now_s: float, *, shared: bool = False
 ) -> tuple[Claim, ...]:
-    """Claims for everything the plans buy, in one launch group: the machines leave together or not at all.
+    """Writes claims for all that the plans buy, in one launch group: the machines leave together or not at all.
 
     `shared`: each machine is for all gangs of the group, not for the one whose plan has it. Empty where nothing is
     bought.

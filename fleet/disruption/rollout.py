@@ -12,7 +12,7 @@ from model.fleet import Fleet
 
 
 def decide(fleet: Fleet, snapshot: Snapshot) -> Sequence[Decided]:
-    """Re-cut idle machines to their pool's first layout; machines with work keep theirs until they are idle."""
+    """Re-cuts idle machines to their pool's first layout; machines with work keep theirs until they are idle."""
     cut = ((claim_subject(name), claim) for name, claim in snapshot.claims.items() if claim.layout)
     looked = list(each(snapshot, cut, lambda claim: _if_stale(fleet, claim)))
     stale = {it.name for it in looked if isinstance(it, Claim)}
@@ -27,7 +27,7 @@ def _if_stale(fleet: Fleet, claim: Claim) -> Iterable[Claim]:
 
 
 def _recut(fleet: Fleet, snapshot: Snapshot, stale: set[str]) -> Iterator[Decided]:
-    """To the first of the layouts that each could have, in the pool's order."""
+    """Re-cuts each machine to the first layout that it could have, in the pool's order."""
     first: dict[str, Recut] = {}
     for recut in build_capacity(fleet, snapshot).recuts:
         if recut.claim in stale and claim_subject(recut.claim) not in snapshot.busy:

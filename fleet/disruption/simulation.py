@@ -41,20 +41,20 @@ _TOGETHER: Final = "together/{}"
 
 @dataclass(frozen=True, slots=True)
 class CandidateGroup:
-    """Machines that go together because gangs span them, and those gangs."""
+    """A group is machines that go together because gangs span them, and those gangs."""
 
     claims: tuple[Claim, ...]
     gangs: tuple[Gang, ...]
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the machines."""
+        """Returns the names of the machines."""
         return tuple(claim.name for claim in self.claims)
 
 
 @dataclass(slots=True)
 class SchedulingSimulation:
-    """Places, quota and purchases, as do/undo state. Machines cut anew are no place to move to."""
+    """The simulation holds places, quota and purchases as do/undo state. Re-cut machines are no place to move to."""
 
     fleet: Fleet
     snapshot: Snapshot
@@ -76,7 +76,7 @@ class SchedulingSimulation:
 
     @classmethod
     def of(cls, fleet: Fleet, snapshot: Snapshot) -> "SchedulingSimulation":
-        """Of a snapshot, as it is."""
+        """Returns the simulation of a snapshot in which nothing has moved."""
         gangs = holders(snapshot)
         state = build_cluster_state(snapshot, gangs, pools=fleet.node_pools)
         capacity = build_capacity(fleet, snapshot)
@@ -89,7 +89,7 @@ class SchedulingSimulation:
     def prepare(
         self, taken: Collection[str], promised: Sequence[tuple[Gang, PlacementPlan]], avoid: Collection[str]
     ) -> None:
-        """Close what is `taken` or to `avoid` (claims), and take what was promised, so that nobody counts on it twice.
+        """Closes claims that are `taken` or to `avoid`, and takes what was promised, so that nobody counts on it twice.
 
         `taken` and `promised` only ever grow.
         """
@@ -114,7 +114,7 @@ class SchedulingSimulation:
             self.state.close(self._of_claim[claim].name)
 
     def schedule(self, group: CandidateGroup, bought: Sequence[Offering] | None) -> dict[str, PlacementPlan] | Refusal:
-        """A place for every gang (uid) of the group without the group's machines; a refusal when one finds none.
+        """Finds a place for every gang (uid) of the group without its machines; a refusal when one finds none.
 
         What is missing is bought gang by gang; or, where machines are `bought`, these are what all of them find, and
         those that stay empty are not bought. Then the first gang's plan has all purchases.
@@ -133,7 +133,7 @@ class SchedulingSimulation:
 
     @contextmanager
     def _without(self, claims: Collection[str], gangs: Sequence[Gang]) -> Iterator[None]:
-        """The cluster while these machines are gone and these gangs have left their places."""
+        """Simulates that these machines are gone and these gangs have left their places."""
         mark = self.state.mark()
         try:
             lifted: set[str] = set()
@@ -150,7 +150,7 @@ class SchedulingSimulation:
             self.state.undo(mark)
 
     def _over_quota(self, gangs: Sequence[Gang]) -> Refusal | None:
-        """A gang whose queue has lost quota would not come back: it stays where it is until it ends."""
+        """Refuses a gang whose queue has lost quota: it would not come back, and stays where it is until it ends."""
         charges = []
         for gang in gangs:
             with concerning(gang_subject(gang.uid)):
@@ -169,7 +169,7 @@ class SchedulingSimulation:
     def _placed(
         self, gangs: Sequence[Gang], bought: Sequence[Offering] | None, spent: list[PlannedNodeClaims]
     ) -> dict[str, PlacementPlan] | Refusal:
-        """As `schedule`, in the state as it is then; what is taken from the limits is added to `spent`."""
+        """Places the gangs in the state as it is then; what is taken from the limits is added to `spent`."""
         if bought is not None:
             beyond = _add(self.state, self.capacity, bought, [gang.uid for gang in gangs], spent)
             if beyond is not None:
@@ -208,7 +208,7 @@ def _add(
     only_for: Iterable[str],
     spent: list[PlannedNodeClaims],
 ) -> Refusal | None:
-    """Machines to be bought, as if they were on their way; a refusal where limits or shortages forbid them."""
+    """Adds machines to be bought, as if they were on their way; a refusal where limits or shortages forbid them."""
     for number, offering in enumerate(bought):
         headroom = capacity.headroom[offering.pool.name]
         if offering.offer.pool_key in capacity.shortages or headroom.most(offering) < 1:
@@ -232,13 +232,13 @@ def _with_purchases(plans: dict[str, PlacementPlan], bought: Sequence[Offering])
 
 
 def _keep(state: ClusterState, number: int) -> None:
-    """Slots bought for one gang get a name of their own, so that the next gang of the group may buy as well."""
+    """Gives slots bought for one gang a name of their own, so that the next gang of the group may buy as well."""
     for name in [name for name in state.slots if name.startswith("new/")]:
         state.rename(state.slots[name], f"kept/{number}/{name}")
 
 
 def turn_of(ranked: Sequence[T], now_s: float) -> Sequence[T]:
-    """What to try now: all, or where that is too much a window that moves with time."""
+    """Returns what to try now: all, or where that is too much a window that moves with time."""
     if len(ranked) <= WHAT_IFS:
         return ranked
     start = int(now_s // ROUND_S) * WHAT_IFS % len(ranked)

@@ -19,7 +19,7 @@ from model.kinds import CapacityType, NodePool
 
 @dataclass(frozen=True, slots=True)
 class GangOnMachine:
-    """A gang on a machine."""
+    """What stopping a gang on a machine would lose, and when it ends by itself."""
 
     gang: Gang
     pods: int
@@ -34,7 +34,7 @@ class GangOnMachine:
 
 @dataclass(frozen=True, slots=True)
 class MachineView:
-    """Everything about one machine at one instant."""
+    """The view holds everything about one machine at one instant."""
 
     claim: Claim
     node: Node | None
@@ -48,12 +48,12 @@ class MachineView:
 
 
 def claim_called(snapshot: Snapshot, name: str) -> Claim | None:
-    """The claim of this name, or behind the node of this name; None for a machine nobody here bought."""
+    """Returns the claim of this name, or behind the node of this name; None for a machine that nobody here bought."""
     return snapshot.claims.get(name) or claims_by_node(snapshot).get(name)
 
 
 def node_view(snapshot: Snapshot, claim: Claim, fleet: Fleet | None = None) -> MachineView:
-    """The view of a claim's machine; what methods say of it takes the fleet's declarations."""
+    """Returns the view of a claim's machine; what methods say of it takes the fleet's declarations."""
     buyer = snapshot.gangs.get(claim.gang)
     pods = snapshot.node_pods.get(claim.node, ())
     return MachineView(
@@ -79,14 +79,14 @@ def _gangs_on(snapshot: Snapshot, claim: Claim) -> Iterator[GangOnMachine]:
 
 
 class PoolAdoption(NamedTuple):
-    """A pool, and what stands against it that the node joins it; None = nothing that the cluster shows."""
+    """What stands against a node joining a pool; None = nothing that the cluster shows."""
 
     pool: str
     refusal: Refusal | None
 
 
 def adoptable_by(fleet: Fleet, snapshot: Snapshot, node: Node) -> tuple[PoolAdoption, ...]:
-    """What every declared pool, by name, has against it; empty for a node without a machine of the cloud.
+    """Returns what every declared pool, by name, has against it; empty for a node without a machine of the cloud.
 
     As far as the cluster shows: it does not show the tags of machines.
     """

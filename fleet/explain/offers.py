@@ -26,7 +26,7 @@ _TOLERANCE_MIB: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class GpuRequest:
-    """GPUs somebody wants; empty text = any."""
+    """A request names the GPUs that somebody wants; empty text = any."""
 
     gpu: str
     """As `unit_of` reads it."""
@@ -52,7 +52,7 @@ class OfferObstacle(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PurchaseOption:
-    """One way to buy what is asked: a pool's offer, cut or shared in one way, with machines for all of it."""
+    """An option is one way to buy what is asked: a pool's offer, cut or shared in one way, and how many machines."""
 
     pool: str
     instance_type: str
@@ -73,37 +73,37 @@ class PurchaseOption:
 
     @property
     def total_usd_h(self) -> float:
-        """Of all machines together."""
+        """Returns the price of all machines together."""
         return self.usd_h * self.machines
 
     @property
     def unit_usd_h(self) -> float:
-        """Of one GPU, instance or fraction."""
+        """Returns the price of one GPU, instance or fraction."""
         return self.usd_h / self.each
 
     @property
     def order(self) -> tuple[object, ...]:
-        """Cheapest first; what ends every tie is the name."""
+        """Orders options cheapest first; what ends every tie is the name."""
         names = self.pool, self.instance_type, self.zone, self.capacity_type, self.sharing
         return (round(self.total_usd_h, 6), round(self.unit_usd_h, 6), *names)
 
 
 @dataclass(frozen=True, slots=True)
 class PurchaseOptions:
-    """Every option, cheapest first, and where none can be bought now, why."""
+    """All options stand cheapest first; where none can be bought now, the refusals say why."""
 
     options: tuple[PurchaseOption, ...]
     refusals: tuple[Refusal, ...] = ()
 
     @property
     def open(self) -> tuple[PurchaseOption, ...]:
-        """Those that nothing is against."""
+        """Returns the options that nothing is against."""
         return tuple(option for option in self.options if option.obstacle is OfferObstacle.NONE)
 
 
 @dataclass(frozen=True, slots=True)
 class GpuUnit:
-    """What is counted, and which machines could have it."""
+    """A unit says what is counted, and which machines could have it."""
 
     types: Mapping[str, int]
     """Instance type -> whole GPUs or fractions on it; for a MIG profile its GPUs that could be cut so."""
@@ -111,7 +111,7 @@ class GpuUnit:
     """The resource that is counted, where that depends on how a machine is cut."""
 
     def on(self, offering: Offering) -> int:
-        """Units on one machine of an offering; 0 = it has none."""
+        """Counts the units on one machine of an offering; 0 = it has none."""
         if self.resource:
             return offering.allocatable.get(self.resource, 0)
         return self.types.get(offering.offer.instance_type.name, 0)
@@ -122,7 +122,7 @@ class UnknownGpu(ValueError):
 
 
 def offers_for(fleet: Fleet, snapshot: Snapshot, request: GpuRequest) -> PurchaseOptions:
-    """The options for `request`; raises `UnknownGpu` for a name that nothing in the catalogue has."""
+    """Returns the options for `request`; raises `UnknownGpu` for a name that nothing in the catalogue has."""
     unit = unit_of(snapshot.catalog, request.gpu)
     capacity = build_capacity(fleet, snapshot, may_buy=False)
     pools = [pool for name, pool in sorted(fleet.node_pools.items()) if request.pool in {"", name}]
@@ -176,7 +176,7 @@ def _bounded(pool: NodePool, headroom: PoolHeadroom) -> bool:
 
 
 def sharing_of(offering: Offering) -> str:
-    """How the GPUs of a machine are divided, in words."""
+    """Says how the GPUs of a machine are divided."""
     sharing = offering.pool.spec.sharing
     if offering.layout:
         return layout_name(offering.layout)
@@ -191,7 +191,7 @@ def sharing_of(offering: Offering) -> str:
 def _refusals(
     fleet: Fleet, catalog: Catalog, request: GpuRequest, unit: GpuUnit, options: Sequence[PurchaseOption]
 ) -> Iterator[Refusal]:
-    """What stands in the way, the nearest miss first: a shortage passes, a limit can be raised."""
+    """Tells what stands in the way, the nearest miss first: a shortage passes, a limit can be raised."""
     if not options:
         yield Refusal(Reason.NO_OFFER, _nobody_buys(fleet, catalog, request, unit))
     for obstacle, told in _TOLD.items():
@@ -230,7 +230,7 @@ _TOLD: Mapping[OfferObstacle, Callable[[Sequence[PurchaseOption], int], Refusal]
 
 
 def _nobody_buys(fleet: Fleet, catalog: Catalog, request: GpuRequest, unit: GpuUnit) -> str:
-    """Which of the conditions of the question nothing meets."""
+    """Says which of the conditions of the request nothing meets."""
     if request.pool and request.pool not in fleet.node_pools:
         return f"there is no pool {request.pool!r}; declared are {_named(fleet.node_pools) or 'none'}"
     who = f"pool {request.pool} buys no" if request.pool else "no pool buys"
@@ -258,7 +258,7 @@ def _named(names: Iterable[str]) -> str:
 
 
 def unit_of(catalog: Catalog, name: str) -> GpuUnit:
-    """What is counted when somebody asks for GPUs of this name; raises `UnknownGpu`.
+    """Returns what is counted when somebody asks for GPUs of this name; raises `UnknownGpu`.
 
     A model is as in the label `karpenter.k8s.aws/instance-gpu-name` (`h100`) or as in a MigLayout (`a100-80gb`), in any
     case of letters, and counted in whole GPUs however they are shared; a MIG profile (`1g.10gb`) is counted in
@@ -279,7 +279,7 @@ def unit_of(catalog: Catalog, name: str) -> GpuUnit:
 
 
 def names_of(machines: Iterable[InstanceType]) -> set[str]:
-    """Every name that `unit_of` knows some of these machines by, but for MIG profiles."""
+    """Returns every name that `unit_of` knows some of these machines by, but for MIG profiles."""
     known = [kind for kind in machines if kind.gpu_name]
     sizes = _sizes(known)
     whole = {alias for kind in known if kind.gpu_count for alias in _aliases(kind)}
@@ -316,7 +316,7 @@ def _aliases(kind: InstanceType) -> set[str]:
 
 
 def _sizes(machines: Iterable[InstanceType]) -> dict[str, int]:
-    """Model -> MiB of a whole GPU."""
+    """Returns for each model the MiB of a whole GPU."""
     sizes: dict[str, int] = {}
     for kind in machines:
         if kind.gpu_count:
@@ -325,7 +325,7 @@ def _sizes(machines: Iterable[InstanceType]) -> dict[str, int]:
 
 
 def _parts(kind: InstanceType, sizes: dict[str, int]) -> int:
-    """Into how many parts the GPU is divided of which the machine has one; 0 = it has whole ones."""
+    """Returns into how many parts the GPU is divided of which the machine has one; 0 = it has whole ones."""
     whole = sizes.get(kind.gpu_name, 0)
     if kind.gpu_count or not whole or not kind.gpu_memory_mib:
         return 0

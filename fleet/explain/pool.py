@@ -25,7 +25,7 @@ from model.requirements import Requirements
 
 @dataclass(frozen=True, slots=True)
 class PoolLimit:
-    """One limit of a pool. Amounts of resources are canonical, money is USD an hour, nodes are counted."""
+    """How much of one limit a pool uses. Amounts of resources are canonical, money is USD an hour."""
 
     name: str
     """`nodes`, `usdPerHour` or a resource."""
@@ -34,13 +34,13 @@ class PoolLimit:
 
     @property
     def left(self) -> float:
-        """May be negative where the limit was lowered."""
+        """Returns what is left; it is negative where the limit was lowered."""
         return self.most - self.used
 
 
 @dataclass(frozen=True, slots=True)
 class ScheduleWindow:
-    """A budget or freeze window that a schedule opens."""
+    """A budget or freeze window holds while its schedule has it open."""
 
     name: str
     open: bool
@@ -50,7 +50,7 @@ class ScheduleWindow:
 
 @dataclass(frozen=True, slots=True)
 class FunnelStep:
-    """What is left after one more condition."""
+    """A step tells what is left after one more condition."""
 
     condition: str
     """In the words of the declaration."""
@@ -62,13 +62,13 @@ class FunnelStep:
 
     @property
     def empties(self) -> bool:
-        """Whether this condition is the one that leaves nothing."""
+        """Returns whether this condition is the one that leaves nothing."""
         return not self.offers and bool(self.ruled_out)
 
 
 @dataclass(frozen=True, slots=True)
 class PoolView:
-    """Everything that bounds what a pool buys and gives back, at one instant."""
+    """The view holds everything that bounds what a pool buys and gives back at one instant."""
 
     pool: NodePool
     machines: Mapping[str, int]
@@ -88,7 +88,7 @@ class PoolView:
 
 
 def pool_view(fleet: Fleet, snapshot: Snapshot, name: str) -> PoolView:
-    """The view of a declared pool; KeyError for another."""
+    """Returns the view of a declared pool; KeyError for another."""
     pool = fleet.node_pools[name]
     capacity = build_capacity(fleet, snapshot, may_buy=False)
     claims = claims_by_pool(snapshot).get(name, ())
@@ -159,7 +159,7 @@ def _waiting(fleet: Fleet, snapshot: Snapshot, pool: NodePool) -> Iterator[Gang]
 
 
 def _pools_of(fleet: Fleet, gang: Gang) -> set[str]:
-    """Pools behind the flavors of a gang's queue."""
+    """Returns the pools behind the flavors of a gang's queue."""
     binding = binding_of(fleet, gang.namespace, gang.queue)
     if binding is None or (queue := quota_specs(fleet).queues.get(binding.name)) is None:
         return set()
@@ -177,7 +177,7 @@ def _coming(snapshot: Snapshot, unready: set[str]) -> Iterator[Gang]:
 
 
 def funnel(pool: NodePool, capacity: BuyableCapacity) -> tuple[FunnelStep, ...]:
-    """From all offers to those the pool could buy one machine of now: condition by condition, what each rules out.
+    """Goes from all offers to those the pool could buy one machine of now, and tells what each condition rules out.
 
     Conditions on types come first, then zones, capacity types, sharing; limits and shortages are the last two steps.
     Each step asks for the offerings of a pool that declares no more than the conditions so far: the same function that
@@ -213,13 +213,13 @@ _OPEN: Mapping[str, Any] = {
 
 
 def _offerings(offerings: Offerings, pool: NodePool, said: Mapping[str, Any]) -> Iterable[Offering]:
-    """The offerings of the pool as if it said no more than that."""
+    """Returns the offerings of the pool as if it said no more than that."""
     partly = pool.model_copy(update={"spec": pool.spec.model_copy(update=dict(said))})
     return offerings.of_variant(partly)
 
 
 def _conditions(spec: NodePoolSpec) -> Iterator[tuple[str, str, Any]]:
-    """(in words, field, its value once the condition holds), of the conditions that the declaration has."""
+    """Yields the declared conditions: (in words, field, its value once the condition holds)."""
     if spec.gpu is not None:
         yield f"gpu {_gpu(spec.gpu)}", "gpu", spec.gpu
     if spec.instance_types:
@@ -248,7 +248,7 @@ def _term(term: RequirementTerm) -> str:
 
 
 def _present(pool: NodePool, capacity: BuyableCapacity) -> Iterator[tuple[str, Iterable[Offering]]]:
-    """What stands against one machine more at present."""
+    """Yields what is left by that which stands against one machine more at present."""
     headroom = capacity.headroom[pool.name]
     affordable = [offering for offering in capacity.offerings.of(pool) if headroom.most(offering) > 0]
     yield "room within the limits", affordable

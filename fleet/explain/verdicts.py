@@ -27,7 +27,7 @@ from model.kinds import Repair
 
 
 def verdicts(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> tuple[DisruptionVerdict, ...]:
-    """One verdict a method: the voluntary ones in the order of a pass, then the others."""
+    """Returns one verdict a method: the voluntary ones in the order of a pass, then the others."""
     others = (say(fleet, snapshot, claim) for say in INVOLUNTARY.values())
     return (*_voluntary(fleet, snapshot, claim), *others)
 
@@ -69,7 +69,7 @@ def _goes(method: str, command: Command) -> DisruptionVerdict:
 
 
 def _behind(freeze: str, verdict: DisruptionVerdict) -> DisruptionVerdict:
-    """Nothing voluntary happens in a freeze window; what would happen is still told."""
+    """Says what would happen in a freeze window, in which nothing voluntary does."""
     if verdict.outcome is not DisruptionOutcome.GOES and verdict.obstacle is not Obstacle.PROPOSED:
         return verdict
     words = f"freeze window {freeze} is open; {verdict.message}"
@@ -77,7 +77,7 @@ def _behind(freeze: str, verdict: DisruptionVerdict) -> DisruptionVerdict:
 
 
 def _barred(context: DisruptionContext, claim: Claim) -> Blocked | None:
-    """Why no method looks at a machine; None when they all do (`DisruptionContext.candidates`)."""
+    """Tells why no method looks at a machine; None when they all do (`DisruptionContext.candidates`)."""
     snapshot = context.snapshot
     bars: Sequence[tuple[bool, Obstacle, str]] = (
         (claim.deleting or claim.disruption is not None, Obstacle.LEAVING, f"it {_leaving(claim)}"),
@@ -102,7 +102,7 @@ def _leaving(claim: Claim) -> str:
 
 
 def _interruption(_fleet: Fleet, _snapshot: Snapshot, claim: Claim) -> DisruptionVerdict:
-    """Whether the cloud has announced the machine's end."""
+    """Tells whether the cloud has announced the machine's end."""
     leaving = claim.disruption
     if leaving is not None and leaving.reason == Reason.INTERRUPTED:
         outcome, words = DisruptionOutcome.GOES, leaving.message
@@ -111,7 +111,7 @@ def _interruption(_fleet: Fleet, _snapshot: Snapshot, claim: Claim) -> Disruptio
 
 
 def _repair(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> DisruptionVerdict:
-    """Whether the node behind the machine has been unwell for too long (`fleet.nodeclaims.repair`)."""
+    """Tells whether the node behind the machine has been unwell for too long (`fleet.nodeclaims.repair`)."""
     leaving = claim.disruption
     if leaving is not None and leaving.reason == Reason.NODE_FAILURE:
         return DisruptionVerdict("repair", DisruptionOutcome.GOES, Obstacle.NONE, leaving.message)
@@ -122,7 +122,7 @@ def _repair(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> DisruptionVerdict
 
 
 def _unwell(policies: Sequence[Repair], snapshot: Snapshot, claim: Claim) -> str | Blocked:
-    """What is wrong with the node for too long; or why it is not repaired."""
+    """Returns what is wrong with the node for too long; or why it is not repaired."""
     node = snapshot.nodes.get(claim.node)
     if node is None:
         return no_reason(Obstacle.NOT_READY, "it has no node")

@@ -18,7 +18,7 @@ from model.fleet import Fleet
 
 @dataclass(frozen=True, slots=True)
 class QuotaLevel:
-    """One node on the way from a gang's queue to the root, for one (flavor, resource). Canonical amounts."""
+    """A level is one node on the way from a queue to the root, for one (flavor, resource); amounts are canonical."""
 
     flavor: str
     resource: str
@@ -33,13 +33,13 @@ class QuotaLevel:
 
     @property
     def borrowed(self) -> int:
-        """How much of it is above its own quota."""
+        """Returns how much is used above its own quota."""
         return max(0, self.used - self.quota)
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaStanding:
-    """How much of one (flavor, resource) a gang asks and could have, and the way up its tree."""
+    """A standing says how much of one (flavor, resource) a gang asks and could have, and shows the way up its tree."""
 
     asked: int
     free: int
@@ -48,7 +48,7 @@ class QuotaStanding:
 
 
 def standings(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> list[QuotaStanding]:
-    """A standing for every flavor of the gang's queue and every resource it asks that quota counts there."""
+    """Returns a standing for every flavor of the gang's queue and every resource it asks that quota counts there."""
     binding = binding_of(fleet, gang.namespace, gang.queue)
     if binding is None:
         return []
@@ -81,7 +81,7 @@ def _up(tree: QuotaTree, queue: QuotaNode, cell: Cell) -> Iterator[QuotaLevel]:
 
 @dataclass(frozen=True, slots=True)
 class WhatIfDecision:
-    """What the next decision would be if the gang were otherwise."""
+    """The next decision as it would be if the gang were otherwise."""
 
     state: GangState
     reason: str
@@ -99,7 +99,7 @@ def otherwise(
     queue: str = "",
     gpus: int | None = None,
 ) -> WhatIfDecision:
-    """The decision for the gang alone, all other waiting gangs left out, with these changes to it.
+    """Returns the decision for the gang alone, all other waiting gangs left out, with these changes to it.
 
     `gpus`: so many GPUs for every pod that asks for any. What-ifs are about quota and place: nothing is kept.
     """
@@ -116,7 +116,7 @@ def otherwise(
 
 
 def _of_class(fleet: Fleet, gang: Gang, priority_class: str) -> Gang:
-    """The gang with this priority class; as it is where none is given."""
+    """Returns the gang with this priority class; as it is where none is given."""
     if not priority_class:
         return gang
     declared = class_of(fleet, priority_class)
