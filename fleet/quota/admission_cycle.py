@@ -81,7 +81,8 @@ class AdmissionCycle:
 
     def _overlaps(self, entry: CycleEntry) -> bool:
         """Whether a victim of the entry goes for another entry already."""
-        return any(victim.holder.workload.uid in self.taken for victim in entry.victims)
+        taken = self.taken
+        return bool(taken) and any(victim.holder.workload.uid in taken for victim in entry.victims)
 
     def _outcome(self, entry: CycleEntry) -> EntryOutcome:
         if entry.workload.busy:

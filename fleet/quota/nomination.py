@@ -138,7 +138,7 @@ class Nominator:
         if self.rules.wait_for_leaving and self.ledger.leaving:
             self._wait_for_leaving(entry, search, resume)
         self._last[workload.uid] = _LastAssignment(entry.assignment.indexes(), self._cycle, changes)
-        if entry.mode is not PreemptionMode.FIT and ends_before(workload, self.now_s, self.reservations):
+        if self.reservations and entry.mode is not PreemptionMode.FIT:
             self._backfill(entry, search)
         return entry
 
@@ -194,7 +194,9 @@ class Nominator:
         return enough
 
     def _backfill(self, entry: CycleEntry, search: AssignmentSearch) -> None:
-        """Nominate an entry as if nothing were reserved: its workload ends before that is needed."""
+        """Nominate an entry as if nothing were reserved, where its workload ends before that is needed."""
+        if not ends_before(entry.workload, self.now_s, self.reservations):
+            return
         self.ledger.count_leaving(gone=False)
         with self.unreserved():
             assignment, _ = search.best(entry.workload)
@@ -238,8 +240,8 @@ def about(workload: Workload) -> concerning:
 
 
 def ends_before(workload: Workload, now_s: float, reservations: Sequence[BackfillReservation]) -> bool:
-    """Whether there are reservations, and a workload that starts now says it ends before any of them is due."""
-    if workload.runs_s is None or not reservations:
+    """Whether a workload that starts now says it ends before any of the reservations is due."""
+    if workload.runs_s is None:
         return False
     return all(now_s + workload.runs_s <= reservation.starts_at_s < inf for reservation in reservations)
 
