@@ -23,6 +23,7 @@ AmiFamily = Literal["AL2023", "Bottlerocket", "AL2", "Custom"]
 FAMILY_OF_ALIAS: Mapping[str, AmiFamily] = MappingProxyType(
     {"al2023": "AL2023", "bottlerocket": "Bottlerocket", "al2": "AL2"}
 )
+_READ_TOML = frozenset({"Bottlerocket"})
 _ALIAS = re.compile(rf"({'|'.join(FAMILY_OF_ALIAS)})@(latest|v[0-9][0-9.]*)")
 _GIB = 1024**3
 _MOST_GIB = 64 * 1024
@@ -204,12 +205,14 @@ AmiTerms = Annotated[tuple[AmiTerm, ...], Field(min_length=1, max_length=30)]
 BlockDevices = Annotated[tuple[BlockDeviceMapping, ...], Field(max_length=50), AfterValidator(_one_root)]
 
 
-def check_settings(user_data: str) -> None:
-    """Raises, at `userData`, for user data of Bottlerocket that is no TOML."""
+def check_user_data(family: str, user_data: str) -> None:
+    """Raises, at `userData`, for user data that images of the family could not read."""
+    if family not in _READ_TOML:
+        return
     try:
         tomllib.loads(user_data)
     except tomllib.TOMLDecodeError as error:
-        raise misplaced(("userData",), f"Bottlerocket reads TOML: {error}") from None
+        raise misplaced(("userData",), f"{family} reads TOML: {error}") from None
 
 
 class Ec2Machine(Spec):
@@ -252,8 +255,7 @@ class Ec2Machine(Spec):
             raise misplaced(("amis",), str(error)) from None
         if self.role and self.instance_profile:
             raise misplaced(("role",), "give one of role and instanceProfile")
-        if family == "Bottlerocket":
-            check_settings(self.user_data)
+        check_user_data(family, self.user_data)
         return self
 
     @property

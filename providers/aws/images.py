@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fleet.snapshot import ImageKind
-from model.kinds.aws import AmiTerm
+from model.kinds.aws import FAMILY_OF_ALIAS, AmiTerm
+from providers.aws.ami_families import AMI_FAMILIES, EC2_ARCHITECTURES, ImageRelease
 from providers.aws.buckets import RateLimitGroup
 from providers.aws.retry import Caller, pages
 from providers.clock import Clock
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 _FRESH_S = 3600.0
 _FOUND_FRESH_S = 300.0
 _OWNERS = ("self", "amazon")
-_ARCHITECTURES = {"amd64": "x86_64", "arm64": "arm64"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Images:
         """The id of the image that machines of a kind get; raises `CloudRejected` where no term finds one for them."""
         if len(terms) == 1 and not (terms[0].tags or terms[0].name):
             return self._named(terms[0], kind)
-        wanted = _ARCHITECTURES.get(kind.arch, kind.arch)
+        wanted = EC2_ARCHITECTURES.get(kind.arch, kind.arch)
         images = [image for term in terms for image in self._of_term(term, kind)]
         suits = [image for image in images if image.architecture == wanted]
         if not suits:
@@ -112,36 +112,13 @@ class Images:
 
 
 def alias_parameter(alias: str, kubernetes: str, arch: str, accelerator: str) -> str:
-    """The public SSM parameter behind an alias such as `al2023@latest`, for one sort of machine.
+    """The public SSM parameter behind an alias such as `al2023@latest`, for one sort of machine; empty = there is none.
 
-    Sources: Amazon EKS User Guide, "Retrieve recommended ... AMI IDs"; Bottlerocket, "Finding an AMI".
+    KeyError for an alias of no known family.
     """
-    family, _, version = alias.partition("@")
-    return _PARAMETERS[family](version, kubernetes, arch, accelerator)
-
-
-def _al2023(version: str, kubernetes: str, arch: str, accelerator: str) -> str:
-    cpu = _ARCHITECTURES.get(arch, arch)
-    variant = {"nvidia": "nvidia", "aws": "neuron"}.get(accelerator, "standard")
-    release = "recommended" if version == "latest" else f"amazon-eks-node-al2023-{cpu}-{variant}-{kubernetes}-{version}"
-    return f"/aws/service/eks/optimized-ami/{kubernetes}/amazon-linux-2023/{cpu}/{variant}/{release}/image_id"
-
-
-def _al2(version: str, kubernetes: str, arch: str, accelerator: str) -> str:
-    suffix, name = ("-arm64", "arm64-node") if arch == "arm64" else ("", "node")
-    if accelerator in {"nvidia", "aws"}:
-        suffix, name = "-gpu", "gpu-node"
-    release = "recommended" if version == "latest" else f"amazon-eks-{name}-{kubernetes}-{version}"
-    return f"/aws/service/eks/optimized-ami/{kubernetes}/amazon-linux-2{suffix}/{release}/image_id"
-
-
-def _bottlerocket(version: str, kubernetes: str, arch: str, accelerator: str) -> str:
-    variant = "-nvidia" if accelerator == "nvidia" else ""
-    cpu = _ARCHITECTURES.get(arch, arch)
-    return f"/aws/service/bottlerocket/aws-k8s-{kubernetes}{variant}/{cpu}/{version.removeprefix('v')}/image_id"
-
-
-_PARAMETERS = {"al2023": _al2023, "al2": _al2, "bottlerocket": _bottlerocket}
+    name, _, version = alias.partition("@")
+    parameter = AMI_FAMILIES[FAMILY_OF_ALIAS[name]].parameter
+    return parameter(ImageRelease(version, kubernetes, arch, accelerator)) if parameter else ""
 
 
 def _filters(term: AmiTerm) -> Iterator[dict[str, Any]]:

@@ -11,7 +11,8 @@ import structlog
 
 from model import labels
 from model.kinds import NodeTemplate
-from model.kinds.aws import AmiFamily, BlockDeviceMapping, Ebs
+from model.kinds.aws import BlockDeviceMapping
+from providers.aws.ami_families import AMI_FAMILIES
 from providers.aws.buckets import RateLimitGroup
 from providers.aws.errors import code_of
 from providers.aws.retry import Caller, pages
@@ -77,7 +78,7 @@ def template_data(params: TemplateParams) -> dict[str, Any]:
             "HttpProtocolIpv6": metadata.http_protocol_ipv6,
         },
     }
-    if disks := [block_device(each) for each in template.block_device_mappings or USUAL_DISKS[template.family]]:
+    if disks := [block_device(each) for each in template.block_device_mappings or AMI_FAMILIES[template.family].disks]:
         data["BlockDeviceMappings"] = disks
     if template.detailed_monitoring:
         data["Monitoring"] = {"Enabled": True}
@@ -100,23 +101,6 @@ def template_data(params: TemplateParams) -> dict[str, Any]:
     else:
         data["SecurityGroupIds"] = list(params.security_groups)
     return data
-
-
-_USUAL_DISK = Ebs.model_validate(
-    {"volumeSize": "20Gi", "volumeType": "gp3", "encrypted": True, "deleteOnTermination": True}
-)
-_SYSTEM_DISK = _USUAL_DISK.model_copy(update={"volume_size": 4})
-_ONE = (BlockDeviceMapping(device_name="/dev/xvda", ebs=_USUAL_DISK),)
-USUAL_DISKS: Mapping[AmiFamily, tuple[BlockDeviceMapping, ...]] = {
-    "AL2023": _ONE,
-    "AL2": _ONE,
-    "Bottlerocket": (
-        BlockDeviceMapping(device_name="/dev/xvda", ebs=_SYSTEM_DISK),
-        BlockDeviceMapping(device_name="/dev/xvdb", ebs=_USUAL_DISK),
-    ),
-    "Custom": (),
-}
-"""Disks of a pool that names none; an image of one's own brings them."""
 
 
 def block_device(mapping: BlockDeviceMapping) -> dict[str, Any]:

@@ -6,12 +6,12 @@ The formulas are those of the EKS images, as Karpenter documents and computes th
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from math import ceil
 
 from fleet.snapshot import InstanceType
 from model.kinds.node_template import NodeTemplate
 from model.quantity import Resources, canonical_amount
+from providers.aws.ami_families import AMI_FAMILIES, KubeletRules
 
 MIB = 1024**2
 GIB = 1024**3
@@ -40,42 +40,10 @@ class Hardware:
 
 
 @dataclass(frozen=True, slots=True)
-class FamilyRules:
-    """How the images of one family differ."""
-
-    eni_limited_pods: bool = True
-    """Pods are limited by addresses; otherwise 110."""
-    reserves_for_eni_pods: bool = True
-    """Memory is reserved for all pods the addresses allow, even where fewer may run."""
-    pods_per_core: bool = True
-    data_device: str = "/dev/xvda"
-    """Where pods and images are kept; empty = not known."""
-
-
-class ImageFamily(StrEnum):
-    """Families of node images."""
-
-    AL2 = "AL2"
-    AL2023 = "AL2023"
-    BOTTLEROCKET = "Bottlerocket"
-    CUSTOM = "Custom"
-    WINDOWS = "Windows"
-
-
-RULES: Mapping[ImageFamily, FamilyRules] = {
-    ImageFamily.AL2: FamilyRules(),
-    ImageFamily.AL2023: FamilyRules(),
-    ImageFamily.BOTTLEROCKET: FamilyRules(reserves_for_eni_pods=False, pods_per_core=False, data_device="/dev/xvdb"),
-    ImageFamily.CUSTOM: FamilyRules(data_device=""),
-    ImageFamily.WINDOWS: FamilyRules(eni_limited_pods=False, reserves_for_eni_pods=False),
-}
-
-
-@dataclass(frozen=True, slots=True)
 class NodeSettings:
     """What about a node is not a fact of its hardware. The defaults are those of the AL2023 image."""
 
-    family: ImageFamily = ImageFamily.AL2023
+    rules: KubeletRules = field(default_factory=KubeletRules)
     max_pods: int | None = None
     pods_per_core: int = 0
     """0 = no such limit."""
@@ -115,7 +83,7 @@ def settings_of(template: NodeTemplate) -> NodeSettings:
     kubelet = template.kubelet
     plain = NodeSettings()
     return NodeSettings(
-        family=ImageFamily(template.family),
+        rules=AMI_FAMILIES[template.family].kubelet,
         max_pods=kubelet.max_pods,
         pods_per_core=kubelet.pods_per_core or 0,
         eviction_memory=kubelet.eviction_hard.get("memory.available", plain.eviction_memory),
@@ -133,7 +101,7 @@ def volume_gib(template: NodeTemplate) -> int:
     Of an image of one's own it is the last disk. A size that only a snapshot knows counts as the default.
     """
     devices = template.block_device_mappings
-    device = RULES[ImageFamily(template.family)].data_device
+    device = AMI_FAMILIES[template.family].data_device
     found = next((one for one in devices if one.root_volume), None)
     if found is None and devices and not device:
         found = devices[-1]
@@ -181,7 +149,7 @@ def eni_limited_pods(hardware: Hardware, reserved_enis: int = 0) -> int:
 
 def pods(hardware: Hardware, settings: NodeSettings) -> int:
     """Pods the kubelet accepts."""
-    rules = RULES[settings.family]
+    rules = settings.rules
     if settings.max_pods is not None:
         count = settings.max_pods
     else:
@@ -196,7 +164,7 @@ def kube_reserved(hardware: Hardware, settings: NodeSettings) -> Resources:
 
     The families that reserve for all addresses do so as if no interface were reserved.
     """
-    rules = RULES[settings.family]
+    rules = settings.rules
     count = eni_limited_pods(hardware) if rules.reserves_for_eni_pods else pods(hardware, settings)
     return {
         "cpu": _reserved_milli_cpu(hardware.vcpu * 1000),

@@ -26,7 +26,7 @@ from model.kinds.aws import (
     SecurityGroupTerm,
     SelectorTags,
     SubnetTerm,
-    check_settings,
+    check_user_data,
     family_of,
 )
 from model.kinds.base import Bool, Spec, Tags
@@ -172,8 +172,7 @@ class EC2NodeClassSpec(_CommonSpec):
             raise misplaced(("amiSelectorTerms",), str(error)) from None
         if self.ami_family is None and not self.ami_selector_terms[0].alias:
             raise misplaced(("amiSelectorTerms",), "images without an alias need amiFamily")
-        if family == "Bottlerocket":
-            check_settings(self.user_data)
+        check_user_data(family, self.user_data)
         return self
 
 
@@ -222,8 +221,7 @@ class EC2NodeClassSpecV1Beta1(_CommonSpec):
                 raise misplaced(("amiSelectorTerms", index, key), f"{key} needs karpenter.k8s.aws/v1")
         if self.ami_family in {"Custom", "Ubuntu"} and not self.ami_selector_terms:
             raise misplaced(("amiFamily",), f"images of {self.ami_family} need amiSelectorTerms")
-        if self.ami_family == "Bottlerocket":
-            check_settings(self.user_data)
+        check_user_data(self.ami_family, self.user_data)
         return self
 
 

@@ -9,8 +9,9 @@ from model.quantity import canonical_resources
 from providers.aws import allocatable as formulas
 from providers.aws import node_sizes
 from providers.aws.allocatable import POD_ENI_RESOURCE, ClusterSettings, hardware
+from providers.aws.ami_families import AMI_FAMILIES, KubeletRules
 from providers.aws.facts import GpuFacts, Neuron, TypeFacts
-from providers.aws.node_sizes import GIB, MIB, ImageFamily, NodeSettings
+from providers.aws.node_sizes import GIB, MIB, NodeSettings
 from tests.conformance.cases import Case
 
 _SAMPLE_BYTES = 64 * GIB
@@ -60,16 +61,22 @@ def _cluster(given: Given) -> ClusterSettings:
 
 def _settings(given: Given) -> NodeSettings:
     return NodeSettings(
-        _family(given.get("ami_family", "AL2023")),
+        _rules(given.get("ami_family", "AL2023")),
         max_pods=given.get("max_pods"),
         pods_per_core=given.get("pods_per_core", 0),
     )
 
 
-def _family(name: str) -> ImageFamily:
+_WINDOWS = KubeletRules(eni_limited_pods=False, reserves_for_eni_pods=False)
+"""No pool can have these machines; the formulas know them all the same."""
+
+
+def _rules(name: str) -> KubeletRules:
     """`Windows2022` and its like are one family; `Custom` reserves as Amazon Linux does."""
-    found = (family for family in ImageFamily if name.upper().startswith(family.name))
-    return max(found, key=lambda family: len(family.name), default=ImageFamily.AL2023)
+    if name.upper().startswith("WINDOWS"):
+        return _WINDOWS
+    found = (family for family in AMI_FAMILIES if name.upper().startswith(family.upper()))
+    return AMI_FAMILIES[max(found, key=len, default="AL2023")].kubelet
 
 
 def _threshold(given: Given) -> str:

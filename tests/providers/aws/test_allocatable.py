@@ -1,15 +1,21 @@
 import json
+from typing import get_args
 
 import pytest
 
+from model.kinds.aws import FAMILY_OF_ALIAS, AmiFamily
 from model.quantity import canonical_resources
 from providers.aws import allocatable as formulas
 from providers.aws import node_sizes
 from providers.aws.allocatable import ClusterSettings, hardware
+from providers.aws.ami_families import AMI_FAMILIES, KubeletRules
 from providers.aws.facts import GpuFacts, Neuron, TypeFacts, package_types
-from providers.aws.node_sizes import GIB, MIB, ImageFamily, NodeSettings
+from providers.aws.node_sizes import GIB, MIB, NodeSettings
 from tests.support.shared import shared_path
 
+WINDOWS = KubeletRules(eni_limited_pods=False, reserves_for_eni_pods=False)
+"""No pool can have these machines; the formulas know them all the same."""
+RULES = {name.upper(): traits.kubelet for name, traits in AMI_FAMILIES.items()} | {"WINDOWS": WINDOWS}
 POD_ENI = formulas.POD_ENI_RESOURCE
 OUTLIERS = {"i7ie.48xlarge", "i7ie.metal-48xl", "i8ge.48xlarge", "i8ge.metal-48xl"}
 """The documentation counts the interfaces of two network cards, the published limits those of one."""
@@ -99,8 +105,8 @@ def _check_reserved_cpu(given, expect):
 
 
 def _check_family(given, expect):
-    family = ImageFamily[given["ami_family"].upper()]
-    settings = NodeSettings(family, max_pods=given.get("max_pods"))
+    rules = RULES[given["ami_family"].upper()]
+    settings = NodeSettings(rules, max_pods=given.get("max_pods"))
     machine = hardware(_facts(), ClusterSettings(reserved_enis=given.get("reserved_enis", 0)))
     assert node_sizes.pods(machine, settings) == expect["pods"]
     assert node_sizes.kube_reserved(machine, settings)["memory"] == expect["kube_reserved_memory_mib"] * MIB
@@ -152,16 +158,16 @@ def test_eviction_of_100_percent_is_off():
     assert node_sizes.eviction_threshold("100%", 10**12) == 0
 
 
-@pytest.mark.parametrize("family", list(ImageFamily))
-def test_nothing_is_ever_negative(family):
+@pytest.mark.parametrize("rules", RULES.values(), ids=RULES)
+def test_nothing_is_ever_negative(rules):
     tiny = TypeFacts("t1.micro", 1, 256, "arm64", 1, 2)
     assert all(
-        amount >= 0 for amount in formulas.allocatable(tiny, settings=NodeSettings(family, max_pods=400)).values()
+        amount >= 0 for amount in formulas.allocatable(tiny, settings=NodeSettings(rules, max_pods=400)).values()
     )
 
 
 def test_windows_does_not_count_addresses():
-    assert node_sizes.pods(hardware(_facts()), NodeSettings(ImageFamily.WINDOWS)) == 110
+    assert node_sizes.pods(hardware(_facts()), NodeSettings(WINDOWS)) == 110
 
 
 def test_a_fraction_of_a_gpu_is_no_gpu():
@@ -170,3 +176,8 @@ def test_a_fraction_of_a_gpu_is_no_gpu():
     assert formulas.allocatable(types["g6.xlarge"])["nvidia.com/gpu"] == 1
     assert formulas.allocatable(types["g4ad.xlarge"])["amd.com/gpu"] == 1
     assert formulas.allocatable(types["trn1.32xlarge"])["aws.amazon.com/neuroncore"] == 32
+
+
+def test_every_family_has_its_entry():
+    assert set(AMI_FAMILIES) == set(get_args(AmiFamily))
+    assert set(FAMILY_OF_ALIAS.values()) == {name for name, traits in AMI_FAMILIES.items() if traits.parameter}
