@@ -283,9 +283,9 @@ class Mirror:
 
 @derived(1, steady=True)
 def _works(
-    _index: Index, job_pods: Mapping[str, tuple[Pod, ...]], terms: Mapping[str, Terms], *tables: Mapping[str, Job]
+    index: Index, job_pods: Mapping[str, tuple[Pod, ...]], terms: Mapping[str, Terms], *tables: Mapping[str, Job]
 ) -> Mapping[str, Job]:
-    return works({uid: job for table in tables for uid, job in table.items()}, job_pods, terms)
+    return works(index, {uid: job for table in tables for uid, job in table.items()}, job_pods, terms)
 
 
 @derived(1)

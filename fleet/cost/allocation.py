@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from fleet.mig.layouts import is_gpu_resource
 from fleet.snapshot import Claim, Gang, Instance, Snapshot
 from fleet.snapshot.lookups import machines_held
-from fleet.snapshot.memo import remembered
+from model.index import Index, derived
 from model.quantity import CPU
 
 IDLE = "(idle)"
@@ -43,14 +43,15 @@ def allocate(payer: Callable[[str, str], str | None], snapshot: Snapshot, second
     """
     held = machines_held(snapshot)
     by_team: dict[str, int] = {}
-    for (price_usd_h, shares), count in _uses(snapshot.claims, snapshot.instances, held).items():
+    for (price_usd_h, shares), count in _uses(snapshot.index, snapshot.claims, snapshot.instances, held).items():
         for team, amount in _machine(price_usd_h, _paid_by(payer, shares), seconds).items():
             by_team[team] = by_team.get(team, 0) + amount * count
     return Bill(sum(by_team.values()), dict(sorted(by_team.items())))
 
 
-@remembered(1)
+@derived(1)
 def _uses(
+    _index: Index,
     claims: Mapping[str, Claim],
     instances: Mapping[str, Instance],
     held: Mapping[str, Sequence[Gang]],

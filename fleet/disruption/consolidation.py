@@ -13,7 +13,7 @@ from math import ceil
 from typing import Final, NamedTuple
 
 from fleet.actions import claim_subject
-from fleet.cost.lost import PAYBACK_S, lost_work_usd
+from fleet.cost.lost_work import PAYBACK_S, lost_work_usd
 from fleet.disruption.budgets import allowed
 from fleet.disruption.context import DisruptionContext, found_at
 from fleet.disruption.eligibility import (

@@ -16,7 +16,7 @@ from math import inf
 from operator import itemgetter
 from typing import Final
 
-from fleet.cost.lost import PAYBACK_S, lost_work_usd
+from fleet.cost.lost_work import PAYBACK_S, lost_work_usd
 from fleet.disruption.context import DisruptionContext
 from fleet.disruption.eligibility import immovable, spared, undeclared
 from fleet.disruption.outcomes import Blocked, Command, Obstacle, no_reason

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from fleet.actions import gang_subject
-from fleet.cost.lost import PAYBACK_S, lost_work_usd
+from fleet.cost.lost_work import PAYBACK_S, lost_work_usd
 from fleet.disruption.context import DisruptionContext
 from fleet.fence import concerning
 from fleet.mig.layouts import gpu_part

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from fleet.actions import claim_subject
-from fleet.cost.lost import PAYBACK_S
+from fleet.cost.lost_work import PAYBACK_S
 from fleet.disruption.context import DisruptionContext, found_at
 from fleet.disruption.eligibility import (
     keeps,

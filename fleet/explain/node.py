@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, cast
 
-from fleet.cost.lost import lost_since_s, lost_work_usd
+from fleet.cost.lost_work import lost_since_s, lost_work_usd
 from fleet.disruption.outcomes import DisruptionVerdict
 from fleet.explain.verdicts import verdicts
 from fleet.nodeclaims.adoption_checks import AdoptionPass

@@ -24,17 +24,17 @@ from fleet.snapshot.elastic_parts import (
     _without,
     together,
 )
-from fleet.snapshot.memo import remembered
 from fleet.snapshot.seats import place_of
+from model.index import Index, derived
 
 
 def growing(snapshot: Snapshot) -> Sequence[Gang]:
     """Running gangs that may have more pods than they were admitted with, by uid."""
-    return _growing(snapshot.gangs, snapshot.jobs)
+    return _growing(snapshot.index, snapshot.gangs, snapshot.jobs)
 
 
-@remembered()
-def _growing(gangs: Mapping[str, Gang], jobs: Mapping[str, Job]) -> Sequence[Gang]:
+@derived()
+def _growing(_index: Index, gangs: Mapping[str, Gang], jobs: Mapping[str, Job]) -> Sequence[Gang]:
     return tuple(gang for uid, gang in sorted(gangs.items()) if (job := jobs.get(uid)) and _may_grow(gang, job))
 
 

@@ -30,10 +30,10 @@ from fleet.reasons import Reason
 from fleet.snapshot import Claim, Gang, GangState, Job, Node, Pin, PodSet, Snapshot
 from fleet.snapshot.elastic_parts import core_of, together
 from fleet.snapshot.lookups import holders
-from fleet.snapshot.memo import remembered
 from fleet.snapshot.seats import seats_of, strays_of
 from model import labels
 from model.fleet import Fleet
+from model.index import Index, derived
 
 _SHOWN: Final = 4
 """Names in a sentence."""
@@ -119,7 +119,7 @@ def _for_good(snapshot: Snapshot, gang: Gang, job: Job, nodes: set[str]) -> str:
 def pods_to_replace(fleet: Fleet, snapshot: Snapshot) -> Mapping[str, PodsToReplace]:
     """Uid -> the seats that an admitted gang lacks, or would rather have; gangs with an action under way have none."""
     found = {}
-    for gang in _unsettled(holders(snapshot), snapshot.nodes, snapshot.claims):
+    for gang in _unsettled(snapshot.index, holders(snapshot), snapshot.nodes, snapshot.claims):
         job = snapshot.jobs.get(gang.uid)
         subject = gang_subject(gang.uid)
         if job is None or job.deleting or job.result or subject in snapshot.busy or subject in snapshot.set_aside:
@@ -133,8 +133,10 @@ def pods_to_replace(fleet: Fleet, snapshot: Snapshot) -> Mapping[str, PodsToRepl
     return found
 
 
-@remembered(2)
-def _unsettled(gangs: Sequence[Gang], nodes: Mapping[str, Node], claims: Mapping[str, Claim]) -> Sequence[Gang]:
+@derived(2)
+def _unsettled(
+    _index: Index, gangs: Sequence[Gang], nodes: Mapping[str, Node], claims: Mapping[str, Claim]
+) -> Sequence[Gang]:
     """Admitted gangs with a place that is not well, or not there yet: of the others nothing is to be asked."""
     sick = {name for name, node in nodes.items() if not node.ready or node.unschedulable}
     well = nodes.keys() - sick

@@ -1,9 +1,14 @@
-"""Layouts as capacity: what a machine offers once it is cut, and which configurations a pool may carry."""
+"""Layouts as capacity: what a machine offers once it is cut, which a pool may carry, and whether a node keeps its promise.
+
+A node is judged from its allocatable, never from a state label alone: `nvidia.com/mig.config.state` has no observed
+generation and still says `success` of the previous layout until mig-manager wakes (reference gpu-partitioning, 2.6).
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace
 
-from fleet.snapshot import Claim, InstanceType
+from fleet.snapshot import Claim, InstanceType, Node
+from model import labels
 from model.fleet import Fleet
 from model.kinds import MigLayout, NodePool
 from model.labels import GPU_RESOURCE, MIG_RESOURCE_PREFIX
@@ -57,3 +62,30 @@ def cut_anew(claim: Claim, layout: str, gpus: Mapping[str, int], now_s: float) -
 def gpu_part(resources: Resources) -> dict[str, int]:
     """Only the GPU amounts that are not zero."""
     return {name: amount for name, amount in sorted(resources.items()) if amount and is_gpu_resource(name)}
+
+
+MIG_SUCCESS = "success"
+
+
+def owed(claim: Claim, node: Node) -> str:
+    """What is still missing on the node, in words; empty when it keeps its promise."""
+    if claim.layout:
+        if node.labels.get(labels.MIG_CONFIG) != claim.layout:
+            return f"label {labels.MIG_CONFIG} is not {claim.layout}"
+        state = node.labels.get(labels.MIG_CONFIG_STATE, "")
+        if state != MIG_SUCCESS:
+            return f"mig-manager reports {state or 'nothing yet'}"
+        if gpu_part(node.allocatable) != gpu_part(claim.resources):
+            return f"allocatable shows {_shown(node.allocatable)}, the layout promises {_shown(claim.resources)}"
+    for resource, amount in sorted(claim.resources.items()):
+        if "/" in resource and amount and node.allocatable.get(resource, 0) < amount and not is_gpu_resource(resource):
+            return f"{resource} is {node.allocatable.get(resource, 0)}, promised {amount}"
+    if not claim.layout:
+        short = {r: a for r, a in gpu_part(claim.resources).items() if node.allocatable.get(r, 0) < a}
+        if short:
+            return f"allocatable shows {_shown(node.allocatable)}, promised {_shown(claim.resources)}"
+    return ""
+
+
+def _shown(resources: Resources) -> str:
+    return ", ".join(f"{amount} {name}" for name, amount in gpu_part(resources).items()) or "no GPU"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from fleet.mig.convergence import owed
+from fleet.mig.layouts import owed
 from fleet.nodeclaims.drift_facts import wrong_key
 from fleet.nodeclaims.fixed import remaining
 from fleet.offerings.limits import PoolHeadroom, headroom_of_pools

@@ -19,7 +19,7 @@ from fleet.snapshot import (
     LaunchRequest,
     Snapshot,
 )
-from fleet.snapshot.taints import UNREGISTERED
+from fleet.snapshot.affinity import UNREGISTERED
 from model import labels
 from model.fleet import Fleet
 from model.index import Index, derived

@@ -8,8 +8,7 @@ from dataclasses import replace
 
 from fleet.actions import Action, CloseClaim, LaunchMachines, PatchNode, SaveClaim, claim_subject, node_subject
 from fleet.fence import Decided, each
-from fleet.mig.convergence import owed
-from fleet.mig.layouts import layout_name
+from fleet.mig.layouts import layout_name, owed
 from fleet.nodeclaims.garbage_collection import collect
 from fleet.nodeclaims.launch import launch_groups, launch_request
 from fleet.nodeclaims.registration import INITIALIZATION_TIMEOUT_S, launched, registered
@@ -18,8 +17,8 @@ from fleet.nodeclaims.termination import close, instance_gone, terminating
 from fleet.offerings.reservations import RESERVATION_LABELS, RESERVED, outlived
 from fleet.reasons import Reason
 from fleet.snapshot import Claim, ClaimState, Gang, GangState, Instance, Node, Snapshot
+from fleet.snapshot.affinity import RECUTTING
 from fleet.snapshot.lookups import machines_held, node_of
-from fleet.snapshot.taints import RECUTTING
 from model import labels
 from model.fleet import Fleet
 from model.index import Index, derived

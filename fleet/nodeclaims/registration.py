@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from fleet.actions import Action, CloseClaim, PatchNode, SaveClaim, TagMachine, instance_subject, node_subject
-from fleet.mig.convergence import owed
+from fleet.mig.layouts import owed
 from fleet.nodeclaims.adoption import being_adopted
 from fleet.nodeclaims.adoption_checks import asked_pool
 from fleet.nodeclaims.launch import own_tags
@@ -16,8 +16,8 @@ from fleet.offerings.offerings import node_labels_of
 from fleet.offerings.reservations import offer_of
 from fleet.reasons import Reason
 from fleet.snapshot import Claim, Node, Snapshot
+from fleet.snapshot.affinity import DISRUPTED, EPHEMERAL_KEYS, EPHEMERAL_PREFIX, UNREGISTERED
 from fleet.snapshot.lookups import machines_held, node_of, nodes_by_instance
-from fleet.snapshot.taints import DISRUPTED, EPHEMERAL_KEYS, EPHEMERAL_PREFIX, UNREGISTERED
 from model import labels
 from model.fleet import Fleet
 from model.kinds import NodeTemplate

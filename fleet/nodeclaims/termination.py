@@ -24,8 +24,8 @@ from fleet.nodeclaims.adoption import being_adopted
 from fleet.nodeclaims.repair import node_failure
 from fleet.reasons import Reason
 from fleet.snapshot import Claim, Node, NodeDisruption, Pod, Snapshot
+from fleet.snapshot.affinity import DISRUPTED
 from fleet.snapshot.lookups import node_of
-from fleet.snapshot.taints import DISRUPTED
 from model.fleet import Fleet
 
 LISTING_LAG_S = 60.0

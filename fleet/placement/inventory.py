@@ -14,9 +14,9 @@ from fleet.placement.cluster_state import ANYBODY, PODS, ClusterState, NodeSlot
 from fleet.placement.opportunity_cost import OpportunityCosts
 from fleet.placement.plan import Recut
 from fleet.snapshot import Claim, ClaimState, Gang, GangState, Node, Snapshot
+from fleet.snapshot.affinity import OWN_KEYS
 from fleet.snapshot.lookups import claims_by_node, claims_by_pool, machines_held
 from fleet.snapshot.seats import seated
-from fleet.snapshot.taints import OWN_KEYS
 from model import labels
 from model.fleet import Fleet
 from model.kinds import NodePool

@@ -44,8 +44,7 @@ from fleet.snapshot.machines import (
 )
 from fleet.snapshot.nodes import DaemonOverhead, GroupMember, Node, NodeCondition, Pod, Terms
 from fleet.snapshot.outlook import NOTHING, OfferingKey, Outlook, Proposal
-from fleet.snapshot.pod_budgets import PodBudget
-from fleet.snapshot.surroundings import Namespace, PodPriority
+from fleet.snapshot.surroundings import Namespace, PodBudget, PodPriority
 from model.index import Index
 from model.quantity import Resources
 

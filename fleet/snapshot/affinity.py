@@ -1,4 +1,4 @@
-"""Whether a pod may stand on a machine at all: labels, affinity and taints (room is counted by `Slot.room_for`)."""
+"""Whether a pod may stand on a node at all: labels, affinity and taints, Muster's own among them. Room is counted elsewhere."""
 
 from collections.abc import Iterable, Mapping
 
@@ -34,3 +34,31 @@ def admits(
 ) -> bool:
     """Whether a pod of the set, with the flavor's `tolerations` added, may stand on such a machine."""
     return (not taints or tolerates(taints, (*pod_set.tolerations, *tolerations))) and selects(pod_set, labels)
+
+
+UNREGISTERED = Taint(key="muster.dev/unregistered", effect="NoExecute")
+"""On every new machine until its claim has adopted it, so that nothing runs on a node nobody answers for."""
+
+
+DISRUPTED = Taint(key="muster.dev/disrupted", effect="NoSchedule")
+"""On a machine that is leaving."""
+
+
+RECUTTING = Taint(key="muster.dev/recutting", effect="NoSchedule")
+"""On a machine whose GPUs are being cut anew."""
+
+
+OWN_KEYS = frozenset({UNREGISTERED.key, DISRUPTED.key, RECUTTING.key})
+
+
+EPHEMERAL_KEYS = frozenset(
+    {
+        "node.kubernetes.io/not-ready",
+        "node.kubernetes.io/unreachable",
+        "node.cloudprovider.kubernetes.io/uninitialized",
+    }
+)
+"""Taints that the system removes by itself once the node is well."""
+
+
+EPHEMERAL_PREFIX = "readiness.k8s.io/"

@@ -1,7 +1,9 @@
-"""What else of the cluster decides about work: its namespaces, and the priorities its pods may have."""
+"""What else of the cluster decides about work: namespaces, the priorities pods may have, and PodDisruptionBudgets."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+from model.upstream.selectors import LabelSelector
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,3 +24,30 @@ class PodPriority:
     """False where its `preemptionPolicy` is Never."""
     default: bool = False
     """Whether pods that name none have it (`globalDefault`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodBudget:
+    """A PodDisruptionBudget and what its controller has last counted."""
+
+    namespace: str
+    name: str
+    selector: LabelSelector | None
+    """An empty one selects every pod of the namespace, None selects none."""
+    disruptions_allowed: int = 0
+    counted: bool = True
+    """Whether the count is of the budget as it now stands; one that is older allows nothing."""
+    unready_may_go: bool = False
+    """Whether pods that are not ready leave whatever it counts (`unhealthyPodEvictionPolicy: AlwaysAllow`)."""
+    trouble: str = ""
+    """Why its controller cannot count (condition `DisruptionAllowed`, reason `SyncFailed`); then it allows nothing."""
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`."""
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def allows(self) -> int:
+        """How many of its pods may go now."""
+        return self.disruptions_allowed if self.counted else 0

@@ -11,10 +11,10 @@ from dataclasses import replace
 from hashlib import blake2b
 from types import MappingProxyType
 
-from fleet.snapshot.cores import Minimum, cores
+from fleet.snapshot.elastic_parts import Minimum, core_sizes
 from fleet.snapshot.gangs import Hold, Job, JobRef, JobResult, PodSet
-from fleet.snapshot.memo import remembered
 from fleet.snapshot.nodes import GroupMember, Pod, Terms
+from model.index import Index, derived
 
 POD_GROUP = "PodGroup"
 """Kind of the reference to a plain group, in `v1`: there is no such object, and nothing is owned by it."""
@@ -26,7 +26,10 @@ def group_uid(namespace: str, group: str) -> str:
 
 
 def works(
-    jobs: Mapping[str, Job], job_pods: Mapping[str, Sequence[Pod]], terms: Mapping[str, Terms] = MappingProxyType({})
+    index: Index,
+    jobs: Mapping[str, Job],
+    job_pods: Mapping[str, Sequence[Pod]],
+    terms: Mapping[str, Terms] = MappingProxyType({}),
 ) -> Mapping[str, Job]:
     """All jobs by uid: the objects completed, and the plain groups. `terms` by `namespace/group`."""
     found = dict(jobs)
@@ -37,7 +40,7 @@ def works(
     for uid, pods in job_pods.items():
         member = pods[0].member if uid not in found else None
         if member is not None:
-            found[uid] = _group_job(uid, pods, terms.get(f"{pods[0].namespace}/{member.group}"))
+            found[uid] = _group_job(index, uid, pods, terms.get(f"{pods[0].namespace}/{member.group}"))
     return found
 
 
@@ -113,8 +116,10 @@ def group_job(uid: str, pods: Sequence[Pod], terms: Terms | None = None) -> Job:
     )
 
 
-_group_job = remembered(4096)(group_job)
-"""Most groups are the same from one look to the next."""
+@derived(4096)
+def _group_job(_index: Index, uid: str, pods: Sequence[Pod], terms: Terms | None) -> Job:
+    """Most groups are the same from one look to the next."""
+    return group_job(uid, pods, terms)
 
 
 def _members(pods: Sequence[Pod]) -> list[tuple[Pod, GroupMember]]:
@@ -133,7 +138,7 @@ def _roles(members: Sequence[GroupMember], terms: Terms | None) -> tuple[PodSet,
     shapes = {member.shape.name: member.shape for member in reversed(members)}
     names = sorted(shapes)
     minima = [Minimum(counts[name], terms.roles.get(name) if terms else None) for name in names]
-    core = cores(minima, terms.together if terms else None)
+    core = core_sizes(minima, terms.together if terms else None)
     return tuple(replace(shapes[name], count=counts[name], core=some) for name, some in zip(names, core, strict=True))
 
 

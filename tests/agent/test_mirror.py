@@ -31,7 +31,7 @@ from fleet.actions import (
 )
 from fleet.nodeclaims.launch import launch_request
 from fleet.snapshot import LIVE_FIELDS, CapacityPool, Instance, Namespace, Pod, PodBudget, PodPriority, Reservation
-from fleet.snapshot.taints import DISRUPTED, RECUTTING
+from fleet.snapshot.affinity import DISRUPTED, RECUTTING
 from model.quantity import Resources
 from model.upstream.selectors import LabelSelector
 from providers.kube.batches import Replace

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from fleet.snapshot.works import works
+from model.index import Index
 from providers.kube.objects import DECODERS, decode_pod, decode_pod_budget
 from providers.kube.objects.jobs import KINDS
 from providers.kube.objects.names import (
@@ -76,5 +77,5 @@ def test_the_budget_is_read() -> None:
 
 def test_the_pods_are_one_group() -> None:
     pods = tuple(decode_pod(raw(it)) for it in EXAMPLES if it["kind"] == "Pod")
-    (job,) = works({}, {pods[0].job_uid: pods}).values()
+    (job,) = works(Index(), {}, {pods[0].job_uid: pods}).values()
     assert (job.ref.name, job.queue, [one.count for one in job.pod_sets]) == ("solve", "research", [2])

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from fleet.cost.lost import PAYBACK_S
+from fleet.cost.lost_work import PAYBACK_S
 from fleet.optimize.inputs import (
     InvalidProblem,
     Limit,

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleet.cost.allocation import IDLE, Bill, allocate, share_of
-from fleet.cost.lost import lost_since_s, lost_work_usd
+from fleet.cost.lost_work import lost_since_s, lost_work_usd
 from fleet.quota.queue_binding import payer_of
 from fleet.snapshot import PodSet
 from model import labels

@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from fleet.cost.lost import PAYBACK_S, lost_work_usd
+from fleet.cost.lost_work import PAYBACK_S, lost_work_usd
 from fleet.disruption.context import DisruptionContext
 from fleet.disruption.prefilter import Prefilter
 from fleet.disruption.simulation import CandidateGroup

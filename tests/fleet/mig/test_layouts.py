@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from fleet.mig.convergence import owed
-from fleet.mig.layouts import cut, cut_anew, gpu_part, is_gpu_resource, layout_name, pool_layouts, with_gpus
+from fleet.mig.layouts import cut, cut_anew, gpu_part, is_gpu_resource, layout_name, owed, pool_layouts, with_gpus
 from fleet.snapshot import Claim, Node
 from model import labels
 from model.fleet import Fleet

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from fleet.snapshot import GroupMember, Hold, Job, JobRef, JobResult, Pod, PodSet, Terms
 from fleet.snapshot.works import excess, group_job, group_uid, has_started, works
+from model.index import Index
 from tests.support.fleets import NOW, amounts
 
 UID = group_uid("ns", "g")
@@ -129,29 +130,29 @@ def job(uid: str, **changes: Any) -> Job:
 def test_a_job_held_pod_by_pod_has_started_when_a_pod_has() -> None:
     volcano = job("v", hold=Hold.PODS)
     waiting = Pod("p", "ns", "p", "", "Pending", {}, gated=True, job_uid="v")
-    assert works({"v": volcano}, {"v": (waiting,)})["v"].suspended
-    assert not works({"v": volcano}, {"v": (replace(waiting, workload="w"),)})["v"].suspended
-    assert works({"v": replace(volcano, suspended=False)}, {})["v"].suspended
+    assert works(Index(), {"v": volcano}, {"v": (waiting,)})["v"].suspended
+    assert not works(Index(), {"v": volcano}, {"v": (replace(waiting, workload="w"),)})["v"].suspended
+    assert works(Index(), {"v": replace(volcano, suspended=False)}, {})["v"].suspended
 
 
 def test_a_recipe_asks_for_what_the_job_it_makes_does() -> None:
     train = job("t", shaped_below=True)
     below = job("j", queue="", owner_uid="t", pod_sets=(LARGE,), ready_pods=3, active_pods=4, do_not_disrupt=True)
-    found = works({"t": train, "j": below}, {})
+    found = works(Index(), {"t": train, "j": below}, {})
     assert found["j"] == below
     assert (found["t"].queue, found["t"].pod_sets) == ("q", (LARGE,))
     assert (found["t"].ready_pods, found["t"].active_pods, found["t"].do_not_disrupt) == (3, 4, True)
 
 
 def test_a_recipe_whose_job_is_not_made_yet_asks_for_nothing() -> None:
-    assert works({"t": job("t", shaped_below=True)}, {})["t"].queue == ""
+    assert works(Index(), {"t": job("t", shaped_below=True)}, {})["t"].queue == ""
 
 
 def test_all_others_stay_what_they_are() -> None:
     plain = job("a")
-    found = works({"a": plain}, {"lost": (Pod("p", "ns", "p", "", "Pending", {}, job_uid="lost"),)})
+    found = works(Index(), {"a": plain}, {"lost": (Pod("p", "ns", "p", "", "Pending", {}, job_uid="lost"),)})
     assert found == {"a": plain}
-    assert works({}, {UID: (pod("a"), pod("b"))})[UID].queue == "q"
+    assert works(Index(), {}, {UID: (pod("a"), pod("b"))})[UID].queue == "q"
 
 
 @pytest.mark.parametrize(
@@ -174,8 +175,8 @@ TERMS = Terms("ns", "g", 3, {"small": 2})
 
 def test_a_pod_group_of_volcano_is_complete_with_as_many_pods_as_must_run_together() -> None:
     pods = [pod("a", 0, shape=LARGE), pod("b", 0), pod("c", 0), pod("d", 0)]
-    assert works({}, {UID: tuple(pods[:2])}, {TERMS.key: TERMS})[UID].queue == ""
-    job = works({}, {UID: tuple(pods)}, {TERMS.key: TERMS})[UID]
+    assert works(Index(), {}, {UID: tuple(pods[:2])}, {TERMS.key: TERMS})[UID].queue == ""
+    job = works(Index(), {}, {UID: tuple(pods)}, {TERMS.key: TERMS})[UID]
     assert job.queue == "q"
     assert [(one.name, one.count, one.core) for one in job.pod_sets] == [("large", 1, None), ("small", 3, 2)]
     assert excess(pods) == []

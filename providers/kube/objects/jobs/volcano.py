@@ -8,7 +8,7 @@ job without the gate cannot be held and is left alone.
 from collections.abc import Mapping, Sequence
 
 from fleet.snapshot import ANY_NUMBER, Hold, JobResult
-from fleet.snapshot.cores import Minimum, cores
+from fleet.snapshot.elastic_parts import Minimum, core_sizes
 from providers.kube.objects.instants import instant_of
 from providers.kube.objects.jobs.kind import JobKind, JobOutcome, number
 from providers.kube.objects.jobs.templates import Role, gated
@@ -33,7 +33,7 @@ class VolcanoJob(JobKind):
         spec = raw["spec"]
         tasks = [(task.get("name") or f"task{index}", task) for index, task in enumerate(spec.get("tasks") or ())]
         minima = [Minimum(number(task.get("replicas"), 1), task.get("minAvailable")) for _, task in tasks]
-        core = cores(minima, spec.get("minAvailable"))
+        core = core_sizes(minima, spec.get("minAvailable"))
         where = [pointer("spec", "tasks", index, "template") for index in range(len(tasks))]
         return [
             Role(name, least.pods, path, task["template"], core=some)

@@ -7,6 +7,7 @@ import pytest
 
 from fleet.snapshot import ANY_NUMBER, Job
 from fleet.snapshot.works import works
+from model.index import Index
 from providers.kube.objects.jobs import BY_GROUP_KIND, KINDS, JobKind
 from tests.providers.kube.objects.jobs.test_kinds import named, of, read
 from tests.support.work import SPECS, manifest, pod
@@ -132,7 +133,7 @@ def test_a_recipe_stands_what_the_set_made_of_it_stands() -> None:
     kind = of("jobset.x-k8s.io", "JobSet")
     below: Job = read(kind, manifest(kind, failurePolicy={"maxRestarts": 1}))
     owned = {below.ref.uid + "x": replace(below, owner_uid=train.ref.uid)}
-    assert works({train.ref.uid: train, **owned}, {})[train.ref.uid].restarts == below.restarts
+    assert works(Index(), {train.ref.uid: train, **owned}, {})[train.ref.uid].restarts == below.restarts
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=named)

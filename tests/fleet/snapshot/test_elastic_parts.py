@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.snapshot.cores import Minimum, cores
+from fleet.snapshot.elastic_parts import Minimum, core_sizes
 
 Roles = list[tuple[int, int | None]]
 
@@ -30,7 +30,7 @@ Roles = list[tuple[int, int | None]]
     ],
 )
 def test_cores(roles: Roles, together: int | None, expected: list[int | None]) -> None:
-    assert cores([Minimum(*role) for role in roles], together) == expected
+    assert core_sizes([Minimum(*role) for role in roles], together) == expected
 
 
 roles = st.lists(st.builds(Minimum, st.integers(0, 9), st.none() | st.integers(0, 9)), max_size=5)
@@ -38,7 +38,7 @@ roles = st.lists(st.builds(Minimum, st.integers(0, 9), st.none() | st.integers(0
 
 @given(roles=roles, together=st.integers(0, 50))
 def test_the_core_is_as_large_as_was_asked(roles: list[Minimum], together: int) -> None:
-    found = [role.pods if core is None else core for role, core in zip(roles, cores(roles, together), strict=True)]
+    found = [role.pods if core is None else core for role, core in zip(roles, core_sizes(roles, together), strict=True)]
     assert sum(found) == min(max(1, together), sum(role.pods for role in roles))
     minima = [min(role.pods, role.least or 0) for role in roles]
     if sum(minima) <= max(1, together):
