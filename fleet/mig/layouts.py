@@ -1,4 +1,4 @@
-"""Layouts as capacity: what a machine offers once it is cut, which a pool may carry, and whether a node keeps its promise.
+"""Layouts as capacity: what a machine offers once it is cut, what a pool may carry, and whether a node keeps its word.
 
 A node is judged from its allocatable, never from a state label alone: `nvidia.com/mig.config.state` has no observed
 generation and still says `success` of the previous layout until mig-manager wakes (reference gpu-partitioning, 2.6).
