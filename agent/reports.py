@@ -14,9 +14,10 @@ from fleet.plan import Plan
 from fleet.plan.render import summary
 from fleet.quota.build_tree import charged_tree
 from fleet.quota.tree import QuotaTree
-from fleet.snapshot import CapacityPool, Catalog, Claim, ClaimState, Gang, GangState, Node, Snapshot, memo
+from fleet.snapshot import CapacityPool, Catalog, Claim, ClaimState, Gang, GangState, Node, Snapshot
 from fleet.snapshot.lookups import claims_by_pool
 from model.fleet import Fleet
+from model.index import Index, derived
 from model.kinds import NodePool
 from model.problem import Problem
 from providers.kube.objects import (
@@ -80,7 +81,7 @@ def _stop_words(policy: str) -> str:
 
 def pool_reports(fleet: Fleet, snapshot: Snapshot, failures: Failures) -> Sequence[NodePoolReport]:
     """One report a pool: machines, what they offer, what they cost, and what is short of what it could buy."""
-    reports = _pool_reports(fleet, claims_by_pool(snapshot), snapshot.nodes)
+    reports = _pool_reports(snapshot.index, fleet, claims_by_pool(snapshot), snapshot.nodes)
     if drifted := _drifted(snapshot.claims, drifts(fleet, snapshot)):
         reports = [replace(report, drifted=drifted.get(report.name, ())) for report in reports]
     if failures:
@@ -90,7 +91,7 @@ def pool_reports(fleet: Fleet, snapshot: Snapshot, failures: Failures) -> Sequen
     priced_at_s = snapshot.catalog.priced_at_s
     if not short and not priced_at_s:
         return reports
-    sold = _sold(fleet, snapshot.catalog) if short else {}
+    sold = _sold(snapshot.index, fleet, snapshot.catalog) if short else {}
     return [
         replace(
             report,
@@ -119,8 +120,8 @@ def _drifted(claims: Mapping[str, Claim], found: Mapping[str, Drift]) -> Mapping
     return {pool: tuple(reports) for pool, reports in pools.items()}
 
 
-@memo.remembered(1)
-def _sold(fleet: Fleet, catalog: Catalog) -> Mapping[str, frozenset[CapacityPool]]:
+@derived(1)
+def _sold(index: Index, fleet: Fleet, catalog: Catalog) -> Mapping[str, frozenset[CapacityPool]]:
     """Pool -> the capacity pools of its offers."""
     offerings = Offerings(fleet, catalog)
     return {
@@ -129,9 +130,9 @@ def _sold(fleet: Fleet, catalog: Catalog) -> Mapping[str, frozenset[CapacityPool
     }
 
 
-@memo.remembered(1)
+@derived(1)
 def _pool_reports(
-    fleet: Fleet, claims: Mapping[str, Sequence[Claim]], nodes: Mapping[str, Node]
+    _index: Index, fleet: Fleet, claims: Mapping[str, Sequence[Claim]], nodes: Mapping[str, Node]
 ) -> Sequence[NodePoolReport]:
     return [_pool(pool, claims.get(name, ()), nodes) for name, pool in sorted(fleet.node_pools.items())]
 

@@ -1,4 +1,4 @@
-"""Whether a pod may stand on a node at all: labels, affinity and taints, Muster's own among them. Room is not judged."""
+"""Whether a pod may stand on a node at all: labels, affinity and taints, Muster's own among them; room apart."""
 
 from collections.abc import Iterable, Mapping
 
