@@ -121,7 +121,7 @@ def _drifted(claims: Mapping[str, Claim], found: Mapping[str, Drift]) -> Mapping
 
 
 @derived(1)
-def _sold(index: Index, fleet: Fleet, catalog: Catalog) -> Mapping[str, frozenset[CapacityPool]]:
+def _sold(_index: Index, fleet: Fleet, catalog: Catalog) -> Mapping[str, frozenset[CapacityPool]]:
     """Pool -> the capacity pools of its offers."""
     offerings = Offerings(fleet, catalog)
     return {
