@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from fleet.disruption.context import DisruptionContext, found_at
 from fleet.disruption.outcomes import Blocked, Command, Obstacle, no_reason
-from fleet.disruption.replacement import replacing, why_not_replaced
+from fleet.disruption.replacement import whatever_budgets_say, why_not_replaced
 from fleet.nodeclaims.interruption import block_ends_message
 from fleet.offerings.reservations import closes_s, reservation_of
 from fleet.reasons import Reason
@@ -26,11 +26,7 @@ class CapacityBlocks:
         """Returns commands for idle machines one by one, then for the busy ones."""
         if not any(known.ends_machines for known in context.snapshot.reservations.values()):
             return ()
-        due = self._due(context)
-        idle = [claim for _, claim in context.candidates() if claim.name in due and context.is_empty(claim)]
-        context.taken.update(claim.name for claim in idle)
-        commands = [Command((claim,), *due[claim.name]) for claim in idle]
-        return [*commands, *replacing(context, due, budgeted=False)]
+        return whatever_budgets_say(context, self._due(context))
 
     def why_not(self, context: DisruptionContext, claim: Claim) -> Blocked:
         """Returns why the machine is not left although it may be of a capacity block."""

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from fleet.disruption.context import DisruptionContext, found_at
 from fleet.disruption.eligibility import undeclared
 from fleet.disruption.outcomes import Blocked, Command, Obstacle, no_reason
-from fleet.disruption.replacement import replacing, why_not_replaced
+from fleet.disruption.replacement import whatever_budgets_say, why_not_replaced
 from fleet.reasons import Reason
 from fleet.snapshot import Claim
 from model.kinds import NEVER, NodePool
@@ -19,13 +19,7 @@ class Expiry:
 
     def propose(self, context: DisruptionContext) -> Sequence[Command]:
         """Returns commands for idle machines one by one, then for the busy ones."""
-        due = self._due(context)
-        if not due:
-            return ()
-        idle = [claim for _, claim in context.candidates() if claim.name in due and context.is_empty(claim)]
-        context.taken.update(claim.name for claim in idle)
-        commands = [Command((claim,), *due[claim.name]) for claim in idle]
-        return [*commands, *replacing(context, due, budgeted=False, insist=True)]
+        return whatever_budgets_say(context, self._due(context), insist=True)
 
     def why_not(self, context: DisruptionContext, claim: Claim) -> Blocked:
         """Returns that the machine is not too old yet, or why it cannot go."""

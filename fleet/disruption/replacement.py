@@ -35,6 +35,16 @@ def replacing(context: DisruptionContext, due: Due, *, budgeted: bool = True, in
     return commands
 
 
+def whatever_budgets_say(context: DisruptionContext, due: Due, *, insist: bool = False) -> list[Command]:
+    """Returns commands for idle machines that are `due`, which go at once, then for busy ones; budgets count them."""
+    if not due:
+        return []
+    idle = [claim for _, claim in context.candidates() if claim.name in due and context.is_empty(claim)]
+    context.taken.update(claim.name for claim in idle)
+    commands = [Command((claim,), *due[claim.name]) for claim in idle]
+    return [*commands, *replacing(context, due, budgeted=False, insist=insist)]
+
+
 def _command(
     context: DisruptionContext, group: CandidateGroup, due: Due, *, budgeted: bool, insist: bool
 ) -> Command | None:
