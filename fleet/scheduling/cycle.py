@@ -34,10 +34,9 @@ from fleet.quota.specs import FlavorResource
 from fleet.quota.workload import Workload
 from fleet.reasons import Reason, Refusal
 from fleet.scheduling.gang_planner import GangPlanner
-from fleet.scheduling.joint_purchase import gathering, put_off
 from fleet.scheduling.placement_backend import ClusterBackend, PlacedGang
 from fleet.scheduling.prefilter import may_take_more, prefilter
-from fleet.scheduling.queue_order import ends_at_s, in_line, overdue, runs_s, tired
+from fleet.scheduling.queue_order import ends_at_s, gathering, in_line, overdue, put_off, runs_s, tired
 from fleet.scheduling.sentences import Explainer
 from fleet.snapshot import Gang, GangState, PodSet, Snapshot
 from fleet.snapshot.elastic_parts import cores, parts, together, whole

@@ -2,16 +2,11 @@
 
 The machines are chosen anew for all of them. Whose pods come first on a machine owns it: its claim belongs to the
 launch group of that gang, and who else is on it waits for it, as for any machine on its way.
-
-Single pods gather for a moment before machines are bought for them: many little purchases become a good one
-(Karpenter's batching window: `BATCH_IDLE_DURATION`, `BATCH_MAX_DURATION`; reference 2.1). Gangs do not wait: what they
-buy is theirs. Nor does who finds room on machines that are there.
 """
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
 
 from fleet.actions import PurchaseTally
 from fleet.nodeclaims.launch import write_claims
@@ -19,10 +14,8 @@ from fleet.offerings.offerings import Offering
 from fleet.optimize.purchase import GREEDY, PurchaseEffort
 from fleet.placement.cluster_state import NodeAssignment, planned_slot
 from fleet.placement.plan import Need, PlannedNodeClaims
-from fleet.reasons import Reason, Refusal
 from fleet.scheduling.basket import PodSetOfGang, PurchaseLine, SharedMachine, purchase_together, runner_up
 from fleet.scheduling.placement_backend import ClusterBackend, PlacedGang
-from fleet.snapshot import Gang
 from model import labels
 
 _EFFORTS = {"Optimal": PurchaseEffort(), "Greedy": GREEDY}
@@ -159,30 +152,3 @@ def _second(other: Offering | None) -> str:
     if other is None:
         return ""
     return f"; next best {other.offer.instance_type.name} at {other.offer.price_usd_h:.2f} USD/h"
-
-
-IDLE_S: Final = 1.0
-"""They are bought for when no other has come for this long,"""
-
-
-MOST_S: Final = 10.0
-"""and no later than this after the first of them came."""
-
-
-def gathering(waiting: Iterable[Gang], now_s: float) -> frozenset[str]:
-    """Uids of the single pods for which nothing is bought yet."""
-    young = [gang for gang in waiting if sum(pods.count for pods in gang.pod_sets) == 1 and gang.created_at_s <= now_s]
-    ages_s = {gang.uid: now_s - gang.created_at_s for gang in young}
-    full = any(gang.reason == Reason.BATCHING and ages_s[gang.uid] >= MOST_S for gang in young)
-    if full or not any(age_s < IDLE_S for age_s in ages_s.values()):
-        return frozenset()
-    return frozenset(uid for uid, age_s in ages_s.items() if age_s < MOST_S)
-
-
-def put_off() -> Refusal:
-    """What such a pod waits for."""
-    return Refusal(
-        Reason.BATCHING,
-        f"a machine is bought for it with those for other single pods, when none has come for {IDLE_S:.0f} s, "
-        f"{MOST_S:.0f} s after the first at the latest",
-    )
