@@ -4,8 +4,10 @@ from pathlib import Path
 from typing import Annotated
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
+
+from agent.clouds import DEFAULT, NAMES
 
 
 class InvalidConfiguration(Exception):
@@ -61,13 +63,19 @@ class KubeSettings(_Section):
     url: str = ""
 
 
-class AwsSettings(_Section):
-    """The cloud. Credentials come from the usual chain."""
+def _known_cloud(name: str) -> str:
+    if name not in NAMES:
+        raise ValueError(f"there is no cloud {name!r}: {', '.join(NAMES)}")
+    return name
+
+
+class CloudSettings(_Section):
+    """How a cloud is reached and how often it is asked. Credentials come from its usual chain."""
 
     endpoint_url: str = ""
     interruption_queue_url: str = ""
     instance_health: Annotated[str, Field(pattern="^(Act|Report|Off)$")] = "Act"
-    """Machines that fail EC2's checks: replace them, only count them, or do not ask."""
+    """Machines that fail the cloud's own checks: replace them, only count them, or do not ask."""
     cluster_endpoint: str = ""
     """API server address that new nodes join by; empty where the machine image brings its own."""
     certificate_authority: str = ""
@@ -103,7 +111,9 @@ class Settings(_Section):
     """Where the lease, the ledger and the agent's events live."""
     source: SourceSettings
     kube: KubeSettings = KubeSettings()
-    aws: AwsSettings = AwsSettings()
+    cloud: Annotated[str, AfterValidator(_known_cloud)] = DEFAULT
+    """Where machines are bought; the section of that name is its own."""
+    aws: CloudSettings = CloudSettings()
     http: HttpSettings = HttpSettings()
     mig: MigSettings = MigSettings()
     leader_election: bool = True
@@ -112,6 +122,11 @@ class Settings(_Section):
     journal: Path | None = None
     """A file that gets one JSON line for every decision acted on."""
     log_format: Annotated[str, Field(pattern="^(json|console)$")] = "json"
+
+    @property
+    def of_cloud(self) -> CloudSettings:
+        """The section of the cloud that machines are bought from."""
+        return {"aws": self.aws}[self.cloud]
 
 
 def load_settings(path: Path) -> Settings:

@@ -268,7 +268,7 @@ class Agent:
         settings, put = self._settings, self._inbox.put
         source = partial(SourceThread, stop=self._stopping, count=self._count_source)
         self._git = source("git", git_listener(self._source, put, in_force))
-        listing = instances_listener(self._cloud, put, self._clock, settings.aws.poll_interval_s)
+        listing = instances_listener(self._cloud, put, self._clock, settings.of_cloud.poll_interval_s)
         reservations = reservations_listener(self._cloud, put, self._clock, RESERVATIONS_EVERY_S)
         resolutions = resolutions_listener(self._cloud, put, self._clock, RESOLVE_EVERY_S, questions.asked)
         sources = [
@@ -276,12 +276,12 @@ class Agent:
             source("instances", listing),
             source("reservations", reservations),
             source("resolutions", resolutions),
-            source("catalog", catalog_listener(self._cloud, put, settings.aws.refresh_interval_s)),
+            source("catalog", catalog_listener(self._cloud, put, settings.of_cloud.refresh_interval_s)),
         ]
         if self._notices is not None:
             sources.append(source("notices", notices_listener(self._notices, put)))
-        if self._health is not None and settings.aws.instance_health != "Off":
-            act = settings.aws.instance_health == "Act"
+        if self._health is not None and settings.of_cloud.instance_health != "Off":
+            act = settings.of_cloud.instance_health == "Act"
             listen = health_listener(self._health, put, lambda kind: self.metrics.unhealthy.labels(kind).inc(), act=act)
             sources.append(source("health", listen))
         watching = reflectors(self._transport, put, self._clock, self._rng, self._count_source)

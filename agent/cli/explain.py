@@ -10,6 +10,7 @@ import msgspec
 from agent.cli import exits
 from agent.cli.tables import age, world
 from agent.cli.validate import read_folder
+from agent.clouds import cloud_provider
 from agent.world import open_cluster
 from fleet.explain.what_if import otherwise, standings
 from fleet.mig.layouts import gpu_part
@@ -169,9 +170,7 @@ def way_through(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> Iterator[str]:
 
 def imagined(fleet: Fleet, snapshot: Snapshot, gang: Gang, question: Question) -> Iterator[str]:
     """What the next decision would be if the gang were as the question has it."""
-    from providers.aws.catalog import package_catalog
-
-    priced = replace(snapshot, catalog=package_catalog(question.region).catalog)
+    priced = replace(snapshot, catalog=cloud_provider().catalog(question.region))
     found = otherwise(fleet, priced, gang, priority_class=question.priority, queue=question.queue, gpus=question.gpus)
     asked = [
         f"priority class {question.priority}" if question.priority else "",

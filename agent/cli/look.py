@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agent.cli.tables import age
+from agent.clouds import cloud_provider
 from agent.world import open_cluster, read_world
 from fleet.snapshot import CapacityPool, Catalog, Snapshot
 from providers.clock import SystemClock
@@ -28,9 +29,7 @@ class Look:
 
 def catalog_of(region: str) -> Catalog:
     """The package's catalogue; raises `UnknownRegion`."""
-    from providers.aws.catalog import package_catalog
-
-    catalog = package_catalog(region).catalog
+    catalog = cloud_provider().catalog(region)
     if not catalog.offers:
         raise UnknownRegion(f"no machine is known to be sold in region {region!r}; check --region")
     return catalog

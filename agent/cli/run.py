@@ -11,6 +11,8 @@ from pathlib import Path
 import structlog
 
 from agent.cli import exits
+from agent.clouds import cloud_provider
+from agent.clouds.provider import CloudConnection, ConnectedCloud
 from agent.config import InvalidConfiguration, Settings, load_settings
 from agent.logs import configure_logs
 from agent.process import Agent
@@ -22,7 +24,7 @@ from providers.git.source import GitSettings, GitSource
 from providers.kube.config import connect
 from providers.kube.errors import AlreadyExists, KubeError
 from providers.kube.transport import KubeTransport
-from providers.ports import Cloud, CloudError, Health, Notices
+from providers.ports import CloudError
 
 log = structlog.get_logger(__name__)
 
@@ -70,27 +72,20 @@ def install_crds(transport: KubeTransport) -> None:
             transport.apply(crds, definition["metadata"]["name"], definition, force=True)
 
 
-def open_cloud(
-    settings: Settings, clock: Clock, kubernetes_version: Callable[[], str]
-) -> tuple[Cloud, Notices | None, Health]:
-    """EC2, its interruption queue when configured, and its health checks."""
-    from providers.aws.clients import connect as connect_aws
-    from providers.aws.clients import connect_queue
-    from providers.aws.ec2 import Ec2Cloud
-    from providers.aws.health import InstanceHealth
-    from providers.aws.queue import SqsNotices
-    from providers.aws.retry import Caller
-    from providers.aws.user_data import ClusterAccess
-
-    aws = settings.aws
-    access = ClusterAccess(settings.cluster, aws.cluster_endpoint, aws.certificate_authority, aws.service_cidr)
-    clients = connect_aws(settings.region, endpoint_url=aws.endpoint_url)
-    cloud = Ec2Cloud(clients, access, clock, kubernetes_version)
-    health = InstanceHealth(Caller(clock), clients.ec2, clock)
-    if not aws.interruption_queue_url:
-        return cloud, None, health
-    client = connect_queue(settings.region, endpoint_url=aws.endpoint_url)
-    return cloud, SqsNotices(client, aws.interruption_queue_url, Caller(clock), clock), health
+def open_cloud(settings: Settings, clock: Clock, kubernetes_version: Callable[[], str]) -> ConnectedCloud:
+    """The cloud that the settings name."""
+    said = settings.of_cloud
+    where = CloudConnection(
+        settings.region,
+        settings.cluster,
+        said.endpoint_url,
+        said.interruption_queue_url,
+        said.cluster_endpoint,
+        said.certificate_authority,
+        said.service_cidr,
+        kubernetes_version,
+    )
+    return cloud_provider(settings.cloud).connect(where, clock)
 
 
 def open_source(settings: Settings, clock: Clock) -> GitSource:

@@ -7,12 +7,14 @@ import tempfile
 from pathlib import Path
 
 from agent.cli import exits
+from agent.clouds import DEFAULT
 from agent.demo.narrator import ExpectationFailed, Narrator
 from agent.demo.stage import DemoStage
 from agent.demo.steps import STEPS
 from agent.demo.summary import costs, gangs, machines, read_journal
 from agent.logs import configure_logs
 from agent.sandbox.command import sandboxed
+from providers.sim.clouds import cloud_simulator
 
 SPEED = 20.0
 
@@ -20,8 +22,8 @@ SPEED = 20.0
 def run_demo(folder: Path | None, *, keep: bool) -> int:
     """Run the demo; the exit code."""
     configure_logs("console", level="ERROR")
-    os.environ.setdefault("AWS_ACCESS_KEY_ID", "test")
-    os.environ.setdefault("AWS_SECRET_ACCESS_KEY", "test")
+    for name, value in cloud_simulator(DEFAULT).environment.items():
+        os.environ.setdefault(name, value)
     tell = Narrator()
     with contextlib.ExitStack() as stack:
         if folder is not None:

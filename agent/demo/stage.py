@@ -13,7 +13,7 @@ from agent.demo.jobs import Manifest
 from agent.sandbox.agent_process import AgentProcess
 from agent.sandbox.repository import Repository
 from agent.sandbox.world import SandboxWorld
-from providers.sim.ec2.vm import LedgerEntry
+from providers.sim.machines import LedgerEntry
 from providers.sim.store import StoreEvent
 
 GROUP, VERSION = "muster.dev", "v1alpha1"

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.cli.tables import TextTable
-from providers.sim.ec2.vm import LedgerEntry
+from providers.sim.machines import LedgerEntry
 
 
 def read_journal(path: Path) -> list[dict[str, Any]]:

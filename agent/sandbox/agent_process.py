@@ -12,7 +12,7 @@ from pathlib import Path
 import yaml
 
 from agent.sandbox.repository import Repository
-from agent.sandbox.world import REGION, SandboxWorld
+from agent.sandbox.world import SandboxWorld
 
 SECRET = "sandbox-webhook"  # noqa: S105 - loopback only, and the sandbox is gone with the process
 _READY_S = 30.0
@@ -36,7 +36,7 @@ class AgentProcess:
     def _settings(self, repository: Repository, poll_s: float) -> dict[str, object]:
         return {
             "cluster": self._world.cluster,
-            "region": REGION,
+            "region": self._world.simulator.region,
             "source": {
                 "url": str(repository.bare),
                 "ref": {"branch": "main"},
@@ -44,7 +44,8 @@ class AgentProcess:
                 "cacheDir": str(self.folder / "git-cache"),
             },
             "kube": {"kubeconfig": str(self._world.kubeconfig)},
-            "aws": {
+            "cloud": self._world.simulator.name,
+            self._world.simulator.name: {
                 "endpointUrl": self._world.cloud.url,
                 "interruptionQueueUrl": self._world.cloud.queue_url,
                 "pollIntervalS": 1.0,
@@ -70,9 +71,7 @@ class AgentProcess:
         environment = {
             **os.environ,
             "MUSTER_WEBHOOK_SECRET": SECRET,
-            "AWS_ACCESS_KEY_ID": "test",
-            "AWS_SECRET_ACCESS_KEY": "test",
-            "AWS_EC2_METADATA_DISABLED": "true",
+            **self._world.simulator.environment,
         }
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(  # noqa: S603 - our own module

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from providers.sim.clouds import CloudServer
 from providers.sim.controllers.assembly import SimulationOptions
 from providers.sim.controllers.device_plugin import DevicePluginOptions
 from providers.sim.controllers.heartbeat import HeartbeatOptions
@@ -9,8 +10,7 @@ from providers.sim.controllers.kubelet import KubeletOptions
 from providers.sim.controllers.mig_manager import MigOptions
 from providers.sim.controllers.node_lifecycle import LifecycleOptions
 from providers.sim.controllers.registration import RegistrationOptions
-from providers.sim.ec2.account import Timings
-from providers.sim.ec2.server import FakeAws
+from providers.sim.machines import MachineTimings
 
 MIG_CONFIG_MAP = ("gpu-operator", "muster-mig-config")
 
@@ -21,11 +21,11 @@ class SandboxPace:
 
     speed: float
 
-    def timings(self) -> Timings:
-        """Delays of EC2."""
-        return Timings(pending_s=5 / self.speed, boot_s=45 / self.speed, stopping_s=10 / self.speed)
+    def timings(self) -> MachineTimings:
+        """Delays of the cloud."""
+        return MachineTimings(pending_s=5 / self.speed, boot_s=45 / self.speed, stopping_s=10 / self.speed)
 
-    def controllers(self, cloud: FakeAws) -> SimulationOptions:
+    def controllers(self, cloud: CloudServer) -> SimulationOptions:
         """Delays of nodes, kubelets and the GPU operator."""
         speed = self.speed
         return SimulationOptions(

@@ -7,25 +7,23 @@ from typing import Self
 
 import structlog
 
+from agent.clouds import DEFAULT, cloud_provider
 from agent.sandbox.pace import MIG_CONFIG_MAP, SandboxPace
-from providers.aws.catalog import package_catalog
 from providers.clock import Clock, SystemClock
 from providers.sim.apiserver.server import ApiServer
+from providers.sim.clouds import cloud_simulator
 from providers.sim.controllers.assembly import SimulatedCluster, assemble
-from providers.sim.ec2.market import RegionMarket
-from providers.sim.ec2.server import FakeAws
 from providers.sim.kernel import KernelThread
 from providers.sim.shapes import can_be_cut, shapes_of
 from providers.sim.store import Store, StoreAlreadyExists
 
 log = structlog.get_logger(__name__)
 
-REGION = "us-east-1"
 NAMESPACES = ("muster-system", MIG_CONFIG_MAP[0], "prod", "research", "batch")
 
 
 class SandboxWorld:
-    """API server, EC2 and controllers; a context manager. Nothing listens beyond this machine."""
+    """API server, cloud and controllers; a context manager. Nothing listens beyond this machine."""
 
     def __init__(
         self, folder: Path, *, cluster: str, speed: float, api_port: int = 0, clock: Clock | None = None
@@ -33,12 +31,11 @@ class SandboxWorld:
         self.clock = clock or SystemClock()
         self.folder = folder
         self.cluster = cluster
-        catalog = package_catalog(REGION).catalog
-        pace = SandboxPace(speed)
-        self.market = RegionMarket.from_catalog(catalog)
+        pace, self.simulator = SandboxPace(speed), cloud_simulator(DEFAULT)
+        catalog = cloud_provider(DEFAULT).catalog(self.simulator.region)
         self.store = Store(self.clock)
         self.api = ApiServer(self.store, port=api_port, clock=self.clock)
-        self.cloud = FakeAws(self.market, self.clock, region=REGION, cluster=cluster, timings=pace.timings())
+        self.cloud = self.simulator.served(catalog, self.clock, cluster, pace.timings())
         self.simulation: SimulatedCluster = assemble(
             self.store,
             self.clock,

@@ -37,8 +37,9 @@ from providers.kube.actuator import Actuator
 from providers.kube.errors import KubeError
 from providers.kube.objects.paths import NODE_POOLS, QUEUES
 from providers.kube.retry import Retrier, RetryPolicy
+from providers.ports import Cloud
+from providers.sim.clouds import SimulatedCloud
 from providers.sim.direct import DirectTransport, Feed
-from providers.sim.ec2.memory import MemoryCloud
 from providers.sim.store import Store
 
 Latency = Callable[[Action], float]
@@ -118,7 +119,9 @@ class Surroundings(Protocol):
     clock: VirtualClock
     store: Store
     api: DirectTransport
-    cloud: MemoryCloud
+    cloud: SimulatedCloud
+    watched_cloud: Cloud
+    """The same, for those who write."""
     commits: "Commits"
     tempo: Tempo
     watchers: Sequence[Watcher]
@@ -213,7 +216,7 @@ class Process:
         if world.publishes:
             watchers = [Announcer(say), books, publisher, *watchers]
         self._acted: deque[Action] = deque(maxlen=20)
-        workers = Workers(actuator, world.cloud, self.worker_queue, self._report)
+        workers = Workers(actuator, world.watched_cloud, self.worker_queue, self._report)
         self.brain = Brain(
             mirror,
             sync,

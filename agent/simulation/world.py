@@ -9,20 +9,20 @@ import msgspec
 
 from agent.brain import Brain
 from agent.cli.run import install_crds
+from agent.clouds import DEFAULT, cloud_provider
 from agent.inbox import Pushed
 from agent.simulation.process import LAYOUTS_AT, Commits, Killed, Process, Tempo
 from agent.sources import WATCHED
 from agent.watch import Watcher
 from fleet.snapshot import Catalog, Claim, Gang, Instance, LaunchOutcome, LaunchRequest
-from providers.aws.catalog import package_catalog
 from providers.clock import VirtualClock
+from providers.ports import Cloud
+from providers.sim.clouds import cloud_simulator
 from providers.sim.controllers.assembly import SimulationOptions, assemble
 from providers.sim.controllers.runtime import Controller
 from providers.sim.direct import ApiFaults, DirectTransport
-from providers.sim.ec2.account import Timings
-from providers.sim.ec2.market import RegionMarket
-from providers.sim.ec2.memory import MemoryCloud
 from providers.sim.kernel import VirtualDriver
+from providers.sim.machines import MachineTimings
 from providers.sim.shapes import can_be_cut, shapes_of
 from providers.sim.store import Resource, Store, StoreAlreadyExists, StoreNotFound
 
@@ -31,29 +31,33 @@ Manifest = Mapping[str, Any]
 Moment = Literal["before", "after"]
 
 
-class _WatchedCloud(MemoryCloud):
-    """The cloud with a bell before and after each call that spends or returns money, or takes a machine over."""
+class _WatchedCloud:
+    """The port `Cloud` with a bell before and after each call that spends or returns money, or takes a machine over."""
 
-    wrote: Callable[[Moment], None] = staticmethod(lambda _moment: None)
+    def __init__(self, cloud: Cloud, wrote: Callable[[Moment], None]) -> None:
+        self._wrote = wrote
+        self._cloud = cloud
+        self.catalog, self.refresh = cloud.catalog, cloud.refresh
+        self.instances, self.reservations, self.resolve = cloud.instances, cloud.reservations, cloud.resolve
 
     def launch(self, request: LaunchRequest) -> LaunchOutcome:
         """Buy machines."""
-        self.wrote("before")
-        outcome = super().launch(request)
-        self.wrote("after")
+        self._wrote("before")
+        outcome = self._cloud.launch(request)
+        self._wrote("after")
         return outcome
 
     def terminate(self, instance_ids: Sequence[str]) -> None:
         """Give machines back."""
-        self.wrote("before")
-        super().terminate(instance_ids)
-        self.wrote("after")
+        self._wrote("before")
+        self._cloud.terminate(instance_ids)
+        self._wrote("after")
 
     def tag(self, instance_id: str, tags: dict[str, str]) -> None:
         """Write tags on a machine."""
-        self.wrote("before")
-        super().tag(instance_id, tags)
-        self.wrote("after")
+        self._wrote("before")
+        self._cloud.tag(instance_id, tags)
+        self._wrote("after")
 
 
 class _AgentSeat:
@@ -88,24 +92,24 @@ class Simulation:
         self,
         *,
         catalog: Catalog | None = None,
-        market: RegionMarket | None = None,
         options: SimulationOptions | None = None,
-        timings: Timings | None = None,
+        timings: MachineTimings | None = None,
         tempo: Tempo | None = None,
         watchers: Sequence[Watcher] = (),
         publishes: bool = True,
         more: Sequence[Controller] = (),
     ) -> None:
-        sold = catalog or package_catalog("us-east-1").catalog
+        simulator = cloud_simulator(DEFAULT)
+        sold = catalog or cloud_provider(DEFAULT).catalog(simulator.region)
         self.cluster_name = "default"
         self.tempo = tempo or Tempo()
         self.watchers: Sequence[Watcher] = tuple(watchers)
         self.publishes = publishes
         self.clock = VirtualClock()
         self.store = Store(self.clock)
-        self.market = market or RegionMarket.from_catalog(sold)
-        watched = _WatchedCloud(self.market, sold, self.clock, cluster=self.cluster_name, timings=timings)
-        self.cloud: MemoryCloud = watched
+        self.cloud = simulator.in_memory(sold, self.clock, self.cluster_name, timings)
+        self.market = self.cloud.market
+        self.watched_cloud: Cloud = _WatchedCloud(self.cloud, self._wrote)
         self.api_faults = ApiFaults()
         self.api = DirectTransport(self.store, self.clock, faults=self.api_faults, wrote=self._wrote)
         self.process: Process | None = None
@@ -126,7 +130,6 @@ class Simulation:
         self.mig_manager = self.world.mig_manager
         self._driver = VirtualDriver(self.world.kernel, self.clock)
         self._namespace(LAYOUTS_AT[0])
-        watched.wrote = self._wrote
         self.restart()
 
     def _options(self, given: SimulationOptions | None) -> SimulationOptions:
@@ -259,8 +262,7 @@ class Simulation:
 
     def machines(self) -> list[Instance]:
         """Machines that bill now, by id."""
-        alive = (vm.as_instance() for vm in self.cloud.account.vms() if vm.alive)
-        return sorted(alive, key=lambda instance: instance.id)
+        return list(self.cloud.running())
 
     def sync(self) -> Obj:
         """Status of the FleetSync; empty before there is one."""

@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from fleet.snapshot import CapacityPool
+
 MachineState = Literal["pending", "running", "shutting-down", "terminated"]
 
 
@@ -63,3 +65,37 @@ class NodeShape:
 
 ShapeOf = Callable[[str], NodeShape | None]
 """Instance type -> shape; None for a type nobody knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerEntry:
+    """One launch and its end: the truth about what was bought. `ended_at_s` is None while it bills.
+
+    `price_usd_h` is the price at launch, `cost_usd` what it has cost so far at the prices of the time.
+    """
+
+    instance_id: str
+    pool: CapacityPool
+    fleet_id: str
+    token: str
+    launched_at_s: float
+    ended_at_s: float | None
+    reason: str
+    price_usd_h: float | None
+    cost_usd: float
+
+
+@dataclass(frozen=True, slots=True)
+class MachineTimings:
+    """How long things take, in seconds."""
+
+    pending_s: float = 10.0
+    """Launch to running."""
+    boot_s: float = 50.0
+    """Running to the registration of its kubelet."""
+    stopping_s: float = 20.0
+    """Order to end to terminated."""
+    listed_s: float = 3600.0
+    """Terminated to not listed any more."""
+    tokens_s: float = 86_400.0
+    """How long a client token is remembered."""

@@ -31,6 +31,7 @@ MISTAKES = [
     ({**GOOD, "source": {"url": "x", "pollIntervalS": 0}}, "source.pollIntervalS", "0.2"),
     ({**GOOD, "source": {"url": "x", "signatureMode": "Sometimes"}}, "source.signatureMode", "pattern"),
     ({**GOOD, "logFormat": "xml"}, "logFormat", "pattern"),
+    ({**GOOD, "cloud": "fog"}, "cloud", "there is no cloud 'fog': aws"),
     ({**GOOD, "aws": {"refreshIntervalS": 1}}, "aws.refreshIntervalS", "60"),
     ("- a list", "document", "dictionary"),
     ("", "document", "dictionary"),

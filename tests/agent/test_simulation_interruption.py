@@ -6,14 +6,14 @@ import pytest
 
 from agent.demo.jobs import Manifest
 from agent.simulation import Moment
-from providers.sim.ec2.account import Timings
+from providers.sim.machines import MachineTimings
 from tests.agent.scenes import A, B, Scene, files, gpu_job, pool, queue, team
 from tests.agent.test_simulation_crashes import Nurse
 from tests.agent.test_simulation_replacement import PATIENT, goes_on, hardy, instance_of, where
 from tests.agent.test_simulation_trouble import pods_of
 
 SPOT_FIRST = ["spot", "on-demand"]
-QUICK = Timings(boot_s=15)
+QUICK = MachineTimings(boot_s=15)
 """A machine is ready 70 seconds after its launch, the device plug-in included."""
 
 

@@ -5,14 +5,14 @@
 
 from typing import TYPE_CHECKING
 
-from providers.sim.ec2.account import Account, Timings
+from providers.sim.ec2.account import Account
 from providers.sim.ec2.faults import CloudFaults
 from providers.sim.ec2.limits import EC2_BUCKETS, Bucket, Quota
 from providers.sim.ec2.market import Grant, PoolFilter, RegionMarket
 from providers.sim.ec2.memory import MemoryCloud
 from providers.sim.ec2.reservations import HeldReservation
 from providers.sim.ec2.spot import SpotProcess
-from providers.sim.ec2.vm import LedgerEntry
+from providers.sim.machines import LedgerEntry, MachineTimings
 
 if TYPE_CHECKING:
     from providers.sim.ec2.server import FakeAws
@@ -26,12 +26,12 @@ __all__ = [
     "Grant",
     "HeldReservation",
     "LedgerEntry",
+    "MachineTimings",
     "MemoryCloud",
     "PoolFilter",
     "Quota",
     "RegionMarket",
     "SpotProcess",
-    "Timings",
 ]
 
 

@@ -15,11 +15,11 @@ from collections.abc import Sequence
 
 from providers.aws.catalog import package_catalog
 from providers.clock import SystemClock
-from providers.sim.ec2.account import Timings
 from providers.sim.ec2.limits import EC2_BUCKETS, NO_BUCKETS
 from providers.sim.ec2.market import RegionMarket
 from providers.sim.ec2.server import FakeAws
 from providers.sim.ec2.spot import SpotProcess
+from providers.sim.machines import MachineTimings
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         buckets=NO_BUCKETS if options.no_throttling else EC2_BUCKETS,
         spot=SpotProcess(seed=options.seed, interruptions_per_h=options.interruptions_per_hour),
     )
-    timings = Timings(pending_s=options.pending_s, stopping_s=options.stopping_s)
+    timings = MachineTimings(pending_s=options.pending_s, stopping_s=options.stopping_s)
     stopping = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopping.set())

@@ -17,8 +17,8 @@ from providers.sim.ec2.allocation import LaunchOverride, LaunchTarget, OverrideR
 from providers.sim.ec2.limits import Throttle, bucket_of
 from providers.sim.ec2.market import RegionMarket
 from providers.sim.ec2.reservations import HeldReservation
-from providers.sim.ec2.vm import LedgerEntry, Signal, Vm
-from providers.sim.machines import MachineState, SimulatedMachine
+from providers.sim.ec2.vm import Signal, Vm
+from providers.sim.machines import LedgerEntry, MachineState, MachineTimings, SimulatedMachine
 
 ANNOUNCED: frozenset[str] = frozenset({"stopping", "stopped", "shutting-down", "terminated"})
 """State changes that reach the queue: the EventBridge rule an operator is told to create matches these states."""
@@ -35,22 +35,6 @@ class Ec2Error(Exception):
 
 class ConnectionLost(Exception):
     """The caller gets no answer. Whether anything happened, it cannot know."""
-
-
-@dataclass(frozen=True, slots=True)
-class Timings:
-    """How long things take, in seconds."""
-
-    pending_s: float = 10.0
-    """Launch to running."""
-    boot_s: float = 50.0
-    """Running to the registration of its kubelet."""
-    stopping_s: float = 20.0
-    """Order to end to terminated."""
-    listed_s: float = 3600.0
-    """Terminated to not listed any more."""
-    tokens_s: float = 86_400.0
-    """How long a client token is remembered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +75,13 @@ class Account:
         region: str = "us-east-1",
         account_id: str = "000000000000",
         salt: str = "",
-        timings: Timings | None = None,
+        timings: MachineTimings | None = None,
     ) -> None:
         self.name = f"ec2/{account_id}"
         self.market = market
         self.region = region
         self.account_id = account_id
-        self.timings = timings or Timings()
+        self.timings = timings or MachineTimings()
         self.lock = threading.RLock()
         self.calls: Counter[str] = Counter()
         """API calls by action, refused ones included."""

@@ -26,13 +26,13 @@ from providers.aws.capacity_blocks import market_of
 from providers.aws.user_data import ClusterAccess, node_user_data
 from providers.clock import Clock
 from providers.ports import CloudRejected, CloudThrottled, CloudUnreachable
-from providers.sim.ec2.account import Account, ConnectionLost, Ec2Error, Order, Receipt, Timings
+from providers.sim.ec2.account import Account, ConnectionLost, Ec2Error, Order, Receipt
 from providers.sim.ec2.allocation import LaunchOverride, LaunchTarget, MachineSpec
 from providers.sim.ec2.market import RegionMarket
 from providers.sim.ec2.names import Names
 from providers.sim.ec2.reservations import refusal
-from providers.sim.ec2.vm import LedgerEntry, Signal
-from providers.sim.machines import SimulatedMachine
+from providers.sim.ec2.vm import Signal
+from providers.sim.machines import LedgerEntry, MachineTimings, SimulatedMachine
 
 ERRORS: Final[Mapping[str, LaunchError]] = {
     "InsufficientInstanceCapacity": LaunchError.SHORTAGE,
@@ -80,7 +80,7 @@ class MemoryCloud:
         clock: Clock,
         *,
         cluster: str = "default",
-        timings: Timings | None = None,
+        timings: MachineTimings | None = None,
         visibility_s: float = 30.0,
     ) -> None:
         self.name = "memory-cloud"
@@ -182,6 +182,11 @@ class MemoryCloud:
         return self.account.step(now)
 
     # Controls
+
+    def running(self) -> Sequence[Instance]:
+        """Machines that bill now, by id."""
+        alive = (vm.as_instance() for vm in self.account.vms() if vm.alive)
+        return sorted(alive, key=lambda instance: instance.id)
 
     def ledger(self) -> Sequence[LedgerEntry]:
         """Every machine ever bought: the truth about money."""

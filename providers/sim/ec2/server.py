@@ -18,14 +18,13 @@ from werkzeug.wrappers import Response
 
 from providers.clock import Clock, VirtualClock
 from providers.sim.ec2 import eventbridge
-from providers.sim.ec2.account import Account, ConnectionLost, Timings
+from providers.sim.ec2.account import Account, ConnectionLost
 from providers.sim.ec2.control import PREFIX, Control
 from providers.sim.ec2.fleets import Fleets
 from providers.sim.ec2.market import RegionMarket
 from providers.sim.ec2.operations import Ec2Operations, SsmOperations
 from providers.sim.ec2.site import QUEUE_NAME, Site, vcpus
-from providers.sim.ec2.vm import LedgerEntry
-from providers.sim.machines import SimulatedMachine
+from providers.sim.machines import LedgerEntry, MachineTimings, SimulatedMachine
 
 _ACCOUNTS = itertools.count(700_000_000_001)
 _SCOPE = re.compile(r"Credential=[^/]*/\d+/[^/]*/(?P<service>[^/]+)/aws4_request")
@@ -91,7 +90,7 @@ class FakeAws:
         region: str = "us-east-1",
         port: int = 0,
         cluster: str = "default",
-        timings: Timings | None = None,
+        timings: MachineTimings | None = None,
     ) -> None:
         account_id = str(next(_ACCOUNTS))
         self.name = "fake-aws"

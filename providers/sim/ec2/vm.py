@@ -92,21 +92,3 @@ class Signal:
     instance_id: str
     at_s: float
     state: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerEntry:
-    """One launch and its end: the truth about what was bought. `ended_at_s` is None while it bills.
-
-    `price_usd_h` is the price at launch, `cost_usd` what it has cost so far at the prices of the time.
-    """
-
-    instance_id: str
-    pool: CapacityPool
-    fleet_id: str
-    token: str
-    launched_at_s: float
-    ended_at_s: float | None
-    reason: str
-    price_usd_h: float | None
-    cost_usd: float

@@ -8,7 +8,15 @@ import pytest
 from botocore.exceptions import ClientError, ConnectionClosedError, EndpointConnectionError
 
 from providers.clock import SystemClock, VirtualClock
-from providers.sim.ec2 import EC2_BUCKETS, FakeAws, HeldReservation, PoolFilter, RegionMarket, SpotProcess, Timings
+from providers.sim.ec2 import (
+    EC2_BUCKETS,
+    FakeAws,
+    HeldReservation,
+    MachineTimings,
+    PoolFilter,
+    RegionMarket,
+    SpotProcess,
+)
 from providers.sim.ec2.site import vcpus
 from tests.providers.sim.ec2.api import TEMPLATE, Api
 from tests.providers.sim.ec2.rigs import NOW_S, PRICES, REGION, aws_client, pool, small_catalog
@@ -429,7 +437,7 @@ def test_a_stopped_fake_hangs_up(market: RegionMarket, clock: VirtualClock) -> N
 
 def test_in_real_time_machines_start_and_end_by_themselves() -> None:
     clock = SystemClock()
-    timings = Timings(pending_s=0.05, stopping_s=0.05)
+    timings = MachineTimings(pending_s=0.05, stopping_s=0.05)
     with FakeAws(RegionMarket(PRICES), clock, timings=timings) as fake:
         sqs = aws_client("sqs", fake)
         (machine,) = Api(fake).fleet(1, capacity_type="spot")["Instances"][0]["InstanceIds"]
