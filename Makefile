@@ -1,11 +1,11 @@
-# The four commands of the project. Needs Python >= 3.11, git and make; everything else is installed into .venv from the lock file.
+# The commands of the project (CONTRIBUTING.md has the table). Needs Python >= 3.11, git and make; everything else is installed into .venv from the lock file.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST_WORKERS ?= 2
 
-.PHONY: install demo sandbox test bench lint format types layers unit lock schema clean
+.PHONY: install demo sandbox test check bench lint format types layers unit quick lock schema clean
 
 install: $(STAMP)
 
@@ -22,7 +22,13 @@ demo: install
 sandbox: install
 	$(BIN)/muster sandbox
 
-test: lint types layers unit
+test: install
+	$(MAKE) --no-print-directory --jobs 3 lint types layers
+	$(MAKE) --no-print-directory unit
+
+# Every commit: under 90 s on two cores. What is slow waits for `make test`.
+check: install
+	$(MAKE) --no-print-directory --jobs 2 lint types layers quick
 
 lint: install
 	$(BIN)/ruff format --check .
@@ -36,6 +42,9 @@ layers: install
 
 unit: install
 	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) tests
+
+quick: install
+	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) -m "not slow" tests
 
 bench: install
 	$(BIN)/python -m bench

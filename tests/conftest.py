@@ -1,8 +1,10 @@
 """Fixtures and rules for every test: no network but loopback, no time of day, no colour."""
 
+from pathlib import Path
+
 import pytest
 import structlog
-from hypothesis import settings
+from hypothesis import is_hypothesis_test, settings
 from pytest_socket import socket_allow_hosts
 from structlog.dev import plain_traceback
 
@@ -30,3 +32,40 @@ def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("NO_COLOR", "1")
+
+
+SLOW = (
+    "agent/test_process",
+    "agent/test_resolutions",
+    "agent/test_simulation_",
+    "bench/",
+    "conformance/",
+    "deploy/test_image",
+    "e2e/",
+    "model/loader/test_hostile",
+    "providers/aws/",
+    "providers/sim/apiserver/test_conformance_kubectl",
+    "providers/sim/ec2/",
+    "reference/",
+)
+"""How the paths begin of tests that take their time: whole programs, long simulations, moto, recorded suites."""
+BUT = ("agent/test_simulation_life", "agent/test_simulation_published")
+"""Of these, what stands for the others in `make check`."""
+
+
+def _takes_its_time(path: Path, config: pytest.Config) -> bool:
+    inside = path.relative_to(config.rootpath / "tests").as_posix()
+    return inside.startswith(SLOW) and not inside.startswith(BUT)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not even import what would be left out: that alone takes seconds."""
+    left_out = config.option.markexpr == "not slow" and collection_path.suffix == ".py"
+    return (left_out and _takes_its_time(collection_path, config)) or None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what `make check` leaves out: tests that take their time, and properties, which draw many examples."""
+    for item in items:
+        if is_hypothesis_test(getattr(item, "obj", None)) or _takes_its_time(item.path, config):
+            item.add_marker("slow")

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from agent.simulation import Tempo
 from providers.sim.ec2.market import PoolFilter
 from tests.agent.scenes import G5, G6, P5, A, B, Scene, files, gpu_job, gpu_jobset, pool, queue, simple, team
 
@@ -196,7 +197,7 @@ def test_spot_is_not_traded_for_cheaper_spot() -> None:
         team(quotas={"spot": {"nvidia.com/gpu": 8}}),
         queue(flavors=("spot",)),
     )
-    scene = Scene(fleet)
+    scene = Scene(fleet, tempo=Tempo(tick_s=10.0))
     scene.runs(gpu_job("g", gpus=4))
     scene.settle(6 * 3600)
     assert scene.bought() == 1

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from agent.simulation import Tempo
 from providers.sim.controllers.userdata import kubelet_arguments
 from tests.agent.scenes import P4DE, P5, Scene, gpu_job
 
@@ -54,7 +55,7 @@ def test_an_overlay_changes_what_is_bought() -> None:
 
 
 def test_a_change_of_the_class_drifts_the_machines_of_its_pools() -> None:
-    scene = Scene(repository())
+    scene = Scene(repository(), tempo=Tempo(tick_s=20.0))  # half a day of waiting, in fewer looks
     scene.runs(tolerant("large"))
     [before] = scene.sim.machines()
     scene.sim.push(repository(gpu=("al2023@v20250505", "al2023@v20250601")))

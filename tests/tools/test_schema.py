@@ -1,6 +1,7 @@
 """The committed schemas are current, valid JSON Schema, and agree with the loader about the examples."""
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +9,12 @@ import pytest
 import yaml
 
 from model.loader.envelope import KINDS_BY_VERSION
-from tools.schema import ALL_KINDS, main, schemas
+from tools.schema import ALL_KINDS, main
+from tools.schema import schemas as made
 
 ROOT = Path(__file__).resolve().parents[2]
 jsonschema = pytest.importorskip("jsonschema")
+schemas = cache(made)
 
 
 @pytest.mark.parametrize("name", sorted(schemas()))

@@ -121,6 +121,7 @@ def hostile(kind: str) -> dict[str, bytes]:
     return {"a.yaml": texts[kind].encode()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["aliases", "namespaces", "numbers", "chain", "dangling"])
 def test_hostile_repositories_are_cheap(kind: str) -> None:
     from time import process_time
