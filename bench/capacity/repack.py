@@ -36,8 +36,8 @@ from fleet.optimize.consolidate.consolidation_problem import PER_POD_USD_H
 from fleet.optimize.consolidate.greedy import greedy_order
 from fleet.optimize.consolidate.instance import consolidation_instances
 from fleet.optimize.purchase import PurchaseProblem
-from fleet.optimize.purchase.components import batches, packing_instances
 from fleet.optimize.purchase.heuristics import provisioning_order
+from fleet.optimize.purchase.purchasing import batches, packing_instances
 
 SEEDS = tuple(range(10))
 LARGE_SEEDS = SEEDS[:3]

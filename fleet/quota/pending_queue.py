@@ -204,11 +204,6 @@ class PendingQueue:
         self._set_shapes_aside()
         return self._ordered(self._waiting.values())
 
-    def inadmissible(self) -> list[Workload]:
-        """Those set aside, in order."""
-        self._set_shapes_aside()
-        return self._ordered(self._inadmissible.values())
-
     def in_order(self) -> list[Workload]:
         """All of them in the order in which they would be looked at."""
         return self._ordered((*self._waiting.values(), *self._inadmissible.values()))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from fleet.optimize.packing import Floats, PackingInstance
 from fleet.optimize.purchase import ExistingMachine, Limit, MachineKind, PodDemand, PurchaseProblem, PurchaseSolution
-from fleet.optimize.purchase.components import packing_instances
+from fleet.optimize.purchase.purchasing import packing_instances
 
 RESOURCES = ("cpu", "memory", "gpu")
 CENT = 1e-6

@@ -12,6 +12,7 @@ from typing import Any
 from fleet.quota.admission_cycle import CycleResult
 from fleet.quota.entries import EntryOutcome
 from fleet.quota.ledger import AdmittedWorkload, QuotaLedger
+from fleet.quota.pending_queue import PendingQueue
 from fleet.quota.preemption import PreemptionContext, Victim
 from fleet.quota.scheduler import AdmissionScheduler
 from fleet.quota.specs import (
@@ -237,3 +238,9 @@ class QuotaWorld:
 def reasons(victims: Sequence[Victim]) -> dict[str, Reason]:
     """Victim -> why, in the order they were found."""
     return {victim.holder.workload.name: victim.reason for victim in victims}
+
+
+def inadmissible(pending: PendingQueue) -> list[Workload]:
+    """Those that wait and are not looked at, in order."""
+    looked_at = {workload.uid for workload in pending.active()}
+    return [workload for workload in pending.in_order() if workload.uid not in looked_at]

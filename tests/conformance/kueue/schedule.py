@@ -18,6 +18,7 @@ from tests.conformance.kueue import second_pass, world
 from tests.conformance.kueue.ground import Nodes, checks_of
 from tests.conformance.kueue.topology import gates_of, shown
 from tests.conformance.kueue.usage import LocalUsage
+from tests.support.quotas import inadmissible
 
 
 @dataclass(slots=True)
@@ -221,7 +222,7 @@ class KueueScene:
         """Who waits, by queue."""
         found = {}
         for name, line in self.scheduler.pending.items():
-            waiting = line.inadmissible() if aside else line.active()
+            waiting = inadmissible(line) if aside else line.active()
             if waiting:
                 found[name] = sorted(workload.name for workload in waiting)
         return found

@@ -9,7 +9,7 @@ from fleet.quota.tree import charge
 from fleet.quota.workload import FlavorAssignment, PodSetFlavors, PreemptionMode, WorkloadAssignment
 from fleet.reasons import Reason
 from fleet.snapshot import PodSet
-from tests.support.quotas import ALL, FAIR, RECLAIM, WITHIN, QuotaWorld, asks, cohort, queue
+from tests.support.quotas import ALL, FAIR, RECLAIM, WITHIN, QuotaWorld, asks, cohort, inadmissible, queue
 
 RECLAIM_LOWER = QueuePreemption(reclaim=CandidatePolicy.LOWER)
 
@@ -295,7 +295,7 @@ def test_best_effort_sets_all_of_the_shape_aside() -> None:
     world = stuck(strict=False)
     assert list(world.decide().waiting) == ["big"]
     line = world.scheduler.pending["a"]
-    assert [w.name for w in line.inadmissible()] == ["big", "big-too"]
+    assert [w.name for w in inadmissible(line)] == ["big", "big-too"]
     assert world.decide().admitted == {"small": {"cpu": "g"}}
     assert world.scheduler.heads() == []
     world.scheduler.vacate("running")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from fleet.quota.pending_queue import PendingQueue
 from fleet.quota.workload import NEVER_CREATED_S, Workload
 from fleet.snapshot import PodSet
-from tests.support.quotas import asks
+from tests.support.quotas import asks, inadmissible
 
 
 def line(*workloads: Workload, strict: bool = False) -> PendingQueue:
@@ -91,7 +91,7 @@ def test_a_shape_that_was_given_up_is_set_aside_with_all_that_come() -> None:
     made.put_back(head, again=False)
     made.push(large("d"))
     assert [workload.name for workload in made.active()] == ["c"]
-    assert [workload.name for workload in made.inadmissible()] == ["a", "b", "d"]
+    assert [workload.name for workload in inadmissible(made)] == ["a", "b", "d"]
     assert [workload.name for workload in made.in_order()] == ["a", "b", "c", "d"]
     assert drained(made) == ["c"]
     made.requeues.count += 1
@@ -192,7 +192,7 @@ def test_shapes_are_set_aside_in_usage_order_too() -> None:
     made.set_aside(head.shape)
     made.put_back(head, again=False)
     assert drained(made) == ["c"]
-    assert [workload.name for workload in made.inadmissible()] == ["a", "b"]
+    assert [workload.name for workload in inadmissible(made)] == ["a", "b"]
 
 
 def test_what_others_were_evicted_for_goes_before_lighter_local_queues() -> None:
@@ -257,6 +257,6 @@ def test_nobody_is_lost_and_nobody_is_there_twice(actions: list[tuple[str, int]]
             made.forget(workload.uid)
             inside.discard(workload.uid)
         assert sorted(w.uid for w in made.in_order()) == sorted(inside)
-        assert {w.uid for w in (*made.active(), *made.inadmissible())} == inside
+        assert {w.uid for w in (*made.active(), *inadmissible(made))} == inside
     made.requeues.count += 1
     assert set(drained(made)) == inside

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 
 from fleet.optimize.purchase import PurchaseProblem
 from fleet.optimize.purchase.bounds import at_most
-from fleet.optimize.purchase.components import packing_instances
+from fleet.optimize.purchase.purchasing import packing_instances
 from tests.support.purchases import WORTHS, priced_parts, problem, problems
 
 

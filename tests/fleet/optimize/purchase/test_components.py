@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fleet.optimize.purchase import ExistingMachine, Limit, MachineKind, PodDemand, PurchaseProblem
-from fleet.optimize.purchase.components import packing_instances
+from fleet.optimize.purchase.purchasing import packing_instances
 from tests.support.purchases import RESOURCES, problem
 
 

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 
 from fleet.optimize.packing import PackingInstance
 from fleet.optimize.purchase import GREEDY, PurchaseProblem, solve
-from fleet.optimize.purchase.components import batches, packing_instances
 from fleet.optimize.purchase.heuristics import by_choice, provisioning_order
+from fleet.optimize.purchase.purchasing import batches, packing_instances
 from tests.support.purchases import pod_by_pod, problem, problems
 
 Machines = Counter[tuple[str, tuple[tuple[str, int], ...]]]
