@@ -15,7 +15,7 @@ RETRY_PAUSE_S: Final = 60.0
 
 
 def checks_of(fleet: Fleet, gang: Gang) -> tuple[str, ...]:
-    """Names of the checks that a gang with flavors has to pass: those of its queue, in its order.
+    """Returns the names of the checks that a gang with flavors has to pass: those of its queue, in its order.
 
     A queue of ours asks for its checks whatever the flavor. A ClusterQueue, behind a LocalQueue of the gang's
     namespace, asks for those of the flavors that were given.
@@ -31,7 +31,7 @@ def checks_of(fleet: Fleet, gang: Gang) -> tuple[str, ...]:
 
 
 def open_checks(fleet: Fleet, gang: Gang) -> str:
-    """The sentence about checks that are not ready; empty when none keeps the gang from starting."""
+    """Returns the sentence about checks that are not ready; empty when none keeps the gang from starting."""
     waiting = [(name, _answer(gang, name)) for name in checks_of(fleet, gang)]
     parts = [
         f"{name} ({check.state}{f': {check.message}' if check.message else ''})"
@@ -42,7 +42,7 @@ def open_checks(fleet: Fleet, gang: Gang) -> str:
 
 
 def verdict(fleet: Fleet, gang: Gang) -> tuple[Reason, str] | None:
-    """Why a gang has to give back what it holds: a check has rejected it for good, or wants it to try again later."""
+    """Returns why a gang has to give back what it holds: a check has rejected it, or wants it to try again later."""
     if not gang.checks:
         return None
     for state, reason, verb in (
@@ -57,7 +57,7 @@ def verdict(fleet: Fleet, gang: Gang) -> tuple[Reason, str] | None:
 
 
 def retry_pause_s(fleet: Fleet, gang: Gang) -> float:
-    """How long the checks that want it to try again let it wait: the longest counts."""
+    """Returns how long (s) the gang waits for the checks that want it to try again: the longest of their pauses."""
     answers = (_answer(gang, name) for name in checks_of(fleet, gang))
     asked = [check.requeue_after_s for check in answers if check.state is CheckState.RETRY]
     return max(asked, default=0.0) or RETRY_PAUSE_S

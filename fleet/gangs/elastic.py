@@ -12,11 +12,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from fleet.actions import Action, EvictPod, SaveGang, pod_subject
+from fleet.actions import Action, SaveGang
+from fleet.gangs.holding import ended
 from fleet.gangs.transitions import moved_on
 from fleet.quota.queue_binding import QueueBinding
 from fleet.quota.workload import Workload
-from fleet.snapshot import Gang, GangState, Hold, Job, Pin, PodSet, Snapshot
+from fleet.snapshot import Gang, GangState, Hold, Job, Pin, Pod, PodSet, Snapshot
 from fleet.snapshot.elastic_parts import (
     _PART,
     PRIORITY,
@@ -24,12 +25,12 @@ from fleet.snapshot.elastic_parts import (
     _without,
     together,
 )
-from fleet.snapshot.seats import place_of
+from fleet.snapshot.seats import active_pods, place_of
 from model.index import Index, derived
 
 
 def growing(snapshot: Snapshot) -> Sequence[Gang]:
-    """Running gangs that may have more pods than they were admitted with, by uid."""
+    """Returns the running gangs, by uid, whose jobs ask for more pods than they were admitted with."""
     return _growing(snapshot.index, snapshot.gangs, snapshot.jobs)
 
 
@@ -46,7 +47,7 @@ def _may_grow(gang: Gang, job: Job) -> bool:
 
 
 def joining(snapshot: Snapshot, gang: Gang, line: QueueBinding) -> Iterator[Workload]:
-    """What could join a running gang as the quota engine takes it: last in its line, of the gang's flavors."""
+    """Yields the pods that could join a running gang as workloads of lowest priority, bound to the gang's flavors."""
     for pods in missing(snapshot, gang, snapshot.jobs[gang.uid]):
         given = gang.flavors.get(pods.name)
         yield Workload(
@@ -63,28 +64,31 @@ def joining(snapshot: Snapshot, gang: Gang, line: QueueBinding) -> Iterator[Work
 
 
 def missing(snapshot: Snapshot, gang: Gang, job: Job) -> Iterator[PodSet]:
-    """What could join a running gang, by pod set: pods its job asks for that it was not admitted with.
+    """Yields the pods that the job asks for beyond those the gang was admitted with, as pod sets.
 
-    Of jobs whose pods are held one by one, as only these take pods singly; not of sets that wish for slices or groups
-    of the topology. A domain that all pods share is that of those which run.
+    Only jobs whose pods are held one by one take pods singly, and only in sets without slices or groups of the
+    topology. Where all pods have to share a domain, it is the domain of those that run.
     """
     held = {pods.name: pods for pods in gang.pod_sets}
     for asked in job.pod_sets:
         has = held.get(asked.name)
-        if has is None or asked.core is None or asked.wishes or not _same(asked, has):
+        if has is None or not _grows(asked, has):
             continue
-        if asked.count > has.count and (where := _domain(snapshot, gang, asked)) is not None:
+        if (where := _domain(snapshot, gang, asked)) is not None:
             selector = {**asked.node_selector, **where}
             more = asked.count - has.count
             yield replace(asked, count=more, min_count=1, core=None, required_topology="", node_selector=selector)
 
 
-def _same(asked: PodSet, has: PodSet) -> bool:
+def _grows(asked: PodSet, has: PodSet) -> bool:
+    """Returns whether pods may join a set singly: it is elastic, asks for more of them, and is otherwise the same."""
+    if asked.core is None or asked.wishes or asked.count <= has.count:
+        return False
     return replace(asked, count=has.count, core=has.core) == has
 
 
 def _domain(snapshot: Snapshot, gang: Gang, pods: PodSet) -> dict[str, str] | None:
-    """The labels that nodes for further pods must carry; None when that is not known."""
+    """Returns the labels that nodes for further pods must carry; None when the domain is not known."""
     label = pods.required_topology
     if not label:
         return {}
@@ -94,7 +98,7 @@ def _domain(snapshot: Snapshot, gang: Gang, pods: PodSet) -> dict[str, str] | No
 
 
 def grown(gang: Gang, name: str, pins: Iterable[Pin], flavors: tuple[str, ...], now_s: float) -> Gang:
-    """The gang with pods that have joined."""
+    """Returns the gang with the pods of a set that have joined."""
     more = sum(pin.count for pin in pins)
     pod_sets = tuple(replace(p, count=p.count + more) if p.name == name else p for p in gang.pod_sets)
     message = f"{more} pod{'s' if more > 1 else ''} more of {name} joined"
@@ -109,31 +113,45 @@ def grown(gang: Gang, name: str, pins: Iterable[Pin], flavors: tuple[str, ...], 
 
 
 def dismissed(gang: Gang, seats: Iterable[Pin], message: str, now_s: float) -> Gang:
-    """The gang with the pods on these seats told to leave."""
+    """Returns the gang with the pods on these seats told to leave."""
     return moved_on(gang, message, now_s, leaving=together((*gang.leaving, *seats)))
 
 
 def departures(snapshot: Snapshot, gang: Gang) -> Iterator[Action]:
-    """End the pods on seats that are given up, and give up those that are empty."""
+    """Ends the pods on seats that are given up, and takes the seats that are empty by now from the gang."""
     if not gang.leaving:
         return
-    seats = Counter({(pin.pod_set, pin.node): pin.count for pin in together(gang.pins)})
-    going = Counter({(pin.pod_set, pin.node): pin.count for pin in gang.leaving})
+    seats, here = _by_place(together(gang.pins)), _pods_by_place(snapshot, gang)
     empty: list[Pin] = []
-    for place in sorted(going):
-        kept = seats[place] - going[place]
-        here = [pod for pod in snapshot.gang_pods.get(f"{gang.namespace}/{gang.workload}", ()) if pod.active]
-        here = [pod for pod in here if (pod.pod_set, place_of(snapshot, gang, pod)) == place]
-        staying = sorted((pod for pod in here if not pod.deleting), key=lambda pod: (pod.name, pod.uid))
-        for pod in staying[max(0, kept) :]:
-            if pod_subject(pod.uid) not in snapshot.busy:
-                yield EvictPod(pod, force_grace_s=int(pod.deletion_grace_s))
-        vacated = going[place] - max(0, len(here) - kept)
+    for place, leaving in sorted(_by_place(gang.leaving).items()):
+        pods, kept = here.get(place, ()), seats[place] - leaving
+        for pod in _beyond(kept, pods):
+            yield from ended(snapshot, pod)
+        vacated = leaving - max(0, len(pods) - kept)
         if vacated > 0:
             pin = next(pin for pin in gang.leaving if (pin.pod_set, pin.node) == place)
             empty.append(replace(pin, count=vacated))
     if empty:
         yield SaveGang(_smaller(gang, empty, snapshot.now_s))
+
+
+def _by_place(pins: Iterable[Pin]) -> Counter[tuple[str, str]]:
+    """Returns (pod set, node) -> number of pods."""
+    return Counter({(pin.pod_set, pin.node): pin.count for pin in pins})
+
+
+def _pods_by_place(snapshot: Snapshot, gang: Gang) -> Mapping[tuple[str, str], Sequence[Pod]]:
+    """Returns (pod set, node) -> active pods that stand there or were released to it."""
+    found: dict[tuple[str, str], list[Pod]] = {}
+    for pod in active_pods(snapshot, gang):
+        found.setdefault((pod.pod_set, place_of(snapshot, gang, pod)), []).append(pod)
+    return found
+
+
+def _beyond(kept: int, pods: Iterable[Pod]) -> Sequence[Pod]:
+    """Returns the pods, last by name, that have to end so that no more than `kept` stay."""
+    staying = sorted((pod for pod in pods if not pod.deleting), key=lambda pod: (pod.name, pod.uid))
+    return staying[max(0, kept) :]
 
 
 def _smaller(gang: Gang, empty: list[Pin], now_s: float) -> Gang:

@@ -12,15 +12,15 @@ from fleet.fence import Decided, each
 from fleet.gangs.admission_checks import open_checks, retry_pause_s, verdict
 from fleet.gangs.elastic import departures
 from fleet.gangs.holding import flavor_tolerations, releases, stop, trimmed
-from fleet.gangs.lost_machines import lost_claim
+from fleet.gangs.lost_machines import awaits_recut, lost_claim
 from fleet.gangs.pods_ready import not_ready_in_time, pods_ready_of, ready_pods, requeue_pause_s
 from fleet.gangs.replacement import arrived, moved_out, must_go, under_way
 from fleet.gangs.transitions import FOR_GOOD, called_off, evicted, released, retired, spent
 from fleet.placement.inventory import usable
 from fleet.quota.queue_binding import binding_of, priority_of
 from fleet.reasons import Reason
-from fleet.snapshot import Gang, GangState, Hold, Job, PodSet, Snapshot
-from fleet.snapshot.seats import strays_of
+from fleet.snapshot import Gang, GangState, Hold, Job, Pin, PodSet, Snapshot
+from fleet.snapshot.seats import pods_of, strays_of
 from model.fleet import Fleet
 
 T = TypeVar("T")
@@ -37,7 +37,7 @@ class _GangStep(NamedTuple):
 
 
 def decide(fleet: Fleet, snapshot: Snapshot) -> list[Decided]:
-    """The next step of every gang and of every job that wants to become one; those with an action under way wait."""
+    """Returns the next step of every gang, and of every job that has none yet; those with an action under way wait."""
     jobs = ((uid, job) for uid, job in sorted(snapshot.jobs.items()) if uid not in snapshot.gangs)
     gangs = sorted(snapshot.gangs.items())
     grouped = ((gang_subject(uid), uid) for uid in sorted(snapshot.job_pods))
@@ -60,7 +60,7 @@ def _open(fleet: Fleet, snapshot: Snapshot, job: Job) -> list[Action]:
 
 
 def new_gang(fleet: Fleet, snapshot: Snapshot, job: Job) -> Gang:
-    """The gang of a job that asks to be managed. Its place in the queue goes by the job's age."""
+    """Returns the gang of a job that asks to be managed. Its place in the queue goes by the job's age."""
     priority = priority_of(fleet, snapshot, job)
     return Gang(
         uid=job.ref.uid,
@@ -80,7 +80,7 @@ def new_gang(fleet: Fleet, snapshot: Snapshot, job: Job) -> Gang:
 
 
 def workload_name(job: Job) -> str:
-    """`jobset-<name>-<start of the uid>`, short enough to be a label value on the pods."""
+    """Returns `<kind>-<name>-<start of the uid>`, short enough to be a label value on the pods."""
     kind, uid = job.ref.kind.lower(), job.ref.uid[:5]
     room = LABEL_VALUE_MAX - len(kind) - len(uid) - 2
     return f"{kind}-{job.ref.name[:room].rstrip('.-')}-{uid}"
@@ -89,21 +89,22 @@ def workload_name(job: Job) -> str:
 def _step(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> list[Action]:
     job = snapshot.jobs.get(gang.uid)
     if job is None or job.deleting:
-        return [] if _active_pods(snapshot, gang) else [CloseGang(gang)]
+        return [] if _has_active_pods(snapshot, gang) else [CloseGang(gang)]
     if gang.state is GangState.FINISHED:
         return []
-    if job.result and not _active_pods(snapshot, gang):
-        message = f"the job has {job.result.lower()}"
-        ended = {"pins": (), "recuts": {}, "ran_before_s": gang.ran_s(snapshot.now_s)}
-        return [SaveGang(gang.moved(GangState.FINISHED, Reason.FINISHED, message, snapshot.now_s, **ended))]
     if job.result:
-        return []
+        finished = _finished(gang, f"the job has {job.result.lower()}", snapshot.now_s)
+        return [] if _has_active_pods(snapshot, gang) else [SaveGang(finished)]
     return list(_STEPS[gang.state](_GangStep(fleet, snapshot, gang, job)))
 
 
-def _active_pods(snapshot: Snapshot, gang: Gang) -> bool:
-    pods = snapshot.gang_pods.get(f"{gang.namespace}/{gang.workload}", ())
-    return any(pod.active for pod in pods)
+def _finished(gang: Gang, message: str, now_s: float) -> Gang:
+    ended = {"pins": (), "recuts": {}, "ran_before_s": gang.ran_s(now_s)}
+    return gang.moved(GangState.FINISHED, Reason.FINISHED, message, now_s, **ended)
+
+
+def _has_active_pods(snapshot: Snapshot, gang: Gang) -> bool:
+    return any(pod.active for pod in pods_of(snapshot, gang))
 
 
 def _pending(case: _GangStep) -> Iterator[Action]:
@@ -117,7 +118,7 @@ def _pending(case: _GangStep) -> Iterator[Action]:
 
 
 def _asks_otherwise(case: _GangStep) -> bool:
-    """Whether the job, not started yet, no longer asks what the gang says.
+    """Returns whether the job, not started yet, no longer asks what the gang says.
 
     The gang is then closed, giving everything back, and opened again at its old place in the queue.
     """
@@ -126,7 +127,7 @@ def _asks_otherwise(case: _GangStep) -> bool:
 
 
 def _admitted_of(gang: Gang, asked: tuple[PodSet, ...]) -> bool:
-    """Whether the gang is what is asked for, or the part of it that was admitted."""
+    """Returns whether the gang is what is asked for, or the part of it that was admitted."""
     if asked == gang.pod_sets or not gang.holds_capacity or len(asked) != len(gang.pod_sets):
         return asked == gang.pod_sets
     pairs = zip(asked, gang.pod_sets, strict=True)
@@ -140,38 +141,51 @@ def _part_of(wanted: PodSet, held: PodSet) -> bool:
 
 
 def _reserved(case: _GangStep) -> Iterator[Action]:
-    snapshot, gang, now = case.snapshot, case.gang, case.snapshot.now_s
     if not case.job.suspended:
-        yield from stop(snapshot, gang, case.job)
+        yield from stop(case.snapshot, case.gang, case.job)
     elif _asks_otherwise(case):
-        yield CloseGang(gang)
-    elif limit := spent(gang, now):
-        yield retired(gang, case.job, *limit, now)
-    elif told := verdict(case.fleet, gang):
-        yield _turned_away(case, *told)
-    elif off := called_off(gang):
-        yield SaveGang(released(gang, case.job, *off, now))
-    elif stopped := _queue_stopped(case):
-        yield SaveGang(released(gang, case.job, Reason.QUEUE_STOPPED, stopped, now))
-    elif lost := _lost_place(snapshot, gang):
+        yield CloseGang(case.gang)
+    elif (given_back := _given_back(case)) is not None:
+        yield given_back
+    elif all(_machine_ready(case.snapshot, case.gang, pin) for pin in case.gang.pins):
+        yield from _start(case)
+
+
+def _given_back(case: _GangStep) -> SaveGang | None:
+    """Returns the gang holding nothing any more, where something speaks against its start; None where nothing does."""
+    snapshot, gang, now = case.snapshot, case.gang, case.snapshot.now_s
+    if limit := spent(gang, now):
+        return retired(gang, case.job, *limit, now)
+    if told := verdict(case.fleet, gang):
+        return _turned_away(case, *told)
+    if off := called_off(gang):
+        return SaveGang(released(gang, case.job, *off, now))
+    if stopped := _queue_stopped(case):
+        return SaveGang(released(gang, case.job, Reason.QUEUE_STOPPED, stopped, now))
+    if lost := _lost_place(snapshot, gang):
         pause_s = LOST_MACHINE_PAUSE_S if _never_came(snapshot, gang) else 0.0
-        yield SaveGang(released(gang, case.job, *lost, now, requeue_at_s=now + pause_s))
-    elif _machines_ready(snapshot, gang) and (checks := open_checks(case.fleet, gang)):
+        return SaveGang(released(gang, case.job, *lost, now, requeue_at_s=now + pause_s))
+    return None
+
+
+def _start(case: _GangStep) -> Iterator[Action]:
+    """Admits the gang, pinned to the nodes of its machines; or notes which admission checks it still waits for."""
+    gang, now = case.gang, case.snapshot.now_s
+    if checks := open_checks(case.fleet, gang):
         if (gang.reason, gang.message) != (Reason.WAITING_FOR_CHECKS, checks):
             yield SaveGang(gang.moved(gang.state, Reason.WAITING_FOR_CHECKS, checks, now))
-    elif _machines_ready(snapshot, gang):
-        pins = tuple(
-            sorted(replace(pin, node=snapshot.claims[pin.claim].node) if pin.claim else pin for pin in gang.pins)
-        )
-        machines = len({pin.node for pin in pins})
-        message = f"quota, place and {machines} ready machine{'s' if machines != 1 else ''}"
-        yield SaveGang(
-            gang.moved(GangState.ADMITTED, Reason.ADMITTED, message, now, pins=pins, recuts={}, admitted_at_s=now)
-        )
+        return
+    claims = case.snapshot.claims
+    pins = tuple(sorted(replace(pin, node=claims[pin.claim].node) if pin.claim else pin for pin in gang.pins))
+    machines = len({pin.node for pin in pins})
+    message = f"quota, place and {machines} ready machine{'s' if machines != 1 else ''}"
+    yield SaveGang(
+        gang.moved(GangState.ADMITTED, Reason.ADMITTED, message, now, pins=pins, recuts={}, admitted_at_s=now)
+    )
 
 
 def _turned_away(case: _GangStep, reason: Reason, message: str) -> SaveGang:
-    """What a check said of a gang that has not started: it is deactivated, or waits until it may be asked again."""
+    """Returns the gang that an admission check is against: deactivated, or waiting until it may be checked again."""
     gang, now = case.gang, case.snapshot.now_s
     if reason in FOR_GOOD:
         return retired(gang, case.job, reason, message, now)
@@ -179,7 +193,7 @@ def _turned_away(case: _GangStep, reason: Reason, message: str) -> SaveGang:
 
 
 def _lost_place(snapshot: Snapshot, gang: Gang) -> tuple[Reason, str] | None:
-    """A machine the gang counted on that will not come."""
+    """Returns which machine of a gang that has not started is lost, and how; None while all may come."""
     for name in sorted({pin.claim for pin in gang.pins if pin.claim}):
         if (lost := lost_claim(snapshot, gang, name)) is not None:
             return lost
@@ -190,7 +204,7 @@ def _lost_place(snapshot: Snapshot, gang: Gang) -> tuple[Reason, str] | None:
 
 
 def _never_came(snapshot: Snapshot, gang: Gang) -> bool:
-    """Whether a machine was bought for it that did not become a node: buying the next at once would do the same."""
+    """Returns whether a machine bought for the gang did not become a node: the next one probably would not either."""
     claims = (snapshot.claims.get(pin.claim) for pin in gang.pins if pin.claim)
     return any(claim and claim.disruption and claim.disruption.reason in _NEVER_CAME for claim in claims)
 
@@ -198,15 +212,12 @@ def _never_came(snapshot: Snapshot, gang: Gang) -> bool:
 _NEVER_CAME = frozenset({Reason.LAUNCH_TIMEOUT, Reason.REGISTRATION_TIMEOUT, Reason.INITIALIZATION_TIMEOUT})
 
 
-def _machines_ready(snapshot: Snapshot, gang: Gang) -> bool:
-    for pin in gang.pins:
-        claim = snapshot.claims.get(pin.claim) if pin.claim else None
-        node = snapshot.nodes.get(claim.node if claim else pin.node)
-        if node is None or not usable(node, claim):
-            return False
-        if claim and gang.recuts.get(claim.name, claim.layout) != claim.layout:
-            return False
-    return True
+def _machine_ready(snapshot: Snapshot, gang: Gang, pin: Pin) -> bool:
+    claim = snapshot.claims.get(pin.claim)
+    node = snapshot.nodes.get(claim.node if claim else pin.node)
+    if node is None or not usable(node, claim):
+        return False
+    return claim is None or not awaits_recut(gang, claim)
 
 
 def _admitted(case: _GangStep) -> Iterator[Action]:
@@ -215,7 +226,7 @@ def _admitted(case: _GangStep) -> Iterator[Action]:
     if leave is not None:
         yield SaveGang(evicted(gang, case.job, *leave, snapshot.now_s))
     elif job.suspended and _asks_otherwise(case):
-        if not _active_pods(snapshot, gang):
+        if not _has_active_pods(snapshot, gang):
             yield CloseGang(gang)
     elif job.suspended and job.hold is Hold.SWITCH:
         tolerations = flavor_tolerations(case.fleet, gang)
@@ -230,7 +241,7 @@ def _admitted(case: _GangStep) -> Iterator[Action]:
 
 
 def _readiness(case: _GangStep) -> Iterator[Action]:
-    """Write down when all pods have become ready, and when they no longer are."""
+    """Notes when all pods have become ready, and when they no longer are."""
     gang, now = case.gang, case.snapshot.now_s
     ready, wanted = ready_pods(case.snapshot, gang, case.job)
     whole = ready >= wanted and not under_way(case.snapshot, gang)
@@ -247,10 +258,10 @@ def _readiness(case: _GangStep) -> Iterator[Action]:
 
 
 def _must_leave(case: _GangStep) -> tuple[Reason, str] | None:
-    """Why a running gang cannot stay where it is.
+    """Returns why a running gang cannot stay where it is; None while it may.
 
-    It was deactivated or has run its time, its queue is drained, an admission check is against it, it is not whole, a
-    machine leaves or failed and may not be replaced.
+    It was deactivated or has run its time, its queue is drained, an admission check is against it, its pods were not
+    ready in time, or a machine leaves or failed and may not be replaced.
     """
     if limit := spent(case.gang, case.snapshot.now_s) or called_off(case.gang):
         return limit
@@ -275,7 +286,7 @@ def _evicting(case: _GangStep) -> Iterator[Action]:
     gang = case.gang
     if not case.job.suspended:
         yield from stop(case.snapshot, gang, case.job)
-    elif _active_pods(case.snapshot, gang):
+    elif _has_active_pods(case.snapshot, gang):
         return
     elif _asks_otherwise(case):
         yield CloseGang(gang)
@@ -286,13 +297,19 @@ def _evicting(case: _GangStep) -> Iterator[Action]:
     else:
         why = gang.eviction.message if gang.eviction else gang.message
         message = f"requeued; was evicted because it {why}" if why.startswith("makes") else f"requeued; {why}"
-        pause_s = 0.0
-        if gang.eviction and gang.eviction.reason == Reason.PODS_READY_TIMEOUT:
-            pause_s = requeue_pause_s(pods_ready_of(case.fleet, gang), gang.timeouts)
-        if gang.eviction and gang.eviction.reason == Reason.CHECK_RETRY:
-            pause_s = retry_pause_s(case.fleet, gang)
-        now = case.snapshot.now_s
-        yield SaveGang(released(gang, case.job, Reason.QUEUED, message, now, requeue_at_s=now + pause_s))
+        requeue_at_s = case.snapshot.now_s + _pause_s(case.fleet, gang)
+        again = released(gang, case.job, Reason.QUEUED, message, case.snapshot.now_s, requeue_at_s=requeue_at_s)
+        yield SaveGang(again)
+
+
+def _pause_s(fleet: Fleet, gang: Gang) -> float:
+    """Returns how long (s) an evicted gang waits before it is considered again."""
+    reason = gang.eviction.reason if gang.eviction else ""
+    if reason == Reason.PODS_READY_TIMEOUT:
+        return requeue_pause_s(pods_ready_of(fleet, gang), gang.timeouts)
+    if reason == Reason.CHECK_RETRY:
+        return retry_pause_s(fleet, gang)
+    return 0.0
 
 
 _STEPS: dict[GangState, Callable[[_GangStep], Iterator[Action]]] = {

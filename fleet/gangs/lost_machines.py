@@ -13,6 +13,7 @@ from fleet.actions import claim_subject
 from fleet.reasons import Reason
 from fleet.snapshot import Claim, ClaimState, Gang, Job, Node, NodeDisruption, Pin, Pod, Snapshot
 from fleet.snapshot.lookups import claims_by_node
+from fleet.snapshot.seats import pods_of
 from model.index import Index, derived
 
 NODE_FAILURE_AFTER_S: Final = 60.0
@@ -33,7 +34,7 @@ class LostPlace(NamedTuple):
 
 
 def lost_place(snapshot: Snapshot, gang: Gang, job: Job, pin: Pin) -> LostPlace | None:
-    """What is wrong with a place of a gang that has started; None for one that is well, or well on its way."""
+    """Returns why a gang that has started can use a place no longer; None while its machine is well, or on its way."""
     if pin.node:
         return _lost_machine(snapshot, gang, job, pin)
     lost = lost_claim(snapshot, gang, pin.claim)
@@ -42,8 +43,7 @@ def lost_place(snapshot: Snapshot, gang: Gang, job: Job, pin: Pin) -> LostPlace 
 
 def _lost_machine(snapshot: Snapshot, gang: Gang, job: Job, pin: Pin) -> LostPlace | None:
     now = snapshot.now_s
-    claim = snapshot.claims.get(pin.claim) if pin.claim else None
-    node = snapshot.nodes.get(pin.node)
+    claim, node = snapshot.claims.get(pin.claim), snapshot.nodes.get(pin.node)
     if claim is not None and claim.disruption is not None:
         why = claim.disruption
         return LostPlace(Reason(why.reason), f"machine {claim.node} leaves: {why.message}", min(why.at_s, now))
@@ -58,26 +58,34 @@ def _lost_machine(snapshot: Snapshot, gang: Gang, job: Job, pin: Pin) -> LostPla
 
 
 def _driven_off(snapshot: Snapshot, gang: Gang, job: Job, node: Node) -> bool:
-    """Whether a pod of the gang has left a cordoned node: it could never come back to its place there."""
+    """Returns whether a pod of the gang has left a cordoned node: it could never come back to its place there."""
     if not node.unschedulable or (gang.pods_ready and job.ready_pods >= sum(s.count for s in gang.pod_sets)):
         return False
-    pods = snapshot.gang_pods.get(f"{gang.namespace}/{gang.workload}", ())
-    here = sum(1 for pod in pods if pod.node == node.name and not pod.deleting and pod.phase != "Failed")
-    leaving = sum(pin.count for pin in gang.leaving if pin.node == node.name)
-    return here < sum(pin.count for pin in gang.pins if pin.node == node.name) - leaving
+    there = [pod for pod in pods_of(snapshot, gang) if pod.node == node.name]
+    here = sum(not pod.deleting and pod.phase != "Failed" for pod in there)
+    return here < _pods_on(gang.pins, node.name) - _pods_on(gang.leaving, node.name)
+
+
+def _pods_on(pins: Iterable[Pin], node: str) -> int:
+    return sum(pin.count for pin in pins if pin.node == node)
 
 
 def lost_claim(snapshot: Snapshot, gang: Gang, name: str) -> tuple[Reason, str] | None:
-    """Why a machine that the gang waits for will not come, or not as it is needed."""
+    """Returns why a machine that the gang waits for will not come, or not with the MIG layout it needs."""
     claim = snapshot.claims.get(name)
     if claim is None:
         return Reason.MACHINE_LOST, f"machine {name} is gone before it was used"
     if claim.deleting or claim.disruption:
         why = f": {claim.disruption.message}" if claim.disruption else ""
         return Reason.MACHINE_LOST, f"machine {name} leaves before it was used{why}"
-    if gang.recuts.get(name, claim.layout) != claim.layout and claim_subject(name) not in snapshot.busy:
+    if awaits_recut(gang, claim) and claim_subject(name) not in snapshot.busy:
         return Reason.MACHINE_LOST, f"machine {name} was not asked for its new cut, or for another since"
     return None
+
+
+def awaits_recut(gang: Gang, claim: Claim) -> bool:
+    """Returns whether the machine is to be cut to another MIG layout for the gang and its claim does not say so yet."""
+    return gang.recuts.get(claim.name, claim.layout) != claim.layout
 
 
 POLITE_S: Final = 10.0
@@ -87,28 +95,36 @@ before the next attempt, and EC2 takes a spot machine two minutes after its noti
 
 
 def leaves_since_s(snapshot: Snapshot, gang: Gang, pod: Pod) -> float | None:
-    """Since when a pod without a seat has had to leave its place (epoch seconds); None while it may run on there."""
+    """Returns since when a pod without a seat has had to leave its place (epoch seconds); None while it may run on."""
     why = _taken_away(snapshot, claims_by_node(snapshot).get(pod.node))
     if why is None:
         return gang.replacing_since_s
     last_s = why.deadline_s - pod.deletion_grace_s - POLITE_S
     if snapshot.now_s >= last_s:
         return max(last_s, gang.replacing_since_s)
-    awaited = [snapshot.claims.get(pin.claim) for pin in gang.pins if not pin.node]
-    coming = [claim for claim in awaited if claim is not None and claim.disruption is None and not claim.deleting]
-    if len(coming) < len(awaited):
-        return None  # another one is found in this pass, or the gang leaves as a whole
-    if coming and max(ready_at_s(snapshot, claim) for claim in coming) <= last_s:
+    if _may_come_by(snapshot, gang, last_s):
         return None
     return max([gang.replacing_since_s, *_settled_s(snapshot, gang)])
 
 
+def _may_come_by(snapshot: Snapshot, gang: Gang, last_s: float) -> bool:
+    """Returns whether all machines that the gang waits for can be ready by `last_s`; False when it waits for none.
+
+    Where one of them is lost it is True: another is found in this pass, or the gang leaves as a whole.
+    """
+    awaited = [snapshot.claims.get(pin.claim) for pin in gang.pins if not pin.node]
+    coming = [claim for claim in awaited if claim is not None and claim.disruption is None and not claim.deleting]
+    if len(coming) < len(awaited):
+        return True
+    return bool(coming) and max(ready_at_s(snapshot, claim) for claim in coming) <= last_s
+
+
 def in_time(snapshot: Snapshot, gang: Gang, lost: Iterable[Pin]) -> bool:
-    """Whether a machine bought now for each of the lost places would be ready before the pods there have to leave.
+    """Returns whether a machine bought now for each lost place would be ready before the pods there have to leave.
 
     Asked where a gang loses all it has: it is kept only if somebody goes on meanwhile.
     """
-    pods = snapshot.gang_pods.get(f"{gang.namespace}/{gang.workload}", ())
+    pods = pods_of(snapshot, gang)
     for pin in lost:
         claim = snapshot.claims.get(pin.claim)
         why = _taken_away(snapshot, claim)
@@ -122,7 +138,7 @@ def in_time(snapshot: Snapshot, gang: Gang, lost: Iterable[Pin]) -> bool:
 
 
 def _taken_away(snapshot: Snapshot, claim: Claim | None) -> NodeDisruption | None:
-    """Why a machine leaves that is well until its deadline; None for any other."""
+    """Returns why a machine is interrupted whose node is still ready; None for any other machine."""
     if claim is None or claim.disruption is None or claim.disruption.reason != Reason.INTERRUPTED:
         return None
     node = snapshot.nodes.get(claim.node)
@@ -130,7 +146,7 @@ def _taken_away(snapshot: Snapshot, claim: Claim | None) -> NodeDisruption | Non
 
 
 def _settled_s(snapshot: Snapshot, gang: Gang) -> Iterable[float]:
-    """When the machines that the gang has were bought and became ready: the last of it ended the waiting."""
+    """Yields when each machine of the gang was bought or became ready (epoch seconds); the last one ended the wait."""
     claims = (snapshot.claims.get(pin.claim) for pin in gang.pins if pin.claim)
     return (max(claim.created_at_s, claim.ready_at_s) for claim in claims if claim is not None)
 
@@ -140,14 +156,14 @@ BOOT_S: Final = 240.0
 
 
 def boot_s(snapshot: Snapshot, node_pool: str, instance_type: str) -> float:
-    """Seconds from launch to ready: the median of the pool's machines of this type, else of all the pool's."""
+    """Returns seconds from launch to ready: the median of the pool's machines of this type, else of all the pool's."""
     known = _boot_times(snapshot.index, snapshot.claims)
     taken = known.get((node_pool, instance_type)) or known.get((node_pool, ""), ())
     return median_high(taken) if taken else BOOT_S
 
 
 def ready_at_s(snapshot: Snapshot, claim: Claim) -> float:
-    """When a machine on its way is expected to be ready (epoch seconds, not in the past).
+    """Returns when a machine on its way is expected to be ready (epoch seconds, not in the past).
 
     One that is being cut anew counts as one that boots: that too ends with a device plug-in.
     """
@@ -158,7 +174,7 @@ def ready_at_s(snapshot: Snapshot, claim: Claim) -> float:
 
 @derived()
 def _boot_times(_index: Index, claims: Mapping[str, Claim]) -> Mapping[tuple[str, str], Sequence[float]]:
-    """(pool, type) and (pool, "") -> what machines that are there have taken."""
+    """Returns (pool, type) and (pool, "") -> seconds that each of the machines took from launch to ready."""
     found: dict[tuple[str, str], list[float]] = {}
     for claim in claims.values():
         came = claim.state in {ClaimState.READY, ClaimState.TERMINATING} and claim.ready_at_s > claim.launched_at_s > 0

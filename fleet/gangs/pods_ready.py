@@ -9,6 +9,7 @@ from typing import Final
 from fleet.reasons import Reason
 from fleet.snapshot import Gang, Hold, Job, Pod, Snapshot
 from fleet.snapshot.elastic_parts import cores
+from fleet.snapshot.seats import pods_of
 from model.fleet import Fleet
 from model.kinds import PodsReady
 from model.kinds.base import format_duration
@@ -18,13 +19,13 @@ MOST_DOUBLINGS: Final = 30
 
 
 def pods_ready_of(fleet: Fleet, gang: Gang) -> PodsReady:
-    """What the gang's queue says; the defaults when it is not declared any more."""
+    """Returns the time-outs that the gang's queue declares; the defaults when the queue is not declared any more."""
     queue = fleet.queues.get(gang.queue)
     return queue.spec.pods_ready if queue else PodsReady()
 
 
 def not_ready_in_time(fleet: Fleet, snapshot: Snapshot, gang: Gang, job: Job) -> tuple[Reason, str] | None:
-    """Why a gang that is not whole leaves: it does not keep its machines for ever; None while it may stay."""
+    """Returns why a gang leaves some of whose pods were not ready in time; None while it may stay."""
     if gang.pods_ready or (job.suspended and job.hold is Hold.SWITCH):
         return None
     terms = pods_ready_of(fleet, gang)
@@ -40,26 +41,26 @@ def not_ready_in_time(fleet: Fleet, snapshot: Snapshot, gang: Gang, job: Job) ->
 
 
 def late(terms: PodsReady, gang: Gang, message: str) -> tuple[Reason, str]:
-    """Why a gang leaves that has not come together in time: to try again, or for good."""
+    """Returns why a gang leaves whose pods were not ready in time: it is requeued, or past its limit deactivated."""
     if terms.backoff_limit is None or gang.timeouts < terms.backoff_limit:
         return Reason.PODS_READY_TIMEOUT, message
     return Reason.REQUEUING_LIMIT, f"{message}, for the {gang.timeouts + 1}. time"
 
 
 def requeue_pause_s(terms: PodsReady, timeouts: int) -> float:
-    """How long a gang pauses after its n-th time-out: `base * 2^(n-1)`, and no longer than is declared."""
+    """Returns how long (s) a gang pauses after its n-th time-out: `base * 2^(n-1)`, and no longer than is declared."""
     return min(terms.backoff_max, terms.backoff_base * 2.0 ** min(max(timeouts, 1) - 1, MOST_DOUBLINGS))
 
 
 def ready_pods(snapshot: Snapshot, gang: Gang, job: Job) -> tuple[int, int]:
-    """(pods that are ready or have succeeded, pods there should be): of the core, where a gang has more.
+    """Returns (pods that are ready or have succeeded, pods there should be), of its core where a gang is elastic.
 
-    The job's own count comes late: it is not believed while pods change their places.
+    The job's own count lags behind: while pods are being replaced, the pods themselves are counted.
     """
     wanted = sum(pod_set.count for pod_set in cores(gang.pod_sets))
     if job.ready_pods >= wanted and not gang.replacing_since_s:
         return wanted, wanted
-    pods = snapshot.gang_pods.get(f"{gang.namespace}/{gang.workload}", ())
+    pods = pods_of(snapshot, gang)
     if any(pod_set.core is not None for pod_set in gang.pod_sets):
         well = Counter(pod.pod_set for pod in pods if _is_well(pod))
         return sum(min(well[core.name], core.count) for core in cores(gang.pod_sets)), wanted

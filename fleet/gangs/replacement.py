@@ -18,6 +18,7 @@ from fleet.gangs.lost_machines import (
     POLITE_S,
     UNPLANNED,
     LostPlace,
+    awaits_recut,
     in_time,
     leaves_since_s,
     lost_place,
@@ -30,7 +31,7 @@ from fleet.reasons import Reason
 from fleet.snapshot import Claim, Gang, GangState, Job, Node, Pin, PodSet, Snapshot
 from fleet.snapshot.elastic_parts import core_of, together
 from fleet.snapshot.lookups import holders
-from fleet.snapshot.seats import seats_of, strays_of
+from fleet.snapshot.seats import active_pods, seats_of, strays_of
 from model import labels
 from model.fleet import Fleet
 from model.index import Index, derived
@@ -59,7 +60,7 @@ class PodsToReplace:
     """Nothing is lost: a machine is on its way, and a seat that stands idle by now would do better."""
 
     def keeps(self, pin: Pin) -> bool:
-        """Whether the gang keeps a pin, or what is left of it once pods have done their part."""
+        """Returns whether the gang keeps a pin, whatever number of its pods is left there."""
         return _place(pin) not in {_place(vacated) for vacated in self.vacated}
 
 
@@ -68,7 +69,7 @@ def _place(pin: Pin) -> tuple[str, str, str]:
 
 
 def must_go(fleet: Fleet, snapshot: Snapshot, gang: Gang, job: Job) -> tuple[Reason, str] | None:
-    """Why an admitted gang leaves as a whole for what it has lost; None where nothing is, or that may be replaced."""
+    """Returns why an admitted gang leaves as a whole; None where it lost nothing, or what it lost may be replaced."""
     lost = _lost(snapshot, gang, job)
     if not lost:
         return None
@@ -85,29 +86,34 @@ def _lost(snapshot: Snapshot, gang: Gang, job: Job) -> Mapping[Pin, LostPlace]:
 
 
 def _as_a_whole(fleet: Fleet, snapshot: Snapshot, gang: Gang, job: Job, lost: Mapping[Pin, LostPlace]) -> str | None:
-    """Why the gang cannot stay without its lost places, as the end of a sentence; None where it can."""
-    line = binding_of(fleet, gang.namespace, gang.queue)
-    if line is None or (job.on_node_failure or line.on_node_failure) != "Replace" or job.suspended:
-        return ""
-    if any(loss.reason not in UNPLANNED for loss in lost.values()):
+    """Returns why the gang cannot stay without its lost places, as the end of a sentence; None where it can."""
+    if not _may_replace(fleet, gang, job) or any(loss.reason not in UNPLANNED for loss in lost.values()):
         return ""
     if any(nodes_of_flavor(fleet, flavor) is None for given in gang.flavors.values() for flavor in given):
         return ", and a flavor of the gang is no longer declared"
-    if all(pin in lost or not pin.node for pin in seats_of(snapshot, gang)) and not in_time(snapshot, gang, lost):
+    goes_on = {pin for pin in seats_of(snapshot, gang) if pin.node} - lost.keys()
+    if not goes_on and not in_time(snapshot, gang, lost):
         return ""
     ended = _for_good(snapshot, gang, job, {pin.node for pin in lost if pin.node})
     return f", and {job.ref} does not make lost pods of {ended} anew" if ended else None
 
 
-def _for_good(snapshot: Snapshot, gang: Gang, job: Job, nodes: set[str]) -> str:
-    """A pod set whose pods on these nodes the job would not make anew; empty when there is none, or its user says so.
+def _may_replace(fleet: Fleet, gang: Gang, job: Job) -> bool:
+    """Returns whether the job, or else its queue, wants lost machines replaced (`Replace`), and the job runs."""
+    line = binding_of(fleet, gang.namespace, gang.queue)
+    return line is not None and (job.on_node_failure or line.on_node_failure) == "Replace" and not job.suspended
 
-    Pods that are gone or going are behind the job: it has counted them, and goes on.
+
+def _for_good(snapshot: Snapshot, gang: Gang, job: Job, nodes: set[str]) -> str:
+    """Returns a pod set whose pods on these nodes the job would not make anew; empty when there is none.
+
+    It is empty, too, where the job's user asks for replacement. Pods that have ended or are ending do not count: the
+    job has noticed them, and goes on.
     """
     if job.on_node_failure == "Replace":
         return ""
-    pods = snapshot.gang_pods.get(f"{gang.namespace}/{gang.workload}", ())
-    here = (pod for pod in pods if pod.active and not pod.gated and not pod.deleting and pod.node in nodes)
+    standing_pods = (pod for pod in active_pods(snapshot, gang) if not pod.gated and not pod.deleting)
+    here = (pod for pod in standing_pods if pod.node in nodes)
     standing = Counter(pod.pod_set for pod in here)
     may_go = {pods.name: pods.count - core_of(pods).count + job.restarts.get(pods.name, 0) for pods in gang.pod_sets}
     return next((name for name in sorted(standing) if standing[name] > may_go.get(name, 0)), "")
@@ -117,27 +123,36 @@ def _for_good(snapshot: Snapshot, gang: Gang, job: Job, nodes: set[str]) -> str:
 
 
 def pods_to_replace(fleet: Fleet, snapshot: Snapshot) -> Mapping[str, PodsToReplace]:
-    """Uid -> the seats that an admitted gang lacks, or would rather have; gangs with an action under way have none."""
+    """Returns uid -> the seats that an admitted gang lacks, or waits for while better ones may be free.
+
+    Gangs with an action under way have none.
+    """
     found = {}
     for gang in _unsettled(snapshot.index, holders(snapshot), snapshot.nodes, snapshot.claims):
-        job = snapshot.jobs.get(gang.uid)
         subject = gang_subject(gang.uid)
-        if job is None or job.deleting or job.result or subject in snapshot.busy or subject in snapshot.set_aside:
+        if subject in snapshot.busy or subject in snapshot.set_aside:
             continue
         with concerning(subject):
-            lost = _lost(snapshot, gang, job)
-            if lost and _as_a_whole(fleet, snapshot, gang, job, lost) is None:
-                found[gang.uid] = _vacancy(snapshot, gang, lost)
-            elif not lost and any(not pin.node for pin in gang.pins):
-                found[gang.uid] = _waiting(snapshot, gang)
+            if (wanted := _to_replace(fleet, snapshot, gang)) is not None:
+                found[gang.uid] = wanted
     return found
+
+
+def _to_replace(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> PodsToReplace | None:
+    job = snapshot.jobs.get(gang.uid)
+    if job is None or job.deleting or job.result:
+        return None
+    lost = _lost(snapshot, gang, job)
+    if not lost:
+        return _waiting(snapshot, gang) if any(not pin.node for pin in gang.pins) else None
+    return _vacancy(snapshot, gang, lost) if _as_a_whole(fleet, snapshot, gang, job, lost) is None else None
 
 
 @derived(2)
 def _unsettled(
     _index: Index, gangs: Sequence[Gang], nodes: Mapping[str, Node], claims: Mapping[str, Claim]
 ) -> Sequence[Gang]:
-    """Admitted gangs with a place that is not well, or not there yet: of the others nothing is to be asked."""
+    """Returns the admitted gangs that have a pin whose machine is unwell, leaving or still to come."""
     sick = {name for name, node in nodes.items() if not node.ready or node.unschedulable}
     well = nodes.keys() - sick
     leaving = {claim.node for claim in claims.values() if claim.disruption is not None or claim.deleting}
@@ -153,19 +168,22 @@ def _unsettled(
 
 def _vacancy(snapshot: Snapshot, gang: Gang, lost: Mapping[Pin, LostPlace]) -> PodsToReplace:
     first = next(iter(lost.values()))
-    pods, total = sum(pin.count for pin in lost), sum(pod_set.count for pod_set in gang.pod_sets)
     nodes, machines = {pin.node for pin in lost if pin.node}, {pin.claim for pin in lost if not pin.node}
     where = " and ".join(_listed(*one) for one in (("node", nodes), ("machine", machines)) if one[1])
-    message = f"{pods} of {total} pods lost {where} ({first.message})"
+    message = f"{_part_of(gang, lost)} lost {where} ({first.message})"
     return _open(snapshot, gang, tuple(lost), first.reason, message, min(loss.at_s for loss in lost.values()))
 
 
 def _waiting(snapshot: Snapshot, gang: Gang) -> PodsToReplace:
-    """The seats of machines that are still to come: one that is free by now would be had at once."""
+    """Returns the seats on machines that are still to come: free ones elsewhere would be had at once."""
     waiting = tuple(pin for pin in seats_of(snapshot, gang) if not pin.node)
-    pods, total = sum(pin.count for pin in waiting), sum(pod_set.count for pod_set in gang.pod_sets)
-    found = _open(snapshot, gang, waiting, Reason.REPLACING, f"{pods} of {total} pods need wait no longer", 0.0)
+    found = _open(snapshot, gang, waiting, Reason.REPLACING, f"{_part_of(gang, waiting)} need wait no longer", 0.0)
     return replace(found, idle_only=True)
+
+
+def _part_of(gang: Gang, pins: Iterable[Pin]) -> str:
+    """Returns how many of the gang's pods have these pins, as in `3 of 8 pods`."""
+    return f"{sum(pin.count for pin in pins)} of {sum(pod_set.count for pod_set in gang.pod_sets)} pods"
 
 
 def _listed(noun: str, names: Iterable[str]) -> str:
@@ -186,7 +204,7 @@ def _open(
 
 
 def _missing(gang: Gang, vacated: Sequence[Pin], kept: Sequence[Pin]) -> Mapping[str, int]:
-    """Pods without a seat that need one: not those that have succeeded for good, nor any beyond the core."""
+    """Returns pod set -> core pods without a seat that need one; those that have succeeded for good do not."""
     missing, spare = {}, gang.reclaimable
     leaving = Counter({_place(pin): pin.count for pin in gang.leaving})
     for pod_set in gang.pod_sets:
@@ -199,7 +217,7 @@ def _missing(gang: Gang, vacated: Sequence[Pin], kept: Sequence[Pin]) -> Mapping
 
 
 def _tie(snapshot: Snapshot, gang: Gang, name: str, kept: Sequence[Pin]) -> Mapping[str, str]:
-    """The domain that the other pods of the set, or of its group, stand in, where all of them have to share one.
+    """Returns the domain that the other pods of the set, or of its group, stand in, where all have to share one.
 
     A domain that is not known is nowhere: no node has an empty label of that name.
     """
@@ -222,13 +240,11 @@ def _label(snapshot: Snapshot, pin: Pin, label: str) -> str:
 
 
 def refilled(gang: Gang, vacancy: PodsToReplace, plan: PlacementPlan, pins: Sequence[Pin], now_s: float) -> Gang:
-    """The gang with its new seats. Where it had come together before, recovery is measured from the loss.
+    """Returns the gang with its new seats. If all of its pods were ready before, recovery is timed from the loss.
 
-    A loss that nobody was there to notice counts from when it would have been noticed.
+    A loss that happened while no agent ran counts from when an agent would have noticed it.
     """
     had_all = gang.pods_ready and not vacancy.idle_only
-    waiting = {pin.claim for pin in pins if not pin.node}
-    recuts = {claim: layout for claim, layout in gang.recuts.items() if claim in waiting}
     return gang.moved(
         gang.state,
         Reason.REPLACING,
@@ -237,21 +253,27 @@ def refilled(gang: Gang, vacancy: PodsToReplace, plan: PlacementPlan, pins: Sequ
         pins=tuple(pins),
         pod_sets=tuple(_shrunk(pod_set, pins) for pod_set in gang.pod_sets),
         leaving=tuple(pin for pin in gang.leaving if vacancy.keeps(pin)),
-        recuts=recuts | {recut.claim: recut.layout for recut in plan.recuts},
+        recuts=_awaited_recuts(gang, pins) | {recut.claim: recut.layout for recut in plan.recuts},
         pods_ready=gang.pods_ready and vacancy.idle_only,
         not_ready_since_s=max(vacancy.at_s, now_s - NODE_FAILURE_AFTER_S) if had_all else gang.not_ready_since_s,
         replacing_since_s=gang.replacing_since_s or now_s,
     )
 
 
+def _awaited_recuts(gang: Gang, pins: Iterable[Pin]) -> dict[str, str]:
+    """Returns the recuts (claim -> layout) that pins without a node still wait for."""
+    waiting = {pin.claim for pin in pins if not pin.node}
+    return {claim: layout for claim, layout in gang.recuts.items() if claim in waiting}
+
+
 def _shrunk(pod_set: PodSet, pins: Iterable[Pin]) -> PodSet:
-    """The set without pods beyond its core that have lost their seats; they may join again."""
+    """Returns the set without surplus pods that have lost their seats; they may join again."""
     seats = sum(pin.count for pin in pins if pin.pod_set == pod_set.name)
     return pod_set if core_of(pod_set) is pod_set else replace(pod_set, count=seats)
 
 
 def _how(plan: PlacementPlan) -> str:
-    """Where the lost pods go."""
+    """Returns where the lost pods go, in words."""
     nodes = {seat.slot.node for seat in plan.assignments if seat.slot.name == seat.slot.node}
     parts = [f"replacing on {', '.join(sorted(nodes)[:_SHOWN])}"] if nodes else []
     if plan.purchases:
@@ -273,16 +295,14 @@ def _how(plan: PlacementPlan) -> str:
 
 
 def arrived(snapshot: Snapshot, gang: Gang) -> Gang | None:
-    """The gang pinned to the nodes of machines that have become ready since; None where none has."""
+    """Returns the gang pinned to the nodes of awaited machines that are ready now; None where none is."""
     came = {pin: node for pin in gang.pins if not pin.node and (node := _ready_node(snapshot, gang, pin.claim))}
     if not came:
         return None
-    pins = together(replace(pin, node=came[pin]) if pin in came else pin for pin in gang.pins)
-    waiting = {pin.claim for pin in pins if not pin.node}
-    pods, total = sum(pin.count for pin in came), sum(pod_set.count for pod_set in gang.pod_sets)
-    message = f"{pods} of {total} pods go to {_listed('node', set(came.values()))}, which took the place of a lost one"
-    recuts = {claim: layout for claim, layout in gang.recuts.items() if claim in waiting}
-    facts: dict[str, object] = {"pins": pins, "recuts": recuts}
+    pins = together(replace(pin, node=came.get(pin, pin.node)) for pin in gang.pins)
+    nodes = _listed("node", set(came.values()))
+    message = f"{_part_of(gang, came)} go to {nodes}, which took the place of a lost one"
+    facts: dict[str, object] = {"pins": pins, "recuts": _awaited_recuts(gang, pins)}
     if any(not pod.deleting for pod in strays_of(snapshot, gang)):
         facts["not_ready_since_s"] = snapshot.now_s  # they have run until now: recovery begins here
     return gang.moved(gang.state, Reason.REPLACING, message, snapshot.now_s, **facts)
@@ -291,15 +311,15 @@ def arrived(snapshot: Snapshot, gang: Gang) -> Gang | None:
 def _ready_node(snapshot: Snapshot, gang: Gang, name: str) -> str:
     claim = snapshot.claims.get(name)
     node = snapshot.nodes.get(claim.node) if claim is not None else None
-    if claim is None or node is None or gang.recuts.get(name, claim.layout) != claim.layout:
+    if claim is None or node is None or awaits_recut(gang, claim):
         return ""
     return node.name if usable(node, claim) else ""
 
 
 def moved_out(snapshot: Snapshot, gang: Gang) -> Iterator[Action]:
-    """End the pods that have lost their seats, so that their job makes them anew; with the grace each asks for.
+    """Ends the pods that have lost their seats, each with its own grace period, so that their job makes them anew.
 
-    One whose machine still has time runs on until its next one is there (`fleet.gangs.handover`).
+    A pod whose machine has time left runs on until the replacement is ready (`fleet.gangs.lost_machines`).
     """
     for pod in strays_of(snapshot, gang):
         since_s = leaves_since_s(snapshot, gang, pod)
@@ -309,7 +329,7 @@ def moved_out(snapshot: Snapshot, gang: Gang) -> Iterator[Action]:
 
 
 def under_way(snapshot: Snapshot, gang: Gang) -> bool:
-    """Whether a seat is still to come, or a pod still to leave: it cannot be whole before."""
+    """Returns whether a machine is still to come, or a pod still to leave its old one: the gang is not whole before."""
     if not gang.replacing_since_s:
         return False
     return any(not pin.node for pin in gang.pins) or any(not pod.deleting for pod in strays_of(snapshot, gang))

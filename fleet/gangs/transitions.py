@@ -12,7 +12,7 @@ from model.kinds.base import format_duration
 
 
 def evicted(gang: Gang, job: Job | None, reason: Reason, message: str, now_s: float) -> Gang:
-    """The gang told to leave. One that has not started yet gives everything back at once."""
+    """Returns the gang told to leave. One that has not started yet gives everything back at once."""
     eviction = Eviction(reason, message, now_s)
     if gang.state is GangState.RESERVED:
         return released(gang, job, reason, message, now_s, requeue_at_s=now_s, eviction=eviction)
@@ -29,7 +29,7 @@ def evicted(gang: Gang, job: Job | None, reason: Reason, message: str, now_s: fl
 
 
 def released(gang: Gang, job: Job | None, reason: Reason, message: str, now_s: float, **changes: object) -> Gang:
-    """Back in the queue, holding nothing, asking for all that its job asks for; its checks are asked anew."""
+    """Returns the gang back in its queue, holding nothing; it asks for all its job asks for, and is checked anew."""
     return gang.moved(
         GangState.PENDING,
         reason,
@@ -52,7 +52,7 @@ def released(gang: Gang, job: Job | None, reason: Reason, message: str, now_s: f
 
 
 def moved_on(gang: Gang, message: str, now_s: float, **changes: object) -> Gang:
-    """The gang where it stands and why, with something about it changed."""
+    """Returns the gang in its present state and for the present reason, with a new message and other changes."""
     return gang.moved(gang.state, gang.reason, message, now_s, **changes)
 
 
@@ -61,21 +61,21 @@ FOR_GOOD: Final = frozenset({Reason.MAX_RUN_TIME, Reason.REQUEUING_LIMIT, Reason
 
 
 def spent(gang: Gang, now_s: float) -> tuple[Reason, str] | None:
-    """Why a gang has had its time, wherever it is: all its runs count (Kueue's `maximumExecutionTimeSeconds`)."""
+    """Returns that a gang has used up its run time, over all its runs (Kueue's `maximumExecutionTimeSeconds`)."""
     if gang.max_run_s is None or gang.ran_s(now_s) < gang.max_run_s:
         return None
     return Reason.MAX_RUN_TIME, f"it has run for the {format_duration(gang.max_run_s)} that it may"
 
 
 def called_off(gang: Gang) -> tuple[Reason, str] | None:
-    """Why a gang may not hold anything although nothing else is against it."""
+    """Returns that a gang was deactivated, and so may hold nothing; None while it is active."""
     return None if gang.active else (Reason.DEACTIVATED, "it was deactivated")
 
 
 def retired(gang: Gang, job: Job, reason: Reason, message: str, now_s: float) -> SaveGang:
-    """Take a gang out of the running. What was counted against it is forgotten: activated again, it starts afresh.
+    """Returns the write that deactivates a gang. Its time-outs and run time are reset: activated again, it starts anew.
 
-    One that is not active any more was being retired when the agent died, and has its last write still to come.
+    One that is not active any more was being retired when the agent died; its last write is repeated.
     """
     eviction = gang.eviction if gang.state is GangState.EVICTING else Eviction(reason, message, now_s)
     stopped = released(gang, job, reason, message, now_s, active=False, eviction=eviction)
@@ -83,7 +83,7 @@ def retired(gang: Gang, job: Job, reason: Reason, message: str, now_s: float) ->
 
 
 def deactivated(gang: Gang) -> Refusal | None:
-    """Why a gang that is not active is not considered, and how that ends."""
+    """Returns why a deactivated gang is not considered, and how to activate it; None for an active one."""
     if gang.active:
         return None
     limit = gang.eviction if gang.eviction and gang.eviction.reason in FOR_GOOD else None

@@ -16,26 +16,26 @@ _PART: Final = "+"
 
 
 def core_of(pods: PodSet) -> PodSet:
-    """The part of a pod set that starts together."""
+    """Returns the part of a pod set that starts together."""
     if pods.core is None or pods.core >= pods.count:
         return pods
     return replace(pods, count=pods.core, core=None)
 
 
 def cores(pod_sets: Iterable[PodSet]) -> tuple[PodSet, ...]:
-    """What a gang needs to start."""
+    """Returns the parts of its pod sets that a gang needs to start; without those that have no core."""
     return tuple(core for pods in pod_sets if (core := core_of(pods)).count)
 
 
 def whole(uid: str) -> str:
-    """Uid of the gang that a part belongs to."""
+    """Returns the uid of the gang that a part belongs to."""
     return uid.partition(_PART)[0]
 
 
 def parts(gang: Gang) -> Iterator[Gang]:
-    """A gang as the quota engine holds it: its core under its own uid, and each pod of the surplus as one of its own.
+    """Yields a gang as quota is charged: its core under its own uid, and each surplus pod as a gang of its own.
 
-    A pod that leaves already is a part with `leaving` set. While lost pods get other places a gang is one.
+    A pod that leaves already is a part with `leaving` set. While lost pods get other places, the gang is one part.
     """
     whole_now = gang.remaining or gang.replacing_since_s
     surplus = [pin for pods in gang.pod_sets for pin in _surplus(gang, pods)] if not whole_now else []
@@ -88,7 +88,7 @@ def _without(pins: Iterable[Pin], gone: Iterable[Pin]) -> tuple[Pin, ...]:
 
 
 def together(pins: Iterable[Pin]) -> tuple[Pin, ...]:
-    """The pins in order, those of one place as one."""
+    """Returns the pins in order, merged where pod set, node and claim are the same."""
     counts = Counter[tuple[str, str, str]]()
     for pin in pins:
         counts[pin.pod_set, pin.node, pin.claim] += pin.count
@@ -96,25 +96,28 @@ def together(pins: Iterable[Pin]) -> tuple[Pin, ...]:
 
 
 class Minimum(NamedTuple):
-    """A role's pods, and how many of them the gang needs at least; None = not said."""
+    """The number of pods of a role, and the least of them that the gang needs; None = not said."""
 
     pods: int
     least: int | None = None
 
+    def needed(self, *, unsaid: int) -> int:
+        """Returns the least number of pods, no more than there are; `unsaid` where the role states none."""
+        return unsaid if self.least is None else min(self.pods, self.least)
+
 
 def core_sizes(roles: Sequence[Minimum], together: int | None) -> list[int | None]:
-    """For each role how many of its pods belong to the core; None = all of them.
+    """Returns for each role how many of its pods belong to the core; None = all of them.
 
     `together` (`minAvailable`, `minMember`) is how many are needed in all; not said, it is the sum of the minima of
     roles, and of all pods of roles that say none. The minima of roles come first; what is still missing is taken from
-    the roles in order. Minima that add up to more than `together` do not count. One pod is needed whatever is said.
+    the roles in order. Minima that add up to more than `together` do not count. At least one pod is always needed.
     """
-    said = [min(role.pods, role.least) if role.least is not None else None for role in roles]
     if together is None:
-        full = [role.pods if least is None else least for role, least in zip(roles, said, strict=True)]
+        full = [role.needed(unsaid=role.pods) for role in roles]
         return _elastic(roles, full) if any(full) else core_sizes(roles, 1)
     together = max(1, together)
-    minima = [least or 0 for least in said]
+    minima = [role.needed(unsaid=0) for role in roles]
     core = minima if sum(minima) <= together else [0] * len(roles)
     missing = together - sum(core)
     for index, role in enumerate(roles):

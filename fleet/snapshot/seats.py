@@ -1,27 +1,36 @@
-"""Seats of a gang that its pods have left for good: whoever has succeeded and will not be replaced needs none."""
+"""Seats of a gang: the pods of its pins that it still needs, those that stand elsewhere, and which pod is where."""
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 
 from fleet.snapshot import Gang, Pin, Pod, Snapshot
 from model import labels
 
 
-def seats_of(snapshot: Snapshot, gang: Gang) -> tuple[Pin, ...]:
-    """The gang's pins without what its pods no longer need.
+def pods_of(snapshot: Snapshot, gang: Gang) -> tuple[Pod, ...]:
+    """Returns the pods of a gang that still exist, ended ones included."""
+    return snapshot.gang_pods.get(f"{gang.namespace}/{gang.workload}", ())
 
-    Given back is where a pod has succeeded, as much as there is neither a pod nor one to come: a seat whose next pod is
-    not there yet stays taken. Quota is given back by the job's word alone (`Gang.reclaimable`).
+
+def active_pods(snapshot: Snapshot, gang: Gang) -> tuple[Pod, ...]:
+    """Returns the pods of a gang that have not ended."""
+    return tuple(pod for pod in pods_of(snapshot, gang) if pod.active)
+
+
+def seats_of(snapshot: Snapshot, gang: Gang) -> tuple[Pin, ...]:
+    """Returns the gang's pins without the pods that have succeeded and will not be replaced.
+
+    A place is given back where a pod has succeeded, unless another pod stands there or is still to come. Quota is given
+    back by what the job says alone (`Gang.reclaimable`).
     """
     spare = dict(gang.reclaimable)
     if not spare:
         return gang.pins
-    pods = snapshot.gang_pods.get(f"{gang.namespace}/{gang.workload}", ())
-    node_of_host = {hostname_of(snapshot, pin.node): pin.node for pin in gang.pins}
+    pods, node_of_host = pods_of(snapshot, gang), nodes_by_host(snapshot, gang)
     done = Counter((pod.pod_set, pod.node) for pod in pods if pod.phase == "Succeeded")
-    here = Counter(
-        (pod.pod_set, pod.node or node_of_host.get(pod.pinned_host, "")) for pod in pods if pod.active and not pod.gated
-    )
+    released = (pod for pod in pods if pod.active and not pod.gated)
+    here = Counter((pod.pod_set, pod.node or node_of_host.get(pod.pinned_host, "")) for pod in released)
     kept: list[Pin] = []
     for pin in gang.pins:
         place = pin.pod_set, pin.node
@@ -33,18 +42,21 @@ def seats_of(snapshot: Snapshot, gang: Gang) -> tuple[Pin, ...]:
 
 
 def strays_of(snapshot: Snapshot, gang: Gang) -> tuple[Pod, ...]:
-    """Pods that still stand, or were let go to, where the gang has lost its seats; only after a lost machine."""
+    """Returns the pods that still stand, or were released to, where the gang has lost its seats.
+
+    There are none unless the gang is getting other places for a lost machine.
+    """
     if not gang.replacing_since_s:
         return ()
     seats = {(pin.pod_set, pin.node) for pin in gang.pins if pin.node}
-    node_of_host = {hostname_of(snapshot, node): node for _, node in seats}
-    pods = (pod for pod in snapshot.gang_pods.get(f"{gang.namespace}/{gang.workload}", ()) if pod.active)
-    places = ((pod, pod.node or node_of_host.get(pod.pinned_host, pod.pinned_host)) for pod in pods if not pod.gated)
+    node_of_host = nodes_by_host(snapshot, gang)
+    pods = (pod for pod in active_pods(snapshot, gang) if not pod.gated)
+    places = ((pod, pod.node or node_of_host.get(pod.pinned_host, pod.pinned_host)) for pod in pods)
     return tuple(pod for pod, place in places if place and (pod.pod_set, place) not in seats)
 
 
 def seated(snapshot: Snapshot, gang: Gang) -> Gang:
-    """The gang pinned to no more than its seats, and to the nodes on which pods still stand that have lost theirs."""
+    """Returns the gang pinned to its seats alone, and to the nodes on which pods still stand that have lost theirs."""
     seats = seats_of(snapshot, gang)
     if not gang.replacing_since_s:
         return gang if seats is gang.pins else replace(gang, pins=seats)
@@ -54,14 +66,19 @@ def seated(snapshot: Snapshot, gang: Gang) -> Gang:
 
 
 def place_of(snapshot: Snapshot, gang: Gang, pod: Pod) -> str:
-    """The node a pod of the gang is on, or was released onto; empty when neither."""
+    """Returns the node that a pod of the gang is on, or was released onto; empty when neither."""
     if pod.node or not pod.pinned_host:
         return pod.node
     hosts = (pin.node for pin in gang.pins if hostname_of(snapshot, pin.node) == pod.pinned_host)
     return next(hosts, "")
 
 
+def nodes_by_host(snapshot: Snapshot, gang: Gang) -> Mapping[str, str]:
+    """Returns label `kubernetes.io/hostname` -> node, of the nodes that the gang is pinned to."""
+    return {hostname_of(snapshot, pin.node): pin.node for pin in gang.pins if pin.node}
+
+
 def hostname_of(snapshot: Snapshot, node: str) -> str:
-    """What pods are pinned to a node by: its label `kubernetes.io/hostname`."""
+    """Returns what pods are pinned to a node by: its label `kubernetes.io/hostname`, or its name where it has none."""
     observed = snapshot.nodes.get(node)
     return observed.labels.get(labels.HOSTNAME, node) if observed else node

@@ -21,7 +21,7 @@ POD_GROUP = "PodGroup"
 
 
 def group_uid(namespace: str, group: str) -> str:
-    """The identity of a plain group, fit for a label's value."""
+    """Returns the uid of a plain group: a hash of its name, short enough for a label's value."""
     return blake2b(f"{namespace}/{group}".encode(), digest_size=16).hexdigest()
 
 
@@ -31,7 +31,7 @@ def works(
     job_pods: Mapping[str, Sequence[Pod]],
     terms: Mapping[str, Terms] = MappingProxyType({}),
 ) -> Mapping[str, Job]:
-    """All jobs by uid: the objects completed, and the plain groups. `terms` by `namespace/group`."""
+    """Returns all jobs by uid: the observed objects, completed, and plain groups. `terms` are by `namespace/group`."""
     found = dict(jobs)
     special = [job for job in jobs.values() if job.shaped_below or job.hold is Hold.PODS]
     below = {job.owner_uid: job for job in jobs.values() if job.owner_uid} if special else {}
@@ -63,12 +63,12 @@ def _completed(job: Job, below: Job | None, pods: Sequence[Pod]) -> Job:
 
 
 def has_started(pod: Pod) -> bool:
-    """Whether a pod runs, or may: with its gang, or past it."""
+    """Returns whether a pod runs or may run: released with its gang, or never gated."""
     return pod.active and not pod.deleting and (bool(pod.workload) or not pod.gated)
 
 
 def excess(pods: Sequence[Pod]) -> list[Pod]:
-    """Pods of a plain group beyond its total that have not started, youngest first (Kueue's rule for groups)."""
+    """Returns the pods of a plain group beyond its total that have not started, youngest first (Kueue's rule)."""
     if not any(pod.held for pod in pods):
         return []
     members = _members(pods)
@@ -79,35 +79,37 @@ def excess(pods: Sequence[Pod]) -> list[Pod]:
 
 
 def group_job(uid: str, pods: Sequence[Pod], terms: Terms | None = None) -> Job:
-    """A plain group as a job. It asks for nothing while it is incomplete and none of its pods has started.
+    """Returns a plain group as a job, with an empty queue while it is incomplete and none of its pods has started.
 
-    How many pods it has its pods say; or `terms` say how many it needs, and it is all that are there. Nobody knows when
-    a group is complete of which neither is said. It is over when as many pods have ended and none is left: well, if as
-    many have succeeded.
+    Its size is the total that its pods state, else the number of pods there are, but at least what `terms` require. A
+    group with neither is never complete. The job has ended when so many pods have ended and none is left, and has
+    succeeded if so many have.
     """
     members = _members(pods)
     pod, first = members[0]
+    present, described = [one for one, _ in members], [member for _, member in members]
     surplus = {extra.uid for extra in excess(pods)}
-    wanted = [(one, member) for one, member in members if _counts(one) and one.uid not in surplus]
-    started = any(has_started(one) for one, _ in members)
+    wanted = [member for one, member in members if _counts(one) and one.uid not in surplus]
+    started = any(map(has_started, present))
     total = first.total or (max(len(wanted), terms.together) if terms else 0)
-    result = _result([one for one, _ in members], total) if total else None
+    result = _result(present, total) if total else None
+    complete = bool(total) and len(wanted) >= total
     return Job(
         ref=JobRef("v1", POD_GROUP, pod.namespace, first.group, uid),
         resource_version="",
-        queue=first.queue if started or result or (total and len(wanted) >= total) else "",
+        queue=first.queue if started or result or complete else "",
         priority_class=first.priority_class,
         suspended=not started,
-        pod_sets=_roles([member for _, member in wanted], terms),
+        pod_sets=_roles(wanted, terms),
         created_at_s=first.created_at_s,
         result=result,
         last_checkpoint_s=max(
-            (m.last_checkpoint_s for _, m in members if m.last_checkpoint_s is not None), default=None
+            (it.last_checkpoint_s for it in described if it.last_checkpoint_s is not None), default=None
         ),
         checkpoint_interval_s=first.checkpoint_interval_s,
-        do_not_disrupt=any(one.do_not_disrupt for one, _ in members),
+        do_not_disrupt=any(one.do_not_disrupt for one in present),
         hold=Hold.PODS,
-        pod_priority_class=next((m.pod_priority_class for _, m in members if m.pod_priority_class), ""),
+        pod_priority_class=next(filter(None, (it.pod_priority_class for it in described)), ""),
         expected_run_s=first.expected_run_s,
         max_run_s=first.max_run_s,
         sla_waiting_s=first.sla_waiting_s,
