@@ -37,7 +37,7 @@ BUDGET_REASONS = {
 }
 _PERCENT: Final = re.compile(r"(100|[0-9]{1,2})%")
 _FORCEFUL: Final = frozenset({Reason.EXPIRED, Reason.BLOCK_ENDS})
-"""What nobody can put off: as in Karpenter expiry waits for no budget, and EC2 ends a capacity block whatever runs."""
+"""What nobody can put off: as in Karpenter expiry waits for no budget, and a capacity block ends whatever runs."""
 _EVENTUAL: Final = frozenset({Reason.DRIFTED})
 """What waits for budgets only where a drain may take for ever."""
 

@@ -13,7 +13,7 @@ from model.kinds import NodePool
 
 
 class CapacityBlocks:
-    """Work leaves a capacity block ahead of EC2, by the pool's lead time; its replacements are bought first.
+    """Work leaves a capacity block before it ends, by the pool's lead time; its replacements are bought first.
 
     No budget holds it back, since the machines go in any case; what finds no replacement leaves at the last moment
     (`fleet.nodeclaims.interruption`).

@@ -230,7 +230,7 @@ class DriftInputs:
     strays: Mapping[str, tuple[str, str]]
 
     def listed(self, claim: Claim) -> Instance | None:
-        """Returns the machine as EC2 lists it, where it was launched before the names of images and subnets were read.
+        """Returns the listed machine, if it was launched before the names of images and subnets were read.
 
         What was launched later may have got what was published in between; what was adopted was born otherwise.
         """

@@ -1,4 +1,4 @@
-"""Rebalance: machines that EC2 expects to take soon, of pools that ask to move away before."""
+"""Rebalance: machines that the cloud expects to take soon, of pools that ask to move away before."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -12,7 +12,7 @@ from fleet.reasons import Reason
 from fleet.snapshot import Claim
 from model.kinds import NEVER, NodePool
 
-_WHY: Final = "EC2 expects to take the machine soon"
+_WHY: Final = "the cloud expects to take the machine soon"
 
 
 class Rebalance:
@@ -37,7 +37,7 @@ class Rebalance:
         return [*idle, *replacing(_elsewhere(context, advised), self._due(context, advised))]
 
     def why_not(self, context: DisruptionContext, claim: Claim) -> Blocked:
-        """Returns why a machine is not left on EC2's advice; or that there is none."""
+        """Returns why a machine is not left on the cloud's advice; or that there is none."""
         pool = context.pool_of(claim)
         if pool is None:
             return undeclared(claim)
@@ -51,9 +51,9 @@ class Rebalance:
 
     def _kept(self, context: DisruptionContext, pool: NodePool, claim: Claim) -> Blocked | None:
         if pool.spec.disruption.on_rebalance == "Ignore":
-            return no_reason(Obstacle.POLICY, f"{pool.name} ignores EC2's advice")
+            return no_reason(Obstacle.POLICY, f"{pool.name} ignores the cloud's advice")
         if not claim.advised_at_s:
-            return no_reason(Obstacle.NOT_DUE, "EC2 has not advised to leave it")
+            return no_reason(Obstacle.NOT_DUE, "the cloud has not advised to leave it")
         return spared(context, claim)
 
     def _advised(self, context: DisruptionContext) -> list[Claim]:
@@ -72,6 +72,6 @@ class Rebalance:
 
 
 def _elsewhere(context: DisruptionContext, advised: Collection[Claim]) -> DisruptionContext:
-    """Returns the same pass, in which nothing is bought where EC2 has advised to leave."""
+    """Returns the same pass, in which nothing is bought where the cloud has advised to leave."""
     short = {**context.snapshot.shortages, **{claim.capacity_pool: NEVER for claim in advised}}
     return replace(context, snapshot=replace(context.snapshot, shortages=short))

@@ -91,7 +91,7 @@ def awaits_recut(gang: Gang, claim: Claim) -> bool:
 POLITE_S: Final = 10.0
 """A pod that has lost its seat is evicted by the API for this long, which tells its job that it is a disruption, not a
 failure. After that a disruption budget holds it no longer: it is deleted. Short, as every refusal doubles the pause
-before the next attempt, and EC2 takes a spot machine two minutes after its notice."""
+before the next attempt, and a spot machine may go two minutes after its notice."""
 
 
 def leaves_since_s(snapshot: Snapshot, gang: Gang, pod: Pod) -> float | None:

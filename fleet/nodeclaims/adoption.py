@@ -100,9 +100,8 @@ def _untagged(snapshot: Snapshot) -> dict[str, Refusal]:
         if snapshot.now_s - claim.launched_at_s >= TAGGED_WITHIN_S
         and not _taken_over(snapshot.instances.get(claim.adopts), own_tags(claim, snapshot.cluster))
     }
-    message = (
-        "the cluster's tags could not be written on it, as the log says: the agent's role needs ec2:CreateTags for it"
-    )
+    needed = snapshot.catalog.tagging_permission
+    message = f"the cluster's tags could not be written on it, as the log says: the agent's role needs {needed} for it"
     return {instance_id: Refusal(Reason.NOT_TAGGED, message) for instance_id in sorted(late)}
 
 

@@ -1,7 +1,7 @@
 """Fixed pools: exactly `replicas` machines, whatever the queues hold (Karpenter's static capacity).
 
-Machines are bought by halves of what is missing: a thousand are ten requests instead of a thousand, which EC2 would
-throttle, and when the cloud has not got them all, what it has is found in a few passes.
+Machines are bought by halves of what is missing: a thousand are ten requests instead of a thousand, which a cloud
+would throttle, and when the cloud has not got them all, what it has is found in a few passes.
 """
 
 from collections.abc import Sequence

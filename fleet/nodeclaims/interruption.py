@@ -2,8 +2,8 @@
 
 Notices are answered as Karpenter does (`pkg/controllers/interruption`), with the deadline made explicit. Of a capacity
 block the end is known beforehand: until just before it, replacements are sought (`fleet.disruption.capacity_blocks`).
-From then on the machines go whatever budgets, freeze windows and annotations say, with a deadline, as EC2 asks nobody
-either (EC2 User Guide, "Capacity Blocks for ML": it begins to terminate machines 30 minutes before the end).
+From then on the machines go whatever budgets, freeze windows and annotations say, with a deadline, as the cloud asks
+nobody either.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,10 +20,8 @@ from fleet.snapshot import CapacityPool, Claim, NodeDisruption, Notice, NoticeKi
 from model.fleet import Fleet
 from model.kinds import NEVER, NodePool
 
-NOTICE_S = 120.0
-"""EC2 takes a spot machine this long after the notice was written."""
 MARGIN_S = 15.0
-"""The drain is over this much earlier."""
+"""The drain is over this much before what the notice announces."""
 SHORTAGE_S = 180.0
 
 
@@ -41,27 +39,26 @@ class NoticeRule(NamedTuple):
     """What a kind of notice leads to."""
 
     handling: InterruptionAction
-    grace_s: float
-    """From the time the notice was written until the drain must be over; NEVER = by what the notice itself says."""
-    short: bool
+    at_once: bool = False
+    """Whether it has begun as the notice is written, so that the drain has no time; else the notice says when."""
+    short: bool = False
     """Whether the capacity pool counts as short from now on."""
-    words: str
+    words: str = ""
+    """Why such a machine leaves; `{source}` stands for who says so."""
 
 
 _NOTHING, _DRAIN, _FORCE = InterruptionAction
 RULES: Mapping[NoticeKind, NoticeRule] = {
-    NoticeKind.SPOT_INTERRUPTED: NoticeRule(_DRAIN, NOTICE_S - MARGIN_S, True, "EC2 takes the spot machine back"),
-    NoticeKind.CAPACITY_RESERVATION_INTERRUPTED: NoticeRule(
-        _DRAIN, NOTICE_S - MARGIN_S, True, "its capacity reservation ends"
-    ),
-    NoticeKind.SCHEDULED_CHANGE: NoticeRule(_DRAIN, NEVER, False, "AWS Health announces maintenance"),
-    NoticeKind.INSTANCE_STOPPED: NoticeRule(_DRAIN, 0.0, False, "the machine is being stopped"),
-    NoticeKind.INSTANCE_TERMINATED: NoticeRule(_DRAIN, 0.0, False, "the machine is being terminated"),
-    NoticeKind.INSTANCE_STATUS: NoticeRule(_FORCE, 0.0, False, "EC2's check of the instance fails"),
-    NoticeKind.SYSTEM_STATUS: NoticeRule(_FORCE, 0.0, False, "EC2's check of the host fails"),
-    NoticeKind.EVENT_STATUS: NoticeRule(_DRAIN, NEVER, False, "EC2 has announced an event for the machine"),
-    NoticeKind.REBALANCE_RECOMMENDATION: NoticeRule(_NOTHING, NEVER, False, ""),
-    NoticeKind.NO_OP: NoticeRule(_NOTHING, NEVER, False, ""),
+    NoticeKind.SPOT_INTERRUPTED: NoticeRule(_DRAIN, short=True, words="{source} takes the spot machine back"),
+    NoticeKind.CAPACITY_RESERVATION_INTERRUPTED: NoticeRule(_DRAIN, short=True, words="its capacity reservation ends"),
+    NoticeKind.SCHEDULED_CHANGE: NoticeRule(_DRAIN, words="{source} announces maintenance"),
+    NoticeKind.INSTANCE_STOPPED: NoticeRule(_DRAIN, at_once=True, words="the machine is being stopped"),
+    NoticeKind.INSTANCE_TERMINATED: NoticeRule(_DRAIN, at_once=True, words="the machine is being terminated"),
+    NoticeKind.INSTANCE_STATUS: NoticeRule(_FORCE, at_once=True, words="{source}'s check of the instance fails"),
+    NoticeKind.SYSTEM_STATUS: NoticeRule(_FORCE, at_once=True, words="{source}'s check of the host fails"),
+    NoticeKind.EVENT_STATUS: NoticeRule(_DRAIN, words="{source} has announced an event for the machine"),
+    NoticeKind.REBALANCE_RECOMMENDATION: NoticeRule(_NOTHING),
+    NoticeKind.NO_OP: NoticeRule(_NOTHING),
 }
 
 
@@ -116,13 +113,15 @@ def respond(
 def _marked(claim: Claim, notice: Notice, rule: NoticeRule, pool: NodePool | None, now_s: float) -> Claim:
     if notice.kind in ADVICE:
         return _advised(claim, pool, now_s)
-    return claim.with_disruption(NodeDisruption(Reason.INTERRUPTED, rule.words, now_s, _deadline_s(rule, notice)))
+    message = rule.words.format(source=notice.source)
+    return claim.with_disruption(NodeDisruption(Reason.INTERRUPTED, message, now_s, _deadline_s(rule, notice)))
 
 
 def _deadline_s(rule: NoticeRule, notice: Notice) -> float:
     """When the drain must be over. What should have begun before it was announced has no time that one could go by."""
-    due_s = notice.due_s - MARGIN_S if notice.due_s > notice.at_s else NEVER
-    return min(notice.at_s + rule.grace_s, due_s)
+    if rule.at_once:
+        return notice.at_s
+    return notice.due_s - MARGIN_S if notice.due_s > notice.at_s else NEVER
 
 
 def _advised(claim: Claim, pool: NodePool | None, now_s: float) -> Claim:
@@ -160,4 +159,4 @@ def last_call_s(pool: NodePool | None, reservation: Reservation) -> float:
 
 def block_ends_message(reservation: Reservation) -> str:
     """Why such a machine leaves."""
-    return f"capacity block {reservation.id} ends, and EC2 terminates its machines"
+    return f"capacity block {reservation.id} ends, and the cloud terminates its machines"

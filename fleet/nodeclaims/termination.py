@@ -29,7 +29,7 @@ from fleet.snapshot.lookups import node_of
 from model.fleet import Fleet
 
 LISTING_LAG_S = 60.0
-"""EC2's listing may lag behind a launch by this much; a machine missing from it earlier is not taken for gone."""
+"""The cloud's listing may lag behind a launch by this much; a machine missing from it earlier is not taken for gone."""
 
 
 def close(snapshot: Snapshot, claim: Claim, reason: Reason, message: str) -> Iterator[Action]:

@@ -49,7 +49,7 @@ def learned(
 
 @derived(1)
 def _interruptions(_index: Index, claims: Mapping[str, Claim]) -> Sequence[_Interruption]:
-    """Machines that EC2 takes back, the earliest first: it does that with spot and reserved ones only."""
+    """Machines that the cloud takes back, the earliest first: it does that with spot and reserved ones only."""
     return sorted(
         _Interruption(claim.disruption.at_s, claim.capacity_pool)
         for claim in claims.values()

@@ -57,7 +57,7 @@ class Reservation:
     """Account id."""
     terminates_s: float = inf
     interruptible: bool = False
-    """Its owner may take machines back, with two minutes' notice."""
+    """Its owner may take machines back, at short notice."""
     tags: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -152,6 +152,8 @@ class Catalog:
     priced_at_s: float = 0.0
     price_source: str = ""
     profiles: NodeProfiles = field(default=ListedProfiles(), repr=False, compare=False)
+    tagging_permission: str = "permission to tag machines"
+    """What the agent must be granted to write tags on a machine, in the cloud's words."""
 
 
 MeasuredKind = tuple[str, str]
@@ -303,4 +305,6 @@ class Notice:
     instance_ids: tuple[str, ...]
     at_s: float
     due_s: float = NEVER
-    """When it happens (epoch seconds), where the message says so; else the kind alone tells."""
+    """When it happens (epoch seconds), by the message or by what the cloud does after one of its kind."""
+    source: str = "the cloud"
+    """Who says so, in words."""

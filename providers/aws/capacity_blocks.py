@@ -9,7 +9,8 @@ from fleet.snapshot import LaunchRequest
 from model.kinds import ReservationKind
 
 TERMINATION_S = 30 * 60.0
-"""EC2 begins to terminate the machines of a capacity block this long before the block's end."""
+"""EC2 begins to terminate the machines of a capacity block this long before the block's end (EC2 User Guide, "Capacity
+Blocks for ML")."""
 
 
 def terminates_s(kind: ReservationKind, ends_s: float) -> float:

@@ -57,6 +57,7 @@ def build_catalog(
         priced_at_s=min([on_demand.at_s, *([spot.at_s] if spot and spot.hourly_usd else [])]),
         price_source=_source(on_demand, spot, estimates),
         profiles=Ec2NodeProfiles({name: hardware(each, settings) for name, each in facts.items()}),
+        tagging_permission="ec2:CreateTags",
     )
     return CatalogBuild(catalog, left_out)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fleet.snapshot import Notice, NoticeKind
 from model.kinds import NEVER
 from providers.aws.buckets import RateLimitGroup
+from providers.aws.interruption import notice_of
 from providers.aws.retry import Caller, pages
 from providers.clock import Clock
 
@@ -46,11 +47,11 @@ def notices_of(status: Mapping[str, Any], now_s: float) -> Iterator[Notice]:
     for field, kind in _CHECKS:
         since_s = _impaired_since_s(status.get(field) or {})
         if since_s is not None and now_s - since_s >= IMPAIRED_FOR_S:
-            yield Notice(f"{kind}/{instance_id}", kind, (instance_id,), since_s)
+            yield notice_of(f"{kind}/{instance_id}", kind, (instance_id,), since_s)
     events = [it for it in status.get("Events") or () if not str(it.get("Description", "")).startswith(_OVER)]
     if events:
         kind = NoticeKind.EVENT_STATUS
-        yield Notice(f"{kind}/{instance_id}", kind, (instance_id,), now_s, min(map(_begins_s, events)))
+        yield notice_of(f"{kind}/{instance_id}", kind, (instance_id,), now_s, min(map(_begins_s, events)))
 
 
 def _begins_s(event: Mapping[str, Any]) -> float:

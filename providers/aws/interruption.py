@@ -16,10 +16,24 @@ from model.kinds import NEVER
 _Detail = Mapping[str, Any]
 _Read = tuple[NoticeKind, tuple[str, ...]]
 _NOTHING: _Read = (NoticeKind.NO_OP, ())
+_DUE_AFTER_S: Mapping[NoticeKind, float] = {
+    NoticeKind.SPOT_INTERRUPTED: 120.0,
+    NoticeKind.CAPACITY_RESERVATION_INTERRUPTED: 120.0,
+}
+"""How long after a warning was written EC2 takes the machine (EC2 User Guide, "Spot Instance interruption notices")."""
 
 
 class UnparsableNotice(ValueError):
     """The message is no EventBridge event, or lacks what its kind must say."""
+
+
+def notice_of(
+    message_id: str, kind: NoticeKind, instance_ids: tuple[str, ...], at_s: float, due_s: float = NEVER
+) -> Notice:
+    """A notice of EC2's, with what no message says: who wrote it, and when a machine goes after a warning."""
+    source = "AWS Health" if kind is NoticeKind.SCHEDULED_CHANGE else "EC2"
+    warned_s = _DUE_AFTER_S.get(kind)
+    return Notice(message_id, kind, instance_ids, at_s, due_s if warned_s is None else at_s + warned_s, source)
 
 
 def parse_notice(body: str, message_id: str, received_s: float) -> Notice:
@@ -31,14 +45,14 @@ def parse_notice(body: str, message_id: str, received_s: float) -> Notice:
     key = (event.get("version"), event.get("source"), event.get("detail-type"))
     reader = _READERS.get(key) if all(isinstance(part, str) for part in key) else None
     if reader is None:
-        return Notice(message_id, *_NOTHING, _written_s(event, received_s))
+        return notice_of(message_id, *_NOTHING, _written_s(event, received_s))
     detail = event.get("detail")
     if not isinstance(detail, Mapping):
         raise UnparsableNotice(f"{event['detail-type']}: no detail")
-    return Notice(message_id, *reader(detail), _written_s(event, received_s), _due_s(detail))
+    return notice_of(message_id, *reader(detail), _written_s(event, received_s), _begins_s(detail))
 
 
-def _due_s(detail: _Detail) -> float:
+def _begins_s(detail: _Detail) -> float:
     """When AWS Health says that it begins; NEVER where it does not, or nobody could read it."""
     try:
         begins = parsedate_to_datetime(detail["startTime"])

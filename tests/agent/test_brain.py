@@ -291,7 +291,7 @@ def with_machine(world: BrainWorld) -> str:
 
 
 def notice(instance_id: str, name: str = "n1") -> Notice:
-    return Notice(name, NoticeKind.SPOT_INTERRUPTED, (instance_id,), NOW)
+    return Notice(name, NoticeKind.SPOT_INTERRUPTED, (instance_id,), NOW, NOW + 120)
 
 
 def test_a_notice_is_acknowledged_once_what_follows_is_written() -> None:

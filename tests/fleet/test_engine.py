@@ -96,7 +96,7 @@ def delete_job(world: World) -> None:
 def interrupt(world: World) -> None:
     """EC2 takes back the first spot machine."""
     ids = [it.id for _, it in sorted(world.instances.items()) if not it.gone and it.capacity_type == "spot"][:1]
-    notice = Notice("n", NoticeKind.SPOT_INTERRUPTED, tuple(ids), world.now_s)
+    notice = Notice("n", NoticeKind.SPOT_INTERRUPTED, tuple(ids), world.now_s, world.now_s + 120)
     response = respond([notice], world.snapshot())
     world.shortages.update(response.shortages)
     world.apply(response.actions)

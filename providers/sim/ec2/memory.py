@@ -23,6 +23,7 @@ from fleet.snapshot import (
 )
 from model.labels import ADOPT, CLUSTER
 from providers.aws.capacity_blocks import market_of
+from providers.aws.interruption import notice_of
 from providers.aws.user_data import ClusterAccess, node_user_data
 from providers.clock import Clock
 from providers.ports import CloudRejected, CloudThrottled, CloudUnreachable
@@ -300,7 +301,7 @@ class NoticeQueue:
             )
 
     def _put(self, signal: Signal) -> None:
-        notice = Notice(id=signal.id, kind=signal.kind, instance_ids=(signal.instance_id,), at_s=signal.at_s)
+        notice = notice_of(signal.id, signal.kind, (signal.instance_id,), signal.at_s)
         with self._lock:
             self._messages.append(_Message(notice))
 

@@ -1,4 +1,4 @@
-"""Machines of capacity blocks that end: work leaves ahead of EC2, replacements first, whatever the budgets say."""
+"""Machines of capacity blocks that end: work leaves before the end, replacements first, whatever the budgets say."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -51,9 +51,9 @@ ROWS: list[Row] = [
     ("of another reservation", lambda: blocked(inf), {}, KEEPS, Obstacle.NOT_DUE, "no capacity block"),
     ("open", lambda: blocked(11), {}, KEEPS, Obstacle.NOT_DUE, "capacity block cr-1 is open"),
     ("the pool leaves sooner", lambda: blocked(11, reservations={"leaveBefore": "15m"}), {"m0": 1, "m1": 0}, GOES,
-     NOTHING, "capacity block cr-1 ends, and EC2 terminates its machines; 1 machine bought first"),
+     NOTHING, "capacity block cr-1 ends, and the cloud terminates its machines; 1 machine bought first"),
     ("ends", lambda: blocked(9), {"m0": 1, "m1": 0}, GOES, NOTHING, "1 machine bought first"),
-    ("ends, and is idle", lambda: blocked(9, gangs=0), {"m0": 0, "m1": 0}, GOES, NOTHING, "EC2 terminates"),
+    ("ends, and is idle", lambda: blocked(9, gangs=0), {"m0": 0, "m1": 0}, GOES, NOTHING, "the cloud terminates"),
     ("ends, no budget", lambda: blocked(9, **NO_BUDGET), {"m0": 1, "m1": 0}, GOES, NOTHING, "1 machine bought first"),
     ("ends, work may not move", lambda: blocked(9, run={"do_not_disrupt": True}), {"m1": 0}, WAITS, Obstacle.GANG,
      "terminates its machines; ns/g0 says do-not-disrupt"),

@@ -1,4 +1,4 @@
-"""Moving away where EC2 advises it: replaced first, from other capacity pools, under budget."""
+"""Moving away where the cloud advises it: replaced first, from other capacity pools, under budget."""
 
 from typing import Any
 

@@ -203,7 +203,7 @@ def test_tags_that_cannot_be_written_are_told_of_and_hold_everything_up() -> Non
         done = lifecycle.decide(world.fleet, world.snapshot())
         assert [type(action) for action in done] == [TagMachine]
     [refusal] = adoption.refusals(world.fleet, world.snapshot()).values()
-    assert (refusal.reason, "ec2:CreateTags" in refusal.message) == (Reason.NOT_TAGGED, True)
+    assert (refusal.reason, "permission to tag machines" in refusal.message) == (Reason.NOT_TAGGED, True)
 
 
 def test_once_tagged_a_deleted_claim_takes_its_machine_with_it() -> None:

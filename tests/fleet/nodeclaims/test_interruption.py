@@ -13,12 +13,16 @@ from tests.support.fleets import NOW, capacity_pool, small_fleet
 from tests.support.world import World
 
 SENT = NOW - 20
+ANNOUNCED = {NoticeKind.SPOT_INTERRUPTED, NoticeKind.CAPACITY_RESERVATION_INTERRUPTED}
+"""What is told two minutes before."""
 
 
 def answer(
     world: World, *kinds: NoticeKind, instances: tuple[str, ...] = ("i-m0",), at_s: float = SENT
 ) -> InterruptionResponse:
-    return respond([Notice(f"n{i}", kind, instances, at_s) for i, kind in enumerate(kinds)], world.snapshot())
+    due = [at_s + 120 if kind in ANNOUNCED else NEVER for kind in kinds]
+    notices = [Notice(f"n{i}", kind, instances, at_s, due[i], "EC2") for i, kind in enumerate(kinds)]
+    return respond(notices, world.snapshot())
 
 
 def claims(it: InterruptionResponse) -> list[Claim]:
@@ -57,7 +61,7 @@ def test_rules(kind: NoticeKind, deadline_s: float | None, short: bool) -> None:
         [claim] = claims(found)
         assert claim.disruption
         assert (claim.disruption.reason, claim.disruption.deadline_s) == ("Interrupted", deadline_s)
-        assert claim.disruption.message == RULES[kind].words
+        assert claim.disruption.message == RULES[kind].words.format(source="EC2")
     assert found.shortages == ({capacity_pool(): NOW + 180} if short else {})
 
 
@@ -92,7 +96,7 @@ def test_the_earliest_deadline_of_several_counts() -> None:
 
 
 def test_a_machine_that_leaves_at_leisure_gets_the_deadline() -> None:
-    """EC2 does not wait for a drain that has no deadline of its own."""
+    """The cloud does not wait for a drain that has no deadline of its own."""
     world = one()
     slow = NodeDisruption("Drifted", "x", NOW - 99, NEVER)
     world.claims["m0"] = replace(world.claims["m0"], deleting=True, disruption=slow)
@@ -114,7 +118,7 @@ def test_several_machines_in_one_notice_and_strangers() -> None:
         pytest.param(K.SCHEDULED_CHANGE, SENT + 86400, SENT + 86400 - MARGIN_S, id="maintenance tomorrow"),
         pytest.param(K.EVENT_STATUS, SENT + 3600, SENT + 3600 - MARGIN_S, id="a reboot in an hour"),
         pytest.param(K.SCHEDULED_CHANGE, SENT - 60, NEVER, id="announced after it had begun"),
-        pytest.param(K.SPOT_INTERRUPTED, NEVER, SENT + 105, id="two minutes, less a margin"),
+        pytest.param(K.SPOT_INTERRUPTED, SENT + 120, SENT + 105, id="two minutes, less a margin"),
         pytest.param(K.INSTANCE_STOPPED, SENT + 60, SENT, id="it is happening"),
     ],
 )
@@ -136,3 +140,17 @@ def test_advice_is_written_down_where_the_pool_acts_on_it(says: str, advised: bo
     world.now_s += 60
     assert respond(advice, world.snapshot(), world.fleet.node_pools).actions == (), "once"
     assert respond(advice, world.snapshot()).actions == ()
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("AWS Health", "AWS Health announces maintenance"),
+        ("", "the cloud announces maintenance"),
+    ],
+)
+def test_the_message_names_who_says_so(source: str, message: str) -> None:
+    notice = Notice("n", K.SCHEDULED_CHANGE, ("i-m0",), SENT)
+    [claim] = claims(respond([replace(notice, source=source) if source else notice], one().snapshot()))
+    assert claim.disruption
+    assert claim.disruption.message == message

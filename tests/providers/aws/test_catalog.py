@@ -97,6 +97,7 @@ def test_every_label_of_a_type_is_well_known(build):
 
 def test_package_prices_are_dated_and_spot_is_an_estimate(build):
     catalog = build.catalog
+    assert catalog.tagging_permission == "ec2:CreateTags"
     assert catalog.priced_at_s == 1784555070.0  # 2026-07-20T13:44:30Z
     assert catalog.price_source == "on-demand: package prices of 2026-07-20; spot: estimated at 0.40 x on-demand"
     prices = {(o.capacity_type, o.zone): o.price_usd_h for o in catalog.offers if o.instance_type.name == "g6.xlarge"}

@@ -84,7 +84,21 @@ def test_one_health_event_may_name_many_instances():
 )
 def test_when_it_begins_is_read_where_it_is_said(said, due_s):
     detail = {"service": "EC2", "eventTypeCategory": "scheduledChange", "affectedEntities": [], **said}
-    assert parse_notice(event("AWS Health Event", detail, source="aws.health"), "m", RECEIVED_S).due_s == due_s
+    notice = parse_notice(event("AWS Health Event", detail, source="aws.health"), "m", RECEIVED_S)
+    assert (notice.due_s, notice.source) == (due_s, "AWS Health")
+
+
+@pytest.mark.parametrize(
+    ("detail_type", "due_s"),
+    [
+        ("EC2 Spot Instance Interruption Warning", 1767225720.0),
+        ("EC2 Capacity Reservation Instance Interruption Warning", 1767225720.0),
+        ("EC2 Instance Rebalance Recommendation", inf),
+    ],
+)
+def test_a_warning_comes_two_minutes_before(detail_type, due_s):
+    notice = parse_notice(event(detail_type, {"instance-id": "i-1"}), "m", RECEIVED_S)
+    assert (notice.at_s, notice.due_s, notice.source) == (1767225600.0, due_s, "EC2")
 
 
 @pytest.mark.parametrize(

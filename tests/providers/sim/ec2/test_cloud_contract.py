@@ -318,7 +318,7 @@ def test_an_interruption_warns_and_then_ends_the_machine(rig: CloudRig) -> None:
     rig.account.interrupt(machine)
     warned = rig.drain()
     assert [(notice.kind, notice.instance_ids) for notice in warned] == [(NoticeKind.SPOT_INTERRUPTED, (machine,))]
-    assert warned[0].at_s == rig.clock.now()
+    assert (warned[0].at_s, warned[0].due_s, warned[0].source) == (rig.clock.now(), rig.clock.now() + 120, "EC2")
     rig.wait(119)
     assert (states(rig), rig.drain()) == (["running"], [])
     rig.wait(1)
@@ -341,8 +341,8 @@ def test_advice_and_retirement_are_told_apart(rig: CloudRig) -> None:
     (machine,) = rig.cloud.launch(launch_request("a")).instances
     rig.account.rebalance(machine)
     rig.account.schedule_change(machine)
-    kinds = {notice.kind for notice in rig.drain()}
-    assert kinds == {NoticeKind.REBALANCE_RECOMMENDATION, NoticeKind.SCHEDULED_CHANGE}
+    found = {(notice.kind, notice.source) for notice in rig.drain()}
+    assert found == {(NoticeKind.REBALANCE_RECOMMENDATION, "EC2"), (NoticeKind.SCHEDULED_CHANGE, "AWS Health")}
     assert states(rig) == ["pending"]
 
 
