@@ -26,38 +26,38 @@ KARPENTER_NODE_POOL: Final = "karpenter.sh/nodepool"
 KARPENTER_NODE_CLASS: Final = "karpenter.k8s.aws/ec2nodeclass"
 
 # Karpenter AWS provider: facts of the instance type
-_AWS: Final = "karpenter.k8s.aws/"
-INSTANCE_CATEGORY: Final = _AWS + "instance-category"
-INSTANCE_FAMILY: Final = _AWS + "instance-family"
-INSTANCE_GENERATION: Final = _AWS + "instance-generation"
-INSTANCE_SIZE: Final = _AWS + "instance-size"
-INSTANCE_HYPERVISOR: Final = _AWS + "instance-hypervisor"
-INSTANCE_ENCRYPTION_IN_TRANSIT: Final = _AWS + "instance-encryption-in-transit-supported"
-INSTANCE_CAPABILITY_FLEX: Final = _AWS + "instance-capability-flex"
-INSTANCE_LOCAL_NVME: Final = _AWS + "instance-local-nvme"
-INSTANCE_CPU: Final = _AWS + "instance-cpu"
-INSTANCE_CPU_MANUFACTURER: Final = _AWS + "instance-cpu-manufacturer"
-INSTANCE_CPU_CLOCK_MHZ: Final = _AWS + "instance-cpu-sustained-clock-speed-mhz"
-INSTANCE_MEMORY: Final = _AWS + "instance-memory"
+_PROVIDER: Final = "karpenter.k8s.aws/"
+INSTANCE_CATEGORY: Final = _PROVIDER + "instance-category"
+INSTANCE_FAMILY: Final = _PROVIDER + "instance-family"
+INSTANCE_GENERATION: Final = _PROVIDER + "instance-generation"
+INSTANCE_SIZE: Final = _PROVIDER + "instance-size"
+INSTANCE_HYPERVISOR: Final = _PROVIDER + "instance-hypervisor"
+INSTANCE_ENCRYPTION_IN_TRANSIT: Final = _PROVIDER + "instance-encryption-in-transit-supported"
+INSTANCE_CAPABILITY_FLEX: Final = _PROVIDER + "instance-capability-flex"
+INSTANCE_LOCAL_NVME: Final = _PROVIDER + "instance-local-nvme"
+INSTANCE_CPU: Final = _PROVIDER + "instance-cpu"
+INSTANCE_CPU_MANUFACTURER: Final = _PROVIDER + "instance-cpu-manufacturer"
+INSTANCE_CPU_CLOCK_MHZ: Final = _PROVIDER + "instance-cpu-sustained-clock-speed-mhz"
+INSTANCE_MEMORY: Final = _PROVIDER + "instance-memory"
 """MiB."""
-INSTANCE_EBS_BANDWIDTH: Final = _AWS + "instance-ebs-bandwidth"
-INSTANCE_NETWORK_BANDWIDTH: Final = _AWS + "instance-network-bandwidth"
-"""Mbit/s, as are the EBS figures."""
-INSTANCE_GPU_NAME: Final = _AWS + "instance-gpu-name"
+INSTANCE_VOLUME_BANDWIDTH: Final = _PROVIDER + "instance-ebs-bandwidth"
+INSTANCE_NETWORK_BANDWIDTH: Final = _PROVIDER + "instance-network-bandwidth"
+"""Mbit/s, as is that of volumes."""
+INSTANCE_GPU_NAME: Final = _PROVIDER + "instance-gpu-name"
 """Lower case: `h100`, `a100`, `l4`, `a10g`, `l40s`."""
-INSTANCE_GPU_MANUFACTURER: Final = _AWS + "instance-gpu-manufacturer"
-INSTANCE_GPU_COUNT: Final = _AWS + "instance-gpu-count"
-INSTANCE_GPU_MEMORY: Final = _AWS + "instance-gpu-memory"
+INSTANCE_GPU_MANUFACTURER: Final = _PROVIDER + "instance-gpu-manufacturer"
+INSTANCE_GPU_COUNT: Final = _PROVIDER + "instance-gpu-count"
+INSTANCE_GPU_MEMORY: Final = _PROVIDER + "instance-gpu-memory"
 """MiB of one GPU."""
-INSTANCE_ACCELERATOR_NAME: Final = _AWS + "instance-accelerator-name"
-INSTANCE_ACCELERATOR_MANUFACTURER: Final = _AWS + "instance-accelerator-manufacturer"
-INSTANCE_ACCELERATOR_COUNT: Final = _AWS + "instance-accelerator-count"
-INSTANCE_TENANCY: Final = _AWS + "instance-tenancy"
-CAPACITY_RESERVATION_ID: Final = _AWS + "capacity-reservation-id"
-CAPACITY_RESERVATION_TYPE: Final = _AWS + "capacity-reservation-type"
-CAPACITY_RESERVATION_INTERRUPTIBLE: Final = _AWS + "capacity-reservation-interruptible"
-PLACEMENT_GROUP_ID: Final = _AWS + "placement-group-id"
-PLACEMENT_GROUP_PARTITION: Final = _AWS + "placement-group-partition"
+INSTANCE_ACCELERATOR_NAME: Final = _PROVIDER + "instance-accelerator-name"
+INSTANCE_ACCELERATOR_MANUFACTURER: Final = _PROVIDER + "instance-accelerator-manufacturer"
+INSTANCE_ACCELERATOR_COUNT: Final = _PROVIDER + "instance-accelerator-count"
+INSTANCE_TENANCY: Final = _PROVIDER + "instance-tenancy"
+CAPACITY_RESERVATION_ID: Final = _PROVIDER + "capacity-reservation-id"
+CAPACITY_RESERVATION_TYPE: Final = _PROVIDER + "capacity-reservation-type"
+CAPACITY_RESERVATION_INTERRUPTIBLE: Final = _PROVIDER + "capacity-reservation-interruptible"
+PLACEMENT_GROUP_ID: Final = _PROVIDER + "placement-group-id"
+PLACEMENT_GROUP_PARTITION: Final = _PROVIDER + "placement-group-partition"
 
 # Muster
 NODE_POOL: Final = "muster.dev/node-pool"
@@ -84,7 +84,8 @@ DEVICE_PLUGIN_CONFIG: Final = "nvidia.com/device-plugin.config"
 # Resources
 GPU_RESOURCE: Final = "nvidia.com/gpu"
 MIG_RESOURCE_PREFIX: Final = "nvidia.com/mig-"
-EFA_RESOURCE: Final = "vpc.amazonaws.com/efa"
+FABRIC_RESOURCE: Final = "vpc.amazonaws.com/efa"
+"""Network interfaces by which machines talk past the kernel, as the device plugin of EFA names them."""
 
 WELL_KNOWN: Final[frozenset[str]] = frozenset(
     {
@@ -109,7 +110,7 @@ WELL_KNOWN: Final[frozenset[str]] = frozenset(
         INSTANCE_CPU_MANUFACTURER,
         INSTANCE_CPU_CLOCK_MHZ,
         INSTANCE_MEMORY,
-        INSTANCE_EBS_BANDWIDTH,
+        INSTANCE_VOLUME_BANDWIDTH,
         INSTANCE_NETWORK_BANDWIDTH,
         INSTANCE_GPU_NAME,
         INSTANCE_GPU_MANUFACTURER,

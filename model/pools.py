@@ -73,7 +73,8 @@ def pool_hash(pool: NodePool) -> str:
         del template["annotations"]  # a field that came later must not change the hash of pools that do not use it
     born_with = {
         "template": template,
-        "placement": pool.spec.placement.model_dump(mode="json", exclude={"strategy"}),
+        # by the manifest's words, as the hash must outlive the names that code gives to fields
+        "placement": pool.spec.placement.model_dump(mode="json", by_alias=True, exclude={"strategy"}),
         "sharing": pool.spec.sharing.model_dump(mode="json", exclude={"mig"}),
     }
     text = json.dumps(born_with, sort_keys=True, separators=(",", ":"))

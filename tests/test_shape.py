@@ -126,6 +126,87 @@ def test_the_functions_of_fleet_have_a_readable_size() -> None:
     assert p90([complexity(node) for node in functions]) <= TENTH_MOST_COMPLEX_FUNCTION
 
 
+# -- words of one cloud -----------------------------------------------------------------------------------------------
+
+CLOUD_WORDS = frozenset({"ami", "eni", "ena", "efa", "ebs", "ec2", "aws", "nodeadm", "bottlerocket", "asg", "sqs"})
+"""What only EC2 calls so: its adapter and the manifests that are made for it know these words."""
+AT_HOME = ("model.kinds.aws", "model.upstream")
+"""Where the manifests of EC2 are read."""
+CLOUD_NAMES = {
+    "fleet/nodeclaims/drift_facts.py": ({"AMIDrift"}, "a reason of Karpenter's that users and dashboards know"),
+    "model/kinds/node_pool.py": ({"efa"}, "a field as manifests write it; in code it is `fabric`"),
+    "model/kinds/node_template.py": ({"model.kinds.aws", "Ec2Machine"}, "where a cloud's fields join the template"),
+    "model/labels.py": (
+        {
+            "instance-ebs-bandwidth",
+            "karpenter.k8s.aws/",
+            "karpenter.k8s.aws/ec2nodeclass",
+            "topology.ebs.csi.aws.com/zone",
+            "topology.k8s.aws/zone-id",
+            "vpc.amazonaws.com/efa",
+        },
+        "labels and resources as nodes carry them; in code they have neutral names",
+    ),
+    "model/loader/declarations.py": ({"EC2NodeClass"}, "a kind of Karpenter's, read as it is"),
+    "model/loader/envelope.py": ({"karpenter.k8s.aws"}, "an API group of Karpenter's in a hint"),
+    "model/loader/joining.py": ({"EC2NodeClass"}, "a kind of Karpenter's, read as it is"),
+}
+"""Where a name is EC2's for all that -> the names, and why."""
+_WORD = re.compile(r"[A-Z]+(?![a-z])\d*|[A-Z]?[a-z]+\d*")
+_LIKE_A_NAME = re.compile(r"[\w./:-]+")
+
+
+def words_of(name: str) -> frozenset[str]:
+    """The words of a name in snake_case, CamelCase or kebab-case, in lower case and without the s of a plural."""
+    found = {word.lower() for word in _WORD.findall(name)}
+    return frozenset(found | {word.removesuffix("s") for word in found})
+
+
+def names_in(tree: ast.AST) -> Iterator[str]:
+    """What code calls things: definitions, arguments, attributes, variables, imports, and texts that are one word."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and _LIKE_A_NAME.fullmatch(node.value):
+            yield node.value
+        named = (getattr(node, field, None) for field in ("name", "asname", "id", "arg", "attr", "module", "rest"))
+        yield from (name for name in named if isinstance(name, str))
+        if isinstance(node, ast.Global | ast.Nonlocal):
+            yield from node.names
+
+
+@pytest.mark.parametrize(
+    ("code", "found"),
+    [
+        ("def ami_of(x): ...", ["ami_of"]),
+        ("class EC2NodeClass: ...", ["EC2NodeClass"]),
+        ("class Ec2Machine: ...", ["Ec2Machine"]),
+        ("def f(*, efa=0): ...", ["efa"]),
+        ("f(efa_count=1)", ["efa_count"]),
+        ("it.branch_enis", ["branch_enis"]),
+        ("import model.kinds.aws as cloud", ["model.kinds.aws"]),
+        ("from model.kinds.aws import EBS_MIB", ["model.kinds.aws", "EBS_MIB"]),
+        ("said = {'efa': 1}", ["efa"]),
+        ("said['placement.efa']", ["placement.efa"]),
+        ("'AMIDrift'", ["AMIDrift"]),
+        ("'EC2 takes it'", []),
+        ("enabled = amiable = streaming_laws", []),
+    ],
+)
+def test_words_of_a_cloud_are_found_in_names(code: str, found: list[str]) -> None:
+    assert sorted(name for name in names_in(ast.parse(code)) if words_of(name) & CLOUD_WORDS) == sorted(found)
+
+
+def test_decisions_and_declarations_know_no_names_of_one_cloud() -> None:
+    """Another cloud is another package of `providers/`: see docs/design/0012-another-cloud.md."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for module, path in modules().items():
+        if module.split(".")[0] in {"fleet", "model"} and not module.startswith(AT_HOME):
+            names = {name for name in (module, *names_in(tree_of(module))) if words_of(name) & CLOUD_WORDS}
+            found[str(path.relative_to(ROOT))] |= names
+    assert {path: names for path, names in found.items() if names} == {
+        at: names for at, (names, _) in CLOUD_NAMES.items()
+    }
+
+
 # -- exceptions that are caught whole ---------------------------------------------------------------------------------
 
 RAISED_AGAIN = "raised again"

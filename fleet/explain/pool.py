@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any, Final, get_args
 
 from fleet.disruption.budgets import BUDGET_REASONS
 from fleet.disruption.context import DisruptionContext
@@ -19,7 +19,7 @@ from fleet.snapshot.lookups import claims_by_pool
 from model.cron import Cron, window_active
 from model.fleet import Fleet
 from model.kinds import Budget, CapacityType, NodePool, RequirementTerm
-from model.kinds.node_pool import GpuSelector, NodePoolSpec, Sharing
+from model.kinds.node_pool import GpuSelector, NodePoolSpec, PlacementSpec, Sharing
 from model.requirements import Requirements
 
 
@@ -193,7 +193,7 @@ def funnel(pool: NodePool, capacity: BuyableCapacity) -> tuple[FunnelStep, ...]:
 
 
 def _declared(pool: NodePool, offerings: Offerings) -> Iterator[tuple[str, Iterable[Offering]]]:
-    said: dict[str, Any] = {**_OPEN, "placement": pool.spec.placement.model_copy(update={"efa": False})}
+    said: dict[str, Any] = {**_OPEN, "placement": pool.spec.placement.model_copy(update={"fabric": False})}
     yield "on sale", _offerings(offerings, pool, said)
     for condition, field, value in _conditions(pool.spec):
         said[field] = value
@@ -210,6 +210,8 @@ _OPEN: Mapping[str, Any] = {
     "sharing": Sharing(),
 }
 """What the fields that choose machines are where they rule nothing out."""
+_FABRIC_FIELD: Final = PlacementSpec.model_fields["fabric"].alias
+"""Whatever the cloud's users call it in a manifest."""
 
 
 def _offerings(offerings: Offerings, pool: NodePool, said: Mapping[str, Any]) -> Iterable[Offering]:
@@ -229,7 +231,7 @@ def _conditions(spec: NodePoolSpec) -> Iterator[tuple[str, str, Any]]:
     for number, term in enumerate(spec.requirements):
         yield f"requirement {_term(term)}", "requirements", spec.requirements[: number + 1]
     if spec.placement.fabric:
-        yield "placement.efa", "placement", spec.placement
+        yield f"placement.{_FABRIC_FIELD}", "placement", spec.placement
     if spec.zones:
         yield f"zones {', '.join(spec.zones)}", "zones", spec.zones
     yield f"capacityTypes {', '.join(spec.capacity_types)}", "capacity_types", spec.capacity_types

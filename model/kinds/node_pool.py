@@ -118,15 +118,10 @@ class PlacementSpec(Spec):
     """Name of an existing EC2 placement group."""
     strategy: Literal["cluster", "partition", "spread"] = "cluster"
     """What kind of group it is: all machines of a `cluster` group stand in one zone, that of the first."""
-    efa: Bool = False
+    fabric: Bool = Field(default=False, alias="efa")
     """Attach every EFA interface the type has; types without EFA are not bought."""
     topology: Name | None = None
     """The `Topology` whose levels the nodes of this pool carry as labels."""
-
-    @property
-    def fabric(self) -> bool:
-        """Whether machines get the network interfaces by which they talk past the kernel."""
-        return self.efa
 
 
 class Budget(Spec):

@@ -8,15 +8,15 @@ from model.kinds import API_VERSION, KINDS, Declaration
 from model.loader.tree import Document
 from model.problem import Code, Problem
 from model.upstream import (
-    KARPENTER_AWS_GROUP,
     KARPENTER_GROUP,
+    KARPENTER_PROVIDER_GROUP,
     KUEUE_GROUP,
     UNSUPPORTED_KINDS,
     UPSTREAM_KINDS,
     VOLCANO_GROUP,
 )
 
-_READ_GROUPS = (KUEUE_GROUP, VOLCANO_GROUP, KARPENTER_GROUP, KARPENTER_AWS_GROUP)
+_READ_GROUPS = (KUEUE_GROUP, VOLCANO_GROUP, KARPENTER_GROUP, KARPENTER_PROVIDER_GROUP)
 _FOREIGN_GROUPS = ("kueue.x-k8s.io", "karpenter.sh", "karpenter.k8s.aws", "volcano.sh", "scheduling.x-k8s.io")
 """Endings of groups: `config.kueue.x-k8s.io`, `topology.volcano.sh`."""
 

@@ -43,8 +43,8 @@ class ModelRow(NamedTuple):
     title: str
     family: MigFamily
     gib: int
-    ec2_name: str
-    """Value of the label `karpenter.k8s.aws/instance-gpu-name`; empty when no EC2 type carries it."""
+    gpu_name: str
+    """Value of the label `karpenter.k8s.aws/instance-gpu-name`; empty when no machine type carries it."""
     device_ids: tuple[str, ...]
     products: tuple[str, ...]
     """Values of the label `nvidia.com/gpu.product`."""

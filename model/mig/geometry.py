@@ -55,7 +55,7 @@ class MigModel:
     units: int
     media: tuple[int, int, int]
     memory_gib: int
-    ec2_name: str
+    gpu_name: str
     device_ids: tuple[str, ...]
     """PCI ids as in mig-parted's device filter, without the vendor: `0x2330`."""
     products: tuple[str, ...]
@@ -103,7 +103,7 @@ def mig_models() -> Mapping[str, MigModel]:
             units=row.family.units,
             media=row.family.media,
             memory_gib=row.gib,
-            ec2_name=row.ec2_name,
+            gpu_name=row.gpu_name,
             device_ids=row.device_ids,
             products=row.products,
             profiles={profile.name: profile for profile in (_profile(row, line) for line in row.family.profiles)},
@@ -113,12 +113,12 @@ def mig_models() -> Mapping[str, MigModel]:
 
 
 def models_for_instance_gpu(gpu_name: str, memory_mib: int | None = None) -> tuple[MigModel, ...]:
-    """The models that an EC2 GPU of this name (`a100`, as in the instance label) and memory can be; empty: no MIG.
+    """The models that a GPU of this name (`a100`, as in the instance label) and memory can be; empty: no MIG.
 
     EC2 reports 40960 MiB for the 40 GB A100 but 183359 for the 180 GB B200, hence a tolerance of 4 %.
     """
     name = gpu_name.lower().replace(" ", "-")
-    named = (model for model in mig_models().values() if name and model.ec2_name == name)
+    named = (model for model in mig_models().values() if name and model.gpu_name == name)
     return tuple(
         model
         for model in named

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from model.kinds import Declaration, NodeOverlay, NodePool, PriorityClass, Topology
-from model.upstream.base import KARPENTER_AWS_GROUP, KARPENTER_GROUP, KUEUE_GROUP, VOLCANO_GROUP
+from model.upstream.base import KARPENTER_GROUP, KARPENTER_PROVIDER_GROUP, KUEUE_GROUP, VOLCANO_GROUP
 from model.upstream.capacity import KueueTopology, ResourceFlavor, carried_labels, pools_of, topology, wanted_labels
 from model.upstream.cluster_queue import ClusterQueue, ClusterQueueV1Beta1, current
 from model.upstream.karpenter import (
@@ -72,7 +72,7 @@ UNSUPPORTED_KINDS: Mapping[tuple[str, str], str] = {
     (KARPENTER_GROUP, "NodeClaim"): "leave it to the cluster: a fleet repository declares pools, not machines",
     (KARPENTER_GROUP, "Provisioner"): "write a NodePool: Karpenter itself reads no Provisioner since v0.33",
     (KARPENTER_GROUP, "Machine"): "leave it to the cluster: a fleet repository declares pools, not machines",
-    (KARPENTER_AWS_GROUP, "AWSNodeTemplate"): "write an EC2NodeClass: Karpenter itself reads no other since v0.33",
+    (KARPENTER_PROVIDER_GROUP, "AWSNodeTemplate"): "write an EC2NodeClass: Karpenter itself reads no other since v0.33",
 }
 """(API group, kind) of what upstream has and we have no behaviour for -> what to do."""
 
@@ -91,8 +91,8 @@ def read(value: Declaration) -> Declaration:
 
 
 __all__ = [
-    "KARPENTER_AWS_GROUP",
     "KARPENTER_GROUP",
+    "KARPENTER_PROVIDER_GROUP",
     "KUEUE_GROUP",
     "PLACES",
     "READINGS",

@@ -20,7 +20,7 @@ from model.quantity import MAX_AMOUNT, canonical_amount, parse_quantity
 KUEUE_GROUP = "kueue.x-k8s.io"
 VOLCANO_GROUP = "scheduling.volcano.sh"
 KARPENTER_GROUP = "karpenter.sh"
-KARPENTER_AWS_GROUP = "karpenter.k8s.aws"
+KARPENTER_PROVIDER_GROUP = "karpenter.k8s.aws"
 KUEUE_API_VERSION: Literal["kueue.x-k8s.io/v1beta2"] = "kueue.x-k8s.io/v1beta2"
 """Both served versions are read; this is the one that values carry."""
 

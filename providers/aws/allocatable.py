@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil
 
-from model.labels import EFA_RESOURCE, GPU_RESOURCE
+from model.labels import FABRIC_RESOURCE, GPU_RESOURCE
 from providers.aws import node_sizes
 from providers.aws.facts import TypeFacts
 from providers.aws.node_sizes import Hardware, NodeSettings
@@ -71,6 +71,6 @@ def _devices(facts: TypeFacts, cluster: ClusterSettings) -> Iterator[tuple[str, 
         yield NEURON_RESOURCE, facts.neuron.devices
         yield NEURON_CORE_RESOURCE, facts.neuron.devices * facts.neuron.cores_per_device
     if facts.efa:
-        yield EFA_RESOURCE, facts.efa
+        yield FABRIC_RESOURCE, facts.efa
     if cluster.pod_eni and facts.branch_enis:
         yield POD_ENI_RESOURCE, facts.branch_enis

@@ -27,7 +27,7 @@ def machine_type(facts: TypeFacts, cluster: ClusterSettings = USUAL, region: str
         gpu_count=gpu.count if gpu else 0,
         gpu_memory_mib=gpu.memory_mib if gpu else 0,
         fabric_interfaces=facts.efa,
-        fabric_resource=labels.EFA_RESOURCE,
+        fabric_resource=labels.FABRIC_RESOURCE,
     )
 
 
@@ -44,7 +44,7 @@ def type_labels(facts: TypeFacts) -> Iterator[tuple[str, str]]:
     yield from _known(
         (labels.INSTANCE_CPU_MANUFACTURER, facts.cpu_manufacturer or None),
         (labels.INSTANCE_CPU_CLOCK_MHZ, facts.clock_mhz),
-        (labels.INSTANCE_EBS_BANDWIDTH, facts.ebs_mbps),
+        (labels.INSTANCE_VOLUME_BANDWIDTH, facts.ebs_mbps),
         (labels.INSTANCE_NETWORK_BANDWIDTH, facts.network_mbps),
         (labels.INSTANCE_LOCAL_NVME, facts.nvme_gb),
     )

@@ -79,9 +79,9 @@ def machine(
             labels.INSTANCE_GPU_MEMORY: str(gpu_memory),
         }
     if efa:
-        capacity[labels.EFA_RESOURCE] = efa
+        capacity[labels.FABRIC_RESOURCE] = efa
     allocatable = {**capacity, "cpu": capacity["cpu"] - 2000, "memory": capacity["memory"] - (4 << 30)}
-    return InstanceType(name, capacity, allocatable, own, gpu, gpus, gpu_memory, efa, labels.EFA_RESOURCE)
+    return InstanceType(name, capacity, allocatable, own, gpu, gpus, gpu_memory, efa, labels.FABRIC_RESOURCE)
 
 
 P5 = machine("p5.48xlarge", gpus=8, gpu="h100", gpu_memory=81920, efa=32)

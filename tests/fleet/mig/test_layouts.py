@@ -55,7 +55,7 @@ def test_the_pools_order_is_kept() -> None:
         (SMALL, True),
         ("nvidia.com/gpu.shared", True),
         ("cpu", False),
-        (labels.EFA_RESOURCE, False),
+        (labels.FABRIC_RESOURCE, False),
         ("nvidia.com/gpudirect", False),
     ],
 )
@@ -117,10 +117,10 @@ def test_what_a_cut_machine_still_owes(config: str, state: str, gpus: dict[str, 
     [
         (32, 8, ""),
         (33, 9, ""),
-        (31, 8, f"{labels.EFA_RESOURCE} is 31, promised 32"),
+        (31, 8, f"{labels.FABRIC_RESOURCE} is 31, promised 32"),
         (32, 7, f"allocatable shows 7 {GPU}, promised 8 {GPU}"),
     ],
 )
 def test_what_a_whole_machine_still_owes(efa: int, gpus: int, words: str) -> None:
     claim, node = standing(placement={"efa": True})
-    assert owed(claim, replace(node, allocatable={labels.EFA_RESOURCE: efa, GPU: gpus})) == words
+    assert owed(claim, replace(node, allocatable={labels.FABRIC_RESOURCE: efa, GPU: gpus})) == words

@@ -494,7 +494,7 @@ def test_daemonsets_are_subtracted_before_a_purchase_is_sized() -> None:
 
 
 def test_efa_is_there_only_where_it_is_asked_for() -> None:
-    wanted = pod_set(requests={GPU: 8, labels.EFA_RESOURCE: 32})
+    wanted = pod_set(requests={GPU: 8, labels.FABRIC_RESOURCE: 32})
     assert pooled().refusal(wanted).reason == "NoMatchingOffer"
     assert pooled(placement={"efa": True}).plan(wanted).purchases
     assert not pooled(placement={"efa": True}, instanceTypes=[P5S.name]).supply.offerings.of(
