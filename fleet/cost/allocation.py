@@ -1,7 +1,7 @@
-"""Who pays for a stretch of machine time: the teams whose gangs stand on a machine by the share they take of it.
+"""Cost allocation: teams pay for machines by the share that their gangs take of them.
 
-A machine's price is split over its GPUs (its CPUs where it has none); what no gang takes is idle and goes to nobody's
-team but `IDLE`. Amounts are integers of micro-USD and add up to the bill exactly.
+A machine's price is split over its GPUs (its CPUs where it has none); what no gang takes goes to `IDLE` instead
+of a team. Amounts are integers of micro-USD and add up to the bill exactly.
 """
 
 from collections import Counter
@@ -24,22 +24,22 @@ _Use = tuple[float, tuple[tuple[_Queue, float], ...]]
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """Micro-USD by team, and in all. `sum(by_team.values()) == total` always."""
+    """An amount in micro-USD, by team and in all; `sum(by_team.values()) == total` always."""
 
     total: int = 0
     by_team: Mapping[str, int] = field(default_factory=dict)
 
     def plus(self, other: "Bill") -> "Bill":
-        """Both together."""
+        """Returns the sum of both bills."""
         teams = sorted({*self.by_team, *other.by_team})
         summed = {team: self.by_team.get(team, 0) + other.by_team.get(team, 0) for team in teams}
         return Bill(self.total + other.total, summed)
 
 
 def allocate(payer: Callable[[str, str], str | None], snapshot: Snapshot, seconds: float) -> Bill:
-    """The bill for `seconds` of the world as it is: every launched machine that is not gone yet.
+    """Returns the bill for `seconds` of all machines that are launched and not gone yet.
 
-    `payer` tells from a gang's namespace and queue whose bill it is on; None = nobody's, which is `IDLE`.
+    `payer` returns the team that pays for a gang, from its namespace and queue; None = no team, which is `IDLE`.
     """
     held = machines_held(snapshot)
     by_team: dict[str, int] = {}
@@ -56,7 +56,7 @@ def _uses(
     instances: Mapping[str, Instance],
     held: Mapping[str, Sequence[Gang]],
 ) -> Mapping[_Use, int]:
-    """How many machines there are of each price and division."""
+    """Returns how many machines there are of each price and division among queues."""
     uses: Counter[_Use] = Counter()
     for name, claim in claims.items():
         instance = instances.get(claim.instance_id)
@@ -66,7 +66,7 @@ def _uses(
 
 
 def _shares(claim: Claim, gangs: Sequence[Gang]) -> tuple[tuple[_Queue, float], ...]:
-    """Queue -> the part of the machine that its gangs take, in order of queue."""
+    """Returns (queue, the part of the machine that its gangs take) in order of queue."""
     shares: dict[_Queue, float] = {}
     for gang in gangs:
         queue = gang.namespace, gang.queue
@@ -77,7 +77,7 @@ def _shares(claim: Claim, gangs: Sequence[Gang]) -> tuple[tuple[_Queue, float], 
 def _paid_by(
     payer: Callable[[str, str], str | None], shares: tuple[tuple[_Queue, float], ...]
 ) -> tuple[tuple[str, float], ...]:
-    """Team -> the part of the machine that it pays for, in order of team."""
+    """Returns (team, the part of the machine that it pays for) in order of team."""
     paid: dict[str, float] = {}
     for (namespace, queue), share in shares:
         team = payer(namespace, queue) or IDLE
@@ -86,7 +86,7 @@ def _paid_by(
 
 
 def _machine(price_usd_h: float, shares: tuple[tuple[str, float], ...], seconds: float) -> Mapping[str, int]:
-    """What each team pays for one machine; together its price."""
+    """Returns what each team pays for one machine (micro-USD); together its price."""
     price = round(price_usd_h * MICRO * seconds / 3600)
     scale = max(1.0, sum(share for _, share in shares))
     paid = {team: int(price * share / scale) for team, share in shares}
@@ -95,7 +95,7 @@ def _machine(price_usd_h: float, shares: tuple[tuple[str, float], ...], seconds:
 
 
 def share_of(claim: Claim, gang: Gang) -> float:
-    """The part of a machine a gang takes, 0 to 1: of its GPU resources, or of its CPUs where it has no GPU."""
+    """Returns the part of a machine a gang takes, 0 to 1: of its GPU resources, or of its CPUs where it has no GPU."""
     measured = {name for name, amount in claim.resources.items() if amount and is_gpu_resource(name)} or {CPU}
     whole = sum(claim.resources.get(name, 0) for name in measured)
     taken = 0

@@ -1,4 +1,4 @@
-"""What interrupting a running gang wastes: the time of its devices and of its machines since its last checkpoint."""
+"""Lost work: what interrupting a running gang wastes, in device time and machine cost since its last checkpoint."""
 
 from typing import Final
 
@@ -7,7 +7,7 @@ from fleet.snapshot import Gang, Snapshot
 
 
 def lost_work_s(gang: Gang, now_s: float) -> float:
-    """Device seconds since its last checkpoint, as far as the job says when that was.
+    """Returns device seconds since the gang's last checkpoint, as far as its job says when that was.
 
     A job states the time of its last checkpoint (`muster.dev/last-checkpoint-time`), or how often it makes one
     (`muster.dev/checkpoint-interval`, counted from its start). Nobody can lose more than the time it has run. A job
@@ -26,17 +26,18 @@ def lost_work_s(gang: Gang, now_s: float) -> float:
 
 
 def devices(gang: Gang) -> int:
-    """GPUs or slices of GPUs it holds; at least one, so that work without GPUs is not free."""
+    """Returns how many GPUs or GPU slices the gang holds; at least one, so that work without GPUs is not free."""
     return max(1, sum(sum(gpu_part(pods.requests).values()) * pods.count for pods in gang.pod_sets))
 
 
 PAYBACK_S: Final = 4 * 3600.0
-"""The saving of this long must pay for the work that is lost: the one number by which saving is traded for disruption,
-in consolidation, the way back to what a pool prefers, and the plan for many machines (`docs/kinds/node-pool.md`)."""
+"""What a move saves in this time (s) has to exceed the cost of the work it loses. The one number that trades savings
+for disruption: in consolidation, in returns to preferred capacity, and in plans for many machines
+(`docs/kinds/node-pool.md`)."""
 
 
 def lost_since_s(gang: Gang, now_s: float) -> float:
-    """From when on work is lost: the last checkpoint, or the start.
+    """Returns from when on work would be lost (epoch s): the last checkpoint, or the start.
 
     A checkpoint in the future counts as now (skewed clock). With only an interval known, half of it is lost on average.
     """
@@ -48,7 +49,7 @@ def lost_since_s(gang: Gang, now_s: float) -> float:
 
 
 def lost_work_usd(gang: Gang, snapshot: Snapshot) -> float:
-    """USD of machine time that an interruption now would waste."""
+    """Returns the cost (USD) of the machine time that an interruption now would waste."""
     if not gang.admitted_at_s:
         return 0.0
     hours = max(0.0, snapshot.now_s - lost_since_s(gang, snapshot.now_s)) / 3600

@@ -21,12 +21,12 @@ WHOLE = ""
 
 
 def is_gpu_resource(resource: str) -> bool:
-    """Whether the resource is a whole GPU or a slice of one."""
+    """Returns whether the resource is a whole GPU or a slice of one."""
     return resource == GPU_RESOURCE or resource.startswith((MIG_RESOURCE_PREFIX, GPU_RESOURCE + "."))
 
 
 def cut(instance_type: InstanceType, layout: MigLayout) -> Resources | None:
-    """The GPU resources of the type under a layout; None when the layout does not fit the machine's GPUs."""
+    """Returns the GPU resources of the type under a layout; None when the layout does not fit the machine's GPUs."""
     for model in models_for_instance_gpu(instance_type.gpu_name, instance_type.gpu_memory_mib):
         try:
             return layout_resources(layout, model.id, instance_type.gpu_count)
@@ -36,7 +36,7 @@ def cut(instance_type: InstanceType, layout: MigLayout) -> Resources | None:
 
 
 def pool_layouts(fleet: Fleet, pool: NodePool) -> dict[str, MigLayout]:
-    """Configuration name -> layout for every layout the pool allows, in the pool's order; empty without MIG."""
+    """Returns configuration name -> layout, for the layouts that the pool allows in its order; empty without MIG."""
     mig = pool.spec.sharing.mig
     if mig is None:
         return {}
@@ -44,23 +44,23 @@ def pool_layouts(fleet: Fleet, pool: NodePool) -> dict[str, MigLayout]:
 
 
 def layout_name(config: str) -> str:
-    """The declared name behind a configuration name (`all-1g.10gb-400a3253` -> `all-1g.10gb`)."""
+    """Returns the declared name behind a configuration name (`all-1g.10gb-400a3253` -> `all-1g.10gb`)."""
     return config.rpartition("-")[0]
 
 
 def with_gpus(resources: Resources, gpus: Mapping[str, int]) -> dict[str, int]:
-    """`resources` with its GPU amounts replaced by `gpus`."""
+    """Returns `resources` with its GPU amounts replaced by `gpus`."""
     return {name: amount for name, amount in resources.items() if not is_gpu_resource(name)} | dict(gpus)
 
 
 def cut_anew(claim: Claim, layout: str, gpus: Mapping[str, int], now_s: float) -> Claim:
-    """The claim asked to be cut to another layout; `recut_at_s` is after `ready_at_s` even at the same instant."""
+    """Returns the claim to be cut to another layout; `recut_at_s` is after `ready_at_s` even at the same instant."""
     asked_at_s = max(now_s, claim.ready_at_s + 0.001)
     return replace(claim, layout=layout, resources=with_gpus(claim.resources, gpus), recut_at_s=asked_at_s)
 
 
 def gpu_part(resources: Resources) -> dict[str, int]:
-    """Only the GPU amounts that are not zero."""
+    """Returns the GPU amounts that are not zero, by resource."""
     return {name: amount for name, amount in sorted(resources.items()) if amount and is_gpu_resource(name)}
 
 
@@ -68,23 +68,35 @@ MIG_SUCCESS = "success"
 
 
 def owed(claim: Claim, node: Node) -> str:
-    """What is still missing on the node, in words; empty when it keeps its promise."""
+    """Returns what the node lacks of the claim's layout and devices, in words; empty when it lacks nothing."""
     if claim.layout:
-        if node.labels.get(labels.MIG_CONFIG) != claim.layout:
-            return f"label {labels.MIG_CONFIG} is not {claim.layout}"
-        state = node.labels.get(labels.MIG_CONFIG_STATE, "")
-        if state != MIG_SUCCESS:
-            return f"mig-manager reports {state or 'nothing yet'}"
-        if gpu_part(node.allocatable) != gpu_part(claim.resources):
-            return f"allocatable shows {_shown(node.allocatable)}, the layout promises {_shown(claim.resources)}"
-    for resource, amount in sorted(claim.resources.items()):
-        if "/" in resource and amount and node.allocatable.get(resource, 0) < amount and not is_gpu_resource(resource):
-            return f"{resource} is {node.allocatable.get(resource, 0)}, promised {amount}"
-    if not claim.layout:
-        short = {r: a for r, a in gpu_part(claim.resources).items() if node.allocatable.get(r, 0) < a}
-        if short:
-            return f"allocatable shows {_shown(node.allocatable)}, promised {_shown(claim.resources)}"
+        return _cut_owed(claim, node) or _devices_owed(claim, node)
+    return _devices_owed(claim, node) or _gpus_owed(claim, node)
+
+
+def _cut_owed(claim: Claim, node: Node) -> str:
+    if node.labels.get(labels.MIG_CONFIG) != claim.layout:
+        return f"label {labels.MIG_CONFIG} is not {claim.layout}"
+    state = node.labels.get(labels.MIG_CONFIG_STATE, "")
+    if state != MIG_SUCCESS:
+        return f"mig-manager reports {state or 'nothing yet'}"
+    if gpu_part(node.allocatable) != gpu_part(claim.resources):
+        return f"allocatable shows {_shown(node.allocatable)}, the layout promises {_shown(claim.resources)}"
     return ""
+
+
+def _devices_owed(claim: Claim, node: Node) -> str:
+    """Returns the first extended resource other than GPUs of which the node has too little."""
+    for resource, amount in sorted(claim.resources.items()):
+        if "/" in resource and node.allocatable.get(resource, 0) < amount and not is_gpu_resource(resource):
+            return f"{resource} is {node.allocatable.get(resource, 0)}, promised {amount}"
+    return ""
+
+
+def _gpus_owed(claim: Claim, node: Node) -> str:
+    if all(node.allocatable.get(resource, 0) >= amount for resource, amount in gpu_part(claim.resources).items()):
+        return ""
+    return f"allocatable shows {_shown(node.allocatable)}, promised {_shown(claim.resources)}"
 
 
 def _shown(resources: Resources) -> str:

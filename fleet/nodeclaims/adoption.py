@@ -27,7 +27,7 @@ TAGGED_WITHIN_S: Final = 60.0
 
 
 def decide(fleet: Fleet, snapshot: Snapshot) -> list[Decided]:
-    """Claims for the machines that may be adopted, by id; then the pins of gangs that stood on them before."""
+    """Returns claims for the machines that may be adopted, by id; then gangs pinned to the claims of their nodes."""
     checks = AdoptionPass(fleet, snapshot)
 
     def adopt(instance: Instance) -> Iterator[Action]:
@@ -41,7 +41,7 @@ def decide(fleet: Fleet, snapshot: Snapshot) -> list[Decided]:
 
 
 def refusals(fleet: Fleet, snapshot: Snapshot) -> dict[str, Refusal]:
-    """Instance id -> why it is not adopted, though somebody asks for it; those that are being adopted are missing."""
+    """Returns instance id -> why it is not adopted although its tag asks for it; without those being adopted."""
     checks = AdoptionPass(fleet, snapshot)
     found: dict[str, Refusal] = {}
     for instance in asking(snapshot):
@@ -54,7 +54,7 @@ def refusals(fleet: Fleet, snapshot: Snapshot) -> dict[str, Refusal]:
 
 
 def asking(snapshot: Snapshot) -> Sequence[Instance]:
-    """Machines, by id, that somebody asks to adopt and that no claim answers for."""
+    """Returns the machines, by id, whose tag asks for adoption and that no claim answers for."""
     return _asking(snapshot.index, snapshot.instances, snapshot.claims)
 
 
@@ -67,7 +67,7 @@ def _asking(index: Index, instances: Mapping[str, Instance], claims: Mapping[str
 
 @derived()
 def claimed_instances(_index: Index, claims: Mapping[str, Claim]) -> frozenset[str]:
-    """Ids of the machines that a claim answers for."""
+    """Returns the ids of the machines that a claim answers for."""
     return frozenset(claim.instance_id for claim in claims.values() if claim.instance_id)
 
 
@@ -81,19 +81,19 @@ def _in_hand(snapshot: Snapshot, instance: Instance) -> bool:
 
 
 def being_adopted(snapshot: Snapshot, claim: Claim) -> bool:
-    """Whether its machine is not ours yet: until it carries our tags, giving the claim up leaves the machine alone."""
+    """Returns whether the claim's machine lacks the cluster's tags yet: giving the claim up then leaves it alone."""
     instance = snapshot.instances.get(claim.instance_id)
     adopting = bool(claim.adopts) and not claim.registered_at_s
     return adopting and not _taken_over(instance, own_tags(claim, snapshot.cluster))
 
 
 def _taken_over(instance: Instance | None, tags: Mapping[str, str]) -> bool:
-    """Whether it carries the tags of its claim (`launch.own_tags`)."""
+    """Returns whether the instance carries the tags of its claim (`launch.own_tags`)."""
     return instance is not None and all(instance.tags.get(key) == value for key, value in tags.items())
 
 
 def _untagged(snapshot: Snapshot) -> dict[str, Refusal]:
-    """Machines whose claim waits for its tags: most likely the agent may not write them."""
+    """Returns the machines that have waited too long for their tags: most likely the agent may not write them."""
     late = {
         claim.adopts
         for claim in _adopting(snapshot.index, snapshot.claims)
@@ -114,7 +114,7 @@ def _adopting(_index: Index, claims: Mapping[str, Claim]) -> Sequence[Claim]:
 
 
 def _pins_to_claims(snapshot: Snapshot) -> Iterator[Decided]:
-    """Gangs that ran on a node before it was adopted count as its tenants: their pins name its claim from now on."""
+    """Pins gangs that ran on a node before it was adopted to its claim."""
     adopted = _adopted_nodes(snapshot.index, snapshot.claims)
     if not adopted:
         return iter(())
@@ -130,13 +130,13 @@ def _pins_to_claims(snapshot: Snapshot) -> Iterator[Decided]:
 
 @derived()
 def _adopted_nodes(_index: Index, claims: Mapping[str, Claim]) -> Mapping[str, str]:
-    """Node -> the claim that has adopted it."""
+    """Returns node -> the claim that has adopted it."""
     return {claim.node: claim.name for claim in claims.values() if claim.adopts and claim.node}
 
 
 @derived()
 def _unclaimed(_index: Index, gangs: Sequence[Gang], adopted: Mapping[str, str]) -> Sequence[Gang]:
-    """Gangs with a pin that names an adopted node and no claim."""
+    """Returns the gangs with a pin that names an adopted node and no claim."""
     return [gang for gang in gangs if any(not pin.claim and pin.node in adopted for pin in (*gang.pins, *gang.leaving))]
 
 

@@ -28,23 +28,23 @@ KARPENTERS: Final = "karpenter.sh/nodeclaim"
 
 
 def asks(instance: Instance) -> bool:
-    """Whether somebody asks for its adoption, by this cluster or another."""
+    """Returns whether the instance's tag asks for adoption, by this cluster or another."""
     return labels.ADOPT in instance.tags
 
 
 def asked_pool(instance: Instance, cluster: str) -> str:
-    """The node pool of this cluster that it is to join; empty when its tag names none."""
+    """Returns the node pool of this cluster that the instance is to join; empty when its tag names none."""
     named, _, pool = instance.tags.get(labels.ADOPT, "").partition("/")
     return pool if named == cluster else ""
 
 
 def claim_name(instance_id: str) -> str:
-    """The name of the claim that adopts an instance: the same whoever adopts it, and for whatever pool."""
+    """Returns the name of the claim that adopts an instance, whatever pool it joins."""
     return f"adopted-{instance_id}"
 
 
 def claim_for(instance: Instance, offering: Offering, now_s: float) -> Claim:
-    """The claim that takes a machine over as this offering. How it was born is not known, nor judged as drift."""
+    """Returns the claim that adopts a machine as this offering. Its pool hash is empty: it is not judged as drifted."""
     name = claim_name(instance.id)
     return Claim(
         name=name,
@@ -95,7 +95,7 @@ class AdoptionPass:
     _taken: Counter[str] = field(default_factory=Counter)
 
     def judge(self, instance: Instance) -> Offering | Refusal:
-        """What the machine becomes, or the first thing that stands against it."""
+        """Returns the offering that the machine is adopted as, or why it is not adopted."""
         snapshot = self.snapshot
         for reason, find in _BEFORE:
             if message := find(self.fleet, snapshot, instance):
@@ -117,7 +117,7 @@ class AdoptionPass:
         return next(offering for offering in request.offerings if not _owed(request, offering))
 
     def take(self, offering: Offering) -> None:
-        """Count a machine that is adopted."""
+        """Counts a machine that is adopted against the limits and replicas of its pool."""
         self._headroom_of(offering.pool).spend(offering, 1)
         self._taken[offering.pool.name] += 1
 
@@ -134,7 +134,7 @@ class AdoptionPass:
 
 
 def capacity_pool_of(instance: Instance) -> CapacityPool:
-    """The capacity pool that a machine was launched from."""
+    """Returns the capacity pool that a machine was launched from."""
     return CapacityPool(instance.capacity_type, instance.instance_type, instance.zone, instance.reservation)
 
 

@@ -21,7 +21,7 @@ TYPE_CHECKED_AFTER_S: Final = 3600.0
 
 
 class DriftReason(StrEnum):
-    """Which difference was found first."""
+    """The difference that was found first, in Karpenter's words."""
 
     TEMPLATE = "NodePoolDrifted"
     REQUIREMENTS = "RequirementsDrifted"
@@ -30,7 +30,7 @@ class DriftReason(StrEnum):
 
 
 class Drift(NamedTuple):
-    """How a machine differs from its pool: by reason and in words. Both empty = not at all."""
+    """The way a machine differs from its pool, as a reason and in words; both are empty where it does not."""
 
     reason: str
     words: str
@@ -40,7 +40,7 @@ NO_DRIFT: Final = Drift("", "")
 
 
 class TemplateHash(NamedTuple):
-    """A hash of a template and the version of how it was made: hashes of two versions say nothing of each other."""
+    """The hash of a template and the version of the hash function; only hashes of one version can be compared."""
 
     hash: str
     version: str
@@ -58,7 +58,7 @@ NOWHERE: Final = OfferingAvailability("", "")
 
 @dataclass(frozen=True, slots=True)
 class DriftFacts:
-    """What is known of a machine and of its pool. What is None is not known and shows no difference."""
+    """What is known of a machine and of its pool; a fact that is None is unknown and shows no difference."""
 
     launched: bool = True
     pool_declared: bool = True
@@ -76,7 +76,7 @@ class DriftFacts:
 
 
 def drift_reason(facts: DriftFacts) -> str:
-    """The first difference; empty when there is none, or when there is nothing to compare with."""
+    """Returns the first difference; empty when there is none, or nothing to compare with."""
     if not facts.launched or not facts.pool_declared:
         return ""
     found = next((reason for reason, differs in _CHECKS if differs(facts)), "")
@@ -84,7 +84,7 @@ def drift_reason(facts: DriftFacts) -> str:
 
 
 def wrong_key(carried: Mapping[str, str], wanted: Requirements) -> str:
-    """The first label, by name, with which a machine does not meet requirements; empty when it meets them."""
+    """Returns the first label, by name, with which a machine does not meet requirements; empty when it meets all."""
     for key, requirement in sorted(wanted.items()):
         offered = Requirements.from_labels({key: carried[key]} if key in carried else {})
         if not offered.compatible(Requirements({key: requirement}), undefined=STRICT):
@@ -123,7 +123,7 @@ _SHOWN: Final = 3
 
 
 class ProviderDrift(StrEnum):
-    """What of a machine is not what its pool would get now; Karpenter's words, in the order they are looked at."""
+    """The part of a machine that its pool would get otherwise now, in Karpenter's words; checked in this order."""
 
     IMAGE = "AMIDrift"
     SUBNET = "SubnetDrift"
@@ -135,7 +135,7 @@ PROVIDER_DRIFT: Final = frozenset(ProviderDrift)
 
 
 def provider_drift(pool: str, kind: ImageKind | None, machine: Instance, now: Resolved) -> Drift:
-    """The first difference; a machine whose `kind` is None is of a type that nobody knows any more."""
+    """Returns the first difference from what the pool would get now; `kind` is None for a type that is unknown now."""
     image = now.images.get(kind, "") if kind is not None else ""
     if image and machine.image and machine.image != image:
         return Drift(ProviderDrift.IMAGE, f"its image is {machine.image}, node pool {pool} now gets {image}")
@@ -152,7 +152,7 @@ def provider_drift(pool: str, kind: ImageKind | None, machine: Instance, now: Re
 
 
 def _told(ids: Iterable[str]) -> str:
-    """The ids in order; of many the first few."""
+    """Returns the ids in order, of many only the first few."""
     found = sorted(ids)
     more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
     return ", ".join(found[:_SHOWN]) + more

@@ -24,7 +24,7 @@ from model.pools import capacity_rank
 
 
 def decide(fleet: Fleet, snapshot: Snapshot) -> list[Decided]:
-    """Buy what is missing, half of it at once; let go what is too many, idle and youngest first."""
+    """Buys the machines that pools lack, and gives back those they have too many, idle and youngest first."""
     supply = cache(lambda: build_capacity(fleet, snapshot))
 
     def step(pool: NodePool) -> list[Action]:
@@ -42,7 +42,7 @@ def decide(fleet: Fleet, snapshot: Snapshot) -> list[Decided]:
 
 
 def remaining(claims: Sequence[Claim]) -> list[Claim]:
-    """The claims that stay: neither on their way out nor about to be succeeded by one of the others."""
+    """Returns the claims that stay: neither on their way out nor about to be replaced by one of the others."""
     living = [claim for claim in claims if not claim.deleting and not claim.disruption]
     succeeded = {old for claim in living for old in claim.replaces}
     return [claim for claim in living if claim.name not in succeeded]
@@ -64,7 +64,7 @@ def _buy(pool: NodePool, supply: BuyableCapacity, missing: int, now_s: float) ->
 
 
 def best_offering(pool: NodePool, supply: BuyableCapacity) -> Offering | None:
-    """What a machine of the pool would be now; None when limits or shortages leave nothing."""
+    """Returns the offering that the pool would buy now; None when limits or shortages leave none."""
     ranked = sorted(
         supply.offerings.of(pool),
         key=lambda offering: (

@@ -23,7 +23,7 @@ MASS_ORPHANS = 8
 
 
 def collect(snapshot: Snapshot) -> Iterator[Decided]:
-    """Machines and nodes of this cluster that no claim answers for (garbage collection both ways)."""
+    """Removes machines and nodes of this cluster that no claim answers for."""
     orphans = orphaned(snapshot)
     if not mass_orphaned(snapshot, orphans):
         machines = ((instance_subject(instance.id), instance.id) for instance in orphans)
@@ -41,7 +41,7 @@ def _removal(snapshot: Snapshot, node: Node) -> Iterator[Action]:
 
 
 def orphaned(snapshot: Snapshot) -> list[Instance]:
-    """Running machines of this cluster, old enough to be known, that no claim answers for; by id."""
+    """Returns running machines of this cluster, by id, that have no claim and are old enough to have one."""
     groups = launch_groups(snapshot)
     found = _unclaimed(snapshot.index, snapshot.instances, snapshot.claims, groups, snapshot.cluster)
     return [instance for instance in found if snapshot.now_s - instance.launched_at_s >= ORPHAN_AGE_S]
@@ -62,7 +62,7 @@ def _unclaimed(
 
 
 def _unclaimed_nodes(snapshot: Snapshot) -> Sequence[tuple[str, Node]]:
-    """Nodes, by name, of claims that are no more."""
+    """Returns the nodes, by name, whose claims are no more."""
     return _seen_unclaimed(snapshot.index, snapshot.nodes, snapshot.claims)
 
 
@@ -75,10 +75,10 @@ def _seen_unclaimed(
 
 
 def mass_orphaned(snapshot: Snapshot, orphans: Sequence[Instance]) -> bool:
-    """Whether so many machines lack a claim that the claims, not the machines, are likelier to be what is missing.
+    """Returns whether so many machines lack a claim that the claims are likelier to be lost than the machines stray.
 
-    Somebody deleted the CRD, or the API server came back from an old backup: the machines keep running, the agent says
-    so, and an operator decides.
+    Somebody may have deleted the CRD, or restored the API server from an old backup: the machines keep running, the
+    agent reports it, and an operator decides.
     """
     if len(orphans) <= MASS_ORPHANS:
         return False
@@ -88,6 +88,6 @@ def mass_orphaned(snapshot: Snapshot, orphans: Sequence[Instance]) -> bool:
 
 
 def _awaited(groups: Mapping[str, Sequence[Claim]], instance: Instance) -> bool:
-    """Whether a claim of its launch group may be its own, as the answer to the launch is still on its way."""
+    """Returns whether a claim of its launch group has no instance yet: the launch's answer may still be on its way."""
     group = groups.get(instance.tags.get(LAUNCH_GROUP_TAG, ""), [])
     return any(not claim.instance_id for claim in group)

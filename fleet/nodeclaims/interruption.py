@@ -26,7 +26,7 @@ SHORTAGE_S = 180.0
 
 
 class InterruptionAction(StrEnum):
-    """What is done with a machine that a notice names (Karpenter's words)."""
+    """What is done with a machine that a notice names, in Karpenter's words."""
 
     NOTHING = "NoAction"
     DRAIN = "CordonAndDrain"
@@ -68,7 +68,7 @@ ADVICE: Final = frozenset({NoticeKind.REBALANCE_RECOMMENDATION})
 
 @dataclass(frozen=True, slots=True)
 class InterruptionResponse:
-    """Writes that follow from notices, and capacity pools to avoid until an instant."""
+    """Claims to write because of notices, and capacity pools to avoid until an instant (epoch seconds)."""
 
     actions: tuple[Action, ...]
     shortages: Mapping[CapacityPool, float]
@@ -79,9 +79,9 @@ class InterruptionResponse:
 def respond(
     notices: Iterable[Notice], snapshot: Snapshot, pools: Mapping[str, NodePool] = MappingProxyType({})
 ) -> InterruptionResponse:
-    """Mark the machines concerned; their gangs then lose them, and go on without or leave. A repeat changes nothing.
+    """Marks the claims of the machines named; their gangs then replace them, or leave. A repeat changes nothing.
 
-    Advice to move away is written down for machines of those `pools` that act on it (`fleet.disruption.rebalance`).
+    Rebalance recommendations are noted on claims of those `pools` that act on them (`fleet.disruption.rebalance`).
     """
     by_instance = {claim.instance_id: claim for claim in snapshot.claims.values() if claim.instance_id}
     changed: dict[str, Claim] = {}
@@ -118,7 +118,7 @@ def _marked(claim: Claim, notice: Notice, rule: NoticeRule, pool: NodePool | Non
 
 
 def _deadline_s(rule: NoticeRule, notice: Notice) -> float:
-    """When the drain must be over. What should have begun before it was announced has no time that one could go by."""
+    """Returns when the drain must be over (epoch s). A due time before the notice was written says nothing."""
     if rule.at_once:
         return notice.at_s
     return notice.due_s - MARGIN_S if notice.due_s > notice.at_s else NEVER
@@ -133,7 +133,7 @@ def _advised(claim: Claim, pool: NodePool | None, now_s: float) -> Claim:
 
 
 def decide(fleet: Fleet, snapshot: Snapshot) -> list[Decided]:
-    """Tells every claim to go whose block ends so soon that its work must stop now; a repeat changes nothing."""
+    """Tells every claim to go whose capacity block ends so soon that work must stop now; a repeat changes nothing."""
     if not any(known.ends_machines for known in snapshot.reservations.values()):
         return []
 
@@ -153,10 +153,10 @@ def _stays(claim: Claim) -> bool:
 
 
 def last_call_s(pool: NodePool | None, reservation: Reservation) -> float:
-    """When the work has to stop: half of the pool's lead time is for replacements, half for that."""
+    """Returns when work has to stop (epoch s): half of the pool's lead time is for replacements, half for the drain."""
     return (closes_s(pool, reservation) + terminates_s(reservation)) / 2
 
 
 def block_ends_message(reservation: Reservation) -> str:
-    """Why such a machine leaves."""
+    """Returns why a machine of the ending capacity block leaves, in words."""
     return f"capacity block {reservation.id} ends, and the cloud terminates its machines"

@@ -41,7 +41,7 @@ class WrittenClaims:
 def write_claims(
     plan: PlacementPlan, owner: str, now_s: float, *, gang: str = "", replaces: tuple[str, ...] = (), purpose: str = ""
 ) -> WrittenClaims:
-    """One claim for each machine of a plan, in one all-or-nothing launch group.
+    """Returns one claim for each machine of a plan, in one all-or-nothing launch group.
 
     `owner` (a gang's uid, a pool's name), the instant and what is bought name the group, so that two purchases never
     share one, nor an attempt with the next one. Lots of one offering (a leader's and its workers') are one launch:
@@ -85,7 +85,7 @@ def _machines(plan: PlacementPlan) -> Iterator[tuple[int, int, PlannedNodeClaims
 
 
 def launch_groups(snapshot: Snapshot) -> Mapping[str, Sequence[Claim]]:
-    """Launch group -> its claims, by name."""
+    """Returns launch group -> its claims, by name."""
     return _launch_groups(snapshot.index, snapshot.claims)
 
 
@@ -98,7 +98,7 @@ def _launch_groups(_index: Index, claims: Mapping[str, Claim]) -> Mapping[str, S
 
 
 def launch_request(fleet: Fleet, snapshot: Snapshot, lot: Sequence[Claim]) -> LaunchRequest:
-    """The launch of one lot (claims of one group and capacity pool), from the claims and their pool alone."""
+    """Returns the launch of one lot (claims of one group and capacity pool), from the claims and their pool alone."""
     first = lot[0]
     pool = fleet.node_pools[first.node_pool]
     template = pool.spec.template
@@ -125,30 +125,30 @@ def launch_request(fleet: Fleet, snapshot: Snapshot, lot: Sequence[Claim]) -> La
 
 
 def launch_token(claims: Sequence[Claim]) -> str:
-    """The idempotency token of a lot: from the uids of its claims, so that it exists once and survives any crash."""
+    """Returns the idempotency token of a lot: a hash of the uids of its claims, and so the same after any crash."""
     uids = ",".join(sorted(claim.uid for claim in claims))
     return hashlib.sha256(uids.encode()).hexdigest()[:64]
 
 
 def own_tags(claim: Claim, cluster: str) -> dict[str, str]:
-    """The tags that every machine of this cluster carries, bought or adopted."""
+    """Returns the tags that every machine of this cluster carries, bought or adopted."""
     return {labels.CLUSTER: cluster, LAUNCH_GROUP_TAG: claim.launch.group, NODE_POOL_TAG: claim.node_pool}
 
 
 def _own_labels(pool: NodePool, claim: Claim, snapshot: Snapshot) -> dict[str, str]:
-    """The labels of a machine that neither its type nor the cloud provider gives it. Its type must be known."""
+    """Returns the labels of a machine that neither its type nor the cloud provider gives it; KeyError: unknown type."""
     machine = snapshot.catalog.types[claim.capacity_pool.instance_type]
     found = node_labels_of(pool, offer_of(claim, snapshot), claim.layout, snapshot.catalog.region)
     return {key: value for key, value in found.items() if key not in machine.labels and not _cloud_sets(key)}
 
 
 def _cloud_sets(label: str) -> bool:
-    """Labels that the cloud provider writes itself; the kubelet may not set them (NodeRestriction)."""
+    """Returns whether the cloud provider writes the label itself; the kubelet may not set it (NodeRestriction)."""
     return label in {labels.ZONE, labels.REGION}
 
 
 def image_kind(machine: InstanceType) -> ImageKind:
-    """What the image of such a machine has to suit: its processor, and whose drivers it must bring."""
+    """Returns what the image of such a machine has to suit: its processor, and the maker of its accelerators."""
     makers = (labels.INSTANCE_GPU_MANUFACTURER, labels.INSTANCE_ACCELERATOR_MANUFACTURER)
     said = next((machine.labels[key] for key in makers if key in machine.labels), "")
     accelerator = said or ("nvidia" if machine.allocatable.get(labels.GPU_RESOURCE) else "")
@@ -158,7 +158,7 @@ def image_kind(machine: InstanceType) -> ImageKind:
 def launch_configurations(
     fleet: Fleet, types: Mapping[str, InstanceType], claims: Mapping[str, Claim]
 ) -> tuple[LaunchConfiguration, ...]:
-    """What is to be asked of the cloud: one question for each template that has machines, by hash of the template."""
+    """Returns what to ask the cloud: one question for each template that has machines, by hash of the template."""
     kinds: dict[str, set[ImageKind]] = {}
     for node_pool, instance_type in {(it.node_pool, it.capacity_pool.instance_type) for it in claims.values()}:
         if node_pool in fleet.node_pools and instance_type in types:

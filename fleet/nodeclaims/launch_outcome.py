@@ -1,6 +1,6 @@
 """What the outcome of a launch means for its claims: all machines of a launch group stay, or none."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fleet.actions import Action, SaveClaim, TerminateMachines
@@ -28,7 +28,7 @@ SHORTAGE_S: Mapping[LaunchError, float] = {
 
 @dataclass(frozen=True, slots=True)
 class LaunchSettlement:
-    """What follows from an outcome: writes and returns, and capacity pools not to be tried until an instant."""
+    """What follows from an outcome: writes, instances to give back, and capacity pools to avoid until an instant."""
 
     actions: tuple[Action, ...]
     shortages: Mapping[CapacityPool, float]
@@ -37,32 +37,40 @@ class LaunchSettlement:
 
 
 def settle(outcome: LaunchOutcome, lot: Sequence[Claim], snapshot: Snapshot) -> LaunchSettlement:
-    """Bind instances to claims, or on any shortfall give back what came and drop the whole launch group."""
-    now = snapshot.now_s
+    """Binds instances to the claims of a lot; on a shortfall gives back what came and drops the whole launch group."""
     ordered = sorted(lot, key=lambda claim: claim.name)
     if len(outcome.instances) >= len(ordered):
-        bound = zip(ordered, sorted(outcome.instances), strict=False)
-        saves = tuple(SaveClaim(replace(claim, instance_id=found, launched_at_s=now)) for claim, found in bound)
-        surplus = tuple(sorted(outcome.instances)[len(ordered) :])
-        return LaunchSettlement((*saves, *((TerminateMachines(surplus, Reason.ORPHANED),) if surplus else ())), {})
+        return LaunchSettlement(tuple(_bound(outcome, ordered, snapshot.now_s)), {})
     if not outcome.instances and all(failure.error in _ASK_AGAIN for failure in outcome.failures):
         return LaunchSettlement((), {}, ask_again=True)
-    message = _why(outcome, ordered)
-    group = [claim for claim in snapshot.claims.values() if claim.launch.group == ordered[0].launch.group]
-    given_up = tuple(
-        SaveClaim(claim.with_disruption(NodeDisruption(Reason.LAUNCH_FAILED, message, now)))
-        for claim in sorted(group, key=lambda claim: claim.name)
-        if not claim.deleting
-    )
-    back = (TerminateMachines(tuple(sorted(outcome.instances)), Reason.LAUNCH_FAILED),) if outcome.instances else ()
     pause_s = max((SHORTAGE_S[f.error] for f in outcome.failures), default=SHORTAGE_S[LaunchError.SHORTAGE])
-    until = now + max(pause_s, 1.0)
+    until_s = snapshot.now_s + max(pause_s, 1.0)
     short = _short(outcome, ordered[0].capacity_pool, snapshot)
-    return LaunchSettlement((*back, *given_up), dict.fromkeys(short, until))
+    return LaunchSettlement(tuple(_dropped(outcome, ordered, snapshot)), dict.fromkeys(short, until_s))
+
+
+def _bound(outcome: LaunchOutcome, lot: Sequence[Claim], now_s: float) -> Iterator[Action]:
+    """Binds an instance to each claim, and gives back those that nobody asked for."""
+    found = sorted(outcome.instances)
+    for claim, instance_id in zip(lot, found, strict=False):
+        yield SaveClaim(replace(claim, instance_id=instance_id, launched_at_s=now_s))
+    if surplus := tuple(found[len(lot) :]):
+        yield TerminateMachines(surplus, Reason.ORPHANED)
+
+
+def _dropped(outcome: LaunchOutcome, lot: Sequence[Claim], snapshot: Snapshot) -> Iterator[Action]:
+    """Gives back the instances that came, and gives up every claim of the launch group."""
+    if outcome.instances:
+        yield TerminateMachines(tuple(sorted(outcome.instances)), Reason.LAUNCH_FAILED)
+    failed = NodeDisruption(Reason.LAUNCH_FAILED, _why(outcome, lot), snapshot.now_s)
+    group = [claim for claim in snapshot.claims.values() if claim.launch.group == lot[0].launch.group]
+    for claim in sorted(group, key=lambda claim: claim.name):
+        if not claim.deleting:
+            yield SaveClaim(claim.with_disruption(failed))
 
 
 def _short(outcome: LaunchOutcome, tried: CapacityPool, snapshot: Snapshot) -> list[CapacityPool]:
-    """The capacity pool that was tried, and all of its capacity type where the account cannot have that at all."""
+    """Returns the capacity pool that was tried, and all of its capacity type where the account can have none."""
     if all(failure.reach is not Reach.CAPACITY_TYPE for failure in outcome.failures):
         return [tried]
     offers = snapshot.catalog.offers
@@ -80,6 +88,6 @@ def _why(outcome: LaunchOutcome, lot: Sequence[Claim]) -> str:
 
 
 def _told(failure: LaunchFailure) -> str:
-    """The cloud's code; with its sentence where only a person can help."""
+    """Returns the cloud's code; with its sentence where only a person can help."""
     misled = failure.error is LaunchError.MISCONFIGURED and failure.message
     return f"{failure.code} ({failure.message[:200]})" if misled else failure.code

@@ -31,7 +31,7 @@ LAUNCH_TIMEOUT_S = 5 * 60.0
 
 
 def decide(fleet: Fleet, snapshot: Snapshot) -> list[Decided]:
-    """The next step of every claim, then of every machine and node that no claim answers for."""
+    """Returns the next step of every claim, then of every machine and node that no claim answers for."""
     unsettled = ((claim_subject(claim.name), claim) for claim in _unsettled(fleet, snapshot))
     free = ((subject, claim) for subject, claim in unsettled if subject not in snapshot.busy)
     steps = each(snapshot, free, lambda claim: _STEPS[claim.state](fleet, snapshot, claim))
@@ -39,7 +39,7 @@ def decide(fleet: Fleet, snapshot: Snapshot) -> list[Decided]:
 
 
 def _unsettled(fleet: Fleet, snapshot: Snapshot) -> Sequence[Claim]:
-    """The claims, by name, but for those of which `_ready` has nothing to say however late it is."""
+    """Returns the claims, by name, without those that are ready and stay as they are however much time passes."""
     watched = _watched(fleet.index, fleet.node_pools)
     held = machines_held(snapshot)
     return _seen_unsettled(snapshot.index, snapshot.claims, snapshot.nodes, snapshot.instances, held, watched)
@@ -47,7 +47,7 @@ def _unsettled(fleet: Fleet, snapshot: Snapshot) -> Sequence[Claim]:
 
 @derived()
 def _watched(_index: Index, pools: Mapping[str, NodePool]) -> frozenset[tuple[str, str]]:
-    """(condition, status) that some pool does not bear for ever; readiness has its own field."""
+    """Returns each (condition, status) for which some pool repairs nodes; without Ready, which has its own field."""
     policies = (*REPAIRS, *(policy for pool in pools.values() for policy in pool.spec.repair))
     return frozenset((one.condition, status) for one in policies for status in one.statuses if one.condition != READY)
 
@@ -82,28 +82,35 @@ def _seen_unsettled(
 
 
 def _pending(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> Iterator[Action]:
-    now, group = snapshot.now_s, launch_groups(snapshot)[claim.launch.group]
-    complete = len(group) == claim.launch.size and not any(member.deleting or member.disruption for member in group)
+    group, age_s = launch_groups(snapshot)[claim.launch.group], snapshot.now_s - claim.created_at_s
     if claim.disruption is not None:
         yield CloseClaim(claim)
-    elif not complete or not _wanted(fleet, snapshot, claim):
-        if now - claim.created_at_s >= INTENT_TIMEOUT_S or any(member.disruption for member in group):
+    elif not _complete(group, claim.launch.size) or not _wanted(fleet, snapshot, claim):
+        if age_s >= INTENT_TIMEOUT_S or any(member.disruption for member in group):
             yield from close(snapshot, claim, Reason.NOT_NEEDED, "nobody waits for it any more")
-    elif now - claim.created_at_s >= LAUNCH_TIMEOUT_S:
+    elif age_s >= LAUNCH_TIMEOUT_S:
         message = f"the cloud has not said within {LAUNCH_TIMEOUT_S / 60:.0f} min whether it was bought"
         yield from close(snapshot, claim, Reason.LAUNCH_TIMEOUT, message)
-    elif claim is _first_of_lot(group, claim):
+    else:
         lot = [member for member in group if member.launch.lot == claim.launch.lot]
-        if not any(claim_subject(member.name) in snapshot.busy for member in lot) and all(m.uid for m in lot):
-            yield LaunchMachines(launch_request(fleet, snapshot, lot), tuple(member.name for member in lot))
+        if claim is next(member for member in lot if not member.launched_at_s):
+            yield from _launch(fleet, snapshot, lot)
 
 
-def _first_of_lot(group: Sequence[Claim], claim: Claim) -> Claim:
-    return next(member for member in group if member.launch.lot == claim.launch.lot and not member.launched_at_s)
+def _complete(group: Sequence[Claim], size: int) -> bool:
+    """Returns whether all claims of a launch group are there, and none of them is given up."""
+    return len(group) == size and not any(member.deleting or member.disruption for member in group)
+
+
+def _launch(fleet: Fleet, snapshot: Snapshot, lot: Sequence[Claim]) -> Iterator[Action]:
+    """Launches a lot, once all of its claims are written and no action on one is under way."""
+    names = tuple(member.name for member in lot)
+    if all(member.uid for member in lot) and snapshot.busy.isdisjoint(map(claim_subject, names)):
+        yield LaunchMachines(launch_request(fleet, snapshot, lot), names)
 
 
 def _wanted(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> bool:
-    """Whether whoever the machine is for still waits for it."""
+    """Returns whether the gang, pool or old machine that the new one is for still waits for it."""
     if claim.node_pool not in fleet.node_pools:
         return False
     if claim.capacity_pool.instance_type not in snapshot.catalog.types:
@@ -141,7 +148,7 @@ def _ready(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> Iterator[Action]:
 
 
 def _relabelled(snapshot: Snapshot, plain: Claim, node: Node) -> Iterator[Action]:
-    """The reservation has ended and the machine runs on, at the price of an on-demand one (Karpenter relabels, too)."""
+    """Relabels a machine that outlives its reservation, as Karpenter does: it runs on at the price of on-demand."""
     if node_subject(node.name) in snapshot.busy:
         return
     on_demand = {labels.CAPACITY_TYPE: plain.capacity_pool.capacity_type}
@@ -152,7 +159,7 @@ def _relabelled(snapshot: Snapshot, plain: Claim, node: Node) -> Iterator[Action
 
 
 def _recut(snapshot: Snapshot, claim: Claim, node: Node) -> Iterator[Action]:
-    """Taint, label, then wait until the node really offers what the layout promises (never trust the state label)."""
+    """Taints and labels the node, then waits until its allocatable has the layout's GPUs (the state label may lie)."""
     if node_subject(node.name) in snapshot.busy:
         return
     tainted = any(taint.key == RECUTTING.key for taint in node.taints)

@@ -27,7 +27,7 @@ INITIALIZATION_TIMEOUT_S = 30 * 60.0
 
 
 def launched(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> Iterator[Action]:
-    """The next step of a claim that has a machine but no node yet."""
+    """Yields the next step of a claim that has a machine but no node yet."""
     node = nodes_by_instance(snapshot).get(claim.instance_id)
     if claim.disruption is not None:
         yield CloseClaim(claim)
@@ -46,7 +46,7 @@ def launched(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> Iterator[Action]
 
 
 def _take_over(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> Iterator[Action]:
-    """The machine gets our tags, as long as it is still asked for."""
+    """Writes the cluster's tags on a machine that is being adopted, or gives it up where its tag no longer asks."""
     instance = snapshot.instances.get(claim.instance_id)
     if instance is None or instance_subject(instance.id) in snapshot.busy:
         return  # one that is missing from a listing may only be late
@@ -59,7 +59,7 @@ def _take_over(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> Iterator[Actio
 
 
 def registered(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> Iterator[Action]:
-    """The next step of a claim whose node has joined and is not ready for pods yet."""
+    """Yields the next step of a claim whose node has joined and is not ready for pods yet."""
     now, node = snapshot.now_s, node_of(snapshot, claim)
     if claim.disruption is not None:
         yield CloseClaim(claim)
@@ -76,7 +76,7 @@ def registered(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> Iterator[Actio
 
 
 def _registration(fleet: Fleet, snapshot: Snapshot, claim: Claim, node: Node) -> PatchNode:
-    """The node becomes ours: whose it is, and what its pool writes on it.
+    """Returns the patch that registers a node: its pool and claim, and the labels, taints and annotations of the pool.
 
     An adopted one has started up already: nobody would take start-up taints away again. It may still carry the taint
     of an earlier leave.
@@ -102,9 +102,9 @@ def _registration(fleet: Fleet, snapshot: Snapshot, claim: Claim, node: Node) ->
 
 
 def _missing_labels(fleet: Fleet, snapshot: Snapshot, claim: Claim, node: Node) -> dict[str, str]:
-    """What was planned with but the kubelet does not say of itself: it may not, does not know, or was told nothing.
+    """Returns the labels that the purchase was planned with and the kubelet has not set.
 
-    What the node says already stays: it knows better.
+    A label that the node has already keeps its value: the node knows better.
     """
     pool = fleet.node_pools.get(claim.node_pool)
     if pool is None or claim.capacity_pool.instance_type not in snapshot.catalog.types:
@@ -114,7 +114,7 @@ def _missing_labels(fleet: Fleet, snapshot: Snapshot, claim: Claim, node: Node) 
 
 
 def _not_initialised(fleet: Fleet, claim: Claim, node: Node) -> str:
-    """What a node still owes before pods may count on it; empty when nothing (Karpenter `initialization.go`)."""
+    """Returns what a node still lacks before it is initialised; empty when nothing (Karpenter `initialization.go`)."""
     if not node.ready:
         return "the node is not ready"
     pool = fleet.node_pools.get(claim.node_pool)

@@ -1,4 +1,4 @@
-"""Machines that are not well: how long each complaint is borne, and when the fault is likelier somewhere else.
+"""Unhealthy nodes: how long each condition is tolerated, and when too many are unhealthy to replace any.
 
 Karpenter `pkg/controllers/node/health` with the provider's policies (reference 3.3). Repair is involuntary: budgets and
 do-not-disrupt do not hold it back.
@@ -21,9 +21,9 @@ GATE_AGAIN_S: Final = 5 * 60.0
 
 
 def node_failure(fleet: Fleet, snapshot: Snapshot, claim: Claim, node: Node) -> NodeDisruption | None:
-    """Why a machine that is not well is replaced; None while that is borne, or many of its pool are unwell.
+    """Returns why an unhealthy machine is replaced; None while it is tolerated, or too many of its pool are unhealthy.
 
-    Nobody on it is waited for: its pods may never end.
+    Its drain has no time: its pods may never end.
     """
     policies, conditions = repair_policies(fleet, claim.node_pool), conditions_of(node)
     found = overdue(policies, conditions, snapshot.now_s)
@@ -35,20 +35,20 @@ def node_failure(fleet: Fleet, snapshot: Snapshot, claim: Claim, node: Node) -> 
 
 
 def repair_policies(fleet: Fleet, pool: str) -> Sequence[Repair]:
-    """What the pool says is repaired and after how long; the defaults for one that is not declared any more."""
+    """Returns the pool's repair policies; the defaults for a pool that is not declared any more."""
     declared = fleet.node_pools.get(pool)
     return declared.spec.repair if declared else REPAIRS
 
 
 def unwell_in_pool(snapshot: Snapshot, pool: str, policies: Sequence[Repair]) -> tuple[int, int]:
-    """(nodes of a pool that are unwell, machines of it that have joined)."""
+    """Returns (unhealthy nodes of a pool, machines of it that have joined)."""
     members = [claim for claim in claims_by_pool(snapshot).get(pool, ()) if claim.node]
     nodes = [node for claim in members if (node := snapshot.nodes.get(claim.node)) is not None]
     return sum(1 for node in nodes if unwell(policies, conditions_of(node))), len(members)
 
 
 def conditions_of(node: Node) -> Mapping[str, NodeCondition]:
-    """What the node says of itself; whether it is ready is always among it."""
+    """Returns the node's conditions by type; `Ready` is always among them."""
     if node.ready:
         return {**node.conditions, READY: NodeCondition("True", node.ready_changed_at_s)}
     told = node.conditions.get(READY)
@@ -57,18 +57,18 @@ def conditions_of(node: Node) -> Mapping[str, NodeCondition]:
 
 
 def unwell(policies: Iterable[Repair], conditions: Mapping[str, NodeCondition]) -> bool:
-    """Whether there is a complaint at all, however young."""
+    """Returns whether any policy applies to the conditions, however short they have lasted."""
     return bool(_ends(policies, conditions))
 
 
 def overdue(policies: Iterable[Repair], conditions: Mapping[str, NodeCondition], now_s: float) -> Repair | None:
-    """The policy whose patience ended first, None while all complaints are borne."""
+    """Returns the policy whose toleration ended first; None while all conditions are tolerated."""
     ends = sorted((end_s, policy.condition, policy) for policy, end_s in _ends(policies, conditions) if end_s <= now_s)
     return ends[0][2] if ends else None
 
 
 def look_again_s(policies: Iterable[Repair], conditions: Mapping[str, NodeCondition], now_s: float) -> float:
-    """Seconds until the next complaint is overdue, infinite when there is none."""
+    """Returns seconds until the next condition is overdue; infinite when there is none."""
     return min((end_s - now_s for _, end_s in _ends(policies, conditions) if end_s > now_s), default=inf)
 
 
@@ -81,5 +81,5 @@ def _ends(policies: Iterable[Repair], conditions: Mapping[str, NodeCondition]) -
 
 
 def too_many(complaining: int, machines: int) -> bool:
-    """Whether so many of a pool (of the cluster, for machines of no pool) are unwell that none is replaced."""
+    """Returns whether so many of a pool's machines are unhealthy that none is replaced."""
     return complaining > ceil(machines * MOST_PERCENT / 100)

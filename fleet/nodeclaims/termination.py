@@ -33,7 +33,7 @@ LISTING_LAG_S = 60.0
 
 
 def close(snapshot: Snapshot, claim: Claim, reason: Reason, message: str) -> Iterator[Action]:
-    """Write down why the claim has to go; once that is written, delete it."""
+    """Writes down why the claim has to go; once that is written, deletes it."""
     if claim.disruption is None:
         yield SaveClaim(claim.with_disruption(NodeDisruption(reason, message, snapshot.now_s)))
     else:
@@ -41,7 +41,7 @@ def close(snapshot: Snapshot, claim: Claim, reason: Reason, message: str) -> Ite
 
 
 def instance_gone(snapshot: Snapshot, claim: Claim) -> bool:
-    """Whether the cloud says that the machine is no more."""
+    """Returns whether the machine has ended as far as the cloud lists it, or was never launched."""
     if not claim.instance_id:
         return True
     instance = snapshot.instances.get(claim.instance_id)
@@ -51,30 +51,36 @@ def instance_gone(snapshot: Snapshot, claim: Claim) -> bool:
 
 
 def terminating(fleet: Fleet, snapshot: Snapshot, claim: Claim) -> Iterator[Action]:
-    """The next step of a claim that is being deleted. One whose machine is not ours yet leaves the machine alone."""
+    """Yields the next step of a claim that is being deleted. A machine not adopted yet is left alone."""
     if being_adopted(snapshot, claim):
         if instance_subject(claim.instance_id) not in snapshot.busy:
             yield ForgetClaim(claim)
         return
     node, gone = node_of(snapshot, claim), instance_gone(snapshot, claim)
+    waits = False
     if node is not None and not gone:
-        late = claim.disruption is not None and claim.disruption.deadline_s > snapshot.now_s
-        if late and (failure := node_failure(fleet, snapshot, claim, node)):
-            yield SaveClaim(claim.with_disruption(failure))
-            return
-        if not any(taint.key == DISRUPTED.key for taint in node.taints):
-            if node_subject(node.name) not in snapshot.busy:
-                yield PatchNode(node.name, add_taints=(DISRUPTED,))
-            return
-        waits, steps = drain(snapshot, claim, node)
+        waits, steps = _emptied(fleet, snapshot, claim, node)
         yield from steps
-        if waits:
-            return
-    yield from _give_back(snapshot, claim, node, gone=gone)
+    if not waits:
+        yield from _give_back(snapshot, claim, node, gone=gone)
+
+
+def _emptied(fleet: Fleet, snapshot: Snapshot, claim: Claim, node: Node) -> tuple[bool, list[Action]]:
+    """Returns (whether the machine has to wait, what to do now): the node is tainted first, then drained.
+
+    A node that is not well has no time left for its drain: its pods may never end.
+    """
+    has_time = claim.disruption is not None and claim.disruption.deadline_s > snapshot.now_s
+    if has_time and (failure := node_failure(fleet, snapshot, claim, node)):
+        return True, [SaveClaim(claim.with_disruption(failure))]
+    if all(taint.key != DISRUPTED.key for taint in node.taints):
+        busy = node_subject(node.name) in snapshot.busy
+        return True, [] if busy else [PatchNode(node.name, add_taints=(DISRUPTED,))]
+    return drain(snapshot, claim, node)
 
 
 def _give_back(snapshot: Snapshot, claim: Claim, node: Node | None, *, gone: bool) -> Iterator[Action]:
-    """First the instance, then its node, then the claim: each once the one before is gone."""
+    """Removes first the instance, then its node, then the claim: each once the one before is gone."""
     if not gone:
         if instance_subject(claim.instance_id) not in snapshot.busy:
             reason = claim.disruption.reason if claim.disruption else Reason.NOT_NEEDED
@@ -87,9 +93,10 @@ def _give_back(snapshot: Snapshot, claim: Claim, node: Node | None, *, gone: boo
 
 
 def drain(snapshot: Snapshot, claim: Claim, node: Node) -> tuple[bool, list[Action]]:
-    """(whether pods still have to go, the evictions to ask for now).
+    """Returns (whether pods still have to go, the evictions to ask for now).
 
-    Before the deadline pods go politely; close to it, a pod gets what time is left; past it nobody is waited for.
+    Pods are evicted with their own grace period; close to the deadline only with what is left of it; past it the
+    machine waits for none.
     """
     deadline_s = claim.disruption.deadline_s if claim.disruption else math.inf
     if snapshot.now_s >= deadline_s:
@@ -108,6 +115,6 @@ def drain(snapshot: Snapshot, claim: Claim, node: Node) -> tuple[bool, list[Acti
 
 
 def _shorter_grace_s(pod: Pod, now_s: float, deadline_s: float) -> int | None:
-    """The grace a pod gets when its own would end after the deadline; None while there is time."""
+    """Returns the grace (s) of a pod whose own would end after the deadline; None while there is time for its own."""
     ends_s = pod.deletion_at_s if pod.deleting else now_s + pod.deletion_grace_s
     return max(1, int(deadline_s - now_s)) if ends_s > deadline_s + 1 else None

@@ -15,7 +15,7 @@ from model.fleet import Fleet
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What would change and why it may not. `plan_id` names desired and observed state together."""
+    """What a revision would change, and why it may not. `plan_id` is a hash of what is desired and what is observed."""
 
     plan_id: str
     base_revision: str
@@ -34,11 +34,11 @@ class Plan:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing would change at all."""
+        """Returns whether no declaration and no machine would change."""
         return not self.declared and not self.machines
 
     def counts(self) -> dict[str, int]:
-        """Terraform's three numbers: a replacement is one to add and one to destroy."""
+        """Returns Terraform's three numbers by verb: a replacement counts as one to create and one to delete."""
         verbs = [change.verb for change in (*self.declared, *self.machines)]
         replaced = verbs.count("replace")
         return {
@@ -51,7 +51,7 @@ class Plan:
 def make_plan(
     before: Fleet, after: Fleet, snapshot: Snapshot, *, base_revision: str = "", head_revision: str = ""
 ) -> Plan:
-    """The plan from one fleet to another in the world of `snapshot` (an empty snapshot compares declarations only).
+    """Returns the plan from one fleet to another in the world of `snapshot`; an empty one compares declarations only.
 
     `base_revision` empty means that nothing is in force yet: the guard rails of `after` itself then apply.
     """
@@ -76,7 +76,7 @@ def make_plan(
 
 
 def _identity(after: Fleet, snapshot: Snapshot) -> str:
-    """sha256 over what is desired and what was observed: an approval of it holds for exactly this."""
+    """Returns the sha256 of what is desired and what was observed: an approval of a plan holds for exactly these."""
     ours = (after.node_pools, after.node_overlays, after.mig_layouts, after.flavors, after.teams, after.queues)
     upstream = (after.cluster_queues, after.cohorts, after.local_queues, after.resource_flavors)
     others = (after.admission_checks, after.volcano_queues, after.priority_classes, after.topologies)

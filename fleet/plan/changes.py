@@ -30,7 +30,7 @@ _TABLES = (
 
 @dataclass(frozen=True, slots=True)
 class FieldChange:
-    """One field, by its path below the resource (`spec.limits.nodes`); None = not there."""
+    """The change of one field, by its path below the resource (`spec.limits.nodes`); None = the field is not there."""
 
     path: str
     before: Any
@@ -39,7 +39,7 @@ class FieldChange:
 
 @dataclass(frozen=True, slots=True)
 class PlannedChange:
-    """What happens to one resource. `address` is `kind/name`, as in `nodepool/h100-full` or `nodeclaim/...`."""
+    """The change of one resource. `address` is `kind/name`, as in `nodepool/h100-full` or `nodeclaim/...`."""
 
     address: str
     verb: Verb
@@ -53,7 +53,7 @@ class PlannedChange:
 
 
 def declared_changes(before: Fleet, after: Fleet) -> list[PlannedChange]:
-    """Creations, updates and deletions of declarations, sorted by address. Implied flavors do not count."""
+    """Returns creations, updates and deletions of declarations, by address, without flavors implied by node pools."""
     changes: list[PlannedChange] = []
     for kind, table in _TABLES:
         old, new = (_declared(fleet, table) for fleet in (before, after))

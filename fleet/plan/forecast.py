@@ -1,6 +1,6 @@
 """What a fleet would do to the world: machines bought, replaced and given back, gangs moved, and the bill."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from fleet.fence import Decided, told_apart
 from fleet.mig.layouts import gpu_part, layout_name
 from fleet.nodeclaims import fixed
 from fleet.nodeclaims.drift_facts import PROVIDER_DRIFT
-from fleet.offerings.offerings import offerings_now
+from fleet.offerings.offerings import Offering, offerings_now
 from fleet.plan.changes import PlannedChange, Verb
 from fleet.quota.queue_binding import binding_of
 from fleet.reasons import Reason
@@ -42,7 +42,7 @@ class GangImpact:
 
 @dataclass(frozen=True, slots=True)
 class HourlyBill:
-    """USD an hour and GPUs."""
+    """The price (USD an hour) and number of GPUs of all machines."""
 
     usd_h: float
     gpus: int
@@ -50,7 +50,7 @@ class HourlyBill:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """The consequences of a fleet for the world as it is."""
+    """What a fleet would do to the machines and gangs there are."""
 
     machines: tuple[PlannedChange, ...]
     gangs: tuple[GangImpact, ...]
@@ -66,42 +66,34 @@ class Forecast:
     """Gangs and machines that the deciders fail on, and how: what becomes of them is not known."""
 
 
+@dataclass(slots=True)
+class _Foreseen:
+    """What is gathered, decider by decider, of what a fleet would do."""
+
+    changes: dict[str, PlannedChange]
+    """Claim, or name of a machine that would be bought -> what becomes of it."""
+    consolidated: set[str] = field(default_factory=set)
+    """Claims that consolidation would give back without the revision as well."""
+    upkeep_usd_h: float = 0.0
+    """What that saves."""
+    preempted: Mapping[str, str] = field(default_factory=dict)
+    """Gang uid -> why it would be told to leave."""
+    tally: PurchaseTally | None = None
+    undecided: tuple[str, ...] = ()
+
+
 def forecast(before: Fleet, fleet: Fleet, snapshot: Snapshot) -> Forecast:
-    """What the agent would begin to do under `fleet`, by the very deciders it runs.
+    """Returns what the agent would begin to do under `fleet`, by running the very deciders that the agent runs.
 
     Gangs that would be preempted under `before` as well are not counted: work comes and goes without a revision.
     """
     owned = {name: c for name, c in sorted(snapshot.claims.items()) if not c.deleting and not c.disruption}
-    changes: dict[str, PlannedChange] = {}
-    for name, claim in owned.items():
-        if (how := drift_of(fleet, snapshot, claim)).words:
-            verb: Verb = "replace" if claim.node_pool in fleet.node_pools else "delete"
-            changes[name] = replace(_machine(claim, verb, how.words), upkeep=how.reason in PROVIDER_DRIFT)
-    due = {name: (Reason.DRIFTED, change.reason) for name, change in changes.items() if change.verb == "replace"}
-    for name, words in kept_for_long(DisruptionContext.of(fleet, snapshot), due).items():
-        changes[name] = replace(changes[name], reason=f"{changes[name].reason}; {words}")
-    preempted: dict[str, str] = {}
-    tally: PurchaseTally | None = None
-    consolidated: set[str] = set()
-    undecided: tuple[str, ...] = ()
-    upkeep_usd_h = 0.0
+    seen = _Foreseen(_drifted(fleet, snapshot, owned.values()))
     if snapshot.catalog.offers:
-        actions, failed = told_apart(_decided(fleet, snapshot))
-        undecided = tuple(f"{it.subject or 'a decider'}: {it.failure.error}: {it.failure.cause}" for it in failed)
-        for action in actions:
-            _fold(action, changes, snapshot)
-        outlook = next((it.outlook for it in actions if isinstance(it, Consider)), snapshot.outlook)
-        for proposal in (it for it in outlook.proposals if owned.keys() >= set(it.claims)):
-            anyway = _anyway(before, fleet, snapshot, proposal)
-            upkeep_usd_h += proposal.saving_usd_h if anyway else 0.0
-            consolidated |= set(proposal.claims) if anyway else set()
-            changes |= _proposed(fleet, snapshot, proposal, upkeep=anyway)
-        preempted = _preempted(actions)
-        tally = next((it.tally for it in actions if isinstance(it, OpenClaims) and it.tally), None)
-        for uid in _preempted(told_apart(cycle.decide(before, snapshot))[0]) if preempted else ():
-            preempted.pop(uid, None)
+        _run_deciders(seen, before, fleet, snapshot, owned)
+    changes = seen.changes
     strays = {name for name, change in changes.items() if change.verb == "replace" and change.upkeep}
-    gangs = _impacts(fleet, snapshot, changes, preempted, consolidated | strays)
+    gangs = _impacts(fleet, snapshot, changes, seen.preempted, seen.consolidated | strays)
     now = HourlyBill(
         sum(claim.price_usd_h for claim in owned.values()),
         sum(_gpus(snapshot, claim.capacity_pool.instance_type) for claim in owned.values()),
@@ -112,10 +104,46 @@ def forecast(before: Fleet, fleet: Fleet, snapshot: Snapshot) -> Forecast:
         now,
         _then(fleet, snapshot, now, changes),
         len(owned),
-        tally,
-        upkeep_usd_h,
-        undecided,
+        seen.tally,
+        seen.upkeep_usd_h,
+        seen.undecided,
     )
+
+
+def _drifted(fleet: Fleet, snapshot: Snapshot, owned: Iterable[Claim]) -> dict[str, PlannedChange]:
+    """Returns claim -> its replacement, or its removal where the pool is gone, with what keeps it for now in words."""
+    changes: dict[str, PlannedChange] = {}
+    for claim in owned:
+        if (how := drift_of(fleet, snapshot, claim)).words:
+            verb: Verb = "replace" if claim.node_pool in fleet.node_pools else "delete"
+            changes[claim.name] = replace(_machine(claim, verb, how.words), upkeep=how.reason in PROVIDER_DRIFT)
+    due = {name: (Reason.DRIFTED, change.reason) for name, change in changes.items() if change.verb == "replace"}
+    for name, words in kept_for_long(DisruptionContext.of(fleet, snapshot), due).items():
+        changes[name] = replace(changes[name], reason=f"{changes[name].reason}; {words}")
+    return changes
+
+
+def _run_deciders(seen: _Foreseen, before: Fleet, fleet: Fleet, snapshot: Snapshot, owned: Mapping[str, Claim]) -> None:
+    actions, failed = told_apart(_decided(fleet, snapshot))
+    seen.undecided = tuple(f"{it.subject or 'a decider'}: {it.failure.error}: {it.failure.cause}" for it in failed)
+    seen.tally = next((it.tally for it in actions if isinstance(it, OpenClaims) and it.tally), None)
+    for action in actions:
+        _fold(action, seen.changes, snapshot)
+    outlook = next((it.outlook for it in actions if isinstance(it, Consider)), snapshot.outlook)
+    for proposal in outlook.proposals:
+        if owned.keys() >= set(proposal.claims):
+            _consolidate(seen, before, fleet, snapshot, proposal)
+    if preempted := _preempted(actions):
+        anyway = _preempted(told_apart(cycle.decide(before, snapshot))[0])
+        seen.preempted = {uid: why for uid, why in preempted.items() if uid not in anyway}
+
+
+def _consolidate(seen: _Foreseen, before: Fleet, fleet: Fleet, snapshot: Snapshot, proposal: Proposal) -> None:
+    anyway = _anyway(before, fleet, snapshot, proposal)
+    seen.changes |= _proposed(fleet, snapshot, proposal, upkeep=anyway)
+    if anyway:
+        seen.upkeep_usd_h += proposal.saving_usd_h
+        seen.consolidated |= set(proposal.claims)
 
 
 def _decided(fleet: Fleet, snapshot: Snapshot) -> Iterable[Decided]:
@@ -126,7 +154,7 @@ def _decided(fleet: Fleet, snapshot: Snapshot) -> Iterable[Decided]:
 
 
 def _preempted(actions: Iterable[Action]) -> dict[str, str]:
-    """Gang uid -> why it would be told to leave."""
+    """Returns gang uid -> why it would be told to leave."""
     leaving = (action.gang for action in actions if isinstance(action, SaveGang) and action.gang.eviction)
     return {gang.uid: gang.message for gang in leaving if gang.state in {GangState.EVICTING, GangState.PENDING}}
 
@@ -136,24 +164,28 @@ def _fold(action: Action, changes: dict[str, PlannedChange], snapshot: Snapshot)
         for claim in action.claims:
             if not claim.replaces:
                 changes[claim.name] = _machine(claim, "create", claim.purpose)
-    elif isinstance(action, SaveClaim) and (disruption := action.claim.disruption):
-        if disruption.reason in _DRIFT and action.claim.name in changes:
-            return
-        change = _machine(action.claim, "delete", f"{disruption.reason}: {disruption.message}")
-        changes[action.claim.name] = replace(change, upkeep=disruption.reason in _UPKEEP)
-    elif isinstance(action, SaveClaim) and action.claim.layout != snapshot.claims[action.claim.name].layout:
-        layout = layout_name(action.claim.layout)
-        changes.setdefault(action.claim.name, _machine(action.claim, "update", f"is cut anew to {layout}"))
+    elif isinstance(action, SaveClaim):
+        _fold_claim(action.claim, changes, snapshot)
+
+
+def _fold_claim(claim: Claim, changes: dict[str, PlannedChange], snapshot: Snapshot) -> None:
+    if disruption := claim.disruption:
+        if disruption.reason not in _DRIFT or claim.name not in changes:
+            change = _machine(claim, "delete", f"{disruption.reason}: {disruption.message}")
+            changes[claim.name] = replace(change, upkeep=disruption.reason in _UPKEEP)
+    elif claim.layout != snapshot.claims[claim.name].layout:
+        layout = layout_name(claim.layout)
+        changes.setdefault(claim.name, _machine(claim, "update", f"is cut anew to {layout}"))
 
 
 def _anyway(before: Fleet, after: Fleet, snapshot: Snapshot, proposal: Proposal) -> bool:
-    """Whether the revision leaves the pools of its machines as they are."""
+    """Returns whether the revision leaves the pools of a proposal's machines as they are."""
     pools = {snapshot.claims[name].node_pool for name in proposal.claims} | {key[0] for key in proposal.bought}
     return all(before.node_pools.get(name) == after.node_pools.get(name) for name in pools)
 
 
 def _proposed(fleet: Fleet, snapshot: Snapshot, proposal: Proposal, *, upkeep: bool) -> dict[str, PlannedChange]:
-    """The machines of a proposal, which are about to go, and what would be bought first."""
+    """Returns the machines that a proposal would give back, and those that it would buy first."""
     left_s = max(0.0, due_s(proposal) - snapshot.now_s)
     why = f"{Reason.UNDERUTILIZED}: {told(proposal)}; proposed, looked at again in {left_s:.0f} s"
     gone = {name: _machine(snapshot.claims[name], "delete", why) for name in proposal.claims}
@@ -199,25 +231,32 @@ def _impacts(
     preempted: Mapping[str, str],
     anyway: Collection[str],
 ) -> tuple[GangImpact, ...]:
-    """`anyway`: claims that would go without the revision."""
-    leaving = {name: change for name, change in changes.items() if change.verb in {"delete", "replace"}}
+    """Returns the running gangs that would be stopped, by name. `anyway`: claims that would go without the revision."""
+    leaving = {name: change.reason for name, change in changes.items() if change.verb in {"delete", "replace"}}
     impacts = []
     for _, gang in sorted(snapshot.gangs.items(), key=lambda entry: (entry[1].name, entry[0])):
         if not gang.holds_capacity or gang.state is GangState.EVICTING:
             continue
-        hit = sorted({pin.claim for pin in gang.pins} & leaving.keys())
-        line = binding_of(fleet, gang.namespace, gang.queue)
-        ours = [name for name in hit if name not in anyway]
-        if ours:
-            impacts.append(_impact(gang, f"{len(ours)} of its machines: {leaving[ours[0]].reason}"))
+        lost = sorted({pin.claim for pin in gang.pins} & leaving.keys())
+        by_revision = [name for name in lost if name not in anyway]
+        if by_revision:
+            impacts.append(_impact(gang, _machines_lost(by_revision, leaving)))
         elif gang.uid in preempted:
             impacts.append(_impact(gang, preempted[gang.uid]))
-        elif line is not None and line.stop_policy == "HoldAndDrain":
+        elif _is_drained(fleet, gang):
             impacts.append(_impact(gang, f"queue {gang.queue} is drained"))
-        elif hit:
-            words = f"{len(hit)} of its machines: {leaving[hit[0]].reason}"
-            impacts.append(replace(_impact(gang, words), upkeep=True))
+        elif lost:
+            impacts.append(replace(_impact(gang, _machines_lost(lost, leaving)), upkeep=True))
     return tuple(impacts)
+
+
+def _machines_lost(lost: Sequence[str], reasons: Mapping[str, str]) -> str:
+    return f"{len(lost)} of its machines: {reasons[lost[0]]}"
+
+
+def _is_drained(fleet: Fleet, gang: Gang) -> bool:
+    line = binding_of(fleet, gang.namespace, gang.queue)
+    return line is not None and line.stop_policy == "HoldAndDrain"
 
 
 def _impact(gang: Gang, reason: str) -> GangImpact:
@@ -234,7 +273,7 @@ def _gpus(snapshot: Snapshot, instance_type: str) -> int:
 
 
 def _then(fleet: Fleet, snapshot: Snapshot, now: HourlyBill, changes: dict[str, PlannedChange]) -> HourlyBill:
-    """The bill once all of it has happened; a replaced machine costs what its pool's cheapest offering costs now."""
+    """Returns the bill once all of it has happened; a replacement costs what its pool's cheapest offering costs now."""
     offerings = offerings_now(fleet, snapshot)
     usd, gpus = now.usd_h, now.gpus
     for change in changes.values():
@@ -244,11 +283,13 @@ def _then(fleet: Fleet, snapshot: Snapshot, now: HourlyBill, changes: dict[str, 
         usd += sign * facts["usdPerHour"]
         gpus += sign * count
         if change.verb == "replace":
-            offered = offerings.of(fleet.node_pools[facts["nodePool"]])
-            best = next(
-                (offering for offering in offered if offering.offer.capacity_type == facts["capacityType"]), None
-            )
-            best = best or (offered[0] if offered else None)
+            best = _cheapest(offerings.of(fleet.node_pools[facts["nodePool"]]), facts["capacityType"])
             usd += (best.offer.price_usd_h if best else 0.0) - facts["usdPerHour"]
             gpus += (best.offer.instance_type.gpu_count if best else 0) - count
     return HourlyBill(round(usd, 6), gpus)
+
+
+def _cheapest(offered: Sequence[Offering], capacity_type: str) -> Offering | None:
+    """Returns the cheapest of a pool's offerings, preferably of this capacity type."""
+    same = (offering for offering in offered if offering.offer.capacity_type == capacity_type)
+    return next(same, offered[0] if offered else None)

@@ -1,7 +1,9 @@
 """Guard rails: what one revision may do at most. A refusal says which rail, by how much, and what to do."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import ceil
+from typing import Final
 
 from fleet.plan.changes import PlannedChange
 from fleet.plan.forecast import Forecast
@@ -9,45 +11,91 @@ from model.fleet import Fleet
 from model.kinds.policy import GuardRails
 
 
+@dataclass(frozen=True, slots=True)
+class _GuardedRevision:
+    """A revision with the rails in force: what it changes, and what would happen."""
+
+    rails: GuardRails
+    before: Fleet
+    after: Fleet
+    seen: Forecast
+
+
 def refusals(before: Fleet, after: Fleet, seen: Forecast, *, first: bool) -> tuple[str, ...]:
-    """Every rail that the revision would break, as sentences; empty = it may come into force.
+    """Returns every rail that the revision would break, as sentences; empty = it may come into force.
 
     The rails are those in force *before* the revision (its own when it is the `first`), so that one push cannot both
     lift a rail and run through it. Replacements under a pool's budget are not removals; idle machines given back,
     gangs moved because the cloud has another image or network for their pool, and what consolidation does in pools that
     it leaves as they are, are not the revision's doing.
     """
-    rails = (after if first else before).policy.spec.guard_rails
-    return tuple(_broken(rails, before, after, seen))
+    revision = _GuardedRevision((after if first else before).policy.spec.guard_rails, before, after, seen)
+    return tuple(filter(None, (broken(revision) for broken in _RAILS)))
 
 
 def removed_by_revision(seen: Forecast) -> list[PlannedChange]:
-    """Machines that go because of what is declared."""
+    """Returns the machines that go because of what is declared."""
     return [change for change in seen.machines if change.verb == "delete" and not change.upkeep]
 
 
-def _broken(rails: GuardRails, before: Fleet, after: Fleet, seen: Forecast) -> Iterator[str]:
-    if not rails.allow_empty_fleet and before.node_pools and not after.node_pools:
-        yield (
-            f"it deletes every node pool ({len(before.node_pools)}); "
-            "set guardRails.allowEmptyFleet in an earlier revision if that is meant"
-        )
-    removed = len(removed_by_revision(seen))
-    if rails.max_nodes_removed is not None and removed > rails.max_nodes_removed:
-        yield f"it removes {removed} machines, guardRails.maxNodesRemoved allows {rails.max_nodes_removed}"
-    if rails.max_percent_removed is not None and seen.existing:
-        most = max(1, ceil(seen.existing * rails.max_percent_removed / 100))
-        if removed > most:
-            yield (
-                f"it removes {removed} of {seen.existing} machines, "
-                f"guardRails.maxPercentRemoved allows {rails.max_percent_removed} % ({most})"
-            )
-    added = sum(1 for change in seen.machines if change.verb == "create" and not change.upkeep)
-    if rails.max_nodes_added is not None and added > rails.max_nodes_added:
-        yield f"it adds {added} machines, guardRails.maxNodesAdded allows {rails.max_nodes_added}"
+# -- a function a rail: what is said where it is broken; empty = it holds ---------------------------------------------
+
+
+def _empty_fleet(revision: _GuardedRevision) -> str:
+    before, after = revision.before.node_pools, revision.after.node_pools
+    if revision.rails.allow_empty_fleet or after or not before:
+        return ""
+    hint = "set guardRails.allowEmptyFleet in an earlier revision if that is meant"
+    return f"it deletes every node pool ({len(before)}); {hint}"
+
+
+def _nodes_removed(revision: _GuardedRevision) -> str:
+    removed, most = len(removed_by_revision(revision.seen)), revision.rails.max_nodes_removed
+    if most is None or removed <= most:
+        return ""
+    return f"it removes {removed} machines, guardRails.maxNodesRemoved allows {most}"
+
+
+def _percent_removed(revision: _GuardedRevision) -> str:
+    percent, existing = revision.rails.max_percent_removed, revision.seen.existing
+    if percent is None or not existing:
+        return ""
+    removed, most = len(removed_by_revision(revision.seen)), max(1, ceil(existing * percent / 100))
+    if removed <= most:
+        return ""
+    allowed = f"guardRails.maxPercentRemoved allows {percent} % ({most})"
+    return f"it removes {removed} of {existing} machines, {allowed}"
+
+
+def _nodes_added(revision: _GuardedRevision) -> str:
+    added = sum(change.verb == "create" and not change.upkeep for change in revision.seen.machines)
+    most = revision.rails.max_nodes_added
+    if most is None or added <= most:
+        return ""
+    return f"it adds {added} machines, guardRails.maxNodesAdded allows {most}"
+
+
+def _usd_added(revision: _GuardedRevision) -> str:
+    seen, most = revision.seen, revision.rails.max_usd_per_hour_added
     usd = seen.then.usd_h - seen.now.usd_h + seen.upkeep_usd_h
-    if rails.max_usd_per_hour_added is not None and usd > rails.max_usd_per_hour_added:
-        yield f"it adds {usd:.2f} USD/h, guardRails.maxUsdPerHourAdded allows {rails.max_usd_per_hour_added:.2f}"
-    stopped = sum(not gang.upkeep for gang in seen.gangs)
-    if rails.max_gangs_evicted is not None and stopped > rails.max_gangs_evicted:
-        yield f"it stops {stopped} gangs, guardRails.maxGangsEvicted allows {rails.max_gangs_evicted}"
+    if most is None or usd <= most:
+        return ""
+    return f"it adds {usd:.2f} USD/h, guardRails.maxUsdPerHourAdded allows {most:.2f}"
+
+
+def _gangs_evicted(revision: _GuardedRevision) -> str:
+    stopped, most = sum(not gang.upkeep for gang in revision.seen.gangs), revision.rails.max_gangs_evicted
+    if most is None or stopped <= most:
+        return ""
+    return f"it stops {stopped} gangs, guardRails.maxGangsEvicted allows {most}"
+
+
+_RAILS: Final[Sequence[Callable[[_GuardedRevision], str]]] = (
+    _empty_fleet,
+    _nodes_removed,
+    _percent_removed,
+    _nodes_added,
+    _usd_added,
+    _gangs_evicted,
+)
+"""In the order in which they are told."""

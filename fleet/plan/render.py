@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from fleet.actions import PurchaseTally
 from fleet.plan.changes import SYMBOLS, PlannedChange
+from fleet.plan.forecast import GangImpact
 
 if TYPE_CHECKING:
     from fleet.plan import Plan
@@ -20,45 +21,50 @@ _ACTIONS: Mapping[str, tuple[str, ...]] = {
 
 
 def to_text(plan: "Plan") -> str:
-    """Lines `+ ~ - -/+`, the machines with their prices, gangs affected, and the closing line."""
+    """Returns the plan as lines marked `+ ~ - -/+`, machines with their prices, stopped gangs, and the closing line."""
     return "\n".join(_lines(plan))
 
 
 def _lines(plan: "Plan") -> Iterator[str]:
-    if not plan.declared and not plan.machines:
+    if plan.empty:
         yield "No changes. The fleet is as declared."
     for change in plan.declared:
-        yield f"{SYMBOLS[change.verb]:>3} {change.address}"
-        for field in change.fields:
-            yield f"      ~ {field.path}: {_value(field.before)} -> {_value(field.after)}"
-    if plan.machines:
-        yield ""
-        yield "Machines:"
-        for change in plan.machines:
-            yield f"{SYMBOLS[change.verb]:>3} {change.address}  {_machine(change)}"
+        yield from _declared(change)
+    yield from _listed("Machines:", (f"{_marked(change)}  {_machine(change)}" for change in plan.machines))
     if plan.purchase:
         yield _purchase(plan.purchase)
-    if plan.gangs:
-        yield ""
-        yield "Gangs stopped and requeued:"
-        for gang in plan.gangs:
-            held = ", ".join(f"{amount} {name}" for name, amount in gang.resources.items()) or "no GPU"
-            yield f"  ! {gang.name} (queue {gang.queue}, {held}): {gang.reason}"
+    yield from _listed("Gangs stopped and requeued:", (f"  ! {_gang(gang)}" for gang in plan.gangs))
     yield ""
     yield summary(plan)
     yield f"GPUs: {plan.now.gpus} -> {plan.then.gpus}. USD/h: {plan.now.usd_h:.2f} -> {plan.then.usd_h:.2f}."
-    yield from _listed("Declared without effect:", "?", plan.warnings)
-    yield from _listed("Refused by the guard rails; the last good revision stays in force:", "x", plan.refusals)
+    yield from _listed("Declared without effect:", (f"  ? {warning}" for warning in plan.warnings))
+    refused = (f"  x {refusal}" for refusal in plan.refusals)
+    yield from _listed("Refused by the guard rails; the last good revision stays in force:", refused)
 
 
-def _listed(title: str, mark: str, sentences: Iterable[str]) -> Iterator[str]:
-    """A title and its sentences; nothing where there are none."""
-    lines = [f"  {mark} {sentence}" for sentence in sentences]
-    yield from ("", title, *lines) if lines else ()
+def _listed(title: str, lines: Iterable[str]) -> Iterator[str]:
+    """Yields an empty line, a title and its lines; nothing where there are no lines."""
+    found = tuple(lines)
+    yield from ("", title, *found) if found else ()
+
+
+def _declared(change: PlannedChange) -> Iterator[str]:
+    yield _marked(change)
+    for field in change.fields:
+        yield f"      ~ {field.path}: {_value(field.before)} -> {_value(field.after)}"
+
+
+def _marked(change: PlannedChange) -> str:
+    return f"{SYMBOLS[change.verb]:>3} {change.address}"
+
+
+def _gang(gang: GangImpact) -> str:
+    held = ", ".join(f"{amount} {name}" for name, amount in gang.resources.items()) or "no GPU"
+    return f"{gang.name} (queue {gang.queue}, {held}): {gang.reason}"
 
 
 def summary(plan: "Plan") -> str:
-    """Terraform's closing line, over declarations and machines."""
+    """Returns Terraform's closing line, over declarations and machines."""
     counts = plan.counts()
     return f"Plan: {counts['create']} to add, {counts['update']} to change, {counts['delete']} to destroy."
 
@@ -83,7 +89,7 @@ def _value(value: Any) -> str:
 
 
 def to_json(plan: "Plan") -> dict[str, Any]:
-    """The shape of Terraform's plan JSON, with cost, GPUs, gangs and refusals beside it."""
+    """Returns the plan in the shape of Terraform's plan JSON, with cost, GPUs, gangs and refusals beside it."""
     return {
         "format_version": FORMAT_VERSION,
         "plan_id": plan.plan_id,
