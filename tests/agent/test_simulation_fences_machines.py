@@ -27,7 +27,7 @@ MACHINES = 3
 KEPT = {"consolidationPolicy": "WhenEmpty", "consolidateAfter": "Never"}
 
 
-class Sick(RuntimeError):
+class SubjectFails(RuntimeError):
     """What a subject does to whoever looks at it."""
 
 
@@ -46,7 +46,7 @@ def fails_for(patch: pytest.MonkeyPatch, where: Any, name: str, about: str) -> N
 
     def looks(*given: Any, **more: Any) -> Any:
         if any(about in names_of(it) for it in (*given, *more.values())):
-            raise Sick(about)
+            raise SubjectFails(about)
         return sound(*given, **more)
 
     patch.setattr(where, name, looks)
@@ -120,7 +120,7 @@ def steps_of_claims(scene: Scene) -> Trial:
 
             def looks(*given: Any, step: Any = step) -> Any:
                 if given[-1].name == sick:
-                    raise Sick(sick)
+                    raise SubjectFails(sick)
                 return step(*given)
 
             patch.setitem(lifecycle._STEPS, state, looks)  # type: ignore[arg-type]
@@ -291,7 +291,7 @@ def test_one_sick_machine_stops_nobody_else(
         trial.begin()
         scene.until(lambda: sound <= trial.done(), 900, "all others are decided")
         (found,) = [it for it in scene.sim.brain.failures if it.decider == trial.decider]
-        assert (found.subject.partition("/")[2], found.failure.error) == (sick, "Sick")
+        assert (found.subject.partition("/")[2], found.failure.error) == (sick, "SubjectFails")
         assert trial.done() & set(trial.subjects) == sound
         if trial.kind:
             assert told(scene, trial.kind, sick)
