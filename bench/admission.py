@@ -27,6 +27,7 @@ from fleet.scheduling import cycle
 from fleet.snapshot import Gang, GangState, Pin, PodSet, Snapshot
 from model import labels
 from model.fleet import Fleet
+from model.index import Index
 from providers.kube.memory import settle_heap
 
 MACHINES, SINGLES = 500, 500 * GPUS
@@ -83,11 +84,11 @@ def _decisions() -> Numbers:
 
 
 def _s(fleet: Fleet, gangs: Iterable[Gang], expected: Mapping[tuple[str, GangState], int]) -> float:
-    """Seconds of one decision, the fastest of some on equal snapshots; it has to come out as expected."""
-    held = list(gangs)
+    """Seconds of one decision, the fastest of some of one engine on equal snapshots; it has to come out as expected."""
+    held, index = list(gangs), Index()
     taken = []
     for _ in range(REPEATS):
-        seen = farm.snapshot(MACHINES, held)
+        seen = farm.snapshot(MACHINES, held, index)
         seconds, actions = _timed(partial(cycle.decide, fleet, seen))
         taken.append(seconds)
         found = _outcome(actions)

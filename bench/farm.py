@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from fleet.snapshot import Gang, GangState, JobRef, Node, Pin, PodSet, Snapshot
 from model import labels
 from model.fleet import Fleet
+from model.index import Index
 from model.loader import load
 
 GPU, RACK, BLOCK = "nvidia.com/gpu", "topology/rack", "topology/block"
@@ -101,6 +102,6 @@ def singles(queue: str, machines: int, *, spread: bool = False) -> Iterable[Gang
         yield gang(f"{queue}-{number:05}", queue, on=[Pin("main", f"n{where:05}", "", 1)])
 
 
-def snapshot(machines: int, gangs: Iterable[Gang]) -> Snapshot:
-    """What is seen of it all."""
-    return Snapshot(NOW_S, nodes=nodes(machines), gangs={gang.uid: gang for gang in gangs})
+def snapshot(machines: int, gangs: Iterable[Gang], index: Index) -> Snapshot:
+    """What is seen of it all, with the index of the engine that decides: it knows gangs that it has seen before."""
+    return Snapshot(NOW_S, nodes=nodes(machines), gangs={gang.uid: gang for gang in gangs}, index=index)
