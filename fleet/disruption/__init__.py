@@ -44,13 +44,13 @@ class DisruptionMethod(Protocol):
         """Returns why the machines that the method takes go."""
 
     def propose(self, context: DisruptionContext) -> Sequence[Command]:
-        """Returns commands for the machines against which no condition speaks: they go, or are replaced, now.
+        """Returns commands for the machines that no condition blocks: they go, or are replaced, now.
 
         What is proposed is taken: from the budgets, and from what the methods after this one look at.
         """
 
     def why_not(self, context: DisruptionContext, claim: Claim) -> Blocked:
-        """Returns the condition that speaks against a candidate which was not proposed.
+        """Returns what blocks a candidate which was not proposed: the first condition that does.
 
         The context is as it was before the method proposed anything.
         """

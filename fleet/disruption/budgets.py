@@ -145,14 +145,16 @@ def blocked_by_pod_budget(
 ) -> Blocked | None:
     """Returns the budget that does not let all of these gangs (by uid) go now, beside `others` on their way."""
     budgeted = {uid: _budgeted(snapshot, gang) for uid, gang in gangs.items()}
-    contested = next((each.contested for _, each in sorted(budgeted.items()) if each.contested), "")
+    contested = next(filter(None, (each.contested for _, each in sorted(budgeted.items()))), "")
     if contested:
         return Blocked(Obstacle.SEVERAL_POD_BUDGETS, f"{contested}: leave it one")
     need, taken = _total(budgeted.values()), Counter[str]()
-    left = {key: snapshot.pod_budgets[key].allows for key in need}
-    if need and need <= Counter(left):
+    if not need:
+        return None
+    allows = Counter({key: snapshot.pod_budgets[key].allows for key in need})
+    if need <= allows:
         taken = _total(_budgeted(snapshot, gang) for uid, gang in others().items() if uid not in gangs)
-    short = next((key for key in sorted(need) if need[key] > left[key] - taken[key]), None)
+    short = next((key for key in sorted(need) if need[key] + taken[key] > allows[key]), None)
     if short is None:
         return None
     whose = sorted(gangs[uid].name for uid, each in budgeted.items() if short in each.pods)

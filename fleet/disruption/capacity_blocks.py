@@ -45,7 +45,7 @@ class CapacityBlocks:
         return dict(found_at(context.candidates(), look))
 
     def _open(self, context: DisruptionContext, pool: NodePool | None, claim: Claim) -> Blocked | None:
-        """Speaks for a machine whose block is there for a while yet, or that is of none."""
+        """Blocks a machine of no capacity block, or of one that does not end soon."""
         known = reservation_of(context.snapshot, claim)
         if known is None or not known.ends_machines:
             return no_reason(Obstacle.NOT_DUE, "it is of no capacity block")

@@ -124,7 +124,7 @@ def _settled(context: DisruptionContext) -> list[ConsolidationCandidate]:
 
 
 def _unasked(pool: NodePool) -> Blocked | None:
-    """Speaks for pools whose machines consolidation never looks at."""
+    """Blocks the machines of fixed pools, and of pools that give back empty machines only."""
     if pool.spec.replicas is not None:
         return no_reason(Obstacle.FIXED_POOL, f"{pool.name} keeps {pool.spec.replicas} machines")
     if pool.spec.disruption.consolidation_policy not in CONSOLIDATES:
@@ -138,7 +138,7 @@ def _empty(gangs: Sequence[Gang]) -> Blocked | None:
 
 
 def _unsettled(context: DisruptionContext, pool: NodePool, claim: Claim, gangs: Sequence[Gang]) -> Blocked | None:
-    """Speaks for a machine whose gangs have come too lately, or that has come too lately itself."""
+    """Blocks a machine whose gangs were admitted too recently, or that became ready too recently itself."""
     since_s = max(gang.admitted_at_s for gang in gangs)
     moving = quiet(context.snapshot.now_s, since_s, pool.spec.disruption.consolidate_after)
     return moving or minimum_stay(context, pool, claim)
@@ -324,7 +324,7 @@ def _given_up(context: DisruptionContext, claim: Claim, bought: Sequence[Claim])
 
 
 def _finished(context: DisruptionContext, ready: Mapping[str, Claim]) -> list[Command]:
-    """Gives back all that one purchase replaces; or the purchase, where the gangs would not fit any more."""
+    """Gives back all machines that one purchase replaces; or the purchase, where the gangs would not fit any more."""
     bought = coming(context, [next(iter(ready))])
     names = {name for it in bought for name in it.replaces}
     going = _let_go(context, [claim for name, claim in sorted(ready.items()) if name in names])

@@ -169,7 +169,7 @@ def _kept(context: DisruptionContext, claim: Claim) -> Blocked | None:
 
 
 def _uneven(context: DisruptionContext, pool: NodePool) -> Blocked | None:
-    """Speaks while the pool has not the number of machines that it keeps: what is missing is bought first."""
+    """Blocks while the pool has not the number of machines that it keeps: what is missing is bought first."""
     running = _running(context, pool)
     if running == pool.spec.replicas:
         return None

@@ -30,12 +30,12 @@ _UNIT_S: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs
 
 
 def undeclared(claim: Claim) -> Blocked:
-    """Speaks for a machine whose pool was removed: methods that a pool has to ask for do nothing there."""
+    """Blocks a machine whose pool was removed: methods that a pool has to ask for do nothing there."""
     return no_reason(Obstacle.NO_POOL, f"node pool {claim.node_pool} is not declared")
 
 
 def spared(context: DisruptionContext, claim: Claim) -> Blocked | None:
-    """Speaks for a machine whose node says do-not-disrupt: neither emptiness nor drift nor consolidation take it."""
+    """Blocks a machine whose node says do-not-disrupt: neither emptiness nor drift nor consolidation take it."""
     node = context.snapshot.nodes.get(claim.node)
     if node is None or not node.do_not_disrupt:
         return None
@@ -45,7 +45,7 @@ def spared(context: DisruptionContext, claim: Claim) -> Blocked | None:
 
 
 def quiet(now_s: float, since_s: float | None, quiet_s: float) -> Blocked | None:
-    """Speaks while the quiet time of a pool is not over; `since_s` is None where it has not been seen to begin."""
+    """Blocks while the pool's `consolidateAfter` is not over; `since_s` is None where it has not been seen to begin."""
     if since_s is not None and now_s >= since_s + quiet_s:
         return None
     if quiet_s == NEVER:
@@ -55,7 +55,7 @@ def quiet(now_s: float, since_s: float | None, quiet_s: float) -> Blocked | None
 
 
 def minimum_stay(context: DisruptionContext, pool: NodePool, claim: Claim) -> Blocked | None:
-    """Speaks for a machine that its pool bought as second best: it is not replaced for that for a while."""
+    """Blocks the return to a preferred capacity type until the pool's `returnToPreferred.after` is over."""
     policy = pool.spec.disruption.return_to_preferred
     if policy is None or not preferred_to(pool, claim):
         return None
@@ -72,12 +72,12 @@ def preferred_to(pool: NodePool, claim: Claim) -> Sequence[CapacityType]:
 
 
 def keeps(context: DisruptionContext, claim: Claim, reason: Reason) -> Blocked | None:
-    """Speaks where work on the machine may not move, or not for this reason."""
+    """Blocks where work on the machine may not move, or not for this reason."""
     return immovable(context, claim) or context.pod_budget([claim], reason)
 
 
 def immovable(context: DisruptionContext, claim: Claim) -> Blocked | None:
-    """Speaks where work on the machine may not move. Nobody would find another place for what belongs to no gang."""
+    """Blocks where work on the machine may not move; pods of no gang never may, as nobody finds them another place."""
     pods = context.snapshot.node_pods.get(claim.node, ())
     node = CandidateNode(pods=[CandidatePod(pod.key, _bound(pod)) for pod in pods])
     if pods and not_disruptable(node, DisruptionClass.GRACEFUL, context.snapshot.now_s) is not None:
@@ -89,7 +89,7 @@ def immovable(context: DisruptionContext, claim: Claim) -> Blocked | None:
 
 
 def _bound(pod: Pod) -> str:
-    """Returns the do-not-disrupt that a pod says or, as it belongs to no gang, stands for."""
+    """Returns the do-not-disrupt that a pod says; a pod of no gang counts as saying `true`."""
     return "true" if pod.do_not_disrupt or not pod.workload else ""
 
 
@@ -109,7 +109,7 @@ def _staying(context: DisruptionContext, gangs: Sequence[Gang]) -> Iterator[str]
 
 
 def out_of_budget(context: DisruptionContext, pool: NodePool, reason: Reason) -> Blocked:
-    """Speaks for the budgets of a pool, or for others that were given what they allow."""
+    """Blocks a machine that only budgets keep: they are used up, or other machines are given what they allow."""
     if context.budget(pool.name, reason) < 1:
         return Blocked(Obstacle.BUDGET, f"the budgets of {pool.name} let no more machines go as {reason} now")
     return Blocked(Obstacle.TURN, "others go first, its turn comes")

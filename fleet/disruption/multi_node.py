@@ -109,19 +109,19 @@ class MultiNodeProblem:
                 yield claim
 
     def _movable(self, claim: Claim) -> bool:
-        """Returns whether all gangs on it may be placed anywhere, as far as topology and declared flavors go.
+        """Returns whether the plan can tell where the gangs on a machine may go, by their topology and flavors.
 
         Topology domains below the zone are too many for the plan; what shares a host is one large pod in it.
         """
         gangs = self.context.gangs_on(claim)
-        return (
-            bool(gangs)
-            and all(self.flavors.declared(given) for gang in gangs for given in gang.flavors.values())
-            and not any(
-                pods.wishes or pods.required_topology not in _PLANNED for gang in gangs for pods in gang.pod_sets
-            )
-            and all(pin.node in self.state.slots for gang in gangs for pin in gang.pins)
-        )
+        return bool(gangs) and all(map(self._places_known, gangs))
+
+    def _places_known(self, gang: Gang) -> bool:
+        if not all(self.flavors.declared(given) for given in gang.flavors.values()):
+            return False
+        if any(pods.wishes or pods.required_topology not in _PLANNED for pods in gang.pod_sets):
+            return False
+        return all(pin.node in self.state.slots for pin in gang.pins)
 
     def problem(self) -> ConsolidationProblem:
         """Returns the machines, the gangs on the candidates, and what may be bought, in the solver's words."""

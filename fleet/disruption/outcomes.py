@@ -1,7 +1,7 @@
 """What a disruption method may come to: a command, or a word about a machine that it leaves alone.
 
 A condition of a method is a function that returns None where nothing stands against it and a `Blocked` where something
-does: a method proposes the machines for which no condition speaks, and tells of the others what the first one said.
+does: a method proposes the machines that no condition blocks, and tells of the others what the first one said.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -124,7 +124,7 @@ class Blocked:
 
 
 def first(conditions: Iterable[Blocked | None]) -> Blocked:
-    """Returns what the first condition says that speaks; at least the last one has to."""
+    """Returns what the first condition that blocks says; at least the last one has to."""
     return next(it for it in conditions if it is not None)
 
 

@@ -22,7 +22,7 @@ from fleet.disruption.eligibility import (
     undeclared,
 )
 from fleet.disruption.evaluation import lost_usd
-from fleet.disruption.outcomes import Blocked, Command, Obstacle, first, no_reason
+from fleet.disruption.outcomes import Blocked, Command, Due, Obstacle, first, no_reason
 from fleet.disruption.replacement import claims_of, coming, complete, groups, replacement, unready
 from fleet.disruption.simulation import CandidateGroup, turn_of
 from fleet.fence import concerning
@@ -48,22 +48,12 @@ class PreferredCapacity:
         if not stayed:
             return ()
         offers = PreferredOffers(context, build_capacity(context.fleet, context.snapshot))
-        due = {
-            claim.name: (self.reason, _WHY)
+        sold = [
+            claim
             for pool, claim in stayed
             if claim.name in context.successors or offers.sells(pool, preferred_to(pool, claim))
-        }
-        done: list[Command] = []
-        waiting: list[CandidateGroup] = []
-        for group in groups(context, due):
-            with concerning(claim_subject(group.names[0])):
-                if unready(context, group.names) or context.pod_budget(group.claims, self.reason):
-                    continue
-                if complete(coming(context, group.names)):
-                    context.taken.update(group.names)
-                    done.append(Command(group.claims, self.reason, _WHY))
-                elif offers.affordable_usd_h(group) > 0:
-                    waiting.append(group)
+        ]
+        done, waiting = self._begun(context, offers, {claim.name: (self.reason, _WHY) for claim in sold})
         return done or self._first(context, offers, waiting)
 
     def why_not(self, context: DisruptionContext, claim: Claim) -> Blocked:
@@ -95,6 +85,23 @@ class PreferredCapacity:
 
         return found_at(context.candidates(), look) if asking else []
 
+    def _begun(
+        self, context: DisruptionContext, offers: "PreferredOffers", due: Due
+    ) -> tuple[list[Command], list[CandidateGroup]]:
+        """Returns (commands for groups whose replacements are ready, groups that a replacement may still pay for)."""
+        done: list[Command] = []
+        waiting: list[CandidateGroup] = []
+        for group in groups(context, due):
+            with concerning(claim_subject(group.names[0])):
+                if unready(context, group.names) or context.pod_budget(group.claims, self.reason):
+                    continue
+                if complete(coming(context, group.names)):
+                    context.taken.update(group.names)
+                    done.append(Command(group.claims, self.reason, _WHY))
+                elif offers.affordable_usd_h(group) > 0:
+                    waiting.append(group)
+        return done, waiting
+
     def _first(
         self, context: DisruptionContext, offers: "PreferredOffers", waiting: Sequence[CandidateGroup]
     ) -> list[Command]:
@@ -113,7 +120,7 @@ class PreferredCapacity:
 
 
 def _unasked(pool: NodePool, claim: Claim) -> Blocked | None:
-    """Speaks where the pool has no such policy, or likes nothing better than what the machine is."""
+    """Blocks where the pool has no `returnToPreferred`, or prefers no capacity type to the machine's."""
     if pool.spec.disruption.return_to_preferred is None:
         return no_reason(Obstacle.POLICY, f"{pool.name} has no returnToPreferred")
     if not preferred_to(pool, claim):

@@ -18,7 +18,7 @@ from fleet.fence import concerning
 from fleet.nodeclaims.launch import write_claims
 from fleet.placement.plan import PlacementPlan
 from fleet.reasons import Reason, Refusal
-from fleet.snapshot import Claim, ClaimState, Gang, Launch
+from fleet.snapshot import Claim, ClaimState, Launch
 
 
 def replacing(context: DisruptionContext, due: Due, *, budgeted: bool = True, insist: bool = False) -> list[Command]:
@@ -79,7 +79,7 @@ def _never_in_budget(context: DisruptionContext, claim: Claim, due: Due) -> Bloc
 
 
 def _out_of_budget(context: DisruptionContext, claim: Claim, due: Due) -> Blocked | None:
-    """Speaks where a gang spans more machines than the budgets let go now."""
+    """Blocks where a gang spans more machines than the budgets let go now."""
     group = _group_of(context, claim, due)
     for name, count in _by_pool(group.claims) if group is not None else ():
         if count > (left := context.budget(name, due[claim.name][0])):
@@ -149,32 +149,30 @@ def groups(context: DisruptionContext, due: Due) -> list[CandidateGroup]:
     """Joins the busy machines that are `due` where a gang spans several; what may not move is left out."""
     if not due:
         return []
-    by_name = {
-        claim.name: claim for _, claim in context.candidates() if claim.name in due and not context.is_empty(claim)
-    }
+    able = [claim for _, claim in context.candidates() if claim.name in due]
+    busy = {claim.name: claim for claim in able if not context.is_empty(claim)}
     seen: set[str] = set()
     found = []
-    for name in sorted(by_name):
-        if name in seen:
-            continue
-        with concerning(claim_subject(name)):
-            claims, gangs = _closure(context, by_name, name)
-            seen |= set(claims)
-            if all(immovable(context, by_name[member]) is None for member in claims):
-                members = tuple(by_name[member] for member in sorted(claims))
-                found.append(CandidateGroup(members, tuple(gangs[uid] for uid in sorted(gangs))))
+    for name in sorted(busy):
+        if name not in seen:
+            with concerning(claim_subject(name)):
+                group = _spanned(context, busy, name)
+                seen |= set(group.names)
+                if not any(immovable(context, claim) for claim in group.claims):
+                    found.append(group)
     return found
 
 
-def _closure(context: DisruptionContext, by_name: Mapping[str, Claim], start: str) -> tuple[set[str], dict[str, Gang]]:
-    claims, gangs, todo = {start}, {}, [start]
+def _spanned(context: DisruptionContext, busy: Mapping[str, Claim], start: str) -> CandidateGroup:
+    """Returns the busy machines that gangs tie to `start`, directly or over others, and these gangs."""
+    names, gangs, todo = {start}, {}, [start]
     while todo:
-        for gang in context.gangs_on(by_name[todo.pop()]):
+        for gang in context.gangs_on(busy[todo.pop()]):
             gangs[gang.uid] = gang
-            more = {pin.claim for pin in gang.pins if pin.claim in by_name} - claims
-            claims |= more
+            more = {pin.claim for pin in gang.pins if pin.claim in busy} - names
+            names |= more
             todo += sorted(more)
-    return claims, gangs
+    return CandidateGroup(tuple(busy[name] for name in sorted(names)), tuple(gangs[uid] for uid in sorted(gangs)))
 
 
 def _group_of(context: DisruptionContext, claim: Claim, due: Due) -> CandidateGroup | None:
@@ -198,13 +196,13 @@ def complete(bought: Sequence[Claim]) -> bool:
 
 
 def unready(context: DisruptionContext, names: Iterable[str]) -> Blocked | None:
-    """Speaks while machines that were bought to replace these are not ready yet."""
+    """Blocks while machines that were bought to replace these are not ready yet."""
     waiting = sorted(other.name for other in coming(context, names) if other.state is not ClaimState.READY)
     return Blocked(Obstacle.REPLACEMENT, f"{', '.join(waiting)} has to be ready first") if waiting else None
 
 
 def replacement(context: DisruptionContext, claim: Claim) -> Blocked | None:
-    """Speaks where a machine was bought to replace this one, whether it is ready or not."""
+    """Blocks where a machine was bought to replace this one, whether it is ready or not."""
     bought = coming(context, [claim.name])
     ready = Blocked(Obstacle.REPLACEMENT, f"{bought[0].name} stands ready for it") if bought else None
     return unready(context, [claim.name]) or ready

@@ -100,14 +100,16 @@ class SchedulingSimulation:
             self._closed.add(claim)
             self._close(claim)
         for gang, plan in promised[self._placed_until :]:
-            for each in plan.assignments:
-                if each.slot.name in self.state.slots:
-                    slot = self.state.slots[each.slot.name]
-                    self.state.take(slot, gang.pod_set(each.pod_set).requests, each.count)
+            self._take_places(gang, plan)
         for _, plan in promised[self._spent_until :]:
             for purchase in plan.purchases:
                 self.capacity.headroom[purchase.offering.pool.name].spend(purchase.offering, purchase.count)
         self._placed_until = self._spent_until = len(promised)
+
+    def _take_places(self, gang: Gang, plan: PlacementPlan) -> None:
+        for each in plan.assignments:
+            if (slot := self.state.slots.get(each.slot.name)) is not None:
+                self.state.take(slot, gang.pod_set(each.pod_set).requests, each.count)
 
     def _close(self, claim: str) -> None:
         if claim in self._of_claim:

@@ -141,14 +141,15 @@ def _meant(capacity: BuyableCapacity, pool: NodePool, request: GpuRequest) -> It
 
 
 def _of_pool(capacity: BuyableCapacity, pool: NodePool, request: GpuRequest, unit: GpuUnit) -> Iterator[PurchaseOption]:
-    held = [(offering, each) for offering in _meant(capacity, pool, request) if (each := unit.on(offering))]
-    flexible = {
-        zone: capacity.offerings.flexible(pool, [offering for offering, _ in held if offering.offer.zone == zone])
-        for zone in {offering.offer.zone for offering, _ in held}
-    }
+    offerings = [offering for offering in _meant(capacity, pool, request) if unit.on(offering)]
+    by_zone: dict[str, list[Offering]] = {}
+    for offering in offerings:
+        by_zone.setdefault(offering.offer.zone, []).append(offering)
+    flexible = {zone: capacity.offerings.flexible(pool, there) for zone, there in by_zone.items()}
     headroom = capacity.headroom[pool.name]
-    for offering, each in held:
-        offer, machines = offering.offer, -(-request.count // each)
+    for offering in offerings:
+        offer, each = offering.offer, unit.on(offering)
+        machines = -(-request.count // each)
         allowed, until_s = headroom.most(offering), capacity.shortages.get(offer.pool_key, 0.0)
         against = (
             (OfferObstacle.FIXED, pool.spec.replicas is not None),

@@ -18,7 +18,7 @@ from model.fleet import Fleet
 
 @dataclass(frozen=True, slots=True)
 class QuotaLevel:
-    """A level is one node on the way from a queue to the root, for one (flavor, resource); amounts are canonical."""
+    """Quota at one node on the way from a queue to the root, for one (flavor, resource); amounts are canonical."""
 
     flavor: str
     resource: str
@@ -39,7 +39,7 @@ class QuotaLevel:
 
 @dataclass(frozen=True, slots=True)
 class QuotaStanding:
-    """A standing says how much of one (flavor, resource) a gang asks and could have, and shows the way up its tree."""
+    """How much of one (flavor, resource) a gang asks and could have, with every node on the way up its tree."""
 
     asked: int
     free: int
@@ -48,7 +48,7 @@ class QuotaStanding:
 
 
 def standings(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> list[QuotaStanding]:
-    """Returns a standing for every flavor of the gang's queue and every resource it asks that quota counts there."""
+    """Returns the quota that is free for a gang, for each resource it asks in each flavor of its queue."""
     binding = binding_of(fleet, gang.namespace, gang.queue)
     if binding is None:
         return []
@@ -64,12 +64,19 @@ def _asked(spec: QuotaQueueSpec, tree: QuotaTree, node: QuotaNode, gang: Gang) -
     asked: Counter[Cell] = Counter()
     for pod_set in gang.pod_sets:
         for resource, amount in spec.asked_of(pod_set).items():
-            group = spec.group_of(resource)
-            for flavor in group.flavors if group is not None and amount else ():
-                cell = tree.index.get(FlavorResource(flavor, resource))
-                if cell is not None and cell in node.root.declared:
+            if amount:
+                for cell in _cells(spec, tree, node, resource):
                     asked[cell] += amount * pod_set.count
     return asked
+
+
+def _cells(spec: QuotaQueueSpec, tree: QuotaTree, node: QuotaNode, resource: str) -> Iterator[Cell]:
+    """Yields the cells of a resource, over the flavors of the queue, that some quota of its tree counts."""
+    group = spec.group_of(resource)
+    for flavor in group.flavors if group is not None else ():
+        cell = tree.index.get(FlavorResource(flavor, resource))
+        if cell is not None and cell in node.root.declared:
+            yield cell
 
 
 def _up(tree: QuotaTree, queue: QuotaNode, cell: Cell) -> Iterator[QuotaLevel]:
