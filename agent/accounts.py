@@ -1,7 +1,7 @@
 """The books: what every team has spent this month (UTC), what every local queue used lately, and what was interrupted.
 
-They are kept in a ConfigMap, so that budgets, the order of queues and the standing of offers outlive a crash and a
-change of leader.
+They are kept in a ConfigMap, so that budgets, the order of queues and the interruption rates of offers outlive a
+crash and a change of leader.
 """
 
 import json
@@ -71,7 +71,7 @@ class Accounts:
         return {team: amount / MICRO for team, amount in sorted(self.bill.by_team.items())}
 
     def dump(self) -> str:
-        """What is kept, as text."""
+        """Returns the books as text."""
         return json.dumps(
             {
                 "month": self.month,
@@ -156,13 +156,13 @@ class Bookkeeper(Watcher):
         self._charged_at_s = 0.0
 
     def inform(self, mirror: Mirror) -> None:
-        """What the next decisions have to know."""
+        """Tells the mirror what the next decisions need: money spent, recent use and interruptions."""
         mirror.spent_usd = self.accounts.spent_usd
         mirror.local_usage = self.accounts.local_usage
         mirror.interruptions = self.accounts.interruptions
 
     def turned(self, fleet: Fleet, snapshot: Snapshot) -> None:
-        """See admissions and interruptions at once, charge once a second, save now and then."""
+        """Counts admissions and interruptions at once, charges once a second, saves now and then."""
         self.accounts.sample(fleet, snapshot)
         self.accounts.remember(snapshot)
         if snapshot.now_s - self._charged_at_s >= 1.0:

@@ -30,7 +30,7 @@ Belief = tuple[MirrorTable[Any], str, Any]
 
 
 def beliefs(action: Action, mirror: Mirror) -> list[Belief]:
-    """What to believe while the action is under way; nothing for actions whose effect only the world can show."""
+    """Returns what the mirror believes while an action is under way; nothing where only the world shows its effect."""
     believe = _TABLE.get(type(action))
     return believe(action, mirror) if believe else []
 

@@ -108,7 +108,7 @@ class Settings(_Section):
     cluster: Annotated[str, Field(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9-]{0,62}$")]
     region: str
     namespace: str = "muster-system"
-    """Where the lease, the ledger and the agent's events live."""
+    """Where the lease, the books and the agent's events live."""
     source: SourceSettings
     kube: KubeSettings = KubeSettings()
     cloud: Annotated[str, AfterValidator(_known_cloud)] = DEFAULT

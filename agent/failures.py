@@ -29,7 +29,7 @@ class SetAside:
     @property
     def words(self) -> str:
         """What failed for whom, for people."""
-        return f"{self.decider} of {self.subject or 'everything'}: {self.failure.error}: {self.failure.cause}"
+        return f"{self.decider} failed on {self.subject or 'everything'}: {self.failure.error}: {self.failure.cause}"
 
 
 @dataclass(slots=True)

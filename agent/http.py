@@ -14,7 +14,7 @@ log = structlog.get_logger(__name__)
 
 
 class AgentStatus(Protocol):
-    """What the face needs to know."""
+    """Answers what the HTTP server is asked about the agent."""
 
     def healthy(self) -> str:
         """Why the process should be restarted; empty when it is well."""
@@ -34,7 +34,7 @@ class AgentStatus(Protocol):
 
 
 class HttpFace:
-    """An aiohttp server in a thread of its own."""
+    """Serves health, readiness, metrics and the webhook from a thread of its own (aiohttp)."""
 
     def __init__(self, status: AgentStatus, host: str, port: int, webhook_secret: Callable[[], str]) -> None:
         self._status = status

@@ -29,33 +29,45 @@ class Metrics(Watcher):
         self._standing = LatestPicture()
         self.registry.register(self._standing)
         r = self.registry
-        self.actions = Counter("muster_actions_total", "Actions by kind and result", ["action", "result"], registry=r)
+        self.actions = Counter(
+            "muster_actions_total", "Actions carried out, by kind and result", ["action", "result"], registry=r
+        )
         self.failures = Counter(
-            "muster_decider_failures_total", "Decisions that failed", ["decider", "kind"], registry=r
+            "muster_decider_failures_total",
+            "Decisions that failed, by decider and by what they were about",
+            ["decider", "kind"],
+            registry=r,
         )
         self.source_failures = Counter(
-            "muster_source_failures_total", "Failures of what the agent listens to", ["source", "kind"], registry=r
+            "muster_source_failures_total",
+            "Failures of sources (git, cloud, watches), by kind",
+            ["source", "kind"],
+            registry=r,
         )
         self.turn_s = Histogram(
             "muster_turn_duration_seconds",
-            "One pass of all deciders",
+            "Seconds that one pass of all deciders takes",
             buckets=(0.001, 0.005, 0.02, 0.1, 0.5, 2, 10),
             registry=r,
         )
-        self.events = Counter("muster_events_total", "Events heard by kind", ["event"], registry=r)
+        self.events = Counter("muster_events_total", "Events taken from the inbox, by kind", ["event"], registry=r)
         self.wait_s = Histogram(
             "muster_admission_wait_seconds",
-            "From creation to admission",
+            "Seconds from the creation of a gang to its admission",
             ["queue"],
             buckets=(1, 5, 15, 60, 300, 900, 3600, 14400, 86400),
             registry=r,
         )
-        self.news_dropped = Counter("muster_news_dropped_total", "Events and notifications given up", registry=r)
+        self.news_dropped = Counter(
+            "muster_news_dropped_total", "Events and notifications that were not sent", registry=r
+        )
         self.evictions = Counter("muster_evictions_total", "Gangs evicted", ["queue", "reason"], registry=r)
         self.bought = Counter("muster_machines_bought_total", "Machines bought", ["node_pool"], registry=r)
         self.unhealthy = Counter("muster_instance_unhealthy_total", "Failed checks of EC2", ["category"], registry=r)
         self.returned = Counter("muster_machines_returned_total", "Machines given back", ["reason"], registry=r)
-        self.shortfalls = Counter("muster_launch_failures_total", "Launches by error", ["error"], registry=r)
+        self.shortfalls = Counter(
+            "muster_launch_failures_total", "Failures of launches, by what to do about them", ["error"], registry=r
+        )
         self.leading = Gauge("muster_leading", "1 while this process holds the lease", registry=r)
         self.revision = Gauge("muster_revision_info", "The revision in force", ["revision", "outcome"], registry=r)
 
@@ -130,22 +142,22 @@ def standing(fleet: Fleet, snapshot: Snapshot) -> Iterator[Metric]:
         for cell, amount in enumerate(queue.usage)
         if amount
     )
-    yield _gauge("muster_quota_used", "Used of a flavor by queue", ("queue", "flavor", "resource"), used)
+    yield _gauge("muster_quota_used", "Quota used, in canonical amounts", ("queue", "flavor", "resource"), used)
     machines = Counts((pool, claim.state) for pool, claims in pools.items() for claim in claims)
     yield _gauge("muster_machines", "Machines by pool and state", ("node_pool", "state"), machines.items())
     bills = (
         ((pool,), sum(claim.charged_usd_h for claim in claims if claim.launched_at_s)) for pool, claims in pools.items()
     )
-    yield _gauge("muster_usd_per_hour", "What a pool costs now", ("node_pool",), bills)
+    yield _gauge("muster_usd_per_hour", "USD an hour that the machines of a pool are charged at", ("node_pool",), bills)
     use = ((queue.split("/", 1), value) for queue, value in usage_order_values(fleet, snapshot).items())
-    words = "What orders local queues: used lately, decayed and weighted"
+    words = "Recent use of a local queue, decayed and weighted: the least goes first"
     yield _gauge("muster_local_queue_usage", words, ("namespace", "queue"), use)
     spent = (((team,), usd) for team, usd in snapshot.spent_usd.items())
-    yield _gauge("muster_spent_usd_month", "Spent this calendar month by team", ("team",), spent)
+    yield _gauge("muster_spent_usd_month", "USD spent this calendar month (UTC) by team", ("team",), spent)
     words = "Machines of this cluster without a claim; many at once are left alone"
     yield GaugeMetricFamily("muster_orphaned_machines", words, len(orphaned(snapshot)))
     age_s = max(0.0, snapshot.now_s - snapshot.catalog.priced_at_s)
-    yield GaugeMetricFamily("muster_prices_age_seconds", "Age of the oldest price in use", age_s)
+    yield GaugeMetricFamily("muster_prices_age_seconds", "Age of the oldest price in use, in seconds", age_s)
 
 
 def _gauge(

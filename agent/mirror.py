@@ -139,7 +139,7 @@ def _total(pods: Sequence[Pod]) -> dict[str, int]:
 
 
 class Mirror:
-    """All tables. One thread, the brain's, reads and writes it."""
+    """Holds a table for each kind of object watched, and what the cloud lists. Only the brain's thread uses it."""
 
     def __init__(self, cluster: str) -> None:
         self.cluster = cluster
@@ -199,7 +199,7 @@ class Mirror:
         return found
 
     def expire(self, now_s: float) -> None:
-        """Let old assumptions and shortages go, and learn from the machines there are."""
+        """Drops assumptions and shortages that are too old, and learns what the machines there are have to offer."""
         for table in self._tables():
             table.expire(now_s)
         self.shortages = {pool: until for pool, until in self.shortages.items() if until > now_s}
@@ -228,7 +228,7 @@ class Mirror:
         self.reservations_at_s = at_s
 
     def give_back(self, instance_ids: Sequence[str], now_s: float) -> None:
-        """Machines that have been terminated: gone from now on, whatever an older listing says, or does not say yet."""
+        """Takes terminated machines for gone from now on, whatever an older listing says, or does not say yet."""
         for instance_id in instance_ids:
             known = self.instances.get(instance_id)
             if known is None:
@@ -243,7 +243,7 @@ class Mirror:
             self.instances = {**self.instances, instance_id: replace(known, tags={**known.tags, **tags})}
 
     def snapshot(self, now_s: float, busy: frozenset[str]) -> Snapshot:
-        """The present belief. Valid until the next event is folded."""
+        """Returns what is believed at present, as a snapshot for the deciders. Valid until the next event is folded."""
         self.pod_index.settle()
         jobs = _works(
             self.index, self.pod_index.job_pods, self.terms.view, *(table.view for table in self.works.values())

@@ -76,7 +76,7 @@ class Notifier(Watcher):
                 self._tell(self._news(about_claim(action.claim)), now_s)
 
     def turned(self, fleet: Fleet, snapshot: Snapshot) -> None:
-        """Follow the policy in force, and tell how a revision fared."""
+        """Takes the sinks of the policy in force, and tells what became of a revision."""
         self._sinks = fleet.policy.spec.notifications
         state = self.sync.state
         if (state.attempted, state.outcome) == self._outcome:

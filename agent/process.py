@@ -102,7 +102,7 @@ class Agent:
         """Why the process should be restarted; a standby that waits for the lease is well."""
         silent_s = self._clock.monotonic() - self._turned_at_s
         leads = self._elector is None or self._elector.leading()
-        return f"no turn for {silent_s:.0f} s" if leads and silent_s > STUCK_AFTER_S else ""
+        return f"nothing has been decided for {silent_s:.0f} s" if leads and silent_s > STUCK_AFTER_S else ""
 
     def ready(self) -> str:
         """Why it cannot do its work yet; a standby is ready to take over."""
@@ -297,7 +297,7 @@ class Agent:
         self.metrics.source_failures.labels(source, kind).inc()
 
     def _think(self, brain: Brain, books: Bookkeeper, publisher: Publisher) -> None:
-        """Drain the queue, fold, decide; again."""
+        """Takes events from the inbox, folds them into the mirror and decides, until stopped."""
         settled = False
         while not self._stopping.is_set():
             for event in self._drain():

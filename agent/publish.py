@@ -124,7 +124,7 @@ class ReportWriter:
         self.put(FLEET_SYNCS, body, lambda held: sync_status(report, self._clock.now(), decode_conditions(held)))
 
     def read_sync(self) -> SyncReport:
-        """What an earlier process left; an empty report where nobody was."""
+        """Returns the FleetSync that an earlier process left; an empty report where there is none."""
         try:
             return decode_sync(self._api.read(FLEET_SYNCS, self.name))
         except NotFound:
@@ -185,7 +185,7 @@ class Publisher(Watcher):
         self._shown_state: SyncState | None = None
 
     def continue_from(self, report: SyncReport) -> None:
-        """Carry an earlier process's history on."""
+        """Continues the history that an earlier process has published."""
         self._report = report
 
     def turned(self, fleet: Fleet, snapshot: Snapshot) -> None:

@@ -27,7 +27,7 @@ class ResolutionQuestions(Watcher):
         self._seen: tuple[Fleet, Catalog, Mapping[str, Claim]] | None = None
 
     def turned(self, fleet: Fleet, snapshot: Snapshot) -> None:
-        """Remember what the question follows from; whoever asks works it out, on a thread of its own."""
+        """Remembers fleet and snapshot, from which `asked` works the questions out on the thread that asks."""
         self._seen = fleet, snapshot.catalog, snapshot.claims
 
     def asked(self) -> tuple[LaunchConfiguration, ...]:

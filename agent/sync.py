@@ -57,7 +57,7 @@ class SyncState:
 
 @dataclass(slots=True)
 class Sync:
-    """The revision in force and the one that wants to be."""
+    """Keeps the revision in force, and decides whether one that was pushed takes its place."""
 
     fleet: Fleet | None = None
     state: SyncState = field(default_factory=SyncState)

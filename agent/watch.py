@@ -9,7 +9,7 @@ from model.fleet import Fleet
 
 
 class Watcher:
-    """Hears of everything and, unless a subclass cares, does nothing."""
+    """A watcher is told what the brain does; each method does nothing unless a subclass overrides it."""
 
     def acting(self, action: Action, mirror: Mirror, now_s: float) -> None:
         """An action is about to be carried out; the mirror still shows the world before it."""

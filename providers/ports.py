@@ -42,7 +42,7 @@ class CloudRejected(CloudError):
 
 
 class Cloud(Protocol):
-    """Machines. Implementations translate and decide nothing; every error is a `CloudError`."""
+    """A cloud sells, lists and takes back machines. Adapters translate and decide nothing; errors are `CloudError`s."""
 
     def catalog(self) -> Catalog:
         """Types, offers and prices as known now; cheap to call (cached), see `refresh`."""
@@ -84,7 +84,7 @@ class Cloud(Protocol):
 
 
 class Health(Protocol):
-    """The cloud's own checks of the machines."""
+    """Tells which machines fail the cloud's own checks."""
 
     def poll(self) -> Sequence[Notice]:
         """Machines that fail a check or have an event announced; the same ones again as long as it lasts."""
@@ -92,7 +92,7 @@ class Health(Protocol):
 
 
 class Notices(Protocol):
-    """The interruption queue."""
+    """Hands out the messages of the cloud's interruption queue."""
 
     def receive(self, wait_s: float) -> Sequence[Notice]:
         """Up to ten messages, waiting at most `wait_s` seconds for the first; each stays hidden until acknowledged."""

@@ -214,7 +214,7 @@ def explain_workload(
 def explain_node(
     name: Annotated[str, typer.Argument(help="Name of a node, or of a claim.")],
     fleet: Annotated[
-        Path | None, typer.Option(help="The fleet's files: also tells what each way of giving back says of it.")
+        Path | None, typer.Option(help="The fleet's files: also tells what each disruption method says of it.")
     ] = None,
     region: Annotated[str, typer.Option(help="AWS region of the machines.")] = "us-east-1",
     kubeconfig: Kubeconfig = None,

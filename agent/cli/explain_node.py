@@ -111,7 +111,7 @@ def _gang(stands: GangOnMachine, now_s: float) -> str:
 
 def _verdicts(view: MachineView, now_s: float) -> Iterator[str]:
     if not view.verdicts:
-        yield "  --fleet with the fleet's files also tells what each way of giving back says of it"
+        yield "  --fleet with the fleet's files also tells what each disruption method says of it"
     for verdict in view.verdicts:
         yield f"  {verdict.method + ':':<15}{_verdict(verdict, now_s)}"
 

@@ -20,7 +20,7 @@ class UnknownRegion(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The world as a command sees it, priced by the package."""
+    """Holds what a command looks at: a snapshot of the cluster, with the prices that ship with Muster."""
 
     snapshot: Snapshot
     agent_priced_at_s: float = 0.0
@@ -36,7 +36,7 @@ def catalog_of(region: str) -> Catalog:
 
 
 def look_away(region: str) -> Look:
-    """The catalogue and no cluster: nothing stands, nothing is known to be short."""
+    """Returns the catalogue without a cluster: no machine runs, and no capacity pool is known to be short."""
     return Look(Snapshot(now_s=SystemClock().now(), catalog=catalog_of(region)))
 
 

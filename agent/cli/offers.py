@@ -104,7 +104,7 @@ def lines(request: OffersRequest, answer: PurchaseOptions, look: Look) -> Iterat
         yield f"nothing can be bought now: {refusal.reason}: {refusal.message}{again}"
     yield f"prices: {price_words(look)}"
     if not request.world:
-        yield "the cluster was not asked: limits as if nothing stood, shortages unknown; --world asks it"
+        yield "the cluster was not asked: limits count as if no machine ran, shortages are unknown; --world asks it"
 
 
 def _row(option: PurchaseOption, now_s: float) -> dict[str, Any]:

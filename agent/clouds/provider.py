@@ -42,5 +42,5 @@ class CloudProvider(Protocol):
         ...
 
     def connect(self, where: CloudConnection, clock: Clock) -> ConnectedCloud:
-        """The real one. Raises `CloudError`."""
+        """Returns the ports of the real cloud. Raises `CloudError`."""
         ...

@@ -21,7 +21,7 @@ GROUP, VERSION = "muster.dev", "v1alpha1"
 
 @dataclass(slots=True)
 class Recorder:
-    """When pods came and machines became ready, from the store's own log: what polling might miss."""
+    """Records when pods came and machines became ready, by the store's own log: polling might miss it."""
 
     pods: list[tuple[float, str, str]] = field(default_factory=list)
     """(instant, ADDED or DELETED, namespace/name)."""
@@ -128,7 +128,7 @@ class DemoStage:
         return len(self._core.list_node().items)
 
     def books(self) -> Mapping[str, Any]:
-        """What every team has spent, as the agent keeps it."""
+        """Returns what every team has spent, as the agent keeps it."""
         found = self._core.list_namespaced_config_map("muster-system").items
         kept = next((m for m in found if m.metadata.name.startswith("muster-books-")), None)
         return json.loads(kept.data["books.json"]) if kept else {"total": 0, "by_team": {}}

@@ -270,7 +270,7 @@ class Process:
         return self._tick_s
 
     def step(self, now: float) -> float | None:
-        """Hear what there is to hear, think once for each batch, act; until nothing more is due now."""
+        """Folds the events there are, decides once for each batch and acts, until nothing more is due now."""
         for _ in range(MOST_TURNS):
             self._listen(now)
             if self.inbox:

@@ -133,7 +133,7 @@ def _unasked(pool: NodePool) -> Blocked | None:
 
 
 def _empty(gangs: Sequence[Gang]) -> Blocked | None:
-    words = "no gang stands on it: it is emptiness that takes it"
+    words = "no gang runs on it: the method emptiness takes idle machines"
     return None if gangs else no_reason(Obstacle.EMPTY, words)
 
 

@@ -51,7 +51,9 @@ def quiet(now_s: float, since_s: float | None, quiet_s: float) -> Blocked | None
     if quiet_s == NEVER:
         return no_reason(Obstacle.QUIET_TIME, "consolidateAfter is Never")
     until_s = (now_s if since_s is None else since_s) + quiet_s
-    return Blocked(Obstacle.QUIET_TIME, f"it has to be quiet for {quiet_s:.0f} s first", until_s)
+    return Blocked(
+        Obstacle.QUIET_TIME, f"no gang may have come or gone for {quiet_s:.0f} s (consolidateAfter)", until_s
+    )
 
 
 def minimum_stay(context: DisruptionContext, pool: NodePool, claim: Claim) -> Blocked | None:

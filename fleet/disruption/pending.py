@@ -88,7 +88,7 @@ def _in_time(
     if isinstance(found, Blocked):
         return Withdrawal(proposal, found.message)
     if found.cost_usd_h > proposal.cost_usd_h + EPSILON_USD_H:
-        words = f"what comes first costs {found.cost_usd_h:.2f} USD/h by now, not {proposal.cost_usd_h:.2f}"
+        words = f"the replacement costs {found.cost_usd_h:.2f} USD/h by now, not {proposal.cost_usd_h:.2f}"
         return Withdrawal(proposal, words)
     return command(context, found) if granted(context, found) else Withdrawal(proposal, _BUDGET)
 

@@ -129,7 +129,7 @@ def _unasked(pool: NodePool, claim: Claim) -> Blocked | None:
 
 
 def _empty(context: DisruptionContext, claim: Claim) -> Blocked | None:
-    words = "no gang stands on it: it is emptiness that takes it"
+    words = "no gang runs on it: the method emptiness takes idle machines"
     return no_reason(Obstacle.EMPTY, words) if context.is_empty(claim) else None
 
 
@@ -144,7 +144,9 @@ def _unwanted(context: DisruptionContext, pool: NodePool, claim: Claim) -> Block
         return Blocked(Obstacle.NO_PLACE, f"its gangs would find no other place: {plans.message}")
     if offers.worth(group, plans):
         return None
-    words = "what its gangs would come to is not preferred, or does not pay for the work lost"
+    words = (
+        "the machines its gangs would move to are not of the preferred capacity type, or do not pay for the work lost"
+    )
     return Blocked(Obstacle.PAYBACK, words)
 
 

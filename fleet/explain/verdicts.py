@@ -49,7 +49,7 @@ def _in_turn(context: DisruptionContext, claim: Claim) -> Iterator[DisruptionVer
     holder = ""
     for method in METHODS:
         if claim.name in context.taken:
-            yield no_reason(Obstacle.TAKEN, f"{holder} has it in hand").says(method.name)
+            yield no_reason(Obstacle.TAKEN, f"{holder} takes it").says(method.name)
             continue
         before = replace(context, taken=set(context.taken), spent=dict(context.spent), promised=list(context.promised))
         holder = method.name

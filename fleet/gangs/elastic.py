@@ -101,7 +101,7 @@ def grown(gang: Gang, name: str, pins: Iterable[Pin], flavors: tuple[str, ...], 
     """Returns the gang with the pods of a set that have joined."""
     more = sum(pin.count for pin in pins)
     pod_sets = tuple(replace(p, count=p.count + more) if p.name == name else p for p in gang.pod_sets)
-    message = f"{more} pod{'s' if more > 1 else ''} more of {name} joined"
+    message = f"{more} pod{'s' if more > 1 else ''} of {name} joined beyond its minimum"
     return moved_on(
         gang,
         message,
@@ -161,7 +161,7 @@ def _smaller(gang: Gang, empty: list[Pin], now_s: float) -> Gang:
     single = _singly(empty)
     return moved_on(
         gang,
-        f"{len(single)} pod{'s' if len(single) > 1 else ''} beyond the core left",
+        f"{len(single)} pod{'s' if len(single) > 1 else ''} beyond its minimum left",
         now_s,
         pod_sets=tuple(replace(pods, count=pods.count - gone[pods.name]) for pods in gang.pod_sets),
         pins=_without(gang.pins, single),

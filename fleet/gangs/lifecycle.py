@@ -178,7 +178,7 @@ def _start(case: _GangStep) -> Iterator[Action]:
     claims = case.snapshot.claims
     pins = tuple(sorted(replace(pin, node=claims[pin.claim].node) if pin.claim else pin for pin in gang.pins))
     machines = len({pin.node for pin in pins})
-    message = f"quota, place and {machines} ready machine{'s' if machines != 1 else ''}"
+    message = f"has quota and {machines} ready machine{'s' if machines != 1 else ''}"
     yield SaveGang(
         gang.moved(GangState.ADMITTED, Reason.ADMITTED, message, now, pins=pins, recuts={}, admitted_at_s=now)
     )

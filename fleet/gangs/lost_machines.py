@@ -79,7 +79,7 @@ def lost_claim(snapshot: Snapshot, gang: Gang, name: str) -> tuple[Reason, str] 
         why = f": {claim.disruption.message}" if claim.disruption else ""
         return Reason.MACHINE_LOST, f"machine {name} leaves before it was used{why}"
     if awaits_recut(gang, claim) and claim_subject(name) not in snapshot.busy:
-        return Reason.MACHINE_LOST, f"machine {name} was not asked for its new cut, or for another since"
+        return Reason.MACHINE_LOST, f"machine {name} is not being cut to the MIG layout planned for the gang"
     return None
 
 

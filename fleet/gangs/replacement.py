@@ -177,7 +177,14 @@ def _vacancy(snapshot: Snapshot, gang: Gang, lost: Mapping[Pin, LostPlace]) -> P
 def _waiting(snapshot: Snapshot, gang: Gang) -> PodsToReplace:
     """Returns the seats on machines that are still to come: free ones elsewhere would be had at once."""
     waiting = tuple(pin for pin in seats_of(snapshot, gang) if not pin.node)
-    found = _open(snapshot, gang, waiting, Reason.REPLACING, f"{_part_of(gang, waiting)} need wait no longer", 0.0)
+    found = _open(
+        snapshot,
+        gang,
+        waiting,
+        Reason.REPLACING,
+        f"{_part_of(gang, waiting)} no longer need to wait for a machine",
+        0.0,
+    )
     return replace(found, idle_only=True)
 
 
@@ -284,7 +291,7 @@ def _how(plan: PlacementPlan) -> str:
         )
         parts.append(f"buying {bought} at {plan.cost_usd_h:.2f} USD/h")
     if plan.recuts:
-        parts.append(f"waiting for a new cut of {', '.join(recut.slot.node for recut in plan.recuts)}")
+        parts.append(f"waiting for a new MIG layout on {', '.join(recut.slot.node for recut in plan.recuts)}")
     coming = {seat.slot.claim for seat in plan.assignments if seat.slot.name.startswith("coming/")}
     if coming:
         parts.append(f"waiting for {_listed('machine', coming)} on the way")

@@ -48,7 +48,7 @@ class OverlayConflict(NamedTuple):
     def __str__(self) -> str:
         """In a sentence."""
         return (
-            f"nodeoverlay/{self.overlay} holds nowhere: nodeoverlay/{self.other} has the same weight and is about "
+            f"nodeoverlay/{self.overlay} has no effect: nodeoverlay/{self.other} has the same weight and is about "
             f"{self.where}, too"
         )
 

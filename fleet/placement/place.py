@@ -189,7 +189,7 @@ class _ZoneAttempt:
             return Refusal(
                 Reason.TOPOLOGY,
                 f"{pod_set.count} pods of {pod_set.name} need one domain of {label}; "
-                "no domain has the room, and no pool that might buy more promises one",
+                "no domain has the room, and no pool that may buy more has that label in its template",
             )
         return self._buy(need, pod_set.count, whole=True)
 
@@ -295,7 +295,7 @@ class _ZoneAttempt:
         if not need.charged:
             message = (
                 f"{missing} pods of {need.pod_set.name} have no room, and ask nothing that their queue's quota counts: "
-                "such pods may use machines that stand, but none is bought for them"
+                "such pods may use machines that run, but none is bought for them"
             )
         return Refusal(Reason.NO_OFFER, message)
 

@@ -175,7 +175,7 @@ def _fold_claim(claim: Claim, changes: dict[str, PlannedChange], snapshot: Snaps
             changes[claim.name] = replace(change, upkeep=disruption.reason in _UPKEEP)
     elif claim.layout != snapshot.claims[claim.name].layout:
         layout = layout_name(claim.layout)
-        changes.setdefault(claim.name, _machine(claim, "update", f"is cut anew to {layout}"))
+        changes.setdefault(claim.name, _machine(claim, "update", f"its GPUs are cut to layout {layout}"))
 
 
 def _anyway(before: Fleet, after: Fleet, snapshot: Snapshot, proposal: Proposal) -> bool:

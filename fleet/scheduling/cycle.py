@@ -245,7 +245,7 @@ class AdmissionPass:
         if part.uid == gang.uid:
             self.changed[gang.uid] = evicted(gang, self.snapshot.jobs.get(gang.uid), victim.reason, message, now)
         elif not part.leaving:
-            self.changed[gang.uid] = dismissed(gang, part.pins, f"what is beyond its core {message}", now)
+            self.changed[gang.uid] = dismissed(gang, part.pins, f"pods beyond its minimum leave: it {message}", now)
 
     def _submit(self) -> None:
         """Put the waiting gangs into their queues. One with an action under way keeps its turn there."""
@@ -371,7 +371,7 @@ def progress(plan: PlacementPlan) -> tuple[GangState, Reason, str]:
         for count, offer in ((lot.count, lot.offering.offer) for lot in plan.purchases)
     ]
     if plan.recuts:
-        parts.append(f"a new cut of {', '.join(recut.slot.node for recut in plan.recuts)}")
+        parts.append(f"a new MIG layout on {', '.join(recut.slot.node for recut in plan.recuts)}")
     if not parts:
         awaited = len({seat.slot.claim for seat in plan.assignments if not seat.slot.node})
         message = f"waits for {awaited} machine{'s' if awaited != 1 else ''} on the way"

@@ -122,7 +122,7 @@ def _stands_still(case: _Candidate) -> Refusal | None:
     job = case.snapshot.jobs.get(case.gang.uid)
     if job is None or (job.suspended and not job.active_pods):
         return None
-    return Refusal(Reason.QUEUED, "its job was started past the queue and is suspended first")
+    return Refusal(Reason.QUEUED, "its job was started without admission, and is suspended first")
 
 
 def _listed(names: Iterable[str]) -> str:

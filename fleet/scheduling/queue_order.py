@@ -131,6 +131,6 @@ def put_off() -> Refusal:
     """What such a pod waits for."""
     return Refusal(
         Reason.BATCHING,
-        f"a machine is bought for it with those for other single pods, when none has come for {IDLE_S:.0f} s, "
-        f"{MOST_S:.0f} s after the first at the latest",
+        f"single pods buy machines together: waits until no further one has come for {IDLE_S:.0f} s, "
+        f"and {MOST_S:.0f} s at most",
     )

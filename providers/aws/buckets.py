@@ -13,7 +13,7 @@ from providers.ports import CloudThrottled
 
 
 class RateLimitGroup(StrEnum):
-    """What is counted together."""
+    """API actions of one group share a rate limit."""
 
     DESCRIBE = "describe"
     MUTATE = "mutate"

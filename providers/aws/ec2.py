@@ -49,7 +49,7 @@ class _Known:
 
 
 class Ec2Cloud:
-    """Machines of one cluster in one region.
+    """Buys, lists and gives back the machines of one cluster in one region (port `Cloud`).
 
     `access` names the cluster and tells nodes how to join it; `kubernetes_version` says for which version of Kubernetes
     (`1.34`, empty = not known) images of an alias are to be made. `sleep` and `rng` serve the pauses between

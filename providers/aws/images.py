@@ -33,7 +33,7 @@ class Image:
 
 
 class Images:
-    """Resolves images.
+    """Finds the image that the terms of a pool mean for a kind of machine.
 
     A parameter's value is believed for an hour, a search for five minutes, or until EC2 does not know the image.
     """

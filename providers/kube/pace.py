@@ -17,7 +17,7 @@ class Pacing:
 
 
 class Pace:
-    """The state of one loop's attempts."""
+    """Counts the failures in a row of one loop, and says how long it waits before its next attempt."""
 
     def __init__(self, pacing: Pacing, rng: random.Random) -> None:
         self._pacing = pacing

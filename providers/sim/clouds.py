@@ -60,7 +60,7 @@ class CloudServer(_Fake, Protocol):
 
 
 class CloudSimulator(Protocol):
-    """What stands in for one cloud."""
+    """Makes what stands in for one cloud: in memory, or served on loopback."""
 
     name: str
     region: str
@@ -71,11 +71,11 @@ class CloudSimulator(Protocol):
     def in_memory(
         self, catalog: Catalog, clock: Clock, cluster: str, timings: MachineTimings | None = None
     ) -> SimulatedCloud:
-        """One that sells what the catalogue lists."""
+        """Returns a cloud in memory that sells what the catalogue lists."""
         ...
 
     def served(self, catalog: Catalog, clock: Clock, cluster: str, timings: MachineTimings) -> CloudServer:
-        """The same on loopback."""
+        """Returns the same behind its own API on loopback."""
         ...
 
 

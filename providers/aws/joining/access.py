@@ -39,7 +39,7 @@ class ClusterAccess:
 
 
 class Mark(NamedTuple):
-    """A taint, in an order."""
+    """A taint as a tuple, which sorts."""
 
     key: str
     value: str
@@ -48,7 +48,7 @@ class Mark(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Joining:
-    """All that a machine is told. Labels and taints are sorted, so that equal nodes get equal text."""
+    """All that a machine is told to join its cluster. Labels and taints are sorted: equal nodes get equal text."""
 
     access: ClusterAccess
     template: NodeTemplate

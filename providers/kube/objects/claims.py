@@ -184,7 +184,7 @@ def claim_findings(claim: Claim) -> tuple[Finding, ...]:
 _MESSAGES: Final = {
     "AwaitingLaunch": "No machine is known to have been bought yet",
     "AwaitingNode": "The machine has not joined the cluster yet",
-    "AwaitingResources": "The node is not ready, keeps a start-up taint or lacks a resource it owes",
+    "AwaitingResources": "The node is not ready, keeps a start-up taint, or lacks a resource that it was bought for",
 }
 
 

@@ -94,7 +94,7 @@ def set_fields(**fields: Any) -> JsonObject:
 
 
 def dig(raw: Any, *path: str) -> Any:
-    """The field at a path of plain JSON; None where the way ends."""
+    """Returns the field at a path of plain JSON; None where a part of the path is missing."""
     for part in path:
         if raw is None:
             return None

@@ -28,7 +28,7 @@ _layers = msgspec.json.Decoder(list[dict[str, Any]])
 
 
 class Wishes(NamedTuple):
-    """The fields of a `PodSet` that speak of topology; at most one of the first three is set."""
+    """Holds the fields of a `PodSet` that ask for topology; at most one of the first three is set."""
 
     required: str = ""
     preferred: str = ""

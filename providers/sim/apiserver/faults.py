@@ -118,11 +118,11 @@ class FaultRules:
         self._rules = tuple(held for held in self._rules if held is not rule)
 
     def clear(self) -> None:
-        """Behave."""
+        """Removes all rules."""
         self._rules = ()
 
     def effects(self, verb: str, resource: str) -> tuple[Effect, ...]:
-        """What befalls this request, in the order of the rules."""
+        """Returns the effects on this request, in the order of the rules."""
         if not self._rules:
             return ()
         return tuple(rule.effect for rule in self._rules if rule.strikes(verb, resource))

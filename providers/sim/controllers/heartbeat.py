@@ -1,4 +1,4 @@
-"""The kubelet's word on its node: Ready some seconds after birth, a report every five minutes, silence when told so."""
+"""What the kubelet reports of its node: Ready some seconds after it came, a report every five minutes, or nothing."""
 
 from dataclasses import dataclass
 

@@ -19,7 +19,7 @@ _PROVIDER = "aws:///"
 
 @dataclass(frozen=True, slots=True)
 class RegistrationOptions:
-    """How machines boot and go.
+    """Says how long machines take to become nodes, and nodes to go.
 
     `boot_delay_s(machine)`: launch to registration, None for a machine that never joins. `poll_s`: how often the
     machines are listed. `node_gc_delay_s`: machine gone to node deleted. `extra_labels(machine)`: what the cloud adds
@@ -33,7 +33,7 @@ class RegistrationOptions:
 
 
 class Registration:
-    """One look at all machines a poll; each registers once, as a kubelet does: a node deleted under it stays away.
+    """Looks at all machines once a poll; each registers once, as a kubelet does: a node deleted under it stays away.
 
     `refused` says for each machine that never joins because of its user data, why.
     """

@@ -17,7 +17,7 @@ Countdown = Literal[
 
 @dataclass(slots=True)
 class CloudFaults:
-    """The script of a bad day. Counts are of the next events; 0 means all goes well.
+    """Holds the faults to come. Each count is of the next events that fail so; 0 = none.
 
     - `throttled_calls`: API calls refused with RequestLimitExceeded before anything happens.
     - `dropped_calls`: API calls whose connection breaks before anything happens.

@@ -69,7 +69,7 @@ class _TenNet:
 
 
 class MemoryCloud:
-    """A cloud for one cluster: the ports `Cloud`, `Notices` and `Machines`, and the controls of a fake.
+    """A cloud for one cluster: the ports `Cloud`, `Notices` and `SimulatedMachines`, and the controls of a fake.
 
     Spot offers of `catalog` are priced by the market at the last `refresh`.
     """

@@ -11,7 +11,7 @@ LATEST = "@latest"
 
 
 class Names:
-    """One subnet a zone and one set of security groups, whatever a pool selects; an image for each name and kind.
+    """Tells one subnet a zone and one set of security groups, whatever a pool selects; an image for each name and kind.
 
     `subnets` (zone -> id) and `security_groups` may be set anew.
     """

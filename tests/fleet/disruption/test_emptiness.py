@@ -30,7 +30,7 @@ from tests.support.fleets import NOW, foreign_pod, gang
 ROWS: list[Row] = [
     ("idle", world_of, {"m0": 0}, GOES, NOTHING, "nothing has run on it for 7000 s"),
     ("just idle", lambda: changed(world_of(**quiet(600)), emptied_at_s=NOW - 60), {}, WAITS, Obstacle.QUIET_TIME,
-     "quiet for 600 s"),
+     "come or gone for 600 s"),
     ("not noticed yet", lambda: changed(world_of(), emptied_at_s=0.0), {}, WAITS, Obstacle.QUIET_TIME, ""),
     ("never idle enough", lambda: world_of(disruption={"consolidateAfter": "Never"}), {}, KEEPS, Obstacle.QUIET_TIME,
      "Never"),

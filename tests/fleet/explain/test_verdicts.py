@@ -35,8 +35,8 @@ from tests.support.fleets import NOW, P5S, gang
 from tests.support.world import World
 
 CASES: list[tuple[str, Callable[[], World], str, DisruptionOutcome, Obstacle, str]] = [
-    ("as declared", world_of, "drift", KEEPS, Obstacle.TAKEN, "emptiness has it in hand"),
-    ("taken by drift", lambda: busy(**CHANGED), "expiry", KEEPS, Obstacle.TAKEN, "drift has it in hand"),
+    ("as declared", world_of, "drift", KEEPS, Obstacle.TAKEN, "emptiness takes it"),
+    ("taken by drift", lambda: busy(**CHANGED), "expiry", KEEPS, Obstacle.TAKEN, "drift takes it"),
     ("about to go, frozen", lambda: frozen(busy(gpu=1, instanceTypes=BOTH)), "consolidation", WAITS, Obstacle.FREEZE,
      "saving 84.00 USD/h"),
     ("frozen", lambda: world_of(policy=FREEZE), "emptiness", WAITS, Obstacle.FREEZE, "freeze window always is open"),

@@ -102,7 +102,7 @@ def test_the_core_starts_and_the_rest_joins_as_room_comes() -> None:
     decided(world)
     found = world.gang("g")
     assert (found.pod_sets[0].count, [pin.count for pin in found.pins]) == (2, [1, 1])
-    assert found.message == "1 pod more of main joined"
+    assert found.message == "1 pod of main joined beyond its minimum"
 
 
 def test_a_gang_that_waits_goes_before_what_could_join() -> None:
@@ -149,7 +149,7 @@ def test_what_is_beyond_the_core_leaves_for_an_equal_and_the_core_stays() -> Non
     decided(world)
     left = world.gang("g")
     assert (left.state, sum(pin.count for pin in left.leaving)) == (GangState.ADMITTED, 1)
-    assert left.message.startswith("what is beyond its core makes room for ns/late")
+    assert left.message.startswith("pods beyond its minimum leave: it makes room for ns/late")
     assert world.gang("late").state is GangState.PENDING
     [evict] = [a for a in lifecycle.decide(world.fleet, world.snapshot()) if isinstance(a, EvictPod)]
     assert evict.pod.node == left.leaving[0].node

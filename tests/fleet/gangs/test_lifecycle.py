@@ -375,7 +375,7 @@ def test_pins_get_their_nodes_when_the_machines_have_joined() -> None:
     assert isinstance(save, SaveGang)
     assert save.gang.pins == (Pin("main", "node-m0", "m0", 2),)
     assert save.gang.admitted_at_s == NOW
-    assert save.gang.message == "quota, place and 1 ready machine"
+    assert save.gang.message == "has quota and 1 ready machine"
 
 
 def test_a_requeued_gang_remembers_why() -> None:

@@ -426,7 +426,7 @@ def test_a_seat_that_stands_idle_by_now_is_taken_instead() -> None:
     world.machine("late")
     decided(world)
     assert stand(world) == {"node-m1": 1, "node-m2": 1, "node-late": 1}
-    assert world.gang("g").message == "1 of 3 pods need wait no longer; replacing on node-late"
+    assert world.gang("g").message == "1 of 3 pods no longer need to wait for a machine; replacing on node-late"
     world.now_s += 40
     world.pass_once()
     assert bought not in world.claims or world.claims[bought].disruption is not None, "nobody waits for it any more"

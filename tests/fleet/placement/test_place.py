@@ -369,7 +369,8 @@ def test_a_rack_cannot_be_bought() -> None:
     refused = rig(world).refusal(pod_set(count=3, required_topology="rack"))
     assert refused.reason == "TopologyPlacementFailed"
     assert refused.message == (
-        "3 pods of main need one domain of rack; no domain has the room, and no pool that might buy more promises one"
+        "3 pods of main need one domain of rack; no domain has the room, "
+        "and no pool that may buy more has that label in its template"
     )
 
 

@@ -400,6 +400,6 @@ def test_overlays_are_part_of_a_plan() -> None:
     assert first.plan_id != second.plan_id
     assert first.warnings == ()
     [warning] = second.warnings
-    assert warning.startswith("nodeoverlay/a holds nowhere: nodeoverlay/b has the same weight")
+    assert warning.startswith("nodeoverlay/a has no effect: nodeoverlay/b has the same weight")
     assert f"  ? {warning}" in to_text(second)
     assert to_json(second)["warnings"] == [warning]

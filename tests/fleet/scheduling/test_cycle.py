@@ -165,7 +165,7 @@ def test_a_recut_is_asked_for_and_waited_for() -> None:
     assert isinstance(save, SaveGang)
     assert isinstance(cut, SaveClaim)
     g = world.gang("g")
-    assert (g.state, g.reason, g.message) == (GangState.RESERVED, "Recutting", "waits for a new cut of node-m0")
+    assert (g.state, g.reason, g.message) == (GangState.RESERVED, "Recutting", "waits for a new MIG layout on node-m0")
     assert list(g.recuts) == ["m0"]
     assert cut.claim.layout == g.recuts["m0"]
     assert cut.claim.resources[labels.MIG_RESOURCE_PREFIX + "3g.40gb"] == 16
@@ -327,7 +327,7 @@ def test_a_job_started_past_the_queue_is_stopped_first(suspended: bool, active_p
     g = world.gang("g")
     assert (g.state is GangState.PENDING) is waits
     if waits:
-        assert (g.reason, g.message) == ("Queued", "its job was started past the queue and is suspended first")
+        assert (g.reason, g.message) == ("Queued", "its job was started without admission, and is suspended first")
 
 
 @pytest.mark.parametrize(

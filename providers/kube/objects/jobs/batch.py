@@ -16,7 +16,7 @@ from providers.kube.objects.topology import whole
 
 
 class BatchJob(JobKind):
-    """One pod set, `main`. It can run with fewer pods at once (`job-min-parallelism`)."""
+    """A `batch/v1` Job has one pod set, `main`. It can run with fewer pods at once (`job-min-parallelism`)."""
 
     path, kind = JOBS, "Job"
     optional = False
@@ -76,7 +76,7 @@ class BatchJob(JobKind):
 
 
 class JobSet(JobKind):
-    """A pod set for each replicated job. Its jobs are its own affair."""
+    """A JobSet has a pod set for each replicated job; the Jobs it makes are no gangs of their own."""
 
     path, kind = JOB_SETS, "JobSet"
     owns = frozenset({("batch", "Job")})

@@ -18,7 +18,7 @@ LEADER, WORKER = "leader", "worker"
 
 
 class LeaderWorkerSet(JobKind):
-    """Serves until somebody stops it; its replicas are groups of `size` pods."""
+    """A LeaderWorkerSet serves until somebody stops it; its replicas are groups of `size` pods."""
 
     path, kind = LEADER_WORKER_SETS, "LeaderWorkerSet"
 

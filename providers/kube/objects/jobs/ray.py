@@ -18,7 +18,7 @@ _OVER = frozenset({"Complete", "Failed", "ValidationFailed"})
 
 
 class RayCluster(JobKind):
-    """Runs until somebody suspends or deletes it. One that a RayJob made is the RayJob's affair."""
+    """A RayCluster runs until somebody suspends or deletes it. One that a RayJob made belongs to the RayJob's gang."""
 
     path, kind = RAY_CLUSTERS, "RayCluster"
 
@@ -42,7 +42,7 @@ class RayCluster(JobKind):
 
 
 class RayJob(JobKind):
-    """A cluster of its own and one job on it. One that selects a cluster of somebody else has no pods to place."""
+    """A RayJob is a cluster with one job on it. One that selects a cluster of somebody else has no pods to place."""
 
     path, kind = RAY_JOBS, "RayJob"
     owns = frozenset({("ray.io", "RayCluster"), ("batch", "Job")})

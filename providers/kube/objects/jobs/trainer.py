@@ -23,7 +23,7 @@ MANAGER: Final = "muster.dev/manager"
 
 
 class TrainJob(JobKind):
-    """Its pod sets are those of its JobSet, of the same names."""
+    """A TrainJob has the pod sets of the JobSet that is made from it, by the same names."""
 
     path, kind = TRAIN_JOBS, "TrainJob"
     shaped_below = True

@@ -23,7 +23,7 @@ _MAX_RETRY = 3
 
 
 class VolcanoJob(JobKind):
-    """All its tasks; `minAvailable` of them are the core that runs together, the others join as they can."""
+    """A Volcano Job has a pod set for each task; `minAvailable` of its pods run together, others join as they can."""
 
     path, kind = VOLCANO_JOBS, "Job"
     hold = Hold.PODS
