@@ -59,11 +59,14 @@ def told_apart(decided: Iterable[Decided]) -> tuple[list[Action], list[DecisionF
 
 
 class concerning:  # noqa: N801  reads as the statement it is
-    """`with concerning(subject):` an exception raised inside is about that subject; the innermost one counts."""
+    """`with concerning(subject):` an exception raised inside is about that subject; the innermost one counts.
+
+    A function that returns the subject is asked only when something is raised: once around a loop over many subjects.
+    """
 
     __slots__ = ("_subject",)
 
-    def __init__(self, subject: str) -> None:
+    def __init__(self, subject: str | Callable[[], str]) -> None:
         self._subject = subject
 
     def __enter__(self) -> None:
@@ -71,7 +74,7 @@ class concerning:  # noqa: N801  reads as the statement it is
 
     def __exit__(self, _kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         if isinstance(error, Exception) and not hasattr(error, _SUBJECT):
-            setattr(error, _SUBJECT, self._subject)
+            setattr(error, _SUBJECT, self._subject if isinstance(self._subject, str) else self._subject())
 
 
 def each(

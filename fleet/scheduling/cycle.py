@@ -97,14 +97,16 @@ class AdmissionPass:
         waiting = [gang for gang in in_line(fleet, snapshot) if gang_subject(gang.uid) not in snapshot.set_aside]
         started = cls(fleet, snapshot, specs, backend, scheduler, waiting, held)
         taken = usages(fleet, snapshot)
-        for part in held.values():
-            with concerning(gang_subject(whole(part.uid))):
+        part: Gang
+        with concerning(lambda: gang_subject(whole(part.uid))):
+            for part in held.values():
                 started._settle_or_withhold(part, _summed(part, taken) if part.uid in lost else taken.get(part.uid, {}))
         return started
 
     def _settle_or_withhold(self, gang: Gang, usage: Mapping[FlavorResource, int]) -> None:
         """Charge what a gang holds; of one that cannot even be charged, nobody else gets the machines."""
-        if gang_subject(whole(gang.uid)) not in self.snapshot.set_aside:
+        aside = self.snapshot.set_aside
+        if not aside or gang_subject(whole(gang.uid)) not in aside:
             self._settle(gang, usage)
             return
         try:
