@@ -65,7 +65,7 @@ def _node(action: PatchNode, mirror: Mirror) -> list[Belief]:
 
 
 def patched(node: Node, action: PatchNode) -> Node:
-    """The node as it will be."""
+    """Returns the node as the action will have changed it."""
     added = {taint.key for taint in action.add_taints}
     kept = tuple(taint for taint in node.taints if taint.key not in added | set(action.remove_taints))
     spared = action.annotations.get(DO_NOT_DISRUPT, node.do_not_disrupt)

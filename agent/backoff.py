@@ -31,12 +31,12 @@ class Backoff:
         self._until[subject] = max(until_s, self._until.get(subject, 0.0))
 
     def succeeded(self, subject: str) -> None:
-        """No pause any more."""
+        """Ends the subject's pause."""
         self._failures.pop(subject, None)
         self._until.pop(subject, None)
 
     def pausing(self, now_s: float) -> frozenset[str]:
-        """Subjects to leave alone now."""
+        """Returns the subjects to leave alone now."""
         self._until = {subject: until for subject, until in self._until.items() if until > now_s}
         if len(self._failures) > FORGOTTEN_BEYOND:
             self._failures = {s: n for s, n in self._failures.items() if s in self._until}

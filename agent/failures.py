@@ -28,7 +28,7 @@ class SetAside:
 
     @property
     def words(self) -> str:
-        """What failed for whom, for people."""
+        """Says for people which decider failed on which subject, and how."""
         return f"{self.decider} failed on {self.subject or 'everything'}: {self.failure.error}: {self.failure.cause}"
 
 

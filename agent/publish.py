@@ -119,7 +119,7 @@ class ReportWriter:
         self._api.apply(resource, name, status(held), "", "status", force=True)
 
     def sync(self, url: str, reference: str, path: str, report: SyncReport) -> None:
-        """The FleetSync."""
+        """Writes the FleetSync."""
         body = sync_object(self.name, url, reference, path)
         self.put(FLEET_SYNCS, body, lambda held: sync_status(report, self._clock.now(), decode_conditions(held)))
 
@@ -131,12 +131,12 @@ class ReportWriter:
             return SyncReport(self.name)
 
     def queue(self, fleet: Fleet, revision: str, report: QueueReport) -> None:
-        """A queue."""
+        """Writes the status of a queue."""
         body = queue_object(fleet.queues[report.name], revision)
         self.put(QUEUES, body, lambda held: queue_status(report, self._clock.now(), decode_conditions(held)))
 
     def pool(self, fleet: Fleet, revision: str, report: NodePoolReport) -> None:
-        """A node pool."""
+        """Writes the status of a node pool."""
         body = node_pool_object(fleet.node_pools[report.name], revision)
         self.put(NODE_POOLS, body, lambda held: node_pool_status(report, self._clock.now(), decode_conditions(held)))
 

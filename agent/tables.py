@@ -26,7 +26,7 @@ class _Assumption(Generic[T]):
 
 
 class MirrorTable(Generic[T]):
-    """Objects by key. `on_change(key, before, after)` hears of every change of belief."""
+    """Keeps the believed objects of one kind by key. `on_change(key, before, after)` is called for every change."""
 
     def __init__(self, on_change: Callable[[str, T | None, T | None], None] | None = None) -> None:
         self.current: dict[str, T] = {}
@@ -47,7 +47,7 @@ class MirrorTable(Generic[T]):
         return self._view
 
     def observe(self, batch: Batch[T]) -> None:
-        """Fold what a reflector brought."""
+        """Folds a reflector's batch in."""
         for key, value in told(batch, self.current.keys() | self._assumptions.keys()):
             assumption = self._assumptions.get(key)
             if assumption is None:

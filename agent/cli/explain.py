@@ -63,7 +63,7 @@ class Question:
 
     @property
     def otherwise(self) -> bool:
-        """Whether anything is to be imagined."""
+        """Whether the question is a what-if."""
         return bool(self.priority or self.queue or self.gpus is not None)
 
 

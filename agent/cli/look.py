@@ -50,7 +50,7 @@ def look_at(kubeconfig: Path | None, context: str | None, region: str) -> Look:
 
 
 def market_of(transport: KubeTransport) -> tuple[Mapping[CapacityPool, float], float]:
-    """Capacity pool -> until when the agent counts it as short; and how old its prices are (0 = not said)."""
+    """Returns until when the agent counts each capacity pool as short, and how old its prices are (0 = not said)."""
     shortages: dict[CapacityPool, float] = {}
     ages = []
     for page in transport.list_pages(NODE_POOLS):

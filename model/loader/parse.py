@@ -137,7 +137,7 @@ class _Builder:
         self._weight = 0
 
     def take(self, event: Any) -> None:
-        """One event inside the document."""
+        """Takes one event of libyaml inside the document."""
         kind = type(event)
         if kind in _COLLECTION_ENDS:
             self._close()

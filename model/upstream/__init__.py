@@ -47,7 +47,7 @@ UPSTREAM_KINDS: tuple[type[Declaration], ...] = (
 
 
 class Reading(NamedTuple):
-    """What a form is read into."""
+    """Says into which class a form of a manifest is read, and how."""
 
     into: type[Declaration]
     convert: Callable[[Any], Declaration]
@@ -85,7 +85,7 @@ def read_into(kind: type[Declaration]) -> type[Declaration]:
 
 
 def read(value: Declaration) -> Declaration:
-    """The value that a manifest becomes."""
+    """Returns the value that a manifest becomes."""
     reading = READINGS.get(type(value))
     return reading.convert(value) if reading else value
 

@@ -96,7 +96,7 @@ class WorkloadPriorityClass(UpstreamKind):
 
 
 def priority_class(upstream: WorkloadPriorityClass) -> PriorityClass:
-    """The same class as ours: whom it may evict is up to the queues."""
+    """Returns the PriorityClass of ours that says the same: whom it may evict is up to the queues."""
     spec = {name: getattr(upstream, name) for name in ("value", "description") if name in upstream.model_fields_set}
     return PriorityClass.model_construct(
         api_version=API_VERSION,

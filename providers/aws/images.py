@@ -128,7 +128,7 @@ def _filters(term: AmiTerm) -> Iterator[dict[str, Any]]:
 
 
 def tag_filters(tags: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-    """EC2 filters for tags; the value `*` asks for the key alone."""
+    """Returns EC2 filters for tags; the value `*` asks for the key alone."""
     for key, value in sorted(tags.items()):
         yield {"Name": "tag-key", "Values": [key]} if value == "*" else {"Name": f"tag:{key}", "Values": [value]}
 

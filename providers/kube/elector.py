@@ -39,7 +39,7 @@ class FencingToken(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ElectionTiming:
-    """Seconds. `lease_s` is how long candidates wait, `renew_s` how long a leader acts without a good renewal."""
+    """Times in seconds: how long candidates wait (`lease_s`), and a leader acts without a good renewal (`renew_s`)."""
 
     lease_s: int = 15
     renew_s: float = 10.0

@@ -97,7 +97,7 @@ class Reflector(Generic[T]):
         return not self._thread.is_alive()
 
     def run(self) -> None:
-        """The loop, until `stop`. Usually in the thread `start` makes."""
+        """Lists and watches until `stop`; usually in the thread that `start` makes."""
         while not self._stop.is_set():
             trouble = self._attempt()
             if self._stop.is_set():

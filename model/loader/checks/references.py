@@ -102,7 +102,7 @@ def _of_cluster_queues(declarations: Declarations) -> Iterator[Reference]:
 
 
 def check_path(queue: Declared[ClusterQueue], index: int) -> Path:
-    """Where the name of a check stands: v1beta1 has a plain list of names as well."""
+    """Returns the path of an admission check's name: `v1beta1` has a plain list of names as well."""
     if queue.document.root.data.get("spec", {}).get("admissionChecks"):
         return ("spec", "admissionChecks", index)
     return ("spec", "admissionChecksStrategy", "admissionChecks", index, "name")

@@ -11,7 +11,7 @@ _List = tuple[Path, tuple[str, ...]]
 
 
 def repeated_values(declarations: Declarations) -> Iterator[Problem]:
-    """The second of two equal entries."""
+    """Reports the second of two equal entries of a list."""
     for pool in declarations.node_pools.values():
         for path, values in _of_pool(pool.value):
             yield from _repeated(pool, path, values)

@@ -13,7 +13,7 @@ _SOME_INSTANT_S = 1_767_225_600.0  # 2026-01-01; whether a schedule ever fires d
 
 
 def invalid_windows(declarations: Declarations) -> Iterator[Problem]:
-    """Schedules of budgets and freeze windows."""
+    """Reports schedules of budgets and freeze windows that never open or never close."""
     for pool in declarations.node_pools.values():
         for index, budget in enumerate(pool.value.spec.disruption.budgets):
             if budget.duration is not None:

@@ -69,7 +69,7 @@ class _Said(NamedTuple):
 
 
 def joined(pool: AnyKarpenterNodePool, node_class: EC2NodeClass) -> NodePool:
-    """The NodePool of ours. What is not said is left unset, so that a plan shows nothing of it."""
+    """Returns the NodePool of ours. What is not said is left unset, so that a plan shows nothing of it."""
     spec, claims = pool.spec, pool.spec.template.spec
     said = _said(spec)
     group = node_class.spec.placement_group_selector

@@ -244,7 +244,7 @@ _UBUNTU_ROOT = BlockDeviceMapping.model_validate(
 
 
 def current_class(old: EC2NodeClassV1Beta1) -> EC2NodeClass:
-    """The same class in `v1`."""
+    """Returns the same EC2NodeClass as `v1` says it."""
     said = {name: getattr(old.spec, name) for name in old.spec.model_fields_set}
     family = old.spec.ami_family
     if family == "Ubuntu":

@@ -16,7 +16,7 @@ class KarpenterNodeOverlay(UpstreamKind):
 
 
 def overlay(upstream: KarpenterNodeOverlay) -> NodeOverlay:
-    """The same overlay as ours."""
+    """Returns the NodeOverlay of ours that says the same."""
     return NodeOverlay.model_construct(
         api_version=API_VERSION,
         kind="NodeOverlay",

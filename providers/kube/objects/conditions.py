@@ -57,7 +57,7 @@ def decode_conditions(raw: bytes | Raw) -> tuple[Condition, ...]:
 
 
 def conditions_of(found: Iterable[WireCondition] | None) -> tuple[Condition, ...]:
-    """Conditions as read."""
+    """Returns conditions as they were read."""
     return tuple(
         Condition(one.type, _HOLDS.get(one.status), one.reason, one.message, instant_of(one.last_transition_time))
         for one in found or ()

@@ -22,7 +22,7 @@ class EventSeries:
 
 
 def event_name(announce: Announce) -> str:
-    """The object's name, the same for equal announcements about the same object: the key to aggregate by."""
+    """Returns the name of the Event: equal announcements about one object have the same, and are counted in one."""
     about = announce.about
     key = repr((about.kind, about.uid, announce.type, announce.reason, announce.message))
     return f"{about.name[:200].rstrip('.-')}.{blake2b(key.encode(), digest_size=8).hexdigest()}"

@@ -80,7 +80,7 @@ _NOWHERE: Final = (RequirementTerm(key=HOSTNAME, operator="DoesNotExist"),)
 
 
 def pod_set_of(name: str, count: int, template: PodTemplate, additions: Additions) -> PodSet:
-    """`count` pods of `template`, as the user wrote it: without what a start has appended (`additions`)."""
+    """Returns `count` pods of `template` as a pod set, without what a start has appended (`additions`)."""
     spec, wishes = template.spec, wishes_of(template.annotations)
     tolerations = tolerations_of(spec.tolerations)
     if added := additions.get(name):

@@ -89,7 +89,7 @@ class PlanSummary:
 
 @dataclass(frozen=True, slots=True)
 class SyncAttempt:
-    """A run of equal attempts (same revision and outcome): first, last, how many, and how long the last one took."""
+    """Counts equal attempts in a row (same revision and outcome): first, last, how many, how long the last took."""
 
     revision: str
     outcome: str

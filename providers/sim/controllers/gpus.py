@@ -40,7 +40,7 @@ class GpuHardware:
         return shape if shape is not None and shape.gpu_count else None
 
     def of(self, node: Obj) -> tuple[PhysicalGpu, ...]:
-        """The GPUs of a node by index, uncut until told otherwise."""
+        """Returns the GPUs of a node by index; whole until `cut` was called."""
         shape = self.shape(node)
         return self._cut.get(node["metadata"]["uid"], (PhysicalGpu(),) * (shape.gpu_count if shape else 0))
 

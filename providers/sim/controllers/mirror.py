@@ -138,7 +138,7 @@ class InformerCache:
 
 
 class Cluster:
-    """The mirrors over one store, shared by all controllers of one kernel."""
+    """Holds the informer caches over one store, which all controllers of one kernel share."""
 
     def __init__(self, store: Store) -> None:
         self.store = store

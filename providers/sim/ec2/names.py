@@ -22,7 +22,7 @@ class Names:
         self._published = 0
 
     def publish(self) -> None:
-        """There is a new image under every name; those that are named by id or by version stay what they are."""
+        """Puts a new image behind every name; images that are named by id or by version stay."""
         self._published += 1
 
     def born(self, request: LaunchRequest) -> Mapping[str, object]:

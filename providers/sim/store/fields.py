@@ -135,7 +135,7 @@ def readable(path: Path) -> str:
 
 
 def item_element(item: Any, shape: MergeShape) -> str | None:
-    """How an item of a list is known: by keys, by value, or (None) not at all because the list is atomic."""
+    """Tells an item of a list by its keys or its value; None where the list is atomic."""
     if shape.is_set:
         return f"v:{_encode_sorted(item).decode()}"
     keys = shape.keys

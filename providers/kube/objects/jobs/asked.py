@@ -37,5 +37,5 @@ def written(record: Mapping[str, Any]) -> str:
 
 
 def restored(raw: JsonObject) -> list[JsonObject]:
-    """The operations that ask for it all again."""
+    """Returns the operations that set the lowered fields back to what the user asked for."""
     return [{"op": "add", "path": where, "value": value} for where, value in sorted(asked(raw).items())]

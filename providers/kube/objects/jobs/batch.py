@@ -22,18 +22,18 @@ class BatchJob(JobKind):
     optional = False
 
     def roles(self, raw: JsonObject) -> Sequence[Role]:
-        """The one template."""
+        """Returns the one template of a Job."""
         count = _at_once(raw["spec"], asked(raw))
         least = whole(first_of(raw["metadata"].get("annotations"), *MIN_PARALLELISM))
         fewest = least if least is not None and least < count else None
         return [Role(MAIN_POD_SET, count, pointer("spec", "template"), raw["spec"]["template"], fewest)]
 
     def outcome(self, raw: JsonObject) -> JobOutcome | None:
-        """Conditions Complete and Failed."""
+        """Reads the conditions Complete and Failed."""
         return ended(raw, "Complete")
 
     def counts(self, raw: JsonObject) -> Counts:
-        """As the job controller counts them."""
+        """Reads the counts of the job controller."""
         status = raw.get("status") or {}
         return Counts(status.get("ready") or 0, status.get("active") or 0)
 
@@ -48,12 +48,12 @@ class BatchJob(JobKind):
         return {MAIN_POD_SET: left} if succeeded and left < _at_once(raw["spec"], asked(raw)) else {}
 
     def restarts(self, raw: JsonObject) -> Mapping[str, int]:
-        """What is left of its `backoffLimit`."""
+        """Returns how many lost pods its `backoffLimit` still allows."""
         left = of_batch_job(raw["spec"], dig(raw, "status", "failed") or 0)
         return {MAIN_POD_SET: left} if left else {}
 
     def resume(self, raw: JsonObject, pod_sets: Sequence[PodSet]) -> JobChange:
-        """With fewer pods at once where fewer were admitted."""
+        """Unsuspends a Job, with a lower `parallelism` where fewer pods were admitted."""
         change = super().resume(raw, pod_sets)
         admitted = next((one.count for one in pod_sets if one.name == MAIN_POD_SET), None)
         if admitted is None or admitted >= _at_once(raw["spec"], asked(raw)):
@@ -65,13 +65,13 @@ class BatchJob(JobKind):
         return JobChange([*lowered, *change.operations], wanted | dict(asked(raw)))
 
     def prepare(self, action: StartJob, raw: JsonObject) -> Preparation | None:
-        """A job that has run before keeps its `startTime` while suspended, and with it an immutable template."""
+        """Clears `startTime`: with it a Job that has run before keeps an immutable template while suspended."""
         if self.malleable(raw) or not self.marked(action, raw).operations:
             return None
         return Preparation([{"op": "remove", "path": "/status/startTime"}], "status")
 
     def malleable(self, raw: JsonObject) -> bool:
-        """Only while it is suspended and has never run, or not since `prepare`."""
+        """Returns True only while a Job is suspended and has not run since `prepare`, or never."""
         return self.suspended(raw) and not dig(raw, "status", "startTime")
 
 
@@ -82,7 +82,7 @@ class JobSet(JobKind):
     owns = frozenset({("batch", "Job")})
 
     def roles(self, raw: JsonObject) -> Sequence[Role]:
-        """The templates of the replicated jobs."""
+        """Returns the templates of the replicated jobs."""
         return [
             Role(
                 job["name"],
@@ -94,11 +94,11 @@ class JobSet(JobKind):
         ]
 
     def outcome(self, raw: JsonObject) -> JobOutcome | None:
-        """Conditions Completed and Failed."""
+        """Reads the conditions Completed and Failed."""
         return ended(raw, "Completed")
 
     def counts(self, raw: JsonObject) -> Counts:
-        """Its status counts jobs: a ready (active) job is taken as all of its pods being ready (active)."""
+        """Reads the status, which counts jobs: of a ready (active) one all pods count as ready (active)."""
         jobs = raw["spec"].get("replicatedJobs") or ()
         per_job = {job["name"]: _at_once(job["template"]["spec"], {}) for job in jobs}
         counted = [(one, per_job.get(one["name"], 0)) for one in dig(raw, "status", "replicatedJobsStatus") or ()]
@@ -106,7 +106,7 @@ class JobSet(JobKind):
         return Counts(ready, active)
 
     def restarts(self, raw: JsonObject) -> Mapping[str, int]:
-        """What the failure policy leaves of the set; else what each of its jobs stands, which counts by itself."""
+        """Allows any number while the set may be restarted as a whole; else what each of its Jobs allows."""
         jobs = raw["spec"].get("replicatedJobs") or ()
         left = {job["name"]: of_job_set(raw) or of_batch_job(job["template"]["spec"], 0) for job in jobs}
         return {name: pods for name, pods in left.items() if pods}

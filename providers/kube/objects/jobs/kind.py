@@ -52,34 +52,34 @@ class Preparation(NamedTuple):
 
 
 class JobKind(ABC):
-    """What the agent has to know of one kind of work."""
+    """A kind of work: how its objects are read, held, started and stopped (Kueue's `GenericJob`)."""
 
     path: ResourcePath
     kind: str
     optional: bool = True
-    """A cluster need not serve it."""
+    """Whether a cluster may lack it."""
     hold: Hold = Hold.SWITCH
     shaped_below: bool = False
-    """Its pod sets are those of the job it makes."""
+    """Whether its pod sets are those of the job it makes."""
     switch: tuple[str, ...] = ("spec", "suspend")
     owns: frozenset[GroupKind] = frozenset()
-    """Kinds of work it makes below itself: they are its own affair and no gangs of their own."""
+    """Kinds of the jobs it makes: these belong to its gang and become no gangs of their own."""
 
     @property
     def group_kind(self) -> GroupKind:
-        """What identifies it: other groups may have a kind of the same name."""
+        """Returns what tells it from other kinds: other groups may have a kind of the same name."""
         return self.path.group, self.kind
 
     @abstractmethod
     def roles(self, raw: JsonObject) -> Sequence[Role]:
-        """Its pod sets, in the order in which they matter."""
+        """Returns the pod sets of a job, in the order in which they matter."""
 
     @abstractmethod
     def outcome(self, raw: JsonObject) -> JobOutcome | None:
-        """How it ended; None while it has not."""
+        """Returns how a job ended; None while it has not."""
 
     def counts(self, raw: JsonObject) -> Counts:
-        """How many of its pods are ready, and active."""
+        """Returns how many pods of a job are ready and active, as far as its status says."""
         return Counts()
 
     def remaining(self, raw: JsonObject) -> Mapping[str, int]:
@@ -95,40 +95,40 @@ class JobKind(ABC):
         return {}
 
     def manageable(self, raw: JsonObject) -> bool:
-        """Whether it can be held and started at all; one that cannot is left alone."""
+        """Returns whether a job can be held and started at all; one that cannot is left alone."""
         return True
 
     def suspended(self, raw: JsonObject) -> bool:
-        """Whether it makes no pods now."""
+        """Returns whether a job is held, so that it makes no pods now."""
         return bool(dig(raw, *self.switch))
 
     def resume(self, raw: JsonObject, pod_sets: Sequence[PodSet]) -> JobChange:
-        """Let it make the pods that were admitted (all it asks for, unless `pod_sets` has fewer)."""
+        """Returns what lets a job make the pods that were admitted: all it asks for, unless `pod_sets` has fewer."""
         return JobChange(put(raw, self.switch, value=False))
 
     def pause(self, raw: JsonObject) -> JobChange:
-        """Let it end its pods and make no more, and ask for what it asked for."""
+        """Returns what lets a job end its pods and make no more, and ask again for what its user asked for."""
         return JobChange([*restored(raw), *([] if self.suspended(raw) else put(raw, self.switch, value=True))])
 
     def marked(self, action: StartJob, raw: JsonObject) -> Marked:
-        """What the start changes so that its pods come gated, labelled and tolerating; no operations when they do."""
+        """Returns what a start changes so that pods come gated, labelled and tolerating; nothing when they do."""
         return marked(self.roles(raw), action, raw)
 
     def cleared(self, raw: JsonObject) -> list[JsonObject]:
-        """The operations that take it all away again."""
+        """Returns the operations that take away what a start has added to the templates."""
         return cleared(self.roles(raw), raw)
 
     def prepare(self, action: StartJob, raw: JsonObject) -> Preparation | None:
-        """What must be written before the start; None when nothing is."""
+        """Returns what must be written before the start; None when nothing must."""
         return None
 
     def malleable(self, raw: JsonObject) -> bool:
-        """Whether the write that stops it may change its templates, too."""
+        """Returns whether the write that stops a job may change its templates, too."""
         return True
 
 
 def ended(raw: JsonObject, succeeded: str) -> JobOutcome | None:
-    """What the conditions say, of which that or Failed is True at the end."""
+    """Returns how a job ended by its conditions: either the given one or Failed is True then."""
     for kind, result in ((succeeded, JobResult.SUCCEEDED), ("Failed", JobResult.FAILED)):
         for condition in dig(raw, "status", "conditions") or ():
             if condition["type"] == kind and condition.get("status") == "True":
@@ -137,5 +137,5 @@ def ended(raw: JsonObject, succeeded: str) -> JobOutcome | None:
 
 
 def number(value: int | None, default: int) -> int:
-    """A count that may be left out."""
+    """Returns a count that the object may leave out."""
     return default if value is None else int(value)

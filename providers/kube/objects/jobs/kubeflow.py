@@ -33,7 +33,7 @@ class ReplicaJob(JobKind):
     switch: tuple[str, ...] = ("spec", "runPolicy", "suspend")
 
     def roles(self, raw: JsonObject) -> Sequence[Role]:
-        """The replica types that are there, in the given order, then any others by name."""
+        """Returns the replica types that are there, in the given order, then any others by name."""
         specs = raw["spec"].get(self.replicas) or {}
         defaults = dict(self.order)
         names = [name for name, _ in self.order if name in specs] + sorted(specs.keys() - defaults.keys())
@@ -48,16 +48,16 @@ class ReplicaJob(JobKind):
         ]
 
     def outcome(self, raw: JsonObject) -> JobOutcome | None:
-        """Conditions Succeeded and Failed."""
+        """Reads the conditions Succeeded and Failed."""
         return ended(raw, "Succeeded")
 
     def counts(self, raw: JsonObject) -> Counts:
-        """Active replicas; whether they are ready only the pods can tell."""
+        """Counts active replicas; whether they are ready only the pods can tell."""
         statuses = (dig(raw, "status", "replicaStatuses") or {}).values()
         return Counts(active=sum((one or {}).get("active") or 0 for one in statuses))
 
     def restarts(self, raw: JsonObject) -> Mapping[str, int]:
-        """Where every type says that it restarts. The launcher of an MPIJob ends with any of its workers."""
+        """Allows `backoffLimit` pods where every type restarts; none of an MPIJob: its launcher ends with a worker."""
         specs = raw["spec"].get(self.replicas) or {}
         if self.owns or any(one.get("restartPolicy") not in _RESTARTING for one in specs.values()):
             return {}

@@ -23,7 +23,7 @@ class LeaderWorkerSet(JobKind):
     path, kind = LEADER_WORKER_SETS, "LeaderWorkerSet"
 
     def roles(self, raw: JsonObject) -> Sequence[Role]:
-        """Leaders and workers; one pod set where both are made from the workers' template."""
+        """Returns leaders and workers; one pod set where both are made from the workers' template."""
         of = raw["spec"]["leaderWorkerTemplate"]
         groups, size = _wanted(raw), number(of.get("size"), 1)
         where = pointer("spec", "leaderWorkerTemplate", "workerTemplate")
@@ -34,33 +34,33 @@ class LeaderWorkerSet(JobKind):
         return [leaders, workers] if workers.pods else [leaders]
 
     def outcome(self, raw: JsonObject) -> JobOutcome | None:
-        """It has no end."""
+        """Returns None: it never ends by itself."""
         return None
 
     def counts(self, raw: JsonObject) -> Counts:
-        """Its status counts groups."""
+        """Reads the status, which counts groups, as pods."""
         size = number(raw["spec"]["leaderWorkerTemplate"].get("size"), 1)
         status = raw.get("status") or {}
         return Counts((status.get("readyReplicas") or 0) * size, (status.get("replicas") or 0) * size)
 
     def restarts(self, raw: JsonObject) -> Mapping[str, int]:
-        """Always: a group that lost a pod is made anew, or the pod alone, as its `restartPolicy` says."""
+        """Allows any number: a group that lost a pod is made anew, or the pod alone, as its `restartPolicy` says."""
         return {role.name: ANY_NUMBER for role in self.roles(raw)}
 
     def manageable(self, raw: JsonObject) -> bool:
-        """One that asks for no replicas asks for nothing."""
+        """Returns False for one without replicas, which asks for nothing."""
         return _wanted(raw) > 0
 
     def suspended(self, raw: JsonObject) -> bool:
-        """At no replicas."""
+        """Returns whether it has no replicas."""
         return number(raw["spec"].get("replicas"), 1) == 0
 
     def resume(self, raw: JsonObject, pod_sets: Sequence[PodSet]) -> JobChange:
-        """With the replicas asked for."""
+        """Sets the replicas that its user asked for."""
         return JobChange(restored(raw))
 
     def pause(self, raw: JsonObject) -> JobChange:
-        """At no replicas, remembering them."""
+        """Sets the replicas to 0 and keeps in an annotation how many its user asked for."""
         if self.suspended(raw):
             return JobChange([], asked(raw))
         held = number(raw["spec"].get("replicas"), 1)

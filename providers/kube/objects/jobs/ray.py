@@ -23,21 +23,21 @@ class RayCluster(JobKind):
     path, kind = RAY_CLUSTERS, "RayCluster"
 
     def roles(self, raw: JsonObject) -> Sequence[Role]:
-        """The head and each worker group."""
+        """Returns the head and each worker group."""
         return _cluster(raw["spec"], "spec")
 
     def outcome(self, raw: JsonObject) -> JobOutcome | None:
-        """It has no end."""
+        """Returns None: it never ends by itself."""
         return None
 
     def counts(self, raw: JsonObject) -> Counts:
-        """Workers by its status, and the head by its condition."""
+        """Counts workers by its status, and the head by its condition."""
         status = raw.get("status") or {}
         head = any(it["type"] == "HeadPodReady" and it["status"] == "True" for it in status.get("conditions") or ())
         return Counts((status.get("readyWorkerReplicas") or 0) + head, status.get("availableWorkerReplicas") or 0)
 
     def restarts(self, raw: JsonObject) -> Mapping[str, int]:
-        """Workers come and go; the head takes the cluster's state with it."""
+        """Allows any number of workers, and no head: that takes the cluster's state with it."""
         return _workers_restart(raw["spec"])
 
 
@@ -48,7 +48,7 @@ class RayJob(JobKind):
     owns = frozenset({("ray.io", "RayCluster"), ("batch", "Job")})
 
     def roles(self, raw: JsonObject) -> Sequence[Role]:
-        """The cluster's, and the submitter where its template is given: KubeRay's own is small and stays outside."""
+        """Returns those of its cluster, and the submitter where its template is given: KubeRay's own stays outside."""
         spec = raw["spec"]
         roles = _cluster(spec.get("rayClusterSpec") or {}, "spec", "rayClusterSpec")
         submitter = spec.get("submitterPodTemplate")
@@ -57,7 +57,7 @@ class RayJob(JobKind):
         return roles
 
     def outcome(self, raw: JsonObject) -> JobOutcome | None:
-        """Over when its deployment is; well, if the job on the cluster succeeded."""
+        """Reads its deployment status for the end, and the status of the job on the cluster for success."""
         status = raw.get("status") or {}
         if status.get("jobDeploymentStatus") not in _OVER:
             return None
@@ -65,15 +65,15 @@ class RayJob(JobKind):
         return JobOutcome(result, instant_of(status.get("endTime")))
 
     def counts(self, raw: JsonObject) -> Counts:
-        """Its cluster's workers; head and submitter only the pods can tell."""
+        """Counts its cluster's workers; of head and submitter only the pods can tell."""
         return Counts(active=dig(raw, "status", "rayClusterStatus", "availableWorkerReplicas") or 0)
 
     def restarts(self, raw: JsonObject) -> Mapping[str, int]:
-        """As its cluster's."""
+        """Allows what its cluster does."""
         return _workers_restart(raw["spec"].get("rayClusterSpec") or {})
 
     def manageable(self, raw: JsonObject) -> bool:
-        """KubeRay cannot suspend a job on a cluster it did not make for it."""
+        """Returns False for a job on a cluster that was not made for it: KubeRay cannot suspend that."""
         return not raw["spec"].get("clusterSelector")
 
 

@@ -36,7 +36,7 @@ def kind_of(job: JobRef) -> JobKind:
 
 
 def decoder(kind: JobKind) -> Callable[[bytes | Raw], Job]:
-    """How to read an object of that kind."""
+    """Returns the function that reads an object of that kind."""
     parents = frozenset(owner.group_kind for owner in KINDS if kind.group_kind in owner.owns)
     return partial(read_job, kind, parents)
 

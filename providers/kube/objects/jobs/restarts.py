@@ -32,7 +32,7 @@ def _on_disruption(rule: JsonObject) -> bool:
 
 
 def of_job_set(raw: JsonObject) -> int:
-    """As many as you like while the set may be restarted as a whole; of a rule that ends it nobody knows the hour."""
+    """Any number while the set may be restarted as a whole; none where a rule of its failure policy may end it."""
     policy = raw["spec"].get("failurePolicy") or {}
     if any(rule.get("action") == "FailJobSet" for rule in policy.get("rules") or ()):
         return 0

@@ -42,7 +42,7 @@ def gated(template: JsonObject) -> bool:
 
 
 def marked(roles: Sequence[Role], action: StartJob, raw: JsonObject) -> Marked:
-    """Every template with our marks."""
+    """Adds our gate, labels and tolerations to every template."""
     held = additions(raw)
     changes: list[JsonObject] = []
     appended: dict[str, list[JsonObject]] = {}
@@ -56,13 +56,13 @@ def marked(roles: Sequence[Role], action: StartJob, raw: JsonObject) -> Marked:
 
 
 def cleared(roles: Iterable[Role], raw: JsonObject) -> list[JsonObject]:
-    """The templates as the user wrote them."""
+    """Takes our additions out of every template."""
     held = additions(raw)
     return [change for role in roles for change in _without_marks(role, held.get(role.name, []))]
 
 
 def additions(raw: JsonObject) -> Additions:
-    """What an earlier start has appended."""
+    """Reads what an earlier start has appended."""
     return recorded(raw["metadata"].get("annotations"))
 
 

@@ -19,7 +19,7 @@ from providers.kube.objects.pod_sets import toleration_object
 from providers.kube.objects.shapes import JsonObject, dig, set_fields
 
 MANAGER: Final = "muster.dev/manager"
-"""Whose the entry in `runtimePatches` is."""
+"""Names us as the manager of our entry in `runtimePatches`."""
 
 
 class TrainJob(JobKind):
@@ -30,15 +30,15 @@ class TrainJob(JobKind):
     owns = frozenset({("jobset.x-k8s.io", "JobSet")})
 
     def roles(self, raw: JsonObject) -> Sequence[Role]:
-        """It has no templates of its own."""
+        """Returns nothing: it has no templates of its own."""
         return ()
 
     def outcome(self, raw: JsonObject) -> JobOutcome | None:
-        """Conditions Complete and Failed."""
+        """Reads the conditions Complete and Failed."""
         return ended(raw, "Complete")
 
     def marked(self, action: StartJob, raw: JsonObject) -> Marked:
-        """Our entry in the patches of the runtime. What it appends is recorded on the JobSet, where it is appended."""
+        """Writes our entry into `runtimePatches`. What it appends is recorded on the JobSet, where it is appended."""
         wanted = _entry(action)
         patches = raw["spec"].get("runtimePatches")
         for index, entry in enumerate(patches or ()):
@@ -51,7 +51,7 @@ class TrainJob(JobKind):
         return Marked([_add("/spec/runtimePatches/-", wanted)])
 
     def cleared(self, raw: JsonObject) -> list[JsonObject]:
-        """Without our entry."""
+        """Takes our entry out of `runtimePatches`."""
         patches = raw["spec"].get("runtimePatches") or []
         kept = [entry for entry in patches if entry["manager"] != MANAGER]
         if kept == patches:
@@ -59,12 +59,12 @@ class TrainJob(JobKind):
         return [{"op": "replace", "path": "/spec/runtimePatches", "value": kept}] if kept else [_REMOVE]
 
     def prepare(self, action: StartJob, raw: JsonObject) -> Preparation | None:
-        """The patches: its webhook takes them only while it is suspended."""
+        """Writes the patches first: its webhook takes them only while it is suspended."""
         changes = self.marked(action, raw).operations
         return Preparation(changes) if changes else None
 
     def malleable(self, raw: JsonObject) -> bool:
-        """Only once it is suspended and its jobs have ended."""
+        """Returns True only once it is suspended and its jobs have ended."""
         statuses = dig(raw, "status", "jobsStatus") or ()
         return self.suspended(raw) and not any(one.get("active") for one in statuses)
 

@@ -29,7 +29,7 @@ class VolcanoJob(JobKind):
     hold = Hold.PODS
 
     def roles(self, raw: JsonObject) -> Sequence[Role]:
-        """The tasks, named as Volcano names them (`task<n>` where they have no name)."""
+        """Returns the tasks, named as Volcano names them (`task<n>` where they have no name)."""
         spec = raw["spec"]
         tasks = [(task.get("name") or f"task{index}", task) for index, task in enumerate(spec.get("tasks") or ())]
         minima = [Minimum(number(task.get("replicas"), 1), task.get("minAvailable")) for _, task in tasks]
@@ -41,13 +41,13 @@ class VolcanoJob(JobKind):
         ]
 
     def outcome(self, raw: JsonObject) -> JobOutcome | None:
-        """By its phase; one that was aborted may be resumed."""
+        """Reads its phase; one that was aborted may be resumed, so it has not ended."""
         state = (raw.get("status") or {}).get("state") or {}
         result = _RESULTS.get(state.get("phase", ""))
         return JobOutcome(result, instant_of(state.get("lastTransitionTime"))) if result else None
 
     def restarts(self, raw: JsonObject) -> Mapping[str, int]:
-        """Where a policy of the task, or of the job, says that evicted pods start again; as often as `maxRetry`."""
+        """Allows any number where a policy says that evicted pods start again, until `maxRetry` is used up."""
         spec = raw["spec"]
         if number(spec.get("maxRetry"), _MAX_RETRY) <= ((raw.get("status") or {}).get("retryCount") or 0):
             return {}
@@ -60,12 +60,12 @@ class VolcanoJob(JobKind):
         return bool(tasks) and all(gated(task["template"]) for task in tasks)
 
     def suspended(self, raw: JsonObject) -> bool:
-        """Its pods say that."""
+        """Returns True: whether it has started its pods tell."""
         return True
 
 
 def _evicted(of: JsonObject) -> str:
-    """What the first policy that hears of evicted pods does; empty when none does."""
+    """Returns the action of the first policy for evicted pods; empty when there is none."""
     for policy in of.get("policies") or ():
         if {"PodEvicted", "*"} & {policy.get("event"), *(policy.get("events") or ())}:
             return str(policy.get("action") or "")
