@@ -222,7 +222,7 @@ CAUGHT = {
     "fleet/disruption/context.py:found_at": RAISED_AGAIN,
     "fleet/fence.py:each": FENCE,
     "fleet/fence.py:together": FENCE,
-    "fleet/scheduling/cycle.py:AdmissionPass._settle_or_withhold": "as that which has set its gang aside",
+    "fleet/scheduling/cycle.py:AdmissionPass._charge_or_withhold": "as that which has set its gang aside",
     "providers/git/repository.py:BareMirror.__init__": RAISED_AGAIN,
     "providers/git/repository.py:BareMirror.reclone": RAISED_AGAIN,
     "providers/kube/reading.py:Reader.objects": "muster_source_failures_total{kind=undecodable}, a line in the log",

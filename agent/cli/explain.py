@@ -15,7 +15,7 @@ from agent.world import open_cluster
 from fleet.explain.what_if import otherwise, standings
 from fleet.mig.layouts import gpu_part
 from fleet.reasons import Reason
-from fleet.scheduling.queue_order import by_use, line_with, queue_key
+from fleet.scheduling.queue_order import pending_in_same_queue, queue_key, usage_of_local_queues
 from fleet.snapshot import Gang, GangState, Snapshot
 from fleet.snapshot.elastic_parts import cores
 from model.fleet import Fleet
@@ -143,14 +143,14 @@ def _held(snapshot: Snapshot, gang: Gang) -> Iterator[str]:
 def _position(snapshot: Snapshot, gang: Gang, fleet: Fleet | None) -> Iterator[str]:
     """Its place in the queue; without the fleet's files by priority and age alone."""
     if fleet is not None:
-        waiting = line_with(fleet, snapshot, gang)
+        waiting = pending_in_same_queue(fleet, snapshot, gang)
     else:
         pending = (it for it in snapshot.gangs.values() if it.queue == gang.queue and it.state is GangState.PENDING)
         waiting = sorted(pending, key=queue_key)
     place = [it.uid for it in waiting].index(gang.uid) + 1
     unsure = " by priority and age; --fleet tells the order by use" if fleet is None and snapshot.local_usage else ""
     yield f"  position: {place} of {len(waiting)} in queue {gang.queue}{unsure}"
-    if fleet is not None and (rivals := by_use(fleet, snapshot, gang)):
+    if fleet is not None and (rivals := usage_of_local_queues(fleet, snapshot, gang)):
         told = ", ".join(f"{name} {value:.4g}" for name, value in rivals)
         yield f"  usage:    {told}: who used less lately goes first"
 

@@ -39,150 +39,167 @@ from fleet.snapshot.affinity import admits
 from model import labels
 
 EPSILON_USD_H = 1e-6
-"""Less is not a saving."""
+"""A smaller difference of cost does not count as a saving."""
 _REPAIRS: Final = 4
-"""Rounds in which classes that broke a tie are settled; after that all are settled as they stand."""
+"""Rounds of restricting only the classes whose ties are broken; after that all classes are restricted at once."""
 
 
 class PodSetOfGang(NamedTuple):
-    """Whose pods they are."""
+    """A `PodSetOfGang` names a pod set by its gang and its own name."""
 
     gang: str
-    """uid"""
+    """Uid of the gang."""
     pod_set: str
 
 
 @dataclass(frozen=True, slots=True)
 class PurchaseLine:
-    """Pods of one pod set for which machines are bought."""
+    """A `PurchaseLine` is the pods of one pod set for which machines are bought."""
 
     member: PodSetOfGang
     need: Need
     count: int
     offerings: tuple[Offering, ...]
-    """What `place_gang` would buy for them: machines of the same pools and capacity types will do."""
+    """What `place_gang` would buy for them; other machines of the same pools and capacity types would do as well."""
     zones: frozenset[str] | None = None
-    """Where they have to be; None = wherever it is cheapest."""
+    """Zones in which the machines have to be; None = any zone."""
 
     @property
     def one_host(self) -> bool:
-        """Whether all of them stand on one machine, so that they are one pod as far as machines go."""
+        """Returns whether all these pods have to share one machine, so that the solver sees them as one pod."""
         return self.need.pod_set.required_topology == labels.HOSTNAME
 
     @property
-    def apart(self) -> int:
-        """How many of them may stand on machines of their own."""
+    def separable(self) -> int:
+        """Returns on how many different machines these pods may stand at most."""
         return 1 if self.one_host else self.count
 
     @property
-    def one_model(self) -> bool:
-        """Whether they have to share a GPU model that could be several."""
+    def share_gpu_model(self) -> bool:
+        """Returns whether these pods have to share a GPU model that is not settled by standing on one machine."""
         return self.need.pod_set.count > 1 and not self.one_host and bool(gpu_part(self.need.pod_set.requests))
 
 
 @dataclass(frozen=True, slots=True)
 class SharedMachine:
-    """One machine to buy and the pods it is for."""
+    """A `SharedMachine` is one machine to buy and the pods it is for, possibly of several gangs."""
 
     offering: Offering
     pods: Mapping[PodSetOfGang, int]
-    """In order of admission."""
+    """Pod set -> pods of it on the machine, in order of admission."""
 
     @property
     def owner(self) -> str:
-        """Uid of the gang whose pods come first."""
+        """Returns the uid of the gang that owns the machine: the first admitted of those with pods on it."""
         return next(iter(self.pods)).gang
 
 
 @dataclass(frozen=True, slots=True)
 class JointPurchase:
-    """The purchase, by machine in order of their first pods; no machines where `place_gang` did as well."""
+    """A `JointPurchase` is all that one pass buys; it lists no machines where what `place_gang` found costs no more."""
 
     machines: tuple[SharedMachine, ...]
+    """In order of the first pod set on each."""
     tally: PurchaseTally
 
 
 def purchase_together(
-    lines: Sequence[PurchaseLine], lots: Sequence[PlannedNodeClaims], supply: BuyableCapacity, effort: PurchaseEffort
+    lines: Sequence[PurchaseLine],
+    planned_claims: Sequence[PlannedNodeClaims],
+    supply: BuyableCapacity,
+    effort: PurchaseEffort,
 ) -> JointPurchase:
-    """Machines for all `lines`, instead of the `lots` that `place_gang` found for them (and spent of the headroom)."""
-    market = OfferingCatalog(supply)
-    problem = _problem(lines, lots, market)
-    found, loose = _ties(lines, market).solve(problem, effort)
-    expected_usd_h = sum(lot.count * supply.expected_usd_h(lot.offering.offer) for lot in lots)
+    """Chooses machines for all `lines` instead of the `planned_claims` that `place_gang` found for them.
+
+    The headroom of the pools has `planned_claims` deducted already.
+    """
+    catalog = OfferingCatalog(supply)
+    problem = _purchase_problem(lines, planned_claims, catalog)
+    found, untied = _gang_ties(lines, catalog).solve(problem, effort)
+    expected_usd_h = sum(planned.count * supply.expected_usd_h(planned.offering.offer) for planned in planned_claims)
     better = not found.left and found.cost_usd_h < expected_usd_h - EPSILON_USD_H
-    machines = tuple(_machines(found, lines, market.offerings)) if better else ()
-    return JointPurchase(machines, _tally(problem, loose, market, machines, lots))
+    machines = tuple(_shared_machines(found, lines, catalog.offerings)) if better else ()
+    return JointPurchase(machines, _tally(problem, untied, catalog, machines, planned_claims))
 
 
-def _problem(
-    lines: Sequence[PurchaseLine], lots: Sequence[PlannedNodeClaims], market: OfferingCatalog
+def _purchase_problem(
+    lines: Sequence[PurchaseLine], planned_claims: Sequence[PlannedNodeClaims], catalog: OfferingCatalog
 ) -> PurchaseProblem:
+    """Returns the lines as a problem of the solver, without the ties of gangs."""
     classes = tuple(
-        _class(_name(number), line, market.kinds_like(line.need, line.offerings, line.zones))
+        _pod_demand(_class_name(number), line, catalog.kinds_like(line.need, line.offerings, line.zones))
         for number, line in enumerate(lines)
     )
     pools = sorted(
-        {offering.pool.name for offering in market.offerings.values()} | {lot.offering.pool.name for lot in lots}
+        {offering.pool.name for offering in catalog.offerings.values()}
+        | {planned.offering.pool.name for planned in planned_claims}
     )
     asked = (name for it in classes for name, amount in it.requests.items() if amount)
-    limits = tuple(market.limits_of(pools, lots))
-    return PurchaseProblem(market.resources(asked, pools), classes, tuple(market.kinds.values()), limits)
+    limits = tuple(catalog.limits_of(pools, planned_claims))
+    return PurchaseProblem(catalog.resources(asked, pools), classes, tuple(catalog.kinds.values()), limits)
 
 
-def _name(number: int) -> str:
+def _class_name(number: int) -> str:
+    """Returns the solver's name for the class of a line's pods; names sort like the lines' numbers."""
     return f"{number:06d}"
 
 
-def _class(name: str, line: PurchaseLine, kinds: frozenset[str]) -> PodDemand:
-    each = line.count // line.apart
+def _pod_demand(name: str, line: PurchaseLine, kinds: frozenset[str]) -> PodDemand:
+    """Returns a line as demand of the solver; pods that share one machine are one pod with all their requests."""
+    each = line.count // line.separable
     requests = {resource: it * each for resource, it in {**line.need.pod_set.requests, PODS: 1}.items()}
-    return PodDemand(name, requests, kinds, line.apart)
+    return PodDemand(name, requests, kinds, line.separable)
 
 
-def _ties(lines: Sequence[PurchaseLine], market: OfferingCatalog) -> "GangTies":
+def _gang_ties(lines: Sequence[PurchaseLine], catalog: OfferingCatalog) -> "GangTies":
+    """Returns which of the lines' pods have to share a zone or a GPU model."""
     gangs: dict[str, list[int]] = {}
     for number, line in enumerate(lines):
         gangs.setdefault(line.member.gang, []).append(number)
     return GangTies(
-        zone=lambda kind: market.offerings[kind].offer.zone,
-        model=lambda kind: model_of(market.offerings[kind]),
-        gangs=[[_name(n) for n in mine] for mine in gangs.values() if sum(lines[n].apart for n in mine) > 1],
-        sets=frozenset(_name(number) for number, line in enumerate(lines) if line.one_model),
-        wanted={
-            _name(n): Counter(market.name(offering) for offering in line.offerings) for n, line in enumerate(lines)
+        zone=lambda kind: catalog.offerings[kind].offer.zone,
+        model=lambda kind: model_of(catalog.offerings[kind]),
+        gangs=[[_class_name(n) for n in mine] for mine in gangs.values() if sum(lines[n].separable for n in mine) > 1],
+        sets=frozenset(_class_name(number) for number, line in enumerate(lines) if line.share_gpu_model),
+        planned_kinds={
+            _class_name(n): Counter(catalog.name(offering) for offering in line.offerings)
+            for n, line in enumerate(lines)
         },
     )
 
 
 def _tally(
     problem: PurchaseProblem,
-    loose: PurchaseSolution,
-    market: OfferingCatalog,
+    untied: PurchaseSolution,
+    catalog: OfferingCatalog,
     machines: Sequence[SharedMachine],
-    lots: Sequence[PlannedNodeClaims],
+    planned_claims: Sequence[PlannedNodeClaims],
 ) -> PurchaseTally:
-    """In prices, as they will be on the bill; the search went by expected costs, which are never less."""
-    known_usd_h = sum(lot.count * lot.offering.offer.price_usd_h for lot in lots)
+    """Returns what the purchase costs in prices as they will be billed, with a lower bound and the baseline.
+
+    The search went by expected costs, which are never less than prices.
+    """
+    known_usd_h = sum(planned.count * planned.offering.offer.price_usd_h for planned in planned_claims)
     cost_usd_h = sum(it.offering.offer.price_usd_h for it in machines) if machines else known_usd_h
-    bound_usd_h, baseline_usd_h = loose.bound_usd_h, loose.baseline_usd_h
-    dearest = max((market.premium(kind) for kind in problem.kinds), default=0.0)
+    bound_usd_h, baseline_usd_h = untied.bound_usd_h, untied.baseline_usd_h
+    dearest = max((catalog.premium(kind) for kind in problem.kinds), default=0.0)
     if dearest:
-        priced = (replace(it, price_usd_h=market.offerings[it.name].offer.price_usd_h) for it in problem.kinds)
+        priced = (replace(it, price_usd_h=catalog.offerings[it.name].offer.price_usd_h) for it in problem.kinds)
         plain = solve(replace(problem, kinds=tuple(priced)), GREEDY)
         bound_usd_h = max(plain.bound_usd_h, bound_usd_h / (1.0 + dearest))
         baseline_usd_h = plain.baseline_usd_h
-    bound_usd_h = min(bound_usd_h, cost_usd_h) if not loose.left else 0.0
+    bound_usd_h = min(bound_usd_h, cost_usd_h) if not untied.left else 0.0
     return PurchaseTally(cost_usd_h, bound_usd_h, known_usd_h, baseline_usd_h)
 
 
-def _machines(
+def _shared_machines(
     found: PurchaseSolution, lines: Sequence[PurchaseLine], offerings: Mapping[str, Offering]
 ) -> list[SharedMachine]:
+    """Returns the machines of a solution one by one, in order of the first line on each."""
     made: list[tuple[int, SharedMachine]] = []
     for batch in found.batches:
         numbers = sorted((int(name), pods) for name, pods in batch.pods.items())
-        pods = {lines[n].member: pods * (lines[n].count // lines[n].apart) for n, pods in numbers}
+        pods = {lines[n].member: pods * (lines[n].count // lines[n].separable) for n, pods in numbers}
         made += [(numbers[0][0], SharedMachine(offerings[batch.kind], pods))] * batch.machines
     return [
         machine for _, machine in sorted(made, key=lambda it: (it[0], it[1].offering.key, sorted(it[1].pods.items())))
@@ -190,7 +207,10 @@ def _machines(
 
 
 def runner_up(machine: SharedMachine, needs: Mapping[PodSetOfGang, Need], supply: BuyableCapacity) -> Offering | None:
-    """The next best other kind of machine in its zone and capacity type that holds the same pods, GPU model aside."""
+    """Returns the next best instance type in the same pool, zone and capacity type that holds the same pods.
+
+    Ties of GPU models are ignored. None when there is no other.
+    """
     total: dict[str, int] = {PODS: sum(machine.pods.values())}
     for member, count in machine.pods.items():
         for resource, amount in needs[member].pod_set.requests.items():
@@ -212,87 +232,100 @@ def runner_up(machine: SharedMachine, needs: Mapping[PodSetOfGang, Need], supply
 # -- one zone for what a gang buys, one GPU model for a pod set --------------------------------------------------------
 
 
-Used = Mapping[str, Counter[str]]
-"""Class -> pods on each kind."""
+PodsByKind = Mapping[str, Counter[str]]
+"""Class -> kind of machine -> pods of the class on it."""
 
 
 @dataclass(frozen=True, slots=True)
 class GangTies:
-    """Which pods have to share a zone, and which a GPU model."""
+    """`GangTies` says which pods have to share a zone or a GPU model, and solves purchase problems accordingly."""
 
     zone: Callable[[str], str]
     """Kind of machine -> its zone."""
     model: Callable[[str], str]
     """Kind of machine -> its GPU model."""
     gangs: Sequence[Sequence[str]]
-    """Classes of each gang that buys for more than one pod: in one zone."""
+    """For each gang that buys for more than one pod the names of its classes: all in one zone."""
     sets: frozenset[str]
-    """Classes of several pods that use GPUs: on one model."""
-    wanted: Mapping[str, Counter[str]]
-    """Class -> kinds that `place_gang` found for it."""
-    _settled: dict[tuple[frozenset[str], str | None, str | None], frozenset[str]] = field(default_factory=dict)
+    """Names of the classes of several pods that use GPUs: each on one GPU model."""
+    planned_kinds: Mapping[str, Counter[str]]
+    """Class -> kinds of machine that `place_gang` found for it, by number of offerings."""
+    _restricted: dict[tuple[frozenset[str], str | None, str | None], frozenset[str]] = field(default_factory=dict)
+    """(kinds, zone, GPU model) -> those of the kinds in that zone and of that model; equal sets are one object."""
 
     def solve(self, problem: PurchaseProblem, effort: PurchaseEffort) -> tuple[PurchaseSolution, PurchaseSolution]:
-        """The best purchase with the ties kept; and without them, whose bound holds for both."""
-        loose = solve(problem, effort)
-        if not loose.left and not self._broken(used(loose.batches)):
-            return loose, loose
-        order = used(in_karpenters_order(problem).batches)
-        answers = [self._repaired(problem, used(loose.batches)), used(loose.batches), self.wanted]
-        ways = [self._settled_as(problem, where, where) for where in answers]
-        if not self._broken(order):
-            ways.append(_only(problem, order))
-        tried = [(solve(way, GREEDY), way) for way in ways]
+        """Returns the best purchase found that keeps the ties, and the best without them: its bound holds for both."""
+        untied = solve(problem, effort)
+        if not untied.left and not self._classes_with_broken_ties(pods_by_kind(untied.batches)):
+            return untied, untied
+        order = pods_by_kind(in_karpenters_order(problem).batches)
+        answers = [
+            self._with_few_broken_ties(problem, pods_by_kind(untied.batches)),
+            pods_by_kind(untied.batches),
+            self.planned_kinds,
+        ]
+        restrictions = [self._restricted_to_majority(problem, where, where) for where in answers]
+        if not self._classes_with_broken_ties(order):
+            restrictions.append(_restricted_to_used_kinds(problem, order))
+        tried = [(solve(restriction, GREEDY), restriction) for restriction in restrictions]
         quick, best = min(tried, key=lambda it: (sum(it[0].left.values()), round(it[0].cost_usd_h, 9)))
-        return solve(best, effort) if effort.solver else quick, loose
+        return solve(best, effort) if effort.solver else quick, untied
 
-    def _broken(self, where: Used) -> frozenset[str]:
-        """Classes of gangs in several zones, and those on several models."""
-        gangs = (gang for gang in self.gangs if len(_counted(gang, where, self.zone)) > 1)
-        sets = (name for name in self.sets if len(_counted([name], where, self.model)) > 1)
+    def _classes_with_broken_ties(self, where: PodsByKind) -> frozenset[str]:
+        """Returns the classes of gangs that stand in several zones, and the classes on several GPU models."""
+        gangs = (gang for gang in self.gangs if len(_count_by(gang, where, self.zone)) > 1)
+        sets = (name for name in self.sets if len(_count_by([name], where, self.model)) > 1)
         return frozenset(name for gang in gangs for name in gang).union(sets)
 
-    def _repaired(self, problem: PurchaseProblem, where: Used) -> Used:
-        """An answer that breaks few ties: classes that break some get settled, and again if that breaks others."""
+    def _with_few_broken_ties(self, problem: PurchaseProblem, where: PodsByKind) -> PodsByKind:
+        """Restricts the classes whose ties are broken and solves again, up to `_REPAIRS` times.
+
+        Restricting some classes may break the ties of others. Returns the pods of each class by kind.
+        """
         for _ in range(_REPAIRS):
-            broken = self._broken(where)
+            broken = self._classes_with_broken_ties(where)
             if not broken:
                 break
-            problem = self._settled_as(problem, where, broken)
-            where = used(solve(problem, GREEDY).batches)
+            problem = self._restricted_to_majority(problem, where, broken)
+            where = pods_by_kind(solve(problem, GREEDY).batches)
         return where
 
-    def _settled_as(self, problem: PurchaseProblem, where: Used, names: Container[str]) -> PurchaseProblem:
-        """Every gang in the zone where most of its pods are, and each set on the model that most of them have there.
+    def _restricted_to_majority(
+        self, problem: PurchaseProblem, where: PodsByKind, names: Container[str]
+    ) -> PurchaseProblem:
+        """Returns the problem with the classes `names` restricted to one zone a gang and one GPU model a class.
 
-        `names`: the classes that this is about.
+        The zone is the one where most pods of the gang are according to `where`, the model the one that most pods of
+        the class have in that zone.
         """
-        zones_liked, models_liked = _counted(where, where, self.zone), _counted(where, where, self.model)
-        zones = {name: _most(_counted(gang, where, self.zone), zones_liked) for gang in self.gangs for name in gang}
+        zones_liked, models_liked = _count_by(where, where, self.zone), _count_by(where, where, self.model)
+        zones = {
+            name: _majority(_count_by(gang, where, self.zone), zones_liked) for gang in self.gangs for name in gang
+        }
         settled = []
         for it in problem.classes:
             if it.name in names:
                 zone, model = zones.get(it.name), None
                 if it.name in self.sets:
                     here = {kind: count for kind, count in where[it.name].items() if self.zone(kind) == zone}
-                    model = _most(_counted([it.name], {it.name: Counter(here)}, self.model), models_liked)
-                settled.append(replace(it, kinds=self._of(it.kinds, zone, model)))
+                    model = _majority(_count_by([it.name], {it.name: Counter(here)}, self.model), models_liked)
+                settled.append(replace(it, kinds=self._kinds_of(it.kinds, zone, model)))
             else:
                 settled.append(it)
         return replace(problem, classes=tuple(settled))
 
-    def _of(self, kinds: frozenset[str], zone: str | None, model: str | None) -> frozenset[str]:
-        """The kinds of a zone and a model; None = any. Equal sets are one."""
+    def _kinds_of(self, kinds: frozenset[str], zone: str | None, model: str | None) -> frozenset[str]:
+        """Returns those of the kinds in a zone and of a GPU model (None = any); equal answers are one object."""
         asked = kinds, zone, model
-        if asked not in self._settled:
-            self._settled[asked] = frozenset(
+        if asked not in self._restricted:
+            self._restricted[asked] = frozenset(
                 kind for kind in kinds if zone in {None, self.zone(kind)} and model in {None, self.model(kind)}
             )
-        return self._settled[asked]
+        return self._restricted[asked]
 
 
-def used(batches: Iterable[MachineBatch]) -> Used:
-    """Where the pods of each class are."""
+def pods_by_kind(batches: Iterable[MachineBatch]) -> PodsByKind:
+    """Returns the pods of each class by the kind of machine they are on."""
     found: dict[str, Counter[str]] = {}
     for batch in batches:
         for name, count in batch.pods.items():
@@ -300,13 +333,17 @@ def used(batches: Iterable[MachineBatch]) -> Used:
     return found
 
 
-def _only(problem: PurchaseProblem, where: Used) -> PurchaseProblem:
-    """Every class on the kinds it is on: whoever finds them by the same order finds them again."""
+def _restricted_to_used_kinds(problem: PurchaseProblem, where: PodsByKind) -> PurchaseProblem:
+    """Returns the problem with every class restricted to the kinds that `where` has it on.
+
+    A heuristic that goes by the same order then finds `where` again.
+    """
     classes = (replace(it, kinds=frozenset(where.get(it.name, it.kinds))) for it in problem.classes)
     return replace(problem, classes=tuple(classes))
 
 
-def _counted(names: Iterable[str], where: Used, of: Callable[[str], str]) -> Counter[str]:
+def _count_by(names: Iterable[str], where: PodsByKind, of: Callable[[str], str]) -> Counter[str]:
+    """Counts the pods of these classes by a property of their kinds of machine, such as the zone."""
     found: Counter[str] = Counter()
     for name in names:
         for kind, count in where.get(name, {}).items():
@@ -314,6 +351,6 @@ def _counted(names: Iterable[str], where: Used, of: Callable[[str], str]) -> Cou
     return found
 
 
-def _most(counted: Counter[str], liked: Counter[str]) -> str | None:
-    """What most have, of equal ones what most have elsewhere, the first by name; None where nobody has any."""
+def _majority(counted: Counter[str], liked: Counter[str]) -> str | None:
+    """Returns the value with most pods; of equal ones the more common in `liked`, then the first by name."""
     return min(counted, key=lambda it: (-counted[it], -liked[it], it), default=None)

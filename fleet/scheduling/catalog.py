@@ -1,4 +1,4 @@
-"""What can be bought, in the words of the solvers: each offering a kind by its name, and what limits them."""
+"""Translates offerings into the solver's terms: each is a kind of machine with a name, and limits bound the kinds."""
 
 from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,62 +17,69 @@ from model.quantity import CPU, Resources
 
 _MICRO = 1_000_000
 _PRICE = "micro-USD an hour"
-"""The price as limits count it: what machines are chosen by may be more."""
+"""Name under which a limit counts the listed price; the solver chooses by expected cost, which may be more."""
 
 
 class Tier(NamedTuple):
-    """What `place_gang` decides by the order of preference, whatever is cheaper."""
+    """A `Tier` is what `place_gang` prefers by before it looks at prices: pool weight and capacity type."""
 
     weight: int
-    """Of the pool."""
+    """Weight of the pool (Karpenter's `spec.weight`); higher is preferred."""
     rank: int
-    """Of the capacity type in the pool's order."""
+    """Place of the capacity type in the pool's order of preference; lower is preferred."""
 
 
 @dataclass(slots=True)
 class OfferingCatalog:
-    """The offerings that come into question."""
+    """An `OfferingCatalog` names the offerings that solvers may choose from, and the limits on them."""
 
     supply: BuyableCapacity
     kinds: dict[str, MachineKind] = field(default_factory=dict)
     offerings: dict[str, Offering] = field(default_factory=dict)
-    _known: dict[Hashable, frozenset[str]] = field(default_factory=dict)
+    _kinds_by_question: dict[Hashable, frozenset[str]] = field(default_factory=dict)
+    """(need, tiers, zones) -> names of kinds, for each question that was asked before."""
 
     def kinds_like(self, need: Need, wanted: Sequence[Offering], zones: frozenset[str] | None) -> frozenset[str]:
-        """Names of the kinds that pods of a need may stand on, of the tiers of the offerings `wanted`.
+        """Returns the names of the kinds that pods of a need may stand on, of the tiers of `wanted`.
 
-        In these zones, None = in any. Where a pool's `minValues` leave too little choice, only what is wanted.
+        Only kinds in these zones; None = in any. Where these are too few for a pool's `minValues`, the `wanted`
+        offerings alone.
         """
         asked = (
             need.kind,
             frozenset((offering.pool.name, tier_of(offering), offering.offer.zone) for offering in wanted),
             zones,
         )
-        if asked not in self._known:
-            found = [it for pool in need.pools for it in self._like(need, pool, wanted, zones)]
+        if asked not in self._kinds_by_question:
+            found = [it for pool in need.pools for it in self._alternatives(need, pool, wanted, zones)]
             enough = Offerings.flexible(wanted[0].pool, found)
-            self._known[asked] = frozenset(self.name(offering) for offering in (found if enough else wanted))
-        return self._known[asked]
+            self._kinds_by_question[asked] = frozenset(
+                self.name(offering) for offering in (found if enough else wanted)
+            )
+        return self._kinds_by_question[asked]
 
-    def _like(
+    def _alternatives(
         self, need: Need, pool: NodePool, wanted: Sequence[Offering], zones: frozenset[str] | None
     ) -> Iterator[Offering]:
-        """Offerings of a pool that may be bought instead. What has a placement is neither left nor joined."""
+        """Yields a pool's offerings that may be bought instead of the `wanted` ones.
+
+        A pool with a placement group or a fabric keeps its zones: its machines are not exchanged with those elsewhere.
+        """
         if pool.spec.replicas is not None:
             return
         own = {it.offer.zone for it in wanted if it.pool.name == pool.name}
-        if _placed(pool) or any(_placed(it.pool) for it in wanted):
+        if _has_placement(pool) or any(_has_placement(it.pool) for it in wanted):
             zones = frozenset(own)
         tiers = {tier_of(offering) for offering in wanted}
         for offering in self.supply.offerings.of(pool):
             here = zones is None or offering.offer.zone in zones
-            if here and tier_of(offering) in tiers and self._to_be_had(offering, need):
+            if here and tier_of(offering) in tiers and self._is_available(offering, need):
                 yield offering
 
     def kinds_in(
         self, need: Need, zones: Container[str], capacity_types: Mapping[str, Container[str]]
     ) -> frozenset[str]:
-        """Names of the kinds that pods of a need may stand on in these zones, of capacity types by pool."""
+        """Returns the names of the kinds for pods of a need in these zones, of these capacity types by pool."""
         found: list[Offering] = []
         for pool in need.pools:
             if pool.spec.replicas is None and pool.name in capacity_types:
@@ -81,13 +88,13 @@ class OfferingCatalog:
                     for offering in self.supply.offerings.of(pool)
                     if offering.offer.zone in zones
                     and offering.offer.capacity_type in capacity_types[pool.name]
-                    and self._to_be_had(offering, need)
+                    and self._is_available(offering, need)
                 ]
                 found += able if Offerings.flexible(pool, able) else []
         return frozenset(self.name(offering) for offering in found)
 
-    def _to_be_had(self, offering: Offering, need: Need) -> bool:
-        """Whether a machine of an offering may be bought for pods of a need, limits aside."""
+    def _is_available(self, offering: Offering, need: Need) -> bool:
+        """Returns whether a machine of an offering may be bought for pods of a need, limits aside."""
         return (
             offering.offer.pool_key not in self.supply.shortages
             and offering.closes_s > need.until_s
@@ -96,63 +103,63 @@ class OfferingCatalog:
         )
 
     def name(self, offering: Offering) -> str:
-        """The name of its kind."""
+        """Returns the name of an offering's kind, and enters the kind when it is new."""
         name = "/".join(map(str, offering.key))
         if name not in self.kinds:
             room = {resource: max(0, amount) for resource, amount in offering.allocatable.items()}
             limited = self.supply.headroom[offering.pool.name].resources
             capacity = offering.offer.instance_type.capacity
-            room |= {_limited(resource): capacity.get(resource, 0) for resource in limited}
+            room |= {_counted_by_limits(resource): capacity.get(resource, 0) for resource in limited}
             room[_PRICE] = round(_MICRO * offering.offer.price_usd_h)
             self.kinds[name] = MachineKind(name, self.supply.expected_usd_h(offering.offer), room)
             self.offerings[name] = offering
         return name
 
     def premium(self, kind: MachineKind) -> float:
-        """The part of its price that a kind is expected to cost beside it."""
+        """Returns the interruption premium of a kind: the expected extra cost as a part of its price."""
         return self.supply.premiums.get(self.offerings[kind.name].offer.pool_key, 0.0)
 
     def resources(self, asked: Iterable[str], pools: Iterable[str]) -> tuple[str, ...]:
-        """What pods ask for, in the order that sorts them in Karpenter's, and what the limits of these pools count."""
-        return (*sorted(set(asked), key=lambda name: (_FIRST.get(name, 2), name)), *self._limited(pools))
+        """Returns the resources that pods ask for, in the order of Karpenter's queue, then those that limits count."""
+        return (*sorted(set(asked), key=lambda name: (_FIRST.get(name, 2), name)), *self._limited_resources(pools))
 
     def limits_of(self, pools: Iterable[str], spent: Sequence[PlannedNodeClaims] = ()) -> Iterator[Limit]:
-        """What these pools may still buy, with what was `spent` of it already."""
+        """Yields the limits on what these pools may still buy, with `spent` given back to them."""
         for pool in pools:
-            mine = [lot for lot in spent if lot.offering.pool.name == pool]
+            mine = [planned for planned in spent if planned.offering.pool.name == pool]
             kinds = frozenset(name for name, offering in self.offerings.items() if offering.pool.name == pool)
             left = self.supply.headroom[pool]
             if left.nodes is not None:
-                most = left.nodes + sum(lot.count for lot in mine)
+                most = left.nodes + sum(planned.count for planned in mine)
                 yield Limit(f"machines of {pool}", MACHINES, max(0, most), kinds)
             if left.usd_h is not None:
-                usd_h = sum(lot.count * lot.offering.offer.price_usd_h for lot in mine)
+                usd_h = sum(planned.count * planned.offering.offer.price_usd_h for planned in mine)
                 most_usd_h = max(0.0, left.usd_h + usd_h)
                 yield Limit(f"price of {pool}", _PRICE, int(_MICRO * most_usd_h + 1e-3), kinds)
             for resource, amount in left.resources.items():
-                most = amount + sum(lot.count * _capacity(lot.offering).get(resource, 0) for lot in mine)
-                yield Limit(f"{resource} of {pool}", _limited(resource), max(0, most), kinds)
-        yield from self._reserved(spent)
+                most = amount + sum(planned.count * _capacity(planned.offering).get(resource, 0) for planned in mine)
+                yield Limit(f"{resource} of {pool}", _counted_by_limits(resource), max(0, most), kinds)
+        yield from self._reservation_limits(spent)
 
-    def _reserved(self, spent: Sequence[PlannedNodeClaims]) -> Iterator[Limit]:
-        """What the reservations still have."""
+    def _reservation_limits(self, spent: Sequence[PlannedNodeClaims]) -> Iterator[Limit]:
+        """Yields a limit for each capacity reservation: the machines it still has, with `spent` given back."""
         by_reservation: dict[str, list[str]] = {}
         for name, offering in self.offerings.items():
             if offering.offer.reservation is not None:
                 by_reservation.setdefault(offering.offer.reservation.id, []).append(name)
         for reservation, kinds in sorted(by_reservation.items()):
-            of_it = [lot for lot in spent if lot.offering.offer.pool_key.reservation == reservation]
+            of_it = [planned for planned in spent if planned.offering.offer.pool_key.reservation == reservation]
             left = max(
                 self.supply.headroom[self.offerings[it].pool.name].reserved_left(self.offerings[it]) or 0
                 for it in kinds
             )
-            most = left + sum(lot.count for lot in of_it)
+            most = left + sum(planned.count for planned in of_it)
             yield Limit(f"reservation {reservation}", MACHINES, max(0, most), frozenset(kinds))
 
-    def _limited(self, pools: Iterable[str]) -> list[str]:
-        """The resources as the limits of these pools count them."""
+    def _limited_resources(self, pools: Iterable[str]) -> list[str]:
+        """Returns the names under which the limits of these pools count resources and the price."""
         found = [self.supply.headroom[pool] for pool in pools]
-        counted = {_limited(name) for left in found for name in left.resources}
+        counted = {_counted_by_limits(name) for left in found for name in left.resources}
         return sorted(counted | {_PRICE for left in found if left.usd_h is not None})
 
 
@@ -160,22 +167,22 @@ _FIRST = {CPU: 0, "memory": 1}
 
 
 def tier_of(offering: Offering) -> Tier:
-    """The tier of an offering."""
+    """Returns the tier of an offering."""
     return Tier(offering.pool.spec.weight, capacity_rank(offering.pool, offering.offer.capacity_type))
 
 
 def model_of(offering: Offering) -> str:
-    """The GPU model of its machine; empty = it has none."""
+    """Returns the GPU model of an offering's machines; empty if they have no GPU."""
     return offering.labels.get(labels.INSTANCE_GPU_NAME, "")
 
 
-def _placed(pool: NodePool) -> bool:
-    """Whether its machines stand close together, or talk over a fabric of their own."""
+def _has_placement(pool: NodePool) -> bool:
+    """Returns whether a pool's machines share a placement group or a network fabric."""
     return bool(pool.spec.placement.group) or pool.spec.placement.fabric
 
 
-def _limited(resource: str) -> str:
-    """The resource as limits count it: the machine's capacity, before any cut and without overhead."""
+def _counted_by_limits(resource: str) -> str:
+    """Returns the name under which limits count a resource: the machine's capacity without MIG layout or overhead."""
     return f"capacity of {resource}"
 
 

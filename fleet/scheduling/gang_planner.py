@@ -1,4 +1,4 @@
-"""A place for every pod of a gang on one cluster state: what its pods need, and a plan for all of them or a refusal."""
+"""Finds a place for every pod of one gang on a cluster state, or returns the refusal."""
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class GangPlanner:
-    """Plans gangs one at a time. What the pods of one shape need is worked out once a pass, topologies once a state."""
+    """A `GangPlanner` plans gangs one at a time.
+
+    It computes what pods of one shape need once a pass, and the topology domains once a cluster state.
+    """
 
     queues: Mapping[str, QuotaQueueSpec]
     tree: QuotaTree
@@ -34,7 +37,11 @@ class GangPlanner:
     def plan(
         self, state: ClusterState, workload: Workload, given: Sequence[PodSetAssignment]
     ) -> PlacementPlan | Refusal:
-        """A plan, taken on the state: on the topology where the pods wish for more than one domain, else anywhere."""
+        """Plans all pods of a gang and takes the capacity on the state; on refusal the state is unchanged.
+
+        Pod sets with a topology request are placed by the topology first. Where that fails, they are bought for, unless
+        the request needs a domain that a purchase cannot promise.
+        """
         needs = self.needs(workload, given)
         wishing = [need.pod_set for need in needs if need.pod_set.wishes]
         if not wishing:
@@ -49,11 +56,11 @@ class GangPlanner:
                 state.take(assigned.slot, requests[assigned.pod_set], assigned.count)
             return PlacementPlan(tuple(found))
         if any(pods.slices or pods.group or pods.required_topology for pods in wishing):
-            return found  # a purchase could not promise it
+            return found  # nobody can promise the domain of a machine that is not there yet
         return place_gang(state, self.capacity, workload.uid, needs)
 
     def topology(self, state: ClusterState) -> "TopologyPlacer":
-        """The topologies of a cluster state."""
+        """Returns the topology placer of a cluster state."""
         from fleet.placement.topology_placer import TopologyPlacer  # numpy with it, which most passes have no use for
 
         if id(state) not in self._topologies:
@@ -61,34 +68,35 @@ class GangPlanner:
         return self._topologies[id(state)]
 
     def needs(self, workload: Workload, given: Sequence[PodSetAssignment]) -> list[Need]:
-        """What the pods need, worked out once for all gangs of one shape."""
+        """Returns what the pods of a gang need, pod set by pod set; gangs of one shape share the answer."""
         key = (workload.queue, workload.shape, shape_of(given))
         if key not in self._needs:
-            self._needs[key] = list(self._worked_out(workload, given))
+            self._needs[key] = list(self._compute_needs(workload, given))
         return self._needs[key]
 
-    def _worked_out(self, workload: Workload, given: Sequence[PodSetAssignment]) -> Iterator[Need]:
+    def _compute_needs(self, workload: Workload, given: Sequence[PodSetAssignment]) -> Iterator[Need]:
+        """Yields what each pod set needs with the flavors and the count it was given."""
         pod_sets = {pod_set.name: pod_set for pod_set in workload.pod_sets}
         for one in given:
             pod_set = pod_sets[one.name]
             yield self.need(workload, one, pod_set if one.count == pod_set.count else replace(pod_set, count=one.count))
 
     def need(self, workload: Workload, one: PodSetAssignment, sized: PodSet) -> Need:
-        """What pods of a set need with the flavors that the set was given."""
+        """Returns what pods of one set need with the flavors that quota gave the set."""
         need = self.flavors.need(sized, self.flavors_of(workload, one), charged=self._charged(workload, one))
         return replace(need, until_s=self.now_s + (workload.runs_s or 0.0)) if self.capacity.closing else need
 
     def flavors_of(self, workload: Workload, one: PodSetAssignment) -> tuple[str, ...]:
-        """The flavors of a pod set; one that asks for nothing goes with the queue's first."""
+        """Returns the flavors of a pod set; one without requests gets the first flavor of its queue."""
         return tuple(dict.fromkeys(one.flavors.values())) or (self.queues[workload.queue].groups[0].flavors[0],)
 
     def _charged(self, workload: Workload, one: PodSetAssignment) -> bool:
-        """Whether any quota counts what a pod of the set takes of the flavor."""
+        """Returns whether a quota counts some resource that the pod set takes of its flavors, and the gang may buy."""
         queue = self.tree.queues[workload.queue]
         asked = ((flavor, name) for name, flavor in one.flavors.items() if one.amounts.get(name))
         return workload.buys and any(self.tree.counts(queue, FlavorResource(flavor, name)) for flavor, name in asked)
 
 
 def shape_of(given: Sequence[PodSetAssignment]) -> Hashable:
-    """Equal for assignments that give pod sets of one shape the same places to look for."""
+    """Returns a key that is equal for assignments under which equal gangs would be placed alike."""
     return tuple((one.name, one.count, tuple(one.flavors.items())) for one in given)

@@ -1,7 +1,7 @@
-"""The purchases of a pass, put together: gangs that buy in the same pass buy as one (`fleet.scheduling.basket`).
+"""Buys once for all gangs of a pass instead of gang by gang (`fleet.scheduling.basket` chooses the machines).
 
-The machines are chosen anew for all of them. Whose pods come first on a machine owns it: its claim belongs to the
-launch group of that gang, and who else is on it waits for it, as for any machine on its way.
+A machine is owned by the first admitted gang with pods on it: its claim belongs to that gang's launch group, and other
+gangs with pods on it wait for it as for any machine that is being launched.
 """
 
 from collections import Counter
@@ -20,79 +20,83 @@ from model import labels
 
 _EFFORTS = {"Optimal": PurchaseEffort(), "Greedy": GREEDY}
 _SHOWN = 3
-"""Gangs named in a claim's purpose."""
+"""Pod sets that a claim's purpose lists by name."""
 
 
 def buy_together(machines: ClusterBackend, names: Mapping[str, str], purchases: str) -> PurchaseTally | None:
-    """Rewrite what the gangs of this pass buy where it costs less together, and say of every claim what it is for.
+    """Replaces what the gangs of this pass buy where it costs less together, and writes each claim's purpose.
 
-    `names`: uid -> name of the gangs. `purchases`: how hard to try (`FleetPolicy`). None when nothing is bought.
+    `names`: uid -> name of the gangs. `purchases`: `Optimal` or `Greedy` (`FleetPolicy`). None when nothing is bought.
     """
-    gangs = {uid: written for uid, written in machines.written.items() if written.needs}
-    lots = [lot for written in gangs.values() for lot in written.plan.purchases]
-    if not lots:
+    gangs = {uid: placed for uid, placed in machines.placed.items() if placed.needs}
+    planned_claims = [planned for placed in gangs.values() for planned in placed.plan.purchases]
+    if not planned_claims:
         return None
-    lines = list(_lines(gangs))
-    found = purchase_together(lines, lots, machines.planner.capacity, _EFFORTS[purchases])
-    if found.machines and not any(_settled(gangs, line) for line in lines):
-        _return(machines, gangs, lots)
-        _take(machines, gangs, found.machines)
-    _tell(machines, gangs, names)
+    lines = list(_purchase_lines(gangs))
+    found = purchase_together(lines, planned_claims, machines.planner.capacity, _EFFORTS[purchases])
+    if found.machines and not any(_placed_by_topology(gangs, line) for line in lines):
+        _cancel(machines, gangs, planned_claims)
+        _commit(machines, gangs, found.machines)
+    _write_purposes(machines, gangs, names)
     return found.tally
 
 
-def _lines(gangs: Mapping[str, PlacedGang]) -> Iterator[PurchaseLine]:
-    """What is bought, pod set by pod set, in order of admission."""
-    bought = {claim: offering for written in gangs.values() for claim, offering in written.bought.items()}
-    for uid, written in gangs.items():
-        for need in written.needs:
-            seats = [
-                it for it in written.plan.assignments if it.pod_set == need.pod_set.name and it.slot.claim in bought
+def _purchase_lines(gangs: Mapping[str, PlacedGang]) -> Iterator[PurchaseLine]:
+    """Yields the pods that are bought for, one line a pod set, in order of admission."""
+    bought = {claim: offering for placed in gangs.values() for claim, offering in placed.bought.items()}
+    for uid, placed in gangs.items():
+        for need in placed.needs:
+            assignments = [
+                it for it in placed.plan.assignments if it.pod_set == need.pod_set.name and it.slot.claim in bought
             ]
-            if seats:
-                offerings = {offering.key: offering for offering in (bought[it.slot.claim] for it in seats)}
+            if assignments:
+                offerings = {offering.key: offering for offering in (bought[it.slot.claim] for it in assignments)}
                 found = tuple(offering for _, offering in sorted(offerings.items()))
-                zones = frozenset(it.offer.zone for it in found) if _tied_to(written, need, seats) else None
+                zones = (
+                    frozenset(it.offer.zone for it in found) if _zone_is_decided(placed, need, assignments) else None
+                )
                 yield PurchaseLine(
-                    PodSetOfGang(uid, need.pod_set.name), need, sum(it.count for it in seats), found, zones
+                    PodSetOfGang(uid, need.pod_set.name), need, sum(it.count for it in assignments), found, zones
                 )
 
 
-def _tied_to(written: PlacedGang, need: Need, seats: Sequence[NodeAssignment]) -> bool:
-    """Whether the zone is decided: others of the gang have a place in it already."""
-    elsewhere = len(written.plan.assignments) > len(seats)
+def _zone_is_decided(placed: PlacedGang, need: Need, assignments: Sequence[NodeAssignment]) -> bool:
+    """Returns whether pods have to share a zone in which others of their gang have a place already."""
+    elsewhere = len(placed.plan.assignments) > len(assignments)
     return need.pod_set.required_topology == labels.ZONE and elsewhere
 
 
-def _settled(gangs: Mapping[str, PlacedGang], line: PurchaseLine) -> bool:
-    """Whether pods were placed within a topology, beside others' on what those buy: they do not change machines."""
+def _placed_by_topology(gangs: Mapping[str, PlacedGang], line: PurchaseLine) -> bool:
+    """Returns whether pods were placed within a topology domain on machines that others buy: those may not change."""
     return line.need.pod_set.wishes and not gangs[line.member.gang].plan.purchases
 
 
-def _return(machines: ClusterBackend, gangs: Mapping[str, PlacedGang], lots: Sequence[PlannedNodeClaims]) -> None:
-    """Give back what was planned gang by gang; seats elsewhere stay."""
-    for written in gangs.values():
-        for claim in written.bought:
+def _cancel(
+    machines: ClusterBackend, gangs: Mapping[str, PlacedGang], planned_claims: Sequence[PlannedNodeClaims]
+) -> None:
+    """Gives back the machines that were planned gang by gang; assignments to other machines stay."""
+    for placed in gangs.values():
+        for claim in placed.bought:
             machines.state.close(f"claim/{claim}")
-    for lot in lots:
-        machines.planner.capacity.headroom[lot.offering.pool.name].spend(lot.offering, -lot.count)
+    for planned in planned_claims:
+        machines.planner.capacity.headroom[planned.offering.pool.name].spend(planned.offering, -planned.count)
 
 
-def _take(machines: ClusterBackend, gangs: Mapping[str, PlacedGang], bought: Sequence[SharedMachine]) -> None:
-    """Seats and claims for what is bought instead."""
-    given_up = {claim for written in gangs.values() for claim in written.bought}
-    seats = {uid: [it for it in w.plan.assignments if it.slot.claim not in given_up] for uid, w in gangs.items()}
+def _commit(machines: ClusterBackend, gangs: Mapping[str, PlacedGang], bought: Sequence[SharedMachine]) -> None:
+    """Takes the chosen machines: opens their slots and claims, deducts them from the limits, assigns the pods."""
+    given_up = {claim for placed in gangs.values() for claim in placed.bought}
+    assignments = {uid: [it for it in w.plan.assignments if it.slot.claim not in given_up] for uid, w in gangs.items()}
     requests = {(uid, it.pod_set.name): it.pod_set.requests for uid, w in gangs.items() for it in w.needs}
-    anew: dict[str, PlacedGang] = {}
+    replaced: dict[str, PlacedGang] = {}
     owned: dict[str, list[SharedMachine]] = {}
     for machine in bought:
         owned.setdefault(machine.owner, []).append(machine)
-    for uid, written in gangs.items():
+    for uid, placed in gangs.items():
         mine = sorted(owned.get(uid, ()), key=lambda it: it.offering.key)
         offerings = {it.offering.key: it.offering for it in mine}
         counted = Counter(it.offering.key for it in mine)
         plan = replace(
-            written.plan, purchases=tuple(PlannedNodeClaims(offerings[key], count) for key, count in counted.items())
+            placed.plan, purchases=tuple(PlannedNodeClaims(offerings[key], count) for key, count in counted.items())
         )
         claims = write_claims(plan, uid, machines.planner.now_s, gang=uid).claims
         for claim, machine in zip(claims, mine, strict=True):  # both by lot
@@ -101,38 +105,38 @@ def _take(machines: ClusterBackend, gangs: Mapping[str, PlacedGang], bought: Seq
             machines.state.add(slot)
             for member, count in machine.pods.items():
                 machines.state.take(slot, requests[member], count)
-                seats[member.gang].append(NodeAssignment(member.pod_set, slot, count))
-        for lot in plan.purchases:
-            machines.planner.capacity.headroom[lot.offering.pool.name].spend(lot.offering, lot.count)
+                assignments[member.gang].append(NodeAssignment(member.pod_set, slot, count))
+        for planned in plan.purchases:
+            machines.planner.capacity.headroom[planned.offering.pool.name].spend(planned.offering, planned.count)
         by_claim = {claim.name: machine.offering for claim, machine in zip(claims, mine, strict=True)}
-        anew[uid] = PlacedGang(plan, claims, (), written.needs, by_claim)
-    for uid, written in anew.items():
-        plan = replace(written.plan, assignments=tuple(seats[uid]))
-        machines.written[uid] = replace(written, plan=plan, pins=plan.pins())
+        replaced[uid] = PlacedGang(plan, claims, (), placed.needs, by_claim)
+    for uid, placed in replaced.items():
+        plan = replace(placed.plan, assignments=tuple(assignments[uid]))
+        machines.placed[uid] = replace(placed, plan=plan, pins=plan.pins())
 
 
-def _tell(machines: ClusterBackend, gangs: Iterable[str], names: Mapping[str, str]) -> None:
-    """Write into every claim what the machine is for, and what would have been the next best."""
-    mine = {uid: machines.written[uid] for uid in gangs}
-    needs = {PodSetOfGang(uid, it.pod_set.name): it for uid, written in mine.items() for it in written.needs}
+def _write_purposes(machines: ClusterBackend, gangs: Iterable[str], names: Mapping[str, str]) -> None:
+    """Writes into every claim which pods the machine is for, and the next best instance type with its price."""
+    mine = {uid: machines.placed[uid] for uid in gangs}
+    needs = {PodSetOfGang(uid, it.pod_set.name): it for uid, placed in mine.items() for it in placed.needs}
     pods: dict[str, Counter[PodSetOfGang]] = {}
-    for uid, written in mine.items():
-        for seat in written.plan.assignments:
-            pods.setdefault(seat.slot.claim, Counter())[PodSetOfGang(uid, seat.pod_set)] += seat.count
-    seconds: dict[object, str] = {}
-    for uid, written in mine.items():
+    for uid, placed in mine.items():
+        for assignment in placed.plan.assignments:
+            pods.setdefault(assignment.slot.claim, Counter())[PodSetOfGang(uid, assignment.pod_set)] += assignment.count
+    next_best: dict[object, str] = {}
+    for uid, placed in mine.items():
         told = []
-        for claim in written.claims:
-            machine = SharedMachine(written.bought[claim.name], pods[claim.name])
-            asked = machine.offering.key, _load(machine, needs)
-            if asked not in seconds:
-                seconds[asked] = _second(runner_up(machine, needs, machines.planner.capacity))
-            told.append(replace(claim, purpose=_purpose(machine, names) + seconds[asked]))
-        machines.written[uid] = replace(written, claims=tuple(told))
+        for claim in placed.claims:
+            machine = SharedMachine(placed.bought[claim.name], pods[claim.name])
+            asked = machine.offering.key, _pods_by_shape(machine, needs)
+            if asked not in next_best:
+                next_best[asked] = _next_best(runner_up(machine, needs, machines.planner.capacity))
+            told.append(replace(claim, purpose=_purpose(machine, names) + next_best[asked]))
+        machines.placed[uid] = replace(placed, claims=tuple(told))
 
 
-def _load(machine: SharedMachine, needs: Mapping[PodSetOfGang, Need]) -> frozenset[tuple[Hashable, int]]:
-    """What stands on a machine, whoever's it is."""
+def _pods_by_shape(machine: SharedMachine, needs: Mapping[PodSetOfGang, Need]) -> frozenset[tuple[Hashable, int]]:
+    """Returns how many pods of each shape stand on a machine, whichever gang they belong to."""
     found: Counter[Hashable] = Counter()
     for member, count in machine.pods.items():
         found[needs[member].asks] += count
@@ -140,7 +144,7 @@ def _load(machine: SharedMachine, needs: Mapping[PodSetOfGang, Need]) -> frozens
 
 
 def _purpose(machine: SharedMachine, names: Mapping[str, str]) -> str:
-    """For whom it is, most pods first."""
+    """Returns which pods of which gangs a machine is for, those with most pods first."""
     ranked = sorted(machine.pods.items(), key=lambda it: (-it[1], names[it[0].gang], it[0]))
     parts = [f"{count} x {member.pod_set} of {names[member.gang]}" for member, count in ranked[:_SHOWN]]
     if len(ranked) > _SHOWN:
@@ -148,7 +152,8 @@ def _purpose(machine: SharedMachine, names: Mapping[str, str]) -> str:
     return f"for {', '.join(parts)}"
 
 
-def _second(other: Offering | None) -> str:
+def _next_best(other: Offering | None) -> str:
+    """Returns the part of the purpose that names the next best instance type; empty if there is none."""
     if other is None:
         return ""
     return f"; next best {other.offer.instance_type.name} at {other.offer.price_usd_h:.2f} USD/h"

@@ -1,4 +1,4 @@
-"""The quota engine's placement backend in production: machines that stand, are on their way, or can be bought."""
+"""Finds places for the quota engine in production: on machines that stand, are being launched, or can be bought."""
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,20 +18,20 @@ from fleet.snapshot import Claim, Gang, Pin, PodSet
 
 @dataclass(frozen=True, slots=True)
 class PlacedGang:
-    """What was decided for a gang: where it goes, and the claims that say what is bought for it."""
+    """A `PlacedGang` is what a pass decided for a gang: its plan, its pins, and the claims of what is bought for it."""
 
     plan: PlacementPlan
     claims: tuple[Claim, ...]
     pins: tuple[Pin, ...]
     needs: tuple[Need, ...] = ()
-    """What the plan was found for; empty where it must stay as it is."""
+    """What the plan was found for; empty where no joint purchase may change it."""
     bought: Mapping[str, Offering] = field(default_factory=dict)
-    """Claim -> what it says is to be bought."""
+    """Name of a claim -> the offering it buys."""
 
 
 @dataclass(frozen=True, slots=True)
 class _LastPlan:
-    """A plan, and what it was found for: it is good while the state is as it was."""
+    """A `_LastPlan` is the plan found last; it holds as long as gang, assignment and cluster state are the same."""
 
     gang: str
     given: tuple[PodSetAssignment, ...]
@@ -41,68 +41,82 @@ class _LastPlan:
 
 @dataclass(slots=True)
 class ClusterBackend:
-    """Places are plans of `place_gang`. A gang that held its place before this pass is known by its pins."""
+    """A `ClusterBackend` finds, takes and frees places for the quota engine (its `PlacementBackend`).
+
+    Places of new gangs are plans of `place_gang`; places of gangs admitted before this pass are their pins.
+    """
 
     planner: GangPlanner
     state: ClusterState
-    empty: Callable[[], ClusterState]
-    """Makes a state of the same machines as if no gang stood on them."""
-    standing: Mapping[str, Gang]
-    """uid -> gang that holds its place since before this pass."""
-    vacancies: Mapping[str, PodsToReplace] = field(default_factory=dict)
-    """uid -> what a gang of these has lost and wants to have replaced."""
+    """The machines with everything that stands on them."""
+    build_empty_state: Callable[[], ClusterState]
+    """Builds a state of the same machines as if no gang stood on them."""
+    admitted_before: Mapping[str, Gang]
+    """uid -> gang that has held its place since before this pass."""
+    lost_pods: Mapping[str, PodsToReplace] = field(default_factory=dict)
+    """uid -> the pods that a gang has lost and wants to have replaced."""
     refused: dict[str, Refusal] = field(default_factory=dict)
-    """uid -> why a lost place could not be replaced."""
-    written: dict[str, PlacedGang] = field(default_factory=dict)
-    """uid -> what this pass has decided for it."""
-    _moved: dict[str, tuple[Pin, ...]] = field(default_factory=dict)
-    """uid -> where a gang stands that has had lost places replaced."""
-    _emptied: ClusterState | None = None
-    _hopeless: dict[Hashable, PlacementRefusal | None] = field(default_factory=dict)
-    _of_claim: dict[str, NodeSlot] | None = None
-    """Claim -> slot, once somebody asked for one."""
-    _found: "_LastPlan | None" = None
-    """The last plan found without a re-cut."""
+    """uid -> why the lost pods could not be replaced."""
+    placed: dict[str, PlacedGang] = field(default_factory=dict)
+    """uid -> what this pass has decided for the gang."""
+    _pins_with_replacements: dict[str, tuple[Pin, ...]] = field(default_factory=dict)
+    """uid -> all pins of a gang whose lost pods have been replaced."""
+    _empty_state: ClusterState | None = None
+    _refusal_when_empty: dict[Hashable, PlacementRefusal | None] = field(default_factory=dict)
+    """(queue, shape, assignment) -> why there is no place even on empty machines; None = there is one."""
+    _slot_of_claim: dict[str, NodeSlot] | None = None
+    """Name of a claim -> its slot; built when first asked for."""
+    _last_plan: "_LastPlan | None" = None
+    """The last plan found that does not change a MIG layout."""
     _held: dict[str, list[tuple[NodeSlot, dict[str, int], int]]] = field(default_factory=dict)
+    """uid -> (slot, requests of one pod, pods) taken by `hold`."""
 
     def find(
         self, workload: Workload, given: Sequence[PodSetAssignment], *, empty: bool = False, before: object = None
     ) -> PlacementPlan | PlacementRefusal:
-        """A plan for all pods, always the best; whether one exists on empty machines is asked once for every shape."""
-        if workload.uid in self.vacancies:
-            return self._mended(workload, given)
-        if not empty:
-            return self._known(workload, given) or self._try(self.state, workload, given)
-        asked = (workload.queue, workload.shape, shape_of(given))
-        if asked not in self._hopeless:
-            if self._emptied is None:
-                self._emptied = self.empty()
-            found = self._try(self._emptied, workload, given)
-            self._hopeless[asked] = found if isinstance(found, PlacementRefusal) else None
-        return self._hopeless[asked] or PlacementPlan()
+        """Returns the best plan for all pods of a workload, or why there is none; the state is unchanged.
 
-    def _mended(self, workload: Workload, given: Sequence[PodSetAssignment]) -> PlacementPlan | PlacementRefusal:
-        """A plan for what a gang has lost; the rest of it stays where it is."""
+        `empty`: only whether a plan exists on the same machines without any gangs, answered once for every shape.
+        """
+        if workload.uid in self.lost_pods:
+            return self._find_replacement(workload, given)
+        if not empty:
+            return self._repeated_plan(workload, given) or self._find_plan(self.state, workload, given)
+        asked = (workload.queue, workload.shape, shape_of(given))
+        if asked not in self._refusal_when_empty:
+            if self._empty_state is None:
+                self._empty_state = self.build_empty_state()
+            found = self._find_plan(self._empty_state, workload, given)
+            self._refusal_when_empty[asked] = found if isinstance(found, PlacementRefusal) else None
+        return self._refusal_when_empty[asked] or PlacementPlan()
+
+    def _find_replacement(
+        self, workload: Workload, given: Sequence[PodSetAssignment]
+    ) -> PlacementPlan | PlacementRefusal:
+        """Returns a plan for the pods a gang has lost; its other pods stay where they are."""
         mark = self.state.mark()
-        plan = self._replacement(workload, given)
+        plan = self._take_replacement(workload, given)
         if isinstance(plan, Refusal):
             self.refused[workload.uid] = plan
             return PlacementRefusal(tuple(one.name for one in given), plan)
         self._undo(self.state, mark, plan)
         return plan
 
-    def _replacement(self, workload: Workload, given: Sequence[PodSetAssignment]) -> PlacementPlan | Refusal:
-        vacancy, pins = self.vacancies[workload.uid], self.standing[workload.uid].pins
-        return plan_replacement(self.planner, self.state, workload, given, vacancy, pins)
+    def _take_replacement(self, workload: Workload, given: Sequence[PodSetAssignment]) -> PlacementPlan | Refusal:
+        """Plans the lost pods and takes the plan on the state."""
+        lost_pods, pins = self.lost_pods[workload.uid], self.admitted_before[workload.uid].pins
+        return plan_replacement(self.planner, self.state, workload, given, lost_pods, pins)
 
     def _undo(self, state: ClusterState, mark: int, plan: PlacementPlan) -> None:
+        """Takes back a plan: the state returns to `mark`, purchases are given back to the limits."""
         state.undo(mark)
-        for lot in plan.purchases:
-            self.planner.capacity.headroom[lot.offering.pool.name].spend(lot.offering, -lot.count)
+        for purchase in plan.purchases:
+            self.planner.capacity.headroom[purchase.offering.pool.name].spend(purchase.offering, -purchase.count)
 
-    def _try(
+    def _find_plan(
         self, state: ClusterState, workload: Workload, given: Sequence[PodSetAssignment]
     ) -> PlacementPlan | PlacementRefusal:
+        """Returns a plan on this state, which stays unchanged, or the refusal."""
         mark = state.mark()
         plan = self.planner.plan(state, workload, given)
         if isinstance(plan, Refusal):
@@ -112,86 +126,92 @@ class ClusterBackend:
             message = "no room for it on the machines that are ready"
             return PlacementRefusal(tuple(one.name for one in given), Refusal(Reason.NO_CAPACITY, message))
         if state is self.state and not plan.recuts:
-            self._found = _LastPlan(workload.uid, tuple(given), state.version, plan)
+            self._last_plan = _LastPlan(workload.uid, tuple(given), state.version, plan)
         return plan
 
-    def _known(self, workload: Workload, given: Sequence[PodSetAssignment]) -> PlacementPlan | None:
-        """What was found last, if the same is asked again: that happens until the plan is carried out."""
-        found = self._found
+    def _repeated_plan(self, workload: Workload, given: Sequence[PodSetAssignment]) -> PlacementPlan | None:
+        """Returns the last plan if the same is asked on the same state: the engine asks again until it admits."""
+        found = self._last_plan
         same = found is not None and found.gang == workload.uid and found.given == tuple(given)
         return found.plan if found is not None and same and found.state == self.state.version else None
 
     def put(self, holder: AdmittedWorkload) -> None:
-        """A gang from before takes its pins' places; a new one gets its plan carried out, for good."""
+        """Takes the places of a gang: its pins if it was admitted before, else its plan, for good."""
         uid = holder.workload.uid
-        if uid in self.vacancies and isinstance(holder.place, PlacementPlan) and uid not in self.written:
-            self._fill(holder)
+        if uid in self.lost_pods and isinstance(holder.place, PlacementPlan) and uid not in self.placed:
+            self._put_replacement(holder)
             return
         if (pins := self._pins(uid)) is not None:
             self.shift(pins, holder.workload.pod_sets, 1)
             return
         needs = tuple(self.planner.needs(holder.workload, holder.given))
-        plan = self._known(holder.workload, holder.given)
+        plan = self._repeated_plan(holder.workload, holder.given)
         if plan is not None:
-            self._carry_out(plan, holder.workload.pod_sets)
-            self._write(uid, plan, needs)
+            self._take_plan(plan, holder.workload.pod_sets)
+            self._record(uid, plan, needs)
             return
-        self._write(uid, _found_again(self.planner.plan(self.state, holder.workload, holder.given)), needs)
+        self._record(uid, _found_again(self.planner.plan(self.state, holder.workload, holder.given)), needs)
 
-    def _carry_out(self, plan: PlacementPlan, pod_sets: Iterable[PodSet]) -> None:
-        """What `place_gang` had done when it found the plan, once more."""
+    def _take_plan(self, plan: PlacementPlan, pod_sets: Iterable[PodSet]) -> None:
+        """Takes a plan on the state and deducts its purchases from the limits, as finding it had done."""
         requests = {pod_set.name: pod_set.requests for pod_set in pod_sets}
-        bought = {seat.slot.name: seat.slot for seat in plan.assignments if seat.slot.name.startswith("new/")}
+        bought = {
+            assignment.slot.name: assignment.slot
+            for assignment in plan.assignments
+            if assignment.slot.name.startswith("new/")
+        }
         for slot in bought.values():  # all of them: no more are bought than pods need
             self.state.add(slot)
-        for lot in plan.purchases:
-            self.planner.capacity.headroom[lot.offering.pool.name].spend(lot.offering, lot.count)
-        for seat in plan.assignments:
-            self.state.take(seat.slot, requests[seat.pod_set], seat.count)
+        for purchase in plan.purchases:
+            self.planner.capacity.headroom[purchase.offering.pool.name].spend(purchase.offering, purchase.count)
+        for assignment in plan.assignments:
+            self.state.take(assignment.slot, requests[assignment.pod_set], assignment.count)
 
-    def _fill(self, holder: AdmittedWorkload) -> None:
-        """A gang that lost places gets the others, for good: found once more, on the state as it was then."""
+    def _put_replacement(self, holder: AdmittedWorkload) -> None:
+        """Takes the places that replace lost pods, for good: plans them again on the state as it was when found."""
         uid, pod_sets = holder.workload.uid, holder.workload.pod_sets
-        vacancy, standing = self.vacancies[uid], self.standing[uid]
-        self.shift(standing.pins, pod_sets, 1)
-        found = _found_again(self._replacement(holder.workload, holder.given))
-        self.shift(vacancy.vacated, pod_sets, -1)
-        self._write(uid, found, purpose=f"in place of a machine that {standing.name} has lost")
+        lost_pods, gang = self.lost_pods[uid], self.admitted_before[uid]
+        self.shift(gang.pins, pod_sets, 1)
+        found = _found_again(self._take_replacement(holder.workload, holder.given))
+        self.shift(lost_pods.vacated, pod_sets, -1)
+        self._record(uid, found, purpose=f"in place of a machine that {gang.name} has lost")
         cut = {recut.claim for recut in found.recuts}
-        new = [replace(pin, node="") if pin.claim in cut else pin for pin in self.written[uid].pins]
-        stay = set(vacancy.vacated)
-        self._moved[uid] = (*(pin for pin in standing.pins if pin not in stay), *new)
-        self.written[uid] = replace(self.written[uid], pins=tuple(new))
+        new = [replace(pin, node="") if pin.claim in cut else pin for pin in self.placed[uid].pins]
+        vacated = set(lost_pods.vacated)
+        self._pins_with_replacements[uid] = (*(pin for pin in gang.pins if pin not in vacated), *new)
+        self.placed[uid] = replace(self.placed[uid], pins=tuple(new))
 
-    def _write(self, uid: str, plan: PlacementPlan, needs: tuple[Need, ...] = (), purpose: str = "") -> None:
+    def _record(self, uid: str, plan: PlacementPlan, needs: tuple[Need, ...] = (), purpose: str = "") -> None:
+        """Records a plan as decided: writes its claims and names the bought machines' slots after them."""
         claims = write_claims(plan, uid, self.planner.now_s, gang=uid, purpose=purpose)
-        names = {f"new/{lot}/{n}": name for (lot, n), name in claims.names.items()}
+        names = {f"new/{purchase}/{n}": name for (purchase, n), name in claims.names.items()}
         pins = sorted(Pin(pin.pod_set, pin.node, names.get(pin.claim, pin.claim), pin.count) for pin in plan.pins())
-        offerings = {name: plan.purchases[lot].offering for (lot, _), name in claims.names.items()}
-        self.written[uid] = PlacedGang(plan, claims.claims, tuple(pins), needs, offerings)
+        offerings = {name: plan.purchases[purchase].offering for (purchase, _), name in claims.names.items()}
+        self.placed[uid] = PlacedGang(plan, claims.claims, tuple(pins), needs, offerings)
         for slot_name, claim_name in names.items():
             bought = self.state.slots[slot_name]
             self.state.rename(bought, f"claim/{claim_name}")
             bought.claim = claim_name
-            self._slots()[claim_name] = bought
-        for seat in plan.assignments:  # what is left there is for everybody who can wait for the machine
-            if seat.slot.name.startswith(("claim/", "recut/")):
-                self.state.share(seat.slot)
-                self._slots()[seat.slot.claim] = seat.slot
+            self._slots_by_claim()[claim_name] = bought
+        for assignment in plan.assignments:  # gangs that can wait for the machine may use the rest of it
+            if assignment.slot.name.startswith(("claim/", "recut/")):
+                self.state.share(assignment.slot)
+                self._slots_by_claim()[assignment.slot.claim] = assignment.slot
 
     def lift(self, holder: AdmittedWorkload) -> None:
-        """The gang's places are free."""
+        """Frees all places of a gang."""
         self.shift(self._pins(holder.workload.uid) or (), holder.workload.pod_sets, -1)
 
     def _pins(self, uid: str) -> tuple[Pin, ...] | None:
-        if uid in self._moved:
-            return self._moved[uid]
-        if uid in self.written:
-            return self.written[uid].pins
-        return self.standing[uid].pins if uid in self.standing else None
+        """Returns the pins of a gang as this pass has left them; None if it has no place yet."""
+        if uid in self._pins_with_replacements:
+            return self._pins_with_replacements[uid]
+        if uid in self.placed:
+            return self.placed[uid].pins
+        return self.admitted_before[uid].pins if uid in self.admitted_before else None
 
     def shift(self, pins: Iterable[Pin], pod_sets: Iterable[PodSet], sign: int) -> None:
-        """Put pods on the machines that pins name, or take them off."""
+        """Puts pods onto the machines that pins name (`sign` 1), or takes them off (-1)."""
         requests = {pod_set.name: pod_set.requests for pod_set in pod_sets}
         for pin in pins:
             slot = self._slot(pin.claim, pin.node)
@@ -199,57 +219,66 @@ class ClusterBackend:
                 self.state.take(slot, requests[pin.pod_set], sign * pin.count)
 
     def withhold(self, pins: Iterable[Pin]) -> None:
-        """Let nobody onto the machines of these pins."""
+        """Closes the machines of these pins to every gang."""
         for pin in pins:
             if (slot := self._slot(pin.claim, pin.node)) is not None:
                 self.state.close(slot.name)
 
     def _slot(self, claim: str, node: str) -> NodeSlot | None:
-        return self._slots().get(claim) if claim else self.state.slots.get(node)
+        """Returns the slot of a claim, or of a node without one; None if the state has none."""
+        return self._slots_by_claim().get(claim) if claim else self.state.slots.get(node)
 
-    def _slots(self) -> dict[str, NodeSlot]:
-        if self._of_claim is None:
-            self._of_claim = {slot.claim: slot for slot in self.state.slots.values() if slot.claim}
-        return self._of_claim
+    def _slots_by_claim(self) -> dict[str, NodeSlot]:
+        """Returns name of claim -> slot."""
+        if self._slot_of_claim is None:
+            self._slot_of_claim = {slot.claim: slot for slot in self.state.slots.values() if slot.claim}
+        return self._slot_of_claim
 
     def hold(self, workload: Workload, place: object) -> None:
-        """Nobody else gets what the plan would use; what victims still stand on is counted twice meanwhile."""
-        plan = _as_found(place)
+        """Reserves in the cluster state what a plan would use, so that no other gang gets it while the victims leave.
+
+        What victims still stand on is counted twice meanwhile.
+        """
+        plan = _as_plan(place)
         requests = {pod_set.name: dict(pod_set.requests) for pod_set in workload.pod_sets}
         taken = [
-            (standing, requests[seat.pod_set], seat.count)
-            for seat in plan.assignments
-            if (standing := self.state.slots.get(seat.slot.name)) is not None
+            (slot, requests[assignment.pod_set], assignment.count)
+            for assignment in plan.assignments
+            if (slot := self.state.slots.get(assignment.slot.name)) is not None
         ]
         for slot, amounts, count in taken:
             self.state.take(slot, amounts, count)
         for recut in plan.recuts:
             room = self.state.close(recut.slot.name)
             taken += [(self.state.slots[recut.slot.name], {}, room)] if room else []
-        for lot in plan.purchases:
-            self.planner.capacity.headroom[lot.offering.pool.name].spend(lot.offering, lot.count)
+        for purchase in plan.purchases:
+            self.planner.capacity.headroom[purchase.offering.pool.name].spend(purchase.offering, purchase.count)
         self._held[workload.uid] = taken
 
     def release(self, workload: Workload, place: object) -> None:
-        """Undo `hold`."""
-        for lot in _as_found(place).purchases:
-            self.planner.capacity.headroom[lot.offering.pool.name].spend(lot.offering, -lot.count)
+        """Takes back what `hold` reserved."""
+        for purchase in _as_plan(place).purchases:
+            self.planner.capacity.headroom[purchase.offering.pool.name].spend(purchase.offering, -purchase.count)
         for slot, amounts, count in reversed(self._held.pop(workload.uid)):
             self.state.take(slot, amounts, -count)
 
 
 class PlanLost(RuntimeError):
-    """A plan that was found a moment ago, in this very state, is not found again."""
+    """A plan found a moment ago in this very state is not found again."""
 
 
 def _found_again(plan: PlacementPlan | Refusal) -> PlacementPlan:
+    """Returns the plan. Raises `PlanLost` for a refusal."""
     if isinstance(plan, Refusal):
         raise PlanLost(plan.message)
     return plan
 
 
-def _as_found(place: object) -> PlacementPlan:
-    """What `find` returned and the quota engine hands back."""
+def _as_plan(place: object) -> PlacementPlan:
+    """Returns the plan that `find` returned and the quota engine hands back as an opaque place.
+
+    Raises TypeError for anything else.
+    """
     if not isinstance(place, PlacementPlan):
         raise TypeError(f"a place is what `find` returned, not {place!r}")
     return place

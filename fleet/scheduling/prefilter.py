@@ -1,4 +1,4 @@
-"""What a gang must satisfy before quota is even looked at: a table of rules, first refusal wins."""
+"""Checks what a gang must satisfy before quota is looked at: a table of rules, of which the first refusal counts."""
 
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
@@ -11,42 +11,45 @@ from model.fleet import Fleet
 from model.kinds import Team
 
 PODS_MAX: Final = 150_000
-"""Pods of a cluster at most (Kubernetes, "Considerations for large clusters"); no gang has more."""
+"""Most pods of a gang: as many as a cluster can have (Kubernetes, "Considerations for large clusters")."""
 NAMESPACE_LABEL = "kubernetes.io/metadata.name"
 """The label that the API server puts on every namespace."""
 
 
 class _Candidate(NamedTuple):
+    """A `_Candidate` is a gang with the queue it leads to and all that rules look at."""
+
     fleet: Fleet
     snapshot: Snapshot
     gang: Gang
-    line: QueueBinding
+    binding: QueueBinding
 
     @property
     def team(self) -> Team | None:
-        """Whose quota the line uses; None for a ClusterQueue."""
-        return self.line.team
+        """Returns the team whose quota the queue uses; None for a ClusterQueue."""
+        return self.binding.team
 
 
 def prefilter(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> Refusal | None:
-    """The first rule that keeps the gang from being considered now; None when it may be."""
+    """Returns the refusal of the first rule that keeps a gang from being considered now; None when it may be."""
     if (refusal := deactivated(gang)) is not None:
         return refusal
-    line = binding_of(fleet, gang.namespace, gang.queue)
-    if line is None:
+    binding = binding_of(fleet, gang.namespace, gang.queue)
+    if binding is None:
         known = _listed(known_queues(fleet, gang.namespace))
         return Refusal(Reason.QUEUE_NOT_FOUND, f"queue {gang.queue!r} is not declared; declared: {known}")
-    case = _Candidate(fleet, snapshot, gang, line)
+    case = _Candidate(fleet, snapshot, gang, binding)
     return next((refusal for rule in _RULES if (refusal := rule(case))), None)
 
 
-def may_take_more(fleet: Fleet, snapshot: Snapshot, gang: Gang, line: QueueBinding) -> bool:
-    """Whether a gang that runs may have further pods: its queue goes on, and its team has money left."""
-    case = _Candidate(fleet, snapshot, gang, line)
+def may_take_more(fleet: Fleet, snapshot: Snapshot, gang: Gang, binding: QueueBinding) -> bool:
+    """Returns whether a running gang may have further pods: its queue is not stopped, its team has budget left."""
+    case = _Candidate(fleet, snapshot, gang, binding)
     return gang.active and not any(rule(case) for rule in (_not_stopped, _budget))
 
 
 def _namespace(case: _Candidate) -> Refusal | None:
+    """Refuses a gang of a namespace that does not belong to the queue's team."""
     if case.team is None:
         return _selected(case)
     allowed = case.team.spec.namespaces
@@ -60,16 +63,17 @@ def _namespace(case: _Candidate) -> Refusal | None:
 
 
 def _selected(case: _Candidate) -> Refusal | None:
-    """A ClusterQueue takes work of the namespaces it selects by their labels."""
+    """Refuses a gang whose namespace the ClusterQueue's `namespaceSelector` does not match."""
     name = case.gang.namespace
     labels = case.snapshot.namespaces.get(name, {NAMESPACE_LABEL: name})
-    if case.line.namespaces is not None and case.line.namespaces.matches(labels):
+    if case.binding.namespaces is not None and case.binding.namespaces.matches(labels):
         return None
-    message = f"namespace {name!r} is not selected by ClusterQueue {case.line.name!r} (namespaceSelector)"
+    message = f"namespace {name!r} is not selected by ClusterQueue {case.binding.name!r} (namespaceSelector)"
     return Refusal(Reason.NAMESPACE_NOT_ALLOWED, message)
 
 
 def _priority_exists(case: _Candidate) -> Refusal | None:
+    """Refuses a priority class that is not declared."""
     wanted = case.gang.priority_class
     if not wanted or wanted in case.fleet.priority_classes:
         return None
@@ -78,6 +82,7 @@ def _priority_exists(case: _Candidate) -> Refusal | None:
 
 
 def _priority_allowed(case: _Candidate) -> Refusal | None:
+    """Refuses a priority class that the team may not use."""
     wanted, allowed = case.gang.priority_class, case.team.spec.priority_classes if case.team else ()
     if case.team is None or not wanted or not allowed or wanted in allowed:
         return None
@@ -86,13 +91,15 @@ def _priority_allowed(case: _Candidate) -> Refusal | None:
 
 
 def _not_stopped(case: _Candidate) -> Refusal | None:
-    policy = case.line.stop_policy
+    """Refuses a gang of a stopped queue (`stopPolicy`)."""
+    policy = case.binding.stop_policy
     if policy == "None":
         return None
-    return Refusal(Reason.QUEUE_STOPPED, f"queue {case.line.name!r} is stopped ({policy})")
+    return Refusal(Reason.QUEUE_STOPPED, f"queue {case.binding.name!r} is stopped ({policy})")
 
 
 def _budget(case: _Candidate) -> Refusal | None:
+    """Refuses a gang of a team that has spent its budget of this month."""
     budget = case.team.spec.budget if case.team else None
     if case.team is None or budget is None:
         return None
@@ -103,7 +110,7 @@ def _budget(case: _Candidate) -> Refusal | None:
 
 
 def _few_enough(case: _Candidate) -> Refusal | None:
-    """What asks for more is a slip of the keyboard, or hostile: it is told so before anything is computed for it."""
+    """Refuses a gang of more pods than a cluster can run, before anything is computed for it."""
     pods = sum(pod_set.count for pod_set in case.gang.pod_sets)
     if pods <= PODS_MAX:
         return None
@@ -111,14 +118,15 @@ def _few_enough(case: _Candidate) -> Refusal | None:
 
 
 def _back_off(case: _Candidate) -> Refusal | None:
+    """Refuses a gang until its back-off after an eviction ends (`requeue_at_s`)."""
     left_s = case.gang.requeue_at_s - case.snapshot.now_s
     if left_s <= 0:
         return None
     return Refusal(Reason.BACK_OFF, "waits out the pause after its last eviction", case.gang.requeue_at_s)
 
 
-def _stands_still(case: _Candidate) -> Refusal | None:
-    """A job that somebody started past the queue has pods behind no gate: they go before it is considered."""
+def _suspended(case: _Candidate) -> Refusal | None:
+    """Refuses a gang whose job runs without having been admitted: it is suspended and its pods end first."""
     job = case.snapshot.jobs.get(case.gang.uid)
     if job is None or (job.suspended and not job.active_pods):
         return None
@@ -137,5 +145,5 @@ _RULES: tuple[Callable[[_Candidate], Refusal | None], ...] = (
     _not_stopped,
     _budget,
     _back_off,
-    _stands_still,
+    _suspended,
 )

@@ -1,10 +1,8 @@
-"""The order of waiting gangs within a queue, and the times that bound their waiting and their runs.
+"""Orders waiting gangs within a queue, and computes the times that bound their waiting and their runs.
 
-The order is for people and for what has to be decided before the sweep.
-
-Single pods gather for a moment before machines are bought for them: many little purchases become a good one
-(Karpenter's batching window: `BATCH_IDLE_DURATION`, `BATCH_MAX_DURATION`; reference 2.1). Gangs do not wait: what they
-buy is theirs. Nor does who finds room on machines that are there.
+Single pods wait for a moment before machines are bought for them, so that many small purchases become one (Karpenter's
+batching window: `BATCH_IDLE_DURATION`, `BATCH_MAX_DURATION`; reference 2.1). Gangs do not wait for others, nor does a
+pod that finds room on a machine that stands.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,17 +18,18 @@ from model.fleet import Fleet
 
 
 def queue_key(gang: Gang, usage: float = 0.0, priority: int | None = None) -> tuple[object, ...]:
-    """Who already had others evicted for it, less used lately, higher priority, older, uid (Kueue 2.2).
+    """Returns the sort key of a gang in its queue (Kueue 2.2).
 
-    Without `priority` (`boosted_priority`) what the gang's own priority and boost come to.
+    First a gang that had others evicted for it already, then less recent usage, higher priority, older, uid. Without
+    `priority` (`boosted_priority`) the gang's own priority and boost count.
     """
     sticky = gang.reason == Reason.WAITING_FOR_PREEMPTED
     rank = gang.effective_priority if priority is None else priority
     return (not sticky, usage, -rank, gang.created_at_s, gang.uid)
 
 
-def in_line(fleet: Fleet, snapshot: Snapshot) -> list[Gang]:
-    """All that are pending; those of one queue in the order in which they are looked at."""
+def pending_in_order(fleet: Fleet, snapshot: Snapshot) -> list[Gang]:
+    """Returns all pending gangs; those of one queue are in the order in which they are considered."""
     usage = usage_order_values(fleet, snapshot)
     waiting = (gang for gang in snapshot.gangs.values() if gang.state is GangState.PENDING)
 
@@ -40,68 +39,76 @@ def in_line(fleet: Fleet, snapshot: Snapshot) -> list[Gang]:
     return sorted(waiting, key=key)
 
 
-def line_with(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> Sequence[Gang]:
-    """Everybody who waits in the same queue as a gang, whatever local queue leads there, in order."""
+def pending_in_same_queue(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> Sequence[Gang]:
+    """Returns the pending gangs of the queue that a gang is in, by whatever local queue, in order."""
     own = binding_of(fleet, gang.namespace, gang.queue)
     if own is None:
         return [gang]
-    lines = ((other, binding_of(fleet, other.namespace, other.queue)) for other in in_line(fleet, snapshot))
-    return [other for other, line in lines if line is not None and line.name == own.name]
+    bound = ((other, binding_of(fleet, other.namespace, other.queue)) for other in pending_in_order(fleet, snapshot))
+    return [other for other, binding in bound if binding is not None and binding.name == own.name]
 
 
-def by_use(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> list[tuple[str, float]]:
-    """What the local queues that wait where the gang does used lately, decayed and weighted, the least first.
+def usage_of_local_queues(fleet: Fleet, snapshot: Snapshot, gang: Gang) -> list[tuple[str, float]]:
+    """Returns (local queue, recent usage) of those with pending gangs in the gang's queue, the least used first.
 
-    Nothing where use does not order the queue.
+    Usage decays and is weighted (Kueue's admission fair sharing). Empty where usage does not order the queue.
     """
-    line = binding_of(fleet, gang.namespace, gang.queue)
-    if line is None or not current_quota_specs(fleet, snapshot).queues[line.name].usage_ordered:
+    binding = binding_of(fleet, gang.namespace, gang.queue)
+    if binding is None or not current_quota_specs(fleet, snapshot).queues[binding.name].usage_ordered:
         return []
     usage = usage_order_values(fleet, snapshot)
-    names = {local_queue_of(other) for other in line_with(fleet, snapshot, gang)}
+    names = {local_queue_of(other) for other in pending_in_same_queue(fleet, snapshot, gang)}
     return sorted(((name, usage.get(name, 0.0)) for name in names), key=lambda entry: (entry[1], entry[0]))
 
 
-TIRED_AFTER: Final = 3
-"""Evictions after which a gang's right to evict others rests for a while."""
-TIRED_BASE_S: Final = 60.0
-TIRED_MOST_S: Final = 3600.0
-"""How long it rests, the first time and at most."""
+PREEMPTION_BACKOFF_AFTER: Final = 3
+"""Evictions after which a gang may not evict others for a while."""
+PREEMPTION_BACKOFF_BASE_S: Final = 60.0
+PREEMPTION_BACKOFF_MAX_S: Final = 3600.0
+"""The first pause lasts `PREEMPTION_BACKOFF_BASE_S` seconds, each further one twice as long up to this."""
 
 
-def tired(gang: Gang, now_s: float) -> bool:
-    """Whether a gang that was evicted again and again may not evict others for now; the rest doubles each time.
+def preemption_backs_off(gang: Gang, now_s: float) -> bool:
+    """Returns whether a gang that was evicted again and again may not evict others for now.
 
     Three gangs can each have more right than the next (priority over entitlement over share) and would evict each other
-    for ever; it is still admitted wherever there is room (docs/design/0002).
+    for ever; it is still admitted wherever there is room (docs/design/0002). The pause doubles each time.
     """
-    if gang.eviction is None or gang.evictions < TIRED_AFTER:
+    if gang.eviction is None or gang.evictions < PREEMPTION_BACKOFF_AFTER:
         return False
-    rest_s = min(TIRED_MOST_S, TIRED_BASE_S * 2.0 ** min(gang.evictions - TIRED_AFTER, 10))
-    return now_s < gang.eviction.at_s + rest_s
+    pause_s = min(
+        PREEMPTION_BACKOFF_MAX_S, PREEMPTION_BACKOFF_BASE_S * 2.0 ** min(gang.evictions - PREEMPTION_BACKOFF_AFTER, 10)
+    )
+    return now_s < gang.eviction.at_s + pause_s
 
 
-def overdue(gang: Gang, line: QueueBinding, now_s: float) -> bool:
-    """Whether what becomes free is kept for a gang because it has waited too long (Volcano's `sla-waiting-time`).
+def overdue(gang: Gang, binding: QueueBinding, now_s: float) -> bool:
+    """Returns whether freed capacity is kept for a gang because it waits too long (Volcano's `sla-waiting-time`).
 
     It waits from its creation, or from its last eviction. Where the queue says how long everybody waits, a gang may ask
     for later and not for sooner.
     """
-    if line.reserve_after_s is None and gang.sla_waiting_s is None:
+    if binding.reserve_after_s is None and gang.sla_waiting_s is None:
         return False
     queued_at_s = max(gang.created_at_s, gang.eviction.at_s if gang.eviction else 0.0)
-    return now_s - queued_at_s >= max(line.reserve_after_s or 0.0, gang.sla_waiting_s or 0.0)
+    return now_s - queued_at_s >= max(binding.reserve_after_s or 0.0, gang.sla_waiting_s or 0.0)
 
 
 def runs_s(gang: Gang) -> float | None:
-    """How long a run of the gang takes at most, as far as anybody says: its own estimate, or what it may still run."""
+    """Returns the longest time in seconds that a run of the gang takes: its own estimate, or what it may still run.
+
+    None where nothing bounds it.
+    """
     left_s = gang.max_run_s - gang.ran_before_s if gang.max_run_s is not None else inf
     said_s = min(gang.expected_run_s or inf, max(0.0, left_s))
     return said_s if said_s < inf else None
 
 
 def ends_at_s(gang: Gang, now_s: float) -> float:
-    """When a gang that holds capacity will have ended (epoch seconds); inf = it does not say, or has been wrong."""
+    """Returns when a gang that holds capacity will have ended (epoch seconds).
+
+    inf where it does not say, or has outrun what it said.
+    """
     run_s = runs_s(gang)
     if run_s is None:
         return inf
@@ -109,28 +116,28 @@ def ends_at_s(gang: Gang, now_s: float) -> float:
     return end_s if end_s > now_s else inf
 
 
-IDLE_S: Final = 1.0
-"""They are bought for when no other has come for this long,"""
+BATCH_IDLE_S: Final = 1.0
+"""A batch of single pods closes when no other has come for this long (Karpenter's `BATCH_IDLE_DURATION`)."""
 
 
-MOST_S: Final = 10.0
-"""and no later than this after the first of them came."""
+BATCH_MAX_S: Final = 10.0
+"""A batch closes at the latest this long after its first pod came (Karpenter's `BATCH_MAX_DURATION`)."""
 
 
-def gathering(waiting: Iterable[Gang], now_s: float) -> frozenset[str]:
-    """Uids of the single pods for which nothing is bought yet."""
-    young = [gang for gang in waiting if sum(pods.count for pods in gang.pod_sets) == 1 and gang.created_at_s <= now_s]
-    ages_s = {gang.uid: now_s - gang.created_at_s for gang in young}
-    full = any(gang.reason == Reason.BATCHING and ages_s[gang.uid] >= MOST_S for gang in young)
-    if full or not any(age_s < IDLE_S for age_s in ages_s.values()):
+def open_batch(waiting: Iterable[Gang], now_s: float) -> frozenset[str]:
+    """Returns the uids of the single pods that wait for others before machines are bought; empty once it is closed."""
+    single = [gang for gang in waiting if sum(pods.count for pods in gang.pod_sets) == 1 and gang.created_at_s <= now_s]
+    ages_s = {gang.uid: now_s - gang.created_at_s for gang in single}
+    full = any(gang.reason == Reason.BATCHING and ages_s[gang.uid] >= BATCH_MAX_S for gang in single)
+    if full or not any(age_s < BATCH_IDLE_S for age_s in ages_s.values()):
         return frozenset()
-    return frozenset(uid for uid, age_s in ages_s.items() if age_s < MOST_S)
+    return frozenset(uid for uid, age_s in ages_s.items() if age_s < BATCH_MAX_S)
 
 
-def put_off() -> Refusal:
-    """What such a pod waits for."""
+def batching_refusal() -> Refusal:
+    """Returns the refusal of a single pod that waits for others, so that machines are bought for all together."""
     return Refusal(
         Reason.BATCHING,
-        f"single pods buy machines together: waits until no further one has come for {IDLE_S:.0f} s, "
-        f"and {MOST_S:.0f} s at most",
+        f"single pods buy machines together: waits until no further one has come for {BATCH_IDLE_S:.0f} s, "
+        f"and {BATCH_MAX_S:.0f} s at most",
     )

@@ -1,4 +1,4 @@
-"""Sentences with numbers: what was asked, what is free, who holds the rest, what would change it."""
+"""Says why heads of queues wait, in numbers: what they ask, what is free, who holds the rest, what would change it."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ from model.quantity import format_amount
 
 @dataclass(slots=True)
 class Explainer:
-    """Turns what the quota engine says of heads that wait into sentences, as the ledger stands after the sweep."""
+    """An `Explainer` turns what the quota engine found about waiting heads into refusals, as the ledger stands now."""
 
     fleet: Fleet
     snapshot: Snapshot
@@ -28,11 +28,11 @@ class Explainer:
 
     @property
     def tree(self) -> QuotaTree:
-        """The quota tree."""
+        """Returns the quota tree."""
         return self.scheduler.ledger.tree
 
     def entry(self, entry: CycleEntry) -> Refusal:
-        """Why a head waits."""
+        """Returns why the head of a queue waits."""
         if entry.outcome is EntryOutcome.PENDING_PREEMPTION:
             return waiting_for(
                 [holder.workload.name for holder in entry.gone] if entry.deferred else [],
@@ -41,15 +41,16 @@ class Explainer:
         return self._from_problems(entry)
 
     def behind(self, head: Workload) -> Refusal:
-        """It is not looked at before the head of its StrictFIFO queue."""
+        """Returns the refusal of a gang that waits behind the head of its StrictFIFO queue."""
         return Refusal(Reason.BEHIND_HEAD, f"waits behind {head.name} in a StrictFIFO queue")
 
     def _from_problems(self, entry: CycleEntry) -> Refusal:
+        """Returns the refusal for the first flavor problem of a head's pod sets."""
         unfit: list[str] = []
         for pods in entry.assignment.pod_sets:
             for refused in pods.refusals:
                 if refused.reason is not Reason.NO_MATCHING_FLAVOR:
-                    return self._told(entry, refused)
+                    return self._refusal(entry, refused)
             if pods.mode is PreemptionMode.NO_FIT:
                 unfit = unfit or [pods.pod_set.name, *(refused.message for refused in pods.refusals)]
         if unfit:
@@ -58,13 +59,14 @@ class Explainer:
             return Refusal(Reason.NO_MATCHING_FLAVOR, message)
         return Refusal(Reason.QUEUED, "not considered yet")
 
-    def _told(self, entry: CycleEntry, refused: FlavorRefusal) -> Refusal:
+    def _refusal(self, entry: CycleEntry, refused: FlavorRefusal) -> Refusal:
+        """Returns the refusal for a flavor that a pod set did not get; missing quota is spelled out."""
         if refused.reason is Reason.WAITING_FOR_QUOTA and refused.cell >= 0:
-            return self._missing(entry, refused)
+            return self._missing_quota(entry, refused)
         return refused.told(self.tree)
 
-    def _missing(self, entry: CycleEntry, refused: FlavorRefusal) -> Refusal:
-        """How much is missing, who borrows it, and what the own team still has coming."""
+    def _missing_quota(self, entry: CycleEntry, refused: FlavorRefusal) -> Refusal:
+        """Returns how much quota is missing, who borrows it, and what the own team has left of its guarantee."""
         cell = refused.cell
         named, free = self.tree.cells[cell], available(entry.node, cell)
         resource = named.resource
@@ -79,11 +81,13 @@ class Explainer:
             if unused > 0
             else f"{owner.name} uses its whole guarantee and would borrow"
         )
-        sentence += [part for part in (self._why_kept(entry, cell), self._when(entry, cell, refused.asked)) if part]
+        sentence += [
+            part for part in (self._why_kept(entry, cell), self._when_free(entry, cell, refused.asked)) if part
+        ]
         return Refusal(Reason.WAITING_FOR_QUOTA, "; ".join(sentence))
 
     def _why_kept(self, entry: CycleEntry, cell: Cell) -> str:
-        """Why those who hold the rest stay: what the queue's policies and their own state say of them."""
+        """Returns why gangs that hold the quota are not evicted: at most three reasons with counts."""
         if not entry.workload.preempts:
             return "it may not evict others"
         reasons: Counter[str] = Counter()
@@ -95,8 +99,8 @@ class Explainer:
         told = [f"{count} gang{'s' if count > 1 else ''} kept: {why}" for why, count in sorted(reasons.items())]
         return ", ".join(told[:3])
 
-    def _when(self, entry: CycleEntry, cell: Cell, asked: int) -> str:
-        """When enough of it will be free, if those who say when they end are right."""
+    def _when_free(self, entry: CycleEntry, cell: Cell, asked: int) -> str:
+        """Returns when enough quota will be free if gangs end when they say; empty if that is never or unknown."""
         ledger, node = self.scheduler.ledger, entry.node
         ending = [h for h in ledger.holders.values() if cell in h.usage and h.ends_at_s < inf and not h.out]
         gone: list[AdmittedWorkload] = []
@@ -116,7 +120,7 @@ class Explainer:
 
 
 def _borrowers(owner: QuotaNode, cell: Cell) -> list[tuple[str, int]]:
-    """Who else uses more than its own of a cell: the largest three."""
+    """Returns the three queues or cohorts that borrow most of a cell, with their amounts."""
     found = []
     stack = [owner.root]
     while stack:
@@ -128,7 +132,7 @@ def _borrowers(owner: QuotaNode, cell: Cell) -> list[tuple[str, int]]:
 
 
 def waiting_for(leaving: Iterable[str], chosen: Iterable[str]) -> Refusal:
-    """It will run when these are gone."""
+    """Returns the refusal of a gang that runs as soon as these gangs have left."""
     names = sorted({*leaving, *chosen})
     shown = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
     return Refusal(Reason.WAITING_FOR_PREEMPTED, f"waits until {shown} {'have' if len(names) > 1 else 'has'} left")

@@ -94,7 +94,7 @@ def test_the_core_starts_and_the_rest_joins_as_room_comes() -> None:
     one_by_one(world, it)
     decided(world)
     assert (world.gang("g").state, world.gang("g").pod_sets[0].count) == (GangState.ADMITTED, 1)
-    assert world.gang("g").message == "placed on 1 machine; 2 more may join"
+    assert world.gang("g").message == "placed on 1 machine; 2 more pods may join"
     decided(world)
     assert world.gang("g").pod_sets[0].count == 1, "there is no room"
     del world.gangs["uid-other"]

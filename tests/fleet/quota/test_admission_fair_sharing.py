@@ -20,7 +20,7 @@ from fleet.quota.admission_fair_sharing import (
     usage_order_values,
 )
 from fleet.scheduling import cycle
-from fleet.scheduling.queue_order import by_use, in_line, line_with
+from fleet.scheduling.queue_order import pending_in_order, pending_in_same_queue, usage_of_local_queues
 from fleet.snapshot import Gang, GangState
 from model.fleet import Fleet
 from tests.fleet.quota.test_upstream import cluster_queue, group, local
@@ -108,7 +108,7 @@ def test_use_orders_nothing_unless_both_say_so(which: str) -> None:
     world = yard(declared, a=6.0)
     world.waits(small("older", "a", gpu=8, created_s=NOW - 900), small("newer", "b", gpu=8))
     assert admitted(world) == ["older"]
-    assert by_use(declared, world.snapshot(), world.gang("newer")) == []
+    assert usage_of_local_queues(declared, world.snapshot(), world.gang("newer")) == []
     assert usage_order_values(declared, world.snapshot()) == {}
 
 
@@ -116,7 +116,7 @@ def test_what_others_left_for_is_not_taken_by_somebody_lighter() -> None:
     world = yard(a=6.0)
     promised = small("promised", "a", gpu=8, reason="WaitingForPreemptedWorkloads")
     world.waits(small("lighter", "b", gpu=8, priority=3), promised)
-    assert [it.job.name for it in in_line(world.fleet, world.snapshot())] == ["promised", "lighter"]
+    assert [it.job.name for it in pending_in_order(world.fleet, world.snapshot())] == ["promised", "lighter"]
     assert admitted(world) == ["promised"]
 
 
@@ -148,8 +148,11 @@ def test_local_queues_of_a_cluster_queue() -> None:
     world.waits(gang("first", queue="one"), gang("second", queue="two", priority=9))
     assert usage_order_values(world.fleet, world.snapshot()) == {"ns/one": 5.0, "ns/two": 6.0}
     snapshot = world.snapshot()
-    assert [it.job.name for it in line_with(world.fleet, snapshot, world.gang("second"))] == ["first", "second"]
-    assert by_use(world.fleet, snapshot, world.gang("second")) == [("ns/one", 5.0), ("ns/two", 6.0)]
+    assert [it.job.name for it in pending_in_same_queue(world.fleet, snapshot, world.gang("second"))] == [
+        "first",
+        "second",
+    ]
+    assert usage_of_local_queues(world.fleet, snapshot, world.gang("second")) == [("ns/one", 5.0), ("ns/two", 6.0)]
     world.apply(cycle.decide(world.fleet, snapshot))
     assert [str(world.gang(name).state) for name in ("first", "second")] == ["QuotaReserved", "Pending"]
 

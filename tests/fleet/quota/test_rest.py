@@ -19,7 +19,7 @@ from fleet.quota.specs import (
     QuotaCohortSpec,
     QuotaQueueSpec,
 )
-from fleet.scheduling.queue_order import TIRED_AFTER
+from fleet.scheduling.queue_order import PREEMPTION_BACKOFF_AFTER
 from tests.support.quota_worlds import BOTH, QuotaPlan, plans
 from tests.support.quotas import ALL, BORROWING, FAIR, RECLAIM, Amounts, Bound, QuotaWorld, cohort, queue
 
@@ -198,9 +198,9 @@ def test_each_of_three_may_evict_the_next(build: Callable[[], QuotaWorld]) -> No
 def test_it_ends_when_the_right_to_evict_rests(build: Callable[[], QuotaWorld]) -> None:
     """As it does in production, for a while (`fleet.scheduling.patience`)."""
     world = circle(build)
-    world.tired_after = TIRED_AFTER
+    world.tired_after = PREEMPTION_BACKOFF_AFTER
     rests(world)
-    assert sum(world.evictions.values()) <= 3 * TIRED_AFTER
+    assert sum(world.evictions.values()) <= 3 * PREEMPTION_BACKOFF_AFTER
 
 
 # -- random worlds ----------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import pytest
 from fleet.quota.queue_binding import QueueBinding
 from fleet.reasons import Reason
 from fleet.scheduling import cycle
-from fleet.scheduling.queue_order import ends_at_s, overdue, runs_s, tired
+from fleet.scheduling.queue_order import ends_at_s, overdue, preemption_backs_off, runs_s
 from fleet.snapshot import Eviction, GangState
 from tests.support.fleets import GPU, NOW, FleetBuilder, gang
 from tests.support.world import World
@@ -65,7 +65,7 @@ def test_one_that_has_not_started_ends_a_run_from_now() -> None:
 )
 def test_the_right_to_evict_rests_longer_each_time(evictions: int, ago_s: float, expected: bool) -> None:
     waits = gang(evictions=evictions, eviction=Eviction("Preempted", "x", NOW - ago_s))
-    assert tired(waits, NOW) is expected
+    assert preemption_backs_off(waits, NOW) is expected
 
 
 def yard(**queue: Any) -> World:
