@@ -196,7 +196,7 @@ def test_each_of_three_may_evict_the_next(build: Callable[[], QuotaWorld]) -> No
 
 @pytest.mark.parametrize("build", CIRCLES.values(), ids=CIRCLES)
 def test_it_ends_when_the_right_to_evict_rests(build: Callable[[], QuotaWorld]) -> None:
-    """As it does in production, for a while (`fleet.scheduling.patience`)."""
+    """As it does in production, for a while (`fleet.scheduling.queue_order`)."""
     world = circle(build)
     world.tired_after = PREEMPTION_BACKOFF_AFTER
     rests(world)
