@@ -13,42 +13,42 @@ from model.kinds import Taint, Toleration
 
 
 def gang_subject(uid: str) -> str:
-    """The busy key of a gang."""
+    """Returns the subject that names a gang, as in `Snapshot.busy`."""
     return f"gang/{uid}"
 
 
 def claim_subject(name: str) -> str:
-    """The busy key of a claim."""
+    """Returns the subject that names a claim, as in `Snapshot.busy`."""
     return f"claim/{name}"
 
 
 def node_subject(name: str) -> str:
-    """The busy key of a node."""
+    """Returns the subject that names a node, as in `Snapshot.busy`."""
     return f"node/{name}"
 
 
 def instance_subject(instance_id: str) -> str:
-    """The busy key of an instance."""
+    """Returns the subject that names an instance, as in `Snapshot.busy`."""
     return f"instance/{instance_id}"
 
 
 def pod_subject(uid: str) -> str:
-    """The busy key of a pod."""
+    """Returns the subject that names a pod, as in `Snapshot.busy`."""
     return f"pod/{uid}"
 
 
 def pool_subject(name: str) -> str:
-    """The name of a node pool among subjects."""
+    """Returns the subject that names a node pool."""
     return f"pool/{name}"
 
 
 def queue_subject(name: str) -> str:
-    """The name of a queue among subjects."""
+    """Returns the subject that names a queue."""
     return f"queue/{name}"
 
 
 def revision_subject(revision: str) -> str:
-    """The name of a revision of the fleet repository among subjects."""
+    """Returns the subject that names a revision of the fleet repository."""
     return f"revision/{revision}"
 
 
@@ -60,7 +60,7 @@ class OpenGang:
 
     @property
     def subjects(self) -> tuple[str, ...]:
-        """The gang."""
+        """Returns the gang."""
         return (gang_subject(self.gang.uid),)
 
 
@@ -74,7 +74,7 @@ class SaveGang:
 
     @property
     def subjects(self) -> tuple[str, ...]:
-        """The gang."""
+        """Returns the gang."""
         return (gang_subject(self.gang.uid),)
 
 
@@ -86,7 +86,7 @@ class CloseGang:
 
     @property
     def subjects(self) -> tuple[str, ...]:
-        """The gang."""
+        """Returns the gang."""
         return (gang_subject(self.gang.uid),)
 
 
@@ -105,7 +105,7 @@ class StartJob:
 
     @property
     def subjects(self) -> tuple[str, ...]:
-        """The gang."""
+        """Returns the gang."""
         return (gang_subject(self.gang_uid),)
 
 
@@ -118,7 +118,7 @@ class StopJob:
 
     @property
     def subjects(self) -> tuple[str, ...]:
-        """The gang."""
+        """Returns the gang."""
         return (gang_subject(self.gang_uid),)
 
 
@@ -144,7 +144,7 @@ class ReleasePod:
 
     @property
     def subjects(self) -> tuple[str, ...]:
-        """The pod."""
+        """Returns the pod."""
         return (pod_subject(self.pod.uid),)
 
 
@@ -157,7 +157,7 @@ class EvictPod:
 
     @property
     def subjects(self) -> tuple[str, ...]:
-        """The pod."""
+        """Returns the pod."""
         return (pod_subject(self.pod.uid),)
 
 
@@ -175,7 +175,7 @@ class PurchaseTally:
 
     @property
     def gap(self) -> float:
-        """By what part of the bound the cost is above it; 0 where there is no bound."""
+        """Returns how far the cost is above the bound, as a part of the bound; 0 where there is none."""
         return max(0.0, self.cost_usd_h / self.bound_usd_h - 1.0) if self.bound_usd_h else 0.0
 
 
@@ -189,7 +189,7 @@ class OpenClaims:
 
     @property
     def subjects(self) -> tuple[str, ...]:
-        """The claims and the gang they are for."""
+        """Returns the claims and the gang they are for."""
         gangs = sorted({claim.gang for claim in self.claims if claim.gang})
         return (*(claim_subject(claim.name) for claim in self.claims), *(gang_subject(uid) for uid in gangs))
 
@@ -202,7 +202,7 @@ class SaveClaim:
 
     @property
     def subjects(self) -> tuple[str, ...]:
-        """The claim."""
+        """Returns the claim."""
         return (claim_subject(self.claim.name),)
 
 
@@ -214,7 +214,7 @@ class CloseClaim:
 
     @property
     def subjects(self) -> tuple[str, ...]:
-        """The claim."""
+        """Returns the claim."""
         return (claim_subject(self.claim.name),)
 
 
@@ -226,7 +226,7 @@ class ForgetClaim:
 
     @property
     def subjects(self) -> tuple[str, ...]:
-        """The claim."""
+        """Returns the claim."""
         return (claim_subject(self.claim.name),)
 
 
@@ -240,7 +240,7 @@ class LaunchMachines:
 
     @property
     def subjects(self) -> tuple[str, ...]:
-        """The claims."""
+        """Returns the claims."""
         return tuple(claim_subject(name) for name in self.claims)
 
 
@@ -253,7 +253,7 @@ class TagMachine:
 
     @property
     def subjects(self) -> tuple[str, ...]:
-        """The instance."""
+        """Returns the instance."""
         return (instance_subject(self.instance_id),)
 
 
@@ -266,7 +266,7 @@ class TerminateMachines:
 
     @property
     def subjects(self) -> tuple[str, ...]:
-        """The instances."""
+        """Returns the instances."""
         return tuple(instance_subject(instance_id) for instance_id in self.instance_ids)
 
 
@@ -285,7 +285,7 @@ class PatchNode:
 
     @property
     def subjects(self) -> tuple[str, ...]:
-        """The node."""
+        """Returns the node."""
         return (node_subject(self.node),)
 
 
@@ -297,7 +297,7 @@ class RemoveNode:
 
     @property
     def subjects(self) -> tuple[str, ...]:
-        """The node."""
+        """Returns the node."""
         return (node_subject(self.node),)
 
 
@@ -310,7 +310,7 @@ class PublishLayouts:
 
     @property
     def subjects(self) -> tuple[str, ...]:
-        """The configuration."""
+        """Returns the configuration."""
         return ("layouts",)
 
 
@@ -325,7 +325,7 @@ class Announce:
 
     @property
     def subjects(self) -> tuple[str, ...]:
-        """Nothing: an event never makes anything wait."""
+        """Returns nothing: an event never makes anything wait."""
         return ()
 
 
@@ -346,7 +346,7 @@ class Consider:
 
     @property
     def subjects(self) -> tuple[str, ...]:
-        """Nothing: whatever else happens to the machines comes first."""
+        """Returns nothing: whatever else happens to the machines comes first."""
         return ()
 
 

@@ -36,7 +36,7 @@ class DecisionFailed:
 
     @property
     def failure(self) -> DecisionFailure:
-        """What is told of it: the exception's class, and what it says of itself in one short line."""
+        """Returns what is shown of it: the exception's class, and its message in one short line."""
         said = str(self.error).strip().splitlines() or ["it says nothing"]
         name = type(self.error).__name__.lstrip("_")
         return DecisionFailure(name if name.isascii() else "Exception", said[0][:MOST_WORDS])
@@ -47,7 +47,7 @@ Decided = Action | DecisionFailed
 
 
 def told_apart(decided: Iterable[Decided]) -> tuple[list[Action], list[DecisionFailed]]:
-    """What is asked for, and whom nothing could be decided about; both in order."""
+    """Returns (actions, failures), both in order."""
     actions: list[Action] = []
     failed: list[DecisionFailed] = []
     for it in decided:
@@ -80,7 +80,7 @@ class concerning:  # noqa: N801  reads as the statement it is
 def each(
     snapshot: Snapshot, subjects: Iterable[tuple[str, T]], decide: Callable[[T], Iterable[A]]
 ) -> Iterator[A | DecisionFailed]:
-    """What is decided about each of `subjects` (name of the subject, what is decided about), in order.
+    """Yields what is decided about each of `subjects` (name, value to decide about), in order.
 
     All that is asked for one of them or, where that raises, none of it.
     """
@@ -96,7 +96,7 @@ def each(
 
 
 def together(snapshot: Snapshot, decide: Callable[[Snapshot], Sequence[A]]) -> list[A | DecisionFailed]:
-    """What is decided about all of a snapshot, without those that make it fail (`snapshot.set_aside` grows by them)."""
+    """Returns what is decided about all of a snapshot but those that make it fail: they are set aside for it."""
     failed: dict[str, DecisionFailed] = {}
     world = snapshot
     while True:

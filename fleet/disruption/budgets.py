@@ -43,7 +43,7 @@ _EVENTUAL: Final = frozenset({Reason.DRIFTED})
 
 
 class InvalidBudget(ValueError):
-    """The budget does not say how many machines or when: only one that no loader has checked can be so."""
+    """A budget does not say how many machines or when; loaders refuse such a budget."""
 
 
 def allowed(pool: NodePool, reason: Reason, nodes: int, disrupted: int, now_s: float) -> int:

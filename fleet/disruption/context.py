@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class DisruptionContext:
-    """The context of one pass over the machines: what each method takes, the ones after it see as taken."""
+    """One pass over the machines: what a method takes, the methods after it see as taken."""
 
     fleet: Fleet
     snapshot: Snapshot

@@ -219,7 +219,7 @@ def _successors(context: DisruptionContext, capacity: BuyableCapacity, turn: Ite
 
 @dataclass(frozen=True, slots=True)
 class DriftInputs:
-    """What is observed that tells whether a machine is what its pool declares."""
+    """The observations that tell whether a machine is what its pool declares."""
 
     catalog: Catalog
     on_sale: Mapping[str, frozenset[OfferingAvailability]]

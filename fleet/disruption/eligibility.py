@@ -128,7 +128,7 @@ class DisruptionClass(StrEnum):
 
 
 class NotDisruptable(StrEnum):
-    """Why a machine is left alone."""
+    """The reason why a machine is left alone."""
 
     NO_CLAIM = "NoClaim"
     """Nobody here bought it."""

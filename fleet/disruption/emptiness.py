@@ -11,7 +11,7 @@ from model.kinds import NodePool
 
 
 class Emptiness:
-    """Every idle machine goes that the budgets let go; fixed pools keep theirs."""
+    """Idle machines go, as many as the budgets let go; fixed pools keep theirs."""
 
     name = "emptiness"
     reason = Reason.EMPTY

@@ -12,7 +12,7 @@ from model.kinds import NEVER, NodePool
 
 
 class Expiry:
-    """Idle ones go at once; a gang's machine is replaced first, and goes without replacement where none can be had."""
+    """Idle machines go at once; those with gangs are replaced first, or go without where none can be had."""
 
     name = "expiry"
     reason = Reason.EXPIRED

@@ -204,7 +204,7 @@ class MultiNodeProblem:
         self._of_need[gang.uid, need.pod_set.name] = self._classes[asked].name
 
     def _block(self, gang: Gang) -> PodBlock:
-        """A gang moves whole, at the price of the work that is lost."""
+        """Returns a gang as the solver moves it: whole, at the price of the work that is lost."""
         places: dict[str, dict[str, int]] = {}
         for pin in gang.pins:
             held = places.setdefault(self._place(pin), {})

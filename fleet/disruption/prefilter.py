@@ -54,7 +54,7 @@ class _PodSetRoom:
 
 @dataclass(slots=True)
 class Prefilter:
-    """The filter knows how much room there is; it is worked out as it is asked for, and kept while nothing changes."""
+    """The most room there could be for gangs that move; worked out as asked, kept while nothing changes."""
 
     fleet: Fleet
     state: ClusterState

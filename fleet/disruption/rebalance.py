@@ -16,7 +16,7 @@ _WHY: Final = "the cloud expects to take the machine soon"
 
 
 class Rebalance:
-    """Idle ones go at once; those with gangs when their replacements are ready; both under budget.
+    """Idle machines go at once; those with gangs when their replacements are ready; both under budget.
 
     A replacement comes from a capacity pool of which no such advice has come: there it would be the next to go.
     """

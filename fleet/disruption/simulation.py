@@ -41,7 +41,7 @@ _TOGETHER: Final = "together/{}"
 
 @dataclass(frozen=True, slots=True)
 class CandidateGroup:
-    """A group is machines that go together because gangs span them, and those gangs."""
+    """Machines that go together because gangs span them, and those gangs."""
 
     claims: tuple[Claim, ...]
     gangs: tuple[Gang, ...]

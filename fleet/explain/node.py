@@ -34,7 +34,7 @@ class GangOnMachine:
 
 @dataclass(frozen=True, slots=True)
 class MachineView:
-    """The view holds everything about one machine at one instant."""
+    """Everything that people ask about one machine, at one instant."""
 
     claim: Claim
     node: Node | None

@@ -26,7 +26,7 @@ _TOLERANCE_MIB: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class GpuRequest:
-    """A request names the GPUs that somebody wants; empty text = any."""
+    """The GPUs that somebody wants; empty text = any."""
 
     gpu: str
     """As `unit_of` reads it."""
@@ -52,7 +52,7 @@ class OfferObstacle(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PurchaseOption:
-    """An option is one way to buy what is asked: a pool's offer, cut or shared in one way, and how many machines."""
+    """One way to buy what is asked: a pool's offer, cut or shared in one way, and how many machines."""
 
     pool: str
     instance_type: str
@@ -90,7 +90,7 @@ class PurchaseOption:
 
 @dataclass(frozen=True, slots=True)
 class PurchaseOptions:
-    """All options stand cheapest first; where none can be bought now, the refusals say why."""
+    """All options, cheapest first; where none can be bought now, with the refusals that say why."""
 
     options: tuple[PurchaseOption, ...]
     refusals: tuple[Refusal, ...] = ()
@@ -103,7 +103,7 @@ class PurchaseOptions:
 
 @dataclass(frozen=True, slots=True)
 class GpuUnit:
-    """A unit says what is counted, and which machines could have it."""
+    """The unit that is counted for a request, and how many of it machines have."""
 
     types: Mapping[str, int]
     """Instance type -> whole GPUs or fractions on it; for a MIG profile its GPUs that could be cut so."""
@@ -118,7 +118,7 @@ class GpuUnit:
 
 
 class UnknownGpu(ValueError):
-    """Nothing on sale is called so; the message says what is near, or what there is."""
+    """Nothing on sale has a GPU of this name; the message says what is near, or what there is."""
 
 
 def offers_for(fleet: Fleet, snapshot: Snapshot, request: GpuRequest) -> PurchaseOptions:

@@ -25,7 +25,7 @@ from model.requirements import Requirements
 
 @dataclass(frozen=True, slots=True)
 class PoolLimit:
-    """How much of one limit a pool uses. Amounts of resources are canonical, money is USD an hour."""
+    """The use of one limit of a pool. Amounts of resources are canonical, money is USD an hour."""
 
     name: str
     """`nodes`, `usdPerHour` or a resource."""
@@ -40,7 +40,7 @@ class PoolLimit:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleWindow:
-    """A budget or freeze window holds while its schedule has it open."""
+    """A budget or freeze window, and whether its schedule has it open now."""
 
     name: str
     open: bool
@@ -50,7 +50,7 @@ class ScheduleWindow:
 
 @dataclass(frozen=True, slots=True)
 class FunnelStep:
-    """A step tells what is left after one more condition."""
+    """The offers that are left once one more condition of the pool is applied."""
 
     condition: str
     """In the words of the declaration."""
@@ -68,7 +68,7 @@ class FunnelStep:
 
 @dataclass(frozen=True, slots=True)
 class PoolView:
-    """The view holds everything that bounds what a pool buys and gives back at one instant."""
+    """Everything that bounds what a pool buys and gives back at one instant."""
 
     pool: NodePool
     machines: Mapping[str, int]

@@ -25,7 +25,7 @@ for the gang as a whole (`fleet.disruption.replacement`)."""
 
 
 class LostPlace(NamedTuple):
-    """Why pods can be at a place no longer, or never will be."""
+    """The loss of a gang's place: why pods can stay there no longer, or will never get there."""
 
     reason: Reason
     message: str

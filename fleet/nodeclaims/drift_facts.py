@@ -47,7 +47,7 @@ class TemplateHash(NamedTuple):
 
 
 class OfferingAvailability(NamedTuple):
-    """A place where a machine type is on sale."""
+    """A zone and capacity type in which a machine type is on sale."""
 
     zone: str
     capacity_type: str

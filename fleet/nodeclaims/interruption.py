@@ -36,7 +36,7 @@ class InterruptionAction(StrEnum):
 
 
 class NoticeRule(NamedTuple):
-    """What a kind of notice leads to."""
+    """The rule for one kind of notice: what is done, by when, and why in words."""
 
     handling: InterruptionAction
     at_once: bool = False

@@ -32,7 +32,7 @@ NODE_POOL_TAG = labels.NODE_POOL
 
 @dataclass(frozen=True, slots=True)
 class WrittenClaims:
-    """The claims of a purchase and which bought slot each stands for: (lot, number) -> claim name."""
+    """The claims of a purchase, and (lot, number) -> name of the claim that stands for the bought machine."""
 
     claims: tuple[Claim, ...]
     names: dict[tuple[int, int], str]

@@ -68,7 +68,7 @@ class Forecast:
 
 @dataclass(slots=True)
 class _Foreseen:
-    """What is gathered, decider by decider, of what a fleet would do."""
+    """What a fleet would do, gathered from one decider after the other."""
 
     changes: dict[str, PlannedChange]
     """Claim, or name of a machine that would be bought -> what becomes of it."""

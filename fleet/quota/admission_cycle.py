@@ -38,7 +38,7 @@ class CycleResult:
 
     @property
     def progressed(self) -> bool:
-        """Whether anything changed that another cycle could build on."""
+        """Returns whether anything changed that another cycle could build on."""
         return bool(self.admitted or self.evictions or self.placed)
 
 
@@ -57,11 +57,11 @@ class AdmissionCycle:
 
     @property
     def ledger(self) -> QuotaLedger:
-        """The ledger that all entries are decided against."""
+        """Returns the ledger that all entries are decided against."""
         return self.nominator.ledger
 
     def process(self, entry: CycleEntry) -> None:
-        """Decide one entry."""
+        """Decides one entry."""
         if self._overlaps(entry):
             if self.nominator.rules.victims_again:
                 self._recompute(entry)
@@ -70,7 +70,7 @@ class AdmissionCycle:
         entry.outcome = EntryOutcome.EVICTED if self._leaves(entry) else self._outcome(entry)
 
     def _leaves(self, entry: CycleEntry) -> bool:
-        """Whether the entry is a holder that lost a part of its place and finds no other."""
+        """Returns whether the entry is a holder that lost a part of its place and finds no other."""
         second_pass = entry.second_pass
         if second_pass is None or not second_pass.lost:
             return False
@@ -80,7 +80,7 @@ class AdmissionCycle:
         return True
 
     def _overlaps(self, entry: CycleEntry) -> bool:
-        """Whether a victim of the entry goes for another entry already."""
+        """Returns whether a victim of the entry goes for another entry already."""
         taken = self.taken
         return bool(taken) and any(victim.holder.workload.uid in taken for victim in entry.victims)
 
@@ -149,7 +149,7 @@ class AdmissionCycle:
         self.result.skipped_preemptions[name] = self.result.skipped_preemptions.get(name, 0) + 1
 
     def _recompute(self, entry: CycleEntry) -> None:
-        """Nominate an entry anew as if the victims so far were gone: some of them were to go for it."""
+        """Nominates an entry anew as if the victims so far were gone: some of them were to go for it."""
         self._renominate(entry)
         if entry.mode is PreemptionMode.FIT:
             entry.wait_for(self.ledger.leaving.values() if entry.leaving_gone else ())
@@ -157,7 +157,7 @@ class AdmissionCycle:
         self.result.recomputed[entry.queue.name] = how
 
     def _place_again(self, entry: CycleEntry) -> None:
-        """Nominate an entry anew if its place has gone to a head before it: for another, with victims if need be."""
+        """Nominates an entry anew if its place has gone to a head before it: for another, with victims if need be."""
         if self.ledger.placement is NO_PLACEMENT:
             return
         gone = self._lift(entry, self._taken(entry))
@@ -170,7 +170,7 @@ class AdmissionCycle:
             self._renominate(entry)
 
     def _renominate(self, entry: CycleEntry) -> None:
-        """Nominate an entry anew as if all who leave were gone, among the flavors nominated before."""
+        """Nominates an entry anew as if all who leave were gone, among the flavors nominated before."""
         nominated = {given.name: given.flavors for given in entry.assignment.given}
         gone = self._lift(entry, self._taken(entry))
         search = self.nominator.search(entry.queue.name, nominated)
@@ -179,13 +179,13 @@ class AdmissionCycle:
         self._put_back(gone)
 
     def _taken(self, entry: CycleEntry) -> list[AdmittedWorkload]:
-        """The victims so far that may stand in the entry's way: of its own tree, where machines do not matter."""
+        """Returns the victims so far that may stand in the entry's way: without machines, those of its tree."""
         if self.ledger.placement is NO_PLACEMENT:
             return self._taken_below.get(entry.node.root.name, [])
         return [victim.holder for victim in self.taken.values()]
 
     def _lift(self, entry: CycleEntry, more: Iterable[AdmittedWorkload]) -> list[AdmittedWorkload]:
-        """Lift `more` and those that the entry was nominated without; who is returned has to be put back.
+        """Lifts `more` and those that the entry was nominated without; who is returned has to be put back.
 
         Who was nominated as if those who leave had left is judged so too.
         """
@@ -198,12 +198,12 @@ class AdmissionCycle:
         return gone
 
     def _put_back(self, gone: list[AdmittedWorkload]) -> None:
-        """Undo `_lift`; the ledger stays as it is for those who leave."""
+        """Undoes `_lift`; the ledger stays as it is for those who leave."""
         for holder in reversed(gone):
             self.ledger.put_back(holder)
 
     def _still_fits(self, entry: CycleEntry) -> bool:
-        """Whether an entry has quota and a place with all gone who leave; a preemptor's place is the one found now."""
+        """Returns whether an entry has quota and a place once its victims are gone, and notes the place found."""
         if entry.fits_beside:
             return self.nominator.fits_already(entry, [*self.nominator.held, *self.held.values()])
         if self.ledger.placement is NO_PLACEMENT and fits(entry.node, entry.assignment.usage):
@@ -221,13 +221,13 @@ class AdmissionCycle:
         return enough
 
     def _keep(self, entry: CycleEntry, usage: Mapping[int, int]) -> None:
-        """Hold what an entry waits for until the end of the cycle or longer."""
+        """Holds what an entry waits for until the end of the cycle or longer."""
         held = HeldCapacity(entry.workload, entry.node, usage, entry.assignment.place)
         held.take(self.ledger)
         self.held[entry.workload.uid] = held
 
     def close(self, *, but: frozenset[str] = frozenset()) -> list[HeldCapacity]:
-        """Give back what is held for entries that wait, except for the workloads named: theirs is returned."""
+        """Gives back what is held for entries that wait; returns what stays held, for the workloads named."""
         longer = []
         for uid, held in reversed(self.held.items()):
             if uid in but:
@@ -238,7 +238,7 @@ class AdmissionCycle:
 
 
 def resources_to_reserve(node: QuotaNode, assignment: WorkloadAssignment) -> dict[int, int]:
-    """How much of its usage a blocked preemptor keeps from others (reference 2.7 step 4)."""
+    """Returns the part of its usage that a blocked preemptor keeps from others, by cell (reference 2.7 step 4)."""
     kept = {}
     for cell, amount in assignment.usage.items():
         if assignment.mode is PreemptionMode.FIT:

@@ -25,7 +25,7 @@ FORGOTTEN = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class UsageDecay:
-    """How usage is remembered and weighed, for all local queues alike."""
+    """The half-life of local queues' usage, how often it is sampled, and the weights of resources."""
 
     half_life_s: float
     sampling_s: float = 300.0
@@ -35,7 +35,7 @@ class UsageDecay:
 
 @dataclass(frozen=True, slots=True)
 class LocalQueueUsage:
-    """The account of one local queue: what it used lately, the less the longer ago."""
+    """The usage of one local queue, decayed with time, with what was admitted since the last sample."""
 
     consumed: Mapping[str, float] = field(default_factory=dict)
     """Resource -> decayed usage, canonical amounts."""
@@ -45,7 +45,7 @@ class LocalQueueUsage:
     """Admitted since the last sample: it counts at once, until the sample has it."""
 
     def sampled(self, usage: Resources, now_s: float, half_life_s: float) -> "LocalQueueUsage":
-        """The account decayed to now, with the present usage mixed in, which has what was counted ahead."""
+        """Returns the account decayed to now and mixed with present usage; nothing is counted ahead any more."""
         share = forgotten_share(max(0.0, now_s - self.at_s), half_life_s)
         names = {*self.consumed, *usage}
         mixed = {
@@ -54,7 +54,7 @@ class LocalQueueUsage:
         return LocalQueueUsage(mixed, now_s)
 
     def admitted(self, requests: Resources, sampling_s: float, half_life_s: float) -> "LocalQueueUsage":
-        """The account after an admission: the share of one sampling interval counts from now on."""
+        """Returns the account after an admission: the share of one sampling interval counts from now on."""
         if half_life_s <= 0:
             return self
         share = forgotten_share(sampling_s, half_life_s)
@@ -62,26 +62,26 @@ class LocalQueueUsage:
         return replace(self, penalty={n: self.penalty.get(n, 0.0) + share * requests.get(n, 0) for n in sorted(names)})
 
     def total(self) -> dict[str, float]:
-        """Resource -> what counts: decayed usage and what was counted ahead."""
+        """Returns resource -> what counts: decayed usage and what was counted ahead."""
         names = sorted({*self.consumed, *self.penalty})
         return {name: self.consumed.get(name, 0.0) + self.penalty.get(name, 0.0) for name in names}
 
     def value(self, queue_weight: float, resource_weights: Mapping[str, float]) -> float:
-        """The number that orders the local queue."""
+        """Returns the number that orders the local queue."""
         return weighted(self.total(), queue_weight, resource_weights)
 
     def without(self, least: float) -> "LocalQueueUsage":
-        """The account without resources of which less than this is left."""
+        """Returns the account without resources of which less than this is left."""
         return replace(self, consumed={name: amount for name, amount in self.consumed.items() if amount >= least})
 
 
 def forgotten_share(elapsed_s: float, half_life_s: float) -> float:
-    """The share of the past that `elapsed_s` forgets; all of it without a half life."""
+    """Returns the share (0 to 1) of past usage that is forgotten after `elapsed_s`; all without a half-life."""
     return 1.0 - 0.5 ** (elapsed_s / half_life_s) if half_life_s > 0 else 1.0
 
 
 def weighted(consumed: Mapping[str, float], queue_weight: float, resource_weights: Mapping[str, float]) -> float:
-    """The number that orders local queues, in natural units; a queue without weight comes after all others."""
+    """Returns usage in natural units, weighted by resource, over the queue's weight; infinite without a weight."""
     if queue_weight <= 0:
         return float("inf")
     return (
@@ -90,13 +90,13 @@ def weighted(consumed: Mapping[str, float], queue_weight: float, resource_weight
 
 
 def _natural(resource: str, amount: float) -> float:
-    """Cores for cpu, bytes and devices for the rest."""
+    """Returns cores for cpu, bytes and devices for the rest."""
     return amount / 1000.0 if resource == "cpu" else amount
 
 
 @dataclass(slots=True)
 class UsageLedger:
-    """The accounts while decisions are made: admissions count for those that follow."""
+    """The usage of local queues while decisions are made: admissions count for the decisions that follow."""
 
     decay: UsageDecay
     accounts: dict[str, LocalQueueUsage]
@@ -104,23 +104,23 @@ class UsageLedger:
     """Local queue -> its weight; 1 where it is not named."""
 
     def value(self, local_queue: str) -> float:
-        """The number that orders a local queue."""
+        """Returns the number that orders a local queue."""
         account, weight = self.accounts.get(local_queue, LocalQueueUsage()), self.weights.get(local_queue, 1.0)
         return account.value(weight, self.decay.resource_weights)
 
     def values(self) -> dict[str, float]:
-        """Local queue -> the number that orders it, of those with an account or a weight; all others have 0."""
+        """Returns local queue -> the number that orders it, of those with an account or a weight; all others have 0."""
         return {local_queue: self.value(local_queue) for local_queue in sorted({*self.accounts, *self.weights})}
 
     def admit(self, local_queue: str, requests: Resources) -> float:
-        """Count an admission of the local queue; the number that orders it from now on."""
+        """Counts an admission for the local queue, and returns the number that orders the queue from now on."""
         account = self.accounts.get(local_queue, LocalQueueUsage())
         self.accounts[local_queue] = account.admitted(requests, self.decay.sampling_s, self.decay.half_life_s)
         return self.value(local_queue)
 
 
 def usage_ledger(fleet: Fleet, snapshot: Snapshot) -> UsageLedger | None:
-    """The accounts that order local queues now; None where the fleet does not say how usage is remembered."""
+    """Returns the accounts that order local queues now; None where the fleet declares no admission fair sharing."""
     decay = usage_decay(fleet)
     if decay is None:
         return None
@@ -129,7 +129,7 @@ def usage_ledger(fleet: Fleet, snapshot: Snapshot) -> UsageLedger | None:
 
 
 def usage_order_values(fleet: Fleet, snapshot: Snapshot) -> Mapping[str, float]:
-    """Local queue -> the number that orders it, of the queues that are ordered by usage; 0 where there is none."""
+    """Returns local queue -> the number that orders it, for queues ordered by usage; 0 where nothing was used."""
     ledger = usage_ledger(fleet, snapshot)
     if ledger is None:
         return {}
@@ -138,12 +138,12 @@ def usage_order_values(fleet: Fleet, snapshot: Snapshot) -> Mapping[str, float]:
 
 
 def local_queue_of(gang: Gang) -> str:
-    """The local queue whose usage the gang counts as."""
+    """Returns the local queue that the gang's usage counts for."""
     return f"{gang.namespace}/{gang.queue}"
 
 
 def usage_decay(fleet: Fleet) -> UsageDecay | None:
-    """How usage is remembered; None where the fleet does not say."""
+    """Returns how usage is sampled and forgotten; None where the fleet declares no admission fair sharing."""
     declared = fleet.policy.spec.admission_fair_sharing
     if declared is None:
         return None
@@ -151,7 +151,7 @@ def usage_decay(fleet: Fleet) -> UsageDecay | None:
 
 
 def local_queue_weights(fleet: Fleet) -> Mapping[str, float]:
-    """Local queue -> its weight, where one is written."""
+    """Returns local queue -> its weight, where one is written."""
     return _local_queue_weights(fleet.index, fleet)
 
 
@@ -166,13 +166,13 @@ def _local_queue_weights(_index: Index, fleet: Fleet) -> Mapping[str, float]:
 
 
 def _ordered(fleet: Fleet, specs: QuotaSpecs, namespace: str, queue: str) -> bool:
-    """Whether usage orders the queue that jobs of a namespace mean by this name."""
+    """Returns whether usage orders the queue that jobs of a namespace mean by this name."""
     binding = binding_of(fleet, namespace, queue)
     return binding is not None and specs.queues[binding.name].usage_ordered
 
 
 class GangAdmission(NamedTuple):
-    """A gang got quota at an instant (epoch seconds)."""
+    """The instant (epoch seconds) at which a gang got quota."""
 
     uid: str
     at_s: float
@@ -180,7 +180,7 @@ class GangAdmission(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class UsageSample:
-    """The accounts of all local queues at one sample, with what was admitted since."""
+    """The usage of all local queues at one sample, with what was admitted since."""
 
     accounts: Mapping[str, LocalQueueUsage] = field(default_factory=dict)
     at_s: float = 0.0
@@ -189,12 +189,12 @@ class UsageSample:
     """Admissions that count ahead in the accounts, or that the sample had."""
 
     def used(self) -> dict[str, dict[str, float]]:
-        """Local queue -> resource -> what it used lately, with what counts ahead."""
+        """Returns local queue -> resource -> what it used lately, with what counts ahead."""
         return {local: account.total() for local, account in sorted(self.accounts.items())}
 
 
 class _GangUsage(NamedTuple):
-    """One gang of a queue that usage orders holds these amounts of resources."""
+    """The amounts that one gang holds, of a queue that usage orders."""
 
     local_queue: str
     admission: GangAdmission
@@ -202,7 +202,7 @@ class _GangUsage(NamedTuple):
 
 
 def next_sample(fleet: Fleet, snapshot: Snapshot, before: UsageSample) -> UsageSample:
-    """The accounts as of now: sampled when it is time, and with everybody who was admitted since.
+    """Returns the accounts as of now: sampled when it is time, and with everybody who was admitted since.
 
     The same object when nothing has changed; an empty one where usage is not remembered. A clock that went back before
     the last sample takes a new one, which changes no amount.
@@ -228,7 +228,7 @@ def _gang_usages(
     gangs: Sequence[Gang],
     taken: Mapping[str, Mapping[FlavorResource, int]],
 ) -> Sequence[_GangUsage]:
-    """What gangs of queues that usage orders hold, the newest first."""
+    """Returns what gangs of queues that usage orders hold, the newest first."""
     found = []
     for gang in gangs:
         if _ordered(fleet, specs, gang.namespace, gang.queue):
@@ -241,7 +241,7 @@ def _gang_usages(
 
 
 def _since(held: Sequence[_GangUsage], at_s: float) -> Iterator[_GangUsage]:
-    """Those admitted at an instant or later."""
+    """Yields the usages of gangs that were admitted at an instant or later."""
     for it in held:
         if it.admission.at_s < at_s:
             return
@@ -251,7 +251,7 @@ def _since(held: Sequence[_GangUsage], at_s: float) -> Iterator[_GangUsage]:
 def _sampled(
     fleet: Fleet, specs: QuotaSpecs, held: Sequence[_GangUsage], before: UsageSample, now_s: float, decay: UsageDecay
 ) -> UsageSample:
-    """A new sample of all accounts."""
+    """Returns a new sample of all accounts."""
     usage: dict[str, dict[str, int]] = {}
     for it in held:
         total = usage.setdefault(it.local_queue, {})
@@ -267,7 +267,7 @@ def _sampled(
 
 
 def _counted(held: Sequence[_GangUsage], before: UsageSample, decay: UsageDecay) -> UsageSample:
-    """The sample from before, with admissions since then counted ahead."""
+    """Returns the sample from before, with admissions since then counted ahead."""
     fresh = [it for it in _since(held, before.at_s) if it.admission not in before.ahead]
     if not fresh:
         return before

@@ -50,7 +50,7 @@ class AssignmentSearch:
     """Victims that the oracle found for an amount of one cell, as the ledger stands."""
 
     def best(self, workload: Workload, resume: Sequence[Mapping[str, int]] | None = None) -> Found:
-        """The best assignment, with its victims when it needs some; fewer pods where that is what makes it possible."""
+        """Returns the best assignment with its victims; for fewer pods, where only that is possible."""
         self._answers.clear()
         assigner = self._assigner(workload)
         options = list(self._options(workload, assigner, resume))
@@ -67,7 +67,7 @@ class AssignmentSearch:
         return full, []
 
     def find_place(self, second_pass: SecondPassWorkload) -> Found:
-        """A place for a workload that holds its quota, with victims if that is what it takes and nothing was lost."""
+        """Returns a place for a workload that holds quota, with victims if need be, but none where it lost a node."""
         workload = second_pass.holder.workload
         found = self._placed(workload, _held(workload, second_pass.holder.given), may_evict=not second_pass.lost)
         victims = self.victims(workload, found) if found.mode.preempting else []
@@ -76,7 +76,7 @@ class AssignmentSearch:
     def _options(
         self, workload: Workload, assigner: FlavorAssigner, resume: Sequence[Mapping[str, int]] | None
     ) -> Iterator[WorkloadAssignment]:
-        """The assignment; where its quota fits and no machine can be had also the next best, and so on."""
+        """Yields the best assignment; where its quota fits and it finds no machine, the next best, and so on."""
         for _ in range(MOST_OPTIONS):
             found = assigner.assign(workload, None, resume)
             fitting = found.mode is PreemptionMode.FIT
@@ -88,7 +88,7 @@ class AssignmentSearch:
                     assigner.passed_over |= {(pods.pod_set.name, flavor) for flavor in pods.flavors}
 
     def _partial(self, workload: Workload, assigner: FlavorAssigner) -> Found | None:
-        """The most pods that can be had, where the pod sets say that fewer would do; None when too few can."""
+        """Returns the assignment for the most pods that can be had, within their minimum counts; None without."""
         kept: dict[tuple[int, ...], Found] = {}
 
         def possible(counts: tuple[int, ...]) -> bool:
@@ -120,12 +120,12 @@ class AssignmentSearch:
         )
 
     def _replaced(self, workload: Workload) -> AdmittedWorkload | None:
-        """The holder that a workload replaces, while that one is in the ledger."""
+        """Returns the holder that a workload replaces, while that one is in the ledger."""
         found = self.ledger.holders.get(workload.replaces)
         return None if found is None or found.out else found
 
     def _instead(self, workload: Workload, ask: Callable[[], Answer]) -> Answer:
-        """The answer as if the workload that it replaces were gone: that one leaves when this one is admitted."""
+        """Returns the answer as if the workload that this one replaces were gone: it leaves on admission."""
         replaced = self._replaced(workload)
         if replaced is None:
             return ask()
@@ -137,7 +137,7 @@ class AssignmentSearch:
     def _placed_without(
         self, victims: Sequence[Victim], workload: Workload, assignment: WorkloadAssignment
     ) -> WorkloadAssignment:
-        """The assignment with the place it would have once the victims are gone."""
+        """Returns the assignment with the place it would have once the victims are gone."""
         if not victims or self.ledger.placement is NO_PLACEMENT:
             return assignment
         for victim in victims:
@@ -151,7 +151,7 @@ class AssignmentSearch:
     def _placed(
         self, workload: Workload, assignment: WorkloadAssignment, *, may_evict: bool = True
     ) -> WorkloadAssignment:
-        """The assignment with its place; the pod sets without one need preemption, or fit nowhere at all."""
+        """Returns the assignment with its place; the pod sets without one need preemption, or fit nowhere at all."""
         if self.ledger.placement is NO_PLACEMENT:
             return assignment
         if assignment.mode is PreemptionMode.FIT:
@@ -169,7 +169,7 @@ class AssignmentSearch:
         return assignment
 
     def victims(self, workload: Workload, assignment: WorkloadAssignment) -> list[Victim]:
-        """Whom to evict for the assignment; empty when nobody may be, or all of them would not do."""
+        """Returns whom to evict for the assignment; empty when nobody may be evicted, or all would not do."""
         return self._instead(workload, partial(self._victims, workload, assignment)) if workload.preempts else []
 
     def _victims(self, workload: Workload, assignment: WorkloadAssignment) -> list[Victim]:
@@ -204,7 +204,7 @@ class AssignmentSearch:
 
     def _oracle(self, workload: Workload) -> PreemptionOracle:
         def ask(cell: Cell, amount: int) -> GranularMode:
-            """How the amount could be had by evictions alone, and how high it would borrow once they are gone."""
+            """Returns how evictions alone would provide the amount, and how high it borrows once they are done."""
             victims: list[Victim] = []
             if workload.preempts:
                 victims = self._search(self._context(workload, {cell: amount}, frozenset((cell,))))
@@ -223,7 +223,7 @@ class AssignmentSearch:
 
 
 def _held(workload: Workload, given: Sequence[PodSetAssignment]) -> WorkloadAssignment:
-    """What a workload holds already, as an answer that asks for no more quota."""
+    """Returns what a workload holds already, as an answer that asks for no more quota."""
     pod_sets = {pod_set.name: pod_set for pod_set in workload.pod_sets}
     held = [
         PodSetFlavors(
@@ -238,7 +238,7 @@ def _held(workload: Workload, given: Sequence[PodSetAssignment]) -> WorkloadAssi
 
 
 def _refuse(assignment: WorkloadAssignment, found: PlacementRefusal, mode: PreemptionMode) -> None:
-    """Let pod sets that have no place be had by `mode` at best."""
+    """Lowers the mode of pod sets that have no place to `mode` at best, with the refusal."""
     for pods in assignment.pod_sets:
         if pods.pod_set.name in found.pod_sets:
             refusal = found.refusal
@@ -251,7 +251,7 @@ def _refuse(assignment: WorkloadAssignment, found: PlacementRefusal, mode: Preem
 def most_possible(
     wanted: Sequence[tuple[int, int | None]], possible: Callable[[tuple[int, ...]], bool]
 ) -> tuple[int, ...] | None:
-    """The largest counts that are possible, by binary search over how much is given up (reference 2.5).
+    """Returns the largest counts that are possible, by binary search over how many pods go without (reference 2.5).
 
     `wanted`: (count, least count or None = all) of each pod set. All sets give up in proportion to what they can spare.
     """

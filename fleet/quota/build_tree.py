@@ -37,19 +37,19 @@ from model.upstream.quotas import ResourceGroup as UpstreamGroup
 
 @dataclass(frozen=True, slots=True)
 class QuotaSpecs:
-    """Everything that the quota engine is told of a fleet."""
+    """The cohorts, queues and rules that the quota engine takes from a fleet."""
 
     cohorts: tuple[QuotaCohortSpec, ...]
     queues: Mapping[str, QuotaQueueSpec]
     rules: AdmissionRules
 
     def tree(self) -> QuotaTree:
-        """A tree without usage."""
+        """Returns a tree without usage."""
         return QuotaTree(self.cohorts, tuple(self.queues.values()))
 
 
 def quota_specs(fleet: Fleet) -> QuotaSpecs:
-    """The specs of a fleet, without Volcano's queues: what these have depends on the machines there are.
+    """Returns the specs of a fleet without Volcano's queues, whose quotas depend on the machines there are.
 
     The fleet's references resolve, and its teams and cohorts have no circle.
     """
@@ -57,7 +57,7 @@ def quota_specs(fleet: Fleet) -> QuotaSpecs:
 
 
 def current_quota_specs(fleet: Fleet, snapshot: Snapshot) -> QuotaSpecs:
-    """The specs of a fleet, with what Volcano's queues deserve of the machines there are."""
+    """Returns the specs of a fleet, with the quotas of Volcano's queues from the machines there are."""
     if not fleet.volcano_queues:
         return quota_specs(fleet)
     return _with_volcano(
@@ -66,7 +66,7 @@ def current_quota_specs(fleet: Fleet, snapshot: Snapshot) -> QuotaSpecs:
 
 
 def charged_tree(fleet: Fleet, snapshot: Snapshot, gangs: Iterable[Gang]) -> QuotaTree:
-    """The tree with what these gangs hold charged to it."""
+    """Returns the tree with what these gangs hold charged to it."""
     specs = current_quota_specs(fleet, snapshot)
     tree = specs.tree()
     for gang in gangs:
@@ -77,7 +77,7 @@ def charged_tree(fleet: Fleet, snapshot: Snapshot, gangs: Iterable[Gang]) -> Quo
 
 
 def usages(fleet: Fleet, snapshot: Snapshot) -> Mapping[str, Mapping[FlavorResource, int]]:
-    """What each part of the gangs that hold capacity takes, by uid, where its queue is declared.
+    """Returns uid -> usage by (flavor, resource), of each part of the gangs that hold capacity in declared queues.
 
     By name of the cells: a tree gives cells of its own to what no quota names.
     """
@@ -99,7 +99,7 @@ def _usages(
 
 
 def usage_of(specs: QuotaSpecs, tree: QuotaTree, queue: str, gang: Gang) -> dict[Cell, int]:
-    """What a gang takes, with its flavors, of the cells that count in the tree of the queue it is charged to.
+    """Returns what a gang takes of its flavors, by cell, of what counts in the tree of the queue it is charged to.
 
     Pods that have succeeded for good take nothing any more.
     """
@@ -120,7 +120,7 @@ def _usage(specs: QuotaSpecs, tree: QuotaTree, queue: str, gang: Gang) -> dict[F
 
 
 def pod_set_assignments(specs: QuotaSpecs, queue: str, gang: Gang) -> tuple[PodSetAssignment, ...]:
-    """What each pod set of a gang was given, with its flavors."""
+    """Returns the flavors and amounts that each pod set of a gang holds."""
     spec, given = specs.queues[queue], []
     for pod_set in gang.pod_sets:
         chosen, asked = gang.flavors.get(pod_set.name, ()), spec.asked_of(pod_set)
@@ -131,7 +131,7 @@ def pod_set_assignments(specs: QuotaSpecs, queue: str, gang: Gang) -> tuple[PodS
 
 
 def _flavor_of(spec: QuotaQueueSpec, chosen: Sequence[str], resource: str) -> str:
-    """The flavor that a resource was taken from: of several, the one in the resource's group."""
+    """Returns the flavor that a resource was taken from: of several, the one in the resource's group."""
     if len(chosen) == 1:
         return chosen[0]
     group = spec.group_of(resource)
@@ -158,7 +158,7 @@ def _quota_specs(_index: Index, fleet: Fleet) -> QuotaSpecs:
 
 
 def _fair(fleet: Fleet) -> Iterator[str]:
-    """Cohorts whose trees share by dominant share: a Queue asks for it, or somebody of Kueue's has a weight written."""
+    """Yields cohorts whose trees share by dominant share: a Queue says so, or an upstream kind states a weight."""
     yield from (queue.spec.team for queue in fleet.queues.values() if queue.spec.fairness == "DominantShare")
     yield from (cohort.name for cohort in fleet.cohorts.values() if "fair_sharing" in cohort.spec.model_fields_set)
     for queue in fleet.cluster_queues.values():
@@ -178,7 +178,7 @@ def _cohort(cohort: Cohort) -> QuotaCohortSpec:
 
 
 def _cluster_queue(queue: ClusterQueue, *, remembers: bool) -> QuotaQueueSpec:
-    """The spec of a ClusterQueue. Without `remembers` (the fleet says how usage is remembered) usage orders nothing."""
+    """Returns the spec of a ClusterQueue; usage orders it only if `remembers`: the fleet declares a decay."""
     spec = queue.spec
     groups = (
         QuotaResourceGroup(group.covered_resources, tuple(flavor.name for flavor in group.flavors))
@@ -258,7 +258,7 @@ def _with_volcano(
 
 
 def _free(nodes: Mapping[str, Node], foreign_use: Mapping[str, Resources]) -> Resources:
-    """What ready nodes have for all that is scheduled by queues."""
+    """Returns what ready nodes have for workloads of queues."""
     total: dict[str, int] = {}
     for name, node in nodes.items():
         if node.ready and not node.unschedulable:
@@ -269,7 +269,7 @@ def _free(nodes: Mapping[str, Node], foreign_use: Mapping[str, Resources]) -> Re
 
 
 def _requests(fleet: Fleet, gangs: Mapping[str, Gang]) -> Mapping[str, Resources]:
-    """Queue of Volcano -> what its gangs ask for, whether they run or wait."""
+    """Returns queue of Volcano -> what its gangs ask for, whether they run or wait."""
     requests: dict[str, dict[str, int]] = {}
     for gang in gangs.values():
         binding = binding_of(fleet, gang.namespace, gang.queue)

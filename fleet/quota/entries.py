@@ -24,7 +24,7 @@ from fleet.quota.workload import PreemptionMode, Workload, WorkloadAssignment
 
 
 class EntryOutcome(StrEnum):
-    """What became of a head, by where it goes next (Kueue's RequeueReason, and the ends that need no requeuing)."""
+    """What became of a head, by where it goes next (Kueue's RequeueReason, and ends without requeuing)."""
 
     ADMITTED = "Admitted"
     EVICTED = "Evicted"
@@ -48,14 +48,14 @@ _AT_ONCE = frozenset(
 
 
 def requeues_immediately(outcome: EntryOutcome, *, strict: bool, untried: bool) -> bool:
-    """Whether a head goes back into its queue, rather than aside until something changes (reference 2.8)."""
+    """Returns whether a head goes back into its queue, rather than aside until something changes (reference 2.8)."""
     if strict:
         return outcome is not EntryOutcome.NAMESPACE_MISMATCH
     return outcome in _AT_ONCE or untried
 
 
 def stays_at_head(outcome: EntryOutcome, *, strict: bool) -> bool:
-    """Whether a head keeps its turn whatever arrives, because others are leaving for it."""
+    """Returns whether a head keeps its turn whatever arrives, because victims are leaving for it."""
     return not strict and outcome is EntryOutcome.PENDING_PREEMPTION
 
 
@@ -85,12 +85,12 @@ class CycleEntry:
     """It holds its quota and asks only for a place, as this says."""
 
     def wait_for(self, leaving: Iterable[AdmittedWorkload]) -> None:
-        """Note that the entry fits once these and the victims of others are gone."""
+        """Notes that the entry fits once these holders and the victims of others are gone."""
         self.deferred, self.gone = True, tuple(dict.fromkeys((*self.gone, *leaving)))
 
     @property
     def mode(self) -> PreemptionMode:
-        """By which means the entry's assignment could be had."""
+        """Returns by which means the entry's assignment could be had."""
         return self.assignment.mode
 
 
@@ -140,14 +140,14 @@ def fair_order(
 
 
 def _winner(root: QuotaNode, entries: Sequence[CycleEntry], tree: QuotaTree, rules: AdmissionRules) -> CycleEntry:
-    """Who wins the tournament of one tree."""
+    """Returns the entry that wins the tournament of one tree."""
     standings = _standings(entries, tree)
     by_queue: dict[int, list[CycleEntry]] = {}
     for entry in entries:
         by_queue.setdefault(id(entry.node), []).append(entry)
 
     def champion(node: QuotaNode) -> CycleEntry | None:
-        """Who wins below a node: a queue's own head by its order, else the fairest of those who won below it."""
+        """Returns who wins below a node: a queue's first head, else the fairest of those who won below it."""
         if node.is_queue:
             return min(by_queue.get(id(node), ()), key=_own_key, default=None)
         won = [(entry, child) for child in node.children if (entry := champion(child)) is not None]
@@ -162,14 +162,14 @@ def _winner(root: QuotaNode, entries: Sequence[CycleEntry], tree: QuotaTree, rul
 
 
 def _own_key(entry: CycleEntry) -> tuple[object, ...]:
-    """The order of a queue's own heads: priority, age, name, uid."""
+    """Returns the order of a queue's own heads: priority, age, name, uid."""
     workload = entry.workload
     return -workload.priority, workload.at_s, workload.name, workload.uid
 
 
 @dataclass(frozen=True, slots=True)
 class TournamentStanding:
-    """How an entry stands at one level of the fair-sharing tournament."""
+    """The standing of an entry at one level of the fair-sharing tournament."""
 
     share: DominantResourceShare
     borrows_requested: bool
@@ -190,7 +190,7 @@ def fair_key(workload: Workload, standing: TournamentStanding, rules: AdmissionR
 
 
 def _standings(entries: Sequence[CycleEntry], tree: QuotaTree) -> dict[tuple[int, int], TournamentStanding]:
-    """(id of an entry, id of a node on its path) -> its standing there, with all it asks for charged."""
+    """Returns (id of an entry, id of a node on its path) -> its standing there, with all it asks for charged."""
     found: dict[tuple[int, int], TournamentStanding] = {}
     for entry in entries:
         cells = [cell for cell, amount in entry.assignment.usage.items() if amount]

@@ -22,7 +22,7 @@ from fleet.reasons import Reason
 def fair_preemptions(
     context: PreemptionContext, strategies: tuple[PreemptionStrategy, ...], *, upstream: bool = False
 ) -> list[Victim]:
-    """The holders to evict; empty when no set of permitted ones makes the workload fit. The ledger ends as it began.
+    """Returns the holders to evict; empty when no permitted set makes the workload fit. The ledger is unchanged.
 
     `upstream`: by the rules of Kueue alone.
     """
@@ -44,7 +44,7 @@ def fair_preemptions(
 
 
 def _collect(context: PreemptionContext) -> list[AdmittedWorkload]:
-    """All candidates of the tree, the one to go first at the head."""
+    """Returns all candidates of the tree, the one to go first at the head."""
     policy = context.queue.preemption
     others = (queue for queue in context.node.root.queues() if queue is not context.node)
     sources = [
@@ -68,7 +68,7 @@ _RULES: dict[PreemptionStrategy, Rule] = {
 def _first(
     context: PreemptionContext, candidates: list[AdmittedWorkload], comparison: "_ShareComparison", rule: Rule
 ) -> tuple[list[Victim], list[AdmittedWorkload], bool]:
-    """Victims by the first strategy, who was passed over, and whether the workload fits now."""
+    """Returns (victims by the first strategy, candidates passed over, whether the workload fits now)."""
     targets = TargetQueueOrdering.of(context, candidates)
     taken: list[Victim] = []
     retry: list[AdmittedWorkload] = []
@@ -103,7 +103,7 @@ def _second(
     comparison: "_ShareComparison",
     rule: Rule,
 ) -> bool:
-    """One more candidate a queue by the second strategy; extends `taken`, says whether the workload fits now."""
+    """Tries one more candidate a queue by the second strategy; extends `taken`, returns whether the workload fits."""
     targets = TargetQueueOrdering.of(context, retry)
     for queue in targets:
         holder = targets.left[queue.name].pop(0)
@@ -119,7 +119,7 @@ def _second(
 
 
 def _fits(context: PreemptionContext) -> bool:
-    """`PreemptionContext.fits`, while the request itself is charged."""
+    """Returns `PreemptionContext.fits` for a request that is charged already."""
     release(context.node, context.usage)
     fit = context.fits()
     charge(context.node, context.usage)
@@ -139,7 +139,7 @@ class TargetQueueOrdering:
 
     @classmethod
     def of(cls, context: PreemptionContext, candidates: list[AdmittedWorkload]) -> "TargetQueueOrdering":
-        """The queues of `candidates`, which are in their order."""
+        """Returns the ordering over the queues of `candidates`, whose order each queue keeps."""
         left: dict[str, list[AdmittedWorkload]] = {}
         for holder in candidates:
             left.setdefault(holder.queue.name, []).append(holder)
@@ -148,7 +148,7 @@ class TargetQueueOrdering:
         return cls(context, left, set(), path, rank)
 
     def __iter__(self) -> Iterator[QuotaNode]:
-        """Queues, one at a time, by the shares as they stand when the next one is asked for."""
+        """Yields queues one at a time, by their shares as they stand when the next one is asked for."""
         root = self.context.node.root
         if root is self.context.node:
             while self.left.get(root.name):
@@ -160,11 +160,11 @@ class TargetQueueOrdering:
                 yield target
 
     def drop(self, queue: QuotaNode) -> None:
-        """Nothing more is wanted of this queue."""
+        """Hands this queue out no more."""
         self._pruned.add(id(queue))
 
     def _next(self, cohort: QuotaNode) -> QuotaNode | None:
-        """The target below a cohort; None when a child or the cohort itself was just ruled out."""
+        """Returns the target below a cohort; None when a child or the cohort itself was just ruled out."""
         queue = self._highest_queue(cohort)
         child = self._highest_cohort(cohort)
         if child is not None and (queue is None or child[0].key >= queue[0].key):
@@ -216,7 +216,7 @@ class _ShareComparison:
     def shares(
         self, holder: AdmittedWorkload
     ) -> tuple[DominantResourceShare, DominantResourceShare, DominantResourceShare]:
-        """The three shares that a rule is asked about."""
+        """Returns the three shares that a `Rule` compares."""
         mine, theirs = _almost_shared(self.context.node, holder.queue)
         found = self._shares(mine, theirs, holder, None)
         if self.dominant_only or found[1].key != found[2].key:
@@ -239,7 +239,7 @@ class _ShareComparison:
 
 
 def _almost_shared(mine: QuotaNode, theirs: QuotaNode) -> tuple[QuotaNode, QuotaNode]:
-    """The ancestors of both, just below the lowest one they share. UnrelatedNodes when they share none."""
+    """Returns the ancestors of both just below the lowest one they share; raises `UnrelatedNodes` without one."""
     above = {id(node): below for node, below in zip(mine.ancestors(), (mine, *mine.ancestors()), strict=False)}
     node = theirs
     while node.parent is not None:
@@ -258,7 +258,7 @@ class _StrategyCheck:
     rules: tuple[Rule, ...]
 
     def unharmed(self, taken: list[Victim]) -> Callable[[list[Victim]], bool]:
-        """A test of what is left of `taken`: everyone who could be evicted before still can."""
+        """Returns a test of those left of `taken`: that all who could be evicted before still can be."""
         legal = self._legal(taken)
         return lambda left: not legal or all(id(v) not in legal or self._may_go(v) for v in left)
 

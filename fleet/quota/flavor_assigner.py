@@ -65,7 +65,7 @@ class FlavorAssigner:
         counts: Sequence[int] | None = None,
         resume: Sequence[Mapping[str, int]] | None = None,
     ) -> WorkloadAssignment:
-        """Flavors for every pod set, of which there are `counts`; `resume` says which flavors were tried before."""
+        """Returns flavors for every pod set, with `counts` pods each; `resume` holds the flavors tried before."""
         found = WorkloadAssignment([], {})
         wanted = [self._wanted(pods, n) for pods, n in zip(workload.pod_sets, _counts(workload, counts), strict=True)]
         for members in _together([pods.pod_set for pods in wanted]):
@@ -86,7 +86,7 @@ class FlavorAssigner:
         resume: Sequence[Mapping[str, int]] | None,
         positions: Sequence[int],
     ) -> bool:
-        """Fill in the choices of pod sets that share their flavors; False when a resource of theirs fits no flavor."""
+        """Fills in the choices of pod sets that share their flavors; False when a resource of theirs fits no flavor."""
         tried = resume[positions[0]] if resume else {}
         chosen, refusals = self._choose(workload, members, found.usage, tried)
         for pods in members:
@@ -98,7 +98,7 @@ class FlavorAssigner:
     def _choose(
         self, workload: Workload, members: list[PodSetFlavors], assumed: Mapping[Cell, int], tried: Mapping[str, int]
     ) -> tuple[dict[str, FlavorAssignment] | None, list[FlavorRefusal]]:
-        """The flavor of every resource, with what was found against others; None with what a resource failed for."""
+        """Returns the flavor of every resource and refusals of others; None where a resource gets no flavor."""
         total = _summed(members)
         chosen: dict[str, FlavorAssignment] = {}
         refusals: list[FlavorRefusal] = []
@@ -114,14 +114,14 @@ class FlavorAssigner:
         return chosen, refusals
 
     def _count(self, pods: PodSetFlavors, usage: dict[Cell, int]) -> None:
-        """Add to `usage` what quota counts of a pod set's choices."""
+        """Adds to `usage` what quota counts of a pod set's choices."""
         for resource, choice in (pods.choices or {}).items():
             if self._counted(choice.flavor, resource):
                 cell = self.tree.cell(FlavorResource(choice.flavor, resource))
                 usage[cell] = usage.get(cell, 0) + pods.amounts[resource]
 
     def _not_limited(self, resource: str, amount: int) -> bool:
-        """Whether no quota is looked for: the queue covers no such resource, and that is no reason to refuse it."""
+        """Returns whether a resource gets no flavor: the queue's groups do not cover it, and need not."""
         return self.queue.group_of(resource) is None and (self.declared_only or not amount)
 
     def _of_group(
@@ -134,7 +134,7 @@ class FlavorAssigner:
         after: int,
         refusals: list[FlavorRefusal],
     ) -> dict[str, FlavorAssignment] | None:
-        """The best flavor for all resources of one group; None when there is none (upstream's findFlavorForPodSets)."""
+        """Returns the best flavor for the resources of a group, or None (upstream findFlavorForPodSets)."""
         group = self.queue.group_of(resource)
         if group is None:
             refusals.append(FlavorRefusal(Reason.NO_MATCHING_FLAVOR, f"no quota for {resource}"))
@@ -164,12 +164,12 @@ class FlavorAssigner:
     def _unfit(
         self, workload: Workload, members: list[PodSetFlavors], name: str, resource: str
     ) -> FlavorRefusal | None:
-        """Why pods of these sets could not stand on nodes of the flavor at all."""
+        """Returns why pods of these sets could not stand on nodes of the flavor at all."""
         objection = next(self._objections(workload, members, name, resource), "")
         return FlavorRefusal(Reason.NO_MATCHING_FLAVOR, f"{name}: {objection}") if objection else None
 
     def _objections(self, workload: Workload, members: list[PodSetFlavors], name: str, resource: str) -> Iterator[str]:
-        """Reasons against a flavor, whatever its quota."""
+        """Yields reasons against a flavor, whatever its quota."""
         flavor = self.flavors.get(name)
         if flavor is None:
             yield "not declared"
@@ -186,7 +186,7 @@ class FlavorAssigner:
             yield from self._against_pods(pods, flavor, resource)
 
     def _against_pods(self, pods: PodSetFlavors, flavor: QuotaFlavorSpec, resource: str) -> Iterator[str]:
-        """Why pods of a set could not stand on nodes of a flavor."""
+        """Yields why pods of a set could not stand on nodes of a flavor."""
         pod_set = pods.pod_set
         if flavor.offers is not None and (missing := pods.asks() - flavor.offers - {PODS}):
             yield f"no machine offers {', '.join(sorted(missing))}"
@@ -201,7 +201,7 @@ class FlavorAssigner:
             yield f"{pod_set.name} selects other nodes"
 
     def _placed_by_another(self, resource: str) -> bool:
-        """Whether flavors of another group of the queue have the topology that this one's do not."""
+        """Returns whether flavors of another group of the queue have the topology that this one's do not."""
         own = self.queue.group_of(resource)
         placing = {id(g) for g in self.queue.groups for n in g.flavors if (f := self.flavors.get(n)) and f.levels}
         return bool(placing) and id(own) not in placing
@@ -209,7 +209,7 @@ class FlavorAssigner:
     def _at(
         self, flavor: str, wanted: Mapping[str, int], assumed: Mapping[Cell, int], refusals: list[FlavorRefusal]
     ) -> tuple[GranularMode, dict[str, FlavorAssignment]]:
-        """By which means the flavor gives all that is `wanted` of it, and the choices; nothing where it does not."""
+        """Returns by which means a flavor gives all that is `wanted` of it, and the choices; none without."""
         mode, borrow = PreemptionMode.FIT, 0
         choices: dict[str, FlavorAssignment] = {}
         for resource, amount in wanted.items():
@@ -230,7 +230,7 @@ class FlavorAssigner:
         return not self.declared_only or self.tree.counts(self.node, FlavorResource(flavor, resource))
 
     def _mode_of(self, cell: Cell, amount: int, refusals: list[FlavorRefusal]) -> GranularMode:
-        """By which means an amount of a cell could be had; adds to `refusals` what is short."""
+        """Returns by which means an amount of a cell could be had; adds to `refusals` what is short."""
         amount -= self.own_usage.get(cell, 0)
         most = self.node.potential[cell]
         if amount > most:
@@ -253,7 +253,7 @@ class FlavorAssigner:
 
 
 def is_preferred(a: GranularMode, b: GranularMode, fungibility: QueueFungibility) -> bool:
-    """Whether `a` is preferred to `b`."""
+    """Returns whether `a` is preferred to `b`."""
     if not a.mode or not b.mode:
         return bool(a.mode)
     if fungibility.prefer_preemption:
@@ -266,7 +266,7 @@ def _viable_key(found: GranularMode) -> tuple[bool, int, PreemptionMode]:
 
 
 def may_stop_search(found: GranularMode, fungibility: QueueFungibility) -> bool:
-    """Whether the search ends with this flavor."""
+    """Returns whether the search ends with a flavor that would be given by these means."""
     if found.mode <= PreemptionMode.NO_CANDIDATES:
         return False
     if found.mode < PreemptionMode.FIT and fungibility.when_can_preempt is FungibilityPolicy.NEXT:
@@ -275,7 +275,7 @@ def may_stop_search(found: GranularMode, fungibility: QueueFungibility) -> bool:
 
 
 def _summed(members: Sequence[PodSetFlavors]) -> dict[str, int]:
-    """Resource -> amount for all pods of some sets."""
+    """Returns resource -> amount for all pods of some sets."""
     total: dict[str, int] = {}
     for pods in members:
         for resource, amount in pods.amounts.items():
@@ -288,7 +288,7 @@ def _counts(workload: Workload, counts: Sequence[int] | None) -> Sequence[int]:
 
 
 def _together(pod_sets: Sequence[PodSet]) -> list[list[int]]:
-    """Positions of the pod sets that get the same flavors, in the order of the first of each."""
+    """Returns the positions of the pod sets that get the same flavors, in the order of the first of each."""
     if len(pod_sets) == 1:
         return [[0]]
     groups: dict[str, list[int]] = {}
@@ -298,7 +298,7 @@ def _together(pod_sets: Sequence[PodSet]) -> list[list[int]]:
 
 
 def _misplaced(pod_set: PodSet, levels: tuple[str, ...]) -> str:
-    """Why a pod set and a flavor's topology do not go together; empty when they do."""
+    """Returns why a pod set and a flavor's topology do not go together; empty when they do."""
     wished = [pod_set.required_topology, pod_set.preferred_topology, *(layer.level for layer in pod_set.slices)]
     named = [level for level in wished if level]
     if not levels:
@@ -310,7 +310,7 @@ def _misplaced(pod_set: PodSet, levels: tuple[str, ...]) -> str:
 
 
 def _selects(pod_set: PodSet, node_labels: Mapping[str, str]) -> bool:
-    """Node selector and required affinity, as far as they speak of labels that the flavor defines."""
+    """Returns whether node selector and required affinity hold, as far as the flavor defines the labels."""
     if any(node_labels[key] != value for key, value in pod_set.node_selector.items() if key in node_labels):
         return False
     alternatives = pod_set.required_affinity

@@ -37,14 +37,14 @@ class AdmittedWorkload:
     """It is lifted out of the ledger for the moment."""
 
     def uses_any(self, cells: Iterable[Cell]) -> bool:
-        """Whether the workload takes something of one of the cells."""
+        """Returns whether the workload takes something of one of the cells."""
         usage = self.usage
         return any(cell in usage for cell in cells)
 
 
 @dataclass(frozen=True, slots=True)
 class SecondPassWorkload:
-    """A holder keeps its quota and asks only for a place (Kueue's second pass).
+    """A workload that holds quota and asks only for a place (Kueue's second pass).
 
     Its pods never had a place, or lost a part of it.
     """
@@ -56,7 +56,7 @@ class SecondPassWorkload:
 
 @dataclass(frozen=True, slots=True)
 class PlacementRefusal:
-    """There is no place for these pod sets, and why."""
+    """The pod sets that have no place, and why."""
 
     pod_sets: tuple[str, ...]
     refusal: Refusal
@@ -71,23 +71,23 @@ class PlacementBackend(Protocol):
     def find(
         self, workload: Workload, given: Sequence[PodSetAssignment], *, empty: bool = False, before: object = None
     ) -> object | PlacementRefusal:
-        """A place for all pods as things stand, or with `empty` as if no workload stood anywhere.
+        """Returns a place for all pods as things stand, or with `empty` as if no workload stood anywhere.
 
         Of a workload that stands already, the pods that have a place keep it. `before` is a place found earlier in the
         cycle, which a backend may prefer as long as it is free.
         """
 
     def put(self, holder: AdmittedWorkload) -> None:
-        """Let the pods of a holder stand where `holder.place` says."""
+        """Lets the pods of a holder stand where `holder.place` says."""
 
     def lift(self, holder: AdmittedWorkload) -> None:
-        """Take the pods of a holder away."""
+        """Takes the pods of a holder away."""
 
     def hold(self, workload: Workload, place: object) -> None:
-        """Keep the place from all others, although the workload does not stand there yet."""
+        """Keeps the place from all others, although the workload does not stand there yet."""
 
     def release(self, workload: Workload, place: object) -> None:
-        """Undo `hold`."""
+        """Undoes `hold`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,34 +97,34 @@ class NoPlacement:
     def find(
         self, workload: Workload, given: Sequence[PodSetAssignment], *, empty: bool = False, before: object = None
     ) -> object | PlacementRefusal:
-        """Nothing is ever in the way."""
+        """Returns None: every workload has a place."""
         return None
 
     def put(self, holder: AdmittedWorkload) -> None:
-        """Nothing stands anywhere."""
+        """Does nothing."""
 
     def lift(self, holder: AdmittedWorkload) -> None:
-        """Nothing stands anywhere."""
+        """Does nothing."""
 
     def hold(self, workload: Workload, place: object) -> None:
-        """Nothing is kept."""
+        """Does nothing."""
 
     def release(self, workload: Workload, place: object) -> None:
-        """Nothing was kept."""
+        """Does nothing."""
 
 
 NO_PLACEMENT = NoPlacement()
 
 
 def eviction_order(holder: AdmittedWorkload) -> tuple[int, float, float, str]:
-    """The order in which holders of one queue would have to go: low priority, little work lost, newest, uid."""
+    """Returns the sort key of holders of one queue, first to go first: low priority, little lost work, newest, uid."""
     workload = holder.workload
     return (workload.priority, workload.lost_work_s, -holder.reserved_at_s, workload.uid)
 
 
 @dataclass(slots=True)
 class QuotaLedger:
-    """Everybody who holds quota, charged to the tree. `lift` and `put_back` bracket a what-if and undo each other."""
+    """All workloads that hold quota, charged to the tree; `lift` and `put_back` undo each other, for what-ifs."""
 
     tree: QuotaTree
     placement: PlacementBackend = NO_PLACEMENT
@@ -139,7 +139,7 @@ class QuotaLedger:
     because sorting them for each search costs more than the search."""
 
     def add(self, holder: AdmittedWorkload) -> None:
-        """The workload holds its quota from now on; its place in the order of eviction does not change any more."""
+        """Charges a holder's quota and place; its position in the order of eviction is fixed from now on."""
         uid, queue = holder.workload.uid, holder.queue.name
         self.holders[uid] = holder
         self._of_queue.setdefault(queue, {})[uid] = holder
@@ -150,7 +150,7 @@ class QuotaLedger:
         self.put_back(holder)
 
     def remove(self, uid: str) -> AdmittedWorkload:
-        """The workload holds nothing any more. KeyError when it held nothing."""
+        """Gives back all that a workload holds, and returns its holder; KeyError when it holds nothing."""
         holder = self.holders.pop(uid)
         del self._of_queue[holder.queue.name][uid]
         if self.leaving.pop(uid, None) is None:
@@ -160,7 +160,7 @@ class QuotaLedger:
         return holder
 
     def evict(self, holder: AdmittedWorkload) -> None:
-        """The holder is told to leave."""
+        """Notes that the holder is told to leave."""
         holder.leaving = True
         self.leaving[holder.workload.uid] = holder
         self._stays_no_more(holder)
@@ -173,7 +173,7 @@ class QuotaLedger:
             del staying[bisect_left(staying, eviction_order(holder), key=eviction_order)]
 
     def count_leaving(self, *, gone: bool) -> None:
-        """Count those who are leaving as gone from now on, or as there again.
+        """Counts those who are leaving as gone from now on, or as there again.
 
         What-ifs that take their leaving for granted come in long rows: this way nobody is lifted for each of them.
         """
@@ -186,34 +186,34 @@ class QuotaLedger:
 
     @property
     def leave_later(self) -> bool:
-        """Whether anybody is leaving who does not count as gone for the moment."""
+        """Returns whether anybody is leaving who does not count as gone at present."""
         return bool(self.leaving) and not self.leaving_gone
 
     def lift(self, holder: AdmittedWorkload) -> None:
-        """Take the usage and the pods of a holder away for now."""
+        """Takes the usage and the pods of a holder away for now."""
         holder.out = True
         release(holder.queue, holder.usage)
         self.placement.lift(holder)
 
     def put_back(self, holder: AdmittedWorkload) -> None:
-        """Undo `lift`."""
+        """Undoes `lift`."""
         holder.out = False
         charge(holder.queue, holder.usage)
         self.placement.put(holder)
 
     def move(self, holder: AdmittedWorkload, place: object) -> None:
-        """The pods of a holder stand at another place from now on."""
+        """Moves the pods of a holder to another place."""
         self.placement.lift(holder)
         holder.place = place
         self.placement.put(holder)
 
     def staying(self, queue: str) -> Sequence[AdmittedWorkload]:
-        """Holders charged at a queue that are not leaving, in the order of eviction."""
+        """Returns holders charged at a queue that are not leaving, in the order of eviction."""
         if queue not in self._staying:
             everybody = self._of_queue.get(queue, {}).values()
             self._staying[queue] = sorted((holder for holder in everybody if not holder.leaving), key=eviction_order)
         return self._staying[queue]
 
     def leaving_of(self, queue: str) -> Sequence[AdmittedWorkload]:
-        """Holders charged at a queue that are leaving, in the order of eviction."""
+        """Returns holders charged at a queue that are leaving, in the order of eviction."""
         return sorted((holder for holder in self.leaving.values() if holder.queue.name == queue), key=eviction_order)

@@ -30,7 +30,7 @@ FOR_GOOD = frozenset({Reason.EXCEEDS_MAX_QUOTA, Reason.NO_MATCHING_FLAVOR})
 
 @dataclass(frozen=True, slots=True)
 class HeldCapacity:
-    """Quota and a place are kept for a workload that waits."""
+    """The quota and place that are kept for a workload that waits."""
 
     workload: Workload
     node: QuotaNode
@@ -38,13 +38,13 @@ class HeldCapacity:
     place: object = None
 
     def take(self, ledger: QuotaLedger) -> None:
-        """Charge the quota and hold the place: nobody else gets them from now on."""
+        """Charges the quota and holds the place: nobody else gets them from now on."""
         charge(self.node, self.usage)
         if self.place is not None:
             ledger.placement.hold(self.workload, self.place)
 
     def give(self, ledger: QuotaLedger) -> None:
-        """Undo `take`."""
+        """Undoes `take`."""
         if self.place is not None:
             ledger.placement.release(self.workload, self.place)
         release(self.node, self.usage)
@@ -52,27 +52,27 @@ class HeldCapacity:
 
 @dataclass(frozen=True, slots=True)
 class BackfillReservation:
-    """Capacity is held for an overdue workload, which could start then (epoch seconds; inf = nobody says)."""
+    """Capacity held for an overdue workload, which could start then (epoch seconds; inf = nobody says)."""
 
     held: HeldCapacity
     starts_at_s: float
 
 
 class _LastAssignment(NamedTuple):
-    """Where a workload's search for flavors goes on (Kueue's LastAssignment)."""
+    """The flavors at which a workload's search goes on (Kueue's LastAssignment)."""
 
     indexes: Sequence[Mapping[str, int]]
     cycle: int
     changes: int
 
     def untried(self) -> bool:
-        """Whether some resource had flavors left to try."""
+        """Returns whether some resource had flavors left to try."""
         return any(index != -1 for tried in self.indexes for index in tried.values())
 
 
 @dataclass(slots=True)
 class Nominator:
-    """Nominates heads on what it holds: the ledger, the specs and rules, usage, and what is reserved."""
+    """Nominates heads of queues against the ledger, by the rules, local usage and reservations it holds."""
 
     ledger: QuotaLedger
     queues: Mapping[str, QuotaQueueSpec]
@@ -94,29 +94,29 @@ class Nominator:
     _cycle: int = 0
 
     def rules_for(self, node: QuotaNode) -> AdmissionRules:
-        """The rules of a queue's tree."""
+        """Returns the rules of a queue's tree."""
         trees = self.rules.fair_trees
         if not self.rules.fair or trees is None or node.root.name in trees:
             return self.rules
         return replace(self.rules, fair=())
 
     def search(self, queue: str, only: Mapping[str, Mapping[str, str]] | None = None) -> AssignmentSearch:
-        """The search for assignments in a queue; `only` is pod set -> resource -> the one flavor to look at."""
+        """Returns the search for assignments in a queue; `only` is pod set -> resource -> the one flavor to look at."""
         spec, node = self.queues[queue], self.ledger.tree.queues[queue]
         usage = self.local_usage if spec.usage_ordered else {}
         return AssignmentSearch(self.ledger, self.rules_for(node), spec, node, self.flavors, usage, only)
 
     def changed(self, node: QuotaNode) -> None:
-        """Note that something changed in the node's tree."""
+        """Notes that something changed in the node's tree."""
         root = node.root.name
         self._changes[root] = self._changes.get(root, 0) + 1
 
     def forget_progress(self, workload: Workload) -> None:
-        """Let the next search for flavors of a workload start with the first."""
+        """Lets the next search for flavors of a workload start with the first."""
         self._last.pop(workload.uid, None)
 
     def nominate(self, workload: Workload) -> CycleEntry:
-        """The entry of a head."""
+        """Returns the entry of a queue's head: its best assignment and victims as the ledger stands."""
         spec, node = self.queues[workload.queue], self.ledger.tree.queues[workload.queue]
         changes = self._changes.get(node.root.name, 0)
         last = self._last_of(workload, changes)
@@ -143,14 +143,14 @@ class Nominator:
         return entry
 
     def _last_of(self, workload: Workload, changes: int) -> _LastAssignment | None:
-        """Where a workload's search goes on; None if it begins anew: it was interrupted, and something has changed."""
+        """Returns where a workload's search for flavors goes on; None after a pause in which its tree changed."""
         last = self._last.get(workload.uid)
         if last is not None and last.cycle < self._cycle - 1 and last.changes != changes:
             return None
         return last
 
     def nominate_again(self, second_pass: SecondPassWorkload) -> CycleEntry:
-        """The entry of a holder that needs a place."""
+        """Returns the entry of a holder that needs a place."""
         self.ledger.count_leaving(gone=False)
         holder = second_pass.holder
         with about(holder.workload):
@@ -161,7 +161,7 @@ class Nominator:
     def _wait_for_leaving(
         self, entry: CycleEntry, search: AssignmentSearch, resume: Sequence[Mapping[str, int]] | None
     ) -> None:
-        """What does not fit is nominated as if everybody who is leaving had left, whoever they leave for.
+        """Nominates an entry that does not fit as if all who are leaving had left, for whomever they do.
 
         Nobody else need go for that. Who does not fit then does not fit now either. Most heads in a row fare alike, so
         the ledger stays as the last one left it, and changes only for a head that asks for the other view.
@@ -180,7 +180,7 @@ class Nominator:
             entry.wait_for(self.ledger.leaving.values())
 
     def fits_already(self, entry: CycleEntry, held: Sequence[HeldCapacity]) -> bool:
-        """Whether an entry has quota if what is `held` for others does not count, and a place beside theirs."""
+        """Returns whether an entry fits if what is `held` for others does not count, beside their places."""
         self.ledger.count_leaving(gone=False)
         place = self.ledger.placement.find(entry.workload, entry.assignment.given)
         if isinstance(place, PlacementRefusal):
@@ -194,7 +194,7 @@ class Nominator:
         return enough
 
     def _backfill(self, entry: CycleEntry, search: AssignmentSearch) -> None:
-        """Nominate an entry as if nothing were reserved, where its workload ends before that is needed."""
+        """Nominates an entry as if nothing were reserved, where its workload ends before that is needed."""
         if not ends_before(entry.workload, self.now_s, self.reservations):
             return
         self.ledger.count_leaving(gone=False)
@@ -206,7 +206,7 @@ class Nominator:
 
     @contextmanager
     def unreserved(self) -> Iterator[None]:
-        """Give back for a while what is reserved."""
+        """Gives back what is reserved while the context lasts."""
         for reservation in reversed(self.reservations):
             reservation.held.give(self.ledger)
         yield
@@ -214,7 +214,7 @@ class Nominator:
             reservation.held.take(self.ledger)
 
     def reserve(self, entry: CycleEntry) -> None:
-        """Reserve for the first overdue workload of a queue that cannot start for want of room."""
+        """Reserves capacity for the first overdue workload of a queue that finds no quota or place."""
         queue = entry.workload.queue
         if not entry.workload.overdue or entry.outcome not in {EntryOutcome.NO_FIT, EntryOutcome.NO_CANDIDATES}:
             return
@@ -227,7 +227,7 @@ class Nominator:
             self.reservations.append(found)
 
     def count(self, admitted: AdmittedWorkload) -> None:
-        """Count an admission at once: what waits in the same local queue comes later from now on."""
+        """Counts an admission at once: other workloads of the same local queue come later from now on."""
         workload = admitted.workload
         if self.usage_ledger is not None and self.queues[workload.queue].usage_ordered:
             requests = by_resource(self.ledger.tree, admitted.usage)
@@ -235,12 +235,12 @@ class Nominator:
 
 
 def about(workload: Workload) -> concerning:
-    """A fence: what raises inside concerns the gang behind this workload, or a part of it."""
+    """Returns a fence: an exception raised inside is about the gang behind this workload or part."""
     return concerning(gang_subject(whole(workload.uid)))
 
 
 def ends_before(workload: Workload, now_s: float, reservations: Sequence[BackfillReservation]) -> bool:
-    """Whether a workload that starts now says it ends before any of the reservations is due."""
+    """Returns whether a workload that starts now says it ends before any of the reservations is due."""
     if workload.runs_s is None:
         return False
     return all(now_s + workload.runs_s <= reservation.starts_at_s < inf for reservation in reservations)
@@ -252,7 +252,7 @@ Answer = TypeVar("Answer")
 def earliest_reservation(
     ledger: QuotaLedger, entry: CycleEntry, ask: Callable[[Workload], WorkloadAssignment]
 ) -> BackfillReservation | None:
-    """The earliest reservation for an entry; None when not even an empty tree would do.
+    """Returns the earliest reservation for an entry; None when not even an empty tree would do.
 
     Holders leave in the order in which they say they end. One that says nothing leaves last, at no known time. `ask`
     says what a workload could have as the ledger stands.
@@ -270,7 +270,7 @@ def earliest_reservation(
 
 
 def _fewest_gone(ledger: QuotaLedger, ending: Sequence[AdmittedWorkload], fitting: Callable[[], bool]) -> int | None:
-    """How many of those that end have to be gone, by bisection; None when all of them are not enough."""
+    """Returns how many of those that end have to be gone, by bisection; None when all of them are not enough."""
     low, high = 0, len(ending) + 1
     while low < high:
         middle = (low + high) // 2
@@ -284,7 +284,7 @@ def _fewest_gone(ledger: QuotaLedger, ending: Sequence[AdmittedWorkload], fittin
 
 
 def _without(ledger: QuotaLedger, gone: Sequence[AdmittedWorkload], ask: Callable[[], Answer]) -> Answer:
-    """The answer as if these were gone."""
+    """Returns the answer as if these were gone."""
     for holder in gone:
         ledger.lift(holder)
     answer = ask()

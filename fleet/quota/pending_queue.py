@@ -69,7 +69,7 @@ class PendingQueue:
         self._taken_up = self._popped_at = self.requeues.count
 
     def push(self, workload: Workload) -> None:
-        """A workload waits from now on."""
+        """Adds a workload that waits."""
         self._waiting[workload.uid] = workload
         self._pushed += 1
         self._overdue |= workload.overdue
@@ -84,14 +84,14 @@ class PendingQueue:
             self._list(local, position, shape)
 
     def forget(self, uid: str) -> None:
-        """A workload waits no longer."""
+        """Removes a workload that waits no longer."""
         self._waiting.pop(uid, None)
         self._inadmissible.pop(uid, None)
         if self.sticky == uid:
             self.sticky = ""
 
     def pop(self) -> Workload | None:
-        """The next one to look at; None when all are set aside."""
+        """Takes out the next workload to look at; None when all are set aside."""
         self._take_up()
         self._popped_at = self.requeues.count
         if self.usage is not None:
@@ -114,7 +114,7 @@ class PendingQueue:
         return (not workload.nominated, usage(workload), workload.uid != self.sticky, *order_key(workload))
 
     def _peek(self, local: str) -> Workload | None:
-        """The first of a local queue whose shape is not set aside; it is then at the head of its heaps."""
+        """Returns the first of a local queue whose shape is not set aside; it is then at the head of its heaps."""
         heads = self._heads.get(local)
         while heads:
             position, shape = heads[0]
@@ -127,7 +127,7 @@ class PendingQueue:
         return None
 
     def _take(self, local: str) -> Workload:
-        """What `_peek` has just found, taken out of the queue."""
+        """Returns what `_peek` has just found, taken out of the queue."""
         shape = self._unlist(local)
         row = self._rows[local, shape]
         _, workload = heappop(row)
@@ -137,25 +137,25 @@ class PendingQueue:
         return workload
 
     def _list(self, local: str, position: QueuePosition, shape: Hashable) -> None:
-        """Note that the row has its head at this position."""
+        """Notes that the row has its head at this position."""
         if position[1] not in self._listed:
             self._listed.add(position[1])
             heappush(self._heads[local], (position, shape))
 
     def _unlist(self, local: str) -> Hashable:
-        """Drop the entry of the first row of a local queue; its shape."""
+        """Drops the entry of the first row of a local queue, and returns its shape."""
         position, shape = heappop(self._heads[local])
         self._listed.discard(position[1])
         return shape
 
     def _first(self, row: list[tuple[QueuePosition, Workload]]) -> tuple[QueuePosition, Workload] | None:
-        """The head of a row; entries before it that have left are dropped."""
+        """Returns the head of a row; entries before it that have left are dropped."""
         while row and self._waiting.get(row[0][1].uid) is not row[0][1]:
             heappop(row)
         return row[0] if row else None
 
     def pop_overdue(self) -> Workload | None:
-        """The first that has waited too long; where nothing passes the head, only the head itself."""
+        """Takes out the first workload that has waited too long; where nothing passes the head, only the head."""
         for workload in self.active() if self._overdue else ():
             if workload.overdue:
                 return self._waiting.pop(workload.uid)
@@ -164,24 +164,24 @@ class PendingQueue:
         return None
 
     def put_back(self, workload: Workload, *, again: bool) -> None:
-        """Return what was popped: to be looked at `again`, or to be set aside until the tree is looked at again."""
+        """Puts back what was popped: to be looked at `again`, or set aside until its tree is looked at again."""
         if again or self._requeued:
             self.push(workload)
         else:
             self._inadmissible[workload.uid] = workload
 
     def set_aside(self, shape: Hashable) -> None:
-        """Set everything of this shape aside until the tree is looked at again."""
+        """Sets everything of this shape aside until the tree is looked at again."""
         if not self._requeued:
             self._inadmissible_shapes.add(shape)
 
     @property
     def _requeued(self) -> bool:
-        """Whether the tree was to be looked at again since the last pop."""
+        """Returns whether the tree was to be looked at again since the last pop."""
         return self._popped_at != self.requeues.count
 
     def _take_up(self) -> None:
-        """Look at everything again, if that was asked for since it was last done."""
+        """Looks at everything again, if that was asked for since it was last done."""
         if self._taken_up == self.requeues.count:
             return
         self._taken_up = self.requeues.count
@@ -200,12 +200,12 @@ class PendingQueue:
             self._inadmissible[uid] = self._waiting.pop(uid)
 
     def active(self) -> list[Workload]:
-        """Those that will be looked at, in order."""
+        """Returns the workloads that will be looked at, in order."""
         self._set_shapes_aside()
         return self._ordered(self._waiting.values())
 
     def in_order(self) -> list[Workload]:
-        """All of them in the order in which they would be looked at."""
+        """Returns all workloads in the order in which they would be looked at."""
         return self._ordered((*self._waiting.values(), *self._inadmissible.values()))
 
     def _ordered(self, workloads: Iterable[Workload]) -> list[Workload]:

@@ -22,7 +22,7 @@ from fleet.reasons import Reason
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Victim:
-    """A holder would leave for this reason (Kueue's preemption Target)."""
+    """A holder to evict, and the reason why (Kueue's preemption Target)."""
 
     holder: AdmittedWorkload
     reason: Reason
@@ -30,7 +30,7 @@ class Victim:
 
 @dataclass(slots=True)
 class PreemptionContext:
-    """A workload wants cells that others hold (Kueue's preemptionCtx)."""
+    """A workload, and the cells it wants that others hold (Kueue's preemptionCtx)."""
 
     ledger: QuotaLedger
     workload: Workload
@@ -46,7 +46,7 @@ class PreemptionContext:
     """Local queue -> decayed usage, where that orders victims of the own queue."""
 
     def fits(self, *, borrowing: bool = True) -> bool:
-        """Whether quota and a place are there, as the ledger stands."""
+        """Returns whether quota and a place are there, as the ledger stands."""
         node = self.node
         owner = node.owner
         for cell, amount in self.usage.items():
@@ -57,7 +57,7 @@ class PreemptionContext:
         return self.finds_place()
 
     def ordered(self, holders: Iterable[AdmittedWorkload]) -> list[AdmittedWorkload]:
-        """Candidates of all queues, the one to go first at the head."""
+        """Returns the candidates of all queues, the one to go first at the head."""
         return sorted(holders, key=self._key)
 
     def _key(self, holder: AdmittedWorkload) -> tuple[object, ...]:
@@ -67,7 +67,7 @@ class PreemptionContext:
 
 
 def satisfies_policy(policy: CandidatePolicy, preemptor: Workload, candidate: Workload) -> bool:
-    """Whether the policy lets the preemptor evict the candidate."""
+    """Returns whether the policy lets the preemptor evict the candidate."""
     if policy is CandidatePolicy.ANY:
         return True
     if policy is CandidatePolicy.NEVER:
@@ -81,7 +81,7 @@ def satisfies_policy(policy: CandidatePolicy, preemptor: Workload, candidate: Wo
 def candidates_in(
     context: PreemptionContext, queue: QuotaNode, policy: CandidatePolicy, *, leaving: bool
 ) -> Iterator[AdmittedWorkload]:
-    """Holders of one queue that the policy lets go and that would free a contested cell, in the order of eviction.
+    """Yields holders of a queue that the policy lets go and that use a contested cell, in the order of eviction.
 
     Either those who are leaving or those who are not. They are found one by one as they are asked for: a search that
     needs one does not look at thousands.
@@ -99,12 +99,12 @@ def candidates_in(
 
 
 def leaving_turns(ledger: QuotaLedger) -> tuple[bool, ...]:
-    """Whether candidates are looked for among those who are leaving, turn by turn: they come first."""
+    """Returns for each turn of a search whether it looks among holders that are leaving: these come first."""
     return (True, False) if ledger.leave_later else (False,)
 
 
 def why_kept(queue: QuotaQueueSpec, node: QuotaNode, preemptor: Workload, holder: AdmittedWorkload) -> str:
-    """Why a holder may not be evicted for a workload of the queue at `node`; empty where nothing forbids it.
+    """Returns why a holder may not be evicted for a workload of the queue at `node`; empty where nothing forbids it.
 
     The words for what `candidates_in` passes over.
     """
@@ -125,7 +125,7 @@ def fill_back(
     borrowing: bool,
     still_right: Callable[[list[Victim]], bool] | None = None,
 ) -> list[Victim]:
-    """Put back whoever is not needed after all; the last one taken made it fit and stays out.
+    """Puts back the victims that are not needed after all; the last one taken made it fit and stays out.
 
     From the last but one to the first; who is put back leaves a hole that the last of the list moves into, so the order
     of visits shifts as upstream's does. `still_right` may object to going on with just the victims left. All that are
@@ -144,7 +144,7 @@ def fill_back(
 
 
 class _CandidateClass(IntEnum):
-    """How a candidate's queue stands to the preemptor; lower values are searched first."""
+    """The relation of a candidate's queue to the preemptor's; lower values are searched first."""
 
     HIERARCHICAL = 0
     PRIORITY = 1
@@ -164,7 +164,7 @@ CandidateQueues = dict[_CandidateClass, list[_CandidateQueue]]
 
 
 def classical_preemptions(context: PreemptionContext) -> list[Victim]:
-    """The holders to evict; empty when no set of permitted ones makes the workload fit. The ledger ends as it began."""
+    """Returns the holders to evict; empty when no permitted set makes the workload fit. The ledger is unchanged."""
     sources = _collect(context)
     if not any(sources.values()):
         return []
@@ -176,7 +176,7 @@ def classical_preemptions(context: PreemptionContext) -> list[Victim]:
 
 
 def _attempts(context: PreemptionContext, sources: CandidateQueues) -> tuple[bool, ...]:
-    """Whether borrowing is allowed, attempt by attempt."""
+    """Returns for each attempt whether borrowing is allowed."""
     never_borrowing = context.queue.preemption.while_borrowing is CandidatePolicy.NEVER
     if not sources[_CandidateClass.HIERARCHICAL] and not sources[_CandidateClass.PRIORITY]:
         return (True,)
@@ -190,7 +190,7 @@ def _attempts(context: PreemptionContext, sources: CandidateQueues) -> tuple[boo
 
 
 def _attempt(context: PreemptionContext, sources: CandidateQueues, *, borrowing: bool) -> list[Victim]:
-    """The victims of one attempt; empty when all candidates together would not do."""
+    """Returns the victims of one attempt; empty when all candidates together would not do."""
     ledger = context.ledger
     taken: list[Victim] = []
     done = False
@@ -212,7 +212,7 @@ def _attempt(context: PreemptionContext, sources: CandidateQueues, *, borrowing:
 
 
 def _spared(context: PreemptionContext, queue: QuotaNode, paths: dict[str, list[QuotaNode]]) -> bool:
-    """Whether nothing is taken from a queue: a subtree it is in is within its own quota on all contested cells."""
+    """Returns whether a queue loses nobody: some subtree that it is in is within quota on all contested cells."""
     path = paths.get(queue.name)
     if path is None:
         path = paths[queue.name] = list(_apart(context, queue))
@@ -220,7 +220,7 @@ def _spared(context: PreemptionContext, queue: QuotaNode, paths: dict[str, list[
 
 
 def _apart(context: PreemptionContext, queue: QuotaNode) -> Iterator[QuotaNode]:
-    """The queue and its ancestors up to the first one that is the preemptor's too."""
+    """Yields the queue and its ancestors up to the first one that is the preemptor's too."""
     mine = {id(node) for node in context.node.ancestors()}
     node: QuotaNode | None = queue
     while node is not None and id(node) not in mine:
@@ -229,7 +229,7 @@ def _apart(context: PreemptionContext, queue: QuotaNode) -> Iterator[QuotaNode]:
 
 
 def _collect(context: PreemptionContext) -> CandidateQueues:
-    """Queues with at least one candidate, in the order in which they are searched."""
+    """Returns queues with at least one candidate, in the order in which they are searched."""
     found: CandidateQueues = {kind: [] for kind in _CandidateClass}
     policy = context.queue.preemption
     found[_CandidateClass.SAME].append(_CandidateQueue(context.node, policy.within_queue))
@@ -250,7 +250,7 @@ def _has_any(context: PreemptionContext, source: _CandidateQueue, *, leaving: bo
 def _candidates(
     context: PreemptionContext, sources: CandidateQueues, spent: set[str], *, borrowing: bool
 ) -> Iterator[tuple[_CandidateClass, Victim]]:
-    """Candidates with their class, the one to go first at the head; with `borrowing` only whom a borrower may take.
+    """Yields candidates with their class, first to go first; when `borrowing` only those a borrower may take.
 
     A queue that the caller adds to `spent` meanwhile gives nobody else.
     """
@@ -272,7 +272,7 @@ def _candidates(
 def _merged(
     context: PreemptionContext, queues: list[_CandidateQueue], spent: set[str], *, leaving: bool
 ) -> Iterator[AdmittedWorkload]:
-    """Candidates of several queues in the order of eviction, as far as they are asked for."""
+    """Yields the candidates of several queues in the order of eviction, as far as they are asked for."""
 
     def from_one(source: _CandidateQueue) -> Iterator[AdmittedWorkload]:
         name = source.queue.name
@@ -284,7 +284,7 @@ def _merged(
 
 
 def _reason(context: PreemptionContext, holder: AdmittedWorkload, kind: _CandidateClass, *, same_team: bool) -> Reason:
-    """Why a candidate would leave. Of the priority class, only those taken while borrowing may go for a borrower."""
+    """Returns why a candidate would leave; in the priority class it tells whether a borrower may take it."""
     if same_team or kind is _CandidateClass.SAME:
         return Reason.PREEMPTED
     if kind is _CandidateClass.HIERARCHICAL:
@@ -300,7 +300,7 @@ def _reason(context: PreemptionContext, holder: AdmittedWorkload, kind: _Candida
 
 
 def _elsewhere(context: PreemptionContext) -> Iterator[tuple[QuotaNode, _CandidateClass]]:
-    """Other queues of the tree that borrow a contested cell, with their class, nearest ancestor first."""
+    """Yields other queues of the tree that borrow a contested cell, with their class, nearest ancestor first."""
     if context.queue.preemption.reclaim is CandidatePolicy.NEVER and not context.node.through_team:
         return
     node = context.node
@@ -318,12 +318,12 @@ def _elsewhere(context: PreemptionContext) -> Iterator[tuple[QuotaNode, _Candida
 
 
 def _within_quota(node: QuotaNode, remaining: dict[int, int]) -> bool:
-    """Whether the node's own quota covers what is left of the request. A queue without quota is no such node."""
+    """Returns whether the node's own quota covers the rest of the request; never for a queue without quota."""
     return not node.through_team and all(amount <= node.unused(cell) for cell, amount in remaining.items())
 
 
 def _borrowing_queues(context: PreemptionContext, node: QuotaNode) -> Iterator[QuotaNode]:
-    """Queues at or below a node that borrow a contested cell, through nodes that all do."""
+    """Yields queues at or below a node that borrow a contested cell, through nodes that all do."""
     if node.within(context.cells):
         return
     if node.is_queue:

@@ -37,12 +37,12 @@ class QueueBinding:
 
     @property
     def payer(self) -> str:
-        """Whom the cost of its gangs is told to: the team, or the ClusterQueue itself."""
+        """Returns who pays for its gangs: the team, or the ClusterQueue itself."""
         return self.team.name if self.team is not None else self.name
 
 
 def binding_of(fleet: Fleet, namespace: str, queue: str) -> QueueBinding | None:
-    """The queue that jobs of a namespace mean by a name: ours of that name, or Kueue's by its LocalQueue there.
+    """Returns the queue behind a name that a job gives: our Queue of that name, or a ClusterQueue by its LocalQueue.
 
     None when neither is declared.
     """
@@ -51,19 +51,19 @@ def binding_of(fleet: Fleet, namespace: str, queue: str) -> QueueBinding | None:
 
 
 def payer_of(fleet: Fleet, namespace: str, queue: str) -> str | None:
-    """Whose bill work of this queue is on; None for a queue that is not declared."""
+    """Returns who pays for work of this queue, a team or a ClusterQueue; None where it is not declared."""
     binding = binding_of(fleet, namespace, queue)
     return binding.payer if binding is not None else None
 
 
 def known_queues(fleet: Fleet, namespace: str) -> list[str]:
-    """Names of queues that jobs of a namespace may use."""
+    """Returns the names of queues that jobs of a namespace may use."""
     return sorted(queue for of, queue in _bindings(fleet.index, fleet) if of in {"", namespace})
 
 
 @derived()
 def _bindings(_index: Index, fleet: Fleet) -> Mapping[tuple[str, str], QueueBinding]:
-    """(namespace, queue) -> its binding; the namespace is empty for queues that are known in all of them."""
+    """Returns (namespace, queue) -> its binding; the namespace is empty for queues that are known in all of them."""
     bindings = {}
     for local in fleet.local_queues.values():
         behind = fleet.cluster_queues[local.spec.cluster_queue]
@@ -88,7 +88,7 @@ _STRICTEST = ("HoldAndDrain", "Hold", "None")
 
 
 def _behind(queue: ClusterQueue, local_stop: str) -> QueueBinding:
-    """The binding of a ClusterQueue through a LocalQueue: the stricter stop policy of the two holds."""
+    """Returns the binding of a ClusterQueue through a LocalQueue: the stricter stop policy of the two holds."""
     stops = {local_stop, queue.spec.stop_policy}
     return QueueBinding(
         queue.name,
@@ -98,19 +98,19 @@ def _behind(queue: ClusterQueue, local_stop: str) -> QueueBinding:
 
 
 class Priority(NamedTuple):
-    """The order of a gang among others, and whether it may evict them."""
+    """The priority of a gang, and whether it may evict others."""
 
     value: int = 0
     preempts: bool = True
 
 
 def class_of(fleet: Fleet, priority_class: str) -> PriorityClass | None:
-    """The declared PriorityClass of a gang that names this one, or none; None when it is not declared."""
+    """Returns the PriorityClass of a gang that names this one, or the default; None when it is not declared."""
     return fleet.priority_classes.get(priority_class or DEFAULT_CLASS)
 
 
 def priority_of(fleet: Fleet, snapshot: Snapshot, job: Job) -> Priority:
-    """Of the class the job names; else of the declared default; else of its pods' own PriorityClass; else 0.
+    """Returns the priority of the class the job names, else the default's, else that of its pods' class, else 0.
 
     As with Kueue, the class of the job wins over that of its pods, and what a class is worth later changes nothing.
     """
@@ -124,7 +124,7 @@ def priority_of(fleet: Fleet, snapshot: Snapshot, job: Job) -> Priority:
 
 
 def boosted_priority(fleet: Fleet, gang: Gang) -> int:
-    """What a gang is ordered and preempted by: its priority with its boost.
+    """Returns the priority that a gang is ordered and preempted by: its own with its boost.
 
     Whoever writes the job writes the boost, so it lifts nobody above the highest class that the team may use.
     """

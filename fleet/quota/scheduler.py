@@ -35,26 +35,26 @@ class AdmissionScheduler(Nominator):
     """Root -> how often everything set aside below it was to be looked at again."""
 
     def submit(self, workload: Workload) -> None:
-        """A workload waits in its queue from now on. KeyError when there is no such queue."""
+        """Adds a workload to its queue; KeyError when there is no such queue."""
         self._pending(workload.queue).push(workload)
 
     def withdraw(self, workload: Workload) -> None:
-        """A workload waits no longer."""
+        """Removes a workload from its queue."""
         self._pending(workload.queue).forget(workload.uid)
         self.forget_progress(workload)
 
     def settle(self, holder: AdmittedWorkload) -> None:
-        """A workload holds quota already."""
+        """Adds a workload that holds quota already."""
         self.ledger.add(holder)
 
     def vacate(self, uid: str) -> AdmittedWorkload:
-        """A holder gives its quota back (finished, gone, evicted); those set aside in its tree are looked at again."""
+        """Gives a holder's quota back (finished, gone, evicted), and looks again at all set aside in its tree."""
         holder = self.ledger.remove(uid)
         self.retry(holder.queue)
         return holder
 
     def retry(self, queue: QuotaNode) -> None:
-        """Look again at everything set aside in the queue's tree."""
+        """Looks again at everything set aside in the queue's tree."""
         self.changed(queue)
         self._requeues_of(queue.root).count += 1
 
@@ -70,16 +70,16 @@ class AdmissionScheduler(Nominator):
         return self.pending[queue]
 
     def usage_of(self, workload: Workload) -> float:
-        """Decayed usage of a workload's local queue."""
+        """Returns the decayed usage of a workload's local queue."""
         return self.local_usage.get(workload.local_queue, 0.0)
 
     def heads(self, but: frozenset[str] = frozenset()) -> list[Workload]:
-        """The next workload of every queue that is not in `but`, taken out of its queue."""
+        """Returns the next workload of every queue that is not in `but`, taken out of its queue."""
         found = (self.pending[name].pop() for name in sorted(self.pending) if name not in but)
         return [workload for workload in found if workload is not None]
 
     def cycle(self) -> CycleResult:
-        """Decide one head of every queue. Who is admitted is in the ledger; evictions are still to be carried out."""
+        """Decides one head of every queue. Who is admitted is in the ledger; evictions are still to be carried out."""
         return self.decide(self.heads())
 
     def sweep(self) -> CycleResult:
@@ -104,23 +104,23 @@ class AdmissionScheduler(Nominator):
         return total
 
     def _carry_out(self, result: CycleResult) -> None:
-        """Note for the cycles that follow who is told to leave, and that what was admitted has still to be written."""
+        """Notes for the cycles that follow who is told to leave, and that what was admitted has still to be written."""
         for victim, _ in result.evictions:
             self.ledger.evict(victim.holder)
         for holder in result.admitted:
             holder.unsettled = True
 
     def _overdue(self) -> list[Workload]:
-        """The first overdue workload of every queue, taken out of it: it goes before all others, or reserves first."""
+        """Takes the first overdue workload out of every queue: it goes before all others, or reserves first."""
         found = (self.pending[name].pop_overdue() for name in sorted(self.pending))
         return sorted((workload for workload in found if workload is not None), key=order_key)
 
     def still_waiting(self) -> list[Workload]:
-        """Everybody still in a queue, by queue and in order."""
+        """Returns all workloads that are still in a queue, by queue and in order."""
         return [workload for name in sorted(self.pending) for workload in self.pending[name].in_order()]
 
     def decide(self, heads: Iterable[Workload], second_pass: Iterable[SecondPassWorkload] = ()) -> CycleResult:
-        """Decide these heads, which are in no queue any more, and holders that need a place."""
+        """Decides these heads, which are in no queue any more, and holders that need a place."""
         result = self._decide(heads, second_pass, keep=False)
         self.ledger.count_leaving(gone=False)
         return result
@@ -128,7 +128,7 @@ class AdmissionScheduler(Nominator):
     def _decide(
         self, heads: Iterable[Workload], second_pass: Iterable[SecondPassWorkload] = (), *, keep: bool = False
     ) -> CycleResult:
-        """One cycle. With `keep`, what is held for those who wait for others to leave outlasts it; they stay away."""
+        """Runs one cycle. With `keep`, capacity held for entries that wait outlasts it; they stay away."""
         self._cycle += 1
         entries = [*map(self.nominate_again, second_pass), *map(self.nominate, heads)]
         cycle = AdmissionCycle(self)
@@ -142,7 +142,7 @@ class AdmissionScheduler(Nominator):
         return cycle.result
 
     def _ordered(self, entries: list[CycleEntry], *, grows: bool) -> Iterable[CycleEntry]:
-        """The entries in the order in which they are decided; with `grows` they become more on the way."""
+        """Returns the entries in the order in which they are decided; with `grows` they become more on the way."""
         fair = [entry for entry in entries if self.rules_for(entry.node).fair]
         classical = [entry for entry in entries if not self.rules_for(entry.node).fair]
         yield from classical_order(classical, self.rules)
@@ -150,7 +150,7 @@ class AdmissionScheduler(Nominator):
         yield from fair_order(fair, self.ledger.tree, self.rules, following)
 
     def _following(self, entries: list[CycleEntry], entry: CycleEntry) -> CycleEntry | None:
-        """The next of the queue of one that was admitted, if it fits at once: it competes with the heads of the others.
+        """Returns the queue's next entry after one that was admitted, if it fits at once; it joins the cycle.
 
         With one head a queue and cycle each queue would get one after the other whatever its share, and what is unequal
         then be set right by evictions (progressive filling: Ghodsi et al., "Dominant Resource Fairness", section 4.2).
@@ -168,7 +168,7 @@ class AdmissionScheduler(Nominator):
         return found
 
     def _return(self, entry: CycleEntry, result: CycleResult, *, parked: bool) -> None:
-        """Put an entry that was not admitted back into its queue, or aside; `parked`: it comes back after the sweep."""
+        """Puts an entry that was not admitted back into its queue, or aside; a `parked` one after the sweep."""
         if entry.second_pass is not None:  # in no queue
             if entry.outcome not in {EntryOutcome.ADMITTED, EntryOutcome.EVICTED}:
                 result.waiting.append(entry)
@@ -193,6 +193,6 @@ class AdmissionScheduler(Nominator):
 
 
 def _stays_away(entry: CycleEntry) -> bool:
-    """Whether an entry is not looked at again in this sweep: others leave for it, or it blocks its queue."""
+    """Returns whether an entry is not looked at again in this sweep: others leave for it, or it blocks its queue."""
     blocks = entry.queue.strict and entry.outcome is EntryOutcome.NO_CANDIDATES
     return blocks or entry.outcome in {EntryOutcome.PENDING_PREEMPTION, EntryOutcome.BUSY}

@@ -21,7 +21,7 @@ EVERY_RESOURCE = "*"
 
 
 class FlavorResource(NamedTuple):
-    """Quotas are counted in amounts of a `resource` of one `flavor` (Kueue's FlavorResource)."""
+    """A `resource` of one `flavor`, the unit that quotas count (Kueue's FlavorResource)."""
 
     flavor: str
     resource: str
@@ -44,12 +44,12 @@ class QuotaResourceGroup:
     flavors: tuple[str, ...]
 
     def covers(self, resource: str) -> bool:
-        """Whether the resource is given from this group."""
+        """Returns whether the group gives the resource."""
         return resource in self.resources or EVERY_RESOURCE in self.resources
 
 
 class CandidatePolicy(StrEnum):
-    """Which candidates a preemptor may evict, by their priority and age (Kueue's PreemptionPolicy)."""
+    """The candidates that a preemptor may evict, by their priority and age (Kueue's PreemptionPolicy)."""
 
     NEVER = "Never"
     LOWER = "LowerPriority"
@@ -66,7 +66,7 @@ class FungibilityPolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class QueuePreemption:
-    """Whose workloads may be evicted for one of this queue (Kueue's ClusterQueuePreemption)."""
+    """The policies by which workloads may be evicted for one of this queue (Kueue's ClusterQueuePreemption)."""
 
     within_queue: CandidatePolicy = CandidatePolicy.NEVER
     reclaim: CandidatePolicy = CandidatePolicy.NEVER
@@ -78,7 +78,7 @@ class QueuePreemption:
 
 @dataclass(frozen=True, slots=True)
 class QueueFungibility:
-    """How the flavors of a group stand in for each other (Kueue's FlavorFungibility)."""
+    """When the next flavor of a group is tried (Kueue's FlavorFungibility)."""
 
     when_can_borrow: FungibilityPolicy = FungibilityPolicy.STOP
     when_can_preempt: FungibilityPolicy = FungibilityPolicy.NEXT
@@ -127,17 +127,17 @@ class QuotaQueueSpec:
 
     @property
     def declared_only(self) -> bool:
-        """Whether only what some quota of the tree names is limited; otherwise the rest is refused."""
+        """Returns whether only what some quota of the tree names is limited; otherwise the rest is refused."""
         return EVERY_RESOURCE in self._group_of
 
     def asked_of(self, pod_set: PodSet) -> Mapping[str, int]:
-        """What one pod of a set asks of the queue: its requests, and itself where the queue counts pods."""
+        """Returns what one pod of a set asks of the queue: its requests, and itself where the queue counts pods."""
         if PODS in self._group_of:
             return {**pod_set.requests, PODS: 1}
         return pod_set.requests
 
     def group_of(self, resource: str) -> QuotaResourceGroup | None:
-        """The group that covers a resource."""
+        """Returns the group that covers a resource."""
         return self._group_of.get(resource) or self._group_of.get(EVERY_RESOURCE)
 
 

@@ -17,7 +17,7 @@ Usage = Mapping[Cell, int]
 
 
 class UnrelatedNodes(ValueError):
-    """Nodes were compared that are not in one tree."""
+    """Nodes of different trees cannot be compared."""
 
 
 @dataclass(slots=True, eq=False)
@@ -47,20 +47,20 @@ class QuotaNode:
     """Cells that any quota of the whole tree names; set on the root."""
 
     def private_left(self, cell: Cell) -> int:
-        """How much of the private part is not used."""
+        """Returns how much of the private part is not used."""
         left = self.private[cell] - self.usage[cell]
         return max(0, left)
 
     def unused(self, cell: Cell) -> int:
-        """Subtree quota not used; negative while it borrows."""
+        """Returns the subtree's quota that is not used, of one cell; negative while it borrows."""
         return self.subtree[cell] - self.usage[cell]
 
     def borrows_with(self, cell: Cell, amount: int) -> bool:
-        """Whether `amount` more would be above the subtree's own quota."""
+        """Returns whether `amount` more would be above the subtree's own quota."""
         return self.subtree[cell] < self.usage[cell] + amount
 
     def within(self, cells: Iterable[Cell]) -> bool:
-        """Whether the node uses no more than its subtree's quota of every one of the cells."""
+        """Returns whether the node uses no more than its subtree's quota of every one of the cells."""
         usage, subtree = self.usage, self.subtree
         for cell in cells:  # noqa: SIM110 -- asked of all queues in every search: a generator costs three times as much
             if usage[cell] > subtree[cell]:
@@ -68,7 +68,7 @@ class QuotaNode:
         return True
 
     def ancestors(self) -> Iterator["QuotaNode"]:
-        """The nodes above, the parent first, the root last."""
+        """Yields the nodes above, the parent first, the root last."""
         node = self.parent
         while node is not None:
             yield node
@@ -76,7 +76,7 @@ class QuotaNode:
 
     @property
     def root(self) -> "QuotaNode":
-        """The top of its tree; itself when it has no parent."""
+        """Returns the top of its tree; itself when it has no parent."""
         node = self
         while node.parent is not None:
             node = node.parent
@@ -84,16 +84,16 @@ class QuotaNode:
 
     @property
     def path(self) -> str:
-        """`/root/.../name`, for people."""
+        """Returns `/root/.../name`, for people."""
         return "/" + "/".join([*(node.name for node in reversed(list(self.ancestors()))), self.name])
 
     @property
     def owner(self) -> "QuotaNode":
-        """The node whose quota a queue calls its own: its team where it has none, else itself."""
+        """Returns the node whose quota a queue calls its own: its team where it has none, else itself."""
         return self.parent if self.through_team and self.parent is not None else self
 
     def queues(self) -> Iterator["QuotaNode"]:
-        """The queues at or below this node, in order."""
+        """Yields the queues at or below this node, in order."""
         if self.is_queue:
             yield self
         for child in self.children:
@@ -104,7 +104,7 @@ class QuotaTree:
     """All cohorts and queues, as one tree or several. Usage is charged at queues, and past private quota further up."""
 
     def __init__(self, cohorts: Sequence[QuotaCohortSpec], queues: Sequence[QuotaQueueSpec]) -> None:
-        """A cohort that is named but not given has no quota and no parent. ValueError for a circle of cohorts."""
+        """Builds the tree; a cohort that is only named has no quota nor parent. ValueError for a circle of cohorts."""
         self.cells: list[FlavorResource] = []
         self.index: dict[FlavorResource, Cell] = {}
         self._of_resource: dict[str, list[Cell]] = {}
@@ -118,7 +118,7 @@ class QuotaTree:
         self._seal({spec.name: spec.quotas for spec in cohorts}, {spec.name: spec.quotas for spec in queues})
 
     def _add_cohorts(self, waiting: dict[str, QuotaCohortSpec]) -> None:
-        """Add cohorts once those above them are there."""
+        """Adds cohorts once those above them are there."""
         while waiting:
             ready = [spec for spec in waiting.values() if not spec.parent or spec.parent in self.cohorts]
             if not ready:
@@ -128,7 +128,7 @@ class QuotaTree:
                 self.cohorts[spec.name] = self._below(spec.parent, spec.name, spec.weight, is_queue=False)
 
     def _below(self, parent: str, name: str, weight: float, *, is_queue: bool) -> QuotaNode:
-        """A new node below a cohort, or a root where `parent` is empty."""
+        """Returns a new node below a cohort, or a root where `parent` is empty."""
         above = self.cohorts[parent] if parent else None
         node = QuotaNode(name, above, weight, is_queue)
         if above is not None:
@@ -153,7 +153,7 @@ class QuotaTree:
                 node.declared = frozenset(self._named_below(node, own))
 
     def cell(self, named: FlavorResource) -> Cell:
-        """The cell of a (flavor, resource); one that no quota names gets a cell with no quota anywhere."""
+        """Returns the cell of a (flavor, resource); one that no quota names gets a cell with no quota anywhere."""
         found = self.index.get(named)
         if found is None:
             found = self._intern(named)
@@ -170,7 +170,7 @@ class QuotaTree:
         return cell
 
     def cells_of(self, resource: str) -> list[Cell]:
-        """Cells of one resource, over all flavors."""
+        """Returns the cells of one resource, over all flavors."""
         return self._of_resource.get(resource, [])
 
     def _sum_up(self, node: QuotaNode, own: Mapping[int, Mapping[FlavorResource, CellQuota]]) -> None:
@@ -210,13 +210,13 @@ class QuotaTree:
         return named.union(*(self._named_below(child, own) for child in node.children))
 
     def counts(self, queue: QuotaNode, named: FlavorResource) -> bool:
-        """Whether any quota of the queue's tree names this (flavor, resource)."""
+        """Returns whether any quota of the queue's tree names this (flavor, resource)."""
         cell = self.index.get(named)
         return cell is not None and cell in queue.root.declared
 
 
 def _named_or_given(cohorts: Sequence[QuotaCohortSpec], queues: Sequence[QuotaQueueSpec]) -> dict[str, QuotaCohortSpec]:
-    """Name -> cohort, in the order of names, of all that are given or only named."""
+    """Returns name -> cohort, in the order of names, of all that are given or only named."""
     given = {spec.name: spec for spec in cohorts}
     for name in [spec.parent for spec in cohorts] + [queue.cohort for queue in queues]:
         if name and name not in given:
@@ -225,7 +225,7 @@ def _named_or_given(cohorts: Sequence[QuotaCohortSpec], queues: Sequence[QuotaQu
 
 
 def charge(queue: QuotaNode, usage: Usage) -> None:
-    """Add usage at a queue."""
+    """Adds usage at a queue."""
     for cell, asked in usage.items():
         node: QuotaNode | None = queue
         amount = asked
@@ -238,7 +238,7 @@ def charge(queue: QuotaNode, usage: Usage) -> None:
 
 
 def release(queue: QuotaNode, usage: Usage) -> None:
-    """Take usage away; undoes `charge` exactly."""
+    """Takes usage away; undoes `charge` exactly."""
     for cell, given in usage.items():
         node: QuotaNode | None = queue
         amount = given
@@ -250,7 +250,7 @@ def release(queue: QuotaNode, usage: Usage) -> None:
 
 
 def available(queue: QuotaNode, cell: Cell) -> int:
-    """What the queue could use more now; never negative."""
+    """Returns what the queue could use more now; never negative."""
     left = _available(queue, cell)
     return max(0, left)
 
@@ -267,7 +267,7 @@ def _available(node: QuotaNode, cell: Cell) -> int:
 
 
 def fits(queue: QuotaNode, usage: Usage) -> bool:
-    """Whether all of `usage` is available now."""
+    """Returns whether all of `usage` is available now."""
     for cell, amount in usage.items():  # noqa: SIM110 -- asked after every victim: a generator costs twice as much
         if amount > available(queue, cell):
             return False
@@ -275,7 +275,7 @@ def fits(queue: QuotaNode, usage: Usage) -> bool:
 
 
 def borrow_height(queue: QuotaNode, cell: Cell, amount: int) -> tuple[int, bool]:
-    """How far up the tree the amount has to be borrowed, and whether that is below the root (reference 2.4).
+    """Returns how far up the tree the amount has to be borrowed, and whether that is below the root (reference 2.4).
 
     0 = within its own quota. Below the root, what is borrowed higher up may be taken back by preemption.
     """
@@ -292,7 +292,7 @@ def borrow_height(queue: QuotaNode, cell: Cell, amount: int) -> tuple[int, bool]
 
 
 class DominantResourceShare(NamedTuple):
-    """How much a node borrows of what it could, in thousandths: of the resource that it borrows most of.
+    """The part of what a node could borrow that it does, in thousandths: of the resource it borrows most of.
 
     The node's `weight` divides it; a weight of 0 makes it infinite.
     """
@@ -314,7 +314,7 @@ class DominantResourceShare(NamedTuple):
 def dominant_resource_share(
     tree: QuotaTree, node: QuotaNode, only: Collection[str] | None = None
 ) -> DominantResourceShare:
-    """The share of a node as its usage stands, of all resources or of some `only`; a root has none."""
+    """Returns the share of a node as its usage stands, of all resources or `only` of some; 0 for a root."""
     above = node.parent
     if above is None:
         return DominantResourceShare(0.0, node.weight)

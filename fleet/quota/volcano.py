@@ -45,7 +45,7 @@ class VolcanoDemand:
 def volcano_specs(
     queues: Mapping[str, VolcanoQueue], demand: VolcanoDemand
 ) -> tuple[list[QuotaCohortSpec], dict[str, QuotaQueueSpec]]:
-    """Cohorts for queues with others below them, queues for the rest (only these take work, as upstream)."""
+    """Returns cohorts for queues with others below them, queues for the rest (only these take work, as upstream)."""
     if not queues:
         return [], {}
     below = _children(queues)
@@ -73,7 +73,7 @@ def volcano_specs(
 
 
 def _children(queues: Mapping[str, VolcanoQueue]) -> dict[str, list[str]]:
-    """Queue -> the queues right below it."""
+    """Returns queue -> the queues right below it."""
     below: dict[str, list[str]] = {}
     for name, queue in sorted(queues.items()):
         if queue.parent is not None:
@@ -82,7 +82,7 @@ def _children(queues: Mapping[str, VolcanoQueue]) -> dict[str, list[str]]:
 
 
 def _root(queues: Mapping[str, VolcanoQueue], demand: VolcanoDemand) -> QuotaCohortSpec:
-    """The root lends every resource that anybody names without bound: more machines can be bought."""
+    """Returns the root, which lends every resource that anybody names without bound: more machines can be bought."""
     names = {*demand.total, *(name for asked in demand.requests.values() for name in asked)}
     names |= {name for queue in queues.values() for name in (*queue.spec.capability, *queue.spec.deserved)}
     everything = {FlavorResource(ANY_MACHINE, name): CellQuota(UNLIMITED) for name in sorted(names)}
@@ -90,7 +90,7 @@ def _root(queues: Mapping[str, VolcanoQueue], demand: VolcanoDemand) -> QuotaCoh
 
 
 def _quotas(queue: VolcanoQueue, deserves: Resources, children: list[Resources]) -> dict[FlavorResource, CellQuota]:
-    """A node's own quota is what it deserves beyond its children, which bring theirs."""
+    """Returns a node's own quota: what it deserves beyond its children, which bring theirs."""
     found = {}
     for name in sorted({*deserves, *queue.spec.capability}):
         amount = deserves.get(name, 0)
@@ -104,7 +104,7 @@ def _quotas(queue: VolcanoQueue, deserves: Resources, children: list[Resources])
 def _deserved(
     queues: Mapping[str, VolcanoQueue], below: Mapping[str, list[str]], demand: VolcanoDemand
 ) -> dict[str, Resources]:
-    """Queue -> what it deserves, level by level from the root."""
+    """Returns queue -> what it deserves, level by level from the root."""
     found: dict[str, Resources] = {ROOT: demand.total}
     todo = [ROOT]
     while todo:
@@ -142,7 +142,7 @@ def _by_weight(
 
 
 def _asked(below: Mapping[str, list[str]], demand: VolcanoDemand, queue: str) -> Resources:
-    """What is asked of a queue and of all below it."""
+    """Returns what gangs ask of a queue and of all below it."""
     asked = dict(demand.requests.get(queue, {}))
     for child in below.get(queue, ()):
         for name, amount in _asked(below, demand, child).items():
@@ -163,12 +163,12 @@ class WeightedQueue:
 
 
 def within(amounts: Amounts, bound: Amounts) -> bool:
-    """Whether every amount is at most the bound; a resource the bound does not name counts as zero."""
+    """Returns whether every amount is at most the bound; a resource the bound does not name counts as zero."""
     return all(value <= bound.get(name, 0.0) + TOLERANCE for name, value in amounts.items())
 
 
 def ceilings(total: Amounts, queues: Mapping[str, WeightedQueue]) -> dict[str, dict[str, float]]:
-    """What each queue may hold at most: all that is not guaranteed to others, and never above its capability."""
+    """Returns the most that each queue may hold: all not guaranteed to others, and never above its capability."""
     guaranteed = {name: sum(q.guarantee.get(name, 0.0) for q in queues.values()) for name in total}
     found: dict[str, dict[str, float]] = {}
     for key, queue in queues.items():
@@ -181,7 +181,7 @@ def ceilings(total: Amounts, queues: Mapping[str, WeightedQueue]) -> dict[str, d
 
 
 def deserved(total: Amounts, queues: Mapping[str, WeightedQueue]) -> dict[str, dict[str, float]]:
-    """What each queue deserves of `total`, for all resources of it: shares by weight (water filling).
+    """Returns what each queue deserves of `total`, for all resources of it: shares by weight (water filling).
 
     Every round pours what is left over the queues that are not yet met, by weight, and takes back what a queue cannot
     use. All queues of a round see the same remainder, so the order of the queues does not matter.

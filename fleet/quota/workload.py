@@ -54,7 +54,7 @@ class Workload:
 
     @property
     def at_s(self) -> float:
-        """The time that orders it among workloads of equal priority."""
+        """Returns the time that orders it among workloads of equal priority."""
         return self.created_at_s if self.queued_at_s is None else self.queued_at_s
 
     @property
@@ -79,7 +79,7 @@ class Workload:
 
 
 def _shape_of(pod_set: PodSet) -> Hashable:
-    """Everything of a pod set that a decision depends on, hashable."""
+    """Returns everything of a pod set that a decision depends on, hashable."""
     return (
         pod_set.name,
         pod_set.count,
@@ -94,7 +94,7 @@ def _shape_of(pod_set: PodSet) -> Hashable:
 
 @dataclass(frozen=True, slots=True)
 class PodSetAssignment:
-    """One pod set holds these flavors for `count` of its pods (Kueue's PodSetAssignment in an Admission)."""
+    """The flavors that one pod set holds for `count` of its pods (Kueue's PodSetAssignment in an Admission)."""
 
     name: str
     count: int
@@ -114,7 +114,7 @@ def by_resource(tree: QuotaTree, usage: Mapping[Cell, int]) -> dict[str, int]:
 
 
 class PreemptionMode(IntEnum):
-    """An amount of a flavor can be had by one of these means, the best last (Kueue's preemptionMode)."""
+    """The means by which an amount of a flavor can be had, the best last (Kueue's preemptionMode)."""
 
     NO_FIT = 0
     NO_CANDIDATES = 1
@@ -127,12 +127,12 @@ class PreemptionMode(IntEnum):
 
     @property
     def preempting(self) -> bool:
-        """Whether it takes preemption: it neither fits nor is out of the question."""
+        """Returns whether it takes preemption: it neither fits nor is impossible."""
         return PreemptionMode.NO_FIT < self < PreemptionMode.FIT
 
 
 class GranularMode(NamedTuple):
-    """By which means a flavor could be had, and from how far up the tree it would borrow (Kueue's granularMode)."""
+    """The means by which a flavor could be had, and how far up the tree it would borrow (Kueue's granularMode)."""
 
     mode: PreemptionMode
     borrow: int
@@ -151,7 +151,7 @@ class FlavorRefusal(NamedTuple):
     retry_at_s: float = 0.0
 
     def told(self, tree: QuotaTree) -> Refusal:
-        """The refusal as a sentence with its numbers."""
+        """Returns the refusal as a sentence with its numbers."""
         if self.cell < 0:
             return Refusal(self.reason, self.message, self.retry_at_s)
         resource, flavor = tree.cells[self.cell].resource, tree.cells[self.cell].flavor
@@ -192,7 +192,7 @@ class PodSetFlavors:
 
     @property
     def mode(self) -> PreemptionMode:
-        """The worst of its resources."""
+        """Returns the worst of its resources."""
         if self.choices is None or self.no_place:
             return PreemptionMode.NO_FIT
         worst = PreemptionMode.FIT
@@ -201,12 +201,12 @@ class PodSetFlavors:
         return worst
 
     def asks(self) -> set[str]:
-        """Resources that the pod set asks for."""
+        """Returns resources that the pod set asks for."""
         return {name for name, amount in self.amounts.items() if amount}
 
     @property
     def flavors(self) -> frozenset[str]:
-        """Names of the flavors chosen."""
+        """Returns the names of the flavors chosen."""
         return frozenset(choice.flavor for choice in (self.choices or {}).values())
 
 
@@ -221,7 +221,7 @@ class WorkloadAssignment:
 
     @property
     def mode(self) -> PreemptionMode:
-        """The worst of its pod sets."""
+        """Returns the worst of its pod sets."""
         pod_sets = self.pod_sets
         if len(pod_sets) == 1:
             return pod_sets[0].mode
@@ -229,12 +229,12 @@ class WorkloadAssignment:
 
     @property
     def borrow(self) -> int:
-        """The highest level anything is borrowed from."""
+        """Returns the highest level anything is borrowed from."""
         return max((c.borrow for p in self.pod_sets for c in (p.choices or {}).values()), default=0)
 
     @property
     def given(self) -> tuple[PodSetAssignment, ...]:
-        """What the workload would hold."""
+        """Returns what the workload would hold."""
         return tuple(
             PodSetAssignment(
                 pods.pod_set.name,
@@ -246,7 +246,7 @@ class WorkloadAssignment:
         )
 
     def contested(self, tree: QuotaTree) -> frozenset[Cell]:
-        """Cells that have to be preempted for."""
+        """Returns cells that have to be preempted for."""
         return frozenset(
             tree.cell(FlavorResource(choice.flavor, resource))
             for pods in self.pod_sets
@@ -255,12 +255,12 @@ class WorkloadAssignment:
         )
 
     def indexes(self) -> list[dict[str, int]]:
-        """For each pod set: resource -> where its search goes on."""
+        """Returns for each pod set: resource -> where its search goes on."""
         return [{name: choice.next_index for name, choice in (pods.choices or {}).items()} for pods in self.pod_sets]
 
     @property
     def no_fit_reason(self) -> Reason | None:
-        """Why the assignment cannot be had: the least final reason of the first pod set without a flavor, or None."""
+        """Returns the least final reason why the first pod set without a flavor has none; None otherwise."""
         for pods in self.pod_sets:
             if pods.mode is PreemptionMode.NO_FIT:
                 reasons = {refusal.reason for refusal in pods.refusals}
@@ -268,7 +268,7 @@ class WorkloadAssignment:
         return None
 
     def untried(self) -> bool:
-        """Whether some resource has flavors left to try."""
+        """Returns whether some resource has flavors left to try."""
         return any(index != -1 for indexes in self.indexes() for index in indexes.values())
 
 

@@ -27,7 +27,7 @@ class Arrival:
 
 @dataclass(slots=True)
 class History:
-    """What became of one job, in milliseconds."""
+    """The instants at which one job was created, admitted, evicted and finished (milliseconds)."""
 
     created_ms: int
     admitted_ms: list[int] = field(default_factory=list)
@@ -37,7 +37,7 @@ class History:
 
 @dataclass(slots=True)
 class Stream:
-    """Plays arrivals through a scheduler."""
+    """Plays a stream of jobs through an admission scheduler, in virtual time."""
 
     scheduler: AdmissionScheduler
     histories: dict[str, History] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class Stream:
     """(instant, name, run of the job) of jobs that will finish, unless evicted before."""
 
     def play(self, arrivals: Iterable[Arrival]) -> dict[str, History]:
-        """Everything, to the end; uid -> history."""
+        """Plays all arrivals to the end; returns uid -> what became of the job."""
         coming = sorted(arrivals, key=lambda job: (job.at_ms, job.workload.name), reverse=True)
         while coming or self._finishing:
             now_ms = min([job.at_ms for job in coming[-1:]] + [entry[0] for entry in self._finishing[:1]])

@@ -54,7 +54,7 @@ _NOBODY: Mapping[str, tuple[str, str]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The world at one instant. Nobody ever changes the mappings: what is different comes as another mapping.
+    """What is observed at one instant. Nobody changes its mappings: what is different comes as another mapping.
 
     Look-ups made of a mapping may therefore be kept by its identity in `index`.
     """

@@ -10,13 +10,13 @@ HARD_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
 
 
 def tolerates(taints: Iterable[Taint], tolerations: Iterable[Toleration]) -> bool:
-    """Whether every hard taint is tolerated."""
+    """Returns whether every hard taint is tolerated."""
     known = tuple(tolerations)
     return all(any(t.tolerates(taint) for t in known) for taint in taints if taint.effect in HARD_EFFECTS)
 
 
 def selects(pod_set: PodSet, labels: Mapping[str, str]) -> bool:
-    """Whether node selector and required node affinity hold on a node with exactly these labels."""
+    """Returns whether node selector and required node affinity hold on a node with exactly these labels."""
     for key, value in pod_set.node_selector.items():
         if labels.get(key) != value:
             return False
@@ -25,14 +25,14 @@ def selects(pod_set: PodSet, labels: Mapping[str, str]) -> bool:
 
 
 def requirements_of(terms: tuple[RequirementTerm, ...]) -> Requirements:
-    """A conjunction of terms as requirements."""
+    """Returns terms, all of which must hold, as requirements."""
     return Requirements.from_terms(terms)
 
 
 def admits(
     pod_set: PodSet, tolerations: tuple[Toleration, ...], labels: Mapping[str, str], taints: tuple[Taint, ...]
 ) -> bool:
-    """Whether a pod of the set, with the flavor's `tolerations` added, may stand on such a machine."""
+    """Returns whether a pod of the set, with the flavor's `tolerations` added, may stand on a machine with these."""
     return (not taints or tolerates(taints, (*pod_set.tolerations, *tolerations))) and selects(pod_set, labels)
 
 

@@ -49,7 +49,7 @@ class NodeDisruption:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One machine, from intent to grave (CRD `NodeClaim`).
+    """One machine, from the written intent to buy it until it is gone (CRD `NodeClaim`).
 
     Only a re-cut changes `layout` and `resources`, and only the end of its reservation `capacity_pool` and prices.
     """
@@ -103,12 +103,12 @@ class Claim:
 
     @property
     def charged_usd_h(self) -> float:
-        """What whoever uses it is charged an hour."""
+        """Returns the price (USD an hour) that the machine's users are charged."""
         return self.price_usd_h if self.list_usd_h is None else self.list_usd_h
 
     @property
     def state(self) -> ClaimState:
-        """Derived, so that it cannot contradict the facts."""
+        """Returns how far the machine has come: derived, so that it cannot contradict the facts."""
         if self.deleting:
             return ClaimState.TERMINATING
         for stamp, state in (
@@ -121,7 +121,7 @@ class Claim:
         return ClaimState.PENDING
 
     def with_disruption(self, disruption: NodeDisruption) -> "Claim":
-        """A copy that is on its way out. The first reason stays; only an earlier deadline changes it any more."""
+        """Returns a copy that is leaving. The first reason stays; only an earlier deadline still changes it."""
         if self.disruption is None:
             return replace(self, disruption=disruption)
         if self.disruption.deadline_s <= disruption.deadline_s + SAME_INSTANT_S:

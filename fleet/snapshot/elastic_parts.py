@@ -61,7 +61,7 @@ def parts(gang: Gang) -> Iterator[Gang]:
 
 
 def _surplus(gang: Gang, pods: PodSet) -> list[Pin]:
-    """Seats of a set beyond its core: what leaves already, then machines with the fewest of its pods first."""
+    """Returns the seats of a set beyond its core: what leaves already, then where the fewest of its pods are."""
     if pods.core is None or pods.core >= pods.count:
         return []
     own = [pin for pin in gang.pins if pin.pod_set == pods.name]

@@ -46,7 +46,7 @@ class PodSet:
 
     @property
     def wishes(self) -> bool:
-        """Whether it asks more of topology than one domain for all of its pods."""
+        """Returns whether the set asks more of topology than one domain for all of its pods."""
         return bool(self.preferred_topology or self.any_topology or self.slices or self.group)
 
 
@@ -65,7 +65,7 @@ class JobRef:
 
 
 class JobResult(StrEnum):
-    """How a job ended."""
+    """The way a job has ended."""
 
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
@@ -130,7 +130,7 @@ class Job:
 
 
 class GangState(StrEnum):
-    """Where a gang stands (DESIGN section 3). `Running` is ADMITTED with all pods ready."""
+    """The state of a gang. It runs when it is ADMITTED and all of its pods are ready."""
 
     PENDING = "Pending"
     RESERVED = "QuotaReserved"
@@ -156,7 +156,7 @@ class Pin:
 
 @dataclass(frozen=True, slots=True)
 class Eviction:
-    """Why and for whom a gang leaves."""
+    """The reason why a gang leaves, and since when."""
 
     reason: str
     message: str
@@ -164,7 +164,7 @@ class Eviction:
 
 
 class CheckState(StrEnum):
-    """What an admission check says."""
+    """The state of an admission check, as whoever carries it out has written it."""
 
     PENDING = "Pending"
     READY = "Ready"
@@ -268,7 +268,7 @@ class Gang:
 
     @property
     def reclaimable(self) -> Mapping[str, int]:
-        """Pod set -> pods it holds quota for and no longer needs: so many have succeeded and are not replaced."""
+        """Returns pod set -> pods it holds quota for and no longer needs: they succeeded, and are not replaced."""
         if not self.remaining:
             return self.remaining
         spare = ((each.name, each.count - self.remaining.get(each.name, each.count)) for each in self.pod_sets)
@@ -276,35 +276,35 @@ class Gang:
 
     @property
     def effective_priority(self) -> int:
-        """What it is ordered and preempted by."""
+        """Returns the priority that the gang is ordered and preempted by: that of its class, with its boost."""
         return self.priority + self.priority_boost
 
     @property
     def name(self) -> str:
-        """`namespace/job name`, what people call it."""
+        """Returns `namespace/job name`, what people call it."""
         return f"{self.namespace}/{self.job.name}"
 
     @property
     def holds_capacity(self) -> bool:
-        """Whether quota and places are charged to it."""
+        """Returns whether quota and places are charged to the gang."""
         return self.state in {GangState.RESERVED, GangState.ADMITTED, GangState.EVICTING}
 
     def ran_s(self, now_s: float) -> float:
-        """How long it has been admitted, all its runs together."""
+        """Returns how long (s) the gang has been admitted, over all its runs."""
         return self.ran_before_s + (now_s - self.admitted_at_s if self.state is GangState.ADMITTED else 0.0)
 
     def afresh(self) -> "Gang":
-        """A copy with nothing counted against it."""
+        """Returns a copy whose run time and time-outs count from zero."""
         return replace(self, ran_before_s=0.0, timeouts=0)
 
     def pod_set(self, name: str) -> PodSet:
-        """The pod set of that name; KeyError when there is none."""
+        """Returns the pod set of that name; KeyError when there is none."""
         for pod_set in self.pod_sets:
             if pod_set.name == name:
                 return pod_set
         raise KeyError(name)
 
     def moved(self, state: GangState, reason: str, message: str, now_s: float, **changes: object) -> "Gang":
-        """A copy in another state; `since_s` moves only when the state does."""
+        """Returns a copy in another state; `since_s` moves only when the state does."""
         since = self.since_s if state is self.state else now_s
         return replace(self, state=state, reason=reason, message=message, since_s=since, **changes)  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ from model.kinds import NodeTemplate
 
 
 class ImageKind(NamedTuple):
-    """What an image has to suit: one image serves all machines of a kind."""
+    """What an image has to suit; machines of one kind take the same image."""
 
     arch: str = "amd64"
     accelerator: str = ""
@@ -18,7 +18,7 @@ class ImageKind(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LaunchConfiguration:
-    """A question to the cloud: what the names in a template stand for, for machines of these kinds."""
+    """A question to the cloud: which images and subnets the names in a template stand for, for these machines."""
 
     pool_hash: str
     """Of the pools that say so: the answer is kept by it, so that one to another template is never taken for it."""
@@ -29,7 +29,7 @@ class LaunchConfiguration:
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """The answer. What could not be found out, and what was looked for in vain, is missing: nothing follows from it."""
+    """The cloud's answer to a `LaunchConfiguration`; what it does not know, or has not got, is missing in it."""
 
     images: Mapping[ImageKind, str] = field(default_factory=dict)
     """Kind -> id of the image that a machine gets now."""
@@ -39,7 +39,7 @@ class Resolved:
 
 @dataclass(frozen=True, slots=True)
 class Resolutions:
-    """All answers of one reading. A machine that was launched after it began is not to be judged by it."""
+    """The cloud's answers of one reading. A machine that was launched after it began is not judged by them."""
 
     at_s: float = -inf
     """When the reading began (epoch seconds)."""

@@ -7,7 +7,7 @@ from model.index import Index, derived
 
 
 def claims_by_node(snapshot: Snapshot) -> Mapping[str, Claim]:
-    """Node name -> the claim whose machine it is."""
+    """Returns node name -> the claim whose machine it is."""
     return _claims_by_node(snapshot.index, snapshot.claims)
 
 
@@ -17,7 +17,7 @@ def _claims_by_node(_index: Index, claims: Mapping[str, Claim]) -> Mapping[str, 
 
 
 def nodes_by_instance(snapshot: Snapshot) -> Mapping[str, Node]:
-    """Instance id -> the node that it became."""
+    """Returns instance id -> the node that it became."""
     return _nodes_by_instance(snapshot.index, snapshot.nodes)
 
 
@@ -27,12 +27,12 @@ def _nodes_by_instance(_index: Index, nodes: Mapping[str, Node]) -> Mapping[str,
 
 
 def node_of(snapshot: Snapshot, claim: Claim) -> Node | None:
-    """The node of a machine, whether its claim names it already or only the node's provider id tells."""
+    """Returns the node of a machine: the one its claim names, else the one with the machine's provider id."""
     return snapshot.nodes.get(claim.node) or nodes_by_instance(snapshot).get(claim.instance_id)
 
 
 def claims_by_pool(snapshot: Snapshot) -> Mapping[str, Sequence[Claim]]:
-    """Pool name -> its claims, each in order of name."""
+    """Returns pool name -> its claims, each in order of name."""
     return _claims_by_pool(snapshot.index, snapshot.claims)
 
 
@@ -45,7 +45,7 @@ def _claims_by_pool(_index: Index, claims: Mapping[str, Claim]) -> Mapping[str, 
 
 
 def holders(snapshot: Snapshot) -> Sequence[Gang]:
-    """Gangs that hold capacity, by uid."""
+    """Returns the gangs that hold capacity, by uid."""
     return _holders(snapshot.index, snapshot.gangs)
 
 
@@ -55,7 +55,7 @@ def _holders(_index: Index, gangs: Mapping[str, Gang]) -> Sequence[Gang]:
 
 
 def machines_held(snapshot: Snapshot) -> Mapping[str, Sequence[Gang]]:
-    """Claim or node name -> gangs with pods pinned there (claim names where the machine is claimed)."""
+    """Returns name -> gangs with pods pinned there: the claim's name, or the node's where nobody claims it."""
     return _machines_held(snapshot.index, holders(snapshot))
 
 

@@ -62,12 +62,12 @@ class Reservation:
 
     @property
     def active(self) -> bool:
-        """Whether machines can be launched into it."""
+        """Returns whether machines can be launched into it."""
         return self.state == "active"
 
     @property
     def ends_machines(self) -> bool:
-        """Whether its machines end with it (a capacity block); those of any other run on."""
+        """Returns whether its machines end with it, as those of a capacity block; those of others run on."""
         return self.terminates_s < inf
 
 
@@ -88,19 +88,19 @@ class InstanceOffer:
 
     @property
     def pool_key(self) -> "CapacityPool":
-        """The capacity pool that this offer draws from."""
+        """Returns the capacity pool that this offer draws from."""
         reserved = self.reservation.id if self.reservation else ""
         return CapacityPool(self.capacity_type, self.instance_type.name, self.zone, reserved)
 
     @property
     def charged_usd_h(self) -> float:
-        """What whoever uses the machine is charged."""
+        """Returns the price (USD an hour) that the machine's users are charged."""
         return self.price_usd_h if self.list_usd_h is None else self.list_usd_h
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class CapacityPool:
-    """What runs short together: (capacity type, instance type, zone), and each capacity reservation by itself."""
+    """Capacity that runs short together: (capacity type, instance type, zone), or one capacity reservation."""
 
     capacity_type: CapacityType
     instance_type: str
@@ -123,21 +123,21 @@ class InterruptionHistory(NamedTuple):
 
 
 class NodeProfiles(Protocol):
-    """What is left of an instance type under the image, disks and kubelet of a template: the cloud's own knowledge.
+    """The cloud's knowledge of what image, disks and kubelet of a template leave of an instance type.
 
     Pure: the same type and template, the same answer.
     """
 
     def profile(self, machine: InstanceType, template: NodeTemplate) -> InstanceType:
-        """The type with the amounts that nodes of the template have; itself where the template says nothing of them."""
+        """Returns the type with the amounts that nodes of the template have; itself where these are the same."""
         ...
 
 
 class ListedProfiles:
-    """Profiles of a catalogue that lists all there is to know: a template changes nothing."""
+    """Profiles of a catalogue whose amounts hold for every template."""
 
     def profile(self, machine: InstanceType, _template: NodeTemplate) -> InstanceType:
-        """The type itself."""
+        """Returns the type itself."""
         return machine
 
 
@@ -193,7 +193,7 @@ class LaunchRequest:
 
     @property
     def image_kind(self) -> ImageKind:
-        """What its image has to suit."""
+        """Returns what the image of these machines has to suit."""
         return ImageKind(self.arch, self.accelerator)
 
 
@@ -275,7 +275,7 @@ class Instance:
 
     @property
     def gone(self) -> bool:
-        """Whether it no longer runs or bills."""
+        """Returns whether the instance no longer runs or is billed."""
         return self.state in {"shutting-down", "terminated"}
 
 

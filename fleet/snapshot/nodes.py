@@ -41,13 +41,13 @@ class Node:
 
     @property
     def instance_id(self) -> str:
-        """The instance behind the node: what follows the last slash of its provider id; empty when it has none."""
+        """Returns the id of the instance behind the node: the end of its provider id; empty without one."""
         return self.provider_id.rpartition("/")[2]
 
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """What a pod of a plain group says of the group; every one says it all."""
+    """What a pod of a plain group says of the group; every pod says all of it."""
 
     group: str
     total: int
@@ -80,7 +80,7 @@ class Terms:
 
     @property
     def key(self) -> str:
-        """`namespace/name`."""
+        """Returns `namespace/name`."""
         return f"{self.namespace}/{self.group}"
 
 
@@ -119,17 +119,17 @@ class Pod:
 
     @property
     def held(self) -> bool:
-        """Whether it waits to be taken into the gang of its job."""
+        """Returns whether the pod waits behind the gate to be taken into the gang of its job."""
         return bool(self.job_uid) and self.gated and not self.workload and not self.deleting and self.active
 
     @property
     def active(self) -> bool:
-        """Whether it holds its resources."""
+        """Returns whether the pod has not ended, and so holds its resources."""
         return self.phase not in {"Succeeded", "Failed"}
 
     @property
     def key(self) -> str:
-        """`namespace/name`."""
+        """Returns `namespace/name`."""
         return f"{self.namespace}/{self.name}"
 
 

@@ -31,7 +31,7 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """All of it. What has been looked at in vain is not looked at again until something changes."""
+    """What consolidation has in mind between passes: its proposals, and what it has looked at in vain so far."""
 
     proposals: tuple[Proposal, ...] = ()
     """In the order in which they are carried out; no machine is in two."""
@@ -49,7 +49,7 @@ class Outlook:
     """Whether that is all there were."""
 
     def of(self, claim: str) -> Proposal | None:
-        """The proposal that a machine is in."""
+        """Returns the proposal that a claim is in; None when it is in none."""
         return next((it for it in self.proposals if claim in it.claims), None)
 
 

@@ -44,10 +44,10 @@ class PodBudget:
 
     @property
     def key(self) -> str:
-        """`namespace/name`."""
+        """Returns `namespace/name`."""
         return f"{self.namespace}/{self.name}"
 
     @property
     def allows(self) -> int:
-        """How many of its pods may go now."""
+        """Returns how many of its pods may be disrupted now."""
         return self.disruptions_allowed if self.counted else 0

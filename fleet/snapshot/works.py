@@ -120,18 +120,18 @@ def group_job(uid: str, pods: Sequence[Pod], terms: Terms | None = None) -> Job:
 
 @derived(4096)
 def _group_job(_index: Index, uid: str, pods: Sequence[Pod], terms: Terms | None) -> Job:
-    """Most groups are the same from one look to the next."""
+    """Returns `group_job`, kept: most groups are the same from one look to the next."""
     return group_job(uid, pods, terms)
 
 
 def _members(pods: Sequence[Pod]) -> list[tuple[Pod, GroupMember]]:
-    """The pods of a plain group, oldest first."""
+    """Returns the pods of a plain group, oldest first."""
     found = [(pod, pod.member) for pod in pods if pod.member is not None]
     return sorted(found, key=lambda each: (each[1].created_at_s, each[0].name, each[0].uid))
 
 
 def _counts(pod: Pod) -> bool:
-    """Whether it fills a place of the group; one that failed or is on its way out may be replaced."""
+    """Returns whether the pod fills a place of its group; one that failed or is being deleted may be replaced."""
     return pod.phase == "Succeeded" or (pod.active and not pod.deleting)
 
 
