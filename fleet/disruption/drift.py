@@ -118,7 +118,7 @@ def _reason(pool: NodePool | None) -> Reason:
 def staged(replicas: int, running: int, drifted: int, budget: int, most_nodes: float = inf) -> int:
     """Returns how many drifted machines of a fixed pool are replaced now, each by one that is bought first.
 
-    None while the pool has more than it should; no more than the limit leaves room for beside all that run.
+    0 while the pool has more than it should; no more than the limit leaves room for beside all that run.
     """
     if running > replicas:
         return 0
@@ -285,7 +285,7 @@ def _gathered(
 
 @derived()
 def _drifts(_index: Index, fleet: Fleet, claims: Mapping[str, Claim], inputs: DriftInputs) -> Mapping[str, Drift]:
-    """Machines of one kind are judged once, as if all were old."""
+    """Returns claim -> drift, as if all machines were old; machines of one kind are judged once."""
     judged: dict[tuple[object, ...], Drift] = {}
     found: dict[str, Drift] = {}
     for name, claim in claims.items():

@@ -81,7 +81,7 @@ def _in_hand(snapshot: Snapshot, instance: Instance) -> bool:
 
 
 def being_adopted(snapshot: Snapshot, claim: Claim) -> bool:
-    """Returns whether the claim's machine lacks the cluster's tags yet: giving the claim up then leaves it alone."""
+    """Returns whether the claim's machine still lacks the cluster's tags: giving the claim up then leaves it alone."""
     instance = snapshot.instances.get(claim.instance_id)
     adopting = bool(claim.adopts) and not claim.registered_at_s
     return adopting and not _taken_over(instance, own_tags(claim, snapshot.cluster))

@@ -194,7 +194,7 @@ def _unwell(request: _AdoptionRequest) -> str:
 
 
 def _unsold(request: _AdoptionRequest) -> str:
-    """Without a price and a size nothing could be decided about it."""
+    """Says that a machine has no known size or price, without which nothing can be decided about it."""
     where = request.where
     if where.instance_type not in request.snapshot.catalog.types:
         return f"nothing is known of instance type {where.instance_type}"
@@ -205,7 +205,7 @@ def _unsold(request: _AdoptionRequest) -> str:
 
 
 def _foreign(request: _AdoptionRequest) -> str:
-    """The cloud's word on the machine counts and, of the labels that the pool would write, what the node says already.
+    """Says which requirement of the pool the machine does not meet, by the cloud's word and its node's own labels.
 
     How its GPUs are cut is looked at on the node (`_lacking`).
     """
@@ -223,7 +223,7 @@ def _foreign(request: _AdoptionRequest) -> str:
 
 
 def _carried(request: _AdoptionRequest) -> Mapping[str, str]:
-    """Labels of the node once it is registered."""
+    """Returns the labels of the node once it is registered."""
     where, catalog = request.where, request.snapshot.catalog
     if request.offerings:
         planned = request.offerings[0].labels
@@ -235,7 +235,7 @@ def _carried(request: _AdoptionRequest) -> Mapping[str, str]:
 
 
 def _lacking(request: _AdoptionRequest) -> str:
-    """A machine that owes something is not waited for: who waits in vain is given back."""
+    """Says what the machine owes: nobody waits for it, since a claim that waits in vain gives its machine back."""
     missing = [_owed(request, offering) for offering in request.offerings]
     if not all(missing):
         return ""
@@ -247,7 +247,7 @@ def _owed(request: _AdoptionRequest, offering: Offering) -> str:
 
 
 def _full(request: _AdoptionRequest) -> str:
-    """A fixed pool takes as many as it lacks, in place of buying them: one more would be given back at once."""
+    """Says that limits or replicas leave no room: a machine too many would be given back at once."""
     if request.replicas_left is not None and request.replicas_left <= 0:
         return f"node pool {request.pool.name} has its {request.pool.spec.replicas} replicas: raise `replicas` first"
     if request.headroom.allowed(request.offerings[0]) > 0:

@@ -24,7 +24,7 @@ from model.pools import capacity_rank
 
 
 def decide(fleet: Fleet, snapshot: Snapshot) -> list[Decided]:
-    """Buys the machines that pools lack, and gives back those they have too many, idle and youngest first."""
+    """Buys the machines that fixed pools lack, by halves, and gives back surplus ones, idle and youngest first."""
     supply = cache(lambda: build_capacity(fleet, snapshot))
 
     def step(pool: NodePool) -> list[Action]:

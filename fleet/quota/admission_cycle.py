@@ -61,7 +61,7 @@ class AdmissionCycle:
         return self.nominator.ledger
 
     def process(self, entry: CycleEntry) -> None:
-        """Decides one entry."""
+        """Decides one entry, and sets its outcome."""
         if self._overlaps(entry):
             if self.nominator.rules.victims_again:
                 self._recompute(entry)

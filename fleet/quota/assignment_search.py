@@ -36,7 +36,7 @@ Answer = TypeVar("Answer")
 
 @dataclass(slots=True)
 class AssignmentSearch:
-    """Answers for one workload of a queue at a time, as the ledger stands and without changing it."""
+    """Searches flavors, a place and victims for one workload at a time; the ledger ends as it began."""
 
     ledger: QuotaLedger
     rules: AdmissionRules

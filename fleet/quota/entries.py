@@ -95,7 +95,7 @@ class CycleEntry:
 
 
 def classical_order(entries: Sequence[CycleEntry], rules: AdmissionRules) -> list[CycleEntry]:
-    """Entries by: holds quota already, less borrowing, priority, age; name and uid end every tie."""
+    """Returns entries by: holds quota already, less borrowing, priority, age; name and uid end every tie."""
 
     def key(entry: CycleEntry) -> tuple[object, ...]:
         workload = entry.workload
@@ -124,7 +124,7 @@ def fair_order(
     rules: AdmissionRules,
     following: Callable[[CycleEntry], CycleEntry | None] = lambda _entry: None,
 ) -> Iterator[CycleEntry]:
-    """Entries by a tournament of dominant shares in each tree, shares taken anew after each one.
+    """Yields entries by a tournament of dominant shares in each tree, with shares taken anew after each one.
 
     Trees go in the order of their first entry (upstream: any order). What is charged to the tree between two entries
     counts for the next. `following` is asked, once an entry was dealt with, for one that joins the tournament.

@@ -83,7 +83,7 @@ class AdmissionScheduler(Nominator):
         return self.decide(self.heads())
 
     def sweep(self) -> CycleResult:
-        """Cycles until nothing moves. Victims leave only after the sweep; their preemptors wait till then."""
+        """Runs cycles until nothing moves. Victims leave only after the sweep; their preemptors wait till then."""
         total = CycleResult()
         closed: frozenset[str] = frozenset()
         overdue = self._overdue()

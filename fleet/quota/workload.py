@@ -59,7 +59,7 @@ class Workload:
 
     @property
     def shape(self) -> Hashable:
-        """Workloads of one queue with equal shapes get equal answers (Kueue's scheduling-equivalence hash).
+        """Returns what decisions depend on: workloads of one queue with equal shapes get equal answers (Kueue's hash).
 
         It is worked out when first asked for: nobody asks for the shapes of the many that hold quota.
         """
@@ -105,7 +105,7 @@ class PodSetAssignment:
 
 
 def by_resource(tree: QuotaTree, usage: Mapping[Cell, int]) -> dict[str, int]:
-    """Amounts of cells summed up by resource, over all flavors."""
+    """Returns amounts of cells summed up by resource, over all flavors."""
     total: dict[str, int] = {}
     for cell, amount in usage.items():
         resource = tree.cells[cell].resource
@@ -192,7 +192,7 @@ class PodSetFlavors:
 
     @property
     def mode(self) -> PreemptionMode:
-        """Returns the worst of its resources."""
+        """Returns the worst mode of its resources."""
         if self.choices is None or self.no_place:
             return PreemptionMode.NO_FIT
         worst = PreemptionMode.FIT
@@ -221,7 +221,7 @@ class WorkloadAssignment:
 
     @property
     def mode(self) -> PreemptionMode:
-        """Returns the worst of its pod sets."""
+        """Returns the worst mode of its pod sets."""
         pod_sets = self.pod_sets
         if len(pod_sets) == 1:
             return pod_sets[0].mode
@@ -268,7 +268,7 @@ class WorkloadAssignment:
         return None
 
     def untried(self) -> bool:
-        """Returns whether some resource has flavors left to try."""
+        """Returns whether the search has flavors left to try for some resource."""
         return any(index != -1 for indexes in self.indexes() for index in indexes.values())
 
 

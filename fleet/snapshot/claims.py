@@ -98,7 +98,7 @@ class Claim:
 
     @property
     def gangs(self) -> frozenset[str]:
-        """Uids of all gangs it was bought for: the one whose purchase it is part of, and further ones."""
+        """Returns the uids of all gangs it was bought for: the one whose purchase it is part of, and further ones."""
         return frozenset({self.gang, *self.also_for}) - {""}
 
     @property

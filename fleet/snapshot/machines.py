@@ -193,7 +193,7 @@ class LaunchRequest:
 
     @property
     def image_kind(self) -> ImageKind:
-        """Returns what the image of these machines has to suit."""
+        """Returns what the image has to suit: the processor, and the maker of the accelerators."""
         return ImageKind(self.arch, self.accelerator)
 
 

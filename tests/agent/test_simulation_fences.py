@@ -137,15 +137,15 @@ def test_what_runs_and_cannot_be_charged_keeps_its_machines(monkeypatch: pytest.
 
     scene = Scene(fleet())
     scene.runs(gpu_job("sick", pods=2, gpus=4))
-    sound, sick = AdmissionPass._settle, scene.sim.gang("sick")
+    sound, sick = AdmissionPass._charge, scene.sim.gang("sick")
     assert sick is not None
 
-    def settle(self: Any, gang: Any, usage: Any) -> None:
+    def charge(self: Any, gang: Any, usage: Any) -> None:
         if gang.uid == sick.uid:
             raise LookupError(gang.name)
         sound(self, gang, usage)
 
-    monkeypatch.setattr(AdmissionPass, "_settle", settle)
+    monkeypatch.setattr(AdmissionPass, "_charge", charge)
     scene.runs(gpu_job("half", gpus=4))
     assert scene.nodes_of("half").isdisjoint(scene.nodes_of("sick"))
     assert scene.sim.running("sick")
