@@ -113,18 +113,17 @@ def _copy(pod: Any) -> Any:
     return replace(pod, ready=not pod.ready)
 
 
-def run() -> dict[str, float]:
+def run(size: cluster.ClusterSize = cluster.FULL) -> dict[str, float]:
     """Milliseconds of a turn, with its watchers (once a second) and without, and of each decider alone."""
-    world = DecisionWorld()
+    world = DecisionWorld(size)
     world.brain.turn()
     settle_heap()
     if world.workers.asked or world.sync.fleet is None:
         raise RuntimeError(f"the cluster should be at rest: {world.sync.state.message} {world.workers.asked[:3]}")
     results = {"turn_ms": _turns(world, 0.0), "turn_with_watchers_ms": _turns(world, 1.0)}
     fleet = world.sync.fleet
-    for decide in brains.DECIDERS:
-        name = decide.__module__.removeprefix("fleet.").replace(".", "_")
-        results[f"{name}_ms"] = _median_ms(partial(_decide, decide, fleet, world))
+    for name, decide in brains.DECIDERS.items():
+        results[f"{name.replace('-', '_')}_ms"] = _median_ms(partial(_decide, decide, fleet, world))
     results["snapshot_ms"] = _median_ms(lambda: _snapshot(world))
     results |= {f"{what}_ms": _changed_ms(world, change) for what, change in _CHANGED.items()}
     results |= {f"{count}_waiting_ms": _waiting_ms(world, count) for count in (1, 20)}

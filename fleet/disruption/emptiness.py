@@ -20,7 +20,11 @@ class Emptiness:
         """Returns one command a machine."""
 
         def look(pool: NodePool | None, claim: Claim) -> Command | None:
-            if not claim.emptied_at_s or pool is None or self._kept(context, pool, claim):
+            if (
+                not claim.emptied_at_s or pool is None or not context.is_empty(claim)
+            ):  # most: no sentence is made for it
+                return None
+            if self._kept(context, pool, claim):
                 return None
             if not context.may_take([claim], self.reason):
                 return None

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import bench
+from agent.brain import DECIDERS
 from bench import cluster
 from bench.__main__ import GOALS
 
@@ -25,6 +26,13 @@ def test_each_measures_something(name: str) -> None:
 
 def test_goals_are_for_benchmarks_that_exist() -> None:
     assert GOALS.keys() <= set(bench.names())
+
+
+def test_every_decider_is_measured() -> None:
+    from bench.decisions import run
+
+    found = run(cluster.ClusterSize(nodes=40, gangs=2))
+    assert {f"{name.replace('-', '_')}_ms" for name in DECIDERS} <= found.keys()
 
 
 def test_the_cluster_is_at_rest() -> None:
