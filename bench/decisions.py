@@ -113,17 +113,15 @@ def _copy(pod: Any) -> Any:
     return replace(pod, ready=not pod.ready)
 
 
-def run(size: cluster.ClusterSize = cluster.FULL) -> dict[str, float]:
+def run() -> dict[str, float]:
     """Milliseconds of a turn, with its watchers (once a second) and without, and of each decider alone."""
-    world = DecisionWorld(size)
+    world = DecisionWorld()
     world.brain.turn()
     settle_heap()
     if world.workers.asked or world.sync.fleet is None:
         raise RuntimeError(f"the cluster should be at rest: {world.sync.state.message} {world.workers.asked[:3]}")
     results = {"turn_ms": _turns(world, 0.0), "turn_with_watchers_ms": _turns(world, 1.0)}
-    fleet = world.sync.fleet
-    for name, decide in brains.DECIDERS.items():
-        results[f"{name.replace('-', '_')}_ms"] = _median_ms(partial(_decide, decide, fleet, world))
+    results |= deciders_ms(world)
     results["snapshot_ms"] = _median_ms(lambda: _snapshot(world))
     results |= {f"{what}_ms": _changed_ms(world, change) for what, change in _CHANGED.items()}
     results |= {f"{count}_waiting_ms": _waiting_ms(world, count) for count in (1, 20)}
@@ -132,6 +130,17 @@ def run(size: cluster.ClusterSize = cluster.FULL) -> dict[str, float]:
     if world.workers.asked:
         raise RuntimeError(f"nothing was to be done, but {world.workers.asked[:3]}")
     return results
+
+
+def deciders_ms(world: DecisionWorld) -> dict[str, float]:
+    """Milliseconds of each decider alone, by its name."""
+    fleet = world.sync.fleet
+    if fleet is None:
+        raise RuntimeError("no fleet is in force")
+    return {
+        f"{name.replace('-', '_')}_ms": _median_ms(partial(_decide, decide, fleet, world))
+        for name, decide in brains.DECIDERS.items()
+    }
 
 
 def _snapshot(world: DecisionWorld) -> Any:

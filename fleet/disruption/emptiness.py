@@ -20,10 +20,8 @@ class Emptiness:
         """Returns one command a machine."""
 
         def look(pool: NodePool | None, claim: Claim) -> Command | None:
-            if (
-                not claim.emptied_at_s or pool is None or not context.is_empty(claim)
-            ):  # most: no sentence is made for it
-                return None
+            if not claim.emptied_at_s or pool is None or not context.is_empty(claim):
+                return None  # as of most machines of a large fleet: here no sentence is made for them
             if self._kept(context, pool, claim):
                 return None
             if not context.may_take([claim], self.reason):
